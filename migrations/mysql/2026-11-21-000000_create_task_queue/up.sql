@@ -1,0 +1,167 @@
+-- The whole schema. docs/schema.md says what each column means; a test holds the three engines equal.
+-- One file for MySQL 8.4 to 9.7 and MariaDB 10.6 to 11.8. Names and statuses compare byte by byte (utf8mb4_bin).
+-- There are no partial indexes here: generated columns that are NULL when a row is out of question take their place.
+-- DDL commits at once here, so that every statement can be repeated after a failure in the middle.
+-- UTC_TIMESTAMP(6), never NOW(): what is stored is UTC whatever the zone of the session.
+
+CREATE TABLE IF NOT EXISTS `TaskQueue` (
+    `Id` bigint NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    `QueuedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    `QueuedById` varchar(190) NOT NULL DEFAULT (CURRENT_USER()),
+    `ScheduledOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    `TaskClass` varchar(190) NOT NULL,
+    `TaskData` longtext NOT NULL DEFAULT ('{}'),
+    `LastStatus` varchar(16) NOT NULL DEFAULT 'scheduled',
+    `MaxRetries` int NOT NULL DEFAULT 5,
+    `FailedRetries` int NOT NULL DEFAULT 0,
+    `Attempts` int NOT NULL DEFAULT 0,
+    `Priority` int NOT NULL DEFAULT 0,
+    `Timeout` int,
+    `WaitingFor` int NOT NULL DEFAULT 0,
+    `CurrentRunId` bigint,
+    `UpdatedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    `DueOn` datetime(6) GENERATED ALWAYS AS (
+        CASE WHEN `LastStatus` IN ('scheduled', 'failed', 'timeout') AND `CurrentRunId` IS NULL
+            AND `FailedRetries` < `MaxRetries` AND `WaitingFor` = 0 THEN `ScheduledOn` END) STORED,
+    KEY `TaskQueueDue` (`DueOn`, `Id`),
+    KEY `TaskQueueByStatus` (`LastStatus`, `ScheduledOn`, `Id`),
+    KEY `TaskQueueByClass` (`TaskClass`, `LastStatus`, `ScheduledOn`, `Id`),
+    CONSTRAINT `TaskClass has 1 to 190 characters`
+        CHECK (char_length(`TaskClass`) BETWEEN 1 AND 190),
+    CONSTRAINT `TaskData is JSON`
+        CHECK (json_valid(`TaskData`)),
+    CONSTRAINT `LastStatus is known`
+        CHECK (`LastStatus` IN ('scheduled', 'processing', 'success', 'failed', 'timeout', 'cancelled')),
+    CONSTRAINT `MaxRetries is 1 or more`
+        CHECK (`MaxRetries` >= 1),
+    CONSTRAINT `FailedRetries is 0 or more`
+        CHECK (`FailedRetries` >= 0),
+    CONSTRAINT `Attempts is 0 or more`
+        CHECK (`Attempts` >= 0),
+    CONSTRAINT `Priority lies in -1000 to 1000`
+        CHECK (`Priority` BETWEEN -1000 AND 1000),
+    CONSTRAINT `Timeout is 1 second or more`
+        CHECK (`Timeout` IS NULL OR `Timeout` >= 1),
+    CONSTRAINT `WaitingFor is 0 or more`
+        CHECK (`WaitingFor` >= 0)
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
+    `Id` bigint NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    `TaskQueueId` bigint NOT NULL,
+    `TaskClass` varchar(190) NOT NULL,
+    `Priority` int NOT NULL DEFAULT 0,
+    `Attempt` int NOT NULL DEFAULT 1,
+    `CreatedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    `StartedOn` datetime(6),
+    `PercentsCompleted` int NOT NULL DEFAULT 0,
+    `ProgressMessage` varchar(1000) NOT NULL DEFAULT '',
+    `FinishedOn` datetime(6),
+    `Results` longtext,
+    `Status` varchar(16) NOT NULL DEFAULT 'scheduled',
+    `ErrorCode` varchar(190) NOT NULL DEFAULT '',
+    `ErrorMessage` mediumtext NOT NULL DEFAULT (''),
+    `Decision` varchar(190) NOT NULL DEFAULT '',
+    `ProcessId` bigint,
+    `RunnerId` bigint,
+    `Token` varchar(64),
+    `Host` varchar(190) NOT NULL DEFAULT '',
+    `ProcessIdentity` varchar(190) NOT NULL DEFAULT '',
+    `LeaseExpiresOn` datetime(6),
+    `HandlerProcessId` bigint,
+    `HandlerIdentity` varchar(190) NOT NULL DEFAULT '',
+    `UpdatedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    `OpenTaskId` bigint GENERATED ALWAYS AS (
+        CASE WHEN `Status` IN ('scheduled', 'processing') THEN `TaskQueueId` END) STORED,
+    `ClaimClass` varchar(190) GENERATED ALWAYS AS (CASE WHEN `Status` = 'scheduled' THEN `TaskClass` END) STORED,
+    `ClaimOrder` int GENERATED ALWAYS AS (-`Priority`) STORED,
+    CONSTRAINT `A run is finished if and only if it has FinishedOn`
+        CHECK ((`Status` IN ('scheduled', 'processing')) = (`FinishedOn` IS NULL)),
+    CONSTRAINT `A processing run has StartedOn, Token and LeaseExpiresOn`
+        CHECK (`Status` <> 'processing' OR (`StartedOn` IS NOT NULL AND `Token` IS NOT NULL AND `LeaseExpiresOn` IS NOT NULL)),
+    UNIQUE KEY `TaskQueueRunsOpen` (`OpenTaskId`),
+    KEY `TaskQueueRunsClaim` (`ClaimClass`, `ClaimOrder`, `Id`),
+    KEY `TaskQueueRunsLease` (`LeaseExpiresOn`, `Id`),
+    KEY `TaskQueueRunsByTask` (`TaskQueueId`, `Id`),
+    CONSTRAINT `Attempt is 1 or more`
+        CHECK (`Attempt` >= 1),
+    CONSTRAINT `PercentsCompleted lies in 0 to 100`
+        CHECK (`PercentsCompleted` BETWEEN 0 AND 100),
+    CONSTRAINT `Results is JSON`
+        CHECK (`Results` IS NULL OR json_valid(`Results`)),
+    CONSTRAINT `Status is known`
+        CHECK (`Status` IN ('scheduled', 'processing', 'success', 'error', 'timeout', 'cancelled', 'released'))
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS `TaskQueueRunners` (
+    `Id` bigint NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    `ProcessId` bigint NOT NULL,
+    `StartedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    `FinishedOn` datetime(6),
+    `Host` varchar(190) NOT NULL DEFAULT '',
+    `ProcessIdentity` varchar(190) NOT NULL DEFAULT '',
+    `Slots` int NOT NULL DEFAULT 1,
+    `HeartbeatOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    `Version` varchar(190) NOT NULL DEFAULT '',
+    KEY `TaskQueueRunnersByEnd` (`FinishedOn`, `Id`),
+    CONSTRAINT `Slots is 1 or more`
+        CHECK (`Slots` >= 1)
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS `TaskQueueRunOutputs` (
+    `RunId` bigint NOT NULL,
+    `Stream` varchar(16) NOT NULL,
+    `Content` longtext NOT NULL,
+    `TotalBytes` bigint NOT NULL,
+    `IsLossy` boolean NOT NULL DEFAULT 0,
+    PRIMARY KEY (`RunId`, `Stream`),
+    CONSTRAINT `Stream is known`
+        CHECK (`Stream` IN ('stdout', 'stderr')),
+    CONSTRAINT `IsLossy is 0 or 1`
+        CHECK (`IsLossy` IN (0, 1))
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS `TaskQueueEvents` (
+    `Id` bigint NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    `OccurredOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    `Kind` varchar(190) NOT NULL,
+    `TaskQueueId` bigint,
+    `RunId` bigint,
+    `Actor` varchar(190) NOT NULL DEFAULT '',
+    `Host` varchar(190) NOT NULL DEFAULT '',
+    `Details` longtext NOT NULL DEFAULT ('{}'),
+    KEY `TaskQueueEventsByTask` (`TaskQueueId`, `Id`),
+    CONSTRAINT `Details is JSON`
+        CHECK (json_valid(`Details`))
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS `TaskQueueClassHolds` (
+    `TaskClass` varchar(190) NOT NULL,
+    `Host` varchar(190) NOT NULL,
+    `Reason` mediumtext NOT NULL,
+    `HeldOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    `HeldUntil` datetime(6) NOT NULL,
+    PRIMARY KEY (`TaskClass`, `Host`)
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS `TaskQueueSettings` (
+    `Name` varchar(190) NOT NULL PRIMARY KEY,
+    `Value` varchar(190) NOT NULL,
+    CONSTRAINT `Value is not empty`
+        CHECK (char_length(`Value`) > 0)
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+INSERT IGNORE INTO `TaskQueueSettings` (`Name`, `Value`) VALUES
+    ('TaskQueueRunnerLimit', '8'),
+    ('TaskQueueRunTimeout', '86400'),
+    ('TaskQueueMaxRetries', '5'),
+    ('TaskQueueRetryDelay', '10'),
+    ('TaskQueueRetryDelayMax', '3600'),
+    ('TaskQueueHoldTime', '300'),
+    ('TaskQueueMaxDataBytes', '1048576');
+
+CREATE TABLE IF NOT EXISTS `TaskQueueLocks` (
+    `Name` varchar(190) NOT NULL PRIMARY KEY
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+INSERT IGNORE INTO `TaskQueueLocks` (`Name`) VALUES ('create-runs'), ('register');

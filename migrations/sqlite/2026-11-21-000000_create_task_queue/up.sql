@@ -1,0 +1,154 @@
+-- The whole schema. docs/schema.md says what each column means; a test holds the three engines equal.
+-- Times are UTC text, YYYY-MM-DD HH:MM:SS.ffffff: text order is time order. SQLite's clock has milliseconds.
+
+CREATE TABLE "TaskQueue" (
+    "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    "QueuedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "QueuedById" TEXT NOT NULL DEFAULT '',
+    "ScheduledOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
+        CONSTRAINT "ScheduledOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK (strftime('%Y-%m-%d %H:%M:%S', "ScheduledOn") = substr("ScheduledOn", 1, 19) AND length("ScheduledOn") <= 26),
+    "TaskClass" TEXT NOT NULL
+        CONSTRAINT "TaskClass has 1 to 190 characters" CHECK (length("TaskClass") BETWEEN 1 AND 190),
+    "TaskData" TEXT NOT NULL DEFAULT '{}'
+        CONSTRAINT "TaskData is JSON" CHECK (json_valid("TaskData")),
+    "LastStatus" TEXT NOT NULL DEFAULT 'scheduled'
+        CONSTRAINT "LastStatus is known"
+        CHECK ("LastStatus" IN ('scheduled', 'processing', 'success', 'failed', 'timeout', 'cancelled')),
+    "MaxRetries" INTEGER NOT NULL DEFAULT 5
+        CONSTRAINT "MaxRetries is 1 or more" CHECK ("MaxRetries" >= 1),
+    "FailedRetries" INTEGER NOT NULL DEFAULT 0
+        CONSTRAINT "FailedRetries is 0 or more" CHECK ("FailedRetries" >= 0),
+    "Attempts" INTEGER NOT NULL DEFAULT 0
+        CONSTRAINT "Attempts is 0 or more" CHECK ("Attempts" >= 0),
+    "Priority" INTEGER NOT NULL DEFAULT 0
+        CONSTRAINT "Priority lies in -1000 to 1000" CHECK ("Priority" BETWEEN -1000 AND 1000),
+    "Timeout" INTEGER
+        CONSTRAINT "Timeout is 1 second or more" CHECK ("Timeout" IS NULL OR "Timeout" >= 1),
+    "WaitingFor" INTEGER NOT NULL DEFAULT 0
+        CONSTRAINT "WaitingFor is 0 or more" CHECK ("WaitingFor" >= 0),
+    "CurrentRunId" INTEGER,
+    "UpdatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "DueOn" TEXT GENERATED ALWAYS AS (
+        CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout') AND "CurrentRunId" IS NULL
+            AND "FailedRetries" < "MaxRetries" AND "WaitingFor" = 0 THEN "ScheduledOn" END) STORED
+) STRICT;
+
+CREATE INDEX "TaskQueueDue" ON "TaskQueue" ("DueOn", "Id") WHERE "DueOn" IS NOT NULL;
+CREATE INDEX "TaskQueueByStatus" ON "TaskQueue" ("LastStatus", "ScheduledOn", "Id");
+CREATE INDEX "TaskQueueByClass" ON "TaskQueue" ("TaskClass", "LastStatus", "ScheduledOn", "Id");
+
+CREATE TABLE "TaskQueueRuns" (
+    "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    "TaskQueueId" INTEGER NOT NULL,
+    "TaskClass" TEXT NOT NULL,
+    "Priority" INTEGER NOT NULL DEFAULT 0,
+    "Attempt" INTEGER NOT NULL DEFAULT 1
+        CONSTRAINT "Attempt is 1 or more" CHECK ("Attempt" >= 1),
+    "CreatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "StartedOn" TEXT,
+    "PercentsCompleted" INTEGER NOT NULL DEFAULT 0
+        CONSTRAINT "PercentsCompleted lies in 0 to 100" CHECK ("PercentsCompleted" BETWEEN 0 AND 100),
+    "ProgressMessage" TEXT NOT NULL DEFAULT '',
+    "FinishedOn" TEXT,
+    "Results" TEXT
+        CONSTRAINT "Results is JSON" CHECK ("Results" IS NULL OR json_valid("Results")),
+    "Status" TEXT NOT NULL DEFAULT 'scheduled'
+        CONSTRAINT "Status is known"
+        CHECK ("Status" IN ('scheduled', 'processing', 'success', 'error', 'timeout', 'cancelled', 'released')),
+    "ErrorCode" TEXT NOT NULL DEFAULT '',
+    "ErrorMessage" TEXT NOT NULL DEFAULT '',
+    "Decision" TEXT NOT NULL DEFAULT '',
+    "ProcessId" INTEGER,
+    "RunnerId" INTEGER,
+    "Token" TEXT,
+    "Host" TEXT NOT NULL DEFAULT '',
+    "ProcessIdentity" TEXT NOT NULL DEFAULT '',
+    "LeaseExpiresOn" TEXT,
+    "HandlerProcessId" INTEGER,
+    "HandlerIdentity" TEXT NOT NULL DEFAULT '',
+    "UpdatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "OpenTaskId" INTEGER GENERATED ALWAYS AS (
+        CASE WHEN "Status" IN ('scheduled', 'processing') THEN "TaskQueueId" END) STORED,
+    "ClaimClass" TEXT GENERATED ALWAYS AS (CASE WHEN "Status" = 'scheduled' THEN "TaskClass" END) STORED,
+    "ClaimOrder" INTEGER GENERATED ALWAYS AS (-"Priority") STORED,
+    CONSTRAINT "A run is finished if and only if it has FinishedOn"
+        CHECK (("Status" IN ('scheduled', 'processing')) = ("FinishedOn" IS NULL)),
+    CONSTRAINT "A processing run has StartedOn, Token and LeaseExpiresOn"
+        CHECK ("Status" <> 'processing' OR ("StartedOn" IS NOT NULL AND "Token" IS NOT NULL AND "LeaseExpiresOn" IS NOT NULL))
+) STRICT;
+
+CREATE UNIQUE INDEX "TaskQueueRunsOpen" ON "TaskQueueRuns" ("OpenTaskId") WHERE "OpenTaskId" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsClaim" ON "TaskQueueRuns" ("ClaimClass", "ClaimOrder", "Id") WHERE "ClaimClass" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsLease" ON "TaskQueueRuns" ("LeaseExpiresOn", "Id") WHERE "LeaseExpiresOn" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsByTask" ON "TaskQueueRuns" ("TaskQueueId", "Id");
+
+CREATE TABLE "TaskQueueRunners" (
+    "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    "ProcessId" INTEGER NOT NULL,
+    "StartedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "FinishedOn" TEXT,
+    "Host" TEXT NOT NULL DEFAULT '',
+    "ProcessIdentity" TEXT NOT NULL DEFAULT '',
+    "Slots" INTEGER NOT NULL DEFAULT 1
+        CONSTRAINT "Slots is 1 or more" CHECK ("Slots" >= 1),
+    "HeartbeatOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "Version" TEXT NOT NULL DEFAULT ''
+) STRICT;
+
+CREATE INDEX "TaskQueueRunnersByEnd" ON "TaskQueueRunners" ("FinishedOn", "Id");
+
+CREATE TABLE "TaskQueueRunOutputs" (
+    "RunId" INTEGER NOT NULL,
+    "Stream" TEXT NOT NULL
+        CONSTRAINT "Stream is known" CHECK ("Stream" IN ('stdout', 'stderr')),
+    "Content" TEXT NOT NULL,
+    "TotalBytes" INTEGER NOT NULL,
+    "IsLossy" INTEGER NOT NULL DEFAULT 0
+        CONSTRAINT "IsLossy is 0 or 1" CHECK ("IsLossy" IN (0, 1)),
+    PRIMARY KEY ("RunId", "Stream")
+) STRICT;
+
+CREATE TABLE "TaskQueueEvents" (
+    "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    "OccurredOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "Kind" TEXT NOT NULL,
+    "TaskQueueId" INTEGER,
+    "RunId" INTEGER,
+    "Actor" TEXT NOT NULL DEFAULT '',
+    "Host" TEXT NOT NULL DEFAULT '',
+    "Details" TEXT NOT NULL DEFAULT '{}'
+        CONSTRAINT "Details is JSON" CHECK (json_valid("Details"))
+) STRICT;
+
+CREATE INDEX "TaskQueueEventsByTask" ON "TaskQueueEvents" ("TaskQueueId", "Id");
+
+CREATE TABLE "TaskQueueClassHolds" (
+    "TaskClass" TEXT NOT NULL,
+    "Host" TEXT NOT NULL,
+    "Reason" TEXT NOT NULL,
+    "HeldOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "HeldUntil" TEXT NOT NULL,
+    PRIMARY KEY ("TaskClass", "Host")
+) STRICT;
+
+CREATE TABLE "TaskQueueSettings" (
+    "Name" TEXT NOT NULL PRIMARY KEY,
+    "Value" TEXT NOT NULL
+        CONSTRAINT "Value is not empty" CHECK (length("Value") > 0)
+) STRICT;
+
+INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
+    ('TaskQueueRunnerLimit', '8'),
+    ('TaskQueueRunTimeout', '86400'),
+    ('TaskQueueMaxRetries', '5'),
+    ('TaskQueueRetryDelay', '10'),
+    ('TaskQueueRetryDelayMax', '3600'),
+    ('TaskQueueHoldTime', '300'),
+    ('TaskQueueMaxDataBytes', '1048576');
+
+CREATE TABLE "TaskQueueLocks" (
+    "Name" TEXT NOT NULL PRIMARY KEY
+) STRICT;
+
+INSERT INTO "TaskQueueLocks" ("Name") VALUES ('create-runs'), ('register');

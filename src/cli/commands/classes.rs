@@ -1,0 +1,70 @@
+//! `taskqueue classes`
+
+use clap::{Args, Subcommand};
+
+use crate::cli::error::{CONFIG, CliError, DONE, NOT_FOUND};
+use crate::cli::output::Out;
+use crate::cli::output::human;
+use crate::cli::output::table::{Field, Tone, render};
+use crate::cli::session::Session;
+use crate::engine::classes::{self, ClassState};
+
+/// List the task classes, check them, end the hold of one
+#[derive(Debug, Args)]
+pub(crate) struct ClassesArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// All classes that are configured, built in, or have tasks
+    List,
+    /// Whether each program exists, may be executed and cannot be changed by everybody; exit status 78 if not
+    Check,
+    /// Try a held class again at once, on every host
+    Release {
+        /// The class
+        class: String,
+    },
+}
+
+pub(crate) fn run(session: Session, args: &ClassesArgs, out: &mut Out) -> Result<u8, CliError> {
+    let mut ctx = session.open()?;
+    if let Some(Action::Release { class }) = &args.action {
+        let released = classes::release(&mut ctx, class)?;
+        out.say(&match released {
+            0 => format!("class \"{class}\" was not held"),
+            _ => format!("class \"{class}\" is tried again"),
+        });
+        return Ok(if released == 0 { NOT_FOUND } else { DONE });
+    }
+    let all = classes::list(&mut ctx)?;
+    let is_check = matches!(args.action, Some(Action::Check));
+    let has_problem = all.iter().any(|class| class.problem.is_some());
+    if out.is_json() {
+        for class in &all {
+            out.json(class)?;
+        }
+    } else if all.is_empty() {
+        out.say("no class is configured; docs/configuration.md shows how");
+    } else {
+        let rows = all.iter().map(row).collect();
+        let text = render(out, &["CLASS", "KIND", "TIMEOUT", "STATE", "PROGRAM"], rows, &[2, 1]);
+        out.data(&text)?;
+    }
+    Ok(if is_check && has_problem { CONFIG } else { DONE })
+}
+
+fn row(class: &ClassState) -> Vec<Field> {
+    let state = match (&class.problem, class.holds.first()) {
+        (Some(problem), _) => Field::toned(problem.as_str(), Tone::Bad),
+        (None, Some(hold)) => Field::toned(
+            format!("held on {} until {}: {}", hold.host, human::instant(hold.held_until), hold.reason),
+            Tone::Waiting,
+        ),
+        (None, None) => Field::toned("ok", Tone::Good),
+    };
+    let timeout = class.timeout_secs.map_or_else(|| "default".to_owned(), |secs| format!("{secs}s"));
+    vec![class.name.as_str().into(), class.kind.into(), timeout.into(), state, class.argv.join(" ").into()]
+}

@@ -1,0 +1,83 @@
+//! `taskqueue create-runs`
+
+use clap::Args;
+
+use crate::cli::error::{CliError, DONE};
+use crate::cli::output::{Out, human};
+use crate::cli::session::Session;
+use crate::domain::due::NotDue;
+use crate::engine::Context;
+use crate::engine::create_runs::{CreateRunsReport, create_runs, list_passed_tasks};
+
+/// Rescue the runs of dead runners, then create a run for every due task
+///
+/// For cron, every few minutes; safe to overlap. Silent when there was nothing to do. With -v it also says why tasks
+/// whose time has come got no run.
+#[derive(Debug, Args)]
+pub(crate) struct CreateRunsArgs {}
+
+/// Tasks that `-v` explains at the most.
+const EXPLAINED: i64 = 100;
+
+pub(crate) fn run(session: Session, _args: &CreateRunsArgs, out: &mut Out) -> Result<u8, CliError> {
+    let mut ctx = session.open()?;
+    let report = create_runs(&mut ctx, &mut |_| {})?;
+    if out.is_json() {
+        out.json(&report)?;
+    }
+    say_report(&report, out);
+    if out.is_verbose() {
+        say_passed(&mut ctx, out)?;
+    }
+    Ok(DONE)
+}
+
+pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
+    for rescued in &report.rescue.rescued {
+        let ended = match rescued.ended_processes {
+            0 => String::new(),
+            count => format!(
+                "; {} of its handler ended",
+                human::plural(i64::try_from(count).unwrap_or(i64::MAX), "process").replace("processs", "processes")
+            ),
+        };
+        out.say(&format!("run {} (task {}) timed out: {}{ended}", rescued.run_id, rescued.task_id, rescued.message));
+    }
+    for stuck in &report.rescue.stuck {
+        out.warn(&format!("{stuck}; it is tried again next time"));
+    }
+    if report.finished_runners > 0 {
+        out.say(&format!(
+            "{} marked finished",
+            human::plural(i64::try_from(report.finished_runners).unwrap_or(i64::MAX), "dead runner")
+        ));
+    }
+    if report.created > 0 {
+        out.say(&format!("{} created", human::plural(i64::try_from(report.created).unwrap_or(i64::MAX), "run")));
+    }
+}
+
+fn say_passed(ctx: &mut Context, out: &mut Out) -> Result<(), CliError> {
+    for passed in list_passed_tasks(ctx, EXPLAINED)? {
+        out.say_verbose(&format!(
+            "task {} ({}) gets no run: {}",
+            passed.task_id,
+            passed.class,
+            reason_words(&passed.reason)
+        ));
+    }
+    Ok(())
+}
+
+fn reason_words(reason: &NotDue) -> String {
+    match reason {
+        NotDue::UnknownStatus(status) => format!("its status \"{status}\" is not known to this version"),
+        NotDue::Processing => "a runner works on it".to_owned(),
+        NotDue::HasOpenRun => "its run waits for a runner".to_owned(),
+        NotDue::Succeeded => "it succeeded".to_owned(),
+        NotDue::Cancelled => "it was cancelled".to_owned(),
+        NotDue::Exhausted => "no retry is left".to_owned(),
+        NotDue::WaitsForDependencies(count) => format!("it waits for {count} other tasks"),
+        NotDue::NotYet => "its time has not come".to_owned(),
+    }
+}

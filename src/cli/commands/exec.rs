@@ -1,0 +1,35 @@
+//! `taskqueue exec`
+
+use clap::Args;
+
+use super::task_options::{TaskOptions, queue_and_follow};
+use crate::cli::error::CliError;
+use crate::cli::output::Out;
+use crate::cli::session::Session;
+use crate::engine::queue::ClassCheck;
+use crate::handler::exec::EXEC_CLASS;
+
+/// Queue a command line as a task of the built-in class `exec`, and print the id
+///
+/// The program runs in the current directory, with a clean environment and no shell. On for a SQLite store, off for
+/// servers until the configuration says `[exec] enabled = true`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue exec -- tar czf /backup/home.tar.gz /home\n  taskqueue exec --run -- make test\n  taskqueue exec --in 2h -- notify-send 'tea is ready'"
+)]
+pub(crate) struct ExecArgs {
+    #[command(flatten)]
+    options: TaskOptions,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    argv: Vec<String>,
+}
+
+pub(crate) fn run(session: Session, args: ExecArgs, out: &mut Out) -> Result<u8, CliError> {
+    let directory = std::env::current_dir()?;
+    let directory = directory.to_str().ok_or_else(|| CliError::usage("the current directory is not UTF-8"))?;
+    let data = serde_json::json!({ "argv": args.argv, "cwd": directory }).to_string();
+    let mut ctx = session.open()?;
+    let request = args.options.request(&mut ctx, EXEC_CLASS, Some(data))?;
+    queue_and_follow(&mut ctx, &args.options, request, ClassCheck::KnownHere, out)
+}

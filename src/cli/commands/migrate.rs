@@ -1,0 +1,55 @@
+//! `taskqueue migrate`
+
+use clap::Args;
+
+use crate::cli::error::{CliError, DONE};
+use crate::cli::output::Out;
+use crate::cli::output::table::{Field, Tone, render};
+use crate::cli::session::Session;
+use crate::engine::migrate;
+
+/// Create or update the tables of a database server
+///
+/// One process migrates at a time. A SQLite store is migrated by every verb by itself.
+#[derive(Debug, Args)]
+pub(crate) struct MigrateArgs {
+    /// Only show what is applied and what is pending
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(crate) fn run(session: &Session, args: &MigrateArgs, out: &mut Out) -> Result<u8, CliError> {
+    if args.dry_run {
+        let migrations = migrate::list(&session.url)?;
+        if out.is_json() {
+            for migration in &migrations {
+                out.json(migration)?;
+            }
+            return Ok(DONE);
+        }
+        let rows = migrations.into_iter().map(|migration| {
+            let state = if migration.applied {
+                Field::toned("applied", Tone::Quiet)
+            } else {
+                Field::toned("pending", Tone::Waiting)
+            };
+            vec![state, migration.name.into()]
+        });
+        let text = render(out, &["STATE", "MIGRATION"], rows.collect(), &[]);
+        out.data(&text)?;
+        return Ok(DONE);
+    }
+    let report = migrate::run(&session.url)?;
+    if out.is_json() {
+        out.json(&report)?;
+    }
+    match report.newly_applied.as_slice() {
+        [] => out.say("nothing to migrate"),
+        applied => {
+            for version in applied {
+                out.say(&format!("applied {version}"));
+            }
+        }
+    }
+    Ok(DONE)
+}

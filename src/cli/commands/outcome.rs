@@ -1,0 +1,84 @@
+//! What is said about runs while they are processed.
+
+use crate::cli::output::{Out, human};
+use crate::domain::ids::TaskId;
+use crate::domain::records::ClaimedRun;
+use crate::domain::transition::RunEvent;
+use crate::engine::execute::{RunListener, RunOutcome};
+use crate::engine::process_run::ProcessReport;
+use crate::os::child::Stream;
+
+/// Says with `-v` what happens to each run.
+pub(crate) struct Narrator<'a> {
+    pub(crate) out: &'a mut Out,
+}
+
+impl RunListener for Narrator<'_> {
+    fn claimed(&mut self, run: &ClaimedRun) {
+        self.out.say_verbose(&format!(
+            "run {} (task {}, class {}, attempt {}) started",
+            run.run_id, run.task_id, run.class, run.attempt
+        ));
+    }
+
+    fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
+
+    fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome) {
+        self.out.say_verbose(&format!("run {} ended: {}", run.run_id, words(outcome)));
+        warn_of_trouble(outcome, self.out);
+    }
+}
+
+fn words(outcome: &RunOutcome) -> String {
+    let decision = &outcome.decision;
+    match decision.event {
+        RunEvent::Succeed => format!("success ({})", decision.rule),
+        _ => format!("{}: {} ({})", decision.error_code, decision.error_message, decision.rule),
+    }
+}
+
+fn warn_of_trouble(outcome: &RunOutcome, out: &mut Out) {
+    if let Some(found) = &outcome.lost_to {
+        out.warn(&format!("the run was {found} already; what the handler did is only kept as an event"));
+    }
+    if let Some(unended) = &outcome.unended {
+        out.warn(&format!("the run stays open: {unended}"));
+    }
+    if outcome.decision.holds_class {
+        out.warn(&format!("the class is held on this host: {}", outcome.decision.error_message));
+    }
+}
+
+/// Says why a run that was processed here did not succeed.
+pub(crate) fn say_failure(outcome: &RunOutcome, id: TaskId, out: &mut Out) {
+    warn_of_trouble(outcome, out);
+    if outcome.decision.event != RunEvent::Succeed {
+        out.say(&format!("task {id}: {}; `taskqueue status {id}` shows what happens next", words(outcome)));
+    }
+}
+
+/// News in the middle of a wait, when the output is lent to the listener.
+pub(crate) fn tell_at_once(text: &str) {
+    crate::cli::output::tell_stderr(text);
+}
+
+/// What `process-run` did, in words.
+pub(crate) fn report_words(report: &ProcessReport) -> String {
+    if let Some((in_use, limit)) = report.limit_reached {
+        return format!("runner limit reached ({in_use} of {limit} slots in use); nothing processed");
+    }
+    if report.processed == 0 {
+        return "no run is waiting".to_owned();
+    }
+    let mut words = format!(
+        "{} processed: {} succeeded",
+        human::plural(i64::try_from(report.processed).unwrap_or(i64::MAX), "run"),
+        report.succeeded
+    );
+    for (count, what) in [(report.failed, "failed"), (report.released, "given back")] {
+        if count > 0 {
+            words.push_str(&format!(", {count} {what}"));
+        }
+    }
+    words
+}

@@ -1,0 +1,61 @@
+//! `taskqueue process-run`
+
+use clap::Args;
+
+use super::outcome::{Narrator, report_words};
+use super::task_options::duration_option;
+use crate::cli::error::{CliError, DONE, INTERRUPTED};
+use crate::cli::output::Out;
+use crate::cli::session::Session;
+use crate::domain::ids::RunId;
+use crate::engine::process_run::{ProcessOptions, process_runs};
+use crate::os::stop_signals::StopSignals;
+
+/// Register as a runner, take the first waiting run and execute it
+///
+/// Silent, with exit status 0, when the runner limit is reached or nothing is waiting. The outcome of a task is in
+/// `status`, not in the exit status.
+#[derive(Debug, Args)]
+pub(crate) struct ProcessRunArgs {
+    /// Only this run, whatever stands before it
+    run_id: Option<RunId>,
+    #[command(flatten)]
+    repeat: RepeatArgs,
+}
+
+/// How long it goes on.
+#[derive(Debug, Args)]
+pub(crate) struct RepeatArgs {
+    /// Go on until nothing is waiting
+    #[arg(long, conflicts_with = "run_id")]
+    pub(crate) drain: bool,
+    /// Go on for at most N runs
+    #[arg(long, value_name = "N", conflicts_with = "run_id", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_runs: Option<u64>,
+    /// Go on, but start no run after this time: 55s, 10m
+    #[arg(long, value_name = "DURATION", conflicts_with = "run_id")]
+    pub(crate) max_time: Option<String>,
+}
+
+impl RepeatArgs {
+    pub(crate) fn options(&self) -> Result<ProcessOptions, CliError> {
+        Ok(ProcessOptions {
+            run_id: None,
+            drain: self.drain,
+            max_runs: self.max_runs,
+            max_time: duration_option("--max-time", self.max_time.as_deref())?,
+        })
+    }
+}
+
+pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> Result<u8, CliError> {
+    let options = ProcessOptions { run_id: args.run_id, ..args.repeat.options()? };
+    let stop = StopSignals::install()?;
+    let mut ctx = session.open()?;
+    let report = process_runs(&mut ctx, &options, &stop, &mut Narrator { out })?;
+    if out.is_json() {
+        out.json(&report)?;
+    }
+    out.say_verbose(&report_words(&report));
+    Ok(if stop.is_stopping() { INTERRUPTED } else { DONE })
+}

@@ -1,0 +1,123 @@
+//! `taskqueue queue`
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::task_options::{TaskOptions, queue_and_follow};
+use crate::cli::error::{CliError, DONE};
+use crate::cli::output::{Out, human};
+use crate::cli::session::Session;
+use crate::engine::Context;
+use crate::engine::queue::{ClassCheck, queue_batch};
+
+/// Queue a task, or many with --batch, and print the id
+///
+/// DATA is JSON text, `-` for standard input, or `@FILE`; without it the data is {}. A line of a batch is an object:
+/// {"class":"mail.send","data":{"to":"x"}} with the long option names as further keys: at, in, max_retries, timeout,
+/// priority, by. All lines are queued or none.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue queue mail.send '{\"to\":\"ann@example.org\"}'\n  taskqueue queue report.daily --at 'tomorrow 03:00'\n  generate-tasks | taskqueue queue --batch -"
+)]
+pub(crate) struct QueueArgs {
+    /// The task class: it says who handles the task
+    #[arg(required_unless_present = "batch")]
+    class: Option<String>,
+    /// JSON text, `-` for standard input, or `@FILE`
+    #[arg(conflicts_with = "batch", allow_hyphen_values = true)]
+    data: Option<String>,
+    /// Queue every line of this file (`-`: standard input), all or none
+    #[arg(long, value_name = "FILE", conflicts_with = "class")]
+    batch: Option<PathBuf>,
+    /// Accept a class that is not known here: another host may know it
+    #[arg(long)]
+    any_class: bool,
+    #[command(flatten)]
+    options: TaskOptions,
+}
+
+pub(crate) fn run(session: Session, args: QueueArgs, out: &mut Out) -> Result<u8, CliError> {
+    let check = if args.any_class { ClassCheck::AnyName } else { ClassCheck::KnownHere };
+    if let Some(path) = &args.batch {
+        if args.options.has_task_option() {
+            return Err(CliError::usage("with --batch every line says for itself when and how it is processed")
+                .with_hint("write it into the line: {\"class\":\"…\",\"priority\":5}"));
+        }
+        let text = read_batch(path)?;
+        let mut ctx = session.open()?;
+        return queue_lines(&mut ctx, &text, &args, check, out);
+    }
+    let class = args.class.as_deref().unwrap_or_default();
+    let data = args.data.as_deref().map(read_data).transpose()?;
+    let mut ctx = session.open()?;
+    let request = args.options.request(&mut ctx, class, data)?;
+    queue_and_follow(&mut ctx, &args.options, request, check, out)
+}
+
+fn queue_lines(
+    ctx: &mut Context,
+    text: &str,
+    args: &QueueArgs,
+    check: ClassCheck,
+    out: &mut Out,
+) -> Result<u8, CliError> {
+    let queued_by = args.options.by.clone().unwrap_or_else(|| ctx.me.user.clone());
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("queueing {wide_bar} {human_pos}/{human_len} {eta}") {
+        bar.set_style(style);
+    }
+    let result = queue_batch(ctx, text, &queued_by, check, &mut |inserted, total| {
+        bar.set_length(u64::try_from(total).unwrap_or(u64::MAX));
+        bar.set_position(u64::try_from(inserted).unwrap_or(u64::MAX));
+    });
+    bar.finish_and_clear();
+    let ids = result?;
+    if out.is_json() {
+        for id in &ids {
+            out.json(&serde_json::json!({ "id": id }))?;
+        }
+    } else if !ids.is_empty() {
+        let lines: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        out.data(&lines.join("\n"))?;
+    }
+    out.say(&format!("queued {}", human::plural(i64::try_from(ids.len()).unwrap_or(i64::MAX), "task")));
+    Ok(DONE)
+}
+
+/// A little more than the largest data that any setting allows: enough to tell that it is too large.
+const MAX_READ_BYTES: u64 = (8 << 20) + 1;
+
+fn read_data(argument: &str) -> Result<String, CliError> {
+    let (source, bytes) = match argument.strip_prefix('@') {
+        Some(path) => (path, File::open(path).and_then(read_limited)),
+        None if argument == "-" => ("standard input", read_limited(io::stdin().lock())),
+        None => return Ok(argument.to_owned()),
+    };
+    let bytes = bytes.map_err(|error| CliError::usage(format!("{source}: {error}")))?;
+    String::from_utf8(bytes).map_err(|_| CliError::usage(format!("{source}: the data is not UTF-8, so it is not JSON")))
+}
+
+fn read_limited(source: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    source.take(MAX_READ_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn read_batch(path: &std::path::Path) -> Result<String, CliError> {
+    let mut bytes = Vec::new();
+    let read = if path.as_os_str() == "-" {
+        io::stdin().lock().read_to_end(&mut bytes)
+    } else {
+        File::open(path).and_then(|mut file| file.read_to_end(&mut bytes))
+    };
+    read.map_err(|error| CliError::usage(format!("{}: {error}", path.display())))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let good = error.utf8_error().valid_up_to();
+        let line = error.as_bytes()[..good].iter().filter(|byte| **byte == b'\n').count() + 1;
+        CliError::usage(format!("line {line}: not UTF-8"))
+    })
+}

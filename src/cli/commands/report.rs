@@ -1,0 +1,52 @@
+//! `taskqueue progress` and `taskqueue result`: what a handler reports about itself, where descriptor 3 is awkward.
+
+use std::io::{self, Read as _};
+
+use clap::Args;
+
+use crate::cli::error::{CliError, DONE};
+use crate::config::HandlerEnvironment;
+use crate::os::event_socket::send_event;
+
+/// From inside a handler: report progress, and that it is still alive
+#[derive(Debug, Args)]
+pub(crate) struct ProgressArgs {
+    /// 0 to 100
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
+    percent: u8,
+    /// A line for people
+    message: Option<String>,
+}
+
+/// From inside a handler: leave a result, JSON text or `-` for standard input
+#[derive(Debug, Args)]
+pub(crate) struct ResultArgs {
+    /// JSON text, or `-` for standard input
+    json: String,
+}
+
+pub(crate) fn progress(args: &ProgressArgs) -> Result<u8, CliError> {
+    send(&serde_json::json!({ "progress": args.percent, "message": args.message }))
+}
+
+pub(crate) fn result(args: &ResultArgs) -> Result<u8, CliError> {
+    let mut text = args.json.clone();
+    if text == "-" {
+        text.clear();
+        io::stdin().lock().read_to_string(&mut text)?;
+    }
+    let value: serde_json::Value =
+        serde_json::from_str(&text).map_err(|error| CliError::usage(format!("the result is not JSON: {error}")))?;
+    send(&serde_json::json!({ "result": value }))
+}
+
+fn send(event: &serde_json::Value) -> Result<u8, CliError> {
+    let HandlerEnvironment { socket: Some(socket), token: Some(token) } = HandlerEnvironment::own() else {
+        return Err(CliError::usage(
+            "this works inside a handler only: TASKQUEUE_EVENTS_SOCKET and TASKQUEUE_RUN_TOKEN are not set",
+        ));
+    };
+    send_event(&socket, &token, event.to_string().as_bytes())
+        .map_err(|error| CliError::failed(format!("the runner cannot be reached: {error}")))?;
+    Ok(DONE)
+}

@@ -1,0 +1,87 @@
+//! `taskqueue settings`
+
+use clap::{Args, Subcommand};
+
+use crate::cli::error::{CliError, DONE};
+use crate::cli::output::Out;
+use crate::cli::output::table::render;
+use crate::cli::session::Session;
+use crate::domain::settings::Setting;
+use crate::engine::settings;
+
+/// List, read and change what every host must agree on
+#[derive(Debug, Args)]
+pub(crate) struct SettingsArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// All settings with their ranges
+    List,
+    /// Print one value
+    Get {
+        /// The name of the setting
+        name: String,
+    },
+    /// Change one value
+    Set {
+        /// The name of the setting
+        name: String,
+        /// The new value: a whole number in the range of the setting
+        #[arg(allow_negative_numbers = true)]
+        value: String,
+    },
+}
+
+pub(crate) fn run(session: Session, args: &SettingsArgs, out: &mut Out) -> Result<u8, CliError> {
+    match &args.action {
+        None | Some(Action::List) => list(session, out),
+        Some(Action::Get { name }) => get(session, name, out),
+        Some(Action::Set { name, value }) => {
+            let setting = settings::find(name)?;
+            let value = settings::set(&mut session.open()?, setting, value)?;
+            out.say(&format!("{setting} is {value}"));
+            Ok(DONE)
+        }
+    }
+}
+
+fn list(session: Session, out: &mut Out) -> Result<u8, CliError> {
+    let all = settings::list(&mut session.open()?)?;
+    if out.is_json() {
+        for (setting, value) in &all {
+            out.json(&json(*setting, value))?;
+        }
+        return Ok(DONE);
+    }
+    let rows = all.into_iter().map(|(setting, value)| {
+        let (low, high) = setting.range();
+        vec![setting.name().into(), value.into(), format!("{low} to {high}").into(), setting.purpose().into()]
+    });
+    let text = render(out, &["SETTING", "VALUE", "RANGE", "MEANING"], rows.collect(), &[3, 2]);
+    out.data(&text)?;
+    Ok(DONE)
+}
+
+fn get(session: Session, name: &str, out: &mut Out) -> Result<u8, CliError> {
+    let setting = settings::find(name)?;
+    let all = settings::list(&mut session.open()?)?;
+    for (found, value) in all.into_iter().filter(|(found, _)| *found == setting) {
+        if out.is_json() {
+            out.json(&json(found, &value))?;
+        } else {
+            out.data(&value)?;
+        }
+    }
+    Ok(DONE)
+}
+
+fn json(setting: Setting, value: &str) -> serde_json::Value {
+    let (low, high) = setting.range();
+    serde_json::json!({
+        "name": setting.name(), "value": value, "default": setting.default_value(), "low": low, "high": high,
+        "meaning": setting.purpose(),
+    })
+}

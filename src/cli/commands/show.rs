@@ -1,0 +1,293 @@
+//! How `status` looks: for a person, or as JSON.
+
+use chrono::{DateTime, Utc};
+use serde_json::{Value, json};
+
+use crate::cli::error::CliError;
+use crate::cli::output::Out;
+use crate::cli::output::clean::{clean_block, clean_line};
+use crate::cli::output::human::{count, distance, instant, relative};
+use crate::cli::output::table::{Field, Tone, render};
+use crate::domain::records::{Run, RunOutput, Runner, Task};
+use crate::domain::status::{RunStatus, Stored, TaskStatus};
+use crate::engine::status::{Overview, Reason, TaskCounts, TaskDetail, TaskLine};
+
+/// Counters, then the page of tasks.
+pub(super) fn overview(overview: &Overview, out: &mut Out) -> Result<(), CliError> {
+    if out.is_json() {
+        let tasks: Vec<Value> = overview.lines.iter().map(line_json).collect();
+        return out.json(&json!({
+            "schema": "taskqueue.status/1", "now": overview.now, "counts": overview.counts,
+            "runner_slots": { "in_use": overview.slots.0, "limit": overview.slots.1 },
+            "tasks": tasks, "has_more": overview.has_more,
+        }));
+    }
+    let mut text = counters(&overview.counts, overview.slots);
+    if overview.lines.is_empty() {
+        text.push_str(
+            "\n\nNo tasks. Queue one: taskqueue queue CLASS '{\"key\":\"value\"}', or taskqueue exec -- PROGRAM",
+        );
+    } else {
+        let rows = overview.lines.iter().map(|line| task_row(line, overview.now)).collect();
+        text.push_str("\n\n");
+        text.push_str(&render(out, &["TASK", "CLASS", "STATUS", "WHEN", "FAILED", "NOTE"], rows, &[3, 4]));
+    }
+    if overview.has_more {
+        text.push_str("\nThere are more: -n N shows more lines, --status and --class choose.");
+    }
+    out.data(&text)
+}
+
+fn counters(counts: &TaskCounts, slots: (i64, i64)) -> String {
+    let mut parts = vec![
+        format!("running {}", count(counts.processing)),
+        format!("runners {}/{}", slots.0, slots.1),
+        format!("waiting runs {}", count(counts.waiting_runs)),
+        format!("due {}", count(counts.due)),
+        format!("scheduled {}", count(counts.scheduled)),
+        format!("failed {}", count(counts.failed)),
+        format!("timeout {}", count(counts.timeout)),
+        format!("cancelled {}", count(counts.cancelled)),
+        format!("success {}", count(counts.success)),
+    ];
+    if let Some(secs) = counts.oldest_due_secs {
+        parts.push(format!("oldest due {}", distance(chrono::TimeDelta::seconds(secs))));
+    }
+    parts.join("   ")
+}
+
+fn task_row(line: &TaskLine, now: DateTime<Utc>) -> Vec<Field> {
+    let task = &line.task;
+    let (status, tone) = status_words(task, line.last_run.as_ref());
+    let when = match (&line.last_run, &line.reason) {
+        (Some(run), Reason::Running { .. }) => {
+            run.started_on.map_or_else(String::new, |on| format!("started {}", relative(on, now)))
+        }
+        (_, Reason::NotYet { on, .. }) => relative(*on, now),
+        (Some(run), _) if run.finished_on.is_some() => {
+            run.finished_on.map_or_else(String::new, |on| format!("ended {}", relative(on, now)))
+        }
+        _ => format!("queued {}", relative(task.queued_on, now)),
+    };
+    vec![
+        task.id.to_string().into(),
+        task.class.as_str().into(),
+        Field::toned(status, tone),
+        when.into(),
+        format!("{}/{}", task.failed_retries, task.max_retries).into(),
+        note(&line.reason, line.last_run.as_ref(), now).into(),
+    ]
+}
+
+fn status_words(task: &Task, run: Option<&Run>) -> (String, Tone) {
+    let percents = run.map_or(0, |run| run.percents_completed);
+    match &task.status {
+        Stored::Known(TaskStatus::Processing) if percents > 0 => (format!("processing {percents}%"), Tone::Good),
+        Stored::Known(TaskStatus::Processing) => ("processing".to_owned(), Tone::Good),
+        Stored::Known(status @ (TaskStatus::Failed | TaskStatus::Timeout)) => (status.to_string(), Tone::Bad),
+        Stored::Known(TaskStatus::Scheduled) => ("scheduled".to_owned(), Tone::Waiting),
+        Stored::Known(status @ (TaskStatus::Success | TaskStatus::Cancelled)) => (status.to_string(), Tone::Quiet),
+        Stored::Unknown(status) => (format!("{status} (unknown)"), Tone::Bad),
+    }
+}
+
+/// The reason column.
+fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
+    match reason {
+        Reason::Running { process_id, host } => {
+            let pid = process_id.map(|pid| format!("process {pid} on ")).unwrap_or_default();
+            let message = run.map(|run| run.progress_message.as_str()).filter(|message| !message.is_empty());
+            message.map_or_else(|| format!("{pid}{host}"), |message| format!("{pid}{host}: {message}"))
+        }
+        Reason::WaitsForRunner => "waits for a runner".to_owned(),
+        Reason::NoHandlerHere => "waits; its class has no handler on this host".to_owned(),
+        Reason::ClassHeld { why, until } => format!("class held here, next try {}: {why}", relative(*until, now)),
+        Reason::WaitsForCreateRuns => "due; waits for create-runs or tick".to_owned(),
+        Reason::NotYet { after_error: Some(error), .. } => format!("retry, after {error}"),
+        Reason::NotYet { after_error: None, .. } => String::new(),
+        Reason::WaitsForDependencies { count } => format!("waits for {count} other tasks"),
+        Reason::Exhausted { error } => format!("no retry left: {error}"),
+        Reason::Done => String::new(),
+        Reason::Cancelled => "will not run".to_owned(),
+        Reason::UnknownStatus => "left alone: a newer version wrote this status".to_owned(),
+    }
+}
+
+fn line_json(line: &TaskLine) -> Value {
+    json!({ "task": task_json(&line.task), "last_run": line.last_run.as_ref().map(run_json), "why": line.reason })
+}
+
+/// With the data as JSON, not as text that contains JSON.
+fn task_json(task: &Task) -> Value {
+    let mut value = json!(task);
+    value["data"] = embedded(&task.data);
+    value["is_exhausted"] = json!(task.is_exhausted());
+    value
+}
+
+fn run_json(run: &Run) -> Value {
+    let mut value = json!(run);
+    value["results"] = run.results.as_deref().map_or(Value::Null, embedded);
+    value
+}
+
+fn embedded(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| json!(text))
+}
+
+/// Everything about one task.
+pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> Result<(), CliError> {
+    if out.is_json() {
+        let runs: Vec<Value> = detail
+            .runs
+            .iter()
+            .map(|(run, outputs)| {
+                let mut value = run_json(run);
+                value["outputs"] = json!(outputs);
+                value
+            })
+            .collect();
+        return out.json(&json!({
+            "schema": "taskqueue.task/1", "now": now, "task": task_json(&detail.task), "why": detail.reason,
+            "runs": runs, "events": detail.events,
+        }));
+    }
+    let task = &detail.task;
+    let last_run = detail.runs.first().map(|(run, _)| run);
+    let mut lines = vec![
+        format!("task {}   {}   {}", task.id, task.class, status_words(task, last_run).0),
+        format!("  why          {}", non_empty(note(&detail.reason, last_run, now))),
+        format!("  queued       {} ({}) by {}", instant(task.queued_on), relative(task.queued_on, now), task.queued_by),
+        format!("  scheduled    {} ({})", instant(task.scheduled_on), relative(task.scheduled_on, now)),
+        format!(
+            "  failed       {} of {} retries, {} attempts in all",
+            task.failed_retries, task.max_retries, task.attempts
+        ),
+        format!("  priority     {}", task.priority),
+    ];
+    if let Some(secs) = task.timeout_secs {
+        lines.push(format!("  timeout      {secs}s"));
+    }
+    lines.push(format!("  data         {}", task.data));
+    let mut text: Vec<String> = lines.iter().map(|line| clean_line(line)).collect();
+    for (run, outputs) in &detail.runs {
+        text.push(run_block(run, outputs, now));
+    }
+    for event in &detail.events {
+        text.push(clean_line(&format!(
+            "event {}   {}   {} on {}   {}",
+            instant(event.occurred_on),
+            event.kind,
+            event.actor,
+            event.host,
+            event.details
+        )));
+    }
+    out.data(&text.join("\n"))
+}
+
+fn non_empty(text: String) -> String {
+    if text.is_empty() { "-".to_owned() } else { text }
+}
+
+fn run_block(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>) -> String {
+    let mut lines =
+        vec![format!("run {}   attempt {}   {}   {}%", run.id, run.attempt, run.status, run.percents_completed)];
+    if let Some(started) = run.started_on {
+        let pid = run.process_id.map(|pid| pid.to_string()).unwrap_or_default();
+        lines.push(format!(
+            "  started      {} ({}) by process {pid} on {}",
+            instant(started),
+            relative(started, now),
+            run.host
+        ));
+        if let Some(finished) = run.finished_on {
+            lines.push(format!("  finished     {} (took {})", instant(finished), distance(finished - started)));
+        }
+    }
+    if !run.progress_message.is_empty() {
+        lines.push(format!("  message      {}", run.progress_message));
+    }
+    if !run.error_code.is_empty() {
+        lines.push(format!("  error        {}: {}", run.error_code, run.error_message));
+    }
+    if !run.decision.is_empty() {
+        lines.push(format!("  decision     {}", run.decision));
+    }
+    if let Some(results) = &run.results {
+        lines.push(format!("  results      {results}"));
+    }
+    let mut text: Vec<String> = lines.iter().map(|line| clean_line(line)).collect();
+    for output in outputs {
+        text.push(format!("  {} ({} bytes)", output.stream, output.total_bytes));
+        text.extend(clean_block(&output.content).lines().map(|line| format!("    {line}")));
+    }
+    text.join("\n")
+}
+
+/// The newest runs of all tasks.
+pub(super) fn runs(runs: &[Run], now: DateTime<Utc>, out: &mut Out) -> Result<(), CliError> {
+    if out.is_json() {
+        return runs.iter().try_for_each(|run| out.json(&run_json(run)));
+    }
+    if runs.is_empty() {
+        return out.data("No runs yet: create-runs or tick makes them.");
+    }
+    let rows = runs.iter().map(|run| run_row(run, now)).collect();
+    let text = render(out, &["RUN", "TASK", "CLASS", "ATTEMPT", "STATUS", "STARTED", "TOOK", "NOTE"], rows, &[3, 5, 6]);
+    out.data(&text)
+}
+
+fn run_row(run: &Run, now: DateTime<Utc>) -> Vec<Field> {
+    let tone = match &run.status {
+        Stored::Known(RunStatus::Processing) => Tone::Good,
+        Stored::Known(RunStatus::Scheduled) => Tone::Waiting,
+        Stored::Known(RunStatus::Error | RunStatus::Timeout) | Stored::Unknown(_) => Tone::Bad,
+        Stored::Known(RunStatus::Success | RunStatus::Cancelled | RunStatus::Released) => Tone::Quiet,
+    };
+    let took = run.started_on.map(|started| distance(run.finished_on.unwrap_or(now) - started)).unwrap_or_default();
+    let note = if run.error_code.is_empty() {
+        run.progress_message.clone()
+    } else {
+        format!("{}: {}", run.error_code, run.error_message)
+    };
+    vec![
+        run.id.to_string().into(),
+        run.task_id.to_string().into(),
+        run.class.as_str().into(),
+        run.attempt.to_string().into(),
+        Field::toned(run.status.to_string(), tone),
+        run.started_on.map(|on| relative(on, now)).unwrap_or_default().into(),
+        took.into(),
+        note.into(),
+    ]
+}
+
+/// The newest runners.
+pub(super) fn runners(runners: &[Runner], now: DateTime<Utc>, out: &mut Out) -> Result<(), CliError> {
+    if out.is_json() {
+        return runners.iter().try_for_each(|runner| out.json(runner));
+    }
+    if runners.is_empty() {
+        return out.data("No runners yet: process-run or tick in cron makes them.");
+    }
+    let rows = runners.iter().map(|runner| runner_row(runner, now)).collect();
+    let text = render(out, &["RUNNER", "PROCESS", "HOST", "SLOTS", "STATE", "STARTED", "VERSION"], rows, &[6, 3]);
+    out.data(&text)
+}
+
+fn runner_row(runner: &Runner, now: DateTime<Utc>) -> Vec<Field> {
+    let state = match runner.finished_on {
+        None => Field::toned("alive", Tone::Good),
+        Some(on) => Field::toned(format!("ended {}", relative(on, now)), Tone::Quiet),
+    };
+    vec![
+        runner.id.to_string().into(),
+        runner.process_id.to_string().into(),
+        runner.host.as_str().into(),
+        runner.slots.to_string().into(),
+        state,
+        relative(runner.started_on, now).into(),
+        runner.version.as_str().into(),
+    ]
+}

@@ -1,0 +1,240 @@
+//! The options that `queue` and `exec` share, and what happens after the task is queued.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Local, Utc};
+use clap::Args;
+
+use super::outcome;
+use crate::cli::error::{CliError, DONE, FAILED, INTERRUPTED};
+use crate::cli::output::{Out, human};
+use crate::domain::ids::TaskId;
+use crate::domain::new_task::TaskRequest;
+use crate::domain::records::{ClaimedRun, RunOutput, Task};
+use crate::domain::status::TaskStatus;
+use crate::domain::when;
+use crate::engine::execute::{RunListener, RunOutcome};
+use crate::engine::queue::{self, ClassCheck};
+use crate::engine::wait::{self, WaitNews, Waited};
+use crate::engine::{Context, EngineError};
+use crate::os::child::Stream;
+use crate::os::stop_signals::StopSignals;
+
+/// When and how a task is processed.
+#[derive(Debug, Args)]
+pub(crate) struct TaskOptions {
+    /// Process it at this time: 2026-11-21T10:00:00Z, "2026-11-21 10:00", "tomorrow 03:00", +30m
+    #[arg(long, value_name = "TIME", conflicts_with = "delay")]
+    at: Option<String>,
+    /// Process it after this time: 30m, 2h30m, 1d
+    #[arg(long = "in", id = "delay", value_name = "DURATION")]
+    delay: Option<String>,
+    /// Failed attempts before it is exhausted [default: the setting TaskQueueMaxRetries]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    max_retries: Option<i64>,
+    /// Time without end or report after which an attempt times out: 90s, 2h
+    #[arg(long, value_name = "DURATION")]
+    timeout: Option<String>,
+    /// Higher first, -1000 to 1000
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    priority: Option<i64>,
+    /// Who queues it [default: your login name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) by: Option<String>,
+    /// Process it in this very process, as a runner under all rules, and exit as the handler did
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) run: bool,
+    /// Wait until it has succeeded or is exhausted, whoever runs it, and exit as the handler did
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
+
+impl TaskOptions {
+    /// Whether an option was given that a batch takes from its lines.
+    pub(crate) const fn has_task_option(&self) -> bool {
+        self.at.is_some()
+            || self.delay.is_some()
+            || self.max_retries.is_some()
+            || self.timeout.is_some()
+            || self.priority.is_some()
+            || self.run
+            || self.wait
+    }
+
+    /// The request, with times resolved from the database's clock in the zone of the person at the keyboard.
+    pub(crate) fn request(
+        &self,
+        ctx: &mut Context,
+        class: &str,
+        data: Option<String>,
+    ) -> Result<TaskRequest, CliError> {
+        let scheduled_on = match (&self.at, &self.delay) {
+            (None, None) => None,
+            (at, delay) => Some(self.resolve(ctx, at.as_deref(), delay.as_deref())?),
+        };
+        let timeout_secs = self.timeout.as_deref().map(queue::timeout_secs).transpose();
+        Ok(TaskRequest {
+            class: class.to_owned(),
+            data,
+            scheduled_on,
+            max_retries: self.max_retries,
+            timeout_secs: timeout_secs.map_err(|message| CliError::usage(format!("--timeout: {message}")))?,
+            priority: self.priority,
+            queued_by: self.by.clone().unwrap_or_else(|| ctx.me.user.clone()),
+        })
+    }
+
+    fn resolve(&self, ctx: &mut Context, at: Option<&str>, delay: Option<&str>) -> Result<DateTime<Utc>, CliError> {
+        let now = ctx.now()?.with_timezone(&Local);
+        let (option, text) = match (at, delay) {
+            (Some(at), _) => ("--at", at.to_owned()),
+            (None, delay) => ("--in", format!("+{}", delay.unwrap_or_default())),
+        };
+        when::parse_instant(&text, &now).map_err(|message| CliError::usage(format!("{option}: {message}")))
+    }
+}
+
+/// Queues the task, prints its id and, if asked to, sees it through.
+pub(crate) fn queue_and_follow(
+    ctx: &mut Context,
+    options: &TaskOptions,
+    request: TaskRequest,
+    check: ClassCheck,
+    out: &mut Out,
+) -> Result<u8, CliError> {
+    let scheduled_on = request.scheduled_on;
+    let class = request.class.clone();
+    let id = queue::queue_task(ctx, request, check)?;
+    let follows = options.run || options.wait;
+    if out.is_json() {
+        out.json(&serde_json::json!({ "id": id, "class": class, "scheduled_on": scheduled_on }))?;
+    } else if !follows {
+        out.data(&id.to_string())?;
+        if out.is_terminal() || scheduled_on.is_some() {
+            say_queued(ctx, id, &class, scheduled_on, out)?;
+        }
+    }
+    match (options.run, options.wait) {
+        (true, _) => run_here(ctx, id, out),
+        (_, true) => wait_for(ctx, id, out),
+        _ => Ok(DONE),
+    }
+}
+
+fn say_queued(
+    ctx: &mut Context,
+    id: TaskId,
+    class: &str,
+    scheduled_on: Option<DateTime<Utc>>,
+    out: &mut Out,
+) -> Result<(), CliError> {
+    let when = match scheduled_on {
+        Some(at) => {
+            let local = at.with_timezone(&Local).format("%F %T %:z");
+            format!("to be processed {} ({local}, {})", human::instant(at), human::relative(at, ctx.now()?))
+        }
+        None => "due now".to_owned(),
+    };
+    out.say(&format!("queued task {id} of class {class}, {when}"));
+    Ok(())
+}
+
+/// Passes the output of the handler through, and keeps what became of its run.
+struct PassThrough<'a> {
+    out: &'a mut Out,
+    outcome: Option<RunOutcome>,
+}
+
+impl RunListener for PassThrough<'_> {
+    fn claimed(&mut self, _run: &ClaimedRun) {}
+
+    fn output(&mut self, stream: Stream, bytes: &[u8]) {
+        self.out.pass_through(stream == Stream::Stderr, bytes);
+    }
+
+    fn ended(&mut self, _run: &ClaimedRun, outcome: &RunOutcome) {
+        self.outcome = Some(outcome.clone());
+    }
+}
+
+fn run_here(ctx: &mut Context, id: TaskId, out: &mut Out) -> Result<u8, CliError> {
+    let stop = StopSignals::install()?;
+    let mut listener = PassThrough { out, outcome: None };
+    let mut news = Vec::new();
+    let processed = wait::run_here(ctx, id, &stop, &mut listener, &mut |item| {
+        if news.is_empty() {
+            outcome::tell_at_once(&news_text(item));
+        }
+        news.push(item);
+    });
+    let outcome = listener.outcome.take();
+    match (processed, outcome) {
+        (Err(EngineError::NotProcessable { reason, .. }), _) => {
+            out.say(&format!(
+                "task {id}: another runner was first, or it cannot run here ({reason}); waiting for its end"
+            ));
+            wait_for(ctx, id, out)
+        }
+        (Err(error), _) => Err(error.into()),
+        (Ok(_), Some(outcome)) => {
+            outcome::say_failure(&outcome, id, out);
+            Ok(outcome.exit_code)
+        }
+        (Ok(_), None) => {
+            out.say(&format!("task {id} stays queued"));
+            Ok(INTERRUPTED)
+        }
+    }
+}
+
+fn news_text(news: WaitNews) -> String {
+    match news {
+        WaitNews::LimitReached { in_use, limit } => {
+            format!("waiting for a free runner slot ({in_use} of {limit} in use)")
+        }
+        WaitNews::NoRunner => {
+            "no runner is alive; `taskqueue tick` in another shell or in cron processes the task".to_owned()
+        }
+    }
+}
+
+fn wait_for(ctx: &mut Context, id: TaskId, out: &mut Out) -> Result<u8, CliError> {
+    let stop = StopSignals::install()?;
+    let waited = wait::wait_for_task(ctx, id, &stop, &mut |item| outcome::tell_at_once(&news_text(item)))?;
+    match waited {
+        Waited::Stopped => {
+            out.say(&format!("stopped waiting; task {id} stays queued"));
+            Ok(INTERRUPTED)
+        }
+        Waited::Ended(task, run, outputs) => {
+            pass_outputs(&outputs, out);
+            let error_code = run.map(|run| run.error_code).unwrap_or_default();
+            Ok(exit_code_of(&task, &error_code))
+        }
+    }
+}
+
+fn pass_outputs(outputs: &[RunOutput], out: &mut Out) {
+    for output in outputs {
+        out.pass_through(output.stream == "stderr", output.content.as_bytes());
+    }
+}
+
+/// The exit code of a handler that another process ran, as far as the run's ErrorCode tells.
+fn exit_code_of(task: &Task, error_code: &str) -> u8 {
+    if task.status.is(TaskStatus::Success) {
+        return DONE;
+    }
+    let number = |prefix: &str| error_code.strip_prefix(prefix).and_then(|rest| rest.parse::<u8>().ok());
+    match (number("exit:"), number("signal:")) {
+        (Some(code), _) => code,
+        (_, Some(signal)) => signal.saturating_add(128),
+        _ if error_code == "timeout" => 124,
+        _ => FAILED,
+    }
+}
+
+/// The duration of an option.
+pub(crate) fn duration_option(name: &str, text: Option<&str>) -> Result<Option<Duration>, CliError> {
+    text.map(when::parse_duration).transpose().map_err(|message| CliError::usage(format!("{name}: {message}")))
+}

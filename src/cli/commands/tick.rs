@@ -1,0 +1,43 @@
+//! `taskqueue tick`
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::create_runs::say_report;
+use super::outcome::{Narrator, report_words};
+use super::task_options::duration_option;
+use crate::cli::error::{CliError, DONE, INTERRUPTED};
+use crate::cli::output::Out;
+use crate::cli::session::Session;
+use crate::engine::process_run::ProcessOptions;
+use crate::engine::tick::tick;
+use crate::os::stop_signals::StopSignals;
+
+/// Create the due runs and process them until nothing is left: the one-line crontab
+///
+/// `* * * * * taskqueue tick` is all it takes. Silent when there was nothing to do; safe to overlap.
+#[derive(Debug, Args)]
+pub(crate) struct TickArgs {
+    /// Process at most N runs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_runs: Option<u64>,
+    /// Start no run after this time
+    #[arg(long, value_name = "DURATION", default_value = "55s")]
+    max_time: String,
+}
+
+pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> Result<u8, CliError> {
+    let max_time: Option<Duration> = duration_option("--max-time", Some(&args.max_time))?;
+    let options = ProcessOptions { run_id: None, drain: true, max_runs: args.max_runs, max_time };
+    let stop = StopSignals::install()?;
+    let mut ctx = session.open()?;
+    let report = tick(&mut ctx, &options, &stop, &mut Narrator { out })?;
+    if out.is_json() {
+        out.json(&report)?;
+    } else if out.is_verbose() {
+        say_report(&report.created, out);
+    }
+    out.say_verbose(&report_words(&report.processed));
+    Ok(if stop.is_stopping() { INTERRUPTED } else { DONE })
+}

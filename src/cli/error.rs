@@ -1,0 +1,137 @@
+//! What a verb reports when it fails: one line that says what is wrong, one hint that can be pasted, an exit status.
+
+use crate::config::ConfigError;
+use crate::engine::{EngineError, StoreError};
+
+/// Exit status: done.
+pub(crate) const DONE: u8 = 0;
+/// Exit status: the operation failed.
+pub(crate) const FAILED: u8 = 1;
+/// Exit status: the command line or the input is wrong.
+pub(crate) const USAGE: u8 = 2;
+/// Exit status: nothing matched.
+pub(crate) const NOT_FOUND: u8 = 3;
+/// Exit status: the database cannot be reached.
+pub(crate) const UNAVAILABLE: u8 = 69;
+/// Exit status: busy, try again.
+pub(crate) const BUSY: u8 = 75;
+/// Exit status: the configuration or the schema is wrong.
+pub(crate) const CONFIG: u8 = 78;
+/// Exit status: interrupted.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// A failure, ready to be shown.
+#[derive(Debug)]
+pub(crate) struct CliError {
+    code: u8,
+    kind: &'static str,
+    message: String,
+    hint: Option<String>,
+}
+
+impl CliError {
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self { code: USAGE, kind: "usage", message: message.into(), hint: None }
+    }
+
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
+        Self { code: FAILED, kind: "failed", message: message.into(), hint: None }
+    }
+
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) const fn exit_code(&self) -> u8 {
+        self.code
+    }
+
+    pub(crate) const fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    pub(crate) fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+}
+
+impl From<ConfigError> for CliError {
+    fn from(error: ConfigError) -> Self {
+        let message = format!("the configuration cannot be used: {error}");
+        Self { code: CONFIG, kind: "config", message, hint: Some("docs/configuration.md lists every key".to_owned()) }
+    }
+}
+
+impl From<std::io::Error> for CliError {
+    fn from(error: std::io::Error) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+impl From<EngineError> for CliError {
+    fn from(error: EngineError) -> Self {
+        let message = error.to_string();
+        match error {
+            EngineError::Input(_) => Self::usage(message),
+            EngineError::UnknownClass { nearest, .. } => {
+                Self { kind: "class_unknown", ..Self::usage(message) }.with_hint(unknown_class_hint(&nearest))
+            }
+            EngineError::ExecIsOff => Self { kind: "exec_off", ..Self::usage(message) }.with_hint(
+                "[exec]\\nenabled = true in the configuration switches it on, or configure a class of its own",
+            ),
+            EngineError::NotProcessable { .. } => Self { kind: "not_processable", ..Self::failed(message) },
+            EngineError::Os { .. } => Self { kind: "os", ..Self::failed(message) },
+            EngineError::Store(error) => from_store(&error, message),
+        }
+    }
+}
+
+fn unknown_class_hint(nearest: &[String]) -> String {
+    let known_elsewhere = "`taskqueue classes` lists all; --any-class queues for another host";
+    match nearest {
+        [] => known_elsewhere.to_owned(),
+        names => {
+            let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+            format!("did you mean {}? {known_elsewhere}", quoted.join(" or "))
+        }
+    }
+}
+
+fn from_store(error: &StoreError, message: String) -> CliError {
+    let (code, kind, hint) = match error {
+        StoreError::BadAddress(_) => (CONFIG, "bad_address", None),
+        StoreError::Unreachable { .. } => (UNAVAILABLE, "unreachable", Some(unreachable_hint(&message))),
+        StoreError::NotMigrated { .. } => (CONFIG, "not_migrated", Some("taskqueue migrate".to_owned())),
+        StoreError::NewerSchema { .. } => {
+            (CONFIG, "newer_schema", Some("install the newer taskqueue on this host too".to_owned()))
+        }
+        StoreError::ReadOnly { .. } => (
+            UNAVAILABLE,
+            "read_only",
+            Some("check the permissions of the file, or connect to the primary server".to_owned()),
+        ),
+        StoreError::Busy(_) => (BUSY, "busy", Some("try again".to_owned())),
+        StoreError::NotFound(_) => (NOT_FOUND, "not_found", None),
+        StoreError::Setting(_) => (CONFIG, "setting", Some("taskqueue settings set NAME VALUE".to_owned())),
+        StoreError::Migration(_) => (CONFIG, "migration", None),
+        StoreError::Lost { .. } => (FAILED, "lost", None),
+        StoreError::Database(_) => (FAILED, "database", None),
+    };
+    CliError { code, kind, message, hint }
+}
+
+fn unreachable_hint(message: &str) -> String {
+    let hint = if message.contains("No such file or directory") && message.contains("sqlite://") {
+        "make the directory first, or name another file with --database"
+    } else if message.contains("sqlite://") {
+        "check the permissions of the file and its directory"
+    } else {
+        "is the server running, and are address, user and password right? (--database, TASKQUEUE_DATABASE or `database` in the configuration)"
+    };
+    hint.to_owned()
+}

@@ -1,0 +1,170 @@
+//! The command line: options in, reports out, an exit status. One file a verb in `commands`; only `output` prints. Uses
+//! the engine, never the store.
+
+mod commands;
+mod error;
+mod output;
+mod session;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+use self::commands::{classes, create_runs, exec, migrate, process_run, queue, report, settings, status, tick};
+use self::error::CliError;
+use self::output::Out;
+use self::session::Session;
+use crate::handler::registry::HandlerRegistry;
+
+/// A durable task queue for the command line, cron and any language
+///
+/// A task (what others call a job) is a row in a database; a task class says which program handles it; cron, a systemd
+/// timer or a worker runs it; every attempt leaves a row behind.
+#[derive(Debug, Parser)]
+#[command(
+    name = "taskqueue",
+    version,
+    disable_help_subcommand = true,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    infer_subcommands = false
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    global: GlobalArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Options of every verb.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct GlobalArgs {
+    /// Where the tasks are: sqlite:///path, a path, postgres://user@host/db or mysql://user@host/db [env: TASKQUEUE_DATABASE]
+    #[arg(long, global = true, value_name = "URL")]
+    database: Option<String>,
+    /// The configuration file [env: TASKQUEUE_CONFIG] [default: ~/.config/taskqueue/config.toml, /etc/taskqueue/config.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print JSON on standard output
+    #[arg(long, global = true)]
+    json: bool,
+    /// Say more on standard error
+    #[arg(short, long, global = true)]
+    verbose: bool,
+    /// When to use colour
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    color: output::ColorChoice,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Queue(queue::QueueArgs),
+    Exec(exec::ExecArgs),
+    CreateRuns(create_runs::CreateRunsArgs),
+    ProcessRun(process_run::ProcessRunArgs),
+    Tick(tick::TickArgs),
+    Status(status::StatusArgs),
+    Migrate(migrate::MigrateArgs),
+    Settings(settings::SettingsArgs),
+    Classes(classes::ClassesArgs),
+    Progress(report::ProgressArgs),
+    Result(report::ResultArgs),
+}
+
+/// The command line of this program, or of another one that adds task classes of its own.
+#[derive(Default)]
+pub struct App {
+    registry: HandlerRegistry,
+    name: Option<&'static str>,
+}
+
+impl App {
+    /// The plain command line.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Under another name in help and messages.
+    #[must_use]
+    pub fn named(mut self, name: &'static str) -> Self {
+        self.name = Some(name);
+        self
+    }
+
+    /// Adds a task class that a Rust type handles.
+    #[must_use]
+    pub fn class(mut self, name: impl Into<String>, handler: impl crate::handler::TaskHandler + 'static) -> Self {
+        self.registry.register(name, handler);
+        self
+    }
+
+    /// Reads the arguments of this process, carries the verb out and gives the exit status. Call it from `main`, on the
+    /// main thread: handlers die with the thread that started them.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the arguments")]
+    pub fn run(self) -> ExitCode {
+        self.run_with(std::env::args_os())
+    }
+
+    fn run_with(self, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+        let mut command = Cli::command();
+        if let Some(name) = self.name {
+            command = command.name(name).bin_name(name);
+        }
+        let parsed = command.try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches));
+        let cli = match parsed {
+            Ok(cli) => cli,
+            // clap knows what belongs on standard output (help) and what on standard error (usage), and its own status.
+            Err(error) => {
+                let _ = error.print();
+                return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+            }
+        };
+        let mut out = Out::new(cli.global.json, cli.global.verbose, cli.global.color);
+        // Before anything is opened: it keeps descriptor 3 free for the events of handlers.
+        let _ = crate::os::child::prepare_process();
+        match dispatch(cli.command, cli.global, self.registry, &mut out) {
+            Ok(code) => ExitCode::from(code),
+            Err(error) => {
+                out.error(&error);
+                ExitCode::from(error.exit_code())
+            }
+        }
+    }
+}
+
+fn dispatch(command: Command, global: GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> Result<u8, CliError> {
+    // These two run inside a handler and need neither configuration nor database.
+    let command = match command {
+        Command::Progress(args) => return report::progress(&args),
+        Command::Result(args) => return report::result(&args),
+        other => other,
+    };
+    let session = Session::prepare(global, registry, out)?;
+    match command {
+        Command::Queue(args) => queue::run(session, args, out),
+        Command::Exec(args) => exec::run(session, args, out),
+        Command::CreateRuns(args) => create_runs::run(session, &args, out),
+        Command::ProcessRun(args) => process_run::run(session, &args, out),
+        Command::Tick(args) => tick::run(session, &args, out),
+        Command::Status(args) => status::run(session, &args, out),
+        Command::Migrate(args) => migrate::run(&session, &args, out),
+        Command::Settings(args) => settings::run(session, &args, out),
+        Command::Classes(args) => classes::run(session, &args, out),
+        Command::Progress(_) | Command::Result(_) => Ok(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

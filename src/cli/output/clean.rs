@@ -1,0 +1,34 @@
+//! Takes from text what could move the cursor, change the terminal or turn the order of characters: names, messages and
+//! outputs come from whoever can write into the database.
+
+/// One line: every control and bidirectional character is replaced, line breaks and tabs become spaces.
+pub(crate) fn clean_line(text: &str) -> String {
+    text.chars().map(|c| if matches!(c, '\n' | '\t') { ' ' } else { clean_char(c) }).collect()
+}
+
+/// Several lines: line breaks and tabs stay.
+pub(crate) fn clean_block(text: &str) -> String {
+    text.chars().map(|c| if matches!(c, '\n' | '\t') { c } else { clean_char(c) }).collect()
+}
+
+fn clean_char(c: char) -> char {
+    let is_bidi = matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_line_end = matches!(c, '\u{2028}' | '\u{2029}');
+    if c.is_control() || is_bidi || is_line_end { '\u{fffd}' } else { c }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_drives_a_terminal_gets_through() {
+        let nasty = "a\x1b[31mb\rc\u{9b}d\u{202e}e\x7ff\0g\u{2028}h";
+        let clean = clean_line(nasty);
+        assert_eq!(clean.chars().filter(|c| *c == '\u{fffd}').count(), 7, "{clean:?}");
+        assert!(!clean.chars().any(char::is_control));
+        assert_eq!(clean_line("a\nb\tc"), "a b c");
+        assert_eq!(clean_block("a\nb\tc\x1b"), "a\nb\tc\u{fffd}");
+        assert_eq!(clean_line("Ünï cödé 漢字"), "Ünï cödé 漢字");
+    }
+}

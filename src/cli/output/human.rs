@@ -1,0 +1,56 @@
+//! Times and numbers as people read them.
+
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+
+use crate::engine::status::Counted;
+
+/// RFC 3339 in UTC, to the second.
+pub(crate) fn instant(at: DateTime<Utc>) -> String {
+    at.to_rfc3339_opts(SecondsFormat::Secs, true)
+}
+
+/// A distance in its two largest units: `45s`, `12m`, `2h05m`, `3d04h`.
+pub(crate) fn distance(length: TimeDelta) -> String {
+    let secs = length.num_seconds().abs();
+    match secs {
+        0..60 => format!("{secs}s"),
+        60..3_600 => format!("{}m{:02}s", secs / 60, secs % 60),
+        3_600..86_400 => format!("{}h{:02}m", secs / 3_600, secs / 60 % 60),
+        _ => format!("{}d{:02}h", secs / 86_400, secs / 3_600 % 24),
+    }
+}
+
+/// Seen from now: `in 5m00s` or `5m00s ago`.
+pub(crate) fn relative(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
+    let length = at - now;
+    if length > TimeDelta::zero() { format!("in {}", distance(length)) } else { format!("{} ago", distance(length)) }
+}
+
+/// `12`, or `100000+` beyond what is counted.
+pub(crate) fn count(counted: Counted) -> String {
+    if counted.or_more { format!("{}+", counted.count) } else { counted.count.to_string() }
+}
+
+/// `1 run`, `2 runs`.
+pub(crate) fn plural(number: impl TryInto<i64>, noun: &str) -> String {
+    let number = number.try_into().unwrap_or(i64::MAX);
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_have_two_units_at_most() {
+        for (secs, text) in [(0, "0s"), (59, "59s"), (61, "1m01s"), (3_661, "1h01m"), (90_000, "1d01h"), (-61, "1m01s")]
+        {
+            assert_eq!(distance(TimeDelta::seconds(secs)), text);
+        }
+    }
+
+    #[test]
+    fn nouns_follow_their_number() {
+        assert_eq!((plural(1, "run"), plural(0_usize, "run")), ("1 run".to_owned(), "0 runs".to_owned()));
+    }
+}

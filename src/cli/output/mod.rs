@@ -1,0 +1,155 @@
+//! The only place that prints: data on standard output, words on standard error.
+
+pub(crate) mod clean;
+pub(crate) mod human;
+pub(crate) mod table;
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use self::clean::clean_line;
+use super::error::CliError;
+
+/// When to use colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorChoice {
+    /// On a terminal, unless NO_COLOR is set or TERM is dumb
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// Standard output and standard error, and what is known about who reads them.
+pub(crate) struct Out {
+    is_json: bool,
+    is_verbose: bool,
+    is_terminal: bool,
+    use_color: bool,
+}
+
+impl Out {
+    pub(crate) fn new(is_json: bool, is_verbose: bool, color: ColorChoice) -> Self {
+        let is_terminal = io::stdout().is_terminal();
+        let use_color = match color {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => is_terminal && terminal_wants_color(),
+        };
+        Self { is_json, is_verbose, is_terminal, use_color }
+    }
+
+    pub(crate) const fn is_json(&self) -> bool {
+        self.is_json
+    }
+
+    pub(crate) const fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    pub(crate) const fn use_color(&self) -> bool {
+        self.use_color
+    }
+
+    /// Columns of the terminal; `None` into a pipe, where nothing is cut.
+    pub(crate) fn width(&self) -> Option<u16> {
+        if !self.is_terminal {
+            return None;
+        }
+        terminal_size::terminal_size().map(|(width, _)| width.0)
+    }
+
+    /// Data: one or more whole lines.
+    pub(crate) fn data(&mut self, text: &str) -> Result<(), CliError> {
+        let mut stdout = io::stdout().lock();
+        let written =
+            stdout.write_all(text.as_bytes()).and_then(|()| stdout.write_all(b"\n")).and_then(|()| stdout.flush());
+        quietly_without_reader(written)
+    }
+
+    /// Data as one line of JSON.
+    pub(crate) fn json<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), CliError> {
+        let text = serde_json::to_string(value).map_err(|error| CliError::failed(error.to_string()))?;
+        self.data(&text)
+    }
+
+    /// What a handler wrote, to the byte.
+    pub(crate) fn pass_through(&mut self, is_stderr: bool, bytes: &[u8]) {
+        // The reader may have gone; the handler goes on all the same.
+        let _ = if is_stderr {
+            io::stderr().write_all(bytes)
+        } else {
+            io::stdout().write_all(bytes).and_then(|()| io::stdout().flush())
+        };
+    }
+
+    /// Words for the person who waits; not in JSON mode.
+    pub(crate) fn say(&mut self, text: &str) {
+        if !self.is_json {
+            self.tell(text);
+        }
+    }
+
+    /// Words for those who asked for more.
+    pub(crate) fn say_verbose(&mut self, text: &str) {
+        if self.is_verbose {
+            self.tell(text);
+        }
+    }
+
+    pub(crate) const fn is_verbose(&self) -> bool {
+        self.is_verbose
+    }
+
+    /// Something that is not right, though it goes on.
+    pub(crate) fn warn(&mut self, text: &str) {
+        self.tell(&format!("warning: {text}"));
+    }
+
+    /// Why it ends here.
+    pub(crate) fn error(&mut self, error: &CliError) {
+        if self.is_json {
+            let object =
+                serde_json::json!({"error": {"code": error.kind(), "message": error.message(), "hint": error.hint()}});
+            let _ = writeln!(io::stderr(), "{object}");
+            return;
+        }
+        self.tell(&format!("error: {}", error.message()));
+        if let Some(hint) = error.hint() {
+            self.tell(&format!("hint: {hint}"));
+        }
+    }
+
+    fn tell(&mut self, text: &str) {
+        tell_stderr(text);
+    }
+
+    /// Clears the terminal, for a list that is shown again and again.
+    pub(crate) fn clear_screen(&mut self) {
+        let _ = io::stdout().write_all(b"\x1b[H\x1b[2J");
+    }
+}
+
+/// One line of words on standard error.
+pub(crate) fn tell_stderr(text: &str) {
+    // Who has closed standard error does not want to hear it.
+    let _ = writeln!(io::stderr(), "{}", clean_line(text));
+}
+
+/// Somebody who reads only the first lines (`| head`) is no failure.
+fn quietly_without_reader(written: io::Result<()>) -> Result<(), CliError> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(CliError::failed(format!("standard output cannot be written: {error}"))),
+        Ok(()) => Ok(()),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "conventions of terminals, not configuration")]
+fn terminal_wants_color() -> bool {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}

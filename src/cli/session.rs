@@ -1,0 +1,62 @@
+//! What a verb starts from: configuration, address of the database, known classes. In this order for the address: the
+//! option, the variable, the configuration file, the default.
+
+use super::GlobalArgs;
+use super::error::CliError;
+use super::output::Out;
+use crate::config::{Config, Environment, default_store_path, load};
+use crate::engine::{Context, DatabaseUrl, Engine, Handlers};
+use crate::handler::registry::HandlerRegistry;
+use crate::os::file_checks::create_private_dir;
+
+/// A verb's start.
+pub(crate) struct Session {
+    /// Where the tasks are.
+    pub(crate) url: DatabaseUrl,
+    config: Config,
+    registry: HandlerRegistry,
+}
+
+impl Session {
+    /// Reads the configuration and finds the database; opens nothing.
+    pub(crate) fn prepare(global: GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> Result<Self, CliError> {
+        let environment = Environment::own();
+        let config = load(global.config.as_deref().or(environment.config.as_deref()), &environment)?;
+        let url = find_database(global.database.as_deref(), &config, &environment, out)?;
+        Ok(Self { url, config, registry })
+    }
+
+    /// Opens the database.
+    pub(crate) fn open(self) -> Result<Context, CliError> {
+        let exec_enabled = self.config.exec_enabled.unwrap_or(self.url.engine() == Engine::Sqlite);
+        let handlers = Handlers::new(self.registry, self.config.classes, exec_enabled);
+        Ok(Context::open(&self.url, handlers)?)
+    }
+}
+
+fn find_database(
+    option: Option<&str>,
+    config: &Config,
+    environment: &Environment,
+    out: &mut Out,
+) -> Result<DatabaseUrl, CliError> {
+    let parse =
+        |text: &str| DatabaseUrl::parse(text).map_err(|error| CliError::from(crate::engine::EngineError::from(error)));
+    if let Some(text) = option {
+        let url = parse(text)?;
+        if url.has_password() {
+            out.warn("a password on the command line can be read by every user of this machine; use TASKQUEUE_DATABASE or the configuration");
+        }
+        return Ok(url);
+    }
+    if let Some(text) = environment.database.as_deref().or(config.database.as_deref()) {
+        return parse(text);
+    }
+    let path = default_store_path(environment).ok_or_else(|| {
+        CliError::usage("no home directory to keep a store in").with_hint("--database sqlite:///path/to/file")
+    })?;
+    if let Some(directory) = path.parent() {
+        create_private_dir(directory).map_err(|error| CliError::failed(format!("{}: {error}", directory.display())))?;
+    }
+    Ok(DatabaseUrl::sqlite(&path))
+}

@@ -1,0 +1,222 @@
+//! The TOML of the configuration. Unknown keys are refused: a typo must not silently mean the default.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::class::{ClassConfig, Classes};
+use super::{Config, ConfigError};
+use crate::domain::exit_rules::{ExitCodes, ExitMeaning, ExitRules};
+use crate::domain::task_class::MAX_CLASS_LENGTH;
+
+const DEFAULT_KILL_GRACE_SECS: u64 = 10;
+const DEFAULT_OUTPUT_LIMIT_BYTES: usize = 128 << 10;
+const MAX_OUTPUT_LIMIT_BYTES: usize = 16 << 20;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MainFile {
+    database: Option<String>,
+    #[serde(default)]
+    exec: ExecTable,
+    #[serde(default)]
+    class: BTreeMap<String, ClassTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PartFile {
+    #[serde(default)]
+    class: BTreeMap<String, ClassTable>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExecTable {
+    enabled: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClassTable {
+    argv: Vec<String>,
+    cwd: Option<PathBuf>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    #[serde(default)]
+    pass_env: Vec<String>,
+    timeout_secs: Option<u64>,
+    kill_grace_secs: Option<u64>,
+    output_limit_bytes: Option<usize>,
+    retry_delay_secs: Option<u32>,
+    retry_delay_max_secs: Option<u32>,
+    #[serde(default)]
+    exit: ExitTable,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExitTable {
+    #[serde(default)]
+    success: Vec<ExitEntry>,
+    #[serde(default)]
+    retry: Vec<ExitEntry>,
+    #[serde(default)]
+    no_retry: Vec<ExitEntry>,
+    #[serde(default)]
+    hold: Vec<ExitEntry>,
+    #[serde(default)]
+    release: Vec<ExitEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum ExitEntry {
+    Code(i64),
+    Range(String),
+}
+
+pub(super) fn read(path: &Path) -> Result<Config, ConfigError> {
+    let file: MainFile = parse(path)?;
+    let mut classes = Classes::default();
+    for class in to_classes(path, file.class)? {
+        classes.add(class).map_err(|message| ConfigError::new(path, message))?;
+    }
+    Ok(Config { source: None, database: file.database, classes, exec_enabled: file.exec.enabled })
+}
+
+pub(super) fn read_classes(path: &Path) -> Result<Vec<ClassConfig>, ConfigError> {
+    let file: PartFile = parse(path)?;
+    to_classes(path, file.class)
+}
+
+/// The files of `conf.d` beside the main file, by name.
+pub(super) fn parts_beside(path: &Path) -> Result<Vec<PathBuf>, ConfigError> {
+    let directory = path.parent().unwrap_or(Path::new(".")).join("conf.d");
+    let entries = match std::fs::read_dir(&directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(ConfigError::new(&directory, error.to_string())),
+    };
+    let mut parts = Vec::new();
+    for entry in entries {
+        let part = entry.map_err(|error| ConfigError::new(&directory, error.to_string()))?.path();
+        if part.extension().is_some_and(|extension| extension == "toml") {
+            parts.push(part);
+        }
+    }
+    parts.sort();
+    Ok(parts)
+}
+
+fn parse<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, ConfigError> {
+    let wrong = |message: String| ConfigError::new(path, message);
+    let metadata = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
+    if metadata.mode() & 0o002 != 0 {
+        return Err(wrong("everybody may write this file, and so decide what is executed; chmod o-w it".to_owned()));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    toml::from_str(&text).map_err(|error| wrong(one_line(&text, &error)))
+}
+
+/// Line and reason, without the picture of the line: it may hold a password.
+fn one_line(text: &str, error: &toml::de::Error) -> String {
+    let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+    let reason = error.message().replace('\n', ", ");
+    line.map_or_else(|| reason.clone(), |line| format!("line {line}: {reason}"))
+}
+
+fn to_classes(path: &Path, tables: BTreeMap<String, ClassTable>) -> Result<Vec<ClassConfig>, ConfigError> {
+    tables
+        .into_iter()
+        .map(|(name, table)| {
+            let shown = name.clone();
+            to_class(path, name, table)
+                .map_err(|message| ConfigError::new(path, format!("class \"{shown}\": {message}")))
+        })
+        .collect()
+}
+
+fn to_class(path: &Path, name: String, table: ClassTable) -> Result<ClassConfig, String> {
+    check_name(&name)?;
+    check_argv(&table.argv)?;
+    if let Some(bad) =
+        table.env.keys().chain(&table.pass_env).find(|name| name.is_empty() || name.contains(['=', '\0']))
+    {
+        return Err(format!("\"{bad}\" is no name of a variable"));
+    }
+    if table.timeout_secs == Some(0) {
+        return Err("timeout_secs is 0; leave it out to take the system-wide timeout".to_owned());
+    }
+    let output_limit_bytes = table.output_limit_bytes.unwrap_or(DEFAULT_OUTPUT_LIMIT_BYTES);
+    if output_limit_bytes > MAX_OUTPUT_LIMIT_BYTES {
+        return Err(format!("output_limit_bytes is {output_limit_bytes}; at most {MAX_OUTPUT_LIMIT_BYTES} are stored"));
+    }
+    Ok(ClassConfig {
+        name,
+        argv: table.argv,
+        cwd: table.cwd,
+        env: table.env.into_iter().collect(),
+        pass_env: table.pass_env,
+        timeout: table.timeout_secs.map(Duration::from_secs),
+        kill_grace: Duration::from_secs(table.kill_grace_secs.unwrap_or(DEFAULT_KILL_GRACE_SECS)),
+        output_limit_bytes,
+        exit_rules: to_exit_rules(table.exit)?,
+        retry_delay_secs: table.retry_delay_secs.map(i64::from),
+        retry_delay_max_secs: table.retry_delay_max_secs.map(i64::from),
+        defined_in: path.to_owned(),
+    })
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    if name.is_empty() || name.len() > MAX_CLASS_LENGTH {
+        return Err(format!("a name has 1 to {MAX_CLASS_LENGTH} characters"));
+    }
+    if name == crate::handler::exec::EXEC_CLASS {
+        return Err("this name is built in; [exec] enabled = true switches it on".to_owned());
+    }
+    match name.chars().find(|c| !(c.is_ascii_alphanumeric() || "_.\\:-*?".contains(*c))) {
+        Some(bad) => Err(format!("the character {bad:?} is not allowed in a name")),
+        None => Ok(()),
+    }
+}
+
+fn check_argv(argv: &[String]) -> Result<(), String> {
+    let Some(program) = argv.first() else { return Err("argv is empty; its first element is the program".to_owned()) };
+    if !Path::new(program).is_absolute() {
+        return Err(format!("the program \"{program}\" has no absolute path; cron's PATH is not yours"));
+    }
+    if program.contains("{class}") {
+        return Err(
+            "{class} may stand in the arguments, not in the program: who can queue must not choose it".to_owned()
+        );
+    }
+    if argv.iter().any(|element| element.contains('\0')) {
+        return Err("argv contains a NUL".to_owned());
+    }
+    Ok(())
+}
+
+fn to_exit_rules(table: ExitTable) -> Result<ExitRules, String> {
+    let mut rules = ExitRules::default();
+    let meanings = [
+        (table.success, ExitMeaning::Success),
+        (table.retry, ExitMeaning::Retry),
+        (table.no_retry, ExitMeaning::NoRetry),
+        (table.hold, ExitMeaning::Hold),
+        (table.release, ExitMeaning::Release),
+    ];
+    for (entries, meaning) in meanings {
+        for entry in entries {
+            let codes = match entry {
+                ExitEntry::Code(code) => ExitCodes::new(code, code)?,
+                ExitEntry::Range(range) => range.parse()?,
+            };
+            rules.add(codes, meaning)?;
+        }
+    }
+    Ok(rules)
+}

@@ -1,0 +1,64 @@
+//! The configuration: which classes there are and who handles them, and where the database is. Read once at start and
+//! passed down as plain values. Nobody else reads files of configuration or the environment.
+
+mod class;
+mod environment;
+mod file;
+
+use std::path::{Path, PathBuf};
+
+pub use self::class::{ClassConfig, Classes};
+pub use self::environment::{Environment, HandlerEnvironment, default_store_path};
+
+/// The configuration as it is in effect.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// The file that it was read from; `None` when there is none.
+    pub source: Option<PathBuf>,
+    /// Address of the database, as written.
+    pub database: Option<String>,
+    /// The configured classes.
+    pub classes: Classes,
+    /// Whether the built-in class `exec` may be used; `None` leaves it to the engine: on for SQLite, off elsewhere.
+    pub exec_enabled: Option<bool>,
+}
+
+/// The configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {message}", path.display())]
+pub struct ConfigError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong, and where in it.
+    pub message: String,
+}
+
+impl ConfigError {
+    fn new(path: &Path, message: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), message: message.into() }
+    }
+}
+
+/// Reads the configuration: the file named, else the first that exists of the user's and the system's, and the files of
+/// `conf.d` beside it. Without any file everything has its default.
+///
+/// # Errors
+/// A named file that does not exist, one that cannot be read, an unknown key, a wrong type, a class that is defined twice.
+pub fn load(named: Option<&Path>, environment: &Environment) -> Result<Config, ConfigError> {
+    let found = match named {
+        Some(path) => Some(path.to_owned()),
+        None => environment.config_candidates().into_iter().find(|path| path.exists()),
+    };
+    let Some(path) = found else { return Ok(Config::default()) };
+    let mut config = file::read(&path)?;
+    for part in file::parts_beside(&path)? {
+        for class in file::read_classes(&part)? {
+            config.classes.add(class).map_err(|message| ConfigError::new(&part, message))?;
+        }
+    }
+    config.source = Some(path);
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests;

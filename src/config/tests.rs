@@ -1,0 +1,111 @@
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+struct Files {
+    directory: tempfile::TempDir,
+}
+
+impl Files {
+    fn new(main: &str) -> Self {
+        let files = Self { directory: tempfile::tempdir().unwrap() };
+        files.write("config.toml", main);
+        files
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.directory.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn load(&self) -> Result<Config, ConfigError> {
+        load(Some(&self.directory.path().join("config.toml")), &Environment::default())
+    }
+}
+
+const MAIL: &str = "[class.\"mail.send\"]\nargv = [\"/bin/true\"]\n";
+
+#[test]
+fn a_class_has_sensible_defaults() {
+    let config = Files::new(MAIL).load().unwrap();
+    let class = config.classes.find("mail.send").unwrap();
+    assert_eq!(class.argv, ["/bin/true"]);
+    assert_eq!(class.kill_grace.as_secs(), 10);
+    assert_eq!(class.output_limit_bytes, 131_072);
+    assert!(class.timeout.is_none());
+    assert!(config.classes.find("mail.receive").is_none());
+}
+
+#[test]
+fn a_pattern_matches_what_no_exact_name_matches() {
+    let files = Files::new(
+        "[class.\"App\\\\Tasks\\\\*\"]\nargv = [\"/usr/bin/php\", \"/srv/run.php\", \"{class}\"]\n\
+         [class.\"App\\\\Tasks\\\\Mail\\\\*\"]\nargv = [\"/bin/true\"]\n\
+         [class.\"App\\\\Tasks\\\\Resize\"]\nargv = [\"/bin/false\"]\n",
+    );
+    let classes = files.load().unwrap().classes;
+    assert_eq!(classes.find("App\\Tasks\\Import").unwrap().argv[0], "/usr/bin/php");
+    assert_eq!(classes.find("App\\Tasks\\Mail\\Send").unwrap().argv[0], "/bin/true");
+    assert_eq!(classes.find("App\\Tasks\\Resize").unwrap().argv[0], "/bin/false");
+    assert!(classes.find("Other\\Import").is_none());
+}
+
+#[test]
+fn files_of_conf_d_add_classes_in_the_order_of_their_names() {
+    let files = Files::new(MAIL);
+    files.write("conf.d/10-b.toml", "[class.b]\nargv = [\"/bin/true\"]\n");
+    files.write("conf.d/README", "not read");
+    assert!(files.load().unwrap().classes.find("b").is_some());
+    files.write("conf.d/20-c.toml", MAIL);
+    let error = files.load().unwrap_err().to_string();
+    assert!(error.contains("20-c.toml") && error.contains("defined already"), "{error}");
+}
+
+#[test]
+fn what_is_wrong_is_named_with_file_and_line() {
+    let cases = [
+        ("databse = \"x\"\n", "line 1: unknown field `databse`"),
+        ("\n[class.a]\nargv = [\"/bin/true\"]\ntimeout = 5\n", "line 4: unknown field `timeout`"),
+        ("[class.a]\nargv = \"/bin/true\"\n", "line 2: invalid type"),
+        ("[class.a]\nargv = []\n", "argv is empty"),
+        ("[class.a]\nargv = [\"true\"]\n", "no absolute path"),
+        ("[class.a]\nargv = [\"/opt/{class}\"]\n", "must not choose it"),
+        ("[class.a]\nargv = [\"/bin/true\"]\ntimeout_secs = 0\n", "timeout_secs is 0"),
+        ("[class.a]\nargv = [\"/bin/true\"]\ntimeout_secs = -1\n", "line 3"),
+        ("[class.a]\nargv = [\"/bin/true\"]\nexit = { retry = [300] }\n", "0 to 255"),
+        ("[class.a]\nargv = [\"/bin/true\"]\nexit = { retry = [3], hold = [\"1-5\"] }\n", "stand under both"),
+        ("[class.\"a b\"]\nargv = [\"/bin/true\"]\n", "' ' is not allowed"),
+        ("[class.exec]\nargv = [\"/bin/true\"]\n", "built in"),
+        ("[class.a\n", "line 1"),
+    ];
+    for (text, expected) in cases {
+        let error = Files::new(text).load().unwrap_err().to_string();
+        assert!(error.contains("config.toml") && error.contains(expected), "{text}: {error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn an_error_does_not_repeat_a_password_of_the_file() {
+    let error = Files::new("database = \"postgres://u:s3cr3t@h/d\" x\n").load().unwrap_err().to_string();
+    assert!(!error.contains("s3cr3t"), "{error}");
+}
+
+#[test]
+fn a_file_that_everybody_may_write_is_refused() {
+    let files = Files::new(MAIL);
+    let path = files.directory.path().join("config.toml");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+    assert!(files.load().unwrap_err().to_string().contains("everybody may write"));
+}
+
+#[test]
+fn a_named_file_must_exist_but_no_file_is_needed() {
+    assert!(load(Some(Path::new("/nonexistent/config.toml")), &Environment::default()).is_err());
+    let directory = tempfile::tempdir().unwrap();
+    let environment = Environment { config_home: Some(directory.path().to_owned()), ..Environment::default() };
+    if !Path::new("/etc/taskqueue/config.toml").exists() {
+        assert!(load(None, &environment).unwrap().source.is_none());
+    }
+}

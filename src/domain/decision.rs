@@ -1,0 +1,226 @@
+//! What becomes of a run whose handler ended: decided here, once, from how it ended and what it reported.
+
+use super::ending::{Ending, ReportedError};
+use super::exit_rules::{ExitMeaning, ExitRules, RuleOrigin};
+use super::transition::RunEvent;
+
+/// What was decided about a run, and by which rule; the rule is kept on the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// What happens to the run.
+    pub event: RunEvent,
+    /// Whether a failed task is tried again while retries are left.
+    pub may_retry: bool,
+    /// Seconds that the handler asked to wait before the next attempt; `None` leaves it to the backoff.
+    pub delay_secs: Option<i64>,
+    /// Whether the class is held: its deployment on this host is broken.
+    pub holds_class: bool,
+    /// ErrorCode; empty on success.
+    pub error_code: String,
+    /// ErrorMessage; empty on success.
+    pub error_message: String,
+    /// The rule, in words: "exit 75: retry (default rule)".
+    pub rule: String,
+}
+
+impl Decision {
+    fn success(rule: String) -> Self {
+        Self {
+            event: RunEvent::Succeed,
+            may_retry: true,
+            delay_secs: None,
+            holds_class: false,
+            error_code: String::new(),
+            error_message: String::new(),
+            rule,
+        }
+    }
+
+    fn failure(code: &str, message: &str, may_retry: bool, rule: String) -> Self {
+        Self {
+            event: RunEvent::Fail,
+            may_retry,
+            error_code: code.to_owned(),
+            error_message: message.to_owned(),
+            ..Self::success(rule)
+        }
+    }
+
+    /// A handler of this program's own (the Rust trait) reported an error.
+    #[must_use]
+    pub fn reported(error: &ReportedError) -> Self {
+        let may_retry = error.retry.unwrap_or(true);
+        let word = if may_retry { "retry" } else { "no_retry" };
+        let rule = format!("the handler reported an error: {word}");
+        Self { delay_secs: error.delay_secs, ..Self::failure(&error.code, &error.message, may_retry, rule) }
+    }
+
+    /// A handler of this program's own ended well.
+    #[must_use]
+    pub fn returned() -> Self {
+        Self::success("the handler returned".to_owned())
+    }
+
+    /// The runner died, or its lease is over.
+    #[must_use]
+    pub fn lost(code: &str, message: &str) -> Self {
+        Self {
+            event: RunEvent::TimeOut,
+            delay_secs: Some(0),
+            ..Self::failure(code, message, true, format!("{code}: retry at once"))
+        }
+    }
+}
+
+/// Decides from how the handler ended. `error` is the handler's own `{"error":…}` event, `stderr_tail` the last line it
+/// wrote to standard error, used as the message when it reported none.
+#[must_use]
+pub fn decide(
+    ending: &Ending,
+    error: Option<&ReportedError>,
+    stderr_tail: &str,
+    rules: &ExitRules,
+    timeout_secs: i64,
+) -> Decision {
+    match ending {
+        Ending::Exited(code) => decide_exit(*code, error, stderr_tail, rules),
+        Ending::Signalled(signal) => {
+            let message = non_empty(stderr_tail, format!("the handler was ended by signal {signal}"));
+            let decision = error
+                .map(Decision::reported)
+                .unwrap_or_else(|| Decision::failure(&format!("signal:{signal}"), &message, true, String::new()));
+            Decision { rule: format!("signal {signal}: retry"), ..decision }
+        }
+        Ending::TimedOut => {
+            let message = format!("no end and no report within {timeout_secs} seconds");
+            Decision {
+                event: RunEvent::TimeOut,
+                ..Decision::failure("timeout", &message, true, "timeout: retry".to_owned())
+            }
+        }
+        Ending::CouldNotStart(reason) => Decision {
+            event: RunEvent::Release,
+            holds_class: true,
+            ..Decision::failure("could-not-start", reason, true, "could not start: hold".to_owned())
+        },
+        Ending::Stopped => Decision {
+            event: RunEvent::Release,
+            ..Decision::failure(
+                "runner-stopped",
+                "the runner was told to stop",
+                true,
+                "runner stopped: release".to_owned(),
+            )
+        },
+    }
+}
+
+fn decide_exit(code: i32, error: Option<&ReportedError>, stderr_tail: &str, rules: &ExitRules) -> Decision {
+    let (meaning, origin) = rules.meaning(code);
+    let origin = match origin {
+        RuleOrigin::Class => "rule of the class",
+        RuleOrigin::Default => "default rule",
+    };
+    let rule = format!("exit {code}: {meaning} ({origin})");
+    // An explicit event says more than the exit code; a handler that reports an error and exits 0 has failed.
+    if let Some(error) = error
+        && matches!(meaning, ExitMeaning::Success | ExitMeaning::Retry | ExitMeaning::NoRetry)
+    {
+        let may_retry = error.retry.unwrap_or(meaning != ExitMeaning::NoRetry);
+        return Decision {
+            may_retry,
+            ..Decision::reported(&ReportedError { retry: Some(may_retry), ..error.clone() })
+        };
+    }
+    let error_code = error.map_or_else(|| format!("exit:{code}"), |error| error.code.clone());
+    let fallback = non_empty(stderr_tail, format!("the handler exited with code {code}"));
+    let message = error.map_or(fallback, |error| error.message.clone());
+    match meaning {
+        ExitMeaning::Success => Decision::success(rule),
+        ExitMeaning::Retry => Decision::failure(&error_code, &message, true, rule),
+        ExitMeaning::NoRetry => Decision::failure(&error_code, &message, false, rule),
+        ExitMeaning::Hold => Decision {
+            event: RunEvent::Release,
+            holds_class: true,
+            ..Decision::failure(&error_code, &message, true, rule)
+        },
+        ExitMeaning::Release => Decision {
+            event: RunEvent::Release,
+            delay_secs: error.and_then(|error| error.delay_secs),
+            ..Decision::failure(&error_code, &message, true, rule)
+        },
+    }
+}
+
+fn non_empty(text: &str, otherwise: String) -> String {
+    if text.trim().is_empty() { otherwise } else { text.trim().to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exited(code: i32, error: Option<&ReportedError>) -> Decision {
+        decide(&Ending::Exited(code), error, "", &ExitRules::default(), 60)
+    }
+
+    fn reported(retry: Option<bool>) -> ReportedError {
+        ReportedError { code: "smtp".into(), message: "451 greylisted".into(), retry, delay_secs: Some(30) }
+    }
+
+    #[test]
+    fn a_success_leaves_error_code_and_message_empty() {
+        let decision = exited(0, None);
+        assert_eq!(decision.event, RunEvent::Succeed);
+        assert_eq!((decision.error_code.as_str(), decision.error_message.as_str()), ("", ""));
+        assert_eq!(decision.rule, "exit 0: success (default rule)");
+    }
+
+    #[test]
+    fn a_failure_takes_the_last_line_of_standard_error_as_its_message() {
+        let decision = decide(&Ending::Exited(1), None, "disk on fire\n", &ExitRules::default(), 60);
+        assert_eq!((decision.error_code.as_str(), decision.error_message.as_str()), ("exit:1", "disk on fire"));
+        assert!(decision.may_retry);
+    }
+
+    #[test]
+    fn codes_that_mean_a_broken_task_are_not_retried() {
+        for code in [64, 65, 66, 77, 100] {
+            let decision = exited(code, None);
+            assert_eq!((decision.event, decision.may_retry), (RunEvent::Fail, false), "exit {code}");
+        }
+    }
+
+    #[test]
+    fn codes_that_mean_a_broken_deployment_hold_the_class_and_cost_no_attempt() {
+        for code in [78, 126, 127] {
+            let decision = exited(code, None);
+            assert_eq!((decision.event, decision.holds_class), (RunEvent::Release, true), "exit {code}");
+        }
+        let decision = decide(&Ending::CouldNotStart("gone".into()), None, "", &ExitRules::default(), 60);
+        assert_eq!((decision.event, decision.holds_class), (RunEvent::Release, true));
+    }
+
+    #[test]
+    fn exit_99_gives_the_run_back() {
+        let decision = exited(99, None);
+        assert_eq!((decision.event, decision.holds_class), (RunEvent::Release, false));
+    }
+
+    #[test]
+    fn a_reported_error_says_more_than_the_exit_code() {
+        let decision = exited(0, Some(&reported(None)));
+        assert_eq!((decision.event, decision.error_code.as_str()), (RunEvent::Fail, "smtp"));
+        assert_eq!(decision.delay_secs, Some(30));
+        assert!(!exited(1, Some(&reported(Some(false)))).may_retry);
+        assert!(exited(65, Some(&reported(Some(true)))).may_retry);
+        assert!(!exited(65, Some(&reported(None))).may_retry);
+    }
+
+    #[test]
+    fn a_handler_without_end_times_out_and_is_retried() {
+        let decision = decide(&Ending::TimedOut, None, "", &ExitRules::default(), 60);
+        assert_eq!((decision.event, decision.may_retry), (RunEvent::TimeOut, true));
+        assert_eq!(decision.error_code, "timeout");
+    }
+}

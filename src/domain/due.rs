@@ -1,0 +1,113 @@
+//! The due rule: when a task gets its next run. The database states it once more as the generated column DueOn, for
+//! its index; a test of the store holds the two equal.
+
+use chrono::{DateTime, Utc};
+
+use super::status::{Stored, TaskStatus};
+
+/// What the rule looks at.
+#[derive(Clone, Debug)]
+pub struct DueFacts {
+    /// LastStatus.
+    pub status: Stored<TaskStatus>,
+    /// Whether the task has an open run.
+    pub has_open_run: bool,
+    /// FailedRetries.
+    pub failed_retries: i32,
+    /// MaxRetries.
+    pub max_retries: i32,
+    /// Number of dependencies that have not succeeded yet.
+    pub waiting_for: i32,
+    /// ScheduledOn.
+    pub scheduled_on: DateTime<Utc>,
+}
+
+/// Why a task gets no run now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotDue {
+    /// Its status is one that this version does not know.
+    UnknownStatus(String),
+    /// A runner is working on it.
+    Processing,
+    /// It has a run that waits for a runner.
+    HasOpenRun,
+    /// It succeeded.
+    Succeeded,
+    /// It was cancelled.
+    Cancelled,
+    /// FailedRetries has reached MaxRetries.
+    Exhausted,
+    /// This many dependencies have not succeeded yet.
+    WaitsForDependencies(i32),
+    /// ScheduledOn has not come.
+    NotYet,
+}
+
+/// Whether the task gets a run at `now`, or the first reason why not.
+///
+/// # Errors
+/// The reason, in the order in which an operator should look at them.
+pub fn is_due(facts: &DueFacts, now: DateTime<Utc>) -> Result<(), NotDue> {
+    match &facts.status {
+        Stored::Unknown(status) => return Err(NotDue::UnknownStatus(status.clone())),
+        Stored::Known(TaskStatus::Processing) => return Err(NotDue::Processing),
+        Stored::Known(TaskStatus::Success) => return Err(NotDue::Succeeded),
+        Stored::Known(TaskStatus::Cancelled) => return Err(NotDue::Cancelled),
+        Stored::Known(TaskStatus::Scheduled | TaskStatus::Failed | TaskStatus::Timeout) => {}
+    }
+    if facts.has_open_run {
+        return Err(NotDue::HasOpenRun);
+    }
+    if facts.failed_retries >= facts.max_retries {
+        return Err(NotDue::Exhausted);
+    }
+    if facts.waiting_for > 0 {
+        return Err(NotDue::WaitsForDependencies(facts.waiting_for));
+    }
+    if facts.scheduled_on > now {
+        return Err(NotDue::NotYet);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> DueFacts {
+        DueFacts {
+            status: Stored::Known(TaskStatus::Scheduled),
+            has_open_run: false,
+            failed_retries: 0,
+            max_retries: 5,
+            waiting_for: 0,
+            scheduled_on: DateTime::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn a_task_is_due_when_nothing_speaks_against_it() {
+        for status in [TaskStatus::Scheduled, TaskStatus::Failed, TaskStatus::Timeout] {
+            let facts = DueFacts { status: Stored::Known(status), ..facts() };
+            assert_eq!(is_due(&facts, DateTime::UNIX_EPOCH), Ok(()));
+        }
+    }
+
+    #[test]
+    fn each_condition_alone_keeps_a_task_from_being_due() {
+        let later = DateTime::UNIX_EPOCH + chrono::TimeDelta::microseconds(1);
+        let cases = [
+            (DueFacts { status: Stored::Known(TaskStatus::Processing), ..facts() }, NotDue::Processing),
+            (DueFacts { status: Stored::Known(TaskStatus::Success), ..facts() }, NotDue::Succeeded),
+            (DueFacts { status: Stored::Known(TaskStatus::Cancelled), ..facts() }, NotDue::Cancelled),
+            (DueFacts { status: Stored::Unknown("x".into()), ..facts() }, NotDue::UnknownStatus("x".into())),
+            (DueFacts { has_open_run: true, ..facts() }, NotDue::HasOpenRun),
+            (DueFacts { failed_retries: 5, ..facts() }, NotDue::Exhausted),
+            (DueFacts { waiting_for: 2, ..facts() }, NotDue::WaitsForDependencies(2)),
+            (DueFacts { scheduled_on: later, ..facts() }, NotDue::NotYet),
+        ];
+        for (facts, reason) in cases {
+            assert_eq!(is_due(&facts, DateTime::UNIX_EPOCH), Err(reason));
+        }
+    }
+}

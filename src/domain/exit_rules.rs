@@ -1,0 +1,172 @@
+//! What an exit code of a handler means: the default rules (sysexits.h, qmail, Grid Engine) and a class's own.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// What an exit code is taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExitMeaning {
+    /// The attempt succeeded.
+    Success,
+    /// The attempt failed; try again while retries are left.
+    Retry,
+    /// The attempt failed, and another one would fail the same way.
+    NoRetry,
+    /// The deployment is broken, not the task: hold the class, cost no attempt.
+    Hold,
+    /// Not now and not this one's fault: give the run back at once, cost no attempt.
+    Release,
+}
+
+impl ExitMeaning {
+    /// How messages, documents and the configuration call it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Retry => "retry",
+            Self::NoRetry => "no_retry",
+            Self::Hold => "hold",
+            Self::Release => "release",
+        }
+    }
+}
+
+impl fmt::Display for ExitMeaning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The default rules; what is not listed is retried.
+const DEFAULT_RULES: &[(RangeInclusive<i32>, ExitMeaning)] = &[
+    (0..=0, ExitMeaning::Success),
+    (64..=66, ExitMeaning::NoRetry),
+    (69..=69, ExitMeaning::Retry),
+    (75..=75, ExitMeaning::Retry),
+    (77..=77, ExitMeaning::NoRetry),
+    (78..=78, ExitMeaning::Hold),
+    (99..=99, ExitMeaning::Release),
+    (100..=100, ExitMeaning::NoRetry),
+    (111..=111, ExitMeaning::Retry),
+    (126..=127, ExitMeaning::Hold),
+];
+
+/// One exit code, or a range of them, as the configuration writes it: `75` or `"64-66"`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExitCodes(RangeInclusive<i32>);
+
+impl ExitCodes {
+    /// # Errors
+    /// Codes outside 0 to 255, or a range that ends before it starts.
+    pub fn new(first: i64, last: i64) -> Result<Self, String> {
+        let code = |code: i64| i32::from(u8::try_from(code).unwrap_or_default());
+        if !(0..=255).contains(&first) || !(first..=255).contains(&last) {
+            return Err(format!("{first}-{last} is no range of exit codes: they lie in 0 to 255"));
+        }
+        Ok(Self(code(first)..=code(last)))
+    }
+}
+
+impl FromStr for ExitCodes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let code = |part: &str| {
+            part.trim().parse().map_err(|_| format!("\"{text}\" is neither an exit code nor a range like \"64-66\""))
+        };
+        Self::new(code(first)?, code(last)?)
+    }
+}
+
+/// The rules of a class: its own first, then the defaults.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExitRules {
+    own: Vec<(ExitCodes, ExitMeaning)>,
+}
+
+/// Which rule decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleOrigin {
+    /// The `exit` table of the class.
+    Class,
+    /// The default rules.
+    Default,
+}
+
+impl ExitRules {
+    /// Adds a rule of the class.
+    ///
+    /// # Errors
+    /// An exit code that another rule of the class has already.
+    pub fn add(&mut self, codes: ExitCodes, meaning: ExitMeaning) -> Result<(), String> {
+        if let Some((_, other)) =
+            self.own.iter().find(|(own, _)| own.0.start() <= codes.0.end() && codes.0.start() <= own.0.end())
+        {
+            return Err(format!(
+                "exit codes {}-{} stand under both {other} and {meaning}",
+                codes.0.start(),
+                codes.0.end()
+            ));
+        }
+        self.own.push((codes, meaning));
+        Ok(())
+    }
+
+    /// What `code` means, and whose rule says so.
+    #[must_use]
+    pub fn meaning(&self, code: i32) -> (ExitMeaning, RuleOrigin) {
+        let own = self.own.iter().find(|(codes, _)| codes.0.contains(&code));
+        if let Some((_, meaning)) = own {
+            return (*meaning, RuleOrigin::Class);
+        }
+        let default = DEFAULT_RULES.iter().find(|(codes, _)| codes.contains(&code));
+        (default.map_or(ExitMeaning::Retry, |(_, meaning)| *meaning), RuleOrigin::Default)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_rules_are_those_of_the_design() {
+        let rules = ExitRules::default();
+        for code in 0..=255 {
+            let expected = match code {
+                0 => ExitMeaning::Success,
+                64 | 65 | 66 | 77 | 100 => ExitMeaning::NoRetry,
+                78 | 126 | 127 => ExitMeaning::Hold,
+                99 => ExitMeaning::Release,
+                _ => ExitMeaning::Retry,
+            };
+            assert_eq!(rules.meaning(code), (expected, RuleOrigin::Default), "exit {code}");
+        }
+    }
+
+    #[test]
+    fn a_class_overrides_the_defaults() {
+        let mut rules = ExitRules::default();
+        rules.add("3".parse().unwrap(), ExitMeaning::Success).unwrap();
+        rules.add("64-66".parse().unwrap(), ExitMeaning::Retry).unwrap();
+        assert_eq!(rules.meaning(3), (ExitMeaning::Success, RuleOrigin::Class));
+        assert_eq!(rules.meaning(65), (ExitMeaning::Retry, RuleOrigin::Class));
+        assert_eq!(rules.meaning(77), (ExitMeaning::NoRetry, RuleOrigin::Default));
+    }
+
+    #[test]
+    fn a_code_under_two_meanings_is_refused() {
+        let mut rules = ExitRules::default();
+        rules.add("60-70".parse().unwrap(), ExitMeaning::Retry).unwrap();
+        assert!(rules.add("70".parse().unwrap(), ExitMeaning::Hold).is_err());
+    }
+
+    #[test]
+    fn what_is_no_exit_code_is_refused() {
+        for bad in ["256", "-1", "x", "", "66-64", "1-", "1-256"] {
+            assert!(bad.parse::<ExitCodes>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! What a task, a run and a runner are, and every rule about them that needs nothing from outside.
+//!
+//! Pure: no Diesel, no clock, no process, no environment, no printing. Everybody may use it; it uses nobody.
+
+pub mod backoff;
+pub mod decision;
+pub mod due;
+pub mod ending;
+pub mod exit_rules;
+pub mod ids;
+pub mod new_task;
+pub mod records;
+pub mod settings;
+pub mod status;
+pub mod task_class;
+pub mod transition;
+pub mod when;

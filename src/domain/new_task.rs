@@ -1,0 +1,198 @@
+//! Validated input of `queue`: the only way to make a [`NewTask`] is through the checks here.
+
+use chrono::{DateTime, Utc};
+
+use super::settings::Settings;
+use super::task_class::TaskClass;
+
+/// The highest priority, and the lowest with a minus.
+pub const MAX_PRIORITY: i32 = 1_000;
+/// The longest timeout of a task, in seconds: a year.
+pub const MAX_TIMEOUT_SECS: i64 = 31_536_000;
+/// The longest name of who queued a task, in characters.
+pub const MAX_QUEUED_BY_LENGTH: usize = 190;
+
+/// A task as it is asked for, before anything was checked.
+#[derive(Clone, Debug, Default)]
+pub struct TaskRequest {
+    /// Task class.
+    pub class: String,
+    /// JSON text; `None` stands for `{}`.
+    pub data: Option<String>,
+    /// When it is to be processed; `None` is now, by the database's clock.
+    pub scheduled_on: Option<DateTime<Utc>>,
+    /// Failed attempts before it is exhausted; `None` takes the setting.
+    pub max_retries: Option<i64>,
+    /// Seconds; `None` takes the class's or the system-wide one.
+    pub timeout_secs: Option<i64>,
+    /// Higher first.
+    pub priority: Option<i64>,
+    /// Who queues it.
+    pub queued_by: String,
+}
+
+/// A task that may be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewTask {
+    /// Task class.
+    pub class: TaskClass,
+    /// Valid JSON without anything an engine cannot store.
+    pub data: String,
+    /// When it is to be processed; `None` is now, by the database's clock.
+    pub scheduled_on: Option<DateTime<Utc>>,
+    /// From 1 on.
+    pub max_retries: i32,
+    /// Seconds, from 1 on.
+    pub timeout_secs: Option<i32>,
+    /// -1000 to 1000, higher first.
+    pub priority: i32,
+    /// Who queues it.
+    pub queued_by: String,
+}
+
+impl TaskRequest {
+    /// Checks everything that can be checked without a database.
+    ///
+    /// # Errors
+    /// What is wrong with which input, as a sentence without a full stop.
+    pub fn validate(self, settings: &Settings) -> Result<NewTask, String> {
+        let class: TaskClass = self.class.parse()?;
+        let data = self.data.unwrap_or_else(|| "{}".to_owned());
+        validate_data(&data, settings.max_data_bytes)?;
+        if let Some(when) = self.scheduled_on {
+            validate_instant(when)?;
+        }
+        if self.queued_by.chars().count() > MAX_QUEUED_BY_LENGTH || self.queued_by.contains('\0') {
+            return Err(format!("who queues it may have at most {MAX_QUEUED_BY_LENGTH} characters and no NUL"));
+        }
+        let max_retries = in_range("max-retries", self.max_retries, 1, 1_000_000)?;
+        Ok(NewTask {
+            class,
+            data,
+            scheduled_on: self.scheduled_on,
+            max_retries: max_retries.unwrap_or(settings.max_retries),
+            timeout_secs: in_range("timeout", self.timeout_secs, 1, MAX_TIMEOUT_SECS)?,
+            priority: in_range("priority", self.priority, -i64::from(MAX_PRIORITY), i64::from(MAX_PRIORITY))?
+                .unwrap_or(0),
+            queued_by: self.queued_by,
+        })
+    }
+}
+
+fn in_range(name: &str, value: Option<i64>, low: i64, high: i64) -> Result<Option<i32>, String> {
+    let Some(value) = value else { return Ok(None) };
+    if !(low..=high).contains(&value) {
+        return Err(format!("{name} is {value}; it must lie in {low} to {high}"));
+    }
+    Ok(i32::try_from(value).ok())
+}
+
+/// The instants that every engine can store and every clock will reach.
+///
+/// # Errors
+/// An instant outside the years 2000 to 9999.
+pub fn validate_instant(when: DateTime<Utc>) -> Result<(), String> {
+    use chrono::Datelike as _;
+    if (2000..=9999).contains(&when.year()) {
+        Ok(())
+    } else {
+        Err(format!("{} lies outside the years 2000 to 9999", when.to_rfc3339()))
+    }
+}
+
+/// Checks that `data` is one JSON text that every engine can store.
+///
+/// # Errors
+/// Too large, not JSON (with line and column), or a NUL character, which PostgreSQL cannot hold.
+pub fn validate_data(data: &str, max_bytes: usize) -> Result<(), String> {
+    if data.len() > max_bytes {
+        return Err(format!("the data has {} bytes; at most {max_bytes} are allowed", data.len()));
+    }
+    // RawValue checks the syntax without building the value, and keeps numbers of any size.
+    if let Err(error) = serde_json::from_str::<&serde_json::value::RawValue>(data) {
+        return Err(format!("the data is not JSON: {error}"));
+    }
+    if has_escaped_nul(data) {
+        return Err("the data contains the character U+0000, which not every engine can store".to_owned());
+    }
+    Ok(())
+}
+
+/// Whether JSON text contains the escape of a NUL; an escaped backslash before `u0000` is none.
+fn has_escaped_nul(json: &str) -> bool {
+    let mut rest = json;
+    while let Some(at) = rest.find('\\') {
+        if rest[at..].starts_with("\\u0000") {
+            return true;
+        }
+        // Skips the backslash and the character it escapes, which in valid JSON is always ASCII.
+        rest = rest.get(at + 2..).unwrap_or_default();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> Settings {
+        Settings::from_rows(&[]).unwrap()
+    }
+
+    fn request() -> TaskRequest {
+        TaskRequest { class: "mail.send".into(), queued_by: "root".into(), ..TaskRequest::default() }
+    }
+
+    #[test]
+    fn max_retries_is_five_when_not_given() {
+        let task = request().validate(&settings()).unwrap();
+        assert_eq!((task.max_retries, task.data.as_str(), task.priority), (5, "{}", 0));
+    }
+
+    #[test]
+    fn data_is_kept_to_the_byte() {
+        let data = " {\"b\": 1.0, \"a\": 12345678901234567890123, \"a\": 2 } ";
+        let task = TaskRequest { data: Some(data.into()), ..request() }.validate(&settings()).unwrap();
+        assert_eq!(task.data, data);
+    }
+
+    #[test]
+    fn data_that_is_not_json_is_refused_with_the_place() {
+        for (data, place) in [("{\"a\":}", "column 6"), ("", "EOF"), ("{} {}", "trailing"), ("nul", "column")] {
+            let error = TaskRequest { data: Some(data.into()), ..request() }.validate(&settings()).unwrap_err();
+            assert!(error.contains(place), "{data}: {error}");
+        }
+    }
+
+    #[test]
+    fn data_that_not_every_engine_can_store_is_refused() {
+        for data in ["\"a\\u0000b\"", "{\"\\\\\\u0000\":1}"] {
+            assert!(validate_data(data, 100).is_err(), "{data}");
+        }
+        for data in ["\"a\\\\u0000b\"", "\"\\u0001\""] {
+            assert_eq!(validate_data(data, 100), Ok(()), "{data}");
+        }
+    }
+
+    #[test]
+    fn data_larger_than_the_limit_is_refused() {
+        assert!(validate_data("\"12345678\"", 9).unwrap_err().contains("10 bytes"));
+        assert_eq!(validate_data("\"12345678\"", 10), Ok(()));
+    }
+
+    #[test]
+    fn negative_and_huge_numbers_are_refused_with_their_range() {
+        let cases = [
+            (TaskRequest { max_retries: Some(0), ..request() }, "1 to 1000000"),
+            (TaskRequest { max_retries: Some(-1), ..request() }, "1 to 1000000"),
+            (TaskRequest { timeout_secs: Some(0), ..request() }, "1 to 31536000"),
+            (TaskRequest { timeout_secs: Some(i64::MAX), ..request() }, "1 to 31536000"),
+            (TaskRequest { priority: Some(1001), ..request() }, "-1000 to 1000"),
+            (TaskRequest { scheduled_on: Some(DateTime::UNIX_EPOCH), ..request() }, "2000 to 9999"),
+        ];
+        for (request, range) in cases {
+            let error = request.validate(&settings()).unwrap_err();
+            assert!(error.contains(range), "{error}");
+        }
+    }
+}

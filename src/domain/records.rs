@@ -1,0 +1,167 @@
+//! Tasks, runs and runners as the library hands them out.
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+
+use super::ids::{RunId, RunnerId, TaskId};
+use super::status::{RunStatus, Stored, TaskStatus};
+
+/// A row of TaskQueue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Task {
+    /// Id
+    pub id: TaskId,
+    /// When it was queued.
+    pub queued_on: DateTime<Utc>,
+    /// Who queued it.
+    pub queued_by: String,
+    /// When it is to be processed; moved forward by the backoff.
+    pub scheduled_on: DateTime<Utc>,
+    /// Task class, as it stands in the row.
+    pub class: String,
+    /// JSON text.
+    pub data: String,
+    /// LastStatus
+    pub status: Stored<TaskStatus>,
+    /// Failed attempts before it is exhausted.
+    pub max_retries: i32,
+    /// Failed attempts since the last success.
+    pub failed_retries: i32,
+    /// Attempts that ended, given back ones left out.
+    pub attempts: i32,
+    /// Higher first.
+    pub priority: i32,
+    /// Seconds; `None` takes the class's or the system-wide one.
+    pub timeout_secs: Option<i32>,
+    /// Dependencies that have not succeeded yet.
+    pub waiting_for: i32,
+    /// The open run.
+    pub current_run_id: Option<RunId>,
+    /// When the row changed last.
+    pub updated_on: DateTime<Utc>,
+}
+
+impl Task {
+    /// Failed for good: no retry is left.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        (self.status.is(TaskStatus::Failed) || self.status.is(TaskStatus::Timeout))
+            && self.failed_retries >= self.max_retries
+    }
+}
+
+/// A row of TaskQueueRuns, without its captured output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Run {
+    /// Id
+    pub id: RunId,
+    /// The task that it is an attempt of.
+    pub task_id: TaskId,
+    /// Task class, copied from the task.
+    pub class: String,
+    /// Number of the attempt within its task, from 1; a released run's number is used again.
+    pub attempt: i32,
+    /// Status
+    pub status: Stored<RunStatus>,
+    /// When it was created.
+    pub created_on: DateTime<Utc>,
+    /// When a runner claimed it.
+    pub started_on: Option<DateTime<Utc>>,
+    /// 0 to 100, as the handler reported.
+    pub percents_completed: i32,
+    /// The last message that the handler sent with its progress.
+    pub progress_message: String,
+    /// When it ended, however it ended.
+    pub finished_on: Option<DateTime<Utc>>,
+    /// JSON text that the handler left.
+    pub results: Option<String>,
+    /// Empty unless it failed.
+    pub error_code: String,
+    /// Empty unless it failed.
+    pub error_message: String,
+    /// What was decided at its end, and by which rule.
+    pub decision: String,
+    /// PID of the runner that runs or ran it.
+    pub process_id: Option<i64>,
+    /// The runner's row.
+    pub runner_id: Option<RunnerId>,
+    /// Host of the runner.
+    pub host: String,
+    /// Who the runner is, beyond its PID: boot, PID namespace, PID, start ticks.
+    #[serde(skip)]
+    pub process_identity: String,
+    /// The fence: every write for the run must show it.
+    #[serde(skip)]
+    pub token: Option<String>,
+    /// When anybody may take the run from its runner.
+    pub lease_expires_on: Option<DateTime<Utc>>,
+    /// PID of the handler.
+    pub handler_process_id: Option<i64>,
+    /// Who the handler is, beyond its PID.
+    #[serde(skip)]
+    pub handler_identity: String,
+    /// When the row changed last.
+    pub updated_on: DateTime<Utc>,
+}
+
+/// A row of TaskQueueRunners.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Runner {
+    /// Id
+    pub id: RunnerId,
+    /// PID
+    pub process_id: i64,
+    /// Host
+    pub host: String,
+    /// Who it is, beyond its PID.
+    #[serde(skip)]
+    pub process_identity: String,
+    /// How many runs it may execute at once; counts against the limit.
+    pub slots: i32,
+    /// Version of the program.
+    pub version: String,
+    /// When it registered.
+    pub started_on: DateTime<Utc>,
+    /// When it last said that it lives.
+    pub heartbeat_on: DateTime<Utc>,
+    /// When it ended; `None` while it lives.
+    pub finished_on: Option<DateTime<Utc>>,
+}
+
+/// What a handler wrote to one of its streams, as far as it was kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RunOutput {
+    /// `stdout` or `stderr`.
+    pub stream: String,
+    /// The kept text.
+    pub content: String,
+    /// How many bytes the handler wrote.
+    pub total_bytes: i64,
+    /// Whether bytes were left out or replaced.
+    pub is_lossy: bool,
+}
+
+/// A run that this process has claimed, with all that its handler gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimedRun {
+    /// The run.
+    pub run_id: RunId,
+    /// Its task.
+    pub task_id: TaskId,
+    /// Task class.
+    pub class: String,
+    /// JSON text, as stored.
+    pub data: String,
+    /// The fence.
+    pub token: String,
+    /// Number of the attempt, from 1.
+    pub attempt: i32,
+    /// MaxRetries of the task.
+    pub max_retries: i32,
+    /// Timeout of the task, in seconds, if it has one.
+    pub task_timeout_secs: Option<i32>,
+    /// When the task was to be processed.
+    pub planned_on: DateTime<Utc>,
+    /// When it was claimed, by the database's clock.
+    pub started_on: DateTime<Utc>,
+}

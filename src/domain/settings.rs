@@ -1,0 +1,206 @@
+//! The settings that every host must agree on: rows of TaskQueueSettings, each with its range.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// A setting of the whole queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Setting {
+    /// How many runners may live at once, all hosts together.
+    RunnerLimit,
+    /// Seconds without an end or a report after which a run times out, where neither task nor class says otherwise.
+    RunTimeout,
+    /// MaxRetries of a task that is queued without.
+    MaxRetries,
+    /// Seconds before the first retry of a failed task; doubled for each further one.
+    RetryDelay,
+    /// The longest wait before a retry, in seconds.
+    RetryDelayMax,
+    /// Seconds for which a class is held on a host after its handler could not be started.
+    HoldTime,
+    /// The largest task data, in bytes.
+    MaxDataBytes,
+}
+
+/// A value outside its range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutOfRange {
+    /// The setting.
+    pub setting: Setting,
+    /// What was given.
+    pub given: String,
+}
+
+impl fmt::Display for OutOfRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (low, high) = self.setting.range();
+        write!(f, "\"{}\" is no value for {}: a whole number from {low} to {high}", self.given, self.setting)
+    }
+}
+
+impl std::error::Error for OutOfRange {}
+
+impl Setting {
+    /// Every setting, in the order in which they are listed.
+    pub const ALL: [Self; 7] = [
+        Self::RunnerLimit,
+        Self::RunTimeout,
+        Self::MaxRetries,
+        Self::RetryDelay,
+        Self::RetryDelayMax,
+        Self::HoldTime,
+        Self::MaxDataBytes,
+    ];
+
+    /// The value of the column Name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RunnerLimit => "TaskQueueRunnerLimit",
+            Self::RunTimeout => "TaskQueueRunTimeout",
+            Self::MaxRetries => "TaskQueueMaxRetries",
+            Self::RetryDelay => "TaskQueueRetryDelay",
+            Self::RetryDelayMax => "TaskQueueRetryDelayMax",
+            Self::HoldTime => "TaskQueueHoldTime",
+            Self::MaxDataBytes => "TaskQueueMaxDataBytes",
+        }
+    }
+
+    /// What it is for, in a line.
+    #[must_use]
+    pub const fn purpose(self) -> &'static str {
+        match self {
+            Self::RunnerLimit => "runners that may live at once, all hosts together",
+            Self::RunTimeout => "seconds without end or report after which a run times out",
+            Self::MaxRetries => "failed attempts of a task before it is exhausted",
+            Self::RetryDelay => "seconds before the first retry, doubled for each further one",
+            Self::RetryDelayMax => "longest wait before a retry, in seconds",
+            Self::HoldTime => "seconds for which a class is held where its handler cannot start",
+            Self::MaxDataBytes => "largest task data, in bytes",
+        }
+    }
+
+    /// The value of a new store.
+    #[must_use]
+    pub const fn default_value(self) -> i64 {
+        match self {
+            Self::RunnerLimit => 8,
+            Self::RunTimeout => 86_400,
+            Self::MaxRetries => 5,
+            Self::RetryDelay => 10,
+            Self::RetryDelayMax => 3_600,
+            Self::HoldTime => 300,
+            Self::MaxDataBytes => 1_048_576,
+        }
+    }
+
+    /// The lowest and the highest value.
+    #[must_use]
+    pub const fn range(self) -> (i64, i64) {
+        match self {
+            Self::RunnerLimit => (1, 10_000),
+            Self::RunTimeout => (1, 31_536_000),
+            Self::MaxRetries => (1, 1_000_000),
+            Self::RetryDelay => (0, 86_400),
+            Self::RetryDelayMax => (0, 2_592_000),
+            Self::HoldTime => (1, 86_400),
+            Self::MaxDataBytes => (2, 8_388_608),
+        }
+    }
+
+    /// The setting with this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|setting| setting.name() == name)
+    }
+
+    /// The value that `text` stands for.
+    ///
+    /// # Errors
+    /// Anything but a whole number in the range; an empty value too: none of them can be empty.
+    pub fn value(self, text: &str) -> Result<i64, OutOfRange> {
+        let (low, high) = self.range();
+        match text.trim().parse::<i64>() {
+            Ok(value) if (low..=high).contains(&value) => Ok(value),
+            _ => Err(OutOfRange { setting: self, given: text.to_owned() }),
+        }
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// All settings as they stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Settings {
+    /// [`Setting::RunnerLimit`]
+    pub runner_limit: i32,
+    /// [`Setting::RunTimeout`]
+    pub run_timeout_secs: i64,
+    /// [`Setting::MaxRetries`]
+    pub max_retries: i32,
+    /// [`Setting::RetryDelay`] and [`Setting::RetryDelayMax`]
+    #[serde(skip)]
+    pub backoff: super::backoff::Backoff,
+    /// [`Setting::HoldTime`]
+    pub hold_secs: i64,
+    /// [`Setting::MaxDataBytes`]
+    pub max_data_bytes: usize,
+}
+
+impl Settings {
+    /// From the rows of the store; a row that is missing counts as its default.
+    ///
+    /// # Errors
+    /// A row whose value is outside its range: somebody wrote it by other means than `taskqueue settings`.
+    pub fn from_rows(rows: &[(String, String)]) -> Result<Self, OutOfRange> {
+        let get = |setting: Setting| {
+            let row = rows.iter().find(|(name, _)| name == setting.name());
+            row.map_or(Ok(setting.default_value()), |(_, text)| setting.value(text))
+        };
+        let narrow = |value: i64| i32::try_from(value).unwrap_or(i32::MAX);
+        Ok(Self {
+            runner_limit: narrow(get(Setting::RunnerLimit)?),
+            run_timeout_secs: get(Setting::RunTimeout)?,
+            max_retries: narrow(get(Setting::MaxRetries)?),
+            backoff: super::backoff::Backoff {
+                base_secs: get(Setting::RetryDelay)?,
+                max_secs: get(Setting::RetryDelayMax)?,
+            },
+            hold_secs: get(Setting::HoldTime)?,
+            max_data_bytes: usize::try_from(get(Setting::MaxDataBytes)?).unwrap_or(usize::MAX),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scheme_has_eight_runners_a_day_of_time_and_five_retries() {
+        let settings = Settings::from_rows(&[]).unwrap();
+        assert_eq!((settings.runner_limit, settings.run_timeout_secs, settings.max_retries), (8, 86_400, 5));
+    }
+
+    #[test]
+    fn every_default_lies_in_its_range() {
+        for setting in Setting::ALL {
+            let (low, high) = setting.range();
+            assert!((low..=high).contains(&setting.default_value()), "{setting}");
+            assert_eq!(Setting::parse(setting.name()), Some(setting));
+        }
+    }
+
+    #[test]
+    fn the_system_wide_timeout_cannot_be_empty() {
+        for bad in ["", " ", "0", "-1", "1.5", "1e3", "x", "99999999999999999999"] {
+            let error = Setting::RunTimeout.value(bad).unwrap_err();
+            assert!(error.to_string().contains("1 to 31536000"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The state machine: every status change that exists, as two tables.
+//!
+//! The store asks here which status a change may start from and leads to; nothing else decides it.
+
+use super::status::{RunStatus, TaskStatus};
+
+/// What can happen to a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RunEvent {
+    /// A runner takes it.
+    Claim,
+    /// The handler ended well.
+    Succeed,
+    /// The handler failed.
+    Fail,
+    /// Its time is over, or its runner is dead.
+    TimeOut,
+    /// Somebody decided that it shall not go on.
+    Cancel,
+    /// It is given back without costing an attempt.
+    Release,
+}
+
+impl RunEvent {
+    /// Every event.
+    pub const ALL: [Self; 6] = [Self::Claim, Self::Succeed, Self::Fail, Self::TimeOut, Self::Cancel, Self::Release];
+}
+
+/// Where `event` leads a run that is in `from`, or `None` where it is refused. An ended run never changes (rule R3).
+#[must_use]
+pub const fn run_after(from: RunStatus, event: RunEvent) -> Option<RunStatus> {
+    use RunEvent::{Cancel, Claim, Fail, Release, Succeed, TimeOut};
+    use RunStatus::{Processing, Scheduled};
+    match (from, event) {
+        (Scheduled, Claim) => Some(Processing),
+        (Scheduled | Processing, Cancel) => Some(RunStatus::Cancelled),
+        (Scheduled | Processing, Release) => Some(RunStatus::Released),
+        // A run that cannot be executed at all (its task is gone) fails without ever being claimed.
+        (Scheduled | Processing, Fail) => Some(RunStatus::Error),
+        (Processing, Succeed) => Some(RunStatus::Success),
+        (Processing, TimeOut) => Some(RunStatus::Timeout),
+        _ => None,
+    }
+}
+
+/// What can happen to a task: its run was claimed, its run ended, or somebody decided something about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TaskEvent {
+    /// Its open run was claimed.
+    Start,
+    /// Its run succeeded.
+    Succeed,
+    /// Its run failed.
+    Fail,
+    /// Its run timed out.
+    TimeOut,
+    /// Its run was given back: the task is again what it was before the run.
+    Release,
+    /// Somebody decided that it shall not run.
+    Cancel,
+}
+
+impl TaskEvent {
+    /// Every event.
+    pub const ALL: [Self; 6] = [Self::Start, Self::Succeed, Self::Fail, Self::TimeOut, Self::Release, Self::Cancel];
+}
+
+/// Where `event` leads a task that is in `from`, or `None` where it is refused. `before` is the status that the task had
+/// before its open run was claimed: a released run takes the task back to it.
+#[must_use]
+pub const fn task_after(from: TaskStatus, event: TaskEvent, before: TaskStatus) -> Option<TaskStatus> {
+    use TaskStatus::{Cancelled, Failed, Processing, Scheduled, Success, Timeout};
+    match (from, event) {
+        // A success is started again when the task recurs; whether it may is the due rule's matter.
+        (Scheduled | Failed | Timeout | Success, TaskEvent::Start) => Some(Processing),
+        (Processing, TaskEvent::Succeed) => Some(Success),
+        (Processing, TaskEvent::Fail) => Some(Failed),
+        (Processing, TaskEvent::TimeOut) => Some(Timeout),
+        (Processing, TaskEvent::Release) => Some(before),
+        (Scheduled | Failed | Timeout | Processing, TaskEvent::Cancel) => Some(Cancelled),
+        _ => None,
+    }
+}
+
+/// What a run's event means for its task (the aggregation of rule R4).
+#[must_use]
+pub const fn aggregated(event: RunEvent) -> TaskEvent {
+    match event {
+        RunEvent::Claim => TaskEvent::Start,
+        RunEvent::Succeed => TaskEvent::Succeed,
+        RunEvent::Fail => TaskEvent::Fail,
+        RunEvent::TimeOut => TaskEvent::TimeOut,
+        RunEvent::Cancel => TaskEvent::Cancel,
+        RunEvent::Release => TaskEvent::Release,
+    }
+}
+
+/// FailedRetries after the event: a success resets it, an error or a timeout counts one, and an end after which no
+/// retry makes sense uses up all that was left, so that the task is exhausted.
+#[must_use]
+pub const fn failed_retries_after(event: TaskEvent, failed_retries: i32, max_retries: i32, may_retry: bool) -> i32 {
+    match event {
+        TaskEvent::Succeed => 0,
+        TaskEvent::Fail | TaskEvent::TimeOut => {
+            let counted = failed_retries.saturating_add(1);
+            if may_retry || counted >= max_retries { counted } else { max_retries }
+        }
+        TaskEvent::Start | TaskEvent::Release | TaskEvent::Cancel => failed_retries,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The whole table in words, as the documentation shows it: every pair that is not here is refused.
+    const RUN_TABLE: &[(&str, RunEvent, &str)] = &[
+        ("scheduled", RunEvent::Claim, "processing"),
+        ("scheduled", RunEvent::Cancel, "cancelled"),
+        ("scheduled", RunEvent::Release, "released"),
+        ("scheduled", RunEvent::Fail, "error"),
+        ("processing", RunEvent::Cancel, "cancelled"),
+        ("processing", RunEvent::Release, "released"),
+        ("processing", RunEvent::Fail, "error"),
+        ("processing", RunEvent::Succeed, "success"),
+        ("processing", RunEvent::TimeOut, "timeout"),
+    ];
+
+    #[test]
+    fn every_pair_of_run_status_and_event_does_what_the_table_says() {
+        for from in RunStatus::ALL {
+            for event in RunEvent::ALL {
+                let expected = RUN_TABLE
+                    .iter()
+                    .find(|(status, listed, _)| *status == from.as_str() && *listed == event)
+                    .and_then(|(_, _, to)| RunStatus::parse(to));
+                assert_eq!(run_after(from, event), expected, "{from} {event:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn r3_an_ended_run_never_changes() {
+        for from in RunStatus::ALL.into_iter().filter(|status| !status.is_open()) {
+            for event in RunEvent::ALL {
+                assert_eq!(run_after(from, event), None, "{from} {event:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_pair_of_task_status_and_event_does_what_the_table_says() {
+        use TaskStatus::{Cancelled, Failed, Processing, Scheduled, Success, Timeout};
+        for before in TaskStatus::ALL {
+            for from in TaskStatus::ALL {
+                for event in TaskEvent::ALL {
+                    let expected = match event {
+                        TaskEvent::Start if from != Processing && from != Cancelled => Some(Processing),
+                        TaskEvent::Cancel if from != Success && from != Cancelled => Some(Cancelled),
+                        TaskEvent::Succeed if from == Processing => Some(Success),
+                        TaskEvent::Fail if from == Processing => Some(Failed),
+                        TaskEvent::TimeOut if from == Processing => Some(Timeout),
+                        TaskEvent::Release if from == Processing => Some(before),
+                        _ => None,
+                    };
+                    assert_eq!(task_after(from, event, before), expected, "{from} {event:?}");
+                }
+            }
+        }
+        assert_eq!(task_after(Scheduled, TaskEvent::Start, Scheduled), Some(Processing));
+    }
+
+    #[test]
+    fn r4_a_success_resets_failed_retries_and_a_failure_counts_one() {
+        assert_eq!(failed_retries_after(TaskEvent::Succeed, 3, 5, true), 0);
+        assert_eq!(failed_retries_after(TaskEvent::Fail, 3, 5, true), 4);
+        assert_eq!(failed_retries_after(TaskEvent::TimeOut, 4, 5, true), 5);
+        assert_eq!(failed_retries_after(TaskEvent::Release, 3, 5, true), 3);
+    }
+
+    #[test]
+    fn an_end_without_retry_uses_up_what_was_left() {
+        assert_eq!(failed_retries_after(TaskEvent::Fail, 0, 5, false), 5);
+        assert_eq!(failed_retries_after(TaskEvent::Fail, 7, 5, false), 8);
+        assert_eq!(failed_retries_after(TaskEvent::Fail, i32::MAX, 5, true), i32::MAX);
+    }
+}

@@ -1,0 +1,90 @@
+//! `classes`: what can be executed here, what is wrong with it, and what is held.
+
+use serde::Serialize;
+
+use super::handlers::program_problem;
+use super::{Context, EngineResult};
+use crate::handler::exec::EXEC_CLASS;
+use crate::store::{ClassHold, NewEvent};
+
+/// Classes of tasks that are looked up in the store at the most.
+const TASK_CLASSES: usize = 1_000;
+
+/// A class as `classes` shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClassState {
+    /// Name, or pattern.
+    pub name: String,
+    /// `command`, `rust`, `built-in`, or `none` for a class that has tasks and no handler here.
+    pub kind: &'static str,
+    /// Program and arguments of a configured class.
+    pub argv: Vec<String>,
+    /// Seconds; `None` takes the system-wide one.
+    pub timeout_secs: Option<u64>,
+    /// Why it cannot be executed.
+    pub problem: Option<String>,
+    /// Where and why it is held.
+    pub holds: Vec<ClassHold>,
+}
+
+/// Every class that is configured, built in, or has tasks.
+///
+/// # Errors
+/// The database's.
+pub fn list(ctx: &mut Context) -> EngineResult<Vec<ClassState>> {
+    let holds = ctx.store.list_class_holds()?;
+    let mut classes: Vec<ClassState> = ctx
+        .handlers
+        .configured()
+        .by_name()
+        .into_iter()
+        .map(|class| ClassState {
+            name: class.name.clone(),
+            kind: "command",
+            argv: class.argv.clone(),
+            timeout_secs: class.timeout.map(|timeout| timeout.as_secs()),
+            problem: program_problem(class),
+            holds: Vec::new(),
+        })
+        .collect();
+    classes.extend(ctx.handlers.rust_names().map(|name| other(name, "rust", None)));
+    if ctx.handlers.is_exec_enabled() {
+        classes.push(other(EXEC_CLASS, "built-in", None));
+    }
+    for name in ctx.store.list_task_classes(TASK_CLASSES)? {
+        if ctx.handlers.find(&name).is_none() {
+            classes.push(other(&name, "none", Some("it has tasks, and no handler is configured here".to_owned())));
+        }
+    }
+    for hold in holds {
+        match classes.iter_mut().find(|class| class.name == hold.class) {
+            Some(class) => class.holds.push(hold),
+            // A class that only a pattern knows has no line of its own yet.
+            None => classes.push(ClassState { holds: vec![hold.clone()], ..other(&hold.class, "command", None) }),
+        }
+    }
+    Ok(classes)
+}
+
+fn other(name: &str, kind: &'static str, problem: Option<String>) -> ClassState {
+    ClassState { name: name.to_owned(), kind, argv: Vec::new(), timeout_secs: None, problem, holds: Vec::new() }
+}
+
+/// Ends the holds of a class. Returns how many there were.
+///
+/// # Errors
+/// The database's.
+pub fn release(ctx: &mut Context, class: &str) -> EngineResult<usize> {
+    let released = ctx.store.release_class(class)?;
+    if released > 0 {
+        ctx.store.record_event(&NewEvent {
+            kind: "class-released",
+            task_id: None,
+            run_id: None,
+            actor: ctx.me.user.clone(),
+            host: ctx.me.host.clone(),
+            details: serde_json::json!({ "class": class, "holds": released }),
+        })?;
+    }
+    Ok(released)
+}

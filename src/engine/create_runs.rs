@@ -1,0 +1,75 @@
+//! `create-runs` (the scheme's createTaskRuns): rescues, then creates the missing runs.
+
+use serde::Serialize;
+
+use super::register::finish_dead_runners;
+use super::rescue::{RescueReport, rescue_runs};
+use super::{Context, EngineResult};
+use crate::domain::due::{DueFacts, NotDue, is_due};
+use crate::domain::ids::TaskId;
+use crate::domain::records::Task;
+use crate::domain::status::TaskStatus;
+use crate::store::TaskFilter;
+
+/// What `create-runs` did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CreateRunsReport {
+    /// Runs taken from dead runners, and those that could not be.
+    #[serde(flatten)]
+    pub rescue: RescueReport,
+    /// Runners whose process is dead and that were marked finished.
+    pub finished_runners: usize,
+    /// Runs created.
+    pub created: usize,
+}
+
+/// A task whose time has come and that got no run.
+#[derive(Clone, Debug)]
+pub struct Passed {
+    /// The task.
+    pub task_id: TaskId,
+    /// Its class.
+    pub class: String,
+    /// Why.
+    pub reason: NotDue,
+}
+
+/// Rescues the runs of dead runners, then creates one run for every due task. `created` hears the number so far.
+///
+/// # Errors
+/// The database's.
+pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineResult<CreateRunsReport> {
+    let settings = ctx.store.settings()?;
+    let rescue = rescue_runs(ctx, &settings)?;
+    let finished_runners = finish_dead_runners(ctx)?;
+    let created = ctx.store.create_missing_runs(created)?;
+    Ok(CreateRunsReport { rescue, finished_runners, created })
+}
+
+/// Up to `limit` tasks whose time has come and that have no new run, with the first reason why not.
+///
+/// # Errors
+/// The database's.
+pub fn list_passed_tasks(ctx: &mut Context, limit: i64) -> EngineResult<Vec<Passed>> {
+    let now = ctx.store.now()?;
+    let statuses = vec![TaskStatus::Processing, TaskStatus::Failed, TaskStatus::Timeout, TaskStatus::Scheduled];
+    let page = ctx.store.list_tasks(&TaskFilter { class: None, statuses, limit })?;
+    let passed = page.tasks.into_iter().filter_map(|(task, _)| {
+        let reason = is_due(&due_facts(&task), now).err().filter(|reason| *reason != NotDue::NotYet)?;
+        Some(Passed { task_id: task.id, class: task.class, reason })
+    });
+    Ok(passed.collect())
+}
+
+/// What the due rule looks at.
+#[must_use]
+pub fn due_facts(task: &Task) -> DueFacts {
+    DueFacts {
+        status: task.status.clone(),
+        has_open_run: task.current_run_id.is_some(),
+        failed_retries: task.failed_retries,
+        max_retries: task.max_retries,
+        waiting_for: task.waiting_for,
+        scheduled_on: task.scheduled_on,
+    }
+}

@@ -1,0 +1,365 @@
+//! Executes one claimed run and records how it ended (the scheme's processTaskRun).
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+
+use super::handlers::{Handler, command_of, exec_template};
+use super::{Context, EngineResult};
+use crate::domain::decision::{Decision, decide};
+use crate::domain::ending::{Ending, ReportedError};
+use crate::domain::records::{ClaimedRun, RunOutput};
+use crate::domain::settings::Settings;
+use crate::domain::transition::RunEvent;
+use crate::handler::command::{CommandHandler, CommandObserver, HandlerEnd};
+use crate::handler::exec::ExecRequest;
+use crate::handler::{HandlerError, Reporter, RunContext, TaskHandler, run_rust_handler};
+use crate::os::child::{Captured, Control, Stream};
+use crate::os::clock::Moment;
+use crate::os::event_socket::EventSocket;
+use crate::os::identity::ProcessIdentity;
+use crate::os::watchdog::Watchdog;
+use crate::store::{Ended, NewEvent, RunEnd, RunRef, RunReport, Store};
+
+/// Beyond timeout and grace, before anybody may take the run from a runner that should have ended it.
+const LEASE_MARGIN_SECS: i64 = 30;
+/// Reports are saved at most this often, however often the handler sends them.
+const SAVE_INTERVAL: Duration = Duration::from_millis(500);
+/// The longest message that is stored, in characters.
+const MAX_MESSAGE_CHARS: usize = 10_000;
+
+/// Hears what a run does while it is processed.
+pub trait RunListener {
+    /// It was claimed and is about to start.
+    fn claimed(&mut self, run: &ClaimedRun);
+    /// Its handler wrote this.
+    fn output(&mut self, stream: Stream, bytes: &[u8]);
+    /// It ended.
+    fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome);
+}
+
+/// How the execution of a run went.
+#[derive(Clone, Debug)]
+pub struct RunOutcome {
+    /// What was decided.
+    pub decision: Decision,
+    /// Exit status for a caller who wants to end as the handler did.
+    pub exit_code: u8,
+    /// The status that the run had when somebody else was first; the outcome is then only kept as an event.
+    pub lost_to: Option<String>,
+    /// Processes of the handler that could not be ended.
+    pub unended: Option<String>,
+}
+
+/// Seconds until anybody may take a run with this timeout from its runner.
+pub(super) fn lease_secs(timeout_secs: i64, kill_grace: Duration) -> i64 {
+    timeout_secs.saturating_add(i64::try_from(kill_grace.as_secs()).unwrap_or(0)).saturating_add(LEASE_MARGIN_SECS)
+}
+
+/// Executes the run, wrapped so that every failure becomes an ErrorCode and an ErrorMessage, and records its end.
+///
+/// # Errors
+/// The database's: the end could not be recorded.
+pub fn execute_run(
+    ctx: &mut Context,
+    run: &ClaimedRun,
+    settings: &Settings,
+    stop: Option<BorrowedFd<'_>>,
+    socket: Option<&EventSocket>,
+    listener: &mut dyn RunListener,
+) -> EngineResult<RunOutcome> {
+    listener.claimed(run);
+    let timeout_secs = ctx.handlers.timeout_secs(&run.class, run.task_timeout_secs, settings);
+    let context = run_context(run, timeout_secs);
+    let mut live = LiveRun {
+        store: &mut ctx.store,
+        run: RunRef { id: run.run_id, token: run.token.clone() },
+        lease_secs: lease_secs(timeout_secs, ctx.handlers.kill_grace(&run.class)),
+        pending: Pending::default(),
+        save_after: Moment::now(),
+        is_lost: false,
+        watchdog: None,
+        listener,
+    };
+    let finished = match ctx.handlers.find(&run.class) {
+        Some(Handler::Rust(handler)) => live.run_rust(handler, &context, &ctx.me.identity),
+        Some(Handler::Command(class)) => live.run_command(&command_of(class), &context, stop, socket),
+        Some(Handler::Exec) => match ExecRequest::parse(&run.data) {
+            Ok(request) => live.run_command(&request.into_command(&exec_template()), &context, stop, socket),
+            Err(problem) => HandlerFinish::reported(&HandlerError::no_retry("invalid-data", problem.to_string())),
+        },
+        None => HandlerFinish::could_not_start("no handler is configured here"),
+    };
+    let results = finished.results.clone().or(live.pending.results.take());
+    let decision = finished.decision(ctx, run, timeout_secs);
+    let outcome = record_end(ctx, run, settings, decision, results, &finished)?;
+    listener.ended(run, &outcome);
+    Ok(outcome)
+}
+
+fn run_context(run: &ClaimedRun, timeout_secs: i64) -> RunContext {
+    let text = |instant: DateTime<Utc>| instant.to_rfc3339_opts(SecondsFormat::Micros, true);
+    let deadline = TimeDelta::try_seconds(timeout_secs).and_then(|timeout| run.started_on.checked_add_signed(timeout));
+    RunContext {
+        task_id: run.task_id.0,
+        run_id: run.run_id.0,
+        attempt: run.attempt,
+        max_retries: run.max_retries,
+        class: run.class.clone(),
+        data: run.data.clone(),
+        token: run.token.clone(),
+        planned_on: text(run.planned_on),
+        timeout_secs,
+        deadline: text(deadline.unwrap_or(run.started_on)),
+    }
+}
+
+/// How a handler finished, whichever kind it is.
+struct HandlerFinish {
+    ending: Option<Ending>,
+    error: Option<ReportedError>,
+    results: Option<String>,
+    stdout: Captured,
+    stderr: Captured,
+    unended: Option<String>,
+}
+
+impl HandlerFinish {
+    fn new(ending: Option<Ending>, error: Option<ReportedError>) -> Self {
+        Self { ending, error, results: None, stdout: Captured::default(), stderr: Captured::default(), unended: None }
+    }
+
+    fn could_not_start(why: &str) -> Self {
+        Self::new(Some(Ending::CouldNotStart(why.to_owned())), None)
+    }
+
+    fn reported(error: &HandlerError) -> Self {
+        let error = ReportedError {
+            code: error.code.clone(),
+            message: error.message.clone(),
+            retry: Some(error.retry),
+            delay_secs: error.delay_secs,
+        };
+        Self::new(None, Some(error))
+    }
+
+    fn decision(&self, ctx: &Context, run: &ClaimedRun, timeout_secs: i64) -> Decision {
+        match (&self.ending, &self.error) {
+            (Some(ending), error) => {
+                let stderr = self.stderr.to_text();
+                let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+                decide(ending, error.as_ref(), last_line, &ctx.handlers.exit_rules(&run.class), timeout_secs)
+            }
+            (None, Some(error)) => Decision::reported(error),
+            (None, None) => Decision::returned(),
+        }
+    }
+
+    fn exit_code(&self, decision: &Decision) -> u8 {
+        match &self.ending {
+            Some(Ending::Exited(code)) => u8::try_from(*code).unwrap_or(1),
+            Some(Ending::Signalled(signal)) => u8::try_from(128 + signal).unwrap_or(1),
+            Some(Ending::TimedOut) => 124,
+            Some(Ending::CouldNotStart(_)) => 127,
+            Some(Ending::Stopped) => 130,
+            None => u8::from(decision.event != RunEvent::Succeed),
+        }
+    }
+}
+
+fn record_end(
+    ctx: &mut Context,
+    run: &ClaimedRun,
+    settings: &Settings,
+    decision: Decision,
+    results: Option<String>,
+    finished: &HandlerFinish,
+) -> EngineResult<RunOutcome> {
+    let end = RunEnd {
+        event: decision.event,
+        may_retry: decision.may_retry,
+        delay_secs: decision.delay_secs,
+        backoff: ctx.handlers.backoff(&run.class, settings),
+        error_code: storable(&decision.error_code, 190),
+        error_message: storable(&decision.error_message, MAX_MESSAGE_CHARS),
+        decision: storable(&decision.rule, 190),
+        results: results.clone(),
+        outputs: outputs(finished),
+        hold: decision.holds_class.then(|| (ctx.me.host.clone(), settings.hold_secs)),
+    };
+    let ended = ctx.store.end_run(&RunRef { id: run.run_id, token: run.token.clone() }, &end)?;
+    let lost_to = match ended {
+        Ended::Recorded => None,
+        Ended::Lost { found } => {
+            record_late_result(ctx, run, &decision, results.as_deref(), &found)?;
+            Some(found)
+        }
+    };
+    let exit_code = finished.exit_code(&decision);
+    Ok(RunOutcome { exit_code, decision, lost_to, unended: finished.unended.clone() })
+}
+
+/// A late finisher is refused, and that is kept (rule R3).
+fn record_late_result(
+    ctx: &mut Context,
+    run: &ClaimedRun,
+    decision: &Decision,
+    results: Option<&str>,
+    found: &str,
+) -> EngineResult<()> {
+    let details = serde_json::json!({
+        "found": found, "decision": decision.rule, "error_code": decision.error_code,
+        "error_message": decision.error_message, "results": results,
+    });
+    Ok(ctx.store.record_event(&NewEvent {
+        kind: "late-result",
+        task_id: Some(run.task_id),
+        run_id: Some(run.run_id),
+        actor: ctx.me.user.clone(),
+        host: ctx.me.host.clone(),
+        details,
+    })?)
+}
+
+fn outputs(finished: &HandlerFinish) -> Vec<RunOutput> {
+    [("stdout", &finished.stdout), ("stderr", &finished.stderr)]
+        .into_iter()
+        .filter(|(_, captured)| captured.total_bytes > 0)
+        .map(|(stream, captured)| RunOutput {
+            stream: stream.to_owned(),
+            content: captured.to_text(),
+            total_bytes: i64::try_from(captured.total_bytes).unwrap_or(i64::MAX),
+            is_lossy: captured.is_lossy(),
+        })
+        .collect()
+}
+
+/// What every engine can store, in the length that the column has.
+fn storable(text: &str, max_chars: usize) -> String {
+    text.chars().take(max_chars).map(|c| if c == '\0' { '\u{2400}' } else { c }).collect()
+}
+
+#[derive(Default)]
+struct Pending {
+    percents_completed: Option<i32>,
+    message: Option<String>,
+    results: Option<String>,
+    is_heartbeat: bool,
+}
+
+impl Pending {
+    fn is_empty(&self) -> bool {
+        self.percents_completed.is_none() && self.message.is_none() && self.results.is_none() && !self.is_heartbeat
+    }
+}
+
+/// A run while its handler works: collects what it reports and saves it now and then.
+struct LiveRun<'a> {
+    store: &'a mut Store,
+    run: RunRef,
+    lease_secs: i64,
+    pending: Pending,
+    save_after: Moment,
+    is_lost: bool,
+    watchdog: Option<Watchdog>,
+    listener: &'a mut dyn RunListener,
+}
+
+impl LiveRun<'_> {
+    fn run_command(
+        &mut self,
+        command: &CommandHandler,
+        context: &RunContext,
+        stop: Option<BorrowedFd<'_>>,
+        socket: Option<&EventSocket>,
+    ) -> HandlerFinish {
+        let HandlerEnd { ending, error, results, unended, stdout, stderr, .. } =
+            command.run(context, stop, socket, self);
+        HandlerFinish { ending: Some(ending), error, results, stdout, stderr, unended }
+    }
+
+    /// In this very process: a handler that does not end in time takes the process with it, and the run is rescued.
+    fn run_rust(&mut self, handler: &dyn TaskHandler, context: &RunContext, own_identity: &str) -> HandlerFinish {
+        let limit = Duration::from_secs(u64::try_from(context.timeout_secs).unwrap_or(u64::MAX));
+        self.watchdog = Watchdog::start(limit).ok();
+        let _ = self.store.record_handler(&self.run, i64::from(std::process::id()), own_identity);
+        let result = run_rust_handler(handler, context, self);
+        self.watchdog = None;
+        self.save_after = Moment::now();
+        self.save();
+        match result {
+            Ok(()) => HandlerFinish::new(None, None),
+            Err(error) => HandlerFinish::reported(&error),
+        }
+    }
+
+    /// A failure to save is no failure of the run: what was not saved goes out with the next report or the end.
+    fn save(&mut self) {
+        if self.pending.is_empty() || !self.save_after.has_passed() {
+            return;
+        }
+        self.save_after = Moment::after(SAVE_INTERVAL);
+        let saved = self.store.record_report(
+            &self.run,
+            &RunReport {
+                percents_completed: self.pending.percents_completed,
+                message: self.pending.message.as_deref(),
+                results: self.pending.results.as_deref(),
+                lease_secs: self.lease_secs,
+            },
+        );
+        match saved {
+            Ok(is_ours) => {
+                self.is_lost = !is_ours;
+                self.pending = Pending::default();
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn report(&mut self) {
+        if let Some(watchdog) = &self.watchdog {
+            watchdog.restart();
+        }
+        self.save();
+    }
+}
+
+impl Reporter for LiveRun<'_> {
+    fn progress(&mut self, percent: i32, message: Option<&str>) {
+        self.pending.percents_completed = Some(percent);
+        if let Some(message) = message {
+            self.pending.message = Some(storable(message, 1_000));
+        }
+        self.report();
+    }
+
+    fn results(&mut self, json: &str) {
+        self.pending.results = Some(json.to_owned());
+        self.report();
+    }
+
+    fn heartbeat(&mut self) {
+        self.pending.is_heartbeat = true;
+        self.report();
+    }
+}
+
+impl CommandObserver for LiveRun<'_> {
+    fn started(&mut self, handler: &ProcessIdentity) {
+        // Should it fail, the token in the handler's environment still finds it.
+        if let Ok(is_ours) = self.store.record_handler(&self.run, i64::from(handler.pid), &handler.to_string()) {
+            self.is_lost = !is_ours;
+        }
+    }
+
+    fn output(&mut self, stream: Stream, bytes: &[u8]) {
+        self.listener.output(stream, bytes);
+    }
+
+    fn idle(&mut self) -> Control {
+        self.save();
+        if self.is_lost { Control::Stop } else { Control::Continue }
+    }
+}

@@ -1,0 +1,154 @@
+//! Who handles a class: a Rust type of this program, a configured program, or the built-in `exec`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::config::{ClassConfig, Classes};
+use crate::domain::backoff::Backoff;
+use crate::domain::exit_rules::ExitRules;
+use crate::domain::settings::Settings;
+use crate::handler::TaskHandler;
+use crate::handler::command::{CommandHandler, CommandSource};
+use crate::handler::exec::EXEC_CLASS;
+use crate::handler::registry::HandlerRegistry;
+use crate::os::file_checks::check_program;
+
+/// How many names are offered for an unknown one.
+const SUGGESTIONS: usize = 3;
+
+/// All classes that this process can execute.
+#[derive(Default)]
+pub struct Handlers {
+    registry: HandlerRegistry,
+    classes: Classes,
+    exec_enabled: bool,
+}
+
+/// Who handles one class.
+pub enum Handler<'a> {
+    /// A Rust type.
+    Rust(&'a dyn TaskHandler),
+    /// A configured program.
+    Command(&'a ClassConfig),
+    /// The program that the task's data names.
+    Exec,
+}
+
+impl Handlers {
+    /// A Rust type goes before a configured class of the same name.
+    #[must_use]
+    pub fn new(registry: HandlerRegistry, classes: Classes, exec_enabled: bool) -> Self {
+        Self { registry, classes, exec_enabled }
+    }
+
+    /// Who handles the class; `None` when nobody here does.
+    #[must_use]
+    pub fn find(&self, class: &str) -> Option<Handler<'_>> {
+        if class == EXEC_CLASS {
+            return self.exec_enabled.then_some(Handler::Exec);
+        }
+        if let Some(handler) = self.registry.find(class) {
+            return Some(Handler::Rust(handler));
+        }
+        self.classes.find(class).map(Handler::Command)
+    }
+
+    /// The configured classes.
+    #[must_use]
+    pub const fn configured(&self) -> &Classes {
+        &self.classes
+    }
+
+    /// The names of the classes that Rust types handle.
+    pub fn rust_names(&self) -> impl Iterator<Item = &str> {
+        self.registry.names()
+    }
+
+    /// Whether `exec` may be used.
+    #[must_use]
+    pub const fn is_exec_enabled(&self) -> bool {
+        self.exec_enabled
+    }
+
+    /// The known names that are nearest to an unknown one, best first.
+    #[must_use]
+    pub fn nearest_names(&self, class: &str) -> Vec<String> {
+        let known =
+            self.classes.by_name().into_iter().map(|configured| configured.name.as_str()).chain(self.rust_names());
+        let mut scored: Vec<(f64, &str)> = known.map(|name| (strsim::jaro_winkler(class, name), name)).collect();
+        scored.retain(|(score, _)| *score > 0.7);
+        scored.sort_by(|a, b| b.0.total_cmp(&a.0));
+        scored.into_iter().take(SUGGESTIONS).map(|(_, name)| name.to_owned()).collect()
+    }
+
+    /// Seconds without end or report after which a run of this class times out.
+    #[must_use]
+    pub fn timeout_secs(&self, class: &str, task_timeout_secs: Option<i32>, settings: &Settings) -> i64 {
+        if let Some(secs) = task_timeout_secs {
+            return i64::from(secs);
+        }
+        let configured = self.classes.find(class).and_then(|configured| configured.timeout);
+        configured.map_or(settings.run_timeout_secs, |timeout| i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX))
+    }
+
+    /// From TERM to KILL.
+    #[must_use]
+    pub fn kill_grace(&self, class: &str) -> Duration {
+        self.classes.find(class).map_or(DEFAULT_KILL_GRACE, |configured| configured.kill_grace)
+    }
+
+    /// How long failed tasks of this class wait.
+    #[must_use]
+    pub fn backoff(&self, class: &str, settings: &Settings) -> Backoff {
+        let Some(configured) = self.classes.find(class) else { return settings.backoff };
+        Backoff {
+            base_secs: configured.retry_delay_secs.unwrap_or(settings.backoff.base_secs),
+            max_secs: configured.retry_delay_max_secs.unwrap_or(settings.backoff.max_secs),
+        }
+    }
+
+    /// What exit codes of this class mean.
+    #[must_use]
+    pub fn exit_rules(&self, class: &str) -> ExitRules {
+        self.classes.find(class).map(|configured| configured.exit_rules.clone()).unwrap_or_default()
+    }
+}
+
+const DEFAULT_KILL_GRACE: Duration = Duration::from_secs(10);
+const EXEC_OUTPUT_LIMIT_BYTES: usize = 128 << 10;
+
+/// The program of a configured class, ready to be run.
+#[must_use]
+pub fn command_of(class: &ClassConfig) -> CommandHandler {
+    CommandHandler {
+        argv: class.argv.clone(),
+        source: CommandSource::Configuration,
+        // The directory in which cron or a person happened to start us must not matter.
+        cwd: Some(class.cwd.clone().unwrap_or_else(|| "/".into())),
+        env: class.env.clone(),
+        pass_env: class.pass_env.clone(),
+        kill_grace: class.kill_grace,
+        output_limit_bytes: class.output_limit_bytes,
+    }
+}
+
+/// The limits of `exec`, to be filled from the task's data.
+#[must_use]
+pub fn exec_template() -> CommandHandler {
+    CommandHandler {
+        argv: Vec::new(),
+        source: CommandSource::TaskData,
+        cwd: Some("/".into()),
+        env: Vec::new(),
+        pass_env: Vec::new(),
+        kill_grace: DEFAULT_KILL_GRACE,
+        output_limit_bytes: EXEC_OUTPUT_LIMIT_BYTES,
+    }
+}
+
+/// Why the program of a class cannot be run, if so.
+#[must_use]
+pub fn program_problem(class: &ClassConfig) -> Option<String> {
+    let program = class.argv.first()?;
+    check_program(Path::new(program)).err().map(|problem| problem.to_string())
+}

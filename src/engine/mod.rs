@@ -1,0 +1,127 @@
+//! The use cases, one file a verb. Decides, and lets the store guard; asks the kernel through `os`, runs handlers through
+//! `handler`. Knows no command line and prints nothing.
+
+pub mod classes;
+pub mod create_runs;
+pub mod execute;
+pub mod handlers;
+pub mod migrate;
+pub mod process_run;
+pub mod queue;
+pub mod register;
+pub mod rescue;
+pub mod settings;
+pub mod status;
+pub mod tick;
+pub mod wait;
+
+use chrono::{DateTime, Utc};
+
+pub use self::handlers::Handlers;
+use crate::os::host;
+use crate::os::identity::ProcessIdentity;
+use crate::store::Store;
+pub use crate::store::{DatabaseUrl, Engine, StoreError};
+
+/// Result of a use case.
+pub type EngineResult<T> = Result<T, EngineError>;
+
+/// A use case could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The input is wrong; nothing was changed.
+    #[error("{0}")]
+    Input(String),
+    /// No class of this name is known here.
+    #[error("the task class \"{class}\" is not known here")]
+    UnknownClass {
+        /// The name.
+        class: String,
+        /// The nearest known names.
+        nearest: Vec<String>,
+    },
+    /// The class `exec` is off for this store.
+    #[error("the class \"exec\" is off for this database, because whoever can insert a row could run any program")]
+    ExecIsOff,
+    /// A run that was asked for cannot be processed.
+    #[error("run {run_id} cannot be processed: {reason}")]
+    NotProcessable {
+        /// The run.
+        run_id: i64,
+        /// Why.
+        reason: String,
+    },
+    /// The kernel refused something.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel says.
+        source: std::io::Error,
+    },
+    /// The database refused something.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// This process, as it appears in the tables.
+#[derive(Clone, Debug)]
+pub struct Me {
+    /// PID
+    pub process_id: i64,
+    /// Boot, PID namespace, PID and start ticks.
+    pub identity: String,
+    /// Host name
+    pub host: String,
+    /// Login name of the effective user.
+    pub user: String,
+}
+
+impl Me {
+    fn new() -> EngineResult<Self> {
+        let identity = ProcessIdentity::own()
+            .map_err(|source| EngineError::Os { what: "cannot tell which process this is", source })?;
+        Ok(Self {
+            process_id: i64::from(identity.pid),
+            identity: identity.to_string(),
+            host: host::host_name(),
+            user: host::user_name(),
+        })
+    }
+}
+
+/// What every use case works with.
+pub struct Context {
+    /// The database.
+    pub store: Store,
+    /// Who handles which class.
+    pub handlers: Handlers,
+    /// This process.
+    pub me: Me,
+}
+
+impl Context {
+    /// Opens the database.
+    ///
+    /// # Errors
+    /// The database cannot be reached or has the wrong tables; the kernel hides who we are.
+    pub fn open(url: &DatabaseUrl, handlers: Handlers) -> EngineResult<Self> {
+        Ok(Self { store: Store::open(url)?, handlers, me: Me::new()? })
+    }
+
+    /// The database's clock (rule R8).
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn now(&mut self) -> EngineResult<DateTime<Utc>> {
+        Ok(self.store.now()?)
+    }
+}
+
+/// 32 hexadecimal digits from the kernel's random numbers: the fence of a run.
+fn new_token() -> EngineResult<String> {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| EngineError::Os { what: "no random numbers", source: std::io::Error::other(error) })?;
+    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+}

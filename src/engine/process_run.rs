@@ -1,0 +1,150 @@
+//! `process-run` (the scheme's OnProcessTaskRun): registers, claims under the lock, executes.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::execute::{RunListener, execute_run, lease_secs};
+use super::register::register;
+use super::{Context, EngineError, EngineResult, new_token};
+use crate::domain::ids::{RunId, RunnerId};
+use crate::domain::records::ClaimedRun;
+use crate::domain::settings::Settings;
+use crate::domain::transition::RunEvent;
+use crate::os::clock::Moment;
+use crate::os::event_socket::EventSocket;
+use crate::os::stop_signals::StopSignals;
+use crate::store::{Claim, Registration, SpecificClaim};
+
+/// How much is processed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessOptions {
+    /// This run only.
+    pub run_id: Option<RunId>,
+    /// Until nothing is left.
+    pub drain: bool,
+    /// At most so many runs.
+    pub max_runs: Option<u64>,
+    /// No new run after this time.
+    pub max_time: Option<Duration>,
+}
+
+impl ProcessOptions {
+    fn wants_more(&self, processed: u64, until: Option<Moment>) -> bool {
+        let repeats = self.drain || self.max_runs.is_some() || self.max_time.is_some();
+        let has_time = until.is_none_or(|until| !until.has_passed());
+        if processed == 0 {
+            has_time
+        } else {
+            self.run_id.is_none() && repeats && has_time && self.max_runs.is_none_or(|max| processed < max)
+        }
+    }
+}
+
+/// What `process-run` did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ProcessReport {
+    /// Slots in use and the limit, when it was reached and nothing was done.
+    pub limit_reached: Option<(i64, i64)>,
+    /// Runs processed.
+    pub processed: u64,
+    /// Of these: ended well.
+    pub succeeded: u64,
+    /// Of these: failed or timed out.
+    pub failed: u64,
+    /// Of these: given back.
+    pub released: u64,
+    /// Exit status of the handler of the last run.
+    pub last_exit_code: Option<u8>,
+}
+
+/// Registers as a runner and processes runs.
+///
+/// # Errors
+/// The database's; [`EngineError::NotProcessable`] when a run was named that cannot be claimed.
+pub fn process_runs(
+    ctx: &mut Context,
+    options: &ProcessOptions,
+    stop: &StopSignals,
+    listener: &mut dyn RunListener,
+) -> EngineResult<ProcessReport> {
+    match register(ctx)? {
+        Registration::LimitReached { in_use, limit } => {
+            Ok(ProcessReport { limit_reached: Some((in_use, limit)), ..ProcessReport::default() })
+        }
+        Registration::Registered(runner_id) => {
+            let result = process_registered(ctx, runner_id, options, stop, listener);
+            let finished = ctx.store.finish_runners(&[runner_id]);
+            let report = result?;
+            finished?;
+            Ok(report)
+        }
+    }
+}
+
+fn process_registered(
+    ctx: &mut Context,
+    runner_id: RunnerId,
+    options: &ProcessOptions,
+    stop: &StopSignals,
+    listener: &mut dyn RunListener,
+) -> EngineResult<ProcessReport> {
+    use std::os::fd::AsFd as _;
+    let settings = ctx.store.settings()?;
+    // Without the socket `taskqueue progress` does not reach us; descriptor 3 still does.
+    let socket = EventSocket::bind().ok();
+    let until = options.max_time.map(Moment::after);
+    let mut report = ProcessReport::default();
+    while options.wants_more(report.processed, until) && !stop.is_stopping() {
+        let Some(run) = claim(ctx, runner_id, options.run_id, &settings)? else { break };
+        let outcome = execute_run(ctx, &run, &settings, Some(stop.as_fd()), socket.as_ref(), listener)?;
+        report.processed += 1;
+        report.last_exit_code = Some(outcome.exit_code);
+        match outcome.decision.event {
+            RunEvent::Succeed => report.succeeded += 1,
+            RunEvent::Fail | RunEvent::TimeOut => report.failed += 1,
+            RunEvent::Release | RunEvent::Cancel | RunEvent::Claim => report.released += 1,
+        }
+    }
+    Ok(report)
+}
+
+fn claim(
+    ctx: &mut Context,
+    runner_id: RunnerId,
+    run_id: Option<RunId>,
+    settings: &Settings,
+) -> EngineResult<Option<ClaimedRun>> {
+    let held: Vec<String> = ctx
+        .store
+        .list_class_holds()?
+        .into_iter()
+        .filter(|hold| hold.host == ctx.me.host)
+        .map(|hold| hold.class)
+        .collect();
+    let token = new_token()?;
+    let handlers = &ctx.handlers;
+    let claim = Claim {
+        runner_id,
+        process_id: ctx.me.process_id,
+        host: &ctx.me.host,
+        process_identity: &ctx.me.identity,
+        token: &token,
+        is_runnable: &|class| handlers.find(class).is_some() && !held.iter().any(|name| name == class),
+        lease_secs: &|class, task_timeout| {
+            lease_secs(handlers.timeout_secs(class, task_timeout, settings), handlers.kill_grace(class))
+        },
+    };
+    let Some(run_id) = run_id else { return Ok(ctx.store.claim_next_run(&claim)?) };
+    match ctx.store.claim_specific_run(run_id, &claim)? {
+        SpecificClaim::Claimed(run) => Ok(Some(*run)),
+        SpecificClaim::Refused { status, class } => {
+            let reason = if status == "scheduled" {
+                format!("its class \"{class}\" has no handler here, or is held")
+            } else {
+                format!("it is {status}")
+            };
+            Err(EngineError::NotProcessable { run_id: run_id.0, reason })
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Takes runs from runners that died, and ends runs whose time is over where no runner does (the scheme's
+//! synchronizeTaskRunStatus). A surviving handler is ended before its run becomes `timeout` (rule R7).
+
+use serde::Serialize;
+
+use super::register::liveness_of;
+use super::{Context, EngineResult};
+use crate::domain::decision::Decision;
+use crate::domain::ids::{RunId, TaskId};
+use crate::domain::records::Run;
+use crate::domain::settings::Settings;
+use crate::handler::command::marker;
+use crate::os::identity::{Liveness, ProcessIdentity};
+use crate::os::survivors::end_survivors;
+use crate::store::{Ended, NewEvent, RunEnd, RunRef};
+
+/// Runs that are looked at with one query.
+const PAGE: i64 = 500;
+
+/// A run that was taken from its runner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Rescued {
+    /// The run.
+    pub run_id: RunId,
+    /// Its task.
+    pub task_id: TaskId,
+    /// `runner-died` or `lease-expired`.
+    pub reason: String,
+    /// Why, in words.
+    pub message: String,
+    /// Processes of its handler that were still alive and were ended.
+    pub ended_processes: usize,
+}
+
+/// What a rescue did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RescueReport {
+    /// Runs that were taken from their runners.
+    pub rescued: Vec<Rescued>,
+    /// Runs that should have been, but whose handler could not be ended; tried again next time.
+    pub stuck: Vec<String>,
+}
+
+struct Evidence {
+    code: &'static str,
+    message: String,
+}
+
+/// Looks at every processing run and rescues those that nobody works on any more.
+///
+/// # Errors
+/// The database's.
+pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<RescueReport> {
+    let mut report = RescueReport::default();
+    let now = ctx.store.now()?;
+    let mut last: Option<Run> = None;
+    loop {
+        let page = ctx.store.list_processing_runs(last.as_ref(), PAGE)?;
+        for run in &page {
+            if let Some(evidence) = evidence_against(run, now) {
+                rescue_run(ctx, settings, run, &evidence, &mut report)?;
+            }
+        }
+        match page.into_iter().next_back() {
+            Some(run) => last = Some(run),
+            None => return Ok(report),
+        }
+    }
+}
+
+/// Why the run may be taken from its runner, if it may: its process is dead, or its lease is over.
+fn evidence_against(run: &Run, now: chrono::DateTime<chrono::Utc>) -> Option<Evidence> {
+    if liveness_of(&run.process_identity) == Liveness::Dead {
+        let pid = run.process_id.unwrap_or_default();
+        return Some(Evidence {
+            code: "runner-died",
+            message: format!("the runner (process {pid} on {}) is dead", run.host),
+        });
+    }
+    let is_over = run.lease_expires_on.is_some_and(|lease| lease < now);
+    is_over.then(|| Evidence {
+        code: "lease-expired",
+        message: format!("no end and no report in time from the runner on {}", run.host),
+    })
+}
+
+fn rescue_run(
+    ctx: &mut Context,
+    settings: &Settings,
+    run: &Run,
+    evidence: &Evidence,
+    report: &mut RescueReport,
+) -> EngineResult<()> {
+    // A row without token was written by somebody else's hand; there is nothing to guard the write with.
+    let Some(token) = run.token.clone() else { return Ok(()) };
+    let recorded = run.handler_identity.parse::<ProcessIdentity>().ok();
+    let ended_processes = match end_survivors(&marker(&token), recorded.as_ref(), ctx.handlers.kill_grace(&run.class)) {
+        Ok(count) => count,
+        Err(error) => {
+            report.stuck.push(format!("run {}: {error}", run.id));
+            return Ok(());
+        }
+    };
+    let decision = Decision::lost(evidence.code, &evidence.message);
+    let end = RunEnd {
+        event: decision.event,
+        may_retry: decision.may_retry,
+        delay_secs: decision.delay_secs,
+        backoff: ctx.handlers.backoff(&run.class, settings),
+        error_code: decision.error_code,
+        error_message: decision.error_message,
+        decision: decision.rule,
+        results: None,
+        outputs: Vec::new(),
+        hold: None,
+    };
+    // It carries the token that was examined: a run that changed hands meanwhile is left alone.
+    if ctx.store.end_run(&RunRef { id: run.id, token }, &end)? == Ended::Recorded {
+        ctx.store.record_event(&NewEvent {
+            kind: "rescued",
+            task_id: Some(run.task_id),
+            run_id: Some(run.id),
+            actor: ctx.me.user.clone(),
+            host: ctx.me.host.clone(),
+            details: serde_json::json!({
+                "reason": evidence.code, "message": evidence.message, "ended_processes": ended_processes,
+                "process_identity": run.process_identity,
+            }),
+        })?;
+        report.rescued.push(Rescued {
+            run_id: run.id,
+            task_id: run.task_id,
+            reason: evidence.code.to_owned(),
+            message: evidence.message.clone(),
+            ended_processes,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! `settings`: what every host must agree on.
+
+use super::{Context, EngineError, EngineResult};
+use crate::domain::settings::Setting;
+
+/// Every setting with its value as it stands in the store.
+///
+/// # Errors
+/// The database's.
+pub fn list(ctx: &mut Context) -> EngineResult<Vec<(Setting, String)>> {
+    let rows = ctx.store.setting_rows()?;
+    let value = |setting: Setting| {
+        let row = rows.iter().find(|(name, _)| name == setting.name());
+        row.map_or_else(|| setting.default_value().to_string(), |(_, value)| value.clone())
+    };
+    Ok(Setting::ALL.into_iter().map(|setting| (setting, value(setting))).collect())
+}
+
+/// The setting with this name.
+///
+/// # Errors
+/// [`EngineError::Input`] that names all settings.
+pub fn find(name: &str) -> EngineResult<Setting> {
+    Setting::parse(name).ok_or_else(|| {
+        let known = Setting::ALL.map(Setting::name).join(", ");
+        EngineError::Input(format!("\"{name}\" is no setting; there are {known}"))
+    })
+}
+
+/// Sets a value.
+///
+/// # Errors
+/// [`EngineError::Input`] with the range for a value outside it, or the database's.
+pub fn set(ctx: &mut Context, setting: Setting, text: &str) -> EngineResult<i64> {
+    let value = setting.value(text).map_err(|error| EngineError::Input(error.to_string()))?;
+    ctx.store.set_setting(setting, value)?;
+    Ok(value)
+}

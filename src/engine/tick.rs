@@ -1,0 +1,33 @@
+//! `tick`: create-runs, then process-run until nothing is left or the time is over: the one-line crontab.
+
+use serde::Serialize;
+
+use super::create_runs::{CreateRunsReport, create_runs};
+use super::execute::RunListener;
+use super::process_run::{ProcessOptions, ProcessReport, process_runs};
+use super::{Context, EngineResult};
+use crate::os::stop_signals::StopSignals;
+
+/// What `tick` did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TickReport {
+    /// Its first half.
+    pub created: CreateRunsReport,
+    /// Its second half.
+    pub processed: ProcessReport,
+}
+
+/// Both halves of the scheme, one after the other.
+///
+/// # Errors
+/// The database's.
+pub fn tick(
+    ctx: &mut Context,
+    options: &ProcessOptions,
+    stop: &StopSignals,
+    listener: &mut dyn RunListener,
+) -> EngineResult<TickReport> {
+    let created = create_runs(ctx, &mut |_| {})?;
+    let processed = process_runs(ctx, options, stop, listener)?;
+    Ok(TickReport { created, processed })
+}

@@ -1,0 +1,112 @@
+//! `--run` and `--wait`: the end of one task, by this process or by whoever runs it.
+
+use std::time::Duration;
+
+use super::create_runs::due_facts;
+use super::execute::RunListener;
+use super::process_run::{ProcessOptions, ProcessReport, process_runs};
+use super::{Context, EngineError, EngineResult};
+use crate::domain::due::is_due;
+use crate::domain::ids::TaskId;
+use crate::domain::records::{Run, RunOutput, Task};
+use crate::domain::status::TaskStatus;
+use crate::os::clock::Moment;
+use crate::os::stop_signals::StopSignals;
+
+/// How often the store is asked while waiting.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// How often a waiting person hears that no runner is alive.
+const NO_RUNNER_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What a waiting person should hear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitNews {
+    /// All runner slots are in use.
+    LimitReached {
+        /// Slots in use.
+        in_use: i64,
+        /// The limit.
+        limit: i64,
+    },
+    /// No runner is alive that could process it.
+    NoRunner,
+}
+
+/// How waiting ended.
+#[derive(Clone, Debug)]
+pub enum Waited {
+    /// The task succeeded, is exhausted or cancelled; with its last run and what the handler wrote.
+    Ended(Box<Task>, Option<Box<Run>>, Vec<RunOutput>),
+    /// A signal told us to stop waiting.
+    Stopped,
+}
+
+/// Processes the task in this very process, registered as a runner with all rules kept. Waits for a free slot. `None`
+/// when a signal came first.
+///
+/// # Errors
+/// The task is not due, somebody else processes it, or the database's.
+pub fn run_here(
+    ctx: &mut Context,
+    task_id: TaskId,
+    stop: &StopSignals,
+    listener: &mut dyn RunListener,
+    news: &mut dyn FnMut(WaitNews),
+) -> EngineResult<Option<ProcessReport>> {
+    let Some(run_id) = ctx.store.open_run_of(task_id)? else {
+        let task = ctx.store.get_task(task_id)?;
+        let now = ctx.store.now()?;
+        let reason = is_due(&due_facts(&task), now).err();
+        return Err(EngineError::Input(format!("task {task_id} is not due ({reason:?}) and was only queued")));
+    };
+    let options = ProcessOptions { run_id: Some(run_id), ..ProcessOptions::default() };
+    let mut has_told = false;
+    while !stop.is_stopping() {
+        let report = process_runs(ctx, &options, stop, listener)?;
+        let Some((in_use, limit)) = report.limit_reached else { return Ok(Some(report)) };
+        if !has_told {
+            news(WaitNews::LimitReached { in_use, limit });
+            has_told = true;
+        }
+        pause(stop, POLL_INTERVAL);
+    }
+    Ok(None)
+}
+
+/// Waits until the task has succeeded, is exhausted or cancelled.
+///
+/// # Errors
+/// The database's.
+pub fn wait_for_task(
+    ctx: &mut Context,
+    task_id: TaskId,
+    stop: &StopSignals,
+    news: &mut dyn FnMut(WaitNews),
+) -> EngineResult<Waited> {
+    let mut tell_after = Moment::now();
+    loop {
+        let task = ctx.store.get_task(task_id)?;
+        if task.status.is(TaskStatus::Success) || task.status.is(TaskStatus::Cancelled) || task.is_exhausted() {
+            let run = ctx.store.list_runs_of_task(task_id, 1)?.into_iter().next();
+            let outputs = match &run {
+                Some(run) => ctx.store.list_run_outputs(run.id)?,
+                None => Vec::new(),
+            };
+            return Ok(Waited::Ended(Box::new(task), run.map(Box::new), outputs));
+        }
+        if stop.is_stopping() {
+            return Ok(Waited::Stopped);
+        }
+        if tell_after.has_passed() {
+            if ctx.store.list_live_runners()?.is_empty() {
+                news(WaitNews::NoRunner);
+            }
+            tell_after = Moment::after(NO_RUNNER_INTERVAL);
+        }
+        pause(stop, POLL_INTERVAL);
+    }
+}
+
+fn pause(stop: &StopSignals, duration: Duration) {
+    stop.wait(duration);
+}

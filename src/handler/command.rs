@@ -1,0 +1,249 @@
+//! Runs a task by a program: what the program is given, and what is made of what it says.
+//!
+//! No shell, and nothing of a task's data ever becomes part of a command line or an environment: data goes to standard
+//! input. The only thing replaced in an argument is `{class}`, by a class name whose characters were checked.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::events::parse_event;
+use super::{Reporter, RunContext};
+use crate::domain::ending::{Ending, ReportedError};
+use crate::os::child::{Captured, ChildSpec, Control, Finished, Keep, Observer, Stream, Supervision, supervise};
+use crate::os::event_socket::EventSocket;
+use crate::os::host::account;
+use crate::os::identity::ProcessIdentity;
+use crate::os::survivors::end_survivors;
+
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const TOKEN_VARIABLE: &str = "TASKQUEUE_RUN_TOKEN";
+
+/// The environment entry by which the processes of a run are found, for `os::survivors`.
+#[must_use]
+pub fn marker(token: &str) -> String {
+    format!("{TOKEN_VARIABLE}={token}")
+}
+
+/// Where the command line comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandSource {
+    /// The configuration: `{class}` is replaced, and the data is on standard input.
+    Configuration,
+    /// The data of an `exec` task: taken literally, and standard input is empty.
+    TaskData,
+}
+
+/// A program that handles a task class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandHandler {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// Where `argv` comes from.
+    pub source: CommandSource,
+    /// The working directory; `None` keeps the runner's.
+    pub cwd: Option<PathBuf>,
+    /// Added to the clean environment; TASKQUEUE_* variables cannot be replaced.
+    pub env: Vec<(String, String)>,
+    /// Variables taken over from the runner's environment where it has them.
+    pub pass_env: Vec<String>,
+    /// Between TERM and KILL.
+    pub kill_grace: Duration,
+    /// How much of each output is kept, in bytes.
+    pub output_limit_bytes: usize,
+}
+
+/// What the runner does while a program works; all calls must return soon.
+pub trait CommandObserver: Reporter {
+    /// The program was started: to be recorded, so that others can find it should we die.
+    fn started(&mut self, handler: &ProcessIdentity);
+    /// Every byte of its output.
+    fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
+    /// At least every 500 ms: to renew the lease, and to say whether it must be ended.
+    fn idle(&mut self) -> Control;
+}
+
+/// How a program ended and what it said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandlerEnd {
+    /// How its main process ended.
+    pub ending: Ending,
+    /// The last error it reported.
+    pub error: Option<ReportedError>,
+    /// The last results it reported, as JSON text.
+    pub results: Option<String>,
+    /// The last message that came with a progress.
+    pub last_message: Option<String>,
+    /// Event lines that could not be read.
+    pub malformed_events: u64,
+    /// Processes of it that had left its process group and were ended afterwards.
+    pub stragglers: usize,
+    /// Why processes of it may still live, when they could not be ended: the task must not be run again meanwhile.
+    pub unended: Option<String>,
+    /// What is kept of standard output.
+    pub stdout: Captured,
+    /// What is kept of standard error.
+    pub stderr: Captured,
+}
+
+impl CommandHandler {
+    /// Runs the program for one run to its end. After anything but a success its whole process tree is ended, so that
+    /// another attempt never works beside it; what a success leaves running outside its process group may go on.
+    pub fn run(
+        &self,
+        run: &RunContext,
+        stop: Option<BorrowedFd<'_>>,
+        socket: Option<&EventSocket>,
+        observer: &mut dyn CommandObserver,
+    ) -> HandlerEnd {
+        let stdin = match self.source {
+            CommandSource::Configuration => run.data.as_bytes(),
+            CommandSource::TaskData => b"",
+        };
+        let limits = Supervision {
+            timeout: Some(Duration::from_secs(u64::try_from(run.timeout_secs).unwrap_or(0))),
+            kill_grace: self.kill_grace,
+            output_limit_bytes: self.output_limit_bytes,
+        };
+        let mut listener = Listener { observer, error: None, results: None, last_message: None, malformed: 0 };
+        let finished = match self.child_spec(run, socket.map(EventSocket::name)) {
+            Ok(spec) => {
+                let socket = socket.map(|socket| (socket, run.token.as_str()));
+                supervise(&spec, stdin, &limits, stop, socket, &mut listener)
+            }
+            Err(why) => {
+                let ending = Ending::CouldNotStart(why);
+                Finished { ending, stdout: Captured::default(), stderr: Captured::default() }
+            }
+        };
+        let (stragglers, unended) = match &finished.ending {
+            Ending::Exited(0) | Ending::CouldNotStart(_) => (0, None),
+            _ => match end_survivors(&marker(&run.token), None, self.kill_grace.min(Duration::from_secs(2))) {
+                Ok(count) => (count, None),
+                Err(error) => (0, Some(error.to_string())),
+            },
+        };
+        HandlerEnd {
+            ending: finished.ending,
+            error: listener.error,
+            results: listener.results,
+            last_message: listener.last_message,
+            malformed_events: listener.malformed,
+            stragglers,
+            unended,
+            stdout: finished.stdout,
+            stderr: finished.stderr,
+        }
+    }
+
+    /// What is started for this run. `socket_name` is given to the handler for its events.
+    ///
+    /// # Errors
+    /// Says what is wrong with the configuration: no program, a variable without a proper name.
+    pub fn child_spec(&self, run: &RunContext, socket_name: Option<&str>) -> Result<ChildSpec, String> {
+        let mut argv = self.argv.iter().map(|argument| match self.source {
+            CommandSource::Configuration => OsString::from(argument.replace("{class}", &run.class)),
+            CommandSource::TaskData => OsString::from(argument),
+        });
+        let program =
+            argv.next().filter(|program| !program.is_empty()).ok_or("could not start: no program is configured")?;
+        Ok(ChildSpec {
+            program: program.into(),
+            args: argv.collect(),
+            env: self.environment(run, socket_name)?,
+            cwd: self.cwd.clone(),
+        })
+    }
+
+    /// Later entries win; the variables of the run come last, because the run's processes are found by its token.
+    fn environment(&self, run: &RunContext, socket_name: Option<&str>) -> Result<Vec<(OsString, OsString)>, String> {
+        let account = account();
+        #[expect(clippy::disallowed_methods, reason = "TZ, HOME and pass_env are by definition the runner's own")]
+        let ours = |name: &str| std::env::var_os(name);
+        let home = account.home.map(OsString::from).or_else(|| ours("HOME")).unwrap_or_else(|| "/".into());
+        let mut all: Vec<(&str, OsString)> = vec![
+            ("PATH", PATH.into()),
+            ("HOME", home),
+            ("USER", account.name.as_str().into()),
+            ("LOGNAME", account.name.as_str().into()),
+            ("LANG", "C.UTF-8".into()),
+            ("SHELL", "/bin/sh".into()),
+        ];
+        all.extend(ours("TZ").map(|zone| ("TZ", zone)));
+        all.extend(self.pass_env.iter().filter_map(|name| Some((name.as_str(), ours(name)?))));
+        all.extend(self.env.iter().map(|(name, value)| (name.as_str(), value.into())));
+        if let Some((name, _)) = all.iter().find(|(name, _)| !is_variable_name(name)) {
+            return Err(format!("could not start: {name:?} is not a name for an environment variable"));
+        }
+        all.extend([
+            ("TASKQUEUE_TASK_ID", run.task_id.to_string().into()),
+            ("TASKQUEUE_RUN_ID", run.run_id.to_string().into()),
+            ("TASKQUEUE_ATTEMPT", run.attempt.to_string().into()),
+            ("TASKQUEUE_MAX_RETRIES", run.max_retries.to_string().into()),
+            ("TASKQUEUE_CLASS", run.class.as_str().into()),
+            (TOKEN_VARIABLE, run.token.as_str().into()),
+            ("TASKQUEUE_DEADLINE", run.deadline.as_str().into()),
+            ("TASKQUEUE_PLANNED_ON", run.planned_on.as_str().into()),
+            ("TASKQUEUE_EVENTS_FD", "3".into()),
+        ]);
+        all.extend(socket_name.map(|name| ("TASKQUEUE_EVENTS_SOCKET", name.into())));
+        // The same name twice would leave it to the program which one it sees.
+        let last: HashMap<&str, usize> = all.iter().enumerate().map(|(at, (name, _))| (*name, at)).collect();
+        let kept = all.iter().enumerate().filter(|(at, (name, _))| last.get(name) == Some(at));
+        Ok(kept.map(|(_, (name, value))| (OsString::from(name), value.clone())).collect())
+    }
+}
+
+/// What the kernel can carry; NUL in a value is refused when the program is started.
+pub(super) fn is_variable_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['=', '\0'])
+}
+
+/// Turns event lines into reports.
+struct Listener<'a> {
+    observer: &'a mut dyn CommandObserver,
+    error: Option<ReportedError>,
+    results: Option<String>,
+    last_message: Option<String>,
+    malformed: u64,
+}
+
+impl Observer for Listener<'_> {
+    fn started(&mut self, handler: &ProcessIdentity) {
+        self.observer.started(handler);
+    }
+
+    fn output(&mut self, stream: Stream, bytes: &[u8]) {
+        self.observer.output(stream, bytes);
+    }
+
+    fn event_line(&mut self, line: &[u8]) -> Keep {
+        let Some(event) = parse_event(line) else {
+            self.malformed = self.malformed.saturating_add(1);
+            return Keep::No;
+        };
+        let is_report = event.is_report();
+        if let Some(percent) = event.progress {
+            self.observer.progress(percent, event.message.as_deref());
+            self.last_message = event.message.or_else(|| self.last_message.take());
+        }
+        if let Some(json) = event.result {
+            self.observer.results(&json);
+            self.results = Some(json);
+        }
+        if event.heartbeat {
+            self.observer.heartbeat();
+        }
+        self.error = event.error.or_else(|| self.error.take());
+        if is_report { Keep::Yes } else { Keep::No }
+    }
+
+    fn idle(&mut self) -> Control {
+        self.observer.idle()
+    }
+}
+
+#[cfg(test)]
+mod tests;

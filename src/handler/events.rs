@@ -1,0 +1,171 @@
+//! The event lines of a handler: one JSON object a line, from descriptor 3 or from the event socket.
+//!
+//! Forgiving by design: unknown keys are passed over, and a line that cannot be read is no reason to fail a run.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::domain::ending::ReportedError;
+
+/// What one line said; several keys may stand in one object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Event {
+    /// 0 to 100; a fraction is cut off.
+    pub progress: Option<i32>,
+    /// Goes with the progress.
+    pub message: Option<String>,
+    /// The results as JSON text, exactly as written.
+    pub result: Option<String>,
+    /// Why the handler fails.
+    pub error: Option<ReportedError>,
+    /// A sign of life without news.
+    pub heartbeat: bool,
+}
+
+impl Event {
+    /// Whether it tells that the handler goes on: any known key does.
+    #[must_use]
+    pub fn is_report(&self) -> bool {
+        self.progress.is_some() || self.result.is_some() || self.error.is_some() || self.heartbeat
+    }
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    progress: Option<f64>,
+    message: Option<String>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    error: Option<ErrorPart>,
+    heartbeat: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct ErrorPart {
+    code: Option<Code>,
+    message: Option<String>,
+    retry: Option<bool>,
+    delay: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Code {
+    Text(String),
+    Number(serde_json::Number),
+}
+
+/// Reads one line. `None` when it is malformed: no JSON object, a known key with a value of another type, a progress
+/// outside 0 to 100 or a negative delay. `null` is the same as a missing key.
+#[must_use]
+pub fn parse_event(line: &[u8]) -> Option<Event> {
+    let text = std::str::from_utf8(line).ok()?;
+    // A list would be read as the fields in their order.
+    if !text.trim_start().starts_with('{') {
+        return None;
+    }
+    let line: Line<'_> = serde_json::from_str(text).ok()?;
+    let progress = match line.progress {
+        Some(percent) if !(0.0..=100.0).contains(&percent) => return None,
+        // In range, so that nothing is lost but the fraction.
+        Some(percent) => Some(percent as i32),
+        None => None,
+    };
+    let error = match line.error {
+        Some(part) => Some(reported(part)?),
+        None => None,
+    };
+    Some(Event {
+        progress,
+        message: line.message,
+        result: line.result.map(|json| json.get().to_owned()),
+        error,
+        heartbeat: line.heartbeat.unwrap_or(false),
+    })
+}
+
+fn reported(part: ErrorPart) -> Option<ReportedError> {
+    let delay_secs = match part.delay {
+        Some(delay) if !(0.0..=1e12).contains(&delay) => return None,
+        // Rounded up: never earlier than asked for.
+        Some(delay) => Some(delay.ceil() as i64),
+        None => None,
+    };
+    let code = match part.code {
+        Some(Code::Text(text)) => text,
+        Some(Code::Number(number)) => number.to_string(),
+        None => String::new(),
+    };
+    Some(ReportedError { code, message: part.message.unwrap_or_default(), retry: part.retry, delay_secs })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Option<Event> {
+        parse_event(line.as_bytes())
+    }
+
+    #[test]
+    fn progress_comes_with_its_message() {
+        let event = parse(r#"{"progress":40,"message":"pass 2","later":[1]}"#).unwrap();
+        assert_eq!((event.progress, event.message.as_deref()), (Some(40), Some("pass 2")));
+        assert!(event.is_report());
+        assert_eq!(parse(r#" {"progress":99.9}"#).unwrap().progress, Some(99));
+        assert_eq!(parse(r#"{"progress":0}"#).unwrap().progress, Some(0));
+    }
+
+    #[test]
+    fn results_keep_their_exact_text() {
+        let event = parse(r#"{"result":{"b":1.50,  "a":18446744073709551616}}"#).unwrap();
+        assert_eq!(event.result.unwrap(), r#"{"b":1.50,  "a":18446744073709551616}"#);
+    }
+
+    #[test]
+    fn errors_are_read_in_every_form() {
+        let event = parse(r#"{"error":{"code":"smtp","message":"busy","retry":false,"delay":30}}"#).unwrap();
+        let whole = ReportedError {
+            code: "smtp".to_owned(),
+            message: "busy".to_owned(),
+            retry: Some(false),
+            delay_secs: Some(30),
+        };
+        assert_eq!(event.error, Some(whole));
+        assert_eq!(parse(r#"{"error":{"code":550,"delay":0.2}}"#).unwrap().error.unwrap().code, "550");
+        assert_eq!(parse(r#"{"error":{"delay":0.2}}"#).unwrap().error.unwrap().delay_secs, Some(1));
+        assert_eq!(parse(r#"{"error":{}}"#).unwrap().error, Some(ReportedError::default()));
+    }
+
+    #[test]
+    fn an_object_that_says_nothing_known_is_no_report() {
+        for line in ["{}", r#"{"other":1}"#, r#"{"heartbeat":false}"#, r#"{"progress":null}"#, r#"{"message":"x"}"#] {
+            assert!(!parse(line).unwrap().is_report(), "{line}");
+        }
+        assert!(parse(r#"{"heartbeat":true}"#).unwrap().is_report());
+    }
+
+    #[test]
+    fn malformed_lines_are_refused() {
+        for line in [
+            "",
+            "progress 40",
+            "[40]",
+            "40",
+            "{",
+            r#"{"progress":"40"}"#,
+            r#"{"progress":101}"#,
+            r#"{"progress":-1}"#,
+            r#"{"progress":1e999}"#,
+            r#"{"progress":1,"progress":2}"#,
+            r#"{"error":"text"}"#,
+            r#"{"error":{"delay":-1}}"#,
+            r#"{"error":{"code":[]}}"#,
+            r#"{"heartbeat":true} {}"#,
+        ] {
+            assert_eq!(parse(line), None, "{line}");
+        }
+        assert_eq!(parse_event(b"{\"message\":\"\xff\"}"), None);
+    }
+}

@@ -1,0 +1,131 @@
+//! The built-in class `exec`: the task's own data says which program runs. For a person's own store, and off wherever
+//! others can queue until it is configured; whether it is allowed is not decided here.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::command::{CommandHandler, CommandSource, is_variable_name};
+
+/// The name of the class.
+pub const EXEC_CLASS: &str = "exec";
+
+/// The data of an `exec` task: `{"argv":["program","argument",…]}`, optionally `"cwd"` and `"env"`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecRequest {
+    /// The program, looked up in PATH when it is a bare name, and its arguments; no shell.
+    pub argv: Vec<String>,
+    /// The working directory.
+    pub cwd: Option<PathBuf>,
+    /// Added to the clean environment.
+    pub env: Vec<(String, String)>,
+}
+
+/// What is wrong with the data of an `exec` task.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the data of an exec task must be {{\"argv\":[\"program\",…]}}, optionally with \"cwd\" and \"env\": {0}")]
+pub struct ExecProblem(String);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Data {
+    argv: Option<Vec<String>>,
+    cwd: Option<String>,
+    env: Option<Map<String, Value>>,
+}
+
+impl ExecRequest {
+    /// Reads the data of a task. Also for checking a task when it is queued.
+    ///
+    /// # Errors
+    /// Says what is missing or malformed; trying again cannot help.
+    pub fn parse(data: &str) -> Result<Self, ExecProblem> {
+        let problem = |text: &str| ExecProblem(text.to_owned());
+        if !data.trim_start().starts_with('{') {
+            return Err(problem("it is not an object"));
+        }
+        let data: Data = serde_json::from_str(data).map_err(|error| ExecProblem(error.to_string()))?;
+        let argv = data.argv.ok_or_else(|| problem("argv is missing"))?;
+        if argv.first().is_none_or(String::is_empty) {
+            return Err(problem("argv names no program"));
+        }
+        if argv.iter().chain(&data.cwd).any(|text| text.contains('\0')) {
+            return Err(problem("argv and cwd must not contain NUL"));
+        }
+        if data.cwd.as_ref().is_some_and(String::is_empty) {
+            return Err(problem("cwd is empty"));
+        }
+        let env = data.env.unwrap_or_default().into_iter().map(|(name, value)| match value {
+            Value::String(value) if is_variable_name(&name) && !value.contains('\0') => Ok((name, value)),
+            _ => Err(ExecProblem(format!("env entry {name:?} must be a variable name with a text without NUL"))),
+        });
+        let env = env.collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { argv, cwd: data.cwd.map(PathBuf::from), env })
+    }
+
+    /// The program of the request under the limits of `class`, as the class `exec` is configured. The directory and the
+    /// environment of the request go before those of the class.
+    #[must_use]
+    pub fn into_command(self, class: &CommandHandler) -> CommandHandler {
+        CommandHandler {
+            argv: self.argv,
+            source: CommandSource::TaskData,
+            cwd: self.cwd.or_else(|| class.cwd.clone()),
+            env: class.env.iter().cloned().chain(self.env).collect(),
+            ..class.clone()
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::handler::active_run::tests::context;
+
+    #[test]
+    fn a_whole_request_is_read_and_taken_literally() {
+        let data = r#"{"argv":["echo","{class}","a b"],"cwd":"/tmp","env":{"A":"own","B":""}}"#;
+        let class = CommandHandler {
+            argv: vec!["ignored".to_owned()],
+            source: CommandSource::Configuration,
+            cwd: Some("/".into()),
+            env: vec![("A".to_owned(), "configured".to_owned()), ("C".to_owned(), "c".to_owned())],
+            pass_env: Vec::new(),
+            kill_grace: Duration::from_secs(1),
+            output_limit_bytes: 100,
+        };
+        let spec = ExecRequest::parse(data).unwrap().into_command(&class).child_spec(&context(data), None).unwrap();
+        assert_eq!((spec.program, spec.args), ("echo".into(), vec!["{class}".into(), "a b".into()]));
+        assert_eq!(spec.cwd, Some("/tmp".into()));
+        for (name, value) in [("A", "own"), ("B", ""), ("C", "c")] {
+            assert_eq!(spec.env.iter().filter(|entry| entry.0 == name).count(), 1);
+            assert!(spec.env.contains(&(name.into(), value.into())));
+        }
+    }
+
+    #[test]
+    fn malformed_requests_are_explained() {
+        let why = |data: &str| ExecRequest::parse(data).unwrap_err().to_string();
+        for (data, reason) in [
+            ("[]", "not an object"),
+            ("[[\"a\"],null,null]", "not an object"),
+            ("{}", "argv is missing"),
+            (r#"{"argv":[]}"#, "no program"),
+            (r#"{"argv":[""]}"#, "no program"),
+            (r#"{"argv":"ls -l"}"#, "expected a sequence"),
+            (r#"{"argv":[1]}"#, "expected a string"),
+            (r#"{"argv":["a\u0000"]}"#, "NUL"),
+            (r#"{"argv":["a"],"cwd":""}"#, "cwd is empty"),
+            (r#"{"argv":["a"],"env":{"A":1}}"#, "env entry \"A\""),
+            (r#"{"argv":["a"],"env":{"A=B":"1"}}"#, "env entry \"A=B\""),
+            (r#"{"argv":["a"],"shell":true}"#, "unknown field `shell`"),
+        ] {
+            let text = why(data);
+            assert!(text.contains(reason) && text.starts_with("the data of an exec task must be {\"argv\""), "{text}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The task classes that a program built on this library handles in Rust.
+
+use std::collections::BTreeMap;
+
+use super::TaskHandler;
+
+/// Class names and their handlers. Names are compared exactly.
+#[derive(Default)]
+pub struct HandlerRegistry {
+    handlers: BTreeMap<String, Box<dyn TaskHandler>>,
+}
+
+impl HandlerRegistry {
+    /// One without classes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a class; a handler registered earlier under the same name is replaced and returned.
+    pub fn register(
+        &mut self,
+        class: impl Into<String>,
+        handler: impl TaskHandler + 'static,
+    ) -> Option<Box<dyn TaskHandler>> {
+        self.handlers.insert(class.into(), Box::new(handler))
+    }
+
+    /// The handler of a class.
+    #[must_use]
+    pub fn find(&self, class: &str) -> Option<&dyn TaskHandler> {
+        self.handlers.get(class).map(Box::as_ref)
+    }
+
+    /// The class names in alphabetical order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.handlers.keys().map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ActiveRun, HandlerError};
+    use super::*;
+
+    struct Nothing;
+
+    impl TaskHandler for Nothing {
+        fn process_task_queue_run(&self, _run: &mut ActiveRun<'_>) -> Result<(), HandlerError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn classes_are_found_by_their_exact_name() {
+        let mut registry = HandlerRegistry::new();
+        assert!(registry.register("b", Nothing).is_none());
+        assert!(registry.register("a", Nothing).is_none());
+        assert!(registry.register("a", Nothing).is_some());
+        assert!(registry.find("a").is_some() && registry.find("A").is_none());
+        assert_eq!(registry.names().collect::<Vec<_>>(), ["a", "b"]);
+    }
+}

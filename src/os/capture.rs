@@ -1,0 +1,151 @@
+//! Keeps the beginning and the end of what a handler prints, in bounded memory, and makes text of it that every
+//! database engine stores.
+
+use std::collections::VecDeque;
+
+/// Which output of a handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// What is kept of one output stream. Up to the limit everything is kept, and `tail` follows `head` without a gap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Captured {
+    /// The first bytes, at most half of the limit.
+    pub head: Vec<u8>,
+    /// The last bytes after `head`, at most half of the limit.
+    pub tail: Vec<u8>,
+    /// How many bytes the handler wrote in all.
+    pub total_bytes: u64,
+}
+
+impl Captured {
+    /// How many bytes between `head` and `tail` were not kept.
+    #[must_use]
+    pub fn left_out_bytes(&self) -> u64 {
+        let kept = self.head.len() + self.tail.len();
+        self.total_bytes.saturating_sub(u64::try_from(kept).unwrap_or(u64::MAX))
+    }
+
+    /// Valid text for any engine: bytes that are no UTF-8 become U+FFFD, NUL becomes U+2400, and a line of its own says
+    /// how much was left out.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let left_out = self.left_out_bytes();
+        if left_out == 0 {
+            // Joined first: a character may lie across the border.
+            return text_of(&[self.head.as_slice(), self.tail.as_slice()].concat());
+        }
+        let mut text = text_of(&self.head);
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(&format!("… {left_out} bytes left out …\n"));
+        text.push_str(&text_of(&self.tail));
+        text
+    }
+
+    /// Whether the text of [`Captured::to_text`] is not exactly what the handler wrote.
+    #[must_use]
+    pub fn is_lossy(&self) -> bool {
+        if self.left_out_bytes() > 0 {
+            return true;
+        }
+        let all = [self.head.as_slice(), self.tail.as_slice()].concat();
+        all.contains(&0) || std::str::from_utf8(&all).is_err()
+    }
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).replace('\0', "\u{2400}")
+}
+
+/// Collects one stream; its memory never exceeds the limit.
+pub(super) struct Capture {
+    head: Vec<u8>,
+    head_limit: usize,
+    tail: VecDeque<u8>,
+    tail_limit: usize,
+    total_bytes: u64,
+}
+
+impl Capture {
+    pub(super) fn new(limit_bytes: usize) -> Self {
+        let tail_limit = limit_bytes / 2;
+        Self {
+            head: Vec::new(),
+            head_limit: limit_bytes - tail_limit,
+            tail: VecDeque::new(),
+            tail_limit,
+            total_bytes: 0,
+        }
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.total_bytes = self.total_bytes.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+        let (first, rest) = bytes.split_at(bytes.len().min(self.head_limit - self.head.len()));
+        self.head.extend_from_slice(first);
+        let rest = &rest[rest.len().saturating_sub(self.tail_limit)..];
+        let surplus = (self.tail.len() + rest.len()).saturating_sub(self.tail_limit);
+        self.tail.drain(..surplus);
+        self.tail.extend(rest);
+    }
+
+    pub(super) fn finish(self) -> Captured {
+        Captured { head: self.head, tail: self.tail.into(), total_bytes: self.total_bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn captured(limit: usize, pieces: &[&[u8]]) -> Captured {
+        let mut capture = Capture::new(limit);
+        for piece in pieces {
+            capture.push(piece);
+        }
+        capture.finish()
+    }
+
+    #[test]
+    fn everything_up_to_the_limit_is_kept_unchanged() {
+        let kept = captured(8, &["grü".as_bytes(), b"ssen"]);
+        assert_eq!((kept.to_text(), kept.is_lossy()), ("grüssen".to_owned(), false));
+        assert_eq!(captured(0, &[]).to_text(), "");
+    }
+
+    #[test]
+    fn a_character_across_the_border_of_head_and_tail_stays_whole() {
+        let kept = captured(4, &["aüb".as_bytes()]);
+        assert_eq!((kept.head.len(), kept.to_text(), kept.is_lossy()), (2, "aüb".to_owned(), false));
+    }
+
+    #[test]
+    fn the_middle_is_left_out_and_counted() {
+        for size in [1, 3, 100] {
+            let all = (b'a'..=b'z').collect::<Vec<_>>();
+            let kept = captured(6, &all.chunks(size).collect::<Vec<_>>());
+            assert_eq!(kept.to_text(), "abc\n… 20 bytes left out …\nxyz");
+            assert_eq!((kept.is_lossy(), kept.total_bytes), (true, 26));
+        }
+    }
+
+    #[test]
+    fn a_limit_of_nothing_only_counts() {
+        let kept = captured(0, &[b"abc"]);
+        assert_eq!(kept.to_text(), "… 3 bytes left out …\n");
+        assert_eq!(captured(1, &[b"abc"]).to_text(), "a\n… 2 bytes left out …\n");
+    }
+
+    #[test]
+    fn bytes_that_no_engine_stores_are_replaced() {
+        let kept = captured(100, &[b"a\0b\xff\xfec"]);
+        assert_eq!(kept.to_text(), "a\u{2400}b\u{fffd}\u{fffd}c");
+        assert!(kept.is_lossy());
+    }
+}

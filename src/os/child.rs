@@ -1,0 +1,186 @@
+//! Starts one handler process, watches it until it ends, and makes it end when it must: one thread, one poll loop.
+//!
+//! Knows no task and no run: the observer is told what happens and the caller decides what it means. The thread that
+//! calls must be one that lives on, because the kernel kills the handler when that thread ends. `Command` elsewhere in
+//! the program must not be used for handlers.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::process::{WaitId, WaitIdOptions, waitid};
+
+pub use super::capture::{Captured, Stream};
+use super::clock::Moment;
+use super::event_socket::EventSocket;
+use super::identity::ProcessIdentity;
+use super::leftovers::end_group;
+use super::pump::Pump;
+use super::signalling::Signal;
+use super::spawn::{self, Handler};
+use crate::domain::ending::Ending;
+
+/// A program to start. Nothing is inherited: no environment, no descriptor but the four it gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildSpec {
+    /// Absolute, or a name that is looked up in the PATH of `env`.
+    pub program: PathBuf,
+    /// Without the program's own name.
+    pub args: Vec<OsString>,
+    /// The whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// `None` keeps ours.
+    pub cwd: Option<PathBuf>,
+}
+
+/// The limits of one handler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Supervision {
+    /// From the start or the last report until it is ended; `None` never.
+    pub timeout: Option<Duration>,
+    /// Between TERM and KILL.
+    pub kill_grace: Duration,
+    /// How much of each output is kept, in bytes.
+    pub output_limit_bytes: usize,
+}
+
+/// Whether an event line was a report, which starts the timeout again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// It was: the timeout is counted from now.
+    Yes,
+    /// It was not.
+    No,
+}
+
+/// What the caller wants of a running handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// Let it run.
+    Continue,
+    /// End it; its ending is [`Ending::Stopped`].
+    Stop,
+}
+
+/// Is told what happens to a handler. Every call must return soon: the deadlines are watched by the same thread.
+pub trait Observer {
+    /// It was started; called once, before anything else.
+    fn started(&mut self, handler: &ProcessIdentity);
+    /// Every byte it wrote, whatever is kept of them.
+    fn output(&mut self, stream: Stream, bytes: &[u8]);
+    /// A line from its descriptor 3 or from the event socket, without the newline, at most 1 MiB.
+    fn event_line(&mut self, line: &[u8]) -> Keep;
+    /// Called at least every 500 ms, also while it is being ended.
+    fn idle(&mut self) -> Control;
+}
+
+/// How it went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// How the main process ended.
+    pub ending: Ending,
+    /// What is kept of standard output.
+    pub stdout: Captured,
+    /// What is kept of standard error.
+    pub stderr: Captured,
+}
+
+/// How long the pipes are read after the main process and its group ended: a process that left the group may hold them
+/// for ever.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Makes this process fit to start handlers: best called first of all, before files and connections are opened, by a
+/// program in which several threads start handlers. [`supervise`] does it as well.
+///
+/// # Errors
+/// When /proc or /dev/null cannot be opened.
+pub fn prepare_process() -> io::Result<()> {
+    spawn::prepare_this_process()
+}
+
+/// Runs one handler to its end: its own process group, `stdin` as its whole input, events on descriptor 3 and, with
+/// `socket`, the messages that carry the token. `stop` is readable when we must stop now. Afterwards nothing of its
+/// process group lives, except what the kernel cannot kill; what left the group is for `survivors`.
+pub fn supervise(
+    spec: &ChildSpec,
+    stdin: &[u8],
+    limits: &Supervision,
+    stop: Option<BorrowedFd<'_>>,
+    socket: Option<(&EventSocket, &str)>,
+    observer: &mut dyn Observer,
+) -> Finished {
+    let (handler, pipes) = match spawn::start(spec) {
+        Ok(started) => started,
+        Err(why) => {
+            return Finished {
+                ending: Ending::CouldNotStart(why),
+                stdout: Captured::default(),
+                stderr: Captured::default(),
+            };
+        }
+    };
+    let mut pump = Pump::new(pipes, stdin, limits.output_limit_bytes, stop, socket);
+    observer.started(&handler.identity);
+    let ending = watch(&handler, limits, &mut pump, observer);
+    pump.close_input();
+    end_group(handler, limits.kill_grace, &mut pump, observer);
+    let drained = Moment::after(DRAIN);
+    while pump.is_open() && !drained.has_passed() {
+        pump.turn(&[], drained, observer);
+    }
+    let (stdout, stderr) = pump.finish(observer);
+    Finished { ending, stdout, stderr }
+}
+
+/// Until the main process has ended; it is a zombie then, so that its PID and group are still its own.
+fn watch(handler: &Handler, limits: &Supervision, pump: &mut Pump<'_>, observer: &mut dyn Observer) -> Ending {
+    let after_report = || Moment::after(limits.timeout.unwrap_or(Duration::MAX));
+    let mut deadline = after_report();
+    let mut decided = None;
+    loop {
+        let turn = pump.turn(&[handler.as_fd()], deadline, observer);
+        if turn.ended {
+            return decided.unwrap_or_else(|| ending_of(handler));
+        }
+        if decided.is_none() {
+            if turn.reported {
+                deadline = after_report();
+            }
+            decided = if turn.stop { Some(Ending::Stopped) } else { deadline.has_passed().then_some(Ending::TimedOut) };
+            if decided.is_some() {
+                handler.signal_group(Signal::TERM);
+                // A stopped process would not see the TERM.
+                handler.signal_group(Signal::CONT);
+                deadline = Moment::after(limits.kill_grace);
+            }
+        } else if deadline.has_passed() {
+            handler.signal_group(Signal::KILL);
+            // Should it be stuck in the kernel, or have forked meanwhile: once more.
+            deadline = Moment::after(Duration::from_secs(1));
+        }
+    }
+}
+
+/// Looks without reaping (NOWAIT).
+fn ending_of(handler: &Handler) -> Ending {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    let status = loop {
+        match waitid(WaitId::PidFd(handler.as_fd()), options) {
+            Err(rustix::io::Errno::INTR) => {}
+            Ok(status) => break status,
+            Err(_) => break None,
+        }
+    };
+    match status {
+        Some(status) => match status.exit_status() {
+            Some(code) => Ending::Exited(code),
+            None => Ending::Signalled(status.terminating_signal().unwrap_or(0)),
+        },
+        None => Ending::Signalled(0),
+    }
+}
+
+#[cfg(test)]
+mod tests;

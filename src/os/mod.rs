@@ -1,0 +1,26 @@
+//! What the kernel answers: clocks, process identities, signals, child processes, lock files, the host.
+//!
+//! Knows nothing of tasks, runs or the store, and prints nothing. The only folder with `unsafe` code, all of it in
+//! `pre_exec.rs`. The engine and the handlers use it.
+
+pub mod capture;
+pub mod child;
+pub mod clock;
+pub mod event_socket;
+pub mod file_checks;
+pub mod host;
+pub mod identity;
+pub mod lock;
+pub mod signalling;
+pub mod stop_signals;
+pub mod survivors;
+pub mod watchdog;
+
+mod leftovers;
+mod lines;
+mod pre_exec;
+mod proc_files;
+mod pump;
+mod spawn;
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,173 @@
+//! The few facts that are read from /proc/PID: state, process group, session, start ticks, and one environment entry.
+//!
+//! A PID may change its owner between two reads: whoever acts on the answer holds a pidfd opened before the read and
+//! looks afterwards whether that process still lives (`signalling`).
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+
+/// What `/proc/PID/stat` says, as far as we need it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stat {
+    /// The state letter: R, S, D, T, Z, X and others.
+    pub(super) state: u8,
+    pub(super) group: i32,
+    pub(super) session: i32,
+    /// Clock ticks between boot and the start of the process; never the wall clock, which moves when it is set.
+    pub(super) start_ticks: u64,
+}
+
+impl Stat {
+    /// Whether the main thread has ended; other threads of the process may still run.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x')
+    }
+}
+
+/// Reads and parses `/proc/PID/stat`.
+pub(super) fn read_stat(pid: i32) -> io::Result<Stat> {
+    let mut text = [0_u8; 1024];
+    let mut file = File::open(format!("/proc/{pid}/stat"))?;
+    let mut length = 0;
+    while length < text.len() {
+        match file.read(&mut text[length..]) {
+            Ok(0) => break,
+            Ok(count) => length += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    parse_stat(&text[..length])
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat is not as expected")))
+}
+
+/// The program name in field 2 may hold spaces and parentheses, so the fields are counted from the last `)`.
+fn parse_stat(text: &[u8]) -> Option<Stat> {
+    let close = text.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = text.get(close + 1..)?.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+    fn number<T: std::str::FromStr>(field: &[u8]) -> Option<T> {
+        std::str::from_utf8(field).ok()?.parse().ok()
+    }
+    let state = *fields.next()?.first()?;
+    let group = number(fields.nth(1)?)?;
+    let session = number(fields.next()?)?;
+    let start_ticks = number(fields.nth(15)?)?;
+    Some(Stat { state, group, session, start_ticks })
+}
+
+/// Whether the environment the process was started with has exactly this `NAME=value` entry. An unreadable environment
+/// (another user's, a kernel thread's, one that ended) has not.
+pub(super) fn has_environment_entry(pid: i32, entry: &[u8]) -> bool {
+    let Ok(mut file) = File::open(format!("/proc/{pid}/environ")) else {
+        return false;
+    };
+    let mut matcher = EntryMatcher::new(entry);
+    let mut chunk = [0_u8; 8192];
+    loop {
+        match file.read(&mut chunk) {
+            Ok(0) => return matcher.end(),
+            Ok(count) => {
+                if matcher.push(&chunk[..count]) {
+                    return true;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Finds one NUL-delimited entry in a stream of chunks without keeping the stream.
+struct EntryMatcher<'a> {
+    entry: &'a [u8],
+    matched: usize,
+    failed: bool,
+}
+
+impl<'a> EntryMatcher<'a> {
+    fn new(entry: &'a [u8]) -> Self {
+        Self { entry, matched: 0, failed: false }
+    }
+
+    fn push(&mut self, chunk: &[u8]) -> bool {
+        for byte in chunk {
+            if *byte == 0 {
+                if self.end() {
+                    return true;
+                }
+                (self.matched, self.failed) = (0, false);
+            } else if !self.failed {
+                if self.entry.get(self.matched) == Some(byte) {
+                    self.matched += 1;
+                } else {
+                    self.failed = true;
+                }
+            }
+        }
+        false
+    }
+
+    fn end(&self) -> bool {
+        !self.failed && !self.entry.is_empty() && self.matched == self.entry.len()
+    }
+}
+
+/// Every process of this PID namespace except PID 1 and ourselves: nobody may ever want to signal those two.
+pub(super) fn other_processes() -> io::Result<impl Iterator<Item = i32>> {
+    let own = i32::try_from(std::process::id()).unwrap_or(0);
+    Ok(fs::read_dir("/proc")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
+        .filter(move |pid| *pid > 1 && *pid != own))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_name_with_parentheses_does_not_shift_the_fields() {
+        let text = b"77 (a) R 1 (b) S 5 66 55 0 -1 4 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2 3";
+        let stat = parse_stat(text).unwrap();
+        assert_eq!(stat, Stat { state: b'S', group: 66, session: 55, start_ticks: 987_654 });
+    }
+
+    #[test]
+    fn a_cut_or_empty_stat_is_refused() {
+        assert_eq!(parse_stat(b""), None);
+        assert_eq!(parse_stat(b"77 (a"), None);
+        assert_eq!(parse_stat(b"77 (a) S 1 2 3"), None);
+    }
+
+    #[test]
+    fn our_own_stat_is_read() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let stat = read_stat(own).unwrap();
+        assert!(!stat.has_ended());
+        assert!(stat.start_ticks > 0);
+        assert_eq!(stat.group, rustix::process::getpgrp().as_raw_pid());
+        assert_eq!(stat.session, rustix::process::getsid(None).unwrap().as_raw_pid());
+    }
+
+    #[test]
+    fn only_a_whole_entry_matches_even_across_chunks() {
+        let found = |stream: &[u8], size: usize| {
+            let mut matcher = EntryMatcher::new(b"T=abc");
+            stream.chunks(size).any(|chunk| matcher.push(chunk)) || matcher.end()
+        };
+        for size in 1..12 {
+            assert!(found(b"A=1\0T=abc\0B=2\0", size));
+            assert!(found(b"A=1\0T=abc", size));
+            assert!(!found(b"A=1\0T=abcd\0", size));
+            assert!(!found(b"XT=abc\0T=ab\0", size));
+            assert!(!found(b"", size));
+        }
+        assert!(!EntryMatcher::new(b"").end());
+    }
+
+    #[test]
+    fn neither_pid_one_nor_ourselves_are_listed() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(other_processes().unwrap().all(|pid| pid > 1 && pid != own));
+    }
+}

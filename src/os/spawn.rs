@@ -1,0 +1,172 @@
+//! Starts one handler process with its pipes. Supervising it is `child`'s work.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, Signal, getpgid, kill_process_group, pidfd_open, pidfd_send_signal};
+
+use super::child::ChildSpec;
+use super::identity::ProcessIdentity;
+use super::pre_exec::{EVENTS_FD, prepare};
+
+/// A started handler that was not reaped yet: as long as this lives and `reap` was not called, its PID and the number
+/// of its process group belong to nobody else.
+pub(super) struct Handler {
+    child: Child,
+    pidfd: OwnedFd,
+    pub(super) identity: ProcessIdentity,
+}
+
+/// Our ends of its pipes; none of them ever blocks.
+pub(super) struct Pipes {
+    pub(super) stdin: Input,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+    pub(super) events: OwnedFd,
+}
+
+/// The pipe to its standard input. We keep the reading end open as well, so that a handler that closes its input can
+/// neither fail a write of ours nor send us a SIGPIPE: the pipe is just full then.
+pub(super) struct Input {
+    pub(super) writer: OwnedFd,
+    _reader: OwnedFd,
+}
+
+pub(super) fn start(spec: &ChildSpec) -> Result<(Handler, Pipes), String> {
+    prepare_this_process().map_err(|error| could_not(spec, &error.to_string()))?;
+    let (child, pipes) = spawn(spec).map_err(|error| could_not(spec, &explain(spec, &error)))?;
+    let handler = Handler::adopt(child).map_err(|error| could_not(spec, &error.to_string()))?;
+    Ok((handler, pipes))
+}
+
+/// Once per process, best before anything else is opened. Descriptor 3 gets an owner for good: a handler's events take
+/// its place in the child, where it must not be the pipe on which the standard library waits for the exec. And when
+/// SIGCHLD was inherited as ignored, the kernel would reap our children itself and nobody could learn how they ended.
+pub(super) fn prepare_this_process() -> io::Result<()> {
+    static PLACEHOLDER: Mutex<Option<OwnedFd>> = Mutex::new(None);
+    let mut placeholder = PLACEHOLDER.lock().unwrap_or_else(PoisonError::into_inner);
+    if placeholder.is_none() {
+        if ignores_child_signal()? {
+            signal_hook::flag::register(signal_hook::consts::SIGCHLD, Arc::new(AtomicBool::new(false)))?;
+        }
+        *placeholder = Some(fcntl_dupfd_cloexec(File::open("/dev/null")?, EVENTS_FD)?);
+    }
+    Ok(())
+}
+
+fn ignores_child_signal() -> io::Result<bool> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    Ok(mask & (1 << (signal_hook::consts::SIGCHLD - 1)) != 0)
+}
+
+fn spawn(spec: &ChildSpec) -> io::Result<(Child, Pipes)> {
+    let (stdin, input) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (stdout, their_stdout) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (stderr, their_stderr) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (events, their_events) = pipe_with(PipeFlags::CLOEXEC)?;
+    for ours in [&input, &stdout, &stderr, &events] {
+        fcntl_setfl(ours, fcntl_getfl(ours)? | OFlags::NONBLOCK)?;
+    }
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that starts programs, for os::child")]
+    let mut command = Command::new(&spec.program);
+    command.args(&spec.args).env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
+    command.stdin(Stdio::from(stdin.try_clone()?)).stdout(Stdio::from(their_stdout)).stderr(Stdio::from(their_stderr));
+    command.process_group(0);
+    if let Some(cwd) = &spec.cwd {
+        command.current_dir(cwd);
+    }
+    // Never 3 itself: copying a descriptor onto itself would leave it marked close-on-exec.
+    prepare(&mut command, fcntl_dupfd_cloexec(&their_events, EVENTS_FD + 1)?);
+    drop(their_events);
+    // The command owns their ends of the pipes; it is dropped here, so that only the handler has them.
+    let child = command.spawn()?;
+    Ok((child, Pipes { stdin: Input { writer: input, _reader: stdin }, stdout, stderr, events }))
+}
+
+impl Handler {
+    /// A child that cannot be named or watched is ended at once: nobody could end it later.
+    fn adopt(mut child: Child) -> io::Result<Self> {
+        let watched = || -> io::Result<(OwnedFd, ProcessIdentity)> {
+            let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
+            let raw = Pid::from_raw(pid).ok_or_else(|| io::Error::other("the kernel gave no PID"))?;
+            let pidfd = pidfd_open(raw, PidfdFlags::empty())?;
+            let identity = ProcessIdentity::of_pid(pid)?.ok_or_else(|| io::Error::other("/proc does not show it"))?;
+            Ok((pidfd, identity))
+        };
+        match watched() {
+            Ok((pidfd, identity)) => Ok(Self { child, pidfd, identity }),
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error)
+            }
+        }
+    }
+
+    /// Signals its whole process group. Only for a handler that was not reaped: the number is still its own.
+    pub(super) fn signal_group(&self, signal: Signal) {
+        let Some(pid) = Pid::from_raw(self.identity.pid) else { return };
+        let sent = kill_process_group(pid, signal);
+        // It may have moved to another group of our session.
+        if sent.is_err() || getpgid(Some(pid)).is_ok_and(|group| group != pid) {
+            let _ = pidfd_send_signal(&self.pidfd, signal);
+        }
+    }
+
+    /// Gives its PID back to the kernel; it must have ended.
+    pub(super) fn reap(mut self) {
+        let _ = self.child.wait();
+    }
+}
+
+impl AsFd for Handler {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+}
+
+fn could_not(spec: &ChildSpec, why: &str) -> String {
+    format!("could not start {}: {why}", spec.program.display())
+}
+
+/// The kernel's error alone does not say whether the program, its interpreter or the directory is meant.
+fn explain(spec: &ChildSpec, error: &io::Error) -> String {
+    if let Some(cwd) = spec.cwd.as_deref().filter(|cwd| !cwd.is_dir()) {
+        let what = if cwd.exists() { "is not a directory" } else { "does not exist" };
+        return format!("the working directory {} {what}", cwd.display());
+    }
+    let has_path = spec.program.as_os_str().as_encoded_bytes().contains(&b'/');
+    match error.kind() {
+        io::ErrorKind::NotFound if !has_path => "no such program in PATH".to_owned(),
+        io::ErrorKind::NotFound if at_cwd(spec).exists() => {
+            "it exists, but the interpreter it names in its first line does not".to_owned()
+        }
+        io::ErrorKind::NotFound => "no such file".to_owned(),
+        io::ErrorKind::PermissionDenied => match fs::metadata(at_cwd(spec)) {
+            Ok(file) if file.is_dir() => "it is a directory".to_owned(),
+            Ok(file) if file.permissions().mode() & 0o111 == 0 => "it is not executable (chmod +x)".to_owned(),
+            _ => "no permission to execute it or to enter its directory".to_owned(),
+        },
+        _ if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
+            "it is not in a format the kernel can run".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// A relative program with a slash is looked up in the handler's working directory.
+fn at_cwd(spec: &ChildSpec) -> std::path::PathBuf {
+    spec.cwd.as_deref().unwrap_or_else(|| Path::new(".")).join(&spec.program)
+}

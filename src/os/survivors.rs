@@ -1,0 +1,244 @@
+//! Ends what is left of a run whose runner is dead, before the run is given to anybody else: at most one process tree
+//! works for a task.
+//!
+//! A process belongs to the run when its environment holds the run's token, when it is the recorded handler, or when
+//! it is in the recorded handler's process group while one of those two vouches for the group. Nothing else is ever
+//! signalled. Must not be called for a run whose runner may still live.
+
+use std::io;
+use std::time::Duration;
+
+use super::clock::Moment;
+use super::identity::{Liveness, ProcessIdentity};
+use super::proc_files::{has_environment_entry, other_processes, read_stat};
+use super::signalling::{ProcessHandle, Signal, wait_all_gone};
+
+/// How long a killed process may take to vanish, and how long processes that fork against us are hunted.
+const KILL_WAIT: Duration = Duration::from_secs(5);
+const HUNT: Duration = Duration::from_secs(30);
+/// One scan opens no more pidfds than this, so that a fork bomb cannot use up our descriptors; the next scan goes on.
+const AT_ONCE: usize = 256;
+
+/// Ends every living process of a run: TERM, at most `grace` of waiting, KILL, again until a scan finds none. Returns
+/// how many it ended; 0 when nothing survived. `marker` is a whole environment entry, `TASKQUEUE_RUN_TOKEN=…`;
+/// `recorded` the handler as the run names it.
+///
+/// # Errors
+/// When /proc cannot be read, or when processes remain that cannot be ended (the error names them): the run must not
+/// be given away then.
+pub fn end_survivors(marker: &str, recorded: Option<&ProcessIdentity>, grace: Duration) -> io::Result<usize> {
+    // An entry without a value would match every handler of every run.
+    if marker.split_once('=').is_none_or(|(name, token)| name.is_empty() || token.is_empty()) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the marker of a run needs a name and a token"));
+    }
+    let mut search =
+        Search { marker: marker.as_bytes(), recorded: recorded.filter(|it| it.is_same_view()), vouched: false };
+    let give_up = Moment::after(grace.saturating_add(HUNT));
+    let mut ended = 0;
+    let mut asked = false;
+    loop {
+        let found = search.scan()?;
+        if found.is_empty() {
+            return Ok(ended);
+        }
+        // Who appears after the first round was forked meanwhile, by something that did not obey.
+        if !asked {
+            asked = true;
+            each(&found, ProcessHandle::ask_to_end);
+            wait_all_gone(&found, grace);
+        }
+        each(&found, |process| process.signal(Signal::KILL));
+        wait_all_gone(&found, KILL_WAIT);
+        let remaining = found.iter().filter(|process| !process.has_ended()).map(ProcessHandle::pid).collect::<Vec<_>>();
+        ended += found.len() - remaining.len();
+        if !remaining.is_empty() || give_up.has_passed() {
+            let message = format!("processes of the run could not be ended: {remaining:?}");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+        }
+    }
+}
+
+/// Not permitted is not fatal for the others; whoever remains is named in the end.
+fn each(processes: &[ProcessHandle], action: impl Fn(&ProcessHandle) -> io::Result<()>) {
+    for process in processes.iter().filter(|process| !process.has_ended()) {
+        let _ = action(process);
+    }
+}
+
+struct Search<'a> {
+    marker: &'a [u8],
+    recorded: Option<&'a ProcessIdentity>,
+    /// The recorded group was seen to be the run's; stays so while it has members, which pin its number.
+    vouched: bool,
+}
+
+impl Search<'_> {
+    fn scan(&mut self) -> io::Result<Vec<ProcessHandle>> {
+        let mut found = Vec::new();
+        let mut others = Vec::new();
+        for pid in other_processes()? {
+            if found.len() == AT_ONCE {
+                return Ok(found);
+            }
+            // Asked twice, before opening and after: nearly all processes are strangers and need no pidfd.
+            let is_marked = |pid| has_environment_entry(pid, self.marker);
+            let process = if is_marked(pid) { ProcessHandle::open_if(pid, is_marked)? } else { None };
+            match process {
+                Some(process) => {
+                    self.vouched |= self.recorded.is_some_and(|leader| is_member(pid, leader.pid));
+                    found.push(process);
+                }
+                None => others.push(pid),
+            }
+        }
+        if let Some(leader) = self.recorded {
+            self.add_group(leader, &others, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    fn add_group(
+        &mut self,
+        leader: &ProcessIdentity,
+        others: &[i32],
+        found: &mut Vec<ProcessHandle>,
+    ) -> io::Result<()> {
+        match leader.liveness() {
+            Liveness::Alive => {
+                self.vouched |= is_member(leader.pid, leader.pid);
+                let is_found = found.iter().any(|process| process.pid() == leader.pid);
+                found.extend(if is_found { None } else { ProcessHandle::open(leader)? });
+            }
+            // Its number was given to another process: what is in a group of that number now is not ours.
+            Liveness::Dead if is_taken(leader) => self.vouched = false,
+            Liveness::Dead | Liveness::Unknown => {}
+        }
+        if self.vouched {
+            for pid in others.iter().filter(|pid| **pid != leader.pid && is_member(**pid, leader.pid)) {
+                if found.len() == AT_ONCE {
+                    break;
+                }
+                found.extend(ProcessHandle::open_if(*pid, |pid| is_member(pid, leader.pid))?);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_member(pid: i32, group: i32) -> bool {
+    read_stat(pid).is_ok_and(|stat| stat.group == group && !stat.has_ended())
+}
+
+fn is_taken(dead: &ProcessIdentity) -> bool {
+    read_stat(dead.pid).is_ok_and(|stat| stat.start_ticks != dead.start_ticks)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+    use crate::os::testing::eventually;
+
+    fn marker(name: &str) -> String {
+        format!("TASKQUEUE_RUN_TOKEN={name}-{}", std::process::id())
+    }
+
+    fn start(script: &str, marker: Option<&str>) -> Child {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).env_remove("TASKQUEUE_RUN_TOKEN").process_group(0).stdout(Stdio::null());
+        if let Some((name, value)) = marker.and_then(|marker| marker.split_once('=')) {
+            command.env(name, value);
+        }
+        command.spawn().unwrap()
+    }
+
+    fn identity(child: &Child) -> ProcessIdentity {
+        ProcessIdentity::of_pid(child.id().try_into().unwrap()).unwrap().unwrap()
+    }
+
+    fn count(marker: &str) -> usize {
+        other_processes().unwrap().filter(|pid| has_environment_entry(*pid, marker.as_bytes())).count()
+    }
+
+    #[test]
+    fn processes_that_left_the_group_are_found_by_the_marker() {
+        let marker = marker("escaped");
+        let mut child = start("setsid sh -c 'sleep 600 & sleep 600' & exec sleep 600", Some(&marker));
+        let mut innocent = start("exec sleep 600", Some(&format!("{marker}0")));
+        eventually(|| count(&marker) == 4);
+        let reaper = std::thread::spawn(move || child.wait());
+        assert!(end_survivors(&marker, None, Duration::from_secs(5)).unwrap() >= 3);
+        assert_eq!(count(&marker), 0);
+        reaper.join().unwrap().unwrap();
+        assert!(innocent.try_wait().unwrap().is_none(), "a longer token is another run");
+        innocent.kill().unwrap();
+        innocent.wait().unwrap();
+    }
+
+    #[test]
+    fn a_survivor_that_ignores_term_and_is_stopped_is_killed() {
+        let marker = marker("stubborn");
+        let mut child = start("trap '' TERM; kill -STOP $$; while :; do sleep 600; done", Some(&marker));
+        let pid = i32::try_from(child.id()).unwrap();
+        eventually(|| read_stat(pid).unwrap().state == b'T');
+        assert!(end_survivors(&marker, None, Duration::from_millis(50)).unwrap() >= 1);
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn the_recorded_handler_vouches_for_its_group_without_any_marker() {
+        let mut child = start("sleep 600 & exec sleep 600", None);
+        let recorded = identity(&child);
+        eventually(|| other_processes().unwrap().filter(|pid| is_member(*pid, recorded.pid)).count() == 2);
+        let ended = end_survivors(&marker("absent"), Some(&recorded), Duration::from_secs(5)).unwrap();
+        assert_eq!(ended, 2);
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_marked_member_vouches_for_the_group_of_a_dead_handler() {
+        let marker = marker("member");
+        let mut child = start("env -u TASKQUEUE_RUN_TOKEN sleep 600 & sleep 600 & exit", Some(&marker));
+        let recorded = identity(&child);
+        child.wait().unwrap();
+        eventually(|| count(&marker) == 1);
+        assert_eq!(end_survivors(&marker, Some(&recorded), Duration::from_secs(5)).unwrap(), 2);
+    }
+
+    #[test]
+    fn an_innocent_group_under_a_forged_identity_survives() {
+        let mut innocent = start("sleep 600 & exec sleep 600", None);
+        let real = identity(&innocent);
+        let forged = ProcessIdentity { start_ticks: real.start_ticks + 1, ..real.clone() };
+        let nobody = marker("nobody");
+        assert_eq!(end_survivors(&nobody, Some(&forged), Duration::from_secs(5)).unwrap(), 0);
+        for pid in [0, 1, i32::try_from(std::process::id()).unwrap()] {
+            let forged = ProcessIdentity { pid, ..ProcessIdentity::own().unwrap() };
+            assert_eq!(end_survivors(&nobody, Some(&forged), Duration::ZERO).unwrap_or(0), 0);
+        }
+        assert!(innocent.try_wait().unwrap().is_none());
+        assert_eq!(end_survivors(&nobody, Some(&real), Duration::from_secs(5)).unwrap(), 2);
+        innocent.wait().unwrap();
+    }
+
+    #[test]
+    fn processes_that_keep_forking_are_ended_too() {
+        let marker = marker("forking");
+        let script = "trap '' TERM; f() { sleep 0.01; f & }; for i in 1 2 3 4; do f & done; sleep 600";
+        let mut child = start(script, Some(&marker));
+        eventually(|| count(&marker) >= 4);
+        assert!(end_survivors(&marker, None, Duration::from_millis(20)).unwrap() >= 1);
+        child.wait().unwrap();
+        assert_eq!(count(&marker), 0);
+    }
+
+    #[test]
+    fn a_marker_without_a_token_is_refused() {
+        for bad in ["", "TASKQUEUE_RUN_TOKEN", "TASKQUEUE_RUN_TOKEN=", "=x"] {
+            assert!(end_survivors(bad, None, Duration::ZERO).is_err());
+        }
+    }
+}

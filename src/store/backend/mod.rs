@@ -1,0 +1,168 @@
+//! The one place that asks which engine it is. `sqlite.rs`, `postgres.rs` and `mysql.rs` have the same functions, each
+//! with the statements that must differ; everything else in the store is portable Diesel.
+
+mod mysql;
+mod postgres;
+mod sqlite;
+mod url;
+
+use diesel::connection::{AnsiTransactionManager, Connection, TransactionManager};
+use diesel::mysql::MysqlConnection;
+use diesel::pg::PgConnection;
+use diesel::result::{Error as DieselError, QueryResult};
+use diesel::sqlite::SqliteConnection;
+use diesel_migrations::EmbeddedMigrations;
+
+pub use self::url::{DatabaseUrl, Engine};
+use super::error::{Repeat, StoreError, StoreResult, classify_portably};
+use super::rows::NewTaskRow;
+
+/// A connection to any of the engines.
+#[derive(diesel::MultiConnection)]
+pub enum AnyConnection {
+    /// SQLite
+    Sqlite(SqliteConnection),
+    /// PostgreSQL
+    Postgres(PgConnection),
+    /// MySQL or MariaDB
+    Mysql(MysqlConnection),
+}
+
+/// Connects and prepares the session. A SQLite file is made if its directory exists.
+pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<AnyConnection> {
+    match url.engine() {
+        Engine::Sqlite => sqlite::connect(url).map(AnyConnection::Sqlite),
+        Engine::Postgres => postgres::connect(url).map(AnyConnection::Postgres),
+        Engine::Mysql => mysql::connect(url).map(AnyConnection::Mysql),
+    }
+}
+
+/// The migrations of the engine.
+pub(super) fn migrations(engine: Engine) -> EmbeddedMigrations {
+    match engine {
+        Engine::Sqlite => sqlite::MIGRATIONS,
+        Engine::Postgres => postgres::MIGRATIONS,
+        Engine::Mysql => mysql::MIGRATIONS,
+    }
+}
+
+/// Runs `work` while no other process can migrate. Nothing else is locked.
+pub(super) fn with_migration_lock<T>(
+    conn: &mut AnyConnection,
+    url: &DatabaseUrl,
+    work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
+) -> StoreResult<T> {
+    match url.engine() {
+        Engine::Sqlite => sqlite::with_migration_lock(conn, url, work),
+        Engine::Postgres => postgres::with_migration_lock(conn, url, work),
+        Engine::Mysql => mysql::with_migration_lock(conn, url, work),
+    }
+}
+
+/// Begins a transaction that will write.
+fn begin_write(conn: &mut AnyConnection) -> QueryResult<()> {
+    match conn {
+        // Differs: a deferred BEGIN would fail at its first write, without waiting, whenever another process wrote
+        // since its first read.
+        AnyConnection::Sqlite(conn) => AnsiTransactionManager::begin_transaction_sql(conn, "BEGIN IMMEDIATE"),
+        _ => <AnyConnection as Connection>::TransactionManager::begin_transaction(conn),
+    }
+}
+
+/// Runs `work` in one transaction that writes.
+pub(super) fn write_transaction<T>(
+    conn: &mut AnyConnection,
+    work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
+) -> StoreResult<T> {
+    begin_write(conn)?;
+    finish_transaction(conn, work)
+}
+
+fn finish_transaction<T>(
+    conn: &mut AnyConnection,
+    work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
+) -> StoreResult<T> {
+    type Manager = <AnyConnection as Connection>::TransactionManager;
+    match work(conn) {
+        Ok(value) => {
+            Manager::commit_transaction(conn)?;
+            Ok(value)
+        }
+        Err(error) => {
+            // The first error is the one to report; a rollback that fails means that the connection is gone, and the
+            // database rolls back by itself.
+            let _ = Manager::rollback_transaction(conn);
+            Err(error)
+        }
+    }
+}
+
+/// Runs `work` in one transaction under the WRITE lock on TaskQueueRuns (the scheme's lock for the pickup).
+pub(super) fn claim_transaction<T>(
+    conn: &mut AnyConnection,
+    work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
+) -> StoreResult<T> {
+    match conn {
+        AnyConnection::Sqlite(_) => write_transaction(conn, work),
+        AnyConnection::Postgres(_) => write_transaction(conn, |conn| {
+            postgres::lock_runs(conn)?;
+            work(conn)
+        }),
+        AnyConnection::Mysql(_) => mysql::under_table_locks(conn, work),
+    }
+}
+
+/// Takes a row of TaskQueueLocks for the rest of the transaction: whoever comes second waits here.
+pub(super) fn lock_gate(conn: &mut AnyConnection, gate: &str) -> QueryResult<()> {
+    match conn {
+        // BEGIN IMMEDIATE has shut everybody else out already.
+        AnyConnection::Sqlite(_) => Ok(()),
+        AnyConnection::Postgres(conn) => postgres::lock_gate(conn, gate),
+        AnyConnection::Mysql(conn) => mysql::lock_gate(conn, gate),
+    }
+}
+
+/// Inserts tasks with the engine's fastest statement and returns their ids in the order of the rows.
+pub(super) fn insert_tasks(conn: &mut AnyConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::insert_tasks(conn, rows),
+        AnyConnection::Postgres(conn) => postgres::insert_tasks(conn, rows),
+        AnyConnection::Mysql(conn) => mysql::insert_tasks(conn, rows),
+    }
+}
+
+/// Creates one scheduled run for each of the first `limit` due tasks and returns how many were due. Set-based; must run
+/// behind the gate `create-runs`.
+pub(super) fn create_due_runs(conn: &mut AnyConnection, limit: i64) -> QueryResult<usize> {
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::create_due_runs(conn, limit),
+        AnyConnection::Postgres(conn) => postgres::create_due_runs(conn, limit),
+        AnyConnection::Mysql(conn) => mysql::create_due_runs(conn, limit),
+    }
+}
+
+/// Whether the closure that met this error may be run again.
+pub(super) fn classify(engine: Engine, error: &DieselError) -> Repeat {
+    classify_portably(error).unwrap_or_else(|| {
+        let text = error.to_string();
+        match engine {
+            Engine::Sqlite => sqlite::classify(&text),
+            Engine::Postgres => postgres::classify(&text),
+            Engine::Mysql => mysql::classify(&text),
+        }
+    })
+}
+
+/// The version of the database, for people.
+pub(super) fn server_version(conn: &mut AnyConnection) -> QueryResult<String> {
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::server_version(conn),
+        AnyConnection::Postgres(conn) => postgres::server_version(conn),
+        AnyConnection::Mysql(conn) => mysql::server_version(conn),
+    }
+}
+
+/// A connection error without the address, which may hold a password.
+fn unreachable(url: &DatabaseUrl, message: &str) -> StoreError {
+    StoreError::Unreachable { url: url.to_string(), message: url.without_secrets(message).trim().replace('\n', "; ") }
+}

@@ -1,0 +1,145 @@
+//! MySQL and MariaDB: what differs from the other engines.
+
+use diesel::connection::SimpleConnection as _;
+use diesel::dsl::sql;
+use diesel::prelude::*;
+use diesel::result::QueryResult;
+use diesel::sql_types::{BigInt, Text};
+use diesel_migrations::{EmbeddedMigrations, embed_migrations};
+
+use super::super::error::{Repeat, StoreError, StoreResult};
+use super::super::rows::NewTaskRow;
+use super::super::schema::task_queue;
+use super::url::DatabaseUrl;
+use super::{AnyConnection, unreachable};
+
+pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/mysql");
+
+/// Rows of one bulk statement: below the smallest usual max_allowed_packet for data of some kilobytes.
+const ROWS_PER_STATEMENT: usize = 500;
+/// Bytes of task data in one bulk statement; max_allowed_packet is 16 MiB where nobody set it.
+const BYTES_PER_STATEMENT: usize = 4 << 20;
+
+pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<MysqlConnection> {
+    let shown = |error: &dyn std::fmt::Display| unreachable(url, &error.to_string());
+    let mut conn = MysqlConnection::establish(url.address()).map_err(|error| shown(&error))?;
+    // READ COMMITTED: no gap locks, so that claims and inserts do not deadlock, and no stale snapshot to write upon.
+    // Strict mode: a value that does not fit is an error, not a shorter value.
+    conn.batch_execute(
+        "SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO',
+             innodb_lock_wait_timeout = 30, lock_wait_timeout = 60;
+         SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;",
+    )
+    .map_err(|error| shown(&error))?;
+    Ok(conn)
+}
+
+pub(super) fn with_migration_lock<T>(
+    conn: &mut AnyConnection,
+    _url: &DatabaseUrl,
+    work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
+) -> StoreResult<T> {
+    // The name holds the database's: GET_LOCK is one name space for the whole server.
+    const LOCK: &str = "CONCAT('taskqueue.migrate.', LEFT(SHA2(DATABASE(), 256), 32))";
+    let got: Option<i64> = diesel::select(sql::<diesel::sql_types::Nullable<BigInt>>(&format!("GET_LOCK({LOCK}, 60)")))
+        .get_result(conn)?;
+    if got != Some(1) {
+        return Err(StoreError::Busy("another process has been migrating it for 60 seconds".to_owned()));
+    }
+    let result = work(conn);
+    // The server drops the lock with the connection at the latest.
+    let _ = diesel::select(sql::<diesel::sql_types::Nullable<BigInt>>(&format!("RELEASE_LOCK({LOCK})"))).execute(conn);
+    result
+}
+
+/// LOCK TABLES commits an open transaction, and START TRANSACTION releases the locks: autocommit has to be off
+/// instead, and COMMIT comes before UNLOCK TABLES.
+pub(super) fn under_table_locks<T>(
+    conn: &mut AnyConnection,
+    work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
+) -> StoreResult<T> {
+    conn.batch_execute("SET autocommit = 0; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE;")?;
+    let result = work(conn).and_then(|value| {
+        conn.batch_execute("COMMIT")?;
+        Ok(value)
+    });
+    if result.is_err() {
+        let _ = conn.batch_execute("ROLLBACK");
+    }
+    let unlocked = conn.batch_execute("UNLOCK TABLES; SET autocommit = 1;");
+    let value = result?;
+    unlocked?;
+    Ok(value)
+}
+
+pub(super) fn lock_gate(conn: &mut MysqlConnection, gate: &str) -> QueryResult<()> {
+    diesel::sql_query("SELECT 1 FROM `TaskQueueLocks` WHERE `Name` = ? FOR UPDATE")
+        .bind::<Text, _>(gate)
+        .execute(conn)
+        .map(drop)
+}
+
+pub(super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
+    let mut ids = Vec::with_capacity(rows.len());
+    let mut rest = rows;
+    while !rest.is_empty() {
+        let (chunk, later) = rest.split_at(statement_rows(rest));
+        diesel::insert_into(task_queue::table).values(chunk).execute(conn)?;
+        // An INSERT whose number of rows is known beforehand gets consecutive ids, and this is the first of them.
+        let (first, step): (i64, i64) = diesel::select((
+            sql::<BigInt>("CAST(LAST_INSERT_ID() AS SIGNED)"),
+            sql::<BigInt>("@@auto_increment_increment"),
+        ))
+        .get_result(conn)?;
+        ids.extend((first..).step_by(usize::try_from(step).unwrap_or(1)).take(chunk.len()));
+        rest = later;
+    }
+    Ok(ids)
+}
+
+fn statement_rows(rows: &[NewTaskRow]) -> usize {
+    let mut bytes = 0;
+    let fitting = rows.iter().take(ROWS_PER_STATEMENT).take_while(|row| {
+        bytes += row.task_data.len();
+        bytes <= BYTES_PER_STATEMENT
+    });
+    fitting.count().max(1)
+}
+
+pub(super) fn create_due_runs(conn: &mut MysqlConnection, limit: i64) -> QueryResult<usize> {
+    // FOR UPDATE: nobody may cancel a task between the two statements.
+    diesel::sql_query(
+        "INSERT INTO `TaskQueueRuns` (`TaskQueueId`, `TaskClass`, `Priority`, `Attempt`)
+         SELECT t.`Id`, t.`TaskClass`, t.`Priority`, t.`Attempts` + 1
+         FROM `TaskQueue` AS t
+         WHERE t.`DueOn` <= UTC_TIMESTAMP(6)
+           AND NOT EXISTS (SELECT 1 FROM `TaskQueueRuns` AS r WHERE r.`OpenTaskId` = t.`Id`)
+         ORDER BY t.`DueOn`, t.`Id` LIMIT ?
+         FOR UPDATE",
+    )
+    .bind::<BigInt, _>(limit)
+    .execute(conn)?;
+    // Also takes up a task whose open run it does not know of, which only a hand in the tables can bring about.
+    diesel::sql_query(
+        "UPDATE `TaskQueue` AS t
+         JOIN (SELECT d.`Id` AS `TaskId`, r.`Id` AS `RunId`
+               FROM (SELECT q.`Id` FROM `TaskQueue` AS q
+                     WHERE q.`DueOn` <= UTC_TIMESTAMP(6) ORDER BY q.`DueOn`, q.`Id` LIMIT ?) AS d
+               JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = d.`Id`) AS o ON o.`TaskId` = t.`Id`
+         SET t.`CurrentRunId` = o.`RunId`, t.`UpdatedOn` = UTC_TIMESTAMP(6)",
+    )
+    .bind::<BigInt, _>(limit)
+    .execute(conn)
+}
+
+pub(super) fn classify(text: &str) -> Repeat {
+    // Diesel knows neither 1205 nor 2006 and 2013, and gives no error numbers: only the client library's own messages,
+    // which are always English, can be told apart.
+    let is_lost = ["gone away", "Lost connection", "Can't connect"].iter().any(|lost| text.contains(lost));
+    if is_lost { Repeat::AfterReconnect } else { Repeat::FewTimes }
+}
+
+pub(super) fn server_version(conn: &mut MysqlConnection) -> QueryResult<String> {
+    let version: String = diesel::select(sql::<Text>("VERSION()")).get_result(conn)?;
+    Ok(if version.contains("MariaDB") { version.replace("-MariaDB", " MariaDB") } else { format!("MySQL {version}") })
+}

@@ -1,0 +1,131 @@
+//! PostgreSQL: what differs from the other engines.
+
+use diesel::connection::SimpleConnection as _;
+use diesel::dsl::sql;
+use diesel::prelude::*;
+use diesel::result::QueryResult;
+use diesel::sql_types::{Array, BigInt, Integer, Nullable, Text, Timestamp};
+use diesel_migrations::{EmbeddedMigrations, embed_migrations};
+
+use super::super::error::{Repeat, StoreResult};
+use super::super::rows::NewTaskRow;
+use super::url::DatabaseUrl;
+use super::{AnyConnection, unreachable};
+
+pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
+
+/// "taskqueue" in numbers: the advisory lock of migrations, one for each database.
+const MIGRATION_LOCK: i64 = 0x7461_736b_7175_6575;
+
+/// Rows of one bulk statement: large enough to hide the round trip, small enough for the server's memory.
+const ROWS_PER_STATEMENT: usize = 5_000;
+
+pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<PgConnection> {
+    let shown = |error: &dyn std::fmt::Display| unreachable(url, &error.to_string());
+    let mut conn = PgConnection::establish(url.address()).map_err(|error| shown(&error))?;
+    // UTC makes Diesel's timestamp without zone mean the instant that the timestamptz columns hold. The limits keep a
+    // dead client from holding its locks for ever.
+    conn.batch_execute(
+        "SET TIME ZONE 'UTC'; SET lock_timeout = '30s'; SET statement_timeout = '600s';
+         SET idle_in_transaction_session_timeout = '60s'; SET client_min_messages = warning;",
+    )
+    .map_err(|error| shown(&error))?;
+    Ok(conn)
+}
+
+pub(super) fn with_migration_lock<T>(
+    conn: &mut AnyConnection,
+    _url: &DatabaseUrl,
+    work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
+) -> StoreResult<T> {
+    diesel::select(sql::<Text>("pg_advisory_lock(").bind::<BigInt, _>(MIGRATION_LOCK).sql(")::text")).execute(conn)?;
+    let result = work(conn);
+    // The server drops the lock with the connection at the latest.
+    let _ = diesel::select(sql::<Text>("pg_advisory_unlock(").bind::<BigInt, _>(MIGRATION_LOCK).sql(")::text"))
+        .execute(conn);
+    result
+}
+
+pub(super) fn lock_runs(conn: &mut AnyConnection) -> QueryResult<()> {
+    // Excludes itself and every writer, but no reader (ACCESS EXCLUSIVE, the default, would stop `status` too).
+    conn.batch_execute(r#"LOCK TABLE "TaskQueueRuns" IN SHARE ROW EXCLUSIVE MODE"#)
+}
+
+pub(super) fn lock_gate(conn: &mut PgConnection, gate: &str) -> QueryResult<()> {
+    diesel::sql_query(r#"SELECT 1 FROM "TaskQueueLocks" WHERE "Name" = $1 FOR UPDATE"#)
+        .bind::<Text, _>(gate)
+        .execute(conn)
+        .map(drop)
+}
+
+#[derive(QueryableByName)]
+struct IdRow {
+    #[diesel(sql_type = BigInt, column_name = "Id")]
+    id: i64,
+}
+
+pub(super) fn insert_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
+    let mut ids = Vec::with_capacity(rows.len());
+    for chunk in rows.chunks(ROWS_PER_STATEMENT) {
+        // Arrays, not VALUES: one statement text for any number of rows, and several times faster to parse.
+        let inserted: Vec<IdRow> = diesel::sql_query(
+            r#"INSERT INTO "TaskQueue" ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries", "Timeout", "Priority")
+               SELECT n.class, n.data, n.queued_by, COALESCE(n.scheduled_on, clock_timestamp()), n.max_retries, n.timeout_secs, n.priority
+               FROM unnest($1, $2, $3, $4::timestamptz[], $5, $6, $7) WITH ORDINALITY
+                    AS n (class, data, queued_by, scheduled_on, max_retries, timeout_secs, priority, place)
+               ORDER BY n.place
+               RETURNING "Id""#,
+        )
+        .bind::<Array<Text>, _>(chunk.iter().map(|row| row.task_class.as_str()).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(chunk.iter().map(|row| row.task_data.as_str()).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(chunk.iter().map(|row| row.queued_by_id.as_str()).collect::<Vec<_>>())
+        .bind::<Array<Nullable<Timestamp>>, _>(chunk.iter().map(|row| row.scheduled_on).collect::<Vec<_>>())
+        .bind::<Array<Integer>, _>(chunk.iter().map(|row| row.max_retries).collect::<Vec<_>>())
+        .bind::<Array<Nullable<Integer>>, _>(chunk.iter().map(|row| row.timeout_secs).collect::<Vec<_>>())
+        .bind::<Array<Integer>, _>(chunk.iter().map(|row| row.priority).collect::<Vec<_>>())
+        .load(conn)?;
+        ids.extend(inserted.into_iter().map(|row| row.id));
+    }
+    Ok(ids)
+}
+
+pub(super) fn create_due_runs(conn: &mut PgConnection, limit: i64) -> QueryResult<usize> {
+    // The clock stands in a subquery because it is volatile: compared directly, it could not bound the index scan.
+    // The UNION takes up a task whose open run it does not know of, which only a hand in the tables can bring about.
+    diesel::sql_query(
+        r#"WITH due AS (
+               SELECT t."Id", t."TaskClass", t."Priority", t."Attempts", t."DueOn"
+               FROM "TaskQueue" AS t
+               WHERE t."DueOn" <= (SELECT clock_timestamp())
+               ORDER BY t."DueOn", t."Id" LIMIT $1
+               FOR UPDATE OF t
+           ), created AS (
+               INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt")
+               SELECT d."Id", d."TaskClass", d."Priority", d."Attempts" + 1
+               FROM due AS d
+               WHERE NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = d."Id")
+               ORDER BY d."DueOn", d."Id"
+               RETURNING "Id", "TaskQueueId"
+           ), opened AS (
+               SELECT c."Id", c."TaskQueueId" FROM created AS c
+               UNION ALL
+               SELECT r."Id", r."OpenTaskId" FROM due AS d JOIN "TaskQueueRuns" AS r ON r."OpenTaskId" = d."Id"
+           )
+           UPDATE "TaskQueue" AS t
+           SET "CurrentRunId" = o."Id", "UpdatedOn" = clock_timestamp()
+           FROM opened AS o WHERE t."Id" = o."TaskQueueId""#,
+    )
+    .bind::<BigInt, _>(limit)
+    .execute(conn)
+}
+
+pub(super) fn classify(_text: &str) -> Repeat {
+    // Deadlock (40P01), lock timeout (55P03) and the like arrive as unknown, without their SQLSTATE, in the language
+    // of the server: a few repeats, then the message.
+    Repeat::FewTimes
+}
+
+pub(super) fn server_version(conn: &mut PgConnection) -> QueryResult<String> {
+    let version: String = diesel::select(sql::<Text>("current_setting('server_version')")).get_result(conn)?;
+    Ok(format!("PostgreSQL {version}"))
+}

@@ -1,0 +1,160 @@
+//! SQLite: what differs from the other engines.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use diesel::connection::SimpleConnection as _;
+use diesel::dsl::sql;
+use diesel::prelude::*;
+use diesel::result::QueryResult;
+use diesel::sql_types::{BigInt, Text};
+use diesel_migrations::{EmbeddedMigrations, embed_migrations};
+
+use super::super::error::{Repeat, StoreError, StoreResult};
+use super::super::rows::NewTaskRow;
+use super::super::schema::task_queue;
+use super::url::DatabaseUrl;
+use super::{AnyConnection, unreachable, write_transaction};
+
+pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
+
+/// Before 3.51.3 a WAL file that many processes write and checkpoint can be corrupted (the WAL-reset bug).
+const OLDEST_SAFE_FOR_WAL: i32 = 3_051_003;
+
+pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<SqliteConnection> {
+    let path = url.path().unwrap_or_default();
+    let shown = |error: &dyn std::fmt::Display| unreachable(url, &error.to_string());
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    refuse_network_filesystem(url, directory)?;
+    // One process makes the file and switches it to WAL while the others wait: SQLite's own busy timeout does not
+    // cover the switch.
+    let _lock = if path.exists() { None } else { Some(lock_file(&path).map_err(|error| shown(&error))?) };
+    create_private(&path).map_err(|error| shown(&error))?;
+    // An absolute path: a relative one could look like an option or ":memory:" to SQLite.
+    let absolute = path.canonicalize().map_err(|error| shown(&error))?;
+    let mut conn = SqliteConnection::establish(&absolute.to_string_lossy()).map_err(|error| shown(&error))?;
+    prepare_session(&mut conn).map_err(|error| shown(&error))?;
+    Ok(conn)
+}
+
+fn create_private(path: &Path) -> std::io::Result<()> {
+    let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    match created {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Beside the database; held until the returned file is dropped, or the process dies.
+fn lock_file(path: &Path) -> std::io::Result<File> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(name)?;
+    fs2::FileExt::lock_exclusive(&file)?;
+    Ok(file)
+}
+
+fn prepare_session(conn: &mut SqliteConnection) -> QueryResult<()> {
+    conn.batch_execute(
+        "PRAGMA busy_timeout = 10000; PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA mmap_size = 0;
+         PRAGMA journal_size_limit = 67108864;",
+    )?;
+    let mode: String =
+        diesel::select(sql::<Text>("(SELECT journal_mode FROM pragma_journal_mode)")).get_result(conn)?;
+    if mode != "wal" && library_version() >= OLDEST_SAFE_FOR_WAL {
+        conn.batch_execute("PRAGMA journal_mode = WAL;")?;
+    }
+    Ok(())
+}
+
+fn library_version() -> i32 {
+    libsqlite3_sys::SQLITE_VERSION_NUMBER
+}
+
+/// File locks and shared memory do not work across hosts: such a file would be corrupted sooner or later.
+fn refuse_network_filesystem(url: &DatabaseUrl, directory: &Path) -> StoreResult<()> {
+    const NETWORK_MAGICS: [u64; 10] = [
+        0x6969,      // NFS
+        0x517b,      // SMB
+        0xff53_4d42, // CIFS
+        0xfe53_4d42, // SMB2
+        0x0102_1997, // 9p
+        0x6573_5546, // FUSE
+        0x00c3_6400, // Ceph
+        0x5346_414f, // AFS
+        0x4750_4653, // GPFS
+        0x0bd0_0bd0, // Lustre
+    ];
+    let found = rustix::fs::statfs(directory)
+        .map_err(|error| unreachable(url, &format!("{}: {error}", directory.display())))?;
+    #[allow(clippy::unnecessary_cast, clippy::cast_sign_loss, reason = "the type of f_type differs between targets")]
+    let magic = found.f_type as u64 & 0xffff_ffff;
+    if NETWORK_MAGICS.contains(&magic) {
+        return Err(StoreError::BadAddress(format!(
+            "{} lies on a network file system, where SQLite loses data; use PostgreSQL or MySQL for several hosts",
+            directory.display()
+        )));
+    }
+    Ok(())
+}
+
+pub(super) fn with_migration_lock<T>(
+    conn: &mut AnyConnection,
+    url: &DatabaseUrl,
+    work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
+) -> StoreResult<T> {
+    let path = url.path().unwrap_or_default();
+    let _lock = lock_file(&path).map_err(|error| unreachable(url, &error.to_string()))?;
+    write_transaction(conn, work)
+}
+
+pub(super) fn insert_tasks(conn: &mut SqliteConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
+    // One prepared statement, executed row by row, is the fastest that SQLite has.
+    rows.iter()
+        .map(|row| diesel::insert_into(task_queue::table).values(row).returning(task_queue::id).get_result(conn))
+        .collect()
+}
+
+pub(super) fn create_due_runs(conn: &mut SqliteConnection, limit: i64) -> QueryResult<usize> {
+    diesel::sql_query(
+        r#"INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt")
+           SELECT t."Id", t."TaskClass", t."Priority", t."Attempts" + 1
+           FROM "TaskQueue" AS t
+           WHERE t."DueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now')
+             AND NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id")
+           ORDER BY t."DueOn", t."Id" LIMIT ?"#,
+    )
+    .bind::<BigInt, _>(limit)
+    .execute(conn)?;
+    // Also takes up a task whose open run it does not know of, which only a hand in the tables can bring about.
+    diesel::sql_query(
+        r#"UPDATE "TaskQueue"
+           SET "CurrentRunId" = r."Id", "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
+           FROM (SELECT d."Id" AS "TaskId", o."Id"
+                 FROM (SELECT t."Id" FROM "TaskQueue" AS t
+                       WHERE t."DueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now')
+                       ORDER BY t."DueOn", t."Id" LIMIT ?) AS d
+                 JOIN "TaskQueueRuns" AS o ON o."OpenTaskId" = d."Id") AS r
+           WHERE "TaskQueue"."Id" = r."TaskId""#,
+    )
+    .bind::<BigInt, _>(limit)
+    .execute(conn)
+}
+
+pub(super) fn classify(text: &str) -> Repeat {
+    // SQLite's messages are compiled in and always English.
+    if text.contains("database is locked") || text.contains("database table is locked") {
+        Repeat::Yes
+    } else {
+        Repeat::Never
+    }
+}
+
+pub(super) fn server_version(conn: &mut SqliteConnection) -> QueryResult<String> {
+    let version: String = diesel::select(sql::<Text>("sqlite_version()")).get_result(conn)?;
+    Ok(format!("SQLite {version}"))
+}

@@ -1,0 +1,105 @@
+//! Task classes as the database knows them: which ones have tasks, and TaskQueueClassHolds.
+
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
+use serde::Serialize;
+
+use super::backend::AnyConnection;
+use super::schema::task_queue;
+use super::schema::task_queue_class_holds::dsl::{
+    held_on, held_until, host, reason, task_class, task_queue_class_holds,
+};
+use super::sql::{Moment, db_now, db_now_plus};
+use super::{Store, StoreResult};
+
+/// A class that is not claimed on a host, because its handler could not be started there.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClassHold {
+    /// Task class
+    pub class: String,
+    /// Host
+    pub host: String,
+    /// Why.
+    pub reason: String,
+    /// Since when.
+    pub held_on: DateTime<Utc>,
+    /// When the next try is made.
+    pub held_until: DateTime<Utc>,
+}
+
+/// Holds a class on a host, or holds it longer.
+pub(super) fn hold_class(
+    conn: &mut AnyConnection,
+    class: &str,
+    on_host: &str,
+    why: &str,
+    secs: i64,
+) -> StoreResult<()> {
+    let row = task_queue_class_holds.filter(task_class.eq(class)).filter(host.eq(on_host));
+    let updated = diesel::update(row)
+        .set((reason.eq(why), held_on.eq(db_now()), held_until.eq(db_now_plus(secs))))
+        .execute(conn)?;
+    if updated == 0 {
+        diesel::insert_into(task_queue_class_holds)
+            .values((task_class.eq(class), host.eq(on_host), reason.eq(why), held_until.eq(db_now_plus(secs))))
+            .execute(conn)?;
+    }
+    Ok(())
+}
+
+impl Store {
+    /// The holds whose time is not over.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_class_holds(&mut self) -> StoreResult<Vec<ClassHold>> {
+        type Row = (String, String, String, Moment, Moment);
+        let rows: Vec<Row> = self.read(|conn| {
+            Ok(task_queue_class_holds
+                .filter(held_until.gt(db_now()))
+                .order((task_class, host))
+                .select((task_class, host, reason, held_on, held_until))
+                .load(conn)?)
+        })?;
+        let hold = |(class, on_host, why, since, until): Row| ClassHold {
+            class,
+            host: on_host,
+            reason: why,
+            held_on: since.into(),
+            held_until: until.into(),
+        };
+        Ok(rows.into_iter().map(hold).collect())
+    }
+
+    /// Ends the holds of a class on every host. Returns how many there were.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn release_class(&mut self, class: &str) -> StoreResult<usize> {
+        self.write(|conn| Ok(diesel::delete(task_queue_class_holds.filter(task_class.eq(class))).execute(conn)?))
+    }
+
+    /// The first `limit` classes that have tasks, by name. From an index, whatever the number of tasks.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_task_classes(&mut self, limit: usize) -> StoreResult<Vec<String>> {
+        self.read(|conn| {
+            let mut classes: Vec<String> = Vec::new();
+            while classes.len() < limit {
+                let last = classes.last().cloned().unwrap_or_default();
+                let next = task_queue::table
+                    .filter(task_queue::task_class.gt(last))
+                    .order(task_queue::task_class)
+                    .select(task_queue::task_class)
+                    .first(conn)
+                    .optional()?;
+                match next {
+                    Some(class) => classes.push(class),
+                    None => break,
+                }
+            }
+            Ok(classes)
+        })
+    }
+}

@@ -1,0 +1,105 @@
+//! What can go wrong between this program and its database.
+
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+
+use crate::domain::settings::OutOfRange;
+
+/// Result of the store.
+pub type StoreResult<T> = Result<T, StoreError>;
+
+/// An error of the store. No message of it carries a password.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The address is none that this program can use.
+    #[error("{0}")]
+    BadAddress(String),
+    /// The database cannot be reached, or not any more.
+    #[error("cannot reach the database {url}: {message}")]
+    Unreachable {
+        /// The address, without its password.
+        url: String,
+        /// What the client library says, without the password.
+        message: String,
+    },
+    /// The database has no tables of ours, or older ones than this program needs.
+    #[error("the database {url} has {pending} migrations of taskqueue pending")]
+    NotMigrated {
+        /// The address, without its password.
+        url: String,
+        /// How many.
+        pending: usize,
+    },
+    /// The database was migrated by a newer program.
+    #[error("the database {url} was migrated by a newer taskqueue ({version}); this one is too old for it")]
+    NewerSchema {
+        /// The address, without its password.
+        url: String,
+        /// The newest migration that this program does not know.
+        version: String,
+    },
+    /// The file or the server does not accept writes.
+    #[error("the database {url} cannot be written: {message}")]
+    ReadOnly {
+        /// The address, without its password.
+        url: String,
+        /// What the client library says.
+        message: String,
+    },
+    /// Others held the locks for too long.
+    #[error("the database is busy: {0}")]
+    Busy(String),
+    /// There is no such row.
+    #[error("there is no {0}")]
+    NotFound(String),
+    /// A guarded write found the row in another state: somebody else was first (rule R3).
+    #[error("run {run_id} is {found} and no longer ours")]
+    Lost {
+        /// The run.
+        run_id: i64,
+        /// The status that it has now.
+        found: String,
+    },
+    /// A setting in the store has a value outside its range.
+    #[error(transparent)]
+    Setting(#[from] OutOfRange),
+    /// A migration failed.
+    #[error("the migration failed: {0}")]
+    Migration(String),
+    /// Anything else that the database refused.
+    #[error("the database says: {0}")]
+    Database(#[from] DieselError),
+}
+
+/// How an error of a statement is to be met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// It would fail again: a constraint, a value that cannot be read.
+    Never,
+    /// Deadlock, lock wait, busy: the whole closure may be run again.
+    Yes,
+    /// The engine does not tell: perhaps a lock wait, perhaps something that will fail again.
+    FewTimes,
+    /// The connection is gone: connect again, then run the closure again.
+    AfterReconnect,
+}
+
+/// What holds on every engine, by the kinds that Diesel maps; engines refine it for what Diesel calls unknown.
+pub(super) fn classify_portably(error: &DieselError) -> Option<Repeat> {
+    use DatabaseErrorKind as Kind;
+    match error {
+        DieselError::DatabaseError(kind, _) => match kind {
+            Kind::UniqueViolation | Kind::ForeignKeyViolation | Kind::NotNullViolation | Kind::CheckViolation => {
+                Some(Repeat::Never)
+            }
+            Kind::SerializationFailure => Some(Repeat::Yes),
+            Kind::ClosedConnection | Kind::UnableToSendCommand | Kind::ReadOnlyTransaction => {
+                Some(Repeat::AfterReconnect)
+            }
+            _ => None,
+        },
+        DieselError::BrokenTransactionManager | DieselError::RollbackErrorOnCommit { .. } => {
+            Some(Repeat::AfterReconnect)
+        }
+        _ => Some(Repeat::Never),
+    }
+}

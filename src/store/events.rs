@@ -1,0 +1,96 @@
+//! TaskQueueEvents: what should be known afterwards: late results, rescues, holds.
+
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
+use serde::Serialize;
+
+use super::schema::task_queue_events::dsl::{
+    actor, details, host, id, kind, occurred_on, run_id, task_queue_events, task_queue_id,
+};
+use super::sql::Moment;
+use super::{Store, StoreResult};
+use crate::domain::ids::{RunId, TaskId};
+
+/// Something to be kept.
+#[derive(Clone, Debug)]
+pub struct NewEvent {
+    /// What happened: `late-result`, `rescued`, `class-held`, `class-released`.
+    pub kind: &'static str,
+    /// The task that it is about.
+    pub task_id: Option<TaskId>,
+    /// The run that it is about.
+    pub run_id: Option<RunId>,
+    /// Who did it.
+    pub actor: String,
+    /// Where.
+    pub host: String,
+    /// JSON object with the rest.
+    pub details: serde_json::Value,
+}
+
+/// Something that was kept.
+#[derive(Clone, Debug, Serialize)]
+pub struct Event {
+    /// Id
+    pub id: i64,
+    /// When, by the database's clock.
+    pub occurred_on: DateTime<Utc>,
+    /// What happened.
+    pub kind: String,
+    /// The run that it is about.
+    pub run_id: Option<RunId>,
+    /// Who did it.
+    pub actor: String,
+    /// Where.
+    pub host: String,
+    /// JSON text with the rest.
+    pub details: String,
+}
+
+impl Store {
+    /// Keeps an event.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn record_event(&mut self, event: &NewEvent) -> StoreResult<()> {
+        self.write(|conn| {
+            diesel::insert_into(task_queue_events)
+                .values((
+                    kind.eq(event.kind),
+                    task_queue_id.eq(event.task_id.map(|task| task.0)),
+                    run_id.eq(event.run_id.map(|run| run.0)),
+                    actor.eq(&event.actor),
+                    host.eq(&event.host),
+                    details.eq(event.details.to_string()),
+                ))
+                .execute(conn)?;
+            Ok(())
+        })
+    }
+
+    /// The newest `limit` events of a task, newest first.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_events_of_task(&mut self, task_id: TaskId, limit: i64) -> StoreResult<Vec<Event>> {
+        type Row = (i64, Moment, String, Option<i64>, String, String, String);
+        let rows: Vec<Row> = self.read(|conn| {
+            Ok(task_queue_events
+                .filter(task_queue_id.eq(task_id.0))
+                .order((task_queue_id.desc(), id.desc()))
+                .limit(limit)
+                .select((id, occurred_on, kind, run_id, actor, host, details))
+                .load(conn)?)
+        })?;
+        let event = |(event_id, when, what, run, who, place, rest): Row| Event {
+            id: event_id,
+            occurred_on: when.into(),
+            kind: what,
+            run_id: run.map(RunId),
+            actor: who,
+            host: place,
+            details: rest,
+        };
+        Ok(rows.into_iter().map(event).collect())
+    }
+}

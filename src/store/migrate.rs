@@ -1,0 +1,96 @@
+//! Migrations: what is applied, what is pending, and the refusal of a schema that is newer than this program.
+
+use diesel::migration::{Migration as _, MigrationSource};
+use diesel::prelude::*;
+use diesel_migrations::MigrationHarness as _;
+use serde::Serialize;
+
+use super::backend::{self, AnyConnection, Engine, MultiBackend};
+use super::{Store, StoreError, StoreResult};
+
+/// A migration and whether it was applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Migration {
+    /// Its name: date and purpose.
+    pub name: String,
+    /// Whether the database has it.
+    pub applied: bool,
+}
+
+/// What `migrate` found or did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MigrationReport {
+    /// All migrations of this program, oldest first, as they stood before.
+    pub migrations: Vec<Migration>,
+    /// The names of those that were applied just now.
+    pub newly_applied: Vec<String>,
+}
+
+diesel::table! {
+    __diesel_schema_migrations (version) {
+        version -> Text,
+    }
+}
+
+impl Store {
+    /// What is applied and what is pending; changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::NewerSchema`]
+    pub fn migrations(&mut self) -> StoreResult<Vec<Migration>> {
+        let known = known_migrations(self.url().engine())?;
+        let applied = applied_versions(&mut self.conn);
+        if let Some(newer) = applied.iter().find(|version| known.iter().all(|(own, _)| own != *version)) {
+            return Err(StoreError::NewerSchema { url: self.url.to_string(), version: newer.clone() });
+        }
+        let is_applied = |version: &String| applied.contains(version);
+        Ok(known.into_iter().map(|(version, name)| Migration { applied: is_applied(&version), name }).collect())
+    }
+
+    /// Applies what is pending, while no other process can.
+    ///
+    /// # Errors
+    /// [`StoreError::NewerSchema`], [`StoreError::Migration`], [`StoreError::Busy`].
+    pub fn migrate(&mut self) -> StoreResult<MigrationReport> {
+        let url = self.url.clone();
+        let migrations = self.migrations()?;
+        let newly_applied = self.read(|conn| {
+            backend::with_migration_lock(conn, &url, |conn| {
+                // Lists what is pending once more, now that nobody else can apply it.
+                let applied = conn
+                    .run_pending_migrations(backend::migrations(url.engine()))
+                    .map_err(|error| StoreError::Migration(error.to_string()))?;
+                Ok(applied.iter().map(ToString::to_string).collect())
+            })
+        })?;
+        Ok(MigrationReport { migrations, newly_applied })
+    }
+}
+
+/// Migrates SQLite by itself; asks for `taskqueue migrate` elsewhere.
+pub(super) fn ensure_current(store: &mut Store) -> StoreResult<()> {
+    let pending = store.migrations()?.iter().filter(|migration| !migration.applied).count();
+    match (pending, store.url.engine()) {
+        (0, _) => Ok(()),
+        (_, Engine::Sqlite) => store.migrate().map(drop),
+        (pending, _) => Err(StoreError::NotMigrated { url: store.url.to_string(), pending }),
+    }
+}
+
+fn known_migrations(engine: Engine) -> StoreResult<Vec<(String, String)>> {
+    let source = backend::migrations(engine);
+    let migrations = MigrationSource::<MultiBackend>::migrations(&source)
+        .map_err(|error| StoreError::Migration(error.to_string()))?;
+    let mut known: Vec<_> = migrations
+        .iter()
+        .map(|migration| (migration.name().version().to_string(), migration.name().to_string()))
+        .collect();
+    known.sort();
+    Ok(known)
+}
+
+/// A database in which the table of migrations cannot be read has none applied: whatever else is wrong with it shows at
+/// the next statement.
+fn applied_versions(conn: &mut AnyConnection) -> Vec<String> {
+    __diesel_schema_migrations::table.select(__diesel_schema_migrations::version).load(conn).unwrap_or_default()
+}

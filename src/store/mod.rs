@@ -1,0 +1,142 @@
+//! The database: the only folder that knows Diesel. It guards (every change of a status is a compare-and-set), it does
+//! not decide. Everything it hands out is of the domain.
+
+mod backend;
+mod classes;
+mod error;
+mod events;
+mod migrate;
+mod rows;
+mod runners;
+mod runs;
+mod schema;
+mod settings;
+mod sql;
+mod status;
+mod tasks;
+mod transitions;
+
+use std::time::{Duration, Instant};
+
+use self::backend::AnyConnection;
+pub use self::backend::{DatabaseUrl, Engine};
+pub use self::classes::ClassHold;
+use self::error::Repeat;
+pub use self::error::{StoreError, StoreResult};
+pub use self::events::{Event, NewEvent};
+pub use self::migrate::{Migration, MigrationReport};
+pub use self::runners::{NewRunner, Registration};
+pub use self::runs::{RunRef, RunReport};
+pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
+pub use self::transitions::{Claim, Ended, RunEnd, SpecificClaim};
+
+/// How long a closure is repeated while the database is busy.
+const BUSY_LIMIT: Duration = Duration::from_secs(60);
+/// How often a closure is repeated after an error that the engine does not explain, or a lost connection.
+const FEW_TIMES: u32 = 6;
+
+/// A store that is ready to be used: connected, and with the tables that this program needs.
+pub struct Store {
+    conn: AnyConnection,
+    url: DatabaseUrl,
+}
+
+impl Store {
+    /// Connects. A SQLite store is made and migrated by itself; a server's tables must have been migrated.
+    ///
+    /// # Errors
+    /// [`StoreError::Unreachable`], [`StoreError::NotMigrated`], [`StoreError::NewerSchema`], [`StoreError::BadAddress`].
+    pub fn open(url: &DatabaseUrl) -> StoreResult<Self> {
+        let mut store = Self::connect(url)?;
+        migrate::ensure_current(&mut store)?;
+        Ok(store)
+    }
+
+    /// Connects without a look at the tables: for `migrate`.
+    ///
+    /// # Errors
+    /// [`StoreError::Unreachable`], [`StoreError::BadAddress`].
+    pub fn connect(url: &DatabaseUrl) -> StoreResult<Self> {
+        Ok(Self { conn: backend::connect(url)?, url: url.clone() })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub const fn url(&self) -> &DatabaseUrl {
+        &self.url
+    }
+
+    /// The version of the database, for people.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn server_version(&mut self) -> StoreResult<String> {
+        self.read(|conn| Ok(backend::server_version(conn)?))
+    }
+
+    /// Runs a closure that only reads; repeated like every other.
+    fn read<T>(&mut self, mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
+        self.repeat(&mut work)
+    }
+
+    /// Runs a closure in one transaction that writes. It may run more than once and must then do the same again.
+    fn write<T>(&mut self, mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
+        self.repeat(&mut |conn| backend::write_transaction(conn, &mut work))
+    }
+
+    /// The same under the WRITE lock on TaskQueueRuns.
+    fn claim_write<T>(&mut self, mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
+        self.repeat(&mut |conn| backend::claim_transaction(conn, &mut work))
+    }
+
+    fn repeat<T>(&mut self, work: &mut dyn FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
+        let started = Instant::now();
+        let mut repeats = 0;
+        loop {
+            let error = match work(&mut self.conn) {
+                Err(StoreError::Database(error)) => error,
+                other => return other,
+            };
+            let repeat = backend::classify(self.url.engine(), &error);
+            let may_repeat = match repeat {
+                Repeat::Never => false,
+                Repeat::Yes => started.elapsed() < BUSY_LIMIT,
+                Repeat::FewTimes | Repeat::AfterReconnect => repeats < FEW_TIMES,
+            };
+            if !may_repeat {
+                return Err(self.explain(error, repeat));
+            }
+            std::thread::sleep(pause(repeats));
+            repeats += 1;
+            if repeat == Repeat::AfterReconnect {
+                // A connection that cannot be made is met like a statement that failed: by the next repeat.
+                if let Ok(conn) = backend::connect(&self.url) {
+                    self.conn = conn;
+                }
+            }
+        }
+    }
+
+    /// The error for a person, once repeating has not helped.
+    fn explain(&self, error: diesel::result::Error, repeat: Repeat) -> StoreError {
+        let message = self.url.without_secrets(&error.to_string());
+        let url = self.url.to_string();
+        if message.contains("readonly database") || message.contains("read-only") {
+            return StoreError::ReadOnly { url, message };
+        }
+        match repeat {
+            Repeat::Yes => StoreError::Busy(message),
+            Repeat::AfterReconnect => StoreError::Unreachable { url, message },
+            Repeat::Never | Repeat::FewTimes => StoreError::Database(error),
+        }
+    }
+}
+
+/// Grows from about 5 ms to half a second, and differs between processes that wait for each other.
+fn pause(repeats: u32) -> Duration {
+    let ceiling_millis = 5_u64 << repeats.min(7);
+    let mut random = [0_u8; 2];
+    // Without randomness the pause is merely not spread.
+    let _ = getrandom::fill(&mut random);
+    Duration::from_millis(ceiling_millis / 2 + u64::from(u16::from_le_bytes(random)) % ceiling_millis)
+}

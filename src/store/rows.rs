@@ -1,0 +1,182 @@
+//! Rows as Diesel reads and writes them, and how they become what the domain knows.
+
+use diesel::prelude::*;
+
+use super::schema::{task_queue, task_queue_run_outputs, task_queue_runners, task_queue_runs};
+use super::sql::Moment;
+use crate::domain::ids::{RunId, RunnerId, TaskId};
+use crate::domain::new_task::NewTask;
+use crate::domain::records::{Run, RunOutput, Runner, Task};
+
+/// A task to insert. What is `None` gets the column's default.
+#[derive(Clone, Debug, Insertable)]
+#[diesel(table_name = task_queue)]
+pub(super) struct NewTaskRow {
+    pub(super) task_class: String,
+    pub(super) task_data: String,
+    pub(super) queued_by_id: String,
+    pub(super) scheduled_on: Option<Moment>,
+    pub(super) max_retries: i32,
+    pub(super) timeout_secs: Option<i32>,
+    pub(super) priority: i32,
+}
+
+impl From<&NewTask> for NewTaskRow {
+    fn from(task: &NewTask) -> Self {
+        Self {
+            task_class: task.class.as_str().to_owned(),
+            task_data: task.data.clone(),
+            queued_by_id: task.queued_by.clone(),
+            scheduled_on: task.scheduled_on.map(Moment::from),
+            max_retries: task.max_retries,
+            timeout_secs: task.timeout_secs,
+            priority: task.priority,
+        }
+    }
+}
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = task_queue)]
+pub(super) struct TaskRow {
+    id: i64,
+    queued_on: Moment,
+    queued_by_id: String,
+    scheduled_on: Moment,
+    task_class: String,
+    task_data: String,
+    last_status: String,
+    max_retries: i32,
+    failed_retries: i32,
+    attempts: i32,
+    priority: i32,
+    timeout_secs: Option<i32>,
+    waiting_for: i32,
+    current_run_id: Option<i64>,
+    updated_on: Moment,
+}
+
+impl From<TaskRow> for Task {
+    fn from(row: TaskRow) -> Self {
+        Self {
+            id: TaskId(row.id),
+            queued_on: row.queued_on.into(),
+            queued_by: row.queued_by_id,
+            scheduled_on: row.scheduled_on.into(),
+            class: row.task_class,
+            data: row.task_data,
+            status: row.last_status.into(),
+            max_retries: row.max_retries,
+            failed_retries: row.failed_retries,
+            attempts: row.attempts,
+            priority: row.priority,
+            timeout_secs: row.timeout_secs,
+            waiting_for: row.waiting_for,
+            current_run_id: row.current_run_id.map(RunId),
+            updated_on: row.updated_on.into(),
+        }
+    }
+}
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = task_queue_runs)]
+pub(super) struct RunRow {
+    id: i64,
+    task_queue_id: i64,
+    task_class: String,
+    attempt: i32,
+    created_on: Moment,
+    started_on: Option<Moment>,
+    percents_completed: i32,
+    progress_message: String,
+    finished_on: Option<Moment>,
+    results: Option<String>,
+    status: String,
+    error_code: String,
+    error_message: String,
+    decision: String,
+    process_id: Option<i64>,
+    runner_id: Option<i64>,
+    token: Option<String>,
+    host: String,
+    process_identity: String,
+    lease_expires_on: Option<Moment>,
+    handler_process_id: Option<i64>,
+    handler_identity: String,
+    updated_on: Moment,
+}
+
+impl From<RunRow> for Run {
+    fn from(row: RunRow) -> Self {
+        Self {
+            id: RunId(row.id),
+            task_id: TaskId(row.task_queue_id),
+            class: row.task_class,
+            attempt: row.attempt,
+            status: row.status.into(),
+            created_on: row.created_on.into(),
+            started_on: row.started_on.map(Into::into),
+            percents_completed: row.percents_completed,
+            progress_message: row.progress_message,
+            finished_on: row.finished_on.map(Into::into),
+            results: row.results,
+            error_code: row.error_code,
+            error_message: row.error_message,
+            decision: row.decision,
+            process_id: row.process_id,
+            runner_id: row.runner_id.map(RunnerId),
+            host: row.host,
+            process_identity: row.process_identity,
+            token: row.token,
+            lease_expires_on: row.lease_expires_on.map(Into::into),
+            handler_process_id: row.handler_process_id,
+            handler_identity: row.handler_identity,
+            updated_on: row.updated_on.into(),
+        }
+    }
+}
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = task_queue_runners)]
+pub(super) struct RunnerRow {
+    id: i64,
+    process_id: i64,
+    started_on: Moment,
+    finished_on: Option<Moment>,
+    host: String,
+    process_identity: String,
+    slots: i32,
+    heartbeat_on: Moment,
+    version: String,
+}
+
+impl From<RunnerRow> for Runner {
+    fn from(row: RunnerRow) -> Self {
+        Self {
+            id: RunnerId(row.id),
+            process_id: row.process_id,
+            host: row.host,
+            process_identity: row.process_identity,
+            slots: row.slots,
+            version: row.version,
+            started_on: row.started_on.into(),
+            heartbeat_on: row.heartbeat_on.into(),
+            finished_on: row.finished_on.map(Into::into),
+        }
+    }
+}
+
+#[derive(Queryable, Selectable, Insertable)]
+#[diesel(table_name = task_queue_run_outputs)]
+pub(super) struct RunOutputRow {
+    pub(super) run_id: i64,
+    pub(super) stream: String,
+    pub(super) content: String,
+    pub(super) total_bytes: i64,
+    pub(super) is_lossy: bool,
+}
+
+impl From<RunOutputRow> for RunOutput {
+    fn from(row: RunOutputRow) -> Self {
+        Self { stream: row.stream, content: row.content, total_bytes: row.total_bytes, is_lossy: row.is_lossy }
+    }
+}

@@ -1,0 +1,147 @@
+//! TaskQueueRuns: finding runs, and what may be saved while one is processed. Changes of a status are in `transitions`.
+
+use diesel::prelude::*;
+
+use super::rows::{RunOutputRow, RunRow};
+use super::schema::task_queue_run_outputs;
+use super::schema::task_queue_runs::dsl::{
+    handler_identity, handler_process_id, id, lease_expires_on, percents_completed, progress_message, results, status,
+    task_queue_id, task_queue_runs, token, updated_on,
+};
+use super::sql::{Moment, db_now, db_now_plus};
+use super::{Store, StoreError, StoreResult};
+use crate::domain::ids::{RunId, TaskId};
+use crate::domain::records::{Run, RunOutput};
+use crate::domain::status::RunStatus;
+
+/// A run that somebody holds: every write for it must show the token (rule R3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunRef {
+    /// The run.
+    pub id: RunId,
+    /// The token of its claim.
+    pub token: String,
+}
+
+impl Store {
+    /// The run with this id.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`]
+    pub fn get_run(&mut self, run_id: RunId) -> StoreResult<Run> {
+        let found = self.read(|conn| {
+            Ok(task_queue_runs.filter(id.eq(run_id.0)).select(RunRow::as_select()).first(conn).optional()?)
+        })?;
+        found.map(Run::from).ok_or_else(|| StoreError::NotFound(format!("run {run_id}")))
+    }
+
+    /// The newest `limit` runs of a task, newest first.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_runs_of_task(&mut self, task_id: TaskId, limit: i64) -> StoreResult<Vec<Run>> {
+        let rows: Vec<RunRow> = self.read(|conn| {
+            let of_task = task_queue_runs.filter(task_queue_id.eq(task_id.0));
+            Ok(of_task.order((task_queue_id.desc(), id.desc())).limit(limit).select(RunRow::as_select()).load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(Run::from).collect())
+    }
+
+    /// Up to `limit` runs that are processing, those whose lease ends first before the others. `after` continues after
+    /// the last run of an earlier page.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_processing_runs(&mut self, after: Option<&Run>, limit: i64) -> StoreResult<Vec<Run>> {
+        let rows: Vec<RunRow> = self.read(|conn| {
+            let mut query = task_queue_runs
+                .filter(lease_expires_on.is_not_null())
+                .filter(status.eq(RunStatus::Processing.as_str()))
+                .order((lease_expires_on, id))
+                .limit(limit)
+                .select(RunRow::as_select())
+                .into_boxed();
+            if let Some(run) = after
+                && let Some(lease) = run.lease_expires_on
+            {
+                let lease = Moment::from(lease);
+                query = query.filter(lease_expires_on.gt(lease).or(lease_expires_on.eq(lease).and(id.gt(run.id.0))));
+            }
+            Ok(query.load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(Run::from).collect())
+    }
+
+    /// The newest `limit` runs of all tasks, newest first.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_newest_runs(&mut self, limit: i64) -> StoreResult<Vec<Run>> {
+        let rows: Vec<RunRow> = self
+            .read(|conn| Ok(task_queue_runs.order(id.desc()).limit(limit).select(RunRow::as_select()).load(conn)?))?;
+        Ok(rows.into_iter().map(Run::from).collect())
+    }
+
+    /// What the handler of a run wrote.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_run_outputs(&mut self, run_id: RunId) -> StoreResult<Vec<RunOutput>> {
+        let rows: Vec<RunOutputRow> = self.read(|conn| {
+            let of_run = task_queue_run_outputs::table.filter(task_queue_run_outputs::run_id.eq(run_id.0));
+            Ok(of_run.order(task_queue_run_outputs::stream).select(RunOutputRow::as_select()).load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(RunOutput::from).collect())
+    }
+
+    /// Notes which process handles the run, so that it can be found when its runner dies. Whether the run is still ours.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn record_handler(&mut self, run: &RunRef, pid: i64, identity: &str) -> StoreResult<bool> {
+        self.write(|conn| {
+            let updated = diesel::update(task_queue_runs)
+                .filter(id.eq(run.id.0))
+                .filter(status.eq(RunStatus::Processing.as_str()))
+                .filter(token.eq(&run.token))
+                .set((handler_process_id.eq(pid), handler_identity.eq(identity), updated_on.eq(db_now())))
+                .execute(conn)?;
+            Ok(updated == 1)
+        })
+    }
+
+    /// Saves progress and results so far, and moves the end of the lease. Whether the run is still ours.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn record_report(&mut self, run: &RunRef, report: &RunReport<'_>) -> StoreResult<bool> {
+        self.write(|conn| {
+            let updated = diesel::update(task_queue_runs)
+                .filter(id.eq(run.id.0))
+                .filter(status.eq(RunStatus::Processing.as_str()))
+                .filter(token.eq(&run.token))
+                .set((
+                    report.percents_completed.map(|percents| percents_completed.eq(percents)),
+                    report.message.map(|message| progress_message.eq(message)),
+                    report.results.map(|json| results.eq(json)),
+                    lease_expires_on.eq(db_now_plus(report.lease_secs).nullable()),
+                    updated_on.eq(db_now()),
+                ))
+                .execute(conn)?;
+            Ok(updated == 1)
+        })
+    }
+}
+
+/// What a handler reported while it works.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RunReport<'a> {
+    /// 0 to 100
+    pub percents_completed: Option<i32>,
+    /// A line for people.
+    pub message: Option<&'a str>,
+    /// JSON text
+    pub results: Option<&'a str>,
+    /// Seconds from now until anybody may take the run.
+    pub lease_secs: i64,
+}

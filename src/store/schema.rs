@@ -1,0 +1,198 @@
+//! The tables as Diesel sees them, on every engine. Written by hand: one definition serves three schemas, and a test
+//! holds the schemas and this file equal.
+
+diesel::table! {
+    #[sql_name = "TaskQueue"]
+    task_queue (id) {
+        #[sql_name = "Id"]
+        id -> BigInt,
+        #[sql_name = "QueuedOn"]
+        queued_on -> Timestamp,
+        #[sql_name = "QueuedById"]
+        queued_by_id -> Text,
+        #[sql_name = "ScheduledOn"]
+        scheduled_on -> Timestamp,
+        #[sql_name = "TaskClass"]
+        task_class -> Text,
+        #[sql_name = "TaskData"]
+        task_data -> Text,
+        #[sql_name = "LastStatus"]
+        last_status -> Text,
+        #[sql_name = "MaxRetries"]
+        max_retries -> Integer,
+        #[sql_name = "FailedRetries"]
+        failed_retries -> Integer,
+        #[sql_name = "Attempts"]
+        attempts -> Integer,
+        #[sql_name = "Priority"]
+        priority -> Integer,
+        #[sql_name = "Timeout"]
+        timeout_secs -> Nullable<Integer>,
+        #[sql_name = "WaitingFor"]
+        waiting_for -> Integer,
+        #[sql_name = "CurrentRunId"]
+        current_run_id -> Nullable<BigInt>,
+        #[sql_name = "UpdatedOn"]
+        updated_on -> Timestamp,
+        #[sql_name = "DueOn"]
+        due_on -> Nullable<Timestamp>,
+    }
+}
+
+diesel::table! {
+    #[sql_name = "TaskQueueRuns"]
+    task_queue_runs (id) {
+        #[sql_name = "Id"]
+        id -> BigInt,
+        #[sql_name = "TaskQueueId"]
+        task_queue_id -> BigInt,
+        #[sql_name = "TaskClass"]
+        task_class -> Text,
+        #[sql_name = "Priority"]
+        priority -> Integer,
+        #[sql_name = "Attempt"]
+        attempt -> Integer,
+        #[sql_name = "CreatedOn"]
+        created_on -> Timestamp,
+        #[sql_name = "StartedOn"]
+        started_on -> Nullable<Timestamp>,
+        #[sql_name = "PercentsCompleted"]
+        percents_completed -> Integer,
+        #[sql_name = "ProgressMessage"]
+        progress_message -> Text,
+        #[sql_name = "FinishedOn"]
+        finished_on -> Nullable<Timestamp>,
+        #[sql_name = "Results"]
+        results -> Nullable<Text>,
+        #[sql_name = "Status"]
+        status -> Text,
+        #[sql_name = "ErrorCode"]
+        error_code -> Text,
+        #[sql_name = "ErrorMessage"]
+        error_message -> Text,
+        #[sql_name = "Decision"]
+        decision -> Text,
+        #[sql_name = "ProcessId"]
+        process_id -> Nullable<BigInt>,
+        #[sql_name = "RunnerId"]
+        runner_id -> Nullable<BigInt>,
+        #[sql_name = "Token"]
+        token -> Nullable<Text>,
+        #[sql_name = "Host"]
+        host -> Text,
+        #[sql_name = "ProcessIdentity"]
+        process_identity -> Text,
+        #[sql_name = "LeaseExpiresOn"]
+        lease_expires_on -> Nullable<Timestamp>,
+        #[sql_name = "HandlerProcessId"]
+        handler_process_id -> Nullable<BigInt>,
+        #[sql_name = "HandlerIdentity"]
+        handler_identity -> Text,
+        #[sql_name = "UpdatedOn"]
+        updated_on -> Timestamp,
+        #[sql_name = "OpenTaskId"]
+        open_task_id -> Nullable<BigInt>,
+        #[sql_name = "ClaimClass"]
+        claim_class -> Nullable<Text>,
+        #[sql_name = "ClaimOrder"]
+        claim_order -> Integer,
+    }
+}
+
+diesel::table! {
+    #[sql_name = "TaskQueueRunners"]
+    task_queue_runners (id) {
+        #[sql_name = "Id"]
+        id -> BigInt,
+        #[sql_name = "ProcessId"]
+        process_id -> BigInt,
+        #[sql_name = "StartedOn"]
+        started_on -> Timestamp,
+        #[sql_name = "FinishedOn"]
+        finished_on -> Nullable<Timestamp>,
+        #[sql_name = "Host"]
+        host -> Text,
+        #[sql_name = "ProcessIdentity"]
+        process_identity -> Text,
+        #[sql_name = "Slots"]
+        slots -> Integer,
+        #[sql_name = "HeartbeatOn"]
+        heartbeat_on -> Timestamp,
+        #[sql_name = "Version"]
+        version -> Text,
+    }
+}
+
+diesel::table! {
+    #[sql_name = "TaskQueueRunOutputs"]
+    task_queue_run_outputs (run_id, stream) {
+        #[sql_name = "RunId"]
+        run_id -> BigInt,
+        #[sql_name = "Stream"]
+        stream -> Text,
+        #[sql_name = "Content"]
+        content -> Text,
+        #[sql_name = "TotalBytes"]
+        total_bytes -> BigInt,
+        #[sql_name = "IsLossy"]
+        is_lossy -> Bool,
+    }
+}
+
+diesel::table! {
+    #[sql_name = "TaskQueueEvents"]
+    task_queue_events (id) {
+        #[sql_name = "Id"]
+        id -> BigInt,
+        #[sql_name = "OccurredOn"]
+        occurred_on -> Timestamp,
+        #[sql_name = "Kind"]
+        kind -> Text,
+        #[sql_name = "TaskQueueId"]
+        task_queue_id -> Nullable<BigInt>,
+        #[sql_name = "RunId"]
+        run_id -> Nullable<BigInt>,
+        #[sql_name = "Actor"]
+        actor -> Text,
+        #[sql_name = "Host"]
+        host -> Text,
+        #[sql_name = "Details"]
+        details -> Text,
+    }
+}
+
+diesel::table! {
+    #[sql_name = "TaskQueueClassHolds"]
+    task_queue_class_holds (task_class, host) {
+        #[sql_name = "TaskClass"]
+        task_class -> Text,
+        #[sql_name = "Host"]
+        host -> Text,
+        #[sql_name = "Reason"]
+        reason -> Text,
+        #[sql_name = "HeldOn"]
+        held_on -> Timestamp,
+        #[sql_name = "HeldUntil"]
+        held_until -> Timestamp,
+    }
+}
+
+diesel::table! {
+    #[sql_name = "TaskQueueSettings"]
+    task_queue_settings (name) {
+        #[sql_name = "Name"]
+        name -> Text,
+        #[sql_name = "Value"]
+        value -> Text,
+    }
+}
+
+diesel::table! {
+    #[sql_name = "TaskQueueLocks"]
+    task_queue_locks (name) {
+        #[sql_name = "Name"]
+        name -> Text,
+    }
+}
+
+diesel::allow_tables_to_appear_in_same_query!(task_queue, task_queue_runs);

@@ -1,0 +1,43 @@
+//! TaskQueueSettings.
+
+use diesel::prelude::*;
+
+use super::schema::task_queue_settings::dsl::{name, task_queue_settings, value};
+use super::{Store, StoreResult};
+use crate::domain::settings::{Setting, Settings};
+
+impl Store {
+    /// The settings as they stand.
+    ///
+    /// # Errors
+    /// A value outside its range ([`super::StoreError::Setting`]).
+    pub fn settings(&mut self) -> StoreResult<Settings> {
+        let rows = self.setting_rows()?;
+        Ok(Settings::from_rows(&rows)?)
+    }
+
+    /// Name and value of every row.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn setting_rows(&mut self) -> StoreResult<Vec<(String, String)>> {
+        self.read(|conn| Ok(task_queue_settings.select((name, value)).order(name).load(conn)?))
+    }
+
+    /// Sets a value that was checked against the range of the setting.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn set_setting(&mut self, setting: Setting, new_value: i64) -> StoreResult<()> {
+        let text = new_value.to_string();
+        self.write(|conn| {
+            let row = task_queue_settings.filter(name.eq(setting.name()));
+            if diesel::update(row).set(value.eq(&text)).execute(conn)? == 0 {
+                diesel::insert_into(task_queue_settings)
+                    .values((name.eq(setting.name()), value.eq(&text)))
+                    .execute(conn)?;
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,200 @@
+//! What `status` shows: counters and pages, always from an index, so that finished rows cost nothing.
+
+use diesel::prelude::*;
+use serde::Serialize;
+
+use super::backend::AnyConnection;
+use super::rows::{RunRow, TaskRow};
+
+use super::sql::{Moment, db_now};
+use super::{Store, StoreResult};
+use crate::domain::records::{Run, Task};
+use crate::domain::status::TaskStatus;
+
+/// Rows that are counted one by one; beyond it a count says "or more".
+pub const COUNT_LIMIT: i64 = 100_000;
+
+/// A number of rows, exact up to [`COUNT_LIMIT`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counted {
+    /// How many.
+    pub count: i64,
+    /// Whether there are more than that.
+    pub or_more: bool,
+}
+
+impl From<i64> for Counted {
+    fn from(count: i64) -> Self {
+        Self { count: count.min(COUNT_LIMIT), or_more: count > COUNT_LIMIT }
+    }
+}
+
+/// The counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TaskCounts {
+    /// Tasks that a runner works on.
+    pub processing: Counted,
+    /// Runs that wait for a runner.
+    pub waiting_runs: Counted,
+    /// Tasks that are due and wait for `create-runs`.
+    pub due: Counted,
+    /// Tasks that are scheduled, due or not, without an attempt so far.
+    pub scheduled: Counted,
+    /// Tasks whose last attempt failed, exhausted or not.
+    pub failed: Counted,
+    /// Tasks whose last attempt timed out, exhausted or not.
+    pub timeout: Counted,
+    /// Cancelled tasks.
+    pub cancelled: Counted,
+    /// Successful tasks.
+    pub success: Counted,
+    /// Seconds for which the first due task has been waiting.
+    pub oldest_due_secs: Option<i64>,
+}
+
+/// Which tasks to show.
+#[derive(Clone, Debug, Default)]
+pub struct TaskFilter {
+    /// Of this class.
+    pub class: Option<String>,
+    /// With one of these statuses; empty means all.
+    pub statuses: Vec<TaskStatus>,
+    /// How many at most.
+    pub limit: i64,
+}
+
+/// A page of tasks, each with its last run.
+#[derive(Clone, Debug)]
+pub struct TaskPage {
+    /// The tasks.
+    pub tasks: Vec<(Task, Option<Run>)>,
+    /// Whether there are more.
+    pub has_more: bool,
+}
+
+impl Store {
+    /// The counters, of all tasks or of those of a class.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn count_tasks(&mut self, class: Option<&str>) -> StoreResult<TaskCounts> {
+        self.read(|conn| {
+            let mut count = |status| count_status(conn, status, class);
+            let mut counts = TaskCounts {
+                processing: count(TaskStatus::Processing)?,
+                scheduled: count(TaskStatus::Scheduled)?,
+                failed: count(TaskStatus::Failed)?,
+                timeout: count(TaskStatus::Timeout)?,
+                cancelled: count(TaskStatus::Cancelled)?,
+                success: count(TaskStatus::Success)?,
+                ..TaskCounts::default()
+            };
+            counts.waiting_runs = count_waiting_runs(conn, class)?;
+            (counts.due, counts.oldest_due_secs) = count_due(conn, class)?;
+            Ok(counts)
+        })
+    }
+
+    /// A page of tasks: those a runner works on first, then troubles, then what waits, then what is done; newest first
+    /// in each.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_tasks(&mut self, filter: &TaskFilter) -> StoreResult<TaskPage> {
+        let statuses: &[TaskStatus] = if filter.statuses.is_empty() { &TaskStatus::ALL } else { &filter.statuses };
+        self.read(|conn| {
+            let mut rows: Vec<TaskRow> = Vec::new();
+            for status in TaskStatus::ALL.iter().filter(|status| statuses.contains(status)) {
+                let missing = filter.limit + 1 - i64::try_from(rows.len()).unwrap_or(i64::MAX);
+                if missing > 0 {
+                    rows.extend(list_by_status(conn, *status, filter.class.as_deref(), missing)?);
+                }
+            }
+            let limit = usize::try_from(filter.limit).unwrap_or(usize::MAX);
+            let has_more = rows.len() > limit;
+            rows.truncate(limit);
+            let mut tasks = Vec::with_capacity(rows.len());
+            for task in rows.into_iter().map(Task::from) {
+                let run = last_run(conn, task.id.0)?;
+                tasks.push((task, run));
+            }
+            Ok(TaskPage { tasks, has_more })
+        })
+    }
+}
+
+/// Counts the rows of a subquery that stops at the limit.
+macro_rules! count_up_to_limit {
+    ($conn:expr, $ids:expr) => {
+        $ids.limit(COUNT_LIMIT + 1)
+            .load::<i64>($conn)
+            .map(|ids| Counted::from(i64::try_from(ids.len()).unwrap_or(i64::MAX)))
+    };
+}
+
+fn count_status(conn: &mut AnyConnection, status: TaskStatus, class: Option<&str>) -> StoreResult<Counted> {
+    use super::schema::task_queue::dsl::{id, last_status, task_class, task_queue};
+    let of_status = task_queue.filter(last_status.eq(status.as_str())).select(id);
+    Ok(match class {
+        None => count_up_to_limit!(conn, of_status)?,
+        Some(class) => count_up_to_limit!(conn, of_status.filter(task_class.eq(class)))?,
+    })
+}
+
+fn count_waiting_runs(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<Counted> {
+    use super::schema::task_queue_runs::dsl::{claim_class, id, task_queue_runs};
+    Ok(match class {
+        None => count_up_to_limit!(conn, task_queue_runs.filter(claim_class.is_not_null()).select(id))?,
+        Some(class) => count_up_to_limit!(conn, task_queue_runs.filter(claim_class.eq(class)).select(id))?,
+    })
+}
+
+fn count_due(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<(Counted, Option<i64>)> {
+    use super::schema::task_queue::dsl::{due_on, id, task_class, task_queue};
+    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let due = task_queue.filter(due_on.le(now));
+    let (count, first): (Counted, Option<Option<Moment>>) = match class {
+        None => {
+            (count_up_to_limit!(conn, due.select(id))?, due.order((due_on, id)).select(due_on).first(conn).optional()?)
+        }
+        Some(class) => (
+            count_up_to_limit!(conn, due.filter(task_class.eq(class)).select(id))?,
+            due.filter(task_class.eq(class)).order((due_on, id)).select(due_on).first(conn).optional()?,
+        ),
+    };
+    let waiting_secs = first.flatten().map(|first| {
+        let (now, first): (chrono::DateTime<chrono::Utc>, chrono::DateTime<chrono::Utc>) = (now.into(), first.into());
+        (now - first).num_seconds().max(0)
+    });
+    Ok((count, waiting_secs))
+}
+
+fn list_by_status(
+    conn: &mut AnyConnection,
+    status: TaskStatus,
+    class: Option<&str>,
+    limit: i64,
+) -> StoreResult<Vec<TaskRow>> {
+    use super::schema::task_queue::dsl::{id, last_status, scheduled_on, task_class, task_queue};
+    let of_status = task_queue.filter(last_status.eq(status.as_str())).select(TaskRow::as_select()).limit(limit);
+    // The whole index is named in the order, so that no planner takes the primary key and walks it through all that is
+    // finished.
+    Ok(match class {
+        None => of_status.order((last_status.desc(), scheduled_on.desc(), id.desc())).load(conn)?,
+        Some(class) => of_status
+            .filter(task_class.eq(class))
+            .order((task_class.desc(), last_status.desc(), scheduled_on.desc(), id.desc()))
+            .load(conn)?,
+    })
+}
+
+fn last_run(conn: &mut AnyConnection, task_id: i64) -> StoreResult<Option<Run>> {
+    use super::schema::task_queue_runs::dsl::{id, task_queue_id, task_queue_runs};
+    let row: Option<RunRow> = task_queue_runs
+        .filter(task_queue_id.eq(task_id))
+        .order((task_queue_id.desc(), id.desc()))
+        .select(RunRow::as_select())
+        .first(conn)
+        .optional()?;
+    Ok(row.map(Run::from))
+}

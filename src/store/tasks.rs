@@ -1,0 +1,76 @@
+//! TaskQueue: inserting and finding tasks. Changes of a status are in `transitions`.
+
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
+
+use super::backend;
+use super::rows::{NewTaskRow, TaskRow};
+use super::schema::task_queue::dsl::{id, task_queue};
+use super::sql::{Moment, db_now};
+use super::{Store, StoreError, StoreResult};
+use crate::domain::ids::TaskId;
+use crate::domain::new_task::NewTask;
+use crate::domain::records::Task;
+
+/// Due tasks that get their runs in one transaction: bounds the time for which others wait.
+const RUNS_PER_TRANSACTION: i64 = 20_000;
+
+impl Store {
+    /// Inserts all tasks or none, and returns their ids in the order given. Calls `inserted` with the number of rows
+    /// after each part of a long batch.
+    ///
+    /// # Errors
+    /// The database refused a row or could not be written; nothing is inserted then.
+    pub fn insert_tasks(&mut self, tasks: &[NewTask], inserted: &mut dyn FnMut(usize)) -> StoreResult<Vec<TaskId>> {
+        /// Rows between two calls of `inserted`.
+        const PART: usize = 10_000;
+        self.write(|conn| {
+            let mut ids = Vec::with_capacity(tasks.len());
+            for part in tasks.chunks(PART) {
+                let rows: Vec<NewTaskRow> = part.iter().map(NewTaskRow::from).collect();
+                ids.extend(backend::insert_tasks(conn, &rows)?.into_iter().map(TaskId));
+                inserted(ids.len());
+            }
+            Ok(ids)
+        })
+    }
+
+    /// The task with this id.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`]
+    pub fn get_task(&mut self, task_id: TaskId) -> StoreResult<Task> {
+        let found = self.read(|conn| {
+            Ok(task_queue.filter(id.eq(task_id.0)).select(TaskRow::as_select()).first(conn).optional()?)
+        })?;
+        found.map(Task::from).ok_or_else(|| StoreError::NotFound(format!("task {task_id}")))
+    }
+
+    /// Creates the missing runs: one for every due task. Returns how many. Safe to overlap: one process at a time
+    /// creates, the others wait and find nothing left.
+    ///
+    /// # Errors
+    /// The database could not be written; what earlier transactions created stays.
+    pub fn create_missing_runs(&mut self, created: &mut dyn FnMut(usize)) -> StoreResult<usize> {
+        let mut total = 0;
+        loop {
+            let count = self.write(|conn| {
+                backend::lock_gate(conn, "create-runs")?;
+                Ok(backend::create_due_runs(conn, RUNS_PER_TRANSACTION)?)
+            })?;
+            total += count;
+            created(total);
+            if i64::try_from(count).unwrap_or(i64::MAX) < RUNS_PER_TRANSACTION {
+                return Ok(total);
+            }
+        }
+    }
+
+    /// The database's clock (rule R8).
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn now(&mut self) -> StoreResult<DateTime<Utc>> {
+        self.read(|conn| Ok(diesel::select(db_now()).get_result::<Moment>(conn)?.into()))
+    }
+}
