@@ -105,7 +105,6 @@ impl App {
     /// Reads the arguments of this process, carries the verb out and gives the exit status. Call it from `main`, on the
     /// main thread: handlers die with the thread that started them.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "the one place that reads the arguments")]
     pub fn run(self) -> ExitCode {
         self.run_with(std::env::args_os())
     }
@@ -144,10 +143,10 @@ fn dispatch(command: Command, global: GlobalArgs, registry: HandlerRegistry, out
         Command::Result(args) => return report::result(&args),
         other => other,
     };
-    let session = Session::prepare(global, registry, out)?;
+    let session = Session::prepare(&global, registry, out)?;
     match command {
-        Command::Queue(args) => queue::run(session, args, out),
-        Command::Exec(args) => exec::run(session, args, out),
+        Command::Queue(args) => queue::run(session, &args, out),
+        Command::Exec(args) => exec::run(session, &args, out),
         Command::CreateRuns(args) => create_runs::run(session, &args, out),
         Command::ProcessRun(args) => process_run::run(session, &args, out),
         Command::Tick(args) => tick::run(session, &args, out),

@@ -19,7 +19,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// Reads the configuration and finds the database; opens nothing.
-    pub(crate) fn prepare(global: GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> Result<Self, CliError> {
+    pub(crate) fn prepare(global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> Result<Self, CliError> {
         let environment = Environment::own();
         let config = load(global.config.as_deref().or(environment.config.as_deref()), &environment)?;
         let url = find_database(global.database.as_deref(), &config, &environment, out)?;

@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use etcetera::BaseStrategy as _;
-
 /// The part of the environment that the configuration depends on.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
@@ -28,8 +26,8 @@ impl Environment {
         Self {
             database: variable("TASKQUEUE_DATABASE"),
             config: variable("TASKQUEUE_CONFIG").map(PathBuf::from),
-            config_home: directories.as_ref().map(|xdg| xdg.config_dir()),
-            state_home: directories.as_ref().and_then(|xdg| xdg.state_dir()),
+            config_home: directories.as_ref().map(etcetera::BaseStrategy::config_dir),
+            state_home: directories.as_ref().and_then(etcetera::BaseStrategy::state_dir),
         }
     }
 

@@ -106,7 +106,7 @@ pub enum Stored<S> {
     Unknown(String),
 }
 
-impl<S: PartialEq> Stored<S> {
+impl<S: Copy + PartialEq> Stored<S> {
     /// Whether it is this known status.
     pub fn is(&self, status: S) -> bool {
         matches!(self, Self::Known(known) if *known == status)

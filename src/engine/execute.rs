@@ -93,7 +93,16 @@ pub fn execute_run(
     };
     let results = finished.results.clone().or(live.pending.results.take());
     let decision = finished.decision(ctx, run, timeout_secs);
-    let outcome = record_end(ctx, run, settings, decision, results, &finished)?;
+    let mut outcome = RunOutcome {
+        exit_code: finished.exit_code(&decision),
+        decision,
+        lost_to: None,
+        unended: finished.unended.clone(),
+    };
+    // Rule R7: a run of which something still lives is not ended; whoever finds this process gone tries again.
+    if outcome.unended.is_none() {
+        outcome.lost_to = record_end(ctx, run, settings, &outcome.decision, results.as_deref(), &finished)?;
+    }
     listener.ended(run, &outcome);
     Ok(outcome)
 }
@@ -168,14 +177,15 @@ impl HandlerFinish {
     }
 }
 
+/// Records the end; the status that the run has if somebody else was first.
 fn record_end(
     ctx: &mut Context,
     run: &ClaimedRun,
     settings: &Settings,
-    decision: Decision,
-    results: Option<String>,
+    decision: &Decision,
+    results: Option<&str>,
     finished: &HandlerFinish,
-) -> EngineResult<RunOutcome> {
+) -> EngineResult<Option<String>> {
     let end = RunEnd {
         event: decision.event,
         may_retry: decision.may_retry,
@@ -184,20 +194,17 @@ fn record_end(
         error_code: storable(&decision.error_code, 190),
         error_message: storable(&decision.error_message, MAX_MESSAGE_CHARS),
         decision: storable(&decision.rule, 190),
-        results: results.clone(),
+        results: results.map(str::to_owned),
         outputs: outputs(finished),
         hold: decision.holds_class.then(|| (ctx.me.host.clone(), settings.hold_secs)),
     };
-    let ended = ctx.store.end_run(&RunRef { id: run.run_id, token: run.token.clone() }, &end)?;
-    let lost_to = match ended {
-        Ended::Recorded => None,
+    match ctx.store.end_run(&RunRef { id: run.run_id, token: run.token.clone() }, &end)? {
+        Ended::Recorded => Ok(None),
         Ended::Lost { found } => {
-            record_late_result(ctx, run, &decision, results.as_deref(), &found)?;
-            Some(found)
+            record_late_result(ctx, run, decision, results, &found)?;
+            Ok(Some(found))
         }
-    };
-    let exit_code = finished.exit_code(&decision);
-    Ok(RunOutcome { exit_code, decision, lost_to, unended: finished.unended.clone() })
+    }
 }
 
 /// A late finisher is refused, and that is kept (rule R3).
@@ -309,12 +316,9 @@ impl LiveRun<'_> {
                 lease_secs: self.lease_secs,
             },
         );
-        match saved {
-            Ok(is_ours) => {
-                self.is_lost = !is_ours;
-                self.pending = Pending::default();
-            }
-            Err(_) => {}
+        if let Ok(is_ours) = saved {
+            self.is_lost = !is_ours;
+            self.pending = Pending::default();
         }
     }
 

@@ -12,7 +12,7 @@ use crate::domain::records::{Run, Task};
 use crate::domain::status::TaskStatus;
 
 /// Rows that are counted one by one; beyond it a count says "or more".
-pub const COUNT_LIMIT: i64 = 100_000;
+const COUNT_LIMIT: i64 = 100_000;
 
 /// A number of rows, exact up to [`COUNT_LIMIT`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

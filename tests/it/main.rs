@@ -1,1 +1,8 @@
+//! The one test binary. Every test that touches a store runs on every engine: `each_engine!` makes four of it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
+#![allow(clippy::disallowed_methods, reason = "tests start programs and read the addresses of their servers")]
 
+#[allow(dead_code, unused_imports, reason = "a toolbox")]
+mod support;
+
+mod conformance;

@@ -40,7 +40,7 @@ pub(crate) struct QueueArgs {
     options: TaskOptions,
 }
 
-pub(crate) fn run(session: Session, args: QueueArgs, out: &mut Out) -> Result<u8, CliError> {
+pub(crate) fn run(session: Session, args: &QueueArgs, out: &mut Out) -> Result<u8, CliError> {
     let check = if args.any_class { ClassCheck::AnyName } else { ClassCheck::KnownHere };
     if let Some(path) = &args.batch {
         if args.options.has_task_option() {
@@ -49,7 +49,7 @@ pub(crate) fn run(session: Session, args: QueueArgs, out: &mut Out) -> Result<u8
         }
         let text = read_batch(path)?;
         let mut ctx = session.open()?;
-        return queue_lines(&mut ctx, &text, &args, check, out);
+        return queue_lines(&mut ctx, &text, args, check, out);
     }
     let class = args.class.as_deref().unwrap_or_default();
     let data = args.data.as_deref().map(read_data).transpose()?;

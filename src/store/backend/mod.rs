@@ -19,7 +19,7 @@ use super::rows::NewTaskRow;
 
 /// A connection to any of the engines.
 #[derive(diesel::MultiConnection)]
-pub enum AnyConnection {
+pub(super) enum AnyConnection {
     /// SQLite
     Sqlite(SqliteConnection),
     /// PostgreSQL

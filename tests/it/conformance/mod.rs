@@ -1,0 +1,3 @@
+//! What a store is, on every engine.
+
+mod transitions;

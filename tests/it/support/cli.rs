@@ -1,0 +1,134 @@
+//! The program as a user runs it: a home of its own, a clean environment.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// Where the configuration of a test lies.
+fn config_path(home: &Path) -> PathBuf {
+    home.join(".config/taskqueue/config.toml")
+}
+
+/// Writes the configuration of the user whose home this is.
+pub fn configure(home: &Path, toml: &str) {
+    let path = config_path(home);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, toml).unwrap();
+}
+
+/// How a command ended.
+#[must_use = "look at the exit status, the output or both"]
+#[derive(Clone, Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ended {
+    fn new(output: &Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Exit status 0; returns standard output without its last newline.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.stdout.trim_end().to_owned()
+    }
+
+    /// This exit status, nothing on standard output; returns standard error.
+    #[track_caller]
+    pub fn fails(self, code: i32) -> String {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        assert_eq!(self.stdout, "", "{self:?}");
+        self.stderr
+    }
+
+    /// Standard output as one JSON value.
+    #[track_caller]
+    pub fn json(self) -> serde_json::Value {
+        let text = self.ok();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+}
+
+/// A command line in the making.
+#[derive(Clone, Debug)]
+pub struct Cli {
+    home: PathBuf,
+    program: PathBuf,
+    env: Vec<(String, String)>,
+    stdin: Vec<u8>,
+}
+
+impl Cli {
+    pub fn new(home: &Path) -> Self {
+        Self {
+            home: home.to_owned(),
+            program: env!("CARGO_BIN_EXE_taskqueue").into(),
+            env: Vec::new(),
+            stdin: Vec::new(),
+        }
+    }
+
+    /// Another program with the same command line.
+    pub fn program(mut self, program: &Path) -> Self {
+        self.program = program.to_owned();
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.retain(|(other, _)| other != name);
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub fn without_env(mut self, name: &str) -> Self {
+        self.env.retain(|(other, _)| other != name);
+        self
+    }
+
+    pub fn stdin(mut self, input: impl Into<Vec<u8>>) -> Self {
+        self.stdin = input.into();
+        self
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(args)
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", &self.home)
+            .env("LANG", "C.UTF-8")
+            .envs(self.env.iter().cloned())
+            .current_dir(&self.home)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts it; the caller waits.
+    pub fn spawn(&self, args: &[&str]) -> Child {
+        let mut child = self.command(args).spawn().unwrap();
+        // A program that ended before it read its input is no failure of the test.
+        let _ = child.stdin.take().unwrap().write_all(&self.stdin);
+        child
+    }
+
+    /// Runs it to its end.
+    pub fn run(&self, args: &[&str]) -> Ended {
+        finish(self.spawn(args))
+    }
+}
+
+/// Waits for the end of a started program.
+pub fn finish(child: Child) -> Ended {
+    Ended::new(&child.wait_with_output().unwrap())
+}
