@@ -6,4 +6,6 @@
 mod support;
 
 mod conformance;
+mod contrib;
+mod docs;
 mod examples;
