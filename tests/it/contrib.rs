@@ -217,8 +217,9 @@ fn the_sample_configuration_loads_and_shows_every_key() {
 #[test]
 fn the_first_steps_succeed() {
     let home = tempfile::tempdir().unwrap();
-    let steps = Cli::new(home.path()).program(&contrib("try")).env("TMPDIR", home.path().to_str().unwrap());
+    let steps = Cli::new(home.path()).program(&contrib("try"));
+    let steps = steps.env("TMPDIR", home.path().to_str().unwrap()).env("TASKQUEUE_TRY_FILES", "30");
     let said = steps.run(&[env!("CARGO_BIN_EXE_taskqueue")]).ok();
-    assert!(said.contains("$ taskqueue tick\n") && said.contains("# Done."), "{said}");
+    assert!(said.contains("$ taskqueue tick\n") && said.contains("# Done.") && said.contains("30 files, "), "{said}");
     assert!(steps.run(&["/nonexistent"]).fails(1).contains("there is no /nonexistent"));
 }
