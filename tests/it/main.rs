@@ -5,4 +5,5 @@
 #[allow(dead_code, unused_imports, reason = "a toolbox")]
 mod support;
 
+mod cli;
 mod conformance;
