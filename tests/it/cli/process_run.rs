@@ -116,7 +116,7 @@ each_engine! {
 
     fn an_unconfigured_class_does_not_stand_in_the_way(db) {
         db.configure(ECHO);
-        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Priority\") VALUES ('elsewhere', 100)");
+        db.cli().run(&["queue", "elsewhere", "--any-class", "--priority", "100"]).ok();
         waiting_runs(db, 1);
         db.cli().run(&["process-run"]).ok();
         assert_eq!(task(db, "2")["status"], "success");
@@ -138,7 +138,11 @@ each_engine! {
 fn a_run_id_and_repetition_exclude_each_other() {
     let home = tempfile::tempdir().unwrap();
     let cli = crate::support::Cli::new(home.path());
-    for args in [&["process-run", "1", "--drain"][..], &["process-run", "1", "--max-runs", "2"], &["process-run", "--max-runs", "0"]] {
+    for args in [
+        &["process-run", "1", "--drain"][..],
+        &["process-run", "1", "--max-runs", "2"],
+        &["process-run", "--max-runs", "0"],
+    ] {
         let _ = cli.run(args).fails(2);
     }
     assert!(cli.run(&["process-run", "--max-time", "5"]).fails(2).contains("error: --max-time: "));
