@@ -1,10 +1,14 @@
 //! The command line as a user sees it: what is printed where, exit statuses, what becomes of tasks. One file a verb, then
 //! what handlers may rely on, then what is refused.
 
+mod classes;
 mod create_runs;
 mod exec;
 mod process_run;
 mod queue;
+mod settings;
+mod status;
+mod status_terminal;
 mod tick;
 
 use std::path::PathBuf;
