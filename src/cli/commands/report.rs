@@ -6,6 +6,7 @@ use clap::Args;
 
 use crate::cli::error::{CliError, DONE};
 use crate::config::HandlerEnvironment;
+use crate::domain::json::check_storable;
 use crate::os::event_socket::send_event;
 
 /// From inside a handler: report progress, and that it is still alive
@@ -22,7 +23,8 @@ pub(crate) struct ProgressArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ResultArgs {
     /// JSON text, or `-` for standard input
-    json: String,
+    #[arg(value_name = "JSON", allow_hyphen_values = true)]
+    result: String,
 }
 
 pub(crate) fn progress(args: &ProgressArgs) -> Result<u8, CliError> {
@@ -30,13 +32,13 @@ pub(crate) fn progress(args: &ProgressArgs) -> Result<u8, CliError> {
 }
 
 pub(crate) fn result(args: &ResultArgs) -> Result<u8, CliError> {
-    let mut text = args.json.clone();
+    let mut text = args.result.clone();
     if text == "-" {
         text.clear();
         io::stdin().lock().read_to_string(&mut text)?;
     }
-    let value: serde_json::Value =
-        serde_json::from_str(&text).map_err(|error| CliError::usage(format!("the result is not JSON: {error}")))?;
+    check_storable(&text).map_err(|what| CliError::usage(format!("the result {what}")))?;
+    let value: serde_json::Value = serde_json::from_str(&text).map_err(|error| CliError::usage(error.to_string()))?;
     send(&serde_json::json!({ "result": value }))
 }
 
