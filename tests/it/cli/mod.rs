@@ -1,6 +1,8 @@
 //! The command line as a user sees it: what is printed where, exit statuses, what becomes of tasks. One file a verb, then
 //! what handlers may rely on, then what is refused.
 
+mod bad_input;
+mod bad_store;
 mod classes;
 mod create_runs;
 mod exec;
@@ -14,7 +16,7 @@ mod status_terminal;
 mod tick;
 
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::Child;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -91,11 +93,6 @@ pub(crate) fn wait_for_file(db: &TestDb, name: &str) -> String {
         content.ends_with('\n')
     });
     content.trim_end().to_owned()
-}
-
-/// A program of the system, run to its end.
-pub(crate) fn system(program: &str, args: &[&str]) -> std::process::Output {
-    Command::new(program).args(args).output().unwrap()
 }
 
 /// An error as the design wants it: one `error:` line, perhaps one `hint:` line, nothing else. Returns both.
