@@ -143,13 +143,6 @@ impl App {
     }
 }
 
-/// What clap says is wrong, without the usage that follows.
-fn usage_words(error: &clap::Error) -> String {
-    let text = error.render().to_string();
-    let first = text.split("\n\n").next().unwrap_or_default();
-    first.trim_start_matches("error: ").split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> Result<u8, CliError> {
     // These two run inside a handler and need neither configuration nor database.
     let command = match command {
@@ -170,6 +163,13 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
         Command::Classes(args) => classes::run(session, &args, out),
         Command::Progress(_) | Command::Result(_) => Ok(0),
     }
+}
+
+/// What clap says is wrong, without the usage that follows.
+fn usage_words(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let first = text.split("\n\n").next().unwrap_or_default();
+    first.trim_start_matches("error: ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
