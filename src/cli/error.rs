@@ -135,7 +135,7 @@ fn unreachable_hint(message: &str) -> String {
     } else if message.contains("sqlite://") {
         "check the permissions of the file and its directory"
     } else {
-        "is the server running, and are address, user and password right? (--database, TASKQUEUE_DATABASE or `database` in the configuration)"
+        "is the server running, and are address, user and password right? (--database, TASKQUEUE_DATABASE_URL or `database` in the configuration)"
     };
     hint.to_owned()
 }

@@ -42,7 +42,7 @@ pub(crate) struct Cli {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalArgs {
-    /// Where the tasks are: sqlite:///path, a path, postgres://user@host/db or mysql://user@host/db [env: TASKQUEUE_DATABASE]
+    /// Where the tasks are: sqlite:///path, a path, postgres://user@host/db or mysql://user@host/db [env: TASKQUEUE_DATABASE_URL]
     #[arg(long, global = true, value_name = "URL")]
     database: Option<String>,
     /// The configuration file [env: TASKQUEUE_CONFIG] [default: ~/.config/taskqueue/config.toml, /etc/taskqueue/config.toml]
