@@ -191,7 +191,7 @@ fn a_server_that_is_down_or_hangs_up_is_named_with_69_and_no_password() {
     for port in [closed_port(), port] {
         for scheme in ["postgres", "mysql"] {
             let address = format!("{scheme}://ann:{SECRET}@127.0.0.1:{port}/tasks");
-            let by_variable = cli.clone().env("TASKQUEUE_DATABASE", &address);
+            let by_variable = cli.clone().env("TASKQUEUE_DATABASE_URL", &address);
             for args in [
                 &["status"][..],
                 &["queue", "echo"],
@@ -230,7 +230,7 @@ fn a_postgres_server_that_never_answers_is_given_up() {
     // The kernel accepts the connection; nobody ever reads it.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("postgres://ann@{}/tasks?connect_timeout=2", silent.local_addr().unwrap());
-    let (error, _) = error_and_hint(&cli.env("TASKQUEUE_DATABASE", &address).run(&["status"]).fails(69));
+    let (error, _) = error_and_hint(&cli.env("TASKQUEUE_DATABASE_URL", &address).run(&["status"]).fails(69));
     assert!(error.contains("timeout"), "{error}");
 }
 
@@ -239,24 +239,24 @@ each_engine! {
         let Some((user, server)) = db.url_text().split_once('@') else { return };
         let scheme = user.split(':').next().unwrap();
         let address = format!("{scheme}://taskqueue:{SECRET}@{server}");
-        let stderr = db.cli().env("TASKQUEUE_DATABASE", &address).run(&["status"]).fails(69);
+        let stderr = db.cli().env("TASKQUEUE_DATABASE_URL", &address).run(&["status"]).fails(69);
         assert!(stderr.contains("***") && !stderr.contains(SECRET), "{stderr}");
         db.configure(&format!("database = \"{address}\"\nbad = 1\n"));
-        let stderr = db.cli().without_env("TASKQUEUE_DATABASE").run(&["status"]).fails(78);
+        let stderr = db.cli().without_env("TASKQUEUE_DATABASE_URL").run(&["status"]).fails(78);
         assert!(!stderr.contains(SECRET), "{stderr}");
     }
 
     fn a_database_without_tables_says_that_it_has_to_be_migrated(db) {
         if db.engine == EngineUnderTest::Sqlite {
             // It migrates itself.
-            let fresh = db.cli().env("TASKQUEUE_DATABASE", &db.home().join("fresh.db").display().to_string());
+            let fresh = db.cli().env("TASKQUEUE_DATABASE_URL", &db.home().join("fresh.db").display().to_string());
             assert!(fresh.run(&["status"]).ok().contains("No tasks"));
             return;
         }
         let (base, name) = db.url_text().rsplit_once('/').unwrap();
         let empty = format!("{name}_empty");
         db.execute(&format!("CREATE DATABASE \"{empty}\""));
-        let cli = db.cli().env("TASKQUEUE_DATABASE", &format!("{base}/{empty}"));
+        let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &format!("{base}/{empty}"));
         db.configure(ECHO);
         let verbs: [&[&str]; 7] = [&["status"], &["queue", "echo"], &["create-runs"], &["process-run"], &["tick"], &["settings"], &["classes"]];
         let ended: Vec<_> = verbs.iter().map(|args| cli.run(args)).collect();
@@ -325,7 +325,7 @@ each_engine! {
                 .args(args.split(' '))
                 .env_clear()
                 .env("HOME", db.home())
-                .env("TASKQUEUE_DATABASE", db.url_text())
+                .env("TASKQUEUE_DATABASE_URL", db.url_text())
                 .stdin(Stdio::null())
                 .stdout(stdout)
                 .stderr(Stdio::piped())

@@ -15,7 +15,7 @@ fn on_terminal(db: &TestDb, columns: u16, environment: &str, args: &str) -> Stri
         .env("HOME", db.home())
         .env("TERM", "xterm-256color")
         .env("LANG", "C.UTF-8")
-        .env("TASKQUEUE_DATABASE", db.url_text())
+        .env("TASKQUEUE_DATABASE_URL", db.url_text())
         .stdin(std::process::Stdio::null())
         .output()
         .unwrap();
