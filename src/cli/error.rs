@@ -38,6 +38,10 @@ impl CliError {
         Self { code: FAILED, kind: "failed", message: message.into(), hint: None }
     }
 
+    pub(crate) fn unreachable(message: impl Into<String>) -> Self {
+        Self { code: UNAVAILABLE, kind: "unreachable", message: message.into(), hint: None }
+    }
+
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self

@@ -56,7 +56,13 @@ fn find_database(
         CliError::usage("no home directory to keep a store in").with_hint("--database sqlite:///path/to/file")
     })?;
     if let Some(directory) = path.parent() {
-        create_private_dir(directory).map_err(|error| CliError::failed(format!("{}: {error}", directory.display())))?;
+        create_private_dir(directory).map_err(|error| {
+            CliError::unreachable(format!(
+                "cannot make the directory {} of the default store: {error}",
+                directory.display()
+            ))
+            .with_hint("--database sqlite:///path/to/file")
+        })?;
     }
     Ok(DatabaseUrl::sqlite(&path))
 }

@@ -61,6 +61,9 @@ pub(crate) fn run(session: Session, args: &StatusArgs, out: &mut Out) -> Result<
             out.clear_screen();
         }
         show_once(&mut ctx, args, out)?;
+        if out.is_unread() {
+            return Ok(DONE);
+        }
         if stop.wait(interval.max(Duration::from_millis(100))) {
             return Ok(INTERRUPTED);
         }

@@ -42,7 +42,7 @@ pub(crate) struct TaskOptions {
     #[arg(long, value_name = "NAME")]
     pub(crate) by: Option<String>,
     /// Process it in this very process, as a runner under all rules, and exit as the handler did
-    #[arg(long, conflicts_with = "wait")]
+    #[arg(long, conflicts_with_all = ["wait", "at", "delay"])]
     pub(crate) run: bool,
     /// Wait until it has succeeded or is exhausted, whoever runs it, and exit as the handler did
     #[arg(long)]
