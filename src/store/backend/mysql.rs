@@ -1,15 +1,17 @@
 //! MySQL and MariaDB: what differs from the other engines.
 
+use chrono::{DateTime, Utc};
 use diesel::connection::SimpleConnection as _;
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
-use diesel::sql_types::{BigInt, Text};
+use diesel::sql_types::{BigInt, Text, Timestamp};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::super::error::{Repeat, StoreError, StoreResult};
 use super::super::rows::NewTaskRow;
-use super::super::schema::task_queue;
+use super::super::schema::task_queue::{self, dsl};
+use super::super::sql::Moment;
 use super::url::DatabaseUrl;
 use super::{AnyConnection, unreachable};
 
@@ -84,7 +86,24 @@ pub(super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTaskRow]) -> Q
     let mut rest = rows;
     while !rest.is_empty() {
         let (chunk, later) = rest.split_at(statement_rows(rest));
-        diesel::insert_into(task_queue::table).values(chunk).execute(conn)?;
+        let values: Vec<_> = chunk
+            .iter()
+            .map(|row| {
+                (
+                    dsl::task_class.eq(&row.task_class),
+                    dsl::task_data.eq(&row.task_data),
+                    dsl::queued_by_id.eq(&row.queued_by_id),
+                    row.scheduled_on.map(|on| {
+                        let text = sql::<Timestamp>("CAST(").bind::<Text, _>(as_text(on));
+                        dsl::scheduled_on.eq(text.sql(" AS DATETIME(6))"))
+                    }),
+                    dsl::max_retries.eq(row.max_retries),
+                    row.timeout_secs.map(|secs| dsl::timeout_secs.eq(secs)),
+                    dsl::priority.eq(row.priority),
+                )
+            })
+            .collect();
+        diesel::insert_into(task_queue::table).values(values).execute(conn)?;
         // An INSERT whose number of rows is known beforehand gets consecutive ids, and this is the first of them.
         let (first, step): (i64, i64) = diesel::select((
             sql::<BigInt>("CAST(LAST_INSERT_ID() AS SIGNED)"),
@@ -95,6 +114,12 @@ pub(super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTaskRow]) -> Q
         rest = later;
     }
     Ok(ids)
+}
+
+/// Diesel sends a time as the type TIMESTAMP, and MariaDB makes NULL of one that does not fit in there, from 2038 on:
+/// text has no such end.
+fn as_text(moment: Moment) -> String {
+    DateTime::<Utc>::from(moment).format("%F %T%.6f").to_string()
 }
 
 fn statement_rows(rows: &[NewTaskRow]) -> usize {
