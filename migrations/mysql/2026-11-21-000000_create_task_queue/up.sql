@@ -2,6 +2,8 @@
 -- One file for MySQL 8.4 to 9.7 and MariaDB 10.6 to 11.8. Names and statuses compare byte by byte (utf8mb4_bin).
 -- There are no partial indexes here: generated columns that are NULL when a row is out of question take their place.
 -- DDL commits at once here, so that every statement can be repeated after a failure in the middle.
+-- DueOn asks for `ScheduledOn` > '1000-01-01' because MySQL computes it a first time before the default of ScheduledOn,
+-- from '0000-00-00', which strict mode refuses.
 -- UTC_TIMESTAMP(6), never NOW(): what is stored is UTC whatever the zone of the session.
 
 CREATE TABLE IF NOT EXISTS `TaskQueue` (
@@ -22,7 +24,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `UpdatedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     `DueOn` datetime(6) GENERATED ALWAYS AS (
         CASE WHEN `LastStatus` IN ('scheduled', 'failed', 'timeout') AND `CurrentRunId` IS NULL
-            AND `FailedRetries` < `MaxRetries` AND `WaitingFor` = 0 THEN `ScheduledOn` END) STORED,
+            AND `FailedRetries` < `MaxRetries` AND `WaitingFor` = 0 AND `ScheduledOn` > '1000-01-01' THEN `ScheduledOn` END) STORED,
     KEY `TaskQueueDue` (`DueOn`, `Id`),
     KEY `TaskQueueByStatus` (`LastStatus`, `ScheduledOn`, `Id`),
     KEY `TaskQueueByClass` (`TaskClass`, `LastStatus`, `ScheduledOn`, `Id`),
