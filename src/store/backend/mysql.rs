@@ -1,7 +1,7 @@
 //! MySQL and MariaDB: what differs from the other engines.
 
 use chrono::{DateTime, Utc};
-use diesel::connection::SimpleConnection as _;
+use diesel::connection::{CacheSize, SimpleConnection as _};
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
@@ -155,6 +155,13 @@ pub(super) fn create_due_runs(conn: &mut MysqlConnection, limit: i64) -> QueryRe
     )
     .bind::<BigInt, _>(limit)
     .execute(conn)
+}
+
+/// A prepared statement that failed once keeps its error, and Diesel takes that for a new one at the next use, without
+/// executing it: a repeat after a deadlock could never succeed. Switching the cache off empties it.
+pub(super) fn forget_statements(conn: &mut MysqlConnection) {
+    conn.set_prepared_statement_cache_size(CacheSize::Disabled);
+    conn.set_prepared_statement_cache_size(CacheSize::Unbounded);
 }
 
 pub(super) fn classify(text: &str) -> Repeat {
