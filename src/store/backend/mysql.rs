@@ -133,12 +133,13 @@ fn statement_rows(rows: &[NewTaskRow]) -> usize {
 
 pub(super) fn create_due_runs(conn: &mut MysqlConnection, limit: i64) -> QueryResult<usize> {
     // FOR UPDATE: nobody may cancel a task between the two statements.
+    // LEFT JOIN, not NOT EXISTS: MariaDB would read all open runs of all tasks first, whatever the limit.
     diesel::sql_query(
         "INSERT INTO `TaskQueueRuns` (`TaskQueueId`, `TaskClass`, `Priority`, `Attempt`)
          SELECT t.`Id`, t.`TaskClass`, t.`Priority`, t.`Attempts` + 1
          FROM `TaskQueue` AS t
-         WHERE t.`DueOn` <= UTC_TIMESTAMP(6)
-           AND NOT EXISTS (SELECT 1 FROM `TaskQueueRuns` AS r WHERE r.`OpenTaskId` = t.`Id`)
+         LEFT JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = t.`Id`
+         WHERE t.`DueOn` <= UTC_TIMESTAMP(6) AND r.`Id` IS NULL
          ORDER BY t.`DueOn`, t.`Id` LIMIT ?
          FOR UPDATE",
     )
