@@ -320,7 +320,10 @@ impl LiveRun<'_> {
         );
         if let Ok(is_ours) = saved {
             self.is_lost = !is_ours;
-            self.pending = Pending::default();
+            // What a lost run reported is kept for the event of its late result.
+            if is_ours {
+                self.pending = Pending::default();
+            }
         }
     }
 
