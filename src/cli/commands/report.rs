@@ -23,8 +23,9 @@ pub(crate) struct ProgressArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ResultArgs {
     /// JSON text, or `-` for standard input
-    #[arg(value_name = "JSON", allow_hyphen_values = true)]
-    result: String,
+    // Not called `json`: that is the global option, and the two would be taken for one.
+    #[arg(value_name = "JSON")]
+    text: String,
 }
 
 pub(crate) fn progress(args: &ProgressArgs) -> Result<u8, CliError> {
@@ -32,7 +33,7 @@ pub(crate) fn progress(args: &ProgressArgs) -> Result<u8, CliError> {
 }
 
 pub(crate) fn result(args: &ResultArgs) -> Result<u8, CliError> {
-    let mut text = args.result.clone();
+    let mut text = args.text.clone();
     if text == "-" {
         text.clear();
         io::stdin().lock().read_to_string(&mut text)?;
