@@ -1,5 +1,7 @@
 //! `taskqueue queue`
 
+use std::io::{BufRead as _, BufReader};
+
 use rustix::process::Signal;
 
 use super::{ECHO, count_tasks, detail, is_alive, shell_class, signal, task, wait_for_file, write};
@@ -167,16 +169,16 @@ each_engine! {
         db.cli().run(&["queue", "block"]).ok();
         let first = db.cli().spawn(&["tick"]);
         wait_for_file(db, "started");
-        let second = db.cli().spawn(&["queue", "echo", "[1]", "--run"]);
-        wait_until("the task is queued", || count_tasks(db) == 2);
+        let mut second = db.cli().spawn(&["queue", "echo", "[1]", "--run"]);
+        let mut line = String::new();
+        BufReader::new(second.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "waiting for a free runner slot (1 of 1 in use)\n");
         write(db, "go", "");
-        let ended = finish(second);
-        assert!(ended.stderr.is_empty() || ended.stderr.contains("waiting for a free runner slot (1 of 1 in use)"), "{ended:?}");
-        assert_eq!(ended.ok(), "[1]");
+        assert_eq!(finish(second).ok(), "[1]");
         finish(first).ok();
     }
 
-    fn wait_says_that_no_runner_is_alive_and_ends_as_the_handler_of_another_process(db) {
+    fn wait_ends_as_the_handler_that_another_process_runs(db) {
         db.configure(&shell_class(db, "work", "cat; echo to-stderr >&2; exit 3"));
         let waiting = db.cli().spawn(&["queue", "work", "[5]", "--wait", "--max-retries", "1"]);
         wait_until("the task is queued", || count_tasks(db) == 1);
@@ -197,12 +199,11 @@ each_engine! {
         assert_eq!(finish(waiting).ok(), "done");
     }
 
-    fn a_wait_that_is_interrupted_ends_with_130_and_the_task_stays_queued(db) {
+    fn wait_says_that_no_runner_is_alive_and_ends_with_130_when_interrupted(db) {
         db.configure(ECHO);
         let mut waiting = db.cli().spawn(&["queue", "echo", "--wait"]);
-        let mut stderr = std::io::BufReader::new(waiting.stderr.take().unwrap());
         let mut line = String::new();
-        std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
+        BufReader::new(waiting.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
         assert!(line.contains("no runner is alive; `taskqueue tick`"), "{line}");
         signal(&waiting, Signal::INT);
         let _ = finish(waiting).fails(130);
