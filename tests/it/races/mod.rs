@@ -1,0 +1,4 @@
+//! What happens when many processes want the same thing at once, when one dies in the middle, and who loses then.
+
+mod storm;
+mod tools;
