@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use crate::support::cli::finish;
-use crate::support::{Cli, Ended, TestDb};
+use crate::support::{Ended, TestDb};
 
 const TASKQUEUE: &str = env!("CARGO_BIN_EXE_taskqueue");
 
