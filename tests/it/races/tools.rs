@@ -25,10 +25,8 @@ pub fn run_at_once(db: &TestDb, commands: &[&[&str]]) -> Vec<Ended> {
     make_fifo(&gate);
     let cli = db.cli().program(Path::new("/bin/sh"));
     let script = format!(": <'{}'; exec \"$@\"", gate.display());
-    let children: Vec<Child> = commands
-        .iter()
-        .map(|command| cli.spawn(&[&["-c", &script, "sh", TASKQUEUE], *command].concat()))
-        .collect();
+    let children: Vec<Child> =
+        commands.iter().map(|command| cli.spawn(&[&["-c", &script, "sh", TASKQUEUE], *command].concat())).collect();
     // Stays open until all have ended: who comes late walks through.
     let _open = open_fifo(&gate);
     children.into_iter().map(finish).collect()
