@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use crate::support::cli::finish;
-use crate::support::{Ended, TestDb};
+use crate::support::db::Raw;
+use crate::support::{Ended, EngineUnderTest, TestDb, wait_until};
 
 const TASKQUEUE: &str = env!("CARGO_BIN_EXE_taskqueue");
 
@@ -68,12 +69,36 @@ pub fn intervals(db: &TestDb, table: &str) -> Vec<(String, String)> {
 
 /// A time column as text of fixed width.
 pub fn sortable(db: &TestDb, column: &str) -> String {
-    use crate::support::EngineUnderTest::{Mariadb, Mysql, Postgres, Sqlite};
+    use EngineUnderTest::{Mariadb, Mysql, Postgres, Sqlite};
     match db.engine {
         Sqlite => format!("\"{column}\""),
         Postgres => format!("to_char(\"{column}\" AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')"),
         Mariadb | Mysql => format!("DATE_FORMAT(\"{column}\", '%Y-%m-%d %H:%i:%s.%f')"),
     }
+}
+
+/// Begins a transaction that may write at once.
+pub fn begin_write(raw: &mut Raw) {
+    let is_sqlite = matches!(raw, Raw::Sqlite(_));
+    raw.execute(if is_sqlite { "BEGIN IMMEDIATE" } else { "BEGIN" });
+}
+
+/// Waits until somebody waits for a lock in this database. SQLite's waiters cannot be seen: they poll. There the one
+/// who should wait may come too late to, and what the test asserts holds all the same.
+pub fn wait_blocked(db: &TestDb, raw: &mut Raw) {
+    let sql = match db.engine {
+        EngineUnderTest::Sqlite => return,
+        EngineUnderTest::Postgres => {
+            "SELECT COUNT(*) AS value FROM pg_stat_activity
+             WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        }
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
+            "SELECT COUNT(*) AS value FROM information_schema.processlist AS p
+             LEFT JOIN information_schema.innodb_trx AS t ON t.trx_mysql_thread_id = p.id
+             WHERE p.db = DATABASE() AND (p.state LIKE 'Waiting for table%lock' OR t.trx_state = 'LOCK WAIT')"
+        }
+    };
+    wait_until("somebody waits for a lock", || raw.numbers(sql)[0] > Some(0));
 }
 
 #[test]
