@@ -82,7 +82,7 @@ impl From<EngineError> for CliError {
                 Self { kind: "class_unknown", ..Self::usage(message) }.with_hint(unknown_class_hint(&nearest))
             }
             EngineError::ExecIsOff => Self { kind: "exec_off", ..Self::usage(message) }.with_hint(
-                "[exec]\\nenabled = true in the configuration switches it on, or configure a class of its own",
+                "`enabled = true` under [exec] in the configuration switches it on; better, configure a class for the program",
             ),
             EngineError::NotProcessable { .. } => Self { kind: "not_processable", ..Self::failed(message) },
             EngineError::Os { .. } => Self { kind: "os", ..Self::failed(message) },
@@ -131,7 +131,7 @@ fn unreachable_hint(message: &str) -> String {
     } else if message.contains("sqlite://") {
         "check the permissions of the file and its directory"
     } else {
-        "is the server running, and are address, user and password right? (--database, TASKQUEUE_DATABASE or `database` in the configuration)"
+        "is the server running, and are address, user and password right? (--database, TASKQUEUE_DATABASE_URL or `database` in the configuration)"
     };
     hint.to_owned()
 }

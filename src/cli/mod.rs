@@ -42,7 +42,7 @@ pub(crate) struct Cli {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalArgs {
-    /// Where the tasks are: sqlite:///path, a path, postgres://user@host/db or mysql://user@host/db [env: TASKQUEUE_DATABASE]
+    /// Where the tasks are: sqlite:///path, a path, postgres://user@host/db or mysql://user@host/db [env: TASKQUEUE_DATABASE_URL]
     #[arg(long, global = true, value_name = "URL")]
     database: Option<String>,
     /// The configuration file [env: TASKQUEUE_CONFIG] [default: ~/.config/taskqueue/config.toml, /etc/taskqueue/config.toml]
@@ -126,7 +126,7 @@ impl App {
         let mut out = Out::new(cli.global.json, cli.global.verbose, cli.global.color);
         // Before anything is opened: it keeps descriptor 3 free for the events of handlers.
         let _ = crate::os::child::prepare_process();
-        match dispatch(cli.command, cli.global, self.registry, &mut out) {
+        match dispatch(cli.command, &cli.global, self.registry, &mut out) {
             Ok(code) => ExitCode::from(code),
             Err(error) => {
                 out.error(&error);
@@ -136,14 +136,14 @@ impl App {
     }
 }
 
-fn dispatch(command: Command, global: GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> Result<u8, CliError> {
+fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> Result<u8, CliError> {
     // These two run inside a handler and need neither configuration nor database.
     let command = match command {
         Command::Progress(args) => return report::progress(&args),
         Command::Result(args) => return report::result(&args),
         other => other,
     };
-    let session = Session::prepare(&global, registry, out)?;
+    let session = Session::prepare(global, registry, out)?;
     match command {
         Command::Queue(args) => queue::run(session, &args, out),
         Command::Exec(args) => exec::run(session, &args, out),

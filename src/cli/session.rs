@@ -45,7 +45,7 @@ fn find_database(
     if let Some(text) = option {
         let url = parse(text)?;
         if url.has_password() {
-            out.warn("a password on the command line can be read by every user of this machine; use TASKQUEUE_DATABASE or the configuration");
+            out.warn("a password on the command line can be read by every user of this machine; use TASKQUEUE_DATABASE_URL or the configuration");
         }
         return Ok(url);
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 /// The part of the environment that the configuration depends on.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
-    /// `TASKQUEUE_DATABASE`
+    /// `TASKQUEUE_DATABASE_URL`
     pub database: Option<String>,
     /// `TASKQUEUE_CONFIG`
     pub config: Option<PathBuf>,
@@ -24,7 +24,7 @@ impl Environment {
     pub fn own() -> Self {
         let directories = etcetera::base_strategy::Xdg::new().ok();
         Self {
-            database: variable("TASKQUEUE_DATABASE"),
+            database: variable("TASKQUEUE_DATABASE_URL"),
             config: variable("TASKQUEUE_CONFIG").map(PathBuf::from),
             config_home: directories.as_ref().map(etcetera::BaseStrategy::config_dir),
             state_home: directories.as_ref().and_then(etcetera::BaseStrategy::state_dir),

@@ -6,4 +6,7 @@
 mod support;
 
 mod conformance;
+mod contrib;
+mod docs;
+mod examples;
 mod races;

@@ -3,6 +3,8 @@
 -- There are no partial indexes here: generated columns that are NULL when a row is out of question take their place.
 -- DDL commits at once here, so that every statement can be repeated after a failure in the middle.
 -- UTC_TIMESTAMP(6), never NOW(): what is stored is UTC whatever the zone of the session.
+-- DueOn asks for a ScheduledOn that is a date, because MySQL computes it once before it fills in the default, from
+-- 0000-00-00, which strict mode refuses to store; no date that DATETIME supports lies before the year 1000.
 
 CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `Id` bigint NOT NULL AUTO_INCREMENT PRIMARY KEY,
@@ -22,7 +24,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `UpdatedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     `DueOn` datetime(6) GENERATED ALWAYS AS (
         CASE WHEN `LastStatus` IN ('scheduled', 'failed', 'timeout') AND `CurrentRunId` IS NULL
-            AND `FailedRetries` < `MaxRetries` AND `WaitingFor` = 0 THEN `ScheduledOn` END) STORED,
+            AND `FailedRetries` < `MaxRetries` AND `WaitingFor` = 0
+            AND `ScheduledOn` >= '1000-01-01' THEN `ScheduledOn` END) STORED,
     KEY `TaskQueueDue` (`DueOn`, `Id`),
     KEY `TaskQueueByStatus` (`LastStatus`, `ScheduledOn`, `Id`),
     KEY `TaskQueueByClass` (`TaskClass`, `LastStatus`, `ScheduledOn`, `Id`),

@@ -22,7 +22,9 @@ pub(crate) struct ProgressArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ResultArgs {
     /// JSON text, or `-` for standard input
-    json: String,
+    // Not called `json`: that is the global option, and the two would be taken for one.
+    #[arg(value_name = "JSON")]
+    text: String,
 }
 
 pub(crate) fn progress(args: &ProgressArgs) -> Result<u8, CliError> {
@@ -30,7 +32,7 @@ pub(crate) fn progress(args: &ProgressArgs) -> Result<u8, CliError> {
 }
 
 pub(crate) fn result(args: &ResultArgs) -> Result<u8, CliError> {
-    let mut text = args.json.clone();
+    let mut text = args.text.clone();
     if text == "-" {
         text.clear();
         io::stdin().lock().read_to_string(&mut text)?;

@@ -176,7 +176,7 @@ impl TestDb {
 
     /// The program with this database, this configuration and a clean environment.
     pub fn cli(&self) -> Cli {
-        Cli::new(self.home.path()).env("TASKQUEUE_DATABASE", &self.url)
+        Cli::new(self.home.path()).env("TASKQUEUE_DATABASE_URL", &self.url)
     }
 
     /// Writes the configuration that `cli` uses.

@@ -1,0 +1,70 @@
+//! A program of one's own: the whole command line of taskqueue, and two task classes that Rust types handle.
+//!
+//! ```sh
+//! cargo run --example own_classes -- queue text.count '{"text":"one two\nthree"}'
+//! cargo run --example own_classes -- queue web.check '{"answer":503,"retry_after":120}'
+//! cargo run --example own_classes -- tick
+//! cargo run --example own_classes -- status
+//! ```
+
+use std::process::ExitCode;
+
+use serde::{Deserialize, Serialize};
+use taskqueue::{ActiveRun, App, HandlerError, TaskHandler};
+
+/// Counts the words of a text line by line, says how far it is, and leaves the count as its results.
+struct CountWords;
+
+#[derive(Deserialize)]
+struct Text {
+    text: String,
+}
+
+#[derive(Serialize)]
+struct Count {
+    lines: usize,
+    words: usize,
+}
+
+impl TaskHandler for CountWords {
+    fn process_task_queue_run(&self, run: &mut ActiveRun<'_>) -> Result<(), HandlerError> {
+        // Data of another shape ends the task for good, with code `invalid_data`.
+        let Text { text } = run.data()?;
+        let total = text.lines().count();
+        let mut count = Count { lines: 0, words: 0 };
+        for line in text.lines() {
+            count.lines += 1;
+            count.words += line.split_whitespace().count();
+            run.set_percents_completed(i32::try_from(count.lines * 100 / total).unwrap_or(100));
+        }
+        run.set_results(&count)
+    }
+}
+
+/// Looks at the answer of a web server and decides whether asking again makes sense, and when.
+struct CheckAnswer;
+
+#[derive(Deserialize)]
+struct Answer {
+    answer: u16,
+    retry_after: Option<i64>,
+}
+
+impl TaskHandler for CheckAnswer {
+    fn process_task_queue_run(&self, run: &mut ActiveRun<'_>) -> Result<(), HandlerError> {
+        let Answer { answer, retry_after } = run.data()?;
+        let code = format!("http:{answer}");
+        match (answer, retry_after) {
+            (200..=299, _) => run.set_results(&answer),
+            (429 | 503, Some(secs)) => {
+                Err(HandlerError::retry_after(secs, code, format!("the server asks for {secs} seconds")))
+            }
+            (400..=499, _) => Err(HandlerError::no_retry(code, "asking again would give the same answer")),
+            _ => Err(HandlerError::new(code, "no good answer")),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    App::new().named("own_classes").class("text.count", CountWords).class("web.check", CheckAnswer).run()
+}

@@ -1,0 +1,108 @@
+//! The documents tell the truth: their commands are run, their SQL is executed on the engine that it is for, their
+//! configuration is loaded, and their tables equal what the code says.
+//!
+//! The first word after the fence of a block is its language, the next ones say what is done with it:
+//! - `sh test`: each line that starts with `$ ` is run (`> ` continues it), in one home for the whole document. What
+//!   follows is what it prints, on both streams, where `…` stands for anything; nothing there means nothing is compared.
+//!   `[exit status N]` as its last line is an exit status other than 0.
+//! - `LANGUAGE file:NAME`: the block is put into the home as an executable file.
+//! - `sql ENGINE…`: executed on these engines (sqlite, postgres, mysql), on all of them if none is named.
+//! - `toml`: loaded as configuration.
+//!
+//! `/home/ann` stands for the home.
+
+mod blocks_of_data;
+mod commands;
+mod tables;
+
+use std::path::Path;
+
+pub(crate) use self::tables::configuration_keys;
+
+const PAGES: [&str; 6] =
+    ["README.md", "CHANGELOG.md", "docs/configuration.md", "docs/handlers.md", "docs/schema.md", "docs/states.md"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// A fenced block.
+struct Block {
+    page: &'static str,
+    line: usize,
+    words: Vec<String>,
+    text: String,
+}
+
+impl Block {
+    fn is(&self, language: &str) -> bool {
+        self.words.first().is_some_and(|word| word == language)
+    }
+
+    fn file(&self) -> Option<&str> {
+        self.words.iter().find_map(|word| word.strip_prefix("file:"))
+    }
+
+    fn place(&self) -> String {
+        format!("{}, line {}", self.page, self.line)
+    }
+}
+
+fn blocks(page: &'static str) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut is_inside = false;
+    for (index, line) in read(page).lines().enumerate() {
+        match line.strip_prefix("```") {
+            Some(words) if !is_inside => {
+                let words = words.split_whitespace().map(str::to_owned).collect();
+                blocks.push(Block { page, line: index + 1, words, text: String::new() });
+                is_inside = true;
+            }
+            Some(_) => is_inside = false,
+            None if is_inside => blocks.last_mut().unwrap().text.extend([line, "\n"]),
+            None => {}
+        }
+    }
+    assert!(!is_inside, "{page}: a fence is not closed");
+    blocks
+}
+
+fn all_blocks() -> Vec<Block> {
+    PAGES.into_iter().flat_map(blocks).collect()
+}
+
+/// The cells of the table rows of a page, backquotes taken off.
+fn table_rows(text: &str) -> Vec<Vec<String>> {
+    let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().replace('`', "")).collect();
+    text.lines().filter(|line| line.starts_with('|')).map(cells).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    for page in PAGES {
+        let text = read(page);
+        let here = root().join(page);
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target) {
+            let file = target.split('#').next().unwrap();
+            let is_local = !file.is_empty() && !file.contains("://");
+            assert!(!is_local || here.with_file_name(file).exists(), "{page}: {target}");
+        }
+    }
+}
+
+#[test]
+fn one_word_for_each_thing() {
+    let synonyms = ["enqueue", "worker pool", "reaper", "exactly once execution", "exactly-once processing"];
+    for page in PAGES {
+        let text = read(page).to_lowercase();
+        for synonym in synonyms {
+            assert!(!text.contains(synonym), "{page}: {synonym}");
+        }
+        let jobs = text.split(|c: char| !c.is_alphanumeric()).filter(|word| matches!(*word, "job" | "jobs")).count();
+        assert_eq!(jobs, usize::from(page == "README.md"), "{page}: a task is called a task");
+    }
+}

@@ -1,0 +1,197 @@
+//! The tables of the documents equal what the code says: keys, settings, columns, exit codes, variables, states.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use taskqueue::config::{Environment, load};
+use taskqueue::domain::exit_rules::ExitRules;
+use taskqueue::domain::settings::Setting;
+use taskqueue::domain::status::{RunStatus, TaskStatus};
+use taskqueue::domain::transition::{RunEvent, TaskEvent, run_after, task_after};
+
+use super::{read, root, table_rows};
+use crate::support::Cli;
+
+pub(super) fn load_text(text: &str) -> Result<taskqueue::config::Config, taskqueue::config::ConfigError> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config.toml");
+    std::fs::write(&path, text).unwrap();
+    load(Some(&path), &Environment::default())
+}
+
+/// Every key that the configuration knows, from its own complaints about one that it does not know.
+pub(crate) fn configuration_keys() -> BTreeSet<String> {
+    let unknown = "no_such_key = 1\n";
+    let class = "[class.a]\nargv = [\"/bin/true\"]\n";
+    let tables = [
+        unknown.to_owned(),
+        format!("[exec]\n{unknown}"),
+        format!("{class}{unknown}"),
+        format!("{class}[class.a.exit]\n{unknown}"),
+    ];
+    let keys = |text: &String| {
+        let message = load_text(text).unwrap_err().to_string();
+        let (_, known) = message.split_once("no_such_key`").unwrap();
+        // Every second part stands between backquotes.
+        known.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let keys: BTreeSet<String> = tables.iter().flat_map(keys).collect();
+    assert!(keys.contains("argv") && keys.contains("enabled") && keys.contains("no_retry"), "{keys:?}");
+    keys
+}
+
+#[test]
+fn every_key_of_the_configuration_is_documented() {
+    let page = read("docs/configuration.md");
+    for key in configuration_keys() {
+        assert!(page.contains(&format!("`{key}`")), "{key}");
+    }
+}
+
+#[test]
+fn every_setting_is_documented_with_its_default_and_range() {
+    let rows = table_rows(&read("docs/configuration.md"));
+    for setting in Setting::ALL {
+        let row = rows.iter().find(|row| row[0] == setting.name()).unwrap_or_else(|| panic!("{setting}"));
+        let (low, high) = setting.range();
+        let expected = [setting.default_value(), low, high].map(|value| value.to_string());
+        assert_eq!(row[1..4], expected, "{setting}");
+    }
+}
+
+/// Table and columns, as a migration creates them.
+fn columns(sql: &str) -> BTreeSet<(String, String)> {
+    let mut table = String::new();
+    let mut columns = BTreeSet::new();
+    for line in sql.lines() {
+        if let Some(rest) = line.strip_prefix("CREATE TABLE ") {
+            table = rest.split(['"', '`']).nth(1).unwrap().to_owned();
+        } else if let Some(column) = line.strip_prefix("    ").and_then(|line| line.strip_prefix(['"', '`'])) {
+            columns.insert((table.clone(), column.split(['"', '`']).next().unwrap().to_owned()));
+        } else if !line.starts_with(' ') {
+            table.clear();
+        }
+    }
+    columns.retain(|(table, _)| !table.is_empty());
+    columns
+}
+
+/// Every migration of an engine, one after the other.
+fn migrations(engine: &str) -> String {
+    let directory = root().join("migrations").join(engine);
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.iter().map(|path| std::fs::read_to_string(path.join("up.sql")).unwrap()).collect()
+}
+
+#[test]
+fn every_column_is_documented_and_no_other() {
+    let mut table = String::new();
+    let mut documented = BTreeSet::new();
+    for line in read("docs/schema.md").lines() {
+        if let Some(name) = line.strip_prefix("## ") {
+            table = name.to_owned();
+        } else if let Some(rest) = line.strip_prefix("| `") {
+            documented.insert((table.clone(), rest.split('`').next().unwrap().to_owned()));
+        }
+    }
+    for engine in ["sqlite", "postgres", "mysql"] {
+        let real = columns(&migrations(engine));
+        assert!(real.len() > 50, "{engine}: {real:?}");
+        assert_eq!(documented, real, "{engine}");
+    }
+}
+
+#[test]
+fn every_exit_status_of_the_program_is_in_the_readme() {
+    let rows = table_rows(&read("README.md"));
+    let source = read("src/cli/error.rs");
+    let constants = source.lines().filter_map(|line| line.strip_prefix("pub(crate) const "));
+    let codes: Vec<&str> = constants.filter_map(|line| line.split_once(": u8 = ")?.1.strip_suffix(';')).collect();
+    assert!(codes.contains(&"69") && codes.len() > 7, "{codes:?}");
+    for code in codes {
+        assert!(rows.iter().any(|row| row[0] == code), "{code}");
+    }
+}
+
+#[test]
+fn every_verb_is_in_the_readme() {
+    let home = tempfile::tempdir().unwrap();
+    let help = Cli::new(home.path()).run(&["--help"]).ok();
+    let (_, verbs) = help.split_once("Commands:\n").unwrap();
+    let verbs: Vec<&str> =
+        verbs.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(verbs.contains(&"create-runs"), "{verbs:?}");
+    let rows = table_rows(&read("README.md"));
+    for verb in verbs {
+        assert!(rows.iter().any(|row| row[0] == verb || row[0].starts_with(&format!("{verb} "))), "{verb}");
+    }
+}
+
+#[test]
+fn the_exit_codes_of_handlers_are_the_default_rules() {
+    let rows = table_rows(&read("docs/handlers.md"));
+    let rules = ExitRules::default();
+    let documented = |code: i32| {
+        let has = |row: &&Vec<String>| row[0].split(", ").any(|cell| cell == code.to_string());
+        let row = rows.iter().find(has).or_else(|| rows.iter().find(|row| row[0] == "others"));
+        row.unwrap()[1].clone()
+    };
+    for code in 0..=255 {
+        assert_eq!(documented(code), rules.meaning(code).0.to_string(), "exit {code}");
+    }
+}
+
+#[test]
+fn every_variable_of_a_handler_is_documented() {
+    let page = read("docs/handlers.md");
+    let source = read("src/handler/command.rs");
+    let names: BTreeSet<&str> = source.split('"').filter(|text| text.starts_with("TASKQUEUE_")).collect();
+    assert!(names.len() > 8, "{names:?}");
+    for name in names {
+        assert!(page.contains(&format!("`{name}`")), "{name}");
+    }
+}
+
+type Change = (String, String, String);
+
+/// The first three cells of each row of a section of docs/states.md: from, event, to.
+fn documented_changes(section: &str) -> BTreeSet<Change> {
+    let page = read("docs/states.md");
+    let (_, rest) = page.split_once(&format!("## {section}\n")).unwrap();
+    let text = rest.split("\n## ").next().unwrap();
+    let rows = table_rows(text).into_iter().skip(2);
+    rows.map(|row| (row[0].clone(), row[1].clone(), row[2].clone())).collect()
+}
+
+fn word(event: impl std::fmt::Debug) -> String {
+    format!("{event:?}").to_lowercase()
+}
+
+#[test]
+fn the_table_of_runs_is_the_state_machine() {
+    let mut real = BTreeSet::new();
+    for from in RunStatus::ALL {
+        for event in RunEvent::ALL {
+            real.extend(run_after(from, event).map(|to| (from.to_string(), word(event), to.to_string())));
+        }
+    }
+    assert_eq!(documented_changes("Runs"), real);
+}
+
+#[test]
+fn the_table_of_tasks_is_the_state_machine() {
+    let mut real = BTreeSet::new();
+    for from in TaskStatus::ALL {
+        for event in TaskEvent::ALL {
+            let ends = TaskStatus::ALL.map(|before| task_after(from, event, before));
+            let to = match ends {
+                [None, ..] => continue,
+                [Some(to), ..] if ends.iter().all(|end| *end == Some(to)) => to.to_string(),
+                _ => "as before".to_owned(),
+            };
+            real.insert((from.to_string(), word(event), to));
+        }
+    }
+    assert_eq!(documented_changes("Tasks"), real);
+}

@@ -1,0 +1,61 @@
+//! The example program: the whole command line with its own Rust classes.
+
+use std::path::{Path, PathBuf};
+
+use crate::each_engine;
+use crate::support::{Cli, TestDb};
+
+/// Built by `cargo test` beside the program.
+fn example() -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_taskqueue")).with_file_name("examples").join("own_classes");
+    assert!(path.exists(), "{} is not built; run: cargo build --example own_classes", path.display());
+    path
+}
+
+fn cli(db: &TestDb) -> Cli {
+    db.cli().program(&example())
+}
+
+each_engine! {
+    fn a_class_of_ones_own_reports_progress_and_results(db) {
+        let id = cli(db).run(&["queue", "text.count", r#"{"text":"one two\nthree"}"#]).ok();
+        assert_eq!(cli(db).run(&["tick"]).ok(), "");
+        let status = cli(db).run(&["status", "--json", &id]).json();
+        assert_eq!(status["task"]["status"], "success");
+        assert_eq!(status["runs"][0]["percents_completed"], 100);
+        assert_eq!(status["runs"][0]["results"], serde_json::json!({"lines": 2, "words": 3}));
+    }
+
+    fn an_error_of_ones_own_has_its_code_and_its_delay(db) {
+        let id = cli(db).run(&["queue", "web.check", r#"{"answer":503,"retry_after":7200}"#]).ok();
+        let wrong = cli(db).run(&["queue", "web.check", r#"{"answer":404}"#]).ok();
+        let malformed = cli(db).run(&["queue", "web.check", "[]"]).ok();
+        assert_eq!(cli(db).run(&["tick"]).ok(), "");
+
+        let later = cli(db).run(&["status", "--json", &id]).json();
+        assert_eq!((&later["task"]["status"], &later["task"]["failed_retries"]), (&"failed".into(), &1.into()));
+        assert_eq!(later["runs"][0]["error_code"], "http:503");
+        let seconds = |value: &serde_json::Value| {
+            chrono::DateTime::parse_from_rfc3339(value.as_str().unwrap()).unwrap().timestamp()
+        };
+        let wait = seconds(&later["task"]["scheduled_on"]) - seconds(&later["runs"][0]["finished_on"]);
+        assert!((7199..=7201).contains(&wait), "{wait}");
+
+        for (id, code) in [(wrong, "http:404"), (malformed, "invalid_data")] {
+            let status = cli(db).run(&["status", "--json", &id]).json();
+            assert_eq!(status["task"]["is_exhausted"], true, "{status}");
+            assert_eq!(status["runs"][0]["error_code"], code);
+        }
+    }
+}
+
+#[test]
+fn the_example_knows_its_classes_and_no_others() {
+    let home = tempfile::tempdir().unwrap();
+    let cli = Cli::new(home.path()).program(&example());
+    let listed = cli.run(&["classes"]).ok();
+    assert!(listed.contains("text.count") && listed.contains("web.check"), "{listed}");
+    let error = cli.run(&["queue", "text.cuont"]).fails(2);
+    assert!(error.contains("did you mean \"text.count\"?"), "{error}");
+    assert!(cli.run(&["--help"]).ok().contains("Usage: own_classes"));
+}
