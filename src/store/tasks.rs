@@ -56,6 +56,7 @@ impl Store {
         loop {
             let count = self.write(|conn| {
                 backend::lock_gate(conn, "create-runs")?;
+                backend::enter_both_tables(conn)?;
                 Ok(backend::create_due_runs(conn, RUNS_PER_TRANSACTION)?)
             })?;
             total += count;

@@ -3,7 +3,7 @@
 
 use diesel::prelude::*;
 
-use super::backend::AnyConnection;
+use super::backend::{self, AnyConnection};
 use super::classes::hold_class;
 use super::runs::RunRef;
 use super::schema::{task_queue, task_queue_run_outputs, task_queue_runs};
@@ -138,7 +138,8 @@ impl Store {
     pub fn open_run_of(&mut self, task_id: TaskId) -> StoreResult<Option<RunId>> {
         use task_queue::dsl;
         self.write(|conn| {
-            super::backend::lock_gate(conn, "create-runs")?;
+            backend::lock_gate(conn, "create-runs")?;
+            backend::enter_both_tables(conn)?;
             type Row = (String, i32, i32, Option<i64>);
             let due: Option<Row> = dsl::task_queue
                 .filter(dsl::id.eq(task_id.0))
@@ -170,6 +171,7 @@ impl Store {
             return Ok(Ended::Lost { found: "no such end".to_owned() });
         };
         self.write(|conn| {
+            backend::enter_both_tables(conn)?;
             if !end_run_if_processing(conn, run, end, status)? {
                 return lost_or_repeated(conn, run, status);
             }

@@ -10,3 +10,4 @@ mod conformance;
 mod contrib;
 mod docs;
 mod examples;
+mod races;

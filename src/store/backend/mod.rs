@@ -122,6 +122,16 @@ pub(super) fn lock_gate(conn: &mut AnyConnection, gate: &str) -> QueryResult<()>
     }
 }
 
+/// Must be the first thing in a transaction that writes both TaskQueue and TaskQueueRuns: all take the tables in one
+/// order, TaskQueue first, so that none can block the claim's table locks while it waits for them.
+pub(super) fn enter_both_tables(conn: &mut AnyConnection) -> QueryResult<()> {
+    match conn {
+        AnyConnection::Mysql(conn) => mysql::enter_task_table(conn),
+        // SQLite has one lock; PostgreSQL's claim locks one table.
+        AnyConnection::Sqlite(_) | AnyConnection::Postgres(_) => Ok(()),
+    }
+}
+
 /// Inserts tasks with the engine's fastest statement and returns their ids in the order of the rows.
 pub(super) fn insert_tasks(conn: &mut AnyConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
     match conn {

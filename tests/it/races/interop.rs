@@ -1,0 +1,1 @@
+//! Stores that are new, and connections that break.

@@ -1,0 +1,338 @@
+//! kill -9 in the middle of a handler, PIDs that belong to somebody else by then, and rows that lie (rules R4, R7,
+//! section 6 of the design).
+
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use taskqueue::engine::create_runs::create_runs;
+use taskqueue::handler::registry::HandlerRegistry;
+use taskqueue::os::identity::{Liveness, ProcessIdentity};
+
+use super::stage::{Stage, column, end_lease, is_root, start_runner, statuses, task, wait_dead};
+use super::tools::make_fifo;
+use crate::each_engine;
+use crate::support::cli::finish;
+use crate::support::{TestDb, wait_until};
+
+/// Kills what it holds when the test ends, however it ends.
+struct Innocent(Child);
+
+impl Innocent {
+    /// In a group of its own, as handlers are, and with a record of every signal that can be caught.
+    fn start(db: &TestDb) -> Self {
+        let heard = db.home().join("heard");
+        let (fifo, ready) = (db.home().join("never"), db.home().join("ready"));
+        make_fifo(&fifo);
+        let script = format!(
+            "for s in TERM HUP INT QUIT USR1 USR2 CONT; do trap \"echo $s >> '{}'\" $s; done; : > '{}'; while :; do read x < '{}'; done",
+            heard.display(),
+            ready.display(),
+            fifo.display()
+        );
+        let child = Command::new("/bin/sh")
+            .args(["-c", &script])
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_until("the innocent process has set its traps", || ready.exists());
+        Self(child)
+    }
+
+    fn identity(&self) -> ProcessIdentity {
+        ProcessIdentity::of_pid(self.0.id().try_into().unwrap()).unwrap().unwrap()
+    }
+
+    #[track_caller]
+    fn is_unharmed(&mut self, db: &TestDb) {
+        assert!(self.0.try_wait().unwrap().is_none(), "an innocent process was killed");
+        assert!(!db.home().join("heard").exists(), "an innocent process was signalled");
+    }
+}
+
+impl Drop for Innocent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+each_engine! {
+    fn a_killed_runner_costs_one_retry_and_the_next_tick_runs_the_task_again(db) {
+        let stage = Stage::new(db, false);
+        let id = db.cli().run(&["queue", "stage"]).ok();
+        let _ = db.cli().run(&["create-runs"]).ok();
+        let (mut runner, handler) = start_runner(db, &stage);
+        assert_eq!(task(db), ("processing".to_owned(), 0, 0));
+        runner.kill().unwrap();
+        runner.wait().unwrap();
+        wait_dead("the handler, by its parent's death,", &handler);
+
+        let ended = db.cli().run(&["create-runs", "--json"]).json();
+        assert_eq!(ended["rescued"][0]["reason"], "runner-died");
+        assert_eq!(ended["finished_runners"], 1);
+        assert_eq!(column(db, "ErrorCode").as_deref(), Some(""), "the next run is there already");
+        assert_eq!(statuses(db), ["timeout", "scheduled"]);
+        assert_eq!(task(db), ("timeout".to_owned(), 1, 1));
+        assert_eq!(stage.done(), "");
+
+        let _go = stage.go();
+        assert_eq!(db.cli().run(&["tick"]).ok(), "");
+        assert_eq!(statuses(db), ["timeout", "success"]);
+        assert_eq!(task(db), ("success".to_owned(), 0, 2));
+        assert_eq!(stage.done(), "handler\n");
+        let status = db.cli().run(&["status", "--json", &id]).json();
+        let first = status["runs"].as_array().unwrap().iter().find(|run| run["status"] == "timeout").unwrap();
+        assert_eq!(first["error_code"], "runner-died");
+        assert!(!first["error_message"].as_str().unwrap().is_empty());
+    }
+
+    fn processes_that_left_the_handlers_group_and_ignore_term_are_ended_before_the_run_is(db) {
+        let stage = Stage::new(db, true);
+        let _ = db.cli().run(&["queue", "stage"]).ok();
+        let _ = db.cli().run(&["create-runs"]).ok();
+        let (mut runner, handler) = start_runner(db, &stage);
+        let (session, daemon) = (stage.actor("session"), stage.actor("daemon"));
+        runner.kill().unwrap();
+        runner.wait().unwrap();
+        wait_dead("the handler, by its parent's death,", &handler);
+        assert_eq!(session.liveness(), Liveness::Alive, "nobody has looked for it yet");
+        assert_eq!(daemon.liveness(), Liveness::Alive, "nobody has looked for it yet");
+
+        let ended = db.cli().run(&["create-runs", "--json"]).json();
+        assert_eq!(ended["rescued"][0]["ended_processes"], 2);
+        assert_eq!(session.liveness(), Liveness::Dead);
+        assert_eq!(daemon.liveness(), Liveness::Dead);
+        assert_eq!(statuses(db), ["timeout", "scheduled"]);
+        assert_eq!(task(db), ("timeout".to_owned(), 1, 1));
+
+        stage.forget();
+        let _go = stage.go();
+        let _ = db.cli().run(&["tick"]).ok();
+        assert_eq!(statuses(db), ["timeout", "success"]);
+        assert!(!stage.done().is_empty());
+    }
+
+    fn a_runner_that_is_a_zombie_counts_as_dead(db) {
+        let stage = Stage::new(db, false);
+        let _ = db.cli().run(&["queue", "stage"]).ok();
+        let _ = db.cli().run(&["create-runs"]).ok();
+        let (mut runner, handler) = start_runner(db, &stage);
+        runner.kill().unwrap();
+        let stat = format!("/proc/{}/stat", runner.id());
+        wait_until("the runner is a zombie", || fs::read_to_string(&stat).unwrap().contains(") Z "));
+        let _ = db.cli().run(&["create-runs"]).ok();
+        assert_eq!(handler.liveness(), Liveness::Dead);
+        assert_eq!(statuses(db), ["timeout", "scheduled"]);
+        assert!(fs::read_to_string(&stat).unwrap().contains(") Z "), "nobody has waited for it");
+        runner.wait().unwrap();
+    }
+
+    fn an_innocent_process_with_the_pids_of_a_dead_runner_and_handler_survives(db) {
+        let stage = Stage::new(db, false);
+        let _ = db.cli().run(&["queue", "stage"]).ok();
+        let _ = db.cli().run(&["create-runs"]).ok();
+        let (mut runner, handler) = start_runner(db, &stage);
+        runner.kill().unwrap();
+        runner.wait().unwrap();
+        wait_dead("the handler", &handler);
+        let mut innocent = Innocent::start(db);
+        // As if its PID had been the runner's, and the handler's.
+        let earlier = ProcessIdentity { start_ticks: innocent.identity().start_ticks - 1, ..innocent.identity() };
+        for table in ["TaskQueueRuns", "TaskQueueRunners"] {
+            db.execute(&format!("UPDATE \"{table}\" SET \"ProcessId\" = {}, \"ProcessIdentity\" = '{earlier}'", earlier.pid));
+        }
+        db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"HandlerProcessId\" = {}, \"HandlerIdentity\" = '{earlier}'", earlier.pid));
+        let ended = db.cli().run(&["create-runs", "--json"]).json();
+        assert_eq!(ended["rescued"][0]["reason"], "runner-died");
+        assert_eq!(ended["rescued"][0]["ended_processes"], 0);
+        assert_eq!(ended["finished_runners"], 1);
+        innocent.is_unharmed(db);
+        assert_eq!(statuses(db), ["timeout", "scheduled"]);
+        assert_eq!(task(db), ("timeout".to_owned(), 1, 1));
+    }
+
+    fn a_process_that_really_got_the_pid_of_a_dead_runner_survives(db) {
+        let stage = Stage::new(db, false);
+        let _ = db.cli().run(&["queue", "stage"]).ok();
+        let _ = db.cli().run(&["create-runs"]).ok();
+        // A PID namespace of its own, where the next PID can be chosen. The kernel counts start times in hundredths of a
+        // second: the script waits for the next one, because runner and innocent would be the same process otherwise.
+        // create-runs itself gets a PID that nobody had.
+        let script = r#"
+            "$1" process-run & runner=$!
+            until [ -e "$2/handler" ]; do :; done
+            kill -9 $runner; wait $runner 2>/dev/null
+            read then rest < /proc/uptime; now=$then
+            while [ $now = $then ]; do read now rest < /proc/uptime; done
+            while :; do
+                echo $((runner - 1)) > /proc/sys/kernel/ns_last_pid
+                sleep 1000 & innocent=$!
+                [ $innocent = $runner ] && break
+                kill $innocent; wait $innocent
+            done
+            echo 1000 > /proc/sys/kernel/ns_last_pid
+            "$1" create-runs || exit 1
+            kill -0 $innocent && grep -q sleep /proc/$innocent/comm && grep -q '(sleep) S' /proc/$innocent/stat &&
+                echo "unharmed $runner"
+            kill -9 $innocent
+        "#;
+        let stage_directory = stage.directory.to_str().unwrap();
+        let unshare = if is_root() { "-pf" } else { "-Urpf" };
+        let cli = db.cli().program(Path::new("/usr/bin/unshare"));
+        let ended = cli.run(&[unshare, "--mount-proc", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_taskqueue"), stage_directory]);
+        let said = ended.ok();
+        let pid = said.strip_prefix("unharmed ").unwrap_or_else(|| panic!("{said}"));
+        assert_eq!(statuses(db), ["timeout", "scheduled"]);
+        assert_eq!(db.number("SELECT \"ProcessId\" AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'timeout'").to_string(), pid);
+        assert_eq!(task(db), ("timeout".to_owned(), 1, 1));
+    }
+
+    fn rows_that_lie_about_their_process_cause_no_signal_and_wait_for_their_lease(db) {
+        let _ = Stage::new(db, false);
+        let mut innocent = Innocent::start(db);
+        let real = innocent.identity();
+        let first = ProcessIdentity::of_pid(1).unwrap().unwrap();
+        let head = format!("{}:{}", real.boot_id, real.pid_namespace);
+        let lies: Vec<(i64, String)> = vec![
+            (0, format!("{head}:0:0")),
+            (1, first.to_string()),
+            (-i64::from(real.pid), format!("{head}:-{}:{}", real.pid, real.start_ticks)),
+            (-1, format!("{head}:-1:1")),
+            (i64::MAX, format!("{head}:{}:1", i64::MAX)),
+            (i64::MIN, "\u{1F525}".repeat(40)),
+            (i64::from(real.pid), String::new()),
+            (i64::from(real.pid), ":::".to_owned()),
+            (i64::from(real.pid), format!("{head}:{}:{}:0", real.pid, real.start_ticks)),
+            (i64::from(real.pid), format!("{head}:+{}:{}", real.pid, real.start_ticks)),
+            (i64::from(real.pid), format!("{head}:{}:{}", real.pid, "9".repeat(60))),
+            (i64::from(real.pid), format!("{}:{}:1", "0".repeat(36), real.pid)),
+        ];
+        for (pid, identity) in &lies {
+            insert_processing(db, *pid, identity);
+        }
+        let waiting = vec!["processing".to_owned(); lies.len()];
+        let ended = db.cli().run(&["create-runs"]);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+        assert_eq!(statuses(db), waiting);
+        innocent.is_unharmed(db);
+
+        end_lease(db);
+        let ended = db.cli().run(&["create-runs"]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(!ended.stderr.contains("panicked"), "{ended:?}");
+        innocent.is_unharmed(db);
+        // The one whose handler is PID 1, by its own word, can never be ended: it is named, and holds up nobody else.
+        assert_eq!(statuses(db).iter().filter(|status| *status == "processing").count(), 1);
+        assert_eq!(ended.stderr.matches("is tried again next time").count(), 1, "{ended:?}");
+    }
+
+    fn a_process_never_signals_itself_however_well_a_row_describes_it(db) {
+        let own = ProcessIdentity::own().unwrap();
+        insert_processing(db, own.pid.into(), &own.to_string());
+        let mut ctx = db.context(HandlerRegistry::new());
+        let report = create_runs(&mut ctx, &mut |_| {}).unwrap();
+        assert_eq!((report.rescue.rescued.len(), report.rescue.stuck.len()), (0, 0), "we are alive");
+        end_lease(db);
+        let report = create_runs(&mut ctx, &mut |_| {}).unwrap();
+        assert_eq!((report.rescue.rescued.len(), report.rescue.stuck.len()), (0, 1), "it would have to end us");
+        assert_eq!(statuses(db), ["processing"]);
+    }
+
+    fn a_run_of_another_host_is_rescued_by_its_lease_alone(db) {
+        let _ = Stage::new(db, false);
+        let mut innocent = Innocent::start(db);
+        let here = innocent.identity();
+        let elsewhere = [
+            ProcessIdentity { boot_id: "00000000-0000-4000-8000-000000000000".to_owned(), ..here.clone() },
+            ProcessIdentity { pid_namespace: here.pid_namespace + 1, ..here.clone() },
+            // The PID of nobody at all: still the other host's.
+            ProcessIdentity { pid_namespace: here.pid_namespace + 1, pid: i32::MAX, ..here },
+        ];
+        for identity in &elsewhere {
+            insert_processing(db, identity.pid.into(), &identity.to_string());
+        }
+        let _ = db.cli().run(&["create-runs"]).ok();
+        assert_eq!(statuses(db), vec!["processing"; 3]);
+        end_lease(db);
+        let ended = db.cli().run(&["create-runs", "--json"]).json();
+        let rescued = ended["rescued"].as_array().unwrap();
+        assert_eq!(rescued.len(), 3);
+        assert!(rescued.iter().all(|run| run["reason"] == "lease-expired" && run["ended_processes"] == 0));
+        assert_eq!(statuses(db)[..3], ["timeout", "timeout", "timeout"]);
+        innocent.is_unharmed(db);
+    }
+
+    fn dead_runners_give_up_their_slots_at_the_next_registration(db) {
+        db.configure("[class.ok]\nargv = [\"/bin/true\"]\n");
+        let mut dead = Command::new("/bin/true").stdin(Stdio::piped()).spawn().unwrap();
+        let identity = ProcessIdentity::of_pid(dead.id().try_into().unwrap()).unwrap().unwrap();
+        dead.wait().unwrap();
+        for _ in 0..8 {
+            insert_runner(db, &identity);
+        }
+        let _ = db.cli().run(&["queue", "ok"]).ok();
+        let _ = db.cli().run(&["process-run"]).ok();
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL"), 0);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\""), 9);
+
+        // Living ones keep theirs.
+        let innocent = Innocent::start(db);
+        for _ in 0..8 {
+            insert_runner(db, &innocent.identity());
+        }
+        let _ = db.cli().run(&["create-runs"]).ok();
+        let ended = db.cli().run(&["process-run", "--drain"]);
+        assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (Some(0), "", ""));
+        assert_eq!(statuses(db), ["scheduled"]);
+        db.execute(&format!(
+            "UPDATE \"TaskQueueRunners\" SET \"ProcessIdentity\" = '{identity}' WHERE \"Id\" = (SELECT \"m\" FROM (SELECT MAX(\"Id\") AS \"m\" FROM \"TaskQueueRunners\") AS \"newest\")"
+        ));
+        let _ = db.cli().run(&["process-run", "--drain"]).ok();
+        assert_eq!(statuses(db), ["success"]);
+    }
+
+    fn a_living_runner_keeps_its_run_whatever_create_runs_does(db) {
+        let stage = Stage::new(db, false);
+        let _ = db.cli().run(&["queue", "stage"]).ok();
+        let _ = db.cli().run(&["create-runs"]).ok();
+        let (runner, handler) = start_runner(db, &stage);
+        for _ in 0..3 {
+            let ended = db.cli().run(&["create-runs"]);
+            assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+        }
+        assert_eq!(handler.liveness(), Liveness::Alive);
+        let _go = stage.go();
+        let _ = finish(runner).ok();
+        assert_eq!(statuses(db), ["success"]);
+    }
+}
+
+/// A run that is processing by its own word, with a lease that lasts.
+fn insert_processing(db: &TestDb, pid: i64, identity: &str) {
+    db.execute(
+        "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\", \"LastStatus\") VALUES ('stage', '{}', 'processing')",
+    );
+    db.execute(&format!(
+        "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"Status\", \"StartedOn\", \"Token\", \"LeaseExpiresOn\", \
+             \"ProcessId\", \"ProcessIdentity\", \"HandlerProcessId\", \"HandlerIdentity\") \
+         SELECT MAX(\"Id\"), 'stage', 'processing', '2020-01-01 00:00:00.000000', {token}, '2199-01-01 00:00:00.000000', \
+             {pid}, '{identity}', {pid}, '{identity}' FROM \"TaskQueue\"",
+        token = if db.is_mysql_like() {
+            "CONCAT('forged-', MAX(\"Id\"))".to_owned()
+        } else {
+            "'forged-' || MAX(\"Id\")".to_owned()
+        },
+    ));
+}
+
+fn insert_runner(db: &TestDb, identity: &ProcessIdentity) {
+    db.execute(&format!(
+        "INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"ProcessIdentity\") VALUES ({}, '{identity}')",
+        identity.pid
+    ));
+}

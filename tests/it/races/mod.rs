@@ -1,0 +1,8 @@
+//! What happens when many processes want the same thing at once, when one dies in the middle, and who loses then.
+
+mod interop;
+mod kill;
+mod lose;
+mod stage;
+mod storm;
+mod tools;

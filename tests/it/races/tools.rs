@@ -1,0 +1,109 @@
+//! What the races share: starting many programs at once, and reading intervals.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use crate::support::cli::finish;
+use crate::support::db::Raw;
+use crate::support::{Ended, EngineUnderTest, TestDb, wait_until};
+
+const TASKQUEUE: &str = env!("CARGO_BIN_EXE_taskqueue");
+
+/// A named pipe: whoever opens it to read is blocked until somebody opens it to write.
+pub fn make_fifo(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// Opens a FIFO at both ends, which never blocks: its readers are let in, and wait for bytes as long as it lives.
+pub fn open_fifo(path: &Path) -> File {
+    File::options().read(true).write(true).open(path).unwrap()
+}
+
+/// Starts all commands behind a gate, opens it, and waits for all. They differ by what the scheduler makes of it.
+pub fn run_at_once(db: &TestDb, commands: &[&[&str]]) -> Vec<Ended> {
+    let gate = fresh_path(db, "gate");
+    make_fifo(&gate);
+    let cli = db.cli().program(Path::new("/bin/sh"));
+    let script = format!(": <'{}'; exec \"$@\"", gate.display());
+    let children: Vec<Child> =
+        commands.iter().map(|command| cli.spawn(&[&["-c", &script, "sh", TASKQUEUE], *command].concat())).collect();
+    // Stays open until all have ended: who comes late walks through.
+    let _open = open_fifo(&gate);
+    children.into_iter().map(finish).collect()
+}
+
+/// A name in the test's home that was not given before.
+pub fn fresh_path(db: &TestDb, name: &str) -> PathBuf {
+    let free = (0..).map(|number| db.home().join(format!("{name}.{number}"))).find(|path| !path.exists());
+    free.unwrap()
+}
+
+/// The largest number of intervals that share a moment. Where one ends and another starts at the same tick of the
+/// clock, the end came first: that is what let the other one start.
+pub fn most_at_once(intervals: &[(String, String)]) -> usize {
+    let mut edges: Vec<(&str, bool)> =
+        intervals.iter().flat_map(|(start, end)| [(start.as_str(), true), (end.as_str(), false)]).collect();
+    edges.sort_unstable();
+    let (mut open, mut most) = (0_usize, 0);
+    for (_, is_start) in edges {
+        if is_start {
+            open += 1;
+            most = most.max(open);
+        } else {
+            open = open.saturating_sub(1);
+        }
+    }
+    most
+}
+
+/// StartedOn and FinishedOn of all rows of a table, as texts that sort like the times.
+pub fn intervals(db: &TestDb, table: &str) -> Vec<(String, String)> {
+    let mut raw = db.raw();
+    let started = raw.texts(&format!("SELECT {} AS value FROM \"{table}\" ORDER BY \"Id\"", sortable(db, "StartedOn")));
+    let finished =
+        raw.texts(&format!("SELECT {} AS value FROM \"{table}\" ORDER BY \"Id\"", sortable(db, "FinishedOn")));
+    assert_eq!(started.len(), finished.len());
+    started.into_iter().zip(finished).map(|(start, end)| (start.unwrap(), end.unwrap())).collect()
+}
+
+/// A time column as text of fixed width.
+pub fn sortable(db: &TestDb, column: &str) -> String {
+    use EngineUnderTest::{Mariadb, Mysql, Postgres, Sqlite};
+    match db.engine {
+        Sqlite => format!("\"{column}\""),
+        Postgres => format!("to_char(\"{column}\" AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')"),
+        Mariadb | Mysql => format!("DATE_FORMAT(\"{column}\", '%Y-%m-%d %H:%i:%s.%f')"),
+    }
+}
+
+/// Begins a transaction that may write at once.
+pub fn begin_write(raw: &mut Raw) {
+    let is_sqlite = matches!(raw, Raw::Sqlite(_));
+    raw.execute(if is_sqlite { "BEGIN IMMEDIATE" } else { "BEGIN" });
+}
+
+/// Waits until somebody waits for a lock in this database. SQLite's waiters cannot be seen: they poll. There the one
+/// who should wait may come too late to, and what the test asserts holds all the same.
+pub fn wait_blocked(db: &TestDb, raw: &mut Raw) {
+    let sql = match db.engine {
+        EngineUnderTest::Sqlite => return,
+        EngineUnderTest::Postgres => {
+            "SELECT COUNT(*) AS value FROM pg_stat_activity
+             WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        }
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
+            "SELECT COUNT(*) AS value FROM information_schema.processlist AS p
+             LEFT JOIN information_schema.innodb_trx AS t ON t.trx_mysql_thread_id = p.id
+             WHERE p.db = DATABASE() AND (p.state LIKE 'Waiting for table%lock' OR t.trx_state = 'LOCK WAIT')"
+        }
+    };
+    wait_until("somebody waits for a lock", || raw.numbers(sql)[0] > Some(0));
+}
+
+#[test]
+fn intervals_that_only_touch_do_not_overlap() {
+    let interval = |start: &str, end: &str| (start.to_owned(), end.to_owned());
+    assert_eq!(most_at_once(&[interval("1", "2"), interval("2", "3")]), 1);
+    assert_eq!(most_at_once(&[interval("1", "3"), interval("2", "3"), interval("2", "4")]), 3);
+}
