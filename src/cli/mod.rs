@@ -132,7 +132,7 @@ impl App {
         };
         let mut out = Out::new(cli.global.json, cli.global.verbose, cli.global.color);
         // Before anything is opened: it keeps descriptor 3 free for the events of handlers.
-        let _ = crate::os::child::prepare_process();
+        let _ = crate::engine::prepare_process();
         match dispatch(cli.command, &cli.global, self.registry, &mut out) {
             Ok(code) => ExitCode::from(code),
             Err(error) => {

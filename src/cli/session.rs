@@ -5,9 +5,8 @@ use super::GlobalArgs;
 use super::error::CliError;
 use super::output::Out;
 use crate::config::{Config, Environment, default_store_path, load};
-use crate::engine::{Context, DatabaseUrl, Engine, Handlers};
+use crate::engine::{create_private_dir, Context, DatabaseUrl, Engine, Handlers};
 use crate::handler::registry::HandlerRegistry;
-use crate::os::file_checks::create_private_dir;
 
 /// A verb's start.
 pub(crate) struct Session {

@@ -9,7 +9,8 @@ use crate::domain::ids::TaskId;
 use crate::domain::new_task::{NewTask, TaskRequest};
 use crate::domain::settings::Settings;
 use crate::domain::when;
-use crate::handler::exec::{EXEC_CLASS, ExecRequest};
+use crate::domain::task_class::EXEC_CLASS;
+use crate::handler::exec::ExecRequest;
 
 /// Which classes are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

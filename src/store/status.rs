@@ -125,6 +125,26 @@ impl Store {
         })
     }
 
+    /// Up to `limit` tasks in this status whose time has come and that are not due for another reason; those that came
+    /// last first.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_passed_tasks(&mut self, status: TaskStatus, limit: i64) -> StoreResult<Vec<Task>> {
+        use super::schema::task_queue::dsl::{due_on, id, last_status, scheduled_on, task_queue};
+        let rows = self.read(|conn| {
+            Ok(task_queue
+                .filter(last_status.eq(status.as_str()))
+                .filter(scheduled_on.le(db_now()))
+                .filter(due_on.is_null())
+                .order((last_status.desc(), scheduled_on.desc(), id.desc()))
+                .limit(limit)
+                .select(TaskRow::as_select())
+                .load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(Task::from).collect())
+    }
+
     /// Up to `limit` tasks whose status this version does not know.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use clap::Args;
 use crate::cli::error::{CliError, DONE};
 use crate::config::HandlerEnvironment;
 use crate::domain::json::check_storable;
-use crate::os::event_socket::send_event;
+use crate::engine::report;
 
 /// From inside a handler: report progress, and that it is still alive
 #[derive(Debug, Args)]
@@ -49,7 +49,6 @@ fn send(event: &serde_json::Value) -> Result<u8, CliError> {
             "this works inside a handler only: TASKQUEUE_EVENTS_SOCKET and TASKQUEUE_RUN_TOKEN are not set",
         ));
     };
-    send_event(&socket, &token, event.to_string().as_bytes())
-        .map_err(|error| CliError::failed(format!("the runner cannot be reached: {error}")))?;
+    report::send(&socket, &token, event)?;
     Ok(DONE)
 }

@@ -13,7 +13,7 @@ use crate::domain::ids::TaskId;
 use crate::domain::status::TaskStatus;
 use crate::engine::Context;
 use crate::engine::status::{self, TaskFilter};
-use crate::os::stop_signals::StopSignals;
+use crate::engine::StopSignals;
 
 /// Show what is in the tables: counters, then tasks, and why each one is where it is
 #[derive(Debug, Args)]
