@@ -354,7 +354,8 @@ each_engine! {
         assert!(times.is_sorted(), "{times:?}");
         assert!(run.finished_on.unwrap() <= run.updated_on && run.updated_on <= after);
         let runner = db.store().list_runners(1).unwrap().remove(0);
-        assert!([before, runner.started_on, runner.heartbeat_on, runner.finished_on.unwrap(), after].is_sorted());
+        assert!([before, runner.started_on, runner.heartbeat_on, after].is_sorted(), "{runner:?}");
+        assert!([before, runner.started_on, runner.finished_on.unwrap(), after].is_sorted(), "{runner:?}");
     }
 
     fn r8_the_time_zone_of_the_host_changes_nothing(db) {
