@@ -104,9 +104,20 @@ each_engine! {
     fn a_newer_schema_is_refused_by_every_verb(db) {
         db.execute("INSERT INTO __diesel_schema_migrations (version) VALUES ('99991231000000')");
         db.configure("[class.work]\nargv = [\"/bin/true\"]\n");
-        for args in [&["status"][..], &["queue", "work"], &["tick"], &["create-runs"], &["process-run"], &["migrate"], &["migrate", "--dry-run"]] {
+        for args in [
+            &["status"][..],
+            &["queue", "work"],
+            &["tick"],
+            &["create-runs"],
+            &["process-run"],
+            &["migrate"],
+            &["migrate", "--dry-run"],
+        ] {
             let said = db.cli().run(args).fails(78);
-            assert!(said.contains("newer") && said.contains("99991231000000") && said.contains("hint: "), "{args:?}: {said}");
+            assert!(
+                said.contains("newer") && said.contains("99991231000000") && said.contains("hint: "),
+                "{args:?}: {said}"
+            );
         }
         assert!(matches!(Store::open(&db.url()), Err(StoreError::NewerSchema { .. })));
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 0);

@@ -6,10 +6,12 @@ use taskqueue::domain::records::RunOutput;
 use taskqueue::domain::settings::Setting;
 use taskqueue::domain::status::{RunStatus, TaskStatus};
 use taskqueue::domain::transition::RunEvent;
-use taskqueue::engine::settings;
-use taskqueue::handler::registry::HandlerRegistry;
+use taskqueue::engine::process_run::{ProcessOptions, process_runs};
+use taskqueue::engine::queue::{ClassCheck, queue_task};
+use taskqueue::engine::{Context, settings};
 use taskqueue::os::identity::{Liveness, ProcessIdentity};
-use taskqueue::store::{Ended, NewRunner, Registration, RunRef, RunReport, Store};
+use taskqueue::os::stop_signals::StopSignals;
+use taskqueue::store::{Ended, NewRunner, Registration, RunRef, RunReport};
 
 use super::fixture::*;
 use crate::each_engine;
@@ -51,7 +53,7 @@ fn allow_unknown_statuses(db: &TestDb) -> Raw {
 
 each_engine! {
     fn r1_a_task_whose_runner_is_killed_is_tried_again_and_ends(db) {
-        db.configure("[class.once]\nargv = [\"/bin/sh\", \"-c\", \"test $TASKQUEUE_ATTEMPT != 1 || exec sleep 600\"]\nkill_grace_secs = 1\n");
+        db.configure("[class.once]\nkill_grace_secs = 1\nargv = [\"/bin/sh\", \"-c\", \"test $TASKQUEUE_ATTEMPT -gt 1 || sleep 600\"]\n");
         let id = db.cli().run(&["queue", "once"]).ok().parse().unwrap();
         let _ = db.cli().run(&["create-runs"]).ok();
         let mut runner = db.cli().spawn(&["process-run"]);
@@ -201,7 +203,8 @@ each_engine! {
             let task = task(db, id);
             assert_eq!(
                 (task.status.to_string().as_str(), task.failed_retries, task.attempts, task.current_run_id),
-                (status, failed, attempts, None), "{event:?}"
+                (status, failed, attempts, None),
+                "{event:?}"
             );
         }
     }
@@ -237,7 +240,8 @@ each_engine! {
         queue_with_run(&mut ctx, "work");
         let run = claim(&mut ctx.store).unwrap();
         let before = snapshot(db);
-        let output = RunOutput { stream: "stdout".to_owned(), content: "x".to_owned(), total_bytes: 1, is_lossy: false };
+        let output =
+            RunOutput { stream: "stdout".to_owned(), content: "x".to_owned(), total_bytes: 1, is_lossy: false };
         // The second output of the same stream violates the primary key after run and task were written.
         let mut end = ending(RunEvent::Succeed);
         end.outputs = vec![output.clone(), output];
@@ -270,11 +274,18 @@ each_engine! {
         let registered: i32 = thread::scope(|scope| {
             let ask = |slots: i32| {
                 let runner = NewRunner {
-                    process_id: i64::from(own.pid), host: String::new(), process_identity: own.to_string(), slots, version: String::new(),
+                    process_id: i64::from(own.pid),
+                    host: String::new(),
+                    process_identity: own.to_string(),
+                    slots,
+                    version: String::new(),
                 };
                 move || match db.store().register_runner(&runner).unwrap() {
                     Registration::Registered(_) => slots,
-                    Registration::LimitReached { in_use, limit } => { assert!(in_use + i64::from(slots) > limit); 0 }
+                    Registration::LimitReached { in_use, limit } => {
+                        assert!(in_use + i64::from(slots) > limit);
+                        0
+                    }
                 }
             };
             let threads: Vec<_> = (0..12).map(|number| scope.spawn(ask(1 + number % 2))).collect();
@@ -290,7 +301,7 @@ each_engine! {
         let mut put = |class: &str, priority: i64| {
             let mut request = request(class);
             request.priority = Some(priority);
-            taskqueue::engine::queue::queue_task(&mut ctx, request, taskqueue::engine::queue::ClassCheck::AnyName).unwrap()
+            queue_task(&mut ctx, request, ClassCheck::AnyName).unwrap()
         };
         let (m1, a0, z5, a5, m_low) = (put("m", 1), put("a", 0), put("z", 5), put("a", 5), put("m", -3));
         put("b.unknown", 1_000);
@@ -343,7 +354,8 @@ each_engine! {
         assert!(times.is_sorted(), "{times:?}");
         assert!(run.finished_on.unwrap() <= run.updated_on && run.updated_on <= after);
         let runner = db.store().list_runners(1).unwrap().remove(0);
-        assert!([before, runner.started_on, runner.heartbeat_on, runner.finished_on.unwrap(), after].is_sorted());
+        assert!([before, runner.started_on, runner.heartbeat_on, after].is_sorted(), "{runner:?}");
+        assert!([before, runner.started_on, runner.finished_on.unwrap(), after].is_sorted(), "{runner:?}");
     }
 
     fn r8_the_time_zone_of_the_host_changes_nothing(db) {
@@ -418,8 +430,8 @@ each_engine! {
 }
 
 /// What `process-run` says when it fails.
-fn process_error(ctx: &mut taskqueue::engine::Context) -> String {
-    let stop = taskqueue::os::stop_signals::StopSignals::install().unwrap();
-    let options = taskqueue::engine::process_run::ProcessOptions::default();
-    taskqueue::engine::process_run::process_runs(ctx, &options, &stop, &mut Deaf).unwrap_err().to_string()
+fn process_error(ctx: &mut Context) -> String {
+    let stop = StopSignals::install().unwrap();
+    let options = ProcessOptions::default();
+    process_runs(ctx, &options, &stop, &mut Deaf).unwrap_err().to_string()
 }

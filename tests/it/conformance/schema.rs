@@ -207,12 +207,24 @@ each_engine! {
             ("TaskQueueRuns", "Status FinishedOn", "'success', '2026-01-01 00:00:00'", "'success', NULL"),
             ("TaskQueueRuns", "Status FinishedOn", "'released', '2026-01-01 00:00:00'", "'timeout', NULL"),
             ("TaskQueueRuns", "TaskQueueId TaskClass FinishedOn", "10, 'x', NULL", "11, 'x', '2026-01-01 00:00:00'"),
-            ("TaskQueueRuns", "TaskQueueId TaskClass Status StartedOn LeaseExpiresOn Token", &format!("12, 'x', {processing}"),
-                &format!("13, 'x', {}", processing.replace("'t'", "NULL"))),
-            ("TaskQueueRuns", "TaskQueueId TaskClass Status Token LeaseExpiresOn",
-                "14, 'x', 'scheduled', NULL, NULL", "15, 'x', 'processing', 't', '2026-01-01 00:00:00'"),
-            ("TaskQueueRuns", "TaskQueueId TaskClass Status Token StartedOn",
-                "16, 'x', 'scheduled', NULL, NULL", "17, 'x', 'processing', 't', '2026-01-01 00:00:00'"),
+            (
+                "TaskQueueRuns",
+                "TaskQueueId TaskClass Status StartedOn LeaseExpiresOn Token",
+                &format!("12, 'x', {processing}"),
+                &format!("13, 'x', {}", processing.replace("'t'", "NULL")),
+            ),
+            (
+                "TaskQueueRuns",
+                "TaskQueueId TaskClass Status Token LeaseExpiresOn",
+                "14, 'x', 'scheduled', NULL, NULL",
+                "15, 'x', 'processing', 't', '2026-01-01 00:00:00'",
+            ),
+            (
+                "TaskQueueRuns",
+                "TaskQueueId TaskClass Status Token StartedOn",
+                "16, 'x', 'scheduled', NULL, NULL",
+                "17, 'x', 'processing', 't', '2026-01-01 00:00:00'",
+            ),
             ("TaskQueueRuns", "TaskQueueId TaskClass", "18, 'x'", "18, 'x'"),
             ("TaskQueueRunners", "Slots", "1", "0"),
             ("TaskQueueRunOutputs", "Stream", "'stderr'", "'stdin'"),
@@ -238,7 +250,10 @@ each_engine! {
         db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\") VALUES ('work', '[1, 2]')");
         let after = ctx.now().unwrap();
         let queued = task(db, TaskId(1));
-        assert!([before, queued.queued_on, after].is_sorted() && [before, queued.scheduled_on, after].is_sorted(), "{queued:?}");
+        assert!(
+            [before, queued.queued_on, after].is_sorted() && [before, queued.scheduled_on, after].is_sorted(),
+            "{queued:?}"
+        );
         assert_eq!((queued.data.as_str(), queued.max_retries, queued.priority), ("[1, 2]", 5, 0));
         // SQLite has no users.
         let by = if db.engine == EngineUnderTest::Sqlite { "" } else { "taskqueue" };
@@ -287,7 +302,9 @@ each_engine! {
                 "UTC_TIMESTAMP() + INTERVAL 1 HOUR".to_owned()
             }
         };
-        application.execute(&format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"ScheduledOn\") VALUES ('work', {in_an_hour})"));
+        application.execute(&format!(
+            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"ScheduledOn\") VALUES ('work', {in_an_hour})"
+        ));
         let mut ctx = willing(db);
         let wait = task(db, TaskId(1)).scheduled_on - ctx.now().unwrap();
         assert!(wait > TimeDelta::minutes(59) && wait <= TimeDelta::hours(1), "{wait}");
@@ -298,8 +315,14 @@ each_engine! {
 
     fn times_keep_their_microseconds(db) {
         let mut ctx = willing(db);
-        for text in ["2026-08-01T10:00:00.000001Z", "2026-08-01T10:00:00.999999Z", "2000-01-01T00:00:00Z", "2037-06-01T00:00:00.5Z",
-                     "2038-02-01T00:00:00.000001Z", "9999-12-31T23:59:59.999999Z"] {
+        for text in [
+            "2026-08-01T10:00:00.000001Z",
+            "2026-08-01T10:00:00.999999Z",
+            "2000-01-01T00:00:00Z",
+            "2037-06-01T00:00:00.5Z",
+            "2038-02-01T00:00:00.000001Z",
+            "9999-12-31T23:59:59.999999Z",
+        ] {
             let mut request = request("work");
             request.scheduled_on = Some(text.parse().unwrap());
             let wanted = request.scheduled_on.unwrap();

@@ -1,10 +1,14 @@
 //! Part 1: tables, units and the aggregation.
 
+use taskqueue::domain::ids::TaskId;
 use taskqueue::domain::settings::Setting;
 use taskqueue::domain::status::{RunStatus, TaskStatus};
 use taskqueue::domain::transition::RunEvent;
-use taskqueue::engine::settings;
+use taskqueue::engine::queue::{ClassCheck, queue_task};
+use taskqueue::engine::{Context, settings};
+use taskqueue::handler::registry::HandlerRegistry;
 use taskqueue::os::identity::ProcessIdentity;
+use taskqueue::store::Store;
 use taskqueue::{ActiveRun, HandlerError, TaskHandler};
 
 use crate::conformance::fixture::*;
@@ -28,21 +32,33 @@ fn columns_are_selectable(db: &crate::support::TestDb, table: &str, columns: &[&
 
 each_engine! {
     fn scheme_1_1_a_task_class_is_a_type_with_process_task_queue_run(db) {
-        let mut registry = taskqueue::handler::registry::HandlerRegistry::new();
+        let mut registry = HandlerRegistry::new();
         registry.register("greet", Greeter);
         let mut ctx = db.context(registry);
         let mut request = request("greet");
         request.data = Some("\"Ann\"".to_owned());
-        let id = taskqueue::engine::queue::queue_task(&mut ctx, request, taskqueue::engine::queue::ClassCheck::KnownHere).unwrap();
+        let id = queue_task(&mut ctx, request, ClassCheck::KnownHere).unwrap();
         create(&mut ctx);
         process_one(&mut ctx);
         assert_eq!(last_run(db, id).results.as_deref(), Some("\"Hello, Ann\""));
     }
 
     fn scheme_1_2_task_queue_has_the_columns_of_the_scheme(db) {
-        columns_are_selectable(db, "TaskQueue", &[
-            "Id", "QueuedOn", "QueuedById", "ScheduledOn", "TaskClass", "TaskData", "LastStatus", "MaxRetries", "FailedRetries",
-        ]);
+        columns_are_selectable(
+            db,
+            "TaskQueue",
+            &[
+                "Id",
+                "QueuedOn",
+                "QueuedById",
+                "ScheduledOn",
+                "TaskClass",
+                "TaskData",
+                "LastStatus",
+                "MaxRetries",
+                "FailedRetries",
+            ],
+        );
     }
 
     fn scheme_1_2_a_task_says_when_and_by_whom_it_was_queued_and_when_it_is_to_be_processed(db) {
@@ -50,7 +66,7 @@ each_engine! {
         let before = ctx.now().unwrap();
         let mut request = request("work");
         request.scheduled_on = Some("2031-02-03T04:05:06.789012Z".parse().unwrap());
-        let id = taskqueue::engine::queue::queue_task(&mut ctx, request, taskqueue::engine::queue::ClassCheck::KnownHere).unwrap();
+        let id = queue_task(&mut ctx, request, ClassCheck::KnownHere).unwrap();
         let after = ctx.now().unwrap();
         let task = task(db, id);
         assert!(before <= task.queued_on && task.queued_on <= after, "{before} {} {after}", task.queued_on);
@@ -60,7 +76,7 @@ each_engine! {
 
     fn scheme_1_2_a_new_task_is_scheduled_with_five_retries_and_none_failed(db) {
         db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\") VALUES ('work', '{}')");
-        let task = task(db, taskqueue::domain::ids::TaskId(1));
+        let task = task(db, TaskId(1));
         assert!(task.status.is(TaskStatus::Scheduled));
         assert_eq!((task.max_retries, task.failed_retries), (5, 0));
     }
@@ -68,7 +84,9 @@ each_engine! {
     fn scheme_1_2_last_status_becomes_processing_success_failed_and_timeout(db) {
         let mut store = db.store();
         for (event, status) in [
-            (RunEvent::Succeed, TaskStatus::Success), (RunEvent::Fail, TaskStatus::Failed), (RunEvent::TimeOut, TaskStatus::Timeout),
+            (RunEvent::Succeed, TaskStatus::Success),
+            (RunEvent::Fail, TaskStatus::Failed),
+            (RunEvent::TimeOut, TaskStatus::Timeout),
         ] {
             let id = queue(&mut willing(db), "work");
             store.open_run_of(id).unwrap();
@@ -104,10 +122,22 @@ each_engine! {
     }
 
     fn scheme_1_3_task_queue_runs_has_the_columns_of_the_scheme(db) {
-        columns_are_selectable(db, "TaskQueueRuns", &[
-            "Id", "TaskQueueId", "StartedOn", "PercentsCompleted", "FinishedOn", "Results", "Status", "ErrorCode",
-            "ErrorMessage", "ProcessId",
-        ]);
+        columns_are_selectable(
+            db,
+            "TaskQueueRuns",
+            &[
+                "Id",
+                "TaskQueueId",
+                "StartedOn",
+                "PercentsCompleted",
+                "FinishedOn",
+                "Results",
+                "Status",
+                "ErrorCode",
+                "ErrorMessage",
+                "ProcessId",
+            ],
+        );
     }
 
     fn scheme_1_3_a_new_run_is_scheduled_at_0_percent_and_nobodys(db) {
@@ -122,8 +152,8 @@ each_engine! {
     fn scheme_1_3_a_run_is_processing_while_somebody_processes_it(db) {
         let look = connector(db);
         let mut ctx = context(db, "work", move |_| {
-            let pid = look().texts("SELECT \"Status\" AS value FROM \"TaskQueueRuns\"").remove(0);
-            assert_eq!(pid.as_deref(), Some("processing"));
+            let status = look().texts("SELECT \"Status\" AS value FROM \"TaskQueueRuns\"").remove(0);
+            assert_eq!(status.as_deref(), Some("processing"));
             Ok(())
         });
         let (_, run) = work_once(db, &mut ctx);
@@ -157,13 +187,13 @@ each_engine! {
             let secs = run.context().timeout_secs;
             run.set_results(&secs)
         });
-        let timeout = |ctx: &mut taskqueue::engine::Context| work_once(db, ctx).1.results;
+        let timeout = |ctx: &mut Context| work_once(db, ctx).1.results;
         assert_eq!(timeout(&mut ctx).as_deref(), Some("86400"));
         settings::set(&mut ctx, Setting::RunTimeout, "7200").unwrap();
         assert_eq!(timeout(&mut ctx).as_deref(), Some("7200"));
         let mut of_its_own = request("work");
         of_its_own.timeout_secs = Some(90);
-        let id = taskqueue::engine::queue::queue_task(&mut ctx, of_its_own, taskqueue::engine::queue::ClassCheck::KnownHere).unwrap();
+        let id = queue_task(&mut ctx, of_its_own, ClassCheck::KnownHere).unwrap();
         create(&mut ctx);
         process_one(&mut ctx);
         assert_eq!(last_run(db, id).results.as_deref(), Some("90"));
@@ -197,7 +227,7 @@ each_engine! {
         let own = i64::from(std::process::id());
         let look = db.url();
         let mut ctx = context(db, "work", move |_| {
-            let mut runners = taskqueue::store::Store::open(&look).unwrap().list_runners(10).unwrap();
+            let mut runners = Store::open(&look).unwrap().list_runners(10).unwrap();
             let runner = runners.remove(0);
             assert_eq!((runner.process_id, runner.finished_on), (own, None));
             Ok(())

@@ -6,9 +6,10 @@ use taskqueue::domain::status::{RunStatus, TaskStatus};
 use taskqueue::engine::process_run::{ProcessOptions, process_runs};
 use taskqueue::engine::register::{finish_dead_runners, register};
 use taskqueue::engine::{EngineError, StoreError, settings};
+use taskqueue::handler::registry::HandlerRegistry;
 use taskqueue::os::identity::ProcessIdentity;
 use taskqueue::os::stop_signals::StopSignals;
-use taskqueue::store::Registration;
+use taskqueue::store::{Registration, Store};
 use taskqueue::{ActiveRun, HandlerError};
 
 use crate::conformance::fixture::*;
@@ -69,7 +70,7 @@ each_engine! {
     }
 
     fn scheme_3_2_3_the_class_of_the_task_decides_who_handles_it(db) {
-        let mut registry = taskqueue::handler::registry::HandlerRegistry::new();
+        let mut registry = HandlerRegistry::new();
         for name in ["one", "two"] {
             add(&mut registry, name, move |run| {
                 assert_eq!(run.class(), name);
@@ -98,7 +99,10 @@ each_engine! {
         let mut ctx = context(db, "work", move |run: &mut ActiveRun<'_>| {
             run.set_percents_completed(40);
             let mut raw = look();
-            assert_eq!(raw.numbers("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"PercentsCompleted\" = 40"), [Some(1)]);
+            assert_eq!(
+                raw.numbers("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"PercentsCompleted\" = 40"),
+                [Some(1)]
+            );
             run.set_results("half")?;
             // Saved twice a second at the most: every report is an occasion.
             wait_until("the results are saved", || {
@@ -160,14 +164,18 @@ each_engine! {
         let own = ProcessIdentity::own().unwrap();
         insert_runner(db, &own, 1);
         insert_runner(db, &own, 2);
-        db.execute(&format!("UPDATE \"TaskQueueRunners\" SET \"FinishedOn\" = {} WHERE \"Slots\" = 1", sql_now(db.engine, 0)));
+        db.execute(&format!(
+            "UPDATE \"TaskQueueRunners\" SET \"FinishedOn\" = {} WHERE \"Slots\" = 1",
+            sql_now(db.engine, 0)
+        ));
         let live = db.store().list_live_runners().unwrap();
         assert_eq!(live.iter().map(|runner| runner.slots).collect::<Vec<_>>(), [2]);
     }
 
     fn scheme_3_3_2_runners_whose_process_lives_or_cannot_be_seen_stay(db) {
         insert_runner(db, &ProcessIdentity::own().unwrap(), 1);
-        let elsewhere = ProcessIdentity { boot_id: "00000000-0000-4000-8000-000000000000".to_owned(), ..dead_process() };
+        let elsewhere =
+            ProcessIdentity { boot_id: "00000000-0000-4000-8000-000000000000".to_owned(), ..dead_process() };
         insert_runner(db, &elsewhere, 1);
         assert_eq!(finish_dead_runners(&mut willing(db)).unwrap(), 0);
         assert_eq!(db.store().list_live_runners().unwrap().len(), 2);
@@ -252,10 +260,16 @@ each_engine! {
             // There is nothing to ask SQLite; what matters is seen below all the same.
             EngineUnderTest::Sqlite => {}
             EngineUnderTest::Postgres => wait_until("the runner waits for the lock", || {
-                db.number("SELECT COUNT(*) AS value FROM pg_locks WHERE NOT granted AND mode = 'ShareRowExclusiveLock' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())") == 1
+                db.number(
+                    "SELECT COUNT(*) AS value FROM pg_locks WHERE NOT granted AND mode = 'ShareRowExclusiveLock'
+                     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+                ) == 1
             }),
             EngineUnderTest::Mariadb | EngineUnderTest::Mysql => wait_until("the runner waits for the lock", || {
-                db.number("SELECT COUNT(*) AS value FROM information_schema.PROCESSLIST WHERE DB = DATABASE() AND STATE LIKE 'Waiting for table%'") == 1
+                db.number(
+                    "SELECT COUNT(*) AS value FROM information_schema.PROCESSLIST
+                     WHERE DB = DATABASE() AND STATE LIKE 'Waiting for table%'",
+                ) == 1
             }),
         }
         assert!(runner.try_wait().unwrap().is_none());
@@ -276,7 +290,7 @@ each_engine! {
     fn scheme_3_5_6_the_lock_is_released_before_the_handler_starts(db) {
         let (engine, url) = (db.engine, db.url());
         let mut ctx = context(db, "work", move |_| {
-            let mut other = taskqueue::store::Store::open(&url).unwrap();
+            let mut other = Store::open(&url).unwrap();
             assert!(claim(&mut other).is_some(), "{engine:?}");
             Ok(())
         });
