@@ -79,13 +79,13 @@ diesel::table! {
 }
 
 fn copy(conn: &mut diesel::pg::PgConnection, number: usize) {
-    use std::io::Write as _;
+    use diesel::pg::CopyFormat;
     diesel::copy_from(tasks::table)
         .from_raw_data((tasks::task_class, tasks::task_data), |out| {
             for n in 0..number {
-                writeln!(out, "bench.a\t{}", data(n))?;
+                writeln!(out, "bench.a\t{}", data(n)).map_err(std::io::Error::other)?;
             }
-            std::io::Result::Ok(())
+            diesel::QueryResult::Ok(())
         })
         .execute(conn)
         .unwrap();

@@ -42,7 +42,7 @@ fn figures_of(store: &BenchStore, tasks: usize) -> Figures {
     let single_commit = limits::single_commits(store, CLAIMS);
     let batch = store.write_batch(tasks);
 
-    store.queue(SMALL);
+    limits::insert_tasks(store, SMALL);
     process(store, &["create-runs"]);
     let claim_small = median(&claims(store, CLAIMS));
     store.empty();

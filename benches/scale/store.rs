@@ -116,10 +116,6 @@ impl BenchStore {
         path
     }
 
-    pub fn queue(&self, tasks: usize) {
-        super::limits::insert_tasks(self, tasks);
-    }
-
     /// As many tasks that succeeded, each with its run.
     pub fn add_finished(&self, tasks: usize) {
         let numbers = match self.engine {

@@ -9,7 +9,6 @@ use crate::domain::due::{DueFacts, NotDue, is_due};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
 use crate::domain::status::TaskStatus;
-use crate::store::TaskFilter;
 
 /// What `create-runs` did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -52,10 +51,11 @@ pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineR
 /// The database's.
 pub fn list_passed_tasks(ctx: &mut Context, limit: i64) -> EngineResult<Vec<Passed>> {
     let now = ctx.store.now()?;
-    let statuses = vec![TaskStatus::Processing, TaskStatus::Failed, TaskStatus::Timeout, TaskStatus::Scheduled];
-    let page = ctx.store.list_tasks(&TaskFilter { class: None, statuses, limit })?;
-    let unknown = ctx.store.list_unknown_tasks(limit)?;
-    let passed = unknown.into_iter().chain(page.tasks.into_iter().map(|(task, _)| task)).filter_map(|task| {
+    let mut tasks = ctx.store.list_unknown_tasks(limit)?;
+    for status in [TaskStatus::Failed, TaskStatus::Timeout, TaskStatus::Scheduled, TaskStatus::Processing] {
+        tasks.extend(ctx.store.list_passed_tasks(status, limit)?);
+    }
+    let passed = tasks.into_iter().filter_map(|task| {
         let reason = is_due(&due_facts(&task), now).err().filter(|reason| *reason != NotDue::NotYet)?;
         Some(Passed { task_id: task.id, class: task.class, reason })
     });

@@ -9,6 +9,8 @@ use crate::domain::due::{NotDue, is_due};
 use crate::domain::ids::TaskId;
 use crate::domain::records::{Run, RunOutput, Runner, Task};
 use crate::domain::status::{RunStatus, TaskStatus};
+use crate::os::identity::{Liveness, ProcessIdentity};
+use crate::os::usage::memory_bytes;
 pub use crate::store::{Counted, Event, TaskCounts, TaskFilter};
 
 /// Runs and events of one task that are shown at the most.
@@ -137,7 +139,7 @@ pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
     Ok(TaskDetail { task, reason, runs, events })
 }
 
-/// The newest runs of all tasks: those that are open first.
+/// The newest runs of all tasks.
 ///
 /// # Errors
 /// The database's.
@@ -145,12 +147,37 @@ pub fn list_runs(ctx: &mut Context, limit: i64) -> EngineResult<Vec<Run>> {
     Ok(ctx.store.list_newest_runs(limit)?)
 }
 
-/// The newest runners: those that live first.
+/// A runner, and what this host's kernel says about its process.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunnerLine {
+    /// The runner.
+    #[serde(flatten)]
+    pub runner: Runner,
+    /// `alive`, `dead` (its row is still open), `unknown` (another host or container), `ended`.
+    pub state: &'static str,
+    /// Resident memory in bytes, where its process can be seen from here.
+    pub memory_bytes: Option<u64>,
+}
+
+/// The newest runners.
 ///
 /// # Errors
 /// The database's.
-pub fn list_runners(ctx: &mut Context, limit: i64) -> EngineResult<Vec<Runner>> {
-    Ok(ctx.store.list_runners(limit)?)
+pub fn list_runners(ctx: &mut Context, limit: i64) -> EngineResult<Vec<RunnerLine>> {
+    Ok(ctx.store.list_runners(limit)?.into_iter().map(runner_line).collect())
+}
+
+fn runner_line(runner: Runner) -> RunnerLine {
+    if runner.finished_on.is_some() {
+        return RunnerLine { runner, state: "ended", memory_bytes: None };
+    }
+    let identity = runner.process_identity.parse::<ProcessIdentity>().ok();
+    let state = match identity.as_ref().map(ProcessIdentity::liveness) {
+        Some(Liveness::Alive) => "alive",
+        Some(Liveness::Dead) => "dead",
+        Some(Liveness::Unknown) | None => "unknown",
+    };
+    RunnerLine { runner, state, memory_bytes: identity.as_ref().and_then(memory_bytes) }
 }
 
 fn reason_of(ctx: &mut Context, task: &Task, last_run: Option<&Run>, now: DateTime<Utc>) -> EngineResult<Reason> {

@@ -14,6 +14,7 @@ pub mod lock;
 pub mod signalling;
 pub mod stop_signals;
 pub mod survivors;
+pub mod usage;
 pub mod watchdog;
 
 mod leftovers;

@@ -10,4 +10,5 @@ mod conformance;
 mod contrib;
 mod docs;
 mod examples;
+mod layout;
 mod races;

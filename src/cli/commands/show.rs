@@ -1,6 +1,7 @@
 //! How `status` looks: for a person, or as JSON.
 
 use chrono::{DateTime, Utc};
+use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
 use crate::cli::error::CliError;
@@ -8,9 +9,9 @@ use crate::cli::output::Out;
 use crate::cli::output::clean::{clean_block, clean_line};
 use crate::cli::output::human::{count, distance, fitted, fitted_words, instant, relative};
 use crate::cli::output::table::{Field, Tone, render};
-use crate::domain::records::{Run, RunOutput, Runner, Task};
+use crate::domain::records::{Run, RunOutput, Task};
 use crate::domain::status::{RunStatus, Stored, TaskStatus};
-use crate::engine::status::{Overview, Reason, TaskCounts, TaskDetail, TaskLine};
+use crate::engine::status::{Overview, Reason, RunnerLine, TaskCounts, TaskDetail, TaskLine};
 
 /// Counters, then the page of tasks.
 pub(super) fn overview(overview: &Overview, out: &mut Out) -> Result<(), CliError> {
@@ -267,23 +268,28 @@ fn run_row(run: &Run, now: DateTime<Utc>) -> Vec<Field> {
 }
 
 /// The newest runners.
-pub(super) fn runners(runners: &[Runner], now: DateTime<Utc>, out: &mut Out) -> Result<(), CliError> {
+pub(super) fn runners(lines: &[RunnerLine], now: DateTime<Utc>, out: &mut Out) -> Result<(), CliError> {
     if out.is_json() {
-        return runners.iter().try_for_each(|runner| out.json(runner));
+        return lines.iter().try_for_each(|line| out.json(line));
     }
-    if runners.is_empty() {
+    if lines.is_empty() {
         return out.data("No runners yet: process-run or tick in cron makes them.");
     }
-    let rows = runners.iter().map(|runner| runner_row(runner, now)).collect();
-    let text = render(out, &["RUNNER", "PROCESS", "HOST", "SLOTS", "STATE", "STARTED", "VERSION"], rows, &[6, 3]);
+    let rows = lines.iter().map(|line| runner_row(line, now)).collect();
+    let header = ["RUNNER", "PROCESS", "HOST", "SLOTS", "STATE", "STARTED", "MEMORY", "VERSION"];
+    let text = render(out, &header, rows, &[7, 3, 6]);
     out.data(&text)
 }
 
-fn runner_row(runner: &Runner, now: DateTime<Utc>) -> Vec<Field> {
-    let state = match runner.finished_on {
-        None => Field::toned("alive", Tone::Good),
-        Some(on) => Field::toned(format!("ended {}", relative(on, now)), Tone::Quiet),
+fn runner_row(line: &RunnerLine, now: DateTime<Utc>) -> Vec<Field> {
+    let runner = &line.runner;
+    let state = match (line.state, runner.finished_on) {
+        (_, Some(on)) => Field::toned(format!("ended {}", relative(on, now)), Tone::Quiet),
+        ("alive", None) => Field::toned("alive", Tone::Good),
+        ("dead", None) => Field::toned("dead; create-runs or the next runner frees its slot", Tone::Bad),
+        (_, None) => Field::toned("not visible from this host", Tone::Waiting),
     };
+    let memory = line.memory_bytes.map(|bytes| HumanBytes(bytes).to_string()).unwrap_or_default();
     vec![
         runner.id.to_string().into(),
         runner.process_id.to_string().into(),
@@ -291,6 +297,7 @@ fn runner_row(runner: &Runner, now: DateTime<Utc>) -> Vec<Field> {
         runner.slots.to_string().into(),
         state,
         relative(runner.started_on, now).into(),
+        memory.into(),
         runner.version.as_str().into(),
     ]
 }

@@ -1,0 +1,103 @@
+//! The house rules that no lint can hold: which folder may know what (the architecture of src/lib.rs).
+
+use std::path::{Path, PathBuf};
+
+fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(files_below(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+/// Every line of the program that contains one of `words`, as `folder/file: line`, but for the places in `allowed`.
+fn lines_with(words: &[&str], allowed: &[&str]) -> Vec<String> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    for file in files_below(&src) {
+        let name = file.strip_prefix(&src).unwrap().display().to_string();
+        if allowed.iter().any(|place| name.starts_with(place)) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+        found.extend(
+            lines.filter(|line| words.iter().any(|word| line.contains(word))).map(|line| format!("{name}: {line}")),
+        );
+    }
+    found
+}
+
+#[track_caller]
+fn only_in(words: &[&str], allowed: &[&str]) {
+    assert!(!lines_with(words, &[]).is_empty(), "nothing in src has {words:?}: the rule checks nothing");
+    assert_eq!(lines_with(words, allowed), Vec::<String>::new(), "{words:?} stand outside {allowed:?}");
+}
+
+#[test]
+fn only_the_store_knows_diesel() {
+    only_in(&["diesel::", "diesel_migrations::"], &["store/"]);
+}
+
+#[test]
+fn the_domain_knows_nobody() {
+    let src = [
+        "crate::store",
+        "crate::engine",
+        "crate::os",
+        "crate::handler",
+        "crate::config",
+        "crate::cli",
+        "std::process",
+        "std::fs",
+        "std::env",
+    ];
+    let found = lines_with(&src, &["store/", "engine/", "os/", "handler/", "config/", "cli/", "lib.rs", "main.rs"]);
+    assert_eq!(found, Vec::<String>::new());
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    only_in(&["crate::store"], &["engine/"]);
+    only_in(&["crate::engine"], &["cli/"]);
+    only_in(&["crate::cli"], &["cli/", "lib.rs"]);
+    only_in(&["crate::handler"], &["engine/", "cli/mod.rs", "cli/session.rs", "handler/", "lib.rs"]);
+    // The file of a SQLite store needs a lock and a look at the file system.
+    only_in(&["crate::os"], &["engine/", "handler/", "os/", "store/backend/sqlite.rs"]);
+}
+
+#[test]
+fn only_the_command_line_prints() {
+    only_in(&["io::stdout()", "io::stderr()"], &["cli/output/"]);
+    let found = lines_with(&["println!", "print!(", "eprintln!", "eprint!("], &[]);
+    assert_eq!(found, Vec::<String>::new());
+    only_in(&["clap::"], &["cli/"]);
+    only_in(&["comfy_table"], &["cli/output/table.rs"]);
+}
+
+#[test]
+fn only_os_talks_to_the_kernel_by_hand() {
+    only_in(&["unsafe"], &["os/pre_exec.rs"]);
+    only_in(&["rustix::"], &["os/"]);
+}
+
+#[test]
+fn only_the_backends_differ_by_engine() {
+    only_in(&["AnyConnection::Sqlite", "AnyConnection::Postgres", "AnyConnection::Mysql"], &["store/backend/"]);
+    only_in(&["sql_query"], &["store/backend/"]);
+}
+
+#[test]
+fn files_stay_small() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    for file in files_below(&src) {
+        let lines = std::fs::read_to_string(&file).unwrap().lines().count();
+        assert!(lines <= 600, "{} has {lines} lines: split it", file.display());
+    }
+}
