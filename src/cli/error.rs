@@ -38,6 +38,10 @@ impl CliError {
         Self { code: FAILED, kind: "failed", message: message.into(), hint: None }
     }
 
+    pub(crate) fn unreachable(message: impl Into<String>) -> Self {
+        Self { code: UNAVAILABLE, kind: "unreachable", message: message.into(), hint: None }
+    }
+
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
@@ -84,7 +88,9 @@ impl From<EngineError> for CliError {
             EngineError::ExecIsOff => Self { kind: "exec_off", ..Self::usage(message) }.with_hint(
                 "`enabled = true` under [exec] in the configuration switches it on; better, configure a class for the program",
             ),
-            EngineError::NotProcessable { .. } => Self { kind: "not_processable", ..Self::failed(message) },
+            EngineError::NotWaiting { .. } => Self { kind: "not_waiting", ..Self::failed(message) },
+            EngineError::NotRunnable { class, .. } => Self { kind: "not_runnable", ..Self::failed(message) }
+                .with_hint(format!("`taskqueue classes` says why; `taskqueue classes release {class}` tries a held class again")),
             EngineError::Os { .. } => Self { kind: "os", ..Self::failed(message) },
             EngineError::Store(error) => from_store(&error, message),
         }

@@ -114,9 +114,16 @@ impl App {
         if let Some(name) = self.name {
             command = command.name(name).bin_name(name);
         }
+        let arguments: Vec<OsString> = arguments.into_iter().collect();
+        let wants_json = arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json");
         let parsed = command.try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches));
         let cli = match parsed {
             Ok(cli) => cli,
+            Err(error) if wants_json && error.use_stderr() => {
+                let error = CliError::usage(usage_words(&error));
+                Out::new(true, false, output::ColorChoice::Never).error(&error);
+                return ExitCode::from(error.exit_code());
+            }
             // clap knows what belongs on standard output (help) and what on standard error (usage), and its own status.
             Err(error) => {
                 let _ = error.print();
@@ -125,7 +132,7 @@ impl App {
         };
         let mut out = Out::new(cli.global.json, cli.global.verbose, cli.global.color);
         // Before anything is opened: it keeps descriptor 3 free for the events of handlers.
-        let _ = crate::os::child::prepare_process();
+        let _ = crate::engine::prepare_process();
         match dispatch(cli.command, &cli.global, self.registry, &mut out) {
             Ok(code) => ExitCode::from(code),
             Err(error) => {
@@ -156,6 +163,13 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
         Command::Classes(args) => classes::run(session, &args, out),
         Command::Progress(_) | Command::Result(_) => Ok(0),
     }
+}
+
+/// What clap says is wrong, without the usage that follows.
+fn usage_words(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let first = text.split("\n\n").next().unwrap_or_default();
+    first.trim_start_matches("error: ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

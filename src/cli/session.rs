@@ -5,9 +5,8 @@ use super::GlobalArgs;
 use super::error::CliError;
 use super::output::Out;
 use crate::config::{Config, Environment, default_store_path, load};
-use crate::engine::{Context, DatabaseUrl, Engine, Handlers};
+use crate::engine::{create_private_dir, Context, DatabaseUrl, Engine, Handlers};
 use crate::handler::registry::HandlerRegistry;
-use crate::os::file_checks::create_private_dir;
 
 /// A verb's start.
 pub(crate) struct Session {
@@ -56,7 +55,13 @@ fn find_database(
         CliError::usage("no home directory to keep a store in").with_hint("--database sqlite:///path/to/file")
     })?;
     if let Some(directory) = path.parent() {
-        create_private_dir(directory).map_err(|error| CliError::failed(format!("{}: {error}", directory.display())))?;
+        create_private_dir(directory).map_err(|error| {
+            CliError::unreachable(format!(
+                "cannot make the directory {} of the default store: {error}",
+                directory.display()
+            ))
+            .with_hint("--database sqlite:///path/to/file")
+        })?;
     }
     Ok(DatabaseUrl::sqlite(&path))
 }

@@ -175,7 +175,7 @@ fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.len() > MAX_CLASS_LENGTH {
         return Err(format!("a name has 1 to {MAX_CLASS_LENGTH} characters"));
     }
-    if name == crate::handler::exec::EXEC_CLASS {
+    if name == crate::domain::task_class::EXEC_CLASS {
         return Err("this name is built in; [exec] enabled = true switches it on".to_owned());
     }
     match name.chars().find(|c| !(c.is_ascii_alphanumeric() || "_.\\:-*?".contains(*c))) {

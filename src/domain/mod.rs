@@ -8,6 +8,7 @@ pub mod due;
 pub mod ending;
 pub mod exit_rules;
 pub mod ids;
+pub mod json;
 pub mod new_task;
 pub mod records;
 pub mod settings;

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use super::json::check_storable;
 use super::settings::Settings;
 use super::task_class::TaskClass;
 
@@ -103,32 +104,12 @@ pub fn validate_instant(when: DateTime<Utc>) -> Result<(), String> {
 /// Checks that `data` is one JSON text that every engine can store.
 ///
 /// # Errors
-/// Too large, not JSON (with line and column), or a NUL character, which PostgreSQL cannot hold.
+/// Too large, not JSON, or JSON that not every engine stores, with line and column.
 pub fn validate_data(data: &str, max_bytes: usize) -> Result<(), String> {
     if data.len() > max_bytes {
         return Err(format!("the data has {} bytes; at most {max_bytes} are allowed", data.len()));
     }
-    // RawValue checks the syntax without building the value, and keeps numbers of any size.
-    if let Err(error) = serde_json::from_str::<&serde_json::value::RawValue>(data) {
-        return Err(format!("the data is not JSON: {error}"));
-    }
-    if has_escaped_nul(data) {
-        return Err("the data contains the character U+0000, which not every engine can store".to_owned());
-    }
-    Ok(())
-}
-
-/// Whether JSON text contains the escape of a NUL; an escaped backslash before `u0000` is none.
-fn has_escaped_nul(json: &str) -> bool {
-    let mut rest = json;
-    while let Some(at) = rest.find('\\') {
-        if rest[at..].starts_with("\\u0000") {
-            return true;
-        }
-        // Skips the backslash and the character it escapes, which in valid JSON is always ASCII.
-        rest = rest.get(at + 2..).unwrap_or_default();
-    }
-    false
+    check_storable(data).map_err(|what| format!("the data {what}"))
 }
 
 #[cfg(test)]

@@ -14,6 +14,9 @@ pub struct TaskClass(String);
 /// The longest class name, in characters: what an index of every engine can hold.
 pub const MAX_CLASS_LENGTH: usize = 190;
 
+/// The built-in class whose tasks name the program themselves.
+pub const EXEC_CLASS: &str = "exec";
+
 impl TaskClass {
     /// The name.
     #[must_use]

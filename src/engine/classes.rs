@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::handlers::program_problem;
 use super::{Context, EngineResult};
-use crate::handler::exec::EXEC_CLASS;
+use crate::domain::task_class::EXEC_CLASS;
 use crate::store::{ClassHold, NewEvent};
 
 /// Classes of tasks that are looked up in the store at the most.

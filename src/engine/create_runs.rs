@@ -54,11 +54,12 @@ pub fn list_passed_tasks(ctx: &mut Context, limit: i64) -> EngineResult<Vec<Pass
     let now = ctx.store.now()?;
     let statuses = vec![TaskStatus::Processing, TaskStatus::Failed, TaskStatus::Timeout, TaskStatus::Scheduled];
     let page = ctx.store.list_tasks(&TaskFilter { class: None, statuses, limit })?;
-    let passed = page.tasks.into_iter().filter_map(|(task, _)| {
+    let unknown = ctx.store.list_unknown_tasks(limit)?;
+    let passed = unknown.into_iter().chain(page.tasks.into_iter().map(|(task, _)| task)).filter_map(|task| {
         let reason = is_due(&due_facts(&task), now).err().filter(|reason| *reason != NotDue::NotYet)?;
         Some(Passed { task_id: task.id, class: task.class, reason })
     });
-    Ok(passed.collect())
+    Ok(passed.take(usize::try_from(limit).unwrap_or(usize::MAX)).collect())
 }
 
 /// What the due rule looks at.

@@ -167,6 +167,8 @@ impl HandlerFinish {
 
     fn exit_code(&self, decision: &Decision) -> u8 {
         match &self.ending {
+            // A handler that reports an error has failed, whatever it exits with.
+            Some(Ending::Exited(0)) => u8::from(decision.event != RunEvent::Succeed),
             Some(Ending::Exited(code)) => u8::try_from(*code).unwrap_or(1),
             Some(Ending::Signalled(signal)) => u8::try_from(128 + signal).unwrap_or(1),
             Some(Ending::TimedOut) => 124,
@@ -318,7 +320,10 @@ impl LiveRun<'_> {
         );
         if let Ok(is_ours) = saved {
             self.is_lost = !is_ours;
-            self.pending = Pending::default();
+            // What a lost run reported is kept for the event of its late result.
+            if is_ours {
+                self.pending = Pending::default();
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use crate::domain::exit_rules::ExitRules;
 use crate::domain::settings::Settings;
 use crate::handler::TaskHandler;
 use crate::handler::command::{CommandHandler, CommandSource};
-use crate::handler::exec::EXEC_CLASS;
+use crate::domain::task_class::EXEC_CLASS;
 use crate::handler::registry::HandlerRegistry;
 use crate::os::file_checks::check_program;
 

@@ -9,6 +9,7 @@ pub mod migrate;
 pub mod process_run;
 pub mod queue;
 pub mod register;
+pub mod report;
 pub mod rescue;
 pub mod settings;
 pub mod status;
@@ -18,6 +19,9 @@ pub mod wait;
 use chrono::{DateTime, Utc};
 
 pub use self::handlers::Handlers;
+pub use crate::os::child::{Stream, prepare_process};
+pub use crate::os::file_checks::create_private_dir;
+pub use crate::os::stop_signals::StopSignals;
 use crate::os::host;
 use crate::os::identity::ProcessIdentity;
 use crate::store::Store;
@@ -43,13 +47,21 @@ pub enum EngineError {
     /// The class `exec` is off for this store.
     #[error("the class \"exec\" is off for this database, because whoever can insert a row could run any program")]
     ExecIsOff,
-    /// A run that was asked for cannot be processed.
-    #[error("run {run_id} cannot be processed: {reason}")]
-    NotProcessable {
+    /// A run that was asked for is not waiting: somebody else was first.
+    #[error("run {run_id} cannot be processed: it is {status}")]
+    NotWaiting {
         /// The run.
         run_id: i64,
-        /// Why.
-        reason: String,
+        /// The status that it has.
+        status: String,
+    },
+    /// A run that was asked for is of a class that is not executed here now.
+    #[error("run {run_id} cannot be processed here: its class \"{class}\" has no handler, or is held")]
+    NotRunnable {
+        /// The run.
+        run_id: i64,
+        /// Its class.
+        class: String,
     },
     /// The kernel refused something.
     #[error("{what}: {source}")]

@@ -10,6 +10,7 @@ use super::{Context, EngineError, EngineResult, new_token};
 use crate::domain::ids::{RunId, RunnerId};
 use crate::domain::records::ClaimedRun;
 use crate::domain::settings::Settings;
+use crate::domain::status::RunStatus;
 use crate::domain::transition::RunEvent;
 use crate::os::clock::Moment;
 use crate::os::event_socket::EventSocket;
@@ -61,7 +62,7 @@ pub struct ProcessReport {
 /// Registers as a runner and processes runs.
 ///
 /// # Errors
-/// The database's; [`EngineError::NotProcessable`] when a run was named that cannot be claimed.
+/// The database's; [`EngineError::NotWaiting`] or [`EngineError::NotRunnable`] when a run was named that cannot be claimed.
 pub fn process_runs(
     ctx: &mut Context,
     options: &ProcessOptions,
@@ -139,12 +140,11 @@ fn claim(
     match ctx.store.claim_specific_run(run_id, &claim)? {
         SpecificClaim::Claimed(run) => Ok(Some(*run)),
         SpecificClaim::Refused { status, class } => {
-            let reason = if status == "scheduled" {
-                format!("its class \"{class}\" has no handler here, or is held")
+            if status == RunStatus::Scheduled.as_str() {
+                Err(EngineError::NotRunnable { run_id: run_id.0, class })
             } else {
-                format!("it is {status}")
-            };
-            Err(EngineError::NotProcessable { run_id: run_id.0, reason })
+                Err(EngineError::NotWaiting { run_id: run_id.0, status })
+            }
         }
     }
 }

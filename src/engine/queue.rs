@@ -1,5 +1,6 @@
 //! `queue`: validates and inserts tasks (the scheme's queueTask).
 
+use chrono::{DateTime, TimeZone};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -8,7 +9,8 @@ use crate::domain::ids::TaskId;
 use crate::domain::new_task::{NewTask, TaskRequest};
 use crate::domain::settings::Settings;
 use crate::domain::when;
-use crate::handler::exec::{EXEC_CLASS, ExecRequest};
+use crate::domain::task_class::EXEC_CLASS;
+use crate::handler::exec::ExecRequest;
 
 /// Which classes are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,26 +48,27 @@ pub fn queue_task(ctx: &mut Context, request: TaskRequest, check: ClassCheck) ->
     ids.first().copied().ok_or_else(|| EngineError::Input("the database inserted nothing".to_owned()))
 }
 
-/// Queues the tasks of newline-delimited JSON, all or none. Blank lines are passed over. `inserted` hears how many are in
-/// the transaction so far, and of how many.
+/// Queues the tasks of newline-delimited JSON, all or none. Blank lines are passed over. Local times are read in `zone`.
+/// `inserted` hears how many are in the transaction so far, and of how many.
 ///
 /// # Errors
 /// [`EngineError::Input`] with the number of the first bad line, or the database's.
-pub fn queue_batch(
+pub fn queue_batch<Zone: TimeZone>(
     ctx: &mut Context,
     text: &str,
+    zone: &Zone,
     queued_by: &str,
     check: ClassCheck,
     inserted: &mut dyn FnMut(usize, usize),
 ) -> EngineResult<Vec<TaskId>> {
     let settings = ctx.store.settings()?;
-    let now = ctx.store.now()?;
+    let now = ctx.store.now()?.with_timezone(zone);
     let mut tasks = Vec::new();
     for (index, line) in text.lines().enumerate() {
         if line.trim().is_empty() {
             continue;
         }
-        let task = parse_line(line, queued_by, now)
+        let task = parse_line(line, queued_by, &now)
             .map_err(EngineError::Input)
             .and_then(|request| check_request(ctx, request, check, &settings))
             .map_err(|error| at_line(index + 1, error))?;
@@ -75,12 +78,12 @@ pub fn queue_batch(
     Ok(ctx.store.insert_tasks(&tasks, &mut |count| inserted(count, total))?)
 }
 
-fn parse_line(line: &str, queued_by: &str, now: chrono::DateTime<chrono::Utc>) -> Result<TaskRequest, String> {
+fn parse_line<Zone: TimeZone>(line: &str, queued_by: &str, now: &DateTime<Zone>) -> Result<TaskRequest, String> {
     let line: BatchLine<'_> = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let scheduled_on = match (line.at, line.delay) {
         (Some(_), Some(_)) => return Err("\"at\" and \"in\" exclude each other".to_owned()),
-        (Some(at), None) => Some(when::parse_instant(&at, &now)?),
-        (None, Some(delay)) => Some(when::parse_instant(&format!("+{delay}"), &now)?),
+        (Some(at), None) => Some(when::parse_instant(&at, now)?),
+        (None, Some(delay)) => Some(when::parse_instant(&format!("+{delay}"), now)?),
         (None, None) => None,
     };
     Ok(TaskRequest {

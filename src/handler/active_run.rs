@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Reporter, RunContext, TaskHandler};
+use crate::domain::json::check_storable;
 
 /// The run a handler works for.
 pub struct ActiveRun<'a> {
@@ -68,10 +69,13 @@ impl<'a> ActiveRun<'a> {
     /// Saves the results, in place of earlier ones.
     ///
     /// # Errors
-    /// Code `invalid_results` when the value has no JSON form (a map whose keys are no text).
+    /// Code `invalid_results` when the value has no JSON form (a map whose keys are no text), or one that not every
+    /// engine stores.
     pub fn set_results<T: Serialize + ?Sized>(&mut self, results: &T) -> Result<(), HandlerError> {
         let json = serde_json::to_string(results)
             .map_err(|error| HandlerError::no_retry("invalid_results", error.to_string()))?;
+        check_storable(&json)
+            .map_err(|what| HandlerError::no_retry("invalid_results", format!("the result {what}")))?;
         self.reporter.results(&json);
         Ok(())
     }

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::domain::ending::ReportedError;
+use crate::domain::json::check_storable;
 
 /// What one line said; several keys may stand in one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,7 +57,7 @@ enum Code {
 }
 
 /// Reads one line. `None` when it is malformed: no JSON object, a known key with a value of another type, a progress
-/// outside 0 to 100 or a negative delay. `null` is the same as a missing key.
+/// outside 0 to 100, a negative delay, or a result that not every engine stores. `null` is the same as a missing key.
 #[must_use]
 pub fn parse_event(line: &[u8]) -> Option<Event> {
     let text = std::str::from_utf8(line).ok()?;
@@ -75,6 +76,10 @@ pub fn parse_event(line: &[u8]) -> Option<Event> {
         Some(part) => Some(reported(part)?),
         None => None,
     };
+    // Stored as it is: what a database refuses would keep the run from ending.
+    if line.result.is_some_and(|json| check_storable(json.get()).is_err()) {
+        return None;
+    }
     Some(Event {
         progress,
         message: line.message,
@@ -163,6 +168,8 @@ mod tests {
             r#"{"error":{"delay":-1}}"#,
             r#"{"error":{"code":[]}}"#,
             r#"{"heartbeat":true} {}"#,
+            r#"{"result":"\ud800"}"#,
+            r#"{"result":[1e999]}"#,
         ] {
             assert_eq!(parse(line), None, "{line}");
         }

@@ -8,9 +8,6 @@ use serde_json::{Map, Value};
 
 use super::command::{CommandHandler, CommandSource, is_variable_name};
 
-/// The name of the class.
-pub const EXEC_CLASS: &str = "exec";
-
 /// The data of an `exec` task: `{"argv":["program","argument",…]}`, optionally `"cwd"` and `"env"`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecRequest {

@@ -97,6 +97,7 @@ impl Store {
                 Err(StoreError::Database(error)) => error,
                 other => return other,
             };
+            backend::forget_failed_statement(&mut self.conn);
             let repeat = backend::classify(self.url.engine(), &error);
             let may_repeat = match repeat {
                 Repeat::Never => false,

@@ -95,8 +95,8 @@ impl Store {
         })
     }
 
-    /// A page of tasks: those a runner works on first, then troubles, then what waits, then what is done; newest first
-    /// in each.
+    /// A page of tasks: those with a status that this version does not know first (rule R9; only when no status is asked
+    /// for), then those a runner works on, then troubles, then what waits, then what is done; newest first in each.
     ///
     /// # Errors
     /// The database could not be asked.
@@ -104,10 +104,13 @@ impl Store {
         let statuses: &[TaskStatus] = if filter.statuses.is_empty() { &TaskStatus::ALL } else { &filter.statuses };
         self.read(|conn| {
             let mut rows: Vec<TaskRow> = Vec::new();
+            if filter.statuses.is_empty() {
+                rows = list_unknown(conn, filter.class.as_deref(), filter.limit + 1)?;
+            }
             for status in TaskStatus::ALL.iter().filter(|status| statuses.contains(status)) {
                 let missing = filter.limit + 1 - i64::try_from(rows.len()).unwrap_or(i64::MAX);
                 if missing > 0 {
-                    rows.extend(list_by_status(conn, *status, filter.class.as_deref(), missing)?);
+                    rows.extend(list_by_status(conn, status.as_str(), filter.class.as_deref(), missing)?);
                 }
             }
             let limit = usize::try_from(filter.limit).unwrap_or(usize::MAX);
@@ -120,6 +123,35 @@ impl Store {
             }
             Ok(TaskPage { tasks, has_more })
         })
+    }
+
+    /// Up to `limit` tasks in this status whose time has come and that are not due for another reason; those that came
+    /// last first.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_passed_tasks(&mut self, status: TaskStatus, limit: i64) -> StoreResult<Vec<Task>> {
+        use super::schema::task_queue::dsl::{due_on, id, last_status, scheduled_on, task_queue};
+        let rows = self.read(|conn| {
+            Ok(task_queue
+                .filter(last_status.eq(status.as_str()))
+                .filter(scheduled_on.le(db_now()))
+                .filter(due_on.is_null())
+                .order((last_status.desc(), scheduled_on.desc(), id.desc()))
+                .limit(limit)
+                .select(TaskRow::as_select())
+                .load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(Task::from).collect())
+    }
+
+    /// Up to `limit` tasks whose status this version does not know.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_unknown_tasks(&mut self, limit: i64) -> StoreResult<Vec<Task>> {
+        let rows = self.read(|conn| list_unknown(conn, None, limit))?;
+        Ok(rows.into_iter().map(Task::from).collect())
     }
 }
 
@@ -169,14 +201,35 @@ fn count_due(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<(Coun
     Ok((count, waiting_secs))
 }
 
+/// Tasks whose status this version does not know. One index probe for each status that occurs.
+fn list_unknown(conn: &mut AnyConnection, class: Option<&str>, limit: i64) -> StoreResult<Vec<TaskRow>> {
+    use super::schema::task_queue::dsl::{last_status, task_queue};
+    let mut rows = Vec::new();
+    let mut last = String::new();
+    loop {
+        let next: Option<String> =
+            task_queue.filter(last_status.gt(&last)).order(last_status).select(last_status).first(conn).optional()?;
+        let missing = limit - i64::try_from(rows.len()).unwrap_or(i64::MAX);
+        match next {
+            Some(status) if missing > 0 => {
+                if TaskStatus::parse(&status).is_none() {
+                    rows.extend(list_by_status(conn, &status, class, missing)?);
+                }
+                last = status;
+            }
+            _ => return Ok(rows),
+        }
+    }
+}
+
 fn list_by_status(
     conn: &mut AnyConnection,
-    status: TaskStatus,
+    status: &str,
     class: Option<&str>,
     limit: i64,
 ) -> StoreResult<Vec<TaskRow>> {
     use super::schema::task_queue::dsl::{id, last_status, scheduled_on, task_class, task_queue};
-    let of_status = task_queue.filter(last_status.eq(status.as_str())).select(TaskRow::as_select()).limit(limit);
+    let of_status = task_queue.filter(last_status.eq(status)).select(TaskRow::as_select()).limit(limit);
     // The whole index is named in the order, so that no planner takes the primary key and walks it through all that is
     // finished.
     Ok(match class {

@@ -5,6 +5,7 @@
 #[allow(dead_code, unused_imports, reason = "a toolbox")]
 mod support;
 
+mod cli;
 mod conformance;
 mod contrib;
 mod docs;

@@ -7,7 +7,7 @@ use crate::cli::error::CliError;
 use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::engine::queue::ClassCheck;
-use crate::handler::exec::EXEC_CLASS;
+use crate::domain::task_class::EXEC_CLASS;
 
 /// Queue a command line as a task of the built-in class `exec`, and print the id
 ///

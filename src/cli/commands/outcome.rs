@@ -6,7 +6,7 @@ use crate::domain::records::ClaimedRun;
 use crate::domain::transition::RunEvent;
 use crate::engine::execute::{RunListener, RunOutcome};
 use crate::engine::process_run::ProcessReport;
-use crate::os::child::Stream;
+use crate::engine::Stream;
 
 /// Says with `-v` what happens to each run.
 pub(crate) struct Narrator<'a> {

@@ -9,7 +9,7 @@ use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::domain::ids::RunId;
 use crate::engine::process_run::{ProcessOptions, process_runs};
-use crate::os::stop_signals::StopSignals;
+use crate::engine::StopSignals;
 
 /// Register as a runner, take the first waiting run and execute it
 ///

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
+use chrono::Local;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -70,7 +71,7 @@ fn queue_lines(
     if let Ok(style) = ProgressStyle::with_template("queueing {wide_bar} {human_pos}/{human_len} {eta}") {
         bar.set_style(style);
     }
-    let result = queue_batch(ctx, text, &queued_by, check, &mut |inserted, total| {
+    let result = queue_batch(ctx, text, &Local, &queued_by, check, &mut |inserted, total| {
         bar.set_length(u64::try_from(total).unwrap_or(u64::MAX));
         bar.set_position(u64::try_from(inserted).unwrap_or(u64::MAX));
     });

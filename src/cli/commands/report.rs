@@ -6,7 +6,8 @@ use clap::Args;
 
 use crate::cli::error::{CliError, DONE};
 use crate::config::HandlerEnvironment;
-use crate::os::event_socket::send_event;
+use crate::domain::json::check_storable;
+use crate::engine::report;
 
 /// From inside a handler: report progress, and that it is still alive
 #[derive(Debug, Args)]
@@ -23,7 +24,7 @@ pub(crate) struct ProgressArgs {
 pub(crate) struct ResultArgs {
     /// JSON text, or `-` for standard input
     // Not called `json`: that is the global option, and the two would be taken for one.
-    #[arg(value_name = "JSON")]
+    #[arg(value_name = "JSON", allow_hyphen_values = true)]
     text: String,
 }
 
@@ -37,8 +38,8 @@ pub(crate) fn result(args: &ResultArgs) -> Result<u8, CliError> {
         text.clear();
         io::stdin().lock().read_to_string(&mut text)?;
     }
-    let value: serde_json::Value =
-        serde_json::from_str(&text).map_err(|error| CliError::usage(format!("the result is not JSON: {error}")))?;
+    check_storable(&text).map_err(|what| CliError::usage(format!("the result {what}")))?;
+    let value: serde_json::Value = serde_json::from_str(&text).map_err(|error| CliError::usage(error.to_string()))?;
     send(&serde_json::json!({ "result": value }))
 }
 
@@ -48,7 +49,6 @@ fn send(event: &serde_json::Value) -> Result<u8, CliError> {
             "this works inside a handler only: TASKQUEUE_EVENTS_SOCKET and TASKQUEUE_RUN_TOKEN are not set",
         ));
     };
-    send_event(&socket, &token, event.to_string().as_bytes())
-        .map_err(|error| CliError::failed(format!("the runner cannot be reached: {error}")))?;
+    report::send(&socket, &token, event)?;
     Ok(DONE)
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::cli::error::CliError;
 use crate::cli::output::Out;
 use crate::cli::output::clean::{clean_block, clean_line};
-use crate::cli::output::human::{count, distance, instant, relative};
+use crate::cli::output::human::{count, distance, fitted, fitted_words, instant, relative};
 use crate::cli::output::table::{Field, Tone, render};
 use crate::domain::records::{Run, RunOutput, Runner, Task};
 use crate::domain::status::{RunStatus, Stored, TaskStatus};
@@ -22,23 +22,26 @@ pub(super) fn overview(overview: &Overview, out: &mut Out) -> Result<(), CliErro
             "tasks": tasks, "has_more": overview.has_more,
         }));
     }
-    let mut text = counters(&overview.counts, overview.slots);
+    let mut text = fitted(&counters(&overview.counts, overview.slots), "   ", out.width());
     if overview.lines.is_empty() {
-        text.push_str(
-            "\n\nNo tasks. Queue one: taskqueue queue CLASS '{\"key\":\"value\"}', or taskqueue exec -- PROGRAM",
-        );
+        let next_step =
+            "No tasks. Queue one: taskqueue queue CLASS '{\"key\":\"value\"}', or taskqueue exec -- PROGRAM";
+        text.push_str("\n\n");
+        text.push_str(&fitted_words(next_step, out.width()));
     } else {
         let rows = overview.lines.iter().map(|line| task_row(line, overview.now)).collect();
         text.push_str("\n\n");
         text.push_str(&render(out, &["TASK", "CLASS", "STATUS", "WHEN", "FAILED", "NOTE"], rows, &[3, 4]));
     }
     if overview.has_more {
-        text.push_str("\nThere are more: -n N shows more lines, --status and --class choose.");
+        let more = "There are more: -n N shows more lines, --status and --class choose.";
+        text.push('\n');
+        text.push_str(&fitted_words(more, out.width()));
     }
     out.data(&text)
 }
 
-fn counters(counts: &TaskCounts, slots: (i64, i64)) -> String {
+fn counters(counts: &TaskCounts, slots: (i64, i64)) -> Vec<String> {
     let mut parts = vec![
         format!("running {}", count(counts.processing)),
         format!("runners {}/{}", slots.0, slots.1),
@@ -53,7 +56,7 @@ fn counters(counts: &TaskCounts, slots: (i64, i64)) -> String {
     if let Some(secs) = counts.oldest_due_secs {
         parts.push(format!("oldest due {}", distance(chrono::TimeDelta::seconds(secs))));
     }
-    parts.join("   ")
+    parts
 }
 
 fn task_row(line: &TaskLine, now: DateTime<Utc>) -> Vec<Field> {

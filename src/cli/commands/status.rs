@@ -13,7 +13,7 @@ use crate::domain::ids::TaskId;
 use crate::domain::status::TaskStatus;
 use crate::engine::Context;
 use crate::engine::status::{self, TaskFilter};
-use crate::os::stop_signals::StopSignals;
+use crate::engine::StopSignals;
 
 /// Show what is in the tables: counters, then tasks, and why each one is where it is
 #[derive(Debug, Args)]
@@ -61,6 +61,9 @@ pub(crate) fn run(session: Session, args: &StatusArgs, out: &mut Out) -> Result<
             out.clear_screen();
         }
         show_once(&mut ctx, args, out)?;
+        if out.is_unread() {
+            return Ok(DONE);
+        }
         if stop.wait(interval.max(Duration::from_millis(100))) {
             return Ok(INTERRUPTED);
         }

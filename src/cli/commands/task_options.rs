@@ -17,8 +17,8 @@ use crate::engine::execute::{RunListener, RunOutcome};
 use crate::engine::queue::{self, ClassCheck};
 use crate::engine::wait::{self, WaitNews, Waited};
 use crate::engine::{Context, EngineError};
-use crate::os::child::Stream;
-use crate::os::stop_signals::StopSignals;
+use crate::engine::Stream;
+use crate::engine::StopSignals;
 
 /// When and how a task is processed.
 #[derive(Debug, Args)]
@@ -42,7 +42,7 @@ pub(crate) struct TaskOptions {
     #[arg(long, value_name = "NAME")]
     pub(crate) by: Option<String>,
     /// Process it in this very process, as a runner under all rules, and exit as the handler did
-    #[arg(long, conflicts_with = "wait")]
+    #[arg(long, conflicts_with_all = ["wait", "at", "delay"])]
     pub(crate) run: bool,
     /// Wait until it has succeeded or is exhausted, whoever runs it, and exit as the handler did
     #[arg(long)]
@@ -169,10 +169,8 @@ fn run_here(ctx: &mut Context, id: TaskId, out: &mut Out) -> Result<u8, CliError
     });
     let outcome = listener.outcome.take();
     match (processed, outcome) {
-        (Err(EngineError::NotProcessable { reason, .. }), _) => {
-            out.say(&format!(
-                "task {id}: another runner was first, or it cannot run here ({reason}); waiting for its end"
-            ));
+        (Err(EngineError::NotWaiting { status, .. }), _) => {
+            out.say(&format!("task {id}: another runner was first, its run is {status}; waiting for its end"));
             wait_for(ctx, id, out)
         }
         (Err(error), _) => Err(error.into()),

@@ -12,7 +12,7 @@ use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::engine::process_run::ProcessOptions;
 use crate::engine::tick::tick;
-use crate::os::stop_signals::StopSignals;
+use crate::engine::StopSignals;
 
 /// Create the due runs and process them until nothing is left: the one-line crontab
 ///

@@ -37,6 +37,31 @@ pub(crate) fn plural(number: impl TryInto<i64>, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
+/// The parts in as many lines as a terminal of this width needs; in one line where there is no width.
+pub(crate) fn fitted<Part: AsRef<str>>(parts: &[Part], between: &str, width: Option<u16>) -> String {
+    let width = width.map_or(usize::MAX, usize::from);
+    let mut text = String::new();
+    let mut used = 0;
+    for part in parts.iter().map(AsRef::as_ref) {
+        let length = part.chars().count();
+        if used > 0 && used + between.len() + length > width {
+            text.push('\n');
+            used = 0;
+        } else if used > 0 {
+            text.push_str(between);
+            used += between.len();
+        }
+        text.push_str(part);
+        used += length;
+    }
+    text
+}
+
+/// The same with the words of a sentence.
+pub(crate) fn fitted_words(sentence: &str, width: Option<u16>) -> String {
+    fitted(&sentence.split(' ').collect::<Vec<_>>(), " ", width)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,6 +72,13 @@ mod tests {
         {
             assert_eq!(distance(TimeDelta::seconds(secs)), text);
         }
+    }
+
+    #[test]
+    fn lines_are_broken_between_parts_where_a_width_is_known() {
+        assert_eq!(fitted_words("one two three", None), "one two three");
+        assert_eq!(fitted_words("one two three", Some(7)), "one two\nthree");
+        assert_eq!(fitted(&["running 1", "due 2", "x"], "   ", Some(9)), "running 1\ndue 2   x");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use self::clean::clean_line;
+use self::clean::{clean_json, clean_line};
 use super::error::CliError;
 
 /// When to use colour.
@@ -29,6 +29,7 @@ pub(crate) struct Out {
     is_verbose: bool,
     is_terminal: bool,
     use_color: bool,
+    is_unread: bool,
 }
 
 impl Out {
@@ -39,7 +40,7 @@ impl Out {
             ColorChoice::Never => false,
             ColorChoice::Auto => is_terminal && terminal_wants_color(),
         };
-        Self { is_json, is_verbose, is_terminal, use_color }
+        Self { is_json, is_verbose, is_terminal, use_color, is_unread: false }
     }
 
     pub(crate) const fn is_json(&self) -> bool {
@@ -67,13 +68,26 @@ impl Out {
         let mut stdout = io::stdout().lock();
         let written =
             stdout.write_all(text.as_bytes()).and_then(|()| stdout.write_all(b"\n")).and_then(|()| stdout.flush());
-        quietly_without_reader(written)
+        match written {
+            // Somebody who reads only the first lines (`| head`) is no failure.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.is_unread = true;
+                Ok(())
+            }
+            Err(error) => Err(CliError::failed(format!("standard output cannot be written: {error}"))),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Whether whoever read our standard output has gone: nothing that is printed from now on is seen.
+    pub(crate) const fn is_unread(&self) -> bool {
+        self.is_unread
     }
 
     /// Data as one line of JSON.
     pub(crate) fn json<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), CliError> {
         let text = serde_json::to_string(value).map_err(|error| CliError::failed(error.to_string()))?;
-        self.data(&text)
+        self.data(&clean_json(&text))
     }
 
     /// What a handler wrote, to the byte.
@@ -114,7 +128,7 @@ impl Out {
         if self.is_json {
             let object =
                 serde_json::json!({"error": {"code": error.kind(), "message": error.message(), "hint": error.hint()}});
-            let _ = writeln!(io::stderr(), "{object}");
+            let _ = writeln!(io::stderr(), "{}", clean_json(&object.to_string()));
             return;
         }
         self.tell(&format!("error: {}", error.message()));
@@ -137,15 +151,6 @@ impl Out {
 pub(crate) fn tell_stderr(text: &str) {
     // Who has closed standard error does not want to hear it.
     let _ = writeln!(io::stderr(), "{}", clean_line(text));
-}
-
-/// Somebody who reads only the first lines (`| head`) is no failure.
-fn quietly_without_reader(written: io::Result<()>) -> Result<(), CliError> {
-    match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(CliError::failed(format!("standard output cannot be written: {error}"))),
-        Ok(()) => Ok(()),
-    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "conventions of terminals, not configuration")]

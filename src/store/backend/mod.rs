@@ -151,6 +151,13 @@ pub(super) fn create_due_runs(conn: &mut AnyConnection, limit: i64) -> QueryResu
     }
 }
 
+/// Makes the connection fit for the next statement after one has failed.
+pub(super) fn forget_failed_statement(conn: &mut AnyConnection) {
+    if let AnyConnection::Mysql(conn) = conn {
+        mysql::forget_statements(conn);
+    }
+}
+
 /// Whether the closure that met this error may be run again.
 pub(super) fn classify(engine: Engine, error: &DieselError) -> Repeat {
     classify_portably(error).unwrap_or_else(|| {

@@ -1,15 +1,17 @@
 //! MySQL and MariaDB: what differs from the other engines.
 
-use diesel::connection::SimpleConnection as _;
+use chrono::{DateTime, Utc};
+use diesel::connection::{CacheSize, SimpleConnection as _};
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
-use diesel::sql_types::{BigInt, Text};
+use diesel::sql_types::{BigInt, Text, Timestamp};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::super::error::{Repeat, StoreError, StoreResult};
 use super::super::rows::NewTaskRow;
-use super::super::schema::task_queue;
+use super::super::schema::task_queue::{self, dsl};
+use super::super::sql::Moment;
 use super::url::DatabaseUrl;
 use super::{AnyConnection, unreachable};
 
@@ -25,8 +27,11 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<MysqlConnection> {
     let mut conn = MysqlConnection::establish(url.address()).map_err(|error| shown(&error))?;
     // READ COMMITTED: no gap locks, so that claims and inserts do not deadlock, and no stale snapshot to write upon.
     // Strict mode: a value that does not fit is an error, not a shorter value.
+    // The collation of the columns: where a value has another one, MariaDB sorts all rows of a status instead of reading
+    // the index in its order.
     conn.batch_execute(
-        "SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO',
+        "SET NAMES utf8mb4 COLLATE utf8mb4_bin;
+         SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO',
              innodb_lock_wait_timeout = 30, lock_wait_timeout = 60;
          SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;",
     )
@@ -92,7 +97,24 @@ pub(super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTaskRow]) -> Q
     let mut rest = rows;
     while !rest.is_empty() {
         let (chunk, later) = rest.split_at(statement_rows(rest));
-        diesel::insert_into(task_queue::table).values(chunk).execute(conn)?;
+        let values: Vec<_> = chunk
+            .iter()
+            .map(|row| {
+                (
+                    dsl::task_class.eq(&row.task_class),
+                    dsl::task_data.eq(&row.task_data),
+                    dsl::queued_by_id.eq(&row.queued_by_id),
+                    row.scheduled_on.map(|on| {
+                        let text = sql::<Timestamp>("CAST(").bind::<Text, _>(as_text(on));
+                        dsl::scheduled_on.eq(text.sql(" AS DATETIME(6))"))
+                    }),
+                    dsl::max_retries.eq(row.max_retries),
+                    row.timeout_secs.map(|secs| dsl::timeout_secs.eq(secs)),
+                    dsl::priority.eq(row.priority),
+                )
+            })
+            .collect();
+        diesel::insert_into(task_queue::table).values(values).execute(conn)?;
         // An INSERT whose number of rows is known beforehand gets consecutive ids, and this is the first of them.
         let (first, step): (i64, i64) = diesel::select((
             sql::<BigInt>("CAST(LAST_INSERT_ID() AS SIGNED)"),
@@ -103,6 +125,12 @@ pub(super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTaskRow]) -> Q
         rest = later;
     }
     Ok(ids)
+}
+
+/// Diesel sends a time as the type TIMESTAMP, and MariaDB makes NULL of one that does not fit in there, from 2038 on:
+/// text has no such end.
+fn as_text(moment: Moment) -> String {
+    DateTime::<Utc>::from(moment).format("%F %T%.6f").to_string()
 }
 
 fn statement_rows(rows: &[NewTaskRow]) -> usize {
@@ -116,12 +144,13 @@ fn statement_rows(rows: &[NewTaskRow]) -> usize {
 
 pub(super) fn create_due_runs(conn: &mut MysqlConnection, limit: i64) -> QueryResult<usize> {
     // FOR UPDATE: nobody may cancel a task between the two statements.
+    // LEFT JOIN, not NOT EXISTS: MariaDB would read all open runs of all tasks first, whatever the limit.
     diesel::sql_query(
         "INSERT INTO `TaskQueueRuns` (`TaskQueueId`, `TaskClass`, `Priority`, `Attempt`)
          SELECT t.`Id`, t.`TaskClass`, t.`Priority`, t.`Attempts` + 1
          FROM `TaskQueue` AS t
-         WHERE t.`DueOn` <= UTC_TIMESTAMP(6)
-           AND NOT EXISTS (SELECT 1 FROM `TaskQueueRuns` AS r WHERE r.`OpenTaskId` = t.`Id`)
+         LEFT JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = t.`Id`
+         WHERE t.`DueOn` <= UTC_TIMESTAMP(6) AND r.`Id` IS NULL
          ORDER BY t.`DueOn`, t.`Id` LIMIT ?
          FOR UPDATE",
     )
@@ -138,6 +167,13 @@ pub(super) fn create_due_runs(conn: &mut MysqlConnection, limit: i64) -> QueryRe
     )
     .bind::<BigInt, _>(limit)
     .execute(conn)
+}
+
+/// A prepared statement that failed once keeps its error, and Diesel takes that for a new one at the next use, without
+/// executing it: a repeat after a deadlock could never succeed. Switching the cache off empties it.
+pub(super) fn forget_statements(conn: &mut MysqlConnection) {
+    conn.set_prepared_statement_cache_size(CacheSize::Disabled);
+    conn.set_prepared_statement_cache_size(CacheSize::Unbounded);
 }
 
 pub(super) fn classify(text: &str) -> Repeat {

@@ -1,8 +1,9 @@
 //! SQLite: what differs from the other engines.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use diesel::connection::SimpleConnection as _;
 use diesel::dsl::sql;
@@ -16,6 +17,8 @@ use super::super::rows::NewTaskRow;
 use super::super::schema::task_queue;
 use super::url::DatabaseUrl;
 use super::{AnyConnection, unreachable, write_transaction};
+use crate::os::file_checks::is_network_filesystem;
+use crate::os::lock::FileLock;
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 
@@ -49,13 +52,14 @@ fn create_private(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Beside the database; held until the returned file is dropped, or the process dies.
-fn lock_file(path: &Path) -> std::io::Result<File> {
+/// How long another process may take to make or migrate the file.
+const LOCK_WAIT: Duration = Duration::from_secs(60);
+
+/// Beside the database; held until it is dropped, or the process dies.
+fn lock_file(path: &Path) -> std::io::Result<FileLock> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(name)?;
-    fs2::FileExt::lock_exclusive(&file)?;
-    Ok(file)
+    FileLock::acquire(Path::new(&name), LOCK_WAIT)
 }
 
 fn prepare_session(conn: &mut SqliteConnection) -> QueryResult<()> {
@@ -77,23 +81,9 @@ fn library_version() -> i32 {
 
 /// File locks and shared memory do not work across hosts: such a file would be corrupted sooner or later.
 fn refuse_network_filesystem(url: &DatabaseUrl, directory: &Path) -> StoreResult<()> {
-    const NETWORK_MAGICS: [u64; 10] = [
-        0x6969,      // NFS
-        0x517b,      // SMB
-        0xff53_4d42, // CIFS
-        0xfe53_4d42, // SMB2
-        0x0102_1997, // 9p
-        0x6573_5546, // FUSE
-        0x00c3_6400, // Ceph
-        0x5346_414f, // AFS
-        0x4750_4653, // GPFS
-        0x0bd0_0bd0, // Lustre
-    ];
-    let found = rustix::fs::statfs(directory)
+    let is_network = is_network_filesystem(directory)
         .map_err(|error| unreachable(url, &format!("{}: {error}", directory.display())))?;
-    #[allow(clippy::unnecessary_cast, clippy::cast_sign_loss, reason = "the type of f_type differs between targets")]
-    let magic = found.f_type as u64 & 0xffff_ffff;
-    if NETWORK_MAGICS.contains(&magic) {
+    if is_network {
         return Err(StoreError::BadAddress(format!(
             "{} lies on a network file system, where SQLite loses data; use PostgreSQL or MySQL for several hosts",
             directory.display()

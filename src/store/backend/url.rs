@@ -7,6 +7,9 @@ use url::Url;
 
 use super::super::error::StoreError;
 
+/// How long libpq tries to connect to one address, unless the address says otherwise.
+const CONNECT_TIMEOUT_SECS: u32 = 10;
+
 /// Which engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Engine {
@@ -100,7 +103,8 @@ impl DatabaseUrl {
         if has_query {
             mask_query_secrets(&mut url);
         }
-        Ok(Self { engine, address: text.to_owned(), shown: url.to_string(), password })
+        let address = if engine == Engine::Postgres { with_connect_timeout(text, has_query) } else { text.to_owned() };
+        Ok(Self { engine, address, shown: url.to_string(), password })
     }
 
     /// Which engine it is.
@@ -134,6 +138,15 @@ impl DatabaseUrl {
         }
         clean
     }
+}
+
+/// A server that does not answer must not hold a command for ever, and one more of them with each minute of cron.
+fn with_connect_timeout(address: &str, has_query: bool) -> String {
+    if address.contains("connect_timeout=") {
+        return address.to_owned();
+    }
+    let between = if has_query { '&' } else { '?' };
+    format!("{address}{between}connect_timeout={CONNECT_TIMEOUT_SECS}")
 }
 
 fn mask_query_secrets(url: &mut Url) {
@@ -184,6 +197,18 @@ mod tests {
     fn a_typo_does_not_become_a_file() {
         for text in ["postgress://u@h/d", "", "sqlite:x", "http://x", "sqlite://", "mysql://u@h", "mysql://u@h/"] {
             assert!(DatabaseUrl::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_postgres_server_that_does_not_answer_is_given_up() {
+        for (text, address) in [
+            ("postgres://h/d", "postgres://h/d?connect_timeout=10"),
+            ("postgres://h/d?sslmode=disable", "postgres://h/d?sslmode=disable&connect_timeout=10"),
+            ("postgres://h/d?connect_timeout=3", "postgres://h/d?connect_timeout=3"),
+        ] {
+            let url = DatabaseUrl::parse(text).unwrap();
+            assert_eq!((url.address(), url.to_string().as_str()), (address, text));
         }
     }
 

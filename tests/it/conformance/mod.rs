@@ -1,3 +1,9 @@
 //! What a store is, on every engine.
 
+mod fixture;
+mod migrate;
+mod plans;
+mod rules;
+mod schema;
+mod scheme;
 mod transitions;

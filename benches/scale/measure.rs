@@ -1,0 +1,107 @@
+//! Measuring and printing: medians, and ratios against the limit of the same run.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use taskqueue::domain::ids::RunnerId;
+use taskqueue::store::{Claim, Store};
+
+use super::store::BenchStore;
+
+pub struct Figures {
+    pub engine: &'static str,
+    pub single_commit: Duration,
+    pub bulk_limit: Duration,
+    pub queue: Duration,
+    pub select_limit: Duration,
+    pub create: Duration,
+    pub create_idle: Duration,
+    pub claim_small: Duration,
+    pub claim_large: Duration,
+    pub status: Duration,
+}
+
+pub fn median(times: &[Duration]) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort();
+    sorted[sorted.len() / 2]
+}
+
+pub fn seconds(time: Duration) -> String {
+    format!("{:.2}", time.as_secs_f64())
+}
+
+/// The program from its start to its end.
+pub fn process(store: &BenchStore, arguments: &[&str]) -> Duration {
+    let started = Instant::now();
+    let output = Command::new(env!("CARGO_BIN_EXE_taskqueue"))
+        .args(arguments)
+        .env("TASKQUEUE_DATABASE_URL", &store.url)
+        .env("TASKQUEUE_CONFIG", store.home.path().join("config.toml"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    started.elapsed()
+}
+
+/// The times of single claims under the WRITE lock, on one connection.
+pub fn claims(bench: &BenchStore, number: usize) -> Vec<Duration> {
+    let mut store = Store::open(&bench.parsed_url()).unwrap();
+    (0..number)
+        .map(|n| {
+            let token = format!("bench-{n}");
+            let claim = Claim {
+                runner_id: RunnerId(1),
+                process_id: 1,
+                host: "bench",
+                process_identity: "",
+                token: &token,
+                is_runnable: &|_| true,
+                lease_secs: &|_, _| 3_600,
+            };
+            let started = Instant::now();
+            assert!(store.claim_next_run(&claim).unwrap().is_some());
+            started.elapsed()
+        })
+        .collect()
+}
+
+fn rate(rows: usize, time: Duration) -> String {
+    #[allow(clippy::cast_precision_loss, reason = "a rate to three digits")]
+    let rate = rows as f64 / time.as_secs_f64();
+    format!("{rate:.0}/s")
+}
+
+fn ratio(a: Duration, b: Duration) -> String {
+    format!("{:.2}", a.as_secs_f64() / b.as_secs_f64())
+}
+
+fn millis(time: Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1_000.0)
+}
+
+type Row = (&'static str, fn(usize, &Figures) -> String);
+
+const ROWS: &[Row] = &[
+    ("commit of one row, the engine itself", |_, f| millis(f.single_commit)),
+    ("bulk insert, the engine itself", |n, f| rate(n, f.bulk_limit)),
+    ("queue --batch, whole process", |n, f| rate(n, f.queue)),
+    ("… as a part of the bulk insert", |_, f| ratio(f.bulk_limit, f.queue)),
+    ("INSERT … SELECT of the runs, the engine itself", |n, f| rate(n, f.select_limit)),
+    ("create-runs, whole process", |n, f| rate(n, f.create)),
+    ("… as a part of INSERT … SELECT", |_, f| ratio(f.select_limit, f.create)),
+    ("create-runs with nothing to do", |_, f| millis(f.create_idle)),
+    ("one claim, 1,000 waiting", |_, f| millis(f.claim_small)),
+    ("one claim, all waiting and as many finished", |_, f| millis(f.claim_large)),
+    ("… times the claim with 1,000", |_, f| ratio(f.claim_large, f.claim_small)),
+    ("status, whole process, all waiting and as many finished", |_, f| millis(f.status)),
+];
+
+pub fn print_table(tasks: usize, all: &[Figures]) {
+    println!("{tasks} tasks");
+    println!("| what | {} |", all.iter().map(|f| f.engine).collect::<Vec<_>>().join(" | "));
+    println!("| --- |{}", " --: |".repeat(all.len()));
+    for (name, cell) in ROWS {
+        println!("| {name} | {} |", all.iter().map(|f| cell(tasks, f)).collect::<Vec<_>>().join(" | "));
+    }
+}

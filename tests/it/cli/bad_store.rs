@@ -1,0 +1,374 @@
+//! Configurations and databases that cannot be used, and a standard output that cannot be written.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::{ECHO, count_tasks, error_and_hint, task};
+use crate::each_engine;
+use crate::support::cli::{configure, finish};
+use crate::support::db::on;
+use crate::support::{Cli, EngineUnderTest};
+
+const SECRET: &str = "s3cr3t-w0rd";
+
+/// A command line on SQLite in a home of its own.
+fn alone() -> (tempfile::TempDir, Cli) {
+    let home = tempfile::tempdir().unwrap();
+    let cli = Cli::new(home.path());
+    (home, cli)
+}
+
+/// A port on which nobody listens.
+fn closed_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used_is_named_with_its_line_and_78() {
+    let (home, cli) = alone();
+    for (toml, why) in [
+        ("databse = \"x\"\n", "line 1: unknown field `databse`"),
+        ("[class.a]\nargv = [\"/bin/true\"]\ntimeout = 5\n", "line 3: unknown field `timeout`"),
+        ("[class.a]\nargv = \"/bin/true\"\n", "line 2: invalid type"),
+        ("[class.a]\nargv = [\"true\"]\n", "no absolute path"),
+        ("[class.a]\nargv = [\"/bin/true\"]\nexit = { retry = [300] }\n", "0 to 255"),
+        ("[class.a]\nargv = [\"/bin/true\"]\noutput_limit_bytes = 99999999999\n", "output_limit_bytes"),
+        ("[class.a\n", "line 1"),
+        ("database = 5\n", "line 1"),
+    ] {
+        configure(home.path(), toml);
+        for args in [
+            &["status"][..],
+            &["queue", "a"],
+            &["tick"],
+            &["create-runs"],
+            &["process-run"],
+            &["settings"],
+            &["classes"],
+            &["migrate"],
+        ] {
+            let (error, hint) = error_and_hint(&cli.run(args).fails(78));
+            assert!(error.contains("config.toml: ") && error.contains(why), "{toml}: {error}");
+            assert!(hint.contains("docs/configuration.md"), "{hint}");
+        }
+    }
+    assert!(!home.path().join(".local").exists(), "nothing was made");
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_is_an_error_and_not_the_default() {
+    let (home, cli) = alone();
+    for path in ["/no/such/config.toml", "/usr"] {
+        let (error, _) = error_and_hint(&cli.run(&["status", "--config", path]).fails(78));
+        assert!(error.contains(path), "{error}");
+        assert!(cli.clone().env("TASKQUEUE_CONFIG", path).run(&["status"]).fails(78).contains(path));
+    }
+    configure(home.path(), ECHO);
+    let parts = home.path().join(".config/taskqueue/conf.d");
+    std::fs::create_dir(&parts).unwrap();
+    std::fs::write(parts.join("10-bad.toml"), "database = \"elsewhere\"\n").unwrap();
+    assert!(cli.run(&["status"]).fails(78).contains("10-bad.toml: line 1: unknown field `database`"));
+    std::fs::write(parts.join("10-bad.toml"), b"\xff").unwrap();
+    assert!(cli.run(&["status"]).fails(78).contains("10-bad.toml"));
+    std::fs::remove_file(parts.join("10-bad.toml")).unwrap();
+    let main = home.path().join(".config/taskqueue/config.toml");
+    std::fs::set_permissions(&main, std::fs::Permissions::from_mode(0o666)).unwrap();
+    assert!(cli.run(&["status"]).fails(78).contains("everybody may write this file"));
+}
+
+#[test]
+fn a_configuration_without_permission_is_an_error() {
+    let (home, _) = alone();
+    std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let file = home.path().join("secret.toml");
+    std::fs::write(&file, ECHO).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let output = as_nobody(home.path(), &["status", "--config", &file.display().to_string()]);
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    let (error, _) = error_and_hint(&String::from_utf8(output.stderr).unwrap());
+    assert!(error.contains("secret.toml: Permission denied"), "{error}");
+}
+
+/// The program as a user without rights; the tests themselves may be root, to whom modes mean nothing.
+fn as_nobody(home: &Path, args: &[&str]) -> std::process::Output {
+    let program = env!("CARGO_BIN_EXE_taskqueue");
+    Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", program])
+        .args(args)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", home)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_store_that_may_not_be_written_is_named_with_69() {
+    on(EngineUnderTest::Sqlite, |db| {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo"]).ok();
+        let modes = |directory: u32, file: u32| {
+            for entry in std::fs::read_dir(db.home()).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_file() {
+                    std::fs::set_permissions(path, std::fs::Permissions::from_mode(file)).unwrap();
+                }
+            }
+            std::fs::set_permissions(db.home(), std::fs::Permissions::from_mode(directory)).unwrap();
+        };
+        modes(0o755, 0o444);
+        let database = db.url_text().to_owned();
+        for args in [
+            &["queue", "exec", "{\"argv\":[\"true\"]}"][..],
+            &["create-runs"],
+            &["tick"],
+            &["settings", "set", "TaskQueueRunnerLimit", "3"],
+        ] {
+            let output = as_nobody(db.home(), &[&["--database", &database], args].concat());
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(69), &b""[..]), "{args:?}: {stderr}");
+            let (error, hint) = error_and_hint(&stderr);
+            assert!(error.contains("tasks.db") && hint.contains("permissions"), "{error} {hint}");
+        }
+        modes(0o700, 0o600);
+        assert_eq!(count_tasks(db), 1);
+    });
+}
+
+#[test]
+fn a_store_in_a_directory_that_does_not_exist_or_may_not_be_written_is_named_with_69() {
+    let (home, cli) = alone();
+    for address in ["sqlite:///no/such/directory/tasks.db", "/no/such/directory/tasks.db"] {
+        let (error, hint) = error_and_hint(&cli.run(&["status", "--database", address]).fails(69));
+        assert!(error.contains("/no/such/directory") && hint.contains("make the directory first"), "{error} {hint}");
+    }
+    std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let output = as_nobody(home.path(), &["status", "--database", &format!("{}/tasks.db", home.path().display())]);
+    let (error, hint) = error_and_hint(&String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(69));
+    assert!(error.contains("Permission denied") && hint.contains("permissions"), "{error} {hint}");
+    // The default store, for somebody whose home may not be written.
+    let output = as_nobody(home.path(), &["status"]);
+    assert_eq!(output.status.code(), Some(69), "{output:?}");
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_file_that_is_no_database_is_left_as_it_is() {
+    let (home, cli) = alone();
+    let file = home.path().join("notes.txt");
+    let notes = "not a database, but long enough to look like one\n".repeat(100);
+    std::fs::write(&file, &notes).unwrap();
+    let ended = cli.run(&["status", "--database", &file.display().to_string()]);
+    let (error, _) = error_and_hint(&ended.fails(69));
+    assert!(error.contains("notes.txt") && error.contains("not a database"), "{error}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), notes);
+    let (error, _) = error_and_hint(&cli.run(&["status", "--database", "/usr"]).fails(69));
+    assert!(error.contains("/usr"), "{error}");
+}
+
+#[test]
+fn an_address_that_is_none_is_refused_and_makes_no_file() {
+    let (home, cli) = alone();
+    for bad in ["postgress://u@h/d", "sqlite:x", "http://x", "sqlite://", "mysql://u@h", ""] {
+        let ended = cli.run(&["status", "--database", bad]);
+        let (error, _) = error_and_hint(&ended.fails(78));
+        assert!(error.contains("sqlite:///path") || error.contains("names no database"), "{bad}: {error}");
+    }
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_server_that_is_down_or_hangs_up_is_named_with_69_and_no_password() {
+    let (home, cli) = alone();
+    configure(home.path(), ECHO);
+    let hangs_up = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = hangs_up.local_addr().unwrap().port();
+    std::thread::spawn(move || hangs_up.incoming().for_each(drop));
+    for port in [closed_port(), port] {
+        for scheme in ["postgres", "mysql"] {
+            let address = format!("{scheme}://ann:{SECRET}@127.0.0.1:{port}/tasks");
+            let by_variable = cli.clone().env("TASKQUEUE_DATABASE_URL", &address);
+            for args in [
+                &["status"][..],
+                &["queue", "echo"],
+                &["create-runs"],
+                &["process-run"],
+                &["tick"],
+                &["settings"],
+                &["classes"],
+                &["migrate"],
+            ] {
+                let stderr = by_variable.run(args).fails(69);
+                let (error, hint) = error_and_hint(&stderr);
+                assert!(
+                    error.starts_with(&format!(
+                        "error: cannot reach the database {scheme}://ann:***@127.0.0.1:{port}/tasks: "
+                    )),
+                    "{error}"
+                );
+                assert!(hint.contains("is the server running"), "{hint}");
+                assert!(!stderr.contains(SECRET), "{stderr}");
+            }
+            let ended = cli.run(&["status", "--database", &address]);
+            assert!(ended.stderr.starts_with("warning: a password on the command line"), "{ended:?}");
+            assert!(!ended.fails(69).contains(SECRET));
+            let json = by_variable.run(&["--json", "status"]).fails(69);
+            let error: serde_json::Value = serde_json::from_str(&json).unwrap();
+            assert_eq!(error["error"]["code"], "unreachable");
+            assert!(!json.contains(SECRET));
+        }
+    }
+}
+
+#[test]
+fn a_postgres_server_that_never_answers_is_given_up() {
+    let (_home, cli) = alone();
+    // The kernel accepts the connection; nobody ever reads it.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("postgres://ann@{}/tasks?connect_timeout=2", silent.local_addr().unwrap());
+    let (error, _) = error_and_hint(&cli.env("TASKQUEUE_DATABASE_URL", &address).run(&["status"]).fails(69));
+    assert!(error.contains("timeout"), "{error}");
+}
+
+#[test]
+fn a_wrong_password_is_refused_and_never_printed() {
+    for engine in [EngineUnderTest::Postgres, EngineUnderTest::Mariadb, EngineUnderTest::Mysql] {
+        on(engine, |db| {
+            let (user, server) = db.url_text().split_once('@').unwrap();
+            let address = format!("{}:{SECRET}@{server}", user.rsplit_once(':').unwrap().0);
+            let stderr = db.cli().env("TASKQUEUE_DATABASE_URL", &address).run(&["status"]).fails(69);
+            assert!(stderr.contains("***") && !stderr.contains(SECRET), "{stderr}");
+            db.configure(&format!("database = \"{address}\"\nbad = 1\n"));
+            let stderr = db.cli().without_env("TASKQUEUE_DATABASE_URL").run(&["status"]).fails(78);
+            assert!(stderr.contains("unknown field `bad`") && !stderr.contains(SECRET), "{stderr}");
+        });
+    }
+}
+
+#[test]
+fn a_server_that_takes_no_writes_is_named_with_69_and_status_still_works() {
+    on(EngineUnderTest::Postgres, |db| {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo"]).ok();
+        let name = db.url_text().rsplit_once('/').unwrap().1;
+        db.execute(&format!("ALTER DATABASE \"{name}\" SET default_transaction_read_only = on"));
+        assert!(db.cli().run(&["status"]).ok().contains("due 1"));
+        for args in
+            [&["queue", "echo"][..], &["create-runs"], &["tick"], &["settings", "set", "TaskQueueRunnerLimit", "3"]]
+        {
+            let (error, hint) = error_and_hint(&db.cli().run(args).fails(69));
+            assert!(error.contains("cannot be written") && hint.contains("primary server"), "{error} {hint}");
+        }
+        assert_eq!(db.cli().run(&["status", "--json"]).json()["counts"]["scheduled"]["count"], 1);
+    });
+}
+
+each_engine! {
+    fn a_database_without_tables_says_that_it_has_to_be_migrated(db) {
+        if db.engine == EngineUnderTest::Sqlite {
+            // It migrates itself.
+            let fresh = db.cli().env("TASKQUEUE_DATABASE_URL", &db.home().join("fresh.db").display().to_string());
+            assert!(fresh.run(&["status"]).ok().contains("No tasks"));
+            return;
+        }
+        let (base, name) = db.url_text().rsplit_once('/').unwrap();
+        let empty = format!("{name}_empty");
+        db.execute(&format!("CREATE DATABASE \"{empty}\""));
+        let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &format!("{base}/{empty}"));
+        db.configure(ECHO);
+        let verbs: [&[&str]; 7] = [&["status"], &["queue", "echo"], &["create-runs"], &["process-run"], &["tick"], &["settings"], &["classes"]];
+        let ended: Vec<_> = verbs.iter().map(|args| cli.run(args)).collect();
+        let migrated = cli.run(&["migrate"]);
+        let after = cli.run(&["status"]);
+        db.execute(&format!("DROP DATABASE \"{empty}\""));
+        for ended in ended {
+            let (error, hint) = error_and_hint(&ended.fails(78));
+            assert!(error.contains("migrations of taskqueue pending"), "{error}");
+            assert_eq!(hint, "hint: taskqueue migrate");
+        }
+        migrated.ok();
+        assert!(after.ok().contains("No tasks"));
+    }
+
+    fn a_database_with_newer_tables_is_left_alone(db) {
+        db.configure(ECHO);
+        db.execute("INSERT INTO \"__diesel_schema_migrations\" (\"version\") VALUES ('99990101000000')");
+        for args in [&["status"][..], &["queue", "echo"], &["create-runs"], &["process-run"], &["tick"], &["settings"], &["migrate"]] {
+            let (error, hint) = error_and_hint(&db.cli().run(args).fails(78));
+            assert!(error.contains("newer taskqueue (99990101000000)") && hint.contains("install the newer"), "{error} {hint}");
+        }
+        assert_eq!(count_tasks(db), 0);
+    }
+
+    fn a_status_that_somebody_else_wrote_is_named_and_left_alone(db) {
+        db.configure(ECHO);
+        let insert = "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\") VALUES ('echo', 'hibernating', '2020-01-01 00:00:00');";
+        match db.engine {
+            EngineUnderTest::Sqlite => db.execute(&format!("PRAGMA ignore_check_constraints = ON; {insert}")),
+            _ => {
+                db.execute("ALTER TABLE \"TaskQueue\" DROP CONSTRAINT \"LastStatus is known\"");
+                db.execute(insert);
+            }
+        }
+        db.cli().run(&["queue", "echo"]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!((&task(db, "1")["status"], &task(db, "2")["status"]), (&"hibernating".into(), &"success".into()));
+        let text = db.cli().run(&["status", "1"]).ok();
+        assert!(text.contains("hibernating (unknown)") && text.contains("a newer version wrote this status"), "{text}");
+    }
+
+    fn a_full_standard_output_is_an_error_and_a_reader_that_has_gone_is_none(db) {
+        db.configure(ECHO);
+        for _ in 0..3 {
+            db.cli().run(&["queue", "echo"]).ok();
+        }
+        let to = |args: &str, stdout: Stdio| {
+            Command::new(env!("CARGO_BIN_EXE_taskqueue"))
+                .args(args.split(' '))
+                .env_clear()
+                .env("HOME", db.home())
+                .env("TASKQUEUE_DATABASE_URL", db.url_text())
+                .stdin(Stdio::null())
+                .stdout(stdout)
+                .stderr(Stdio::piped())
+                .output()
+                .unwrap()
+        };
+        for args in ["status", "status --json", "status --runs", "settings", "classes", "queue echo", "migrate --dry-run"] {
+            let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+            let output = to(args, full.into());
+            let error = String::from_utf8(output.stderr).unwrap();
+            assert_eq!((output.status.code(), error.lines().count()), (Some(1), 1), "{args}: {error}");
+            assert!(error.contains("standard output cannot be written: No space left"), "{args}: {error}");
+            let (reader, writer) = std::io::pipe().unwrap();
+            drop(reader);
+            let output = to(args, writer.into());
+            assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]), "{args}");
+        }
+    }
+
+    fn two_of_every_command_at_once_both_succeed(db) {
+        db.configure(&format!("{ECHO}[exec]\nenabled = true\n"));
+        let batch = "{\"class\":\"echo\"}\n".repeat(20);
+        let commands: [&[&str]; 14] = [
+            &["migrate"], &["queue", "--batch", "-"], &["queue", "echo"], &["exec", "--", "true"], &["create-runs"], &["process-run"],
+            &["process-run", "--drain"], &["tick"], &["status"], &["status", "--runs"], &["settings", "set", "TaskQueueRunnerLimit", "6"],
+            &["settings"], &["classes"], &["queue", "echo", "[1]", "--run"],
+        ];
+        for args in commands {
+            let cli = db.cli().stdin(batch.as_str());
+            for child in [cli.spawn(args), cli.spawn(args)] {
+                let ended = finish(child);
+                assert!(ended.code == Some(0) && !ended.stderr.contains("error") && !ended.stderr.contains("warning"), "{args:?}: {ended:?}");
+            }
+        }
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(count_tasks(db), 46);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'success'"), 46);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\""), 46);
+    }
+}

@@ -1,0 +1,82 @@
+//! `taskqueue classes`
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::Value;
+
+use super::{ECHO, detail, process, write};
+use crate::each_engine;
+
+fn rows(lines: &str) -> Vec<Value> {
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+each_engine! {
+    fn every_class_is_listed_that_is_configured_or_has_tasks(db) {
+        db.configure(&format!("{ECHO}[class.\"App\\\\Tasks\\\\*\"]\nargv = [\"/bin/cat\", \"{{class}}\"]\ntimeout_secs = 60\n[exec]\nenabled = true\n"));
+        db.cli().run(&["queue", "elsewhere", "--any-class"]).ok();
+        db.cli().run(&["queue", "App\\Tasks\\Import"]).ok();
+        let text = db.cli().run(&["classes"]).ok();
+        assert_eq!(text, db.cli().run(&["classes", "list"]).ok());
+        for words in ["echo", "App\\Tasks\\*", "60s", "/bin/cat {class}", "exec", "built-in", "it has tasks, and no handler is configured here"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        let rows = rows(&db.cli().run(&["classes", "--json"]).ok());
+        let names: Vec<&str> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["App\\Tasks\\*", "echo", "exec", "elsewhere"]);
+    }
+
+    fn check_is_0_when_every_program_is_fit(db) {
+        db.configure(ECHO);
+        assert!(db.cli().run(&["classes", "check"]).ok().contains("ok"));
+    }
+
+    fn a_held_class_is_released_on_demand(db) {
+        db.configure("[class.work]\nargv = [\"/no/such/program\"]\n");
+        let after = process(db, "work", "{}");
+        assert_eq!((&after["task"]["status"], &after["task"]["failed_retries"]), (&"scheduled".into(), &0.into()));
+        assert_eq!((&after["task"]["attempts"], &after["runs"][0]["status"]), (&0.into(), &"released".into()));
+        db.cli().run(&["tick"]).ok();
+        let held = detail(db, "1");
+        assert_eq!((held["runs"].as_array().unwrap().len(), &held["why"]["reason"]), (2, &"class_held".into()));
+        db.configure("[class.work]\nargv = [\"/bin/cat\"]\n");
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(detail(db, "1")["task"]["status"], "scheduled", "it is still held");
+        assert!(db.cli().run(&["classes"]).ok().contains("held on "));
+        let ended = db.cli().run(&["classes", "release", "work"]);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "class \"work\" is tried again\n"));
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(detail(db, "1")["task"]["status"], "success");
+        let again = db.cli().run(&["classes", "release", "work"]).fails(3);
+        assert_eq!(again, "class \"work\" was not held\n");
+    }
+
+    fn a_hold_ends_by_itself(db) {
+        db.configure("[class.work]\nargv = [\"/no/such/program\"]\n");
+        process(db, "work", "{}");
+        db.configure("[class.work]\nargv = [\"/bin/cat\"]\n");
+        db.execute("UPDATE \"TaskQueueClassHolds\" SET \"HeldUntil\" = '2020-01-01 00:00:00'");
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(detail(db, "1")["task"]["status"], "success");
+    }
+
+    fn check_names_what_is_wrong_with_each_program_and_ends_with_78(db) {
+        let mode = |name: &str, mode: u32| {
+            let path = write(db, name, "#!/bin/sh\n");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            path.display().to_string()
+        };
+        let (plain, open) = (mode("plain", 0o644), mode("open", 0o757));
+        for (program, problem) in [("/no/such/program", "exist"), (plain.as_str(), "execut"), (open.as_str(), "written by everybody")] {
+            db.configure(&format!("{ECHO}[class.work]\nargv = [\"{program}\"]\n"));
+            let ended = db.cli().run(&["classes", "check"]);
+            assert_eq!(ended.code, Some(78), "{ended:?}");
+            let line = ended.stdout.lines().find(|line| line.trim_start().starts_with("work")).unwrap();
+            assert!(line.contains(problem) && line.contains(program), "{line}");
+            let ended = db.cli().run(&["classes", "check", "--json"]);
+            let problems: Vec<bool> = rows(&ended.stdout).iter().map(|row| row["problem"].is_string()).collect();
+            assert_eq!((ended.code, problems.iter().filter(|is| **is).count()), (Some(78), 1));
+            db.cli().run(&["classes", "list"]).ok();
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! `taskqueue exec`
+
+use super::{count_tasks, error_and_hint, task};
+use crate::each_engine;
+use crate::support::EngineUnderTest;
+
+const ON: &str = "[exec]\nenabled = true\n";
+
+each_engine! {
+    fn exec_takes_its_arguments_literally_without_a_shell_in_the_current_directory(db) {
+        db.configure(ON);
+        let run = |argv: &[&str]| db.cli().run(&[&["exec", "--run", "--"], argv].concat()).ok();
+        assert_eq!(run(&["printf", "%s|", "a b", "$(id)", "{class}", "-x", "--", "*"]), "a b|$(id)|{class}|-x|--|*|");
+        assert_eq!(run(&["pwd"]), db.home().canonicalize().unwrap().display().to_string());
+        assert_eq!(run(&["cat"]), "");
+        let environment = db.cli().env("CANARY", "1").run(&["exec", "--run", "--", "env"]).ok();
+        assert!(environment.contains("TASKQUEUE_CLASS=exec") && !environment.contains("CANARY"), "{environment}");
+    }
+
+    fn exec_prints_the_id_alone_and_another_process_runs_it(db) {
+        db.configure(ON);
+        let ended = db.cli().run(&["exec", "--priority", "3", "--max-retries", "1", "--", "true"]);
+        assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("1\n", ""));
+        assert_eq!(task(db, "1")["data"]["argv"], serde_json::json!(["true"]));
+        db.cli().run(&["tick"]).ok();
+        let after = task(db, "1");
+        assert_eq!((&after["status"], &after["priority"]), (&"success".into(), &3.into()));
+    }
+
+    fn exec_ends_as_the_program_did(db) {
+        db.configure(ON);
+        let code = |argv: &[&str]| db.cli().run(&[&["exec", "--run", "--"], argv].concat()).code;
+        assert_eq!(code(&["sh", "-c", "exit 42"]), Some(42));
+        assert_eq!(code(&["sh", "-c", "kill -KILL $$"]), Some(137));
+        assert_eq!(code(&["true"]), Some(0));
+    }
+
+    fn a_program_that_does_not_exist_ends_with_127_and_costs_no_attempt(db) {
+        db.configure(ON);
+        let stderr = db.cli().run(&["exec", "--run", "--", "no-such-program"]).fails(127);
+        assert!(stderr.contains("no-such-program"), "{stderr}");
+        let after = task(db, "1");
+        assert_eq!((&after["failed_retries"], &after["attempts"]), (&0.into(), &0.into()));
+    }
+
+    fn exec_is_on_for_a_file_of_ones_own_and_off_for_a_server_until_configured(db) {
+        let ended = db.cli().run(&["exec", "--", "true"]);
+        if db.engine == EngineUnderTest::Sqlite {
+            assert_eq!(ended.ok(), "1");
+            db.configure("[exec]\nenabled = false\n");
+        } else {
+            let (error, hint) = error_and_hint(&ended.fails(2));
+            assert!(error.contains("\"exec\" is off") && hint.contains("enabled = true"), "{error} {hint}");
+            assert_eq!(count_tasks(db), 0);
+        }
+        // Whoever can insert a row must not get it executed either.
+        let id = db.cli().run(&["queue", "exec", "{\"argv\":[\"true\"]}", "--any-class"]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(task(db, &id)["status"], "scheduled");
+    }
+
+    fn data_that_names_no_program_is_refused_when_queued_and_not_retried_when_inserted(db) {
+        db.configure(ON);
+        let stderr = db.cli().run(&["queue", "exec", "{\"argv\":[]}"]).fails(2);
+        assert!(stderr.contains("argv names no program"), "{stderr}");
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\", \"ScheduledOn\") VALUES ('exec', '[1]', '2020-01-01 00:00:00')");
+        db.cli().run(&["tick"]).ok();
+        let after = task(db, "1");
+        assert_eq!((&after["status"], &after["is_exhausted"]), (&"failed".into(), &true.into()));
+    }
+}
+
+#[test]
+fn exec_without_a_program_is_a_usage_error() {
+    let home = tempfile::tempdir().unwrap();
+    let cli = crate::support::Cli::new(home.path());
+    for args in [&["exec"][..], &["exec", "--"], &["exec", "true"]] {
+        assert!(cli.run(args).fails(2).contains("PROGRAM"), "{args:?}");
+    }
+}

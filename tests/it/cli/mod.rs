@@ -1,0 +1,108 @@
+//! The command line as a user sees it: what is printed where, exit statuses, what becomes of tasks. One file a verb, then
+//! what handlers may rely on, then what is refused.
+
+mod bad_input;
+mod bad_store;
+mod classes;
+mod create_runs;
+mod exec;
+mod handlers;
+mod handlers_misbehaving;
+mod process_run;
+mod queue;
+mod settings;
+mod status;
+mod status_terminal;
+mod tick;
+
+use std::path::PathBuf;
+use std::process::Child;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::{TestDb, wait_until};
+
+/// The table of a class whose handler is this shell script. Run by `sh`, not executed itself: a file that another thread's
+/// fork still holds open for writing could not be.
+pub(crate) fn shell_class(db: &TestDb, class: &str, script: &str) -> String {
+    let path = write(db, &format!("{class}.sh"), script);
+    format!("[class.\"{class}\"]\nargv = [\"/bin/sh\", \"{}\"]\n", path.display())
+}
+
+/// Writes a file into the home of the test.
+pub(crate) fn write(db: &TestDb, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    let path = db.home().join(name);
+    std::fs::write(&path, content).unwrap();
+    path
+}
+
+/// A class `echo` that prints its data.
+pub(crate) const ECHO: &str = "[class.echo]\nargv = [\"/bin/cat\"]\n";
+
+/// `status --json ID`.
+pub(crate) fn detail(db: &TestDb, id: &str) -> Value {
+    db.cli().run(&["status", "--json", id]).json()
+}
+
+/// `status --json ID`, of which only the task.
+pub(crate) fn task(db: &TestDb, id: &str) -> Value {
+    detail(db, id)["task"].clone()
+}
+
+/// Queues a task and has it processed.
+pub(crate) fn process(db: &TestDb, class: &str, data: &str) -> Value {
+    let id = db.cli().run(&["queue", class, data]).ok();
+    assert_eq!(db.cli().run(&["tick"]).ok(), "");
+    detail(db, &id)
+}
+
+/// The number of tasks in the store.
+pub(crate) fn count_tasks(db: &TestDb) -> i64 {
+    db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\"")
+}
+
+/// What a handler printed in the newest run of a detail.
+pub(crate) fn printed<'a>(detail: &'a Value, stream: &str) -> &'a str {
+    let outputs = detail["runs"][0]["outputs"].as_array().unwrap();
+    outputs.iter().find(|output| output["stream"] == stream).map_or("", |output| output["content"].as_str().unwrap())
+}
+
+/// Sends a signal to a program that the test has started.
+pub(crate) fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// Ends a process that a handler of the test has left behind.
+pub(crate) fn signal_pid(pid: &str) {
+    kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+}
+
+/// Whether this process lives (a zombie does not).
+pub(crate) fn is_alive(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+}
+
+/// Waits until a handler has written this file, and returns what it wrote. It must write a newline at the end.
+pub(crate) fn wait_for_file(db: &TestDb, name: &str) -> String {
+    let path = db.home().join(name);
+    let mut content = String::new();
+    wait_until(&format!("a handler writes {name}"), || {
+        content = std::fs::read_to_string(&path).unwrap_or_default();
+        content.ends_with('\n')
+    });
+    content.trim_end().to_owned()
+}
+
+/// An error as the design wants it: one `error:` line, perhaps one `hint:` line, nothing else. Returns both.
+#[track_caller]
+pub(crate) fn error_and_hint(stderr: &str) -> (String, String) {
+    let mut lines = stderr.lines().filter(|line| !line.starts_with("warning: "));
+    let error = lines.next().unwrap_or_default().to_owned();
+    let hint = lines.next().unwrap_or_default().to_owned();
+    assert!(error.starts_with("error: "), "{stderr}");
+    assert!(hint.is_empty() || hint.starts_with("hint: "), "{stderr}");
+    assert_eq!(lines.next(), None, "{stderr}");
+    (error, hint)
+}

@@ -1,0 +1,53 @@
+//! `taskqueue settings`
+
+use serde_json::json;
+
+use super::error_and_hint;
+use crate::each_engine;
+
+each_engine! {
+    fn settings_are_listed_with_their_ranges(db) {
+        let text = db.cli().run(&["settings"]).ok();
+        assert_eq!(text, db.cli().run(&["settings", "list"]).ok());
+        for words in ["TaskQueueRunnerLimit", "1 to 10000", "TaskQueueRunTimeout", "86400", "1 to 31536000", "TaskQueueMaxRetries", "1 to 1000000"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        let lines = db.cli().run(&["settings", "--json"]).ok();
+        let first: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+        assert_eq!((&first["name"], &first["default"], &first["high"]), (&json!("TaskQueueRunnerLimit"), &json!(8), &json!(10_000)));
+    }
+
+    fn a_value_that_was_set_is_read_back_and_takes_effect(db) {
+        let ended = db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "3"]);
+        assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", "TaskQueueRunnerLimit is 3\n"));
+        assert_eq!(db.cli().run(&["settings", "get", "TaskQueueRunnerLimit"]).ok(), "3");
+        assert_eq!(db.cli().run(&["settings", "get", "TaskQueueRunnerLimit", "--json"]).json()["value"], "3");
+        assert!(db.cli().run(&["status"]).ok().contains("runners 0/3"));
+    }
+
+    fn a_value_outside_its_range_is_refused_and_nothing_changes(db) {
+        for bad in ["0", "-1", "10001", "99999999999999999999", "", "eight", "8.5"] {
+            let (error, _) = error_and_hint(&db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", bad]).fails(2));
+            assert!(error.contains("TaskQueueRunnerLimit: a whole number from 1 to 10000"), "{error}");
+        }
+        let (error, _) = error_and_hint(&db.cli().run(&["settings", "set", "TaskQueueRunTimeout", ""]).fails(2));
+        assert!(error.contains("1 to 31536000"), "{error}");
+        assert_eq!(db.cli().run(&["settings", "get", "TaskQueueRunnerLimit"]).ok(), "8");
+    }
+
+    fn an_unknown_setting_is_refused_with_the_names_that_exist(db) {
+        for args in [&["settings", "get", "RunnerLimit"][..], &["settings", "set", "RunnerLimit", "3"]] {
+            let stderr = db.cli().run(args).fails(2);
+            assert!(stderr.contains("\"RunnerLimit\"") && stderr.contains("TaskQueueRunnerLimit"), "{stderr}");
+        }
+    }
+
+    fn a_bad_value_in_the_table_is_named_and_can_be_mended(db) {
+        db.execute("UPDATE \"TaskQueueSettings\" SET \"Value\" = 'many' WHERE \"Name\" = 'TaskQueueRunnerLimit'");
+        let (error, hint) = error_and_hint(&db.cli().run(&["tick"]).fails(78));
+        assert!(error.contains("\"many\" is no value for TaskQueueRunnerLimit"), "{error}");
+        assert!(hint.contains("taskqueue settings set"), "{hint}");
+        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "2"]).ok();
+        db.cli().run(&["tick"]).ok();
+    }
+}

@@ -1,0 +1,86 @@
+//! `taskqueue status` on a real terminal: `script` gives it one, `stty` its width.
+
+use super::{ECHO, shell_class};
+use crate::support::db::on;
+use crate::support::{EngineUnderTest, TestDb};
+
+/// What the program prints on a terminal of this width.
+fn on_terminal(db: &TestDb, columns: u16, environment: &str, args: &str) -> String {
+    let program = env!("CARGO_BIN_EXE_taskqueue");
+    let line = format!("stty cols {columns} rows 50; env {environment} {program} {args}");
+    let output = std::process::Command::new("script")
+        .args(["--quiet", "--return", "--command", &line, "/dev/null"])
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", db.home())
+        .env("TERM", "xterm-256color")
+        .env("LANG", "C.UTF-8")
+        .env("TASKQUEUE_DATABASE_URL", db.url_text())
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().replace("\r\n", "\n")
+}
+
+fn with_tasks(check: impl Fn(&TestDb)) {
+    on(EngineUnderTest::Sqlite, |db| {
+        let bad = shell_class(
+            db,
+            "thumbnails.make",
+            "echo the file was neither a picture nor anything that could be made into one >&2; exit 65",
+        );
+        db.configure(&format!("{ECHO}{bad}"));
+        db.cli().run(&["queue", "thumbnails.make"]).ok();
+        db.cli().run(&["queue", "echo"]).ok();
+        db.cli().run(&["tick"]).ok();
+        check(db);
+    });
+}
+
+#[test]
+fn tables_fit_terminals_of_40_80_and_200_columns() {
+    with_tasks(|db| {
+        for columns in [40, 80, 200] {
+            for args in ["status", "status --runs", "status --runners", "settings", "classes"] {
+                let text = on_terminal(db, columns, "", &format!("--color never {args}"));
+                for line in text.lines() {
+                    assert!(line.chars().count() <= columns.into(), "{columns} {args}: {line:?}");
+                }
+            }
+            let text = on_terminal(db, columns, "", "status --color never");
+            let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(flat.contains("failed 1") && flat.contains("success 1") && flat.contains("TASK"), "{text}");
+        }
+        let wide = on_terminal(db, 200, "", "status --color never");
+        assert!(
+            wide.contains(
+                "no retry left: exit:65: the file was neither a picture nor anything that could be made into one"
+            ),
+            "{wide}"
+        );
+    });
+}
+
+#[test]
+fn colour_is_for_terminals_and_no_color_and_dumb_terminals_turn_it_off() {
+    with_tasks(|db| {
+        assert!(on_terminal(db, 120, "", "status").contains("\u{1b}["));
+        for off in ["NO_COLOR=1", "TERM=dumb"] {
+            let text = on_terminal(db, 120, off, "status");
+            assert!(!text.contains('\u{1b}') && text.contains("failed"), "{text:?}");
+        }
+        assert!(!on_terminal(db, 120, "", "status --color never").contains('\u{1b}'));
+        assert!(on_terminal(db, 120, "NO_COLOR=1", "status --color always").contains("\u{1b}["));
+        assert!(db.cli().run(&["status", "--color", "always"]).ok().contains("\u{1b}["));
+        assert!(!db.cli().env("CLICOLOR_FORCE", "0").run(&["status"]).ok().contains('\u{1b}'));
+    });
+}
+
+#[test]
+fn on_a_terminal_queue_says_what_it_queued_besides_the_id() {
+    with_tasks(|db| {
+        let text = on_terminal(db, 80, "", "queue echo");
+        assert!(text.starts_with("3\n") && text.contains("queued task 3 of class echo, due now"), "{text:?}");
+    });
+}

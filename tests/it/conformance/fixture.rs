@@ -1,0 +1,215 @@
+//! What the tests of this folder share: task classes written as closures, runs taken step by step, time moved by SQL.
+
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use taskqueue::domain::backoff::Backoff;
+use taskqueue::domain::ids::{RunId, RunnerId, TaskId};
+use taskqueue::domain::new_task::TaskRequest;
+use taskqueue::domain::records::{ClaimedRun, Run, Task};
+use taskqueue::domain::transition::RunEvent;
+use taskqueue::engine::Context;
+use taskqueue::engine::create_runs::{CreateRunsReport, create_runs};
+use taskqueue::engine::execute::{RunListener, RunOutcome};
+use taskqueue::engine::process_run::{ProcessOptions, ProcessReport, process_runs};
+use taskqueue::engine::queue::{ClassCheck, queue_task};
+use taskqueue::handler::registry::HandlerRegistry;
+use taskqueue::os::child::Stream;
+use taskqueue::os::identity::{Liveness, ProcessIdentity};
+use taskqueue::os::stop_signals::StopSignals;
+use taskqueue::store::{Claim, RunEnd, RunRef, Store};
+use taskqueue::{ActiveRun, HandlerError, TaskHandler};
+
+use crate::support::db::Raw;
+use crate::support::{EngineUnderTest, TestDb};
+
+/// What a handler returns.
+pub type Handled = Result<(), HandlerError>;
+
+struct Act<F>(F);
+
+impl<F: Fn(&mut ActiveRun<'_>) -> Handled + Send + Sync> TaskHandler for Act<F> {
+    fn process_task_queue_run(&self, run: &mut ActiveRun<'_>) -> Handled {
+        (self.0)(run)
+    }
+}
+
+/// One more class, handled by a closure.
+pub fn add(
+    registry: &mut HandlerRegistry,
+    name: &str,
+    act: impl Fn(&mut ActiveRun<'_>) -> Handled + Send + Sync + 'static,
+) {
+    registry.register(name, Act(act));
+}
+
+/// A context with one class.
+pub fn context(
+    db: &TestDb,
+    name: &str,
+    act: impl Fn(&mut ActiveRun<'_>) -> Handled + Send + Sync + 'static,
+) -> Context {
+    let mut registry = HandlerRegistry::new();
+    add(&mut registry, name, act);
+    db.context(registry)
+}
+
+/// A context whose class `work` does nothing and succeeds.
+pub fn willing(db: &TestDb) -> Context {
+    context(db, "work", |_| Ok(()))
+}
+
+/// A context whose class `work` fails with code `E1` and message `no luck`.
+pub fn failing(db: &TestDb) -> Context {
+    context(db, "work", |_| Err(HandlerError::new("E1", "no luck")))
+}
+
+/// Opens connections of the test's own inside a handler, which outlives the borrow of the database.
+pub fn connector(db: &TestDb) -> impl Fn() -> Raw + Send + Sync + 'static {
+    let (engine, url) = (db.engine, db.url_text().to_owned());
+    move || Raw::connect(engine, &url)
+}
+
+/// A request for a task without data.
+pub fn request(class: &str) -> TaskRequest {
+    TaskRequest { class: class.to_owned(), queued_by: "tester".to_owned(), ..TaskRequest::default() }
+}
+
+/// Queues a task without data.
+pub fn queue(ctx: &mut Context, class: &str) -> TaskId {
+    queue_task(ctx, request(class), ClassCheck::AnyName).unwrap()
+}
+
+/// Queues a task and creates its run.
+pub fn queue_with_run(ctx: &mut Context, class: &str) -> (TaskId, RunId) {
+    let task_id = queue(ctx, class);
+    (task_id, ctx.store.open_run_of(task_id).unwrap().unwrap())
+}
+
+pub fn create(ctx: &mut Context) -> CreateRunsReport {
+    create_runs(ctx, &mut |_| {}).unwrap()
+}
+
+/// Hears nothing.
+pub struct Deaf;
+
+impl RunListener for Deaf {
+    fn claimed(&mut self, _run: &ClaimedRun) {}
+    fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
+    fn ended(&mut self, _run: &ClaimedRun, _outcome: &RunOutcome) {}
+}
+
+pub fn process(ctx: &mut Context, options: &ProcessOptions) -> ProcessReport {
+    process_runs(ctx, options, &StopSignals::install().unwrap(), &mut Deaf).unwrap()
+}
+
+/// The scheme's event OnProcessTaskRun: one run at the most.
+pub fn process_one(ctx: &mut Context) -> ProcessReport {
+    process(ctx, &ProcessOptions::default())
+}
+
+pub fn drain(ctx: &mut Context) -> ProcessReport {
+    process(ctx, &ProcessOptions { drain: true, ..ProcessOptions::default() })
+}
+
+pub fn task(db: &TestDb, id: TaskId) -> Task {
+    db.store().get_task(id).unwrap()
+}
+
+/// The newest run of a task.
+pub fn last_run(db: &TestDb, id: TaskId) -> Run {
+    db.store().list_runs_of_task(id, 1).unwrap().remove(0)
+}
+
+/// Queues a task of class `work`, processes it, returns it with its run.
+pub fn work_once(db: &TestDb, ctx: &mut Context) -> (Task, Run) {
+    let id = queue(ctx, "work");
+    create(ctx);
+    assert_eq!(process_one(ctx).processed, 1);
+    (task(db, id), last_run(db, id))
+}
+
+/// Moves a task's time into the past, as if its backoff were over.
+pub fn make_due(db: &TestDb, id: TaskId) {
+    db.execute(&format!("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = {id}"));
+}
+
+/// The engine's clock in so many seconds, as SQL.
+pub fn sql_now(engine: EngineUnderTest, plus_secs: i64) -> String {
+    match engine {
+        EngineUnderTest::Sqlite => format!("strftime('%Y-%m-%d %H:%M:%f000', 'now', '{plus_secs} seconds')"),
+        EngineUnderTest::Postgres => format!("(clock_timestamp() + interval '{plus_secs} seconds')"),
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
+            format!("(UTC_TIMESTAMP(6) + INTERVAL {plus_secs} SECOND)")
+        }
+    }
+}
+
+/// Claims the first run of any class for a process of this identity.
+pub fn claim_as(store: &mut Store, identity: &ProcessIdentity) -> Option<ClaimedRun> {
+    claim_of(store, identity, &|_| true)
+}
+
+/// Claims the first run of these classes for a process of this identity.
+pub fn claim_of(
+    store: &mut Store,
+    identity: &ProcessIdentity,
+    is_runnable: &dyn Fn(&str) -> bool,
+) -> Option<ClaimedRun> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let token = format!("token-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    store
+        .claim_next_run(&Claim {
+            runner_id: RunnerId(1),
+            process_id: i64::from(identity.pid),
+            host: "here",
+            process_identity: &identity.to_string(),
+            token: &token,
+            is_runnable,
+            lease_secs: &|_, _| 1_000,
+        })
+        .unwrap()
+}
+
+/// Claims the first run of any class for this very process.
+pub fn claim(store: &mut Store) -> Option<ClaimedRun> {
+    claim_as(store, &ProcessIdentity::own().unwrap())
+}
+
+pub fn reference(run: &ClaimedRun) -> RunRef {
+    RunRef { id: run.run_id, token: run.token.clone() }
+}
+
+/// An end that asks for nothing special.
+pub fn ending(event: RunEvent) -> RunEnd {
+    let has_failed = matches!(event, RunEvent::Fail | RunEvent::TimeOut);
+    RunEnd {
+        event,
+        may_retry: true,
+        delay_secs: None,
+        backoff: Backoff { base_secs: 60, max_secs: 600 },
+        error_code: if has_failed { "E1".to_owned() } else { String::new() },
+        error_message: if has_failed { "no luck".to_owned() } else { String::new() },
+        decision: "decided by a test".to_owned(),
+        results: None,
+        outputs: Vec::new(),
+        hold: None,
+    }
+}
+
+/// A process that was, and is no more.
+pub fn dead_process() -> ProcessIdentity {
+    let mut child = Command::new("/bin/true").stdin(Stdio::null()).spawn().unwrap();
+    let identity = ProcessIdentity::of_pid(i32::try_from(child.id()).unwrap()).unwrap().unwrap();
+    child.wait().unwrap();
+    assert_eq!(identity.liveness(), Liveness::Dead);
+    identity
+}
+
+/// Registers a runner by SQL, as a process of this identity would have.
+pub fn insert_runner(db: &TestDb, identity: &ProcessIdentity, slots: i32) {
+    db.execute(&format!(
+        "INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"ProcessIdentity\", \"Slots\") VALUES ({}, '{identity}', {slots})",
+        identity.pid
+    ));
+}

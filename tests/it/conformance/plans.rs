@@ -1,0 +1,304 @@
+//! What the statements that must stay fast cost, on 50,000 waiting and 50,000 finished rows: which index they use, that
+//! nothing is sorted, and on the servers how many rows were read.
+//!
+//! The store offers no way to its statements, so they are restated here, each beside the function that it mirrors. A
+//! statement that changes there has to be changed here.
+
+use super::fixture::*;
+use crate::each_engine;
+use crate::support::db::Raw;
+use crate::support::{EngineUnderTest, TestDb};
+
+const MANY: u32 = 50_000;
+
+/// 50,000 due tasks, 50,000 tasks that succeeded, and as many runs in either state, of five classes; a thousand runs
+/// that are processing.
+fn fill(db: &TestDb) {
+    let mut raw = db.raw();
+    let numbers = match db.engine {
+        EngineUnderTest::Sqlite | EngineUnderTest::Postgres => {
+            format!(
+                "(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {MANY}) SELECT i FROM n) AS numbers"
+            )
+        }
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
+            let digit = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5
+                UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)";
+            format!(
+                "(SELECT a.d + 10 * b.d + 100 * c.d + 1000 * e.d + 10000 * f.d + 1 AS i
+                  FROM {digit} AS a, {digit} AS b, {digit} AS c, {digit} AS e, {digit} AS f WHERE f.d < {}) AS numbers",
+                MANY / 10_000
+            )
+        }
+    };
+    let class = match db.engine {
+        EngineUnderTest::Sqlite | EngineUnderTest::Postgres => "'class' || (i % 5)",
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "CONCAT('class', i % 5)",
+    };
+    let past = sql_now(db.engine, -3_600);
+    // Times of their own, as tasks have that were queued one after the other.
+    let each_time = match db.engine {
+        EngineUnderTest::Sqlite => "strftime('%Y-%m-%d %H:%M:%f000', 'now', -i || ' seconds')",
+        EngineUnderTest::Postgres => "clock_timestamp() - i * interval '1 second'",
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "UTC_TIMESTAMP(6) - INTERVAL i SECOND",
+    };
+    // Finished first, so that whoever walks the primary key meets all of them.
+    raw.execute(&format!(
+        "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\") SELECT {class}, 'success', {each_time} FROM {numbers}"
+    ));
+    raw.execute(&format!(
+        "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"Status\", \"StartedOn\", \"FinishedOn\", \"Token\")
+         SELECT \"Id\", \"TaskClass\", 'success', {past}, {past}, 'done' FROM \"TaskQueue\""
+    ));
+    raw.execute(&format!(
+        "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"ScheduledOn\") SELECT {class}, {each_time} FROM {numbers}"
+    ));
+    raw.execute(
+        "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"Priority\")
+         SELECT \"Id\" + 1000000, \"TaskClass\", \"Id\" % 3 FROM \"TaskQueue\" WHERE \"LastStatus\" = 'scheduled'",
+    );
+    raw.execute(&format!(
+        "UPDATE \"TaskQueueRuns\" SET \"Status\" = 'processing', \"StartedOn\" = {past}, \"Token\" = 'mine', \"LeaseExpiresOn\" = {}
+         WHERE \"Status\" = 'scheduled' AND \"Id\" % 50 = 0",
+        sql_now(db.engine, 3_600)
+    ));
+    match db.engine {
+        EngineUnderTest::Sqlite => raw.execute("ANALYZE"),
+        EngineUnderTest::Postgres => raw.execute("VACUUM ANALYZE"),
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
+            raw.execute("ANALYZE TABLE \"TaskQueue\", \"TaskQueueRuns\"");
+        }
+    }
+}
+
+#[derive(diesel::QueryableByName)]
+struct PostgresLine {
+    #[diesel(sql_type = diesel::sql_types::Text, column_name = "QUERY PLAN")]
+    line: String,
+}
+
+#[derive(diesel::QueryableByName)]
+struct SqliteLine {
+    #[diesel(sql_type = diesel::sql_types::Text)]
+    detail: String,
+}
+
+#[derive(diesel::QueryableByName)]
+struct MysqlLine {
+    #[diesel(sql_type = diesel::sql_types::Nullable<diesel::sql_types::Text>)]
+    key: Option<String>,
+    #[diesel(sql_type = diesel::sql_types::Nullable<diesel::sql_types::Text>, column_name = "Extra")]
+    extra: Option<String>,
+}
+
+/// A session like the store's (store::backend::mysql::connect), as far as planners look at it.
+fn session(db: &TestDb) -> Raw {
+    let mut raw = db.raw();
+    if db.is_mysql_like() {
+        raw.execute("SET NAMES utf8mb4 COLLATE utf8mb4_bin");
+    }
+    raw
+}
+
+/// The plan in words. The statements begin with SELECT and change nothing, so that PostgreSQL may execute them.
+fn plan(db: &TestDb, sql: &str) -> String {
+    use diesel::RunQueryDsl as _;
+    let lines: Vec<String> = match &mut session(db) {
+        Raw::Sqlite(conn) => {
+            let lines: Vec<SqliteLine> = diesel::sql_query(format!("EXPLAIN QUERY PLAN {sql}")).load(conn).unwrap();
+            lines.into_iter().map(|line| line.detail).collect()
+        }
+        Raw::Postgres(conn) => {
+            let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) {sql}");
+            let lines: Vec<PostgresLine> = diesel::sql_query(explain).load(conn).unwrap();
+            lines.into_iter().map(|line| line.line).collect()
+        }
+        // MySQL gives a prepared EXPLAIN no columns, which is what Diesel asks for; MariaDB has no INTO.
+        raw @ Raw::Mysql(_) if db.engine == EngineUnderTest::Mysql => {
+            raw.execute("SET explain_json_format_version = 1");
+            raw.execute(&format!("EXPLAIN FORMAT=JSON INTO @plan {sql}"));
+            raw.texts("SELECT @plan AS value").into_iter().flatten().collect()
+        }
+        Raw::Mysql(conn) => {
+            let sql = sql.replace('"', "`");
+            let lines: Vec<MysqlLine> = diesel::sql_query(format!("EXPLAIN {sql}")).load(conn).unwrap();
+            let words =
+                |line: MysqlLine| format!("key {} {}", line.key.unwrap_or_default(), line.extra.unwrap_or_default());
+            lines.into_iter().map(words).collect()
+        }
+    };
+    lines.join("\n")
+}
+
+/// Rows that a statement read, as the server counts them; `None` where nobody counts.
+fn rows_read(db: &TestDb, sql: &str) -> Option<i64> {
+    use diesel::RunQueryDsl as _;
+    let Raw::Mysql(conn) = &mut session(db) else { return None };
+    #[derive(diesel::QueryableByName)]
+    struct Counter {
+        #[diesel(sql_type = diesel::sql_types::Text, column_name = "Value")]
+        value: String,
+    }
+    let counted = |conn: &mut diesel::MysqlConnection| -> i64 {
+        let counters: Vec<Counter> = diesel::sql_query("SHOW SESSION STATUS LIKE 'Handler_read%'").load(conn).unwrap();
+        counters.iter().map(|counter| counter.value.parse::<i64>().unwrap()).sum()
+    };
+    // Counting reads rows of its own.
+    let (first, second) = (counted(conn), counted(conn));
+    let before = second + (second - first);
+    diesel::sql_query(sql.replace('"', "`")).execute(conn).unwrap();
+    Some(counted(conn) - before)
+}
+
+/// The statement uses this index, sorts nothing and reads about as many rows as it returns.
+#[track_caller]
+fn is_read_from(db: &TestDb, index: &str, most_rows: i64, sql: &str) {
+    let plan = plan(db, sql);
+    assert!(plan.contains(index), "{index} is not used:\n{sql}\n{plan}");
+    for bad in
+        ["Sort ", "Using filesort", "filesort\": true", "TEMP B-TREE", "Using temporary", "_table\": true", "Seq Scan"]
+    {
+        assert!(!plan.contains(bad), "{bad}:\n{sql}\n{plan}");
+    }
+    for line in plan.lines().filter(|line| line.contains(" Scan ") || line.contains("Removed by Filter")) {
+        let rows: f64 = line.rsplit_once("rows=").map_or_else(
+            || line.rsplit_once(' ').unwrap().1.parse().unwrap(),
+            |(_, rest)| rest.split(' ').next().unwrap().parse().unwrap(),
+        );
+        assert!(rows <= most_rows as f64, "{rows} rows:\n{sql}\n{plan}");
+    }
+    if let Some(rows) = rows_read(db, sql) {
+        assert!(rows <= most_rows + 3, "{rows} rows read:\n{sql}\n{plan}");
+    }
+}
+
+each_engine! {
+    fn the_statements_that_must_stay_fast_read_an_index_in_its_order(db) {
+        fill(db);
+        let now = match db.engine {
+            EngineUnderTest::Sqlite => "strftime('%Y-%m-%d %H:%M:%f000', 'now')",
+            EngineUnderTest::Postgres => "(SELECT clock_timestamp())",
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "UTC_TIMESTAMP(6)",
+        };
+        // store::transitions::first_claimable: once for each class that waits.
+        for last_class in ["", "class2"] {
+            is_read_from(db, "TaskQueueRunsClaim", 1, &format!(
+                "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" > '{last_class}'
+                 ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1"));
+        }
+        // store::transitions::already_claimed
+        is_read_from(
+            db,
+            "TaskQueueRunsLease",
+            1_000,
+            "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"LeaseExpiresOn\" IS NOT NULL AND \"Token\" = 'none' LIMIT 1",
+        );
+        // store::backend::*::create_due_runs: the due tasks in both its statements.
+        is_read_from(
+            db,
+            "TaskQueueDue",
+            100,
+            &format!(
+                "SELECT t.\"Id\", t.\"TaskClass\", t.\"Priority\", t.\"Attempts\" FROM \"TaskQueue\" AS t
+             WHERE t.\"DueOn\" <= {now} ORDER BY t.\"DueOn\", t.\"Id\" LIMIT 100"
+            ),
+        );
+        // The same with its anti-join, which reads one entry of the other index for each row.
+        let without_run = if db.is_mysql_like() {
+            format!(
+                "SELECT t.\"Id\" FROM \"TaskQueue\" AS t LEFT JOIN \"TaskQueueRuns\" AS r ON r.\"OpenTaskId\" = t.\"Id\"
+                 WHERE t.\"DueOn\" <= {now} AND r.\"Id\" IS NULL ORDER BY t.\"DueOn\", t.\"Id\" LIMIT 100"
+            )
+        } else {
+            format!(
+                "SELECT t.\"Id\" FROM \"TaskQueue\" AS t WHERE t.\"DueOn\" <= {now}
+                 AND NOT EXISTS (SELECT 1 FROM \"TaskQueueRuns\" AS r WHERE r.\"OpenTaskId\" = t.\"Id\")
+                 ORDER BY t.\"DueOn\", t.\"Id\" LIMIT 100"
+            )
+        };
+        is_read_from(db, "TaskQueueRunsOpen", 200, &without_run);
+        // store::runs::list_processing_runs
+        is_read_from(
+            db,
+            "TaskQueueRunsLease",
+            500,
+            "SELECT * FROM \"TaskQueueRuns\" WHERE \"LeaseExpiresOn\" IS NOT NULL AND \"Status\" = 'processing'
+             ORDER BY \"LeaseExpiresOn\", \"Id\" LIMIT 500",
+        );
+        // store::status::list_by_status
+        for status in ["success", "scheduled", "failed"] {
+            is_read_from(
+                db,
+                "TaskQueueByStatus",
+                21,
+                &format!(
+                    "SELECT * FROM \"TaskQueue\" WHERE \"LastStatus\" = '{status}'
+                 ORDER BY \"LastStatus\" DESC, \"ScheduledOn\" DESC, \"Id\" DESC LIMIT 21"
+                ),
+            );
+        }
+        // Where there are none in this status, either index is as good.
+        for status in ["success", "scheduled"] {
+            is_read_from(
+                db,
+                "TaskQueueByClass",
+                21,
+                &format!(
+                    "SELECT * FROM \"TaskQueue\" WHERE \"LastStatus\" = '{status}' AND \"TaskClass\" = 'class3'
+                 ORDER BY \"TaskClass\" DESC, \"LastStatus\" DESC, \"ScheduledOn\" DESC, \"Id\" DESC LIMIT 21"
+                ),
+            );
+        }
+        // store::status::list_unknown
+        is_read_from(
+            db,
+            "TaskQueueByStatus",
+            1,
+            "SELECT \"LastStatus\" FROM \"TaskQueue\" WHERE \"LastStatus\" > 'scheduled' ORDER BY \"LastStatus\" LIMIT 1",
+        );
+        // store::status::last_run and store::runs::list_runs_of_task
+        is_read_from(
+            db,
+            "TaskQueueRunsByTask",
+            1,
+            "SELECT * FROM \"TaskQueueRuns\" WHERE \"TaskQueueId\" = 40000 ORDER BY \"TaskQueueId\" DESC, \"Id\" DESC LIMIT 1",
+        );
+        // store::status::count_due
+        is_read_from(
+            db,
+            "TaskQueueDue",
+            1,
+            &format!("SELECT \"DueOn\" FROM \"TaskQueue\" WHERE \"DueOn\" <= {now} ORDER BY \"DueOn\", \"Id\" LIMIT 1"),
+        );
+        // store::classes::list_task_classes
+        is_read_from(
+            db,
+            "TaskQueueByClass",
+            1,
+            "SELECT \"TaskClass\" FROM \"TaskQueue\" WHERE \"TaskClass\" > 'class1' ORDER BY \"TaskClass\" LIMIT 1",
+        );
+    }
+
+    fn the_indexes_of_claims_and_due_tasks_hold_only_rows_that_are_in_question(db) {
+        let made = |index: &str, column: &str| -> Option<String> {
+            db.text(&match db.engine {
+                EngineUnderTest::Sqlite => format!("SELECT sql AS value FROM sqlite_schema WHERE name = '{index}'"),
+                EngineUnderTest::Postgres => {
+                    format!("SELECT indexdef AS value FROM pg_indexes WHERE indexname = '{index}'")
+                }
+                // There are no partial indexes: the first column of the index is one that is NULL for all other rows.
+                EngineUnderTest::Mariadb | EngineUnderTest::Mysql => format!(
+                    "SELECT CONVERT(CONCAT(COLUMN_NAME, IF(NULLABLE = 'YES', ' WHERE IS NOT NULL', '')) USING utf8mb4) AS value
+                     FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() AND INDEX_NAME = '{index}'
+                         AND SEQ_IN_INDEX = 1 AND COLUMN_NAME = '{column}'"
+                ),
+            })
+        };
+        for (index, column) in
+            [("TaskQueueDue", "DueOn"), ("TaskQueueRunsClaim", "ClaimClass"), ("TaskQueueRunsOpen", "OpenTaskId")]
+        {
+            let made = made(index, column).unwrap();
+            assert!(made.contains("WHERE") && made.contains(column) && made.contains("IS NOT NULL"), "{index}: {made}");
+        }
+    }
+}
