@@ -5,7 +5,7 @@ use super::GlobalArgs;
 use super::error::CliError;
 use super::output::Out;
 use crate::config::{Config, Environment, default_store_path, load};
-use crate::engine::{create_private_dir, Context, DatabaseUrl, Engine, Handlers};
+use crate::engine::{Context, DatabaseUrl, Engine, Handlers, create_private_dir};
 use crate::handler::registry::HandlerRegistry;
 
 /// A verb's start.

@@ -7,9 +7,9 @@ use crate::config::{ClassConfig, Classes};
 use crate::domain::backoff::Backoff;
 use crate::domain::exit_rules::ExitRules;
 use crate::domain::settings::Settings;
+use crate::domain::task_class::EXEC_CLASS;
 use crate::handler::TaskHandler;
 use crate::handler::command::{CommandHandler, CommandSource};
-use crate::domain::task_class::EXEC_CLASS;
 use crate::handler::registry::HandlerRegistry;
 use crate::os::file_checks::check_program;
 

@@ -21,9 +21,9 @@ use chrono::{DateTime, Utc};
 pub use self::handlers::Handlers;
 pub use crate::os::child::{Stream, prepare_process};
 pub use crate::os::file_checks::create_private_dir;
-pub use crate::os::stop_signals::StopSignals;
 use crate::os::host;
 use crate::os::identity::ProcessIdentity;
+pub use crate::os::stop_signals::StopSignals;
 use crate::store::Store;
 pub use crate::store::{DatabaseUrl, Engine, StoreError};
 

@@ -8,8 +8,8 @@ use super::{Context, EngineError, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::new_task::{NewTask, TaskRequest};
 use crate::domain::settings::Settings;
-use crate::domain::when;
 use crate::domain::task_class::EXEC_CLASS;
+use crate::domain::when;
 use crate::handler::exec::ExecRequest;
 
 /// Which classes are accepted.

@@ -6,8 +6,8 @@ use super::task_options::{TaskOptions, queue_and_follow};
 use crate::cli::error::CliError;
 use crate::cli::output::Out;
 use crate::cli::session::Session;
-use crate::engine::queue::ClassCheck;
 use crate::domain::task_class::EXEC_CLASS;
+use crate::engine::queue::ClassCheck;
 
 /// Queue a command line as a task of the built-in class `exec`, and print the id
 ///

@@ -4,9 +4,9 @@ use crate::cli::output::{Out, human};
 use crate::domain::ids::TaskId;
 use crate::domain::records::ClaimedRun;
 use crate::domain::transition::RunEvent;
+use crate::engine::Stream;
 use crate::engine::execute::{RunListener, RunOutcome};
 use crate::engine::process_run::ProcessReport;
-use crate::engine::Stream;
 
 /// Says with `-v` what happens to each run.
 pub(crate) struct Narrator<'a> {

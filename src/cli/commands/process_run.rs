@@ -8,8 +8,8 @@ use crate::cli::error::{CliError, DONE, INTERRUPTED};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::domain::ids::RunId;
-use crate::engine::process_run::{ProcessOptions, process_runs};
 use crate::engine::StopSignals;
+use crate::engine::process_run::{ProcessOptions, process_runs};
 
 /// Register as a runner, take the first waiting run and execute it
 ///

@@ -12,8 +12,8 @@ use crate::cli::session::Session;
 use crate::domain::ids::TaskId;
 use crate::domain::status::TaskStatus;
 use crate::engine::Context;
-use crate::engine::status::{self, TaskFilter};
 use crate::engine::StopSignals;
+use crate::engine::status::{self, TaskFilter};
 
 /// Show what is in the tables: counters, then tasks, and why each one is where it is
 #[derive(Debug, Args)]

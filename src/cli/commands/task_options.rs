@@ -13,12 +13,12 @@ use crate::domain::new_task::TaskRequest;
 use crate::domain::records::{ClaimedRun, RunOutput, Task};
 use crate::domain::status::TaskStatus;
 use crate::domain::when;
+use crate::engine::StopSignals;
+use crate::engine::Stream;
 use crate::engine::execute::{RunListener, RunOutcome};
 use crate::engine::queue::{self, ClassCheck};
 use crate::engine::wait::{self, WaitNews, Waited};
 use crate::engine::{Context, EngineError};
-use crate::engine::Stream;
-use crate::engine::StopSignals;
 
 /// When and how a task is processed.
 #[derive(Debug, Args)]

@@ -10,9 +10,9 @@ use super::task_options::duration_option;
 use crate::cli::error::{CliError, DONE, INTERRUPTED};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
+use crate::engine::StopSignals;
 use crate::engine::process_run::ProcessOptions;
 use crate::engine::tick::tick;
-use crate::engine::StopSignals;
 
 /// Create the due runs and process them until nothing is left: the one-line crontab
 ///
