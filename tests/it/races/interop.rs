@@ -131,8 +131,8 @@ each_engine! {
             wait_until("the handler is recorded", || column(db, "HandlerIdentity").is_some_and(|it| !it.is_empty()));
             server.stop();
             let _go = stage.go();
-            // It has noticed, and has come back for more than once or twice.
-            wait_until("it tries to connect again", || server.refused.load(Ordering::Relaxed) >= 12);
+            // For longer than a few quick attempts.
+            wait_until("it tries to connect again", || server.refused.load(Ordering::Relaxed) >= 14);
             assert_eq!(statuses(db), ["processing"]);
             server.start();
             let ended = finish(runner);

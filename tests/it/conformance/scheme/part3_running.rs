@@ -43,7 +43,7 @@ each_engine! {
         let missing = process_runs(&mut ctx, &only(RunId(9_999)), &stop, &mut Deaf).unwrap_err();
         assert!(matches!(missing, EngineError::Store(StoreError::NotFound(_))), "{missing}");
         let ended = process_runs(&mut ctx, &only(second), &stop, &mut Deaf).unwrap_err();
-        assert!(matches!(ended, EngineError::NotProcessable { .. }), "{ended}");
+        assert!(matches!(ended, EngineError::NotWaiting { .. }), "{ended}");
     }
 
     fn scheme_3_2_2_1_process_id_is_saved_before_the_handler_starts(db) {
