@@ -106,7 +106,9 @@ each_engine! {
             break_connections(db);
         }
         let ended = finish(runner);
-        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+        // A connection that is cut before Diesel has silenced libpq, in the first milliseconds, has a last word.
+        let stderr = ended.stderr.replace("FATAL:  terminating connection due to administrator command\n", "");
+        assert_eq!((ended.code, stderr.as_str()), (Some(0), ""));
         successes_of(db, i64::try_from(TASKS).unwrap());
         assert_eq!(done(), TASKS);
     }
