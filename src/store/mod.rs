@@ -30,9 +30,10 @@ pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
 pub use self::transitions::{Claim, Ended, RunEnd, SpecificClaim};
 
-/// How long a closure is repeated while the database is busy.
+/// How long a closure is repeated while the database is busy, or while it cannot be reached any more: long enough for a
+/// restart of the server, because what is to be recorded may be the end of a long run.
 const BUSY_LIMIT: Duration = Duration::from_secs(60);
-/// How often a closure is repeated after an error that the engine does not explain, or a lost connection.
+/// How often a closure is repeated after an error that the engine does not explain, or with a new connection.
 const FEW_TIMES: u32 = 6;
 
 /// A store that is ready to be used: connected, and with the tables that this program needs.
@@ -91,7 +92,7 @@ impl Store {
 
     fn repeat<T>(&mut self, work: &mut dyn FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
         let started = Instant::now();
-        let mut repeats = 0;
+        let (mut repeats, mut reconnections) = (0, 0);
         loop {
             let error = match work(&mut self.conn) {
                 Err(StoreError::Database(error)) => error,
@@ -102,7 +103,8 @@ impl Store {
             let may_repeat = match repeat {
                 Repeat::Never => false,
                 Repeat::Yes => started.elapsed() < BUSY_LIMIT,
-                Repeat::FewTimes | Repeat::AfterReconnect => repeats < FEW_TIMES,
+                Repeat::FewTimes => repeats < FEW_TIMES,
+                Repeat::AfterReconnect => reconnections < FEW_TIMES && started.elapsed() < BUSY_LIMIT,
             };
             if !may_repeat {
                 return Err(self.explain(error, repeat));
@@ -113,6 +115,7 @@ impl Store {
                 // A connection that cannot be made is met like a statement that failed: by the next repeat.
                 if let Ok(conn) = backend::connect(&self.url) {
                     self.conn = conn;
+                    reconnections += 1;
                 }
             }
         }

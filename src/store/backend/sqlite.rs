@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection as _;
 use diesel::dsl::sql;
@@ -33,14 +33,15 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<SqliteConnection> {
         _ => Path::new("."),
     };
     refuse_network_filesystem(url, directory)?;
-    // One process makes the file and switches it to WAL while the others wait: SQLite's own busy timeout does not
-    // cover the switch.
-    let _lock = if path.exists() { None } else { Some(lock_file(&path).map_err(|error| shown(&error))?) };
     create_private(&path).map_err(|error| shown(&error))?;
     // An absolute path: a relative one could look like an option or ":memory:" to SQLite.
     let absolute = path.canonicalize().map_err(|error| shown(&error))?;
     let mut conn = SqliteConnection::establish(&absolute.to_string_lossy()).map_err(|error| shown(&error))?;
     prepare_session(&mut conn).map_err(|error| shown(&error))?;
+    if library_version() >= OLDEST_SAFE_FOR_WAL && !is_wal(&mut conn).map_err(|error| shown(&error))? {
+        let _lock = lock_file(&path).map_err(|error| shown(&error))?;
+        switch_to_wal(&mut conn).map_err(|error| shown(&error))?;
+    }
     Ok(conn)
 }
 
@@ -66,13 +67,27 @@ fn prepare_session(conn: &mut SqliteConnection) -> QueryResult<()> {
     conn.batch_execute(
         "PRAGMA busy_timeout = 10000; PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA mmap_size = 0;
          PRAGMA journal_size_limit = 67108864;",
-    )?;
+    )
+}
+
+fn is_wal(conn: &mut SqliteConnection) -> QueryResult<bool> {
     let mode: String =
         diesel::select(sql::<Text>("(SELECT journal_mode FROM pragma_journal_mode)")).get_result(conn)?;
-    if mode != "wal" && library_version() >= OLDEST_SAFE_FOR_WAL {
-        conn.batch_execute("PRAGMA journal_mode = WAL;")?;
+    Ok(mode == "wal")
+}
+
+/// Needs the file for itself, and SQLite's busy timeout does not cover it: the lock keeps others from doing the same,
+/// and whoever merely looks at the file is gone soon.
+fn switch_to_wal(conn: &mut SqliteConnection) -> QueryResult<()> {
+    let started = Instant::now();
+    loop {
+        match conn.batch_execute("PRAGMA journal_mode = WAL;") {
+            Err(error) if classify(&error.to_string()) == Repeat::Yes && started.elapsed() < LOCK_WAIT => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            other => return other,
+        }
     }
-    Ok(())
 }
 
 fn library_version() -> i32 {
