@@ -79,11 +79,12 @@ diesel::table! {
 }
 
 fn copy(conn: &mut diesel::pg::PgConnection, number: usize) {
-    use diesel::pg::CopyFormat;
+    use diesel::ExecuteCopyFromDsl as _;
     diesel::copy_from(tasks::table)
         .from_raw_data((tasks::task_class, tasks::task_data), |out| {
             for n in 0..number {
-                writeln!(out, "bench.a\t{}", data(n)).map_err(std::io::Error::other)?;
+                writeln!(out, "bench.a\t{}", data(n))
+                    .map_err(|error| diesel::result::Error::SerializationError(error.into()))?;
             }
             diesel::QueryResult::Ok(())
         })

@@ -56,7 +56,7 @@ pub enum EngineError {
         status: String,
     },
     /// A run that was asked for is of a class that is not executed here now.
-    #[error("run {run_id} cannot be processed here: its class \"{class}\" has no handler, or is held")]
+    #[error("run {run_id} cannot be processed: its class \"{class}\" has no handler here, or is held")]
     NotRunnable {
         /// The run.
         run_id: i64,
