@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use diesel::RunQueryDsl as _;
 use diesel::sql_types::Text;
+use diesel::{ExpressionMethods as _, RunQueryDsl as _};
 
 use super::measure::median;
 use super::store::{BenchStore, Engine, Raw, data};
@@ -41,9 +41,9 @@ pub fn insert_tasks(store: &BenchStore, tasks: usize) {
             use diesel::connection::SimpleConnection as _;
             conn.batch_execute("BEGIN IMMEDIATE").unwrap();
             for number in 0..tasks {
-                diesel::sql_query("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\") VALUES (?, ?)")
-                    .bind::<Text, _>("bench.a")
-                    .bind::<Text, _>(data(number))
+                // Diesel keeps the prepared statement of this one; it does not of raw SQL.
+                diesel::insert_into(tasks::table)
+                    .values((tasks::task_class.eq("bench.a"), tasks::task_data.eq(data(number))))
                     .execute(&mut conn)
                     .unwrap();
             }
