@@ -8,11 +8,11 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, getsid, test_kill_process_group};
+use rustix::process::{Pid, test_kill_process_group};
 
 use super::child::Observer;
 use super::clock::Moment;
-use super::proc_files::{other_processes, read_stat};
+use super::proc_files::{other_processes, read_own_stat, read_stat};
 use super::pump::Pump;
 use super::signalling::{ProcessHandle, Signal};
 use super::spawn::Handler;
@@ -61,14 +61,11 @@ fn is_inhabited(group: i32) -> bool {
 /// group died out and the number was given away; a handler's group is also always in our own session.
 fn members(group: i32) -> Vec<ProcessHandle> {
     let is_given_away = read_stat(group).is_ok();
-    let Some(session) = getsid(None).ok().map(Pid::as_raw_pid).filter(|_| !is_given_away) else {
+    let (false, Ok(own), Ok(processes)) = (is_given_away, read_own_stat(), other_processes()) else {
         return Vec::new();
     };
     let is_member =
-        |pid| read_stat(pid).is_ok_and(|stat| stat.group == group && stat.session == session && !stat.has_ended());
-    let Ok(processes) = other_processes() else {
-        return Vec::new();
-    };
+        |pid| read_stat(pid).is_ok_and(|stat| stat.group == group && stat.session == own.session && !stat.has_ended());
     let handles =
         processes.filter(|pid| is_member(*pid)).filter_map(|pid| ProcessHandle::open_if(pid, is_member).ok()?);
     handles.take(AT_ONCE).collect()

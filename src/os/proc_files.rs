@@ -3,6 +3,7 @@
 //! A PID may change its owner between two reads: whoever acts on the answer holds a pidfd opened before the read and
 //! looks afterwards whether that process still lives (`signalling`).
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Read};
 
@@ -11,7 +12,9 @@ use std::io::{self, Read};
 pub(super) struct Stat {
     /// The state letter: R, S, D, T, Z, X and others.
     pub(super) state: u8,
+    /// 0 if the leader of the group is outside our PID namespace.
     pub(super) group: i32,
+    /// 0 if the leader of the session is outside our PID namespace, as in a container that something else entered.
     pub(super) session: i32,
     /// Clock ticks between boot and the start of the process; never the wall clock, which moves when it is set.
     pub(super) start_ticks: u64,
@@ -26,8 +29,18 @@ impl Stat {
 
 /// Reads and parses `/proc/PID/stat`.
 pub(super) fn read_stat(pid: i32) -> io::Result<Stat> {
+    read_stat_of(pid)
+}
+
+/// Our own. `getsid` and `getpgrp` would do, but their safe wrappers do not expect the 0 of a leader in another PID
+/// namespace.
+pub(super) fn read_own_stat() -> io::Result<Stat> {
+    read_stat_of("self")
+}
+
+fn read_stat_of(process: impl Display) -> io::Result<Stat> {
     let mut text = [0_u8; 1024];
-    let mut file = File::open(format!("/proc/{pid}/stat"))?;
+    let mut file = File::open(format!("/proc/{process}/stat"))?;
     let mut length = 0;
     while length < text.len() {
         match file.read(&mut text[length..]) {
@@ -38,7 +51,7 @@ pub(super) fn read_stat(pid: i32) -> io::Result<Stat> {
         }
     }
     parse_stat(&text[..length])
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat is not as expected")))
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{process}/stat is not as expected")))
 }
 
 /// The program name in field 2 may hold spaces and parentheses, so the fields are counted from the last `)`.
@@ -141,12 +154,12 @@ mod tests {
 
     #[test]
     fn our_own_stat_is_read() {
-        let own = i32::try_from(std::process::id()).unwrap();
-        let stat = read_stat(own).unwrap();
+        let stat = read_own_stat().unwrap();
         assert!(!stat.has_ended());
         assert!(stat.start_ticks > 0);
-        assert_eq!(stat.group, rustix::process::getpgrp().as_raw_pid());
-        assert_eq!(stat.session, rustix::process::getsid(None).unwrap().as_raw_pid());
+        let inherited = ["-c", "import os; print(os.getpgid(0), os.getsid(0))"];
+        let printed = std::process::Command::new("python3").args(inherited).output().unwrap().stdout;
+        assert_eq!(String::from_utf8(printed).unwrap().trim(), format!("{} {}", stat.group, stat.session));
     }
 
     #[test]

@@ -13,11 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Signal, getpgid, kill_process_group, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 
 use super::child::ChildSpec;
 use super::identity::ProcessIdentity;
 use super::pre_exec::{EVENTS_FD, prepare};
+use super::proc_files::read_stat;
 
 /// A started handler that was not reaped yet: as long as this lives and `reap` was not called, its PID and the number
 /// of its process group belong to nobody else.
@@ -120,7 +121,7 @@ impl Handler {
         let Some(pid) = Pid::from_raw(self.identity.pid) else { return };
         let sent = kill_process_group(pid, signal);
         // It may have moved to another group of our session.
-        if sent.is_err() || getpgid(Some(pid)).is_ok_and(|group| group != pid) {
+        if sent.is_err() || read_stat(self.identity.pid).is_ok_and(|stat| stat.group != self.identity.pid) {
             let _ = pidfd_send_signal(&self.pidfd, signal);
         }
     }

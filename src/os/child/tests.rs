@@ -109,6 +109,17 @@ fn masks(finished: &Finished) -> Vec<u64> {
     masks.map(|mask| mask & !(3 << 31)).collect()
 }
 
+/// As in a container that something outside entered: our session and our group have no number inside it.
+#[test]
+fn a_group_is_ended_when_the_leader_of_our_session_is_outside_our_pid_namespace() {
+    let name = "os::child::tests::a_group_is_ended_when_the_leader_of_our_session_is_outside_our_pid_namespace";
+    if !run_again_inside(&["unshare", "-pf", "--mount-proc", "--kill-child"], name) {
+        return;
+    }
+    let (finished, _) = sh("trap '' TERM; sleep 600 & echo $!");
+    assert!(is_gone(&finished.stdout.to_text()));
+}
+
 /// As started by nohup in the background of a shell that blocks and ignores what it can, SIGCHLD included.
 #[test]
 fn an_ending_is_known_even_when_our_parent_ignored_and_blocked_signals() {
