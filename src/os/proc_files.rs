@@ -134,7 +134,7 @@ pub(super) fn other_processes() -> io::Result<impl Iterator<Item = i32>> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 mod tests {
     use super::*;
 
