@@ -212,6 +212,7 @@ mod tests {
     fn an_innocent_group_under_a_forged_identity_survives() {
         let mut innocent = start("sleep 600 & exec sleep 600", None);
         let real = identity(&innocent);
+        eventually(|| other_processes().unwrap().filter(|pid| is_member(*pid, real.pid)).count() == 2);
         let forged = ProcessIdentity { start_ticks: real.start_ticks + 1, ..real.clone() };
         let nobody = marker("nobody");
         assert_eq!(end_survivors(&nobody, Some(&forged), Duration::from_secs(5)).unwrap(), 0);
