@@ -54,7 +54,7 @@ fn break_connections(db: &TestDb) {
         EngineUnderTest::Postgres => {
             raw.texts(
                 "SELECT CAST(pg_terminate_backend(pid) AS TEXT) AS value FROM pg_stat_activity
-                 WHERE datname = current_database() AND pid <> pg_backend_pid()",
+                 WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()",
             );
         }
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
