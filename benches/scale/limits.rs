@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use diesel::sql_types::Text;
 use diesel::{ExpressionMethods as _, RunQueryDsl as _};
 
+use super::database::{EngineUnderTest, Raw};
 use super::measure::median;
-use super::store::{BenchStore, Engine, Raw, data};
+use super::store::{BenchStore, data};
 
 /// The median of a commit of one row.
 pub fn single_commits(store: &BenchStore, number: usize) -> Duration {
@@ -95,9 +96,11 @@ fn copy(conn: &mut diesel::pg::PgConnection, number: usize) {
 pub fn insert_select(store: &BenchStore) -> Duration {
     let mut raw = store.raw();
     let create = match store.engine {
-        Engine::Postgres => "CREATE TABLE \"RunsCopy\" (LIKE \"TaskQueueRuns\" INCLUDING ALL)".to_owned(),
-        Engine::Mariadb | Engine::Mysql => "CREATE TABLE \"RunsCopy\" LIKE \"TaskQueueRuns\"".to_owned(),
-        Engine::Sqlite => sqlite_copy(&mut raw),
+        EngineUnderTest::Postgres => "CREATE TABLE \"RunsCopy\" (LIKE \"TaskQueueRuns\" INCLUDING ALL)".to_owned(),
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
+            "CREATE TABLE \"RunsCopy\" LIKE \"TaskQueueRuns\"".to_owned()
+        }
+        EngineUnderTest::Sqlite => sqlite_copy(&mut raw),
     };
     raw.execute(&create);
     let started = Instant::now();

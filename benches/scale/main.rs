@@ -5,14 +5,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 #![allow(clippy::disallowed_methods, reason = "a benchmark starts the program and reads the addresses of its servers")]
 
+#[allow(dead_code, reason = "the tests use more of it")]
+#[path = "../../tests/it/support/database.rs"]
+mod database;
 mod limits;
 mod measure;
 mod store;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use self::measure::{Figures, claims, median, process, seconds};
-use self::store::{BenchStore, Engine};
+use self::measure::{Figures, claims_by_turns, median, process, seconds};
+use self::store::{BenchStore, ENGINES};
 
 /// Claims of which the median is taken.
 const CLAIMS: usize = 300;
@@ -25,41 +28,49 @@ fn main() {
     let tasks: usize = option("--tasks").map_or(1_000_000, |text| text.parse().expect("--tasks takes a number"));
     let only = option("--engine");
     let mut all = Vec::new();
-    for engine in Engine::ALL {
+    for engine in ENGINES {
         if only.as_deref().is_some_and(|name| name != engine.name()) {
             continue;
         }
-        match BenchStore::new(engine) {
-            Some(store) => all.push(figures_of(&store, tasks)),
-            None => eprintln!("{}: no server; eval \"$(tests/servers start)\"", engine.name()),
+        match (BenchStore::new(engine, "large"), BenchStore::new(engine, "small")) {
+            (Some(large), Some(small)) => all.push(figures_of(&large, &small, tasks)),
+            _ => eprintln!("{}: no server; eval \"$(tests/servers start)\"", engine.name()),
         }
     }
     measure::print_table(tasks, &all);
 }
 
-fn figures_of(store: &BenchStore, tasks: usize) -> Figures {
-    eprintln!("{}: {tasks} tasks", store.engine.name());
+fn figures_of(store: &BenchStore, small: &BenchStore, tasks: usize) -> Figures {
+    let started = Instant::now();
+    let engine = store.engine.name();
+    let note = |what: &str| eprintln!("{engine}: {} s: {what}", seconds(started.elapsed()));
+    note("commits of one row");
     let single_commit = limits::single_commits(store, CLAIMS);
-    let batch = store.write_batch(tasks);
-
-    limits::insert_tasks(store, SMALL);
-    process(store, &["create-runs"]);
-    let claim_small = median(&claims(store, CLAIMS));
-    store.empty();
-
+    note("bulk inserts by the engine itself");
     let bulk_limit = median(&(0..3).map(|_| limits::bulk_insert(store, tasks)).collect::<Vec<Duration>>());
     store.empty();
+    note("queue --batch");
+    let batch = store.write_batch(tasks);
     let queue = process(store, &["queue", "--batch", batch.to_str().unwrap()]);
+    note("runs by the engine itself");
     let select_limit = median(&(0..3).map(|_| limits::insert_select(store)).collect::<Vec<Duration>>());
+    note("create-runs");
     let create = process(store, &["create-runs"]);
+    note("create-runs again, with nothing to do");
     let create_idle = median(&(0..9).map(|_| process(store, &["create-runs"])).collect::<Vec<Duration>>());
+    note("as many finished tasks and runs");
     store.add_finished(tasks);
     store.analyze();
-    let claim_large = median(&claims(store, CLAIMS));
+    note("claims");
+    limits::insert_tasks(small, SMALL);
+    process(small, &["create-runs"]);
+    small.analyze();
+    let (claim_small, claim_large) = claims_by_turns(small, store, CLAIMS);
+    note("status");
     let status = median(&(0..5).map(|_| process(store, &["status"])).collect::<Vec<Duration>>());
-    eprintln!("{}: {} s of queueing", store.engine.name(), seconds(queue));
+    note("done");
     Figures {
-        engine: store.engine.name(),
+        engine,
         single_commit,
         bulk_limit,
         queue,

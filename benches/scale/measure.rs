@@ -36,7 +36,7 @@ pub fn process(store: &BenchStore, arguments: &[&str]) -> Duration {
     let started = Instant::now();
     let output = Command::new(env!("CARGO_BIN_EXE_taskqueue"))
         .args(arguments)
-        .env("TASKQUEUE_DATABASE_URL", &store.url)
+        .env("TASKQUEUE_DATABASE_URL", store.url())
         .env("TASKQUEUE_CONFIG", store.home.path().join("config.toml"))
         .output()
         .unwrap();
@@ -44,26 +44,32 @@ pub fn process(store: &BenchStore, arguments: &[&str]) -> Duration {
     started.elapsed()
 }
 
-/// The times of single claims under the WRITE lock, on one connection.
-pub fn claims(bench: &BenchStore, number: usize) -> Vec<Duration> {
-    let mut store = Store::open(&bench.parsed_url()).unwrap();
-    (0..number)
-        .map(|n| {
-            let token = format!("bench-{n}");
-            let claim = Claim {
-                runner_id: RunnerId(1),
-                process_id: 1,
-                host: "bench",
-                process_identity: "",
-                token: &token,
-                is_runnable: &|_| true,
-                lease_secs: &|_, _| 3_600,
-            };
-            let started = Instant::now();
-            assert!(store.claim_next_run(&claim).unwrap().is_some());
-            started.elapsed()
-        })
-        .collect()
+/// The medians of single claims under the WRITE lock in two stores, each on one connection. By turns, so that whatever
+/// else the machine and the server do meanwhile slows both.
+pub fn claims_by_turns(first: &BenchStore, second: &BenchStore, number: usize) -> (Duration, Duration) {
+    let mut stores = [first, second].map(|bench| Store::open(&bench.parsed_url()).unwrap());
+    let mut times = [Vec::new(), Vec::new()];
+    for n in 0..number {
+        for (store, times) in stores.iter_mut().zip(&mut times) {
+            times.push(claim(store, &format!("bench-{n}")));
+        }
+    }
+    (median(&times[0]), median(&times[1]))
+}
+
+fn claim(store: &mut Store, token: &str) -> Duration {
+    let claim = Claim {
+        runner_id: RunnerId(1),
+        process_id: 1,
+        host: "bench",
+        process_identity: "",
+        token,
+        is_runnable: &|_| true,
+        lease_secs: &|_, _| 3_600,
+    };
+    let started = Instant::now();
+    assert!(store.claim_next_run(&claim).unwrap().is_some());
+    started.elapsed()
 }
 
 fn rate(rows: usize, time: Duration) -> String {

@@ -1,107 +1,53 @@
-//! A database of the benchmark's own on each engine.
+//! A migrated database of the benchmark's own on each engine, and what fills it.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use diesel::connection::{Connection, SimpleConnection};
-use diesel::mysql::MysqlConnection;
-use diesel::pg::PgConnection;
-use diesel::sqlite::SqliteConnection;
 use taskqueue::engine::DatabaseUrl;
 use taskqueue::store::Store;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Engine {
-    Sqlite,
-    Postgres,
-    Mariadb,
-    Mysql,
-}
+use super::database::{Database, EngineUnderTest, Raw};
 
-impl Engine {
-    pub const ALL: [Self; 4] = [Self::Sqlite, Self::Postgres, Self::Mariadb, Self::Mysql];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sqlite => "sqlite",
-            Self::Postgres => "postgres",
-            Self::Mariadb => "mariadb",
-            Self::Mysql => "mysql",
-        }
-    }
-}
-
-pub enum Raw {
-    Sqlite(SqliteConnection),
-    Postgres(PgConnection),
-    Mysql(MysqlConnection),
-}
-
-impl Raw {
-    /// Statements with names in double quotes; for MySQL they become backticks.
-    pub fn execute(&mut self, sql: &str) {
-        match self {
-            Self::Sqlite(conn) => conn.batch_execute(sql),
-            Self::Postgres(conn) => conn.batch_execute(sql),
-            Self::Mysql(conn) => conn.batch_execute(&sql.replace('"', "`")),
-        }
-        .unwrap_or_else(|error| panic!("{error}: {}", sql.chars().take(300).collect::<String>()));
-    }
-}
+pub const ENGINES: [EngineUnderTest; 4] =
+    [EngineUnderTest::Sqlite, EngineUnderTest::Postgres, EngineUnderTest::Mariadb, EngineUnderTest::Mysql];
 
 pub struct BenchStore {
-    pub engine: Engine,
-    pub url: String,
-    server: Option<String>,
+    pub engine: EngineUnderTest,
+    database: Database,
     pub home: tempfile::TempDir,
 }
 
-const DATABASE: &str = "tq_scale";
-
 impl BenchStore {
-    pub fn new(engine: Engine) -> Option<Self> {
+    /// `None` if the engine's server is not there.
+    pub fn new(engine: EngineUnderTest, name: &str) -> Option<Self> {
         // Not /tmp: it may be memory, and a commit has to reach the disk.
         let home = tempfile::tempdir_in("/var/tmp").unwrap();
-        let variable = format!("TASKQUEUE_TEST_{}_URL", engine.name().to_uppercase());
-        let (url, server) = if engine == Engine::Sqlite {
-            (format!("sqlite://{}/tasks.db", home.path().display()), None)
-        } else {
-            let server = std::env::var(variable).ok()?;
-            let (base, _) = server.rsplit_once('/').unwrap();
-            (format!("{base}/{DATABASE}"), Some(server))
-        };
-        let store = Self { engine, url, server, home };
-        store.drop_database();
-        if let Some(server) = &store.server {
-            store.connect(server).execute(&format!("CREATE DATABASE \"{DATABASE}\""));
-        }
+        let database = Database::create(engine, home.path(), &format!("tq_{name}_{}", std::process::id()))?;
+        let store = Self { engine, database, home };
         Store::connect(&store.parsed_url()).unwrap().migrate().unwrap();
         std::fs::write(store.home.path().join("config.toml"), "[class.\"bench.*\"]\nargv = [\"/bin/true\"]\n").unwrap();
         Some(store)
     }
 
+    pub fn url(&self) -> &str {
+        self.database.url()
+    }
+
     pub fn parsed_url(&self) -> DatabaseUrl {
-        DatabaseUrl::parse(&self.url).unwrap()
+        DatabaseUrl::parse(self.url()).unwrap()
     }
 
-    fn connect(&self, url: &str) -> Raw {
-        match self.engine {
-            Engine::Sqlite => {
-                let mut conn = SqliteConnection::establish(url.trim_start_matches("sqlite://")).unwrap();
-                conn.batch_execute("PRAGMA busy_timeout = 10000; PRAGMA synchronous = FULL;").unwrap();
-                Raw::Sqlite(conn)
-            }
-            Engine::Postgres => Raw::Postgres(PgConnection::establish(url).unwrap()),
-            Engine::Mariadb | Engine::Mysql => Raw::Mysql(MysqlConnection::establish(url).unwrap()),
-        }
-    }
-
+    /// With the durability that the program has; the servers' is their own matter.
     pub fn raw(&self) -> Raw {
-        self.connect(&self.url)
+        let mut raw = self.database.raw();
+        if self.engine == EngineUnderTest::Sqlite {
+            raw.execute("PRAGMA synchronous = FULL");
+        }
+        raw
     }
 
     pub fn empty(&self) {
-        let truncate = if self.engine == Engine::Sqlite { "DELETE FROM" } else { "TRUNCATE TABLE" };
+        let truncate = if self.engine == EngineUnderTest::Sqlite { "DELETE FROM" } else { "TRUNCATE TABLE" };
         self.raw().execute(&format!("{truncate} \"TaskQueue\"; {truncate} \"TaskQueueRuns\";"));
     }
 
@@ -119,15 +65,18 @@ impl BenchStore {
     /// As many tasks that succeeded, each with its run.
     pub fn add_finished(&self, tasks: usize) {
         let numbers = match self.engine {
-            Engine::Postgres => format!("SELECT n FROM generate_series(1, {tasks}) AS g (n)"),
+            EngineUnderTest::Postgres => format!("SELECT n FROM generate_series(1, {tasks}) AS g (n)"),
             _ => format!(
                 "WITH RECURSIVE g (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < {tasks}) SELECT n FROM g"
             ),
         };
         let mut raw = self.raw();
         if let Raw::Mysql(_) = raw {
-            let limit =
-                if self.engine == Engine::Mysql { "cte_max_recursion_depth" } else { "max_recursive_iterations" };
+            let limit = if self.engine == EngineUnderTest::Mysql {
+                "cte_max_recursion_depth"
+            } else {
+                "max_recursive_iterations"
+            };
             raw.execute(&format!("SET SESSION {limit} = 100000000"));
         }
         raw.execute(&format!(
@@ -143,26 +92,14 @@ impl BenchStore {
     /// What the servers do by themselves after a while.
     pub fn analyze(&self) {
         let sql = match self.engine {
-            Engine::Sqlite => "SELECT 1",
-            Engine::Postgres => "VACUUM ANALYZE \"TaskQueue\"",
-            Engine::Mariadb | Engine::Mysql => "ANALYZE TABLE \"TaskQueue\", \"TaskQueueRuns\"",
+            EngineUnderTest::Sqlite => "SELECT 1",
+            EngineUnderTest::Postgres => "VACUUM ANALYZE \"TaskQueue\"",
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "ANALYZE TABLE \"TaskQueue\", \"TaskQueueRuns\"",
         };
         self.raw().execute(sql);
-        if self.engine == Engine::Postgres {
+        if self.engine == EngineUnderTest::Postgres {
             self.raw().execute("VACUUM ANALYZE \"TaskQueueRuns\"");
         }
-    }
-
-    fn drop_database(&self) {
-        if let Some(server) = &self.server {
-            self.connect(server).execute(&format!("DROP DATABASE IF EXISTS \"{DATABASE}\""));
-        }
-    }
-}
-
-impl Drop for BenchStore {
-    fn drop(&mut self) {
-        self.drop_database();
     }
 }
 

@@ -1,6 +1,7 @@
 //! What tests stand on: a database of their own on each engine, the program as a user runs it, waiting with a limit.
 
 pub mod cli;
+pub mod database;
 pub mod db;
 pub mod wait;
 

@@ -1,0 +1,139 @@
+//! An empty database on each engine, dropped at the end, and a connection to it beside the program's. Used by the tests
+//! and by the benchmark.
+
+use std::path::Path;
+
+use diesel::connection::{Connection, SimpleConnection};
+use diesel::mysql::MysqlConnection;
+use diesel::pg::PgConnection;
+use diesel::sql_types::{BigInt, Nullable, Text};
+use diesel::sqlite::SqliteConnection;
+use diesel::{QueryableByName, RunQueryDsl};
+
+/// The engines, MariaDB and MySQL apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineUnderTest {
+    Sqlite,
+    Postgres,
+    Mariadb,
+    Mysql,
+}
+
+impl EngineUnderTest {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
+            Self::Mariadb => "mariadb",
+            Self::Mysql => "mysql",
+        }
+    }
+
+    fn server_url(self) -> Option<String> {
+        std::env::var(format!("TASKQUEUE_TEST_{}_URL", self.name().to_uppercase())).ok()
+    }
+}
+
+/// A connection of the test's own, beside the program's.
+pub enum Raw {
+    Sqlite(SqliteConnection),
+    Postgres(PgConnection),
+    Mysql(MysqlConnection),
+}
+
+#[derive(QueryableByName)]
+struct TextRow {
+    #[diesel(sql_type = Nullable<Text>)]
+    value: Option<String>,
+}
+
+#[derive(QueryableByName)]
+struct NumberRow {
+    #[diesel(sql_type = Nullable<BigInt>)]
+    value: Option<i64>,
+}
+
+impl Raw {
+    pub fn connect(engine: EngineUnderTest, url: &str) -> Self {
+        match engine {
+            EngineUnderTest::Sqlite => {
+                let mut conn = SqliteConnection::establish(url.trim_start_matches("sqlite://")).unwrap();
+                conn.batch_execute("PRAGMA busy_timeout = 30000").unwrap();
+                Self::Sqlite(conn)
+            }
+            EngineUnderTest::Postgres => Self::Postgres(PgConnection::establish(url).unwrap()),
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => Self::Mysql(MysqlConnection::establish(url).unwrap()),
+        }
+    }
+
+    /// Statements with names in double quotes; for MySQL they become backticks.
+    pub fn try_execute(&mut self, sql: &str) -> Result<(), diesel::result::Error> {
+        match self {
+            Self::Sqlite(conn) => conn.batch_execute(sql),
+            Self::Postgres(conn) => conn.batch_execute(sql),
+            Self::Mysql(conn) => conn.batch_execute(&sql.replace('"', "`")),
+        }
+    }
+
+    pub fn execute(&mut self, sql: &str) {
+        self.try_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    /// The column called `value` of every row, as text.
+    pub fn texts(&mut self, sql: &str) -> Vec<Option<String>> {
+        let rows: Result<Vec<TextRow>, _> = match self {
+            Self::Sqlite(conn) => diesel::sql_query(sql).load(conn),
+            Self::Postgres(conn) => diesel::sql_query(sql).load(conn),
+            Self::Mysql(conn) => diesel::sql_query(sql.replace('"', "`")).load(conn),
+        };
+        rows.unwrap_or_else(|error| panic!("{sql}: {error}")).into_iter().map(|row| row.value).collect()
+    }
+
+    /// The column called `value` of every row, as a number.
+    pub fn numbers(&mut self, sql: &str) -> Vec<Option<i64>> {
+        let rows: Result<Vec<NumberRow>, _> = match self {
+            Self::Sqlite(conn) => diesel::sql_query(sql).load(conn),
+            Self::Postgres(conn) => diesel::sql_query(sql).load(conn),
+            Self::Mysql(conn) => diesel::sql_query(sql.replace('"', "`")).load(conn),
+        };
+        rows.unwrap_or_else(|error| panic!("{sql}: {error}")).into_iter().map(|row| row.value).collect()
+    }
+}
+
+/// A new database; a server's is dropped at the end, a file goes with its directory.
+pub struct Database {
+    engine: EngineUnderTest,
+    url: String,
+    /// The server's own database, from which this one is made and dropped.
+    server: Option<(String, String)>,
+}
+
+impl Database {
+    /// `None` if the engine's server is not there.
+    pub fn create(engine: EngineUnderTest, directory: &Path, name: &str) -> Option<Self> {
+        if engine == EngineUnderTest::Sqlite {
+            return Some(Self { engine, url: format!("sqlite://{}/tasks.db", directory.display()), server: None });
+        }
+        let server = engine.server_url()?;
+        Raw::connect(engine, &server).execute(&format!("CREATE DATABASE \"{name}\""));
+        let (base, _) = server.rsplit_once('/').unwrap();
+        Some(Self { engine, url: format!("{base}/{name}"), server: Some((server, name.to_owned())) })
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub fn raw(&self) -> Raw {
+        Raw::connect(self.engine, &self.url)
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        if let Some((server, name)) = &self.server {
+            let force = if self.engine == EngineUnderTest::Postgres { " WITH (FORCE)" } else { "" };
+            let _ = Raw::connect(self.engine, server).try_execute(&format!("DROP DATABASE \"{name}\"{force}"));
+        }
+    }
+}
