@@ -24,10 +24,12 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<PgConnection> {
     let shown = |error: &dyn std::fmt::Display| unreachable(url, &error.to_string());
     let mut conn = PgConnection::establish(url.address()).map_err(|error| shown(&error))?;
     // UTC makes Diesel's timestamp without zone mean the instant that the timestamptz columns hold. The limits keep a
-    // dead client from holding its locks for ever.
+    // dead client from holding its locks for ever. Generic plans: with a large backlog the claim's probes would be
+    // planned anew each time, which costs more than the probes, and each of our statements has but one good plan. No JIT: its compiler takes longer than any of them.
     conn.batch_execute(
         "SET TIME ZONE 'UTC'; SET lock_timeout = '30s'; SET statement_timeout = '600s';
-         SET idle_in_transaction_session_timeout = '60s'; SET client_min_messages = warning;",
+         SET idle_in_transaction_session_timeout = '60s'; SET client_min_messages = warning;
+         SET plan_cache_mode = force_generic_plan; SET jit = off;",
     )
     .map_err(|error| shown(&error))?;
     Ok(conn)
@@ -90,11 +92,17 @@ pub(super) fn insert_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> Quer
 }
 
 pub(super) fn create_due_runs(conn: &mut PgConnection, limit: i64) -> QueryResult<usize> {
+    // Every row is found through an index. Left to its estimates, which are stale just after a batch was queued, the
+    // planner reads both tables whole for each part of a long backlog.
+    conn.batch_execute(
+        "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off;",
+    )?;
     // The clock stands in a subquery because it is volatile: compared directly, it could not bound the index scan.
     // The UNION takes up a task whose open run it does not know of, which only a hand in the tables can bring about.
     diesel::sql_query(
-        r#"WITH due AS (
-               SELECT t."Id", t."TaskClass", t."Priority", t."Attempts", t."DueOn"
+        r#"WITH due AS MATERIALIZED (
+               SELECT t."Id", t."TaskClass", t."Priority", t."Attempts", t."DueOn",
+                      (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") AS "OpenRunId"
                FROM "TaskQueue" AS t
                WHERE t."DueOn" <= (SELECT clock_timestamp())
                ORDER BY t."DueOn", t."Id" LIMIT $1
@@ -102,14 +110,13 @@ pub(super) fn create_due_runs(conn: &mut PgConnection, limit: i64) -> QueryResul
            ), created AS (
                INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt")
                SELECT d."Id", d."TaskClass", d."Priority", d."Attempts" + 1
-               FROM due AS d
-               WHERE NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = d."Id")
+               FROM due AS d WHERE d."OpenRunId" IS NULL
                ORDER BY d."DueOn", d."Id"
                RETURNING "Id", "TaskQueueId"
            ), opened AS (
                SELECT c."Id", c."TaskQueueId" FROM created AS c
                UNION ALL
-               SELECT r."Id", r."OpenTaskId" FROM due AS d JOIN "TaskQueueRuns" AS r ON r."OpenTaskId" = d."Id"
+               SELECT d."OpenRunId", d."Id" FROM due AS d WHERE d."OpenRunId" IS NOT NULL
            )
            UPDATE "TaskQueue" AS t
            SET "CurrentRunId" = o."Id", "UpdatedOn" = clock_timestamp()
