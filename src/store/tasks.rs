@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
-use super::backend;
+use super::backend::{self, DueFrom};
 use super::rows::{NewTaskRow, TaskRow};
 use super::schema::task_queue::dsl::{id, task_queue};
 use super::sql::{Moment, db_now};
@@ -53,12 +53,16 @@ impl Store {
     /// The database could not be written; what earlier transactions created stays.
     pub fn create_missing_runs(&mut self, created: &mut dyn FnMut(usize)) -> StoreResult<usize> {
         let mut total = 0;
+        let mut from = DueFrom::beginning();
         loop {
-            let count = self.write(|conn| {
+            let part = self.write(|conn| {
                 backend::lock_gate(conn, "create-runs")?;
                 backend::enter_both_tables(conn)?;
-                Ok(backend::create_due_runs(conn, RUNS_PER_TRANSACTION)?)
+                let Some(first) = backend::find_due(conn, from)? else { return Ok(None) };
+                Ok(Some((first, backend::create_due_runs(conn, first, RUNS_PER_TRANSACTION)?)))
             })?;
+            let Some((first, count)) = part else { return Ok(total) };
+            from = first;
             total += count;
             created(total);
             if i64::try_from(count).unwrap_or(i64::MAX) < RUNS_PER_TRANSACTION {

@@ -29,6 +29,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     KEY `TaskQueueDue` (`DueOn`, `Id`),
     KEY `TaskQueueByStatus` (`LastStatus`, `ScheduledOn`, `Id`),
     KEY `TaskQueueByClass` (`TaskClass`, `LastStatus`, `ScheduledOn`, `Id`),
+    CONSTRAINT `ScheduledOn lies in the years 1000 to 9999`
+        CHECK (`ScheduledOn` >= '1000-01-01'),
     CONSTRAINT `TaskClass has 1 to 190 characters`
         CHECK (char_length(`TaskClass`) BETWEEN 1 AND 190),
     CONSTRAINT `TaskData is JSON`

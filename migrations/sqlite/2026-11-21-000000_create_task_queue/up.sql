@@ -7,7 +7,8 @@ CREATE TABLE "TaskQueue" (
     "QueuedById" TEXT NOT NULL DEFAULT '',
     "ScheduledOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
         CONSTRAINT "ScheduledOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
-        CHECK (strftime('%Y-%m-%d %H:%M:%S', "ScheduledOn") IS substr("ScheduledOn", 1, 19) AND length("ScheduledOn") <= 26),
+        CHECK (strftime('%Y-%m-%d %H:%M:%S', "ScheduledOn") IS substr("ScheduledOn", 1, 19) AND length("ScheduledOn") <= 26)
+        CONSTRAINT "ScheduledOn lies in the years 1000 to 9999" CHECK ("ScheduledOn" >= '1000'),
     "TaskClass" TEXT NOT NULL
         CONSTRAINT "TaskClass has 1 to 190 characters" CHECK (length("TaskClass") BETWEEN 1 AND 190),
     "TaskData" TEXT NOT NULL DEFAULT '{}'

@@ -6,6 +6,7 @@ mod postgres;
 mod sqlite;
 mod url;
 
+use chrono::{DateTime, TimeDelta};
 use diesel::connection::{AnsiTransactionManager, Connection, TransactionManager};
 use diesel::mysql::MysqlConnection;
 use diesel::pg::PgConnection;
@@ -16,6 +17,7 @@ use diesel_migrations::EmbeddedMigrations;
 pub use self::url::{DatabaseUrl, Engine};
 use super::error::{Repeat, StoreError, StoreResult, classify_portably};
 use super::rows::NewTaskRow;
+use super::sql::Moment;
 
 /// A connection to any of the engines.
 #[derive(diesel::MultiConnection)]
@@ -141,13 +143,41 @@ pub(super) fn insert_tasks(conn: &mut AnyConnection, rows: &[NewTaskRow]) -> Que
     }
 }
 
-/// Creates one scheduled run for each of the first `limit` due tasks and returns how many were due. Set-based; must run
-/// behind the gate `create-runs`.
-pub(super) fn create_due_runs(conn: &mut AnyConnection, limit: i64) -> QueryResult<usize> {
+/// A place in the order of the due tasks, by DueOn and then Id.
+///
+/// A server keeps the index entries of tasks that are no longer due until it has cleaned up. Whoever creates the runs of
+/// a long backlog in parts begins each part where the last one ended, or walks all that are dead again each time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DueFrom {
+    due_on: Moment,
+    task_id: i64,
+}
+
+impl DueFrom {
+    /// Before all tasks: the schema allows no ScheduledOn before the year 1000.
+    pub(super) fn beginning() -> Self {
+        const DAYS_FROM_1000_TO_1970: i64 = 354_285;
+        Self { due_on: Moment::from(DateTime::UNIX_EPOCH - TimeDelta::days(DAYS_FROM_1000_TO_1970)), task_id: 0 }
+    }
+}
+
+/// The first due task at or after a place.
+pub(super) fn find_due(conn: &mut AnyConnection, from: DueFrom) -> QueryResult<Option<DueFrom>> {
+    let found: Option<(Option<Moment>, i64)> = match conn {
+        AnyConnection::Sqlite(conn) => sqlite::find_due(conn),
+        AnyConnection::Postgres(conn) => postgres::find_due(conn, from),
+        AnyConnection::Mysql(conn) => mysql::find_due(conn, from),
+    }?;
+    Ok(found.and_then(|(due_on, task_id)| Some(DueFrom { due_on: due_on?, task_id })))
+}
+
+/// Creates one scheduled run for each of the first `limit` due tasks at or after a place and returns how many were due.
+/// Set-based; must run behind the gate `create-runs`.
+pub(super) fn create_due_runs(conn: &mut AnyConnection, from: DueFrom, limit: i64) -> QueryResult<usize> {
     match conn {
         AnyConnection::Sqlite(conn) => sqlite::create_due_runs(conn, limit),
-        AnyConnection::Postgres(conn) => postgres::create_due_runs(conn, limit),
-        AnyConnection::Mysql(conn) => mysql::create_due_runs(conn, limit),
+        AnyConnection::Postgres(conn) => postgres::create_due_runs(conn, from, limit),
+        AnyConnection::Mysql(conn) => mysql::create_due_runs(conn, from, limit),
     }
 }
 

@@ -5,7 +5,7 @@ use diesel::connection::{CacheSize, SimpleConnection as _};
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
-use diesel::sql_types::{BigInt, Text, Timestamp};
+use diesel::sql_types::{BigInt, Nullable, Text, Timestamp};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::super::error::{Repeat, StoreError, StoreResult};
@@ -13,7 +13,7 @@ use super::super::rows::NewTaskRow;
 use super::super::schema::task_queue::{self, dsl};
 use super::super::sql::Moment;
 use super::url::DatabaseUrl;
-use super::{AnyConnection, unreachable};
+use super::{AnyConnection, DueFrom, unreachable};
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/mysql");
 
@@ -46,14 +46,14 @@ pub(super) fn with_migration_lock<T>(
 ) -> StoreResult<T> {
     // The name holds the database's: GET_LOCK is one name space for the whole server.
     const LOCK: &str = "CONCAT('taskqueue.migrate.', LEFT(SHA2(DATABASE(), 256), 32))";
-    let got: Option<i64> = diesel::select(sql::<diesel::sql_types::Nullable<BigInt>>(&format!("GET_LOCK({LOCK}, 60)")))
-        .get_result(conn)?;
+    let got: Option<i64> =
+        diesel::select(sql::<Nullable<BigInt>>(&format!("GET_LOCK({LOCK}, 60)"))).get_result(conn)?;
     if got != Some(1) {
         return Err(StoreError::Busy("another process has been migrating it for 60 seconds".to_owned()));
     }
     let result = work(conn);
     // The server drops the lock with the connection at the latest.
-    let _ = diesel::select(sql::<diesel::sql_types::Nullable<BigInt>>(&format!("RELEASE_LOCK({LOCK})"))).execute(conn);
+    let _ = diesel::select(sql::<Nullable<BigInt>>(&format!("RELEASE_LOCK({LOCK})"))).execute(conn);
     result
 }
 
@@ -142,29 +142,61 @@ fn statement_rows(rows: &[NewTaskRow]) -> usize {
     fitting.count().max(1)
 }
 
-pub(super) fn create_due_runs(conn: &mut MysqlConnection, limit: i64) -> QueryResult<usize> {
+/// The due tasks `q` at or after a place. Written out: a comparison of pairs is not read from an index here.
+const DUE_FROM: &str = "(q.`DueOn` > CAST(? AS DATETIME(6)) OR (q.`DueOn` = CAST(? AS DATETIME(6)) AND q.`Id` >= ?))
+    AND q.`DueOn` <= UTC_TIMESTAMP(6)";
+
+#[derive(QueryableByName)]
+struct DueRow {
+    #[diesel(sql_type = Nullable<Timestamp>, column_name = "DueOn")]
+    due_on: Option<Moment>,
+    #[diesel(sql_type = BigInt, column_name = "Id")]
+    id: i64,
+}
+
+pub(super) fn find_due(conn: &mut MysqlConnection, from: DueFrom) -> QueryResult<Option<(Option<Moment>, i64)>> {
+    let due_on = as_text(from.due_on);
+    let found: Option<DueRow> = diesel::sql_query(format!(
+        "SELECT q.`DueOn`, q.`Id` FROM `TaskQueue` AS q WHERE {DUE_FROM} ORDER BY q.`DueOn`, q.`Id` LIMIT 1"
+    ))
+    .bind::<Text, _>(&due_on)
+    .bind::<Text, _>(&due_on)
+    .bind::<BigInt, _>(from.task_id)
+    .get_result(conn)
+    .optional()?;
+    Ok(found.map(|row| (row.due_on, row.id)))
+}
+
+pub(super) fn create_due_runs(conn: &mut MysqlConnection, from: DueFrom, limit: i64) -> QueryResult<usize> {
+    let due_on = as_text(from.due_on);
     // FOR UPDATE: nobody may cancel a task between the two statements.
     // LEFT JOIN, not NOT EXISTS: MariaDB would read all open runs of all tasks first, whatever the limit.
-    diesel::sql_query(
+    diesel::sql_query(format!(
         "INSERT INTO `TaskQueueRuns` (`TaskQueueId`, `TaskClass`, `Priority`, `Attempt`)
-         SELECT t.`Id`, t.`TaskClass`, t.`Priority`, t.`Attempts` + 1
-         FROM `TaskQueue` AS t
-         LEFT JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = t.`Id`
-         WHERE t.`DueOn` <= UTC_TIMESTAMP(6) AND r.`Id` IS NULL
-         ORDER BY t.`DueOn`, t.`Id` LIMIT ?
-         FOR UPDATE",
-    )
+         SELECT q.`Id`, q.`TaskClass`, q.`Priority`, q.`Attempts` + 1
+         FROM `TaskQueue` AS q
+         LEFT JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = q.`Id`
+         WHERE {DUE_FROM} AND r.`Id` IS NULL
+         ORDER BY q.`DueOn`, q.`Id` LIMIT ?
+         FOR UPDATE"
+    ))
+    .bind::<Text, _>(&due_on)
+    .bind::<Text, _>(&due_on)
+    .bind::<BigInt, _>(from.task_id)
     .bind::<BigInt, _>(limit)
     .execute(conn)?;
     // Also takes up a task whose open run it does not know of, which only a hand in the tables can bring about.
-    diesel::sql_query(
+    diesel::sql_query(format!(
         "UPDATE `TaskQueue` AS t
          JOIN (SELECT d.`Id` AS `TaskId`, r.`Id` AS `RunId`
-               FROM (SELECT q.`Id` FROM `TaskQueue` AS q
-                     WHERE q.`DueOn` <= UTC_TIMESTAMP(6) ORDER BY q.`DueOn`, q.`Id` LIMIT ?) AS d
+               FROM (SELECT q.`Id` FROM `TaskQueue` AS q WHERE {DUE_FROM}
+                     ORDER BY q.`DueOn`, q.`Id` LIMIT ?) AS d
                JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = d.`Id`) AS o ON o.`TaskId` = t.`Id`
-         SET t.`CurrentRunId` = o.`RunId`, t.`UpdatedOn` = UTC_TIMESTAMP(6)",
-    )
+         SET t.`CurrentRunId` = o.`RunId`, t.`UpdatedOn` = UTC_TIMESTAMP(6)"
+    ))
+    .bind::<Text, _>(&due_on)
+    .bind::<Text, _>(&due_on)
+    .bind::<BigInt, _>(from.task_id)
     .bind::<BigInt, _>(limit)
     .execute(conn)
 }

@@ -4,13 +4,15 @@ use diesel::connection::SimpleConnection as _;
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
-use diesel::sql_types::{Array, BigInt, Integer, Nullable, Text, Timestamp};
+use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text, Timestamp};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::super::error::{Repeat, StoreResult};
 use super::super::rows::NewTaskRow;
+use super::super::schema::task_queue;
+use super::super::sql::Moment;
 use super::url::DatabaseUrl;
-use super::{AnyConnection, unreachable};
+use super::{AnyConnection, DueFrom, unreachable};
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 
@@ -91,7 +93,23 @@ pub(super) fn insert_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> Quer
     Ok(ids)
 }
 
-pub(super) fn create_due_runs(conn: &mut PgConnection, limit: i64) -> QueryResult<usize> {
+pub(super) fn find_due(conn: &mut PgConnection, from: DueFrom) -> QueryResult<Option<(Option<Moment>, i64)>> {
+    task_queue::table
+        .filter(
+            sql::<Bool>(r#"("DueOn", "Id") >= ("#)
+                .bind::<Timestamp, _>(from.due_on)
+                .sql("::timestamptz, ")
+                .bind::<BigInt, _>(from.task_id)
+                .sql(")"),
+        )
+        .filter(sql::<Bool>(r#""DueOn" <= (SELECT clock_timestamp())"#))
+        .order((task_queue::due_on, task_queue::id))
+        .select((task_queue::due_on, task_queue::id))
+        .first(conn)
+        .optional()
+}
+
+pub(super) fn create_due_runs(conn: &mut PgConnection, from: DueFrom, limit: i64) -> QueryResult<usize> {
     // Every row is found through an index. Left to its estimates, which are stale just after a batch was queued, the
     // planner reads both tables whole for each part of a long backlog.
     conn.batch_execute(
@@ -104,8 +122,8 @@ pub(super) fn create_due_runs(conn: &mut PgConnection, limit: i64) -> QueryResul
                SELECT t."Id", t."TaskClass", t."Priority", t."Attempts", t."DueOn",
                       (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") AS "OpenRunId"
                FROM "TaskQueue" AS t
-               WHERE t."DueOn" <= (SELECT clock_timestamp())
-               ORDER BY t."DueOn", t."Id" LIMIT $1
+               WHERE (t."DueOn", t."Id") >= ($1::timestamptz, $2) AND t."DueOn" <= (SELECT clock_timestamp())
+               ORDER BY t."DueOn", t."Id" LIMIT $3
                FOR UPDATE OF t
            ), created AS (
                INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt")
@@ -122,6 +140,8 @@ pub(super) fn create_due_runs(conn: &mut PgConnection, limit: i64) -> QueryResul
            SET "CurrentRunId" = o."Id", "UpdatedOn" = clock_timestamp()
            FROM opened AS o WHERE t."Id" = o."TaskQueueId""#,
     )
+    .bind::<Timestamp, _>(from.due_on)
+    .bind::<BigInt, _>(from.task_id)
     .bind::<BigInt, _>(limit)
     .execute(conn)
 }

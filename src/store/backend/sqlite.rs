@@ -15,6 +15,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use super::super::error::{Repeat, StoreError, StoreResult};
 use super::super::rows::NewTaskRow;
 use super::super::schema::task_queue;
+use super::super::sql::Moment;
 use super::url::DatabaseUrl;
 use super::{AnyConnection, unreachable, write_transaction};
 use crate::os::file_checks::is_network_filesystem;
@@ -122,6 +123,17 @@ pub(super) fn insert_tasks(conn: &mut SqliteConnection, rows: &[NewTaskRow]) -> 
     rows.iter()
         .map(|row| diesel::insert_into(task_queue::table).values(row).returning(task_queue::id).get_result(conn))
         .collect()
+}
+
+/// From the beginning each time: the index entries of tasks that are no longer due are gone at once.
+pub(super) fn find_due(conn: &mut SqliteConnection) -> QueryResult<Option<(Option<Moment>, i64)>> {
+    use task_queue::dsl;
+    dsl::task_queue
+        .filter(dsl::due_on.le(sql("strftime('%Y-%m-%d %H:%M:%f000', 'now')")))
+        .order((dsl::due_on, dsl::id))
+        .select((dsl::due_on, dsl::id))
+        .first(conn)
+        .optional()
 }
 
 pub(super) fn create_due_runs(conn: &mut SqliteConnection, limit: i64) -> QueryResult<usize> {

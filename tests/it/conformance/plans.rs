@@ -193,30 +193,43 @@ each_engine! {
             1_000,
             "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"LeaseExpiresOn\" IS NOT NULL AND \"Token\" = 'none' LIMIT 1",
         );
-        // store::backend::*::create_due_runs: the due tasks in both its statements.
+        // store::backend::*::find_due and create_due_runs: the due tasks from a place in their order.
+        let due = match db.engine {
+            EngineUnderTest::Sqlite => format!("t.\"DueOn\" <= {now}"),
+            EngineUnderTest::Postgres => {
+                format!("(t.\"DueOn\", t.\"Id\") >= ('2000-01-01'::timestamptz, 7) AND t.\"DueOn\" <= {now}")
+            }
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => format!(
+                "(t.\"DueOn\" > CAST('2000-01-01' AS DATETIME(6)) OR (t.\"DueOn\" = CAST('2000-01-01' AS DATETIME(6)) AND t.\"Id\" >= 7))
+                 AND t.\"DueOn\" <= {now}"
+            ),
+        };
         is_read_from(
             db,
             "TaskQueueDue",
             100,
             &format!(
                 "SELECT t.\"Id\", t.\"TaskClass\", t.\"Priority\", t.\"Attempts\" FROM \"TaskQueue\" AS t
-             WHERE t.\"DueOn\" <= {now} ORDER BY t.\"DueOn\", t.\"Id\" LIMIT 100"
+                 WHERE {due} ORDER BY t.\"DueOn\", t.\"Id\" LIMIT 100"
             ),
         );
-        // The same with its anti-join, which reads one entry of the other index for each row.
-        let without_run = if db.is_mysql_like() {
-            format!(
-                "SELECT t.\"Id\" FROM \"TaskQueue\" AS t LEFT JOIN \"TaskQueueRuns\" AS r ON r.\"OpenTaskId\" = t.\"Id\"
-                 WHERE t.\"DueOn\" <= {now} AND r.\"Id\" IS NULL ORDER BY t.\"DueOn\", t.\"Id\" LIMIT 100"
-            )
-        } else {
-            format!(
-                "SELECT t.\"Id\" FROM \"TaskQueue\" AS t WHERE t.\"DueOn\" <= {now}
+        // The same with the open run of each, one entry of the other index for each row.
+        let with_run = match db.engine {
+            EngineUnderTest::Sqlite => format!(
+                "SELECT t.\"Id\" FROM \"TaskQueue\" AS t WHERE {due}
                  AND NOT EXISTS (SELECT 1 FROM \"TaskQueueRuns\" AS r WHERE r.\"OpenTaskId\" = t.\"Id\")
                  ORDER BY t.\"DueOn\", t.\"Id\" LIMIT 100"
-            )
+            ),
+            EngineUnderTest::Postgres => format!(
+                "SELECT t.\"Id\", (SELECT r.\"Id\" FROM \"TaskQueueRuns\" AS r WHERE r.\"OpenTaskId\" = t.\"Id\")
+                 FROM \"TaskQueue\" AS t WHERE {due} ORDER BY t.\"DueOn\", t.\"Id\" LIMIT 100"
+            ),
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => format!(
+                "SELECT t.\"Id\" FROM \"TaskQueue\" AS t LEFT JOIN \"TaskQueueRuns\" AS r ON r.\"OpenTaskId\" = t.\"Id\"
+                 WHERE {due} AND r.\"Id\" IS NULL ORDER BY t.\"DueOn\", t.\"Id\" LIMIT 100"
+            ),
         };
-        is_read_from(db, "TaskQueueRunsOpen", 200, &without_run);
+        is_read_from(db, "TaskQueueRunsOpen", 200, &with_run);
         // store::runs::list_processing_runs
         is_read_from(
             db,

@@ -199,6 +199,8 @@ each_engine! {
             ("TaskQueue", "WaitingFor", "0", "-1"),
             ("TaskQueue", "ScheduledOn", "'2026-01-01 00:00:00'", "NULL"),
             ("TaskQueue", "ScheduledOn", "'2026-01-01 00:00:00.123456'", "'someday'"),
+            ("TaskQueue", "ScheduledOn", "'1000-01-01 00:00:00'", "'0999-12-31 00:00:00'"),
+            ("TaskQueue", "ScheduledOn", "'9999-12-31 23:59:59'", "'infinity'"),
             ("TaskQueueRuns", "Attempt", "1", "0"),
             ("TaskQueueRuns", "TaskQueueId TaskClass PercentsCompleted", "2, 'x', 100", "3, 'x', 101"),
             ("TaskQueueRuns", "TaskQueueId TaskClass PercentsCompleted", "4, 'x', 0", "5, 'x', -1"),
