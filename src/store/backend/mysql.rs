@@ -170,15 +170,17 @@ pub(super) fn find_due(conn: &mut MysqlConnection, from: DueFrom) -> QueryResult
 pub(super) fn create_due_runs(conn: &mut MysqlConnection, from: DueFrom, limit: i64) -> QueryResult<usize> {
     let due_on = as_text(from.due_on);
     // FOR UPDATE: nobody may cancel a task between the two statements.
+    // The limit stands inside: where a table is read that is also written, rows are buffered first, and a limit outside
+    // would come after all that are due were read and locked.
     // LEFT JOIN, not NOT EXISTS: MariaDB would read all open runs of all tasks first, whatever the limit.
     diesel::sql_query(format!(
         "INSERT INTO `TaskQueueRuns` (`TaskQueueId`, `TaskClass`, `Priority`, `Attempt`)
-         SELECT q.`Id`, q.`TaskClass`, q.`Priority`, q.`Attempts` + 1
-         FROM `TaskQueue` AS q
-         LEFT JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = q.`Id`
-         WHERE {DUE_FROM} AND r.`Id` IS NULL
-         ORDER BY q.`DueOn`, q.`Id` LIMIT ?
-         FOR UPDATE"
+         SELECT d.`Id`, d.`TaskClass`, d.`Priority`, d.`Attempts` + 1
+         FROM (SELECT q.`Id`, q.`TaskClass`, q.`Priority`, q.`Attempts`, q.`DueOn` FROM `TaskQueue` AS q
+               WHERE {DUE_FROM} ORDER BY q.`DueOn`, q.`Id` LIMIT ? FOR UPDATE) AS d
+         LEFT JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = d.`Id`
+         WHERE r.`Id` IS NULL
+         ORDER BY d.`DueOn`, d.`Id`"
     ))
     .bind::<Text, _>(&due_on)
     .bind::<Text, _>(&due_on)
