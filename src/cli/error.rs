@@ -1,5 +1,7 @@
 //! What a verb reports when it fails: one line that says what is wrong, one hint that can be pasted, an exit status.
 
+use std::fmt;
+
 use crate::config::ConfigError;
 use crate::engine::{EngineError, StoreError};
 
@@ -64,16 +66,29 @@ impl CliError {
     }
 }
 
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for CliError {}
+
+/// Whatever a verb failed with. What is none of our own errors is the system's, and says in its contexts what it was about.
+impl From<anyhow::Error> for CliError {
+    fn from(error: anyhow::Error) -> Self {
+        error
+            .downcast::<Self>()
+            .or_else(|error| error.downcast::<EngineError>().map(Self::from))
+            .or_else(|error| error.downcast::<ConfigError>().map(Self::from))
+            .unwrap_or_else(|error| Self::failed(format!("{error:#}")))
+    }
+}
+
 impl From<ConfigError> for CliError {
     fn from(error: ConfigError) -> Self {
         let message = format!("the configuration cannot be used: {error}");
         Self { code: CONFIG, kind: "config", message, hint: Some("docs/configuration.md lists every key".to_owned()) }
-    }
-}
-
-impl From<std::io::Error> for CliError {
-    fn from(error: std::io::Error) -> Self {
-        Self::failed(error.to_string())
     }
 }
 
@@ -98,7 +113,8 @@ impl From<EngineError> for CliError {
 }
 
 fn unknown_class_hint(nearest: &[String]) -> String {
-    let known_elsewhere = "`taskqueue classes` lists all; --any-class queues for another host";
+    let known_elsewhere =
+        "`taskqueue classes` lists all and names the file to configure them in; --any-class queues for another host";
     match nearest {
         [] => known_elsewhere.to_owned(),
         names => {
@@ -125,7 +141,6 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::NotFound(_) => (NOT_FOUND, "not_found", None),
         StoreError::Setting(_) => (CONFIG, "setting", Some("taskqueue settings set NAME VALUE".to_owned())),
         StoreError::Migration(_) => (CONFIG, "migration", None),
-        StoreError::Lost { .. } => (FAILED, "lost", None),
         StoreError::Database(_) => (FAILED, "database", None),
     };
     CliError { code, kind, message, hint }

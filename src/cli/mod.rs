@@ -136,6 +136,7 @@ impl App {
         match dispatch(cli.command, &cli.global, self.registry, &mut out) {
             Ok(code) => ExitCode::from(code),
             Err(error) => {
+                let error = CliError::from(error);
                 out.error(&error);
                 ExitCode::from(error.exit_code())
             }
@@ -143,7 +144,7 @@ impl App {
     }
 }
 
-fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> Result<u8, CliError> {
+fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> anyhow::Result<u8> {
     // These two run inside a handler and need neither configuration nor database.
     let command = match command {
         Command::Progress(args) => return report::progress(&args),

@@ -12,13 +12,14 @@ use crate::handler::registry::HandlerRegistry;
 pub(crate) struct Session {
     /// Where the tasks are.
     pub(crate) url: DatabaseUrl,
-    config: Config,
+    /// The configuration, with the classes.
+    pub(crate) config: Config,
     registry: HandlerRegistry,
 }
 
 impl Session {
     /// Reads the configuration and finds the database; opens nothing.
-    pub(crate) fn prepare(global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> Result<Self, CliError> {
+    pub(crate) fn prepare(global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> anyhow::Result<Self> {
         let environment = Environment::own();
         let config = load(global.config.as_deref().or(environment.config.as_deref()), &environment)?;
         let url = find_database(global.database.as_deref(), &config, &environment, out)?;
@@ -26,7 +27,7 @@ impl Session {
     }
 
     /// Opens the database.
-    pub(crate) fn open(self) -> Result<Context, CliError> {
+    pub(crate) fn open(self) -> anyhow::Result<Context> {
         let exec_enabled = self.config.exec_enabled.unwrap_or(self.url.engine() == Engine::Sqlite);
         let handlers = Handlers::new(self.registry, self.config.classes, exec_enabled);
         Ok(Context::open(&self.url, handlers)?)

@@ -85,7 +85,13 @@ pub(super) fn read(path: &Path) -> Result<Config, ConfigError> {
     for class in to_classes(path, file.class)? {
         classes.add(class).map_err(|message| ConfigError::new(path, message))?;
     }
-    Ok(Config { source: None, database: file.database, classes, exec_enabled: file.exec.enabled })
+    Ok(Config {
+        path: path.to_owned(),
+        exists: true,
+        database: file.database,
+        classes,
+        exec_enabled: file.exec.enabled,
+    })
 }
 
 pub(super) fn read_classes(path: &Path) -> Result<Vec<ClassConfig>, ConfigError> {

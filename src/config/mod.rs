@@ -13,8 +13,10 @@ pub use self::environment::{Environment, HandlerEnvironment, default_store_path}
 /// The configuration as it is in effect.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// The file that it was read from; `None` when there is none.
-    pub source: Option<PathBuf>,
+    /// The file that it was read from, or that would be read if it were written.
+    pub path: PathBuf,
+    /// Whether there is one.
+    pub exists: bool,
     /// Address of the database, as written.
     pub database: Option<String>,
     /// The configured classes.
@@ -49,14 +51,16 @@ pub fn load(named: Option<&Path>, environment: &Environment) -> Result<Config, C
         Some(path) => Some(path.to_owned()),
         None => environment.config_candidates().into_iter().find(|path| path.exists()),
     };
-    let Some(path) = found else { return Ok(Config::default()) };
+    let Some(path) = found else {
+        let path = environment.config_candidates().into_iter().next().unwrap_or_default();
+        return Ok(Config { path, ..Config::default() });
+    };
     let mut config = file::read(&path)?;
     for part in file::parts_beside(&path)? {
         for class in file::read_classes(&part)? {
             config.classes.add(class).map_err(|message| ConfigError::new(&part, message))?;
         }
     }
-    config.source = Some(path);
     Ok(config)
 }
 

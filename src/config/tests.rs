@@ -106,6 +106,7 @@ fn a_named_file_must_exist_but_no_file_is_needed() {
     let directory = tempfile::tempdir().unwrap();
     let environment = Environment { config_home: Some(directory.path().to_owned()), ..Environment::default() };
     if !Path::new("/etc/taskqueue/config.toml").exists() {
-        assert!(load(None, &environment).unwrap().source.is_none());
+        let config = load(None, &environment).unwrap();
+        assert!(!config.exists && config.path.ends_with("taskqueue/config.toml"), "{config:?}");
     }
 }

@@ -51,14 +51,6 @@ pub enum StoreError {
     /// There is no such row.
     #[error("there is no {0}")]
     NotFound(String),
-    /// A guarded write found the row in another state: somebody else was first (rule R3).
-    #[error("run {run_id} is {found} and no longer ours")]
-    Lost {
-        /// The run.
-        run_id: i64,
-        /// The status that it has now.
-        found: String,
-    },
     /// A setting in the store has a value outside its range.
     #[error(transparent)]
     Setting(#[from] OutOfRange),

@@ -1,8 +1,10 @@
 //! `taskqueue classes`
 
+use std::path::Path;
+
 use clap::{Args, Subcommand};
 
-use crate::cli::error::{CONFIG, CliError, DONE, NOT_FOUND};
+use crate::cli::error::{CONFIG, DONE, NOT_FOUND};
 use crate::cli::output::Out;
 use crate::cli::output::human;
 use crate::cli::output::table::{Field, Tone, render};
@@ -29,7 +31,8 @@ enum Action {
     },
 }
 
-pub(crate) fn run(session: Session, args: &ClassesArgs, out: &mut Out) -> Result<u8, CliError> {
+pub(crate) fn run(session: Session, args: &ClassesArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let (path, exists) = (session.config.path.clone(), session.config.exists);
     let mut ctx = session.open()?;
     if let Some(Action::Release { class }) = &args.action {
         let released = classes::release(&mut ctx, class)?;
@@ -46,14 +49,25 @@ pub(crate) fn run(session: Session, args: &ClassesArgs, out: &mut Out) -> Result
         for class in &all {
             out.json(class)?;
         }
-    } else if all.is_empty() {
-        out.say("no class is configured; docs/configuration.md shows how");
     } else {
         let rows = all.iter().map(row).collect();
         let text = render(out, &["CLASS", "KIND", "TIMEOUT", "STATE", "PROGRAM"], rows, &[2, 1]);
         out.data(&text)?;
+        if !is_check {
+            tell_where(&path, exists, out);
+        }
     }
     Ok(if is_check && has_problem { CONFIG } else { DONE })
+}
+
+/// Where classes come from: told unasked only to somebody who has none yet.
+fn tell_where(path: &Path, exists: bool, out: &mut Out) {
+    let path = path.display();
+    if exists {
+        out.say_verbose(&format!("configured in {path}"));
+    } else {
+        out.say(&format!("no class is configured; [class.NAME] in {path} does that (docs/configuration.md)"));
+    }
 }
 
 fn row(class: &ClassState) -> Vec<Field> {

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::cli::error::{CliError, DONE};
+use crate::cli::error::DONE;
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
 use crate::domain::due::NotDue;
@@ -19,7 +19,7 @@ pub(crate) struct CreateRunsArgs {}
 /// Tasks that `-v` explains at the most.
 const EXPLAINED: i64 = 100;
 
-pub(crate) fn run(session: Session, _args: &CreateRunsArgs, out: &mut Out) -> Result<u8, CliError> {
+pub(crate) fn run(session: Session, _args: &CreateRunsArgs, out: &mut Out) -> anyhow::Result<u8> {
     let mut ctx = session.open()?;
     let report = create_runs(&mut ctx, &mut |_| {})?;
     if out.is_json() {
@@ -57,7 +57,7 @@ pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
     }
 }
 
-fn say_passed(ctx: &mut Context, out: &mut Out) -> Result<(), CliError> {
+fn say_passed(ctx: &mut Context, out: &mut Out) -> anyhow::Result<()> {
     for passed in list_passed_tasks(ctx, EXPLAINED)? {
         out.say_verbose(&format!(
             "task {} ({}) gets no run: {}",

@@ -25,7 +25,7 @@ pub(crate) struct ExecArgs {
     argv: Vec<String>,
 }
 
-pub(crate) fn run(session: Session, args: &ExecArgs, out: &mut Out) -> Result<u8, CliError> {
+pub(crate) fn run(session: Session, args: &ExecArgs, out: &mut Out) -> anyhow::Result<u8> {
     let directory = std::env::current_dir()?;
     let directory = directory.to_str().ok_or_else(|| CliError::usage("the current directory is not UTF-8"))?;
     let data = serde_json::json!({ "argv": args.argv, "cwd": directory }).to_string();

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::cli::error::{CliError, DONE};
+use crate::cli::error::DONE;
 use crate::cli::output::Out;
 use crate::cli::output::table::{Field, Tone, render};
 use crate::cli::session::Session;
@@ -18,7 +18,7 @@ pub(crate) struct MigrateArgs {
     dry_run: bool,
 }
 
-pub(crate) fn run(session: &Session, args: &MigrateArgs, out: &mut Out) -> Result<u8, CliError> {
+pub(crate) fn run(session: &Session, args: &MigrateArgs, out: &mut Out) -> anyhow::Result<u8> {
     if args.dry_run {
         let migrations = migrate::list(&session.url)?;
         if out.is_json() {

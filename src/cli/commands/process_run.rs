@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::outcome::{Narrator, report_words};
 use super::task_options::duration_option;
-use crate::cli::error::{CliError, DONE, INTERRUPTED};
+use crate::cli::error::{DONE, INTERRUPTED};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::domain::ids::RunId;
@@ -38,7 +38,7 @@ pub(crate) struct RepeatArgs {
 }
 
 impl RepeatArgs {
-    pub(crate) fn options(&self) -> Result<ProcessOptions, CliError> {
+    pub(crate) fn options(&self) -> anyhow::Result<ProcessOptions> {
         Ok(ProcessOptions {
             run_id: None,
             drain: self.drain,
@@ -48,7 +48,7 @@ impl RepeatArgs {
     }
 }
 
-pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> Result<u8, CliError> {
+pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> anyhow::Result<u8> {
     let options = ProcessOptions { run_id: args.run_id, ..args.repeat.options()? };
     let stop = StopSignals::install()?;
     let mut ctx = session.open()?;

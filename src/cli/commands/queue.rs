@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
+use anyhow::bail;
 use chrono::Local;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -41,12 +42,14 @@ pub(crate) struct QueueArgs {
     options: TaskOptions,
 }
 
-pub(crate) fn run(session: Session, args: &QueueArgs, out: &mut Out) -> Result<u8, CliError> {
+pub(crate) fn run(session: Session, args: &QueueArgs, out: &mut Out) -> anyhow::Result<u8> {
     let check = if args.any_class { ClassCheck::AnyName } else { ClassCheck::KnownHere };
     if let Some(path) = &args.batch {
         if args.options.has_task_option() {
-            return Err(CliError::usage("with --batch every line says for itself when and how it is processed")
-                .with_hint("write it into the line: {\"class\":\"…\",\"priority\":5}"));
+            bail!(
+                CliError::usage("with --batch every line says for itself when and how it is processed")
+                    .with_hint("write it into the line: {\"class\":\"…\",\"priority\":5}")
+            );
         }
         let text = read_batch(path)?;
         let mut ctx = session.open()?;
@@ -65,7 +68,7 @@ fn queue_lines(
     args: &QueueArgs,
     check: ClassCheck,
     out: &mut Out,
-) -> Result<u8, CliError> {
+) -> anyhow::Result<u8> {
     let queued_by = args.options.by.clone().unwrap_or_else(|| ctx.me.user.clone());
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("queueing {wide_bar} {human_pos}/{human_len} {eta}") {

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read as _};
 
+use anyhow::bail;
 use clap::Args;
 
 use crate::cli::error::{CliError, DONE};
@@ -28,11 +29,11 @@ pub(crate) struct ResultArgs {
     text: String,
 }
 
-pub(crate) fn progress(args: &ProgressArgs) -> Result<u8, CliError> {
+pub(crate) fn progress(args: &ProgressArgs) -> anyhow::Result<u8> {
     send(&serde_json::json!({ "progress": args.percent, "message": args.message }))
 }
 
-pub(crate) fn result(args: &ResultArgs) -> Result<u8, CliError> {
+pub(crate) fn result(args: &ResultArgs) -> anyhow::Result<u8> {
     let mut text = args.text.clone();
     if text == "-" {
         text.clear();
@@ -43,9 +44,9 @@ pub(crate) fn result(args: &ResultArgs) -> Result<u8, CliError> {
     send(&serde_json::json!({ "result": value }))
 }
 
-fn send(event: &serde_json::Value) -> Result<u8, CliError> {
+fn send(event: &serde_json::Value) -> anyhow::Result<u8> {
     let HandlerEnvironment { socket: Some(socket), token: Some(token) } = HandlerEnvironment::own() else {
-        return Err(CliError::usage(
+        bail!(CliError::usage(
             "this works inside a handler only: TASKQUEUE_EVENTS_SOCKET and TASKQUEUE_RUN_TOKEN are not set",
         ));
     };

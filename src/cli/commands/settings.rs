@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use crate::cli::error::{CliError, DONE};
+use crate::cli::error::DONE;
 use crate::cli::output::Out;
 use crate::cli::output::table::render;
 use crate::cli::session::Session;
@@ -35,7 +35,7 @@ enum Action {
     },
 }
 
-pub(crate) fn run(session: Session, args: &SettingsArgs, out: &mut Out) -> Result<u8, CliError> {
+pub(crate) fn run(session: Session, args: &SettingsArgs, out: &mut Out) -> anyhow::Result<u8> {
     match &args.action {
         None | Some(Action::List) => list(session, out),
         Some(Action::Get { name }) => get(session, name, out),
@@ -48,7 +48,7 @@ pub(crate) fn run(session: Session, args: &SettingsArgs, out: &mut Out) -> Resul
     }
 }
 
-fn list(session: Session, out: &mut Out) -> Result<u8, CliError> {
+fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
     let all = settings::list(&mut session.open()?)?;
     if out.is_json() {
         for (setting, value) in &all {
@@ -65,7 +65,7 @@ fn list(session: Session, out: &mut Out) -> Result<u8, CliError> {
     Ok(DONE)
 }
 
-fn get(session: Session, name: &str, out: &mut Out) -> Result<u8, CliError> {
+fn get(session: Session, name: &str, out: &mut Out) -> anyhow::Result<u8> {
     let setting = settings::find(name)?;
     let all = settings::list(&mut session.open()?)?;
     for (found, value) in all.into_iter().filter(|(found, _)| *found == setting) {

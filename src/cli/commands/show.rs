@@ -4,7 +4,6 @@ use chrono::{DateTime, Utc};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
-use crate::cli::error::CliError;
 use crate::cli::output::Out;
 use crate::cli::output::clean::{clean_block, clean_line};
 use crate::cli::output::human::{count, distance, fitted, fitted_words, instant, relative};
@@ -14,7 +13,7 @@ use crate::domain::status::{RunStatus, Stored, TaskStatus};
 use crate::engine::status::{Overview, Reason, RunnerLine, TaskCounts, TaskDetail, TaskLine};
 
 /// Counters, then the page of tasks.
-pub(super) fn overview(overview: &Overview, out: &mut Out) -> Result<(), CliError> {
+pub(super) fn overview(overview: &Overview, out: &mut Out) -> anyhow::Result<()> {
     if out.is_json() {
         let tasks: Vec<Value> = overview.lines.iter().map(line_json).collect();
         return out.json(&json!({
@@ -140,7 +139,7 @@ fn embedded(text: &str) -> Value {
 }
 
 /// Everything about one task.
-pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> Result<(), CliError> {
+pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> anyhow::Result<()> {
     if out.is_json() {
         let runs: Vec<Value> = detail
             .runs
@@ -230,7 +229,7 @@ fn run_block(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>) -> String {
 }
 
 /// The newest runs of all tasks.
-pub(super) fn runs(runs: &[Run], now: DateTime<Utc>, out: &mut Out) -> Result<(), CliError> {
+pub(super) fn runs(runs: &[Run], now: DateTime<Utc>, out: &mut Out) -> anyhow::Result<()> {
     if out.is_json() {
         return runs.iter().try_for_each(|run| out.json(&run_json(run)));
     }
@@ -268,7 +267,7 @@ fn run_row(run: &Run, now: DateTime<Utc>) -> Vec<Field> {
 }
 
 /// The newest runners.
-pub(super) fn runners(lines: &[RunnerLine], now: DateTime<Utc>, out: &mut Out) -> Result<(), CliError> {
+pub(super) fn runners(lines: &[RunnerLine], now: DateTime<Utc>, out: &mut Out) -> anyhow::Result<()> {
     if out.is_json() {
         return lines.iter().try_for_each(|line| out.json(line));
     }

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::show;
 use super::task_options::duration_option;
-use crate::cli::error::{CliError, DONE, INTERRUPTED};
+use crate::cli::error::{DONE, INTERRUPTED};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::domain::ids::TaskId;
@@ -48,7 +48,7 @@ fn parse_status(text: &str) -> Result<TaskStatus, String> {
         .ok_or_else(|| format!("the statuses are {}", TaskStatus::ALL.map(TaskStatus::as_str).join(", ")))
 }
 
-pub(crate) fn run(session: Session, args: &StatusArgs, out: &mut Out) -> Result<u8, CliError> {
+pub(crate) fn run(session: Session, args: &StatusArgs, out: &mut Out) -> anyhow::Result<u8> {
     let interval = duration_option("--watch", args.watch.as_deref())?;
     let Some(interval) = interval else {
         show_once(&mut session.open()?, args, out)?;
@@ -70,7 +70,7 @@ pub(crate) fn run(session: Session, args: &StatusArgs, out: &mut Out) -> Result<
     }
 }
 
-fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> Result<(), CliError> {
+fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Result<()> {
     if args.runners {
         return show::runners(&status::list_runners(ctx, args.limit)?, ctx.now()?, out);
     }

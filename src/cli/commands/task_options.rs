@@ -62,12 +62,7 @@ impl TaskOptions {
     }
 
     /// The request, with times resolved from the database's clock in the zone of the person at the keyboard.
-    pub(crate) fn request(
-        &self,
-        ctx: &mut Context,
-        class: &str,
-        data: Option<String>,
-    ) -> Result<TaskRequest, CliError> {
+    pub(crate) fn request(&self, ctx: &mut Context, class: &str, data: Option<String>) -> anyhow::Result<TaskRequest> {
         let scheduled_on = match (&self.at, &self.delay) {
             (None, None) => None,
             (at, delay) => Some(self.resolve(ctx, at.as_deref(), delay.as_deref())?),
@@ -101,7 +96,7 @@ pub(crate) fn queue_and_follow(
     request: TaskRequest,
     check: ClassCheck,
     out: &mut Out,
-) -> Result<u8, CliError> {
+) -> anyhow::Result<u8> {
     let scheduled_on = request.scheduled_on;
     let class = request.class.clone();
     let id = queue::queue_task(ctx, request, check)?;
@@ -127,7 +122,7 @@ fn say_queued(
     class: &str,
     scheduled_on: Option<DateTime<Utc>>,
     out: &mut Out,
-) -> Result<(), CliError> {
+) -> anyhow::Result<()> {
     let when = match scheduled_on {
         Some(at) => {
             let local = at.with_timezone(&Local).format("%F %T %:z");
@@ -157,7 +152,7 @@ impl RunListener for PassThrough<'_> {
     }
 }
 
-fn run_here(ctx: &mut Context, id: TaskId, out: &mut Out) -> Result<u8, CliError> {
+fn run_here(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> {
     let stop = StopSignals::install()?;
     let mut listener = PassThrough { out, outcome: None };
     let mut news = Vec::new();
@@ -196,7 +191,7 @@ fn news_text(news: WaitNews) -> String {
     }
 }
 
-fn wait_for(ctx: &mut Context, id: TaskId, out: &mut Out) -> Result<u8, CliError> {
+fn wait_for(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> {
     let stop = StopSignals::install()?;
     let waited = wait::wait_for_task(ctx, id, &stop, &mut |item| outcome::tell_at_once(&news_text(item)))?;
     match waited {

@@ -7,7 +7,7 @@ use clap::Args;
 use super::create_runs::say_report;
 use super::outcome::{Narrator, report_words};
 use super::task_options::duration_option;
-use crate::cli::error::{CliError, DONE, INTERRUPTED};
+use crate::cli::error::{DONE, INTERRUPTED};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::engine::StopSignals;
@@ -27,7 +27,7 @@ pub(crate) struct TickArgs {
     max_time: String,
 }
 
-pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> Result<u8, CliError> {
+pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> anyhow::Result<u8> {
     let max_time: Option<Duration> = duration_option("--max-time", Some(&args.max_time))?;
     let options = ProcessOptions { run_id: None, drain: true, max_runs: args.max_runs, max_time };
     let stop = StopSignals::install()?;

@@ -6,6 +6,7 @@ pub(crate) mod table;
 
 use std::io::{self, IsTerminal as _, Write as _};
 
+use anyhow::Context as _;
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -64,7 +65,7 @@ impl Out {
     }
 
     /// Data: one or more whole lines.
-    pub(crate) fn data(&mut self, text: &str) -> Result<(), CliError> {
+    pub(crate) fn data(&mut self, text: &str) -> anyhow::Result<()> {
         let mut stdout = io::stdout().lock();
         let written =
             stdout.write_all(text.as_bytes()).and_then(|()| stdout.write_all(b"\n")).and_then(|()| stdout.flush());
@@ -74,7 +75,7 @@ impl Out {
                 self.is_unread = true;
                 Ok(())
             }
-            Err(error) => Err(CliError::failed(format!("standard output cannot be written: {error}"))),
+            Err(error) => Err(error).context("standard output cannot be written"),
             Ok(()) => Ok(()),
         }
     }
@@ -85,8 +86,8 @@ impl Out {
     }
 
     /// Data as one line of JSON.
-    pub(crate) fn json<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), CliError> {
-        let text = serde_json::to_string(value).map_err(|error| CliError::failed(error.to_string()))?;
+    pub(crate) fn json<T: Serialize + ?Sized>(&mut self, value: &T) -> anyhow::Result<()> {
+        let text = serde_json::to_string(value)?;
         self.data(&clean_json(&text))
     }
 

@@ -26,6 +26,16 @@ each_engine! {
         assert_eq!(names, ["App\\Tasks\\*", "echo", "exec", "elsewhere"]);
     }
 
+    fn somebody_without_a_configuration_is_told_which_file_to_write(db) {
+        let error = db.cli().run(&["queue", "mail.send"]).fails(2);
+        assert!(error.contains("`taskqueue classes` lists all and names the file"), "{error}");
+        let ended = db.cli().run(&["classes"]);
+        let path = db.home().join(".config/taskqueue/config.toml");
+        assert!(ended.stderr.contains(&format!("[class.NAME] in {}", path.display())), "{}", ended.stderr);
+        db.configure(ECHO);
+        assert_eq!(db.cli().run(&["classes"]).stderr, "");
+    }
+
     fn check_is_0_when_every_program_is_fit(db) {
         db.configure(ECHO);
         assert!(db.cli().run(&["classes", "check"]).ok().contains("ok"));
