@@ -65,7 +65,7 @@ fn claim(store: &mut Store, token: &str) -> Duration {
         process_identity: "",
         token,
         is_runnable: &|_| true,
-        lease_secs: &|_, _| 3_600,
+        lease_secs: 3_600,
     };
     let started = Instant::now();
     assert!(store.claim_next_run(&claim).unwrap().is_some());

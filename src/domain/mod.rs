@@ -9,6 +9,7 @@ pub mod ending;
 pub mod exit_rules;
 pub mod ids;
 pub mod json;
+pub mod lease;
 pub mod new_task;
 pub mod records;
 pub mod settings;

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::lease::LeaseTimes;
+
 /// A setting of the whole queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Setting {
@@ -19,37 +21,56 @@ pub enum Setting {
     RetryDelayMax,
     /// Seconds for which a class is held on a host after its handler could not be started.
     HoldTime,
+    /// Seconds after which the lease of a runner that does not renew it is over.
+    LeaseTime,
+    /// Seconds between two renewals.
+    LeaseRenewal,
+    /// Seconds before the end of its lease at which a runner gives up.
+    LeaseMargin,
     /// The largest task data, in bytes.
     MaxDataBytes,
 }
 
-/// A value outside its range.
+/// Settings that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OutOfRange {
-    /// The setting.
-    pub setting: Setting,
-    /// What was given.
-    pub given: String,
+pub enum BadSetting {
+    /// A value outside its range.
+    OutOfRange {
+        /// The setting.
+        setting: Setting,
+        /// What was given.
+        given: String,
+    },
+    /// Values that do not go together, in words.
+    Contradiction(String),
 }
 
-impl fmt::Display for OutOfRange {
+impl fmt::Display for BadSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (low, high) = self.setting.range();
-        write!(f, "\"{}\" is no value for {}: a whole number from {low} to {high}", self.given, self.setting)
+        match self {
+            Self::OutOfRange { setting, given } => {
+                let (low, high) = setting.range();
+                write!(f, "\"{given}\" is no value for {setting}: a whole number from {low} to {high}")
+            }
+            Self::Contradiction(why) => f.write_str(why),
+        }
     }
 }
 
-impl std::error::Error for OutOfRange {}
+impl std::error::Error for BadSetting {}
 
 impl Setting {
     /// Every setting, in the order in which they are listed.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::RunnerLimit,
         Self::RunTimeout,
         Self::MaxRetries,
         Self::RetryDelay,
         Self::RetryDelayMax,
         Self::HoldTime,
+        Self::LeaseTime,
+        Self::LeaseRenewal,
+        Self::LeaseMargin,
         Self::MaxDataBytes,
     ];
 
@@ -63,6 +84,9 @@ impl Setting {
             Self::RetryDelay => "TaskQueueRetryDelay",
             Self::RetryDelayMax => "TaskQueueRetryDelayMax",
             Self::HoldTime => "TaskQueueHoldTime",
+            Self::LeaseTime => "TaskQueueLeaseTime",
+            Self::LeaseRenewal => "TaskQueueLeaseRenewal",
+            Self::LeaseMargin => "TaskQueueLeaseMargin",
             Self::MaxDataBytes => "TaskQueueMaxDataBytes",
         }
     }
@@ -77,6 +101,9 @@ impl Setting {
             Self::RetryDelay => "seconds before the first retry, doubled for each further one",
             Self::RetryDelayMax => "longest wait before a retry, in seconds",
             Self::HoldTime => "seconds for which a class is held where its handler cannot start",
+            Self::LeaseTime => "seconds after which a runner that nobody hears of has lost its runs",
+            Self::LeaseRenewal => "seconds between two renewals of a runner's lease",
+            Self::LeaseMargin => "seconds before the end of its lease at which a runner gives up",
             Self::MaxDataBytes => "largest task data, in bytes",
         }
     }
@@ -91,6 +118,9 @@ impl Setting {
             Self::RetryDelay => 10,
             Self::RetryDelayMax => 3_600,
             Self::HoldTime => 300,
+            Self::LeaseTime => 90,
+            Self::LeaseRenewal => 20,
+            Self::LeaseMargin => 15,
             Self::MaxDataBytes => 1_048_576,
         }
     }
@@ -105,6 +135,9 @@ impl Setting {
             Self::RetryDelay => (0, 86_400),
             Self::RetryDelayMax => (0, 2_592_000),
             Self::HoldTime => (1, 86_400),
+            Self::LeaseTime => (5, 86_400),
+            Self::LeaseRenewal => (1, 3_600),
+            Self::LeaseMargin => (1, 3_600),
             Self::MaxDataBytes => (2, 8_388_608),
         }
     }
@@ -119,11 +152,11 @@ impl Setting {
     ///
     /// # Errors
     /// Anything but a whole number in the range; an empty value too: none of them can be empty.
-    pub fn value(self, text: &str) -> Result<i64, OutOfRange> {
+    pub fn value(self, text: &str) -> Result<i64, BadSetting> {
         let (low, high) = self.range();
         match text.trim().parse::<i64>() {
             Ok(value) if (low..=high).contains(&value) => Ok(value),
-            _ => Err(OutOfRange { setting: self, given: text.to_owned() }),
+            _ => Err(BadSetting::OutOfRange { setting: self, given: text.to_owned() }),
         }
     }
 }
@@ -148,6 +181,9 @@ pub struct Settings {
     pub backoff: super::backoff::Backoff,
     /// [`Setting::HoldTime`]
     pub hold_secs: i64,
+    /// [`Setting::LeaseTime`], [`Setting::LeaseRenewal`] and [`Setting::LeaseMargin`]
+    #[serde(skip)]
+    pub lease: LeaseTimes,
     /// [`Setting::MaxDataBytes`]
     pub max_data_bytes: usize,
 }
@@ -156,13 +192,20 @@ impl Settings {
     /// From the rows of the store; a row that is missing counts as its default.
     ///
     /// # Errors
-    /// A row whose value is outside its range: somebody wrote it by other means than `taskqueue settings`.
-    pub fn from_rows(rows: &[(String, String)]) -> Result<Self, OutOfRange> {
+    /// A row whose value is outside its range, or values that do not go together: somebody wrote them by other means than
+    /// `taskqueue settings`.
+    pub fn from_rows(rows: &[(String, String)]) -> Result<Self, BadSetting> {
         let get = |setting: Setting| {
             let row = rows.iter().find(|(name, _)| name == setting.name());
             row.map_or(Ok(setting.default_value()), |(_, text)| setting.value(text))
         };
         let narrow = |value: i64| i32::try_from(value).unwrap_or(i32::MAX);
+        let lease = LeaseTimes {
+            lease_secs: get(Setting::LeaseTime)?,
+            renewal_secs: get(Setting::LeaseRenewal)?,
+            margin_secs: get(Setting::LeaseMargin)?,
+        };
+        lease.check().map_err(BadSetting::Contradiction)?;
         Ok(Self {
             runner_limit: narrow(get(Setting::RunnerLimit)?),
             run_timeout_secs: get(Setting::RunTimeout)?,
@@ -172,6 +215,7 @@ impl Settings {
                 max_secs: get(Setting::RetryDelayMax)?,
             },
             hold_secs: get(Setting::HoldTime)?,
+            lease,
             max_data_bytes: usize::try_from(get(Setting::MaxDataBytes)?).unwrap_or(usize::MAX),
         })
     }

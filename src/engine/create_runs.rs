@@ -40,7 +40,7 @@ pub struct Passed {
 pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineResult<CreateRunsReport> {
     let settings = ctx.store.settings()?;
     let rescue = rescue_runs(ctx, &settings)?;
-    let finished_runners = finish_dead_runners(ctx)?;
+    let finished_runners = finish_dead_runners(ctx, settings.lease)?;
     let created = ctx.store.create_missing_runs(created)?;
     Ok(CreateRunsReport { rescue, finished_runners, created })
 }

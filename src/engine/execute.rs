@@ -6,7 +6,8 @@ use std::time::Duration;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 use super::handlers::{Handler, command_of, exec_template};
-use super::{Context, EngineResult};
+use super::lease::{LeaseKeeper, Standing};
+use super::{Context, EngineError, EngineResult};
 use crate::domain::decision::{Decision, decide};
 use crate::domain::ending::{Ending, ReportedError};
 use crate::domain::records::{ClaimedRun, RunOutput};
@@ -20,10 +21,10 @@ use crate::os::clock::Moment;
 use crate::os::event_socket::EventSocket;
 use crate::os::identity::ProcessIdentity;
 use crate::os::watchdog::Watchdog;
-use crate::store::{Ended, NewEvent, RunEnd, RunRef, RunReport, Store};
+use crate::store::{EndCondition, Ended, NewEvent, RunEnd, RunRef, RunReport, Store};
 
-/// Beyond timeout and grace, before anybody may take the run from a runner that should have ended it.
-const LEASE_MARGIN_SECS: i64 = 30;
+/// Beyond timeout and grace, before a runner that should have ended a handler is taken for unable to.
+const SILENCE_MARGIN: Duration = Duration::from_secs(30);
 /// Reports are saved at most this often, however often the handler sends them.
 const SAVE_INTERVAL: Duration = Duration::from_millis(500);
 /// The longest message that is stored, in characters.
@@ -52,9 +53,10 @@ pub struct RunOutcome {
     pub unended: Option<String>,
 }
 
-/// Seconds until anybody may take a run with this timeout from its runner.
-pub(super) fn lease_secs(timeout_secs: i64, kill_grace: Duration) -> i64 {
-    timeout_secs.saturating_add(i64::try_from(kill_grace.as_secs()).unwrap_or(0)).saturating_add(LEASE_MARGIN_SECS)
+/// How long a handler with this timeout can be silent while its runner does what it should.
+pub(super) fn longest_silence(timeout_secs: i64, kill_grace: Duration) -> Duration {
+    let timeout = Duration::from_secs(u64::try_from(timeout_secs).unwrap_or(0));
+    timeout.saturating_add(kill_grace).saturating_add(SILENCE_MARGIN)
 }
 
 /// Executes the run, wrapped so that every failure becomes an ErrorCode and an ErrorMessage, and records its end.
@@ -65,6 +67,7 @@ pub fn execute_run(
     ctx: &mut Context,
     run: &ClaimedRun,
     settings: &Settings,
+    leases: &LeaseKeeper,
     stop: Option<BorrowedFd<'_>>,
     socket: Option<&EventSocket>,
     listener: &mut dyn RunListener,
@@ -75,10 +78,10 @@ pub fn execute_run(
     let mut live = LiveRun {
         store: &mut ctx.store,
         run: RunRef { id: run.run_id, token: run.token.clone() },
-        lease_secs: lease_secs(timeout_secs, ctx.handlers.kill_grace(&run.class)),
+        leases,
+        longest_silence: longest_silence(timeout_secs, ctx.handlers.kill_grace(&run.class)),
         pending: Pending::default(),
         save_after: Moment::now(),
-        is_lost: false,
         watchdog: None,
         listener,
     };
@@ -99,6 +102,10 @@ pub fn execute_run(
         lost_to: None,
         unended: finished.unended.clone(),
     };
+    // Between here and the write its lease is trusted for the margin at least; the write is guarded by its token anyway.
+    if leases.standing(run.run_id) == Standing::Over {
+        return Err(EngineError::LeaseOver { run_id: run.run_id.0 });
+    }
     // Rule R7: a run of which something still lives is not ended; whoever finds this process gone tries again.
     if outcome.unended.is_none() {
         outcome.lost_to = record_end(ctx, run, settings, &outcome.decision, results.as_deref(), &finished)?;
@@ -199,6 +206,7 @@ fn record_end(
         results: results.map(str::to_owned),
         outputs: outputs(finished),
         hold: decision.holds_class.then(|| (ctx.me.host.clone(), settings.hold_secs)),
+        condition: EndCondition::Held,
     };
     match ctx.store.end_run(&RunRef { id: run.run_id, token: run.token.clone() }, &end)? {
         Ended::Recorded => Ok(None),
@@ -267,10 +275,10 @@ impl Pending {
 struct LiveRun<'a> {
     store: &'a mut Store,
     run: RunRef,
-    lease_secs: i64,
+    leases: &'a LeaseKeeper,
+    longest_silence: Duration,
     pending: Pending,
     save_after: Moment,
-    is_lost: bool,
     watchdog: Option<Watchdog>,
     listener: &'a mut dyn RunListener,
 }
@@ -291,7 +299,7 @@ impl LiveRun<'_> {
     /// In this very process: a handler that does not end in time takes the process with it, and the run is rescued.
     fn run_rust(&mut self, handler: &dyn TaskHandler, context: &RunContext, own_identity: &str) -> HandlerFinish {
         let limit = Duration::from_secs(u64::try_from(context.timeout_secs).unwrap_or(u64::MAX));
-        self.watchdog = Watchdog::start(limit).ok();
+        self.watchdog = Watchdog::start(limit, self.leases.forfeit_of(self.run.id)).ok();
         let _ = self.store.record_handler(&self.run, i64::from(std::process::id()), own_identity);
         let result = run_rust_handler(handler, context, self);
         self.watchdog = None;
@@ -315,19 +323,18 @@ impl LiveRun<'_> {
                 percents_completed: self.pending.percents_completed,
                 message: self.pending.message.as_deref(),
                 results: self.pending.results.as_deref(),
-                lease_secs: self.lease_secs,
             },
         );
-        if let Ok(is_ours) = saved {
-            self.is_lost = !is_ours;
-            // What a lost run reported is kept for the event of its late result.
-            if is_ours {
-                self.pending = Pending::default();
-            }
+        // What a lost run reported is kept for the event of its late result.
+        match saved {
+            Ok(true) => self.pending = Pending::default(),
+            Ok(false) => self.leases.lose(self.run.id),
+            Err(_) => {}
         }
     }
 
     fn report(&mut self) {
+        self.leases.heard_of(self.run.id, self.longest_silence);
         if let Some(watchdog) = &self.watchdog {
             watchdog.restart();
         }
@@ -358,8 +365,8 @@ impl Reporter for LiveRun<'_> {
 impl CommandObserver for LiveRun<'_> {
     fn started(&mut self, handler: &ProcessIdentity) {
         // Should it fail, the token in the handler's environment still finds it.
-        if let Ok(is_ours) = self.store.record_handler(&self.run, i64::from(handler.pid), &handler.to_string()) {
-            self.is_lost = !is_ours;
+        if let Ok(false) = self.store.record_handler(&self.run, i64::from(handler.pid), &handler.to_string()) {
+            self.leases.lose(self.run.id);
         }
     }
 
@@ -369,6 +376,7 @@ impl CommandObserver for LiveRun<'_> {
 
     fn idle(&mut self) -> Control {
         self.save();
-        if self.is_lost { Control::Stop } else { Control::Continue }
+        // Somebody else works for the task now, or may any moment: no time to ask it to end.
+        if self.leases.standing(self.run.id) == Standing::Held { Control::Continue } else { Control::Kill }
     }
 }

@@ -5,6 +5,7 @@ pub mod classes;
 pub mod create_runs;
 pub mod execute;
 pub mod handlers;
+mod lease;
 pub mod migrate;
 pub mod process_run;
 pub mod queue;
@@ -62,6 +63,12 @@ pub enum EngineError {
         run_id: i64,
         /// Its class.
         class: String,
+    },
+    /// The lease of a run could not be renewed in time; its handler was killed and nothing was written for it.
+    #[error("run {run_id} was given up: its lease could not be renewed in time, so its handler was killed")]
+    LeaseOver {
+        /// The run.
+        run_id: i64,
     },
     /// The kernel refused something.
     #[error("{what}: {source}")]

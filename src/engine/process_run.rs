@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::execute::{RunListener, execute_run, lease_secs};
+use super::execute::{RunListener, execute_run, longest_silence};
+use super::lease::{LeaseKeeper, Standing};
 use super::register::register;
 use super::{Context, EngineError, EngineResult, new_token};
 use crate::domain::ids::{RunId, RunnerId};
@@ -15,7 +16,7 @@ use crate::domain::transition::RunEvent;
 use crate::os::clock::Moment;
 use crate::os::event_socket::EventSocket;
 use crate::os::stop_signals::StopSignals;
-use crate::store::{Claim, Registration, SpecificClaim};
+use crate::store::{Claim, Registration, RunRef, SpecificClaim};
 
 /// How much is processed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,12 +70,15 @@ pub fn process_runs(
     stop: &StopSignals,
     listener: &mut dyn RunListener,
 ) -> EngineResult<ProcessReport> {
-    match register(ctx)? {
+    let settings = ctx.store.settings()?;
+    let asked_at = Moment::now();
+    match register(ctx, settings.lease)? {
         Registration::LimitReached { in_use, limit } => {
             Ok(ProcessReport { limit_reached: Some((in_use, limit)), ..ProcessReport::default() })
         }
         Registration::Registered(runner_id) => {
-            let result = process_registered(ctx, runner_id, options, stop, listener);
+            let result = LeaseKeeper::start(ctx.store.url(), runner_id, settings.lease, asked_at)
+                .and_then(|leases| process_registered(ctx, &leases, &settings, runner_id, options, stop, listener));
             let finished = ctx.store.finish_runners(&[runner_id]);
             let report = result?;
             finished?;
@@ -85,20 +89,31 @@ pub fn process_runs(
 
 fn process_registered(
     ctx: &mut Context,
+    leases: &LeaseKeeper,
+    settings: &Settings,
     runner_id: RunnerId,
     options: &ProcessOptions,
     stop: &StopSignals,
     listener: &mut dyn RunListener,
 ) -> EngineResult<ProcessReport> {
     use std::os::fd::AsFd as _;
-    let settings = ctx.store.settings()?;
     // Without the socket `taskqueue progress` does not reach us; descriptor 3 still does.
     let socket = EventSocket::bind().ok();
     let until = options.max_time.map(Moment::after);
     let mut report = ProcessReport::default();
     while options.wants_more(report.processed, until) && !stop.is_stopping() {
-        let Some(run) = claim(ctx, runner_id, options.run_id, &settings)? else { break };
-        let outcome = execute_run(ctx, &run, &settings, Some(stop.as_fd()), socket.as_ref(), listener)?;
+        // Whose slot was given away meanwhile may be one too many (rule R5).
+        if leases.runner_standing() != Standing::Held {
+            break;
+        }
+        let asked_at = Moment::now();
+        let Some(run) = claim(ctx, runner_id, options.run_id, settings)? else { break };
+        let timeout_secs = ctx.handlers.timeout_secs(&run.class, run.task_timeout_secs, settings);
+        let silence = longest_silence(timeout_secs, ctx.handlers.kill_grace(&run.class));
+        leases.hold(RunRef { id: run.run_id, token: run.token.clone() }, asked_at, silence);
+        let outcome = execute_run(ctx, &run, settings, leases, Some(stop.as_fd()), socket.as_ref(), listener);
+        leases.let_go(run.run_id);
+        let outcome = outcome?;
         report.processed += 1;
         report.last_exit_code = Some(outcome.exit_code);
         match outcome.decision.event {
@@ -132,9 +147,7 @@ fn claim(
         process_identity: &ctx.me.identity,
         token: &token,
         is_runnable: &|class| handlers.find(class).is_some() && !held.iter().any(|name| name == class),
-        lease_secs: &|class, task_timeout| {
-            lease_secs(handlers.timeout_secs(class, task_timeout, settings), handlers.kill_grace(class))
-        },
+        lease_secs: settings.lease.lease_secs,
     };
     let Some(run_id) = run_id else { return Ok(ctx.store.claim_next_run(&claim)?) };
     match ctx.store.claim_specific_run(run_id, &claim)? {

@@ -1,24 +1,25 @@
 //! Registration as a runner under TaskQueueRunnerLimit (the scheme's registerAsTaskQueueRunner, rule R5).
 
 use super::{Context, EngineResult};
-use crate::domain::ids::RunnerId;
+use crate::domain::lease::LeaseTimes;
 use crate::os::identity::{Liveness, ProcessIdentity};
 use crate::store::{NewRunner, Registration};
 
-/// Marks the runners finished whose process is dead (the scheme's getQueueTaskRunnerCount, its first half). Returns how
-/// many. Those that cannot be seen from here are left alone.
+/// Marks the runners finished whose process is dead (the scheme's getQueueTaskRunnerCount, its first half), and those
+/// that cannot be seen from here and have been silent for the time of a lease. Returns how many.
 ///
 /// # Errors
 /// The database's.
-pub fn finish_dead_runners(ctx: &mut Context) -> EngineResult<usize> {
-    let dead: Vec<RunnerId> = ctx
-        .store
-        .list_live_runners()?
-        .into_iter()
-        .filter(|runner| liveness_of(&runner.process_identity) == Liveness::Dead)
-        .map(|runner| runner.id)
-        .collect();
-    Ok(ctx.store.finish_runners(&dead)?)
+pub fn finish_dead_runners(ctx: &mut Context, lease: LeaseTimes) -> EngineResult<usize> {
+    let (mut dead, mut unseen) = (Vec::new(), Vec::new());
+    for runner in ctx.store.list_live_runners()? {
+        match liveness_of(&runner.process_identity) {
+            Liveness::Dead => dead.push(runner.id),
+            Liveness::Unknown => unseen.push(runner.id),
+            Liveness::Alive => {}
+        }
+    }
+    Ok(ctx.store.finish_runners(&dead)? + ctx.store.finish_silent_runners(&unseen, lease.lease_secs)?)
 }
 
 /// Whether the process that a row names is alive; what cannot be read names nobody that can be seen from here.
@@ -31,8 +32,8 @@ pub fn liveness_of(identity: &str) -> Liveness {
 ///
 /// # Errors
 /// The database's.
-pub fn register(ctx: &mut Context) -> EngineResult<Registration> {
-    finish_dead_runners(ctx)?;
+pub fn register(ctx: &mut Context, lease: LeaseTimes) -> EngineResult<Registration> {
+    finish_dead_runners(ctx, lease)?;
     let runner = NewRunner {
         process_id: ctx.me.process_id,
         host: ctx.me.host.clone(),

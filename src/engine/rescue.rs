@@ -12,7 +12,7 @@ use crate::domain::settings::Settings;
 use crate::handler::command::marker;
 use crate::os::identity::{Liveness, ProcessIdentity};
 use crate::os::survivors::end_survivors;
-use crate::store::{Ended, NewEvent, RunEnd, RunRef};
+use crate::store::{EndCondition, Ended, NewEvent, RunEnd, RunRef};
 
 /// Runs that are looked at with one query.
 const PAGE: i64 = 500;
@@ -44,6 +44,8 @@ pub struct RescueReport {
 struct Evidence {
     code: &'static str,
     message: String,
+    /// What must still be so when the run is taken.
+    condition: EndCondition,
 }
 
 /// Looks at every processing run and rescues those that nobody works on any more.
@@ -75,12 +77,14 @@ fn evidence_against(run: &Run, now: chrono::DateTime<chrono::Utc>) -> Option<Evi
         return Some(Evidence {
             code: "runner-died",
             message: format!("the runner (process {pid} on {}) is dead", run.host),
+            condition: EndCondition::Held,
         });
     }
     let is_over = run.lease_expires_on.is_some_and(|lease| lease < now);
     is_over.then(|| Evidence {
         code: "lease-expired",
-        message: format!("no end and no report in time from the runner on {}", run.host),
+        message: format!("the runner on {} has not renewed its lease", run.host),
+        condition: EndCondition::LeaseOver,
     })
 }
 
@@ -113,6 +117,7 @@ fn rescue_run(
         results: None,
         outputs: Vec::new(),
         hold: None,
+        condition: evidence.condition,
     };
     // It carries the token that was examined: a run that changed hands meanwhile is left alone.
     if ctx.store.end_run(&RunRef { id: run.id, token }, &end)? == Ended::Recorded {

@@ -1,7 +1,7 @@
 //! `settings`: what every host must agree on.
 
 use super::{Context, EngineError, EngineResult};
-use crate::domain::settings::Setting;
+use crate::domain::settings::{BadSetting, Setting, Settings};
 
 /// Every setting with its value as it stands in the store.
 ///
@@ -30,9 +30,18 @@ pub fn find(name: &str) -> EngineResult<Setting> {
 /// Sets a value.
 ///
 /// # Errors
-/// [`EngineError::Input`] with the range for a value outside it, or the database's.
+/// [`EngineError::Input`] with the range for a value outside it, or why it does not go with the others; the database's.
 pub fn set(ctx: &mut Context, setting: Setting, text: &str) -> EngineResult<i64> {
-    let value = setting.value(text).map_err(|error| EngineError::Input(error.to_string()))?;
+    let input = |error: BadSetting| EngineError::Input(error.to_string());
+    let value = setting.value(text).map_err(input)?;
+    // A store whose settings are wrong already must not keep anybody from mending them one by one.
+    let before = ctx.store.setting_rows()?;
+    let mut after = before.clone();
+    after.retain(|(name, _)| name != setting.name());
+    after.push((setting.name().to_owned(), value.to_string()));
+    if Settings::from_rows(&before).is_ok() {
+        Settings::from_rows(&after).map_err(input)?;
+    }
     ctx.store.set_setting(setting, value)?;
     Ok(value)
 }

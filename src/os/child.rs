@@ -60,8 +60,8 @@ pub enum Keep {
 pub enum Control {
     /// Let it run.
     Continue,
-    /// End it; its ending is [`Ending::Stopped`].
-    Stop,
+    /// Kill it, without asking it first; its ending is [`Ending::Stopped`].
+    Kill,
 }
 
 /// Is told what happens to a handler. Every call must return soon: the deadlines are watched by the same thread.
@@ -143,6 +143,10 @@ fn watch(handler: &Handler, limits: &Supervision, pump: &mut Pump<'_>, observer:
         let turn = pump.turn(&[handler.as_fd()], deadline, observer);
         if turn.ended {
             return decided.unwrap_or_else(|| ending_of(handler));
+        }
+        if turn.kill {
+            decided = decided.or(Some(Ending::Stopped));
+            deadline = Moment::now();
         }
         if decided.is_none() {
             if turn.reported {

@@ -28,6 +28,8 @@ pub(super) struct Turn {
     pub(super) reported: bool,
     /// We were told to stop.
     pub(super) stop: bool,
+    /// The observer wants it dead.
+    pub(super) kill: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -100,7 +102,7 @@ impl<'a> Pump<'a> {
             }
         }
         if self.next_idle.has_passed() {
-            turn.stop |= observer.idle() == Control::Stop;
+            turn.kill |= observer.idle() == Control::Kill;
             self.next_idle = Moment::after(IDLE_EVERY);
         }
         turn

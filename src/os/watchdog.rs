@@ -10,6 +10,9 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use super::clock::Moment;
 
+/// Between two questions whether the process must end for another reason than its deadline.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
 /// Armed while it exists.
 #[derive(Debug)]
 pub struct Watchdog {
@@ -25,14 +28,14 @@ struct Shared {
 }
 
 impl Watchdog {
-    /// From now on the process has `limit` until the next report.
+    /// From now on the process has `limit` until the next report, and lives no longer than `must_end` says no.
     ///
     /// # Errors
     /// When no thread can be had.
-    pub fn start(limit: Duration) -> io::Result<Self> {
+    pub fn start(limit: Duration, must_end: impl Fn() -> bool + Send + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared { deadline: Mutex::new(Some(Moment::after(limit))), changed: Condvar::new() });
         let watched = Arc::clone(&shared);
-        thread::Builder::new().name("watchdog".to_owned()).spawn(move || watch(&watched))?;
+        thread::Builder::new().name("watchdog".to_owned()).spawn(move || watch(&watched, &must_end))?;
         Ok(Self { shared, limit })
     }
 
@@ -53,13 +56,17 @@ impl Drop for Watchdog {
     }
 }
 
-fn watch(shared: &Shared) {
+fn watch(shared: &Shared, must_end: &dyn Fn() -> bool) {
     let mut deadline = shared.deadline.lock().unwrap_or_else(PoisonError::into_inner);
     while let Some(until) = *deadline {
-        if until.has_passed() {
+        if until.has_passed() || must_end() {
             // KILL: TERM may be taken over, and the handler has shown that it does not listen.
             let _ = kill_process(getpid(), Signal::KILL);
         }
-        deadline = shared.changed.wait_timeout(deadline, until.remaining()).unwrap_or_else(PoisonError::into_inner).0;
+        deadline = shared
+            .changed
+            .wait_timeout(deadline, until.remaining().min(ASK_EVERY))
+            .unwrap_or_else(PoisonError::into_inner)
+            .0;
     }
 }

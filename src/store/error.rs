@@ -2,7 +2,7 @@
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
-use crate::domain::settings::OutOfRange;
+use crate::domain::settings::BadSetting;
 
 /// Result of the store.
 pub type StoreResult<T> = Result<T, StoreError>;
@@ -53,7 +53,7 @@ pub enum StoreError {
     NotFound(String),
     /// A setting in the store has a value outside its range.
     #[error(transparent)]
-    Setting(#[from] OutOfRange),
+    Setting(#[from] BadSetting),
     /// A migration failed.
     #[error("the migration failed: {0}")]
     Migration(String),

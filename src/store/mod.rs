@@ -5,6 +5,7 @@ mod backend;
 mod classes;
 mod error;
 mod events;
+mod leases;
 mod migrate;
 mod rows;
 mod runners;
@@ -24,11 +25,12 @@ pub use self::classes::ClassHold;
 use self::error::Repeat;
 pub use self::error::{StoreError, StoreResult};
 pub use self::events::{Event, NewEvent};
+pub use self::leases::Renewal;
 pub use self::migrate::{Migration, MigrationReport};
 pub use self::runners::{NewRunner, Registration};
 pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
-pub use self::transitions::{Claim, Ended, RunEnd, SpecificClaim};
+pub use self::transitions::{Claim, EndCondition, Ended, RunEnd, SpecificClaim};
 
 /// How long a closure is repeated while the database is busy, or while it cannot be reached any more: long enough for a
 /// restart of the server, because what is to be recorded may be the end of a long run.

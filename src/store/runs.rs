@@ -8,7 +8,7 @@ use super::schema::task_queue_runs::dsl::{
     handler_identity, handler_process_id, id, lease_expires_on, percents_completed, progress_message, results, status,
     task_queue_id, task_queue_runs, token, updated_on,
 };
-use super::sql::{Moment, db_now, db_now_plus};
+use super::sql::{Moment, db_now};
 use super::{Store, StoreError, StoreResult};
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::{Run, RunOutput};
@@ -110,7 +110,7 @@ impl Store {
         })
     }
 
-    /// Saves progress and results so far, and moves the end of the lease. Whether the run is still ours.
+    /// Saves progress and results so far. Whether the run is still ours.
     ///
     /// # Errors
     /// The database could not be written.
@@ -124,7 +124,6 @@ impl Store {
                     report.percents_completed.map(|percents| percents_completed.eq(percents)),
                     report.message.map(|message| progress_message.eq(message)),
                     report.results.map(|json| results.eq(json)),
-                    lease_expires_on.eq(db_now_plus(report.lease_secs).nullable()),
                     updated_on.eq(db_now()),
                 ))
                 .execute(conn)?;
@@ -142,6 +141,4 @@ pub struct RunReport<'a> {
     pub message: Option<&'a str>,
     /// JSON text
     pub results: Option<&'a str>,
-    /// Seconds from now until anybody may take the run.
-    pub lease_secs: i64,
 }

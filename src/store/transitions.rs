@@ -2,6 +2,7 @@
 //! must touch one row. Task and run change in one transaction (rule R4). Which changes exist is the domain's matter.
 
 use diesel::prelude::*;
+use diesel::sql_types::{Bool, Nullable};
 
 use super::backend::{self, AnyConnection};
 use super::classes::hold_class;
@@ -29,8 +30,8 @@ pub struct Claim<'a> {
     pub token: &'a str,
     /// Whether runs of this class can be executed here.
     pub is_runnable: &'a dyn Fn(&str) -> bool,
-    /// Seconds until anybody may take the run, from its class and its task's timeout.
-    pub lease_secs: &'a dyn Fn(&str, Option<i32>) -> i64,
+    /// Seconds until anybody may take the run, unless the lease is renewed.
+    pub lease_secs: i64,
 }
 
 /// The answer to a claim of one specific run.
@@ -70,6 +71,17 @@ pub struct RunEnd {
     pub outputs: Vec<RunOutput>,
     /// Host and seconds for which the class is held, for the reason in `error_message`.
     pub hold: Option<(String, i64)>,
+    /// What must still be true of the run.
+    pub condition: EndCondition,
+}
+
+/// What must be true of a run that is ended, beyond its status and its token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndCondition {
+    /// Nothing more.
+    Held,
+    /// Its lease is over: the runner may have renewed it since somebody looked.
+    LeaseOver,
 }
 
 /// The answer to a write that ends a run.
@@ -96,8 +108,8 @@ impl Store {
             if let Some(run) = already_claimed(conn, claim)? {
                 return Ok(Some(run));
             }
-            while let Some((class, run_id, _)) = first_claimable(conn, claim.is_runnable)? {
-                if let Some(run) = claim_run(conn, claim, run_id, &class)? {
+            while let Some((_, run_id, _)) = first_claimable(conn, claim.is_runnable)? {
+                if let Some(run) = claim_run(conn, claim, run_id)? {
                     return Ok(Some(run));
                 }
             }
@@ -123,7 +135,7 @@ impl Store {
             let Some((status, class)) = row else { return Err(StoreError::NotFound(format!("run {run_id}"))) };
             if status == RunStatus::Scheduled.as_str()
                 && (claim.is_runnable)(&class)
-                && let Some(run) = claim_run(conn, claim, run_id.0, &class)?
+                && let Some(run) = claim_run(conn, claim, run_id.0)?
             {
                 return Ok(SpecificClaim::Claimed(Box::new(run)));
             }
@@ -228,18 +240,17 @@ fn first_claimable(conn: &mut AnyConnection, is_runnable: &dyn Fn(&str) -> bool)
 }
 
 /// Claims one run under the lock. `None` if it turned out to belong to no task; it has then ended as an error.
-fn claim_run(conn: &mut AnyConnection, claim: &Claim<'_>, run_id: i64, class: &str) -> StoreResult<Option<ClaimedRun>> {
+fn claim_run(conn: &mut AnyConnection, claim: &Claim<'_>, run_id: i64) -> StoreResult<Option<ClaimedRun>> {
     use task_queue_runs::dsl;
-    let task: Option<(i64, Option<i32>, String)> = task_queue_runs::table
+    let task: Option<(i64, String)> = task_queue_runs::table
         .inner_join(task_queue::table.on(task_queue::id.eq(dsl::task_queue_id)))
         .filter(dsl::id.eq(run_id))
-        .select((task_queue::id, task_queue::timeout_secs, task_queue::last_status))
+        .select((task_queue::id, task_queue::last_status))
         .first(conn)
         .optional()?;
-    let Some((task_id, timeout_secs, task_status)) = task else {
+    let Some((task_id, task_status)) = task else {
         return end_orphan(conn, run_id).map(|()| None);
     };
-    let lease_secs = (claim.lease_secs)(class, timeout_secs);
     diesel::update(dsl::task_queue_runs)
         .filter(dsl::id.eq(run_id))
         .filter(dsl::status.eq(RunStatus::Scheduled.as_str()))
@@ -251,7 +262,7 @@ fn claim_run(conn: &mut AnyConnection, claim: &Claim<'_>, run_id: i64, class: &s
             dsl::token.eq(claim.token),
             dsl::host.eq(claim.host),
             dsl::process_identity.eq(claim.process_identity),
-            dsl::lease_expires_on.eq(db_now_plus(lease_secs).nullable()),
+            dsl::lease_expires_on.eq(db_now_plus(claim.lease_secs).nullable()),
             dsl::updated_on.eq(db_now()),
         ))
         .execute(conn)?;
@@ -343,10 +354,12 @@ fn create_one_run(
 
 fn end_run_if_processing(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd, status: RunStatus) -> StoreResult<bool> {
     use task_queue_runs::dsl;
+    let is_held_enough = (end.condition == EndCondition::Held).into_sql::<Nullable<Bool>>();
     let updated = diesel::update(dsl::task_queue_runs)
         .filter(dsl::id.eq(run.id.0))
         .filter(dsl::status.eq(RunStatus::Processing.as_str()))
         .filter(dsl::token.eq(&run.token))
+        .filter(dsl::lease_expires_on.lt(db_now().nullable()).or(is_held_enough))
         .set((
             dsl::status.eq(status.as_str()),
             dsl::finished_on.eq(db_now().nullable()),

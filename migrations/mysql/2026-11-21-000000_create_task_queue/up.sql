@@ -163,6 +163,9 @@ INSERT IGNORE INTO `TaskQueueSettings` (`Name`, `Value`) VALUES
     ('TaskQueueRetryDelay', '10'),
     ('TaskQueueRetryDelayMax', '3600'),
     ('TaskQueueHoldTime', '300'),
+    ('TaskQueueLeaseTime', '90'),
+    ('TaskQueueLeaseRenewal', '20'),
+    ('TaskQueueLeaseMargin', '15'),
     ('TaskQueueMaxDataBytes', '1048576');
 
 CREATE TABLE IF NOT EXISTS `TaskQueueLocks` (

@@ -30,7 +30,7 @@ impl Observer for Seen {
     }
     fn idle(&mut self) -> Control {
         self.idles += 1;
-        if self.stop_after.is_some_and(|idles| self.idles >= idles) { Control::Stop } else { Control::Continue }
+        if self.stop_after.is_some_and(|idles| self.idles >= idles) { Control::Kill } else { Control::Continue }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use taskqueue::domain::backoff::Backoff;
 use taskqueue::domain::ids::{RunId, RunnerId, TaskId};
+use taskqueue::domain::lease::LeaseTimes;
 use taskqueue::domain::new_task::TaskRequest;
 use taskqueue::domain::records::{ClaimedRun, Run, Task};
 use taskqueue::domain::transition::RunEvent;
@@ -17,11 +18,14 @@ use taskqueue::handler::registry::HandlerRegistry;
 use taskqueue::os::child::Stream;
 use taskqueue::os::identity::{Liveness, ProcessIdentity};
 use taskqueue::os::stop_signals::StopSignals;
-use taskqueue::store::{Claim, RunEnd, RunRef, Store};
+use taskqueue::store::{Claim, EndCondition, RunEnd, RunRef, Store};
 use taskqueue::{ActiveRun, HandlerError, TaskHandler};
 
 use crate::support::db::Raw;
 use crate::support::{EngineUnderTest, TestDb};
+
+/// The lease of a new store.
+pub const LEASE: LeaseTimes = LeaseTimes { lease_secs: 90, renewal_secs: 20, margin_secs: 15 };
 
 /// What a handler returns.
 pub type Handled = Result<(), HandlerError>;
@@ -166,7 +170,7 @@ pub fn claim_of(
             process_identity: &identity.to_string(),
             token: &token,
             is_runnable,
-            lease_secs: &|_, _| 1_000,
+            lease_secs: 1_000,
         })
         .unwrap()
 }
@@ -194,6 +198,7 @@ pub fn ending(event: RunEvent) -> RunEnd {
         results: None,
         outputs: Vec::new(),
         hold: None,
+        condition: EndCondition::Held,
     }
 }
 

@@ -115,7 +115,7 @@ each_engine! {
             let ended = ctx.store.end_run(&forged, &ending(event)).unwrap();
             assert_eq!(ended, Ended::Lost { found: "processing".to_owned() }, "{event:?}");
         }
-        let report = RunReport { percents_completed: Some(50), message: Some("x"), results: Some("1"), lease_secs: 9 };
+        let report = RunReport { percents_completed: Some(50), message: Some("x"), results: Some("1") };
         assert!(!ctx.store.record_report(&forged, &report).unwrap());
         assert!(!ctx.store.record_handler(&forged, 4_711, "x").unwrap());
         assert_eq!(snapshot(db), before);
@@ -131,7 +131,7 @@ each_engine! {
             let ended = ctx.store.end_run(&reference(&run), &ending(event)).unwrap();
             assert_eq!(ended, Ended::Lost { found: "error".to_owned() }, "{event:?}");
         }
-        let report = RunReport { percents_completed: Some(50), message: Some("x"), results: Some("1"), lease_secs: 9 };
+        let report = RunReport { percents_completed: Some(50), message: Some("x"), results: Some("1") };
         assert!(!ctx.store.record_report(&reference(&run), &report).unwrap());
         assert!(!ctx.store.record_handler(&reference(&run), 4_711, "x").unwrap());
         assert_eq!(snapshot(db), before);

@@ -10,7 +10,7 @@ use taskqueue::domain::ids::{RunId, RunnerId, TaskId};
 use taskqueue::domain::records::ClaimedRun;
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::os::identity::Liveness;
-use taskqueue::store::{Claim, Ended, NewRunner, Registration, RunEnd, RunRef, SpecificClaim, Store};
+use taskqueue::store::{Claim, EndCondition, Ended, NewRunner, Registration, RunEnd, RunRef, SpecificClaim, Store};
 
 use super::stage::{Stage, column, end_lease, is_root, start_runner, statuses, task};
 use super::tools::{begin_write, open_fifo, wait_blocked};
@@ -39,7 +39,7 @@ fn claim_of<'a>(token: &'a str, is_runnable: &'a dyn Fn(&str) -> bool) -> Claim<
         process_identity: "unknown",
         token,
         is_runnable,
-        lease_secs: &|_, _| 3_600,
+        lease_secs: 3_600,
     }
 }
 
@@ -56,6 +56,7 @@ fn end(event: RunEvent, results: &str) -> RunEnd {
         results: Some(results.to_owned()),
         outputs: Vec::new(),
         hold: None,
+        condition: EndCondition::Held,
     }
 }
 

@@ -1,0 +1,67 @@
+//! Leases: how runners say that they live, and how they are found silent. The database's clock writes and compares
+//! (rule R8).
+
+use diesel::prelude::*;
+
+use super::runs::RunRef;
+use super::schema::{task_queue_runners, task_queue_runs};
+use super::sql::{db_now, db_now_plus};
+use super::{Store, StoreResult};
+use crate::domain::ids::{RunId, RunnerId};
+use crate::domain::status::RunStatus;
+
+/// What a renewal found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Renewal {
+    /// Whether the runner's row is still open: nobody has given its slots away.
+    pub is_registered: bool,
+    /// Runs that are no longer the runner's.
+    pub lost: Vec<RunId>,
+}
+
+impl Store {
+    /// Renews the runner's row and the leases of its runs. A lease that is over but was noticed by nobody is renewed too:
+    /// whoever takes a run for its lease looks at the lease in the same statement.
+    ///
+    /// # Errors
+    /// The database could not be written; nothing is renewed then.
+    pub fn renew_leases(&mut self, runner_id: RunnerId, runs: &[RunRef], lease_secs: i64) -> StoreResult<Renewal> {
+        self.write(|conn| {
+            let mut lost = Vec::new();
+            for run in runs {
+                use task_queue_runs::dsl;
+                let ours = dsl::task_queue_runs
+                    .filter(dsl::id.eq(run.id.0))
+                    .filter(dsl::status.eq(RunStatus::Processing.as_str()))
+                    .filter(dsl::token.eq(&run.token));
+                let lease = dsl::lease_expires_on.eq(db_now_plus(lease_secs).nullable());
+                if diesel::update(ours).set((lease, dsl::updated_on.eq(db_now()))).execute(conn)? == 0 {
+                    lost.push(run.id);
+                }
+            }
+            use task_queue_runners::dsl;
+            let open = dsl::task_queue_runners.filter(dsl::id.eq(runner_id.0)).filter(dsl::finished_on.is_null());
+            let renewed = diesel::update(open).set(dsl::heartbeat_on.eq(db_now())).execute(conn)?;
+            Ok(Renewal { is_registered: renewed == 1, lost })
+        })
+    }
+
+    /// Marks those of these runners finished that have not been heard of for the time of a lease. Returns how many.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn finish_silent_runners(&mut self, ids: &[RunnerId], lease_secs: i64) -> StoreResult<usize> {
+        use task_queue_runners::dsl;
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        let ids: Vec<i64> = ids.iter().map(|runner| runner.0).collect();
+        self.write(|conn| {
+            let silent = dsl::task_queue_runners
+                .filter(dsl::id.eq_any(&ids))
+                .filter(dsl::finished_on.is_null())
+                .filter(dsl::heartbeat_on.lt(db_now_plus(-lease_secs)));
+            Ok(diesel::update(silent).set(dsl::finished_on.eq(db_now().nullable())).execute(conn)?)
+        })
+    }
+}
