@@ -7,9 +7,11 @@ use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 use super::handlers::{Handler, command_of, exec_template};
 use super::lease::{LeaseKeeper, Standing};
+use super::unsaved::Unsaved;
 use super::{Context, EngineError, EngineResult};
 use crate::domain::decision::{Decision, decide};
 use crate::domain::ending::{Ending, ReportedError};
+use crate::domain::ids::RunId;
 use crate::domain::records::{ClaimedRun, RunOutput};
 use crate::domain::settings::Settings;
 use crate::domain::transition::RunEvent;
@@ -21,7 +23,7 @@ use crate::os::clock::Moment;
 use crate::os::event_socket::EventSocket;
 use crate::os::identity::ProcessIdentity;
 use crate::os::watchdog::Watchdog;
-use crate::store::{EndCondition, Ended, NewEvent, RunEnd, RunRef, RunReport, Store};
+use crate::store::{EndCondition, Ended, NewEvent, RunEnd, RunRef};
 
 /// Beyond timeout and grace, before a runner that should have ended a handler is taken for unable to.
 const SILENCE_MARGIN: Duration = Duration::from_secs(30);
@@ -76,11 +78,10 @@ pub fn execute_run(
     let timeout_secs = ctx.handlers.timeout_secs(&run.class, run.task_timeout_secs, settings);
     let context = run_context(run, timeout_secs);
     let mut live = LiveRun {
-        store: &mut ctx.store,
-        run: RunRef { id: run.run_id, token: run.token.clone() },
+        run_id: run.run_id,
         leases,
         longest_silence: longest_silence(timeout_secs, ctx.handlers.kill_grace(&run.class)),
-        pending: Pending::default(),
+        pending: Unsaved::default(),
         save_after: Moment::now(),
         watchdog: None,
         listener,
@@ -94,7 +95,7 @@ pub fn execute_run(
         },
         None => HandlerFinish::could_not_start("no handler is configured here"),
     };
-    let results = finished.results.clone().or(live.pending.results.take());
+    let last_news = live.pending;
     let decision = finished.decision(ctx, run, timeout_secs);
     let mut outcome = RunOutcome {
         exit_code: finished.exit_code(&decision),
@@ -108,7 +109,10 @@ pub fn execute_run(
     }
     // Rule R7: a run of which something still lives is not ended; whoever finds this process gone tries again.
     if outcome.unended.is_none() {
-        outcome.lost_to = record_end(ctx, run, settings, &outcome.decision, results.as_deref(), &finished)?;
+        let mut unsaved = leases.let_go(run.run_id);
+        unsaved.add(last_news);
+        unsaved.add(Unsaved { results: finished.results.clone(), ..Unsaved::default() });
+        outcome.lost_to = record_end(ctx, run, settings, &outcome.decision, unsaved, &finished)?;
     }
     listener.ended(run, &outcome);
     Ok(outcome)
@@ -192,7 +196,7 @@ fn record_end(
     run: &ClaimedRun,
     settings: &Settings,
     decision: &Decision,
-    results: Option<&str>,
+    unsaved: Unsaved,
     finished: &HandlerFinish,
 ) -> EngineResult<Option<String>> {
     let end = RunEnd {
@@ -203,7 +207,10 @@ fn record_end(
         error_code: storable(&decision.error_code, 190),
         error_message: storable(&decision.error_message, MAX_MESSAGE_CHARS),
         decision: storable(&decision.rule, 190),
-        results: results.map(str::to_owned),
+        handler: unsaved.handler,
+        percents_completed: unsaved.percents_completed,
+        message: unsaved.message,
+        results: unsaved.results,
         outputs: outputs(finished),
         hold: decision.holds_class.then(|| (ctx.me.host.clone(), settings.hold_secs)),
         condition: EndCondition::Held,
@@ -211,7 +218,7 @@ fn record_end(
     match ctx.store.end_run(&RunRef { id: run.run_id, token: run.token.clone() }, &end)? {
         Ended::Recorded => Ok(None),
         Ended::Lost { found } => {
-            record_late_result(ctx, run, decision, results, &found)?;
+            record_late_result(ctx, run, decision, end.results.as_deref(), &found)?;
             Ok(Some(found))
         }
     }
@@ -257,27 +264,12 @@ fn storable(text: &str, max_chars: usize) -> String {
     text.chars().take(max_chars).map(|c| if c == '\0' { '\u{2400}' } else { c }).collect()
 }
 
-#[derive(Default)]
-struct Pending {
-    percents_completed: Option<i32>,
-    message: Option<String>,
-    results: Option<String>,
-    is_heartbeat: bool,
-}
-
-impl Pending {
-    fn is_empty(&self) -> bool {
-        self.percents_completed.is_none() && self.message.is_none() && self.results.is_none() && !self.is_heartbeat
-    }
-}
-
-/// A run while its handler works: collects what it reports and saves it now and then.
+/// A run while its handler works: collects what it reports and has it saved now and then.
 struct LiveRun<'a> {
-    store: &'a mut Store,
-    run: RunRef,
+    run_id: RunId,
     leases: &'a LeaseKeeper,
     longest_silence: Duration,
-    pending: Pending,
+    pending: Unsaved,
     save_after: Moment,
     watchdog: Option<Watchdog>,
     listener: &'a mut dyn RunListener,
@@ -299,42 +291,32 @@ impl LiveRun<'_> {
     /// In this very process: a handler that does not end in time takes the process with it, and the run is rescued.
     fn run_rust(&mut self, handler: &dyn TaskHandler, context: &RunContext, own_identity: &str) -> HandlerFinish {
         let limit = Duration::from_secs(u64::try_from(context.timeout_secs).unwrap_or(u64::MAX));
-        self.watchdog = Watchdog::start(limit, self.leases.forfeit_of(self.run.id)).ok();
-        let _ = self.store.record_handler(&self.run, i64::from(std::process::id()), own_identity);
+        // Not when it is lost: whoever took the run on this host has ended this process for it, and elsewhere nobody could
+        // before it was over.
+        self.watchdog = Watchdog::start(limit, self.leases.over_of(self.run_id)).ok();
+        self.save_handler(i64::from(std::process::id()), own_identity.to_owned());
         let result = run_rust_handler(handler, context, self);
         self.watchdog = None;
-        self.save_after = Moment::now();
-        self.save();
         match result {
             Ok(()) => HandlerFinish::new(None, None),
             Err(error) => HandlerFinish::reported(&error),
         }
     }
 
-    /// A failure to save is no failure of the run: what was not saved goes out with the next report or the end.
+    fn save_handler(&self, pid: i64, identity: String) {
+        self.leases.save(self.run_id, Unsaved { handler: Some((pid, identity)), ..Unsaved::default() });
+    }
+
     fn save(&mut self) {
         if self.pending.is_empty() || !self.save_after.has_passed() {
             return;
         }
         self.save_after = Moment::after(SAVE_INTERVAL);
-        let saved = self.store.record_report(
-            &self.run,
-            &RunReport {
-                percents_completed: self.pending.percents_completed,
-                message: self.pending.message.as_deref(),
-                results: self.pending.results.as_deref(),
-            },
-        );
-        // What a lost run reported is kept for the event of its late result.
-        match saved {
-            Ok(true) => self.pending = Pending::default(),
-            Ok(false) => self.leases.lose(self.run.id),
-            Err(_) => {}
-        }
+        self.leases.save(self.run_id, std::mem::take(&mut self.pending));
     }
 
     fn report(&mut self) {
-        self.leases.heard_of(self.run.id, self.longest_silence);
+        self.leases.heard_of(self.run_id, self.longest_silence);
         if let Some(watchdog) = &self.watchdog {
             watchdog.restart();
         }
@@ -357,17 +339,14 @@ impl Reporter for LiveRun<'_> {
     }
 
     fn heartbeat(&mut self) {
-        self.pending.is_heartbeat = true;
         self.report();
     }
 }
 
 impl CommandObserver for LiveRun<'_> {
     fn started(&mut self, handler: &ProcessIdentity) {
-        // Should it fail, the token in the handler's environment still finds it.
-        if let Ok(false) = self.store.record_handler(&self.run, i64::from(handler.pid), &handler.to_string()) {
-            self.leases.lose(self.run.id);
-        }
+        // Until it is saved, the token in the handler's environment finds it.
+        self.save_handler(i64::from(handler.pid), handler.to_string());
     }
 
     fn output(&mut self, stream: Stream, bytes: &[u8]) {
@@ -377,6 +356,6 @@ impl CommandObserver for LiveRun<'_> {
     fn idle(&mut self) -> Control {
         self.save();
         // Somebody else works for the task now, or may any moment: no time to ask it to end.
-        if self.leases.standing(self.run.id) == Standing::Held { Control::Continue } else { Control::Kill }
+        if self.leases.standing(self.run_id) == Standing::Held { Control::Continue } else { Control::Kill }
     }
 }

@@ -1,5 +1,6 @@
-//! Keeps the leases of this process: a thread and a connection of its own renew them while handlers work, so that neither
-//! a long handler nor a busy main thread looks like a dead runner.
+//! Keeps the leases of this process and saves what its handlers report: a thread and a connection of its own, so that
+//! neither a long handler nor a busy main thread looks like a dead runner, and a database that is slow or away keeps nobody
+//! from watching the handler.
 //!
 //! The thread may hang in a call to the database. Whoever works for a run therefore asks [`LeaseKeeper::standing`] by
 //! itself, often enough, and gives up when the lease can no longer be trusted.
@@ -8,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use super::unsaved::Unsaved;
 use super::{EngineError, EngineResult};
 use crate::domain::ids::{RunId, RunnerId};
 use crate::domain::lease::LeaseTimes;
@@ -45,8 +47,19 @@ struct Shared {
 struct State {
     runner: Lease,
     runs: Vec<HeldRun>,
+    /// The run whose news are being written at this moment.
+    saving: Option<RunId>,
+    /// No news are written before, after an attempt that failed.
+    save_after: Moment,
     is_ending: bool,
     has_ended: bool,
+}
+
+/// What the thread does next.
+enum Work {
+    Renew(Vec<RunRef>),
+    Save(RunRef, Unsaved),
+    End,
 }
 
 struct HeldRun {
@@ -55,6 +68,7 @@ struct HeldRun {
     /// A run whose handler is silent for longer than its timeout allows, and whose end nobody brings about, is renewed no
     /// more: then anybody may end it.
     renew_until: Moment,
+    unsaved: Unsaved,
 }
 
 #[derive(Clone, Copy)]
@@ -85,7 +99,14 @@ impl LeaseKeeper {
     /// When no thread can be had.
     pub fn start(url: &DatabaseUrl, runner_id: RunnerId, times: LeaseTimes, asked_at: Moment) -> EngineResult<Self> {
         let runner = Lease { trusted_until: asked_at.plus(times.trusted_for()), is_lost: false };
-        let state = State { runner, runs: Vec::new(), is_ending: false, has_ended: false };
+        let state = State {
+            runner,
+            runs: Vec::new(),
+            saving: None,
+            save_after: Moment::now(),
+            is_ending: false,
+            has_ended: false,
+        };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), runner_id, times });
         let (kept, url) = (Arc::clone(&shared), url.clone());
         thread::Builder::new()
@@ -99,7 +120,12 @@ impl LeaseKeeper {
     /// silent for no longer than `silence`.
     pub fn hold(&self, run: RunRef, asked_at: Moment, silence: Duration) {
         let lease = Lease { trusted_until: asked_at.plus(self.shared.times.trusted_for()), is_lost: false };
-        self.shared.lock().runs.push(HeldRun { run, lease, renew_until: Moment::after(silence) });
+        self.shared.lock().runs.push(HeldRun {
+            run,
+            lease,
+            renew_until: Moment::after(silence),
+            unsaved: Unsaved::default(),
+        });
     }
 
     /// The handler was heard of; it may be silent for so long from now.
@@ -109,16 +135,23 @@ impl LeaseKeeper {
         }
     }
 
-    /// A write for the run was refused.
-    pub fn lose(&self, run_id: RunId) {
+    /// News of the run, to be saved soon. Returns at once.
+    pub fn save(&self, run_id: RunId, news: Unsaved) {
         if let Some(held) = self.shared.lock().runs.iter_mut().find(|held| held.run.id == run_id) {
-            held.lease.is_lost = true;
+            held.unsaved.add(news);
+            self.shared.changed.notify_all();
         }
     }
 
-    /// The run has ended.
-    pub fn let_go(&self, run_id: RunId) {
-        self.shared.lock().runs.retain(|held| held.run.id != run_id);
+    /// The run has ended, or is about to be recorded so. Returns what is not saved yet.
+    pub fn let_go(&self, run_id: RunId) -> Unsaved {
+        let mut state = self.shared.lock();
+        let give_up = Moment::after(END_WAIT);
+        while state.saving == Some(run_id) && !give_up.has_passed() {
+            state = self.shared.wait(state, give_up.remaining());
+        }
+        let at = state.runs.iter().position(|held| held.run.id == run_id);
+        at.map(|at| state.runs.swap_remove(at).unsaved).unwrap_or_default()
     }
 
     /// Where a run stands now.
@@ -126,10 +159,10 @@ impl LeaseKeeper {
         self.shared.standing(run_id)
     }
 
-    /// The same question for somebody without a borrow: whether the run may no longer be worked for.
-    pub fn forfeit_of(&self, run_id: RunId) -> impl Fn() -> bool + Send + 'static {
+    /// Whether the lease of a run is over, for somebody without a borrow.
+    pub fn over_of(&self, run_id: RunId) -> impl Fn() -> bool + Send + 'static {
         let shared = Arc::clone(&self.shared);
-        move || shared.standing(run_id) != Standing::Held
+        move || shared.standing(run_id) == Standing::Over
     }
 
     /// Where the runner itself stands: whether it still has its slot and may claim.
@@ -165,14 +198,47 @@ impl Shared {
         state.runs.iter().find(|held| held.run.id == run_id).map_or(Standing::Lost, |held| held.lease.standing())
     }
 
-    /// Waits until it is time; `None` when the keeper ends.
-    fn runs_to_renew(&self, next: Moment) -> Option<Vec<RunRef>> {
+    /// Waits for something to do. Renewals come first: a run whose lease is lost needs no news.
+    fn next_work(&self, renew_at: Moment) -> Work {
         let mut state = self.lock();
-        while !state.is_ending && !next.has_passed() {
-            state = self.wait(state, next.remaining());
+        loop {
+            if state.is_ending {
+                return Work::End;
+            }
+            if renew_at.has_passed() {
+                let is_wanted = |held: &&HeldRun| !held.lease.is_lost && !held.renew_until.has_passed();
+                return Work::Renew(state.runs.iter().filter(is_wanted).map(|held| held.run.clone()).collect());
+            }
+            let has_news = state.runs.iter().position(|held| !held.unsaved.is_empty() && !held.lease.is_lost);
+            let mut until = renew_at;
+            if let Some(at) = has_news {
+                if state.save_after.has_passed() {
+                    let held = &mut state.runs[at];
+                    let work = (held.run.clone(), std::mem::take(&mut held.unsaved));
+                    state.saving = Some(work.0.id);
+                    return Work::Save(work.0, work.1);
+                }
+                until = until.min(state.save_after);
+            }
+            state = self.wait(state, until.remaining());
         }
-        let is_wanted = |held: &&HeldRun| !held.lease.is_lost && !held.renew_until.has_passed();
-        (!state.is_ending).then(|| state.runs.iter().filter(is_wanted).map(|held| held.run.clone()).collect())
+    }
+
+    fn saved(&self, run: &RunRef, news: Unsaved, saved: &StoreResult<bool>) {
+        let mut state = self.lock();
+        state.saving = None;
+        if saved.is_err() {
+            state.save_after = Moment::after(RETRY_PAUSE);
+        }
+        if let Some(held) = state.runs.iter_mut().find(|held| held.run == *run) {
+            held.lease.is_lost |= matches!(saved, Ok(false));
+            // What a lost run reported is kept for the event of its late result.
+            if !matches!(saved, Ok(true)) {
+                let newer = std::mem::replace(&mut held.unsaved, news);
+                held.unsaved.add(newer);
+            }
+        }
+        self.changed.notify_all();
     }
 
     fn note(&self, renewal: &Renewal, asked_for: &[RunRef], asked_at: Moment) {
@@ -186,33 +252,44 @@ impl Shared {
 }
 
 fn keep(shared: &Shared, url: &DatabaseUrl) {
-    // Connected when the first renewal is due: most runs are shorter.
     let mut store = None;
-    let mut next = Moment::after(shared.times.renewal_pause(random()));
-    while let Some(runs) = shared.runs_to_renew(next) {
-        let asked_at = Moment::now();
-        let pause = shared.times.renewal_pause(random());
-        next = match renew(&mut store, url, shared, &runs) {
-            Ok(renewal) => {
-                shared.note(&renewal, &runs, asked_at);
-                Moment::after(pause)
+    let mut renew_at = Moment::after(shared.times.renewal_pause(random()));
+    loop {
+        let is_well = match shared.next_work(renew_at) {
+            Work::End => break,
+            Work::Save(run, news) => {
+                let saved = connected(&mut store, url).and_then(|store| news.save(store, &run));
+                let is_well = saved.is_ok();
+                shared.saved(&run, news, &saved);
+                is_well
             }
-            Err(_) => {
-                store = None;
-                Moment::after((pause / 4).min(RETRY_PAUSE))
+            Work::Renew(runs) => {
+                let asked_at = Moment::now();
+                let lease_secs = shared.times.lease_secs;
+                let renewed = connected(&mut store, url)
+                    .and_then(|store| store.renew_leases(shared.runner_id, &runs, lease_secs));
+                let pause = shared.times.renewal_pause(random());
+                renew_at = Moment::after(if renewed.is_ok() { pause } else { (pause / 4).min(RETRY_PAUSE) });
+                let is_well = renewed.is_ok();
+                if let Ok(renewal) = renewed {
+                    shared.note(&renewal, &runs, asked_at);
+                }
+                is_well
             }
         };
+        if !is_well {
+            store = None;
+        }
     }
     shared.lock().has_ended = true;
     shared.changed.notify_all();
 }
 
-fn renew(store: &mut Option<Store>, url: &DatabaseUrl, shared: &Shared, runs: &[RunRef]) -> StoreResult<Renewal> {
-    let store = match store {
-        Some(store) => store,
-        None => store.insert(Store::connect(url)?),
-    };
-    store.renew_leases(shared.runner_id, runs, shared.times.lease_secs)
+fn connected<'a>(store: &'a mut Option<Store>, url: &DatabaseUrl) -> StoreResult<&'a mut Store> {
+    match store {
+        Some(store) => Ok(store),
+        None => Ok(store.insert(Store::connect(url)?)),
+    }
 }
 
 fn random() -> u16 {

@@ -15,6 +15,7 @@ pub mod rescue;
 pub mod settings;
 pub mod status;
 pub mod tick;
+mod unsaved;
 pub mod wait;
 
 use chrono::{DateTime, Utc};

@@ -79,6 +79,10 @@ pub fn process_runs(
         Registration::Registered(runner_id) => {
             let result = LeaseKeeper::start(ctx.store.url(), runner_id, settings.lease, asked_at)
                 .and_then(|leases| process_registered(ctx, &leases, &settings, runner_id, options, stop, listener));
+            // A database that could not be reached for so long is not waited for once more; our death will be noticed.
+            if matches!(result, Err(EngineError::LeaseOver { .. })) {
+                return result;
+            }
             let finished = ctx.store.finish_runners(&[runner_id]);
             let report = result?;
             finished?;

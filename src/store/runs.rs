@@ -133,7 +133,7 @@ impl Store {
 }
 
 /// What a handler reported while it works.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunReport<'a> {
     /// 0 to 100
     pub percents_completed: Option<i32>,

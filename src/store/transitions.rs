@@ -65,6 +65,12 @@ pub struct RunEnd {
     pub error_message: String,
     /// What was decided, and by which rule.
     pub decision: String,
+    /// PID and identity of the handler; `None` keeps what was saved before.
+    pub handler: Option<(i64, String)>,
+    /// 0 to 100; `None` keeps what was saved before. 100 after a success.
+    pub percents_completed: Option<i32>,
+    /// The last line for people; `None` keeps what was saved before.
+    pub message: Option<String>,
     /// JSON text; `None` keeps what was saved before.
     pub results: Option<String>,
     /// What the handler wrote.
@@ -354,6 +360,7 @@ fn create_one_run(
 
 fn end_run_if_processing(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd, status: RunStatus) -> StoreResult<bool> {
     use task_queue_runs::dsl;
+    let percents = if status == RunStatus::Success { Some(100) } else { end.percents_completed };
     let is_held_enough = (end.condition == EndCondition::Held).into_sql::<Nullable<Bool>>();
     let updated = diesel::update(dsl::task_queue_runs)
         .filter(dsl::id.eq(run.id.0))
@@ -368,7 +375,10 @@ fn end_run_if_processing(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd, s
             dsl::error_message.eq(&end.error_message),
             dsl::decision.eq(&end.decision),
             end.results.as_ref().map(|json| dsl::results.eq(json)),
-            (status == RunStatus::Success).then(|| dsl::percents_completed.eq(100)),
+            end.handler.as_ref().map(|(pid, _)| dsl::handler_process_id.eq(pid)),
+            end.handler.as_ref().map(|(_, identity)| dsl::handler_identity.eq(identity)),
+            end.message.as_ref().map(|message| dsl::progress_message.eq(message)),
+            percents.map(|percents| dsl::percents_completed.eq(percents)),
             dsl::updated_on.eq(db_now()),
         ))
         .execute(conn)?;

@@ -150,15 +150,15 @@ each_engine! {
 }
 
 /// The database's server as the program sees it: what stands between can go away and come back.
-struct Server {
-    url: String,
+pub(super) struct Server {
+    pub(super) url: String,
     is_up: Arc<AtomicBool>,
     refused: Arc<AtomicUsize>,
     open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl Server {
-    fn before(db: &TestDb) -> Self {
+    pub(super) fn before(db: &TestDb) -> Self {
         let (login, place) = db.url_text().rsplit_once('@').unwrap();
         let (address, database) = place.split_once('/').unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -188,14 +188,18 @@ impl Server {
         server
     }
 
-    fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.is_up.store(false, Ordering::SeqCst);
         for stream in self.open.lock().unwrap().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
-    fn start(&self) {
+    pub(super) fn was_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed) > 0
+    }
+
+    pub(super) fn start(&self) {
         self.is_up.store(true, Ordering::SeqCst);
     }
 }

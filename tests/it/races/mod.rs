@@ -2,6 +2,7 @@
 
 mod interop;
 mod kill;
+mod leases;
 mod lose;
 mod stage;
 mod storm;

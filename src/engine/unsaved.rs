@@ -1,0 +1,66 @@
+//! What is known of a running handler and is not in the database yet. Newer news replace older ones, so that a database
+//! that is away for an hour has one row to write afterwards.
+
+use crate::store::{RunRef, RunReport, Store, StoreResult};
+
+/// News of one run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unsaved {
+    /// PID and identity of the handler's process.
+    pub handler: Option<(i64, String)>,
+    /// 0 to 100
+    pub percents_completed: Option<i32>,
+    /// A line for people.
+    pub message: Option<String>,
+    /// JSON text
+    pub results: Option<String>,
+}
+
+impl Unsaved {
+    /// Whether there is nothing to save.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Adds news that came later.
+    pub fn add(&mut self, newer: Self) {
+        self.handler = newer.handler.or(self.handler.take());
+        self.percents_completed = newer.percents_completed.or(self.percents_completed);
+        self.message = newer.message.or(self.message.take());
+        self.results = newer.results.or(self.results.take());
+    }
+
+    /// Writes it. Whether the run is still ours.
+    ///
+    /// # Errors
+    /// The database could not be written; it may be tried again.
+    pub fn save(&self, store: &mut Store, run: &RunRef) -> StoreResult<bool> {
+        let is_ours = match &self.handler {
+            Some((pid, identity)) => store.record_handler(run, *pid, identity)?,
+            None => true,
+        };
+        let report = RunReport {
+            percents_completed: self.percents_completed,
+            message: self.message.as_deref(),
+            results: self.results.as_deref(),
+        };
+        if !is_ours || report == RunReport::default() {
+            return Ok(is_ours);
+        }
+        store.record_report(run, &report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newer_news_replace_older_ones_and_keep_the_rest() {
+        let mut unsaved = Unsaved { percents_completed: Some(10), message: Some("a".to_owned()), ..Unsaved::default() };
+        unsaved.add(Unsaved { percents_completed: Some(20), results: Some("1".to_owned()), ..Unsaved::default() });
+        assert_eq!((unsaved.percents_completed, unsaved.message.as_deref()), (Some(20), Some("a")));
+        assert_eq!(unsaved.results.as_deref(), Some("1"));
+        assert!(!unsaved.is_empty() && Unsaved::default().is_empty());
+    }
+}

@@ -1,0 +1,192 @@
+//! Runners that are silent: stopped, cut off from the database, or on another host.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::process::Child;
+
+use super::interop::Server;
+use super::stage::{Stage, column, start_runner, statuses, task, wait_dead};
+use super::tools::begin_write;
+use crate::each_engine;
+use crate::support::cli::finish;
+use crate::support::db::Raw;
+use crate::support::{EngineUnderTest, TestDb, wait_until};
+
+/// The shortest lease that the settings allow: 5 seconds, of which a runner trusts 4.
+fn shorten_leases(db: &TestDb) {
+    for (name, value) in [("Renewal", "1"), ("Margin", "1"), ("Time", "5")] {
+        db.cli().run(&["settings", "set", &format!("TaskQueueLease{name}"), value]).ok();
+    }
+}
+
+fn signal(runner: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(runner.id()).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+fn is_lease_over(db: &TestDb) -> bool {
+    let now = match db.engine {
+        EngineUnderTest::Sqlite => "strftime('%Y-%m-%d %H:%M:%f000', 'now')",
+        EngineUnderTest::Postgres => "clock_timestamp()",
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "UTC_TIMESTAMP(6)",
+    };
+    db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"LeaseExpiresOn\" < {now}")) == 1
+}
+
+/// A database that goes away and comes back: a server behind a proxy; for SQLite somebody who holds its only lock.
+enum Outage {
+    Locked(Option<Raw>, String),
+    Server(Server),
+}
+
+impl Outage {
+    fn of(db: &TestDb) -> Self {
+        match db.engine {
+            EngineUnderTest::Sqlite => Self::Locked(None, db.url_text().to_owned()),
+            _ => Self::Server(Server::before(db)),
+        }
+    }
+
+    fn url(&self) -> &str {
+        match self {
+            Self::Locked(_, url) => url,
+            Self::Server(server) => &server.url,
+        }
+    }
+
+    fn begin(&mut self, db: &TestDb) {
+        match self {
+            Self::Locked(raw, _) => begin_write(raw.insert(db.raw())),
+            Self::Server(server) => server.stop(),
+        }
+    }
+
+    fn was_refused(&self) -> bool {
+        matches!(self, Self::Server(server) if server.was_refused())
+    }
+
+    fn end(&mut self) {
+        match self {
+            Self::Locked(raw, _) => raw.take().unwrap().execute("COMMIT"),
+            Self::Server(server) => server.start(),
+        }
+    }
+}
+
+fn error_of_first_run(db: &TestDb) -> String {
+    db.text("SELECT \"ErrorCode\" AS value FROM \"TaskQueueRuns\" ORDER BY \"Id\"").unwrap()
+}
+
+/// A runner in the middle of its handler, which reaches the database by way of the outage.
+fn runner_behind(db: &TestDb, stage: &Stage, outage: &Outage) -> (Child, taskqueue::os::identity::ProcessIdentity) {
+    db.cli().run(&["queue", "stage"]).ok();
+    db.cli().run(&["create-runs"]).ok();
+    let runner = db.cli().env("TASKQUEUE_DATABASE_URL", outage.url()).spawn(&["process-run"]);
+    let handler = stage.actor("handler");
+    wait_until("the handler is recorded", || column(db, "HandlerIdentity") == Some(handler.to_string()));
+    (runner, handler)
+}
+
+each_engine! {
+    fn a_handler_that_works_for_longer_than_a_lease_keeps_its_run(db) {
+        shorten_leases(db);
+        let stage = Stage::new(db, false);
+        let _ = db.cli().run(&["queue", "stage"]).ok();
+        let _ = db.cli().run(&["create-runs"]).ok();
+        let (runner, _) = start_runner(db, &stage);
+        let heartbeat = "SELECT CAST(\"HeartbeatOn\" AS CHAR(40)) AS value FROM \"TaskQueueRunners\"";
+        let mut seen = vec![(column(db, "LeaseExpiresOn"), db.text(heartbeat))];
+        // Six renewals of a second: the lease of the claim would be over.
+        wait_until("six renewals", || {
+            let now = (column(db, "LeaseExpiresOn"), db.text(heartbeat));
+            if now != *seen.last().unwrap() {
+                seen.push(now);
+            }
+            seen.len() > 6
+        });
+        let _ = db.cli().run(&["create-runs"]).ok();
+        assert_eq!(statuses(db), ["processing"]);
+        let _go = stage.go();
+        let _ = finish(runner).ok();
+        assert_eq!(statuses(db), ["success"]);
+    }
+
+    fn a_runner_that_was_stopped_past_its_lease_loses_its_run_and_writes_nothing(db) {
+        shorten_leases(db);
+        let stage = Stage::new(db, true);
+        let _ = db.cli().run(&["queue", "stage"]).ok();
+        let _ = db.cli().run(&["create-runs"]).ok();
+        let (runner, handler) = start_runner(db, &stage);
+        let (session, daemon) = (stage.actor("session"), stage.actor("daemon"));
+        signal(&runner, Signal::STOP);
+        wait_until("its lease is over", || is_lease_over(db));
+        let _ = db.cli().run(&["create-runs"]).ok();
+        // Rule R7: they are gone before the run is given up.
+        for process in [handler, session, daemon] {
+            wait_dead("the handler", &process);
+        }
+        assert_eq!(error_of_first_run(db), "lease-expired");
+        signal(&runner, Signal::CONT);
+        let ended = finish(runner);
+        assert!(matches!(ended.code, Some(0 | 69)), "{ended:?}");
+        // The next attempt waits already.
+        assert_eq!((statuses(db), task(db)), (vec!["timeout".to_owned(), "scheduled".to_owned()], ("timeout".to_owned(), 1, 1)));
+        assert_eq!(stage.done(), "");
+    }
+
+    fn a_runner_that_cannot_renew_kills_its_handler_before_its_lease_is_over(db) {
+        shorten_leases(db);
+        let stage = Stage::new(db, true);
+        let mut outage = Outage::of(db);
+        let (runner, handler) = runner_behind(db, &stage, &outage);
+        let (session, daemon) = (stage.actor("session"), stage.actor("daemon"));
+        outage.begin(db);
+        wait_dead("the handler", &handler);
+        assert!(!is_lease_over(db), "somebody else may be at work already");
+        for process in [session, daemon] {
+            wait_dead("what had left its group", &process);
+        }
+        outage.end();
+        let ended = finish(runner);
+        assert_eq!(ended.code, Some(69), "{ended:?}");
+        assert!(ended.stderr.contains("its lease could not be renewed in time"), "{}", ended.stderr);
+        assert_eq!(statuses(db), ["processing"]);
+        let _ = db.cli().run(&["create-runs"]).ok();
+        assert_eq!(error_of_first_run(db), "runner-died");
+        assert_eq!(stage.done(), "");
+    }
+
+    fn a_database_that_is_away_keeps_no_runner_from_hearing_that_it_must_stop(db) {
+        let mut outage = Outage::of(db);
+        db.configure(&format!(
+            "[class.stage]\nargv = [\"/bin/sh\", \"-c\", \"cd {}; echo $$ > handler.new; mv handler.new handler; \
+             while :; do echo {{}} >&3; echo '{{\\\"progress\\\":7}}' >&3; sleep 0.05; done\"]\n",
+            db.home().display()
+        ));
+        let stage = Stage { directory: db.home().to_owned() };
+        let (runner, handler) = runner_behind(db, &stage, &outage);
+        outage.begin(db);
+        // It has reported meanwhile, and could not save that.
+        wait_until("a report cannot be saved", || matches!(&outage, Outage::Locked(..)) || outage.was_refused());
+        signal(&runner, Signal::TERM);
+        let asked = std::time::Instant::now();
+        wait_dead("the handler", &handler);
+        assert!(asked.elapsed().as_secs() < 20, "the limit of the database was waited for");
+        outage.end();
+        let ended = finish(runner);
+        assert_eq!(ended.code, Some(130), "{ended:?}");
+        assert_eq!((statuses(db), task(db)), (vec!["released".to_owned()], ("scheduled".to_owned(), 0, 0)));
+    }
+
+    fn the_slot_of_a_runner_that_cannot_be_seen_is_free_once_it_has_been_silent_for_a_lease(db) {
+        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "1"]).ok();
+        db.configure("[class.work]\nargv = [\"/bin/true\"]\n");
+        let _ = db.cli().run(&["queue", "work"]).ok();
+        let _ = db.cli().run(&["create-runs"]).ok();
+        db.execute("INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"Host\") VALUES (7, 'elsewhere')");
+        let _ = db.cli().run(&["process-run"]).ok();
+        assert_eq!(statuses(db), ["scheduled"]);
+        db.execute("UPDATE \"TaskQueueRunners\" SET \"HeartbeatOn\" = '2020-01-01 00:00:00.000000'");
+        let _ = db.cli().run(&["process-run"]).ok();
+        assert_eq!(statuses(db), ["success"]);
+    }
+}
