@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use self::commands::{classes, create_runs, exec, migrate, process_run, queue, report, settings, status, tick};
-use self::error::CliError;
+use self::error::{CliError, FAILED};
 use self::output::Out;
 use self::session::Session;
 use crate::handler::registry::HandlerRegistry;
@@ -126,8 +126,9 @@ impl App {
             }
             // clap knows what belongs on standard output (help) and what on standard error (usage), and its own status.
             Err(error) => {
-                let _ = error.print();
-                return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+                let printed = error.print().is_ok();
+                let code = u8::try_from(error.exit_code()).unwrap_or(2);
+                return ExitCode::from(if printed { code } else { code.max(FAILED) });
             }
         };
         let mut out = Out::new(cli.global.json, cli.global.verbose, cli.global.color);

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use chrono::Local;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -13,6 +13,7 @@ use super::task_options::{TaskOptions, queue_and_follow};
 use crate::cli::error::{CliError, DONE};
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
+use crate::domain::ids::TaskId;
 use crate::engine::Context;
 use crate::engine::queue::{ClassCheck, queue_batch};
 
@@ -80,16 +81,24 @@ fn queue_lines(
     });
     bar.finish_and_clear();
     let ids = result?;
+    print_ids(&ids, out).with_context(|| match ids.as_slice() {
+        [first, .., last] => format!("tasks {first} to {last} are queued, but their ids cannot be told"),
+        _ => "the tasks are queued, but their ids cannot be told".to_owned(),
+    })?;
+    out.say(&format!("queued {}", human::plural(i64::try_from(ids.len()).unwrap_or(i64::MAX), "task")));
+    Ok(DONE)
+}
+
+fn print_ids(ids: &[TaskId], out: &mut Out) -> anyhow::Result<()> {
     if out.is_json() {
-        for id in &ids {
+        for id in ids {
             out.json(&serde_json::json!({ "id": id }))?;
         }
     } else if !ids.is_empty() {
         let lines: Vec<String> = ids.iter().map(ToString::to_string).collect();
         out.data(&lines.join("\n"))?;
     }
-    out.say(&format!("queued {}", human::plural(i64::try_from(ids.len()).unwrap_or(i64::MAX), "task")));
-    Ok(DONE)
+    Ok(())
 }
 
 /// A little more than the largest data that any setting allows: enough to tell that it is too large.

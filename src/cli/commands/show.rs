@@ -13,7 +13,7 @@ use crate::domain::status::{RunStatus, Stored, TaskStatus};
 use crate::engine::status::{Overview, Reason, RunnerLine, TaskCounts, TaskDetail, TaskLine};
 
 /// Counters, then the page of tasks.
-pub(super) fn overview(overview: &Overview, out: &mut Out) -> anyhow::Result<()> {
+pub(super) fn overview(overview: &Overview, is_filtered: bool, out: &mut Out) -> anyhow::Result<()> {
     if out.is_json() {
         let tasks: Vec<Value> = overview.lines.iter().map(line_json).collect();
         return out.json(&json!({
@@ -24,8 +24,11 @@ pub(super) fn overview(overview: &Overview, out: &mut Out) -> anyhow::Result<()>
     }
     let mut text = fitted(&counters(&overview.counts, overview.slots), "   ", out.width());
     if overview.lines.is_empty() {
-        let next_step =
-            "No tasks. Queue one: taskqueue queue CLASS '{\"key\":\"value\"}', or taskqueue exec -- PROGRAM";
+        let next_step = if is_filtered {
+            "No task is of this class and status."
+        } else {
+            "No tasks. Queue one: taskqueue queue CLASS '{\"key\":\"value\"}', or taskqueue exec -- PROGRAM"
+        };
         text.push_str("\n\n");
         text.push_str(&fitted_words(next_step, out.width()));
     } else {

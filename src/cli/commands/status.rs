@@ -79,7 +79,8 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
     }
     if args.ids.is_empty() {
         let filter = TaskFilter { class: args.class.clone(), statuses: args.status.clone(), limit: args.limit };
-        return show::overview(&status::overview(ctx, &filter)?, out);
+        let is_filtered = filter.class.is_some() || !filter.statuses.is_empty();
+        return show::overview(&status::overview(ctx, &filter)?, is_filtered, out);
     }
     for id in &args.ids {
         show::detail(&status::detail(ctx, *id)?, ctx.now()?, out)?;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
 use chrono::{DateTime, Local, Utc};
 use clap::Args;
 
@@ -102,9 +103,10 @@ pub(crate) fn queue_and_follow(
     let id = queue::queue_task(ctx, request, check)?;
     let follows = options.run || options.wait;
     if out.is_json() {
-        out.json(&serde_json::json!({ "id": id, "class": class, "scheduled_on": scheduled_on }))?;
+        out.json(&serde_json::json!({ "id": id, "class": class, "scheduled_on": scheduled_on }))
+            .with_context(|| format!("task {id} is queued, but its id cannot be told"))?;
     } else if !follows {
-        out.data(&id.to_string())?;
+        out.data(&id.to_string()).with_context(|| format!("task {id} is queued, but its id cannot be told"))?;
         if out.is_terminal() || scheduled_on.is_some() {
             say_queued(ctx, id, &class, scheduled_on, out)?;
         }

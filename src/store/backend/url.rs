@@ -60,6 +60,9 @@ impl DatabaseUrl {
         if text.contains('\0') {
             return bad("the database address contains a NUL");
         }
+        if text == ":memory:" {
+            return bad("a store in memory would be gone with this command");
+        }
         let Some((scheme, rest)) = text.split_once("://") else {
             if text.starts_with("sqlite:") || text.starts_with("file:") {
                 return bad("the database address has a scheme without //");
@@ -195,7 +198,9 @@ mod tests {
 
     #[test]
     fn a_typo_does_not_become_a_file() {
-        for text in ["postgress://u@h/d", "", "sqlite:x", "http://x", "sqlite://", "mysql://u@h", "mysql://u@h/"] {
+        for text in
+            ["postgress://u@h/d", "", "sqlite:x", "http://x", "sqlite://", ":memory:", "mysql://u@h", "mysql://u@h/"]
+        {
             assert!(DatabaseUrl::parse(text).is_err(), "{text}");
         }
     }

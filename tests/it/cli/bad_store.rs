@@ -344,6 +344,7 @@ each_engine! {
             let error = String::from_utf8(output.stderr).unwrap();
             assert_eq!((output.status.code(), error.lines().count()), (Some(1), 1), "{args}: {error}");
             assert!(error.contains("standard output cannot be written: No space left"), "{args}: {error}");
+            assert_eq!(error.contains("task 4 is queued, but its id cannot be told"), args == "queue echo", "{error}");
             let (reader, writer) = std::io::pipe().unwrap();
             drop(reader);
             let output = to(args, writer.into());

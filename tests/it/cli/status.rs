@@ -34,6 +34,8 @@ each_engine! {
         let text = list(db);
         assert!(text.starts_with("running 0   runners 0/8   waiting runs 0   due 0 "), "{text}");
         assert!(text.contains("No tasks. Queue one: taskqueue queue CLASS"), "{text}");
+        let text = db.cli().run(&["status", "--class", "nope"]).ok();
+        assert!(text.contains("No task is of this class and status."), "{text}");
         assert!(db.cli().run(&["status", "--runs"]).ok().contains("No runs yet"));
         assert!(db.cli().run(&["status", "--runners"]).ok().contains("No runners yet"));
     }
