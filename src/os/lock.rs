@@ -19,10 +19,16 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// An exclusive lock on a file.
 #[derive(Debug)]
 pub struct FileLock {
-    _file: File,
+    file: File,
 }
 
 impl FileLock {
+    /// The locked file.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Takes the lock, making the file (mode 0600) if need be; waits at most this long for another holder.
     ///
     /// # Errors
@@ -35,7 +41,7 @@ impl FileLock {
             let file = open(path)?;
             match file.try_lock_exclusive() {
                 // If the file was removed meanwhile, others lock the one that has its name now.
-                Ok(()) if is_at(&file, path) => return Ok(Self { _file: file }),
+                Ok(()) if is_at(&file, path) => return Ok(Self { file }),
                 Ok(()) => {}
                 Err(error) if error.raw_os_error() == fs2::lock_contended_error().raw_os_error() => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

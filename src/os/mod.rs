@@ -12,6 +12,7 @@ pub mod host;
 pub mod identity;
 pub mod lock;
 pub mod signalling;
+pub mod spool;
 pub mod stop_signals;
 pub mod survivors;
 pub mod usage;

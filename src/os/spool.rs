@@ -1,0 +1,180 @@
+//! Records that must outlive the process that writes them: lines in small files on the local disk, each on the disk
+//! before the call returns.
+//!
+//! A process takes one file for itself and gives it back empty. One that died leaves its records behind, and whoever comes
+//! next on this host finds them in a file that nobody holds. Knows nothing of what a record means.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::lock::FileLock;
+
+/// More files than processes of one host ever write at once.
+const MOST_FILES: u32 = 10_000;
+
+/// The directory with the files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spool {
+    directory: PathBuf,
+}
+
+impl Spool {
+    /// The spool in this directory, which exists and is private.
+    #[must_use]
+    pub fn in_directory(directory: &Path) -> Self {
+        Self { directory: directory.to_owned() }
+    }
+
+    /// A file that nobody holds. What somebody left in it comes with it.
+    ///
+    /// # Errors
+    /// The directory or a file in it cannot be used.
+    pub fn take(&self) -> io::Result<SpoolFile> {
+        for number in 0..MOST_FILES {
+            if let Some(file) = self.try_take(number)? {
+                return Ok(file);
+            }
+        }
+        Err(io::Error::other(format!("all {MOST_FILES} files in {} are in use", self.directory.display())))
+    }
+
+    /// Every file with records that nobody holds: its writer is dead.
+    ///
+    /// # Errors
+    /// The directory or a file in it cannot be read.
+    pub fn take_left_over(&self) -> io::Result<Vec<SpoolFile>> {
+        let mut found = Vec::new();
+        // Numbers are given away from below and files are never removed, so that the first gap is the end.
+        for number in 0..MOST_FILES {
+            match fs::symlink_metadata(self.path(number)) {
+                Ok(metadata) if metadata.len() == 0 => {}
+                Ok(_) => found.extend(self.try_take(number)?.filter(|file| !file.records.is_empty())),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    fn path(&self, number: u32) -> PathBuf {
+        self.directory.join(format!("outcomes-{number}"))
+    }
+
+    /// `None` while another process holds it.
+    fn try_take(&self, number: u32) -> io::Result<Option<SpoolFile>> {
+        let path = self.path(number);
+        let is_new = !path.exists();
+        let lock = match FileLock::acquire(&path, Duration::ZERO) {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if is_new {
+            File::open(&self.directory)?.sync_all()?;
+        }
+        let mut text = Vec::new();
+        lock.file().seek(SeekFrom::Start(0))?;
+        lock.file().read_to_end(&mut text)?;
+        // A line without its end was being written when its writer died: it had told nobody of it yet.
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        if whole < text.len() {
+            lock.file().set_len(u64::try_from(whole).unwrap_or(0))?;
+        }
+        let records = String::from_utf8_lossy(&text[..whole]).lines().map(str::to_owned).collect();
+        Ok(Some(SpoolFile { lock, records }))
+    }
+}
+
+/// A file that this process holds.
+#[derive(Debug)]
+pub struct SpoolFile {
+    lock: FileLock,
+    records: Vec<String>,
+}
+
+impl SpoolFile {
+    /// What it holds, in the order in which it was written.
+    #[must_use]
+    pub fn records(&self) -> &[String] {
+        &self.records
+    }
+
+    /// Adds a record, a line of text without line ends. It is on the disk when this returns.
+    ///
+    /// # Errors
+    /// It could not be written; what was there before still is.
+    pub fn append(&mut self, record: &str) -> io::Result<()> {
+        let before = self.lock.file().seek(SeekFrom::End(0))?;
+        let written =
+            self.lock.file().write_all(format!("{record}\n").as_bytes()).and_then(|()| self.lock.file().sync_data());
+        if let Err(error) = written {
+            // Half a record would spoil the next one.
+            self.lock.file().set_len(before)?;
+            return Err(error);
+        }
+        self.records.push(record.to_owned());
+        Ok(())
+    }
+
+    /// Removes all records: they are where they belong. Not synced, because to send one twice does no harm.
+    ///
+    /// # Errors
+    /// The file could not be changed.
+    pub fn clear(&mut self) -> io::Result<()> {
+        self.records.clear();
+        self.lock.file().set_len(0)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_writer_left_is_found_when_it_is_gone_and_not_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let spool = Spool::in_directory(directory.path());
+        let mut first = spool.take().unwrap();
+        let mut second = spool.take().unwrap();
+        first.append("a").unwrap();
+        first.append("b").unwrap();
+        second.append("c").unwrap();
+        assert!(spool.take_left_over().unwrap().is_empty());
+        drop(first);
+        let left: Vec<Vec<String>> =
+            spool.take_left_over().unwrap().into_iter().map(|file| file.records().to_vec()).collect();
+        assert_eq!(left, [["a", "b"]]);
+        second.clear().unwrap();
+        drop(second);
+        assert_eq!(spool.take().unwrap().records(), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_record_that_was_cut_is_left_out_and_spoils_none_that_follows() {
+        let directory = tempfile::tempdir().unwrap();
+        let spool = Spool::in_directory(directory.path());
+        spool.take().unwrap().append("whole").unwrap();
+        let path = directory.path().join("outcomes-0");
+        fs::write(&path, "whole\nha").unwrap();
+        let mut left = spool.take_left_over().unwrap();
+        assert_eq!(left[0].records(), ["whole"]);
+        left[0].append("next").unwrap();
+        assert_eq!(fs::read_to_string(path).unwrap(), "whole\nnext\n");
+    }
+
+    #[test]
+    fn a_cleared_file_is_not_left_over_and_is_used_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let spool = Spool::in_directory(directory.path());
+        for _ in 0..3 {
+            let mut file = spool.take().unwrap();
+            file.append("sent").unwrap();
+            file.clear().unwrap();
+        }
+        assert!(spool.take_left_over().unwrap().is_empty());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}
