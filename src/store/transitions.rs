@@ -4,8 +4,7 @@
 use diesel::prelude::*;
 use diesel::sql_types::{Bool, Nullable};
 
-use super::backend::{self, AnyConnection};
-use super::classes::hold_class;
+use super::backend::{self, AnyConnection, ClassAtHost};
 use super::runs::RunRef;
 use super::schema::{task_queue, task_queue_run_outputs, task_queue_runs};
 use super::sql::{Moment, db_now, db_now_plus};
@@ -426,7 +425,7 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
         .execute(conn)?;
     if let Some((host, secs)) = &end.hold {
         let class: String = dsl::task_queue.filter(dsl::id.eq(task_id)).select(dsl::task_class).first(conn)?;
-        hold_class(conn, &class, host, &end.error_message, *secs)?;
+        backend::hold_class(conn, &ClassAtHost { class: &class, host }, &end.error_message, *secs)?;
     }
     Ok(())
 }
