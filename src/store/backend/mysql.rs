@@ -64,8 +64,10 @@ pub(super) fn under_table_locks<T>(
     conn: &mut AnyConnection,
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
-    conn.batch_execute("SET autocommit = 0; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE;")?;
-    let result = work(conn).and_then(|value| {
+    // Whatever fails from here on, autocommit is switched on again: without it every later statement of this connection
+    // would be part of a transaction that nobody ends.
+    let locked = conn.batch_execute("SET autocommit = 0; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE;");
+    let result = locked.map_err(StoreError::from).and_then(|()| work(conn)).and_then(|value| {
         conn.batch_execute("COMMIT")?;
         Ok(value)
     });
