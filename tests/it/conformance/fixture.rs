@@ -199,6 +199,7 @@ pub fn ending(event: RunEvent) -> RunEnd {
         outputs: Vec::new(),
         hold: None,
         condition: EndCondition::Held,
+        note: None,
     }
 }
 
