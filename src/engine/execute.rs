@@ -214,6 +214,7 @@ fn record_end(
         outputs: outputs(finished),
         hold: decision.holds_class.then(|| (ctx.me.host.clone(), settings.hold_secs)),
         condition: EndCondition::Held,
+        note: None,
     };
     match ctx.store.end_run(&RunRef { id: run.run_id, token: run.token.clone() }, &end)? {
         Ended::Recorded => Ok(None),

@@ -121,20 +121,10 @@ fn rescue_run(
         outputs: Vec::new(),
         hold: None,
         condition: evidence.condition,
+        note: Some(rescue_event(ctx, run, evidence, ended_processes)),
     };
     // It carries the token that was examined: a run that changed hands meanwhile is left alone.
     if ctx.store.end_run(&RunRef { id: run.id, token }, &end)? == Ended::Recorded {
-        ctx.store.record_event(&NewEvent {
-            kind: "rescued",
-            task_id: Some(run.task_id),
-            run_id: Some(run.id),
-            actor: ctx.me.user.clone(),
-            host: ctx.me.host.clone(),
-            details: serde_json::json!({
-                "reason": evidence.code, "message": evidence.message, "ended_processes": ended_processes,
-                "process_identity": run.process_identity,
-            }),
-        })?;
         report.rescued.push(Rescued {
             run_id: run.id,
             task_id: run.task_id,
@@ -144,4 +134,18 @@ fn rescue_run(
         });
     }
     Ok(())
+}
+
+fn rescue_event(ctx: &Context, run: &Run, evidence: &Evidence, ended_processes: usize) -> NewEvent {
+    NewEvent {
+        kind: "rescued",
+        task_id: Some(run.task_id),
+        run_id: Some(run.id),
+        actor: ctx.me.user.clone(),
+        host: ctx.me.host.clone(),
+        details: serde_json::json!({
+            "reason": evidence.code, "message": evidence.message, "ended_processes": ended_processes,
+            "process_identity": run.process_identity,
+        }),
+    }
 }

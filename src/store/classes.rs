@@ -4,12 +4,11 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use serde::Serialize;
 
-use super::backend::AnyConnection;
 use super::schema::task_queue;
 use super::schema::task_queue_class_holds::dsl::{
     held_on, held_until, host, reason, task_class, task_queue_class_holds,
 };
-use super::sql::{Moment, db_now, db_now_plus};
+use super::sql::{Moment, db_now};
 use super::{Store, StoreResult};
 
 /// A class that is not claimed on a host, because its handler could not be started there.
@@ -25,26 +24,6 @@ pub struct ClassHold {
     pub held_on: DateTime<Utc>,
     /// When the next try is made.
     pub held_until: DateTime<Utc>,
-}
-
-/// Holds a class on a host, or holds it longer.
-pub(super) fn hold_class(
-    conn: &mut AnyConnection,
-    class: &str,
-    on_host: &str,
-    why: &str,
-    secs: i64,
-) -> StoreResult<()> {
-    let row = task_queue_class_holds.filter(task_class.eq(class)).filter(host.eq(on_host));
-    let updated = diesel::update(row)
-        .set((reason.eq(why), held_on.eq(db_now()), held_until.eq(db_now_plus(secs))))
-        .execute(conn)?;
-    if updated == 0 {
-        diesel::insert_into(task_queue_class_holds)
-            .values((task_class.eq(class), host.eq(on_host), reason.eq(why), held_until.eq(db_now_plus(secs))))
-            .execute(conn)?;
-    }
-    Ok(())
 }
 
 impl Store {

@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use serde::Serialize;
 
+use super::backend::AnyConnection;
 use super::schema::task_queue_events::dsl::{
     actor, details, host, id, kind, occurred_on, run_id, task_queue_events, task_queue_id,
 };
@@ -47,25 +48,28 @@ pub struct Event {
     pub details: String,
 }
 
+/// Keeps an event in the transaction of what it tells of.
+pub(super) fn insert_event(conn: &mut AnyConnection, event: &NewEvent) -> StoreResult<()> {
+    diesel::insert_into(task_queue_events)
+        .values((
+            kind.eq(event.kind),
+            task_queue_id.eq(event.task_id.map(|task| task.0)),
+            run_id.eq(event.run_id.map(|run| run.0)),
+            actor.eq(&event.actor),
+            host.eq(&event.host),
+            details.eq(event.details.to_string()),
+        ))
+        .execute(conn)?;
+    Ok(())
+}
+
 impl Store {
     /// Keeps an event.
     ///
     /// # Errors
     /// The database could not be written.
     pub fn record_event(&mut self, event: &NewEvent) -> StoreResult<()> {
-        self.write(|conn| {
-            diesel::insert_into(task_queue_events)
-                .values((
-                    kind.eq(event.kind),
-                    task_queue_id.eq(event.task_id.map(|task| task.0)),
-                    run_id.eq(event.run_id.map(|run| run.0)),
-                    actor.eq(&event.actor),
-                    host.eq(&event.host),
-                    details.eq(event.details.to_string()),
-                ))
-                .execute(conn)?;
-            Ok(())
-        })
+        self.write(|conn| insert_event(conn, event))
     }
 
     /// The newest `limit` events of a task, newest first.

@@ -4,8 +4,8 @@
 use diesel::prelude::*;
 use diesel::sql_types::{Bool, Nullable};
 
-use super::backend::{self, AnyConnection};
-use super::classes::hold_class;
+use super::backend::{self, AnyConnection, ClassAtHost};
+use super::events::{NewEvent, insert_event};
 use super::runs::RunRef;
 use super::schema::{task_queue, task_queue_run_outputs, task_queue_runs};
 use super::sql::{Moment, db_now, db_now_plus};
@@ -79,6 +79,8 @@ pub struct RunEnd {
     pub hold: Option<(String, i64)>,
     /// What must still be true of the run.
     pub condition: EndCondition,
+    /// Kept with the end or not at all.
+    pub note: Option<NewEvent>,
 }
 
 /// What must be true of a run that is ended, beyond its status and its token.
@@ -188,12 +190,18 @@ impl Store {
         let Some(status) = run_after(RunStatus::Processing, end.event) else {
             return Ok(Ended::Lost { found: "no such end".to_owned() });
         };
+        // Set by an attempt whose COMMIT came to nothing, or whose answer was lost: only then can a run that is over have
+        // been ended by this very call.
+        let mut was_written = false;
         self.write(|conn| {
             backend::enter_both_tables(conn)?;
             if !end_run_if_processing(conn, run, end, status)? {
-                return lost_or_repeated(conn, run, status);
+                return if was_written { repeated_or_lost(conn, run, end, status) } else { lost(conn, run) };
             }
             aggregate_into_task(conn, run.id, end)?;
+            if let Some(event) = &end.note {
+                insert_event(conn, event)?;
+            }
             for output in &end.outputs {
                 diesel::insert_into(task_queue_run_outputs::table)
                     .values((
@@ -205,6 +213,7 @@ impl Store {
                     ))
                     .execute(conn)?;
             }
+            was_written = true;
             Ok(Ended::Recorded)
         })
     }
@@ -385,17 +394,26 @@ fn end_run_if_processing(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd, s
     Ok(updated == 1)
 }
 
-/// Tells a lost run from one that this very write has ended before: the closure runs again after a COMMIT whose answer
-/// was lost.
-fn lost_or_repeated(conn: &mut AnyConnection, run: &RunRef, status: RunStatus) -> StoreResult<Ended> {
+/// Why a run could not be ended: the status that it has.
+fn lost(conn: &mut AnyConnection, run: &RunRef) -> StoreResult<Ended> {
     use task_queue_runs::dsl;
-    let row: Option<(String, Option<String>)> =
-        dsl::task_queue_runs.filter(dsl::id.eq(run.id.0)).select((dsl::status, dsl::token)).first(conn).optional()?;
-    Ok(match row {
-        Some((found, Some(token))) if token == run.token && found == status.as_str() => Ended::Recorded,
-        Some((found, _)) => Ended::Lost { found },
-        None => Ended::Lost { found: "gone".to_owned() },
-    })
+    let status: Option<String> =
+        dsl::task_queue_runs.filter(dsl::id.eq(run.id.0)).select(dsl::status).first(conn).optional()?;
+    Ok(Ended::Lost { found: status.unwrap_or_else(|| "gone".to_owned()) })
+}
+
+/// Tells an end that this call has written before from one that somebody else wrote after its COMMIT had failed. A rescuer
+/// shows the runner's token and may write the runner's status: what was decided tells them apart.
+fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd, status: RunStatus) -> StoreResult<Ended> {
+    use task_queue_runs::dsl;
+    let own = dsl::task_queue_runs
+        .filter(dsl::id.eq(run.id.0))
+        .filter(dsl::token.eq(&run.token))
+        .filter(dsl::status.eq(status.as_str()))
+        .filter(dsl::decision.eq(&end.decision))
+        .filter(dsl::error_code.eq(&end.error_code));
+    let is_own: bool = diesel::select(diesel::dsl::exists(own)).get_result(conn)?;
+    if is_own { Ok(Ended::Recorded) } else { lost(conn, run) }
 }
 
 /// The scheme's OnAfterItemUpdate: what the end of a run means for its task.
@@ -436,7 +454,7 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
         .execute(conn)?;
     if let Some((host, secs)) = &end.hold {
         let class: String = dsl::task_queue.filter(dsl::id.eq(task_id)).select(dsl::task_class).first(conn)?;
-        hold_class(conn, &class, host, &end.error_message, *secs)?;
+        backend::hold_class(conn, &ClassAtHost { class: &class, host }, &end.error_message, *secs)?;
     }
     Ok(())
 }

@@ -181,6 +181,23 @@ pub(super) fn create_due_runs(conn: &mut AnyConnection, from: DueFrom, limit: i6
     }
 }
 
+/// What a hold is of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClassAtHost<'a> {
+    pub(super) class: &'a str,
+    pub(super) host: &'a str,
+}
+
+/// Holds a class on a host for so many seconds from now, whether it is held already or not. One statement: of several
+/// runners that find out at once that a handler cannot be started, none may fail over the row of another.
+pub(super) fn hold_class(conn: &mut AnyConnection, held: &ClassAtHost<'_>, why: &str, secs: i64) -> QueryResult<()> {
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::hold_class(conn, held, why, secs),
+        AnyConnection::Postgres(conn) => postgres::hold_class(conn, held, why, secs),
+        AnyConnection::Mysql(conn) => mysql::hold_class(conn, held, why, secs),
+    }
+}
+
 /// Makes the connection fit for the next statement after one has failed.
 pub(super) fn forget_failed_statement(conn: &mut AnyConnection) {
     if let AnyConnection::Mysql(conn) = conn {

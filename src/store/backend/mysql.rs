@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use diesel::connection::{CacheSize, SimpleConnection as _};
-use diesel::dsl::sql;
+use diesel::dsl::{DuplicatedKeys, sql};
 use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Nullable, Text, Timestamp};
@@ -11,9 +11,10 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use super::super::error::{Repeat, StoreError, StoreResult};
 use super::super::rows::NewTaskRow;
 use super::super::schema::task_queue::{self, dsl};
-use super::super::sql::Moment;
+use super::super::schema::task_queue_class_holds;
+use super::super::sql::{Moment, db_now, db_now_plus};
 use super::url::DatabaseUrl;
-use super::{AnyConnection, DueFrom, unreachable};
+use super::{AnyConnection, ClassAtHost, DueFrom, unreachable};
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/mysql");
 
@@ -63,8 +64,10 @@ pub(super) fn under_table_locks<T>(
     conn: &mut AnyConnection,
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
-    conn.batch_execute("SET autocommit = 0; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE;")?;
-    let result = work(conn).and_then(|value| {
+    // Whatever fails from here on, autocommit is switched on again: without it every later statement of this connection
+    // would be part of a transaction that nobody ends.
+    let locked = conn.batch_execute("SET autocommit = 0; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE;");
+    let result = locked.map_err(StoreError::from).and_then(|()| work(conn)).and_then(|value| {
         conn.batch_execute("COMMIT")?;
         Ok(value)
     });
@@ -208,6 +211,18 @@ pub(super) fn create_due_runs(conn: &mut MysqlConnection, from: DueFrom, limit: 
 pub(super) fn forget_statements(conn: &mut MysqlConnection) {
     conn.set_prepared_statement_cache_size(CacheSize::Disabled);
     conn.set_prepared_statement_cache_size(CacheSize::Unbounded);
+}
+
+pub(super) fn hold_class(conn: &mut MysqlConnection, held: &ClassAtHost<'_>, why: &str, secs: i64) -> QueryResult<()> {
+    use task_queue_class_holds::dsl;
+    let until = dsl::held_until.eq(db_now_plus(secs));
+    diesel::insert_into(dsl::task_queue_class_holds)
+        .values((dsl::task_class.eq(held.class), dsl::host.eq(held.host), dsl::reason.eq(why), until))
+        .on_conflict(DuplicatedKeys)
+        .do_update()
+        .set((dsl::reason.eq(why), dsl::held_on.eq(db_now()), until))
+        .execute(conn)
+        .map(drop)
 }
 
 pub(super) fn classify(text: &str) -> Repeat {

@@ -9,10 +9,10 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::super::error::{Repeat, StoreResult};
 use super::super::rows::NewTaskRow;
-use super::super::schema::task_queue;
-use super::super::sql::Moment;
+use super::super::schema::{task_queue, task_queue_class_holds};
+use super::super::sql::{Moment, db_now, db_now_plus};
 use super::url::DatabaseUrl;
-use super::{AnyConnection, DueFrom, unreachable};
+use super::{AnyConnection, ClassAtHost, DueFrom, unreachable};
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 
@@ -144,6 +144,18 @@ pub(super) fn create_due_runs(conn: &mut PgConnection, from: DueFrom, limit: i64
     .bind::<BigInt, _>(from.task_id)
     .bind::<BigInt, _>(limit)
     .execute(conn)
+}
+
+pub(super) fn hold_class(conn: &mut PgConnection, held: &ClassAtHost<'_>, why: &str, secs: i64) -> QueryResult<()> {
+    use task_queue_class_holds::dsl;
+    let until = dsl::held_until.eq(db_now_plus(secs));
+    diesel::insert_into(dsl::task_queue_class_holds)
+        .values((dsl::task_class.eq(held.class), dsl::host.eq(held.host), dsl::reason.eq(why), until))
+        .on_conflict((dsl::task_class, dsl::host))
+        .do_update()
+        .set((dsl::reason.eq(why), dsl::held_on.eq(db_now()), until))
+        .execute(conn)
+        .map(drop)
 }
 
 pub(super) fn classify(_text: &str) -> Repeat {

@@ -14,10 +14,10 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::super::error::{Repeat, StoreError, StoreResult};
 use super::super::rows::NewTaskRow;
-use super::super::schema::task_queue;
-use super::super::sql::Moment;
+use super::super::schema::{task_queue, task_queue_class_holds};
+use super::super::sql::{Moment, db_now, db_now_plus};
 use super::url::DatabaseUrl;
-use super::{AnyConnection, unreachable, write_transaction};
+use super::{AnyConnection, ClassAtHost, unreachable, write_transaction};
 use crate::os::file_checks::is_network_filesystem;
 use crate::os::lock::FileLock;
 
@@ -160,6 +160,18 @@ pub(super) fn create_due_runs(conn: &mut SqliteConnection, limit: i64) -> QueryR
     )
     .bind::<BigInt, _>(limit)
     .execute(conn)
+}
+
+pub(super) fn hold_class(conn: &mut SqliteConnection, held: &ClassAtHost<'_>, why: &str, secs: i64) -> QueryResult<()> {
+    use task_queue_class_holds::dsl;
+    let until = dsl::held_until.eq(db_now_plus(secs));
+    diesel::insert_into(dsl::task_queue_class_holds)
+        .values((dsl::task_class.eq(held.class), dsl::host.eq(held.host), dsl::reason.eq(why), until))
+        .on_conflict((dsl::task_class, dsl::host))
+        .do_update()
+        .set((dsl::reason.eq(why), dsl::held_on.eq(db_now()), until))
+        .execute(conn)
+        .map(drop)
 }
 
 pub(super) fn classify(text: &str) -> Repeat {

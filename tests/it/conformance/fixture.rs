@@ -202,6 +202,7 @@ pub fn ending(event: RunEvent) -> RunEnd {
         outputs: Vec::new(),
         hold: None,
         condition: EndCondition::Held,
+        note: None,
     }
 }
 

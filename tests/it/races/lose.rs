@@ -60,6 +60,7 @@ fn end(event: RunEvent, results: &str) -> RunEnd {
         outputs: Vec::new(),
         hold: None,
         condition: EndCondition::Held,
+        note: None,
     }
 }
 

@@ -1,0 +1,123 @@
+//! Many who write the same at the same moment: none fails over another, and what was done once is recorded once.
+
+use std::sync::Barrier;
+
+use taskqueue::domain::ids::{RunId, RunnerId};
+use taskqueue::domain::transition::RunEvent;
+use taskqueue::store::{Claim, Ended, RunRef, Store};
+
+use super::stage::{Stage, column, start_runner};
+use super::tools::run_at_once;
+use crate::conformance::fixture::{claim, claim_as, context, dead_process, ending, queue_with_run, reference, willing};
+use crate::each_engine;
+use crate::support::cli::finish;
+use crate::support::{EngineUnderTest, TestDb};
+
+const AT_ONCE: usize = 8;
+
+/// The same closure in many threads at once, each with a connection of its own.
+fn all_at_once<T: Send>(db: &TestDb, work: impl Fn(&mut Store, usize) -> T + Sync) -> Vec<T> {
+    let barrier = Barrier::new(AT_ONCE);
+    let (barrier, work) = (&barrier, &work);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..AT_ONCE)
+            .map(|number| {
+                let mut store = db.store();
+                scope.spawn(move || {
+                    barrier.wait();
+                    work(&mut store, number)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+each_engine! {
+    fn eight_ends_that_hold_the_same_class_at_once_all_succeed(db) {
+        let mut ctx = context(db, "work", |_| Ok(()));
+        for round in 0..5 {
+            let class = format!("work{round}");
+            let runs: Vec<_> = (0..AT_ONCE)
+                .map(|_| {
+                    queue_with_run(&mut ctx, &class);
+                    reference(&claim(&mut ctx.store).unwrap())
+                })
+                .collect();
+            let mut end = ending(RunEvent::Release);
+            end.hold = Some(("here".to_owned(), 300));
+            end.error_message = "no such program".to_owned();
+            let answers = all_at_once(db, |store, number| store.end_run(&runs[number], &end));
+            for answer in answers {
+                assert_eq!(answer.unwrap(), Ended::Recorded);
+            }
+            let held = ctx.store.list_class_holds().unwrap();
+            let of_class: Vec<_> = held.iter().filter(|hold| hold.class == class).collect();
+            assert_eq!(of_class.len(), 1, "{held:?}");
+            assert_eq!((of_class[0].host.as_str(), of_class[0].reason.as_str()), ("here", "no such program"));
+        }
+    }
+
+    fn eight_rescues_of_one_run_at_once_are_reported_once_and_leave_one_event(db) {
+        let mut ctx = willing(db);
+        for round in 1..=5 {
+            queue_with_run(&mut ctx, "work");
+            let run = claim_as(&mut ctx.store, &dead_process()).unwrap();
+            let rescuing: &[&str] = &["create-runs", "--json"];
+            let reported: usize = run_at_once(db, &[rescuing; AT_ONCE])
+                .into_iter()
+                .map(|ended| ended.json()["rescued"].as_array().unwrap().len())
+                .sum();
+            assert_eq!(reported, 1);
+            assert_eq!(ctx.store.get_run(run.run_id).unwrap().error_code, "runner-died");
+            assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'rescued'"), round);
+        }
+    }
+
+    fn a_timeout_that_the_runner_reports_after_a_rescue_is_kept_as_a_late_result(db) {
+        let stage = Stage::new(db, false);
+        let _ = db.cli().run(&["queue", "stage", "--timeout", "3s"]).ok();
+        let _ = db.cli().run(&["create-runs"]).ok();
+        let (runner, _) = start_runner(db, &stage);
+        let run = RunRef {
+            id: RunId(db.number("SELECT \"Id\" AS value FROM \"TaskQueueRuns\"")),
+            token: column(db, "Token").unwrap(),
+        };
+        // As create-runs on another host would, once the lease is over.
+        let mut rescue = ending(RunEvent::TimeOut);
+        rescue.error_code = "lease-expired".to_owned();
+        assert_eq!(db.store().end_run(&run, &rescue).unwrap(), Ended::Recorded);
+        let ended = finish(runner);
+        assert!(ended.stderr.contains("timeout already"), "{ended:?}");
+        assert_eq!(column(db, "ErrorCode").as_deref(), Some("lease-expired"));
+        let events = db.raw().texts("SELECT \"Details\" AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'late-result'");
+        let details: serde_json::Value = serde_json::from_str(events[0].as_deref().unwrap()).unwrap();
+        assert_eq!((events.len(), &details["found"], &details["error_code"]), (1, &"timeout".into(), &"timeout".into()));
+    }
+
+    fn a_claim_that_fails_leaves_nothing_locked(db) {
+        let mut ctx = willing(db);
+        let (id, _) = queue_with_run(&mut ctx, "work");
+        db.execute("ALTER TABLE \"TaskQueueRuns\" RENAME TO \"Away\"");
+        let failed = ctx.store.claim_next_run(&Claim {
+            runner_id: RunnerId(1),
+            process_id: 1,
+            host: "here",
+            process_identity: "nobody",
+            token: "token",
+            is_runnable: &|_| true,
+            lease_secs: 60,
+        });
+        assert!(failed.is_err());
+        db.execute("ALTER TABLE \"Away\" RENAME TO \"TaskQueueRuns\"");
+        // A read outside a transaction, after which the connection is idle.
+        ctx.store.get_task(id).unwrap();
+        db.execute(match db.engine {
+            EngineUnderTest::Sqlite => "PRAGMA busy_timeout = 1000; BEGIN EXCLUSIVE; COMMIT",
+            EngineUnderTest::Postgres => "BEGIN; LOCK TABLE \"TaskQueue\", \"TaskQueueRuns\" IN ACCESS EXCLUSIVE MODE NOWAIT; COMMIT",
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql =>
+                "SET lock_wait_timeout = 1; LOCK TABLES \"TaskQueue\" WRITE, \"TaskQueueRuns\" WRITE; UNLOCK TABLES",
+        });
+        assert!(claim(&mut ctx.store).is_some());
+    }
+}
