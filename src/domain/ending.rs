@@ -38,6 +38,6 @@ pub struct ReportedError {
     pub message: String,
     /// Whether another attempt makes sense; `None` leaves it to the exit code.
     pub retry: Option<bool>,
-    /// Seconds to wait before the next attempt, 0 or more; `None` leaves it to the backoff.
+    /// Seconds to wait before the next attempt, 0 to a year; `None` leaves it to the backoff.
     pub delay_secs: Option<i64>,
 }

@@ -8,6 +8,7 @@ use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use super::handlers::{Handler, command_of, exec_template};
 use super::lease::{LeaseKeeper, Standing};
 use super::{Context, EngineError, EngineResult};
+use crate::domain::backoff::possible_delay_secs;
 use crate::domain::decision::{Decision, decide};
 use crate::domain::ending::{Ending, ReportedError};
 use crate::domain::records::{ClaimedRun, RunOutput};
@@ -155,7 +156,8 @@ impl HandlerFinish {
             code: error.code.clone(),
             message: error.message.clone(),
             retry: Some(error.retry),
-            delay_secs: error.delay_secs,
+            // The field is public: a handler may have set it by hand.
+            delay_secs: error.delay_secs.map(possible_delay_secs),
         };
         Self::new(None, Some(error))
     }
