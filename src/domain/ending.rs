@@ -17,6 +17,9 @@ pub enum Ending {
     TimedOut,
     /// The program could not be started; the text names the program and the reason.
     CouldNotStart(String),
+    /// It could not be started, and would have been at a better time: the machine had no process, memory or descriptor
+    /// to spare. The text is that of `CouldNotStart`.
+    NoRoom(String),
     /// Our runner was told to stop and ended it.
     Stopped,
 }

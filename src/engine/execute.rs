@@ -181,7 +181,7 @@ impl HandlerFinish {
             Some(Ending::Exited(code)) => u8::try_from(*code).unwrap_or(1),
             Some(Ending::Signalled(signal)) => u8::try_from(128 + signal).unwrap_or(1),
             Some(Ending::TimedOut) => 124,
-            Some(Ending::CouldNotStart(_)) => 127,
+            Some(Ending::CouldNotStart(_) | Ending::NoRoom(_)) => 127,
             Some(Ending::Stopped) => 130,
             None => u8::from(decision.event != RunEvent::Succeed),
         }

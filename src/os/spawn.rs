@@ -19,6 +19,7 @@ use super::child::ChildSpec;
 use super::identity::ProcessIdentity;
 use super::pre_exec::{EVENTS_FD, prepare};
 use super::proc_files::read_stat;
+use crate::domain::ending::Ending;
 
 /// A started handler that was not reaped yet: as long as this lives and `reap` was not called, its PID and the number
 /// of its process group belong to nobody else.
@@ -43,11 +44,21 @@ pub(super) struct Input {
     _reader: OwnedFd,
 }
 
-pub(super) fn start(spec: &ChildSpec) -> Result<(Handler, Pipes), String> {
-    prepare_this_process().map_err(|error| could_not(spec, &error.to_string()))?;
-    let (child, pipes) = spawn(spec).map_err(|error| could_not(spec, &explain(spec, &error)))?;
-    let handler = Handler::adopt(child).map_err(|error| could_not(spec, &error.to_string()))?;
-    Ok((handler, pipes))
+/// The error says how it ended before it began.
+pub(super) fn start(spec: &ChildSpec) -> Result<(Handler, Pipes), Ending> {
+    let ours = |error: io::Error| Ending::NoRoom(could_not(spec, &error.to_string()));
+    prepare_this_process().map_err(ours)?;
+    let (child, pipes) = spawn(spec).map_err(|error| match is_want_of_room(&error) {
+        true => ours(error),
+        false => Ending::CouldNotStart(could_not(spec, &explain(spec, &error))),
+    })?;
+    Ok((Handler::adopt(child).map_err(ours)?, pipes))
+}
+
+/// Whether the program itself is not to blame.
+fn is_want_of_room(error: &io::Error) -> bool {
+    let room = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
+    error.raw_os_error().is_some_and(|number| room.contains(&number))
 }
 
 /// Once per process, best before anything else is opened. Descriptor 3 gets an owner for good: a handler's events take
@@ -170,4 +181,25 @@ fn explain(spec: &ChildSpec, error: &io::Error) -> String {
 /// A relative program with a slash is looked up in the handler's working directory.
 fn at_cwd(spec: &ChildSpec) -> std::path::PathBuf {
     spec.cwd.as_deref().unwrap_or_else(|| Path::new(".")).join(&spec.program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn want_of_room_is_told_from_a_program_that_cannot_run() {
+        for (errno, is_room) in [
+            (Errno::AGAIN, true),
+            (Errno::NOMEM, true),
+            (Errno::MFILE, true),
+            (Errno::NFILE, true),
+            (Errno::NOENT, false),
+            (Errno::ACCESS, false),
+            (Errno::NOEXEC, false),
+            (Errno::TOOBIG, false),
+        ] {
+            assert_eq!(is_want_of_room(&io::Error::from(errno)), is_room, "{errno}");
+        }
+    }
 }
