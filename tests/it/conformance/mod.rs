@@ -1,6 +1,6 @@
 //! What a store is, on every engine.
 
-mod fixture;
+pub(crate) mod fixture;
 mod migrate;
 mod plans;
 mod rules;

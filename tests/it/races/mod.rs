@@ -3,6 +3,7 @@
 mod interop;
 mod kill;
 mod lose;
+mod rescue;
 mod stage;
 mod storm;
 mod tools;
