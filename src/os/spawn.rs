@@ -18,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, p
 use super::child::ChildSpec;
 use super::identity::ProcessIdentity;
 use super::pre_exec::{EVENTS_FD, prepare};
-use super::proc_files::read_stat;
+use super::proc_files::{ignores_signal, read_stat};
 use crate::domain::ending::Ending;
 
 /// A started handler that was not reaped yet: as long as this lives and `reap` was not called, its PID and the number
@@ -68,19 +68,12 @@ pub(super) fn prepare_this_process() -> io::Result<()> {
     static PLACEHOLDER: Mutex<Option<OwnedFd>> = Mutex::new(None);
     let mut placeholder = PLACEHOLDER.lock().unwrap_or_else(PoisonError::into_inner);
     if placeholder.is_none() {
-        if ignores_child_signal()? {
+        if ignores_signal(signal_hook::consts::SIGCHLD)? {
             signal_hook::flag::register(signal_hook::consts::SIGCHLD, Arc::new(AtomicBool::new(false)))?;
         }
         *placeholder = Some(fcntl_dupfd_cloexec(File::open("/dev/null")?, EVENTS_FD)?);
     }
     Ok(())
-}
-
-fn ignores_child_signal() -> io::Result<bool> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    Ok(mask & (1 << (signal_hook::consts::SIGCHLD - 1)) != 0)
 }
 
 fn spawn(spec: &ChildSpec) -> io::Result<(Child, Pipes)> {
