@@ -9,12 +9,15 @@ use serde::Deserialize;
 
 use super::class::{ClassConfig, Classes};
 use super::{Config, ConfigError};
+use crate::domain::backoff::MAX_DELAY_SECS;
 use crate::domain::exit_rules::{ExitCodes, ExitMeaning, ExitRules};
+use crate::domain::new_task::MAX_TIMEOUT_SECS;
 use crate::domain::task_class::MAX_CLASS_LENGTH;
 
-const DEFAULT_KILL_GRACE_SECS: u64 = 10;
-const DEFAULT_OUTPUT_LIMIT_BYTES: usize = 128 << 10;
-const MAX_OUTPUT_LIMIT_BYTES: usize = 16 << 20;
+const DEFAULT_KILL_GRACE_SECS: i64 = 10;
+const MAX_KILL_GRACE_SECS: i64 = 3_600;
+const DEFAULT_OUTPUT_LIMIT_BYTES: i64 = 128 << 10;
+const MAX_OUTPUT_LIMIT_BYTES: i64 = 16 << 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,11 +51,11 @@ struct ClassTable {
     env: BTreeMap<String, String>,
     #[serde(default)]
     pass_env: Vec<String>,
-    timeout_secs: Option<u64>,
-    kill_grace_secs: Option<u64>,
-    output_limit_bytes: Option<usize>,
-    retry_delay_secs: Option<u32>,
-    retry_delay_max_secs: Option<u32>,
+    timeout_secs: Option<i64>,
+    kill_grace_secs: Option<i64>,
+    output_limit_bytes: Option<i64>,
+    retry_delay_secs: Option<i64>,
+    retry_delay_max_secs: Option<i64>,
     #[serde(default)]
     exit: ExitTable,
 }
@@ -154,27 +157,40 @@ fn to_class(path: &Path, name: String, table: ClassTable) -> Result<ClassConfig,
     {
         return Err(format!("\"{bad}\" is no name of a variable"));
     }
-    if table.timeout_secs == Some(0) {
-        return Err("timeout_secs is 0; leave it out to take the system-wide timeout".to_owned());
-    }
-    let output_limit_bytes = table.output_limit_bytes.unwrap_or(DEFAULT_OUTPUT_LIMIT_BYTES);
-    if output_limit_bytes > MAX_OUTPUT_LIMIT_BYTES {
-        return Err(format!("output_limit_bytes is {output_limit_bytes}; at most {MAX_OUTPUT_LIMIT_BYTES} are stored"));
-    }
+    let timeout_secs = in_range("timeout_secs", table.timeout_secs, 1, MAX_TIMEOUT_SECS)?;
+    let kill_grace_secs = in_range("kill_grace_secs", table.kill_grace_secs, 0, MAX_KILL_GRACE_SECS)?;
+    let output_limit_bytes = in_range("output_limit_bytes", table.output_limit_bytes, 0, MAX_OUTPUT_LIMIT_BYTES)?;
+    let retry_delay_secs = in_range("retry_delay_secs", table.retry_delay_secs, 0, MAX_DELAY_SECS)?;
+    let retry_delay_max_secs = in_range("retry_delay_max_secs", table.retry_delay_max_secs, 0, MAX_DELAY_SECS)?;
     Ok(ClassConfig {
         name,
         argv: table.argv,
         cwd: table.cwd,
         env: table.env.into_iter().collect(),
         pass_env: table.pass_env,
-        timeout: table.timeout_secs.map(Duration::from_secs),
-        kill_grace: Duration::from_secs(table.kill_grace_secs.unwrap_or(DEFAULT_KILL_GRACE_SECS)),
-        output_limit_bytes,
+        timeout: timeout_secs.map(seconds),
+        kill_grace: seconds(kill_grace_secs.unwrap_or(DEFAULT_KILL_GRACE_SECS)),
+        output_limit_bytes: usize::try_from(output_limit_bytes.unwrap_or(DEFAULT_OUTPUT_LIMIT_BYTES))
+            .map_err(|error| error.to_string())?,
         exit_rules: to_exit_rules(table.exit)?,
-        retry_delay_secs: table.retry_delay_secs.map(i64::from),
-        retry_delay_max_secs: table.retry_delay_max_secs.map(i64::from),
+        retry_delay_secs,
+        retry_delay_max_secs,
         defined_in: path.to_owned(),
     })
+}
+
+fn in_range(key: &str, value: Option<i64>, low: i64, high: i64) -> Result<Option<i64>, String> {
+    match value {
+        Some(value) if !(low..=high).contains(&value) => {
+            Err(format!("{key} is {value}; it must lie in {low} to {high}"))
+        }
+        _ => Ok(value),
+    }
+}
+
+/// Of a number that was found to lie in its range.
+fn seconds(secs: i64) -> Duration {
+    Duration::from_secs(secs.unsigned_abs())
 }
 
 fn check_name(name: &str) -> Result<(), String> {

@@ -71,8 +71,8 @@ fn what_is_wrong_is_named_with_file_and_line() {
         ("[class.a]\nargv = []\n", "argv is empty"),
         ("[class.a]\nargv = [\"true\"]\n", "no absolute path"),
         ("[class.a]\nargv = [\"/opt/{class}\"]\n", "must not choose it"),
-        ("[class.a]\nargv = [\"/bin/true\"]\ntimeout_secs = 0\n", "timeout_secs is 0"),
-        ("[class.a]\nargv = [\"/bin/true\"]\ntimeout_secs = -1\n", "line 3"),
+        ("[class.a]\nargv = [\"/bin/true\"]\ntimeout_secs = 1.5\n", "line 3"),
+        ("[class.a]\nargv = [\"/bin/true\"]\ntimeout_secs = 99999999999999999999\n", "line 3"),
         ("[class.a]\nargv = [\"/bin/true\"]\nexit = { retry = [300] }\n", "0 to 255"),
         ("[class.a]\nargv = [\"/bin/true\"]\nexit = { retry = [3], hold = [\"1-5\"] }\n", "stand under both"),
         ("[class.\"a b\"]\nargv = [\"/bin/true\"]\n", "' ' is not allowed"),
@@ -83,6 +83,25 @@ fn what_is_wrong_is_named_with_file_and_line() {
         let error = Files::new(text).load().unwrap_err().to_string();
         assert!(error.contains("config.toml") && error.contains(expected), "{text}: {error}");
         assert!(!error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn a_number_outside_its_range_is_named_with_class_key_and_range() {
+    for (key, low, high) in [
+        ("timeout_secs", 1, 31_536_000),
+        ("kill_grace_secs", 0, 3_600),
+        ("output_limit_bytes", 0, 16_777_216),
+        ("retry_delay_secs", 0, 31_536_000),
+        ("retry_delay_max_secs", 0, 31_536_000),
+    ] {
+        let load = |value: i64| Files::new(&format!("{MAIL}{key} = {value}\n")).load();
+        assert!(load(low).is_ok() && load(high).is_ok(), "{key}");
+        for bad in [i64::MIN, low - 1, high + 1, 999_999_999_999, i64::MAX] {
+            let error = load(bad).unwrap_err().to_string();
+            let expected = format!("config.toml: class \"mail.send\": {key} is {bad}; it must lie in {low} to {high}");
+            assert!(error.ends_with(&expected), "{error}");
+        }
     }
 }
 

@@ -1,5 +1,15 @@
 //! How long a failed task waits before it is tried again.
 
+/// The longest wait before a retry, whoever asks for it, in seconds: a year. What is added to a time of the database can
+/// then never leave the range that every engine stores.
+pub const MAX_DELAY_SECS: i64 = 31_536_000;
+
+/// The wait that a handler asked for, as the nearest one that is possible.
+#[must_use]
+pub fn possible_delay_secs(asked_secs: i64) -> i64 {
+    asked_secs.clamp(0, MAX_DELAY_SECS)
+}
+
 /// Exponential: the first retry waits `base_secs`, each further one twice as long, never more than `max_secs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
@@ -13,12 +23,13 @@ impl Backoff {
     /// Seconds to wait after `failed_retries` failures in a row (1 or more) of the task `task_id`.
     ///
     /// Up to a tenth is added, computed from the task and its failures: tasks that failed together do not come back
-    /// together, and the same failure waits the same time wherever it is computed.
+    /// together, and the same failure waits the same time wherever it is computed. Never more than [`MAX_DELAY_SECS`].
     #[must_use]
     pub fn delay_secs(self, failed_retries: i32, task_id: i64) -> i64 {
         let doublings = u32::try_from(failed_retries.saturating_sub(1)).unwrap_or(0).min(40);
         let exact = self.base_secs.saturating_mul(1_i64 << doublings).min(self.max_secs);
-        exact.saturating_add(exact / 10 * jitter_percent(task_id, failed_retries) / 100)
+        let exact = possible_delay_secs(exact);
+        possible_delay_secs(exact + exact / 10 * jitter_percent(task_id, failed_retries) / 100)
     }
 }
 
@@ -42,6 +53,16 @@ mod tests {
         for (failed, exact) in [(1, 10), (2, 20), (3, 40), (9, 2560), (10, 3600), (i32::MAX, 3600)] {
             let delay = BACKOFF.delay_secs(failed, 7);
             assert!((exact..=exact + exact / 10).contains(&delay), "{failed}: {delay}");
+        }
+    }
+
+    #[test]
+    fn no_wait_is_longer_than_a_year_or_negative() {
+        let endless = Backoff { base_secs: i64::MAX, max_secs: i64::MAX };
+        let negative = Backoff { base_secs: -5, max_secs: i64::MIN };
+        for task_id in 0..50 {
+            assert_eq!(endless.delay_secs(40, task_id), MAX_DELAY_SECS);
+            assert_eq!(negative.delay_secs(3, task_id), 0);
         }
     }
 

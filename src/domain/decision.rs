@@ -1,7 +1,7 @@
 //! What becomes of a run whose handler ended: decided here, once, from how it ended and what it reported.
 
 use super::ending::{Ending, ReportedError};
-use super::exit_rules::{ExitMeaning, ExitRules, RuleOrigin};
+use super::exit_rules::{ExitMeaning, ExitRules};
 use super::transition::RunEvent;
 
 /// What was decided about a run, and by which rule; the rule is kept on the run.
@@ -43,6 +43,17 @@ impl Decision {
             error_code: code.to_owned(),
             error_message: message.to_owned(),
             ..Self::success(rule)
+        }
+    }
+
+    fn meaning(meaning: ExitMeaning, code: &str, message: &str, rule: String) -> Self {
+        let may_retry = meaning != ExitMeaning::NoRetry;
+        let failure = Self::failure(code, message, may_retry, rule);
+        match meaning {
+            ExitMeaning::Success => Self::success(failure.rule),
+            ExitMeaning::Retry | ExitMeaning::NoRetry => failure,
+            ExitMeaning::Hold => Self { event: RunEvent::Release, holds_class: true, ..failure },
+            ExitMeaning::Release => Self { event: RunEvent::Release, ..failure },
         }
     }
 
@@ -98,11 +109,14 @@ pub fn decide(
                 ..Decision::failure("timeout", &message, true, "timeout: retry".to_owned())
             }
         }
-        Ending::CouldNotStart(reason) => Decision {
-            event: RunEvent::Release,
-            holds_class: true,
-            ..Decision::failure("could-not-start", reason, true, "could not start: hold".to_owned())
-        },
+        Ending::CouldNotStart(reason) => {
+            let (meaning, origin) = rules.meaning_of_no_start();
+            Decision::meaning(meaning, "could-not-start", reason, format!("could not start: {meaning} ({origin})"))
+        }
+        Ending::NoRoom(reason) => {
+            let (meaning, origin) = rules.meaning_of_no_room();
+            Decision::meaning(meaning, "could-not-start", reason, format!("no room to start it: {meaning} ({origin})"))
+        }
         Ending::Stopped => Decision {
             event: RunEvent::Release,
             ..Decision::failure(
@@ -117,10 +131,6 @@ pub fn decide(
 
 fn decide_exit(code: i32, error: Option<&ReportedError>, stderr_tail: &str, rules: &ExitRules) -> Decision {
     let (meaning, origin) = rules.meaning(code);
-    let origin = match origin {
-        RuleOrigin::Class => "rule of the class",
-        RuleOrigin::Default => "default rule",
-    };
     let rule = format!("exit {code}: {meaning} ({origin})");
     // An explicit event says more than the exit code; a handler that reports an error and exits 0 has failed.
     if let Some(error) = error
@@ -135,21 +145,9 @@ fn decide_exit(code: i32, error: Option<&ReportedError>, stderr_tail: &str, rule
     let error_code = error.map_or_else(|| format!("exit:{code}"), |error| error.code.clone());
     let fallback = non_empty(stderr_tail, format!("the handler exited with code {code}"));
     let message = error.map_or(fallback, |error| error.message.clone());
-    match meaning {
-        ExitMeaning::Success => Decision::success(rule),
-        ExitMeaning::Retry => Decision::failure(&error_code, &message, true, rule),
-        ExitMeaning::NoRetry => Decision::failure(&error_code, &message, false, rule),
-        ExitMeaning::Hold => Decision {
-            event: RunEvent::Release,
-            holds_class: true,
-            ..Decision::failure(&error_code, &message, true, rule)
-        },
-        ExitMeaning::Release => Decision {
-            event: RunEvent::Release,
-            delay_secs: error.and_then(|error| error.delay_secs),
-            ..Decision::failure(&error_code, &message, true, rule)
-        },
-    }
+    let decision = Decision::meaning(meaning, &error_code, &message, rule);
+    let delay_secs = error.and_then(|error| error.delay_secs).filter(|_| meaning == ExitMeaning::Release);
+    Decision { delay_secs, ..decision }
 }
 
 fn non_empty(text: &str, otherwise: String) -> String {
@@ -199,6 +197,24 @@ mod tests {
         }
         let decision = decide(&Ending::CouldNotStart("gone".into()), None, "", &ExitRules::default(), 60);
         assert_eq!((decision.event, decision.holds_class), (RunEvent::Release, true));
+    }
+
+    #[test]
+    fn a_program_that_the_task_names_fails_its_task_and_holds_nobody_up() {
+        let rules = ExitRules::of_task_programs();
+        let decided = |ending: &Ending| {
+            let decision = decide(ending, None, "", &rules, 60);
+            (decision.event, decision.holds_class, decision.may_retry, decision.rule)
+        };
+        for (ending, may_retry, rule) in [
+            (Ending::CouldNotStart("gone".into()), false, "could not start: no_retry (rule of exec)"),
+            (Ending::NoRoom("no process".into()), true, "no room to start it: retry (rule of exec)"),
+            (Ending::Exited(126), false, "exit 126: no_retry (rule of exec)"),
+            (Ending::Exited(127), false, "exit 127: no_retry (rule of exec)"),
+            (Ending::Exited(78), true, "exit 78: retry (rule of exec)"),
+        ] {
+            assert_eq!(decided(&ending), (RunEvent::Fail, false, may_retry, rule.to_owned()));
+        }
     }
 
     #[test]

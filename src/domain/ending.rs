@@ -17,6 +17,9 @@ pub enum Ending {
     TimedOut,
     /// The program could not be started; the text names the program and the reason.
     CouldNotStart(String),
+    /// It could not be started, and would have been at a better time: the machine had no process, memory or descriptor
+    /// to spare. The text is that of `CouldNotStart`.
+    NoRoom(String),
     /// Our runner was told to stop and ended it.
     Stopped,
 }
@@ -38,6 +41,6 @@ pub struct ReportedError {
     pub message: String,
     /// Whether another attempt makes sense; `None` leaves it to the exit code.
     pub retry: Option<bool>,
-    /// Seconds to wait before the next attempt, 0 or more; `None` leaves it to the backoff.
+    /// Seconds to wait before the next attempt, 0 to a year; `None` leaves it to the backoff.
     pub delay_secs: Option<i64>,
 }

@@ -53,6 +53,11 @@ const DEFAULT_RULES: &[(RangeInclusive<i32>, ExitMeaning)] = &[
     (126..=127, ExitMeaning::Hold),
 ];
 
+/// Those of a class whose tasks name the program themselves (`exec`), before the default ones: a program that is broken
+/// or missing is the task's own mistake, for which no other task of the class may wait.
+const TASK_PROGRAM_RULES: &[(RangeInclusive<i32>, ExitMeaning)] =
+    &[(78..=78, ExitMeaning::Retry), (126..=127, ExitMeaning::NoRetry)];
+
 /// One exit code, or a range of them, as the configuration writes it: `75` or `"64-66"`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExitCodes(RangeInclusive<i32>);
@@ -85,6 +90,7 @@ impl FromStr for ExitCodes {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExitRules {
     own: Vec<(ExitCodes, ExitMeaning)>,
+    task_names_program: bool,
 }
 
 /// Which rule decided.
@@ -92,11 +98,29 @@ pub struct ExitRules {
 pub enum RuleOrigin {
     /// The `exit` table of the class.
     Class,
+    /// What differs where the task names the program: the class `exec`.
+    TaskProgram,
     /// The default rules.
     Default,
 }
 
+impl fmt::Display for RuleOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Class => "rule of the class",
+            Self::TaskProgram => "rule of exec",
+            Self::Default => "default rule",
+        })
+    }
+}
+
 impl ExitRules {
+    /// The rules of a class whose tasks name the program themselves.
+    #[must_use]
+    pub fn of_task_programs() -> Self {
+        Self { own: Vec::new(), task_names_program: true }
+    }
+
     /// Adds a rule of the class.
     ///
     /// # Errors
@@ -122,9 +146,37 @@ impl ExitRules {
         if let Some((_, meaning)) = own {
             return (*meaning, RuleOrigin::Class);
         }
-        let default = DEFAULT_RULES.iter().find(|(codes, _)| codes.contains(&code));
-        (default.map_or(ExitMeaning::Retry, |(_, meaning)| *meaning), RuleOrigin::Default)
+        if self.task_names_program
+            && let Some(meaning) = find(TASK_PROGRAM_RULES, code)
+        {
+            return (meaning, RuleOrigin::TaskProgram);
+        }
+        (find(DEFAULT_RULES, code).unwrap_or(ExitMeaning::Retry), RuleOrigin::Default)
     }
+
+    /// What a program means that could not be started, and whose rule says so.
+    #[must_use]
+    pub const fn meaning_of_no_start(&self) -> (ExitMeaning, RuleOrigin) {
+        if self.task_names_program {
+            (ExitMeaning::NoRetry, RuleOrigin::TaskProgram)
+        } else {
+            (ExitMeaning::Hold, RuleOrigin::Default)
+        }
+    }
+
+    /// What it means when the machine had no room to start it.
+    #[must_use]
+    pub const fn meaning_of_no_room(&self) -> (ExitMeaning, RuleOrigin) {
+        if self.task_names_program {
+            (ExitMeaning::Retry, RuleOrigin::TaskProgram)
+        } else {
+            (ExitMeaning::Hold, RuleOrigin::Default)
+        }
+    }
+}
+
+fn find(rules: &[(RangeInclusive<i32>, ExitMeaning)], code: i32) -> Option<ExitMeaning> {
+    rules.iter().find(|(codes, _)| codes.contains(&code)).map(|(_, meaning)| *meaning)
 }
 
 #[cfg(test)]
@@ -144,6 +196,22 @@ mod tests {
             };
             assert_eq!(rules.meaning(code), (expected, RuleOrigin::Default), "exit {code}");
         }
+    }
+
+    #[test]
+    fn a_program_that_the_task_names_never_holds_its_class() {
+        let rules = ExitRules::of_task_programs();
+        for code in 0..=255 {
+            let expected = match code {
+                78 => (ExitMeaning::Retry, RuleOrigin::TaskProgram),
+                126 | 127 => (ExitMeaning::NoRetry, RuleOrigin::TaskProgram),
+                _ => ExitRules::default().meaning(code),
+            };
+            assert_eq!(rules.meaning(code), expected, "exit {code}");
+            assert_ne!(rules.meaning(code).0, ExitMeaning::Hold, "exit {code}");
+        }
+        assert_eq!(rules.meaning_of_no_start().0, ExitMeaning::NoRetry);
+        assert_eq!(rules.meaning_of_no_room().0, ExitMeaning::Retry);
     }
 
     #[test]

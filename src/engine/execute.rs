@@ -9,6 +9,7 @@ use super::handlers::{Handler, command_of, exec_template};
 use super::lease::{LeaseKeeper, Standing};
 use super::unsaved::Unsaved;
 use super::{Context, EngineError, EngineResult};
+use crate::domain::backoff::possible_delay_secs;
 use crate::domain::decision::{Decision, decide};
 use crate::domain::ending::{Ending, ReportedError};
 use crate::domain::ids::RunId;
@@ -159,7 +160,8 @@ impl HandlerFinish {
             code: error.code.clone(),
             message: error.message.clone(),
             retry: Some(error.retry),
-            delay_secs: error.delay_secs,
+            // The field is public: a handler may have set it by hand.
+            delay_secs: error.delay_secs.map(possible_delay_secs),
         };
         Self::new(None, Some(error))
     }
@@ -183,7 +185,7 @@ impl HandlerFinish {
             Some(Ending::Exited(code)) => u8::try_from(*code).unwrap_or(1),
             Some(Ending::Signalled(signal)) => u8::try_from(128 + signal).unwrap_or(1),
             Some(Ending::TimedOut) => 124,
-            Some(Ending::CouldNotStart(_)) => 127,
+            Some(Ending::CouldNotStart(_) | Ending::NoRoom(_)) => 127,
             Some(Ending::Stopped) => 130,
             None => u8::from(decision.event != RunEvent::Succeed),
         }

@@ -110,6 +110,9 @@ impl Handlers {
     /// What exit codes of this class mean.
     #[must_use]
     pub fn exit_rules(&self, class: &str) -> ExitRules {
+        if let Some(Handler::Exec) = self.find(class) {
+            return ExitRules::of_task_programs();
+        }
         self.classes.find(class).map(|configured| configured.exit_rules.clone()).unwrap_or_default()
     }
 }

@@ -9,10 +9,11 @@ use crate::domain::decision::Decision;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::Run;
 use crate::domain::settings::Settings;
+use crate::domain::status::RunStatus;
 use crate::handler::command::marker;
 use crate::os::identity::{Liveness, ProcessIdentity};
-use crate::os::survivors::end_survivors;
-use crate::store::{EndCondition, Ended, NewEvent, RunEnd, RunRef};
+use crate::os::survivors::{RecordedHandler, end_survivors};
+use crate::store::{EndCondition, Ended, NewEvent, RunEnd, RunRef, StoreError};
 
 /// Runs that are looked at with one query.
 const PAGE: i64 = 500;
@@ -59,8 +60,10 @@ pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<Rescu
     loop {
         let page = ctx.store.list_processing_runs(last.as_ref(), PAGE)?;
         for run in &page {
-            if let Some(evidence) = evidence_against(run, now) {
-                rescue_run(ctx, settings, run, &evidence, &mut report)?;
+            if let Some(evidence) = evidence_against(run, now)
+                && let Some(run) = still_in_question(ctx, run, &evidence)?
+            {
+                rescue_run(ctx, settings, &run, &evidence, &mut report)?;
             }
         }
         match page.into_iter().next_back() {
@@ -88,6 +91,24 @@ fn evidence_against(run: &Run, now: chrono::DateTime<chrono::Utc>) -> Option<Evi
     })
 }
 
+/// The run as it is now, if the evidence still speaks against it. The page was read before other rescues, each of which
+/// may have waited for processes to end: meanwhile a run can have succeeded, and what a success leaves running may go on.
+fn still_in_question(ctx: &mut Context, listed: &Run, evidence: &Evidence) -> EngineResult<Option<Run>> {
+    let run = match ctx.store.get_run(listed.id) {
+        Err(StoreError::NotFound(_)) => return Ok(None),
+        found => found?,
+    };
+    let is_same = run.status.is(RunStatus::Processing) && run.token == listed.token;
+    let is_renewed = evidence.condition == EndCondition::LeaseOver && run.lease_expires_on != listed.lease_expires_on;
+    Ok((is_same && !is_renewed).then_some(run))
+}
+
+/// The handler as the run names it. A Rust type is handled by the runner itself, in whatever group that was started.
+fn recorded_handler(run: &Run) -> Option<RecordedHandler> {
+    let identity = run.handler_identity.parse::<ProcessIdentity>().ok()?;
+    Some(RecordedHandler { identity, has_own_group: run.handler_identity != run.process_identity })
+}
+
 fn rescue_run(
     ctx: &mut Context,
     settings: &Settings,
@@ -97,8 +118,8 @@ fn rescue_run(
 ) -> EngineResult<()> {
     // A row without token was written by somebody else's hand; there is nothing to guard the write with.
     let Some(token) = run.token.clone() else { return Ok(()) };
-    let recorded = run.handler_identity.parse::<ProcessIdentity>().ok();
-    let ended_processes = match end_survivors(&marker(&token), recorded.as_ref(), ctx.handlers.kill_grace(&run.class)) {
+    let handler = recorded_handler(run);
+    let ended_processes = match end_survivors(&marker(&token), handler.as_ref(), ctx.handlers.kill_grace(&run.class)) {
         Ok(count) => count,
         Err(error) => {
             report.stuck.push(format!("run {}: {error}", run.id));

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Reporter, RunContext, TaskHandler};
+use crate::domain::backoff::possible_delay_secs;
 use crate::domain::json::check_storable;
 
 /// The run a handler works for.
@@ -95,7 +96,7 @@ pub struct HandlerError {
     pub message: String,
     /// Whether another attempt makes sense.
     pub retry: bool,
-    /// Seconds to wait before it, 0 or more; `None` leaves it to the backoff.
+    /// Seconds to wait before it, 0 to a year; `None` leaves it to the backoff.
     pub delay_secs: Option<i64>,
 }
 
@@ -110,9 +111,10 @@ impl HandlerError {
         Self { retry: false, ..Self::new(code, message) }
     }
 
-    /// A failure that may be tried again after this many seconds.
+    /// A failure that may be tried again after this many seconds: 0 to a year, and what lies outside counts as the
+    /// nearer end.
     pub fn retry_after(delay_secs: i64, code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { delay_secs: Some(delay_secs.max(0)), ..Self::new(code, message) }
+        Self { delay_secs: Some(possible_delay_secs(delay_secs)), ..Self::new(code, message) }
     }
 }
 
@@ -211,6 +213,12 @@ pub(super) mod tests {
     #[test]
     fn progress_and_results_of_a_success_are_saved() {
         assert_eq!(outcome("[\"good\"]"), (Ok(()), vec!["100".to_owned(), "[7]".to_owned()]));
+    }
+
+    #[test]
+    fn a_delay_beyond_a_year_is_a_year() {
+        assert_eq!(HandlerError::retry_after(i64::MAX, "later", "busy").delay_secs, Some(31_536_000));
+        assert_eq!(HandlerError::retry_after(i64::MIN, "later", "busy").delay_secs, Some(0));
     }
 
     #[test]

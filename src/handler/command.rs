@@ -119,7 +119,7 @@ impl CommandHandler {
             }
         };
         let (stragglers, unended) = match &finished.ending {
-            Ending::Exited(0) | Ending::CouldNotStart(_) => (0, None),
+            Ending::Exited(0) | Ending::CouldNotStart(_) | Ending::NoRoom(_) => (0, None),
             _ => match end_survivors(&marker(&run.token), None, self.kill_grace.min(Duration::from_secs(2))) {
                 Ok(count) => (count, None),
                 Err(error) => (0, Some(error.to_string())),

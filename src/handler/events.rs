@@ -5,6 +5,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::domain::backoff::possible_delay_secs;
 use crate::domain::ending::ReportedError;
 use crate::domain::json::check_storable;
 
@@ -57,7 +58,8 @@ enum Code {
 }
 
 /// Reads one line. `None` when it is malformed: no JSON object, a known key with a value of another type, a progress
-/// outside 0 to 100, a negative delay, or a result that not every engine stores. `null` is the same as a missing key.
+/// outside 0 to 100, or a result that not every engine stores. `null` is the same as a missing key. A delay that is not
+/// possible is taken as the nearest one that is: the error it came with must not be lost.
 #[must_use]
 pub fn parse_event(line: &[u8]) -> Option<Event> {
     let text = std::str::from_utf8(line).ok()?;
@@ -72,10 +74,7 @@ pub fn parse_event(line: &[u8]) -> Option<Event> {
         Some(percent) => Some(percent as i32),
         None => None,
     };
-    let error = match line.error {
-        Some(part) => Some(reported(part)?),
-        None => None,
-    };
+    let error = line.error.map(reported);
     // Stored as it is: what a database refuses would keep the run from ending.
     if line.result.is_some_and(|json| check_storable(json.get()).is_err()) {
         return None;
@@ -89,19 +88,15 @@ pub fn parse_event(line: &[u8]) -> Option<Event> {
     })
 }
 
-fn reported(part: ErrorPart) -> Option<ReportedError> {
-    let delay_secs = match part.delay {
-        Some(delay) if !(0.0..=1e12).contains(&delay) => return None,
-        // Rounded up: never earlier than asked for.
-        Some(delay) => Some(delay.ceil() as i64),
-        None => None,
-    };
+fn reported(part: ErrorPart) -> ReportedError {
+    // Rounded up: never earlier than asked for. The conversion stops at the ends of the range.
+    let delay_secs = part.delay.map(|delay| possible_delay_secs(delay.ceil() as i64));
     let code = match part.code {
         Some(Code::Text(text)) => text,
         Some(Code::Number(number)) => number.to_string(),
         None => String::new(),
     };
-    Some(ReportedError { code, message: part.message.unwrap_or_default(), retry: part.retry, delay_secs })
+    ReportedError { code, message: part.message.unwrap_or_default(), retry: part.retry, delay_secs }
 }
 
 #[cfg(test)]
@@ -144,6 +139,28 @@ mod tests {
     }
 
     #[test]
+    fn a_delay_that_is_not_possible_is_taken_as_the_nearest_one() {
+        let delay = |text: &str| {
+            let event = parse(&format!(r#"{{"error":{{"code":"late","delay":{text}}}}}"#)).unwrap();
+            event.error.unwrap().delay_secs.unwrap()
+        };
+        let cases = [
+            ("-1", 0),
+            ("-1e300", 0),
+            ("-0.5", 0),
+            ("0", 0),
+            ("1.5", 2),
+            ("31535999.1", 31_536_000),
+            ("31536001", 31_536_000),
+            ("1e12", 31_536_000),
+            ("1e300", 31_536_000),
+        ];
+        for (asked, expected) in cases {
+            assert_eq!(delay(asked), expected, "{asked}");
+        }
+    }
+
+    #[test]
     fn an_object_that_says_nothing_known_is_no_report() {
         for line in ["{}", r#"{"other":1}"#, r#"{"heartbeat":false}"#, r#"{"progress":null}"#, r#"{"message":"x"}"#] {
             assert!(!parse(line).unwrap().is_report(), "{line}");
@@ -165,7 +182,6 @@ mod tests {
             r#"{"progress":1e999}"#,
             r#"{"progress":1,"progress":2}"#,
             r#"{"error":"text"}"#,
-            r#"{"error":{"delay":-1}}"#,
             r#"{"error":{"code":[]}}"#,
             r#"{"heartbeat":true} {}"#,
             r#"{"result":"\ud800"}"#,

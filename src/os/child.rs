@@ -113,13 +113,7 @@ pub fn supervise(
 ) -> Finished {
     let (handler, pipes) = match spawn::start(spec) {
         Ok(started) => started,
-        Err(why) => {
-            return Finished {
-                ending: Ending::CouldNotStart(why),
-                stdout: Captured::default(),
-                stderr: Captured::default(),
-            };
-        }
+        Err(ending) => return Finished { ending, stdout: Captured::default(), stderr: Captured::default() },
     };
     let mut pump = Pump::new(pipes, stdin, limits.output_limit_bytes, stop, socket);
     observer.started(&handler.identity);

@@ -38,6 +38,14 @@ pub(super) fn read_own_stat() -> io::Result<Stat> {
     read_stat_of("self")
 }
 
+/// Whether this process ignores a signal, as one started by nohup ignores HUP.
+pub(super) fn ignores_signal(number: i32) -> io::Result<bool> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    Ok(mask & (1 << (number - 1)) != 0)
+}
+
 fn read_stat_of(process: impl Display) -> io::Result<Stat> {
     let mut text = [0_u8; 1024];
     let mut file = File::open(format!("/proc/{process}/stat"))?;

@@ -18,7 +18,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, p
 use super::child::ChildSpec;
 use super::identity::ProcessIdentity;
 use super::pre_exec::{EVENTS_FD, prepare};
-use super::proc_files::read_stat;
+use super::proc_files::{ignores_signal, read_stat};
+use crate::domain::ending::Ending;
 
 /// A started handler that was not reaped yet: as long as this lives and `reap` was not called, its PID and the number
 /// of its process group belong to nobody else.
@@ -43,11 +44,21 @@ pub(super) struct Input {
     _reader: OwnedFd,
 }
 
-pub(super) fn start(spec: &ChildSpec) -> Result<(Handler, Pipes), String> {
-    prepare_this_process().map_err(|error| could_not(spec, &error.to_string()))?;
-    let (child, pipes) = spawn(spec).map_err(|error| could_not(spec, &explain(spec, &error)))?;
-    let handler = Handler::adopt(child).map_err(|error| could_not(spec, &error.to_string()))?;
-    Ok((handler, pipes))
+/// The error says how it ended before it began.
+pub(super) fn start(spec: &ChildSpec) -> Result<(Handler, Pipes), Ending> {
+    let ours = |error: io::Error| Ending::NoRoom(could_not(spec, &error.to_string()));
+    prepare_this_process().map_err(ours)?;
+    let (child, pipes) = spawn(spec).map_err(|error| match is_want_of_room(&error) {
+        true => ours(error),
+        false => Ending::CouldNotStart(could_not(spec, &explain(spec, &error))),
+    })?;
+    Ok((Handler::adopt(child).map_err(ours)?, pipes))
+}
+
+/// Whether the program itself is not to blame.
+fn is_want_of_room(error: &io::Error) -> bool {
+    let room = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
+    error.raw_os_error().is_some_and(|number| room.contains(&number))
 }
 
 /// Once per process, best before anything else is opened. Descriptor 3 gets an owner for good: a handler's events take
@@ -57,19 +68,12 @@ pub(super) fn prepare_this_process() -> io::Result<()> {
     static PLACEHOLDER: Mutex<Option<OwnedFd>> = Mutex::new(None);
     let mut placeholder = PLACEHOLDER.lock().unwrap_or_else(PoisonError::into_inner);
     if placeholder.is_none() {
-        if ignores_child_signal()? {
+        if ignores_signal(signal_hook::consts::SIGCHLD)? {
             signal_hook::flag::register(signal_hook::consts::SIGCHLD, Arc::new(AtomicBool::new(false)))?;
         }
         *placeholder = Some(fcntl_dupfd_cloexec(File::open("/dev/null")?, EVENTS_FD)?);
     }
     Ok(())
-}
-
-fn ignores_child_signal() -> io::Result<bool> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    Ok(mask & (1 << (signal_hook::consts::SIGCHLD - 1)) != 0)
 }
 
 fn spawn(spec: &ChildSpec) -> io::Result<(Child, Pipes)> {
@@ -170,4 +174,25 @@ fn explain(spec: &ChildSpec, error: &io::Error) -> String {
 /// A relative program with a slash is looked up in the handler's working directory.
 fn at_cwd(spec: &ChildSpec) -> std::path::PathBuf {
     spec.cwd.as_deref().unwrap_or_else(|| Path::new(".")).join(&spec.program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn want_of_room_is_told_from_a_program_that_cannot_run() {
+        for (errno, is_room) in [
+            (Errno::AGAIN, true),
+            (Errno::NOMEM, true),
+            (Errno::MFILE, true),
+            (Errno::NFILE, true),
+            (Errno::NOENT, false),
+            (Errno::ACCESS, false),
+            (Errno::NOEXEC, false),
+            (Errno::TOOBIG, false),
+        ] {
+            assert_eq!(is_want_of_room(&io::Error::from(errno)), is_room, "{errno}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //! works for a task.
 //!
 //! A process belongs to the run when its environment holds the run's token, when it is the recorded handler, or when
-//! it is in the recorded handler's process group while one of those two vouches for the group. Nothing else is ever
+//! it is in the recorded handler's own process group while one of those two vouches for the group. Nothing else is ever
 //! signalled. Must not be called for a run whose runner may still live.
 
 use std::io;
@@ -19,20 +19,30 @@ const HUNT: Duration = Duration::from_secs(30);
 /// One scan opens no more pidfds than this, so that a fork bomb cannot use up our descriptors; the next scan goes on.
 const AT_ONCE: usize = 256;
 
+/// The handler as its run names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedHandler {
+    /// Its main process.
+    pub identity: ProcessIdentity,
+    /// Whether it was started in a process group of its own, which then belongs to the run. A handler inside the runner
+    /// was not: its group is whatever somebody started the runner in, the pipeline of a shell for example.
+    pub has_own_group: bool,
+}
+
 /// Ends every living process of a run: TERM, at most `grace` of waiting, KILL, again until a scan finds none. Returns
 /// how many it ended; 0 when nothing survived. `marker` is a whole environment entry, `TASKQUEUE_RUN_TOKEN=…`;
-/// `recorded` the handler as the run names it.
+/// `recorded` the handler, if the run names one.
 ///
 /// # Errors
 /// When /proc cannot be read, or when processes remain that cannot be ended (the error names them): the run must not
 /// be given away then.
-pub fn end_survivors(marker: &str, recorded: Option<&ProcessIdentity>, grace: Duration) -> io::Result<usize> {
+pub fn end_survivors(marker: &str, recorded: Option<&RecordedHandler>, grace: Duration) -> io::Result<usize> {
     // An entry without a value would match every handler of every run.
     if marker.split_once('=').is_none_or(|(name, token)| name.is_empty() || token.is_empty()) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the marker of a run needs a name and a token"));
     }
-    let mut search =
-        Search { marker: marker.as_bytes(), recorded: recorded.filter(|it| it.is_same_view()), vouched: false };
+    let recorded = recorded.filter(|handler| handler.identity.is_same_view());
+    let mut search = Search { marker: marker.as_bytes(), recorded, vouched: false };
     let give_up = Moment::after(grace.saturating_add(HUNT));
     let mut ended = 0;
     let mut asked = false;
@@ -67,7 +77,7 @@ fn each(processes: &[ProcessHandle], action: impl Fn(&ProcessHandle) -> io::Resu
 
 struct Search<'a> {
     marker: &'a [u8],
-    recorded: Option<&'a ProcessIdentity>,
+    recorded: Option<&'a RecordedHandler>,
     /// The recorded group was seen to be the run's; stays so while it has members, which pin its number.
     vouched: bool,
 }
@@ -85,27 +95,30 @@ impl Search<'_> {
             let process = if is_marked(pid) { ProcessHandle::open_if(pid, is_marked)? } else { None };
             match process {
                 Some(process) => {
-                    self.vouched |= self.recorded.is_some_and(|leader| is_member(pid, leader.pid));
+                    self.vouched |= self
+                        .recorded
+                        .is_some_and(|handler| handler.has_own_group && is_member(pid, handler.identity.pid));
                     found.push(process);
                 }
                 None => others.push(pid),
             }
         }
-        if let Some(leader) = self.recorded {
-            self.add_group(leader, &others, &mut found)?;
+        if let Some(handler) = self.recorded {
+            self.add_group(handler, &others, &mut found)?;
         }
         Ok(found)
     }
 
     fn add_group(
         &mut self,
-        leader: &ProcessIdentity,
+        handler: &RecordedHandler,
         others: &[i32],
         found: &mut Vec<ProcessHandle>,
     ) -> io::Result<()> {
+        let leader = &handler.identity;
         match leader.liveness() {
             Liveness::Alive => {
-                self.vouched |= is_member(leader.pid, leader.pid);
+                self.vouched |= handler.has_own_group && is_member(leader.pid, leader.pid);
                 let is_found = found.iter().any(|process| process.pid() == leader.pid);
                 found.extend(if is_found { None } else { ProcessHandle::open(leader)? });
             }
@@ -155,6 +168,10 @@ mod tests {
         command.spawn().unwrap()
     }
 
+    fn recorded(identity: &ProcessIdentity, has_own_group: bool) -> RecordedHandler {
+        RecordedHandler { identity: identity.clone(), has_own_group }
+    }
+
     fn identity(child: &Child) -> ProcessIdentity {
         ProcessIdentity::of_pid(child.id().try_into().unwrap()).unwrap().unwrap()
     }
@@ -191,21 +208,37 @@ mod tests {
     #[test]
     fn the_recorded_handler_vouches_for_its_group_without_any_marker() {
         let mut child = start("sleep 600 & exec sleep 600", None);
-        let recorded = identity(&child);
-        eventually(|| other_processes().unwrap().filter(|pid| is_member(*pid, recorded.pid)).count() == 2);
-        let ended = end_survivors(&marker("absent"), Some(&recorded), Duration::from_secs(5)).unwrap();
-        assert_eq!(ended, 2);
+        let leader = identity(&child);
+        eventually(|| other_processes().unwrap().filter(|pid| is_member(*pid, leader.pid)).count() == 2);
+        let handler = recorded(&leader, true);
+        assert_eq!(end_survivors(&marker("absent"), Some(&handler), Duration::from_secs(5)).unwrap(), 2);
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_handler_inside_the_runner_never_vouches_for_the_group_that_somebody_else_has_made() {
+        let marker = marker("pipeline");
+        let mut runner = start("env -u TASKQUEUE_RUN_TOKEN sleep 600 & exec sleep 600", Some(&marker));
+        let leader = identity(&runner);
+        let others = || other_processes().unwrap().filter(|pid| *pid != leader.pid && is_member(*pid, leader.pid));
+        eventually(|| count(&marker) == 1 && others().count() == 1);
+        let handler = recorded(&leader, false);
+        assert_eq!(end_survivors(&marker, Some(&handler), Duration::from_secs(5)).unwrap(), 1);
+        runner.wait().unwrap();
+        assert_eq!(others().count(), 1, "what the runner was started beside");
+        assert_eq!(end_survivors(&marker, Some(&handler), Duration::from_secs(5)).unwrap(), 0);
+        let process = ProcessIdentity::of_pid(others().next().unwrap()).unwrap().unwrap();
+        ProcessHandle::open(&process).unwrap().unwrap().signal(Signal::KILL).unwrap();
     }
 
     #[test]
     fn a_marked_member_vouches_for_the_group_of_a_dead_handler() {
         let marker = marker("member");
         let mut child = start("env -u TASKQUEUE_RUN_TOKEN sleep 600 & sleep 600 & exit", Some(&marker));
-        let recorded = identity(&child);
+        let handler = recorded(&identity(&child), true);
         child.wait().unwrap();
         eventually(|| count(&marker) == 1);
-        assert_eq!(end_survivors(&marker, Some(&recorded), Duration::from_secs(5)).unwrap(), 2);
+        assert_eq!(end_survivors(&marker, Some(&handler), Duration::from_secs(5)).unwrap(), 2);
     }
 
     #[test]
@@ -215,13 +248,13 @@ mod tests {
         eventually(|| other_processes().unwrap().filter(|pid| is_member(*pid, real.pid)).count() == 2);
         let forged = ProcessIdentity { start_ticks: real.start_ticks + 1, ..real.clone() };
         let nobody = marker("nobody");
-        assert_eq!(end_survivors(&nobody, Some(&forged), Duration::from_secs(5)).unwrap(), 0);
+        assert_eq!(end_survivors(&nobody, Some(&recorded(&forged, true)), Duration::from_secs(5)).unwrap(), 0);
         for pid in [0, 1, i32::try_from(std::process::id()).unwrap()] {
             let forged = ProcessIdentity { pid, ..ProcessIdentity::own().unwrap() };
-            assert_eq!(end_survivors(&nobody, Some(&forged), Duration::ZERO).unwrap_or(0), 0);
+            assert_eq!(end_survivors(&nobody, Some(&recorded(&forged, true)), Duration::ZERO).unwrap_or(0), 0);
         }
         assert!(innocent.try_wait().unwrap().is_none());
-        assert_eq!(end_survivors(&nobody, Some(&real), Duration::from_secs(5)).unwrap(), 2);
+        assert_eq!(end_survivors(&nobody, Some(&recorded(&real, true)), Duration::from_secs(5)).unwrap(), 2);
         innocent.wait().unwrap();
     }
 

@@ -225,6 +225,7 @@ fn exit_code_of(task: &Task, error_code: &str) -> u8 {
         (Some(code), _) => code,
         (_, Some(signal)) => signal.saturating_add(128),
         _ if error_code == "timeout" => 124,
+        _ if error_code == "could-not-start" => 127,
         _ => FAILED,
     }
 }

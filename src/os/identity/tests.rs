@@ -116,7 +116,8 @@ fn a_reused_pid_is_dead_and_its_new_owner_is_not_signalled() {
     assert!(crate::os::signalling::ProcessHandle::open(&old).unwrap().is_none());
     let grace = std::time::Duration::from_secs(1);
     let marker = "TASKQUEUE_RUN_TOKEN=nobody";
-    assert_eq!(crate::os::survivors::end_survivors(marker, Some(&old), grace).unwrap(), 0);
+    let recorded = crate::os::survivors::RecordedHandler { identity: old.clone(), has_own_group: true };
+    assert_eq!(crate::os::survivors::end_survivors(marker, Some(&recorded), grace).unwrap(), 0);
     assert!(innocent.try_wait().unwrap().is_none());
     innocent.kill().unwrap();
     innocent.wait().unwrap();

@@ -61,6 +61,27 @@ each_engine! {
         assert_eq!(again, "class \"work\" was not held\n");
     }
 
+    fn a_held_class_keeps_its_place_and_stops_no_other_class(db) {
+        db.configure(&format!("{ECHO}[class.work]\nargv = [\"/no/such/program\"]\n"));
+        for _ in 0..3 {
+            db.cli().run(&["queue", "work", "--priority", "1000"]).ok();
+        }
+        db.cli().run(&["queue", "echo", "--priority", "-1000"]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(detail(db, "4")["task"]["status"], "success", "in the very tick that began the hold");
+        db.cli().run(&["queue", "echo"]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(detail(db, "5")["task"]["status"], "success");
+        let released = "SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'released'";
+        assert_eq!(db.number(released), 1, "one run has shown that the program is broken");
+        db.configure(&format!("{ECHO}[class.work]\nargv = [\"/bin/cat\"]\n"));
+        db.cli().run(&["queue", "echo"]).ok();
+        db.cli().run(&["classes", "release", "work"]).ok();
+        db.cli().run(&["tick"]).ok();
+        let order = db.raw().texts("SELECT \"TaskClass\" AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'success' ORDER BY \"FinishedOn\", \"Id\"");
+        assert_eq!(order.into_iter().flatten().collect::<Vec<_>>(), ["echo", "echo", "work", "work", "work", "echo"]);
+    }
+
     fn a_hold_ends_by_itself(db) {
         db.configure("[class.work]\nargv = [\"/no/such/program\"]\n");
         process(db, "work", "{}");

@@ -1,6 +1,6 @@
 //! `taskqueue exec`
 
-use super::{count_tasks, error_and_hint, task};
+use super::{count_tasks, detail, error_and_hint, task};
 use crate::each_engine;
 use crate::support::EngineUnderTest;
 
@@ -35,12 +35,28 @@ each_engine! {
         assert_eq!(code(&["true"]), Some(0));
     }
 
-    fn a_program_that_does_not_exist_ends_with_127_and_costs_no_attempt(db) {
+    fn a_program_that_does_not_exist_fails_its_task_for_good_and_ends_with_127(db) {
         db.configure(ON);
         let stderr = db.cli().run(&["exec", "--run", "--", "no-such-program"]).fails(127);
-        assert!(stderr.contains("no-such-program"), "{stderr}");
+        assert!(stderr.contains("no-such-program") && !stderr.contains("held"), "{stderr}");
         let after = task(db, "1");
-        assert_eq!((&after["failed_retries"], &after["attempts"]), (&0.into(), &0.into()));
+        assert_eq!((&after["status"], &after["is_exhausted"], &after["attempts"]), (&"failed".into(), &true.into(), &1.into()));
+        let id = db.cli().run(&["exec", "--", "/no/such/program"]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(detail(db, &id)["runs"][0]["decision"], "could not start: no_retry (rule of exec)");
+    }
+
+    fn what_is_wrong_with_the_program_of_one_task_never_holds_up_the_others(db) {
+        db.configure(ON);
+        for program in [&["no-such-program"][..], &["/usr"], &["sh", "-c", "exit 78"], &["sh", "-c", "exit 126"], &["sh", "-c", "exit 127"]] {
+            db.cli().run(&[&["exec", "--priority", "1000", "--"], program].concat()).ok();
+        }
+        db.cli().run(&["exec", "--", "true"]).ok();
+        assert_eq!(db.cli().run(&["tick"]).stderr, "");
+        let is_exhausted = |id: &str| task(db, id)["is_exhausted"].as_bool().unwrap();
+        assert_eq!(["1", "2", "3", "4", "5"].map(is_exhausted), [true, true, false, true, true]);
+        assert_eq!((&task(db, "3")["status"], &task(db, "6")["status"]), (&"failed".into(), &"success".into()));
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueClassHolds\""), 0);
     }
 
     fn exec_is_on_for_a_file_of_ones_own_and_off_for_a_server_until_configured(db) {

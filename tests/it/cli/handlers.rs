@@ -202,6 +202,18 @@ each_engine! {
         assert_eq!((&after["runs"][0]["error_code"], &after["task"]["is_exhausted"]), (&json!("550"), &json!(true)));
     }
 
+    fn a_delay_that_is_not_possible_neither_keeps_the_run_open_nor_stops_those_behind_it(db) {
+        db.configure(&format!("{ECHO}{}", shell_class(db, "work", "printf '{\"error\":{\"code\":\"late\",\"delay\":%s}}\n' \"$(cat)\" >&3; exit 1")));
+        for (delay, expected) in [("1e12", 31_536_000), ("1e300", 31_536_000), ("-1", 0)] {
+            let after = process(db, "work", delay);
+            let run = &after["runs"][0];
+            assert_eq!((&run["error_code"], &after["task"]["status"]), (&json!("late"), &json!("failed")), "{delay}");
+            let wait = (instant(&after["task"]["scheduled_on"]) - instant(&run["finished_on"])).num_seconds();
+            assert!(wait <= expected && (expected == 0 || wait >= expected - 5), "{delay}: {wait}");
+        }
+        assert_eq!(process(db, "echo", "{}")["task"]["status"], "success");
+    }
+
     fn progress_and_result_can_be_sent_by_the_program_itself(db) {
         let script = format!("{PROGRAM} progress 70 'nearly done' && {PROGRAM} result '{{\"size\":7}}' && echo '[\"from\",\"input\"]' | {PROGRAM} result - && exit 1");
         db.configure(&shell_class(db, "work", &script));

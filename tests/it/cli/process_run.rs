@@ -1,11 +1,15 @@
 //! `taskqueue process-run`
 
+use std::path::Path;
+
 use rustix::process::Signal;
 
 use super::{ECHO, detail, error_and_hint, is_alive, shell_class, signal, task, wait_for_file, write};
 use crate::each_engine;
 use crate::support::TestDb;
 use crate::support::cli::finish;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_taskqueue");
 
 /// Queues tasks of the class `echo` and creates their runs.
 fn waiting_runs(db: &TestDb, count: usize) {
@@ -112,6 +116,37 @@ each_engine! {
         db.cli().run(&["tick"]).ok();
         let after = detail(db, "1");
         assert_eq!((&after["task"]["status"], &after["runs"][0]["attempt"]), (&"success".into(), &1.into()));
+    }
+
+    fn the_end_of_the_terminal_gives_the_run_back_as_term_does(db) {
+        let script = format!("cd {}; echo $$ > pid; exec sleep 1000", db.home().display());
+        db.configure(&format!("{}kill_grace_secs = 1\n", shell_class(db, "echo", &script)));
+        waiting_runs(db, 1);
+        let cli = db.cli().program(Path::new("/usr/bin/env"));
+        for number in [Signal::HUP, Signal::QUIT] {
+            let runner = cli.spawn(&["--default-signal", PROGRAM, "tick"]);
+            let handler = wait_for_file(db, "pid");
+            signal(&runner, number);
+            assert_eq!(finish(runner).fails(130), "");
+            assert!(!is_alive(&handler));
+            let after = detail(db, "1");
+            assert_eq!((&after["task"]["status"], &after["task"]["failed_retries"]), (&"scheduled".into(), &0.into()));
+            assert_eq!((&after["task"]["attempts"], &after["runs"][0]["status"]), (&0.into(), &"released".into()));
+            std::fs::remove_file(db.home().join("pid")).unwrap();
+        }
+    }
+
+    fn under_nohup_the_end_of_the_terminal_changes_nothing(db) {
+        let script = format!("cd {}; echo on > started; until test -e go; do sleep 0.02; done", db.home().display());
+        db.configure(&shell_class(db, "echo", &script));
+        waiting_runs(db, 1);
+        let cli = db.cli().program(Path::new("/usr/bin/env"));
+        let runner = cli.spawn(&["--ignore-signal=HUP", PROGRAM, "process-run"]);
+        wait_for_file(db, "started");
+        signal(&runner, Signal::HUP);
+        write(db, "go", "");
+        finish(runner).ok();
+        assert_eq!(task(db, "1")["status"], "success");
     }
 
     fn an_unconfigured_class_does_not_stand_in_the_way(db) {

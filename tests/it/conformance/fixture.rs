@@ -161,7 +161,8 @@ pub fn claim_of(
     is_runnable: &dyn Fn(&str) -> bool,
 ) -> Option<ClaimedRun> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let token = format!("token-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    // Of this process alone: processes are ended by their token, and other tests may run beside these.
+    let token = format!("token-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     store
         .claim_next_run(&Claim {
             runner_id: RunnerId(1),

@@ -5,6 +5,7 @@ mod interop;
 mod kill;
 mod leases;
 mod lose;
+mod rescue;
 mod stage;
 mod storm;
 mod tools;

@@ -1,0 +1,96 @@
+//! A rescue that takes its time, and what it must leave alone meanwhile (rules R3 and R7).
+
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use taskqueue::domain::ids::TaskId;
+use taskqueue::domain::records::ClaimedRun;
+use taskqueue::domain::status::RunStatus;
+use taskqueue::domain::transition::RunEvent;
+use taskqueue::engine::create_runs::create_runs;
+use taskqueue::os::identity::{Liveness, ProcessIdentity};
+
+use super::stage::end_lease;
+use crate::conformance::fixture::{claim_as, dead_process, ending, queue_with_run, reference, willing};
+use crate::each_engine;
+use crate::support::{TestDb, wait_until};
+
+/// A shell in a process group of its own that carries the token of a run, if one is given.
+fn shell(script: &str, token: Option<&str>) -> Child {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script]).process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.env_remove("TASKQUEUE_RUN_TOKEN").envs(token.map(|token| ("TASKQUEUE_RUN_TOKEN", token)));
+    command.spawn().unwrap()
+}
+
+fn identity(child: &Child) -> ProcessIdentity {
+    ProcessIdentity::of_pid(child.id().try_into().unwrap()).unwrap().unwrap()
+}
+
+fn end(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// A run that a process which is dead now has claimed.
+fn claimed_by_the_dead(db: &TestDb) -> (TaskId, ClaimedRun) {
+    let mut ctx = willing(db);
+    let (task_id, _) = queue_with_run(&mut ctx, "work");
+    (task_id, claim_as(&mut ctx.store, &dead_process()).unwrap())
+}
+
+each_engine! {
+    fn what_a_success_leaves_running_survives_a_rescue_that_listed_its_run_before(db) {
+        let (_, first) = claimed_by_the_dead(db);
+        let (second_task, second) = claimed_by_the_dead(db);
+        // Asked to end, the survivor of the first run holds up the rescue until the second run has ended well.
+        let (ready, asked, go) = (db.home().join("ready"), db.home().join("asked"), db.home().join("go"));
+        let script = format!(
+            "trap ': > {}' TERM; : > {}; until test -e {}; do sleep 0.02; done",
+            asked.display(), ready.display(), go.display()
+        );
+        let mut survivor = shell(&script, Some(&first.token));
+        let daemon = shell("exec sleep 600", Some(&second.token));
+        wait_until("the survivor listens", || ready.exists());
+        let report = thread::scope(|scope| {
+            let rescue = scope.spawn(|| create_runs(&mut willing(db), &mut |_| {}).unwrap());
+            wait_until("the rescue is at the first run", || asked.exists());
+            db.store().end_run(&reference(&second), &ending(RunEvent::Succeed)).unwrap();
+            std::fs::write(&go, "").unwrap();
+            survivor.wait().unwrap();
+            rescue.join().unwrap()
+        });
+        let liveness = identity(&daemon).liveness();
+        end(daemon);
+        assert_eq!(liveness, Liveness::Alive);
+        let rescued: Vec<_> = report.rescue.rescued.iter().map(|run| run.run_id).collect();
+        assert_eq!((rescued, report.rescue.stuck.len()), (vec![first.run_id], 0));
+        assert!(db.store().get_run(second.run_id).unwrap().status.is(RunStatus::Success));
+        assert_eq!(db.store().get_task(second_task).unwrap().attempts, 1);
+    }
+
+    fn a_runner_that_handles_the_run_itself_is_ended_without_what_it_was_started_beside(db) {
+        let mut ctx = willing(db);
+        let (_, run_id) = queue_with_run(&mut ctx, "work");
+        // As an interactive shell starts a pipeline: the first program leads the group of all.
+        let pid_file = db.home().join("tee");
+        let mut runner = shell(&format!("sleep 600 & echo $! > {}; exec sleep 600", pid_file.display()), None);
+        let pid = || std::fs::read_to_string(&pid_file).unwrap_or_default().trim().parse().ok();
+        wait_until("both run", || pid().is_some());
+        let tee = ProcessIdentity::of_pid(pid().unwrap()).unwrap().unwrap();
+        let run = claim_as(&mut ctx.store, &identity(&runner)).unwrap();
+        let recorded = identity(&runner).to_string();
+        assert!(ctx.store.record_handler(&reference(&run), i64::from(runner.id()), &recorded).unwrap());
+        end_lease(db);
+        let rescue = thread::scope(|scope| {
+            let rescue = scope.spawn(|| create_runs(&mut willing(db), &mut |_| {}).unwrap().rescue);
+            runner.wait().unwrap();
+            rescue.join().unwrap()
+        });
+        assert_eq!((rescue.rescued.len(), rescue.rescued[0].ended_processes), (1, 1));
+        assert!(ctx.store.get_run(run_id).unwrap().status.is(RunStatus::Timeout));
+        assert_eq!(tee.liveness(), Liveness::Alive);
+        assert!(Command::new("kill").arg(tee.pid.to_string()).status().unwrap().success());
+    }
+}
