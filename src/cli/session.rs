@@ -1,10 +1,12 @@
 //! What a verb starts from: configuration, address of the database, known classes. In this order for the address: the
 //! option, the variable, the configuration file, the default.
 
+use std::path::PathBuf;
+
 use super::GlobalArgs;
 use super::error::CliError;
 use super::output::Out;
-use crate::config::{Config, Environment, default_store_path, load};
+use crate::config::{Config, Environment, default_spool_path, default_store_path, load};
 use crate::engine::{Context, DatabaseUrl, Engine, Handlers, create_private_dir};
 use crate::handler::registry::HandlerRegistry;
 
@@ -14,6 +16,7 @@ pub(crate) struct Session {
     pub(crate) url: DatabaseUrl,
     /// The configuration, with the classes.
     pub(crate) config: Config,
+    spool: Option<PathBuf>,
     registry: HandlerRegistry,
 }
 
@@ -23,14 +26,19 @@ impl Session {
         let environment = Environment::own();
         let config = load(global.config.as_deref().or(environment.config.as_deref()), &environment)?;
         let url = find_database(global.database.as_deref(), &config, &environment, out)?;
-        Ok(Self { url, config, registry })
+        let spool = config.spool.clone().or_else(|| default_spool_path(&environment));
+        Ok(Self { url, config, spool, registry })
     }
 
     /// Opens the database.
     pub(crate) fn open(self) -> anyhow::Result<Context> {
         let exec_enabled = self.config.exec_enabled.unwrap_or(self.url.engine() == Engine::Sqlite);
         let handlers = Handlers::new(self.registry, self.config.classes, exec_enabled);
-        Ok(Context::open(&self.url, handlers)?)
+        let context = Context::open(&self.url, handlers)?;
+        Ok(match self.spool {
+            Some(directory) => context.with_spool(&directory),
+            None => context,
+        })
     }
 }
 

@@ -59,6 +59,12 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
+/// The spool of a person who named none: a directory under the XDG state directory.
+#[must_use]
+pub fn default_spool_path(environment: &Environment) -> Option<PathBuf> {
+    environment.state_home.as_deref().map(|home: &Path| home.join("taskqueue/spool"))
+}
+
 /// The store of a person who named none: a file under the XDG state directory.
 #[must_use]
 pub fn default_store_path(environment: &Environment) -> Option<PathBuf> {

@@ -23,6 +23,7 @@ const MAX_OUTPUT_LIMIT_BYTES: i64 = 16 << 20;
 #[serde(deny_unknown_fields)]
 struct MainFile {
     database: Option<String>,
+    spool: Option<PathBuf>,
     #[serde(default)]
     exec: ExecTable,
     #[serde(default)]
@@ -84,6 +85,9 @@ enum ExitEntry {
 
 pub(super) fn read(path: &Path) -> Result<Config, ConfigError> {
     let file: MainFile = parse(path)?;
+    if file.spool.as_deref().is_some_and(|spool| !spool.is_absolute()) {
+        return Err(ConfigError::new(path, "spool must be an absolute path"));
+    }
     let mut classes = Classes::default();
     for class in to_classes(path, file.class)? {
         classes.add(class).map_err(|message| ConfigError::new(path, message))?;
@@ -92,6 +96,7 @@ pub(super) fn read(path: &Path) -> Result<Config, ConfigError> {
         path: path.to_owned(),
         exists: true,
         database: file.database,
+        spool: file.spool,
         classes,
         exec_enabled: file.exec.enabled,
     })

@@ -8,7 +8,7 @@ mod file;
 use std::path::{Path, PathBuf};
 
 pub use self::class::{ClassConfig, Classes};
-pub use self::environment::{Environment, HandlerEnvironment, default_store_path};
+pub use self::environment::{Environment, HandlerEnvironment, default_spool_path, default_store_path};
 
 /// The configuration as it is in effect.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +19,8 @@ pub struct Config {
     pub exists: bool,
     /// Address of the database, as written.
     pub database: Option<String>,
+    /// The directory on the local disk where outcomes of runs wait for a database that is away.
+    pub spool: Option<PathBuf>,
     /// The configured classes.
     pub classes: Classes,
     /// Whether the built-in class `exec` may be used; `None` leaves it to the engine: on for SQLite, off elsewhere.

@@ -1,5 +1,7 @@
 //! How long a failed task waits before it is tried again.
 
+use serde::{Deserialize, Serialize};
+
 /// The longest wait before a retry, whoever asks for it, in seconds: a year. What is added to a time of the database can
 /// then never leave the range that every engine stores.
 pub const MAX_DELAY_SECS: i64 = 31_536_000;
@@ -11,7 +13,7 @@ pub fn possible_delay_secs(asked_secs: i64) -> i64 {
 }
 
 /// Exponential: the first retry waits `base_secs`, each further one twice as long, never more than `max_secs`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backoff {
     /// Seconds before the first retry; 0 retries at the next `create-runs`.
     pub base_secs: i64,

@@ -1,7 +1,7 @@
 //! Tasks, runs and runners as the library hands them out.
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::ids::{RunId, RunnerId, TaskId};
 use super::status::{RunStatus, Stored, TaskStatus};
@@ -129,7 +129,7 @@ pub struct Runner {
 }
 
 /// What a handler wrote to one of its streams, as far as it was kept.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunOutput {
     /// `stdout` or `stderr`.
     pub stream: String,

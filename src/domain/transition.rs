@@ -2,10 +2,13 @@
 //!
 //! The store asks here which status a change may start from and leads to; nothing else decides it.
 
+use serde::{Deserialize, Serialize};
+
 use super::status::{RunStatus, TaskStatus};
 
 /// What can happen to a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RunEvent {
     /// A runner takes it.
     Claim,

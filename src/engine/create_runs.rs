@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::outcomes::send_left_over;
 use super::register::finish_dead_runners;
 use super::rescue::{RescueReport, rescue_runs};
 use super::{Context, EngineResult};
@@ -13,6 +14,8 @@ use crate::domain::status::TaskStatus;
 /// What `create-runs` did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CreateRunsReport {
+    /// Outcomes of runs that dead runners of this host had left on its disk.
+    pub sent_outcomes: usize,
     /// Runs taken from dead runners, and those that could not be.
     #[serde(flatten)]
     pub rescue: RescueReport,
@@ -38,11 +41,13 @@ pub struct Passed {
 /// # Errors
 /// The database's.
 pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineResult<CreateRunsReport> {
+    // Before the rescue: a run whose outcome is known on this host has ended, however dead its runner is.
+    let sent_outcomes = send_left_over(ctx)?;
     let settings = ctx.store.settings()?;
     let rescue = rescue_runs(ctx, &settings)?;
     let finished_runners = finish_dead_runners(ctx, settings.lease)?;
     let created = ctx.store.create_missing_runs(created)?;
-    Ok(CreateRunsReport { rescue, finished_runners, created })
+    Ok(CreateRunsReport { sent_outcomes, rescue, finished_runners, created })
 }
 
 /// Up to `limit` tasks whose time has come and that have no new run, with the first reason why not.

@@ -7,6 +7,7 @@ use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 use super::handlers::{Handler, command_of, exec_template};
 use super::lease::{LeaseKeeper, Standing};
+use super::outcomes::{self, Outcome};
 use super::unsaved::Unsaved;
 use super::{Context, EngineError, EngineResult};
 use crate::domain::backoff::possible_delay_secs;
@@ -23,8 +24,9 @@ use crate::os::child::{Captured, Control, Stream};
 use crate::os::clock::Moment;
 use crate::os::event_socket::EventSocket;
 use crate::os::identity::ProcessIdentity;
+use crate::os::spool::SpoolFile;
 use crate::os::watchdog::Watchdog;
-use crate::store::{EndCondition, Ended, NewEvent, RunEnd, RunRef};
+use crate::store::{EndCondition, RunEnd};
 
 /// Beyond timeout and grace, before a runner that should have ended a handler is taken for unable to.
 const SILENCE_MARGIN: Duration = Duration::from_secs(30);
@@ -41,6 +43,20 @@ pub trait RunListener {
     fn output(&mut self, stream: Stream, bytes: &[u8]);
     /// It ended.
     fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome);
+}
+
+/// What a runner brings to each of its runs.
+pub struct Equipment<'a> {
+    /// The settings as they stood when it began.
+    pub settings: &'a Settings,
+    /// Holds the run.
+    pub leases: &'a LeaseKeeper,
+    /// Readable when it must stop.
+    pub stop: Option<BorrowedFd<'a>>,
+    /// Where `taskqueue progress` reaches it.
+    pub socket: Option<&'a EventSocket>,
+    /// Where outcomes wait for the database.
+    pub spool: Option<SpoolFile>,
 }
 
 /// How the execution of a run went.
@@ -69,12 +85,11 @@ pub(super) fn longest_silence(timeout_secs: i64, kill_grace: Duration) -> Durati
 pub fn execute_run(
     ctx: &mut Context,
     run: &ClaimedRun,
-    settings: &Settings,
-    leases: &LeaseKeeper,
-    stop: Option<BorrowedFd<'_>>,
-    socket: Option<&EventSocket>,
+    equipment: &mut Equipment<'_>,
     listener: &mut dyn RunListener,
 ) -> EngineResult<RunOutcome> {
+    let Equipment { settings, leases, stop, socket, spool } = equipment;
+    let (settings, leases, stop, socket) = (*settings, *leases, *stop, *socket);
     listener.claimed(run);
     let timeout_secs = ctx.handlers.timeout_secs(&run.class, run.task_timeout_secs, settings);
     let context = run_context(run, timeout_secs);
@@ -113,7 +128,7 @@ pub fn execute_run(
         let mut unsaved = leases.let_go(run.run_id);
         unsaved.add(last_news);
         unsaved.add(Unsaved { results: finished.results.clone(), ..Unsaved::default() });
-        outcome.lost_to = record_end(ctx, run, settings, &outcome.decision, unsaved, &finished)?;
+        outcome.lost_to = record_end(ctx, run, settings, &outcome.decision, unsaved, &finished, spool.as_mut())?;
     }
     listener.ended(run, &outcome);
     Ok(outcome)
@@ -200,6 +215,7 @@ fn record_end(
     decision: &Decision,
     unsaved: Unsaved,
     finished: &HandlerFinish,
+    spool: Option<&mut SpoolFile>,
 ) -> EngineResult<Option<String>> {
     let end = RunEnd {
         event: decision.event,
@@ -218,35 +234,9 @@ fn record_end(
         condition: EndCondition::Held,
         note: None,
     };
-    match ctx.store.end_run(&RunRef { id: run.run_id, token: run.token.clone() }, &end)? {
-        Ended::Recorded => Ok(None),
-        Ended::Lost { found } => {
-            record_late_result(ctx, run, decision, end.results.as_deref(), &found)?;
-            Ok(Some(found))
-        }
-    }
-}
-
-/// A late finisher is refused, and that is kept (rule R3).
-fn record_late_result(
-    ctx: &mut Context,
-    run: &ClaimedRun,
-    decision: &Decision,
-    results: Option<&str>,
-    found: &str,
-) -> EngineResult<()> {
-    let details = serde_json::json!({
-        "found": found, "decision": decision.rule, "error_code": decision.error_code,
-        "error_message": decision.error_message, "results": results,
-    });
-    Ok(ctx.store.record_event(&NewEvent {
-        kind: "late-result",
-        task_id: Some(run.task_id),
-        run_id: Some(run.run_id),
-        actor: ctx.me.user.clone(),
-        host: ctx.me.host.clone(),
-        details,
-    })?)
+    let database = ctx.store.url().to_string();
+    let outcome = Outcome { database, run_id: run.run_id, task_id: run.task_id, token: run.token.clone(), end };
+    outcomes::record(ctx, spool, &outcome)
 }
 
 fn outputs(finished: &HandlerFinish) -> Vec<RunOutput> {

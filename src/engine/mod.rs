@@ -7,6 +7,7 @@ pub mod execute;
 pub mod handlers;
 mod lease;
 pub mod migrate;
+mod outcomes;
 pub mod process_run;
 pub mod queue;
 pub mod register;
@@ -18,6 +19,8 @@ pub mod tick;
 mod unsaved;
 pub mod wait;
 
+use std::path::Path;
+
 use chrono::{DateTime, Utc};
 
 pub use self::handlers::Handlers;
@@ -25,6 +28,7 @@ pub use crate::os::child::{Stream, prepare_process};
 pub use crate::os::file_checks::create_private_dir;
 use crate::os::host;
 use crate::os::identity::ProcessIdentity;
+use crate::os::spool::Spool;
 pub use crate::os::stop_signals::StopSignals;
 use crate::store::Store;
 pub use crate::store::{DatabaseUrl, Engine, StoreError};
@@ -118,6 +122,8 @@ pub struct Context {
     pub handlers: Handlers,
     /// This process.
     pub me: Me,
+    /// Where the outcomes of runs are kept until the database has them; `None` sends them at once and hopes.
+    pub spool: Option<Spool>,
 }
 
 impl Context {
@@ -126,7 +132,14 @@ impl Context {
     /// # Errors
     /// The database cannot be reached or has the wrong tables; the kernel hides who we are.
     pub fn open(url: &DatabaseUrl, handlers: Handlers) -> EngineResult<Self> {
-        Ok(Self { store: Store::open(url)?, handlers, me: Me::new()? })
+        Ok(Self { store: Store::open(url)?, handlers, me: Me::new()?, spool: None })
+    }
+
+    /// Keeps the outcomes of runs in this directory of the local disk until the database has them.
+    #[must_use]
+    pub fn with_spool(mut self, directory: &Path) -> Self {
+        self.spool = Some(Spool::new(directory, &self.store.url().to_string()));
+        self
     }
 
     /// The database's clock (rule R8).

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::execute::{RunListener, execute_run, longest_silence};
+use super::execute::{Equipment, RunListener, execute_run, longest_silence};
 use super::lease::{LeaseKeeper, Standing};
+use super::outcomes::send_left_over;
 use super::register::register;
 use super::{Context, EngineError, EngineResult, new_token};
 use crate::domain::ids::{RunId, RunnerId};
@@ -15,6 +16,7 @@ use crate::domain::status::RunStatus;
 use crate::domain::transition::RunEvent;
 use crate::os::clock::Moment;
 use crate::os::event_socket::EventSocket;
+use crate::os::spool::Spool;
 use crate::os::stop_signals::StopSignals;
 use crate::store::{Claim, Registration, RunRef, SpecificClaim};
 
@@ -58,6 +60,8 @@ pub struct ProcessReport {
     pub released: u64,
     /// Exit status of the handler of the last run.
     pub last_exit_code: Option<u8>,
+    /// Why outcomes were not kept on the local disk until the database had them.
+    pub spool_problem: Option<String>,
 }
 
 /// Registers as a runner and processes runs.
@@ -70,6 +74,7 @@ pub fn process_runs(
     stop: &StopSignals,
     listener: &mut dyn RunListener,
 ) -> EngineResult<ProcessReport> {
+    send_left_over(ctx)?;
     let settings = ctx.store.settings()?;
     let asked_at = Moment::now();
     match register(ctx, settings.lease)? {
@@ -105,6 +110,11 @@ fn process_registered(
     let socket = EventSocket::bind().ok();
     let until = options.max_time.map(Moment::after);
     let mut report = ProcessReport::default();
+    let spool = ctx.spool.as_ref().map(Spool::take).transpose().unwrap_or_else(|error| {
+        report.spool_problem = Some(error.to_string());
+        None
+    });
+    let mut equipment = Equipment { settings, leases, stop: Some(stop.as_fd()), socket: socket.as_ref(), spool };
     while options.wants_more(report.processed, until) && !stop.is_stopping() {
         // Whose slot was given away meanwhile may be one too many (rule R5).
         if leases.runner_standing() != Standing::Held {
@@ -115,7 +125,7 @@ fn process_registered(
         let timeout_secs = ctx.handlers.timeout_secs(&run.class, run.task_timeout_secs, settings);
         let silence = longest_silence(timeout_secs, ctx.handlers.kill_grace(&run.class));
         leases.hold(RunRef { id: run.run_id, token: run.token.clone() }, asked_at, silence);
-        let outcome = execute_run(ctx, &run, settings, leases, Some(stop.as_fd()), socket.as_ref(), listener);
+        let outcome = execute_run(ctx, &run, &mut equipment, listener);
         leases.let_go(run.run_id);
         let outcome = outcome?;
         report.processed += 1;

@@ -9,31 +9,37 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::file_checks::create_private_dir;
 use super::lock::FileLock;
 
 /// More files than processes of one host ever write at once.
 const MOST_FILES: u32 = 10_000;
 
-/// The directory with the files.
+/// The files of one purpose in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spool {
     directory: PathBuf,
+    name: String,
 }
 
 impl Spool {
-    /// The spool in this directory, which exists and is private.
+    /// The spool of this name, in a directory that is made with mode 0700 when it is needed. Two names that differ in
+    /// nothing but signs may share their files.
     #[must_use]
-    pub fn in_directory(directory: &Path) -> Self {
-        Self { directory: directory.to_owned() }
+    pub fn new(directory: &Path, name: &str) -> Self {
+        const LONGEST: usize = 150;
+        let plain = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
+        Self { directory: directory.to_owned(), name: plain.take(LONGEST).collect() }
     }
 
-    /// A file that nobody holds. What somebody left in it comes with it.
+    /// An empty file that nobody holds.
     ///
     /// # Errors
     /// The directory or a file in it cannot be used.
     pub fn take(&self) -> io::Result<SpoolFile> {
+        create_private_dir(&self.directory)?;
         for number in 0..MOST_FILES {
-            if let Some(file) = self.try_take(number)? {
+            if let Some(file) = self.try_take(number)?.filter(|file| file.records.is_empty()) {
                 return Ok(file);
             }
         }
@@ -59,7 +65,7 @@ impl Spool {
     }
 
     fn path(&self, number: u32) -> PathBuf {
-        self.directory.join(format!("outcomes-{number}"))
+        self.directory.join(format!("{}-{number}", self.name))
     }
 
     /// `None` while another process holds it.
@@ -136,7 +142,7 @@ mod tests {
     #[test]
     fn what_a_writer_left_is_found_when_it_is_gone_and_not_before() {
         let directory = tempfile::tempdir().unwrap();
-        let spool = Spool::in_directory(directory.path());
+        let spool = Spool::new(directory.path(), "x://y");
         let mut first = spool.take().unwrap();
         let mut second = spool.take().unwrap();
         first.append("a").unwrap();
@@ -149,15 +155,16 @@ mod tests {
         assert_eq!(left, [["a", "b"]]);
         second.clear().unwrap();
         drop(second);
-        assert_eq!(spool.take().unwrap().records(), ["a", "b"]);
+        assert!(spool.take().unwrap().records().is_empty(), "what is left over is not mixed with what is new");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
     }
 
     #[test]
     fn a_record_that_was_cut_is_left_out_and_spoils_none_that_follows() {
         let directory = tempfile::tempdir().unwrap();
-        let spool = Spool::in_directory(directory.path());
+        let spool = Spool::new(directory.path(), "x://y");
         spool.take().unwrap().append("whole").unwrap();
-        let path = directory.path().join("outcomes-0");
+        let path = directory.path().join("x___y-0");
         fs::write(&path, "whole\nha").unwrap();
         let mut left = spool.take_left_over().unwrap();
         assert_eq!(left[0].records(), ["whole"]);
@@ -168,7 +175,7 @@ mod tests {
     #[test]
     fn a_cleared_file_is_not_left_over_and_is_used_again() {
         let directory = tempfile::tempdir().unwrap();
-        let spool = Spool::in_directory(directory.path());
+        let spool = Spool::new(directory.path(), "x://y");
         for _ in 0..3 {
             let mut file = spool.take().unwrap();
             file.append("sent").unwrap();

@@ -221,7 +221,7 @@ mod tests {
         let mut runner = start("env -u TASKQUEUE_RUN_TOKEN sleep 600 & exec sleep 600", Some(&marker));
         let leader = identity(&runner);
         let others = || other_processes().unwrap().filter(|pid| *pid != leader.pid && is_member(*pid, leader.pid));
-        eventually(|| count(&marker) == 1 && others().count() == 1);
+        eventually(|| others().count() == 1 && count(&marker) == 1);
         let handler = recorded(&leader, false);
         assert_eq!(end_survivors(&marker, Some(&handler), Duration::from_secs(5)).unwrap(), 1);
         runner.wait().unwrap();

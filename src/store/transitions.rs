@@ -3,6 +3,7 @@
 
 use diesel::prelude::*;
 use diesel::sql_types::{Bool, Nullable};
+use serde::{Deserialize, Serialize};
 
 use super::backend::{self, AnyConnection, ClassAtHost};
 use super::events::{NewEvent, insert_event};
@@ -49,7 +50,7 @@ pub enum SpecificClaim {
 }
 
 /// How a run ends, and what that means for its task.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunEnd {
     /// What happens to the run.
     pub event: RunEvent,
@@ -78,15 +79,18 @@ pub struct RunEnd {
     /// Host and seconds for which the class is held, for the reason in `error_message`.
     pub hold: Option<(String, i64)>,
     /// What must still be true of the run.
+    #[serde(skip)]
     pub condition: EndCondition,
     /// Kept with the end or not at all.
+    #[serde(skip)]
     pub note: Option<NewEvent>,
 }
 
 /// What must be true of a run that is ended, beyond its status and its token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EndCondition {
     /// Nothing more.
+    #[default]
     Held,
     /// Its lease is over: the runner may have renewed it since somebody looked.
     LeaseOver,

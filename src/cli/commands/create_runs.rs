@@ -33,6 +33,10 @@ pub(crate) fn run(session: Session, _args: &CreateRunsArgs, out: &mut Out) -> an
 }
 
 pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
+    if report.sent_outcomes > 0 {
+        let outcomes = human::plural(i64::try_from(report.sent_outcomes).unwrap_or(i64::MAX), "outcome");
+        out.say(&format!("{outcomes} recorded that a dead runner of this host had left on the disk"));
+    }
     for rescued in &report.rescue.rescued {
         let ended = match rescued.ended_processes {
             0 => String::new(),

@@ -62,6 +62,16 @@ pub(crate) fn tell_at_once(text: &str) {
     crate::cli::output::tell_stderr(text);
 }
 
+/// Says that the net under a database that goes away is missing.
+pub(crate) fn warn_of_spool(report: &ProcessReport, out: &mut Out) {
+    if let Some(problem) = &report.spool_problem {
+        out.warn(&format!(
+            "outcomes cannot be kept on the local disk until the database has them: {problem}; `spool` in the configuration \
+             names another directory"
+        ));
+    }
+}
+
 /// What `process-run` did, in words.
 pub(crate) fn report_words(report: &ProcessReport) -> String {
     if let Some((in_use, limit)) = report.limit_reached {

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::outcome::{Narrator, report_words};
+use super::outcome::{Narrator, report_words, warn_of_spool};
 use super::task_options::duration_option;
 use crate::cli::error::{DONE, INTERRUPTED};
 use crate::cli::output::Out;
@@ -56,6 +56,7 @@ pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> any
     if out.is_json() {
         out.json(&report)?;
     }
+    warn_of_spool(&report, out);
     out.say_verbose(&report_words(&report));
     Ok(if stop.is_stopping() { INTERRUPTED } else { DONE })
 }
