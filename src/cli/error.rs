@@ -144,6 +144,7 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::NotFound(_) => (NOT_FOUND, "not_found", None),
         StoreError::Setting(_) => (CONFIG, "setting", Some("taskqueue settings set NAME VALUE".to_owned())),
         StoreError::Migration(_) => (CONFIG, "migration", None),
+        StoreError::NoRandomness(_) => (FAILED, "os", None),
         StoreError::Database(_) => (FAILED, "database", None),
     };
     CliError { code, kind, message, hint }

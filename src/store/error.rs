@@ -57,6 +57,9 @@ pub enum StoreError {
     /// A migration failed.
     #[error("the migration failed: {0}")]
     Migration(String),
+    /// Without random numbers nothing can be told apart from what others write.
+    #[error("no random numbers: {0}")]
+    NoRandomness(String),
     /// Anything else that the database refused.
     #[error("the database says: {0}")]
     Database(#[from] DieselError),

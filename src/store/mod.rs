@@ -7,6 +7,7 @@ mod error;
 mod events;
 mod leases;
 mod migrate;
+mod receipts;
 mod rows;
 mod runners;
 mod runs;

@@ -143,6 +143,17 @@ pub(super) fn insert_tasks(conn: &mut AnyConnection, rows: &[NewTaskRow]) -> Que
     }
 }
 
+/// Leaves a receipt of this transaction; `false` if an earlier transaction with this token was committed. Waits for one
+/// whose COMMIT is still under way.
+pub(super) fn leave_receipt(conn: &mut AnyConnection, token: &str) -> QueryResult<bool> {
+    match conn {
+        // In this very process: the answer to a COMMIT cannot be lost.
+        AnyConnection::Sqlite(_) => Ok(true),
+        AnyConnection::Postgres(conn) => postgres::leave_receipt(conn, token),
+        AnyConnection::Mysql(conn) => mysql::leave_receipt(conn, token),
+    }
+}
+
 /// A place in the order of the due tasks, by DueOn and then Id.
 ///
 /// A server keeps the index entries of tasks that are no longer due until it has cleaned up. Whoever creates the runs of

@@ -11,7 +11,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use super::super::error::{Repeat, StoreError, StoreResult};
 use super::super::rows::NewTaskRow;
 use super::super::schema::task_queue::{self, dsl};
-use super::super::schema::task_queue_class_holds;
+use super::super::schema::{task_queue_class_holds, task_queue_receipts};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::url::DatabaseUrl;
 use super::{AnyConnection, ClassAtHost, DueFrom, unreachable};
@@ -211,6 +211,11 @@ pub(super) fn create_due_runs(conn: &mut MysqlConnection, from: DueFrom, limit: 
 pub(super) fn forget_statements(conn: &mut MysqlConnection) {
     conn.set_prepared_statement_cache_size(CacheSize::Disabled);
     conn.set_prepared_statement_cache_size(CacheSize::Unbounded);
+}
+
+pub(super) fn leave_receipt(conn: &mut MysqlConnection, token: &str) -> QueryResult<bool> {
+    let row = task_queue_receipts::token.eq(token);
+    Ok(diesel::insert_or_ignore_into(task_queue_receipts::table).values(row).execute(conn)? == 1)
 }
 
 pub(super) fn hold_class(conn: &mut MysqlConnection, held: &ClassAtHost<'_>, why: &str, secs: i64) -> QueryResult<()> {

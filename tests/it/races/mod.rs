@@ -4,6 +4,8 @@ mod collide;
 mod interop;
 mod kill;
 mod lose;
+mod lost_commit;
+mod server;
 mod stage;
 mod storm;
 mod tools;
