@@ -140,6 +140,14 @@ fn from_store(error: &StoreError, message: String) -> CliError {
             "read_only",
             Some("check the permissions of the file, or connect to the primary server".to_owned()),
         ),
+        StoreError::Forbidden { .. } => (
+            CONFIG,
+            "forbidden",
+            Some(
+                "GRANT SELECT, INSERT, UPDATE, DELETE on every table of taskqueue to that user, or connect as another"
+                    .to_owned(),
+            ),
+        ),
         StoreError::Busy(_) => (BUSY, "busy", Some("try again".to_owned())),
         StoreError::NotFound(_) => (NOT_FOUND, "not_found", None),
         StoreError::Setting(_) => (CONFIG, "setting", Some("taskqueue settings set NAME VALUE".to_owned())),

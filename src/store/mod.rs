@@ -131,6 +131,9 @@ impl Store {
         if message.contains("readonly database") || message.contains("read-only") {
             return StoreError::ReadOnly { url, message };
         }
+        if message.contains("permission denied") || message.contains("command denied") {
+            return StoreError::Forbidden { url, message };
+        }
         match repeat {
             Repeat::Yes => StoreError::Busy(message),
             Repeat::AfterReconnect => StoreError::Unreachable { url, message },

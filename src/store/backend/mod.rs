@@ -48,6 +48,15 @@ pub(super) fn migrations(engine: Engine) -> EmbeddedMigrations {
     }
 }
 
+/// Whether the database has the table of migrations, which the first migration makes.
+pub(super) fn has_migrations_table(conn: &mut AnyConnection) -> QueryResult<bool> {
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::has_migrations_table(conn),
+        AnyConnection::Postgres(conn) => postgres::has_migrations_table(conn),
+        AnyConnection::Mysql(conn) => mysql::has_migrations_table(conn),
+    }
+}
+
 /// Runs `work` while no other process can migrate. Nothing else is locked.
 pub(super) fn with_migration_lock<T>(
     conn: &mut AnyConnection,

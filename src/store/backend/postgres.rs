@@ -37,6 +37,10 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<PgConnection> {
     Ok(conn)
 }
 
+pub(super) fn has_migrations_table(conn: &mut PgConnection) -> QueryResult<bool> {
+    diesel::select(sql::<Bool>("to_regclass('__diesel_schema_migrations') IS NOT NULL")).get_result(conn)
+}
+
 pub(super) fn with_migration_lock<T>(
     conn: &mut AnyConnection,
     _url: &DatabaseUrl,

@@ -9,7 +9,7 @@ use diesel::connection::SimpleConnection as _;
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
-use diesel::sql_types::{BigInt, Text};
+use diesel::sql_types::{BigInt, Bool, Text};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::super::error::{Repeat, StoreError, StoreResult};
@@ -106,6 +106,11 @@ fn refuse_network_filesystem(url: &DatabaseUrl, directory: &Path) -> StoreResult
         )));
     }
     Ok(())
+}
+
+pub(super) fn has_migrations_table(conn: &mut SqliteConnection) -> QueryResult<bool> {
+    let found = "EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '__diesel_schema_migrations')";
+    diesel::select(sql::<Bool>(found)).get_result(conn)
 }
 
 pub(super) fn with_migration_lock<T>(
