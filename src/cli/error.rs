@@ -135,11 +135,7 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::NewerSchema { .. } => {
             (CONFIG, "newer_schema", Some("install the newer taskqueue on this host too".to_owned()))
         }
-        StoreError::ReadOnly { .. } => (
-            UNAVAILABLE,
-            "read_only",
-            Some("check the permissions of the file, or connect to the primary server".to_owned()),
-        ),
+        StoreError::ReadOnly { .. } => (UNAVAILABLE, "read_only", Some(read_only_hint(&message))),
         StoreError::Forbidden { .. } => (
             CONFIG,
             "forbidden",
@@ -156,6 +152,15 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::Database(_) => (FAILED, "database", None),
     };
     CliError { code, kind, message, hint }
+}
+
+fn read_only_hint(message: &str) -> String {
+    let hint = if message.contains("sqlite://") {
+        "check the permissions of the file and its directory, or run this as the user who owns them"
+    } else {
+        "connect to the primary server"
+    };
+    hint.to_owned()
 }
 
 fn unreachable_hint(message: &str) -> String {

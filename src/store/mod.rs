@@ -49,7 +49,8 @@ impl Store {
     /// Connects. A SQLite store is made and migrated by itself; a server's tables must have been migrated.
     ///
     /// # Errors
-    /// [`StoreError::Unreachable`], [`StoreError::NotMigrated`], [`StoreError::NewerSchema`], [`StoreError::BadAddress`].
+    /// [`StoreError::Unreachable`], [`StoreError::NotMigrated`], [`StoreError::NewerSchema`], [`StoreError::BadAddress`],
+    /// [`StoreError::ReadOnly`], [`StoreError::Forbidden`].
     pub fn open(url: &DatabaseUrl) -> StoreResult<Self> {
         let mut store = Self::connect(url)?;
         migrate::ensure_current(&mut store)?;
@@ -59,7 +60,7 @@ impl Store {
     /// Connects without a look at the tables: for `migrate`.
     ///
     /// # Errors
-    /// [`StoreError::Unreachable`], [`StoreError::BadAddress`].
+    /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
     pub fn connect(url: &DatabaseUrl) -> StoreResult<Self> {
         Ok(Self { conn: backend::connect(url)?, url: url.clone() })
     }

@@ -119,19 +119,25 @@ fn a_store_that_may_not_be_written_is_named_with_69() {
             }
             std::fs::set_permissions(db.home(), std::fs::Permissions::from_mode(directory)).unwrap();
         };
-        modes(0o755, 0o444);
         let database = db.url_text().to_owned();
-        for args in [
-            &["queue", "exec", "{\"argv\":[\"true\"]}"][..],
-            &["create-runs"],
-            &["tick"],
-            &["settings", "set", "TaskQueueRunnerLimit", "3"],
-        ] {
-            let output = as_nobody(db.home(), &[&["--database", &database], args].concat());
-            let stderr = String::from_utf8(output.stderr).unwrap();
-            assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(69), &b""[..]), "{args:?}: {stderr}");
-            let (error, hint) = error_and_hint(&stderr);
-            assert!(error.contains("tasks.db") && hint.contains("permissions"), "{error} {hint}");
+        for (directory, file, whose) in [(0o755, 0o444, "neither"), (0o555, 0o666, "the file alone")] {
+            modes(directory, file);
+            for args in [
+                &["status"][..],
+                &["queue", "exec", "{\"argv\":[\"true\"]}"],
+                &["create-runs"],
+                &["tick"],
+                &["settings", "set", "TaskQueueRunnerLimit", "3"],
+            ] {
+                let output = as_nobody(db.home(), &[&["--database", &database], args].concat());
+                let stderr = String::from_utf8(output.stderr).unwrap();
+                let ended = (output.status.code(), output.stdout.as_slice());
+                assert_eq!(ended, (Some(69), &b""[..]), "{whose} may be written, {args:?}: {stderr}");
+                let (error, hint) = error_and_hint(&stderr);
+                assert!(error.contains("tasks.db cannot be written: this user may not write"), "{args:?}: {error}");
+                assert!(error.contains("even reading needs both"), "{error}");
+                assert!(hint.contains("permissions of the file and its directory"), "{hint}");
+            }
         }
         modes(0o700, 0o600);
         assert_eq!(count_tasks(db), 1);
