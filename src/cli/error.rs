@@ -135,18 +135,32 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::NewerSchema { .. } => {
             (CONFIG, "newer_schema", Some("install the newer taskqueue on this host too".to_owned()))
         }
-        StoreError::ReadOnly { .. } => (
-            UNAVAILABLE,
-            "read_only",
-            Some("check the permissions of the file, or connect to the primary server".to_owned()),
+        StoreError::ReadOnly { .. } => (UNAVAILABLE, "read_only", Some(read_only_hint(&message))),
+        StoreError::Forbidden { .. } => (
+            CONFIG,
+            "forbidden",
+            Some(
+                "GRANT SELECT, INSERT, UPDATE, DELETE on every table of taskqueue to that user, or connect as another"
+                    .to_owned(),
+            ),
         ),
         StoreError::Busy(_) => (BUSY, "busy", Some("try again".to_owned())),
         StoreError::NotFound(_) => (NOT_FOUND, "not_found", None),
         StoreError::Setting(_) => (CONFIG, "setting", Some("taskqueue settings set NAME VALUE".to_owned())),
         StoreError::Migration(_) => (CONFIG, "migration", None),
+        StoreError::NoRandomness(_) => (FAILED, "os", None),
         StoreError::Database(_) => (FAILED, "database", None),
     };
     CliError { code, kind, message, hint }
+}
+
+fn read_only_hint(message: &str) -> String {
+    let hint = if message.contains("sqlite://") {
+        "check the permissions of the file and its directory, or run this as the user who owns them"
+    } else {
+        "connect to the primary server"
+    };
+    hint.to_owned()
 }
 
 fn unreachable_hint(message: &str) -> String {

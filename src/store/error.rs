@@ -22,7 +22,7 @@ pub enum StoreError {
         message: String,
     },
     /// The database has no tables of ours, or older ones than this program needs.
-    #[error("the database {url} has {pending} migrations of taskqueue pending")]
+    #[error("the database {url} has {pending} {} of taskqueue pending", if *pending == 1 { "migration" } else { "migrations" })]
     NotMigrated {
         /// The address, without its password.
         url: String,
@@ -45,6 +45,14 @@ pub enum StoreError {
         /// What the client library says.
         message: String,
     },
+    /// The user of the database may not do what this program has to do.
+    #[error("the database {url} does not let its user do this: {message}")]
+    Forbidden {
+        /// The address, without its password.
+        url: String,
+        /// What the server says.
+        message: String,
+    },
     /// Others held the locks for too long.
     #[error("the database is busy: {0}")]
     Busy(String),
@@ -57,6 +65,9 @@ pub enum StoreError {
     /// A migration failed.
     #[error("the migration failed: {0}")]
     Migration(String),
+    /// Without random numbers nothing can be told apart from what others write.
+    #[error("no random numbers: {0}")]
+    NoRandomness(String),
     /// Anything else that the database refused.
     #[error("the database says: {0}")]
     Database(#[from] DieselError),

@@ -69,7 +69,7 @@ impl Store {
     /// # Errors
     /// The database could not be written.
     pub fn record_event(&mut self, event: &NewEvent) -> StoreResult<()> {
-        self.write(|conn| insert_event(conn, event))
+        self.write_once(|conn| insert_event(conn, event))
     }
 
     /// The newest `limit` events of a task, newest first.

@@ -5,7 +5,7 @@ use diesel::prelude::*;
 use diesel_migrations::MigrationHarness as _;
 use serde::Serialize;
 
-use super::backend::{self, AnyConnection, Engine, MultiBackend};
+use super::backend::{self, Engine, MultiBackend};
 use super::{Store, StoreError, StoreResult};
 
 /// A migration and whether it was applied.
@@ -39,7 +39,7 @@ impl Store {
     /// [`StoreError::NewerSchema`]
     pub fn migrations(&mut self) -> StoreResult<Vec<Migration>> {
         let known = known_migrations(self.url().engine())?;
-        let applied = applied_versions(&mut self.conn);
+        let applied = applied_versions(self)?;
         if let Some(newer) = applied.iter().find(|version| known.iter().all(|(own, _)| own != *version)) {
             return Err(StoreError::NewerSchema { url: self.url.to_string(), version: newer.clone() });
         }
@@ -89,8 +89,12 @@ fn known_migrations(engine: Engine) -> StoreResult<Vec<(String, String)>> {
     Ok(known)
 }
 
-/// A database in which the table of migrations cannot be read has none applied: whatever else is wrong with it shows at
-/// the next statement.
-fn applied_versions(conn: &mut AnyConnection) -> Vec<String> {
-    __diesel_schema_migrations::table.select(__diesel_schema_migrations::version).load(conn).unwrap_or_default()
+/// Only a database without the table of migrations has none applied; one that cannot be read is an error.
+fn applied_versions(store: &mut Store) -> StoreResult<Vec<String>> {
+    store.read(|conn| {
+        if !backend::has_migrations_table(conn)? {
+            return Ok(Vec::new());
+        }
+        Ok(__diesel_schema_migrations::table.select(__diesel_schema_migrations::version).load(conn)?)
+    })
 }

@@ -7,6 +7,7 @@ mod error;
 mod events;
 mod leases;
 mod migrate;
+mod receipts;
 mod rows;
 mod runners;
 mod runs;
@@ -48,7 +49,8 @@ impl Store {
     /// Connects. A SQLite store is made and migrated by itself; a server's tables must have been migrated.
     ///
     /// # Errors
-    /// [`StoreError::Unreachable`], [`StoreError::NotMigrated`], [`StoreError::NewerSchema`], [`StoreError::BadAddress`].
+    /// [`StoreError::Unreachable`], [`StoreError::NotMigrated`], [`StoreError::NewerSchema`], [`StoreError::BadAddress`],
+    /// [`StoreError::ReadOnly`], [`StoreError::Forbidden`].
     pub fn open(url: &DatabaseUrl) -> StoreResult<Self> {
         let mut store = Self::connect(url)?;
         migrate::ensure_current(&mut store)?;
@@ -58,7 +60,7 @@ impl Store {
     /// Connects without a look at the tables: for `migrate`.
     ///
     /// # Errors
-    /// [`StoreError::Unreachable`], [`StoreError::BadAddress`].
+    /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
     pub fn connect(url: &DatabaseUrl) -> StoreResult<Self> {
         Ok(Self { conn: backend::connect(url)?, url: url.clone() })
     }
@@ -129,6 +131,9 @@ impl Store {
         let url = self.url.to_string();
         if message.contains("readonly database") || message.contains("read-only") {
             return StoreError::ReadOnly { url, message };
+        }
+        if message.contains("permission denied") || message.contains("command denied") {
+            return StoreError::Forbidden { url, message };
         }
         match repeat {
             Repeat::Yes => StoreError::Busy(message),

@@ -49,7 +49,7 @@ impl Store {
     /// # Errors
     /// The database could not be written.
     pub fn register_runner(&mut self, runner: &NewRunner) -> StoreResult<Registration> {
-        self.write(|conn| {
+        self.write_once(|conn| {
             backend::lock_gate(conn, "register")?;
             let limit_text: Option<String> = task_queue_settings::table
                 .filter(task_queue_settings::name.eq(Setting::RunnerLimit.name()))

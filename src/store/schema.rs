@@ -195,4 +195,14 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    #[sql_name = "TaskQueueReceipts"]
+    task_queue_receipts (token) {
+        #[sql_name = "Token"]
+        token -> Text,
+        #[sql_name = "WrittenOn"]
+        written_on -> Timestamp,
+    }
+}
+
 diesel::allow_tables_to_appear_in_same_query!(task_queue, task_queue_runs);

@@ -24,7 +24,7 @@ impl Store {
     pub fn insert_tasks(&mut self, tasks: &[NewTask], inserted: &mut dyn FnMut(usize)) -> StoreResult<Vec<TaskId>> {
         /// Rows between two calls of `inserted`.
         const PART: usize = 10_000;
-        self.write(|conn| {
+        self.write_once(|conn| {
             let mut ids = Vec::with_capacity(tasks.len());
             for part in tasks.chunks(PART) {
                 let rows: Vec<NewTaskRow> = part.iter().map(NewTaskRow::from).collect();
@@ -52,6 +52,7 @@ impl Store {
     /// # Errors
     /// The database could not be written; what earlier transactions created stays.
     pub fn create_missing_runs(&mut self, created: &mut dyn FnMut(usize)) -> StoreResult<usize> {
+        self.remove_old_receipts()?;
         let mut total = 0;
         let mut from = DueFrom::beginning();
         loop {

@@ -168,6 +168,12 @@ INSERT IGNORE INTO `TaskQueueSettings` (`Name`, `Value`) VALUES
     ('TaskQueueLeaseMargin', '15'),
     ('TaskQueueMaxDataBytes', '1048576');
 
+CREATE TABLE IF NOT EXISTS `TaskQueueReceipts` (
+    `Token` varchar(64) NOT NULL PRIMARY KEY,
+    `WrittenOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    KEY `TaskQueueReceiptsByTime` (`WrittenOn`)
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
 CREATE TABLE IF NOT EXISTS `TaskQueueLocks` (
     `Name` varchar(190) NOT NULL PRIMARY KEY
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;

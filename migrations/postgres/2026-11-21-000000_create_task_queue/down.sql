@@ -1,4 +1,5 @@
 DROP TABLE "TaskQueueLocks";
+DROP TABLE "TaskQueueReceipts";
 DROP TABLE "TaskQueueSettings";
 DROP TABLE "TaskQueueClassHolds";
 DROP TABLE "TaskQueueEvents";

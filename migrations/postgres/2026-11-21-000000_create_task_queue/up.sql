@@ -150,6 +150,13 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueLeaseMargin', '15'),
     ('TaskQueueMaxDataBytes', '1048576');
 
+CREATE TABLE "TaskQueueReceipts" (
+    "Token" text COLLATE "C" NOT NULL PRIMARY KEY,
+    "WrittenOn" timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+CREATE INDEX "TaskQueueReceiptsByTime" ON "TaskQueueReceipts" ("WrittenOn");
+
 CREATE TABLE "TaskQueueLocks" (
     "Name" text COLLATE "C" NOT NULL PRIMARY KEY
 );

@@ -151,6 +151,13 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueLeaseMargin', '15'),
     ('TaskQueueMaxDataBytes', '1048576');
 
+CREATE TABLE "TaskQueueReceipts" (
+    "Token" TEXT NOT NULL PRIMARY KEY,
+    "WrittenOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
+) STRICT;
+
+CREATE INDEX "TaskQueueReceiptsByTime" ON "TaskQueueReceipts" ("WrittenOn");
+
 CREATE TABLE "TaskQueueLocks" (
     "Name" TEXT NOT NULL PRIMARY KEY
 ) STRICT;

@@ -48,6 +48,15 @@ pub(super) fn migrations(engine: Engine) -> EmbeddedMigrations {
     }
 }
 
+/// Whether the database has the table of migrations, which the first migration makes.
+pub(super) fn has_migrations_table(conn: &mut AnyConnection) -> QueryResult<bool> {
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::has_migrations_table(conn),
+        AnyConnection::Postgres(conn) => postgres::has_migrations_table(conn),
+        AnyConnection::Mysql(conn) => mysql::has_migrations_table(conn),
+    }
+}
+
 /// Runs `work` while no other process can migrate. Nothing else is locked.
 pub(super) fn with_migration_lock<T>(
     conn: &mut AnyConnection,
@@ -140,6 +149,17 @@ pub(super) fn insert_tasks(conn: &mut AnyConnection, rows: &[NewTaskRow]) -> Que
         AnyConnection::Sqlite(conn) => sqlite::insert_tasks(conn, rows),
         AnyConnection::Postgres(conn) => postgres::insert_tasks(conn, rows),
         AnyConnection::Mysql(conn) => mysql::insert_tasks(conn, rows),
+    }
+}
+
+/// Leaves a receipt of this transaction; `false` if an earlier transaction with this token was committed. Waits for one
+/// whose COMMIT is still under way.
+pub(super) fn leave_receipt(conn: &mut AnyConnection, token: &str) -> QueryResult<bool> {
+    match conn {
+        // In this very process: the answer to a COMMIT cannot be lost.
+        AnyConnection::Sqlite(_) => Ok(true),
+        AnyConnection::Postgres(conn) => postgres::leave_receipt(conn, token),
+        AnyConnection::Mysql(conn) => mysql::leave_receipt(conn, token),
     }
 }
 

@@ -11,7 +11,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use super::super::error::{Repeat, StoreError, StoreResult};
 use super::super::rows::NewTaskRow;
 use super::super::schema::task_queue::{self, dsl};
-use super::super::schema::task_queue_class_holds;
+use super::super::schema::{task_queue_class_holds, task_queue_receipts};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::url::DatabaseUrl;
 use super::{AnyConnection, ClassAtHost, DueFrom, unreachable};
@@ -28,16 +28,26 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<MysqlConnection> {
     let mut conn = MysqlConnection::establish(url.address()).map_err(|error| shown(&error))?;
     // READ COMMITTED: no gap locks, so that claims and inserts do not deadlock, and no stale snapshot to write upon.
     // Strict mode: a value that does not fit is an error, not a shorter value.
+    // Messages in English: Diesel passes no error numbers on, so that some can be told apart by their texts alone.
     // The collation of the columns: where a value has another one, MariaDB sorts all rows of a status instead of reading
     // the index in its order.
     conn.batch_execute(
         "SET NAMES utf8mb4 COLLATE utf8mb4_bin;
          SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO',
-             innodb_lock_wait_timeout = 30, lock_wait_timeout = 60;
+             innodb_lock_wait_timeout = 30, lock_wait_timeout = 60, lc_messages = 'en_US';
          SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;",
     )
     .map_err(|error| shown(&error))?;
     Ok(conn)
+}
+
+/// By asking for its rows: the catalogue hides tables from users without privileges on them.
+pub(super) fn has_migrations_table(conn: &mut MysqlConnection) -> QueryResult<bool> {
+    match diesel::sql_query("SELECT 1 FROM `__diesel_schema_migrations` LIMIT 0").execute(conn) {
+        Ok(_) => Ok(true),
+        Err(error) if error.to_string().ends_with("doesn't exist") => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 pub(super) fn with_migration_lock<T>(
@@ -211,6 +221,11 @@ pub(super) fn create_due_runs(conn: &mut MysqlConnection, from: DueFrom, limit: 
 pub(super) fn forget_statements(conn: &mut MysqlConnection) {
     conn.set_prepared_statement_cache_size(CacheSize::Disabled);
     conn.set_prepared_statement_cache_size(CacheSize::Unbounded);
+}
+
+pub(super) fn leave_receipt(conn: &mut MysqlConnection, token: &str) -> QueryResult<bool> {
+    let row = task_queue_receipts::token.eq(token);
+    Ok(diesel::insert_or_ignore_into(task_queue_receipts::table).values(row).execute(conn)? == 1)
 }
 
 pub(super) fn hold_class(conn: &mut MysqlConnection, held: &ClassAtHost<'_>, why: &str, secs: i64) -> QueryResult<()> {

@@ -9,7 +9,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::super::error::{Repeat, StoreResult};
 use super::super::rows::NewTaskRow;
-use super::super::schema::{task_queue, task_queue_class_holds};
+use super::super::schema::{task_queue, task_queue_class_holds, task_queue_receipts};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::url::DatabaseUrl;
 use super::{AnyConnection, ClassAtHost, DueFrom, unreachable};
@@ -35,6 +35,10 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<PgConnection> {
     )
     .map_err(|error| shown(&error))?;
     Ok(conn)
+}
+
+pub(super) fn has_migrations_table(conn: &mut PgConnection) -> QueryResult<bool> {
+    diesel::select(sql::<Bool>("to_regclass('__diesel_schema_migrations') IS NOT NULL")).get_result(conn)
 }
 
 pub(super) fn with_migration_lock<T>(
@@ -144,6 +148,11 @@ pub(super) fn create_due_runs(conn: &mut PgConnection, from: DueFrom, limit: i64
     .bind::<BigInt, _>(from.task_id)
     .bind::<BigInt, _>(limit)
     .execute(conn)
+}
+
+pub(super) fn leave_receipt(conn: &mut PgConnection, token: &str) -> QueryResult<bool> {
+    let row = task_queue_receipts::token.eq(token);
+    Ok(diesel::insert_into(task_queue_receipts::table).values(row).on_conflict_do_nothing().execute(conn)? == 1)
 }
 
 pub(super) fn hold_class(conn: &mut PgConnection, held: &ClassAtHost<'_>, why: &str, secs: i64) -> QueryResult<()> {

@@ -9,7 +9,7 @@ use diesel::connection::SimpleConnection as _;
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
-use diesel::sql_types::{BigInt, Text};
+use diesel::sql_types::{BigInt, Bool, Text};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::super::error::{Repeat, StoreError, StoreResult};
@@ -28,7 +28,7 @@ const OLDEST_SAFE_FOR_WAL: i32 = 3_051_003;
 
 pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<SqliteConnection> {
     let path = url.path().unwrap_or_default();
-    let shown = |error: &dyn std::fmt::Display| unreachable(url, &error.to_string());
+    let shown = |error: &dyn std::fmt::Display| cannot_open(url, &path, &error.to_string());
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -44,6 +44,21 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<SqliteConnection> {
         switch_to_wal(&mut conn).map_err(|error| shown(&error))?;
     }
     Ok(conn)
+}
+
+/// Who may not write cannot even read, unless somebody else has the file open: the write-ahead log and its index are
+/// files beside it, made by the first and removed by the last.
+fn cannot_open(url: &DatabaseUrl, path: &Path, error: &str) -> StoreError {
+    if !error.contains("readonly database") {
+        return unreachable(url, error);
+    }
+    StoreError::ReadOnly {
+        url: url.to_string(),
+        message: format!(
+            "this user may not write {} or its directory, and even reading needs both, for the write-ahead log",
+            path.display()
+        ),
+    }
 }
 
 fn create_private(path: &Path) -> std::io::Result<()> {
@@ -106,6 +121,11 @@ fn refuse_network_filesystem(url: &DatabaseUrl, directory: &Path) -> StoreResult
         )));
     }
     Ok(())
+}
+
+pub(super) fn has_migrations_table(conn: &mut SqliteConnection) -> QueryResult<bool> {
+    let found = "EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '__diesel_schema_migrations')";
+    diesel::select(sql::<Bool>(found)).get_result(conn)
 }
 
 pub(super) fn with_migration_lock<T>(

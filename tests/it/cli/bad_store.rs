@@ -119,19 +119,25 @@ fn a_store_that_may_not_be_written_is_named_with_69() {
             }
             std::fs::set_permissions(db.home(), std::fs::Permissions::from_mode(directory)).unwrap();
         };
-        modes(0o755, 0o444);
         let database = db.url_text().to_owned();
-        for args in [
-            &["queue", "exec", "{\"argv\":[\"true\"]}"][..],
-            &["create-runs"],
-            &["tick"],
-            &["settings", "set", "TaskQueueRunnerLimit", "3"],
-        ] {
-            let output = as_nobody(db.home(), &[&["--database", &database], args].concat());
-            let stderr = String::from_utf8(output.stderr).unwrap();
-            assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(69), &b""[..]), "{args:?}: {stderr}");
-            let (error, hint) = error_and_hint(&stderr);
-            assert!(error.contains("tasks.db") && hint.contains("permissions"), "{error} {hint}");
+        for (directory, file, whose) in [(0o755, 0o444, "neither"), (0o555, 0o666, "the file alone")] {
+            modes(directory, file);
+            for args in [
+                &["status"][..],
+                &["queue", "exec", "{\"argv\":[\"true\"]}"],
+                &["create-runs"],
+                &["tick"],
+                &["settings", "set", "TaskQueueRunnerLimit", "3"],
+            ] {
+                let output = as_nobody(db.home(), &[&["--database", &database], args].concat());
+                let stderr = String::from_utf8(output.stderr).unwrap();
+                let ended = (output.status.code(), output.stdout.as_slice());
+                assert_eq!(ended, (Some(69), &b""[..]), "{whose} may be written, {args:?}: {stderr}");
+                let (error, hint) = error_and_hint(&stderr);
+                assert!(error.contains("tasks.db cannot be written: this user may not write"), "{args:?}: {error}");
+                assert!(error.contains("even reading needs both"), "{error}");
+                assert!(hint.contains("permissions of the file and its directory"), "{hint}");
+            }
         }
         modes(0o700, 0o600);
         assert_eq!(count_tasks(db), 1);
@@ -287,11 +293,39 @@ each_engine! {
         db.execute(&format!("DROP DATABASE \"{empty}\""));
         for ended in ended {
             let (error, hint) = error_and_hint(&ended.fails(78));
-            assert!(error.contains("migrations of taskqueue pending"), "{error}");
+            assert!(error.contains("has 1 migration of taskqueue pending"), "{error}");
             assert_eq!(hint, "hint: taskqueue migrate");
         }
         migrated.ok();
         assert!(after.ok().contains("No tasks"));
+    }
+
+    fn a_user_without_privileges_is_told_so_and_not_to_migrate(db) {
+        if db.engine == EngineUnderTest::Sqlite {
+            // It has no users.
+            return;
+        }
+        db.configure(ECHO);
+        let name = db.url_text().rsplit_once('/').unwrap().1;
+        let user = format!("{name}_guest");
+        // One privilege, on a table of another application, lets it into the database at all.
+        db.execute("CREATE TABLE \"Other\" (\"Id\" bigint)");
+        match db.engine {
+            EngineUnderTest::Postgres => db.execute(&format!("CREATE ROLE \"{user}\" LOGIN PASSWORD 'guest'")),
+            _ => db.execute(&format!("CREATE USER {user}@'%' IDENTIFIED BY 'guest'; GRANT SELECT ON \"Other\" TO {user}@'%'")),
+        }
+        let place = db.url_text().split_once('@').unwrap().1;
+        let scheme = db.url_text().split_once(':').unwrap().0;
+        let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &format!("{scheme}://{user}:guest@{place}"));
+        let ended: Vec<_> = [&["status"][..], &["queue", "echo"], &["tick"], &["migrate"], &["migrate", "--dry-run"]]
+            .map(|args| cli.run(args))
+            .into();
+        db.execute(&format!("DROP {} \"{user}\"", if db.is_mysql_like() { "USER" } else { "ROLE" }));
+        for ended in ended {
+            let (error, hint) = error_and_hint(&ended.fails(78));
+            assert!(error.contains("denied") && error.contains("__diesel_schema_migrations"), "{error}");
+            assert!(hint.contains("GRANT") && !hint.contains("migrate"), "{hint}");
+        }
     }
 
     fn a_database_with_newer_tables_is_left_alone(db) {

@@ -26,6 +26,7 @@ const SCHEMA: &[(&str, &str, &str, &str)] = &[
     ("TaskQueueClassHolds", "HeldOn= HeldUntil Host Reason TaskClass", "TaskClass Host", ""),
     ("TaskQueueEvents", "Actor= Details= Host= Id Kind OccurredOn= RunId? TaskQueueId?", "Id", ""),
     ("TaskQueueLocks", "Name", "Name", ""),
+    ("TaskQueueReceipts", "Token WrittenOn=", "Token", ""),
     ("TaskQueueRunOutputs", "Content IsLossy= RunId Stream TotalBytes", "RunId Stream", ""),
     (
         "TaskQueueRunners",

@@ -1,11 +1,6 @@
 //! Stores that are new, connections that break, servers that restart.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
+use super::server::Server;
 use super::stage::{Stage, column, start_runner, statuses, task, wait_dead};
 use super::tools::{begin_write, run_at_once};
 use crate::each_engine;
@@ -138,7 +133,7 @@ each_engine! {
             server.stop();
             let _go = stage.go();
             // For longer than a few quick attempts.
-            wait_until("it tries to connect again", || server.refused.load(Ordering::Relaxed) >= 14);
+            wait_until("it tries to connect again", || server.refused() >= 14);
             assert_eq!(statuses(db), ["processing"]);
             server.start();
             let ended = finish(runner);
@@ -147,71 +142,4 @@ each_engine! {
         assert_eq!(stage.done(), "handler\n");
         successes_of(db, 1);
     }
-}
-
-/// The database's server as the program sees it: what stands between can go away and come back.
-pub(super) struct Server {
-    pub(super) url: String,
-    is_up: Arc<AtomicBool>,
-    refused: Arc<AtomicUsize>,
-    open: Arc<Mutex<Vec<TcpStream>>>,
-}
-
-impl Server {
-    pub(super) fn before(db: &TestDb) -> Self {
-        let (login, place) = db.url_text().rsplit_once('@').unwrap();
-        let (address, database) = place.split_once('/').unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = Self {
-            url: format!("{login}@{}/{database}", listener.local_addr().unwrap()),
-            is_up: Arc::new(AtomicBool::new(true)),
-            refused: Arc::default(),
-            open: Arc::default(),
-        };
-        let (is_up, refused, open) = (server.is_up.clone(), server.refused.clone(), server.open.clone());
-        let address = address.to_owned();
-        // Ends with the test's process.
-        std::thread::spawn(move || {
-            for client in listener.incoming() {
-                let client = client.unwrap();
-                if !is_up.load(Ordering::SeqCst) {
-                    refused.fetch_add(1, Ordering::Relaxed);
-                    continue;
-                }
-                let upstream = TcpStream::connect(&address).unwrap();
-                open.lock().unwrap().extend([client.try_clone().unwrap(), upstream.try_clone().unwrap()]);
-                for (from, to) in [(client.try_clone().unwrap(), upstream.try_clone().unwrap()), (upstream, client)] {
-                    std::thread::spawn(move || forward(from, to));
-                }
-            }
-        });
-        server
-    }
-
-    pub(super) fn stop(&self) {
-        self.is_up.store(false, Ordering::SeqCst);
-        for stream in self.open.lock().unwrap().drain(..) {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-    }
-
-    pub(super) fn was_refused(&self) -> bool {
-        self.refused.load(Ordering::Relaxed) > 0
-    }
-
-    pub(super) fn start(&self) {
-        self.is_up.store(true, Ordering::SeqCst);
-    }
-}
-
-fn forward(mut from: TcpStream, mut to: TcpStream) {
-    from.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
-    let mut bytes = [0; 16 << 10];
-    while let Ok(count @ 1..) = from.read(&mut bytes) {
-        if to.write_all(&bytes[..count]).is_err() {
-            break;
-        }
-    }
-    let _ = from.shutdown(Shutdown::Both);
-    let _ = to.shutdown(Shutdown::Both);
 }

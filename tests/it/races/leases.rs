@@ -1,14 +1,11 @@
 //! Runners that are silent: stopped, cut off from the database, or on another host.
 
-use rustix::process::{Pid, Signal, kill_process};
-use std::process::Child;
+use rustix::process::Signal;
 
-use super::interop::Server;
+use super::outage::{Outage, runner_behind, signal};
 use super::stage::{Stage, column, start_runner, statuses, task, wait_dead};
-use super::tools::begin_write;
 use crate::each_engine;
 use crate::support::cli::finish;
-use crate::support::db::Raw;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 
 /// The shortest lease that the settings allow: 5 seconds, of which a runner trusts 4.
@@ -16,11 +13,6 @@ fn shorten_leases(db: &TestDb) {
     for (name, value) in [("Renewal", "1"), ("Margin", "1"), ("Time", "5")] {
         db.cli().run(&["settings", "set", &format!("TaskQueueLease{name}"), value]).ok();
     }
-}
-
-fn signal(runner: &Child, signal: Signal) {
-    let pid = Pid::from_raw(i32::try_from(runner.id()).unwrap()).unwrap();
-    kill_process(pid, signal).unwrap();
 }
 
 fn is_lease_over(db: &TestDb) -> bool {
@@ -32,58 +24,8 @@ fn is_lease_over(db: &TestDb) -> bool {
     db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"LeaseExpiresOn\" < {now}")) == 1
 }
 
-/// A database that goes away and comes back: a server behind a proxy; for SQLite somebody who holds its only lock.
-enum Outage {
-    Locked(Option<Raw>, String),
-    Server(Server),
-}
-
-impl Outage {
-    fn of(db: &TestDb) -> Self {
-        match db.engine {
-            EngineUnderTest::Sqlite => Self::Locked(None, db.url_text().to_owned()),
-            _ => Self::Server(Server::before(db)),
-        }
-    }
-
-    fn url(&self) -> &str {
-        match self {
-            Self::Locked(_, url) => url,
-            Self::Server(server) => &server.url,
-        }
-    }
-
-    fn begin(&mut self, db: &TestDb) {
-        match self {
-            Self::Locked(raw, _) => begin_write(raw.insert(db.raw())),
-            Self::Server(server) => server.stop(),
-        }
-    }
-
-    fn was_refused(&self) -> bool {
-        matches!(self, Self::Server(server) if server.was_refused())
-    }
-
-    fn end(&mut self) {
-        match self {
-            Self::Locked(raw, _) => raw.take().unwrap().execute("COMMIT"),
-            Self::Server(server) => server.start(),
-        }
-    }
-}
-
 fn error_of_first_run(db: &TestDb) -> String {
     db.text("SELECT \"ErrorCode\" AS value FROM \"TaskQueueRuns\" ORDER BY \"Id\"").unwrap()
-}
-
-/// A runner in the middle of its handler, which reaches the database by way of the outage.
-fn runner_behind(db: &TestDb, stage: &Stage, outage: &Outage) -> (Child, taskqueue::os::identity::ProcessIdentity) {
-    db.cli().run(&["queue", "stage"]).ok();
-    db.cli().run(&["create-runs"]).ok();
-    let runner = db.cli().env("TASKQUEUE_DATABASE_URL", outage.url()).spawn(&["process-run"]);
-    let handler = stage.actor("handler");
-    wait_until("the handler is recorded", || column(db, "HandlerIdentity") == Some(handler.to_string()));
-    (runner, handler)
 }
 
 each_engine! {
@@ -166,7 +108,7 @@ each_engine! {
         let (runner, handler) = runner_behind(db, &stage, &outage);
         outage.begin(db);
         // It has reported meanwhile, and could not save that.
-        wait_until("a report cannot be saved", || matches!(&outage, Outage::Locked(..)) || outage.was_refused());
+        wait_until("a report cannot be saved", || outage.was_felt());
         signal(&runner, Signal::TERM);
         let asked = std::time::Instant::now();
         wait_dead("the handler", &handler);

@@ -1,0 +1,88 @@
+//! A COMMIT that is lost, or whose answer is: whatever is done again is done once. SQLite has none to lose.
+
+use super::server::{Lost, Server};
+use crate::conformance::fixture::{claim_as, dead_process, queue_with_run, willing};
+use crate::each_engine;
+use crate::support::{Cli, EngineUnderTest, TestDb};
+
+/// Lets `work` run with its first COMMIT lost, its second, and so on until it has no more, in both ways; `check` gets the
+/// number of times it ran.
+fn with_every_commit_lost(db: &TestDb, work: impl Fn(&Cli), check: impl Fn(i64)) {
+    if db.engine == EngineUnderTest::Sqlite {
+        return;
+    }
+    let server = Server::before(db);
+    let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &server.url);
+    let mut rounds = 0;
+    for lost in [Lost::Commit, Lost::Answer] {
+        for number in 1.. {
+            server.lose(number, lost);
+            work(&cli);
+            rounds += 1;
+            let has_lost = server.has_lost();
+            check(rounds);
+            if !has_lost {
+                assert!(number > 1, "no COMMIT was seen");
+                break;
+            }
+        }
+    }
+}
+
+each_engine! {
+    fn a_task_that_is_queued_and_executed_while_any_commit_is_lost_is_there_once_and_executed_once(db) {
+        let effects = db.home().join("effects");
+        let script = format!("echo $TASKQUEUE_TASK_ID >> '{}'", effects.display());
+        db.configure(&format!("[class.note]\nargv = [\"/bin/sh\", \"-c\", \"{script}\"]\n"));
+        // A second row of the same runner would not be let in.
+        let _ = db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "1"]).ok();
+        let work = |cli: &Cli| {
+            let _ = cli.run(&["queue", "note"]).ok();
+            let _ = cli.run(&["tick"]).ok();
+        };
+        with_every_commit_lost(db, work, |rounds| {
+            let count = |what: &str| db.number(&format!("SELECT COUNT(*) AS value FROM {what}"));
+            assert_eq!(count("\"TaskQueue\""), rounds, "tasks");
+            assert_eq!(count("\"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"Attempts\" = 1"), rounds);
+            assert_eq!(count("\"TaskQueueRuns\""), rounds, "runs");
+            assert_eq!(count("\"TaskQueueRunners\""), rounds, "runners");
+            assert_eq!(count("\"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL"), 0);
+            assert_eq!(count("\"TaskQueueEvents\""), 0);
+            assert_eq!(std::fs::read_to_string(&effects).unwrap().lines().count(), usize::try_from(rounds).unwrap());
+        });
+    }
+
+    fn a_batch_whose_commit_is_lost_is_there_once_and_its_ids_are_the_right_ones(db) {
+        const LINES: usize = 7;
+        let lines = "{\"class\":\"any\"}\n".repeat(LINES);
+        let work = |cli: &Cli| {
+            let ids = cli.clone().stdin(lines.as_str()).run(&["queue", "--any-class", "--batch", "-"]).ok();
+            for id in ids.lines() {
+                assert_eq!(db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Id\" = {id}")), 1);
+            }
+            assert_eq!(ids.lines().count(), LINES);
+        };
+        with_every_commit_lost(db, work, |rounds| {
+            assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), rounds * LINES as i64);
+        });
+    }
+
+    fn a_rescue_whose_commit_is_lost_is_reported_once_and_leaves_one_event(db) {
+        let work = |cli: &Cli| {
+            let mut ctx = willing(db);
+            queue_with_run(&mut ctx, "work");
+            claim_as(&mut ctx.store, &dead_process()).unwrap();
+            assert_eq!(cli.run(&["create-runs", "--json"]).json()["rescued"].as_array().unwrap().len(), 1);
+        };
+        with_every_commit_lost(db, work, |rounds| {
+            assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\""), rounds);
+        });
+    }
+
+    fn create_runs_removes_old_receipts_and_keeps_young_ones(db) {
+        db.execute("INSERT INTO \"TaskQueueReceipts\" (\"Token\", \"WrittenOn\") VALUES ('old', '2020-01-01 00:00:00')");
+        db.execute("INSERT INTO \"TaskQueueReceipts\" (\"Token\") VALUES ('young')");
+        let _ = db.cli().run(&["create-runs"]).ok();
+        assert_eq!(db.raw().texts("SELECT \"Token\" AS value FROM \"TaskQueueReceipts\""), [Some("young".to_owned())]);
+    }
+}

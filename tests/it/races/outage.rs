@@ -1,0 +1,71 @@
+//! A database that goes away while a runner is in the middle of its handler.
+
+use std::process::Child;
+
+use rustix::process::{Pid, Signal, kill_process};
+use taskqueue::os::identity::ProcessIdentity;
+
+use super::server::Server;
+use super::stage::{Stage, column};
+use super::tools::begin_write;
+use crate::support::db::Raw;
+use crate::support::{EngineUnderTest, TestDb, wait_until};
+
+/// A database that goes away and comes back: a server behind a proxy; for SQLite somebody who holds its only lock.
+pub enum Outage {
+    Locked(Option<Raw>, String),
+    Server(Server),
+}
+
+impl Outage {
+    pub fn of(db: &TestDb) -> Self {
+        match db.engine {
+            EngineUnderTest::Sqlite => Self::Locked(None, db.url_text().to_owned()),
+            _ => Self::Server(Server::before(db)),
+        }
+    }
+
+    pub fn url(&self) -> &str {
+        match self {
+            Self::Locked(_, url) => url,
+            Self::Server(server) => &server.url,
+        }
+    }
+
+    pub fn begin(&mut self, db: &TestDb) {
+        match self {
+            Self::Locked(raw, _) => begin_write(raw.insert(db.raw())),
+            Self::Server(server) => server.stop(),
+        }
+    }
+
+    /// Whether somebody has tried meanwhile; nobody can tell with SQLite, whose waiters poll.
+    pub fn was_felt(&self) -> bool {
+        match self {
+            Self::Locked(..) => true,
+            Self::Server(server) => server.refused() > 0,
+        }
+    }
+
+    pub fn end(&mut self) {
+        match self {
+            Self::Locked(raw, _) => raw.take().unwrap().execute("COMMIT"),
+            Self::Server(server) => server.start(),
+        }
+    }
+}
+
+/// A runner in the middle of its handler, which reaches the database by way of the outage.
+pub fn runner_behind(db: &TestDb, stage: &Stage, outage: &Outage) -> (Child, ProcessIdentity) {
+    db.cli().run(&["queue", "stage"]).ok();
+    db.cli().run(&["create-runs"]).ok();
+    let runner = db.cli().env("TASKQUEUE_DATABASE_URL", outage.url()).spawn(&["process-run"]);
+    let handler = stage.actor("handler");
+    wait_until("the handler is recorded", || column(db, "HandlerIdentity") == Some(handler.to_string()));
+    (runner, handler)
+}
+
+pub fn signal(runner: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(runner.id()).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}

@@ -1,0 +1,84 @@
+//! Outcomes that wait on the local disk for the database.
+
+use std::fs;
+use std::path::PathBuf;
+
+use rustix::process::Signal;
+
+use super::outage::{Outage, runner_behind, signal};
+use super::stage::{Stage, statuses, task, wait_dead};
+use crate::each_engine;
+use crate::support::cli::finish;
+use crate::support::{TestDb, wait_until};
+
+/// The files of the spool that hold something.
+fn spooled(db: &TestDb) -> Vec<PathBuf> {
+    let directory = db.home().join(".local/state/taskqueue/spool");
+    let files = fs::read_dir(directory).into_iter().flatten().map(|entry| entry.unwrap().path());
+    files.filter(|path| fs::metadata(path).unwrap().len() > 0).collect()
+}
+
+/// A runner whose handler has ended well while the database was away, killed before it could say so. Returns its spool.
+fn die_with_an_outcome(db: &TestDb, stage: &Stage, outage: &mut Outage) -> PathBuf {
+    let (runner, handler) = runner_behind(db, stage, outage);
+    outage.begin(db);
+    let go = stage.go();
+    wait_dead("the handler", &handler);
+    wait_until("the outcome is on the disk", || spooled(db).len() == 1);
+    drop(go);
+    signal(&runner, Signal::KILL);
+    let _ = finish(runner);
+    outage.end();
+    assert_eq!((statuses(db), stage.done()), (vec!["processing".to_owned()], "handler\n".to_owned()));
+    spooled(db).remove(0)
+}
+
+fn create_runs(db: &TestDb, outage: &Outage) -> String {
+    let ended = db.cli().env("TASKQUEUE_DATABASE_URL", outage.url()).run(&["create-runs"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    ended.stderr
+}
+
+fn late_results(db: &TestDb) -> i64 {
+    db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'late-result'")
+}
+
+each_engine! {
+    fn an_outcome_that_a_dead_runner_left_is_recorded_and_the_task_is_not_run_again(db) {
+        let stage = Stage::new(db, false);
+        let mut outage = Outage::of(db);
+        let path = die_with_an_outcome(db, &stage, &mut outage);
+        let left = fs::read(&path).unwrap();
+        let said = create_runs(db, &outage);
+        assert!(said.contains("1 outcome recorded that a dead runner of this host had left on the disk"), "{said}");
+        assert_eq!((statuses(db), task(db)), (vec!["success".to_owned()], ("success".to_owned(), 0, 1)));
+        // Died after the database had it, before it was taken off the disk.
+        fs::write(&path, left).unwrap();
+        create_runs(db, &outage);
+        assert_eq!((spooled(db).len(), late_results(db)), (0, 0));
+        assert_eq!(statuses(db), ["success"]);
+    }
+
+    fn an_outcome_that_comes_after_the_rescue_is_refused_and_kept(db) {
+        let stage = Stage::new(db, false);
+        let mut outage = Outage::of(db);
+        let path = die_with_an_outcome(db, &stage, &mut outage);
+        let hidden = db.home().join("hidden");
+        fs::rename(&path, &hidden).unwrap();
+        create_runs(db, &outage);
+        assert_eq!(statuses(db), ["timeout", "scheduled"]);
+        fs::rename(&hidden, &path).unwrap();
+        create_runs(db, &outage);
+        assert_eq!((statuses(db), late_results(db)), (vec!["timeout".to_owned(), "scheduled".to_owned()], 1));
+        assert_eq!(spooled(db).len(), 0);
+    }
+
+    fn a_spool_that_cannot_be_used_is_told_and_keeps_nobody_from_working(db) {
+        db.configure("spool = \"/dev/null/spool\"\n[class.work]\nargv = [\"/bin/true\"]\n");
+        db.cli().run(&["queue", "work"]).ok();
+        let ended = db.cli().run(&["tick"]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stderr.contains("outcomes cannot be kept on the local disk"), "{}", ended.stderr);
+        assert_eq!(statuses(db), ["success"]);
+    }
+}
