@@ -28,7 +28,7 @@ struct Count {
 
 impl TaskHandler for CountWords {
     fn process_task_queue_run(&self, run: &mut ActiveRun<'_>) -> Result<(), HandlerError> {
-        // Data of another shape ends the task for good, with code `invalid_data`.
+        // Data of another shape ends the task for good, with code `invalid-data`.
         let Text { text } = run.data()?;
         let total = text.lines().count();
         let mut count = Count { lines: 0, words: 0 };

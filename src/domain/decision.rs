@@ -72,6 +72,17 @@ impl Decision {
         Self::success("the handler returned".to_owned())
     }
 
+    /// Names what the handler said and nobody understood, for whoever wonders where it went.
+    #[must_use]
+    pub fn with_unread_events(self, count: u64) -> Self {
+        let rule = match count {
+            0 => return self,
+            1 => format!("{}; 1 event line could not be read", self.rule),
+            _ => format!("{}; {count} event lines could not be read", self.rule),
+        };
+        Self { rule, ..self }
+    }
+
     /// The runner died, or its lease is over.
     #[must_use]
     pub fn lost(code: &str, message: &str) -> Self {
@@ -97,10 +108,14 @@ pub fn decide(
         Ending::Exited(code) => decide_exit(*code, error, stderr_tail, rules),
         Ending::Signalled(signal) => {
             let message = non_empty(stderr_tail, format!("the handler was ended by signal {signal}"));
-            let decision = error
-                .map(Decision::reported)
-                .unwrap_or_else(|| Decision::failure(&format!("signal:{signal}"), &message, true, String::new()));
-            Decision { rule: format!("signal {signal}: retry"), ..decision }
+            let rule = format!("signal {signal}: retry");
+            error.map_or_else(
+                || Decision::failure(&format!("signal:{signal}"), &message, true, rule),
+                |error| {
+                    let decision = Decision::reported(error);
+                    Decision { rule: format!("signal {signal}, but {}", decision.rule), ..decision }
+                },
+            )
         }
         Ending::TimedOut => {
             let message = format!("no end and no report within {timeout_secs} seconds");
@@ -231,6 +246,27 @@ mod tests {
         assert!(!exited(1, Some(&reported(Some(false)))).may_retry);
         assert!(exited(65, Some(&reported(Some(true)))).may_retry);
         assert!(!exited(65, Some(&reported(None))).may_retry);
+    }
+
+    #[test]
+    fn after_a_signal_too_the_words_are_those_of_what_was_decided() {
+        let killed = |error: Option<&ReportedError>| {
+            let decision = decide(&Ending::Signalled(9), error, "", &ExitRules::default(), 60);
+            (decision.may_retry, decision.rule)
+        };
+        assert_eq!(killed(None), (true, "signal 9: retry".to_owned()));
+        for (retry, word) in [(false, "no_retry"), (true, "retry")] {
+            let expected = format!("signal 9, but the handler reported an error: {word}");
+            assert_eq!(killed(Some(&reported(Some(retry)))), (retry, expected));
+        }
+    }
+
+    #[test]
+    fn event_lines_that_nobody_understood_are_named() {
+        let rule = |count: u64| exited(0, None).with_unread_events(count).rule;
+        assert_eq!(rule(0), "exit 0: success (default rule)");
+        assert_eq!(rule(1), "exit 0: success (default rule); 1 event line could not be read");
+        assert_eq!(rule(3), "exit 0: success (default rule); 3 event lines could not be read");
     }
 
     #[test]

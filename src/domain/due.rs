@@ -1,6 +1,8 @@
 //! The due rule: when a task gets its next run. The database states it once more as the generated column DueOn, for
 //! its index; a test of the store holds the two equal.
 
+use std::fmt;
+
 use chrono::{DateTime, Utc};
 
 use super::status::{Stored, TaskStatus};
@@ -41,6 +43,21 @@ pub enum NotDue {
     WaitsForDependencies(i32),
     /// ScheduledOn has not come.
     NotYet,
+}
+
+impl fmt::Display for NotDue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownStatus(status) => write!(f, "its status \"{status}\" is not known to this version"),
+            Self::Processing => f.write_str("a runner works on it"),
+            Self::HasOpenRun => f.write_str("its run waits for a runner"),
+            Self::Succeeded => f.write_str("it succeeded"),
+            Self::Cancelled => f.write_str("it was cancelled"),
+            Self::Exhausted => f.write_str("no retry is left"),
+            Self::WaitsForDependencies(count) => write!(f, "it waits for {count} other tasks"),
+            Self::NotYet => f.write_str("its time has not come"),
+        }
+    }
 }
 
 /// Whether the task gets a run at `now`, or the first reason why not.

@@ -159,11 +159,13 @@ struct HandlerFinish {
     stdout: Captured,
     stderr: Captured,
     unended: Option<String>,
+    unread_events: u64,
 }
 
 impl HandlerFinish {
     fn new(ending: Option<Ending>, error: Option<ReportedError>) -> Self {
-        Self { ending, error, results: None, stdout: Captured::default(), stderr: Captured::default(), unended: None }
+        let (stdout, stderr) = (Captured::default(), Captured::default());
+        Self { ending, error, results: None, stdout, stderr, unended: None, unread_events: 0 }
     }
 
     fn could_not_start(why: &str) -> Self {
@@ -182,7 +184,7 @@ impl HandlerFinish {
     }
 
     fn decision(&self, ctx: &Context, run: &ClaimedRun, timeout_secs: i64) -> Decision {
-        match (&self.ending, &self.error) {
+        let decision = match (&self.ending, &self.error) {
             (Some(ending), error) => {
                 let stderr = self.stderr.to_text();
                 let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
@@ -190,7 +192,8 @@ impl HandlerFinish {
             }
             (None, Some(error)) => Decision::reported(error),
             (None, None) => Decision::returned(),
-        }
+        };
+        decision.with_unread_events(self.unread_events)
     }
 
     fn exit_code(&self, decision: &Decision) -> u8 {
@@ -276,9 +279,9 @@ impl LiveRun<'_> {
         stop: Option<BorrowedFd<'_>>,
         socket: Option<&EventSocket>,
     ) -> HandlerFinish {
-        let HandlerEnd { ending, error, results, unended, stdout, stderr, .. } =
+        let HandlerEnd { ending, error, results, unread_events, unended, stdout, stderr } =
             command.run(context, stop, socket, self);
-        HandlerFinish { ending: Some(ending), error, results, stdout, stderr, unended }
+        HandlerFinish { ending: Some(ending), error, results, stdout, stderr, unended, unread_events }
     }
 
     /// In this very process: a handler that does not end in time takes the process with it, and the run is rescued.

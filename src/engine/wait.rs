@@ -56,8 +56,11 @@ pub fn run_here(
     let Some(run_id) = ctx.store.open_run_of(task_id)? else {
         let task = ctx.store.get_task(task_id)?;
         let now = ctx.store.now()?;
-        let reason = is_due(&due_facts(&task), now).err();
-        return Err(EngineError::Input(format!("task {task_id} is not due ({reason:?}) and was only queued")));
+        return Err(EngineError::Input(match is_due(&due_facts(&task), now) {
+            Err(reason) => format!("task {task_id} was only queued: {reason}"),
+            // Its time came between the two questions.
+            Ok(()) => format!("task {task_id} was only queued: it has just become due"),
+        }));
     };
     let options = ProcessOptions { run_id: Some(run_id), ..ProcessOptions::default() };
     let mut has_told = false;

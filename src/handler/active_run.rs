@@ -56,10 +56,10 @@ impl<'a> ActiveRun<'a> {
     /// The task's data as a type of the handler's.
     ///
     /// # Errors
-    /// Code `invalid_data`, not to be tried again, when the data does not fit.
+    /// Code `invalid-data`, not to be tried again, when the data does not fit.
     pub fn data<T: DeserializeOwned>(&self) -> Result<T, HandlerError> {
         serde_json::from_str(&self.context.data)
-            .map_err(|error| HandlerError::no_retry("invalid_data", error.to_string()))
+            .map_err(|error| HandlerError::no_retry("invalid-data", error.to_string()))
     }
 
     /// Saves the progress, which also restarts the timeout. Values outside 0 to 100 are taken as the nearer bound.
@@ -70,13 +70,13 @@ impl<'a> ActiveRun<'a> {
     /// Saves the results, in place of earlier ones.
     ///
     /// # Errors
-    /// Code `invalid_results` when the value has no JSON form (a map whose keys are no text), or one that not every
+    /// Code `invalid-results` when the value has no JSON form (a map whose keys are no text), or one that not every
     /// engine stores.
     pub fn set_results<T: Serialize + ?Sized>(&mut self, results: &T) -> Result<(), HandlerError> {
         let json = serde_json::to_string(results)
-            .map_err(|error| HandlerError::no_retry("invalid_results", error.to_string()))?;
+            .map_err(|error| HandlerError::no_retry("invalid-results", error.to_string()))?;
         check_storable(&json)
-            .map_err(|what| HandlerError::no_retry("invalid_results", format!("the result {what}")))?;
+            .map_err(|what| HandlerError::no_retry("invalid-results", format!("the result {what}")))?;
         self.reporter.results(&json);
         Ok(())
     }
@@ -234,6 +234,6 @@ pub(super) mod tests {
         assert_eq!((error.code.as_str(), error.retry), ("error", true));
         assert_eq!(outcome("[\"1\"]").0.unwrap_err().delay_secs, Some(0));
         let error = outcome("{}").0.unwrap_err();
-        assert_eq!((error.code.as_str(), error.retry), ("invalid_data", false));
+        assert_eq!((error.code.as_str(), error.retry), ("invalid-data", false));
     }
 }

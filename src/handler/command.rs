@@ -74,12 +74,8 @@ pub struct HandlerEnd {
     pub error: Option<ReportedError>,
     /// The last results it reported, as JSON text.
     pub results: Option<String>,
-    /// The last message that came with a progress.
-    pub last_message: Option<String>,
     /// Event lines that could not be read.
-    pub malformed_events: u64,
-    /// Processes of it that had left its process group and were ended afterwards.
-    pub stragglers: usize,
+    pub unread_events: u64,
     /// Why processes of it may still live, when they could not be ended: the task must not be run again meanwhile.
     pub unended: Option<String>,
     /// What is kept of standard output.
@@ -107,7 +103,7 @@ impl CommandHandler {
             kill_grace: self.kill_grace,
             output_limit_bytes: self.output_limit_bytes,
         };
-        let mut listener = Listener { observer, error: None, results: None, last_message: None, malformed: 0 };
+        let mut listener = Listener { observer, error: None, results: None, unread: 0 };
         let finished = match self.child_spec(run, socket.map(EventSocket::name)) {
             Ok(spec) => {
                 let socket = socket.map(|socket| (socket, run.token.as_str()));
@@ -118,20 +114,17 @@ impl CommandHandler {
                 Finished { ending, stdout: Captured::default(), stderr: Captured::default() }
             }
         };
-        let (stragglers, unended) = match &finished.ending {
-            Ending::Exited(0) | Ending::CouldNotStart(_) | Ending::NoRoom(_) => (0, None),
-            _ => match end_survivors(&marker(&run.token), None, self.kill_grace.min(Duration::from_secs(2))) {
-                Ok(count) => (count, None),
-                Err(error) => (0, Some(error.to_string())),
-            },
+        let unended = match &finished.ending {
+            Ending::Exited(0) | Ending::CouldNotStart(_) | Ending::NoRoom(_) => None,
+            _ => end_survivors(&marker(&run.token), None, self.kill_grace.min(Duration::from_secs(2)))
+                .err()
+                .map(|error| error.to_string()),
         };
         HandlerEnd {
             ending: finished.ending,
             error: listener.error,
             results: listener.results,
-            last_message: listener.last_message,
-            malformed_events: listener.malformed,
-            stragglers,
+            unread_events: listener.unread,
             unended,
             stdout: finished.stdout,
             stderr: finished.stderr,
@@ -206,8 +199,7 @@ struct Listener<'a> {
     observer: &'a mut dyn CommandObserver,
     error: Option<ReportedError>,
     results: Option<String>,
-    last_message: Option<String>,
-    malformed: u64,
+    unread: u64,
 }
 
 impl Observer for Listener<'_> {
@@ -221,13 +213,12 @@ impl Observer for Listener<'_> {
 
     fn event_line(&mut self, line: &[u8]) -> Keep {
         let Some(event) = parse_event(line) else {
-            self.malformed = self.malformed.saturating_add(1);
+            self.unread = self.unread.saturating_add(1);
             return Keep::No;
         };
         let is_report = event.is_report();
         if let Some(percent) = event.progress {
             self.observer.progress(percent, event.message.as_deref());
-            self.last_message = event.message.or_else(|| self.last_message.take());
         }
         if let Some(json) = event.result {
             self.observer.results(&json);

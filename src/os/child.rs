@@ -70,7 +70,7 @@ pub trait Observer {
     fn started(&mut self, handler: &ProcessIdentity);
     /// Every byte it wrote, whatever is kept of them.
     fn output(&mut self, stream: Stream, bytes: &[u8]);
-    /// A line from its descriptor 3 or from the event socket, without the newline, at most 1 MiB.
+    /// A line from its descriptor 3 or from the event socket, without the newline; empty if it had more than 1 MiB.
     fn event_line(&mut self, line: &[u8]) -> Keep;
     /// Called at least every 500 ms, also while it is being ended.
     fn idle(&mut self) -> Control;

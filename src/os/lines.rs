@@ -1,5 +1,5 @@
-//! Cuts the event stream of a handler into lines. A line longer than the cap is dropped as a whole, so that a handler
-//! that never writes a newline cannot grow our memory.
+//! Cuts the event stream of a handler into lines. A line longer than the cap is handed over as an empty one, so
+//! that a handler that never writes a newline cannot grow our memory, and that somebody can tell that a line was lost.
 
 /// The longest event line that is read, in bytes without its newline.
 pub(super) const LINE_CAP_BYTES: usize = 1024 * 1024;
@@ -24,7 +24,7 @@ impl LineSplitter {
 
     /// Hands over what stands after the last newline: the last line of a stream may lack one.
     pub(super) fn finish(&mut self, mut take: impl FnMut(&[u8])) {
-        if !self.overlong && !self.line.is_empty() {
+        if self.overlong || !self.line.is_empty() {
             take(&self.line);
         }
         self.line.clear();
@@ -65,10 +65,10 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_exactly_the_cap_is_kept_and_a_longer_one_is_dropped_alone() {
+    fn a_line_of_exactly_the_cap_is_kept_and_of_a_longer_one_nothing_but_that_it_was() {
         let longest = vec![b'x'; LINE_CAP_BYTES];
         assert_eq!(split(&[&longest, b"\nnext\n"]).len(), 2);
-        assert_eq!(split(&[b"first\n", &longest, b"x", &longest, b"\nnext\n"]), ["first", "next"]);
-        assert_eq!(split(&[&longest, &longest]), [""; 0]);
+        assert_eq!(split(&[b"first\n", &longest, b"x", &longest, b"\nnext\n"]), ["first", "", "next"]);
+        assert_eq!(split(&[&longest, &longest]), [""]);
     }
 }

@@ -1,4 +1,5 @@
-//! TaskQueueEvents: what should be known afterwards: late results, rescues, holds.
+//! TaskQueueEvents: what should be known afterwards: late results, rescues, holds that
+//! were ended. A hold that begins stands on the run that began it.
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
@@ -15,7 +16,7 @@ use crate::domain::ids::{RunId, TaskId};
 /// Something to be kept.
 #[derive(Clone, Debug)]
 pub struct NewEvent {
-    /// What happened: `late-result`, `rescued`, `class-held`, `class-released`.
+    /// What happened: `late-result`, `rescued`, `class-released`.
     pub kind: &'static str,
     /// The task that it is about.
     pub task_id: Option<TaskId>,

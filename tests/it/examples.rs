@@ -41,7 +41,7 @@ each_engine! {
         let wait = seconds(&later["task"]["scheduled_on"]) - seconds(&later["runs"][0]["finished_on"]);
         assert!((7199..=7201).contains(&wait), "{wait}");
 
-        for (id, code) in [(wrong, "http:404"), (malformed, "invalid_data")] {
+        for (id, code) in [(wrong, "http:404"), (malformed, "invalid-data")] {
             let status = cli(db).run(&["status", "--json", &id]).json();
             assert_eq!(status["task"]["is_exhausted"], true, "{status}");
             assert_eq!(status["runs"][0]["error_code"], code);

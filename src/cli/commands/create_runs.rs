@@ -5,7 +5,6 @@ use clap::Args;
 use crate::cli::error::DONE;
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
-use crate::domain::due::NotDue;
 use crate::engine::Context;
 use crate::engine::create_runs::{CreateRunsReport, create_runs, list_passed_tasks};
 
@@ -63,25 +62,7 @@ pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
 
 fn say_passed(ctx: &mut Context, out: &mut Out) -> anyhow::Result<()> {
     for passed in list_passed_tasks(ctx, EXPLAINED)? {
-        out.say_verbose(&format!(
-            "task {} ({}) gets no run: {}",
-            passed.task_id,
-            passed.class,
-            reason_words(&passed.reason)
-        ));
+        out.say_verbose(&format!("task {} ({}) gets no run: {}", passed.task_id, passed.class, passed.reason));
     }
     Ok(())
-}
-
-fn reason_words(reason: &NotDue) -> String {
-    match reason {
-        NotDue::UnknownStatus(status) => format!("its status \"{status}\" is not known to this version"),
-        NotDue::Processing => "a runner works on it".to_owned(),
-        NotDue::HasOpenRun => "its run waits for a runner".to_owned(),
-        NotDue::Succeeded => "it succeeded".to_owned(),
-        NotDue::Cancelled => "it was cancelled".to_owned(),
-        NotDue::Exhausted => "no retry is left".to_owned(),
-        NotDue::WaitsForDependencies(count) => format!("it waits for {count} other tasks"),
-        NotDue::NotYet => "its time has not come".to_owned(),
-    }
 }

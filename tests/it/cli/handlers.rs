@@ -187,6 +187,16 @@ each_engine! {
         let stored = db.text("SELECT \"Results\" AS value FROM \"TaskQueueRuns\"");
         assert_eq!(stored.as_deref(), Some("{\"b\":1.50,\"a\":[\"ü\"]}"));
         assert_eq!(after["runs"][0]["percents_completed"], 100);
+        let said = "exit 0: success (default rule); 3 event lines could not be read";
+        assert_eq!(after["runs"][0]["decision"], said);
+        assert!(db.cli().run(&["status", "1"]).ok().contains(said));
+    }
+
+    fn a_handler_that_reports_that_no_retry_helps_and_is_killed_is_shown_as_what_it_is(db) {
+        db.configure(&shell_class(db, "work", "echo '{\"error\":{\"code\":\"bad\",\"retry\":false}}' >&3; kill -9 $$"));
+        let after = process(db, "work", "{}");
+        assert_eq!((&after["runs"][0]["error_code"], &after["task"]["is_exhausted"]), (&json!("bad"), &json!(true)));
+        assert_eq!(after["runs"][0]["decision"], "signal 9, but the handler reported an error: no_retry");
     }
 
     fn a_reported_error_says_code_message_retry_and_delay(db) {

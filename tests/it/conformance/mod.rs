@@ -7,3 +7,4 @@ mod rules;
 mod schema;
 mod scheme;
 mod transitions;
+mod wait;
