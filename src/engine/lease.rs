@@ -14,6 +14,7 @@ use super::{EngineError, EngineResult};
 use crate::domain::ids::{RunId, RunnerId};
 use crate::domain::lease::LeaseTimes;
 use crate::os::clock::Moment;
+use crate::os::random::spread;
 use crate::store::{DatabaseUrl, Renewal, RunRef, Store, StoreResult};
 
 /// The longest pause after a renewal that failed.
@@ -253,7 +254,7 @@ impl Shared {
 
 fn keep(shared: &Shared, url: &DatabaseUrl) {
     let mut store = None;
-    let mut renew_at = Moment::after(shared.times.renewal_pause(random()));
+    let mut renew_at = Moment::after(shared.times.renewal_pause(spread()));
     loop {
         let is_well = match shared.next_work(renew_at) {
             Work::End => break,
@@ -268,7 +269,7 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
                 let lease_secs = shared.times.lease_secs;
                 let renewed = connected(&mut store, url)
                     .and_then(|store| store.renew_leases(shared.runner_id, &runs, lease_secs));
-                let pause = shared.times.renewal_pause(random());
+                let pause = shared.times.renewal_pause(spread());
                 renew_at = Moment::after(if renewed.is_ok() { pause } else { (pause / 4).min(RETRY_PAUSE) });
                 let is_well = renewed.is_ok();
                 if let Ok(renewal) = renewed {
@@ -290,11 +291,4 @@ fn connected<'a>(store: &'a mut Option<Store>, url: &DatabaseUrl) -> StoreResult
         Some(store) => Ok(store),
         None => Ok(store.insert(Store::connect(url)?)),
     }
-}
-
-fn random() -> u16 {
-    let mut bytes = [0_u8; 2];
-    // Without randomness the pause is merely not spread.
-    let _ = getrandom::fill(&mut bytes);
-    u16::from_le_bytes(bytes)
 }

@@ -28,6 +28,7 @@ pub use crate::os::child::{Stream, prepare_process};
 pub use crate::os::file_checks::create_private_dir;
 use crate::os::host;
 use crate::os::identity::ProcessIdentity;
+use crate::os::random::token;
 use crate::os::spool::Spool;
 pub use crate::os::stop_signals::StopSignals;
 use crate::store::Store;
@@ -151,10 +152,7 @@ impl Context {
     }
 }
 
-/// 32 hexadecimal digits from the kernel's random numbers: the fence of a run.
+/// The fence of a run: new for each claim.
 fn new_token() -> EngineResult<String> {
-    let mut bytes = [0_u8; 16];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| EngineError::Os { what: "no random numbers", source: std::io::Error::other(error) })?;
-    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+    token().map_err(|source| EngineError::Os { what: "no random numbers", source })
 }

@@ -11,6 +11,7 @@ pub mod file_checks;
 pub mod host;
 pub mod identity;
 pub mod lock;
+pub mod random;
 pub mod signalling;
 pub mod spool;
 pub mod stop_signals;

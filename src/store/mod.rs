@@ -32,6 +32,7 @@ pub use self::runners::{NewRunner, Registration};
 pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
 pub use self::transitions::{Claim, EndCondition, Ended, RunEnd, SpecificClaim};
+use crate::os::random::spread;
 
 /// How long a closure is repeated while the database is busy, or while it cannot be reached any more: long enough for a
 /// restart of the server, because what is to be recorded may be the end of a long run.
@@ -146,8 +147,5 @@ impl Store {
 /// Grows from about 5 ms to half a second, and differs between processes that wait for each other.
 fn pause(repeats: u32) -> Duration {
     let ceiling_millis = 5_u64 << repeats.min(7);
-    let mut random = [0_u8; 2];
-    // Without randomness the pause is merely not spread.
-    let _ = getrandom::fill(&mut random);
-    Duration::from_millis(ceiling_millis / 2 + u64::from(u16::from_le_bytes(random)) % ceiling_millis)
+    Duration::from_millis(ceiling_millis / 2 + u64::from(spread()) % ceiling_millis)
 }

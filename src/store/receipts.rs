@@ -7,6 +7,7 @@ use super::backend::{self, AnyConnection};
 use super::schema::task_queue_receipts::dsl::{task_queue_receipts, written_on};
 use super::sql::db_now_plus;
 use super::{Store, StoreError, StoreResult};
+use crate::os::random::token;
 
 /// Longer than any call is repeated, whatever the clocks and the locks do.
 const KEPT_SECS: i64 = 3_600;
@@ -18,7 +19,7 @@ impl Store {
         &mut self,
         mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>,
     ) -> StoreResult<T> {
-        let token = new_token()?;
+        let token = token().map_err(|error| StoreError::NoRandomness(error.to_string()))?;
         let mut written = None;
         self.write(|conn| {
             if !backend::leave_receipt(conn, &token)?
@@ -41,10 +42,4 @@ impl Store {
             Ok(diesel::delete(task_queue_receipts.filter(written_on.lt(db_now_plus(-KEPT_SECS)))).execute(conn)?)
         })
     }
-}
-
-fn new_token() -> StoreResult<String> {
-    let mut bytes = [0_u8; 16];
-    getrandom::fill(&mut bytes).map_err(|error| StoreError::NoRandomness(error.to_string()))?;
-    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
 }

@@ -8,6 +8,7 @@ mod support;
 mod cli;
 mod conformance;
 mod contrib;
+mod contrib_roles;
 mod docs;
 mod examples;
 mod layout;

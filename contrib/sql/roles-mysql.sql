@@ -1,0 +1,44 @@
+-- Three roles for MySQL and MariaDB: who may queue, who runs tasks, who looks after them. As an administrator, in the
+-- database of the tables:
+--
+--   taskqueue migrate
+--   mysql DATABASE <roles-mysql.sql
+--   CREATE USER 'shop'@'%' IDENTIFIED BY '…';
+--   GRANT taskqueue_enqueue TO 'shop'@'%';
+--   SET DEFAULT ROLE taskqueue_enqueue TO 'shop'@'%';      on MariaDB: … FOR 'shop'@'%'
+--
+-- Repeat it after an update of taskqueue. Whoever may queue can run every configured class with any data. The roles are
+-- the server's: a user who has one may do the same in every database for which this was run.
+
+CREATE ROLE IF NOT EXISTS taskqueue_enqueue, taskqueue_runner, taskqueue_admin;
+
+GRANT SELECT ON `__diesel_schema_migrations` TO taskqueue_enqueue, taskqueue_runner, taskqueue_admin;
+GRANT SELECT ON `TaskQueueSettings` TO taskqueue_enqueue, taskqueue_runner;
+
+-- Queues by INSERT or by `taskqueue queue`, and sees what became of a task, but no data and no results.
+GRANT INSERT (`TaskClass`, `TaskData`, `QueuedById`, `ScheduledOn`, `MaxRetries`, `Timeout`, `Priority`),
+    SELECT (`Id`, `QueuedOn`, `QueuedById`, `ScheduledOn`, `TaskClass`, `LastStatus`, `FailedRetries`, `MaxRetries`, `DueOn`)
+    ON `TaskQueue` TO taskqueue_enqueue;
+GRANT SELECT, INSERT ON `TaskQueueReceipts` TO taskqueue_enqueue;
+
+-- Creates runs, claims and ends them. Neither changes settings nor deletes tasks. The claim locks two tables.
+GRANT LOCK TABLES ON * TO taskqueue_runner, taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE ON `TaskQueue` TO taskqueue_runner;
+GRANT SELECT, INSERT, UPDATE ON `TaskQueueRuns` TO taskqueue_runner;
+GRANT SELECT, INSERT, UPDATE ON `TaskQueueRunners` TO taskqueue_runner;
+GRANT SELECT, INSERT, UPDATE ON `TaskQueueRunOutputs` TO taskqueue_runner;
+GRANT SELECT, INSERT, UPDATE ON `TaskQueueLocks` TO taskqueue_runner;
+GRANT SELECT, INSERT ON `TaskQueueEvents` TO taskqueue_runner;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassHolds` TO taskqueue_runner;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueReceipts` TO taskqueue_runner;
+
+-- Everything but the tables themselves: those belong to whoever migrates.
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueue` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRuns` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRunners` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRunOutputs` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueEvents` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassHolds` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueSettings` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueLocks` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueReceipts` TO taskqueue_admin;

@@ -1,0 +1,40 @@
+-- Three roles for PostgreSQL: who may queue, who runs tasks, who looks after them. As the owner of the tables:
+--
+--   taskqueue migrate
+--   psql -f roles-postgres.sql DATABASE
+--   psql -c "CREATE USER shop PASSWORD '…' IN ROLE taskqueue_enqueue" DATABASE
+--
+-- Repeat it after an update of taskqueue. Whoever may queue can run every configured class with any data.
+
+DO $$
+DECLARE
+    wanted text;
+BEGIN
+    FOREACH wanted IN ARRAY ARRAY['taskqueue_enqueue', 'taskqueue_runner', 'taskqueue_admin'] LOOP
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = wanted) THEN
+            EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
+        END IF;
+    END LOOP;
+END $$;
+
+GRANT USAGE ON SCHEMA public TO taskqueue_enqueue, taskqueue_runner, taskqueue_admin;
+GRANT SELECT ON "__diesel_schema_migrations", "TaskQueueSettings"
+    TO taskqueue_enqueue, taskqueue_runner, taskqueue_admin;
+
+-- Queues by INSERT or by `taskqueue queue`, and sees what became of a task, but no data and no results.
+GRANT INSERT ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries", "Timeout", "Priority") ON "TaskQueue"
+    TO taskqueue_enqueue;
+GRANT SELECT ("Id", "QueuedOn", "QueuedById", "ScheduledOn", "TaskClass", "LastStatus", "FailedRetries", "MaxRetries", "DueOn")
+    ON "TaskQueue" TO taskqueue_enqueue;
+GRANT SELECT, INSERT ON "TaskQueueReceipts" TO taskqueue_enqueue;
+
+-- Creates runs, claims and ends them. Neither changes settings nor deletes tasks.
+GRANT SELECT, INSERT, UPDATE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs", "TaskQueueLocks"
+    TO taskqueue_runner;
+GRANT SELECT, INSERT ON "TaskQueueEvents" TO taskqueue_runner;
+GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueueClassHolds", "TaskQueueReceipts" TO taskqueue_runner;
+
+-- Everything but the tables themselves: those belong to their owner, who migrates.
+GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs",
+    "TaskQueueEvents", "TaskQueueClassHolds", "TaskQueueSettings", "TaskQueueLocks", "TaskQueueReceipts"
+    TO taskqueue_admin;

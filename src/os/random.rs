@@ -1,0 +1,22 @@
+//! The kernel's random numbers.
+
+use std::io;
+
+/// 32 hexadecimal digits, 128 bits: nobody guesses them, and no two are ever the same.
+///
+/// # Errors
+/// The kernel has no random numbers, early at boot.
+pub fn token() -> io::Result<String> {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+}
+
+/// A number that spreads what would otherwise happen at once. 0 where there is no randomness: then it merely is not
+/// spread.
+#[must_use]
+pub fn spread() -> u16 {
+    let mut bytes = [0_u8; 2];
+    let _ = getrandom::fill(&mut bytes);
+    u16::from_le_bytes(bytes)
+}

@@ -1,0 +1,86 @@
+//! The roles in contrib/sql let everybody do what is theirs and nothing else.
+
+use crate::each_engine;
+use crate::support::{Cli, EngineUnderTest, TestDb};
+
+/// A user of the server with this role alone, and the program as that user.
+struct Person<'a> {
+    db: &'a TestDb,
+    name: String,
+}
+
+impl<'a> Person<'a> {
+    fn with_role(db: &'a TestDb, role: &str) -> Self {
+        let database = db.url_text().rsplit_once('/').unwrap().1;
+        // At most 32 characters, on MySQL.
+        let name = format!("{}_{database}", &role["taskqueue_".len()..][..2]);
+        match db.engine {
+            EngineUnderTest::Sqlite => {}
+            EngineUnderTest::Postgres => {
+                db.execute(&format!("CREATE USER \"{name}\" PASSWORD 'secret' IN ROLE {role}"));
+            }
+            EngineUnderTest::Mariadb => db.execute(&format!(
+                "CREATE USER {name}@'%' IDENTIFIED BY 'secret'; GRANT {role} TO {name}@'%'; SET DEFAULT ROLE {role} FOR {name}@'%'"
+            )),
+            EngineUnderTest::Mysql => db.execute(&format!(
+                "CREATE USER {name}@'%' IDENTIFIED BY 'secret'; GRANT {role} TO {name}@'%'; SET DEFAULT ROLE {role} TO {name}@'%'"
+            )),
+        }
+        Self { db, name }
+    }
+
+    fn cli(&self) -> Cli {
+        let (scheme, rest) = self.db.url_text().split_once("://").unwrap();
+        let (_, place) = rest.split_once('@').unwrap();
+        self.db.cli().env("TASKQUEUE_DATABASE_URL", &format!("{scheme}://{}:secret@{place}", self.name))
+    }
+}
+
+impl Drop for Person<'_> {
+    fn drop(&mut self) {
+        let name = &self.name;
+        let _ = self.db.raw().try_execute(&match self.db.engine {
+            EngineUnderTest::Postgres => format!("DROP USER \"{name}\""),
+            _ => format!("DROP USER {name}@'%'"),
+        });
+    }
+}
+
+fn make_roles(db: &TestDb) {
+    let script = if db.is_mysql_like() { "roles-mysql.sql" } else { "roles-postgres.sql" };
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/sql").join(script);
+    db.execute(&std::fs::read_to_string(path).unwrap());
+}
+
+each_engine! {
+    fn the_roles_of_contrib_allow_what_each_person_has_to_do_and_nothing_else(db) {
+        // A SQLite store has one user: whoever may write the file.
+        if db.engine != EngineUnderTest::Sqlite {
+            make_roles(db);
+            // A second time, as after an update.
+            make_roles(db);
+            db.configure("[class.work]\nargv = [\"/bin/sh\", \"-c\", \"echo '{\\\"result\\\":1}' >&3\"]\n");
+            let shop = Person::with_role(db, "taskqueue_enqueue");
+            let host = Person::with_role(db, "taskqueue_runner");
+            let operator = Person::with_role(db, "taskqueue_admin");
+
+            assert_eq!(shop.cli().run(&["queue", "work", "{\"secret\":1}"]).ok(), "1");
+            assert_eq!(shop.cli().stdin("{\"class\":\"work\"}\n").run(&["queue", "--batch", "-"]).ok(), "2");
+            for refused in ["tick", "create-runs", "process-run", "status", "settings set TaskQueueRunnerLimit 9", "status 1"] {
+                let ended = shop.cli().run(&refused.split(' ').collect::<Vec<_>>());
+                assert_eq!(ended.code, Some(78), "{refused}: {ended:?}");
+                assert!(!ended.stdout.contains("secret"), "{ended:?}");
+            }
+
+            assert_eq!(host.cli().run(&["tick"]).ok(), "");
+            assert!(host.cli().run(&["status"]).ok().contains("success 2"));
+            let refused = host.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "9"]);
+            assert_eq!(refused.code, Some(78), "{refused:?}");
+
+            assert_eq!(operator.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "9"]).code, Some(0));
+            assert!(operator.cli().run(&["status", "1"]).ok().contains("secret"));
+            assert_eq!(operator.cli().run(&["queue", "work", "--run"]).code, Some(0));
+            assert_eq!(operator.cli().run(&["migrate"]).code, Some(0));
+        }
+    }
+}
