@@ -4,10 +4,8 @@
 //! calls must be one that lives on, because the kernel kills the handler when that thread ends. `Command` elsewhere in
 //! the program must not be used for handlers.
 
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::{WaitId, WaitIdOptions, waitid};
@@ -15,25 +13,13 @@ use rustix::process::{WaitId, WaitIdOptions, waitid};
 pub use super::capture::{Captured, Stream};
 use super::clock::Moment;
 use super::event_socket::EventSocket;
-use super::identity::ProcessIdentity;
 use super::leftovers::end_group;
+pub use super::observer::{Control, Keep, Observer};
 use super::pump::Pump;
 use super::signalling::Signal;
+pub use super::spawn::ChildSpec;
 use super::spawn::{self, Handler};
 use crate::domain::ending::Ending;
-
-/// A program to start. Nothing is inherited: no environment, no descriptor but the four it gets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChildSpec {
-    /// Absolute, or a name that is looked up in the PATH of `env`.
-    pub program: PathBuf,
-    /// Without the program's own name.
-    pub args: Vec<OsString>,
-    /// The whole environment.
-    pub env: Vec<(OsString, OsString)>,
-    /// `None` keeps ours.
-    pub cwd: Option<PathBuf>,
-}
 
 /// The limits of one handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,36 +30,6 @@ pub struct Supervision {
     pub kill_grace: Duration,
     /// How much of each output is kept, in bytes.
     pub output_limit_bytes: usize,
-}
-
-/// Whether an event line was a report, which starts the timeout again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// It was: the timeout is counted from now.
-    Yes,
-    /// It was not.
-    No,
-}
-
-/// What the caller wants of a running handler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Control {
-    /// Let it run.
-    Continue,
-    /// Kill it, without asking it first; its ending is [`Ending::Stopped`].
-    Kill,
-}
-
-/// Is told what happens to a handler. Every call must return soon: the deadlines are watched by the same thread.
-pub trait Observer {
-    /// It was started; called once, before anything else.
-    fn started(&mut self, handler: &ProcessIdentity);
-    /// Every byte it wrote, whatever is kept of them.
-    fn output(&mut self, stream: Stream, bytes: &[u8]);
-    /// A line from its descriptor 3 or from the event socket, without the newline; empty if it had more than 1 MiB.
-    fn event_line(&mut self, line: &[u8]) -> Keep;
-    /// Called at least every 500 ms, also while it is being ended.
-    fn idle(&mut self) -> Control;
 }
 
 /// How it went.

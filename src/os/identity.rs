@@ -15,8 +15,8 @@ use std::sync::OnceLock;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use super::pidfd::has_ended;
 use super::proc_files::read_stat;
-use super::signalling::has_ended;
 
 /// Names one process for as long as its machine runs. Its text, `boot_id:namespace:pid:ticks`, is what is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

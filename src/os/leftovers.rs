@@ -10,8 +10,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process_group};
 
-use super::child::Observer;
 use super::clock::Moment;
+use super::observer::Observer;
 use super::proc_files::{other_processes, read_own_stat, read_stat};
 use super::pump::Pump;
 use super::signalling::{ProcessHandle, Signal};

@@ -21,6 +21,8 @@ pub mod watchdog;
 
 mod leftovers;
 mod lines;
+mod observer;
+mod pidfd;
 mod pre_exec;
 mod proc_files;
 mod pump;

@@ -8,10 +8,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, read, write};
 
 use super::capture::{Capture, Captured, Stream};
-use super::child::{Control, Keep, Observer};
 use super::clock::{Moment, poll_wait};
 use super::event_socket::EventSocket;
 use super::lines::LineSplitter;
+use super::observer::{Control, Keep, Observer};
 use super::spawn::{Input, Pipes};
 
 /// The observer hears from us at least this often; the promise is 500 ms.

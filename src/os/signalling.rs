@@ -14,6 +14,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 
 use super::clock::{Moment, poll_wait};
 use super::identity::{Liveness, ProcessIdentity};
+use super::pidfd::has_ended;
 
 /// A living process that can be signalled without fear of hitting another one.
 #[derive(Debug)]
@@ -117,18 +118,6 @@ pub(super) fn wait_all_gone(processes: &[ProcessHandle], timeout: Duration) -> b
         // An error here is EINTR or a want of memory; the loop asks again until the deadline.
         if poll(&mut fds, Some(&poll_wait(deadline.remaining()))).is_err_and(|error| error != Errno::INTR) {
             std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-/// A pidfd is readable once every thread of its process has ended.
-pub(super) fn has_ended(pidfd: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
-    loop {
-        match poll(&mut fds, Some(&poll_wait(Duration::ZERO))) {
-            Err(Errno::INTR) => {}
-            Err(_) => return false,
-            Ok(count) => return count > 0,
         }
     }
 }

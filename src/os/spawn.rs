@@ -1,11 +1,12 @@
 //! Starts one handler process with its pipes. Supervising it is `child`'s work.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,11 +16,23 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 
-use super::child::ChildSpec;
 use super::identity::ProcessIdentity;
 use super::pre_exec::{EVENTS_FD, prepare};
 use super::proc_files::{ignores_signal, read_stat};
 use crate::domain::ending::Ending;
+
+/// A program to start. Nothing is inherited: no environment, no descriptor but the four it gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildSpec {
+    /// Absolute, or a name that is looked up in the PATH of `env`.
+    pub program: PathBuf,
+    /// Without the program's own name.
+    pub args: Vec<OsString>,
+    /// The whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// `None` keeps ours.
+    pub cwd: Option<PathBuf>,
+}
 
 /// A started handler that was not reaped yet: as long as this lives and `reap` was not called, its PID and the number
 /// of its process group belong to nobody else.

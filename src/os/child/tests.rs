@@ -2,9 +2,11 @@
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 
 use super::*;
 use crate::os::event_socket::send_event;
+use crate::os::identity::ProcessIdentity;
 use crate::os::testing::{eventually, run_again_inside};
 
 /// Keeps what it is told; every event line but `quiet` counts as a report.

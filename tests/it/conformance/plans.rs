@@ -189,13 +189,13 @@ each_engine! {
             EngineUnderTest::Postgres => "(SELECT clock_timestamp())",
             EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "UTC_TIMESTAMP(6)",
         };
-        // store::transitions::first_claimable: once for each class that waits.
+        // store::transitions::claim::first_claimable: once for each class that waits.
         for last_class in ["", "class2"] {
             is_read_from(db, "TaskQueueRunsClaim", 1, &format!(
                 "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" > '{last_class}'
                  ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1"));
         }
-        // store::transitions::already_claimed
+        // store::transitions::claim::already_claimed
         is_read_from(
             db,
             "TaskQueueRunsLease",

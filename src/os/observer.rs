@@ -1,0 +1,34 @@
+//! What whoever starts a handler is told about it, and what it may answer.
+
+use super::capture::Stream;
+use super::identity::ProcessIdentity;
+
+/// Whether an event line was a report, which starts the timeout again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// It was: the timeout is counted from now.
+    Yes,
+    /// It was not.
+    No,
+}
+
+/// What the caller wants of a running handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// Let it run.
+    Continue,
+    /// Kill it, without asking it first; its ending is [`Ending::Stopped`](crate::domain::ending::Ending::Stopped).
+    Kill,
+}
+
+/// Is told what happens to a handler. Every call must return soon: the deadlines are watched by the same thread.
+pub trait Observer {
+    /// It was started; called once, before anything else.
+    fn started(&mut self, handler: &ProcessIdentity);
+    /// Every byte it wrote, whatever is kept of them.
+    fn output(&mut self, stream: Stream, bytes: &[u8]);
+    /// A line from its descriptor 3 or from the event socket, without the newline; empty if it had more than 1 MiB.
+    fn event_line(&mut self, line: &[u8]) -> Keep;
+    /// Called at least every 500 ms, also while it is being ended.
+    fn idle(&mut self) -> Control;
+}

@@ -1,0 +1,216 @@
+//! A run passes from waiting to processing: one at a time, under the lock of the claim.
+
+use diesel::prelude::*;
+
+use super::super::backend::AnyConnection;
+use super::super::schema::{task_queue, task_queue_runs};
+use super::super::sql::{Moment, db_now, db_now_plus};
+use super::super::{Store, StoreError, StoreResult};
+use crate::domain::ids::{RunId, RunnerId, TaskId};
+use crate::domain::records::ClaimedRun;
+use crate::domain::status::{RunStatus, TaskStatus};
+use crate::domain::transition::{RunEvent, TaskEvent, run_after, task_after};
+
+/// Who claims, what it may claim, and for how long.
+pub struct Claim<'a> {
+    /// The claiming runner's row.
+    pub runner_id: RunnerId,
+    /// Its PID.
+    pub process_id: i64,
+    /// Its host.
+    pub host: &'a str,
+    /// Who it is, beyond its PID.
+    pub process_identity: &'a str,
+    /// The fence of the claimed run: new and random for each claim.
+    pub token: &'a str,
+    /// Whether runs of this class can be executed here.
+    pub is_runnable: &'a dyn Fn(&str) -> bool,
+    /// Seconds until anybody may take the run, unless the lease is renewed.
+    pub lease_secs: i64,
+}
+
+/// The answer to a claim of one specific run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpecificClaim {
+    /// It is ours.
+    Claimed(Box<ClaimedRun>),
+    /// It cannot be claimed: it is in this status, or of a class that cannot be executed here.
+    Refused {
+        /// The status that it has.
+        status: String,
+        /// Its class.
+        class: String,
+    },
+}
+
+type Head = (String, i64, i32);
+
+impl Store {
+    /// Claims the first run that can be executed here (rule R6): by priority, then id. `None` when there is none.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn claim_next_run(&mut self, claim: &Claim<'_>) -> StoreResult<Option<ClaimedRun>> {
+        self.claim_write(|conn| {
+            if let Some(run) = already_claimed(conn, claim)? {
+                return Ok(Some(run));
+            }
+            while let Some((_, run_id, _)) = first_claimable(conn, claim.is_runnable)? {
+                if let Some(run) = claim_run(conn, claim, run_id)? {
+                    return Ok(Some(run));
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    /// Claims this run, whatever stands before it.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`]
+    pub fn claim_specific_run(&mut self, run_id: RunId, claim: &Claim<'_>) -> StoreResult<SpecificClaim> {
+        use task_queue_runs::dsl;
+        self.claim_write(|conn| {
+            if let Some(run) = already_claimed(conn, claim)? {
+                return Ok(SpecificClaim::Claimed(Box::new(run)));
+            }
+            let row: Option<(String, String)> = dsl::task_queue_runs
+                .filter(dsl::id.eq(run_id.0))
+                .select((dsl::status, dsl::task_class))
+                .first(conn)
+                .optional()?;
+            let Some((status, class)) = row else { return Err(StoreError::NotFound(format!("run {run_id}"))) };
+            if status == RunStatus::Scheduled.as_str()
+                && (claim.is_runnable)(&class)
+                && let Some(run) = claim_run(conn, claim, run_id.0)?
+            {
+                return Ok(SpecificClaim::Claimed(Box::new(run)));
+            }
+            Ok(SpecificClaim::Refused { status, class })
+        })
+    }
+}
+
+/// The run that this very token has claimed: the closure runs again after a COMMIT whose answer was lost.
+fn already_claimed(conn: &mut AnyConnection, claim: &Claim<'_>) -> StoreResult<Option<ClaimedRun>> {
+    use task_queue_runs::dsl;
+    let found: Option<i64> = dsl::task_queue_runs
+        .filter(dsl::lease_expires_on.is_not_null())
+        .filter(dsl::token.eq(claim.token))
+        .select(dsl::id)
+        .first(conn)
+        .optional()?;
+    found.map(|run_id| load_claimed(conn, run_id, claim.token)).transpose()
+}
+
+/// The head of the queue among the classes that can be executed here. One index probe a class: rows of other classes,
+/// however many, are never walked.
+fn first_claimable(conn: &mut AnyConnection, is_runnable: &dyn Fn(&str) -> bool) -> StoreResult<Option<Head>> {
+    use super::super::schema::task_queue_runs::dsl::{claim_class, claim_order, id, task_queue_runs};
+    let mut best: Option<Head> = None;
+    let mut last_class = String::new();
+    loop {
+        let head: Option<(Option<String>, i64, i32)> = task_queue_runs
+            .filter(claim_class.gt(&last_class))
+            .order((claim_class, claim_order, id))
+            .select((claim_class, id, claim_order))
+            .first(conn)
+            .optional()?;
+        let Some((Some(class), run_id, order)) = head else { return Ok(best) };
+        if is_runnable(&class)
+            && best.as_ref().is_none_or(|(_, best_id, best_order)| (order, run_id) < (*best_order, *best_id))
+        {
+            best = Some((class.clone(), run_id, order));
+        }
+        last_class = class;
+    }
+}
+
+/// Claims one run under the lock. `None` if it turned out to belong to no task; it has then ended as an error.
+fn claim_run(conn: &mut AnyConnection, claim: &Claim<'_>, run_id: i64) -> StoreResult<Option<ClaimedRun>> {
+    use task_queue_runs::dsl;
+    let task: Option<(i64, String)> = task_queue_runs::table
+        .inner_join(task_queue::table.on(task_queue::id.eq(dsl::task_queue_id)))
+        .filter(dsl::id.eq(run_id))
+        .select((task_queue::id, task_queue::last_status))
+        .first(conn)
+        .optional()?;
+    let Some((task_id, task_status)) = task else {
+        return end_orphan(conn, run_id).map(|()| None);
+    };
+    diesel::update(dsl::task_queue_runs)
+        .filter(dsl::id.eq(run_id))
+        .filter(dsl::status.eq(RunStatus::Scheduled.as_str()))
+        .set((
+            dsl::status.eq(RunStatus::Processing.as_str()),
+            dsl::started_on.eq(db_now().nullable()),
+            dsl::process_id.eq(claim.process_id),
+            dsl::runner_id.eq(claim.runner_id.0),
+            dsl::token.eq(claim.token),
+            dsl::host.eq(claim.host),
+            dsl::process_identity.eq(claim.process_identity),
+            dsl::lease_expires_on.eq(db_now_plus(claim.lease_secs).nullable()),
+            dsl::updated_on.eq(db_now()),
+        ))
+        .execute(conn)?;
+    // A status that does not allow a start was written by a hand in the tables or a newer version: the run goes ahead,
+    // the task's status is left alone (rule R9).
+    let may_start = TaskStatus::parse(&task_status).and_then(|from| task_after(from, TaskEvent::Start, from));
+    diesel::update(task_queue::table.filter(task_queue::id.eq(task_id)))
+        .set((
+            may_start.map(|status| task_queue::last_status.eq(status.as_str())),
+            task_queue::current_run_id.eq(run_id),
+            task_queue::updated_on.eq(db_now()),
+        ))
+        .execute(conn)?;
+    load_claimed(conn, run_id, claim.token).map(Some)
+}
+
+fn load_claimed(conn: &mut AnyConnection, run_id: i64, token: &str) -> StoreResult<ClaimedRun> {
+    type Row = (i64, String, i32, Option<Moment>, String, i32, Option<i32>, Moment);
+    let (task_id, class, attempt, started_on, data, max_retries, task_timeout_secs, planned_on): Row =
+        task_queue_runs::table
+            .inner_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
+            .filter(task_queue_runs::id.eq(run_id))
+            .select((
+                task_queue::id,
+                task_queue_runs::task_class,
+                task_queue_runs::attempt,
+                task_queue_runs::started_on,
+                task_queue::task_data,
+                task_queue::max_retries,
+                task_queue::timeout_secs,
+                task_queue::scheduled_on,
+            ))
+            .first(conn)?;
+    Ok(ClaimedRun {
+        run_id: RunId(run_id),
+        task_id: TaskId(task_id),
+        class,
+        data,
+        token: token.to_owned(),
+        attempt,
+        max_retries,
+        task_timeout_secs,
+        planned_on: planned_on.into(),
+        started_on: started_on.unwrap_or(planned_on).into(),
+    })
+}
+
+/// A run whose task is gone can never be executed and would stand at the head of its class for ever.
+fn end_orphan(conn: &mut AnyConnection, run_id: i64) -> StoreResult<()> {
+    use task_queue_runs::dsl;
+    let Some(status) = run_after(RunStatus::Scheduled, RunEvent::Fail) else { return Ok(()) };
+    diesel::update(dsl::task_queue_runs)
+        .filter(dsl::id.eq(run_id))
+        .filter(dsl::status.eq(RunStatus::Scheduled.as_str()))
+        .set((
+            dsl::status.eq(status.as_str()),
+            dsl::finished_on.eq(db_now().nullable()),
+            dsl::error_code.eq("no-task"),
+            dsl::error_message.eq("the task of this run does not exist"),
+            dsl::updated_on.eq(db_now()),
+        ))
+        .execute(conn)?;
+    Ok(())
+}

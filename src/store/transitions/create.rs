@@ -1,0 +1,66 @@
+//! The run of one task that somebody waits for; those of all due tasks are created by the engines' own statements.
+
+use diesel::prelude::*;
+
+use super::super::backend::{self, AnyConnection};
+use super::super::schema::{task_queue, task_queue_runs};
+use super::super::sql::db_now;
+use super::super::{Store, StoreResult};
+use crate::domain::ids::{RunId, TaskId};
+
+impl Store {
+    /// Creates the run of this one task if it is due, and returns its open run, whoever created it.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`]
+    pub fn open_run_of(&mut self, task_id: TaskId) -> StoreResult<Option<RunId>> {
+        use task_queue::dsl;
+        self.write(|conn| {
+            backend::lock_gate(conn, "create-runs")?;
+            backend::enter_both_tables(conn)?;
+            type Row = (String, i32, i32, Option<i64>);
+            let due: Option<Row> = dsl::task_queue
+                .filter(dsl::id.eq(task_id.0))
+                .filter(dsl::due_on.le(db_now().nullable()))
+                .select((dsl::task_class, dsl::priority, dsl::attempts, dsl::current_run_id))
+                .first(conn)
+                .optional()?;
+            if let Some((class, priority, attempts, _)) = due {
+                create_one_run(conn, task_id, &class, priority, attempts)?;
+            }
+            let open: Option<i64> = task_queue_runs::table
+                .filter(task_queue_runs::open_task_id.eq(task_id.0))
+                .select(task_queue_runs::id)
+                .first(conn)
+                .optional()?;
+            diesel::update(dsl::task_queue.filter(dsl::id.eq(task_id.0)).filter(dsl::current_run_id.is_null()))
+                .set(dsl::current_run_id.eq(open))
+                .execute(conn)?;
+            Ok(open.map(RunId))
+        })
+    }
+}
+
+fn create_one_run(
+    conn: &mut AnyConnection,
+    task_id: TaskId,
+    class: &str,
+    priority: i32,
+    attempts: i32,
+) -> StoreResult<()> {
+    use task_queue_runs::dsl;
+    let has_open: bool =
+        diesel::select(diesel::dsl::exists(dsl::task_queue_runs.filter(dsl::open_task_id.eq(task_id.0))))
+            .get_result(conn)?;
+    if !has_open {
+        diesel::insert_into(dsl::task_queue_runs)
+            .values((
+                dsl::task_queue_id.eq(task_id.0),
+                dsl::task_class.eq(class),
+                dsl::priority.eq(priority),
+                dsl::attempt.eq(attempts.saturating_add(1)),
+            ))
+            .execute(conn)?;
+    }
+    Ok(())
+}

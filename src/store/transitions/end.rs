@@ -1,0 +1,227 @@
+//! A run ends, exactly once, and its task with it.
+
+use diesel::prelude::*;
+use diesel::sql_types::{Bool, Nullable};
+use serde::{Deserialize, Serialize};
+
+use super::super::backend::{self, AnyConnection, ClassAtHost};
+use super::super::events::{NewEvent, insert_event};
+use super::super::runs::RunRef;
+use super::super::schema::{task_queue, task_queue_run_outputs, task_queue_runs};
+use super::super::sql::{Moment, db_now, db_now_plus};
+use super::super::{Store, StoreResult};
+use crate::domain::backoff::Backoff;
+use crate::domain::ids::RunId;
+use crate::domain::records::RunOutput;
+use crate::domain::status::{RunStatus, TaskStatus};
+use crate::domain::transition::{RunEvent, TaskEvent, aggregated, failed_retries_after, run_after, task_after};
+
+/// How a run ends, and what that means for its task.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunEnd {
+    /// What happens to the run.
+    pub event: RunEvent,
+    /// Whether the task is tried again while retries are left.
+    pub may_retry: bool,
+    /// Seconds until the next attempt; `None` leaves it to the backoff.
+    pub delay_secs: Option<i64>,
+    /// How long failed attempts wait.
+    pub backoff: Backoff,
+    /// Empty on success.
+    pub error_code: String,
+    /// Empty on success.
+    pub error_message: String,
+    /// What was decided, and by which rule.
+    pub decision: String,
+    /// PID and identity of the handler; `None` keeps what was saved before.
+    pub handler: Option<(i64, String)>,
+    /// 0 to 100; `None` keeps what was saved before. 100 after a success.
+    pub percents_completed: Option<i32>,
+    /// The last line for people; `None` keeps what was saved before.
+    pub message: Option<String>,
+    /// JSON text; `None` keeps what was saved before.
+    pub results: Option<String>,
+    /// What the handler wrote.
+    pub outputs: Vec<RunOutput>,
+    /// Host and seconds for which the class is held, for the reason in `error_message`.
+    pub hold: Option<(String, i64)>,
+    /// What must still be true of the run.
+    #[serde(skip)]
+    pub condition: EndCondition,
+    /// Kept with the end or not at all.
+    #[serde(skip)]
+    pub note: Option<NewEvent>,
+}
+
+/// What must be true of a run that is ended, beyond its status and its token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EndCondition {
+    /// Nothing more.
+    #[default]
+    Held,
+    /// Its lease is over: the runner may have renewed it since somebody looked.
+    LeaseOver,
+}
+
+/// The answer to a write that ends a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It ended as asked.
+    Recorded,
+    /// Somebody else was first: the run has this status, or another token.
+    Lost {
+        /// The status that it has.
+        found: String,
+    },
+}
+
+impl Store {
+    /// Ends a run and aggregates it into its task. The run must still be processing under this token (rule R3).
+    ///
+    /// # Errors
+    /// The database could not be written; nothing has changed then.
+    pub fn end_run(&mut self, run: &RunRef, end: &RunEnd) -> StoreResult<Ended> {
+        let Some(status) = run_after(RunStatus::Processing, end.event) else {
+            return Ok(Ended::Lost { found: "no such end".to_owned() });
+        };
+        // Set by an attempt whose COMMIT came to nothing, or whose answer was lost: only then can a run that is over have
+        // been ended by this very call.
+        let mut was_written = false;
+        self.write(|conn| {
+            backend::enter_both_tables(conn)?;
+            if !end_run_if_processing(conn, run, end, status)? {
+                return if was_written { repeated_or_lost(conn, run, end, status) } else { lost(conn, run) };
+            }
+            aggregate_into_task(conn, run.id, end)?;
+            if let Some(event) = &end.note {
+                insert_event(conn, event)?;
+            }
+            for output in &end.outputs {
+                diesel::insert_into(task_queue_run_outputs::table)
+                    .values((
+                        task_queue_run_outputs::run_id.eq(run.id.0),
+                        task_queue_run_outputs::stream.eq(&output.stream),
+                        task_queue_run_outputs::content.eq(&output.content),
+                        task_queue_run_outputs::total_bytes.eq(output.total_bytes),
+                        task_queue_run_outputs::is_lossy.eq(output.is_lossy),
+                    ))
+                    .execute(conn)?;
+            }
+            was_written = true;
+            Ok(Ended::Recorded)
+        })
+    }
+}
+
+fn end_run_if_processing(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd, status: RunStatus) -> StoreResult<bool> {
+    use task_queue_runs::dsl;
+    let percents = if status == RunStatus::Success { Some(100) } else { end.percents_completed };
+    let is_held_enough = (end.condition == EndCondition::Held).into_sql::<Nullable<Bool>>();
+    let updated = diesel::update(dsl::task_queue_runs)
+        .filter(dsl::id.eq(run.id.0))
+        .filter(dsl::status.eq(RunStatus::Processing.as_str()))
+        .filter(dsl::token.eq(&run.token))
+        .filter(dsl::lease_expires_on.lt(db_now().nullable()).or(is_held_enough))
+        .set((
+            dsl::status.eq(status.as_str()),
+            dsl::finished_on.eq(db_now().nullable()),
+            dsl::lease_expires_on.eq(None::<Moment>),
+            dsl::error_code.eq(&end.error_code),
+            dsl::error_message.eq(&end.error_message),
+            dsl::decision.eq(&end.decision),
+            end.results.as_ref().map(|json| dsl::results.eq(json)),
+            end.handler.as_ref().map(|(pid, _)| dsl::handler_process_id.eq(pid)),
+            end.handler.as_ref().map(|(_, identity)| dsl::handler_identity.eq(identity)),
+            end.message.as_ref().map(|message| dsl::progress_message.eq(message)),
+            percents.map(|percents| dsl::percents_completed.eq(percents)),
+            dsl::updated_on.eq(db_now()),
+        ))
+        .execute(conn)?;
+    Ok(updated == 1)
+}
+
+/// Why a run could not be ended: the status that it has.
+fn lost(conn: &mut AnyConnection, run: &RunRef) -> StoreResult<Ended> {
+    use task_queue_runs::dsl;
+    let status: Option<String> =
+        dsl::task_queue_runs.filter(dsl::id.eq(run.id.0)).select(dsl::status).first(conn).optional()?;
+    Ok(Ended::Lost { found: status.unwrap_or_else(|| "gone".to_owned()) })
+}
+
+/// Tells an end that this call has written before from one that somebody else wrote after its COMMIT had failed. A rescuer
+/// shows the runner's token and may write the runner's status: what was decided tells them apart.
+fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd, status: RunStatus) -> StoreResult<Ended> {
+    use task_queue_runs::dsl;
+    let own = dsl::task_queue_runs
+        .filter(dsl::id.eq(run.id.0))
+        .filter(dsl::token.eq(&run.token))
+        .filter(dsl::status.eq(status.as_str()))
+        .filter(dsl::decision.eq(&end.decision))
+        .filter(dsl::error_code.eq(&end.error_code));
+    let is_own: bool = diesel::select(diesel::dsl::exists(own)).get_result(conn)?;
+    if is_own { Ok(Ended::Recorded) } else { lost(conn, run) }
+}
+
+/// The scheme's OnAfterItemUpdate: what the end of a run means for its task.
+fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<()> {
+    use task_queue::dsl;
+    type Row = (i64, String, i32, i32, i32);
+    let task: Option<Row> = dsl::task_queue
+        .inner_join(task_queue_runs::table.on(task_queue_runs::task_queue_id.eq(dsl::id)))
+        .filter(task_queue_runs::id.eq(run_id.0))
+        .select((dsl::id, dsl::last_status, dsl::failed_retries, dsl::max_retries, dsl::attempts))
+        .first(conn)
+        .optional()?;
+    let Some((task_id, status, failed, max, attempts)) = task else { return Ok(()) };
+    let event = aggregated(end.event);
+    let before = match event {
+        TaskEvent::Release => status_before(conn, task_id)?,
+        _ => TaskStatus::Scheduled,
+    };
+    let next_status = TaskStatus::parse(&status).and_then(|from| task_after(from, event, before));
+    let failed_after = failed_retries_after(event, failed, max, end.may_retry);
+    let counts = event != TaskEvent::Release;
+    let delay_secs = match event {
+        TaskEvent::Fail | TaskEvent::TimeOut => {
+            Some(end.delay_secs.unwrap_or_else(|| end.backoff.delay_secs(failed_after, task_id)))
+        }
+        TaskEvent::Release => end.delay_secs,
+        TaskEvent::Start | TaskEvent::Succeed | TaskEvent::Cancel => None,
+    };
+    diesel::update(dsl::task_queue.filter(dsl::id.eq(task_id)))
+        .set((
+            next_status.map(|status| dsl::last_status.eq(status.as_str())),
+            dsl::failed_retries.eq(failed_after),
+            dsl::attempts.eq(attempts.saturating_add(i32::from(counts))),
+            dsl::current_run_id.eq(None::<i64>),
+            delay_secs.filter(|secs| *secs > 0).map(|secs| dsl::scheduled_on.eq(db_now_plus(secs))),
+            dsl::updated_on.eq(db_now()),
+        ))
+        .execute(conn)?;
+    if let Some((host, secs)) = &end.hold {
+        let class: String = dsl::task_queue.filter(dsl::id.eq(task_id)).select(dsl::task_class).first(conn)?;
+        backend::hold_class(conn, &ClassAtHost { class: &class, host }, &end.error_message, *secs)?;
+    }
+    Ok(())
+}
+
+/// The status that a task had before its open run was claimed: that of its last attempt that counted.
+fn status_before(conn: &mut AnyConnection, task_id: i64) -> StoreResult<TaskStatus> {
+    use task_queue_runs::dsl;
+    let counted =
+        [RunStatus::Success, RunStatus::Error, RunStatus::Timeout, RunStatus::Cancelled].map(RunStatus::as_str);
+    let last: Option<String> = dsl::task_queue_runs
+        .filter(dsl::task_queue_id.eq(task_id))
+        .filter(dsl::status.eq_any(counted))
+        .order((dsl::task_queue_id.desc(), dsl::id.desc()))
+        .select(dsl::status)
+        .first(conn)
+        .optional()?;
+    Ok(match last.as_deref().and_then(RunStatus::parse) {
+        Some(RunStatus::Success) => TaskStatus::Success,
+        Some(RunStatus::Error) => TaskStatus::Failed,
+        Some(RunStatus::Timeout) => TaskStatus::Timeout,
+        Some(RunStatus::Cancelled) => TaskStatus::Cancelled,
+        _ => TaskStatus::Scheduled,
+    })
+}

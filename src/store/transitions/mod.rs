@@ -1,0 +1,9 @@
+//! Every change of a status, as compare-and-set: a write says from which status (and with which token) it starts and
+//! must touch one row. Task and run change in one transaction (rule R4). Which changes exist is the domain's matter.
+
+mod claim;
+mod create;
+mod end;
+
+pub use self::claim::{Claim, SpecificClaim};
+pub use self::end::{EndCondition, Ended, RunEnd};
