@@ -5,7 +5,8 @@ use diesel::prelude::*;
 use diesel_migrations::MigrationHarness as _;
 use serde::Serialize;
 
-use super::backend::{self, Engine, MultiBackend};
+use super::backend::connection::MultiBackend;
+use super::backend::{self, Engine};
 use super::{Store, StoreError, StoreResult};
 
 /// A migration and whether it was applied.

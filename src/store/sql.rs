@@ -12,7 +12,7 @@ use diesel::serialize::{self, IsNull, Output, ToSql};
 use diesel::sql_types::{BigInt, Timestamp};
 use diesel::sqlite::Sqlite;
 
-use super::backend::MultiBackend;
+use super::backend::connection::MultiBackend;
 
 /// An instant as a column holds it: UTC, to the microsecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, AsExpression, FromSqlRow)]

@@ -1,6 +1,7 @@
 //! The one place that asks which engine it is. `sqlite.rs`, `postgres.rs` and `mysql.rs` have the same functions, each
 //! with the statements that must differ; everything else in the store is portable Diesel.
 
+pub(super) mod connection;
 mod mysql;
 mod postgres;
 mod sqlite;
@@ -8,27 +9,14 @@ mod url;
 
 use chrono::{DateTime, TimeDelta};
 use diesel::connection::{AnsiTransactionManager, Connection, TransactionManager};
-use diesel::mysql::MysqlConnection;
-use diesel::pg::PgConnection;
 use diesel::result::{Error as DieselError, QueryResult};
-use diesel::sqlite::SqliteConnection;
 use diesel_migrations::EmbeddedMigrations;
 
+pub(super) use self::connection::AnyConnection;
 pub use self::url::{DatabaseUrl, Engine};
 use super::error::{Repeat, StoreError, StoreResult, classify_portably};
 use super::rows::NewTaskRow;
 use super::sql::Moment;
-
-/// A connection to any of the engines.
-#[derive(diesel::MultiConnection)]
-pub(super) enum AnyConnection {
-    /// SQLite
-    Sqlite(SqliteConnection),
-    /// PostgreSQL
-    Postgres(PgConnection),
-    /// MySQL or MariaDB
-    Mysql(MysqlConnection),
-}
 
 /// Connects and prepares the session. A SQLite file is made if its directory exists.
 pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<AnyConnection> {
