@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cli::output::Out;
 use crate::cli::output::clean::{clean_block, clean_line};
-use crate::cli::output::human::{count, distance, fitted, fitted_words, instant, relative};
+use crate::cli::output::human::{count, distance, fitted, fitted_words, instant, plural, relative};
 use crate::cli::output::table::{Field, Tone, render};
 use crate::domain::records::{Run, RunOutput, Task};
 use crate::domain::status::{RunStatus, Stored, TaskStatus};
@@ -166,8 +166,10 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
         format!("  queued       {} ({}) by {}", instant(task.queued_on), relative(task.queued_on, now), task.queued_by),
         format!("  scheduled    {} ({})", instant(task.scheduled_on), relative(task.scheduled_on, now)),
         format!(
-            "  failed       {} of {} retries, {} attempts in all",
-            task.failed_retries, task.max_retries, task.attempts
+            "  failed       {} of {} retries, {} in all",
+            task.failed_retries,
+            task.max_retries,
+            plural(task.attempts, "attempt")
         ),
         format!("  priority     {}", task.priority),
     ];
