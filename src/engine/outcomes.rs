@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Context, EngineResult};
+use super::{Context, EngineError, EngineResult};
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::status::RunStatus;
 use crate::domain::transition::run_after;
@@ -93,7 +93,7 @@ pub(super) fn send_left_over(ctx: &mut Context) -> EngineResult<usize> {
 ///
 /// # Errors
 /// The database's; what is not sent stays.
-pub(super) fn empty(ctx: &mut Context, file: &mut SpoolFile) -> EngineResult<usize> {
+fn empty(ctx: &mut Context, file: &mut SpoolFile) -> EngineResult<usize> {
     let database = ctx.store.url().to_string();
     let mut sent = 0;
     for record in file.records().to_vec() {
@@ -101,8 +101,15 @@ pub(super) fn empty(ctx: &mut Context, file: &mut SpoolFile) -> EngineResult<usi
         if let Ok(outcome) = serde_json::from_str::<Outcome>(&record)
             && outcome.database == database
         {
-            send_once_more(ctx, &outcome)?;
-            sent += 1;
+            match send_once_more(ctx, &outcome) {
+                // Refused for good: it must not stop everything else on this host. Its run is rescued, and then it comes
+                // too late, which is kept.
+                Err(EngineError::Store(StoreError::Database(_))) => {}
+                other => {
+                    other?;
+                    sent += 1;
+                }
+            }
         }
     }
     if sent == file.records().len() {

@@ -73,6 +73,22 @@ each_engine! {
         assert_eq!(spooled(db).len(), 0);
     }
 
+    fn an_outcome_that_the_database_refuses_stops_nothing_else(db) {
+        let stage = Stage::new(db, false);
+        let mut outage = Outage::of(db);
+        let path = die_with_an_outcome(db, &stage, &mut outage);
+        let good = fs::read_to_string(&path).unwrap();
+        // No such stream is allowed by the schema.
+        let stream = "\"outputs\":[{\"stream\":\"x\",\"content\":\"\",\"total_bytes\":0,\"is_lossy\":false}]";
+        let bad = good.replace("\"outputs\":[]", stream);
+        assert_ne!(good, bad);
+        fs::write(&path, bad).unwrap();
+        create_runs(db, &outage);
+        assert_eq!(statuses(db), ["timeout", "scheduled"]);
+        create_runs(db, &outage);
+        assert_eq!((spooled(db).len(), late_results(db)), (0, 1));
+    }
+
     fn a_spool_that_cannot_be_used_is_told_and_keeps_nobody_from_working(db) {
         db.configure("spool = \"/dev/null/spool\"\n[class.work]\nargv = [\"/bin/true\"]\n");
         db.cli().run(&["queue", "work"]).ok();
