@@ -102,6 +102,7 @@ pub fn execute_run(
         watchdog: None,
         listener,
     };
+    fault_point!("execute.before_handler");
     let finished = match ctx.handlers.find(&run.class) {
         Some(Handler::Rust(handler)) => live.run_rust(handler, &context, &ctx.me.identity),
         Some(Handler::Command(class)) => live.run_command(&command_of(class), &context, stop, socket),
@@ -111,6 +112,7 @@ pub fn execute_run(
         },
         None => HandlerFinish::could_not_start("no handler is configured here"),
     };
+    fault_point!("execute.handler_ended");
     let last_news = live.pending;
     let decision = finished.decision(ctx, run, timeout_secs);
     let mut outcome = RunOutcome {
@@ -125,6 +127,7 @@ pub fn execute_run(
     }
     // Rule R7: a run of which something still lives is not ended; whoever finds this process gone tries again.
     if outcome.unended.is_none() {
+        fault_point!("execute.before_record");
         let mut unsaved = leases.let_go(run.run_id);
         unsaved.add(last_news);
         unsaved.add(Unsaved { results: finished.results.clone(), ..Unsaved::default() });
@@ -343,6 +346,7 @@ impl CommandObserver for LiveRun<'_> {
     fn started(&mut self, handler: &ProcessIdentity) {
         // Until it is saved, the token in the handler's environment finds it.
         self.save_handler(i64::from(handler.pid), handler.to_string());
+        fault_point!("execute.handler_started");
     }
 
     fn output(&mut self, stream: Stream, bytes: &[u8]) {

@@ -40,10 +40,13 @@ pub(super) fn record(
     if let (Some(file), Ok(line)) = (&mut file, serde_json::to_string(outcome)) {
         let _ = file.append(&line);
     }
+    fault_point!("outcome.on_disk");
     let lost_to = send(ctx, outcome)?;
+    fault_point!("outcome.sent");
     if let Some(file) = file {
         // Should it stay, it is sent again, which changes nothing.
         let _ = file.clear();
+        fault_point!("outcome.cleared");
     }
     Ok(lost_to)
 }
@@ -84,6 +87,7 @@ pub(super) fn send_left_over(ctx: &mut Context) -> EngineResult<usize> {
     let files = ctx.spool.as_ref().and_then(|spool| spool.take_left_over().ok()).unwrap_or_default();
     let mut sent = 0;
     for mut file in files {
+        fault_point!("left_over.taken");
         sent += empty(ctx, &mut file)?;
     }
     Ok(sent)
@@ -112,8 +116,10 @@ fn empty(ctx: &mut Context, file: &mut SpoolFile) -> EngineResult<usize> {
             }
         }
     }
+    fault_point!("left_over.sent");
     if sent == file.records().len() {
         let _ = file.clear();
+        fault_point!("left_over.cleared");
     }
     Ok(sent)
 }

@@ -116,6 +116,7 @@ fn rescue_run(
     evidence: &Evidence,
     report: &mut RescueReport,
 ) -> EngineResult<()> {
+    fault_point!("rescue.examined");
     // A row without token was written by somebody else's hand; there is nothing to guard the write with.
     let Some(token) = run.token.clone() else { return Ok(()) };
     let handler = recorded_handler(run);
@@ -126,6 +127,7 @@ fn rescue_run(
             return Ok(());
         }
     };
+    fault_point!("rescue.survivors_ended");
     let decision = Decision::lost(evidence.code, &evidence.message);
     let end = RunEnd {
         event: decision.event,
@@ -146,6 +148,7 @@ fn rescue_run(
     };
     // It carries the token that was examined: a run that changed hands meanwhile is left alone.
     if ctx.store.end_run(&RunRef { id: run.id, token }, &end)? == Ended::Recorded {
+        fault_point!("rescue.committed");
         report.rescued.push(Rescued {
             run_id: run.id,
             task_id: run.task_id,

@@ -74,8 +74,10 @@ pub fn supervise(
     let mut pump = Pump::new(pipes, stdin, limits.output_limit_bytes, stop, socket);
     observer.started(&handler.identity);
     let ending = watch(&handler, limits, &mut pump, observer);
+    fault_point!("supervise.main_process_ended");
     pump.close_input();
     end_group(handler, limits.kill_grace, &mut pump, observer);
+    fault_point!("supervise.group_ended");
     let drained = Moment::after(DRAIN);
     while pump.is_open() && !drained.has_passed() {
         pump.turn(&[], drained, observer);

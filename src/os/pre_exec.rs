@@ -38,7 +38,13 @@ unsafe extern "C" {
 /// standard library waits for the child's exec.
 pub(super) fn prepare(command: &mut Command, events: OwnedFd) {
     let runner = getpid();
+    #[cfg(feature = "fault-points")]
+    let fault = super::fault::planned("spawn.forked");
     let in_child = move || {
+        #[cfg(feature = "fault-points")]
+        if let Some(signal) = fault {
+            let _ = rustix::process::kill_process(runner, signal);
+        }
         // PDEATHSIG comes only for a death after the call, so whether the runner still lives is asked after it.
         set_parent_process_death_signal(Some(Signal::KILL))?;
         if getppid() != Some(runner) {

@@ -113,8 +113,12 @@ impl SpoolFile {
     /// It could not be written; what was there before still is.
     pub fn append(&mut self, record: &str) -> io::Result<()> {
         let before = self.lock.file().seek(SeekFrom::End(0))?;
-        let written =
-            self.lock.file().write_all(format!("{record}\n").as_bytes()).and_then(|()| self.lock.file().sync_data());
+        fault_point!("spool.before_write");
+        let written = self.lock.file().write_all(format!("{record}\n").as_bytes()).and_then(|()| {
+            fault_point!("spool.written");
+            self.lock.file().sync_data()
+        });
+        fault_point!("spool.synced");
         if let Err(error) = written {
             // Half a record would spoil the next one.
             self.lock.file().set_len(before)?;

@@ -61,13 +61,16 @@ impl Store {
         }
         let newly_applied = self.read(|conn| {
             backend::with_migration_lock(conn, &url, |conn| {
+                fault_point!("migrate.locked");
                 // Lists what is pending once more, now that nobody else can apply it.
                 let applied = conn
                     .run_pending_migrations(backend::migrations(url.engine()))
                     .map_err(|error| StoreError::Migration(error.to_string()))?;
+                fault_point!("migrate.applied");
                 Ok(applied.iter().map(ToString::to_string).collect())
             })
         })?;
+        fault_point!("migrate.done");
         Ok(MigrationReport { migrations, newly_applied })
     }
 }
