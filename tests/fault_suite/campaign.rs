@@ -60,7 +60,10 @@ impl Job<'_> {
         let total = self.options.trials.unwrap_or(if self.options.all { all } else { quick });
         let range = self.options.trial.map_or(0..total, |only| only..only + 1);
         let is_ours = move |trial: &usize| self.options.trial.is_some() || trial % self.workers == self.worker;
-        range.filter(is_ours).take_while(|_| !self.stop.load(Ordering::Relaxed))
+        let is_over = |_: &usize| {
+            self.stop.load(Ordering::Relaxed) || self.options.until.is_some_and(|until| Instant::now() > until)
+        };
+        range.filter(is_ours).take_while(move |trial| !is_over(trial))
     }
 
     /// The random choices of a trial; the same for the same seed.
@@ -108,6 +111,9 @@ impl Job<'_> {
         tally.violations.extend(found.iter().map(|what| Violation { trial, what: what.clone() }));
         if self.options.first {
             self.stop.store(true, Ordering::Relaxed);
+        }
+        if self.options.is_hunt {
+            return false;
         }
         let (name, engine, seed) = (self.campaign.name, self.engine.name(), self.options.seed);
         self.say(&format!("{name} {engine}: trial {trial}: repeat it with --only {name} --engine {engine} --seed {seed} --trial {trial}{}", if self.options.all { " --all" } else { "" }));

@@ -9,7 +9,7 @@ use super::records::Effect;
 const NOTE: &str = r#"note() { read up rest </proc/uptime; echo "$1 $TASKQUEUE_TASK_ID $TASKQUEUE_RUN_ID $$ $up $2" >>"$EFFECTS"; }; "#;
 
 /// Classes: name and what the handler does between its two notes, or instead of them.
-const CLASSES: [(&str, &str); 7] = [
+const CLASSES: [(&str, &str); 8] = [
     ("note", "note start; note end 0"),
     ("fail", "note start; note end 3; exit 3"),
     // Long enough for the thread of the leases to save what it said.
@@ -20,6 +20,11 @@ const CLASSES: [(&str, &str); 7] = [
     // What works is a child, which nothing but a rescue ends when the runner is killed.
     ("family", "{ note start; sleep 0.3; note end 0; } & wait"),
     ("long", "note start; sleep 1.5; note end 0"),
+    // Asks to be tried again, once.
+    (
+        "give-back",
+        "note start; [ -e \"$EFFECTS.$TASKQUEUE_TASK_ID\" ] || { : >\"$EFFECTS.$TASKQUEUE_TASK_ID\"; note end 99; exit 99; }; note end 0",
+    ),
     ("brief", "note start; sleep 0.02; note end 0"),
     // `taskqueue progress` and `result`, killed where a file says so.
     (

@@ -48,6 +48,9 @@ fn main() -> ExitCode {
             let engines: Vec<&str> = campaign.engines.iter().map(|engine| engine.name()).collect();
             println!("{:<16} {} ({})", campaign.name, campaign.what, engines.join(", "));
         }
+        for bug in bugs::names() {
+            println!("{bug}");
+        }
         return ExitCode::SUCCESS;
     }
     // A copy: whoever builds meanwhile must not change what is tested.
@@ -57,23 +60,23 @@ fn main() -> ExitCode {
     options.program = program;
     // What a panicking trial says is part of the report.
     std::panic::set_hook(Box::new(|_| ()));
-    let lines = run_campaigns(&options);
-    let verdicts: Vec<bugs::Verdict> = Vec::new();
+    let bar = if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+    let lines = run_campaigns(&options, &bar);
+    let verdicts = bugs::hunt(CAMPAIGNS, &options, &bar);
+    bar.finish_and_clear();
     report::print(&lines, &verdicts, options.seed);
     let is_well = lines.iter().all(|line| line.tally.violations.is_empty())
         && verdicts.iter().all(|verdict| verdict.caught_by.is_some());
     if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run_campaigns(options: &Options) -> Vec<Line> {
-    let bar = if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+fn run_campaigns(options: &Options, bar: &ProgressBar) -> Vec<Line> {
     let mut lines = Vec::new();
     for campaign in CAMPAIGNS.iter().filter(|campaign| options.wants(campaign.name)) {
         for engine in options.engines().filter(|engine| campaign.engines.contains(engine)) {
-            let tally = campaign::run(campaign, engine, options, &bar);
+            let tally = campaign::run(campaign, engine, options, bar);
             lines.push(Line { campaign: campaign.name, engine: engine.name(), tally });
         }
     }
-    bar.finish_and_clear();
     lines
 }

@@ -28,6 +28,10 @@ pub struct Options {
     pub workers: usize,
     pub first: bool,
     pub list: bool,
+    /// No trial begins after this moment: for seeded bugs, which nobody may ever notice.
+    pub until: Option<std::time::Instant>,
+    /// The program has a seeded bug, and violations are welcome.
+    pub is_hunt: bool,
     /// The program under test, a copy that no build replaces.
     pub program: PathBuf,
 }
@@ -45,6 +49,8 @@ impl Options {
             workers: 4 * std::thread::available_parallelism().map_or(2, usize::from),
             first: false,
             list: false,
+            until: None,
+            is_hunt: false,
             program: PathBuf::from(env!("CARGO_BIN_EXE_taskqueue")),
         };
         let mut arguments = arguments;

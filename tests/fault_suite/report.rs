@@ -27,12 +27,12 @@ pub fn print(lines: &[Line], bugs: &[Verdict], seed: u64) {
         println!("{table}");
     }
     if !bugs.is_empty() {
-        let mut table = new_table(&["seeded bug", "caught by", "after trials", "seconds", "what was said"]);
+        let mut table = new_table(&["seeded bug", "caught by", "after faults", "seconds", "what was said"]);
         for bug in bugs {
             table.add_row([
                 bug.name.clone(),
                 bug.caught_by.clone().unwrap_or_else(|| "NOT CAUGHT".to_owned()),
-                bug.trials.to_string(),
+                bug.faults.to_string(),
                 format!("{:.1}", bug.took.as_secs_f64()),
                 bug.said.clone(),
             ]);

@@ -43,7 +43,7 @@ const fn scenario(name: &'static str, needs: &'static [Need], args: Args) -> Sce
     Scenario { name, needs, args }
 }
 
-pub const SCENARIOS: [Scenario; 18] = [
+pub const SCENARIOS: [Scenario; 19] = [
     scenario("queue", &[], Args::Queue),
     scenario("batch", &[], Args::QueueBatch),
     scenario("exec", &[], Args::Exec),
@@ -55,6 +55,7 @@ pub const SCENARIOS: [Scenario; 18] = [
     scenario("process", &[Need::Task("note"), Need::Runs], Args::Plain(&["process-run"])),
     scenario("drain", &[Need::Task("note"), Need::Task("brief"), Need::Runs], DRAIN),
     scenario("fail", &[Need::Task("fail"), Need::Runs], DRAIN),
+    scenario("give-back", &[Need::Task("give-back"), Need::Runs], DRAIN),
     scenario("report", &[Need::Task("report"), Need::Runs], DRAIN),
     scenario("family", &[Need::Task("family"), Need::Runs], DRAIN),
     scenario("long", &[Need::QuickLease, Need::Task("long"), Need::Runs], DRAIN),

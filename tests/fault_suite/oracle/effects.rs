@@ -50,7 +50,11 @@ pub fn what_a_handler_finished_is_recorded(records: &Records, found: &mut Vec<St
             continue;
         };
         let Some(code) = effect.exit_code else { continue };
-        let expected = if code == 0 { "success" } else { "error" };
+        let expected = match code {
+            0 => "success",
+            99 => "released",
+            _ => "error",
+        };
         let killed_at = records.killed_at(run.process_id);
         let is_kept = killed_at.is_some_and(|label| AFTER_THE_OUTCOME_IS_KEPT.contains(&label));
         if run.status != expected && (is_kept || !records.was_killed(run.process_id)) {
