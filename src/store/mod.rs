@@ -98,6 +98,7 @@ impl Store {
     fn repeat<T>(&mut self, work: &mut dyn FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
         let started = Instant::now();
         let (mut repeats, mut reconnections) = (0, 0);
+        let mut unreachable = None;
         loop {
             let error = match work(&mut self.conn) {
                 Err(StoreError::Database(error)) => error,
@@ -112,16 +113,15 @@ impl Store {
                 Repeat::AfterReconnect => reconnections < FEW_TIMES && started.elapsed() < BUSY_LIMIT,
             };
             if !may_repeat {
-                return Err(self.explain(error, repeat));
+                return Err(unreachable.unwrap_or_else(|| self.explain(error, repeat)));
             }
             std::thread::sleep(pause(repeats));
             repeats += 1;
             if repeat == Repeat::AfterReconnect {
-                // A connection that cannot be made is met like a statement that failed: by the next repeat.
-                if let Ok(conn) = backend::connect(&self.url) {
-                    self.conn = conn;
-                    reconnections += 1;
-                }
+                // A connection that cannot be made is met like a statement that failed: by the next repeat. Every host is
+                // tried each time: another one may have become the primary.
+                unreachable = backend::connect(&self.url).map(|conn| self.conn = conn).err();
+                reconnections += u32::from(unreachable.is_none());
             }
         }
     }
