@@ -122,12 +122,7 @@ fn send(ctx: &mut Context, outcome: &Outcome, claimed: Claimed) -> EngineResult<
 }
 
 /// A late finisher is refused, and that is kept (rule R3).
-fn record_late_result(
-    ctx: &mut Context,
-    outcome: &Outcome,
-    claimed: Claimed,
-    found: &str,
-) -> EngineResult<()> {
+fn record_late_result(ctx: &mut Context, outcome: &Outcome, claimed: Claimed, found: &str) -> EngineResult<()> {
     let end = &outcome.end;
     let details = serde_json::json!({
         "found": found, "decision": end.decision, "error_code": end.error_code,

@@ -85,7 +85,8 @@ pub fn process_runs(
             let result = LeaseKeeper::start(ctx.store.url(), runner_id, settings.lease, asked_at)
                 .and_then(|leases| process_registered(ctx, &leases, &settings, runner_id, options, stop, listener));
             // A database that could not be reached for so long is not waited for once more; our death will be noticed.
-            if matches!(result, Err(EngineError::LeaseOver { .. })) {
+            if matches!(result, Err(EngineError::LeaseOver { .. } | EngineError::Store(StoreError::Unreachable { .. })))
+            {
                 return result;
             }
             let finished = ctx.store.finish_runners(&[runner_id]);

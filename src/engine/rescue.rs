@@ -83,11 +83,7 @@ pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<Rescu
 }
 
 /// Why the run may be taken from its runner, if it may: its process is dead, or its lease was over `now`, where leases count.
-fn evidence_against(
-    run: &Run,
-    now: Option<chrono::DateTime<chrono::Utc>>,
-    lease_secs: i64,
-) -> Option<Evidence> {
+fn evidence_against(run: &Run, now: Option<chrono::DateTime<chrono::Utc>>, lease_secs: i64) -> Option<Evidence> {
     if liveness_of(&run.process_identity) == Liveness::Dead {
         let pid = run.process_id.unwrap_or_default();
         return Some(Evidence {

@@ -72,7 +72,18 @@ mod tests {
 
     #[test]
     fn this_machine_and_its_sockets_are_not_remote() {
-        for host in ["", "localhost", "LOCALHOST", "db.localhost", "127.0.0.1", "127.3.2.1", "[::1]", "/run/postgresql", "%2Frun", "[::ffff:127.0.0.1]"] {
+        for host in [
+            "",
+            "localhost",
+            "LOCALHOST",
+            "db.localhost",
+            "127.0.0.1",
+            "127.3.2.1",
+            "[::1]",
+            "/run/postgresql",
+            "%2Frun",
+            "[::ffff:127.0.0.1]",
+        ] {
             assert!(!is_remote(host), "{host}");
         }
         for host in ["db", "10.0.0.1", "[fe80::1]", "localhost.example.org"] {

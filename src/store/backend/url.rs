@@ -125,7 +125,10 @@ impl DatabaseUrl {
             if Url::parse(&address).is_err() || (is_one_of_several && name.is_empty()) {
                 let what = "cannot be read; a password with special characters must be percent-encoded";
                 return Err(if is_one_of_several {
-                    bad(&format!("{what}, and several hosts are written host:port,host:port (look at number {})", number + 1))
+                    bad(&format!(
+                        "{what}, and several hosts are written host:port,host:port (look at number {})",
+                        number + 1
+                    ))
                 } else {
                     bad(what)
                 });
@@ -138,7 +141,8 @@ impl DatabaseUrl {
             return Err(bad("names no database: mysql://user@host/DATABASE"));
         }
         let options: Vec<(String, String)> = url.query_pairs().into_owned().collect();
-        let mut secrets: Vec<String> = options.iter().filter(|(name, _)| is_secret(name)).map(|(_, it)| it.clone()).collect();
+        let mut secrets: Vec<String> =
+            options.iter().filter(|(name, _)| is_secret(name)).map(|(_, it)| it.clone()).collect();
         if let Some(password) = url.password().map(str::to_owned) {
             // As it was written, and as it must be.
             secrets.extend(parts.password().map(str::to_owned));
@@ -202,7 +206,9 @@ impl DatabaseUrl {
             }
             Engine::Mysql => (self.option("ssl_mode"), &["required", "verify_ca", "verify_identity"], None),
         };
-        if mode.is_some_and(|mode| strict.contains(&mode.to_lowercase().as_str())) || self.option("unix_socket").is_some() {
+        if mode.is_some_and(|mode| strict.contains(&mode.to_lowercase().as_str()))
+            || self.option("unix_socket").is_some()
+        {
             return None;
         }
         match elsewhere {

@@ -25,6 +25,8 @@ struct State {
     /// COMMITs until the one that is met by `lost`; 0 when none is to be.
     commits_left: AtomicUsize,
     lost: Mutex<Option<Lost>>,
+    /// Whether the server goes away with what is lost.
+    stops_then: AtomicBool,
     open: Mutex<Vec<TcpStream>>,
 }
 
@@ -75,6 +77,12 @@ impl Server {
         self.state.commits_left.store(number, Ordering::SeqCst);
     }
 
+    /// Loses the answer to the COMMIT with this number, and is away from then on.
+    pub fn stop_after_commit(&self, number: usize) {
+        self.state.stops_then.store(true, Ordering::SeqCst);
+        self.lose(number, Lost::Answer);
+    }
+
     /// Loses no COMMIT any more. Whether one was lost.
     pub fn has_lost(&self) -> bool {
         self.state.commits_left.swap(0, Ordering::SeqCst);
@@ -90,7 +98,11 @@ impl State {
         let left = is_commit
             .then(|| self.commits_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count_down).ok())
             .flatten();
-        if left == Some(1) { self.lost.lock().unwrap().take() } else { None }
+        let fate = if left == Some(1) { self.lost.lock().unwrap().take() } else { None };
+        if fate.is_some() && self.stops_then.swap(false, Ordering::SeqCst) {
+            self.is_down.store(true, Ordering::SeqCst);
+        }
+        fate
     }
 }
 
