@@ -275,25 +275,30 @@ pub(super) fn hold_class(conn: &mut MysqlConnection, held: &ClassAtHost<'_>, why
         .map(drop)
 }
 
-/// What the client library says of a connection that is gone, and the server of itself when it ends (1053), ends the
-/// session (1927, 3169), or cannot be written any more because another one has taken its place (1290, 1836, 1792).
-const LOST: [&str; 10] = [
+/// What the client library says of a connection that is gone, and the server when it ends (1053) or ends the session (1927,
+/// 3169).
+const LOST: [&str; 6] = [
     "gone away",
     "Lost connection",
     "Can't connect",
     "Server shutdown in progress",
     "Connection was killed",
     "was disconnected by the server",
-    "--read-only option",
-    "--super-read-only option",
-    "read-only mode",
-    "READ ONLY transaction",
 ];
+/// What a server says that cannot be written (1290 twice, 1836, 1792): another one may be about to take its place.
+const READ_ONLY: [&str; 4] =
+    ["--read-only option", "--super-read-only option", "read-only mode", "READ ONLY transaction"];
 
 pub(super) fn classify(text: &str) -> Repeat {
     // Diesel knows neither 1205 nor 2006 and 2013, and gives no error numbers: the texts, which are English in our
     // sessions, tell what can be told.
-    if LOST.iter().any(|lost| text.contains(lost)) { Repeat::AfterReconnect } else { Repeat::FewTimes }
+    if LOST.iter().any(|lost| text.contains(lost)) {
+        Repeat::AfterReconnect
+    } else if READ_ONLY.iter().any(|read_only| text.contains(read_only)) {
+        Repeat::AfterFailover
+    } else {
+        Repeat::FewTimes
+    }
 }
 
 pub(super) fn server_up_secs(conn: &mut MysqlConnection) -> QueryResult<i64> {

@@ -13,10 +13,9 @@ use super::hosts::{Hosts, is_remote};
 const CONNECT_TIMEOUT_SECS: u64 = 10;
 /// The same where there are others to try.
 const CONNECT_TIMEOUT_OF_SEVERAL_SECS: u64 = 3;
-/// What libpq is told unless the address says otherwise, beyond the time-out: to take no server that cannot be written,
-/// and to notice within a minute that a server is gone which could not say so.
-const POSTGRES_OPTIONS: [(&str, &str); 5] = [
-    ("target_session_attrs", "read-write"),
+/// What libpq is told unless the address says otherwise: to notice within a minute that a server is gone which could not
+/// say so.
+const POSTGRES_OPTIONS: [(&str, &str); 4] = [
     ("keepalives_idle", "30"),
     ("keepalives_interval", "10"),
     ("keepalives_count", "3"),
@@ -165,7 +164,9 @@ impl DatabaseUrl {
     /// A server that does not answer must not hold a command for ever, and one more of them with each minute of cron.
     fn add_postgres_options(&mut self) {
         let timeout = self.connect_timeout().as_secs().to_string();
-        for (name, value) in [("connect_timeout", timeout.as_str())].into_iter().chain(POSTGRES_OPTIONS) {
+        let attrs = if self.takes_standby() { "any" } else { "read-write" };
+        let chosen = [("connect_timeout", timeout.as_str()), ("target_session_attrs", attrs)];
+        for (name, value) in chosen.into_iter().chain(POSTGRES_OPTIONS) {
             if self.option(name).is_none() {
                 let between = if self.address.contains('?') { '&' } else { '?' };
                 self.address.push_str(&format!("{between}{name}={value}"));
@@ -184,9 +185,13 @@ impl DatabaseUrl {
         Duration::from_secs(asked.unwrap_or(usual))
     }
 
-    /// Whether a server that cannot be written will do: the address says so, with libpq's word for it.
+    /// Whether a server that cannot be written will do, as it does for `status`: the address says so, with libpq's word for
+    /// it, or there is no other.
     pub(super) fn takes_standby(&self) -> bool {
-        self.option("target_session_attrs").is_some_and(|attrs| attrs != "read-write" && attrs != "primary")
+        match self.option("target_session_attrs") {
+            Some(attrs) => attrs != "read-write" && attrs != "primary",
+            None => self.hosts.len() == 1,
+        }
     }
 
     /// The hosts of a server, in the order in which they are tried.
@@ -313,14 +318,14 @@ mod tests {
     }
 
     #[test]
-    fn libpq_is_told_to_give_up_in_time_and_to_take_no_standby_unless_the_address_says_otherwise() {
+    fn libpq_is_told_to_give_up_in_time_and_to_pass_over_a_standby_where_there_are_others() {
         const REST: &str = "keepalives_idle=30&keepalives_interval=10&keepalives_count=3&tcp_user_timeout=60000";
         for (text, added) in [
-            ("postgres://h/d", "?connect_timeout=10&target_session_attrs=read-write&"),
-            ("postgres://h/d?sslmode=disable", "&connect_timeout=10&target_session_attrs=read-write&"),
-            ("postgres://h/d?connect_timeout=2", "&target_session_attrs=read-write&"),
+            ("postgres://h/d", "?connect_timeout=10&target_session_attrs=any&"),
+            ("postgres://h/d?sslmode=disable", "&connect_timeout=10&target_session_attrs=any&"),
+            ("postgres://h/d?connect_timeout=2", "&target_session_attrs=any&"),
             ("postgres://h:1,i:2/d", "?connect_timeout=3&target_session_attrs=read-write&"),
-            ("postgres://h/d?target_session_attrs=any", "&connect_timeout=10&"),
+            ("postgres://h/d?target_session_attrs=read-write", "&connect_timeout=10&"),
         ] {
             let url = DatabaseUrl::parse(text).unwrap();
             assert_eq!((url.address(), url.to_string().as_str()), (format!("{text}{added}{REST}").as_str(), text));

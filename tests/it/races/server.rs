@@ -22,6 +22,7 @@ pub enum Lost {
 struct State {
     is_down: AtomicBool,
     refused: AtomicUsize,
+    accepted: AtomicUsize,
     /// COMMITs until the one that is met by `lost`; 0 when none is to be.
     commits_left: AtomicUsize,
     lost: Mutex<Option<Lost>>,
@@ -71,6 +72,11 @@ impl Server {
         self.state.refused.load(Ordering::Relaxed)
     }
 
+    /// Connections that were let through.
+    pub fn accepted(&self) -> usize {
+        self.state.accepted.load(Ordering::Relaxed)
+    }
+
     /// Loses the COMMIT with this number from now on, the first being 1, and the connection with it.
     pub fn lose(&self, number: usize, lost: Lost) {
         *self.state.lost.lock().unwrap() = Some(lost);
@@ -111,6 +117,7 @@ fn serve(state: &Arc<State>, client: TcpStream, address: &str) {
         state.refused.fetch_add(1, Ordering::Relaxed);
         return;
     }
+    state.accepted.fetch_add(1, Ordering::Relaxed);
     let upstream = TcpStream::connect(address).unwrap();
     state.open.lock().unwrap().extend([client.try_clone().unwrap(), upstream.try_clone().unwrap()]);
     let is_answer_lost = Arc::new(AtomicBool::new(false));
