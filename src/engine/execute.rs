@@ -7,7 +7,7 @@ use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 use super::handlers::{Handler, command_of, exec_template};
 use super::lease::{LeaseKeeper, Standing};
-use super::outcomes::{self, Outcome};
+use super::outcomes::{self, Claimed, GivenBack, Outcome};
 use super::unsaved::Unsaved;
 use super::{Context, EngineError, EngineResult};
 use crate::domain::backoff::possible_delay_secs;
@@ -104,7 +104,10 @@ pub fn execute_run(
     };
     fault_point!("execute.before_handler");
     let finished = match ctx.handlers.find(&run.class) {
-        Some(Handler::Rust(handler)) => live.run_rust(handler, &context, &ctx.me.identity),
+        Some(Handler::Rust(handler)) => {
+            let must_end = gives_back_when_over(ctx, run, leases);
+            live.run_rust(handler, &context, &ctx.me.identity, must_end)
+        }
         Some(Handler::Command(class)) => live.run_command(&command_of(class), &context, stop, socket),
         Some(Handler::Exec) => match ExecRequest::parse(&run.data) {
             Ok(request) => live.run_command(&request.into_command(&exec_template()), &context, stop, socket),
@@ -122,16 +125,26 @@ pub fn execute_run(
         unended: finished.unended.clone(),
     };
     // Between here and the write its lease is trusted for the margin at least; the write is guarded by its token anyway.
-    if leases.standing(run.run_id) == Standing::Over {
-        return Err(EngineError::LeaseOver { run_id: run.run_id.0 });
-    }
+    let is_over = leases.standing(run.run_id) == Standing::Over;
     // Rule R7: a run of which something still lives is not ended; whoever finds this process gone tries again.
     if outcome.unended.is_none() {
         fault_point!("execute.before_record");
         let mut unsaved = leases.let_go(run.run_id);
         unsaved.add(last_news);
         unsaved.add(Unsaved { results: finished.results.clone(), ..Unsaved::default() });
-        outcome.lost_to = record_end(ctx, run, settings, &outcome.decision, unsaved, &finished, spool.as_mut())?;
+        let end = run_end(ctx, run, settings, &outcome.decision, unsaved, &finished);
+        if !is_over {
+            outcome.lost_to = outcomes::record(ctx, spool.as_mut(), &end)?;
+        } else if outcome.decision.event == RunEvent::Succeed {
+            // It was faster than the KILL.
+            outcomes::leave(spool.as_mut(), &end);
+        } else {
+            let back = outcomes::given_back(ctx, &run.token, Some(run), GivenBack::LeaseOver);
+            outcomes::leave(spool.as_mut(), &back);
+        }
+    }
+    if is_over {
+        return Err(EngineError::LeaseOver { run_id: run.run_id.0 });
     }
     listener.ended(run, &outcome);
     Ok(outcome)
@@ -213,16 +226,36 @@ impl HandlerFinish {
     }
 }
 
-/// Records the end; the status that the run has if somebody else was first.
-fn record_end(
-    ctx: &mut Context,
+/// Whether the lease is over, and the process with its handler must end. Says on the disk first that the run is given back.
+fn gives_back_when_over(
+    ctx: &Context,
+    run: &ClaimedRun,
+    leases: &LeaseKeeper,
+) -> impl Fn() -> bool + Send + use<> + 'static {
+    // Not when it is lost: whoever took the run on this host has ended this process for it, and elsewhere nobody could
+    // before it was over.
+    let is_over = leases.over_of(run.run_id);
+    let back = outcomes::given_back(ctx, &run.token, Some(run), GivenBack::LeaseOver);
+    // The runner's own file is in its hands, which may be busy for ever.
+    let spool = ctx.spool.clone();
+    move || {
+        let must_end = is_over();
+        if must_end {
+            outcomes::leave(spool.as_ref().and_then(|spool| spool.take().ok()).as_mut(), &back);
+        }
+        must_end
+    }
+}
+
+/// The end as it is recorded.
+fn run_end(
+    ctx: &Context,
     run: &ClaimedRun,
     settings: &Settings,
     decision: &Decision,
     unsaved: Unsaved,
     finished: &HandlerFinish,
-    spool: Option<&mut SpoolFile>,
-) -> EngineResult<Option<String>> {
+) -> Outcome {
     let end = RunEnd {
         event: decision.event,
         may_retry: decision.may_retry,
@@ -241,8 +274,8 @@ fn record_end(
         note: None,
     };
     let database = ctx.store.url().to_string();
-    let outcome = Outcome { database, run_id: run.run_id, task_id: run.task_id, token: run.token.clone(), end };
-    outcomes::record(ctx, spool, &outcome)
+    let claimed = Some(Claimed { run_id: run.run_id, task_id: run.task_id });
+    Outcome { database, claimed, token: run.token.clone(), end }
 }
 
 fn outputs(finished: &HandlerFinish) -> Vec<RunOutput> {
@@ -288,11 +321,15 @@ impl LiveRun<'_> {
     }
 
     /// In this very process: a handler that does not end in time takes the process with it, and the run is rescued.
-    fn run_rust(&mut self, handler: &dyn TaskHandler, context: &RunContext, own_identity: &str) -> HandlerFinish {
+    fn run_rust(
+        &mut self,
+        handler: &dyn TaskHandler,
+        context: &RunContext,
+        own_identity: &str,
+        must_end: impl Fn() -> bool + Send + 'static,
+    ) -> HandlerFinish {
         let limit = Duration::from_secs(u64::try_from(context.timeout_secs).unwrap_or(u64::MAX));
-        // Not when it is lost: whoever took the run on this host has ended this process for it, and elsewhere nobody could
-        // before it was over.
-        self.watchdog = Watchdog::start(limit, self.leases.over_of(self.run_id)).ok();
+        self.watchdog = Watchdog::start(limit, must_end).ok();
         self.save_handler(i64::from(std::process::id()), own_identity.to_owned());
         let result = run_rust_handler(handler, context, self);
         self.watchdog = None;
