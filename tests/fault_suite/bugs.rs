@@ -58,6 +58,9 @@ pub fn hunt(campaigns: &[&'static Campaign], options: &Options, bar: &ProgressBa
             Ok((faults, None)) => (None, faults, "no violation".to_owned()),
             Err(problem) => (None, 0, problem),
         };
+        if caught_by.is_none() {
+            bar.suspend(|| eprintln!("the seeded bug {} was not caught by {}: {said}", bug.name, bug.campaign));
+        }
         Verdict { name: bug.name.clone(), caught_by, faults, took: started.elapsed(), said }
     };
     bugs.iter().map(verdict).collect()
@@ -112,7 +115,7 @@ fn hunt_one(
     let until = Some(Instant::now() + SEARCH);
     let options = Options { program, until, first: true, all: true, is_hunt: true, ..options.clone() };
     let tally = campaign::run(campaign, engine, &options, bar);
-    Ok((tally.faults, tally.violations.into_iter().next().map(|violation| violation.what)))
+    Ok((tally.faults, tally.violations.into_iter().next()))
 }
 
 /// Where the bugs are built: a copy of the work tree, in the same target directory, so that only the program itself is

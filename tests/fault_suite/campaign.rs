@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
@@ -32,6 +32,7 @@ pub struct Job<'a> {
     pub workers: usize,
     tally: &'a Mutex<Tally>,
     stop: &'a AtomicBool,
+    ended: &'a AtomicUsize,
     bar: &'a ProgressBar,
 }
 
@@ -40,30 +41,39 @@ pub struct Job<'a> {
 pub struct Tally {
     /// Faults that were really injected.
     pub faults: usize,
-    pub violations: Vec<Violation>,
+    pub violations: Vec<String>,
     /// What the campaign wants to say of itself, such as what it covered.
     pub notes: Vec<String>,
     pub took: Duration,
     pub was_run: bool,
 }
 
-#[derive(Clone, Debug)]
-pub struct Violation {
-    pub trial: usize,
-    pub what: String,
-}
-
 impl Job<'_> {
     /// The numbers of the trials that this worker makes, of so many in all; ends early after a violation where one is
     /// enough.
     pub fn trials(&self, quick: usize, all: usize) -> impl Iterator<Item = usize> + '_ {
+        self.share(quick, all, self.worker, self.workers)
+    }
+
+    /// The same for a campaign whose trials must not overlap: all for the first worker.
+    pub fn trials_of_one_worker(&self, quick: usize, all: usize) -> impl Iterator<Item = usize> + '_ {
+        self.share(quick, all, 0, 1)
+    }
+
+    fn share(&self, quick: usize, all: usize, worker: usize, workers: usize) -> impl Iterator<Item = usize> + '_ {
         let total = self.options.trials.unwrap_or(if self.options.all { all } else { quick });
         let range = self.options.trial.map_or(0..total, |only| only..only + 1);
-        let is_ours = move |trial: &usize| self.options.trial.is_some() || trial % self.workers == self.worker;
-        let is_over = |_: &usize| {
-            self.stop.load(Ordering::Relaxed) || self.options.until.is_some_and(|until| Instant::now() > until)
-        };
-        range.filter(is_ours).take_while(move |trial| !is_over(trial))
+        let is_ours = move |trial: &usize| self.options.trial.is_some() || trial % workers == worker;
+        range.filter(is_ours).take_while(|_| !self.is_over())
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.options.until.is_some_and(|until| Instant::now() > until)
+    }
+
+    /// Whether all other workers have ended.
+    pub fn is_last_worker(&self) -> bool {
+        self.ended.fetch_add(1, Ordering::SeqCst) + 1 == self.workers
     }
 
     /// The random choices of a trial; the same for the same seed.
@@ -108,7 +118,7 @@ impl Job<'_> {
     pub fn violated(&self, trial: usize, found: &[String]) -> bool {
         let mut tally = self.tally.lock().unwrap();
         let is_first = tally.violations.is_empty();
-        tally.violations.extend(found.iter().map(|what| Violation { trial, what: what.clone() }));
+        tally.violations.extend(found.iter().cloned());
         if self.options.first {
             self.stop.store(true, Ordering::Relaxed);
         }
@@ -152,12 +162,14 @@ pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 
 /// Runs a campaign on one engine with all workers.
 pub fn run(campaign: &Campaign, engine: EngineUnderTest, options: &Options, bar: &ProgressBar) -> Tally {
-    let (tally, stop, started) = (Mutex::new(Tally::default()), AtomicBool::new(false), Instant::now());
+    let (tally, stop, ended) = (Mutex::new(Tally::default()), AtomicBool::new(false), AtomicUsize::new(0));
+    let started = Instant::now();
     bar.set_message(format!("{} {}", campaign.name, engine.name()));
     let workers = if options.trial.is_some() { 1 } else { options.workers };
     std::thread::scope(|scope| {
         for worker in 0..workers {
-            let job = Job { campaign, engine, options, worker, workers, tally: &tally, stop: &stop, bar };
+            let job =
+                Job { campaign, engine, options, worker, workers, tally: &tally, stop: &stop, ended: &ended, bar };
             scope.spawn(move || {
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (campaign.run)(&job))) {
                     job.violated(0, &[format!("the campaign broke off: {}", panic_text(&*panic))]);

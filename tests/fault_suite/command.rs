@@ -127,6 +127,39 @@ impl Running<'_> {
         let _ = self.child.kill();
     }
 
+    /// Goes on after a stop.
+    pub fn go_on(&self) {
+        let pid = rustix::process::Pid::from_raw(self.pid()).unwrap();
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::CONT);
+    }
+
+    /// Waits until it has stopped itself; false when it ended instead.
+    pub fn wait_until_stopped(&mut self) -> bool {
+        loop {
+            if state_of(self.pid()) == Some('T') {
+                return true;
+            }
+            if self.has_exited(Duration::from_millis(1)) {
+                return false;
+            }
+        }
+    }
+
+    /// Whether it ends within this time; it still has to be waited for.
+    pub fn has_exited(&mut self, within: Duration) -> bool {
+        let started = Instant::now();
+        loop {
+            // It stays a zombie until it is waited for, so that its PID is still its own.
+            if matches!(state_of(self.pid()), Some('Z') | None) {
+                return true;
+            }
+            if started.elapsed() >= within {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Waits for its end and records it; one that hangs is killed, and that is a failure of the trial.
     pub fn wait(mut self) -> Call {
         let started = Instant::now();
@@ -171,4 +204,10 @@ impl Drop for Running<'_> {
             let _ = self.child.wait();
         }
     }
+}
+
+/// The state of a process as /proc shows it.
+pub fn state_of(pid: i32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
 }

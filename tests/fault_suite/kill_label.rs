@@ -1,7 +1,7 @@
 //! kill -9 at every labelled step of every command that changes something. A trial kills several commands one after the
 //! other in a store that already holds what earlier kills have left, then lets clean ticks finish everything.
 
-mod scenarios;
+pub mod scenarios;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -27,7 +27,7 @@ const QUICK: usize = 2;
 const ALL: usize = 78;
 
 /// How a label is reached: by which scenario, and how often.
-type Ways = BTreeMap<String, Vec<(&'static Scenario, usize)>>;
+pub type Ways = BTreeMap<String, Vec<(&'static Scenario, usize)>>;
 
 /// What one worker found out for all, by engine.
 static KNOWN: Mutex<BTreeMap<&str, Ways>> = Mutex::new(BTreeMap::new());
@@ -60,7 +60,7 @@ fn run(job: &Job<'_>) {
 }
 
 /// The first worker that asks finds out, the others wait for it.
-fn ways(job: &Job<'_>, stage: &mut Stage) -> Ways {
+pub fn ways(job: &Job<'_>, stage: &mut Stage) -> Ways {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     // Of another program, where a seeded bug is tested, the same is true until it is seen to be false.
     if let Some(ways) = known.get(job.engine.name()) {

@@ -9,11 +9,13 @@ mod audit;
 mod bugs;
 mod campaign;
 mod command;
+mod crossed;
 #[allow(dead_code, reason = "the tests use more of it")]
 #[path = "../it/support/database.rs"]
 mod database;
 mod handlers;
 mod kill_label;
+mod kill_syscall;
 mod leftovers;
 mod options;
 mod oracle;
@@ -22,6 +24,9 @@ mod report;
 mod rng;
 mod source_labels;
 mod stage;
+mod storm;
+mod strace;
+mod syscall_errors;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -33,7 +38,8 @@ use self::options::Options;
 use self::report::Line;
 
 /// Every campaign, in the order in which they run.
-const CAMPAIGNS: &[&Campaign] = &[&kill_label::CAMPAIGN];
+const CAMPAIGNS: &[&Campaign] =
+    &[&kill_label::CAMPAIGN, &kill_syscall::CAMPAIGN, &syscall_errors::CAMPAIGN, &crossed::CAMPAIGN, &storm::CAMPAIGN];
 
 fn main() -> ExitCode {
     let mut options = match Options::parse(std::env::args().skip(1)) {

@@ -103,6 +103,10 @@ pub struct Records {
     pub integrity: Vec<String>,
     /// Handlers of these classes fail by design.
     pub failing_classes: Vec<String>,
+    /// Commands may fail: their system calls did.
+    pub may_fail: bool,
+    /// Runners whose lease was ended by force: whoever rescues their runs is right.
+    pub expired: Vec<i64>,
     /// Runs that were claimed out of order by order of the caller.
     pub is_order_free: bool,
 }
@@ -116,7 +120,12 @@ impl Records {
         runs
     }
 
-    pub fn was_killed(&self, pid: i64) -> bool {
+    /// Whether a run of this process may have been taken from it.
+    pub fn was_broken(&self, pid: i64) -> bool {
+        self.may_fail || self.expired.contains(&pid) || self.was_killed(pid)
+    }
+
+    fn was_killed(&self, pid: i64) -> bool {
         self.calls.iter().any(|call| call.pid == pid && matches!(call.fate, Fate::Killed(_)))
     }
 

@@ -1,7 +1,7 @@
 //! A store on one engine with everything around it: audit triggers, a home with its configuration, the commands that were
 //! called, the log of the handlers; how it comes to rest, and what the oracle says of it then.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,6 +22,9 @@ pub struct Stage {
     pub engine: EngineUnderTest,
     pub program: PathBuf,
     pub calls: RefCell<Vec<Call>>,
+    /// See [`Records`]; both are of one trial.
+    pub may_fail: Cell<bool>,
+    pub expired: RefCell<Vec<i64>>,
     /// For campaigns whose handlers may be claimed by run id, out of order.
     pub is_order_free: bool,
     raw: RefCell<Raw>,
@@ -64,6 +67,8 @@ impl Stage {
             engine,
             program: program.to_owned(),
             calls: RefCell::default(),
+            may_fail: Cell::new(false),
+            expired: RefCell::default(),
             is_order_free: false,
             raw: RefCell::new(database.raw()),
             begin: Marks::default(),
@@ -126,9 +131,30 @@ impl Stage {
         format!("marker-{}.", COUNT.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Ends the lease of every run that is processing, as time would. False when its row is locked by a command that was
+    /// stopped in the middle of a transaction.
+    pub fn end_leases(&self) -> bool {
+        let mut raw = self.connect();
+        let patience = match raw {
+            Raw::Sqlite(_) => "PRAGMA busy_timeout = 200",
+            Raw::Postgres(_) => "SET lock_timeout = '200ms'",
+            Raw::Mysql(_) => "SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 1",
+        };
+        raw.execute(patience);
+        let runs = audit::runs(&mut raw, self.begin.run);
+        let holders = runs.iter().filter(|run| run.status == "processing").map(|run| run.process_id);
+        let ended = raw.try_execute(
+            "UPDATE \"TaskQueueRuns\" SET \"LeaseExpiresOn\" = '2020-01-01 00:00:00.000000' WHERE \"Status\" = 'processing'",
+        );
+        self.expired.borrow_mut().extend(holders.filter(|_| ended.is_ok()));
+        ended.is_ok()
+    }
+
     /// From here on everything belongs to a new trial.
     pub fn begin_trial(&mut self) {
         self.calls.borrow_mut().clear();
+        self.expired.borrow_mut().clear();
+        self.may_fail.set(false);
         let raw = self.raw.get_mut();
         self.begin = Marks {
             audit: audit::newest(raw, "FaultAudit", "At"),
@@ -142,6 +168,8 @@ impl Stage {
     /// Clean ticks until nothing is open any more. What is then still open is for the oracle.
     pub fn settle(&self) {
         for _ in 0..TICKS_TO_REST {
+            // A class whose handler could not be started waits for somebody who mends it.
+            self.execute("DELETE FROM \"TaskQueueClassHolds\"");
             let call = self.command(&["tick"]).run();
             let open = "SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" <> 'success' AND \"FailedRetries\" < \"MaxRetries\"";
             if call.is_ok() && self.number(open) == 0 && self.number(OPEN_RUNNERS) == 0 {
@@ -172,6 +200,8 @@ impl Stage {
             left_files: leftovers::files(self.home()),
             integrity: integrity(&mut raw),
             failing_classes: vec!["fail".to_owned()],
+            may_fail: self.may_fail.get(),
+            expired: self.expired.borrow().clone(),
             is_order_free: self.is_order_free,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::command::Command;
 use crate::handlers;
 use crate::records::{Call, Fate};
 use crate::stage::Stage;
@@ -68,10 +69,20 @@ pub const SCENARIOS: [Scenario; 19] = [
 impl Scenario {
     /// Makes what it needs and runs its command, with a fault or with a log of the steps that it reaches.
     pub fn run(&self, stage: &Stage, fault: Option<&str>, log: Option<&Path>) -> Call {
-        for need in self.needs {
-            need.make(stage);
+        match self.args {
+            Args::InHandler => {
+                self.make_needs(stage);
+                run_in_handler(stage, fault, log)
+            }
+            Args::Migrate => migrate(stage, fault, log),
+            _ => finish(self.command(stage), fault, log).run(),
         }
-        let command = match self.args {
+    }
+
+    /// Makes what it needs and returns its command, which is not one inside a handler.
+    pub fn command<'a>(&self, stage: &'a Stage) -> Command<'a> {
+        self.make_needs(stage);
+        match self.args {
             Args::Plain(args) => stage.command(args),
             Args::Queue => {
                 let marker = stage.marker();
@@ -87,18 +98,23 @@ impl Scenario {
                 let marker = stage.marker();
                 stage.command(&["exec", "--", &program, &option, &script, &marker]).queues(&marker, 1)
             }
-            Args::InHandler => return run_in_handler(stage, fault, log),
-            Args::Migrate => return migrate(stage, fault, log),
-        };
-        finish(command, fault, log).run()
+            Args::InHandler => stage.command(&["process-run", "--drain"]),
+            Args::Migrate => stage.command(&["migrate"]),
+        }
+    }
+
+    fn make_needs(&self, stage: &Stage) {
+        for need in self.needs {
+            need.make(stage);
+        }
+    }
+
+    pub fn named(name: &str) -> &'static Self {
+        SCENARIOS.iter().find(|scenario| scenario.name == name).unwrap()
     }
 }
 
-fn finish<'a>(
-    mut command: crate::command::Command<'a>,
-    fault: Option<&str>,
-    log: Option<&Path>,
-) -> crate::command::Command<'a> {
+fn finish<'a>(mut command: Command<'a>, fault: Option<&str>, log: Option<&Path>) -> Command<'a> {
     if let Some(fault) = fault {
         command = command.fault(fault);
     }

@@ -57,7 +57,7 @@ pub fn what_a_handler_finished_is_recorded(records: &Records, found: &mut Vec<St
         };
         let killed_at = records.killed_at(run.process_id);
         let is_kept = killed_at.is_some_and(|label| AFTER_THE_OUTCOME_IS_KEPT.contains(&label));
-        if run.status != expected && (is_kept || !records.was_killed(run.process_id)) {
+        if run.status != expected && (is_kept || !records.was_broken(run.process_id)) {
             found.push(format!(
                 "I3: the handler of run {} ended with {code}, and the run is {} ({}); its runner was killed at {killed_at:?}",
                 run.id, run.status, run.error_code
