@@ -149,6 +149,16 @@ impl Job<'_> {
         }
     }
 
+    /// This machine does not allow what the campaign does. Only a sample may go without it.
+    pub fn impossible(&self, why: &str) {
+        let said = format!("not possible here: {why}");
+        if self.options.all && self.worker == 0 {
+            self.violated(0, &[said]);
+        } else {
+            self.note(said);
+        }
+    }
+
     fn kept(&self) -> PathBuf {
         let name = format!("taskqueue-faults-{}-{}-{}", std::process::id(), self.campaign.name, self.engine.name());
         std::env::temp_dir().join(name)

@@ -41,7 +41,8 @@ impl Call {
 impl<'a> Command<'a> {
     pub fn new(stage: &'a Stage, args: &[&str]) -> Self {
         let args = args.iter().map(|&arg| arg.to_owned()).collect();
-        Self { stage, args, prefix: Vec::new(), env: Vec::new(), stdin: String::new(), queues: None, fault: None }
+        let (prefix, env) = (stage.prefix.borrow().clone(), stage.env.borrow().clone());
+        Self { stage, args, prefix, env, stdin: String::new(), queues: None, fault: None }
     }
 
     /// Another program that runs this command line, such as strace.

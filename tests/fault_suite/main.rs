@@ -14,16 +14,19 @@ mod crossed;
 #[path = "../it/support/database.rs"]
 mod database;
 mod handlers;
+mod host;
 mod kill_label;
 mod kill_syscall;
 mod leftovers;
 mod options;
 mod oracle;
+mod pid_reuse;
 mod records;
 mod report;
 mod rng;
 mod source_labels;
 mod stage;
+mod stopped;
 mod storm;
 mod strace;
 mod syscall_errors;
@@ -39,7 +42,7 @@ use self::report::Line;
 
 /// Every campaign, in the order in which they run.
 const CAMPAIGNS: &[&Campaign] =
-    &[&kill_label::CAMPAIGN, &kill_syscall::CAMPAIGN, &syscall_errors::CAMPAIGN, &crossed::CAMPAIGN, &storm::CAMPAIGN];
+    &[&kill_label::CAMPAIGN, &kill_syscall::CAMPAIGN, &syscall_errors::CAMPAIGN, &crossed::CAMPAIGN, &storm::CAMPAIGN, &pid_reuse::CAMPAIGN, &stopped::CAMPAIGN];
 
 fn main() -> ExitCode {
     let mut options = match Options::parse(std::env::args().skip(1)) {

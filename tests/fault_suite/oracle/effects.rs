@@ -7,12 +7,15 @@ use crate::records::{Effect, Records};
 /// I2b: a handler that shows a sign of life after another one of its task has begun lived beside it.
 pub fn one_live_handler_of_a_task(records: &Records, found: &mut Vec<String>) {
     let mut newest: HashMap<i64, &Effect> = HashMap::new();
+    let process_of =
+        |run_id: i64| records.runs.iter().find(|run| run.id == run_id).map_or(0, |run| run.process_id);
     for effect in &records.effects {
         if effect.is_start {
             newest.insert(effect.task_id, effect);
             continue;
         }
         match newest.get(&effect.task_id) {
+            Some(start) if start.run_id != effect.run_id && records.may_overlap.contains(&process_of(effect.run_id)) => {}
             Some(start) if start.run_id != effect.run_id => found.push(format!(
                 "I2b: task {}: the handler of run {} was alive after that of run {} had begun ({} s after boot)",
                 effect.task_id, effect.run_id, start.run_id, effect.uptime
@@ -57,6 +60,11 @@ pub fn what_a_handler_finished_is_recorded(records: &Records, found: &mut Vec<St
         };
         let killed_at = records.killed_at(run.process_id);
         let is_kept = killed_at.is_some_and(|label| AFTER_THE_OUTCOME_IS_KEPT.contains(&label));
+        // The runner noticed that its lease was over, between the last word of the handler and its end.
+        let is_given_back = run.error_code == "lease-over";
+        if records.late_runs.contains(&run.id) || is_given_back {
+            continue;
+        }
         if run.status != expected && (is_kept || !records.was_broken(run.process_id)) {
             found.push(format!(
                 "I3: the handler of run {} ended with {code}, and the run is {} ({}); its runner was killed at {killed_at:?}",
