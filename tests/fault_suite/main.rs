@@ -18,9 +18,11 @@ mod host;
 mod kill_label;
 mod kill_syscall;
 mod leftovers;
+mod lost_commit;
 mod options;
 mod oracle;
 mod pid_reuse;
+mod proxy;
 mod records;
 mod report;
 mod rng;
@@ -42,7 +44,7 @@ use self::report::Line;
 
 /// Every campaign, in the order in which they run.
 const CAMPAIGNS: &[&Campaign] =
-    &[&kill_label::CAMPAIGN, &kill_syscall::CAMPAIGN, &syscall_errors::CAMPAIGN, &crossed::CAMPAIGN, &storm::CAMPAIGN, &pid_reuse::CAMPAIGN, &stopped::CAMPAIGN];
+    &[&kill_label::CAMPAIGN, &kill_syscall::CAMPAIGN, &syscall_errors::CAMPAIGN, &crossed::CAMPAIGN, &storm::CAMPAIGN, &pid_reuse::CAMPAIGN, &stopped::CAMPAIGN, &lost_commit::CAMPAIGN];
 
 fn main() -> ExitCode {
     let mut options = match Options::parse(std::env::args().skip(1)) {
