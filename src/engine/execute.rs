@@ -1,13 +1,13 @@
 //! Executes one claimed run and records how it ended (the scheme's processTaskRun).
 
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 use super::handlers::{Handler, command_of, exec_template};
 use super::lease::{LeaseKeeper, Standing};
-use super::outcomes::{self, Claimed, GivenBack, Outcome};
+use super::outcomes::{self, GivenBack, Outcome};
+use super::stopping::{Stopping, Urgency};
 use super::unsaved::Unsaved;
 use super::{Context, EngineError, EngineResult};
 use crate::domain::backoff::possible_delay_secs;
@@ -37,6 +37,8 @@ const MAX_MESSAGE_CHARS: usize = 10_000;
 
 /// Hears what a run does while it is processed.
 pub trait RunListener {
+    /// The runner was told to stop; its run may go on for so long, and is given back then.
+    fn stopping(&mut self, run_id: RunId, wait: Duration);
     /// It was claimed and is about to start.
     fn claimed(&mut self, run: &ClaimedRun);
     /// Its handler wrote this.
@@ -51,8 +53,8 @@ pub struct Equipment<'a> {
     pub settings: &'a Settings,
     /// Holds the run.
     pub leases: &'a LeaseKeeper,
-    /// Readable when it must stop.
-    pub stop: Option<BorrowedFd<'a>>,
+    /// Whether it was told to stop.
+    pub stopping: &'a Stopping<'a>,
     /// Where `taskqueue progress` reaches it.
     pub socket: Option<&'a EventSocket>,
     /// Where outcomes wait for the database.
@@ -88,8 +90,8 @@ pub fn execute_run(
     equipment: &mut Equipment<'_>,
     listener: &mut dyn RunListener,
 ) -> EngineResult<RunOutcome> {
-    let Equipment { settings, leases, stop, socket, spool } = equipment;
-    let (settings, leases, stop, socket) = (*settings, *leases, *stop, *socket);
+    let Equipment { settings, leases, stopping, socket, spool } = equipment;
+    let (settings, leases, stopping, socket) = (*settings, *leases, *stopping, *socket);
     listener.claimed(run);
     let timeout_secs = ctx.handlers.timeout_secs(&run.class, run.task_timeout_secs, settings);
     let context = run_context(run, timeout_secs);
@@ -100,17 +102,19 @@ pub fn execute_run(
         pending: Unsaved::default(),
         save_after: Moment::now(),
         watchdog: None,
+        stopping,
         listener,
     };
     fault_point!("execute.before_handler");
     let finished = match ctx.handlers.find(&run.class) {
         Some(Handler::Rust(handler)) => {
-            let must_end = gives_back_when_over(ctx, run, leases);
-            live.run_rust(handler, &context, &ctx.me.identity, must_end)
+            let give_back = outcomes::prepared(ctx, run, run_end_of_stop(ctx, run, settings));
+            let over = outcomes::prepared(ctx, run, GivenBack::LeaseOver.end());
+            live.run_rust(handler, &context, &ctx.me.identity, give_back, over)
         }
-        Some(Handler::Command(class)) => live.run_command(&command_of(class), &context, stop, socket),
+        Some(Handler::Command(class)) => live.run_command(&command_of(class), &context, socket),
         Some(Handler::Exec) => match ExecRequest::parse(&run.data) {
-            Ok(request) => live.run_command(&request.into_command(&exec_template()), &context, stop, socket),
+            Ok(request) => live.run_command(&request.into_command(&exec_template()), &context, socket),
             Err(problem) => HandlerFinish::reported(&HandlerError::no_retry("invalid-data", problem.to_string())),
         },
         None => HandlerFinish::could_not_start("no handler is configured here"),
@@ -132,15 +136,14 @@ pub fn execute_run(
         let mut unsaved = leases.let_go(run.run_id);
         unsaved.add(last_news);
         unsaved.add(Unsaved { results: finished.results.clone(), ..Unsaved::default() });
-        let end = run_end(ctx, run, settings, &outcome.decision, unsaved, &finished);
+        let end = run_end(ctx, run, settings, &outcome.decision, unsaved, outputs(&finished));
         if !is_over {
-            outcome.lost_to = outcomes::record(ctx, spool.as_mut(), &end)?;
-        } else if outcome.decision.event == RunEvent::Succeed {
-            // It was faster than the KILL.
-            outcomes::leave(spool.as_mut(), &end);
+            outcome.lost_to = outcomes::record(ctx, spool.as_mut(), &Outcome::new(ctx, run, end))?;
         } else {
-            let back = outcomes::given_back(ctx, &run.token, Some(run), GivenBack::LeaseOver);
-            outcomes::leave(spool.as_mut(), &back);
+            // A handler that succeeded was faster than the KILL.
+            let has_succeeded = outcome.decision.event == RunEvent::Succeed;
+            let end = if has_succeeded { end } else { GivenBack::LeaseOver.end() };
+            outcomes::leave(spool.as_mut(), &Outcome::new(ctx, run, end));
         }
     }
     if is_over {
@@ -226,41 +229,21 @@ impl HandlerFinish {
     }
 }
 
-/// Whether the lease is over, and the process with its handler must end. Says on the disk first that the run is given back.
-fn gives_back_when_over(
-    ctx: &Context,
-    run: &ClaimedRun,
-    leases: &LeaseKeeper,
-) -> impl Fn() -> bool + Send + use<> + 'static {
-    // Not when it is lost: whoever took the run on this host has ended this process for it, and elsewhere nobody could
-    // before it was over.
-    let is_over = leases.over_of(run.run_id);
-    let back = outcomes::given_back(ctx, &run.token, Some(run), GivenBack::LeaseOver);
-    // The runner's own file is in its hands, which may be busy for ever.
-    let spool = ctx.spool.clone();
-    move || {
-        let must_end = is_over();
-        if must_end {
-            outcomes::leave(spool.as_ref().and_then(|spool| spool.take().ok()).as_mut(), &back);
-        }
-        must_end
-    }
-}
-
-/// The end as it is recorded.
+/// What is written of a run that ended so.
 fn run_end(
     ctx: &Context,
     run: &ClaimedRun,
     settings: &Settings,
     decision: &Decision,
     unsaved: Unsaved,
-    finished: &HandlerFinish,
-) -> Outcome {
-    let end = RunEnd {
+    outputs: Vec<RunOutput>,
+) -> RunEnd {
+    RunEnd {
         event: decision.event,
         may_retry: decision.may_retry,
         delay_secs: decision.delay_secs,
         backoff: ctx.handlers.backoff(&run.class, settings),
+        crash: decision.is_crash.then(|| ctx.crash(&run.class, settings)),
         error_code: storable(&decision.error_code, 190),
         error_message: storable(&decision.error_message, MAX_MESSAGE_CHARS),
         decision: storable(&decision.rule, 190),
@@ -268,14 +251,17 @@ fn run_end(
         percents_completed: unsaved.percents_completed,
         message: unsaved.message,
         results: unsaved.results,
-        outputs: outputs(finished),
+        outputs,
         hold: decision.holds_class.then(|| (ctx.me.host.clone(), settings.hold_secs)),
         condition: EndCondition::Held,
         note: None,
-    };
-    let database = ctx.store.url().to_string();
-    let claimed = Some(Claimed { run_id: run.run_id, task_id: run.task_id });
-    Outcome { database, claimed, token: run.token.clone(), end }
+    }
+}
+
+/// The end of a run that was stopped together with this very process.
+fn run_end_of_stop(ctx: &Context, run: &ClaimedRun, settings: &Settings) -> RunEnd {
+    let decision = decide(&Ending::Stopped, None, "", &ctx.handlers.exit_rules(&run.class), 0);
+    run_end(ctx, run, settings, &decision, Unsaved::default(), Vec::new())
 }
 
 fn outputs(finished: &HandlerFinish) -> Vec<RunOutput> {
@@ -304,6 +290,7 @@ struct LiveRun<'a> {
     pending: Unsaved,
     save_after: Moment,
     watchdog: Option<Watchdog>,
+    stopping: &'a Stopping<'a>,
     listener: &'a mut dyn RunListener,
 }
 
@@ -312,11 +299,10 @@ impl LiveRun<'_> {
         &mut self,
         command: &CommandHandler,
         context: &RunContext,
-        stop: Option<BorrowedFd<'_>>,
         socket: Option<&EventSocket>,
     ) -> HandlerFinish {
         let HandlerEnd { ending, error, results, unread_events, unended, stdout, stderr } =
-            command.run(context, stop, socket, self);
+            command.run(context, Some(self.stopping.alarm()), socket, self);
         HandlerFinish { ending: Some(ending), error, results, stdout, stderr, unended, unread_events }
     }
 
@@ -326,9 +312,22 @@ impl LiveRun<'_> {
         handler: &dyn TaskHandler,
         context: &RunContext,
         own_identity: &str,
-        must_end: impl Fn() -> bool + Send + 'static,
+        give_back: impl Fn() + Send + 'static,
+        give_back_when_over: impl Fn() + Send + 'static,
     ) -> HandlerFinish {
         let limit = Duration::from_secs(u64::try_from(context.timeout_secs).unwrap_or(u64::MAX));
+        // Not when it is lost: whoever took the run on this host has ended this process for it, and elsewhere nobody could
+        // before it was over.
+        let (is_over, must_stop) = (self.leases.over_of(self.run_id), self.stopping.must_stop());
+        let must_end = move || {
+            let (must_stop, is_over) = (must_stop(), is_over());
+            if is_over {
+                give_back_when_over();
+            } else if must_stop {
+                give_back();
+            }
+            must_stop || is_over
+        };
         self.watchdog = Watchdog::start(limit, must_end).ok();
         self.save_handler(i64::from(std::process::id()), own_identity.to_owned());
         let result = run_rust_handler(handler, context, self);
@@ -392,6 +391,10 @@ impl CommandObserver for LiveRun<'_> {
 
     fn idle(&mut self) -> Control {
         self.save();
+        let (run_id, listener) = (self.run_id, &mut self.listener);
+        if self.stopping.check(&mut |wait| listener.stopping(run_id, wait)) == Urgency::Kill {
+            return Control::Kill;
+        }
         // Somebody else works for the task now, or may any moment: no time to ask it to end.
         if self.leases.standing(self.run_id) == Standing::Held { Control::Continue } else { Control::Kill }
     }

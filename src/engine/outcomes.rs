@@ -29,6 +29,28 @@ pub(super) struct Outcome {
     pub(super) end: RunEnd,
 }
 
+impl Outcome {
+    pub(super) fn new(ctx: &Context, run: &ClaimedRun, end: RunEnd) -> Self {
+        let claimed = Some(Claimed { run_id: run.run_id, task_id: run.task_id });
+        Self { database: ctx.store.url().to_string(), claimed, token: run.token.clone(), end }
+    }
+
+    /// Of whatever the claim with this token has taken, which nobody was told.
+    pub(super) fn of_claim(ctx: &Context, token: &str) -> Self {
+        let end = GivenBack::NotStarted.end();
+        Self { database: ctx.store.url().to_string(), claimed: None, token: token.to_owned(), end }
+    }
+}
+
+/// Puts this end on the disk, for the next process of this host to send, when it is called: for a process that is about to
+/// end with its run. Not in the runner's own file, which is in the hands of whoever may be busy for ever.
+pub(super) fn prepared(ctx: &Context, run: &ClaimedRun, end: RunEnd) -> impl Fn() + Send + use<> {
+    let spool = ctx.spool.clone();
+    let outcome = Outcome::new(ctx, run, end);
+    // Without it the run is rescued like that of any dead process.
+    move || leave(spool.as_ref().and_then(|spool| spool.take().ok()).as_mut(), &outcome)
+}
+
 /// What a claim took.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Claimed {
@@ -38,7 +60,8 @@ pub(super) struct Claimed {
     pub(super) task_id: TaskId,
 }
 
-/// Why a run is given back by a runner that cannot reach the database.
+/// Why a run is given back by a runner that cannot reach the database. It is left on the disk for the next process of this
+/// host; without a disk the run is rescued, which costs an attempt.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum GivenBack {
     /// Its handler was killed, because the lease could not be renewed.
@@ -49,7 +72,7 @@ pub(super) enum GivenBack {
 
 impl GivenBack {
     /// No attempt is counted: what failed is not the task.
-    fn end(self) -> RunEnd {
+    pub(super) fn end(self) -> RunEnd {
         let (code, message) = match self {
             Self::LeaseOver => ("lease-over", "the lease could not be renewed in time, so the handler was killed"),
             Self::NotStarted => ("not-started", "the database could not be reached when the run was claimed"),
@@ -58,7 +81,8 @@ impl GivenBack {
             event: RunEvent::Release,
             may_retry: true,
             delay_secs: None,
-            backoff: Backoff { base_secs: 0, max_secs: 0 },
+            backoff: Backoff::Fixed(0),
+            crash: None,
             error_code: code.to_owned(),
             error_message: message.to_owned(),
             decision: format!("{code}: released"),
@@ -72,13 +96,6 @@ impl GivenBack {
             note: None,
         }
     }
-}
-
-/// That the run of this token is given back, by the next process of this host: without a disk to leave that on it is
-/// rescued, which costs an attempt.
-pub(super) fn given_back(ctx: &Context, token: &str, run: Option<&ClaimedRun>, why: GivenBack) -> Outcome {
-    let claimed = run.map(|run| Claimed { run_id: run.run_id, task_id: run.task_id });
-    Outcome { database: ctx.store.url().to_string(), claimed, token: token.to_owned(), end: why.end() }
 }
 
 /// Puts an outcome on the disk for the next process of this host. A disk that is full keeps nobody from anything: it is

@@ -22,6 +22,9 @@ const POSTGRES_OPTIONS: [(&str, &str); 4] = [
     ("tcp_user_timeout", "60000"),
 ];
 
+/// What is mostly wrong with an address that cannot be read.
+const UNREADABLE: &str = "cannot be read; a password with special characters must be percent-encoded";
+
 /// Which engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Engine {
@@ -115,25 +118,9 @@ impl DatabaseUrl {
         let parts = Hosts::of(text);
         // Cut in the middle of a password, it would be shown as the name of a host or of a database.
         if parts.after().contains('@') {
-            return Err(bad("cannot be read; a password with special characters must be percent-encoded"));
+            return Err(bad(UNREADABLE));
         }
-        let is_one_of_several = parts.names().len() > 1;
-        let mut hosts = Vec::new();
-        for (number, name) in parts.names().iter().enumerate() {
-            let address = parts.with(name);
-            if Url::parse(&address).is_err() || (is_one_of_several && name.is_empty()) {
-                let what = "cannot be read; a password with special characters must be percent-encoded";
-                return Err(if is_one_of_several {
-                    bad(&format!(
-                        "{what}, and several hosts are written host:port,host:port (look at number {})",
-                        number + 1
-                    ))
-                } else {
-                    bad(what)
-                });
-            }
-            hosts.push(Host { name: (*name).to_owned(), address });
-        }
+        let hosts = each_host(&parts).map_err(|what| bad(&what))?;
         let first = hosts.first().map(|host| host.address.as_str()).unwrap_or_default();
         let mut url = Url::parse(first).map_err(|_| bad("cannot be read"))?;
         if engine == Engine::Mysql && url.path().trim_matches('/').is_empty() {
@@ -190,8 +177,13 @@ impl DatabaseUrl {
     pub(super) fn takes_standby(&self) -> bool {
         match self.option("target_session_attrs") {
             Some(attrs) => attrs != "read-write" && attrs != "primary",
-            None => self.hosts.len() == 1,
+            None => self.hosts.len() == 1 && !self.libpq_hosts().is_some_and(|hosts| hosts.contains(',')),
         }
+    }
+
+    /// Where libpq finds hosts that do not stand in their place.
+    fn libpq_hosts(&self) -> Option<&str> {
+        self.option("hostaddr").or_else(|| self.option("host"))
     }
 
     /// The hosts of a server, in the order in which they are tried.
@@ -207,7 +199,7 @@ impl DatabaseUrl {
             Engine::Sqlite => return None,
             Engine::Postgres => {
                 let mode = self.option("sslmode").or(default_mode);
-                (mode, &["require", "verify-ca", "verify-full"], self.option("hostaddr").or(self.option("host")))
+                (mode, &["require", "verify-ca", "verify-full"], self.libpq_hosts())
             }
             Engine::Mysql => (self.option("ssl_mode"), &["required", "verify_ca", "verify_identity"], None),
         };
@@ -255,6 +247,21 @@ impl DatabaseUrl {
     }
 }
 
+/// Each host with an address of its own, or what is wrong with them.
+fn each_host(parts: &Hosts<'_>) -> Result<Vec<Host>, String> {
+    let is_one_of_several = parts.names().len() > 1;
+    let mut hosts = Vec::new();
+    for (number, name) in (1..).zip(parts.names()) {
+        let address = parts.with(name);
+        if Url::parse(&address).is_err() || (is_one_of_several && name.is_empty()) {
+            let list = format!(", and several hosts are written host:port,host:port (look at number {number})");
+            return Err(format!("{UNREADABLE}{}", if is_one_of_several { list.as_str() } else { "" }));
+        }
+        hosts.push(Host { name: (*name).to_owned(), address });
+    }
+    Ok(hosts)
+}
+
 fn without_port(host: &str) -> &str {
     let end = host.rfind(']').map_or(0, |at| at + 1);
     host[end..].rfind(':').map_or(host, |at| &host[..end + at])
@@ -288,130 +295,4 @@ impl fmt::Debug for DatabaseUrl {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bare_path_and_every_scheme_are_understood() {
-        for (text, engine) in [
-            ("tasks.db", Engine::Sqlite),
-            ("/var/lib/tasks.db", Engine::Sqlite),
-            ("sqlite:///var/lib/tasks.db", Engine::Sqlite),
-            ("postgres://u@h/d", Engine::Postgres),
-            ("postgresql://u@h/d", Engine::Postgres),
-            ("mysql://u@h/d", Engine::Mysql),
-            ("mariadb://u@h/d", Engine::Mysql),
-        ] {
-            assert_eq!(DatabaseUrl::parse(text).unwrap().engine(), engine, "{text}");
-        }
-        let url = DatabaseUrl::parse("sqlite:///var/lib/tasks.db").unwrap();
-        assert_eq!(url.path(), Some(PathBuf::from("/var/lib/tasks.db")));
-    }
-
-    #[test]
-    fn a_typo_does_not_become_a_file() {
-        for text in
-            ["postgress://u@h/d", "", "sqlite:x", "http://x", "sqlite://", ":memory:", "mysql://u@h", "mysql://u@h/"]
-        {
-            assert!(DatabaseUrl::parse(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn libpq_is_told_to_give_up_in_time_and_to_pass_over_a_standby_where_there_are_others() {
-        const REST: &str = "keepalives_idle=30&keepalives_interval=10&keepalives_count=3&tcp_user_timeout=60000";
-        for (text, added) in [
-            ("postgres://h/d", "?connect_timeout=10&target_session_attrs=any&"),
-            ("postgres://h/d?sslmode=disable", "&connect_timeout=10&target_session_attrs=any&"),
-            ("postgres://h/d?connect_timeout=2", "&target_session_attrs=any&"),
-            ("postgres://h:1,i:2/d", "?connect_timeout=3&target_session_attrs=read-write&"),
-            ("postgres://h/d?target_session_attrs=read-write", "&connect_timeout=10&"),
-        ] {
-            let url = DatabaseUrl::parse(text).unwrap();
-            assert_eq!((url.address(), url.to_string().as_str()), (format!("{text}{added}{REST}").as_str(), text));
-        }
-    }
-
-    #[test]
-    fn each_of_several_hosts_has_an_address_of_its_own() {
-        let url = DatabaseUrl::parse("mariadb://u:p%2C@h1:3306,[::1]:3307,h3/d?ssl_mode=required").unwrap();
-        let hosts: Vec<(&str, &str)> = url.hosts().iter().map(|host| (&*host.name, &*host.address)).collect();
-        assert_eq!(
-            hosts,
-            [
-                ("h1:3306", "mysql://u:p%2C@h1:3306/d?ssl_mode=required"),
-                ("[::1]:3307", "mysql://u:p%2C@[::1]:3307/d?ssl_mode=required"),
-                ("h3", "mysql://u:p%2C@h3/d?ssl_mode=required"),
-            ]
-        );
-        assert_eq!(url.to_string(), "mysql://u:***@h1:3306,[::1]:3307,h3/d?ssl_mode=required");
-        assert_eq!(url.connect_timeout(), Duration::from_secs(3));
-        let comma_and_at = DatabaseUrl::parse("postgres://u:p,q@r@h1,h2/d").unwrap();
-        assert_eq!(comma_and_at.to_string(), "postgres://u:***@h1,h2/d");
-        assert_eq!(comma_and_at.without_secrets("p,q@r and p,q%40r"), "*** and ***");
-    }
-
-    #[test]
-    fn a_list_of_hosts_that_cannot_be_read_is_refused_with_its_place() {
-        for (text, place) in [
-            ("postgres://u@h1,,h3/d", "number 2"),
-            ("mysql://u@h1,h2:port/d", "number 2"),
-            ("postgres://u@h1:99999,h2/d", "number 1"),
-            ("mysql://u@h1,h2,/d", "number 3"),
-            ("postgres://u@[::1,h2/d", "number 1"),
-        ] {
-            let error = DatabaseUrl::parse(text).unwrap_err().to_string();
-            assert!(error.contains(place) && error.contains("host:port,host:port"), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn a_remote_host_without_tls_is_found() {
-        for (text, host) in [
-            ("sqlite:///db", None),
-            ("postgres://db/d", Some("db")),
-            ("postgres://localhost,db:5433/d?sslmode=prefer", Some("db")),
-            ("postgres://db/d?sslmode=verify-full", None),
-            ("postgres:///d?host=/run/postgresql", None),
-            ("postgres:///d?host=/run,db", Some("db")),
-            ("postgres://[::1]:5432/d", None),
-            ("mysql://[fe80::1]:3306/d", Some("[fe80::1]")),
-            ("mysql://127.0.0.1:3306/d", None),
-            ("mysql://db/d?ssl_mode=VERIFY_IDENTITY", None),
-            ("mysql://db/d?ssl_mode=preferred", Some("db")),
-            ("mysql://db/d?unix_socket=/run/mysqld.sock", None),
-        ] {
-            assert_eq!(DatabaseUrl::parse(text).unwrap().host_without_tls(None), host, "{text}");
-        }
-        let url = DatabaseUrl::parse("postgres://db/d").unwrap();
-        assert_eq!((url.host_without_tls(Some("require")), url.host_without_tls(Some("prefer"))), (None, Some("db")));
-    }
-
-    #[test]
-    fn a_password_is_never_shown() {
-        for text in [
-            "postgres://u:s3cr3t@h/d?sslpassword=s3cr3t",
-            "postgres://u@h/d?password=s3cr3t",
-            "mysql://u:s3cr3t@h/d",
-            "postgres://u:s3cr3t@h1:5432,h2:5433/d?sslpassword=s3cr3t",
-            "mysql://u:s3cr3t@h1,h2:3307/d",
-            "mysql://u:s3cr3t@h1,h2:port/d",
-            "mysql://u:s3cr3t@h1,,h2/d",
-            "postgres://u:1/s3cr3t@h1,h2/d",
-            "postgres://u:1?s3cr3t@h1,h2/d",
-            "postgres://u:1#s3cr3t@h1,h2/d",
-            "postgres://u:s3cr3t@[bad/d",
-            "posgres://u:s3cr3t@h/d",
-            "mysql://u:s3cr3t@h",
-        ] {
-            let parsed = DatabaseUrl::parse(text);
-            let shown = format!("{parsed:?} {}", parsed.as_ref().map_or_else(ToString::to_string, ToString::to_string));
-            assert!(!shown.contains("s3cr3t"), "{shown}");
-            if let Ok(url) = parsed {
-                assert!(url.has_password());
-                let message = url.without_secrets(&format!("could not connect to {text} with s3cr3t"));
-                assert!(!message.contains("s3cr3t"), "{message}");
-            }
-        }
-    }
-}
+mod tests;

@@ -19,7 +19,7 @@ use crate::support::own_server::{OwnServer, open_directory};
 use crate::support::standby::Pair;
 use crate::support::{Ended, EngineUnderTest, TestDb, wait_until};
 
-const NOTE: &str = "[class.note]\nargv = [\"/bin/true\"]\nretry_delay_secs = 0\n";
+const NOTE: &str = "[class.note]\nargv = [\"/bin/true\"]\n";
 
 /// The address of this database with another host before its own.
 fn after(first: &str, db: &TestDb, options: &str) -> String {

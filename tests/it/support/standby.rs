@@ -10,6 +10,8 @@
 //!
 //! Stands by itself (std and the programs of PostgreSQL alone), so that other programs can include this file.
 
+#![allow(dead_code, reason = "each program that includes it uses its own part")]
+
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::net::TcpListener;
