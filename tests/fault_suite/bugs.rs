@@ -15,6 +15,8 @@ use super::rng::Rng;
 
 /// How long a campaign may search for one bug.
 const SEARCH: Duration = Duration::from_secs(150);
+/// A name of its own: the program that is tested lies in the same directory.
+const BINARY: &str = "taskqueue-with-a-bug";
 /// So many bugs are tested by `--quick`.
 const QUICK: usize = 3;
 
@@ -135,6 +137,10 @@ impl Workshop {
 
     fn build(&self, bug: &Bug) -> Result<PathBuf, String> {
         self.copy_tree()?;
+        let manifest = self.tree.join("Cargo.toml");
+        let text = std::fs::read_to_string(&manifest).unwrap();
+        let renamed = text.replacen("[[bin]]\nname = \"taskqueue\"", &format!("[[bin]]\nname = \"{BINARY}\""), 1);
+        std::fs::write(manifest, renamed).unwrap();
         // The copy may lie inside of another repository, to which git would otherwise apply the patch.
         let ceiling = self.tree.parent().unwrap();
         let mut apply = Command::new("git");
@@ -151,7 +157,7 @@ impl Workshop {
                 "--features",
                 "fault-points",
                 "--bin",
-                "taskqueue",
+                BINARY,
             ])
             .env("CARGO_TARGET_DIR", &self.target)
             .current_dir(&self.tree);
@@ -159,7 +165,7 @@ impl Workshop {
         let program = self.tree.join(format!("taskqueue-{}", bug.name));
         // Under a name of its own: the next build must not change what still runs.
         let _ = std::fs::remove_file(&program);
-        std::fs::copy(self.target.join("faults/taskqueue"), &program).map_err(|error| error.to_string())?;
+        std::fs::copy(self.target.join("faults").join(BINARY), &program).map_err(|error| error.to_string())?;
         Ok(program)
     }
 

@@ -172,6 +172,10 @@ pub fn run(campaign: &Campaign, engine: EngineUnderTest, options: &Options, bar:
                 Job { campaign, engine, options, worker, workers, tally: &tally, stop: &stop, ended: &ended, bar };
             scope.spawn(move || {
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (campaign.run)(&job))) {
+                    // All workers meet the same.
+                    if job.stop.swap(true, Ordering::SeqCst) {
+                        return;
+                    }
                     job.violated(0, &[format!("the campaign broke off: {}", panic_text(&*panic))]);
                 }
             });
