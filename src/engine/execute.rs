@@ -1,6 +1,5 @@
 //! Executes one claimed run and records how it ended (the scheme's processTaskRun).
 
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
@@ -8,6 +7,7 @@ use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use super::handlers::{Handler, command_of, exec_template};
 use super::lease::{LeaseKeeper, Standing};
 use super::outcomes::{self, Outcome};
+use super::stopping::{Stopping, Urgency};
 use super::unsaved::Unsaved;
 use super::{Context, EngineError, EngineResult};
 use crate::domain::backoff::possible_delay_secs;
@@ -37,6 +37,8 @@ const MAX_MESSAGE_CHARS: usize = 10_000;
 
 /// Hears what a run does while it is processed.
 pub trait RunListener {
+    /// The runner was told to stop; its run may go on for so long, and is given back then.
+    fn stopping(&mut self, run_id: RunId, wait: Duration);
     /// It was claimed and is about to start.
     fn claimed(&mut self, run: &ClaimedRun);
     /// Its handler wrote this.
@@ -51,8 +53,8 @@ pub struct Equipment<'a> {
     pub settings: &'a Settings,
     /// Holds the run.
     pub leases: &'a LeaseKeeper,
-    /// Readable when it must stop.
-    pub stop: Option<BorrowedFd<'a>>,
+    /// Whether it was told to stop.
+    pub stopping: &'a Stopping<'a>,
     /// Where `taskqueue progress` reaches it.
     pub socket: Option<&'a EventSocket>,
     /// Where outcomes wait for the database.
@@ -88,8 +90,8 @@ pub fn execute_run(
     equipment: &mut Equipment<'_>,
     listener: &mut dyn RunListener,
 ) -> EngineResult<RunOutcome> {
-    let Equipment { settings, leases, stop, socket, spool } = equipment;
-    let (settings, leases, stop, socket) = (*settings, *leases, *stop, *socket);
+    let Equipment { settings, leases, stopping, socket, spool } = equipment;
+    let (settings, leases, stopping, socket) = (*settings, *leases, *stopping, *socket);
     listener.claimed(run);
     let timeout_secs = ctx.handlers.timeout_secs(&run.class, run.task_timeout_secs, settings);
     let context = run_context(run, timeout_secs);
@@ -100,14 +102,18 @@ pub fn execute_run(
         pending: Unsaved::default(),
         save_after: Moment::now(),
         watchdog: None,
+        stopping,
         listener,
     };
     fault_point!("execute.before_handler");
     let finished = match ctx.handlers.find(&run.class) {
-        Some(Handler::Rust(handler)) => live.run_rust(handler, &context, &ctx.me.identity),
-        Some(Handler::Command(class)) => live.run_command(&command_of(class), &context, stop, socket),
+        Some(Handler::Rust(handler)) => {
+            let give_back = outcomes::prepared(ctx, run, run_end_of_stop(ctx, run, settings));
+            live.run_rust(handler, &context, &ctx.me.identity, give_back)
+        }
+        Some(Handler::Command(class)) => live.run_command(&command_of(class), &context, socket),
         Some(Handler::Exec) => match ExecRequest::parse(&run.data) {
-            Ok(request) => live.run_command(&request.into_command(&exec_template()), &context, stop, socket),
+            Ok(request) => live.run_command(&request.into_command(&exec_template()), &context, socket),
             Err(problem) => HandlerFinish::reported(&HandlerError::no_retry("invalid-data", problem.to_string())),
         },
         None => HandlerFinish::could_not_start("no handler is configured here"),
@@ -131,7 +137,8 @@ pub fn execute_run(
         let mut unsaved = leases.let_go(run.run_id);
         unsaved.add(last_news);
         unsaved.add(Unsaved { results: finished.results.clone(), ..Unsaved::default() });
-        outcome.lost_to = record_end(ctx, run, settings, &outcome.decision, unsaved, &finished, spool.as_mut())?;
+        let end = run_end(ctx, run, settings, &outcome.decision, unsaved, outputs(&finished));
+        outcome.lost_to = outcomes::record(ctx, spool.as_mut(), &Outcome::new(ctx, run, end))?;
     }
     listener.ended(run, &outcome);
     Ok(outcome)
@@ -213,21 +220,21 @@ impl HandlerFinish {
     }
 }
 
-/// Records the end; the status that the run has if somebody else was first.
-fn record_end(
-    ctx: &mut Context,
+/// What is written of a run that ended so.
+fn run_end(
+    ctx: &Context,
     run: &ClaimedRun,
     settings: &Settings,
     decision: &Decision,
     unsaved: Unsaved,
-    finished: &HandlerFinish,
-    spool: Option<&mut SpoolFile>,
-) -> EngineResult<Option<String>> {
-    let end = RunEnd {
+    outputs: Vec<RunOutput>,
+) -> RunEnd {
+    RunEnd {
         event: decision.event,
         may_retry: decision.may_retry,
         delay_secs: decision.delay_secs,
         backoff: ctx.handlers.backoff(&run.class, settings),
+        crash: decision.is_crash.then(|| ctx.crash(&run.class, settings)),
         error_code: storable(&decision.error_code, 190),
         error_message: storable(&decision.error_message, MAX_MESSAGE_CHARS),
         decision: storable(&decision.rule, 190),
@@ -235,14 +242,17 @@ fn record_end(
         percents_completed: unsaved.percents_completed,
         message: unsaved.message,
         results: unsaved.results,
-        outputs: outputs(finished),
+        outputs,
         hold: decision.holds_class.then(|| (ctx.me.host.clone(), settings.hold_secs)),
         condition: EndCondition::Held,
         note: None,
-    };
-    let database = ctx.store.url().to_string();
-    let outcome = Outcome { database, run_id: run.run_id, task_id: run.task_id, token: run.token.clone(), end };
-    outcomes::record(ctx, spool, &outcome)
+    }
+}
+
+/// The end of a run that was stopped together with this very process.
+fn run_end_of_stop(ctx: &Context, run: &ClaimedRun, settings: &Settings) -> RunEnd {
+    let decision = decide(&Ending::Stopped, None, "", &ctx.handlers.exit_rules(&run.class), 0);
+    run_end(ctx, run, settings, &decision, Unsaved::default(), Vec::new())
 }
 
 fn outputs(finished: &HandlerFinish) -> Vec<RunOutput> {
@@ -271,6 +281,7 @@ struct LiveRun<'a> {
     pending: Unsaved,
     save_after: Moment,
     watchdog: Option<Watchdog>,
+    stopping: &'a Stopping<'a>,
     listener: &'a mut dyn RunListener,
 }
 
@@ -279,20 +290,33 @@ impl LiveRun<'_> {
         &mut self,
         command: &CommandHandler,
         context: &RunContext,
-        stop: Option<BorrowedFd<'_>>,
         socket: Option<&EventSocket>,
     ) -> HandlerFinish {
         let HandlerEnd { ending, error, results, unread_events, unended, stdout, stderr } =
-            command.run(context, stop, socket, self);
+            command.run(context, Some(self.stopping.alarm()), socket, self);
         HandlerFinish { ending: Some(ending), error, results, stdout, stderr, unended, unread_events }
     }
 
     /// In this very process: a handler that does not end in time takes the process with it, and the run is rescued.
-    fn run_rust(&mut self, handler: &dyn TaskHandler, context: &RunContext, own_identity: &str) -> HandlerFinish {
+    fn run_rust(
+        &mut self,
+        handler: &dyn TaskHandler,
+        context: &RunContext,
+        own_identity: &str,
+        give_back: impl Fn() + Send + 'static,
+    ) -> HandlerFinish {
         let limit = Duration::from_secs(u64::try_from(context.timeout_secs).unwrap_or(u64::MAX));
         // Not when it is lost: whoever took the run on this host has ended this process for it, and elsewhere nobody could
         // before it was over.
-        self.watchdog = Watchdog::start(limit, self.leases.over_of(self.run_id)).ok();
+        let (is_over, must_stop) = (self.leases.over_of(self.run_id), self.stopping.must_stop());
+        let must_end = move || {
+            let must_stop = must_stop();
+            if must_stop {
+                give_back();
+            }
+            must_stop || is_over()
+        };
+        self.watchdog = Watchdog::start(limit, must_end).ok();
         self.save_handler(i64::from(std::process::id()), own_identity.to_owned());
         let result = run_rust_handler(handler, context, self);
         self.watchdog = None;
@@ -355,6 +379,10 @@ impl CommandObserver for LiveRun<'_> {
 
     fn idle(&mut self) -> Control {
         self.save();
+        let (run_id, listener) = (self.run_id, &mut self.listener);
+        if self.stopping.check(&mut |wait| listener.stopping(run_id, wait)) == Urgency::Kill {
+            return Control::Kill;
+        }
         // Somebody else works for the task now, or may any moment: no time to ask it to end.
         if self.leases.standing(self.run_id) == Standing::Held { Control::Continue } else { Control::Kill }
     }

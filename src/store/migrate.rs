@@ -59,6 +59,7 @@ impl Store {
         if migrations.iter().all(|migration| migration.applied) {
             return Ok(MigrationReport { migrations, newly_applied: Vec::new() });
         }
+        let known = known_migrations(url.engine())?;
         let newly_applied = self.read(|conn| {
             backend::with_migration_lock(conn, &url, |conn| {
                 fault_point!("migrate.locked");
@@ -67,7 +68,9 @@ impl Store {
                     .run_pending_migrations(backend::migrations(url.engine()))
                     .map_err(|error| StoreError::Migration(error.to_string()))?;
                 fault_point!("migrate.applied");
-                Ok(applied.iter().map(ToString::to_string).collect())
+                let name_of = |version: &String| known.iter().find(|(own, _)| own == version).map(|(_, name)| name);
+                let applied = applied.iter().map(ToString::to_string);
+                Ok(applied.map(|version| name_of(&version).cloned().unwrap_or(version)).collect())
             })
         })?;
         fault_point!("migrate.done");

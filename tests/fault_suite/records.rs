@@ -101,6 +101,8 @@ pub struct Records {
     pub left_files: Vec<String>,
     /// What the engine's own check of its file says, if it is not well.
     pub integrity: Vec<String>,
+    /// Tasks whose failures an operator forgave.
+    pub retried: Vec<i64>,
     /// Handlers of these classes fail by design.
     pub failing_classes: Vec<String>,
     /// Commands may fail: their system calls did.

@@ -81,7 +81,9 @@ impl Stage {
     pub fn prepare_tables(&self) {
         let mut raw = self.raw.borrow_mut();
         audit::install(&mut raw, self.engine);
-        for (name, value) in [("TaskQueueRetryDelay", 0), ("TaskQueueMaxRetries", 1_000)] {
+        for (name, value) in
+            [("TaskQueueRetryDelay", 0), ("TaskQueueMaxRetries", 1_000), ("TaskQueueCrashLimit", 1_000_000)]
+        {
             raw.execute(&format!("UPDATE \"TaskQueueSettings\" SET \"Value\" = '{value}' WHERE \"Name\" = '{name}'"));
         }
         if matches!(*raw, Raw::Sqlite(_)) {
@@ -199,6 +201,7 @@ impl Stage {
             survivors: leftovers::processes(&tokens),
             left_files: leftovers::files(self.home()),
             integrity: integrity(&mut raw),
+            retried: audit::retried(&mut raw, self.begin.task),
             failing_classes: vec!["fail".to_owned()],
             may_fail: self.may_fail.get(),
             expired: self.expired.borrow().clone(),

@@ -10,9 +10,11 @@ mod handlers;
 mod handlers_misbehaving;
 mod process_run;
 mod queue;
+mod retry;
 mod settings;
 mod status;
 mod status_terminal;
+mod stopping;
 mod tick;
 
 use std::path::PathBuf;
