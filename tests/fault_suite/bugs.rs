@@ -15,8 +15,6 @@ use super::rng::Rng;
 
 /// How long a campaign may search for one bug.
 const SEARCH: Duration = Duration::from_secs(150);
-/// A name of its own: the program that is tested lies in the same directory.
-const BINARY: &str = "taskqueue-with-a-bug";
 /// So many bugs are tested by `--quick`.
 const QUICK: usize = 3;
 
@@ -120,8 +118,8 @@ fn hunt_one(
     Ok((tally.faults, tally.violations.into_iter().next()))
 }
 
-/// Where the bugs are built: a copy of the work tree, in the same target directory, so that only the program itself is
-/// compiled anew.
+/// Where the bugs are built: a copy of the work tree, with a target directory of its own. Cargo takes the copy for the
+/// original, so that in the same one it would replace what is tested. The crates of others are copied, not compiled.
 struct Workshop {
     source: PathBuf,
     tree: PathBuf,
@@ -131,16 +129,26 @@ struct Workshop {
 impl Workshop {
     fn new() -> Self {
         // target/faults/deps/fault_suite-1234
-        let target = std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned();
-        Self { source: PathBuf::from(env!("CARGO_MANIFEST_DIR")), tree: target.join("fault-bugs"), target }
+        let exe = std::env::current_exe().unwrap();
+        let built = exe.ancestors().nth(2).unwrap();
+        let place = built.parent().unwrap().join("fault-bugs");
+        let (tree, target) = (place.join("tree"), place.join("target"));
+        std::fs::create_dir_all(&tree).unwrap();
+        if !target.exists() {
+            let half = place.join("half");
+            let _ = std::fs::remove_dir_all(&half);
+            std::fs::create_dir_all(half.join("faults")).unwrap();
+            for part in ["build", "deps", ".fingerprint"] {
+                let copied = Command::new("cp").arg("-a").arg(built.join(part)).arg(half.join("faults")).status();
+                assert!(copied.unwrap().success(), "{} cannot be copied", built.display());
+            }
+            std::fs::rename(half, &target).unwrap();
+        }
+        Self { source: PathBuf::from(env!("CARGO_MANIFEST_DIR")), tree, target }
     }
 
     fn build(&self, bug: &Bug) -> Result<PathBuf, String> {
         self.copy_tree()?;
-        let manifest = self.tree.join("Cargo.toml");
-        let text = std::fs::read_to_string(&manifest).unwrap();
-        let renamed = text.replacen("[[bin]]\nname = \"taskqueue\"", &format!("[[bin]]\nname = \"{BINARY}\""), 1);
-        std::fs::write(manifest, renamed).unwrap();
         // The copy may lie inside of another repository, to which git would otherwise apply the patch.
         let ceiling = self.tree.parent().unwrap();
         let mut apply = Command::new("git");
@@ -157,7 +165,7 @@ impl Workshop {
                 "--features",
                 "fault-points",
                 "--bin",
-                BINARY,
+                "taskqueue",
             ])
             .env("CARGO_TARGET_DIR", &self.target)
             .current_dir(&self.tree);
@@ -165,7 +173,7 @@ impl Workshop {
         let program = self.tree.join(format!("taskqueue-{}", bug.name));
         // Under a name of its own: the next build must not change what still runs.
         let _ = std::fs::remove_file(&program);
-        std::fs::copy(self.target.join("faults").join(BINARY), &program).map_err(|error| error.to_string())?;
+        std::fs::copy(self.target.join("faults").join("taskqueue"), &program).map_err(|error| error.to_string())?;
         Ok(program)
     }
 
