@@ -172,6 +172,12 @@ pub(super) fn send_left_over(ctx: &mut Context) -> EngineResult<usize> {
     Ok(sent)
 }
 
+/// Whether another process of this host is about to send how this run ended.
+pub(super) fn is_being_sent(ctx: &Context, token: &str) -> bool {
+    let held = ctx.spool.as_ref().and_then(|spool| spool.held_records().ok()).unwrap_or_default();
+    held.iter().any(|record| serde_json::from_str::<Outcome>(record).is_ok_and(|outcome| outcome.token == token))
+}
+
 /// Sends the records of a file.
 ///
 /// # Errors

@@ -64,6 +64,28 @@ impl Spool {
         Ok(found)
     }
 
+    /// The records in files that other processes hold: their writer is alive, or somebody is about to bring them where
+    /// they belong.
+    ///
+    /// # Errors
+    /// A file of the directory cannot be read.
+    pub fn held_records(&self) -> io::Result<Vec<String>> {
+        let mut records = Vec::new();
+        for number in 0..MOST_FILES {
+            match fs::symlink_metadata(self.path(number)) {
+                Ok(metadata) if metadata.len() == 0 => {}
+                Ok(_) if self.try_take(number)?.is_some() => {}
+                Ok(_) => {
+                    let text = fs::read(self.path(number))?;
+                    records.extend(String::from_utf8_lossy(&text).lines().map(str::to_owned));
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(records)
+    }
+
     fn path(&self, number: u32) -> PathBuf {
         self.directory.join(format!("{}-{number}", self.name))
     }
@@ -153,7 +175,9 @@ mod tests {
         first.append("b").unwrap();
         second.append("c").unwrap();
         assert!(spool.take_left_over().unwrap().is_empty());
+        assert_eq!(spool.held_records().unwrap(), ["a", "b", "c"]);
         drop(first);
+        assert_eq!(spool.held_records().unwrap(), ["c"]);
         let left: Vec<Vec<String>> =
             spool.take_left_over().unwrap().into_iter().map(|file| file.records().to_vec()).collect();
         assert_eq!(left, [["a", "b"]]);

@@ -153,6 +153,14 @@ pub fn runs(raw: &mut Raw, after: i64) -> Vec<RunRow> {
         .collect()
 }
 
+/// Tasks that `retry` gave a new start.
+pub fn retried(raw: &mut Raw, after: i64) -> Vec<i64> {
+    let sql = format!(
+        "SELECT \"TaskQueueId\" AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'retried' AND \"TaskQueueId\" > {after}"
+    );
+    raw.numbers(&sql).into_iter().flatten().collect()
+}
+
 /// Of a table with a column Id; 0 if it is empty.
 pub fn newest(raw: &mut Raw, table: &str, column: &str) -> i64 {
     let found = raw.numbers(&format!("SELECT MAX(\"{column}\") AS value FROM \"{table}\""));

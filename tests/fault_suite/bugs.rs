@@ -17,6 +17,8 @@ use super::rng::Rng;
 const SEARCH: Duration = Duration::from_secs(150);
 /// So many bugs are tested by `--quick`.
 const QUICK: usize = 3;
+/// No further one begins after this time there.
+const QUICK_LIMIT: Duration = Duration::from_secs(45);
 
 /// What became of a seeded bug.
 pub struct Verdict {
@@ -44,7 +46,7 @@ pub fn hunt(campaigns: &[&'static Campaign], options: &Options, bar: &ProgressBa
     if bugs.is_empty() {
         return Vec::new();
     }
-    if options.only.is_empty() && !options.all {
+    if options.is_quick() {
         Rng::new(options.seed, &["bugs"]).shuffle(&mut bugs);
         bugs.truncate(QUICK);
     }
@@ -63,7 +65,16 @@ pub fn hunt(campaigns: &[&'static Campaign], options: &Options, bar: &ProgressBa
         }
         Verdict { name: bug.name.clone(), caught_by, faults, took: started.elapsed(), said }
     };
-    bugs.iter().map(verdict).collect()
+    let started = Instant::now();
+    let mut verdicts = Vec::new();
+    for bug in &bugs {
+        // On a busy machine fewer, but never none.
+        if options.is_quick() && !verdicts.is_empty() && started.elapsed() > QUICK_LIMIT {
+            break;
+        }
+        verdicts.push(verdict(bug));
+    }
+    verdicts
 }
 
 pub fn names() -> Vec<String> {
@@ -118,8 +129,8 @@ fn hunt_one(
     Ok((tally.faults, tally.violations.into_iter().next()))
 }
 
-/// Where the bugs are built: a copy of the work tree, in the same target directory, so that only the program itself is
-/// compiled anew.
+/// Where the bugs are built: a copy of the work tree, with a target directory of its own. Cargo takes the copy for the
+/// original, so that in the same one it would replace what is tested. The crates of others are copied, not compiled.
 struct Workshop {
     source: PathBuf,
     tree: PathBuf,
@@ -129,8 +140,22 @@ struct Workshop {
 impl Workshop {
     fn new() -> Self {
         // target/faults/deps/fault_suite-1234
-        let target = std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned();
-        Self { source: PathBuf::from(env!("CARGO_MANIFEST_DIR")), tree: target.join("fault-bugs"), target }
+        let exe = std::env::current_exe().unwrap();
+        let built = exe.ancestors().nth(2).unwrap();
+        let place = built.parent().unwrap().join("fault-bugs");
+        let (tree, target) = (place.join("tree"), place.join("target"));
+        std::fs::create_dir_all(&tree).unwrap();
+        if !target.exists() {
+            let half = place.join("half");
+            let _ = std::fs::remove_dir_all(&half);
+            std::fs::create_dir_all(half.join("faults")).unwrap();
+            for part in ["build", "deps", ".fingerprint"] {
+                let copied = Command::new("cp").arg("-a").arg(built.join(part)).arg(half.join("faults")).status();
+                assert!(copied.unwrap().success(), "{} cannot be copied", built.display());
+            }
+            std::fs::rename(half, &target).unwrap();
+        }
+        Self { source: PathBuf::from(env!("CARGO_MANIFEST_DIR")), tree, target }
     }
 
     fn build(&self, bug: &Bug) -> Result<PathBuf, String> {
@@ -159,7 +184,7 @@ impl Workshop {
         let program = self.tree.join(format!("taskqueue-{}", bug.name));
         // Under a name of its own: the next build must not change what still runs.
         let _ = std::fs::remove_file(&program);
-        std::fs::copy(self.target.join("faults/taskqueue"), &program).map_err(|error| error.to_string())?;
+        std::fs::copy(self.target.join("faults").join("taskqueue"), &program).map_err(|error| error.to_string())?;
         Ok(program)
     }
 

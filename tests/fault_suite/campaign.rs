@@ -60,7 +60,8 @@ impl Job<'_> {
         self.share(quick, all, 0, 1)
     }
 
-    fn share(&self, quick: usize, all: usize, worker: usize, workers: usize) -> impl Iterator<Item = usize> + '_ {
+    /// The same for so many workers as the campaign wants.
+    pub fn share(&self, quick: usize, all: usize, worker: usize, workers: usize) -> impl Iterator<Item = usize> + '_ {
         let total = self.options.trials.unwrap_or(if self.options.all { all } else { quick });
         let range = self.options.trial.map_or(0..total, |only| only..only + 1);
         let is_ours = move |trial: &usize| self.options.trial.is_some() || trial % workers == worker;
@@ -182,6 +183,10 @@ pub fn run(campaign: &Campaign, engine: EngineUnderTest, options: &Options, bar:
                 Job { campaign, engine, options, worker, workers, tally: &tally, stop: &stop, ended: &ended, bar };
             scope.spawn(move || {
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (campaign.run)(&job))) {
+                    // All workers meet the same.
+                    if job.stop.swap(true, Ordering::SeqCst) {
+                        return;
+                    }
                     job.violated(0, &[format!("the campaign broke off: {}", panic_text(&*panic))]);
                 }
             });

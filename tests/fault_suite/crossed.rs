@@ -46,7 +46,8 @@ const OTHERS: [Other; 8] = [
 fn run(job: &Job<'_>) {
     let Some(mut stage) = job.stage() else { return job.note("no server".to_owned()) };
     let pairs = pairs(job, &mut stage);
-    let all = if job.engine == EngineUnderTest::Sqlite { pairs.len() } else { pairs.len() / SAMPLE };
+    let is_full = job.engine == EngineUnderTest::Sqlite || job.options.is_hunt;
+    let all = if is_full { pairs.len() } else { pairs.len() / SAMPLE };
     // A number that shares no factor with that of the pairs spreads a sample over all of them.
     let stride = (pairs.len() / 2..).find(|stride| gcd(*stride, pairs.len()) == 1).unwrap();
     let offset = usize::try_from(job.options.seed % pairs.len() as u64).unwrap();
@@ -57,6 +58,7 @@ fn run(job: &Job<'_>) {
             job.count(usize::from(cross(stage, scenario, &fault, *other)));
         });
         if !is_fit {
+            job.note(format!("{label} of {}, {other:?}", scenario.name));
             stage = job.stage().unwrap();
         }
     }

@@ -9,7 +9,7 @@ use super::records::Effect;
 const NOTE: &str = r#"note() { read up rest </proc/uptime; echo "$1 $TASKQUEUE_TASK_ID $TASKQUEUE_RUN_ID $$ $up $2" >>"$EFFECTS"; }; "#;
 
 /// Classes: name and what the handler does between its two notes, or instead of them.
-const CLASSES: [(&str, &str); 10] = [
+const CLASSES: [(&str, &str); 11] = [
     ("note", "note start; note end 0"),
     ("fail", "note start; note end 3; exit 3"),
     // Long enough for the thread of the leases to save what it said.
@@ -27,6 +27,7 @@ const CLASSES: [(&str, &str); 10] = [
     ),
     // The first attempt never ends by itself, and has no child that would outlive it.
     ("hang-once", "note start; [ $TASKQUEUE_ATTEMPT != 1 ] || while :; do read x <>\"$EFFECTS.never\"; done; note end 0"),
+    ("slow", "note start; sleep 0.5; note end 0"),
     // The first attempt takes a second.
     ("late", "note start; [ $TASKQUEUE_ATTEMPT != 1 ] || sleep 1; note end 0"),
     ("brief", "note start; sleep 0.02; note end 0"),

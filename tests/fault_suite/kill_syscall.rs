@@ -1,5 +1,6 @@
 //! kill -9 at every system call of the commands that change something, on SQLite, where every step of the store is a
-//! system call of the program. The calls are those of the main thread, which does all the work but the leases.
+//! system call of the program. Both threads of the program are covered, each by
+//! itself: the main one, and that of the leases.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock};
@@ -18,7 +19,9 @@ pub const CAMPAIGN: Campaign = Campaign {
     run,
 };
 
-const COMMANDS: [&str; 6] = ["queue", "create", "rescue", "left-over", "process", "migrate"];
+const COMMANDS: [&str; 7] = ["queue", "create", "rescue", "left-over", "process", LEASES, "migrate"];
+/// The thread of process-run that renews the leases and saves what the handler reports.
+const LEASES: &str = "leases";
 /// A call that only some runs make, while they wait, may need another try.
 const TRIES: usize = 4;
 const QUICK: usize = 32;
@@ -60,7 +63,9 @@ fn run(job: &Job<'_>) {
 /// Every call of a command, and a few more: a run makes some calls more or less often than another, where it waits.
 fn places(stage: &mut Stage, command: &'static str) -> Vec<Place> {
     stage.begin_trial();
-    let counts = if command == "migrate" {
+    let counts = if command == LEASES {
+        strace::count_in_lease_thread(stage, Scenario::named("report").command(stage))
+    } else if command == "migrate" {
         let empty = Stage::without_tables(stage.engine, &stage.program).unwrap();
         strace::count(&empty, empty.command(&["migrate"]))
     } else {
@@ -72,6 +77,9 @@ fn places(stage: &mut Stage, command: &'static str) -> Vec<Place> {
 }
 
 fn kill(stage: &Stage, place: &Place) -> Call {
+    if place.command == LEASES {
+        return strace::kill_in_lease_thread(Scenario::named("report").command(stage), &place.call, place.k);
+    }
     if place.command != "migrate" {
         return strace::kill_at(Scenario::named(place.command).command(stage), &place.call, place.k).run();
     }

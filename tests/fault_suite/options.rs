@@ -74,6 +74,11 @@ impl Options {
         Ok(options)
     }
 
+    /// A sample of everything, in a limited time.
+    pub fn is_quick(&self) -> bool {
+        !self.all && self.only.is_empty() && self.trials.is_none() && self.trial.is_none()
+    }
+
     pub fn wants(&self, campaign: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|name| name == campaign)
     }

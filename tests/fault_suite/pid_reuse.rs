@@ -97,7 +97,7 @@ fn reuse(stage: &Stage, host: &Host, rng: &mut Rng, folder: &str, high: usize) -
     assert!(stage.command(&["create-runs"]).run().is_ok());
     let mut running: Vec<_> = (0..AT_ONCE).map(|_| stage.command(&["process-run"]).spawn()).collect();
     let (runners, handlers) = wait_for_handlers(stage, AT_ONCE);
-    stage.expired.borrow_mut().extend(runners.iter().map(|pid| pid.parse::<i64>().unwrap()));
+    stage.broken.borrow_mut().extend(runners.iter().map(|pid| pid.parse::<i64>().unwrap()));
     for runner in &mut running {
         host::signal(host::inside(runner).expect("a runner has ended"), Signal::KILL);
     }

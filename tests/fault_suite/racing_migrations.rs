@@ -31,7 +31,7 @@ fn run(job: &Job<'_>) {
     if worker >= workers {
         return;
     }
-    for trial in job.trials_of(1, 25, worker, workers) {
+    for trial in job.share(1, 25, worker, workers) {
         let Some(mut stage) = Stage::without_tables(job.engine, &job.options.program) else {
             return job.note("no server".to_owned());
         };

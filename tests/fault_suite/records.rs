@@ -21,6 +21,7 @@ pub struct Call {
     pub queues: Option<(String, usize)>,
     /// The ids that it printed.
     pub ids: Vec<i64>,
+    pub stdout: String,
     pub stderr: String,
 }
 
@@ -101,12 +102,16 @@ pub struct Records {
     pub left_files: Vec<String>,
     /// What the engine's own check of its file says, if it is not well.
     pub integrity: Vec<String>,
+    /// Tasks whose failures an operator forgave.
+    pub retried: Vec<i64>,
     /// Handlers of these classes fail by design.
     pub failing_classes: Vec<String>,
     /// Commands may fail: their system calls did.
     pub may_fail: bool,
     /// Runners whose lease was ended by force: whoever rescues their runs is right.
     pub expired: Vec<i64>,
+    /// Runners that were killed or stopped by other means than a signal to the command itself.
+    pub broken: Vec<i64>,
     /// Although commands may fail, what a handler finished is recorded, or its refusal is.
     pub outcomes_are_kept: bool,
     /// Runs of which a late result was refused.
@@ -129,7 +134,7 @@ impl Records {
 
     /// Whether a run of this process may have been taken from it.
     pub fn was_broken(&self, pid: i64) -> bool {
-        self.may_fail && !self.outcomes_are_kept || self.expired.contains(&pid) || self.was_killed(pid)
+        self.may_fail && !self.outcomes_are_kept || self.expired.contains(&pid) || self.broken.contains(&pid) || self.was_killed(pid)
     }
 
     fn was_killed(&self, pid: i64) -> bool {

@@ -57,7 +57,7 @@ fn recover(stage: &Stage) -> (usize, u128) {
     assert!(stage.command(&["create-runs"]).run().is_ok());
     let runner = stage.command(&["process-run"]).spawn();
     let (runners, _) = wait_for_handlers(stage, 1);
-    stage.expired.borrow_mut().extend(runners.iter().map(|pid| pid.parse::<i64>().unwrap()));
+    stage.broken.borrow_mut().extend(runners.iter().map(|pid| pid.parse::<i64>().unwrap()));
     host::signal(runner.pid(), Signal::KILL);
     let killed = Instant::now();
     runner.wait();

@@ -26,6 +26,7 @@ pub struct Stage {
     /// See [`Records`]; both are of one trial.
     pub may_fail: Cell<bool>,
     pub expired: RefCell<Vec<i64>>,
+    pub broken: RefCell<Vec<i64>>,
     pub outcomes_are_kept: Cell<bool>,
     pub may_overlap: RefCell<Vec<i64>>,
     /// Words before every command, such as those that lead into another PID namespace; `under` replaces them.
@@ -105,6 +106,7 @@ impl Stage {
             calls: RefCell::default(),
             may_fail: Cell::new(false),
             expired: RefCell::default(),
+            broken: RefCell::default(),
             outcomes_are_kept: Cell::new(false),
             may_overlap: RefCell::default(),
             prefix: RefCell::default(),
@@ -122,7 +124,9 @@ impl Stage {
     pub fn prepare_tables(&self) {
         let mut raw = self.raw.borrow_mut();
         audit::install(&mut raw, self.engine);
-        for (name, value) in [("TaskQueueRetryDelay", 0), ("TaskQueueMaxRetries", 1_000)] {
+        for (name, value) in
+            [("TaskQueueRetryDelay", 0), ("TaskQueueMaxRetries", 1_000), ("TaskQueueCrashLimit", 1_000_000)]
+        {
             raw.execute(&format!("UPDATE \"TaskQueueSettings\" SET \"Value\" = '{value}' WHERE \"Name\" = '{name}'"));
         }
         if matches!(*raw, Raw::Sqlite(_)) {
@@ -227,6 +231,7 @@ impl Stage {
     pub fn begin_trial(&mut self) {
         self.calls.borrow_mut().clear();
         self.expired.borrow_mut().clear();
+        self.broken.borrow_mut().clear();
         self.may_fail.set(false);
         self.outcomes_are_kept.set(false);
         self.may_overlap.borrow_mut().clear();
@@ -295,9 +300,11 @@ impl Stage {
                 .flatten()
                 .collect(),
             integrity: integrity(&mut raw),
+            retried: audit::retried(&mut raw, self.begin.task),
             failing_classes: vec!["fail".to_owned()],
             may_fail: self.may_fail.get(),
             expired: self.expired.borrow().clone(),
+            broken: self.broken.borrow().clone(),
             outcomes_are_kept: self.outcomes_are_kept.get(),
             may_overlap: self.may_overlap.borrow().clone(),
             is_order_free: self.is_order_free,

@@ -62,7 +62,7 @@ fn stop(stage: &Stage, rescuer: Option<&Host>, rng: &mut Rng) -> usize {
     let (runners, handlers) = wait_for_handlers(stage, AT_ONCE);
     let runners: Vec<i32> = runners.iter().map(|pid| pid.parse().unwrap()).collect();
     let handlers: Vec<i32> = handlers.iter().map(|pid| pid.parse().unwrap()).collect();
-    stage.expired.borrow_mut().extend(runners.iter().copied().map(i64::from));
+    stage.broken.borrow_mut().extend(runners.iter().copied().map(i64::from));
     let mut alone = Vec::new();
     for (runner, handler) in runners.iter().zip(&handlers) {
         host::signal(*runner, Signal::STOP);

@@ -32,6 +32,8 @@ enum Args {
     Queue,
     QueueBatch,
     Exec,
+    /// A task that has just failed for good gets a new start.
+    Retry,
     /// Inside a handler: the fault strikes the command that the handler calls.
     InHandler,
     /// In an empty database of its own.
@@ -44,7 +46,7 @@ const fn scenario(name: &'static str, needs: &'static [Need], args: Args) -> Sce
     Scenario { name, needs, args }
 }
 
-pub const SCENARIOS: [Scenario; 19] = [
+pub const SCENARIOS: [Scenario; 20] = [
     scenario("queue", &[], Args::Queue),
     scenario("batch", &[], Args::QueueBatch),
     scenario("exec", &[], Args::Exec),
@@ -61,6 +63,7 @@ pub const SCENARIOS: [Scenario; 19] = [
     scenario("family", &[Need::Task("family"), Need::Runs], DRAIN),
     scenario("long", &[Need::QuickLease, Need::Task("long"), Need::Runs], DRAIN),
     scenario("tell", &[Need::Task("tell"), Need::Runs], Args::InHandler),
+    scenario("retry", &[], Args::Retry),
     scenario("settings", &[], Args::Plain(&["settings", "set", "TaskQueueRunTimeout", "86400"])),
     scenario("classes", &[Need::Hold], Args::Plain(&["classes", "release", "held"])),
     scenario("migrate", &[], Args::Migrate),
@@ -97,6 +100,12 @@ impl Scenario {
                 let [program, option, script] = handlers::exec_arguments(stage.home());
                 let marker = stage.marker();
                 stage.command(&["exec", "--", &program, &option, &script, &marker]).queues(&marker, 1)
+            }
+            Args::Retry => {
+                let id = stage.queue("fail").to_string();
+                // Its failures may need a tick each.
+                stage.settle();
+                stage.command(&["retry", &id])
             }
             Args::InHandler => stage.command(&["process-run", "--drain"]),
             Args::Migrate => stage.command(&["migrate"]),

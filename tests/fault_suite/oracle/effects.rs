@@ -7,6 +7,8 @@ use crate::records::{Effect, Records};
 /// I2b: a handler that shows a sign of life after another one of its task has begun lived beside it.
 pub fn one_live_handler_of_a_task(records: &Records, found: &mut Vec<String>) {
     let mut newest: HashMap<i64, &Effect> = HashMap::new();
+    let is_expired =
+        |run_id| records.runs.iter().any(|run| run.id == run_id && records.expired.contains(&run.process_id));
     let process_of =
         |run_id: i64| records.runs.iter().find(|run| run.id == run_id).map_or(0, |run| run.process_id);
     for effect in &records.effects {
@@ -15,6 +17,8 @@ pub fn one_live_handler_of_a_task(records: &Records, found: &mut Vec<String>) {
             continue;
         }
         match newest.get(&effect.task_id) {
+            // Its runner believes that it still has the lease, because no time has passed on its own clock.
+            Some(_) if is_expired(effect.run_id) => {}
             Some(start) if start.run_id != effect.run_id && records.may_overlap.contains(&process_of(effect.run_id)) => {}
             Some(start) if start.run_id != effect.run_id => found.push(format!(
                 "I2b: task {}: the handler of run {} was alive after that of run {} had begun ({} s after boot)",
