@@ -51,6 +51,7 @@ fn forge(stage: &Stage, rng: &mut Rng) -> usize {
         insert_run(stage, number, (&runner, runner_pid), (&handler, handler_pid));
         insert_runner(stage, &runner, runner_pid);
     }
+    stage.execute("UPDATE \"TaskQueueSettings\" SET \"Value\" = '1000' WHERE \"Name\" = 'TaskQueueRunnerLimit'");
     let honest = stage.queue("note");
     // While the leases last, and after.
     for is_over in [false, true] {
@@ -76,6 +77,7 @@ fn forge(stage: &Stage, rng: &mut Rng) -> usize {
             innocent.is_unharmed();
         }
     }
+    assert_eq!(stage.texts(&format!("SELECT \"LastStatus\" AS value FROM \"TaskQueue\" WHERE \"Id\" = {honest}")), ["success"]);
     let stuck = stage.texts("SELECT \"HandlerIdentity\" AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing'");
     // A handler that is PID 1 by its own word can never be ended: it is named each time, and holds up nobody.
     let init = identity_of(1);
@@ -147,7 +149,7 @@ fn insert_run(stage: &Stage, number: usize, runner: (&str, i64), handler: (&str,
 
 fn insert_runner(stage: &Stage, identity: &str, pid: i64) {
     stage.execute(&format!(
-        "INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"Host\", \"ProcessIdentity\", \"Slots\") VALUES ({pid}, {}, {}, 0)",
+        "INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"Host\", \"ProcessIdentity\", \"Slots\") VALUES ({pid}, {}, {}, 1)",
         text_literal(stage, NASTY),
         text_literal(stage, identity),
     ));

@@ -19,8 +19,8 @@ pub const CAMPAIGN: Campaign = Campaign {
 };
 
 const PROCESSES: usize = 16;
-/// The longest pause before a kill, in microseconds.
-const PAUSE_MICROS: usize = 60_000;
+/// The time in which the kills fall, in microseconds: engines differ.
+const KILLED_WITHIN_MICROS: [usize; 3] = [4_000, 20_000, 80_000];
 
 /// The tables as an undisturbed migration makes them, of the engine whose turn it is.
 static EXPECTED: Mutex<Option<(&str, Vec<String>)>> = Mutex::new(None);
@@ -62,9 +62,10 @@ fn race(stage: &Stage, rng: &mut Rng) -> usize {
     let mut running: Vec<_> = (0..PROCESSES).map(|_| stage.command(&["migrate"]).spawn()).collect();
     rng.shuffle(&mut running);
     let kills = rng.below(PROCESSES / 2) + 1;
+    let within = *rng.pick(&KILLED_WITHIN_MICROS);
     let mut killed = 0;
     for process in running.iter_mut().take(kills) {
-        std::thread::sleep(Duration::from_micros(rng.below(PAUSE_MICROS / kills) as u64));
+        std::thread::sleep(Duration::from_micros(rng.below(within / kills) as u64));
         killed += usize::from(!process.has_exited(Duration::ZERO));
         process.kill();
     }
@@ -87,7 +88,7 @@ fn expected(job: &Job<'_>) -> Vec<String> {
     let stage = Stage::without_tables(job.engine, &job.options.program).unwrap();
     assert!(stage.command(&["migrate"]).run().is_ok());
     let tables = tables(&stage);
-    assert!(tables.len() > 50, "the tables cannot be read: {tables:?}");
+    assert!(tables.len() > 30, "the tables cannot be read");
     known.insert((job.engine.name(), tables)).1.clone()
 }
 
