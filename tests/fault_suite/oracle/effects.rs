@@ -60,7 +60,9 @@ pub fn what_a_handler_finished_is_recorded(records: &Records, found: &mut Vec<St
             _ => "error",
         };
         let killed_at = records.killed_at(run.process_id);
-        let is_kept = killed_at.is_some_and(|label| AFTER_THE_OUTCOME_IS_KEPT.contains(&label));
+        // A sender that hangs is waited for only as long as the lease lasts.
+        let is_expired = records.expired.contains(&run.process_id);
+        let is_kept = !is_expired && killed_at.is_some_and(|label| AFTER_THE_OUTCOME_IS_KEPT.contains(&label));
         if run.status != expected && (is_kept || !records.was_broken(run.process_id)) {
             found.push(format!(
                 "I3: the handler of run {} ended with {code}, and the run is {} ({}); its runner was killed at {killed_at:?}",
