@@ -16,7 +16,7 @@ pub fn one_live_handler_of_a_task(records: &Records, found: &mut Vec<String>) {
         }
         match newest.get(&effect.task_id) {
             // Its runner believes that it still has the lease, because no time has passed on its own clock.
-            Some(_) if is_expired(effect.run_id) => {}
+            Some(start) if is_expired(effect.run_id) || is_expired(start.run_id) => {}
             Some(start) if start.run_id != effect.run_id => found.push(format!(
                 "I2b: task {}: the handler of run {} was alive after that of run {} had begun ({} s after boot)",
                 effect.task_id, effect.run_id, start.run_id, effect.uptime
