@@ -18,7 +18,7 @@ pub fn one_live_handler_of_a_task(records: &Records, found: &mut Vec<String>) {
         }
         match newest.get(&effect.task_id) {
             // Its runner believes that it still has the lease, because no time has passed on its own clock.
-            Some(_) if is_expired(effect.run_id) => {}
+            Some(start) if is_expired(effect.run_id) || is_expired(start.run_id) => {}
             Some(start) if start.run_id != effect.run_id && records.may_overlap.contains(&process_of(effect.run_id)) => {}
             Some(start) if start.run_id != effect.run_id => found.push(format!(
                 "I2b: task {}: the handler of run {} was alive after that of run {} had begun ({} s after boot)",
@@ -63,7 +63,9 @@ pub fn what_a_handler_finished_is_recorded(records: &Records, found: &mut Vec<St
             _ => "error",
         };
         let killed_at = records.killed_at(run.process_id);
-        let is_kept = killed_at.is_some_and(|label| AFTER_THE_OUTCOME_IS_KEPT.contains(&label));
+        // A sender that hangs is waited for only as long as the lease lasts.
+        let is_expired = records.expired.contains(&run.process_id);
+        let is_kept = !is_expired && killed_at.is_some_and(|label| AFTER_THE_OUTCOME_IS_KEPT.contains(&label));
         // The runner noticed that its lease was over, between the last word of the handler and its end.
         let is_given_back = run.error_code == "lease-over";
         if records.late_runs.contains(&run.id) || is_given_back {
