@@ -76,7 +76,7 @@ fn run(job: &Job<'_>) {
     let made = "mkfifo $1/never && chmod 666 $1/never";
     assert!(host.script(made, &[folder.path().display().to_string()]).status.success());
     let mut high = 150_000;
-    for trial in job.trials(1, 60) {
+    for trial in job.trials(1, 64) {
         stage.prefix.replace(host.prefix());
         let mut rng = job.rng(trial);
         high += 400;

@@ -4,13 +4,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
-
 use super::campaign::{Campaign, Job};
 use super::handlers;
-use super::host;
 use super::options::ENGINES;
-use super::pid_reuse::wait_for_handlers;
+use super::proxy::wait_until;
 use super::stage::Stage;
 
 pub const CAMPAIGN: Campaign = Campaign {
@@ -55,16 +52,15 @@ fn run(job: &Job<'_>) {
 fn recover(stage: &Stage) -> (usize, u128) {
     let task = stage.queue("hang-once");
     assert!(stage.command(&["create-runs"]).run().is_ok());
-    let runner = stage.command(&["process-run"]).spawn();
-    let (runners, _) = wait_for_handlers(stage, 1);
-    stage.broken.borrow_mut().extend(runners.iter().map(|pid| pid.parse::<i64>().unwrap()));
-    host::signal(runner.pid(), Signal::KILL);
-    let killed = Instant::now();
-    runner.wait();
+    let mut runner = stage.command(&["process-run"]).spawn();
     let starts = || {
         let effects = handlers::read(stage.home(), 0);
         effects.iter().filter(|effect| effect.is_start && effect.task_id == task).count()
     };
+    wait_until("the handler has begun", Duration::from_secs(60), || starts() == 1);
+    runner.kill();
+    let killed = Instant::now();
+    runner.wait();
     for calls in 1.. {
         assert!(stage.command(&["create-runs"]).run().is_ok());
         let next = stage.command(&["process-run"]).spawn();
