@@ -1,7 +1,7 @@
 //! What the kernel answers: clocks, process identities, signals, child processes, lock files, the host.
 //!
 //! Knows nothing of tasks, runs or the store, and prints nothing. The only folder with `unsafe` code, all of it in
-//! `pre_exec.rs`. The engine and the handlers use it.
+//! `pre_exec.rs` and `sockets.rs`. The engine and the handlers use it.
 
 pub mod capture;
 pub mod child;
@@ -15,6 +15,7 @@ pub mod identity;
 pub mod lock;
 pub mod random;
 pub mod signalling;
+pub mod sockets;
 pub mod spool;
 pub mod stop_signals;
 pub mod survivors;

@@ -57,8 +57,12 @@ fn forge(stage: &Stage, rng: &mut Rng) -> usize {
     for is_over in [false, true] {
         if is_over {
             let past = "'2020-01-01 00:00:00.000000'";
-            stage.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"LeaseExpiresOn\" = {past} WHERE \"Status\" = 'processing'"));
-            stage.execute(&format!("UPDATE \"TaskQueueRunners\" SET \"HeartbeatOn\" = {past} WHERE \"FinishedOn\" IS NULL"));
+            stage.execute(&format!(
+                "UPDATE \"TaskQueueRuns\" SET \"LeaseExpiresOn\" = {past} WHERE \"Status\" = 'processing'"
+            ));
+            stage.execute(&format!(
+                "UPDATE \"TaskQueueRunners\" SET \"HeartbeatOn\" = {past} WHERE \"FinishedOn\" IS NULL"
+            ));
         }
         for args in [&["create-runs"][..], &["process-run"], &["create-runs", "--json"], &["tick"]] {
             let call = stage.command(args).run();
@@ -67,7 +71,14 @@ fn forge(stage: &Stage, rng: &mut Rng) -> usize {
             is_clean(&call.stdout, args);
         }
         let id = honest.to_string();
-        for args in [&["status"][..], &["status", "--json"], &["status", "1"], &["status", "2", "--json"], &["status", &id], &["classes"]] {
+        for args in [
+            &["status"][..],
+            &["status", "--json"],
+            &["status", "1"],
+            &["status", "2", "--json"],
+            &["status", &id],
+            &["classes"],
+        ] {
             let call = stage.command(args).run();
             assert!(call.is_ok(), "{call:?}");
             is_clean(&call.stdout, args);
@@ -77,15 +88,18 @@ fn forge(stage: &Stage, rng: &mut Rng) -> usize {
             innocent.is_unharmed();
         }
     }
-    assert_eq!(stage.texts(&format!("SELECT \"LastStatus\" AS value FROM \"TaskQueue\" WHERE \"Id\" = {honest}")), ["success"]);
-    let stuck = stage.texts("SELECT \"HandlerIdentity\" AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing'");
+    assert_eq!(
+        stage.texts(&format!("SELECT \"LastStatus\" AS value FROM \"TaskQueue\" WHERE \"Id\" = {honest}")),
+        ["success"]
+    );
+    let stuck =
+        stage.texts("SELECT \"HandlerIdentity\" AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing'");
     // A handler that is PID 1 by its own word can never be ended: it is named each time, and holds up nobody.
     let init = identity_of(1);
     assert!(stuck.iter().all(|handler| *handler == init), "stuck for ever: {stuck:?}");
-    let open = stage.number(
-        "SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL",
-    );
-    let alive = innocents.iter().map(|innocent| identity_of(innocent.pid())).chain([init, identity_of(std::process::id())]);
+    let open = stage.number("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL");
+    let alive =
+        innocents.iter().map(|innocent| identity_of(innocent.pid())).chain([init, identity_of(std::process::id())]);
     let alive: Vec<String> = alive.map(|identity| format!("'{identity}'")).collect();
     let excused = stage.number(&format!(
         "SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL AND \"ProcessIdentity\" IN ({})",
@@ -123,7 +137,8 @@ fn identity(rng: &mut Rng, innocents: &[Innocent], is_runner: bool) -> (String, 
         14 => format!("{view}:+{pid}:{ticks}"),
         _ => format!("{view}:{}:{ticks}", i32::MAX),
     };
-    let pids = [0, 1, -1, innocent.pid().into(), -i64::from(innocent.pid()), i64::MAX, i64::MIN, std::process::id().into()];
+    let pids =
+        [0, 1, -1, innocent.pid().into(), -i64::from(innocent.pid()), i64::MAX, i64::MIN, std::process::id().into()];
     (text, *rng.pick(&pids))
 }
 
@@ -166,7 +181,8 @@ fn text_literal(stage: &Stage, text: &str) -> String {
 }
 
 fn is_clean(text: &str, args: &[&str]) {
-    let is_bad = |c: char| c.is_control() && c != '\n' || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_bad =
+        |c: char| c.is_control() && c != '\n' || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     assert!(!text.contains(is_bad), "{args:?} prints control characters: {text:?}");
 }
 
@@ -188,8 +204,11 @@ struct Innocent {
 
 impl Innocent {
     fn start(folder: &std::path::Path, name: &str, user: Option<u32>) -> Self {
-        let (heard, ready, never) =
-            (folder.join(format!("{name}-heard")), folder.join(format!("{name}-ready")), folder.join(format!("{name}-never")));
+        let (heard, ready, never) = (
+            folder.join(format!("{name}-heard")),
+            folder.join(format!("{name}-ready")),
+            folder.join(format!("{name}-never")),
+        );
         let script = "mkfifo \"$3\"; for s in HUP INT QUIT USR1 USR2 TERM CONT TSTP; do trap \"echo $s >>'$1'\" $s; done; : >\"$2\"; while :; do read x <>\"$3\"; done";
         let mut command = std::process::Command::new("/bin/sh");
         command.args(["-c", script, "sh"]).args([&heard, &ready, &never]).process_group(0);

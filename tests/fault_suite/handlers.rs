@@ -26,7 +26,10 @@ const CLASSES: [(&str, &str); 11] = [
         "note start; [ -e \"$EFFECTS.$TASKQUEUE_TASK_ID\" ] || { : >\"$EFFECTS.$TASKQUEUE_TASK_ID\"; note end 99; exit 99; }; note end 0",
     ),
     // The first attempt never ends by itself, and has no child that would outlive it.
-    ("hang-once", "note start; [ $TASKQUEUE_ATTEMPT != 1 ] || while :; do read x <>\"$EFFECTS.never\"; done; note end 0"),
+    (
+        "hang-once",
+        "note start; [ $TASKQUEUE_ATTEMPT != 1 ] || while :; do read x <>\"$EFFECTS.never\"; done; note end 0",
+    ),
     ("slow", "note start; sleep 0.5; note end 0"),
     // The first attempt takes a second.
     ("late", "note start; [ $TASKQUEUE_ATTEMPT != 1 ] || sleep 1; note end 0"),

@@ -10,36 +10,35 @@ mod bugs;
 mod campaign;
 mod command;
 mod crossed;
+mod crowd;
 #[allow(dead_code, reason = "the tests use more of it")]
 #[path = "../it/support/database.rs"]
 mod database;
-#[allow(dead_code, reason = "the tests use more of it")]
-#[path = "../it/support/standby.rs"]
-mod standby;
-mod handlers;
-mod server_restart;
-mod recovery;
-mod racing_migrations;
-mod own_server;
-mod hosts;
-mod full_disk;
-mod forged_rows;
 mod failover;
-mod crowd;
+mod forged_rows;
+mod full_disk;
+mod handlers;
 mod host;
+mod hosts;
 mod kill_label;
 mod kill_syscall;
 mod leftovers;
 mod lost_commit;
 mod options;
 mod oracle;
+mod own_server;
 mod pid_reuse;
 mod proxy;
+mod racing_migrations;
 mod records;
+mod recovery;
 mod report;
 mod rng;
+mod server_restart;
 mod source_labels;
 mod stage;
+#[path = "../it/support/standby.rs"]
+mod standby;
 mod stopped;
 mod storm;
 mod strace;

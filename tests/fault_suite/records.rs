@@ -134,7 +134,10 @@ impl Records {
 
     /// Whether a run of this process may have been taken from it.
     pub fn was_broken(&self, pid: i64) -> bool {
-        self.may_fail && !self.outcomes_are_kept || self.expired.contains(&pid) || self.broken.contains(&pid) || self.was_killed(pid)
+        self.may_fail && !self.outcomes_are_kept
+            || self.expired.contains(&pid)
+            || self.broken.contains(&pid)
+            || self.was_killed(pid)
     }
 
     fn was_killed(&self, pid: i64) -> bool {

@@ -30,7 +30,11 @@ fn run(job: &Job<'_>) {
         let mut rng = job.rng(trial);
         let is_fit = job.trial(trial, &mut stage, |stage| {
             load_and_break(stage, &mut rng, |rng| {
-                if rng.below(4) == 0 { server.halt() } else { server.kill() }
+                if rng.below(4) == 0 {
+                    server.halt();
+                } else {
+                    server.kill();
+                }
                 server.again();
             });
             job.count(1);

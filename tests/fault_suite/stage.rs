@@ -80,12 +80,7 @@ impl Stage {
     }
 
     /// With tables, in a database that is there already.
-    pub fn with_database(
-        engine: EngineUnderTest,
-        program: &Path,
-        home: tempfile::TempDir,
-        database: Database,
-    ) -> Self {
+    pub fn with_database(engine: EngineUnderTest, program: &Path, home: tempfile::TempDir, database: Database) -> Self {
         let stage = Self::around(engine, program, home, database);
         let migrated = stage.command(&["migrate"]).run();
         assert!(migrated.is_ok(), "{migrated:?}");
