@@ -134,7 +134,7 @@ impl DatabaseUrl {
     }
 
     /// `message` with the address and the password masked: client libraries like to repeat what they were given.
-    pub(in super::super) fn without_secrets(&self, message: &str) -> String {
+    pub(crate) fn without_secrets(&self, message: &str) -> String {
         let mut clean = message.replace(&self.address, &self.shown);
         if let Some(password) = self.password.as_deref().filter(|password| !password.is_empty()) {
             clean = clean.replace(password, "***");

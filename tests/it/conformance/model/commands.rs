@@ -136,11 +136,11 @@ fn end() -> impl Strategy<Value = End> + Clone {
         2 => Just(RunEvent::Succeed),
         4 => Just(RunEvent::Fail),
         2 => Just(RunEvent::TimeOut),
-        2 => Just(RunEvent::Release),
+        3 => Just(RunEvent::Release),
         1 => Just(RunEvent::Cancel),
     ];
     let delay = prop_oneof![3 => Just(Delay::None), 1 => Just(Delay::Long), 1 => Just(Delay::Backoff)];
-    let hold = prop_oneof![4 => Just(None), 1 => any::<bool>().prop_map(Some)];
+    let hold = prop_oneof![2 => Just(None), 1 => any::<bool>().prop_map(Some)];
     (event, prop::bool::weighted(0.8), delay, hold).prop_map(|(event, may_retry, delay, hold)| End {
         event,
         may_retry,
@@ -179,7 +179,7 @@ pub fn any_command(model: &Model) -> BoxedStrategy<Command> {
         (1, Just(Command::QueueBad { max_retries: 1, priority: 1_001 }).boxed()),
         (8, Just(Command::CreateRuns).boxed()),
         (8, claimant().prop_map(Command::ClaimNext).boxed()),
-        (3, handled().prop_map(Command::Process).boxed()),
+        (6, handled().prop_map(Command::Process).boxed()),
         (2, (who(), 1..=3_i32).prop_map(|(who, slots)| Command::Register { who, slots }).boxed()),
         (1, (0..=4_i32).prop_map(|limit| Command::SetLimit { limit }).boxed()),
         (1, class().prop_map(|class| Command::ReleaseClass { class }).boxed()),
@@ -209,7 +209,7 @@ fn add_for_runs(choices: &mut Choices, model: &Model) {
     if !processing.is_empty() {
         let run = (select(processing.clone()), end());
         choices.push((10, run.clone().prop_map(|(run, end)| Command::EndRun { run, end }).boxed()));
-        choices.push((1, run.prop_map(|(run, end)| Command::EndWithWrongToken { run, end }).boxed()));
+        choices.push((2, run.prop_map(|(run, end)| Command::EndWithWrongToken { run, end }).boxed()));
         choices.push((2, select(processing).prop_map(|run| Command::LeaseOver { run }).boxed()));
     }
     // Late words of those whose run was taken or ended before.

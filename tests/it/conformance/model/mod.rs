@@ -21,7 +21,7 @@ use self::reference::Model;
 use crate::each_engine;
 
 /// Sequences of a normal test.
-const CASES: u64 = 24;
+const CASES: u64 = 40;
 /// Commands of a sequence.
 const STEPS: usize = 30;
 
