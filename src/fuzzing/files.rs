@@ -43,8 +43,16 @@ pub fn database_url(input: &[u8]) {
         }
     }
     let name: String = rest.chars().filter(|c| c.is_alphanumeric()).collect();
-    let address = format!("postgres://{user}@host/d?{name}=1&password={SECRET}");
-    assert!(!shown(&address).contains(SECRET), "{}", shown(&address));
+    for address in [
+        format!("postgres://{user}@host/d?{name}=1&password={SECRET}"),
+        format!("postgres://{user}@host/{rest}?password={SECRET}"),
+        format!("postgres://{user}:{name}@{SECRET}@host/{rest}"),
+    ] {
+        // A path that has a ? of its own makes what follows the value of another name.
+        if !rest.contains('?') {
+            assert!(!shown(&address).contains(SECRET), "{}", shown(&address));
+        }
+    }
 }
 
 /// All that is ever shown of an address, or why it is none.
