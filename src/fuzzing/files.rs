@@ -31,7 +31,8 @@ pub fn database_url(input: &[u8]) {
     shown(text);
     let (user, rest) = text.split_once('\0').unwrap_or(("u", text));
     let user: String = user.chars().filter(|c| c.is_alphanumeric()).collect();
-    if rest.contains(SECRET) {
+    let name: String = rest.chars().filter(|c| c.is_alphanumeric()).collect();
+    if [rest, &user, &name].iter().any(|part| part.contains(SECRET)) {
         return;
     }
     for scheme in ["postgres", "mysql", "mariadb"] {
@@ -42,7 +43,6 @@ pub fn database_url(input: &[u8]) {
             assert!(!message.contains(SECRET), "{message}");
         }
     }
-    let name: String = rest.chars().filter(|c| c.is_alphanumeric()).collect();
     for address in [
         format!("postgres://{user}@host/d?{name}=1&password={SECRET}"),
         format!("postgres://{user}@host/{rest}?password={SECRET}"),

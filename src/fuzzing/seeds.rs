@@ -95,6 +95,8 @@ pub const TARGETS: &[Target] = &[
             "1 april 2027",
             "3 days ago",
             "+1.5h",
+            "last mon3 dXy",
+            "tomorrow 8PM",
         ],
     },
 ];
