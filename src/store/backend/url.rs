@@ -69,6 +69,12 @@ impl DatabaseUrl {
             }
             return Ok(Self::sqlite(Path::new(text)));
         };
+        if scheme != "sqlite" && rest.contains('#') {
+            return bad("the database address contains a #, which must be written %23");
+        }
+        if scheme.starts_with("postgres") && has_two_ends_of_user(rest) {
+            return bad("the database address contains a second @; in a password it must be written %40");
+        }
         match scheme {
             "sqlite" if rest.is_empty() => bad("the database address names no file"),
             "sqlite" => Ok(Self::sqlite(Path::new(rest))),
@@ -134,7 +140,7 @@ impl DatabaseUrl {
     }
 
     /// `message` with the address and the password masked: client libraries like to repeat what they were given.
-    pub(in super::super) fn without_secrets(&self, message: &str) -> String {
+    pub(crate) fn without_secrets(&self, message: &str) -> String {
         let mut clean = message.replace(&self.address, &self.shown);
         if let Some(password) = self.password.as_deref().filter(|password| !password.is_empty()) {
             clean = clean.replace(password, "***");
@@ -150,6 +156,12 @@ fn with_connect_timeout(address: &str, has_query: bool) -> String {
     }
     let between = if has_query { '&' } else { '?' };
     format!("{address}{between}connect_timeout={CONNECT_TIMEOUT_SECS}")
+}
+
+/// libpq takes the first `@` for the end of the password, and shows the rest of it as the name of the host. A `#` means
+/// nothing to it, so that what stands after one can be a password too.
+fn has_two_ends_of_user(rest: &str) -> bool {
+    rest.split(['/', '?']).next().unwrap_or(rest).matches('@').count() > 1
 }
 
 fn mask_query_secrets(url: &mut Url) {
@@ -214,6 +226,23 @@ mod tests {
         ] {
             let url = DatabaseUrl::parse(text).unwrap();
             assert_eq!((url.address(), url.to_string().as_str()), (address, text));
+        }
+    }
+
+    #[test]
+    fn a_password_that_the_client_would_read_elsewhere_is_refused_and_not_shown() {
+        for text in [
+            "postgres://h/d#x?password=s3cr3t",
+            "postgres://h/d?a#password=s3cr3t",
+            "mysql://h/d#x?password=s3cr3t",
+            "postgres://u:p@s3cr3t@h/d",
+            "postgresql://u:@s3cr3t@h",
+        ] {
+            let error = DatabaseUrl::parse(text).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("s3cr3t"), "{error}");
+        }
+        for text in ["/var/lib/#1@home@tasks.db", "postgres://u:p%40s%23@h/d", "mysql://u:p@s@h/d"] {
+            assert!(DatabaseUrl::parse(text).is_ok(), "{text}");
         }
     }
 
