@@ -142,7 +142,7 @@ impl DatabaseUrl {
             // Cannot fail for an address that has a password already.
             let _ = url.set_password(Some("***"));
         }
-        if url.query().is_some() {
+        if options.iter().any(|(name, _)| is_secret(name)) {
             mask_query_secrets(&mut url);
         }
         let shown = Hosts::of(url.as_str()).with(&parts.names().join(","));

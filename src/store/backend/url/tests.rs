@@ -58,8 +58,8 @@ fn each_of_several_hosts_has_an_address_of_its_own() {
     );
     assert_eq!(url.to_string(), "mysql://u:***@h1:3306,[::1]:3307,h3/d?ssl_mode=required");
     assert_eq!(url.connect_timeout(), Duration::from_secs(3));
-    let comma_and_at = DatabaseUrl::parse("postgres://u:p,q@r@h1,h2/d").unwrap();
-    assert_eq!(comma_and_at.to_string(), "postgres://u:***@h1,h2/d");
+    let comma_and_at = DatabaseUrl::parse("mysql://u:p,q@r@h1,h2/d").unwrap();
+    assert_eq!(comma_and_at.to_string(), "mysql://u:***@h1,h2/d");
     assert_eq!(comma_and_at.without_secrets("p,q@r and p,q%40r"), "*** and ***");
 }
 
