@@ -17,7 +17,7 @@ use crate::store::{EndCondition, Ended, NewEvent, RunEnd, RunRef, StoreError};
 
 /// How a run ended, with all that its row needs.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     /// The address of the store, without its password.
     pub(super) database: String,
     /// The run and its task; `None` where the answer to the claim never came.

@@ -23,11 +23,11 @@ pub mod usage;
 pub mod watchdog;
 
 mod leftovers;
-mod lines;
+pub(crate) mod lines;
 mod observer;
 mod pidfd;
 mod pre_exec;
-mod proc_files;
+pub(crate) mod proc_files;
 mod pump;
 mod spawn;
 #[cfg(test)]

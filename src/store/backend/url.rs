@@ -96,6 +96,12 @@ impl DatabaseUrl {
             }
             return Ok(Self::sqlite(Path::new(text)));
         };
+        if scheme != "sqlite" && rest.contains('#') {
+            return bad("the database address contains a #, which must be written %23");
+        }
+        if scheme.starts_with("postgres") && has_two_ends_of_user(rest) {
+            return bad("the database address contains a second @; in a password it must be written %40");
+        }
         match scheme {
             "sqlite" if rest.is_empty() => bad("the database address names no file"),
             "sqlite" => Ok(Self::sqlite(Path::new(rest))),
@@ -136,7 +142,7 @@ impl DatabaseUrl {
             // Cannot fail for an address that has a password already.
             let _ = url.set_password(Some("***"));
         }
-        if url.query().is_some() {
+        if options.iter().any(|(name, _)| is_secret(name)) {
             mask_query_secrets(&mut url);
         }
         let shown = Hosts::of(url.as_str()).with(&parts.names().join(","));
@@ -238,7 +244,7 @@ impl DatabaseUrl {
     }
 
     /// `message` with the address and the password masked: client libraries like to repeat what they were given.
-    pub(in super::super) fn without_secrets(&self, message: &str) -> String {
+    pub(crate) fn without_secrets(&self, message: &str) -> String {
         let mut clean = message.replace(&self.address, &self.shown);
         for secret in &self.secrets {
             clean = clean.replace(secret.as_str(), "***");
@@ -269,6 +275,12 @@ fn without_port(host: &str) -> &str {
 
 fn is_secret(option: &str) -> bool {
     option.contains("password") || option.contains("passphrase")
+}
+
+/// libpq takes the first `@` for the end of the password, and shows the rest of it as the name of the host. A `#` means
+/// nothing to it, so that what stands after one can be a password too.
+fn has_two_ends_of_user(rest: &str) -> bool {
+    rest.split(['/', '?']).next().unwrap_or(rest).matches('@').count() > 1
 }
 
 fn mask_query_secrets(url: &mut Url) {

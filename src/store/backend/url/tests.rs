@@ -58,8 +58,8 @@ fn each_of_several_hosts_has_an_address_of_its_own() {
     );
     assert_eq!(url.to_string(), "mysql://u:***@h1:3306,[::1]:3307,h3/d?ssl_mode=required");
     assert_eq!(url.connect_timeout(), Duration::from_secs(3));
-    let comma_and_at = DatabaseUrl::parse("postgres://u:p,q@r@h1,h2/d").unwrap();
-    assert_eq!(comma_and_at.to_string(), "postgres://u:***@h1,h2/d");
+    let comma_and_at = DatabaseUrl::parse("mysql://u:p,q@r@h1,h2/d").unwrap();
+    assert_eq!(comma_and_at.to_string(), "mysql://u:***@h1,h2/d");
     assert_eq!(comma_and_at.without_secrets("p,q@r and p,q%40r"), "*** and ***");
 }
 
@@ -124,5 +124,22 @@ fn a_password_is_never_shown() {
             let message = url.without_secrets(&format!("could not connect to {text} with s3cr3t"));
             assert!(!message.contains("s3cr3t"), "{message}");
         }
+    }
+}
+
+#[test]
+fn a_password_that_the_client_would_read_elsewhere_is_refused_and_not_shown() {
+    for text in [
+        "postgres://h/d#x?password=s3cr3t",
+        "postgres://h/d?a#password=s3cr3t",
+        "mysql://h/d#x?password=s3cr3t",
+        "postgres://u:p@s3cr3t@h/d",
+        "postgresql://u:@s3cr3t@h",
+    ] {
+        let error = DatabaseUrl::parse(text).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("s3cr3t"), "{error}");
+    }
+    for text in ["/var/lib/#1@home@tasks.db", "postgres://u:p%40s%23@h/d", "mysql://u:p@s@h/d"] {
+        assert!(DatabaseUrl::parse(text).is_ok(), "{text}");
     }
 }
