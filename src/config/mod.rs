@@ -21,6 +21,8 @@ pub struct Config {
     pub database: Option<String>,
     /// The directory on the local disk where outcomes of runs wait for a database that is away.
     pub spool: Option<PathBuf>,
+    /// Whom handlers run as where their class does not say; the class `exec` always.
+    pub user: Option<String>,
     /// The configured classes.
     pub classes: Classes,
     /// Whether the built-in class `exec` may be used; `None` leaves it to the engine: on for SQLite, off elsewhere.
@@ -62,6 +64,9 @@ pub fn load(named: Option<&Path>, environment: &Environment) -> Result<Config, C
         for class in file::read_classes(&part)? {
             config.classes.add(class).map_err(|message| ConfigError::new(&part, message))?;
         }
+    }
+    if let Some(user) = &config.user {
+        config.classes.set_default_user(user);
     }
     Ok(config)
 }
