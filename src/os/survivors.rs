@@ -59,7 +59,9 @@ pub fn end_survivors(marker: &str, recorded: Option<&RecordedHandler>, grace: Du
     let Some((_, token)) = token else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the marker of a run needs a name and a token"));
     };
-    let recorded = recorded.filter(|handler| handler.identity.is_same_view() && is_possible(handler.identity.pid));
+    let recorded = recorded.filter(|handler| {
+        handler.identity.is_same_view() && (!handler.has_own_group || is_possible(handler.identity.pid))
+    });
     let thread_name = Some(thread_name(token)).filter(|name| name.len() == 3 + THREAD_NAME_TOKEN_CHARS);
     let mut search = Search { marker: marker.as_bytes(), thread_name, recorded, vouched: false };
     let give_up = Moment::after(grace.saturating_add(HUNT));
@@ -94,7 +96,7 @@ fn each(processes: &[ProcessHandle], action: impl Fn(&ProcessHandle) -> io::Resu
     }
 }
 
-/// Neither PID 1 nor we ourselves can be what is left of a run.
+/// Neither PID 1 nor we ourselves were started as a handler by a runner that is dead. Either can be a runner.
 fn is_possible(pid: i32) -> bool {
     pid > 1 && u32::try_from(pid) != Ok(std::process::id())
 }
