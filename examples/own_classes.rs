@@ -1,13 +1,16 @@
-//! A program of one's own: the whole command line of taskqueue, and two task classes that Rust types handle.
+//! A program of one's own: the whole command line of taskqueue, and three task classes that Rust types handle.
 //!
 //! ```sh
 //! cargo run --example own_classes -- queue text.count '{"text":"one two\nthree"}'
 //! cargo run --example own_classes -- queue web.check '{"answer":503,"retry_after":120}'
+//! cargo run --example own_classes -- queue file.await '"/tmp/report.csv"'
 //! cargo run --example own_classes -- tick
 //! cargo run --example own_classes -- status
 //! ```
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use taskqueue::{ActiveRun, App, HandlerError, TaskHandler};
@@ -65,6 +68,22 @@ impl TaskHandler for CheckAnswer {
     }
 }
 
+/// Waits until a file is there, for however long, and says all the time that it is alive: without that its timeout would
+/// end it.
+struct AwaitFile;
+
+impl TaskHandler for AwaitFile {
+    fn process_task_queue_run(&self, run: &mut ActiveRun<'_>) -> Result<(), HandlerError> {
+        let path: PathBuf = run.data()?;
+        while !path.exists() {
+            run.heartbeat();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+}
+
 fn main() -> ExitCode {
-    App::new().named("own_classes").class("text.count", CountWords).class("web.check", CheckAnswer).run()
+    let app = App::new().named("own_classes").class("text.count", CountWords);
+    app.class("web.check", CheckAnswer).class("file.await", AwaitFile).run()
 }

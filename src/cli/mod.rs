@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use self::commands::{classes, create_runs, exec, migrate, process_run, queue, report, settings, status, tick};
+use self::commands::{classes, create_runs, exec, migrate, process_run, queue, report, retry, settings, status, tick};
 use self::error::{CliError, FAILED};
 use self::output::Out;
 use self::session::Session;
@@ -68,6 +68,7 @@ enum Command {
     Tick(tick::TickArgs),
     Status(status::StatusArgs),
     Migrate(migrate::MigrateArgs),
+    Retry(retry::RetryArgs),
     Settings(settings::SettingsArgs),
     Classes(classes::ClassesArgs),
     Progress(report::ProgressArgs),
@@ -161,6 +162,7 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
         Command::Tick(args) => tick::run(session, &args, out),
         Command::Status(args) => status::run(session, &args, out),
         Command::Migrate(args) => migrate::run(&session, &args, out),
+        Command::Retry(args) => retry::run(session, &args, out),
         Command::Settings(args) => settings::run(session, &args, out),
         Command::Classes(args) => classes::run(session, &args, out),
         Command::Progress(_) | Command::Result(_) => Ok(0),

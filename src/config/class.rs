@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use wildmatch::WildMatch;
 
+use crate::domain::backoff::Backoff;
 use crate::domain::confinement::Confinement;
 use crate::domain::exit_rules::ExitRules;
 
@@ -31,10 +32,10 @@ pub struct ClassConfig {
     pub output_limit_bytes: usize,
     /// What exit codes mean.
     pub exit_rules: ExitRules,
-    /// Seconds before the first retry; `None` takes the system-wide one.
-    pub retry_delay_secs: Option<i64>,
-    /// The longest wait before a retry in seconds; `None` takes the system-wide one.
-    pub retry_delay_max_secs: Option<i64>,
+    /// The waits before retries; `None` takes the system-wide ones.
+    pub backoff: Option<Backoff>,
+    /// Crashes after which a task is quarantined; `None` takes the system-wide limit.
+    pub crash_limit: Option<i32>,
     /// The file that defines it.
     pub defined_in: PathBuf,
 }

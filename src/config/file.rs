@@ -9,14 +9,18 @@ use serde::Deserialize;
 
 use super::class::{ClassConfig, Classes};
 use super::{Config, ConfigError};
-use crate::domain::backoff::MAX_DELAY_SECS;
+use crate::domain::backoff::Backoff;
 use crate::domain::confinement::{Confinement, DEFAULT_UMASK, Limits};
 use crate::domain::exit_rules::{ExitCodes, ExitMeaning, ExitRules};
 use crate::domain::new_task::MAX_TIMEOUT_SECS;
+use crate::domain::settings::Setting;
 use crate::domain::task_class::MAX_CLASS_LENGTH;
 
 const DEFAULT_KILL_GRACE_SECS: i64 = 10;
 const MAX_KILL_GRACE_SECS: i64 = 3_600;
+/// With the default grace of a handler it fits into the 90 seconds after which systemd kills.
+pub(super) const DEFAULT_STOP_WAIT: Duration = Duration::from_secs(60);
+const MAX_STOP_WAIT_SECS: i64 = 86_400;
 const DEFAULT_OUTPUT_LIMIT_BYTES: i64 = 128 << 10;
 const MAX_OUTPUT_LIMIT_BYTES: i64 = 16 << 20;
 /// With less address space hardly a program starts, and one that cannot start looks like a broken deployment.
@@ -33,6 +37,7 @@ struct MainFile {
     database: Option<String>,
     spool: Option<PathBuf>,
     user: Option<String>,
+    stop_wait_secs: Option<i64>,
     #[serde(default)]
     exec: ExecTable,
     #[serde(default)]
@@ -69,8 +74,8 @@ struct ClassTable {
     timeout_secs: Option<i64>,
     kill_grace_secs: Option<i64>,
     output_limit_bytes: Option<i64>,
-    retry_delay_secs: Option<i64>,
-    retry_delay_max_secs: Option<i64>,
+    backoff: Option<String>,
+    crash_limit: Option<i64>,
     #[serde(default)]
     exit: ExitTable,
 }
@@ -113,6 +118,8 @@ pub(super) fn read(path: &Path) -> Result<Config, ConfigError> {
         return Err(ConfigError::new(path, "spool must be an absolute path"));
     }
     check_user(file.user.as_deref()).map_err(|message| ConfigError::new(path, message))?;
+    let stop_wait_secs = in_range("stop_wait_secs", file.stop_wait_secs, 0, MAX_STOP_WAIT_SECS)
+        .map_err(|message| ConfigError::new(path, message))?;
     let mut classes = Classes::default();
     for class in to_classes(path, file.class)? {
         classes.add(class).map_err(|message| ConfigError::new(path, message))?;
@@ -123,6 +130,7 @@ pub(super) fn read(path: &Path) -> Result<Config, ConfigError> {
         database: file.database,
         spool: file.spool,
         user: file.user,
+        stop_wait: stop_wait_secs.map_or(DEFAULT_STOP_WAIT, seconds),
         classes,
         exec_enabled: file.exec.enabled,
     })
@@ -198,8 +206,9 @@ fn to_class(path: &Path, name: String, table: ClassTable) -> Result<ClassConfig,
     let timeout_secs = in_range("timeout_secs", table.timeout_secs, 1, MAX_TIMEOUT_SECS)?;
     let kill_grace_secs = in_range("kill_grace_secs", table.kill_grace_secs, 0, MAX_KILL_GRACE_SECS)?;
     let output_limit_bytes = in_range("output_limit_bytes", table.output_limit_bytes, 0, MAX_OUTPUT_LIMIT_BYTES)?;
-    let retry_delay_secs = in_range("retry_delay_secs", table.retry_delay_secs, 0, MAX_DELAY_SECS)?;
-    let retry_delay_max_secs = in_range("retry_delay_max_secs", table.retry_delay_max_secs, 0, MAX_DELAY_SECS)?;
+    let backoff = table.backoff.map(|text| text.parse::<Backoff>()).transpose()?;
+    let (low, high) = Setting::CrashLimit.range();
+    let crash_limit = in_range("crash_limit", table.crash_limit, low, high)?;
     Ok(ClassConfig {
         name,
         argv: table.argv,
@@ -212,8 +221,8 @@ fn to_class(path: &Path, name: String, table: ClassTable) -> Result<ClassConfig,
         output_limit_bytes: usize::try_from(output_limit_bytes.unwrap_or(DEFAULT_OUTPUT_LIMIT_BYTES))
             .map_err(|error| error.to_string())?,
         exit_rules: to_exit_rules(table.exit)?,
-        retry_delay_secs,
-        retry_delay_max_secs,
+        backoff,
+        crash_limit: crash_limit.and_then(|limit| i32::try_from(limit).ok()),
         defined_in: path.to_owned(),
     })
 }

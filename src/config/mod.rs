@@ -6,6 +6,7 @@ mod environment;
 mod file;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub use self::class::{ClassConfig, Classes};
 pub use self::environment::{Environment, HandlerEnvironment, default_spool_path, default_store_path};
@@ -23,6 +24,8 @@ pub struct Config {
     pub spool: Option<PathBuf>,
     /// Whom handlers run as where their class does not say; the class `exec` always.
     pub user: Option<String>,
+    /// How long a run may go on after the first signal to stop.
+    pub stop_wait: Duration,
     /// The configured classes.
     pub classes: Classes,
     /// Whether the built-in class `exec` may be used; `None` leaves it to the engine: on for SQLite, off elsewhere.
@@ -57,7 +60,7 @@ pub fn load(named: Option<&Path>, environment: &Environment) -> Result<Config, C
     };
     let Some(path) = found else {
         let path = environment.config_candidates().into_iter().next().unwrap_or_default();
-        return Ok(Config { path, ..Config::default() });
+        return Ok(Config { path, stop_wait: file::DEFAULT_STOP_WAIT, ..Config::default() });
     };
     let mut config = file::read(&path)?;
     for part in file::parts_beside(&path)? {

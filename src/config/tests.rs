@@ -75,6 +75,7 @@ fn what_is_wrong_is_named_with_file_and_line() {
         ("[class.a]\nargv = [\"/bin/true\"]\ntimeout_secs = 99999999999999999999\n", "line 3"),
         ("[class.a]\nargv = [\"/bin/true\"]\nexit = { retry = [300] }\n", "0 to 255"),
         ("[class.a]\nargv = [\"/bin/true\"]\nexit = { retry = [3], hold = [\"1-5\"] }\n", "stand under both"),
+        ("[class.a]\nargv = [\"/bin/true\"]\nbackoff = \"10s\"\n", "class \"a\": \"10s\" is no backoff"),
         ("[class.\"a b\"]\nargv = [\"/bin/true\"]\n", "' ' is not allowed"),
         ("[class.exec]\nargv = [\"/bin/true\"]\n", "built in"),
         ("[class.a\n", "line 1"),
@@ -98,8 +99,7 @@ fn a_number_outside_its_range_is_named_with_class_key_and_range() {
         ("timeout_secs", 1, 31_536_000),
         ("kill_grace_secs", 0, 3_600),
         ("output_limit_bytes", 0, 16_777_216),
-        ("retry_delay_secs", 0, 31_536_000),
-        ("retry_delay_max_secs", 0, 31_536_000),
+        ("crash_limit", 1, 1_000_000),
     ] {
         let load = |value: i64| Files::new(&format!("{MAIL}{key} = {value}\n")).load();
         assert!(load(low).is_ok() && load(high).is_ok(), "{key}");

@@ -13,6 +13,8 @@ pub struct Decision {
     pub may_retry: bool,
     /// Seconds that the handler asked to wait before the next attempt; `None` leaves it to the backoff.
     pub delay_secs: Option<i64>,
+    /// Whether the handler or its runner crashed, rather than fail: the task may be what kills them.
+    pub is_crash: bool,
     /// Whether the class is held: its deployment on this host is broken.
     pub holds_class: bool,
     /// ErrorCode; empty on success.
@@ -29,6 +31,7 @@ impl Decision {
             event: RunEvent::Succeed,
             may_retry: true,
             delay_secs: None,
+            is_crash: false,
             holds_class: false,
             error_code: String::new(),
             error_message: String::new(),
@@ -44,6 +47,10 @@ impl Decision {
             error_message: message.to_owned(),
             ..Self::success(rule)
         }
+    }
+
+    fn crash(code: &str, message: &str, rule: String) -> Self {
+        Self { is_crash: true, ..Self::failure(code, message, true, rule) }
     }
 
     fn meaning(meaning: ExitMeaning, code: &str, message: &str, rule: String) -> Self {
@@ -89,7 +96,7 @@ impl Decision {
         Self {
             event: RunEvent::TimeOut,
             delay_secs: Some(0),
-            ..Self::failure(code, message, true, format!("{code}: retry at once"))
+            ..Self::crash(code, message, format!("{code}: retry at once"))
         }
     }
 }
@@ -145,7 +152,7 @@ pub fn decide(
 fn decide_signal(signal: i32, message: &str, error: Option<&ReportedError>) -> Decision {
     let rule = format!("signal {signal}: retry");
     error.map_or_else(
-        || Decision::failure(&format!("signal:{signal}"), message, true, rule),
+        || Decision::crash(&format!("signal:{signal}"), message, rule),
         |error| {
             let decision = Decision::reported(error);
             Decision { rule: format!("signal {signal}, but {}", decision.rule), ..decision }

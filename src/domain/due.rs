@@ -20,6 +20,8 @@ pub struct DueFacts {
     pub max_retries: i32,
     /// Number of dependencies that have not succeeded yet.
     pub waiting_for: i32,
+    /// Whether it is quarantined.
+    pub is_quarantined: bool,
     /// ScheduledOn.
     pub scheduled_on: DateTime<Utc>,
 }
@@ -37,6 +39,8 @@ pub enum NotDue {
     Succeeded,
     /// It was cancelled.
     Cancelled,
+    /// It crashed too often.
+    Quarantined,
     /// FailedRetries has reached MaxRetries.
     Exhausted,
     /// This many dependencies have not succeeded yet.
@@ -53,6 +57,7 @@ impl fmt::Display for NotDue {
             Self::HasOpenRun => f.write_str("its run waits for a runner"),
             Self::Succeeded => f.write_str("it succeeded"),
             Self::Cancelled => f.write_str("it was cancelled"),
+            Self::Quarantined => f.write_str("it crashed too often and is quarantined"),
             Self::Exhausted => f.write_str("no retry is left"),
             Self::WaitsForDependencies(count) => write!(f, "it waits for {count} other tasks"),
             Self::NotYet => f.write_str("its time has not come"),
@@ -74,6 +79,9 @@ pub fn is_due(facts: &DueFacts, now: DateTime<Utc>) -> Result<(), NotDue> {
     }
     if facts.has_open_run {
         return Err(NotDue::HasOpenRun);
+    }
+    if facts.is_quarantined {
+        return Err(NotDue::Quarantined);
     }
     if facts.failed_retries >= facts.max_retries {
         return Err(NotDue::Exhausted);
@@ -98,6 +106,7 @@ mod tests {
             failed_retries: 0,
             max_retries: 5,
             waiting_for: 0,
+            is_quarantined: false,
             scheduled_on: DateTime::UNIX_EPOCH,
         }
     }
@@ -119,6 +128,7 @@ mod tests {
             (DueFacts { status: Stored::Known(TaskStatus::Cancelled), ..facts() }, NotDue::Cancelled),
             (DueFacts { status: Stored::Unknown("x".into()), ..facts() }, NotDue::UnknownStatus("x".into())),
             (DueFacts { has_open_run: true, ..facts() }, NotDue::HasOpenRun),
+            (DueFacts { is_quarantined: true, ..facts() }, NotDue::Quarantined),
             (DueFacts { failed_retries: 5, ..facts() }, NotDue::Exhausted),
             (DueFacts { waiting_for: 2, ..facts() }, NotDue::WaitsForDependencies(2)),
             (DueFacts { scheduled_on: later, ..facts() }, NotDue::NotYet),

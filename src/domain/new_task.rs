@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use super::backoff::Backoff;
 use super::json::check_storable;
 use super::settings::Settings;
 use super::task_class::TaskClass;
@@ -28,6 +29,8 @@ pub struct TaskRequest {
     pub timeout_secs: Option<i64>,
     /// Higher first.
     pub priority: Option<i64>,
+    /// The waits before its retries, as written; `None` takes the class's or the system-wide ones.
+    pub backoff: Option<String>,
     /// Who queues it.
     pub queued_by: String,
 }
@@ -47,6 +50,8 @@ pub struct NewTask {
     pub timeout_secs: Option<i32>,
     /// -1000 to 1000, higher first.
     pub priority: i32,
+    /// The waits before its retries.
+    pub backoff: Option<Backoff>,
     /// Who queues it.
     pub queued_by: String,
 }
@@ -75,6 +80,7 @@ impl TaskRequest {
             timeout_secs: in_range("timeout", self.timeout_secs, 1, MAX_TIMEOUT_SECS)?,
             priority: in_range("priority", self.priority, -i64::from(MAX_PRIORITY), i64::from(MAX_PRIORITY))?
                 .unwrap_or(0),
+            backoff: self.backoff.map(|text| text.parse()).transpose()?,
             queued_by: self.queued_by,
         })
     }

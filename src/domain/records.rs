@@ -37,6 +37,12 @@ pub struct Task {
     pub waiting_for: i32,
     /// The open run.
     pub current_run_id: Option<RunId>,
+    /// The waits before its retries, as written; `None` takes the class's or the system-wide ones.
+    pub backoff: Option<String>,
+    /// Crashes of its handler or its runner since the last success.
+    pub crashes: i32,
+    /// Since when it is not tried again, because it crashed too often.
+    pub quarantined_on: Option<DateTime<Utc>>,
     /// When the row changed last.
     pub updated_on: DateTime<Utc>,
 }
@@ -47,6 +53,13 @@ impl Task {
     pub fn is_exhausted(&self) -> bool {
         (self.status.is(TaskStatus::Failed) || self.status.is(TaskStatus::Timeout))
             && self.failed_retries >= self.max_retries
+    }
+
+    /// Nothing happens to it any more unless somebody wants it to.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let is_done = self.status.is(TaskStatus::Success) || self.status.is(TaskStatus::Cancelled);
+        is_done || self.is_exhausted() || (self.quarantined_on.is_some() && !self.status.is(TaskStatus::Processing))
     }
 }
 

@@ -19,6 +19,8 @@ pub enum Setting {
     RetryDelay,
     /// The longest wait before a retry, in seconds.
     RetryDelayMax,
+    /// Crashes of a task, without a success between them, after which it is quarantined.
+    CrashLimit,
     /// Seconds for which a class is held on a host after its handler could not be started.
     HoldTime,
     /// Seconds after which the lease of a runner that does not renew it is over.
@@ -61,12 +63,13 @@ impl std::error::Error for BadSetting {}
 
 impl Setting {
     /// Every setting, in the order in which they are listed.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::RunnerLimit,
         Self::RunTimeout,
         Self::MaxRetries,
         Self::RetryDelay,
         Self::RetryDelayMax,
+        Self::CrashLimit,
         Self::HoldTime,
         Self::LeaseTime,
         Self::LeaseRenewal,
@@ -83,6 +86,7 @@ impl Setting {
             Self::MaxRetries => "TaskQueueMaxRetries",
             Self::RetryDelay => "TaskQueueRetryDelay",
             Self::RetryDelayMax => "TaskQueueRetryDelayMax",
+            Self::CrashLimit => "TaskQueueCrashLimit",
             Self::HoldTime => "TaskQueueHoldTime",
             Self::LeaseTime => "TaskQueueLeaseTime",
             Self::LeaseRenewal => "TaskQueueLeaseRenewal",
@@ -100,6 +104,7 @@ impl Setting {
             Self::MaxRetries => "failed attempts of a task before it is exhausted",
             Self::RetryDelay => "seconds before the first retry, doubled for each further one",
             Self::RetryDelayMax => "longest wait before a retry, in seconds",
+            Self::CrashLimit => "crashes of a task, without a success between them, before it is quarantined",
             Self::HoldTime => "seconds for which a class is held where its handler cannot start",
             Self::LeaseTime => "seconds after which a runner that nobody hears of has lost its runs",
             Self::LeaseRenewal => "seconds between two renewals of a runner's lease",
@@ -117,6 +122,7 @@ impl Setting {
             Self::MaxRetries => 5,
             Self::RetryDelay => 10,
             Self::RetryDelayMax => 3_600,
+            Self::CrashLimit => 3,
             Self::HoldTime => 300,
             Self::LeaseTime => 90,
             Self::LeaseRenewal => 20,
@@ -134,6 +140,7 @@ impl Setting {
             Self::MaxRetries => (1, 1_000_000),
             Self::RetryDelay => (0, 86_400),
             Self::RetryDelayMax => (0, 2_592_000),
+            Self::CrashLimit => (1, 1_000_000),
             Self::HoldTime => (1, 86_400),
             Self::LeaseTime => (5, 86_400),
             Self::LeaseRenewal => (1, 3_600),
@@ -168,7 +175,7 @@ impl fmt::Display for Setting {
 }
 
 /// All settings as they stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Settings {
     /// [`Setting::RunnerLimit`]
     pub runner_limit: i32,
@@ -179,6 +186,8 @@ pub struct Settings {
     /// [`Setting::RetryDelay`] and [`Setting::RetryDelayMax`]
     #[serde(skip)]
     pub backoff: super::backoff::Backoff,
+    /// [`Setting::CrashLimit`]
+    pub crash_limit: i32,
     /// [`Setting::HoldTime`]
     pub hold_secs: i64,
     /// [`Setting::LeaseTime`], [`Setting::LeaseRenewal`] and [`Setting::LeaseMargin`]
@@ -210,10 +219,11 @@ impl Settings {
             runner_limit: narrow(get(Setting::RunnerLimit)?),
             run_timeout_secs: get(Setting::RunTimeout)?,
             max_retries: narrow(get(Setting::MaxRetries)?),
-            backoff: super::backoff::Backoff {
+            backoff: super::backoff::Backoff::Exponential {
                 base_secs: get(Setting::RetryDelay)?,
                 max_secs: get(Setting::RetryDelayMax)?,
             },
+            crash_limit: narrow(get(Setting::CrashLimit)?),
             hold_secs: get(Setting::HoldTime)?,
             lease,
             max_data_bytes: usize::try_from(get(Setting::MaxDataBytes)?).unwrap_or(usize::MAX),

@@ -112,6 +112,16 @@ pub const fn failed_retries_after(event: TaskEvent, failed_retries: i32, max_ret
     }
 }
 
+/// Crashes after the event: a success resets them, and an error between two crashes says nothing about them.
+#[must_use]
+pub const fn crashes_after(event: TaskEvent, crashes: i32, is_crash: bool) -> i32 {
+    match event {
+        TaskEvent::Succeed => 0,
+        TaskEvent::Fail | TaskEvent::TimeOut if is_crash => crashes.saturating_add(1),
+        _ => crashes,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,6 +189,16 @@ mod tests {
         assert_eq!(failed_retries_after(TaskEvent::Fail, 3, 5, true), 4);
         assert_eq!(failed_retries_after(TaskEvent::TimeOut, 4, 5, true), 5);
         assert_eq!(failed_retries_after(TaskEvent::Release, 3, 5, true), 3);
+    }
+
+    #[test]
+    fn a_success_resets_crashes_and_nothing_but_a_crash_counts_one() {
+        assert_eq!(crashes_after(TaskEvent::Fail, 1, true), 2);
+        assert_eq!(crashes_after(TaskEvent::TimeOut, 1, true), 2);
+        assert_eq!(crashes_after(TaskEvent::Fail, 1, false), 1);
+        assert_eq!(crashes_after(TaskEvent::Release, 1, true), 1);
+        assert_eq!(crashes_after(TaskEvent::Succeed, 2, false), 0);
+        assert_eq!(crashes_after(TaskEvent::Fail, i32::MAX, true), i32::MAX);
     }
 
     #[test]

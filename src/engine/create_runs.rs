@@ -76,6 +76,7 @@ pub fn due_facts(task: &Task) -> DueFacts {
         failed_retries: task.failed_retries,
         max_retries: task.max_retries,
         waiting_for: task.waiting_for,
+        is_quarantined: task.quarantined_on.is_some(),
         scheduled_on: task.scheduled_on,
     }
 }

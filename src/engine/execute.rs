@@ -1,6 +1,5 @@
 //! Executes one claimed run and records how it ended (the scheme's processTaskRun).
 
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
@@ -8,6 +7,7 @@ use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use super::handlers::Handler;
 use super::lease::{LeaseKeeper, Standing};
 use super::outcomes::{self, Outcome};
+use super::stopping::{Stopping, Urgency};
 use super::unsaved::Unsaved;
 use super::{Context, EngineError, EngineResult};
 use crate::domain::backoff::possible_delay_secs;
@@ -38,6 +38,8 @@ const MAX_MESSAGE_CHARS: usize = 10_000;
 
 /// Hears what a run does while it is processed.
 pub trait RunListener {
+    /// The runner was told to stop; its run may go on for so long, and is given back then.
+    fn stopping(&mut self, run_id: RunId, wait: Duration);
     /// It was claimed and is about to start.
     fn claimed(&mut self, run: &ClaimedRun);
     /// Its handler wrote this.
@@ -52,8 +54,8 @@ pub struct Equipment<'a> {
     pub settings: &'a Settings,
     /// Holds the run.
     pub leases: &'a LeaseKeeper,
-    /// Readable when it must stop.
-    pub stop: Option<BorrowedFd<'a>>,
+    /// Whether it was told to stop.
+    pub stopping: &'a Stopping<'a>,
     /// Where `taskqueue progress` reaches it.
     pub socket: Option<&'a EventSocket>,
     /// Where outcomes wait for the database.
@@ -89,8 +91,8 @@ pub fn execute_run(
     equipment: &mut Equipment<'_>,
     listener: &mut dyn RunListener,
 ) -> EngineResult<RunOutcome> {
-    let Equipment { settings, leases, stop, socket, spool } = equipment;
-    let (settings, leases, stop, socket) = (*settings, *leases, *stop, *socket);
+    let Equipment { settings, leases, stopping, socket, spool } = equipment;
+    let (settings, leases, stopping, socket) = (*settings, *leases, *stopping, *socket);
     listener.claimed(run);
     let timeout_secs = ctx.handlers.timeout_secs(&run.class, run.task_timeout_secs, settings);
     let context = run_context(run, timeout_secs);
@@ -101,17 +103,21 @@ pub fn execute_run(
         pending: Unsaved::default(),
         save_after: Moment::now(),
         watchdog: None,
+        stopping,
         listener,
     };
     let finished = match ctx.handlers.find(&run.class) {
-        Some(Handler::Rust(handler)) => live.run_rust(handler, &context, &ctx.me.identity),
+        Some(Handler::Rust(handler)) => {
+            let give_back = outcomes::prepared(ctx, run, run_end_of_stop(ctx, run, settings));
+            live.run_rust(handler, &context, &ctx.me.identity, give_back)
+        }
         Some(Handler::Command(class)) => match ctx.handlers.command_of(class) {
-            Ok(command) => live.run_command(&command, &context, stop, socket),
+            Ok(command) => live.run_command(&command, &context, socket),
             Err(why) => HandlerFinish::misconfigured(why),
         },
         Some(Handler::Exec) => match (ctx.handlers.exec_template(), ExecRequest::parse(&run.data)) {
             (Err(why), _) => HandlerFinish::misconfigured(why),
-            (Ok(class), Ok(request)) => live.run_command(&request.into_command(&class), &context, stop, socket),
+            (Ok(class), Ok(request)) => live.run_command(&request.into_command(&class), &context, socket),
             (Ok(_), Err(problem)) => {
                 HandlerFinish::reported(&HandlerError::no_retry("invalid-data", problem.to_string()))
             }
@@ -135,7 +141,8 @@ pub fn execute_run(
         let mut unsaved = leases.let_go(run.run_id);
         unsaved.add(last_news);
         unsaved.add(Unsaved { results: finished.results.clone(), ..Unsaved::default() });
-        outcome.lost_to = record_end(ctx, run, settings, &outcome.decision, unsaved, &finished, spool.as_mut())?;
+        let end = run_end(ctx, run, settings, &outcome.decision, unsaved, outputs(&finished));
+        outcome.lost_to = outcomes::record(ctx, spool.as_mut(), &Outcome::new(ctx, run, end))?;
     }
     listener.ended(run, &outcome);
     Ok(outcome)
@@ -221,21 +228,21 @@ impl HandlerFinish {
     }
 }
 
-/// Records the end; the status that the run has if somebody else was first.
-fn record_end(
-    ctx: &mut Context,
+/// What is written of a run that ended so.
+fn run_end(
+    ctx: &Context,
     run: &ClaimedRun,
     settings: &Settings,
     decision: &Decision,
     unsaved: Unsaved,
-    finished: &HandlerFinish,
-    spool: Option<&mut SpoolFile>,
-) -> EngineResult<Option<String>> {
-    let end = RunEnd {
+    outputs: Vec<RunOutput>,
+) -> RunEnd {
+    RunEnd {
         event: decision.event,
         may_retry: decision.may_retry,
         delay_secs: decision.delay_secs,
         backoff: ctx.handlers.backoff(&run.class, settings),
+        crash: decision.is_crash.then(|| ctx.crash(&run.class, settings)),
         error_code: storable(&decision.error_code, 190),
         error_message: storable(&decision.error_message, MAX_MESSAGE_CHARS),
         decision: storable(&decision.rule, 190),
@@ -243,14 +250,17 @@ fn record_end(
         percents_completed: unsaved.percents_completed,
         message: unsaved.message,
         results: unsaved.results,
-        outputs: outputs(finished),
+        outputs,
         hold: decision.holds_class.then(|| (ctx.me.host.clone(), settings.hold_secs)),
         condition: EndCondition::Held,
         note: None,
-    };
-    let database = ctx.store.url().to_string();
-    let outcome = Outcome { database, run_id: run.run_id, task_id: run.task_id, token: run.token.clone(), end };
-    outcomes::record(ctx, spool, &outcome)
+    }
+}
+
+/// The end of a run that was stopped together with this very process.
+fn run_end_of_stop(ctx: &Context, run: &ClaimedRun, settings: &Settings) -> RunEnd {
+    let decision = decide(&Ending::Stopped, None, "", &ctx.handlers.exit_rules(&run.class), 0);
+    run_end(ctx, run, settings, &decision, Unsaved::default(), Vec::new())
 }
 
 fn outputs(finished: &HandlerFinish) -> Vec<RunOutput> {
@@ -279,6 +289,7 @@ struct LiveRun<'a> {
     pending: Unsaved,
     save_after: Moment,
     watchdog: Option<Watchdog>,
+    stopping: &'a Stopping<'a>,
     listener: &'a mut dyn RunListener,
 }
 
@@ -287,22 +298,34 @@ impl LiveRun<'_> {
         &mut self,
         command: &CommandHandler,
         context: &RunContext,
-        stop: Option<BorrowedFd<'_>>,
         socket: Option<&EventSocket>,
     ) -> HandlerFinish {
         let HandlerEnd { ending, error, results, unread_events, unended, stdout, stderr } =
-            command.run(context, stop, socket, self);
+            command.run(context, Some(self.stopping.alarm()), socket, self);
         HandlerFinish { ending: Some(ending), error, results, stdout, stderr, unended, unread_events }
     }
 
     /// In this very process: a handler that does not end in time takes the process with it, and the run is rescued.
-    fn run_rust(&mut self, handler: &dyn TaskHandler, context: &RunContext, own_identity: &str) -> HandlerFinish {
+    fn run_rust(
+        &mut self,
+        handler: &dyn TaskHandler,
+        context: &RunContext,
+        own_identity: &str,
+        give_back: impl Fn() + Send + 'static,
+    ) -> HandlerFinish {
         let limit = Duration::from_secs(u64::try_from(context.timeout_secs).unwrap_or(u64::MAX));
         // Not when it is lost: whoever took the run on this host has ended this process for it, and elsewhere nobody could
         // before it was over.
-        let watchdog = Watchdog::start(&thread_name(&context.token), limit, self.leases.over_of(self.run_id));
+        let (is_over, must_stop) = (self.leases.over_of(self.run_id), self.stopping.must_stop());
+        let must_end = move || {
+            let must_stop = must_stop();
+            if must_stop {
+                give_back();
+            }
+            must_stop || is_over()
+        };
         // Unwatched it could go on for ever, and nothing would show that this process works for the run.
-        self.watchdog = match watchdog {
+        self.watchdog = match Watchdog::start(&thread_name(&context.token), limit, must_end) {
             Ok(watchdog) => Some(watchdog),
             Err(error) => {
                 let why = format!("could not start {}: no thread to watch it: {error}", context.class);
@@ -370,6 +393,10 @@ impl CommandObserver for LiveRun<'_> {
 
     fn idle(&mut self) -> Control {
         self.save();
+        let (run_id, listener) = (self.run_id, &mut self.listener);
+        if self.stopping.check(&mut |wait| listener.stopping(run_id, wait)) == Urgency::Kill {
+            return Control::Kill;
+        }
         // Somebody else works for the task now, or may any moment: no time to ask it to end.
         if self.leases.standing(self.run_id) == Standing::Held { Control::Continue } else { Control::Kill }
     }

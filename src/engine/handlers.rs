@@ -173,14 +173,17 @@ impl Handlers {
         self.classes.find(class).map_or(DEFAULT_KILL_GRACE, |configured| configured.kill_grace)
     }
 
-    /// How long failed tasks of this class wait.
+    /// How long failed tasks of this class wait, where the task itself does not say.
     #[must_use]
     pub fn backoff(&self, class: &str, settings: &Settings) -> Backoff {
-        let Some(configured) = self.classes.find(class) else { return settings.backoff };
-        Backoff {
-            base_secs: configured.retry_delay_secs.unwrap_or(settings.backoff.base_secs),
-            max_secs: configured.retry_delay_max_secs.unwrap_or(settings.backoff.max_secs),
-        }
+        let configured = self.classes.find(class).and_then(|configured| configured.backoff.as_ref());
+        configured.unwrap_or(&settings.backoff).clone()
+    }
+
+    /// After how many crashes a task of this class is quarantined.
+    #[must_use]
+    pub fn crash_limit(&self, class: &str, settings: &Settings) -> i32 {
+        self.classes.find(class).and_then(|configured| configured.crash_limit).unwrap_or(settings.crash_limit)
     }
 
     /// What exit codes of this class mean.

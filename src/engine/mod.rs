@@ -13,8 +13,10 @@ pub mod queue;
 pub mod register;
 pub mod report;
 pub mod rescue;
+pub mod retry;
 pub mod settings;
 pub mod status;
+mod stopping;
 pub mod tick;
 mod unsaved;
 pub mod wait;
@@ -24,6 +26,7 @@ use std::path::Path;
 use chrono::{DateTime, Utc};
 
 pub use self::handlers::Handlers;
+use crate::domain::settings::Settings;
 use crate::os::account::is_root;
 pub use crate::os::child::{Stream, prepare_process};
 pub use crate::os::file_checks::create_private_dir;
@@ -32,7 +35,7 @@ use crate::os::identity::ProcessIdentity;
 use crate::os::random::token;
 use crate::os::spool::Spool;
 pub use crate::os::stop_signals::StopSignals;
-use crate::store::Store;
+use crate::store::{Crash, Store};
 pub use crate::store::{DatabaseUrl, Engine, StoreError};
 
 /// Result of a use case.
@@ -148,6 +151,12 @@ impl Context {
     pub fn with_spool(mut self, directory: &Path) -> Self {
         self.spool = Some(Spool::new(directory, &self.store.url().to_string()));
         self
+    }
+
+    /// A crash of a run of this class, noted by this process.
+    fn crash(&self, class: &str, settings: &Settings) -> Crash {
+        let limit = self.handlers.crash_limit(class, settings);
+        Crash { limit, actor: self.me.user.clone(), host: self.me.host.clone() }
     }
 
     /// The database's clock (rule R8).

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Context, EngineError, EngineResult};
 use crate::domain::ids::{RunId, TaskId};
+use crate::domain::records::ClaimedRun;
 use crate::domain::status::RunStatus;
 use crate::domain::transition::run_after;
 use crate::os::spool::SpoolFile;
@@ -25,6 +26,26 @@ pub(super) struct Outcome {
     pub(super) token: String,
     /// What is written.
     pub(super) end: RunEnd,
+}
+
+impl Outcome {
+    pub(super) fn new(ctx: &Context, run: &ClaimedRun, end: RunEnd) -> Self {
+        let database = ctx.store.url().to_string();
+        Self { database, run_id: run.run_id, task_id: run.task_id, token: run.token.clone(), end }
+    }
+}
+
+/// Puts this end on the disk, for the next process of this host to send, when it is called: for a process that is about to
+/// end with its run.
+pub(super) fn prepared(ctx: &Context, run: &ClaimedRun, end: RunEnd) -> impl Fn() + Send + use<> {
+    let spool = ctx.spool.clone();
+    let line = serde_json::to_string(&Outcome::new(ctx, run, end));
+    move || {
+        // Without it the run is rescued like that of any dead process.
+        if let (Some(spool), Ok(line)) = (&spool, &line) {
+            let _ = spool.take().and_then(|mut file| file.append(line));
+        }
+    }
 }
 
 /// Puts an outcome on the disk, sends it, and takes it off again. The status that the run has if somebody else was first.

@@ -8,6 +8,7 @@ use super::execute::{Equipment, RunListener, execute_run, longest_silence};
 use super::lease::{LeaseKeeper, Standing};
 use super::outcomes::send_left_over;
 use super::register::register;
+use super::stopping::Stopping;
 use super::{Context, EngineError, EngineResult, new_token};
 use crate::domain::ids::{RunId, RunnerId};
 use crate::domain::records::ClaimedRun;
@@ -31,6 +32,8 @@ pub struct ProcessOptions {
     pub max_runs: Option<u64>,
     /// No new run after this time.
     pub max_time: Option<Duration>,
+    /// How long the run in progress may go on after the first signal to stop.
+    pub stop_wait: Duration,
 }
 
 impl ProcessOptions {
@@ -105,7 +108,6 @@ fn process_registered(
     stop: &StopSignals,
     listener: &mut dyn RunListener,
 ) -> EngineResult<ProcessReport> {
-    use std::os::fd::AsFd as _;
     // Without the socket `taskqueue progress` does not reach us; descriptor 3 still does.
     let socket = EventSocket::bind().ok();
     let until = options.max_time.map(Moment::after);
@@ -114,7 +116,8 @@ fn process_registered(
         report.spool_problem = Some(error.to_string());
         None
     });
-    let mut equipment = Equipment { settings, leases, stop: Some(stop.as_fd()), socket: socket.as_ref(), spool };
+    let stopping = Stopping::new(stop, options.stop_wait)?;
+    let mut equipment = Equipment { settings, leases, stopping: &stopping, socket: socket.as_ref(), spool };
     while options.wants_more(report.processed, until) && !stop.is_stopping() {
         // Whose slot was given away meanwhile may be one too many (rule R5).
         if leases.runner_standing() != Standing::Held {

@@ -34,6 +34,7 @@ struct BatchLine<'a> {
     max_retries: Option<i64>,
     timeout: Option<String>,
     priority: Option<i64>,
+    backoff: Option<String>,
     by: Option<String>,
 }
 
@@ -93,6 +94,7 @@ fn parse_line<Zone: TimeZone>(line: &str, queued_by: &str, now: &DateTime<Zone>)
         max_retries: line.max_retries,
         timeout_secs: line.timeout.map(|text| timeout_secs(&text)).transpose()?,
         priority: line.priority,
+        backoff: line.backoff,
         queued_by: line.by.unwrap_or_else(|| queued_by.to_owned()),
     })
 }

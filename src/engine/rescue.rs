@@ -132,6 +132,7 @@ fn rescue_run(
         may_retry: decision.may_retry,
         delay_secs: decision.delay_secs,
         backoff: ctx.handlers.backoff(&run.class, settings),
+        crash: decision.is_crash.then(|| ctx.crash(&run.class, settings)),
         error_code: decision.error_code,
         error_message: decision.error_message,
         decision: decision.rule,

@@ -52,6 +52,13 @@ pub enum Reason {
         /// How many.
         count: i32,
     },
+    /// It crashed too often: nobody tries it again before an operator says so.
+    Quarantined {
+        /// Crashes since the last success.
+        crashes: i32,
+        /// Error of the last attempt.
+        error: String,
+    },
     /// It failed for good.
     Exhausted {
         /// Error of the last attempt.
@@ -194,6 +201,7 @@ fn reason_of(ctx: &mut Context, task: &Task, last_run: Option<&Run>, now: DateTi
             Reason::NotYet { on: task.scheduled_on, after_error: has_failed.then(error) }
         }
         Err(NotDue::WaitsForDependencies(count)) => Reason::WaitsForDependencies { count },
+        Err(NotDue::Quarantined) => Reason::Quarantined { crashes: task.crashes, error: error() },
         Err(NotDue::Exhausted) => Reason::Exhausted { error: error() },
         Err(NotDue::Succeeded) => Reason::Done,
         Err(NotDue::Cancelled) => Reason::Cancelled,

@@ -9,7 +9,6 @@ use super::{Context, EngineError, EngineResult};
 use crate::domain::due::is_due;
 use crate::domain::ids::TaskId;
 use crate::domain::records::{Run, RunOutput, Task};
-use crate::domain::status::TaskStatus;
 use crate::os::clock::Moment;
 use crate::os::stop_signals::StopSignals;
 
@@ -35,7 +34,7 @@ pub enum WaitNews {
 /// How waiting ended.
 #[derive(Clone, Debug)]
 pub enum Waited {
-    /// The task succeeded, is exhausted or cancelled; with its last run and what the handler wrote.
+    /// The task succeeded, is exhausted, quarantined or cancelled; with its last run and what the handler wrote.
     Ended(Box<Task>, Option<Box<Run>>, Vec<RunOutput>),
     /// A signal told us to stop waiting.
     Stopped,
@@ -76,7 +75,7 @@ pub fn run_here(
     Ok(None)
 }
 
-/// Waits until the task has succeeded, is exhausted or cancelled.
+/// Waits until the task has succeeded, is exhausted, quarantined or cancelled.
 ///
 /// # Errors
 /// The database's.
@@ -89,7 +88,7 @@ pub fn wait_for_task(
     let mut tell_after = Moment::now();
     loop {
         let task = ctx.store.get_task(task_id)?;
-        if task.status.is(TaskStatus::Success) || task.status.is(TaskStatus::Cancelled) || task.is_exhausted() {
+        if task.is_settled() {
             let run = ctx.store.list_runs_of_task(task_id, 1)?.into_iter().next();
             let outputs = match &run {
                 Some(run) => ctx.store.list_run_outputs(run.id)?,

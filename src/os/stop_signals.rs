@@ -1,6 +1,6 @@
-//! HUP, INT, QUIT and TERM as a descriptor that poll loops watch, so that nothing runs inside a signal handler.
+//! HUP, INT, QUIT and TERM, counted outside of any signal handler, and a descriptor that poll loops can watch.
 //!
-//! The command line installs it once; whoever waits for anything polls it. What stopping means is decided elsewhere.
+//! The command line installs it once; whoever waits for anything asks it. What stopping means is decided elsewhere.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{RecvFlags, recv};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::low_level::{pipe, unregister};
@@ -15,7 +16,10 @@ use signal_hook::low_level::{pipe, unregister};
 use super::clock::{Moment, poll_wait};
 use super::proc_files::ignores_signal;
 
-/// Becomes readable with the first of its signals, and stays so. After it is dropped, the signals are ignored.
+/// More signals than this are not told apart.
+const COUNTED: usize = 8;
+
+/// Counts its signals; QUIT, which means "now", counts as two. After it is dropped, the signals are ignored.
 #[derive(Debug)]
 pub struct StopSignals {
     reader: UnixStream,
@@ -39,6 +43,9 @@ impl StopSignals {
                 signals.registered.push(pipe::register(number, writer.try_clone()?)?);
             }
         }
+        if !ignores_signal(SIGQUIT)? {
+            signals.registered.push(pipe::register(SIGQUIT, writer.try_clone()?)?);
+        }
         Ok(signals)
     }
 
@@ -46,6 +53,21 @@ impl StopSignals {
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.wait(Duration::ZERO)
+    }
+
+    /// How many have come.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        count(&self.reader)
+    }
+
+    /// The same question for another thread.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn counter(&self) -> io::Result<impl Fn() -> usize + Send + use<>> {
+        let reader = self.reader.try_clone()?;
+        Ok(move || count(&reader))
     }
 
     /// Waits for at most so long, and says whether one of the signals has come.
@@ -62,17 +84,45 @@ impl StopSignals {
     }
 }
 
-impl AsFd for StopSignals {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.reader.as_fd()
-    }
-}
-
 impl Drop for StopSignals {
     fn drop(&mut self) {
         for id in self.registered.drain(..) {
             unregister(id);
         }
+    }
+}
+
+/// One byte was written for each signal, and none is ever taken out.
+fn count(reader: &UnixStream) -> usize {
+    let mut bytes = [0; COUNTED];
+    recv(reader, &mut bytes, RecvFlags::PEEK | RecvFlags::DONTWAIT).map_or(0, |(count, _)| count)
+}
+
+/// A descriptor that is not readable until somebody says so, and stays so then.
+#[derive(Debug)]
+pub struct Alarm {
+    reader: UnixStream,
+    writer: UnixStream,
+}
+
+impl Alarm {
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn new() -> io::Result<Self> {
+        let (reader, writer) = UnixStream::pair()?;
+        Ok(Self { reader, writer })
+    }
+
+    /// Makes it readable. More than once changes nothing.
+    pub fn ring(&self) {
+        // Nobody reads the byte, so that the descriptor stays readable.
+        let _ = self.writer.shutdown(std::net::Shutdown::Write);
+    }
+}
+
+impl AsFd for Alarm {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reader.as_fd()
     }
 }
 
@@ -84,17 +134,20 @@ mod tests {
 
     /// In a process of its own, because the signals go to the whole test program.
     #[test]
-    fn each_signal_makes_it_readable_and_it_stays_so() {
-        let name = "os::stop_signals::tests::each_signal_makes_it_readable_and_it_stays_so";
+    fn each_signal_is_counted_and_none_is_forgotten() {
+        let name = "os::stop_signals::tests::each_signal_is_counted_and_none_is_forgotten";
         if !run_again_inside(&["env", "--default-signal"], name) {
             return;
         }
-        for number in [SIGTERM, SIGINT, SIGHUP, SIGQUIT] {
+        for (number, weight) in [(SIGTERM, 1), (SIGINT, 1), (SIGHUP, 1), (SIGQUIT, 2)] {
             let signals = StopSignals::install().unwrap();
-            assert!(!signals.is_stopping());
-            signal_hook::low_level::raise(number).unwrap();
-            eventually(|| signals.is_stopping());
-            assert!(signals.is_stopping());
+            let count = signals.counter().unwrap();
+            assert!(!signals.is_stopping() && signals.count() == 0 && count() == 0);
+            for times in 1..=2 {
+                signal_hook::low_level::raise(number).unwrap();
+                eventually(|| signals.count() == times * weight);
+                assert!(signals.is_stopping() && count() == times * weight);
+            }
         }
     }
 
@@ -111,5 +164,18 @@ mod tests {
         assert!(!signals.is_stopping() && ignores_signal(SIGHUP).unwrap());
         signal_hook::low_level::raise(SIGTERM).unwrap();
         eventually(|| signals.is_stopping());
+    }
+
+    #[test]
+    fn an_alarm_is_readable_once_it_has_rung() {
+        let alarm = Alarm::new().unwrap();
+        let is_readable = || {
+            let mut fds = [PollFd::new(&alarm, PollFlags::IN)];
+            poll(&mut fds, Some(&poll_wait(Duration::ZERO))).unwrap() == 1
+        };
+        assert!(!is_readable());
+        alarm.ring();
+        alarm.ring();
+        assert!(is_readable());
     }
 }

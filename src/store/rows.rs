@@ -19,6 +19,7 @@ pub(super) struct NewTaskRow {
     pub(super) max_retries: i32,
     pub(super) timeout_secs: Option<i32>,
     pub(super) priority: i32,
+    pub(super) backoff: Option<String>,
 }
 
 impl From<&NewTask> for NewTaskRow {
@@ -31,6 +32,7 @@ impl From<&NewTask> for NewTaskRow {
             max_retries: task.max_retries,
             timeout_secs: task.timeout_secs,
             priority: task.priority,
+            backoff: task.backoff.as_ref().map(ToString::to_string),
         }
     }
 }
@@ -52,6 +54,9 @@ pub(super) struct TaskRow {
     timeout_secs: Option<i32>,
     waiting_for: i32,
     current_run_id: Option<i64>,
+    backoff: Option<String>,
+    crashes: i32,
+    quarantined_on: Option<Moment>,
     updated_on: Moment,
 }
 
@@ -72,6 +77,9 @@ impl From<TaskRow> for Task {
             timeout_secs: row.timeout_secs,
             waiting_for: row.waiting_for,
             current_run_id: row.current_run_id.map(RunId),
+            backoff: row.backoff,
+            crashes: row.crashes,
+            quarantined_on: row.quarantined_on.map(Into::into),
             updated_on: row.updated_on.into(),
         }
     }

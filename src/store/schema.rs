@@ -32,6 +32,12 @@ diesel::table! {
         waiting_for -> Integer,
         #[sql_name = "CurrentRunId"]
         current_run_id -> Nullable<BigInt>,
+        #[sql_name = "Backoff"]
+        backoff -> Nullable<Text>,
+        #[sql_name = "Crashes"]
+        crashes -> Integer,
+        #[sql_name = "QuarantinedOn"]
+        quarantined_on -> Nullable<Timestamp>,
         #[sql_name = "UpdatedOn"]
         updated_on -> Timestamp,
         #[sql_name = "DueOn"]

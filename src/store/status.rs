@@ -48,6 +48,8 @@ pub struct TaskCounts {
     pub cancelled: Counted,
     /// Successful tasks.
     pub success: Counted,
+    /// Tasks that crashed too often, which an operator must look at.
+    pub quarantined: Counted,
     /// Seconds for which the first due task has been waiting.
     pub oldest_due_secs: Option<i64>,
 }
@@ -90,6 +92,7 @@ impl Store {
                 ..TaskCounts::default()
             };
             counts.waiting_runs = count_waiting_runs(conn, class)?;
+            counts.quarantined = count_quarantined(conn, class)?;
             (counts.due, counts.oldest_due_secs) = count_due(conn, class)?;
             Ok(counts)
         })
@@ -178,6 +181,15 @@ fn count_waiting_runs(conn: &mut AnyConnection, class: Option<&str>) -> StoreRes
     Ok(match class {
         None => count_up_to_limit!(conn, task_queue_runs.filter(claim_class.is_not_null()).select(id))?,
         Some(class) => count_up_to_limit!(conn, task_queue_runs.filter(claim_class.eq(class)).select(id))?,
+    })
+}
+
+fn count_quarantined(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<Counted> {
+    use super::schema::task_queue::dsl::{id, quarantined_on, task_class, task_queue};
+    let quarantined = task_queue.filter(quarantined_on.is_not_null()).select(id);
+    Ok(match class {
+        None => count_up_to_limit!(conn, quarantined)?,
+        Some(class) => count_up_to_limit!(conn, quarantined.filter(task_class.eq(class)))?,
     })
 }
 

@@ -2,8 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::process::Signal;
+
+use crate::cli::signal;
 use crate::each_engine;
-use crate::support::{Cli, TestDb};
+use crate::support::{Cli, TestDb, wait_until};
 
 /// Built by `cargo test` beside the program.
 fn example() -> PathBuf {
@@ -46,6 +49,27 @@ each_engine! {
             assert_eq!(status["task"]["is_exhausted"], true, "{status}");
             assert_eq!(status["runs"][0]["error_code"], code);
         }
+    }
+}
+
+each_engine! {
+    fn a_class_of_ones_own_that_does_not_return_is_given_back_when_its_runner_must_stop(db) {
+        let file = db.home().join("awaited");
+        db.configure("stop_wait_secs = 0\n");
+        cli(db).run(&["queue", "file.await", &format!("{:?}", file.display().to_string())]).ok();
+        let mut runner = cli(db).spawn(&["tick"]);
+        wait_until("the handler works", || db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing'") == 1);
+        signal(&runner, Signal::TERM);
+        // Nothing but the end of the whole process ends such a handler; the next process says what became of its run.
+        let status = runner.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+        cli(db).run(&["create-runs"]).ok();
+        let after = cli(db).run(&["status", "--json", "1"]).json();
+        assert_eq!((&after["task"]["attempts"], &after["task"]["crashes"]), (&0.into(), &0.into()));
+        assert_eq!((&after["runs"][1]["status"], &after["runs"][0]["status"]), (&"released".into(), &"scheduled".into()));
+        std::fs::write(&file, "").unwrap();
+        cli(db).run(&["tick"]).ok();
+        assert_eq!(cli(db).run(&["status", "--json", "1"]).json()["task"]["status"], "success");
     }
 }
 

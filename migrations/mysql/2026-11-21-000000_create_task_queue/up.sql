@@ -21,14 +21,18 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `Timeout` int,
     `WaitingFor` int NOT NULL DEFAULT 0,
     `CurrentRunId` bigint,
+    `Backoff` varchar(250),
+    `Crashes` int NOT NULL DEFAULT 0,
+    `QuarantinedOn` datetime(6),
     `UpdatedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     `DueOn` datetime(6) GENERATED ALWAYS AS (
         CASE WHEN `LastStatus` IN ('scheduled', 'failed', 'timeout') AND `CurrentRunId` IS NULL
-            AND `FailedRetries` < `MaxRetries` AND `WaitingFor` = 0
+            AND `FailedRetries` < `MaxRetries` AND `WaitingFor` = 0 AND `QuarantinedOn` IS NULL
             AND `ScheduledOn` >= '1000-01-01' THEN `ScheduledOn` END) STORED,
     KEY `TaskQueueDue` (`DueOn`, `Id`),
     KEY `TaskQueueByStatus` (`LastStatus`, `ScheduledOn`, `Id`),
     KEY `TaskQueueByClass` (`TaskClass`, `LastStatus`, `ScheduledOn`, `Id`),
+    KEY `TaskQueueQuarantined` (`QuarantinedOn`, `Id`),
     CONSTRAINT `ScheduledOn lies in the years 1000 to 9999`
         CHECK (`ScheduledOn` >= '1000-01-01'),
     CONSTRAINT `TaskClass has 1 to 190 characters`
@@ -48,7 +52,11 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     CONSTRAINT `Timeout is 1 second or more`
         CHECK (`Timeout` IS NULL OR `Timeout` >= 1),
     CONSTRAINT `WaitingFor is 0 or more`
-        CHECK (`WaitingFor` >= 0)
+        CHECK (`WaitingFor` >= 0),
+    CONSTRAINT `Backoff has 1 to 250 characters`
+        CHECK (`Backoff` IS NULL OR char_length(`Backoff`) BETWEEN 1 AND 250),
+    CONSTRAINT `Crashes is 0 or more`
+        CHECK (`Crashes` >= 0)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
@@ -162,6 +170,7 @@ INSERT IGNORE INTO `TaskQueueSettings` (`Name`, `Value`) VALUES
     ('TaskQueueMaxRetries', '5'),
     ('TaskQueueRetryDelay', '10'),
     ('TaskQueueRetryDelayMax', '3600'),
+    ('TaskQueueCrashLimit', '3'),
     ('TaskQueueHoldTime', '300'),
     ('TaskQueueLeaseTime', '90'),
     ('TaskQueueLeaseRenewal', '20'),

@@ -29,15 +29,21 @@ CREATE TABLE "TaskQueue" (
     "WaitingFor" INTEGER NOT NULL DEFAULT 0
         CONSTRAINT "WaitingFor is 0 or more" CHECK ("WaitingFor" >= 0),
     "CurrentRunId" INTEGER,
+    "Backoff" TEXT
+        CONSTRAINT "Backoff has 1 to 250 characters" CHECK ("Backoff" IS NULL OR length("Backoff") BETWEEN 1 AND 250),
+    "Crashes" INTEGER NOT NULL DEFAULT 0
+        CONSTRAINT "Crashes is 0 or more" CHECK ("Crashes" >= 0),
+    "QuarantinedOn" TEXT,
     "UpdatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
     "DueOn" TEXT GENERATED ALWAYS AS (
         CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout') AND "CurrentRunId" IS NULL
-            AND "FailedRetries" < "MaxRetries" AND "WaitingFor" = 0 THEN "ScheduledOn" END) STORED
+            AND "FailedRetries" < "MaxRetries" AND "WaitingFor" = 0 AND "QuarantinedOn" IS NULL THEN "ScheduledOn" END) STORED
 ) STRICT;
 
 CREATE INDEX "TaskQueueDue" ON "TaskQueue" ("DueOn", "Id") WHERE "DueOn" IS NOT NULL;
 CREATE INDEX "TaskQueueByStatus" ON "TaskQueue" ("LastStatus", "ScheduledOn", "Id");
 CREATE INDEX "TaskQueueByClass" ON "TaskQueue" ("TaskClass", "LastStatus", "ScheduledOn", "Id");
+CREATE INDEX "TaskQueueQuarantined" ON "TaskQueue" ("QuarantinedOn", "Id") WHERE "QuarantinedOn" IS NOT NULL;
 
 CREATE TABLE "TaskQueueRuns" (
     "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
@@ -145,6 +151,7 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueMaxRetries', '5'),
     ('TaskQueueRetryDelay', '10'),
     ('TaskQueueRetryDelayMax', '3600'),
+    ('TaskQueueCrashLimit', '3'),
     ('TaskQueueHoldTime', '300'),
     ('TaskQueueLeaseTime', '90'),
     ('TaskQueueLeaseRenewal', '20'),

@@ -1,7 +1,9 @@
 //! What is said about runs while they are processed.
 
+use std::time::Duration;
+
 use crate::cli::output::{Out, human};
-use crate::domain::ids::TaskId;
+use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
 use crate::domain::transition::RunEvent;
 use crate::engine::Stream;
@@ -14,6 +16,11 @@ pub(crate) struct Narrator<'a> {
 }
 
 impl RunListener for Narrator<'_> {
+    fn stopping(&mut self, run_id: RunId, wait: Duration) {
+        let secs = wait.as_secs();
+        self.out.say(&format!("stopping: run {run_id} may go on for {secs} seconds; the next signal ends it"));
+    }
+
     fn claimed(&mut self, run: &ClaimedRun) {
         self.out.say_verbose(&format!(
             "run {} (task {}, class {}, attempt {}) started",

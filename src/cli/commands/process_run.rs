@@ -1,5 +1,7 @@
 //! `taskqueue process-run`
 
+use std::time::Duration;
+
 use clap::Args;
 
 use super::outcome::{Narrator, report_words, warn_of_spool};
@@ -38,18 +40,19 @@ pub(crate) struct RepeatArgs {
 }
 
 impl RepeatArgs {
-    pub(crate) fn options(&self) -> anyhow::Result<ProcessOptions> {
+    pub(crate) fn options(&self, stop_wait: Duration) -> anyhow::Result<ProcessOptions> {
         Ok(ProcessOptions {
             run_id: None,
             drain: self.drain,
             max_runs: self.max_runs,
             max_time: duration_option("--max-time", self.max_time.as_deref())?,
+            stop_wait,
         })
     }
 }
 
 pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let options = ProcessOptions { run_id: args.run_id, ..args.repeat.options()? };
+    let options = ProcessOptions { run_id: args.run_id, ..args.repeat.options(session.config.stop_wait)? };
     let stop = StopSignals::install()?;
     let mut ctx = session.open()?;
     let report = process_runs(&mut ctx, &options, &stop, &mut Narrator { out })?;

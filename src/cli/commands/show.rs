@@ -8,6 +8,7 @@ use crate::cli::output::Out;
 use crate::cli::output::clean::{clean_block, clean_line};
 use crate::cli::output::human::{count, distance, fitted, fitted_words, instant, plural, relative};
 use crate::cli::output::table::{Field, Tone, render};
+use crate::domain::backoff::Backoff;
 use crate::domain::records::{Run, RunOutput, Task};
 use crate::domain::status::{RunStatus, Stored, TaskStatus};
 use crate::engine::status::{Overview, Reason, RunnerLine, TaskCounts, TaskDetail, TaskLine};
@@ -56,6 +57,9 @@ fn counters(counts: &TaskCounts, slots: (i64, i64)) -> Vec<String> {
         format!("cancelled {}", count(counts.cancelled)),
         format!("success {}", count(counts.success)),
     ];
+    if counts.quarantined.count > 0 {
+        parts.push(format!("quarantined {}", count(counts.quarantined)));
+    }
     if let Some(secs) = counts.oldest_due_secs {
         parts.push(format!("oldest due {}", distance(chrono::TimeDelta::seconds(secs))));
     }
@@ -112,6 +116,10 @@ fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
         Reason::NotYet { after_error: Some(error), .. } => format!("retry, after {error}"),
         Reason::NotYet { after_error: None, .. } => String::new(),
         Reason::WaitsForDependencies { count } => format!("waits for {count} other tasks"),
+        Reason::Quarantined { crashes, error } => {
+            let word = if *crashes == 1 { "crash" } else { "crashes" };
+            format!("quarantined after {crashes} {word}: {error}")
+        }
         Reason::Exhausted { error } => format!("no retry left: {error}"),
         Reason::Done => String::new(),
         Reason::Cancelled => "will not run".to_owned(),
@@ -176,6 +184,12 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
     if let Some(secs) = task.timeout_secs {
         lines.push(format!("  timeout      {secs}s"));
     }
+    if let Some(backoff) = &task.backoff {
+        lines.push(format!("  backoff      {}", backoff_words(backoff)));
+    }
+    if task.crashes > 0 {
+        lines.push(format!("  crashes      {} since the last success", task.crashes));
+    }
     lines.push(format!("  data         {}", task.data));
     let mut text: Vec<String> = lines.iter().map(|line| clean_line(line)).collect();
     for (run, outputs) in &detail.runs {
@@ -192,6 +206,13 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
         )));
     }
     out.data(&text.join("\n"))
+}
+
+/// Whoever inserts rows by SQL can write anything there.
+fn backoff_words(backoff: &str) -> String {
+    backoff
+        .parse::<Backoff>()
+        .map_or_else(|_| format!("{backoff} (cannot be read: the class's counts)"), |backoff| backoff.to_string())
 }
 
 fn non_empty(text: String) -> String {

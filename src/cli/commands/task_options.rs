@@ -9,7 +9,7 @@ use clap::Args;
 use super::outcome;
 use crate::cli::error::{CliError, DONE, FAILED, INTERRUPTED};
 use crate::cli::output::{Out, human};
-use crate::domain::ids::TaskId;
+use crate::domain::ids::{RunId, TaskId};
 use crate::domain::new_task::TaskRequest;
 use crate::domain::records::{ClaimedRun, RunOutput, Task};
 use crate::domain::status::TaskStatus;
@@ -39,6 +39,9 @@ pub(crate) struct TaskOptions {
     /// Higher first, -1000 to 1000
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i64>,
+    /// Waits before retries: exponential:10s..1h, fixed:30s or list:10s,1m,10m [default: those of the class, or the settings]
+    #[arg(long, value_name = "BACKOFF")]
+    backoff: Option<String>,
     /// Who queues it [default: your login name]
     #[arg(long, value_name = "NAME")]
     pub(crate) by: Option<String>,
@@ -58,6 +61,7 @@ impl TaskOptions {
             || self.max_retries.is_some()
             || self.timeout.is_some()
             || self.priority.is_some()
+            || self.backoff.is_some()
             || self.run
             || self.wait
     }
@@ -76,6 +80,7 @@ impl TaskOptions {
             max_retries: self.max_retries,
             timeout_secs: timeout_secs.map_err(|message| CliError::usage(format!("--timeout: {message}")))?,
             priority: self.priority,
+            backoff: self.backoff.clone(),
             queued_by: self.by.clone().unwrap_or_else(|| ctx.me.user.clone()),
         })
     }
@@ -143,6 +148,9 @@ struct PassThrough<'a> {
 }
 
 impl RunListener for PassThrough<'_> {
+    /// Never: what a person runs here ends with the first signal.
+    fn stopping(&mut self, _run_id: RunId, _wait: Duration) {}
+
     fn claimed(&mut self, _run: &ClaimedRun) {}
 
     fn output(&mut self, stream: Stream, bytes: &[u8]) {

@@ -124,6 +124,7 @@ pub(super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTaskRow]) -> Q
                     dsl::max_retries.eq(row.max_retries),
                     row.timeout_secs.map(|secs| dsl::timeout_secs.eq(secs)),
                     dsl::priority.eq(row.priority),
+                    row.backoff.as_ref().map(|text| dsl::backoff.eq(text)),
                 )
             })
             .collect();

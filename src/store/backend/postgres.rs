@@ -77,10 +77,11 @@ pub(super) fn insert_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> Quer
     for chunk in rows.chunks(ROWS_PER_STATEMENT) {
         // Arrays, not VALUES: one statement text for any number of rows, and several times faster to parse.
         let inserted: Vec<IdRow> = diesel::sql_query(
-            r#"INSERT INTO "TaskQueue" ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries", "Timeout", "Priority")
-               SELECT n.class, n.data, n.queued_by, COALESCE(n.scheduled_on, clock_timestamp()), n.max_retries, n.timeout_secs, n.priority
-               FROM unnest($1, $2, $3, $4::timestamptz[], $5, $6, $7) WITH ORDINALITY
-                    AS n (class, data, queued_by, scheduled_on, max_retries, timeout_secs, priority, place)
+            r#"INSERT INTO "TaskQueue" ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries", "Timeout", "Priority", "Backoff")
+               SELECT n.class, n.data, n.queued_by, COALESCE(n.scheduled_on, clock_timestamp()), n.max_retries, n.timeout_secs, n.priority,
+                   n.backoff
+               FROM unnest($1, $2, $3, $4::timestamptz[], $5, $6, $7, $8) WITH ORDINALITY
+                    AS n (class, data, queued_by, scheduled_on, max_retries, timeout_secs, priority, backoff, place)
                ORDER BY n.place
                RETURNING "Id""#,
         )
@@ -91,6 +92,7 @@ pub(super) fn insert_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> Quer
         .bind::<Array<Integer>, _>(chunk.iter().map(|row| row.max_retries).collect::<Vec<_>>())
         .bind::<Array<Nullable<Integer>>, _>(chunk.iter().map(|row| row.timeout_secs).collect::<Vec<_>>())
         .bind::<Array<Integer>, _>(chunk.iter().map(|row| row.priority).collect::<Vec<_>>())
+        .bind::<Array<Nullable<Text>>, _>(chunk.iter().map(|row| row.backoff.as_deref()).collect::<Vec<_>>())
         .load(conn)?;
         ids.extend(inserted.into_iter().map(|row| row.id));
     }

@@ -11,10 +11,12 @@ use super::super::schema::{task_queue, task_queue_run_outputs, task_queue_runs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::super::{Store, StoreResult};
 use crate::domain::backoff::Backoff;
-use crate::domain::ids::RunId;
+use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::RunOutput;
 use crate::domain::status::{RunStatus, TaskStatus};
-use crate::domain::transition::{RunEvent, TaskEvent, aggregated, failed_retries_after, run_after, task_after};
+use crate::domain::transition::{
+    RunEvent, TaskEvent, aggregated, crashes_after, failed_retries_after, run_after, task_after,
+};
 
 /// How a run ends, and what that means for its task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -25,8 +27,10 @@ pub struct RunEnd {
     pub may_retry: bool,
     /// Seconds until the next attempt; `None` leaves it to the backoff.
     pub delay_secs: Option<i64>,
-    /// How long failed attempts wait.
+    /// How long failed attempts wait, where the task itself does not say.
     pub backoff: Backoff,
+    /// Set if the handler or its runner crashed.
+    pub crash: Option<Crash>,
     /// Empty on success.
     pub error_code: String,
     /// Empty on success.
@@ -51,6 +55,17 @@ pub struct RunEnd {
     /// Kept with the end or not at all.
     #[serde(skip)]
     pub note: Option<NewEvent>,
+}
+
+/// A crash, by which the task comes nearer to its quarantine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Crash {
+    /// The number of crashes, without a success between them, that quarantines the task.
+    pub limit: i32,
+    /// Who notes the quarantine.
+    pub actor: String,
+    /// Where.
+    pub host: String,
 }
 
 /// What must be true of a run that is ended, beyond its status and its token.
@@ -165,14 +180,22 @@ fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd, status
 /// The scheme's OnAfterItemUpdate: what the end of a run means for its task.
 fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<()> {
     use task_queue::dsl;
-    type Row = (i64, String, i32, i32, i32);
+    type Row = (i64, String, i32, i32, i32, i32, Option<String>);
     let task: Option<Row> = dsl::task_queue
         .inner_join(task_queue_runs::table.on(task_queue_runs::task_queue_id.eq(dsl::id)))
         .filter(task_queue_runs::id.eq(run_id.0))
-        .select((dsl::id, dsl::last_status, dsl::failed_retries, dsl::max_retries, dsl::attempts))
+        .select((
+            dsl::id,
+            dsl::last_status,
+            dsl::failed_retries,
+            dsl::max_retries,
+            dsl::attempts,
+            dsl::crashes,
+            dsl::backoff,
+        ))
         .first(conn)
         .optional()?;
-    let Some((task_id, status, failed, max, attempts)) = task else { return Ok(()) };
+    let Some((task_id, status, failed, max, attempts, crashes, backoff)) = task else { return Ok(()) };
     let event = aggregated(end.event);
     let before = match event {
         TaskEvent::Release => status_before(conn, task_id)?,
@@ -183,26 +206,46 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
     let counts = event != TaskEvent::Release;
     let delay_secs = match event {
         TaskEvent::Fail | TaskEvent::TimeOut => {
-            Some(end.delay_secs.unwrap_or_else(|| end.backoff.delay_secs(failed_after, task_id)))
+            let own = backoff.and_then(|text| text.parse::<Backoff>().ok());
+            let backoff = own.as_ref().unwrap_or(&end.backoff);
+            Some(end.delay_secs.unwrap_or_else(|| backoff.delay_secs(failed_after, task_id)))
         }
         TaskEvent::Release => end.delay_secs,
         TaskEvent::Start | TaskEvent::Succeed | TaskEvent::Cancel => None,
     };
+    let crashes_after = crashes_after(event, crashes, end.crash.is_some());
+    let quarantine = end.crash.as_ref().filter(|crash| crashes_after >= crash.limit);
     diesel::update(dsl::task_queue.filter(dsl::id.eq(task_id)))
         .set((
             next_status.map(|status| dsl::last_status.eq(status.as_str())),
             dsl::failed_retries.eq(failed_after),
             dsl::attempts.eq(attempts.saturating_add(i32::from(counts))),
             dsl::current_run_id.eq(None::<i64>),
+            dsl::crashes.eq(crashes_after),
+            quarantine.map(|_| dsl::quarantined_on.eq(db_now().nullable())),
             delay_secs.filter(|secs| *secs > 0).map(|secs| dsl::scheduled_on.eq(db_now_plus(secs))),
             dsl::updated_on.eq(db_now()),
         ))
         .execute(conn)?;
+    if let Some(crash) = quarantine {
+        insert_event(conn, &quarantine_event(task_id, run_id, crash, crashes_after))?;
+    }
     if let Some((host, secs)) = &end.hold {
         let class: String = dsl::task_queue.filter(dsl::id.eq(task_id)).select(dsl::task_class).first(conn)?;
         backend::hold_class(conn, &ClassAtHost { class: &class, host }, &end.error_message, *secs)?;
     }
     Ok(())
+}
+
+fn quarantine_event(task_id: i64, run_id: RunId, crash: &Crash, crashes: i32) -> NewEvent {
+    NewEvent {
+        kind: "quarantined",
+        task_id: Some(TaskId(task_id)),
+        run_id: Some(run_id),
+        actor: crash.actor.clone(),
+        host: crash.host.clone(),
+        details: serde_json::json!({ "crashes": crashes, "limit": crash.limit }),
+    }
 }
 
 /// The status that a task had before its open run was claimed: that of its last attempt that counted.

@@ -4,6 +4,8 @@
 mod claim;
 mod create;
 mod end;
+mod retry;
 
 pub use self::claim::{Claim, SpecificClaim};
-pub use self::end::{EndCondition, Ended, RunEnd};
+pub use self::end::{Crash, EndCondition, Ended, RunEnd};
+pub use self::retry::RetryAnswer;

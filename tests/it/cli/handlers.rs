@@ -242,7 +242,7 @@ each_engine! {
 
     fn a_handler_without_end_gets_term_and_the_run_times_out(db) {
         let script = format!("cd {}; trap 'echo term > got; exit 0' TERM; sleep 1000 & echo $! > child; wait", db.home().display());
-        db.configure(&format!("{}timeout_secs = 1\nretry_delay_secs = 0\n", shell_class(db, "work", &script)));
+        db.configure(&format!("{}timeout_secs = 1\nbackoff = \"fixed:0s\"\n", shell_class(db, "work", &script)));
         let after = process(db, "work", "{}");
         let run = &after["runs"][0];
         assert_eq!((&run["status"], &run["error_code"]), (&json!("timeout"), &json!("timeout")));

@@ -11,9 +11,11 @@ mod handlers_misbehaving;
 mod handlers_rights;
 mod process_run;
 mod queue;
+mod retry;
 mod settings;
 mod status;
 mod status_terminal;
+mod stopping;
 mod tick;
 
 use std::path::PathBuf;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 
-use super::{ECHO, detail, error_and_hint, is_alive, shell_class, signal, task, wait_for_file, write};
+use super::{ECHO, detail, error_and_hint, shell_class, signal, task, wait_for_file, write};
 use crate::each_engine;
 use crate::support::TestDb;
 use crate::support::cli::finish;
@@ -93,47 +93,6 @@ each_engine! {
         let run = &detail(db, "1")["runs"][0];
         assert_eq!((&run["error_code"], &run["error_message"]), (&"exit:1".into(), &"no luck".into()));
         assert_eq!(run["decision"], "exit 1: retry (default rule)");
-    }
-
-    fn term_ends_the_handler_and_gives_the_run_back_without_cost(db) {
-        let script = format!("cd {}; trap 'echo term > got; exit 1' TERM; echo $$ > pid; while :; do sleep 0.02; done", db.home().display());
-        db.configure(&shell_class(db, "echo", &script));
-        waiting_runs(db, 2);
-        let runner = db.cli().spawn(&["process-run", "--drain"]);
-        let handler = wait_for_file(db, "pid");
-        signal(&runner, Signal::TERM);
-        let ended = finish(runner);
-        assert_eq!(ended.fails(130), "");
-        assert!(!is_alive(&handler));
-        assert_eq!(wait_for_file(db, "got"), "term");
-        let after = detail(db, "1");
-        assert_eq!((&after["task"]["status"], &after["task"]["failed_retries"]), (&"scheduled".into(), &0.into()));
-        assert_eq!((&after["task"]["attempts"], &after["runs"][0]["status"]), (&0.into(), &"released".into()));
-        assert_eq!(task(db, "2")["status"], "scheduled");
-        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL"), 0);
-        // At once, not after a backoff.
-        db.configure(ECHO);
-        db.cli().run(&["tick"]).ok();
-        let after = detail(db, "1");
-        assert_eq!((&after["task"]["status"], &after["runs"][0]["attempt"]), (&"success".into(), &1.into()));
-    }
-
-    fn the_end_of_the_terminal_gives_the_run_back_as_term_does(db) {
-        let script = format!("cd {}; echo $$ > pid; exec sleep 1000", db.home().display());
-        db.configure(&format!("{}kill_grace_secs = 1\n", shell_class(db, "echo", &script)));
-        waiting_runs(db, 1);
-        let cli = db.cli().program(Path::new("/usr/bin/env"));
-        for number in [Signal::HUP, Signal::QUIT] {
-            let runner = cli.spawn(&["--default-signal", PROGRAM, "tick"]);
-            let handler = wait_for_file(db, "pid");
-            signal(&runner, number);
-            assert_eq!(finish(runner).fails(130), "");
-            assert!(!is_alive(&handler));
-            let after = detail(db, "1");
-            assert_eq!((&after["task"]["status"], &after["task"]["failed_retries"]), (&"scheduled".into(), &0.into()));
-            assert_eq!((&after["task"]["attempts"], &after["runs"][0]["status"]), (&0.into(), &"released".into()));
-            std::fs::remove_file(db.home().join("pid")).unwrap();
-        }
     }
 
     fn under_nohup_the_end_of_the_terminal_changes_nothing(db) {

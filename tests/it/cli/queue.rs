@@ -190,7 +190,7 @@ each_engine! {
 
     fn wait_goes_on_through_retries_until_the_task_succeeds(db) {
         let class = shell_class(db, "work", "test \"$TASKQUEUE_ATTEMPT\" = 2 && echo done");
-        db.configure(&format!("{class}retry_delay_secs = 0\n"));
+        db.configure(&format!("{class}backoff = \"fixed:0s\"\n"));
         let waiting = db.cli().spawn(&["queue", "work", "--wait"]);
         wait_until("two attempts are made", || {
             db.cli().run(&["tick"]).ok();

@@ -119,7 +119,7 @@ each_engine! {
     }
 
     fn a_task_is_shown_with_all_its_runs_and_what_they_printed(db) {
-        db.configure(&format!("{}retry_delay_secs = 0\n", shell_class(db, "work",
+        db.configure(&format!("{}backoff = \"fixed:0s\"\n", shell_class(db, "work",
             "echo attempt $TASKQUEUE_ATTEMPT; echo '{\"result\":{\"size\":7}}' >&3; echo oops >&2; test $TASKQUEUE_ATTEMPT = 2")));
         let id = db.cli().run(&["queue", "work", "{\"file\":\"x.png\"}", "--by", "ann", "--timeout", "9s"]).ok();
         db.cli().run(&["tick"]).ok();

@@ -37,7 +37,7 @@ each_engine! {
     }
 
     fn a_failed_task_is_tried_again_by_later_ticks_until_no_retry_is_left(db) {
-        db.configure(&format!("{}retry_delay_secs = 0\n", shell_class(db, "work", "exit 1")));
+        db.configure(&format!("{}backoff = \"fixed:0s\"\n", shell_class(db, "work", "exit 1")));
         let id = db.cli().run(&["queue", "work", "--max-retries", "2"]).ok();
         for (failed, is_exhausted) in [(1, false), (2, true), (2, true)] {
             db.cli().run(&["tick"]).ok();
@@ -48,7 +48,7 @@ each_engine! {
     }
 
     fn a_failed_task_waits_for_its_backoff(db) {
-        db.configure(&format!("{}retry_delay_secs = 1000\n", shell_class(db, "work", "exit 1")));
+        db.configure(&format!("{}backoff = \"fixed:1000s\"\n", shell_class(db, "work", "exit 1")));
         let id = db.cli().run(&["queue", "work"]).ok();
         db.cli().run(&["tick"]).ok();
         db.cli().run(&["tick"]).ok();

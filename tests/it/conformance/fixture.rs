@@ -2,6 +2,7 @@
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use taskqueue::domain::backoff::Backoff;
 use taskqueue::domain::ids::{RunId, RunnerId, TaskId};
@@ -98,6 +99,7 @@ pub fn create(ctx: &mut Context) -> CreateRunsReport {
 pub struct Deaf;
 
 impl RunListener for Deaf {
+    fn stopping(&mut self, _run_id: RunId, _wait: Duration) {}
     fn claimed(&mut self, _run: &ClaimedRun) {}
     fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
     fn ended(&mut self, _run: &ClaimedRun, _outcome: &RunOutcome) {}
@@ -192,7 +194,8 @@ pub fn ending(event: RunEvent) -> RunEnd {
         event,
         may_retry: true,
         delay_secs: None,
-        backoff: Backoff { base_secs: 60, max_secs: 600 },
+        backoff: Backoff::Exponential { base_secs: 60, max_secs: 600 },
+        crash: None,
         error_code: if has_failed { "E1".to_owned() } else { String::new() },
         error_message: if has_failed { "no luck".to_owned() } else { String::new() },
         decision: "decided by a test".to_owned(),

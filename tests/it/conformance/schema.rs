@@ -18,7 +18,7 @@ use crate::support::{EngineUnderTest, TestDb};
 const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
-        "Attempts= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= MaxRetries= Priority= QueuedById= QueuedOn= \
+        "Attempts= Backoff? Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= MaxRetries= Priority= QuarantinedOn? QueuedById= QueuedOn= \
          ScheduledOn= TaskClass TaskData= Timeout? UpdatedOn= WaitingFor=",
         "Id",
         "",
@@ -343,14 +343,16 @@ each_engine! {
                 for failed in [0, 4, 5, 6] {
                     for waiting in [0, 2] {
                         for on in [&past, &future] {
-                            rows.push(format!("('work', '{status}', {open_run}, {failed}, {waiting}, {on})"));
+                            for quarantined in ["NULL", past.as_str()] {
+                                rows.push(format!("('work', '{status}', {open_run}, {failed}, {waiting}, {on}, {quarantined})"));
+                            }
                         }
                     }
                 }
             }
         }
         db.execute(&format!(
-            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"WaitingFor\", \"ScheduledOn\") VALUES {}",
+            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"WaitingFor\", \"ScheduledOn\", \"QuarantinedOn\") VALUES {}",
             rows.join(", ")
         ));
         let due: BTreeSet<i64> = db
@@ -362,7 +364,7 @@ each_engine! {
         let mut store = db.store();
         let now = store.now().unwrap();
         let ids = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\"");
-        assert_eq!(ids.len(), 192);
+        assert_eq!(ids.len(), 384);
         for id in ids.into_iter().flatten() {
             let task = store.get_task(TaskId(id)).unwrap();
             assert_eq!(due.contains(&id), is_due(&due_facts(&task), now).is_ok(), "{task:?}");

@@ -100,7 +100,7 @@ each_engine! {
     fn a_database_that_is_away_keeps_no_runner_from_hearing_that_it_must_stop(db) {
         let mut outage = Outage::of(db);
         db.configure(&format!(
-            "[class.stage]\nargv = [\"/bin/sh\", \"-c\", \"cd {}; echo $$ > handler.new; mv handler.new handler; \
+            "stop_wait_secs = 0\n[class.stage]\nargv = [\"/bin/sh\", \"-c\", \"cd {}; echo $$ > handler.new; mv handler.new handler; \
              while :; do echo {{}} >&3; echo '{{\\\"progress\\\":7}}' >&3; sleep 0.05; done\"]\n",
             db.home().display()
         ));

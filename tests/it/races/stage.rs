@@ -34,7 +34,7 @@ impl Stage {
         );
         fs::write(directory.join("handler.sh"), script).unwrap();
         db.configure(&format!(
-            "[class.stage]\nargv = [\"/bin/sh\", \"{here}/handler.sh\"]\nkill_grace_secs = 0\nretry_delay_secs = 0\n"
+            "[class.stage]\nargv = [\"/bin/sh\", \"{here}/handler.sh\"]\nkill_grace_secs = 0\nbackoff = \"fixed:0s\"\n"
         ));
         Self { directory }
     }

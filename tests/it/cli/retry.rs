@@ -1,0 +1,160 @@
+//! What becomes of tasks that fail and of tasks that crash: how long they wait, when they are quarantined, and who lets
+//! them out.
+
+use super::{ECHO, detail, error_and_hint, process, shell_class, task};
+use crate::each_engine;
+use crate::support::TestDb;
+
+/// Seconds from the end of a task's last attempt to its next.
+fn wait_secs(db: &TestDb, id: &str) -> i64 {
+    let after = detail(db, id);
+    let instant = |value: &serde_json::Value| chrono::DateTime::parse_from_rfc3339(value.as_str().unwrap()).unwrap();
+    let ended = instant(&after["runs"][0]["finished_on"]);
+    // The two were read one after the other from the database's clock.
+    let wait = instant(&after["task"]["scheduled_on"]) - ended;
+    (wait + chrono::TimeDelta::milliseconds(500)).num_seconds()
+}
+
+#[track_caller]
+fn waited(db: &TestDb, id: &str, secs: i64) {
+    let waited = wait_secs(db, id);
+    assert!((secs..=secs + secs / 10 + 1).contains(&waited), "{waited} instead of {secs}");
+}
+
+fn make_due(db: &TestDb, id: &str) {
+    db.execute(&format!("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = {id}"));
+}
+
+fn crash(db: &TestDb, times: usize) {
+    for _ in 0..times {
+        make_due(db, "1");
+        db.cli().run(&["tick"]).ok();
+    }
+}
+
+const CRASH: &str = "kill -KILL $$";
+
+each_engine! {
+    fn a_class_says_how_long_its_tasks_wait_and_a_task_goes_before_it(db) {
+        db.configure(&format!("{}backoff = \"list:1m,1h\"\n", shell_class(db, "work", "exit 1")));
+        process(db, "work", "{}");
+        waited(db, "1", 60);
+        for _ in 0..2 {
+            make_due(db, "1");
+            db.cli().run(&["tick"]).ok();
+            waited(db, "1", 3_600);
+        }
+        db.cli().run(&["queue", "work", "--backoff", "fixed:2h"]).ok();
+        let line = "{\"class\":\"work\",\"backoff\":\"exponential:5m..1d\"}";
+        db.cli().stdin(line).run(&["queue", "--batch", "-"]).ok();
+        db.cli().run(&["tick"]).ok();
+        waited(db, "2", 7_200);
+        waited(db, "3", 300);
+        assert_eq!(task(db, "2")["backoff"], "fixed:7200s");
+        assert!(db.cli().run(&["status", "3"]).ok().contains("backoff      exponential:300s..86400s"));
+    }
+
+    fn a_backoff_that_nobody_can_read_is_refused_or_left_alone_and_named(db) {
+        db.configure(&format!("{}backoff = \"fixed:2h\"\n", shell_class(db, "work", "exit 1")));
+        let (error, _) = error_and_hint(&db.cli().run(&["queue", "work", "--backoff", "2h"]).fails(2));
+        assert!(error.contains("\"2h\" is no backoff") && error.contains("fixed:30s"), "{error}");
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Backoff\") VALUES ('work', 'fibonacci:1s')");
+        db.cli().run(&["tick"]).ok();
+        waited(db, "1", 7_200);
+        assert!(db.cli().run(&["status", "1"]).ok().contains("fibonacci:1s (cannot be read: the class's counts)"));
+    }
+
+    fn a_task_that_crashes_again_and_again_is_quarantined_before_its_retries_are_used_up(db) {
+        db.configure(&shell_class(db, "work", CRASH));
+        process(db, "work", "{}");
+        crash(db, 1);
+        let after = detail(db, "1");
+        assert_eq!((&after["task"]["crashes"], &after["task"]["quarantined_on"]), (&2.into(), &serde_json::Value::Null));
+        assert_eq!(after["why"]["reason"], "not_yet");
+        crash(db, 1);
+        let after = detail(db, "1");
+        assert_eq!((&after["task"]["crashes"], &after["task"]["failed_retries"]), (&3.into(), &3.into()));
+        assert!(after["task"]["quarantined_on"].is_string());
+        assert_eq!((&after["why"]["reason"], &after["why"]["crashes"]), (&"quarantined".into(), &3.into()));
+        assert_eq!(after["events"][0]["kind"], "quarantined");
+        // Nobody tries it again, whatever the time.
+        crash(db, 2);
+        assert_eq!(task(db, "1")["attempts"], 3);
+        let shown = db.cli().run(&["status"]).ok();
+        assert!(shown.contains("quarantined 1") && shown.contains("quarantined after 3 crashes: signal:9"), "{shown}");
+        assert_eq!(db.cli().run(&["status", "--json"]).json()["counts"]["quarantined"]["count"], 1);
+    }
+
+    fn an_operator_lets_a_task_out_of_quarantine(db) {
+        db.configure(&format!("{}crash_limit = 1\n", shell_class(db, "work", CRASH)));
+        process(db, "work", "{}");
+        assert!(task(db, "1")["quarantined_on"].is_string());
+        let mended = shell_class(db, "work", "exit 0");
+        db.configure(&mended);
+        let ended = db.cli().run(&["retry", "1"]);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "task 1 is tried again\n"));
+        let after = task(db, "1");
+        assert_eq!((&after["failed_retries"], &after["crashes"], &after["status"]), (&0.into(), &0.into(), &"failed".into()));
+        assert!(after["quarantined_on"].is_null());
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(task(db, "1")["status"], "success");
+        let events = detail(db, "1")["events"].as_array().unwrap().iter().map(|event| event["kind"].to_string()).collect::<Vec<_>>();
+        assert_eq!(events, ["\"retried\"", "\"quarantined\""]);
+    }
+
+    fn retry_makes_exhausted_and_waiting_tasks_due_and_refuses_the_others(db) {
+        db.configure(&format!("{}{}", shell_class(db, "work", "exit 1"), ECHO));
+        db.cli().run(&["queue", "work", "--max-retries", "1"]).ok();
+        db.cli().run(&["queue", "work"]).ok();
+        db.cli().run(&["queue", "echo"]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(detail(db, "1")["why"]["reason"], "exhausted");
+        let ended = db.cli().run(&["retry", "1", "2", "3", "4"]);
+        assert_eq!(ended.code, Some(1));
+        let said: Vec<&str> = ended.stderr.lines().collect();
+        assert_eq!(said, [
+            "task 1 is tried again",
+            "task 2 is tried again",
+            "task 3 is success; only what failed or timed out is tried again",
+            "there is no task 4",
+        ]);
+        for id in ["1", "2"] {
+            assert_eq!(detail(db, id)["why"]["reason"], "waits_for_create_runs");
+        }
+        db.cli().run(&["create-runs"]).ok();
+        let again = db.cli().run(&["retry", "--json", "1"]);
+        assert_eq!(again.code, Some(1));
+        assert!(again.stdout.contains("has an open run"), "{again:?}");
+        assert_eq!(db.cli().run(&["retry", "4"]).code, Some(3));
+    }
+
+    fn an_error_is_no_crash_and_a_success_forgets_the_crashes(db) {
+        let script = "case $(cat) in *$TASKQUEUE_ATTEMPT*) kill -SEGV $$;; *) exit 1;; esac";
+        db.configure(&shell_class(db, "work", script));
+        process(db, "work", "[1,4]");
+        crash(db, 2);
+        let after = task(db, "1");
+        assert_eq!((&after["attempts"], &after["crashes"], &after["failed_retries"]), (&3.into(), &1.into(), &3.into()));
+        crash(db, 1);
+        assert_eq!(task(db, "1")["crashes"], 2);
+        db.configure(&shell_class(db, "work", "exit 0"));
+        crash(db, 1);
+        let after = task(db, "1");
+        assert_eq!((&after["status"], &after["crashes"]), (&"success".into(), &0.into()));
+    }
+
+    fn the_loss_of_its_runner_counts_as_a_crash_of_the_task(db) {
+        use crate::conformance::fixture::{claim_as, create, dead_process, queue, willing};
+        let mut ctx = willing(db);
+        db.cli().run(&["settings", "set", "TaskQueueCrashLimit", "2"]).ok();
+        let id = queue(&mut ctx, "work");
+        create(&mut ctx);
+        for crashes in 1..=2 {
+            claim_as(&mut ctx.store, &dead_process()).unwrap();
+            create(&mut ctx);
+            assert_eq!(ctx.store.get_task(id).unwrap().crashes, crashes);
+        }
+        assert!(ctx.store.get_task(id).unwrap().quarantined_on.is_some());
+        assert_eq!(create(&mut ctx).created, 0);
+    }
+}
