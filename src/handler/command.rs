@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::events::parse_event;
@@ -18,7 +18,7 @@ use crate::os::child::{
     Captured, ChildSpec, Control, Finished, Keep, Observer, Stream, Supervision, rehearse, supervise,
 };
 use crate::os::event_socket::EventSocket;
-use crate::os::file_checks::check_program;
+use crate::os::file_checks::{ProgramProblem, check_program};
 use crate::os::host::Account;
 use crate::os::identity::ProcessIdentity;
 use crate::os::rights::Rights;
@@ -148,6 +148,12 @@ impl CommandHandler {
         });
         let no_program = || Ending::CouldNotStart("could not start: no program is configured".to_owned());
         let program = argv.next().filter(|program| !program.is_empty()).ok_or_else(no_program)?;
+        if self.source == CommandSource::Configuration
+            && let Err(problem @ ProgramProblem::WritableByAll(_)) = check_program(Path::new(&program), false)
+        {
+            let program = program.to_string_lossy();
+            return Err(Ending::CouldNotStart(format!("could not start {program}: {problem}")));
+        }
         let RunAs { account, credentials } = self.run_as().map_err(Ending::Misconfigured)?;
         Ok(ChildSpec {
             program: program.into(),

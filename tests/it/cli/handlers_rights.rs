@@ -61,6 +61,15 @@ each_engine! {
         assert_eq!(printed(&after, "stdout"), "daemon\ndaemon\ndaemon daemon /usr/sbin /bin/sh\n[1]0022\n", "{after}");
     }
 
+    fn a_program_that_everybody_may_write_is_not_started(db) {
+        let program = write(db, "open", "#!/bin/sh\n");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o757)).unwrap();
+        db.configure(&format!("[class.work]\nargv = [\"{}\"]\n", program.display()));
+        let after = process(db, "work", "{}");
+        assert_eq!(held(&after), (&json!("released"), &json!(0)));
+        assert!(after["runs"][0]["error_message"].as_str().unwrap().contains("can be written by everybody"));
+    }
+
     fn a_user_that_there_is_not_holds_the_class_and_the_check_says_so(db) {
         db.configure_exactly("[class.work]\nargv = [\"/bin/true\"]\nuser = \"no-such-user\"\n");
         let after = process(db, "work", "{}");
