@@ -28,7 +28,8 @@ struct Shared {
 }
 
 impl Watchdog {
-    /// Under this name of its thread the process can be told to work for the run (`survivors`). From now on it has `limit` until the next report, and lives no longer than `must_end` says no.
+    /// From now on the process has `limit` until the next report, and lives no longer than `must_end` says no. The thread
+    /// gets this name, by which others can tell what the process works for.
     ///
     /// # Errors
     /// When no thread can be had.
