@@ -3,6 +3,7 @@
 //! Knows nothing of tasks, runs or the store, and prints nothing. The only folder with `unsafe` code, all of it in
 //! `pre_exec.rs`. The engine and the handlers use it.
 
+pub mod account;
 pub mod capture;
 pub mod child;
 pub mod clock;
@@ -12,6 +13,7 @@ pub mod host;
 pub mod identity;
 pub mod lock;
 pub mod random;
+pub mod rights;
 pub mod signalling;
 pub mod spool;
 pub mod stop_signals;
@@ -19,6 +21,8 @@ pub mod survivors;
 pub mod usage;
 pub mod watchdog;
 
+mod adoption;
+mod cause;
 mod leftovers;
 pub(crate) mod lines;
 mod observer;
