@@ -41,6 +41,9 @@ mod cli;
 pub mod config;
 pub mod domain;
 pub mod engine;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod handler;
 pub mod os;
 pub mod store;

@@ -107,7 +107,7 @@ impl From<EngineError> for CliError {
             EngineError::NotRunnable { class, .. } => Self { kind: "not_runnable", ..Self::failed(message) }
                 .with_hint(format!("`taskqueue classes` says why; `taskqueue classes release {class}` tries a held class again")),
             EngineError::LeaseOver { .. } => Self { kind: "lease_over", ..Self::unreachable(message) }.with_hint(
-                "the database could not be reached for too long, or was too slow; the run is rescued and tried again",
+                "the database could not be reached for too long, or was too slow; the run is given back and counts no attempt",
             ),
             EngineError::Os { .. } => Self { kind: "os", ..Self::failed(message) },
             EngineError::Store(error) => from_store(&error, message),

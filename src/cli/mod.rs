@@ -3,7 +3,7 @@
 
 mod commands;
 mod error;
-mod output;
+pub(crate) mod output;
 mod session;
 
 use std::ffi::OsString;

@@ -26,6 +26,13 @@ impl Session {
         let environment = Environment::own();
         let config = load(global.config.as_deref().or(environment.config.as_deref()), &environment)?;
         let url = find_database(global.database.as_deref(), &config, &environment, out)?;
+        if let Some(host) = url.host_without_tls(environment.postgres_ssl_mode.as_deref()) {
+            let mode =
+                if url.engine() == Engine::Postgres { "sslmode=verify-full" } else { "ssl_mode=verify_identity" };
+            out.warn(&format!(
+                "what goes to {host} may go unencrypted, or to somebody else; add {mode} to the address of the database"
+            ));
+        }
         let spool = config.spool.clone().or_else(|| default_spool_path(&environment));
         Ok(Self { url, config, spool, registry })
     }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 pub struct Environment {
     /// `TASKQUEUE_DATABASE_URL`
     pub database: Option<String>,
+    /// `PGSSLMODE`, which libpq reads where an address names no mode.
+    pub postgres_ssl_mode: Option<String>,
     /// `TASKQUEUE_CONFIG`
     pub config: Option<PathBuf>,
     /// `$XDG_CONFIG_HOME`, else `~/.config`
@@ -25,6 +27,7 @@ impl Environment {
         let directories = etcetera::base_strategy::Xdg::new().ok();
         Self {
             database: variable("TASKQUEUE_DATABASE_URL"),
+            postgres_ssl_mode: variable("PGSSLMODE"),
             config: variable("TASKQUEUE_CONFIG").map(PathBuf::from),
             config_home: directories.as_ref().map(etcetera::BaseStrategy::config_dir),
             state_home: directories.as_ref().and_then(etcetera::BaseStrategy::state_dir),

@@ -113,7 +113,11 @@ enum ExitEntry {
 }
 
 pub(super) fn read(path: &Path) -> Result<Config, ConfigError> {
-    let file: MainFile = parse(path)?;
+    from_text(path, &text_of(path)?)
+}
+
+pub(crate) fn from_text(path: &Path, text: &str) -> Result<Config, ConfigError> {
+    let file: MainFile = parse(path, text)?;
     if file.spool.as_deref().is_some_and(|spool| !spool.is_absolute()) {
         return Err(ConfigError::new(path, "spool must be an absolute path"));
     }
@@ -137,7 +141,7 @@ pub(super) fn read(path: &Path) -> Result<Config, ConfigError> {
 }
 
 pub(super) fn read_classes(path: &Path) -> Result<Vec<ClassConfig>, ConfigError> {
-    let file: PartFile = parse(path)?;
+    let file: PartFile = parse(path, &text_of(path)?)?;
     to_classes(path, file.class)
 }
 
@@ -160,14 +164,17 @@ pub(super) fn parts_beside(path: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     Ok(parts)
 }
 
-fn parse<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, ConfigError> {
+fn text_of(path: &Path) -> Result<String, ConfigError> {
     let wrong = |message: String| ConfigError::new(path, message);
     let metadata = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
     if metadata.mode() & 0o002 != 0 {
         return Err(wrong("everybody may write this file, and so decide what is executed; chmod o-w it".to_owned()));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    toml::from_str(&text).map_err(|error| wrong(one_line(&text, &error)))
+    std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))
+}
+
+fn parse<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigError> {
+    toml::from_str(text).map_err(|error| ConfigError::new(path, one_line(text, &error)))
 }
 
 /// Line and reason, without the picture of the line: it may hold a password.

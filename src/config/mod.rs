@@ -3,7 +3,7 @@
 
 mod class;
 mod environment;
-mod file;
+pub(crate) mod file;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -23,10 +23,30 @@ pub fn parse_instant<Zone: TimeZone>(text: &str, now: &DateTime<Zone>) -> Result
     // A pretended UTC keeps the library from resolving the zone: whether a local time exists, once or twice, is
     // decided below.
     let pretended = now.naive_local().and_utc();
-    let local = parse_date_string(text, pretended, Dialect::Uk).map_err(|error| {
+    let local = parse_date_string(&as_the_library_reads_it(text)?, pretended, Dialect::Uk).map_err(|error| {
         format!("\"{text}\" is no time ({error}); write 2026-11-21T10:00:00Z, \"2026-11-21 10:00\", \"tomorrow 03:00\" or +30m")
     })?;
     resolve_local(text, local.naive_utc(), &now.timezone())
+}
+
+/// The library panics at a capital letter after a number (`8PM`) and at words longer than all that it knows. Only the T
+/// between a date and its time must be a capital.
+fn as_the_library_reads_it(text: &str) -> Result<String, String> {
+    /// Of the longest word that the library can hold.
+    const LONGEST_WORD: usize = 15;
+    if let Some(word) = text.split(|c: char| !c.is_ascii_alphabetic()).find(|word| word.len() > LONGEST_WORD) {
+        return Err(format!("\"{text}\" is no time: nothing is known of \"{word}\""));
+    }
+    let mut lower = text.to_ascii_lowercase();
+    let begins_with_date = text
+        .bytes()
+        .take(10)
+        .enumerate()
+        .all(|(at, byte)| if at == 4 || at == 7 { byte == b'-' } else { byte.is_ascii_digit() });
+    if begins_with_date && text.as_bytes().get(10) == Some(&b'T') {
+        lower.replace_range(10..11, "T");
+    }
+    Ok(lower)
 }
 
 fn after<Zone: TimeZone>(now: &DateTime<Zone>, distance: Duration) -> Option<DateTime<Utc>> {
@@ -94,6 +114,15 @@ mod tests {
         assert_eq!(instant("tomorrow 03:00"), "2026-11-22T01:00:00Z");
         assert_eq!(instant("+30m"), "2026-11-21T10:30:00Z");
         assert_eq!(instant("+2h30m"), "2026-11-21T12:30:00Z");
+    }
+
+    #[test]
+    fn capital_letters_and_endless_words_are_read_or_refused_and_never_a_crash() {
+        assert_eq!(instant("Tomorrow 8PM"), "2026-11-22T18:00:00Z");
+        assert_eq!(instant("2026-11-21T12:30"), "2026-11-21T10:30:00Z");
+        for text in ["last mon3 dXy", "tomorrow 03A:00", "tomorrow 10T5", "8 abcdefghijklmnop", "10:00 P"] {
+            assert!(parse_instant(text, &now()).is_err(), "{text}");
+        }
     }
 
     #[test]

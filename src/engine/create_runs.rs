@@ -45,6 +45,7 @@ pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineR
     let sent_outcomes = send_left_over(ctx)?;
     let settings = ctx.store.settings()?;
     let rescue = rescue_runs(ctx, &settings)?;
+    let sent_outcomes = sent_outcomes + rescue.sent_outcomes;
     let finished_runners = finish_dead_runners(ctx, settings.lease)?;
     let created = ctx.store.create_missing_runs(created)?;
     Ok(CreateRunsReport { sent_outcomes, rescue, finished_runners, created })

@@ -6,7 +6,7 @@ use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 use super::handlers::Handler;
 use super::lease::{LeaseKeeper, Standing};
-use super::outcomes::{self, Outcome};
+use super::outcomes::{self, GivenBack, Outcome};
 use super::stopping::{Stopping, Urgency};
 use super::unsaved::Unsaved;
 use super::{Context, EngineError, EngineResult};
@@ -109,7 +109,8 @@ pub fn execute_run(
     let finished = match ctx.handlers.find(&run.class) {
         Some(Handler::Rust(handler)) => {
             let give_back = outcomes::prepared(ctx, run, run_end_of_stop(ctx, run, settings));
-            live.run_rust(handler, &context, &ctx.me.identity, give_back)
+            let over = outcomes::prepared(ctx, run, GivenBack::LeaseOver.end());
+            live.run_rust(handler, &context, &ctx.me.identity, give_back, over)
         }
         Some(Handler::Command(class)) => match ctx.handlers.command_of(class) {
             Ok(command) => live.run_command(&command, &context, socket),
@@ -133,16 +134,24 @@ pub fn execute_run(
         unended: finished.unended.clone(),
     };
     // Between here and the write its lease is trusted for the margin at least; the write is guarded by its token anyway.
-    if leases.standing(run.run_id) == Standing::Over {
-        return Err(EngineError::LeaseOver { run_id: run.run_id.0 });
-    }
+    let is_over = leases.standing(run.run_id) == Standing::Over;
     // Rule R7: a run of which something still lives is not ended; whoever finds this process gone tries again.
     if outcome.unended.is_none() {
         let mut unsaved = leases.let_go(run.run_id);
         unsaved.add(last_news);
         unsaved.add(Unsaved { results: finished.results.clone(), ..Unsaved::default() });
         let end = run_end(ctx, run, settings, &outcome.decision, unsaved, outputs(&finished));
-        outcome.lost_to = outcomes::record(ctx, spool.as_mut(), &Outcome::new(ctx, run, end))?;
+        if !is_over {
+            outcome.lost_to = outcomes::record(ctx, spool.as_mut(), &Outcome::new(ctx, run, end))?;
+        } else {
+            // A handler that succeeded was faster than the KILL.
+            let has_succeeded = outcome.decision.event == RunEvent::Succeed;
+            let end = if has_succeeded { end } else { GivenBack::LeaseOver.end() };
+            outcomes::leave(spool.as_mut(), &Outcome::new(ctx, run, end));
+        }
+    }
+    if is_over {
+        return Err(EngineError::LeaseOver { run_id: run.run_id.0 });
     }
     listener.ended(run, &outcome);
     Ok(outcome)
@@ -312,17 +321,20 @@ impl LiveRun<'_> {
         context: &RunContext,
         own_identity: &str,
         give_back: impl Fn() + Send + 'static,
+        give_back_when_over: impl Fn() + Send + 'static,
     ) -> HandlerFinish {
         let limit = Duration::from_secs(u64::try_from(context.timeout_secs).unwrap_or(u64::MAX));
         // Not when it is lost: whoever took the run on this host has ended this process for it, and elsewhere nobody could
         // before it was over.
         let (is_over, must_stop) = (self.leases.over_of(self.run_id), self.stopping.must_stop());
         let must_end = move || {
-            let must_stop = must_stop();
-            if must_stop {
+            let (must_stop, is_over) = (must_stop(), is_over());
+            if is_over {
+                give_back_when_over();
+            } else if must_stop {
                 give_back();
             }
-            must_stop || is_over()
+            must_stop || is_over
         };
         // Unwatched it could go on for ever, and nothing would show that this process works for the run.
         self.watchdog = match Watchdog::start(&thread_name(&context.token), limit, must_end) {

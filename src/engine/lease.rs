@@ -161,7 +161,7 @@ impl LeaseKeeper {
     }
 
     /// Whether the lease of a run is over, for somebody without a borrow.
-    pub fn over_of(&self, run_id: RunId) -> impl Fn() -> bool + Send + 'static {
+    pub fn over_of(&self, run_id: RunId) -> impl Fn() -> bool + Send + use<> + 'static {
         let shared = Arc::clone(&self.shared);
         move || shared.standing(run_id) == Standing::Over
     }

@@ -7,7 +7,7 @@ pub mod execute;
 pub mod handlers;
 mod lease;
 pub mod migrate;
-mod outcomes;
+pub(crate) mod outcomes;
 pub mod process_run;
 pub mod queue;
 pub mod register;

@@ -1,4 +1,5 @@
-//! How runs ended, on the way into the database: first on the local disk, then sent, guarded by the run's token.
+//! How runs ended, on the way into the database: first on the local disk, then sent, guarded by the run's token. Also that
+//! a run is given back, because the database was away for so long that its handler was never started, or was killed.
 //!
 //! What a database that is down, or a runner that dies, keeps from being sent is sent by whichever process of this host
 //! comes next. It may come too late then, and is refused like every late result (rule R3).
@@ -6,22 +7,22 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Context, EngineError, EngineResult};
+use crate::domain::backoff::Backoff;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
 use crate::domain::status::RunStatus;
-use crate::domain::transition::run_after;
+use crate::domain::transition::{RunEvent, run_after};
 use crate::os::spool::SpoolFile;
-use crate::store::{Ended, NewEvent, RunEnd, RunRef, StoreError};
+use crate::store::{EndCondition, Ended, NewEvent, RunEnd, RunRef, StoreError};
 
 /// How a run ended, with all that its row needs.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     /// The address of the store, without its password.
     pub(super) database: String,
-    /// The run.
-    pub(super) run_id: RunId,
-    /// Its task.
-    pub(super) task_id: TaskId,
+    /// The run and its task; `None` where the answer to the claim never came.
+    #[serde(flatten)]
+    pub(super) claimed: Option<Claimed>,
     /// The token of its claim.
     pub(super) token: String,
     /// What is written.
@@ -30,21 +31,78 @@ pub(super) struct Outcome {
 
 impl Outcome {
     pub(super) fn new(ctx: &Context, run: &ClaimedRun, end: RunEnd) -> Self {
-        let database = ctx.store.url().to_string();
-        Self { database, run_id: run.run_id, task_id: run.task_id, token: run.token.clone(), end }
+        let claimed = Some(Claimed { run_id: run.run_id, task_id: run.task_id });
+        Self { database: ctx.store.url().to_string(), claimed, token: run.token.clone(), end }
+    }
+
+    /// Of whatever the claim with this token has taken, which nobody was told.
+    pub(super) fn of_claim(ctx: &Context, token: &str) -> Self {
+        let end = GivenBack::NotStarted.end();
+        Self { database: ctx.store.url().to_string(), claimed: None, token: token.to_owned(), end }
     }
 }
 
 /// Puts this end on the disk, for the next process of this host to send, when it is called: for a process that is about to
-/// end with its run.
+/// end with its run. Not in the runner's own file, which is in the hands of whoever may be busy for ever.
 pub(super) fn prepared(ctx: &Context, run: &ClaimedRun, end: RunEnd) -> impl Fn() + Send + use<> {
     let spool = ctx.spool.clone();
-    let line = serde_json::to_string(&Outcome::new(ctx, run, end));
-    move || {
-        // Without it the run is rescued like that of any dead process.
-        if let (Some(spool), Ok(line)) = (&spool, &line) {
-            let _ = spool.take().and_then(|mut file| file.append(line));
+    let outcome = Outcome::new(ctx, run, end);
+    // Without it the run is rescued like that of any dead process.
+    move || leave(spool.as_ref().and_then(|spool| spool.take().ok()).as_mut(), &outcome)
+}
+
+/// What a claim took.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Claimed {
+    /// The run.
+    pub(super) run_id: RunId,
+    /// Its task.
+    pub(super) task_id: TaskId,
+}
+
+/// Why a run is given back by a runner that cannot reach the database. It is left on the disk for the next process of this
+/// host; without a disk the run is rescued, which costs an attempt.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum GivenBack {
+    /// Its handler was killed, because the lease could not be renewed.
+    LeaseOver,
+    /// The claim may have taken it, but nobody was told.
+    NotStarted,
+}
+
+impl GivenBack {
+    /// No attempt is counted: what failed is not the task.
+    pub(super) fn end(self) -> RunEnd {
+        let (code, message) = match self {
+            Self::LeaseOver => ("lease-over", "the lease could not be renewed in time, so the handler was killed"),
+            Self::NotStarted => ("not-started", "the database could not be reached when the run was claimed"),
+        };
+        RunEnd {
+            event: RunEvent::Release,
+            may_retry: true,
+            delay_secs: None,
+            backoff: Backoff::Fixed(0),
+            crash: None,
+            error_code: code.to_owned(),
+            error_message: message.to_owned(),
+            decision: format!("{code}: released"),
+            handler: None,
+            percents_completed: None,
+            message: None,
+            results: None,
+            outputs: Vec::new(),
+            hold: None,
+            condition: EndCondition::Held,
+            note: None,
         }
+    }
+}
+
+/// Puts an outcome on the disk for the next process of this host. A disk that is full keeps nobody from anything: it is
+/// the net below, not the way.
+pub(super) fn leave(file: Option<&mut SpoolFile>, outcome: &Outcome) {
+    if let (Some(file), Ok(line)) = (file, serde_json::to_string(outcome)) {
+        let _ = file.append(&line);
     }
 }
 
@@ -57,11 +115,11 @@ pub(super) fn record(
     mut file: Option<&mut SpoolFile>,
     outcome: &Outcome,
 ) -> EngineResult<Option<String>> {
-    // A disk that is full keeps nobody from sending: it is the net below, not the way.
-    if let (Some(file), Ok(line)) = (&mut file, serde_json::to_string(outcome)) {
-        let _ = file.append(&line);
-    }
-    let lost_to = send(ctx, outcome)?;
+    leave(file.as_deref_mut(), outcome);
+    let lost_to = match outcome.claimed {
+        Some(claimed) => send(ctx, outcome, claimed)?,
+        None => None,
+    };
     if let Some(file) = file {
         // Should it stay, it is sent again, which changes nothing.
         let _ = file.clear();
@@ -69,19 +127,19 @@ pub(super) fn record(
     Ok(lost_to)
 }
 
-fn send(ctx: &mut Context, outcome: &Outcome) -> EngineResult<Option<String>> {
-    let run = RunRef { id: outcome.run_id, token: outcome.token.clone() };
+fn send(ctx: &mut Context, outcome: &Outcome, claimed: Claimed) -> EngineResult<Option<String>> {
+    let run = RunRef { id: claimed.run_id, token: outcome.token.clone() };
     match ctx.store.end_run(&run, &outcome.end)? {
         Ended::Recorded => Ok(None),
         Ended::Lost { found } => {
-            record_late_result(ctx, outcome, &found)?;
+            record_late_result(ctx, outcome, claimed, &found)?;
             Ok(Some(found))
         }
     }
 }
 
 /// A late finisher is refused, and that is kept (rule R3).
-fn record_late_result(ctx: &mut Context, outcome: &Outcome, found: &str) -> EngineResult<()> {
+fn record_late_result(ctx: &mut Context, outcome: &Outcome, claimed: Claimed, found: &str) -> EngineResult<()> {
     let end = &outcome.end;
     let details = serde_json::json!({
         "found": found, "decision": end.decision, "error_code": end.error_code,
@@ -89,8 +147,8 @@ fn record_late_result(ctx: &mut Context, outcome: &Outcome, found: &str) -> Engi
     });
     Ok(ctx.store.record_event(&NewEvent {
         kind: "late-result",
-        task_id: Some(outcome.task_id),
-        run_id: Some(outcome.run_id),
+        task_id: Some(claimed.task_id),
+        run_id: Some(claimed.run_id),
         actor: ctx.me.user.clone(),
         host: ctx.me.host.clone(),
         details,
@@ -141,7 +199,15 @@ fn empty(ctx: &mut Context, file: &mut SpoolFile) -> EngineResult<usize> {
 
 /// The process that wrote it may have died after the database had it.
 fn send_once_more(ctx: &mut Context, outcome: &Outcome) -> EngineResult<()> {
-    let found = match ctx.store.get_run(outcome.run_id) {
+    let claimed = match outcome.claimed {
+        Some(claimed) => claimed,
+        None => match ctx.store.find_claimed(&outcome.token)? {
+            Some((run_id, task_id)) => Claimed { run_id, task_id },
+            // The claim took nothing, or it has been rescued: then there is no late result, for it never began.
+            None => return Ok(()),
+        },
+    };
+    let found = match ctx.store.get_run(claimed.run_id) {
         Err(StoreError::NotFound(_)) => return Ok(()),
         found => found?,
     };
@@ -151,7 +217,7 @@ fn send_once_more(ctx: &mut Context, outcome: &Outcome) -> EngineResult<()> {
         && found.decision == outcome.end.decision
         && found.error_code == outcome.end.error_code;
     if !is_recorded {
-        send(ctx, outcome)?;
+        send(ctx, outcome, claimed)?;
     }
     Ok(())
 }

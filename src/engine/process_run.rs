@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::execute::{Equipment, RunListener, execute_run, longest_silence};
 use super::lease::{LeaseKeeper, Standing};
-use super::outcomes::send_left_over;
+use super::outcomes::{Outcome, leave, send_left_over};
 use super::register::register;
 use super::stopping::Stopping;
 use super::{Context, EngineError, EngineResult, new_token};
@@ -17,9 +17,9 @@ use crate::domain::status::RunStatus;
 use crate::domain::transition::RunEvent;
 use crate::os::clock::Moment;
 use crate::os::event_socket::EventSocket;
-use crate::os::spool::Spool;
+use crate::os::spool::{Spool, SpoolFile};
 use crate::os::stop_signals::StopSignals;
-use crate::store::{Claim, Registration, RunRef, SpecificClaim};
+use crate::store::{Claim, Registration, RunRef, SpecificClaim, StoreError};
 
 /// How much is processed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,10 +88,15 @@ pub fn process_runs(
             let result = LeaseKeeper::start(ctx.store.url(), runner_id, settings.lease, asked_at)
                 .and_then(|leases| process_registered(ctx, &leases, &settings, runner_id, options, stop, listener));
             // A database that could not be reached for so long is not waited for once more; our death will be noticed.
-            if matches!(result, Err(EngineError::LeaseOver { .. })) {
+            if matches!(result, Err(EngineError::LeaseOver { .. } | EngineError::Store(StoreError::Unreachable { .. })))
+            {
                 return result;
             }
             let finished = ctx.store.finish_runners(&[runner_id]);
+            if result.is_err() && finished.is_ok() {
+                // The database answers again; what could not be sent now can. Otherwise the next process sends it.
+                let _ = send_left_over(ctx);
+            }
             let report = result?;
             finished?;
             Ok(report)
@@ -124,7 +129,7 @@ fn process_registered(
             break;
         }
         let asked_at = Moment::now();
-        let Some(run) = claim(ctx, runner_id, options.run_id, settings)? else { break };
+        let Some(run) = claim(ctx, runner_id, options.run_id, settings, equipment.spool.as_mut())? else { break };
         let timeout_secs = ctx.handlers.timeout_secs(&run.class, run.task_timeout_secs, settings);
         let silence = longest_silence(timeout_secs, ctx.handlers.kill_grace(&run.class));
         leases.hold(RunRef { id: run.run_id, token: run.token.clone() }, asked_at, silence);
@@ -147,6 +152,7 @@ fn claim(
     runner_id: RunnerId,
     run_id: Option<RunId>,
     settings: &Settings,
+    spool: Option<&mut SpoolFile>,
 ) -> EngineResult<Option<ClaimedRun>> {
     let held: Vec<String> = ctx
         .store
@@ -166,15 +172,26 @@ fn claim(
         is_runnable: &|class| handlers.find(class).is_some() && !held.iter().any(|name| name == class),
         lease_secs: settings.lease.lease_secs,
     };
-    let Some(run_id) = run_id else { return Ok(ctx.store.claim_next_run(&claim)?) };
-    match ctx.store.claim_specific_run(run_id, &claim)? {
-        SpecificClaim::Claimed(run) => Ok(Some(*run)),
-        SpecificClaim::Refused { status, class } => {
-            if status == RunStatus::Scheduled.as_str() {
-                Err(EngineError::NotRunnable { run_id: run_id.0, class })
-            } else {
-                Err(EngineError::NotWaiting { run_id: run_id.0, status })
-            }
-        }
+    let claimed = match run_id {
+        None => ctx.store.claim_next_run(&claim),
+        Some(run_id) => match ctx.store.claim_specific_run(run_id, &claim) {
+            Ok(SpecificClaim::Claimed(run)) => Ok(Some(*run)),
+            Ok(SpecificClaim::Refused { status, class }) => return Err(refused(run_id, status, class)),
+            Err(error) => Err(error),
+        },
+    };
+    if matches!(&claimed, Err(error) if !matches!(error, StoreError::NotFound(_))) {
+        // Its COMMIT may have happened.
+        leave(spool, &Outcome::of_claim(ctx, &token));
+    }
+    Ok(claimed?)
+}
+
+fn refused(run_id: RunId, status: String, class: String) -> EngineError {
+    let run_id = run_id.0;
+    if status == RunStatus::Scheduled.as_str() {
+        EngineError::NotRunnable { run_id, class }
+    } else {
+        EngineError::NotWaiting { run_id, status }
     }
 }

@@ -79,7 +79,11 @@ pub fn queue_batch<Zone: TimeZone>(
     Ok(ctx.store.insert_tasks(&tasks, &mut |count| inserted(count, total))?)
 }
 
-fn parse_line<Zone: TimeZone>(line: &str, queued_by: &str, now: &DateTime<Zone>) -> Result<TaskRequest, String> {
+pub(crate) fn parse_line<Zone: TimeZone>(
+    line: &str,
+    queued_by: &str,
+    now: &DateTime<Zone>,
+) -> Result<TaskRequest, String> {
     let line: BatchLine<'_> = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let scheduled_on = match (line.at, line.delay) {
         (Some(_), Some(_)) => return Err("\"at\" and \"in\" exclude each other".to_owned()),

@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use super::outcomes::send_left_over;
 use super::register::liveness_of;
 use super::{Context, EngineResult};
 use crate::domain::decision::Decision;
@@ -40,6 +41,9 @@ pub struct RescueReport {
     pub rescued: Vec<Rescued>,
     /// Runs that should have been, but whose handler could not be ended; tried again next time.
     pub stuck: Vec<String>,
+    /// Outcomes that dead runners of this host had left on its disk meanwhile.
+    #[serde(skip)]
+    pub sent_outcomes: usize,
 }
 
 struct Evidence {
@@ -55,15 +59,20 @@ struct Evidence {
 /// The database's.
 pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<RescueReport> {
     let mut report = RescueReport::default();
-    let now = ctx.store.now()?;
+    let lease_secs = settings.lease.lease_secs;
+    let now = ctx.store.leases_count(lease_secs)?.then(|| ctx.store.now()).transpose()?;
     let mut last: Option<Run> = None;
     loop {
         let page = ctx.store.list_processing_runs(last.as_ref(), PAGE)?;
-        for run in &page {
-            if let Some(evidence) = evidence_against(run, now)
-                && let Some(run) = still_in_question(ctx, run, &evidence)?
-            {
-                rescue_run(ctx, settings, &run, &evidence, &mut report)?;
+        let evidence = page.iter().filter_map(|run| Some((run, evidence_against(run, now, lease_secs)?)));
+        let suspects: Vec<(&Run, Evidence)> = evidence.collect();
+        if !suspects.is_empty() {
+            // A runner that has been found dead can have left the outcome just before.
+            report.sent_outcomes += send_left_over(ctx)?;
+        }
+        for (run, evidence) in &suspects {
+            if let Some(run) = still_in_question(ctx, run, evidence)? {
+                rescue_run(ctx, settings, &run, evidence, &mut report)?;
             }
         }
         match page.into_iter().next_back() {
@@ -73,8 +82,8 @@ pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<Rescu
     }
 }
 
-/// Why the run may be taken from its runner, if it may: its process is dead, or its lease is over.
-fn evidence_against(run: &Run, now: chrono::DateTime<chrono::Utc>) -> Option<Evidence> {
+/// Why the run may be taken from its runner, if it may: its process is dead, or its lease was over `now`, where leases count.
+fn evidence_against(run: &Run, now: Option<chrono::DateTime<chrono::Utc>>, lease_secs: i64) -> Option<Evidence> {
     if liveness_of(&run.process_identity) == Liveness::Dead {
         let pid = run.process_id.unwrap_or_default();
         return Some(Evidence {
@@ -83,11 +92,11 @@ fn evidence_against(run: &Run, now: chrono::DateTime<chrono::Utc>) -> Option<Evi
             condition: EndCondition::Held,
         });
     }
-    let is_over = run.lease_expires_on.is_some_and(|lease| lease < now);
+    let is_over = run.lease_expires_on.zip(now).is_some_and(|(lease, now)| lease < now);
     is_over.then(|| Evidence {
         code: "lease-expired",
         message: format!("the runner on {} has not renewed its lease", run.host),
-        condition: EndCondition::LeaseOver,
+        condition: EndCondition::LeaseOver { lease_secs },
     })
 }
 
@@ -99,7 +108,7 @@ fn still_in_question(ctx: &mut Context, listed: &Run, evidence: &Evidence) -> En
         found => found?,
     };
     let is_same = run.status.is(RunStatus::Processing) && run.token == listed.token;
-    let is_renewed = evidence.condition == EndCondition::LeaseOver && run.lease_expires_on != listed.lease_expires_on;
+    let is_renewed = evidence.condition != EndCondition::Held && run.lease_expires_on != listed.lease_expires_on;
     Ok((is_same && !is_renewed).then_some(run))
 }
 

@@ -2,18 +2,18 @@
 //! that a handler that never writes a newline cannot grow our memory, and that somebody can tell that a line was lost.
 
 /// The longest event line that is read, in bytes without its newline.
-pub(super) const LINE_CAP_BYTES: usize = 1024 * 1024;
+pub(crate) const LINE_CAP_BYTES: usize = 1024 * 1024;
 
 /// Holds the unfinished line between two reads.
 #[derive(Default)]
-pub(super) struct LineSplitter {
+pub(crate) struct LineSplitter {
     line: Vec<u8>,
     overlong: bool,
 }
 
 impl LineSplitter {
     /// Hands every line that these bytes complete to `take`, without its newline.
-    pub(super) fn push(&mut self, mut bytes: &[u8], mut take: impl FnMut(&[u8])) {
+    pub(crate) fn push(&mut self, mut bytes: &[u8], mut take: impl FnMut(&[u8])) {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             self.append(&bytes[..end]);
             bytes = &bytes[end + 1..];
@@ -23,7 +23,7 @@ impl LineSplitter {
     }
 
     /// Hands over what stands after the last newline: the last line of a stream may lack one.
-    pub(super) fn finish(&mut self, mut take: impl FnMut(&[u8])) {
+    pub(crate) fn finish(&mut self, mut take: impl FnMut(&[u8])) {
         if self.overlong || !self.line.is_empty() {
             take(&self.line);
         }

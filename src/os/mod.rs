@@ -24,11 +24,11 @@ pub mod watchdog;
 mod adoption;
 mod cause;
 mod leftovers;
-mod lines;
+pub(crate) mod lines;
 mod observer;
 mod pidfd;
 mod pre_exec;
-mod proc_files;
+pub(crate) mod proc_files;
 mod pump;
 mod spawn;
 #[cfg(test)]

@@ -10,19 +10,19 @@ use std::io::{self, Read};
 
 /// What `/proc/PID/stat` says, as far as we need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stat {
+pub(crate) struct Stat {
     /// The state letter: R, S, D, T, Z, X and others.
-    pub(super) state: u8,
+    pub(crate) state: u8,
     /// 0 if its parent is outside our PID namespace.
-    pub(super) parent: i32,
+    pub(crate) parent: i32,
     /// 0 if the leader of the group is outside our PID namespace.
-    pub(super) group: i32,
+    pub(crate) group: i32,
     /// 0 if the leader of the session is outside our PID namespace, as in a container that something else entered.
-    pub(super) session: i32,
+    pub(crate) session: i32,
     /// Processor time that all its threads have used, in clock ticks.
-    pub(super) cpu_ticks: u64,
+    pub(crate) cpu_ticks: u64,
     /// Clock ticks between boot and the start of the process; never the wall clock, which moves when it is set.
-    pub(super) start_ticks: u64,
+    pub(crate) start_ticks: u64,
 }
 
 impl Stat {
@@ -68,7 +68,7 @@ fn read_stat_of(process: impl Display) -> io::Result<Stat> {
 }
 
 /// The program name in field 2 may hold spaces and parentheses, so the fields are counted from the last `)`.
-fn parse_stat(text: &[u8]) -> Option<Stat> {
+pub(crate) fn parse_stat(text: &[u8]) -> Option<Stat> {
     let close = text.iter().rposition(|byte| *byte == b')')?;
     let mut fields = text.get(close + 1..)?.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
     fn number<T: std::str::FromStr>(field: &[u8]) -> Option<T> {
@@ -135,18 +135,18 @@ pub(super) fn has_thread_named(pid: i32, name: &str) -> bool {
 }
 
 /// Finds one NUL-delimited entry in a stream of chunks without keeping the stream.
-struct EntryMatcher<'a> {
+pub(crate) struct EntryMatcher<'a> {
     entry: &'a [u8],
     matched: usize,
     failed: bool,
 }
 
 impl<'a> EntryMatcher<'a> {
-    fn new(entry: &'a [u8]) -> Self {
+    pub(crate) fn new(entry: &'a [u8]) -> Self {
         Self { entry, matched: 0, failed: false }
     }
 
-    fn push(&mut self, chunk: &[u8]) -> bool {
+    pub(crate) fn push(&mut self, chunk: &[u8]) -> bool {
         for byte in chunk {
             if *byte == 0 {
                 if self.end() {
@@ -164,7 +164,7 @@ impl<'a> EntryMatcher<'a> {
         false
     }
 
-    fn end(&self) -> bool {
+    pub(crate) fn end(&self) -> bool {
         !self.failed && !self.entry.is_empty() && self.matched == self.entry.len()
     }
 }

@@ -83,14 +83,24 @@ impl Spool {
         let mut text = Vec::new();
         lock.file().seek(SeekFrom::Start(0))?;
         lock.file().read_to_end(&mut text)?;
-        // A line without its end was being written when its writer died: it had told nobody of it yet.
-        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        if whole < text.len() {
-            lock.file().set_len(u64::try_from(whole).unwrap_or(0))?;
+        let whole = whole_lines(&text);
+        if whole.len() < text.len() {
+            lock.file().set_len(u64::try_from(whole.len()).unwrap_or(0))?;
         }
-        let records = String::from_utf8_lossy(&text[..whole]).lines().map(str::to_owned).collect();
+        let records = records_of(whole);
         Ok(Some(SpoolFile { lock, records }))
     }
+}
+
+/// The records that were written to their end. A line without its end was being written when its writer died: it had told
+/// nobody of it yet.
+pub(crate) fn whole_lines(text: &[u8]) -> &[u8] {
+    let length = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    &text[..length]
+}
+
+pub(crate) fn records_of(whole: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(whole).lines().map(str::to_owned).collect()
 }
 
 /// A file that this process holds.

@@ -84,6 +84,8 @@ pub(super) enum Repeat {
     FewTimes,
     /// The connection is gone: connect again, then run the closure again.
     AfterReconnect,
+    /// The server cannot be written: the same, once another one has taken its place.
+    AfterFailover,
 }
 
 /// What holds on every engine, by the kinds that Diesel maps; engines refine it for what Diesel calls unknown.
@@ -95,9 +97,8 @@ pub(super) fn classify_portably(error: &DieselError) -> Option<Repeat> {
                 Some(Repeat::Never)
             }
             Kind::SerializationFailure => Some(Repeat::Yes),
-            Kind::ClosedConnection | Kind::UnableToSendCommand | Kind::ReadOnlyTransaction => {
-                Some(Repeat::AfterReconnect)
-            }
+            Kind::ClosedConnection | Kind::UnableToSendCommand => Some(Repeat::AfterReconnect),
+            Kind::ReadOnlyTransaction => Some(Repeat::AfterFailover),
             _ => None,
         },
         DieselError::BrokenTransactionManager | DieselError::RollbackErrorOnCommit { .. } => {

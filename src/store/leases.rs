@@ -3,6 +3,7 @@
 
 use diesel::prelude::*;
 
+use super::backend::{self, AnyConnection};
 use super::runs::RunRef;
 use super::schema::{task_queue_runners, task_queue_runs};
 use super::sql::{db_now, db_now_plus};
@@ -46,7 +47,16 @@ impl Store {
         })
     }
 
-    /// Marks those of these runners finished that have not been heard of for the time of a lease. Returns how many.
+    /// Whether silence is held against anybody.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn leases_count(&mut self, lease_secs: i64) -> StoreResult<bool> {
+        self.read(|conn| leases_count(conn, lease_secs))
+    }
+
+    /// Marks those of these runners finished that have not been heard of for the time of a lease, if silence is held
+    /// against anybody. Returns how many.
     ///
     /// # Errors
     /// The database could not be written.
@@ -57,6 +67,9 @@ impl Store {
         }
         let ids: Vec<i64> = ids.iter().map(|runner| runner.0).collect();
         self.write(|conn| {
+            if !leases_count(conn, lease_secs)? {
+                return Ok(0);
+            }
             let silent = dsl::task_queue_runners
                 .filter(dsl::id.eq_any(&ids))
                 .filter(dsl::finished_on.is_null())
@@ -64,4 +77,11 @@ impl Store {
             Ok(diesel::update(silent).set(dsl::finished_on.eq(db_now().nullable())).execute(conn)?)
         })
     }
+}
+
+/// Whether a lease that is over may be held against its runner: only when the server has been up for a lease's time. While
+/// it was away nobody could renew, and who waits to do so is not dead. Every statement that takes something for an old
+/// lease asks this first, in its transaction: a server that restarts in between ends that.
+pub(super) fn leases_count(conn: &mut AnyConnection, lease_secs: i64) -> StoreResult<bool> {
+    Ok(backend::server_up_secs(conn)?.is_none_or(|up_secs| up_secs >= lease_secs))
 }

@@ -44,6 +44,8 @@ const FEW_TIMES: u32 = 6;
 pub struct Store {
     conn: AnyConnection,
     url: DatabaseUrl,
+    /// Whether the server took a write: one that does not any more is being replaced, one that never did is a standby.
+    has_written: bool,
 }
 
 impl Store {
@@ -63,7 +65,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
     pub fn connect(url: &DatabaseUrl) -> StoreResult<Self> {
-        Ok(Self { conn: backend::connect(url)?, url: url.clone() })
+        Ok(Self { conn: backend::connect(url)?, url: url.clone(), has_written: false })
     }
 
     /// Where it is.
@@ -87,17 +89,22 @@ impl Store {
 
     /// Runs a closure in one transaction that writes. It may run more than once and must then do the same again.
     fn write<T>(&mut self, mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
-        self.repeat(&mut |conn| backend::write_transaction(conn, &mut work))
+        let written = self.repeat(&mut |conn| backend::write_transaction(conn, &mut work))?;
+        self.has_written = true;
+        Ok(written)
     }
 
     /// The same under the WRITE lock on TaskQueueRuns.
     fn claim_write<T>(&mut self, mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
-        self.repeat(&mut |conn| backend::claim_transaction(conn, &mut work))
+        let written = self.repeat(&mut |conn| backend::claim_transaction(conn, &mut work))?;
+        self.has_written = true;
+        Ok(written)
     }
 
     fn repeat<T>(&mut self, work: &mut dyn FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
         let started = Instant::now();
         let (mut repeats, mut reconnections) = (0, 0);
+        let mut unreachable = None;
         loop {
             let error = match work(&mut self.conn) {
                 Err(StoreError::Database(error)) => error,
@@ -110,18 +117,20 @@ impl Store {
                 Repeat::Yes => started.elapsed() < BUSY_LIMIT,
                 Repeat::FewTimes => repeats < FEW_TIMES,
                 Repeat::AfterReconnect => reconnections < FEW_TIMES && started.elapsed() < BUSY_LIMIT,
+                Repeat::AfterFailover => {
+                    (self.has_written || reconnections < FEW_TIMES) && started.elapsed() < BUSY_LIMIT
+                }
             };
             if !may_repeat {
-                return Err(self.explain(error, repeat));
+                return Err(unreachable.unwrap_or_else(|| self.explain(error, repeat)));
             }
             std::thread::sleep(pause(repeats));
             repeats += 1;
-            if repeat == Repeat::AfterReconnect {
-                // A connection that cannot be made is met like a statement that failed: by the next repeat.
-                if let Ok(conn) = backend::connect(&self.url) {
-                    self.conn = conn;
-                    reconnections += 1;
-                }
+            if matches!(repeat, Repeat::AfterReconnect | Repeat::AfterFailover) {
+                // A connection that cannot be made is met like a statement that failed: by the next repeat. Every host is
+                // tried each time: another one may have become the primary.
+                unreachable = backend::connect(&self.url).map(|conn| self.conn = conn).err();
+                reconnections += u32::from(unreachable.is_none());
             }
         }
     }
@@ -138,7 +147,7 @@ impl Store {
         }
         match repeat {
             Repeat::Yes => StoreError::Busy(message),
-            Repeat::AfterReconnect => StoreError::Unreachable { url, message },
+            Repeat::AfterReconnect | Repeat::AfterFailover => StoreError::Unreachable { url, message },
             Repeat::Never | Repeat::FewTimes => StoreError::Database(error),
         }
     }

@@ -2,6 +2,7 @@
 //! with the statements that must differ; everything else in the store is portable Diesel.
 
 pub(super) mod connection;
+mod hosts;
 mod mysql;
 mod postgres;
 mod sqlite;
@@ -225,6 +226,15 @@ pub(super) fn classify(engine: Engine, error: &DieselError) -> Repeat {
     })
 }
 
+/// For how many seconds the server has been up; `None` where there is none that could be away.
+pub(super) fn server_up_secs(conn: &mut AnyConnection) -> QueryResult<Option<i64>> {
+    match conn {
+        AnyConnection::Sqlite(_) => Ok(None),
+        AnyConnection::Postgres(conn) => postgres::server_up_secs(conn).map(Some),
+        AnyConnection::Mysql(conn) => mysql::server_up_secs(conn).map(Some),
+    }
+}
+
 /// The version of the database, for people.
 pub(super) fn server_version(conn: &mut AnyConnection) -> QueryResult<String> {
     match conn {
@@ -236,5 +246,9 @@ pub(super) fn server_version(conn: &mut AnyConnection) -> QueryResult<String> {
 
 /// A connection error without the address, which may hold a password.
 fn unreachable(url: &DatabaseUrl, message: &str) -> StoreError {
-    StoreError::Unreachable { url: url.to_string(), message: url.without_secrets(message).trim().replace('\n', "; ") }
+    let (url, message) = (url.to_string(), url.without_secrets(message).trim().replace('\n', "; "));
+    if message.contains("session is read-only") {
+        return StoreError::ReadOnly { url, message };
+    }
+    StoreError::Unreachable { url, message }
 }

@@ -1,11 +1,16 @@
 //! MySQL and MariaDB: what differs from the other engines.
 
+use std::error::Error;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use diesel::connection::{CacheSize, SimpleConnection as _};
 use diesel::dsl::{DuplicatedKeys, sql};
 use diesel::prelude::*;
 use diesel::result::QueryResult;
-use diesel::sql_types::{BigInt, Nullable, Text, Timestamp};
+use diesel::sql_types::{BigInt, Bool, Nullable, Text, Timestamp};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::super::error::{Repeat, StoreError, StoreResult};
@@ -23,9 +28,35 @@ const ROWS_PER_STATEMENT: usize = 500;
 /// Bytes of task data in one bulk statement; max_allowed_packet is 16 MiB where nobody set it.
 const BYTES_PER_STATEMENT: usize = 4 << 20;
 
+/// The first host that answers in time and can be written.
 pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<MysqlConnection> {
-    let shown = |error: &dyn std::fmt::Display| unreachable(url, &error.to_string());
-    let mut conn = MysqlConnection::establish(url.address()).map_err(|error| shown(&error))?;
+    let mut problems = Vec::new();
+    for host in url.hosts() {
+        match connect_in_time(&host.address, url.connect_timeout(), url.takes_standby()) {
+            Ok(conn) => return Ok(conn),
+            Err(problem) if url.hosts().len() == 1 => problems.push(problem),
+            Err(problem) => problems.push(format!("{}: {problem}", host.name)),
+        }
+    }
+    Err(unreachable(url, &problems.join("; ")))
+}
+
+/// Diesel has no way to tell the client library how long it may try, and by itself it tries for ever. A thread whose
+/// server never answers is left behind.
+fn connect_in_time(address: &str, limit: Duration, takes_standby: bool) -> Result<MysqlConnection, String> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let address = address.to_owned();
+    let connect = move || {
+        // Nobody hears it when it comes too late.
+        let _ = sender.send(connect_to_host(&address, takes_standby).map_err(|error| error.to_string()));
+    };
+    thread::Builder::new().name("connect".to_owned()).spawn(connect).map_err(|error| error.to_string())?;
+    let too_late = |_| Err(format!("timeout: no answer within {} seconds", limit.as_secs()));
+    receiver.recv_timeout(limit).unwrap_or_else(too_late)
+}
+
+fn connect_to_host(address: &str, takes_standby: bool) -> Result<MysqlConnection, Box<dyn Error>> {
+    let mut conn = MysqlConnection::establish(address)?;
     // READ COMMITTED: no gap locks, so that claims and inserts do not deadlock, and no stale snapshot to write upon.
     // Strict mode: a value that does not fit is an error, not a shorter value.
     // Messages in English: Diesel passes no error numbers on, so that some can be told apart by their texts alone.
@@ -36,8 +67,12 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<MysqlConnection> {
          SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO',
              innodb_lock_wait_timeout = 30, lock_wait_timeout = 60, lc_messages = 'en_US';
          SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;",
-    )
-    .map_err(|error| shown(&error))?;
+    )?;
+    // super_read_only, which MariaDB does not know, comes with read_only.
+    let is_read_only = "CAST(@@GLOBAL.read_only AS CHAR) NOT IN ('0', 'OFF')";
+    if !takes_standby && diesel::select(sql::<Bool>(is_read_only)).get_result(&mut conn)? {
+        return Err("session is read-only: the server is a replica or was made read-only".into());
+    }
     Ok(conn)
 }
 
@@ -241,11 +276,41 @@ pub(super) fn hold_class(conn: &mut MysqlConnection, held: &ClassAtHost<'_>, why
         .map(drop)
 }
 
+/// What the client library says of a connection that is gone, and the server when it ends (1053) or ends the session (1927,
+/// 3169).
+const LOST: [&str; 6] = [
+    "gone away",
+    "Lost connection",
+    "Can't connect",
+    "Server shutdown in progress",
+    "Connection was killed",
+    "was disconnected by the server",
+];
+/// What a server says that cannot be written (1290 twice, 1836, 1792): another one may be about to take its place.
+const READ_ONLY: [&str; 4] =
+    ["--read-only option", "--super-read-only option", "read-only mode", "READ ONLY transaction"];
+
 pub(super) fn classify(text: &str) -> Repeat {
-    // Diesel knows neither 1205 nor 2006 and 2013, and gives no error numbers: only the client library's own messages,
-    // which are always English, can be told apart.
-    let is_lost = ["gone away", "Lost connection", "Can't connect"].iter().any(|lost| text.contains(lost));
-    if is_lost { Repeat::AfterReconnect } else { Repeat::FewTimes }
+    // Diesel knows neither 1205 nor 2006 and 2013, and gives no error numbers: the texts, which are English in our
+    // sessions, tell what can be told.
+    if LOST.iter().any(|lost| text.contains(lost)) {
+        Repeat::AfterReconnect
+    } else if READ_ONLY.iter().any(|read_only| text.contains(read_only)) {
+        Repeat::AfterFailover
+    } else {
+        Repeat::FewTimes
+    }
+}
+
+pub(super) fn server_up_secs(conn: &mut MysqlConnection) -> QueryResult<i64> {
+    #[derive(QueryableByName)]
+    struct Variable {
+        #[diesel(sql_type = Text, column_name = "Value")]
+        value: String,
+    }
+    // The tables that hold it differ between MySQL and MariaDB, and may be switched off.
+    let uptime: Variable = diesel::sql_query("SHOW GLOBAL STATUS LIKE 'Uptime'").get_result(conn)?;
+    Ok(uptime.value.parse().unwrap_or(0))
 }
 
 pub(super) fn server_version(conn: &mut MysqlConnection) -> QueryResult<String> {

@@ -175,6 +175,11 @@ pub(super) fn classify(_text: &str) -> Repeat {
     Repeat::FewTimes
 }
 
+pub(super) fn server_up_secs(conn: &mut PgConnection) -> QueryResult<i64> {
+    diesel::select(sql::<BigInt>("CAST(EXTRACT(epoch FROM clock_timestamp() - pg_postmaster_start_time()) AS bigint)"))
+        .get_result(conn)
+}
+
 pub(super) fn server_version(conn: &mut PgConnection) -> QueryResult<String> {
     let version: String = diesel::select(sql::<Text>("current_setting('server_version')")).get_result(conn)?;
     Ok(format!("PostgreSQL {version}"))

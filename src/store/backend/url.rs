@@ -2,13 +2,28 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use url::Url;
 
 use super::super::error::StoreError;
+use super::hosts::{Hosts, is_remote};
 
-/// How long libpq tries to connect to one address, unless the address says otherwise.
-const CONNECT_TIMEOUT_SECS: u32 = 10;
+/// How long one host is tried, unless the address says otherwise.
+const CONNECT_TIMEOUT_SECS: u64 = 10;
+/// The same where there are others to try.
+const CONNECT_TIMEOUT_OF_SEVERAL_SECS: u64 = 3;
+/// What libpq is told unless the address says otherwise: to notice within a minute that a server is gone which could not
+/// say so.
+const POSTGRES_OPTIONS: [(&str, &str); 4] = [
+    ("keepalives_idle", "30"),
+    ("keepalives_interval", "10"),
+    ("keepalives_count", "3"),
+    ("tcp_user_timeout", "60000"),
+];
+
+/// What is mostly wrong with an address that cannot be read.
+const UNREADABLE: &str = "cannot be read; a password with special characters must be percent-encoded";
 
 /// Which engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,14 +48,26 @@ impl Engine {
     }
 }
 
-/// The address of a database: `sqlite:///path`, a bare path, `postgres://…` or `mysql://…`.
+/// The address of a database: `sqlite:///path`, a bare path, `postgres://…` or `mysql://…`, a server's with one host or
+/// several.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl {
     engine: Engine,
     /// What the client library gets: for SQLite the path.
     address: String,
     shown: String,
-    password: Option<String>,
+    secrets: Vec<String>,
+    hosts: Vec<Host>,
+    options: Vec<(String, String)>,
+}
+
+/// One of the hosts of a server.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Host {
+    /// Its name and port.
+    pub(super) name: String,
+    /// The address with no other host in it, password included: never to be shown.
+    pub(super) address: String,
 }
 
 impl DatabaseUrl {
@@ -69,6 +96,12 @@ impl DatabaseUrl {
             }
             return Ok(Self::sqlite(Path::new(text)));
         };
+        if scheme != "sqlite" && rest.contains('#') {
+            return bad("the database address contains a #, which must be written %23");
+        }
+        if scheme.starts_with("postgres") && has_two_ends_of_user(rest) {
+            return bad("the database address contains a second @; in a password it must be written %40");
+        }
         match scheme {
             "sqlite" if rest.is_empty() => bad("the database address names no file"),
             "sqlite" => Ok(Self::sqlite(Path::new(rest))),
@@ -82,32 +115,109 @@ impl DatabaseUrl {
     #[must_use]
     pub fn sqlite(path: &Path) -> Self {
         let address = path.to_string_lossy().into_owned();
-        Self { engine: Engine::Sqlite, shown: format!("sqlite://{address}"), address, password: None }
+        let shown = format!("sqlite://{address}");
+        Self { engine: Engine::Sqlite, address, shown, secrets: Vec::new(), hosts: Vec::new(), options: Vec::new() }
     }
 
     fn server(engine: Engine, text: &str) -> Result<Self, StoreError> {
-        let Ok(mut url) = Url::parse(text) else {
-            return Err(StoreError::BadAddress(format!(
-                "the {} address cannot be read; a password with special characters must be percent-encoded",
-                engine.name()
-            )));
-        };
-        if engine == Engine::Mysql && url.path().trim_matches('/').is_empty() {
-            return Err(StoreError::BadAddress(
-                "the MySQL address names no database: mysql://user@host/DATABASE".to_owned(),
-            ));
+        let bad = |what: &str| StoreError::BadAddress(format!("the {} address {what}", engine.name()));
+        let parts = Hosts::of(text);
+        // Cut in the middle of a password, it would be shown as the name of a host or of a database.
+        if parts.after().contains('@') {
+            return Err(bad(UNREADABLE));
         }
-        let password = url.password().map(str::to_owned);
-        if password.is_some() {
+        let hosts = each_host(&parts).map_err(|what| bad(&what))?;
+        let first = hosts.first().map(|host| host.address.as_str()).unwrap_or_default();
+        let mut url = Url::parse(first).map_err(|_| bad("cannot be read"))?;
+        if engine == Engine::Mysql && url.path().trim_matches('/').is_empty() {
+            return Err(bad("names no database: mysql://user@host/DATABASE"));
+        }
+        let options: Vec<(String, String)> = url.query_pairs().into_owned().collect();
+        let mut secrets: Vec<String> =
+            options.iter().filter(|(name, _)| is_secret(name)).map(|(_, it)| it.clone()).collect();
+        if let Some(password) = url.password().map(str::to_owned) {
+            // As it was written, and as it must be.
+            secrets.extend(parts.password().map(str::to_owned));
+            secrets.push(password);
             // Cannot fail for an address that has a password already.
             let _ = url.set_password(Some("***"));
         }
-        let has_query = url.query().is_some();
-        if has_query {
+        if options.iter().any(|(name, _)| is_secret(name)) {
             mask_query_secrets(&mut url);
         }
-        let address = if engine == Engine::Postgres { with_connect_timeout(text, has_query) } else { text.to_owned() };
-        Ok(Self { engine, address, shown: url.to_string(), password })
+        let shown = Hosts::of(url.as_str()).with(&parts.names().join(","));
+        secrets.retain(|secret| !secret.is_empty());
+        let mut parsed = Self { engine, address: text.to_owned(), shown, secrets, hosts, options };
+        if engine == Engine::Postgres {
+            parsed.add_postgres_options();
+        }
+        Ok(parsed)
+    }
+
+    /// A server that does not answer must not hold a command for ever, and one more of them with each minute of cron.
+    fn add_postgres_options(&mut self) {
+        let timeout = self.connect_timeout().as_secs().to_string();
+        let attrs = if self.takes_standby() { "any" } else { "read-write" };
+        let chosen = [("connect_timeout", timeout.as_str()), ("target_session_attrs", attrs)];
+        for (name, value) in chosen.into_iter().chain(POSTGRES_OPTIONS) {
+            if self.option(name).is_none() {
+                let between = if self.address.contains('?') { '&' } else { '?' };
+                self.address.push_str(&format!("{between}{name}={value}"));
+            }
+        }
+    }
+
+    fn option(&self, name: &str) -> Option<&str> {
+        self.options.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+
+    /// How long one host is tried.
+    pub(super) fn connect_timeout(&self) -> Duration {
+        let usual = if self.hosts.len() > 1 { CONNECT_TIMEOUT_OF_SEVERAL_SECS } else { CONNECT_TIMEOUT_SECS };
+        let asked = self.option("connect_timeout").and_then(|secs| secs.parse().ok()).filter(|secs| *secs > 0);
+        Duration::from_secs(asked.unwrap_or(usual))
+    }
+
+    /// Whether a server that cannot be written will do, as it does for `status`: the address says so, with libpq's word for
+    /// it, or there is no other.
+    pub(super) fn takes_standby(&self) -> bool {
+        match self.option("target_session_attrs") {
+            Some(attrs) => attrs != "read-write" && attrs != "primary",
+            None => self.hosts.len() == 1 && !self.libpq_hosts().is_some_and(|hosts| hosts.contains(',')),
+        }
+    }
+
+    /// Where libpq finds hosts that do not stand in their place.
+    fn libpq_hosts(&self) -> Option<&str> {
+        self.option("hostaddr").or_else(|| self.option("host"))
+    }
+
+    /// The hosts of a server, in the order in which they are tried.
+    pub(super) fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// A host on another machine to which tasks and password may go in the clear, or to somebody who only pretends to be
+    /// it: the address does not demand TLS. `default_mode` is what libpq uses where the address names no mode.
+    #[must_use]
+    pub fn host_without_tls(&self, default_mode: Option<&str>) -> Option<&str> {
+        let (mode, strict, elsewhere): (_, &[&str], _) = match self.engine {
+            Engine::Sqlite => return None,
+            Engine::Postgres => {
+                let mode = self.option("sslmode").or(default_mode);
+                (mode, &["require", "verify-ca", "verify-full"], self.libpq_hosts())
+            }
+            Engine::Mysql => (self.option("ssl_mode"), &["required", "verify_ca", "verify_identity"], None),
+        };
+        if mode.is_some_and(|mode| strict.contains(&mode.to_lowercase().as_str()))
+            || self.option("unix_socket").is_some()
+        {
+            return None;
+        }
+        match elsewhere {
+            Some(hosts) => hosts.split(',').find(|host| is_remote(host)),
+            None => self.hosts.iter().map(|host| without_port(&host.name)).find(|host| is_remote(host)),
+        }
     }
 
     /// Which engine it is.
@@ -125,7 +235,7 @@ impl DatabaseUrl {
     /// Whether it holds a password, which then stood where others can read it if it came from a command line.
     #[must_use]
     pub const fn has_password(&self) -> bool {
-        self.password.is_some()
+        !self.secrets.is_empty()
     }
 
     /// What the client library gets, password included: never to be shown.
@@ -134,30 +244,51 @@ impl DatabaseUrl {
     }
 
     /// `message` with the address and the password masked: client libraries like to repeat what they were given.
-    pub(in super::super) fn without_secrets(&self, message: &str) -> String {
+    pub(crate) fn without_secrets(&self, message: &str) -> String {
         let mut clean = message.replace(&self.address, &self.shown);
-        if let Some(password) = self.password.as_deref().filter(|password| !password.is_empty()) {
-            clean = clean.replace(password, "***");
+        for secret in &self.secrets {
+            clean = clean.replace(secret.as_str(), "***");
         }
         clean
     }
 }
 
-/// A server that does not answer must not hold a command for ever, and one more of them with each minute of cron.
-fn with_connect_timeout(address: &str, has_query: bool) -> String {
-    if address.contains("connect_timeout=") {
-        return address.to_owned();
+/// Each host with an address of its own, or what is wrong with them.
+fn each_host(parts: &Hosts<'_>) -> Result<Vec<Host>, String> {
+    let is_one_of_several = parts.names().len() > 1;
+    let mut hosts = Vec::new();
+    for (number, name) in (1..).zip(parts.names()) {
+        let address = parts.with(name);
+        if Url::parse(&address).is_err() || (is_one_of_several && name.is_empty()) {
+            let list = format!(", and several hosts are written host:port,host:port (look at number {number})");
+            return Err(format!("{UNREADABLE}{}", if is_one_of_several { list.as_str() } else { "" }));
+        }
+        hosts.push(Host { name: (*name).to_owned(), address });
     }
-    let between = if has_query { '&' } else { '?' };
-    format!("{address}{between}connect_timeout={CONNECT_TIMEOUT_SECS}")
+    Ok(hosts)
+}
+
+fn without_port(host: &str) -> &str {
+    let end = host.rfind(']').map_or(0, |at| at + 1);
+    host[end..].rfind(':').map_or(host, |at| &host[..end + at])
+}
+
+fn is_secret(option: &str) -> bool {
+    option.contains("password") || option.contains("passphrase")
+}
+
+/// libpq takes the first `@` for the end of the password, and shows the rest of it as the name of the host. A `#` means
+/// nothing to it, so that what stands after one can be a password too.
+fn has_two_ends_of_user(rest: &str) -> bool {
+    rest.split(['/', '?']).next().unwrap_or(rest).matches('@').count() > 1
 }
 
 fn mask_query_secrets(url: &mut Url) {
     let pairs: Vec<(String, String)> = url
         .query_pairs()
         .map(|(name, value)| {
-            let is_secret = name.contains("password") || name.contains("passphrase");
-            (name.into_owned(), if is_secret { "***".to_owned() } else { value.into_owned() })
+            let value = if is_secret(&name) { "***".to_owned() } else { value.into_owned() };
+            (name.into_owned(), value)
         })
         .collect();
     url.query_pairs_mut().clear().extend_pairs(pairs);
@@ -176,63 +307,4 @@ impl fmt::Debug for DatabaseUrl {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bare_path_and_every_scheme_are_understood() {
-        for (text, engine) in [
-            ("tasks.db", Engine::Sqlite),
-            ("/var/lib/tasks.db", Engine::Sqlite),
-            ("sqlite:///var/lib/tasks.db", Engine::Sqlite),
-            ("postgres://u@h/d", Engine::Postgres),
-            ("postgresql://u@h/d", Engine::Postgres),
-            ("mysql://u@h/d", Engine::Mysql),
-            ("mariadb://u@h/d", Engine::Mysql),
-        ] {
-            assert_eq!(DatabaseUrl::parse(text).unwrap().engine(), engine, "{text}");
-        }
-        let url = DatabaseUrl::parse("sqlite:///var/lib/tasks.db").unwrap();
-        assert_eq!(url.path(), Some(PathBuf::from("/var/lib/tasks.db")));
-    }
-
-    #[test]
-    fn a_typo_does_not_become_a_file() {
-        for text in
-            ["postgress://u@h/d", "", "sqlite:x", "http://x", "sqlite://", ":memory:", "mysql://u@h", "mysql://u@h/"]
-        {
-            assert!(DatabaseUrl::parse(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_postgres_server_that_does_not_answer_is_given_up() {
-        for (text, address) in [
-            ("postgres://h/d", "postgres://h/d?connect_timeout=10"),
-            ("postgres://h/d?sslmode=disable", "postgres://h/d?sslmode=disable&connect_timeout=10"),
-            ("postgres://h/d?connect_timeout=3", "postgres://h/d?connect_timeout=3"),
-        ] {
-            let url = DatabaseUrl::parse(text).unwrap();
-            assert_eq!((url.address(), url.to_string().as_str()), (address, text));
-        }
-    }
-
-    #[test]
-    fn a_password_is_never_shown() {
-        for text in [
-            "postgres://u:s3cr3t@h/d?sslpassword=s3cr3t",
-            "mysql://u:s3cr3t@h/d",
-            "postgres://u:s3cr3t@[bad/d",
-            "posgres://u:s3cr3t@h/d",
-            "mysql://u:s3cr3t@h",
-        ] {
-            let parsed = DatabaseUrl::parse(text);
-            let shown = format!("{parsed:?} {}", parsed.as_ref().map_or_else(ToString::to_string, ToString::to_string));
-            assert!(!shown.contains("s3cr3t"), "{shown}");
-            if let Ok(url) = parsed {
-                let message = url.without_secrets(&format!("could not connect to {text} with s3cr3t"));
-                assert!(!message.contains("s3cr3t"), "{message}");
-            }
-        }
-    }
-}
+mod tests;

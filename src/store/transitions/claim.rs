@@ -1,6 +1,7 @@
 //! A run passes from waiting to processing: one at a time, under the lock of the claim.
 
 use diesel::prelude::*;
+use diesel::result::QueryResult;
 
 use super::super::backend::AnyConnection;
 use super::super::schema::{task_queue, task_queue_runs};
@@ -64,6 +65,15 @@ impl Store {
         })
     }
 
+    /// The run that the claim with this token has taken and that has not ended.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn find_claimed(&mut self, token: &str) -> StoreResult<Option<(RunId, TaskId)>> {
+        let found = self.read(|conn| Ok(claimed_with(conn, token)?))?;
+        Ok(found.map(|(run_id, task_id)| (RunId(run_id), TaskId(task_id))))
+    }
+
     /// Claims this run, whatever stands before it.
     ///
     /// # Errors
@@ -93,14 +103,18 @@ impl Store {
 
 /// The run that this very token has claimed: the closure runs again after a COMMIT whose answer was lost.
 fn already_claimed(conn: &mut AnyConnection, claim: &Claim<'_>) -> StoreResult<Option<ClaimedRun>> {
+    claimed_with(conn, claim.token)?.map(|(run_id, _)| load_claimed(conn, run_id, claim.token)).transpose()
+}
+
+/// Ids of the run and of its task.
+fn claimed_with(conn: &mut AnyConnection, token: &str) -> QueryResult<Option<(i64, i64)>> {
     use task_queue_runs::dsl;
-    let found: Option<i64> = dsl::task_queue_runs
+    dsl::task_queue_runs
         .filter(dsl::lease_expires_on.is_not_null())
-        .filter(dsl::token.eq(claim.token))
-        .select(dsl::id)
+        .filter(dsl::token.eq(token))
+        .select((dsl::id, dsl::task_queue_id))
         .first(conn)
-        .optional()?;
-    found.map(|run_id| load_claimed(conn, run_id, claim.token)).transpose()
+        .optional()
 }
 
 /// The head of the queue among the classes that can be executed here. One index probe a class: rows of other classes,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::backend::{self, AnyConnection, ClassAtHost};
 use super::super::events::{NewEvent, insert_event};
+use super::super::leases::leases_count;
 use super::super::runs::RunRef;
 use super::super::schema::{task_queue, task_queue_run_outputs, task_queue_runs};
 use super::super::sql::{Moment, db_now, db_now_plus};
@@ -74,8 +75,12 @@ pub enum EndCondition {
     /// Nothing more.
     #[default]
     Held,
-    /// Its lease is over: the runner may have renewed it since somebody looked.
-    LeaseOver,
+    /// Its lease is over: the runner may have renewed it since somebody looked. And leases count, which they do not before
+    /// the server has been up for the time of one.
+    LeaseOver {
+        /// The time of a lease.
+        lease_secs: i64,
+    },
 }
 
 /// The answer to a write that ends a run.
@@ -131,6 +136,11 @@ impl Store {
 fn end_run_if_processing(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd, status: RunStatus) -> StoreResult<bool> {
     use task_queue_runs::dsl;
     let percents = if status == RunStatus::Success { Some(100) } else { end.percents_completed };
+    if let EndCondition::LeaseOver { lease_secs } = end.condition
+        && !leases_count(conn, lease_secs)?
+    {
+        return Ok(false);
+    }
     let is_held_enough = (end.condition == EndCondition::Held).into_sql::<Nullable<Bool>>();
     let updated = diesel::update(dsl::task_queue_runs)
         .filter(dsl::id.eq(run.id.0))

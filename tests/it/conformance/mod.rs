@@ -2,6 +2,7 @@
 
 pub mod fixture;
 mod migrate;
+mod model;
 mod plans;
 mod rules;
 mod schema;

@@ -3,17 +3,10 @@
 use rustix::process::Signal;
 
 use super::outage::{Outage, runner_behind, signal};
-use super::stage::{Stage, column, start_runner, statuses, task, wait_dead};
+use super::stage::{Stage, column, shorten_leases, start_runner, statuses, task, wait_dead};
 use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
-
-/// The shortest lease that the settings allow: 5 seconds, of which a runner trusts 4.
-fn shorten_leases(db: &TestDb) {
-    for (name, value) in [("Renewal", "1"), ("Margin", "1"), ("Time", "5")] {
-        db.cli().run(&["settings", "set", &format!("TaskQueueLease{name}"), value]).ok();
-    }
-}
 
 fn is_lease_over(db: &TestDb) -> bool {
     let now = match db.engine {
@@ -75,7 +68,7 @@ each_engine! {
         assert_eq!(stage.done(), "");
     }
 
-    fn a_runner_that_cannot_renew_kills_its_handler_before_its_lease_is_over(db) {
+    fn a_runner_that_cannot_renew_kills_its_handler_before_its_lease_is_over_and_gives_the_run_back(db) {
         shorten_leases(db);
         let stage = Stage::new(db, true);
         let mut outage = Outage::of(db);
@@ -92,9 +85,33 @@ each_engine! {
         assert_eq!(ended.code, Some(69), "{ended:?}");
         assert!(ended.stderr.contains("its lease could not be renewed in time"), "{}", ended.stderr);
         assert_eq!(statuses(db), ["processing"]);
-        let _ = db.cli().run(&["create-runs"]).ok();
-        assert_eq!(error_of_first_run(db), "runner-died");
+        let _ = db.cli().env("TASKQUEUE_DATABASE_URL", outage.url()).run(&["create-runs"]).ok();
+        assert_eq!(error_of_first_run(db), "lease-over");
+        // The database was at fault: no attempt is counted.
+        assert_eq!((statuses(db), task(db)), (vec!["released".to_owned(), "scheduled".to_owned()], ("scheduled".to_owned(), 0, 0)));
         assert_eq!(stage.done(), "");
+    }
+
+    fn a_run_that_is_given_back_after_its_rescue_stays_rescued_and_that_is_kept(db) {
+        shorten_leases(db);
+        let stage = Stage::new(db, false);
+        let mut outage = Outage::of(db);
+        let (runner, handler) = runner_behind(db, &stage, &outage);
+        outage.begin(db);
+        wait_dead("the handler", &handler);
+        outage.end();
+        assert_eq!(finish(runner).code, Some(69));
+        // As on another host, whose rescuer knows nothing of this spool.
+        let elsewhere = format!("spool = \"{}/elsewhere\"\n", db.home().display());
+        let config = db.home().join(".config/taskqueue/config.toml");
+        let here = std::fs::read_to_string(&config).unwrap();
+        db.configure(&format!("{elsewhere}{here}"));
+        let _ = db.cli().run(&["create-runs"]).ok();
+        assert_eq!(statuses(db)[0], "timeout");
+        db.configure(&here);
+        let _ = db.cli().env("TASKQUEUE_DATABASE_URL", outage.url()).run(&["create-runs"]).ok();
+        assert_eq!(statuses(db), ["timeout", "scheduled"]);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'late-result'"), 1);
     }
 
     fn a_database_that_is_away_keeps_no_runner_from_hearing_that_it_must_stop(db) {
@@ -127,6 +144,7 @@ each_engine! {
         db.execute("INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"Host\") VALUES (7, 'elsewhere')");
         let _ = db.cli().run(&["process-run"]).ok();
         assert_eq!(statuses(db), ["scheduled"]);
+        shorten_leases(db);
         db.execute("UPDATE \"TaskQueueRunners\" SET \"HeartbeatOn\" = '2020-01-01 00:00:00.000000'");
         let _ = db.cli().run(&["process-run"]).ok();
         assert_eq!(statuses(db), ["success"]);

@@ -75,7 +75,7 @@ each_engine! {
             assert_eq!(cli.run(&["create-runs", "--json"]).json()["rescued"].as_array().unwrap().len(), 1);
         };
         with_every_commit_lost(db, work, |rounds| {
-            assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\""), rounds);
+            assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'rescued'"), rounds);
         });
     }
 

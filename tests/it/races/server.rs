@@ -22,9 +22,12 @@ pub enum Lost {
 struct State {
     is_down: AtomicBool,
     refused: AtomicUsize,
+    accepted: AtomicUsize,
     /// COMMITs until the one that is met by `lost`; 0 when none is to be.
     commits_left: AtomicUsize,
     lost: Mutex<Option<Lost>>,
+    /// Whether the server goes away with what is lost.
+    stops_then: AtomicBool,
     open: Mutex<Vec<TcpStream>>,
 }
 
@@ -69,10 +72,21 @@ impl Server {
         self.state.refused.load(Ordering::Relaxed)
     }
 
+    /// Connections that were let through.
+    pub fn accepted(&self) -> usize {
+        self.state.accepted.load(Ordering::Relaxed)
+    }
+
     /// Loses the COMMIT with this number from now on, the first being 1, and the connection with it.
     pub fn lose(&self, number: usize, lost: Lost) {
         *self.state.lost.lock().unwrap() = Some(lost);
         self.state.commits_left.store(number, Ordering::SeqCst);
+    }
+
+    /// Loses the answer to the COMMIT with this number, and is away from then on.
+    pub fn stop_after_commit(&self, number: usize) {
+        self.state.stops_then.store(true, Ordering::SeqCst);
+        self.lose(number, Lost::Answer);
     }
 
     /// Loses no COMMIT any more. Whether one was lost.
@@ -90,7 +104,11 @@ impl State {
         let left = is_commit
             .then(|| self.commits_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count_down).ok())
             .flatten();
-        if left == Some(1) { self.lost.lock().unwrap().take() } else { None }
+        let fate = if left == Some(1) { self.lost.lock().unwrap().take() } else { None };
+        if fate.is_some() && self.stops_then.swap(false, Ordering::SeqCst) {
+            self.is_down.store(true, Ordering::SeqCst);
+        }
+        fate
     }
 }
 
@@ -99,6 +117,7 @@ fn serve(state: &Arc<State>, client: TcpStream, address: &str) {
         state.refused.fetch_add(1, Ordering::Relaxed);
         return;
     }
+    state.accepted.fetch_add(1, Ordering::Relaxed);
     let upstream = TcpStream::connect(address).unwrap();
     state.open.lock().unwrap().extend([client.try_clone().unwrap(), upstream.try_clone().unwrap()]);
     let is_answer_lost = Arc::new(AtomicBool::new(false));

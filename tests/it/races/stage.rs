@@ -98,7 +98,18 @@ pub fn start_runner(db: &TestDb, stage: &Stage) -> (Child, ProcessIdentity) {
     (runner, handler)
 }
 
+/// The shortest lease that the settings allow: 5 seconds, of which a runner trusts 4. Returns when the server has been up
+/// for so long.
+pub fn shorten_leases(db: &TestDb) {
+    for (name, value) in [("Renewal", "1"), ("Margin", "1"), ("Time", "5")] {
+        db.cli().run(&["settings", "set", &format!("TaskQueueLease{name}"), value]).ok();
+    }
+    wait_until("leases count", || db.store().leases_count(5).unwrap());
+}
+
+/// For whoever asks from now on: those who run already renew theirs as they did.
 pub fn end_lease(db: &TestDb) {
+    shorten_leases(db);
     db.execute("UPDATE \"TaskQueueRuns\" SET \"LeaseExpiresOn\" = '2020-01-01 00:00:00.000000' WHERE \"Status\" = 'processing'");
 }
 

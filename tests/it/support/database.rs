@@ -120,6 +120,15 @@ impl Database {
         Some(Self { engine, url: format!("{base}/{name}"), server: Some((server, name.to_owned())) })
     }
 
+    /// On this server, whose data goes with it. Options of its address are kept.
+    #[allow(dead_code, reason = "the benchmark has but the shared servers")]
+    pub fn create_on(engine: EngineUnderTest, server: &str, name: &str) -> Self {
+        Raw::connect(engine, server).execute(&format!("CREATE DATABASE \"{name}\""));
+        let (base, place) = server.rsplit_once('/').unwrap();
+        let options = place.find('?').map_or("", |at| &place[at..]);
+        Self { engine, url: format!("{base}/{name}{options}"), server: None }
+    }
+
     pub fn url(&self) -> &str {
         &self.url
     }

@@ -30,6 +30,21 @@ impl TestDb {
         Some(db)
     }
 
+    /// A migrated database on another server than the shared one; it is gone with that server.
+    pub fn on_server(engine: EngineUnderTest, server: &str, name: &str) -> Self {
+        let db =
+            Self { engine, database: Database::create_on(engine, server, name), home: tempfile::tempdir().unwrap() };
+        Store::connect(&db.url()).unwrap().migrate().unwrap();
+        db
+    }
+
+    /// Its name, and `host:port` of its server.
+    pub fn name_and_host(&self) -> (&str, &str) {
+        let (_, place) = self.url_text().rsplit_once('@').unwrap();
+        let (host, name) = place.split_once('/').unwrap();
+        (name, host)
+    }
+
     pub fn url(&self) -> DatabaseUrl {
         DatabaseUrl::parse(self.url_text()).unwrap()
     }

@@ -3,6 +3,8 @@
 pub mod cli;
 pub mod database;
 pub mod db;
+pub mod own_server;
+pub mod standby;
 pub mod wait;
 
 pub use self::cli::{Cli, Ended};

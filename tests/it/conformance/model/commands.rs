@@ -1,0 +1,238 @@
+//! What can be done to a store, in random order: each command names tasks, runs and runners by their number in the model.
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use taskqueue::domain::transition::RunEvent;
+
+use super::reference::{Model, When, Who};
+
+/// The classes there are.
+pub const CLASSES: [&str; 3] = ["a", "b", "c"];
+
+/// How long a task waits after its run: no wait, or one that no test outlives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delay {
+    None,
+    Long,
+    /// Left to the backoff, which is long.
+    Backoff,
+}
+
+/// Who claims, and what it can execute.
+#[derive(Clone, Copy, Debug)]
+pub struct Claimant {
+    pub who: Who,
+    /// One for each class.
+    pub can: [bool; 3],
+}
+
+/// How a claimed run is ended.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    pub event: RunEvent,
+    pub may_retry: bool,
+    pub is_crash: bool,
+    pub delay: Delay,
+    /// Whether the class is held, and whether on this host.
+    pub hold: Option<bool>,
+}
+
+/// What a handler of the program itself does.
+#[derive(Clone, Copy, Debug)]
+pub enum Handled {
+    Succeed,
+    Fail { retry: bool, is_later: bool },
+    Panic,
+}
+
+/// One step.
+#[derive(Clone, Copy, Debug)]
+pub enum Command {
+    Queue {
+        class: usize,
+        priority: i32,
+        max_retries: i32,
+        when: When,
+    },
+    /// By a plain INSERT of an application, which names nothing that it need not.
+    Insert {
+        class: usize,
+    },
+    QueueBad {
+        max_retries: i64,
+        priority: i64,
+    },
+    CreateRuns,
+    OpenRunOf {
+        task: usize,
+    },
+    ClaimNext(Claimant),
+    ClaimRun {
+        run: usize,
+        claimant: Claimant,
+    },
+    EndRun {
+        run: usize,
+        end: End,
+    },
+    EndWithWrongToken {
+        run: usize,
+        end: End,
+    },
+    Report {
+        run: usize,
+    },
+    /// By a whole `process-run`, with its registration and its look at the holds.
+    Process(Handled),
+    LeaseOver {
+        run: usize,
+    },
+    Renew {
+        runner: usize,
+        run: usize,
+    },
+    Register {
+        who: Who,
+        slots: i32,
+    },
+    FinishRunner {
+        runner: usize,
+    },
+    Silence {
+        runner: usize,
+    },
+    SetLimit {
+        limit: i32,
+    },
+    ReleaseClass {
+        class: usize,
+    },
+    RetryTask {
+        task: usize,
+    },
+    /// Each of these by an UPDATE of somebody with a hand in the tables.
+    CancelTask {
+        task: usize,
+    },
+    GrantRetry {
+        task: usize,
+    },
+    MakeDue {
+        task: usize,
+    },
+}
+
+fn class() -> impl Strategy<Value = usize> + Clone {
+    0..CLASSES.len()
+}
+
+fn who() -> impl Strategy<Value = Who> + Clone {
+    prop_oneof![3 => Just(Who::Alive), 1 => Just(Who::Elsewhere), 1 => Just(Who::Dead)]
+}
+
+fn claimant() -> impl Strategy<Value = Claimant> + Clone {
+    let can = prop_oneof![3 => Just([true; 3]), 1 => any::<[bool; 3]>()];
+    (who(), can).prop_map(|(who, can)| Claimant { who, can })
+}
+
+fn end() -> impl Strategy<Value = End> + Clone {
+    let event = prop_oneof![
+        2 => Just(RunEvent::Succeed),
+        4 => Just(RunEvent::Fail),
+        2 => Just(RunEvent::TimeOut),
+        3 => Just(RunEvent::Release),
+        1 => Just(RunEvent::Cancel),
+    ];
+    let delay = prop_oneof![3 => Just(Delay::None), 1 => Just(Delay::Long), 1 => Just(Delay::Backoff)];
+    let hold = prop_oneof![2 => Just(None), 1 => any::<bool>().prop_map(Some)];
+    let is_crash = prop::bool::weighted(0.4);
+    (event, prop::bool::weighted(0.8), is_crash, delay, hold)
+        .prop_map(|(event, may_retry, is_crash, delay, hold)| End { event, may_retry, is_crash, delay, hold })
+}
+
+fn handled() -> impl Strategy<Value = Handled> + Clone {
+    let fail = (any::<bool>(), any::<bool>()).prop_map(|(retry, is_later)| Handled::Fail { retry, is_later });
+    prop_oneof![2 => Just(Handled::Succeed), 2 => fail, 1 => Just(Handled::Panic)]
+}
+
+fn queue() -> impl Strategy<Value = Command> {
+    let when = prop_oneof![
+        3 => Just(When::Now),
+        2 => (1_u32..100).prop_map(When::Past),
+        1 => Just(When::Later),
+    ];
+    (class(), -1..=1_i32, 1..=3_i32, when).prop_map(|(class, priority, max_retries, when)| Command::Queue {
+        class,
+        priority,
+        max_retries,
+        when,
+    })
+}
+
+type Choices = Vec<(u32, BoxedStrategy<Command>)>;
+
+/// Any command that makes sense now.
+pub fn any_command(model: &Model) -> BoxedStrategy<Command> {
+    let mut choices: Choices = vec![
+        (8, queue().boxed()),
+        (2, class().prop_map(|class| Command::Insert { class }).boxed()),
+        (1, Just(Command::QueueBad { max_retries: 0, priority: 0 }).boxed()),
+        (1, Just(Command::QueueBad { max_retries: 1, priority: 1_001 }).boxed()),
+        (8, Just(Command::CreateRuns).boxed()),
+        (8, claimant().prop_map(Command::ClaimNext).boxed()),
+        (6, handled().prop_map(Command::Process).boxed()),
+        (2, (who(), 1..=3_i32).prop_map(|(who, slots)| Command::Register { who, slots }).boxed()),
+        (1, (0..=4_i32).prop_map(|limit| Command::SetLimit { limit }).boxed()),
+        (1, class().prop_map(|class| Command::ReleaseClass { class }).boxed()),
+    ];
+    add_for_tasks(&mut choices, model);
+    add_for_runs(&mut choices, model);
+    add_for_runners(&mut choices, model);
+    prop::strategy::Union::new_weighted(choices).boxed()
+}
+
+fn add_for_tasks(choices: &mut Choices, model: &Model) {
+    if !model.tasks.is_empty() {
+        let task = 0..model.tasks.len();
+        choices.push((2, task.clone().prop_map(|task| Command::OpenRunOf { task }).boxed()));
+        choices.push((1, task.clone().prop_map(|task| Command::CancelTask { task }).boxed()));
+        choices.push((1, task.clone().prop_map(|task| Command::GrantRetry { task }).boxed()));
+        choices.push((2, task.clone().prop_map(|task| Command::RetryTask { task }).boxed()));
+        choices.push((3, task.prop_map(|task| Command::MakeDue { task }).boxed()));
+    }
+}
+
+fn add_for_runs(choices: &mut Choices, model: &Model) {
+    if !model.runs.is_empty() {
+        let run = (0..model.runs.len(), claimant());
+        choices.push((2, run.prop_map(|(run, claimant)| Command::ClaimRun { run, claimant }).boxed()));
+    }
+    let processing = model.processing_runs();
+    if !processing.is_empty() {
+        let run = (select(processing.clone()), end());
+        choices.push((10, run.clone().prop_map(|(run, end)| Command::EndRun { run, end }).boxed()));
+        choices.push((2, run.prop_map(|(run, end)| Command::EndWithWrongToken { run, end }).boxed()));
+        choices.push((2, select(processing).prop_map(|run| Command::LeaseOver { run }).boxed()));
+    }
+    // Late words of those whose run was taken or ended before.
+    let claimed = model.claimed_runs();
+    if !claimed.is_empty() {
+        let run = (select(claimed.clone()), end());
+        choices.push((2, run.prop_map(|(run, end)| Command::EndRun { run, end }).boxed()));
+        choices.push((1, select(claimed).prop_map(|run| Command::Report { run }).boxed()));
+    }
+}
+
+fn add_for_runners(choices: &mut Choices, model: &Model) {
+    if model.runners.is_empty() {
+        return;
+    }
+    let runner = 0..model.runners.len();
+    choices.push((1, runner.clone().prop_map(|runner| Command::FinishRunner { runner }).boxed()));
+    choices.push((1, runner.clone().prop_map(|runner| Command::Silence { runner }).boxed()));
+    let claimed = model.claimed_runs();
+    if !claimed.is_empty() {
+        let renewed = (runner, select(claimed));
+        choices.push((2, renewed.prop_map(|(runner, run)| Command::Renew { runner, run }).boxed()));
+    }
+}

@@ -1,0 +1,384 @@
+//! The real side: the same commands through the library, on a database whose tables are emptied before each sequence.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use taskqueue::HandlerError;
+use taskqueue::domain::backoff::Backoff;
+use taskqueue::domain::ids::{RunId, RunnerId, TaskId};
+use taskqueue::domain::new_task::TaskRequest;
+use taskqueue::domain::records::ClaimedRun;
+use taskqueue::domain::settings::Setting;
+use taskqueue::engine::queue::{ClassCheck, queue_task};
+use taskqueue::engine::retry::retry_tasks;
+use taskqueue::engine::{Context, EngineError, classes, settings};
+use taskqueue::handler::registry::HandlerRegistry;
+use taskqueue::os::identity::ProcessIdentity;
+use taskqueue::store::{Claim, Crash, Ended, NewRunner, Registration, RunEnd, RunRef, RunReport, SpecificClaim};
+
+use super::commands::{CLASSES, Claimant, Command, Delay, End, Handled};
+use super::reference::{Answer, CRASH_LIMIT, Model, When, Who};
+use crate::conformance::fixture::{Handled as HandlerResult, add, create, dead_process, ending, process_one, sql_now};
+use crate::support::TestDb;
+use crate::support::db::Raw;
+
+const FAR_SECS: i64 = 86_400;
+const LONG_AGO: &str = "'2020-01-01 00:00:00.000000'";
+
+/// A store, what it was asked, and the ids of what is in it, in the order in which it came.
+pub struct Real<'a> {
+    db: &'a TestDb,
+    ctx: Context,
+    raw: Raw,
+    handled: Arc<Mutex<Handled>>,
+    dead: ProcessIdentity,
+    tasks: Vec<TaskId>,
+    runs: Vec<RunId>,
+    runners: Vec<RunnerId>,
+    tokens: Vec<Option<String>>,
+    claims: u32,
+}
+
+fn handle(handled: Handled) -> HandlerResult {
+    let error = |retry, delay_secs| HandlerError { retry, ..HandlerError::retry_after(delay_secs, "E1", "no luck") };
+    match handled {
+        Handled::Succeed => Ok(()),
+        Handled::Fail { retry, is_later } => Err(error(retry, if is_later { FAR_SECS } else { 0 })),
+        Handled::Panic => panic!("as the model asked"),
+    }
+}
+
+impl<'a> Real<'a> {
+    pub fn new(db: &'a TestDb) -> Self {
+        let handled = Arc::new(Mutex::new(Handled::Succeed));
+        let mut registry = HandlerRegistry::new();
+        for class in CLASSES {
+            let handled = Arc::clone(&handled);
+            add(&mut registry, class, move |_| {
+                let handled = *handled.lock().unwrap();
+                handle(handled)
+            });
+        }
+        let mut ctx = db.context(registry);
+        // No wait of the program's own choice ends during the test.
+        settings::set(&mut ctx, Setting::RetryDelay, &FAR_SECS.to_string()).unwrap();
+        settings::set(&mut ctx, Setting::CrashLimit, &CRASH_LIMIT.to_string()).unwrap();
+        settings::set(&mut ctx, Setting::RetryDelayMax, &(2 * FAR_SECS).to_string()).unwrap();
+        Self {
+            db,
+            ctx,
+            raw: db.raw(),
+            handled,
+            dead: dead_process(),
+            tasks: Vec::new(),
+            runs: Vec::new(),
+            runners: Vec::new(),
+            tokens: Vec::new(),
+            claims: 0,
+        }
+    }
+
+    /// Empties the tables: much faster than a new database for each sequence.
+    pub fn clear(&mut self) {
+        for table in ["TaskQueueRunOutputs", "TaskQueueRuns", "TaskQueue", "TaskQueueRunners", "TaskQueueClassHolds"] {
+            self.raw.execute(&format!("DELETE FROM \"{table}\""));
+        }
+        let limit = Model::new().limit;
+        settings::set(&mut self.ctx, Setting::RunnerLimit, &limit.to_string()).unwrap();
+        (self.tasks, self.runs, self.runners, self.tokens) = Default::default();
+    }
+
+    /// Does it, and translates the answer into the model's numbers.
+    pub fn step(&mut self, command: &Command) -> Answer {
+        match *command {
+            Command::Queue { class, priority, max_retries, when } => {
+                let request = TaskRequest {
+                    priority: Some(priority.into()),
+                    max_retries: Some(max_retries.into()),
+                    scheduled_on: self.instant(when),
+                    ..TaskRequest::default()
+                };
+                self.queue(class, request)
+            }
+            Command::QueueBad { max_retries, priority } => {
+                let request =
+                    TaskRequest { max_retries: Some(max_retries), priority: Some(priority), ..TaskRequest::default() };
+                self.queue(0, request)
+            }
+            Command::Insert { class } => self.sql(&format!(
+                "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\") VALUES ('{}', '[1]')",
+                CLASSES[class]
+            )),
+            Command::CreateRuns => self.create_runs(),
+            Command::OpenRunOf { task } => {
+                let open = self.ctx.store.open_run_of(self.tasks[task]).unwrap();
+                self.look_up_ids();
+                Answer::OpenRun(open.map(|id| self.number_of(id)))
+            }
+            Command::ClaimNext(claimant) => match self.claim(claimant, None) {
+                SpecificClaim::Claimed(run) => self.claimed(&run),
+                SpecificClaim::Refused { .. } => Answer::NothingToClaim,
+            },
+            Command::ClaimRun { run, claimant } => match self.claim(claimant, Some(run)) {
+                SpecificClaim::Claimed(run) => self.claimed(&run),
+                SpecificClaim::Refused { status, class } => Answer::NotClaimed { status, class },
+            },
+            Command::EndRun { run, end } => self.end_run(&self.reference(run), &end),
+            Command::EndWithWrongToken { run, end } => {
+                self.end_run(&RunRef { id: self.runs[run], token: "forged".to_owned() }, &end)
+            }
+            Command::Report { run } => {
+                let report = RunReport { percents_completed: Some(50), message: Some("half"), results: Some("[1]") };
+                Answer::IsOurs(self.ctx.store.record_report(&self.reference(run), &report).unwrap())
+            }
+            Command::Process(handled) => self.process(handled),
+            Command::Renew { runner, run } => {
+                let renewal =
+                    self.ctx.store.renew_leases(self.runners[runner], &[self.reference(run)], FAR_SECS).unwrap();
+                Answer::Renewed { is_registered: renewal.is_registered, is_lost: !renewal.lost.is_empty() }
+            }
+            Command::Register { who, slots } => self.register(who, slots),
+            Command::FinishRunner { runner } => {
+                Answer::Count(self.ctx.store.finish_runners(&[self.runners[runner]]).unwrap())
+            }
+            Command::SetLimit { limit } => match settings::set(&mut self.ctx, Setting::RunnerLimit, &limit.to_string())
+            {
+                Ok(_) => Answer::Done,
+                Err(EngineError::Input(_)) => Answer::Refused,
+                Err(error) => panic!("{error}"),
+            },
+            Command::ReleaseClass { class } => Answer::Count(classes::release(&mut self.ctx, CLASSES[class]).unwrap()),
+            Command::LeaseOver { run } => {
+                let id = self.runs[run];
+                self.update("TaskQueueRuns", &format!("\"LeaseExpiresOn\" = {LONG_AGO}"), id.0)
+            }
+            Command::Silence { runner } => {
+                let id = self.runners[runner];
+                self.update("TaskQueueRunners", &format!("\"HeartbeatOn\" = {LONG_AGO}"), id.0)
+            }
+            Command::RetryTask { task } => {
+                let is_retried = retry_tasks(&mut self.ctx, &[self.tasks[task]]).unwrap()[0].retried;
+                if is_retried {
+                    // Now is before or after another task's now: the model has no clock.
+                    self.update_task(&format!("\"ScheduledOn\" = {LONG_AGO}"), task);
+                }
+                Answer::Retried(is_retried)
+            }
+            Command::CancelTask { task } => self.update_task("\"LastStatus\" = 'cancelled'", task),
+            Command::GrantRetry { task } => self.update_task("\"MaxRetries\" = \"FailedRetries\" + 1", task),
+            Command::MakeDue { task } => self.update_task(&format!("\"ScheduledOn\" = {LONG_AGO}"), task),
+        }
+    }
+
+    fn sql(&mut self, statement: &str) -> Answer {
+        self.raw.execute(statement);
+        Answer::Done
+    }
+
+    fn update(&mut self, table: &str, change: &str, id: i64) -> Answer {
+        self.sql(&format!("UPDATE \"{table}\" SET {change} WHERE \"Id\" = {id}"))
+    }
+
+    fn update_task(&mut self, change: &str, task: usize) -> Answer {
+        self.update("TaskQueue", change, self.tasks[task].0)
+    }
+
+    fn instant(&mut self, when: When) -> Option<DateTime<Utc>> {
+        let in_2020 = DateTime::from_timestamp(1_577_836_800, 0).unwrap();
+        match when {
+            When::Past(secs) => Some(in_2020 + TimeDelta::seconds(secs.into())),
+            When::Now => None,
+            When::Later => Some(in_2020 + TimeDelta::days(365 * 1_000)),
+        }
+    }
+
+    fn queue(&mut self, class: usize, request: TaskRequest) -> Answer {
+        let request = TaskRequest { class: CLASSES[class].to_owned(), queued_by: "model".to_owned(), ..request };
+        match queue_task(&mut self.ctx, request, ClassCheck::KnownHere) {
+            Ok(_) => Answer::Done,
+            Err(EngineError::Input(_)) => Answer::Refused,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn create_runs(&mut self) -> Answer {
+        let report = create(&mut self.ctx);
+        assert_eq!(report.rescue.stuck, Vec::<String>::new());
+        let reason = |text: &str| ["runner-died", "lease-expired"].into_iter().find(|known| *known == text).unwrap();
+        let rescued: BTreeSet<_> =
+            report.rescue.rescued.iter().map(|run| (self.number_of(run.run_id), reason(&run.reason))).collect();
+        Answer::Created { rescued, finished_runners: report.finished_runners, created: report.created }
+    }
+
+    fn identity(&self, who: Who) -> ProcessIdentity {
+        match who {
+            Who::Alive => ProcessIdentity::own().unwrap(),
+            Who::Dead => self.dead.clone(),
+            Who::Elsewhere => {
+                let boot_id = "00000000-0000-4000-8000-000000000000".to_owned();
+                ProcessIdentity { boot_id, ..self.dead.clone() }
+            }
+        }
+    }
+
+    /// `Refused` stands for nothing to claim, too.
+    fn claim(&mut self, claimant: Claimant, run: Option<usize>) -> SpecificClaim {
+        self.claims += 1;
+        // Of this process alone: a rescue ends processes by their token.
+        let token = format!("model-{}-{}-{}", std::process::id(), self.db.engine.name(), self.claims);
+        let identity = self.identity(claimant.who);
+        let claim = Claim {
+            runner_id: RunnerId(1),
+            process_id: identity.pid.into(),
+            host: &self.ctx.me.host,
+            process_identity: &identity.to_string(),
+            token: &token,
+            is_runnable: &|class| CLASSES.iter().zip(claimant.can).any(|(name, can)| can && *name == class),
+            lease_secs: FAR_SECS,
+        };
+        let refused = SpecificClaim::Refused { status: String::new(), class: String::new() };
+        match run {
+            Some(run) => self.ctx.store.claim_specific_run(self.runs[run], &claim).unwrap(),
+            None => {
+                let next = self.ctx.store.claim_next_run(&claim).unwrap();
+                next.map_or(refused, |run| SpecificClaim::Claimed(Box::new(run)))
+            }
+        }
+    }
+
+    fn claimed(&mut self, claimed: &ClaimedRun) -> Answer {
+        let run = self.number_of(claimed.run_id);
+        self.tokens[run] = Some(claimed.token.clone());
+        let task = self.tasks.iter().position(|id| *id == claimed.task_id).unwrap();
+        Answer::Claimed { run, task, attempt: claimed.attempt, max_retries: claimed.max_retries }
+    }
+
+    fn number_of(&self, run: RunId) -> usize {
+        self.runs.iter().position(|id| *id == run).unwrap_or_else(|| panic!("run {run} came from nowhere"))
+    }
+
+    fn reference(&self, run: usize) -> RunRef {
+        // What a `process-run` claimed has a token that nobody else knows.
+        RunRef { id: self.runs[run], token: self.tokens[run].clone().unwrap_or_else(|| "unknown".to_owned()) }
+    }
+
+    fn end_run(&mut self, run: &RunRef, end: &End) -> Answer {
+        let host = |is_here| if is_here { self.ctx.me.host.clone() } else { "elsewhere".to_owned() };
+        let end = RunEnd {
+            may_retry: end.may_retry,
+            delay_secs: match end.delay {
+                Delay::None => Some(0),
+                Delay::Long => Some(FAR_SECS),
+                Delay::Backoff => None,
+            },
+            backoff: Backoff::Exponential { base_secs: FAR_SECS, max_secs: 2 * FAR_SECS },
+            crash: end.is_crash.then(|| Crash {
+                limit: CRASH_LIMIT,
+                actor: "model".to_owned(),
+                host: self.ctx.me.host.clone(),
+            }),
+            hold: end.hold.map(|is_here| (host(is_here), FAR_SECS)),
+            ..ending(end.event)
+        };
+        match self.ctx.store.end_run(run, &end).unwrap() {
+            Ended::Recorded => Answer::Recorded,
+            Ended::Lost { found } => Answer::Lost { found },
+        }
+    }
+
+    fn process(&mut self, handled: Handled) -> Answer {
+        *self.handled.lock().unwrap() = handled;
+        let report = process_one(&mut self.ctx);
+        match report.limit_reached {
+            Some((in_use, limit)) => Answer::LimitReached { in_use, limit },
+            None => Answer::Processed { runs: report.processed, succeeded: report.succeeded },
+        }
+    }
+
+    fn register(&mut self, who: Who, slots: i32) -> Answer {
+        let identity = self.identity(who);
+        let runner = NewRunner {
+            process_id: identity.pid.into(),
+            host: self.ctx.me.host.clone(),
+            process_identity: identity.to_string(),
+            slots,
+            version: "model".to_owned(),
+        };
+        match self.ctx.store.register_runner(&runner).unwrap() {
+            Registration::Registered(_) => Answer::Registered,
+            Registration::LimitReached { in_use, limit } => Answer::LimitReached { in_use, limit },
+        }
+    }
+
+    /// Gives what is new the next numbers.
+    fn look_up_ids(&mut self) {
+        let mut ids = |table: &str| -> Vec<i64> {
+            let found = self.raw.numbers(&format!("SELECT \"Id\" AS value FROM \"{table}\" ORDER BY \"Id\""));
+            found.into_iter().flatten().collect()
+        };
+        self.tasks = ids("TaskQueue").into_iter().map(TaskId).collect();
+        self.runs = ids("TaskQueueRuns").into_iter().map(RunId).collect();
+        self.runners = ids("TaskQueueRunners").into_iter().map(RunnerId).collect();
+        self.tokens.resize(self.runs.len(), None);
+    }
+
+    /// All that is in the tables, a line for each row, in the words of [`state_of`].
+    pub fn state(&mut self) -> Vec<String> {
+        self.look_up_ids();
+        let now = sql_now(self.db.engine, 0);
+        let queries = [
+            format!(
+                "SELECT CONCAT('task ', \"LastStatus\", ' ', \"Priority\", ' ', \"FailedRetries\", '/', \"MaxRetries\", ' crashed ', \"Crashes\",
+                     CASE WHEN \"QuarantinedOn\" IS NULL THEN '' ELSE ' quarantined' END,
+                     ' ', \"Attempts\", ' run ', (SELECT COUNT(*) FROM \"TaskQueueRuns\" AS r
+                         WHERE r.\"Id\" <= COALESCE(t.\"CurrentRunId\", 0)),
+                     CASE WHEN \"DueOn\" <= {now} THEN ' due' ELSE '' END) AS value
+                 FROM \"TaskQueue\" AS t ORDER BY \"Id\""
+            ),
+            "SELECT CONCAT('run of ', (SELECT COUNT(*) FROM \"TaskQueue\" AS t WHERE t.\"Id\" <= r.\"TaskQueueId\"),
+                 ' ', \"TaskClass\", ' ', \"Priority\", ' ', \"Attempt\", ' ', \"Status\", ' ', \"ErrorCode\",
+                 CASE WHEN \"OpenTaskId\" IS NULL THEN '' ELSE ' open' END,
+                 CASE WHEN \"LeaseExpiresOn\" IS NULL THEN '' ELSE ' leased' END) AS value
+             FROM \"TaskQueueRuns\" AS r ORDER BY \"Id\""
+                .to_owned(),
+            "SELECT CONCAT('runner ', \"Slots\", CASE WHEN \"FinishedOn\" IS NULL THEN '' ELSE ' finished' END) AS value
+             FROM \"TaskQueueRunners\" ORDER BY \"Id\""
+                .to_owned(),
+        ];
+        queries.iter().flat_map(|sql| self.raw.texts(sql)).flatten().collect()
+    }
+}
+
+/// What the tables must hold.
+pub fn state_of(model: &Model) -> Vec<String> {
+    let tasks = model.tasks.iter().enumerate().map(|(index, task)| {
+        format!(
+            "task {} {} {}/{} crashed {}{} {} run {}{}",
+            task.status,
+            task.priority,
+            task.failed_retries,
+            task.max_retries,
+            task.crashes,
+            if task.is_quarantined { " quarantined" } else { "" },
+            task.attempts,
+            task.open_run.map_or(0, |run| run + 1),
+            if model.is_due(index) { " due" } else { "" }
+        )
+    });
+    let runs = model.runs.iter().map(|run| {
+        let task = &model.tasks[run.task];
+        let suffix = match run.status {
+            "scheduled" => " open",
+            "processing" => " open leased",
+            _ => "",
+        };
+        let (class, priority) = (CLASSES[task.class], task.priority);
+        format!("run of {} {class} {priority} {} {} {}{suffix}", run.task + 1, run.attempt, run.status, run.error_code)
+    });
+    let runners = model
+        .runners
+        .iter()
+        .map(|runner| format!("runner {}{}", runner.slots, if runner.is_finished { " finished" } else { "" }));
+    tasks.chain(runs).chain(runners).collect()
+}

@@ -1,0 +1,422 @@
+//! The reference: tasks, runs and runners as rules R1 to R10 of the design want them, in plain vectors. It knows nothing of
+//! the program's own rules, and no clock.
+
+use std::collections::BTreeSet;
+
+use taskqueue::domain::transition::RunEvent;
+
+use super::commands::{CLASSES, Claimant, Command, Delay, End, Handled};
+
+/// Crashes that quarantine a task: few, so that short sequences get there.
+pub const CRASH_LIMIT: i32 = 2;
+
+/// When a task is to be processed. What is earlier gets its run first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum When {
+    /// So many seconds into 2020.
+    Past(u32),
+    /// When it was queued.
+    Now,
+    /// Not before the test is over.
+    Later,
+}
+
+/// What can be found out about a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    Alive,
+    Dead,
+    /// On another machine: nobody here can tell.
+    Elsewhere,
+}
+
+#[derive(Clone, Debug)]
+pub struct Task {
+    pub class: usize,
+    pub priority: i32,
+    pub max_retries: i32,
+    pub failed_retries: i32,
+    pub crashes: i32,
+    pub is_quarantined: bool,
+    pub attempts: i32,
+    pub status: &'static str,
+    pub when: When,
+    pub open_run: Option<usize>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub task: usize,
+    pub attempt: i32,
+    pub status: &'static str,
+    pub error_code: &'static str,
+    /// Who claimed it, if anybody did.
+    pub holder: Option<Who>,
+    pub is_lease_over: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Runner {
+    pub who: Who,
+    pub slots: i32,
+    pub is_silent: bool,
+    pub is_finished: bool,
+}
+
+/// What a command answers. Runs and the like by their number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Done,
+    Refused,
+    OpenRun(Option<usize>),
+    Claimed { run: usize, task: usize, attempt: i32, max_retries: i32 },
+    NothingToClaim,
+    NotClaimed { status: String, class: String },
+    Recorded,
+    Lost { found: String },
+    IsOurs(bool),
+    Renewed { is_registered: bool, is_lost: bool },
+    Registered,
+    LimitReached { in_use: i64, limit: i64 },
+    Processed { runs: u64, succeeded: u64 },
+    Count(usize),
+    Retried(bool),
+    Created { rescued: BTreeSet<(usize, &'static str)>, finished_runners: usize, created: usize },
+}
+
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub tasks: Vec<Task>,
+    pub runs: Vec<Run>,
+    pub runners: Vec<Runner>,
+    /// Class, and whether it is held on this host or on another.
+    pub holds: BTreeSet<(usize, bool)>,
+    pub limit: i32,
+}
+
+impl Model {
+    pub fn new() -> Self {
+        Self { tasks: Vec::new(), runs: Vec::new(), runners: Vec::new(), holds: BTreeSet::new(), limit: 8 }
+    }
+
+    pub fn processing_runs(&self) -> Vec<usize> {
+        (0..self.runs.len()).filter(|run| self.runs[*run].status == "processing").collect()
+    }
+
+    pub fn claimed_runs(&self) -> Vec<usize> {
+        (0..self.runs.len()).filter(|run| self.runs[*run].holder.is_some()).collect()
+    }
+
+    pub fn slots_in_use(&self) -> i32 {
+        self.runners.iter().filter(|runner| !runner.is_finished).map(|runner| runner.slots).sum()
+    }
+
+    /// Whether a task gets a run now.
+    pub fn is_due(&self, task: usize) -> bool {
+        let task = &self.tasks[task];
+        matches!(task.status, "scheduled" | "failed" | "timeout")
+            && task.open_run.is_none()
+            && task.failed_retries < task.max_retries
+            && !task.is_quarantined
+            && task.when != When::Later
+    }
+
+    /// Whether all that the command names is there: a shorter sequence of commands may lack it.
+    pub fn allows(&self, command: &Command) -> bool {
+        use Command::{
+            CancelTask, ClaimRun, EndRun, EndWithWrongToken, FinishRunner, GrantRetry, LeaseOver, MakeDue, OpenRunOf,
+            Renew, Report, RetryTask, Silence,
+        };
+        let is_claimed = |run: usize| self.runs.get(run).is_some_and(|run| run.holder.is_some());
+        match *command {
+            OpenRunOf { task } | CancelTask { task } | GrantRetry { task } | MakeDue { task } | RetryTask { task } => {
+                task < self.tasks.len()
+            }
+            ClaimRun { run, .. } => run < self.runs.len(),
+            EndRun { run, .. } | EndWithWrongToken { run, .. } | Report { run } => is_claimed(run),
+            LeaseOver { run } => self.runs.get(run).is_some_and(|run| run.status == "processing"),
+            Renew { runner, run } => runner < self.runners.len() && is_claimed(run),
+            FinishRunner { runner } | Silence { runner } => runner < self.runners.len(),
+            _ => true,
+        }
+    }
+
+    /// Does it, and says what the store must answer.
+    pub fn step(&mut self, command: &Command) -> Answer {
+        match *command {
+            Command::Queue { class, priority, max_retries, when } => self.add_task(class, priority, max_retries, when),
+            Command::Insert { class } => self.add_task(class, 0, 5, When::Now),
+            Command::QueueBad { .. } => Answer::Refused,
+            Command::CreateRuns => self.create_runs(),
+            Command::OpenRunOf { task } => {
+                if self.is_due(task) {
+                    self.create_run(task);
+                }
+                Answer::OpenRun(self.tasks[task].open_run)
+            }
+            Command::ClaimNext(claimant) => match self.first_claimable(claimant.can) {
+                Some(run) => self.claim(run, claimant.who),
+                None => Answer::NothingToClaim,
+            },
+            Command::ClaimRun { run, claimant } => self.claim_run(run, claimant),
+            Command::EndRun { run, end } => self.end_if_processing(run, &end),
+            Command::EndWithWrongToken { run, .. } => Answer::Lost { found: self.runs[run].status.to_owned() },
+            Command::Report { run } => Answer::IsOurs(self.runs[run].status == "processing"),
+            Command::Process(handled) => self.process(handled),
+            Command::LeaseOver { run } => {
+                self.runs[run].is_lease_over = true;
+                Answer::Done
+            }
+            Command::Renew { runner, run } => self.renew(runner, run),
+            Command::Register { who, slots } => self.register(who, slots),
+            Command::FinishRunner { runner } => Answer::Count(usize::from(self.finish(runner))),
+            Command::Silence { runner } => {
+                self.runners[runner].is_silent = true;
+                Answer::Done
+            }
+            Command::SetLimit { limit: 0 } => Answer::Refused,
+            Command::SetLimit { limit } => {
+                self.limit = limit;
+                Answer::Done
+            }
+            Command::ReleaseClass { class } => {
+                let before = self.holds.len();
+                self.holds.retain(|(held, _)| *held != class);
+                Answer::Count(before - self.holds.len())
+            }
+            Command::RetryTask { task } => {
+                let task = &mut self.tasks[task];
+                let may_retry = matches!(task.status, "failed" | "timeout") && task.open_run.is_none();
+                if may_retry {
+                    (task.failed_retries, task.crashes, task.is_quarantined, task.when) = (0, 0, false, When::Past(0));
+                }
+                Answer::Retried(may_retry)
+            }
+            // A run that waits goes ahead all the same, and leaves the status alone (rule R9).
+            Command::CancelTask { task } => {
+                self.tasks[task].status = "cancelled";
+                Answer::Done
+            }
+            Command::GrantRetry { task } => {
+                self.tasks[task].max_retries = self.tasks[task].failed_retries + 1;
+                Answer::Done
+            }
+            Command::MakeDue { task } => {
+                self.tasks[task].when = When::Past(0);
+                Answer::Done
+            }
+        }
+    }
+
+    fn add_task(&mut self, class: usize, priority: i32, max_retries: i32, when: When) -> Answer {
+        self.tasks.push(Task {
+            class,
+            priority,
+            max_retries,
+            failed_retries: 0,
+            crashes: 0,
+            is_quarantined: false,
+            attempts: 0,
+            status: "scheduled",
+            when,
+            open_run: None,
+        });
+        Answer::Done
+    }
+
+    fn create_run(&mut self, task: usize) {
+        self.tasks[task].open_run = Some(self.runs.len());
+        self.runs.push(Run {
+            task,
+            attempt: self.tasks[task].attempts + 1,
+            status: "scheduled",
+            error_code: "",
+            holder: None,
+            is_lease_over: false,
+        });
+    }
+
+    fn create_runs(&mut self) -> Answer {
+        let rescued = self.rescue();
+        let finished_runners = self.finish_dead_runners();
+        let mut due: Vec<usize> = (0..self.tasks.len()).filter(|task| self.is_due(*task)).collect();
+        due.sort_by_key(|task| (self.tasks[*task].when, *task));
+        for task in &due {
+            self.create_run(*task);
+        }
+        Answer::Created { rescued, finished_runners, created: due.len() }
+    }
+
+    /// Only dead releases work; whoever has not renewed its lease has lost it.
+    fn rescue(&mut self) -> BTreeSet<(usize, &'static str)> {
+        let mut rescued = BTreeSet::new();
+        for run in self.processing_runs() {
+            let reason = match &self.runs[run] {
+                Run { holder: Some(Who::Dead), .. } => "runner-died",
+                Run { is_lease_over: true, .. } => "lease-expired",
+                _ => continue,
+            };
+            self.end(
+                run,
+                &End { event: RunEvent::TimeOut, may_retry: true, is_crash: true, delay: Delay::None, hold: None },
+                reason,
+            );
+            rescued.insert((run, reason));
+        }
+        rescued
+    }
+
+    /// Rule R6.
+    fn first_claimable(&self, can: [bool; 3]) -> Option<usize> {
+        (0..self.runs.len())
+            .filter(|run| self.runs[*run].status == "scheduled" && can[self.class_of(*run)])
+            .min_by_key(|run| (-self.tasks[self.runs[*run].task].priority, *run))
+    }
+
+    fn class_of(&self, run: usize) -> usize {
+        self.tasks[self.runs[run].task].class
+    }
+
+    fn claim(&mut self, index: usize, who: Who) -> Answer {
+        let run = &mut self.runs[index];
+        (run.status, run.holder) = ("processing", Some(who));
+        let task = &mut self.tasks[run.task];
+        if task.status != "cancelled" {
+            task.status = "processing";
+        }
+        Answer::Claimed { run: index, task: run.task, attempt: run.attempt, max_retries: task.max_retries }
+    }
+
+    fn claim_run(&mut self, run: usize, claimant: Claimant) -> Answer {
+        let class = self.class_of(run);
+        if self.runs[run].status == "scheduled" && claimant.can[class] {
+            return self.claim(run, claimant.who);
+        }
+        Answer::NotClaimed { status: self.runs[run].status.to_owned(), class: CLASSES[class].to_owned() }
+    }
+
+    fn end_if_processing(&mut self, run: usize, end: &End) -> Answer {
+        if self.runs[run].status != "processing" {
+            return Answer::Lost { found: self.runs[run].status.to_owned() };
+        }
+        let has_failed = matches!(end.event, RunEvent::Fail | RunEvent::TimeOut);
+        self.end(run, end, if has_failed { "E1" } else { "" });
+        Answer::Recorded
+    }
+
+    /// Rules R3 and R4.
+    fn end(&mut self, index: usize, end: &End, error_code: &'static str) {
+        let (of_run, of_task) = match end.event {
+            RunEvent::Succeed => ("success", "success"),
+            RunEvent::Fail => ("error", "failed"),
+            RunEvent::TimeOut => ("timeout", "timeout"),
+            RunEvent::Cancel => ("cancelled", "cancelled"),
+            RunEvent::Release => ("released", self.status_before(self.runs[index].task)),
+            RunEvent::Claim => unreachable!("a claim is no end"),
+        };
+        let run = &mut self.runs[index];
+        (run.status, run.error_code, run.is_lease_over) = (of_run, error_code, false);
+        let task = &mut self.tasks[run.task];
+        task.open_run = None;
+        if task.status == "processing" {
+            task.status = of_task;
+        }
+        let has_failed = matches!(end.event, RunEvent::Fail | RunEvent::TimeOut);
+        if has_failed {
+            let counted = task.failed_retries + 1;
+            task.failed_retries = if end.may_retry { counted } else { counted.max(task.max_retries) };
+        } else if end.event == RunEvent::Succeed {
+            (task.failed_retries, task.crashes) = (0, 0);
+        }
+        if has_failed && end.is_crash {
+            task.crashes += 1;
+            task.is_quarantined |= task.crashes >= CRASH_LIMIT;
+        }
+        if end.event != RunEvent::Release {
+            task.attempts += 1;
+        }
+        let waits = match end.delay {
+            Delay::None => false,
+            Delay::Long => has_failed || end.event == RunEvent::Release,
+            Delay::Backoff => has_failed,
+        };
+        if waits {
+            task.when = When::Later;
+        }
+        if let Some(is_here) = end.hold {
+            self.holds.insert((task.class, is_here));
+        }
+    }
+
+    /// The status of the last attempt that counted.
+    fn status_before(&self, task: usize) -> &'static str {
+        let ended = |run: &Run| match run.status {
+            "success" => Some("success"),
+            "error" => Some("failed"),
+            "timeout" => Some("timeout"),
+            "cancelled" => Some("cancelled"),
+            _ => None,
+        };
+        self.runs.iter().rev().filter(|run| run.task == task).find_map(ended).unwrap_or("scheduled")
+    }
+
+    fn renew(&mut self, runner: usize, run: usize) -> Answer {
+        let is_registered = !self.runners[runner].is_finished;
+        if is_registered {
+            self.runners[runner].is_silent = false;
+        }
+        let is_lost = self.runs[run].status != "processing";
+        if !is_lost {
+            self.runs[run].is_lease_over = false;
+        }
+        Answer::Renewed { is_registered, is_lost }
+    }
+
+    /// Rule R5.
+    fn register(&mut self, who: Who, slots: i32) -> Answer {
+        let in_use = self.slots_in_use();
+        if in_use + slots > self.limit {
+            return Answer::LimitReached { in_use: i64::from(in_use), limit: i64::from(self.limit) };
+        }
+        self.runners.push(Runner { who, slots, is_silent: false, is_finished: false });
+        Answer::Registered
+    }
+
+    fn finish(&mut self, runner: usize) -> bool {
+        !std::mem::replace(&mut self.runners[runner].is_finished, true)
+    }
+
+    fn finish_dead_runners(&mut self) -> usize {
+        let is_over = |runner: &Runner| match runner.who {
+            Who::Dead => true,
+            Who::Elsewhere => runner.is_silent,
+            Who::Alive => false,
+        };
+        (0..self.runners.len()).filter(|runner| is_over(&self.runners[*runner]) && self.finish(*runner)).count()
+    }
+
+    fn process(&mut self, handled: Handled) -> Answer {
+        self.finish_dead_runners();
+        let registered = self.register(Who::Alive, 1);
+        if registered != Answer::Registered {
+            return registered;
+        }
+        let can = [0, 1, 2].map(|class| !self.holds.contains(&(class, true)));
+        let first = self.first_claimable(can);
+        if let Some(run) = first {
+            self.claim(run, Who::Alive);
+            let (event, may_retry, is_later, code) = match handled {
+                Handled::Succeed => (RunEvent::Succeed, true, false, ""),
+                Handled::Fail { retry, is_later } => (RunEvent::Fail, retry, is_later, "E1"),
+                Handled::Panic => (RunEvent::Fail, true, true, "panic"),
+            };
+            let delay = if is_later { Delay::Long } else { Delay::None };
+            self.end(run, &End { event, may_retry, is_crash: false, delay, hold: None }, code);
+        }
+        if let Some(runner) = self.runners.last_mut() {
+            runner.is_finished = true;
+        }
+        let is_success = first.is_some() && matches!(handled, Handled::Succeed);
+        Answer::Processed { runs: u64::from(first.is_some()), succeeded: u64::from(is_success) }
+    }
+}

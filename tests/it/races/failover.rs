@@ -1,0 +1,269 @@
+//! A server that is one of several, that cannot be written, that is restarted or killed, and one whose standby takes its
+//! place: what was acknowledged is there, what was at work goes on, and no attempt is counted for it.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use taskqueue::domain::settings::Setting;
+use taskqueue::engine::DatabaseUrl;
+use taskqueue::store::Store;
+
+use super::server::Server;
+use super::stage::{Stage, column, shorten_leases, start_runner, statuses, task, wait_dead};
+use crate::each_engine;
+use crate::support::cli::finish;
+use crate::support::own_server::{OwnServer, open_directory};
+use crate::support::standby::Pair;
+use crate::support::{Ended, EngineUnderTest, TestDb, wait_until};
+
+const NOTE: &str = "[class.note]\nargv = [\"/bin/true\"]\n";
+
+/// The address of this database with another host before its own.
+fn after(first: &str, db: &TestDb, options: &str) -> String {
+    let (name, host) = db.name_and_host();
+    db.url_text().replace(&format!("{host}/{name}"), &format!("{first},{host}/{name}{options}"))
+}
+
+fn ends_well(runner: Child, db: &TestDb) {
+    let ended = finish(runner);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!((statuses(db), task(db)), (vec!["success".to_owned()], ("success".to_owned(), 0, 1)));
+}
+
+each_engine! {
+    fn the_next_host_is_taken_when_one_is_down_or_never_answers(db) {
+        if db.engine == EngineUnderTest::Sqlite {
+            return;
+        }
+        db.configure(NOTE);
+        let down = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        for first in [down, silent.local_addr().unwrap().to_string()] {
+            let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &after(&first, db, "?connect_timeout=1"));
+            cli.run(&["queue", "note"]).ok();
+            cli.run(&["tick"]).ok();
+        }
+        assert_eq!(statuses(db), ["success", "success"]);
+    }
+
+    fn a_server_that_cannot_be_written_is_passed_over_and_alone_good_for_status(db) {
+        if db.engine == EngineUnderTest::Sqlite {
+            return;
+        }
+        db.configure(NOTE);
+        let (name, host) = db.name_and_host();
+        let own = OwnServer::start(db.engine);
+        let standby = own.database(name);
+        if db.is_mysql_like() {
+            standby.execute("SET GLOBAL read_only = 1");
+        } else {
+            standby.execute(&format!("ALTER DATABASE \"{name}\" SET default_transaction_read_only = on"));
+        }
+        let address = after(standby.name_and_host().1, db, "");
+        let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &address);
+        cli.run(&["queue", "note"]).ok();
+        cli.run(&["tick"]).ok();
+        assert_eq!(statuses(db), ["success"]);
+
+        // Nobody else is there: it will do for whoever only reads.
+        let alone = address.replace(&format!(",{host}"), "");
+        assert!(db.cli().env("TASKQUEUE_DATABASE_URL", &alone).run(&["status"]).ok().contains("No tasks"));
+        let strict = format!("{alone}?target_session_attrs=read-write");
+        let stderr = db.cli().env("TASKQUEUE_DATABASE_URL", &strict).run(&["status"]).fails(69);
+        assert!(stderr.contains("cannot be written") && stderr.contains("session is read-only"), "{stderr}");
+        assert!(stderr.contains("hint: connect to the primary server"), "{stderr}");
+    }
+
+    fn a_server_that_becomes_read_only_is_left_for_the_next_host(db) {
+        if !db.is_mysql_like() {
+            // PostgreSQL's change place with their connections; SQLite has none.
+            return;
+        }
+        let own = OwnServer::start(db.engine);
+        let name = db.name_and_host().0;
+        let first = own.database(name);
+        // Whoever may do everything may write even then.
+        let user = format!("{name}_plain");
+        for one in [db, &first] {
+            one.execute(&format!("CREATE USER {user}@'%' IDENTIFIED BY 'plain'; GRANT ALL ON \"{name}\".* TO {user}@'%'"));
+        }
+        let address = after(first.name_and_host().1, db, "").replace("taskqueue:taskqueue", &format!("{user}:plain"));
+        let mut store = Store::open(&DatabaseUrl::parse(&address).unwrap()).unwrap();
+        let limit = "SELECT CAST(\"Value\" AS SIGNED) AS value FROM \"TaskQueueSettings\" WHERE \"Name\" = 'TaskQueueRunnerLimit'";
+        let limits = || (first.raw().numbers(limit), db.raw().numbers(limit));
+        store.set_setting(Setting::RunnerLimit, 5).unwrap();
+        let before = limits();
+        assert_eq!(before.0, [Some(5)]);
+        first.execute("SET GLOBAL read_only = 1");
+        store.set_setting(Setting::RunnerLimit, 6).unwrap();
+        db.execute(&format!("DROP USER {user}@'%'"));
+        assert_eq!(limits(), (before.0, vec![Some(6)]));
+    }
+
+    fn a_server_that_is_read_only_for_a_moment_keeps_a_run_that_works_waiting(db) {
+        if db.engine != EngineUnderTest::Postgres {
+            // The tests' own users may write everywhere; the text of the error is MySQL's above.
+            return;
+        }
+        let stage = Stage::new(db, false);
+        db.cli().run(&["queue", "stage"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        let outage = Server::before(db);
+        let runner = db.cli().env("TASKQUEUE_DATABASE_URL", &outage.url).spawn(&["process-run"]);
+        let handler = stage.actor("handler");
+        wait_until("the handler is recorded", || column(db, "HandlerIdentity") == Some(handler.to_string()));
+        let name = db.name_and_host().0;
+        db.execute(&format!("ALTER DATABASE \"{name}\" SET default_transaction_read_only = on"));
+        // Its sessions are new ones.
+        outage.stop();
+        outage.start();
+        let _go = stage.go();
+        wait_dead("the handler", &handler);
+        // More often than a connection that is lost is made again.
+        wait_until("it tries for long enough", || outage.accepted() > 10);
+        let mut raw = db.raw();
+        raw.execute("SET default_transaction_read_only = off");
+        raw.execute(&format!("ALTER DATABASE \"{name}\" RESET default_transaction_read_only"));
+        ends_well(runner, db);
+    }
+
+    fn a_server_that_is_stopped_or_killed_and_started_again_costs_no_attempt(db) {
+        if db.engine == EngineUnderTest::Sqlite {
+            return;
+        }
+        let own = OwnServer::start(db.engine);
+        for (name, is_killed) in [("stopped", false), ("killed", true)] {
+            let own_db = own.database(name);
+            let stage = Stage::new(&own_db, false);
+            own_db.cli().run(&["queue", "stage"]).ok();
+            own_db.cli().run(&["create-runs"]).ok();
+            let (runner, handler) = start_runner(&own_db, &stage);
+            if is_killed { own.kill() } else { own.halt() }
+            // The end of the handler finds no server.
+            let _go = stage.go();
+            wait_dead("the handler", &handler);
+            own.again();
+            ends_well(runner, &own_db);
+        }
+    }
+
+    fn a_lease_that_ended_while_the_server_was_away_is_not_held_against_its_runner(db) {
+        if db.engine == EngineUnderTest::Sqlite {
+            return;
+        }
+        // Not up for the 90 seconds of a lease yet.
+        let own = OwnServer::start(db.engine);
+        let db = own.database("leases");
+        db.configure(NOTE);
+        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "1"]).ok();
+        db.cli().run(&["queue", "note"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        db.execute("INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"Host\", \"HeartbeatOn\") VALUES (7, 'elsewhere', '2020-01-01 00:00:00')");
+        db.execute(
+            "UPDATE \"TaskQueueRuns\" SET \"Status\" = 'processing', \"StartedOn\" = '2020-01-01 00:00:00', \"Token\" = 'theirs', \
+             \"LeaseExpiresOn\" = '2020-01-01 00:00:00', \"Host\" = 'elsewhere'",
+        );
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!(statuses(&db), ["processing"]);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL"), 1);
+        shorten_leases(&db);
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!(statuses(&db), ["timeout", "scheduled"]);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL"), 0);
+    }
+
+    fn a_run_whose_claim_was_never_answered_is_given_back(db) {
+        if db.engine == EngineUnderTest::Sqlite {
+            // Nothing stands between it and its client.
+            return;
+        }
+        db.configure(NOTE);
+        let server = Server::before(db);
+        let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &server.url);
+        cli.run(&["queue", "note"]).ok();
+        cli.run(&["create-runs"]).ok();
+        // The first COMMIT is that of the registration.
+        server.stop_after_commit(2);
+        let runner = cli.spawn(&["process-run"]);
+        wait_until("the claim is tried again", || server.refused() > 0);
+        assert_eq!(statuses(db), ["processing"]);
+        // What comes next is an error that is not repeated for a minute.
+        db.execute("ALTER TABLE \"TaskQueueRuns\" RENAME TO \"Away\"");
+        server.start();
+        assert_eq!(finish(runner).code, Some(1));
+        db.execute("ALTER TABLE \"Away\" RENAME TO \"TaskQueueRuns\"");
+        let _ = cli.run(&["create-runs"]).ok();
+        assert_eq!((statuses(db), task(db)), (vec!["released".to_owned(), "scheduled".to_owned()], ("scheduled".to_owned(), 0, 0)));
+        assert_eq!(db.text("SELECT \"ErrorCode\" AS value FROM \"TaskQueueRuns\" ORDER BY \"Id\"").unwrap(), "not-started");
+    }
+}
+
+/// A pair of servers, and a database on it that is reached by way of both.
+fn pair_with_database(directory: &Path) -> Option<(Pair, TestDb)> {
+    // Where the shared server is, its programs are.
+    std::env::var_os("TASKQUEUE_TEST_POSTGRES_URL").or_else(|| {
+        assert!(std::env::var_os("TASKQUEUE_TEST_REQUIRE_ALL").is_none(), "no PostgreSQL to test on");
+        None
+    })?;
+    let pair = Pair::start(directory);
+    let address = format!("{}?target_session_attrs=read-write", pair.url());
+    let db = TestDb::on_server(EngineUnderTest::Postgres, &address, "tasks");
+    Some((pair, db))
+}
+
+#[test]
+fn a_standby_that_is_promoted_has_all_that_was_acknowledged_and_no_attempt_is_lost() {
+    let directory = open_directory();
+    let Some((mut pair, db)) = pair_with_database(directory.path()) else { return };
+    let stage = Stage::new(&db, false);
+    let config = db.home().join(".config/taskqueue/config.toml");
+    let staged = std::fs::read_to_string(&config).unwrap();
+    db.configure(&format!("{staged}{NOTE}"));
+    db.cli().run(&["queue", "stage"]).ok();
+    db.cli().run(&["create-runs"]).ok();
+    let (runner, _) = start_runner(&db, &stage);
+    let is_over = AtomicBool::new(false);
+    let acknowledged: Vec<String> = thread::scope(|scope| {
+        let (db, is_over) = (&db, &is_over);
+        let queues = scope.spawn(move || {
+            let queue = || db.cli().run(&["queue", "note"]);
+            let ids = std::iter::from_fn(|| (!is_over.load(Ordering::SeqCst)).then(queue));
+            ids.filter(|ended| ended.code == Some(0)).map(Ended::ok).collect()
+        });
+        scope.spawn(move || {
+            while !is_over.load(Ordering::SeqCst) {
+                let _ = db.cli().run(&["tick"]);
+            }
+        });
+        for _ in 0..2 {
+            pair.fail_over();
+        }
+        is_over.store(true, Ordering::SeqCst);
+        queues.join().unwrap()
+    });
+    assert!(!acknowledged.is_empty());
+    let _go = stage.go();
+    assert_eq!(finish(runner).code, Some(0));
+    db.cli().run(&["tick"]).ok();
+    let ids = db.raw().texts("SELECT CAST(\"Id\" AS text) AS value FROM \"TaskQueue\"");
+    assert!(acknowledged.iter().all(|id| ids.contains(&Some(id.clone()))), "{acknowledged:?} {ids:?}");
+    let bad = "SELECT COUNT(*) AS value FROM \"TaskQueue\"
+               WHERE \"LastStatus\" <> 'success' OR \"FailedRetries\" <> 0 OR \"Attempts\" <> 1";
+    assert_eq!(db.number(bad), 0);
+    let successes = "SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'success'";
+    assert_eq!(db.number(successes), i64::try_from(ids.len()).unwrap());
+}
+
+#[test]
+fn a_standby_alone_is_read_by_status_and_a_clear_error_for_whatever_writes() {
+    let directory = open_directory();
+    let Some((pair, db)) = pair_with_database(directory.path()) else { return };
+    let alone = format!("{}/tasks", pair.standby_url().rsplit_once('/').unwrap().0);
+    let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &alone);
+    wait_until("the standby has replayed what it was sent", || cli.run(&["status"]).code == Some(0));
+    let stderr = cli.run(&["create-runs"]).fails(69);
+    assert!(stderr.contains("cannot be written") && stderr.contains("hint: connect to the primary server"), "{stderr}");
+}

@@ -1,0 +1,233 @@
+//! A PostgreSQL primary with a synchronous standby, both private to whoever starts them, and failing over from one to the
+//! other as often as one likes. Nothing that a client was told is committed is lost by that: each COMMIT waits until the
+//! standby has it, so while there is no standby, writers wait.
+//!
+//! ```text
+//! let mut pair = Pair::start(&directory);   // an empty directory that others may pass through
+//! connect(&pair.url());                     // both hosts, the user and the database are there
+//! pair.fail_over();                         // a few seconds
+//! ```
+//!
+//! Stands by itself (std and the programs of PostgreSQL alone), so that other programs can include this file.
+
+#![allow(dead_code, reason = "each program that includes it uses its own part")]
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Of the only user, who may do everything there.
+const USER: &str = "taskqueue";
+/// How long anything may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The two servers. Both are stopped when it is dropped; the directory is left to the caller.
+pub struct Pair {
+    directory: PathBuf,
+    programs: PathBuf,
+    ports: [u16; 2],
+    servers: [Option<Child>; 2],
+    primary: usize,
+}
+
+impl Pair {
+    /// Starts both in this directory, with an empty database. The standby is in step when this returns.
+    pub fn start(directory: &Path) -> Self {
+        let [first, second] = free_ports();
+        let mut pair = Self {
+            directory: directory.join("pair"),
+            programs: programs(),
+            ports: [first, second],
+            servers: [None, None],
+            primary: 0,
+        };
+        fs::create_dir(&pair.directory).unwrap();
+        fs::set_permissions(&pair.directory, fs::Permissions::from_mode(0o755)).unwrap();
+        let password = pair.directory.join("password");
+        fs::write(&password, USER).unwrap();
+        if let Some(user) = server_user() {
+            chown(&pair.directory, Some(user), None).unwrap();
+            chown(&password, Some(user), None).unwrap();
+        }
+        pair.run("initdb", &["--no-sync", "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C.UTF-8"], |initdb| {
+            initdb.args(["--username", USER]).arg("--pgdata").arg(pair.data(0));
+            initdb.arg("--pwfile").arg(&password);
+        });
+        pair.launch(0);
+        pair.wait("the primary answers", 0, "postgres", "SELECT 1");
+        // While there is no standby, nothing is committed without this.
+        pair.ask(0, "postgres", &format!("SET synchronous_commit = local; CREATE DATABASE {USER}")).unwrap();
+        pair.add_standby();
+        pair
+    }
+
+    /// The address of both, in an order that never changes.
+    pub fn url(&self) -> String {
+        let [first, second] = self.ports;
+        format!("postgres://{USER}:{USER}@127.0.0.1:{first},127.0.0.1:{second}/{USER}")
+    }
+
+    /// The address of the server that is the primary now, alone.
+    pub fn primary_url(&self) -> String {
+        format!("postgres://{USER}:{USER}@127.0.0.1:{}/{USER}", self.ports[self.primary])
+    }
+
+    /// The address of the server that is the standby now, alone.
+    pub fn standby_url(&self) -> String {
+        format!("postgres://{USER}:{USER}@127.0.0.1:{}/{USER}", self.ports[1 - self.primary])
+    }
+
+    /// Kills the primary outright, makes the standby the primary, and a new standby in the place of the old primary. The
+    /// new standby is in step when this returns, so that the next failover loses nothing either.
+    pub fn fail_over(&mut self) {
+        self.kill_primary();
+        self.promote();
+        self.add_standby();
+    }
+
+    /// The first part of a failover: nobody can write from now on.
+    pub fn kill_primary(&mut self) {
+        stop(&mut self.servers[self.primary]);
+    }
+
+    /// The second part: the standby can be connected to, and its writers wait for a standby.
+    pub fn promote(&mut self) {
+        self.primary = 1 - self.primary;
+        assert_eq!(self.ask(self.primary, "postgres", "SELECT pg_promote(true, 60)").unwrap(), "t");
+    }
+
+    /// The last part.
+    pub fn add_standby(&mut self) {
+        let standby = 1 - self.primary;
+        let _ = fs::remove_dir_all(self.data(standby));
+        let port = self.ports[self.primary].to_string();
+        let options =
+            ["--host=127.0.0.1", "--checkpoint=fast", "--wal-method=stream", "--write-recovery-conf", "--no-sync"];
+        self.run("pg_basebackup", &options, |backup| {
+            backup.args(["--port", &port, "--username", USER]).arg("--pgdata").arg(self.data(standby));
+        });
+        self.launch(standby);
+        let in_step =
+            "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND sync_state IN ('sync', 'quorum')";
+        self.wait("the standby is in step", self.primary, "postgres", in_step);
+        // It would take the place of the primary without having let anybody in yet.
+        self.wait("the standby answers", standby, "postgres", "SELECT 1");
+    }
+
+    fn data(&self, server: usize) -> PathBuf {
+        self.directory.join(format!("data{server}"))
+    }
+
+    fn launch(&mut self, server: usize) {
+        let log = File::options().create(true).append(true).open(self.directory.join(format!("log{server}"))).unwrap();
+        let mut postgres = self.command("postgres");
+        postgres.arg("-D").arg(self.data(server)).args(["-p", &self.ports[server].to_string(), "-k", ""]);
+        for setting in [
+            "listen_addresses=127.0.0.1",
+            "max_connections=300",
+            "synchronous_standby_names=*",
+            // What a killed process has written is not lost; only a machine could lose it.
+            "fsync=off",
+            "wal_receiver_timeout=5s",
+            "wal_retrieve_retry_interval=100ms",
+        ] {
+            postgres.args(["-c", setting]);
+        }
+        let output = log.try_clone().unwrap();
+        self.servers[server] = Some(postgres.stdin(Stdio::null()).stdout(output).stderr(log).spawn().unwrap());
+    }
+
+    /// A program of PostgreSQL, as the user of the servers.
+    fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let path = self.programs.join(program.as_ref());
+        let mut command = match server_user() {
+            None => Command::new(path),
+            Some(user) => {
+                let mut command = Command::new("setpriv");
+                let ids = [format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".to_owned()];
+                command.args(ids).arg(path);
+                command
+            }
+        };
+        // The caller's own settings must not lead to another server.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"PG")) {
+            command.env_remove(name);
+        }
+        command.env("PGPASSWORD", USER).current_dir("/");
+        command
+    }
+
+    fn run(&self, program: &str, options: &[&str], add: impl FnOnce(&mut Command)) {
+        let mut command = self.command(program);
+        command.args(options);
+        add(&mut command);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// The first value of the answer of one of the servers.
+    fn ask(&self, server: usize, database: &str, sql: &str) -> Result<String, String> {
+        let port = self.ports[server].to_string();
+        let mut psql = self.command("psql");
+        psql.args(["-qXAtw", "-h", "127.0.0.1", "-p", &port, "-U", USER, "-d", database, "-v", "ON_ERROR_STOP=1"]);
+        for statement in sql.split("; ") {
+            psql.args(["-c", statement]);
+        }
+        let Output { status, stdout, stderr } = psql.output().map_err(|error| error.to_string())?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        if status.success() { Ok(text(&stdout)) } else { Err(text(&stderr)) }
+    }
+
+    fn wait(&self, what: &str, server: usize, database: &str, sql: &str) {
+        let started = Instant::now();
+        loop {
+            let answer = self.ask(server, database, sql);
+            if answer.as_deref() == Ok("1") {
+                return;
+            }
+            let log = || fs::read_to_string(self.directory.join(format!("log{server}"))).unwrap_or_default();
+            assert!(started.elapsed() < LIMIT, "waited in vain until {what}: {answer:?}\n{}", log());
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        self.servers.iter_mut().for_each(stop);
+    }
+}
+
+/// KILL: its children end by themselves when they miss it.
+fn stop(server: &mut Option<Child>) {
+    if let Some(mut server) = server.take() {
+        let _ = server.kill();
+        let _ = server.wait();
+    }
+}
+
+/// PostgreSQL refuses to run as root: whoever is root runs it as nobody.
+fn server_user() -> Option<u32> {
+    (fs::metadata("/proc/self").unwrap().uid() == 0).then_some(65_534)
+}
+
+/// The newest of Debian's versions, each of which has a folder of its own; else what is in PATH.
+fn programs() -> PathBuf {
+    let version = |path: &PathBuf| path.file_name().and_then(OsStr::to_str).and_then(|name| name.parse::<u32>().ok());
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path());
+    let newest = versions.filter(|path| path.join("bin/initdb").exists()).max_by_key(version);
+    newest.map(|path| path.join("bin")).unwrap_or_default()
+}
+
+/// Below the ports that the kernel lends to clients, so that no connection takes one while its server is down.
+fn free_ports() -> [u16; 2] {
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos();
+    let seed = u64::from(nanos / 1_000) + u64::from(std::process::id()) * 7_919;
+    let mut ports = (seed..).map(|number| 20_000 + u16::try_from(number % 12_000).unwrap());
+    let mut free = ports.by_ref().filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    [free.next().unwrap(), free.next().unwrap()]
+}
