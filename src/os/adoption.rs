@@ -19,6 +19,9 @@ use super::signalling::ProcessHandle;
 /// More than so many are not opened at once, so that a fork bomb cannot use up our descriptors; the next look goes on.
 const AT_ONCE: usize = 256;
 
+/// Looks after which what ends faster than we look is left to the next time.
+const MOST_LOOKS: usize = 100;
+
 /// Held while a handler is started or reaped, so that nobody takes a new one for an orphan.
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry { supervisions: 0, handlers: Vec::new() });
 
@@ -85,17 +88,36 @@ struct Seen {
     stat: Stat,
 }
 
+/// What one walk through all processes found; they go on living meanwhile.
+struct Look {
+    family: Vec<Seen>,
+    has_reaped: bool,
+}
+
 impl Origin {
     /// Orphans of this handler and all that descends from them, as far as they live; those that have ended are reaped.
     ///
     /// # Errors
     /// When /proc cannot be read.
     pub(super) fn left_behind(&self) -> io::Result<Vec<ProcessHandle>> {
-        if !has_children() {
-            return Ok(Vec::new());
-        }
         let own_session = read_own_stat()?.session;
-        let mut family = Vec::new();
+        for _ in 0..MOST_LOOKS {
+            if !has_children() {
+                break;
+            }
+            let look = self.look(own_session)?;
+            let handles: Vec<_> = look.family.iter().take(AT_ONCE).filter_map(handle_of).collect::<io::Result<_>>()?;
+            // What has just ended may have had children, which were somebody else's when the look passed by them, and is to
+            // be reaped.
+            if !handles.is_empty() || !(look.has_reaped || !look.family.is_empty()) {
+                return Ok(handles);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn look(&self, own_session: i32) -> io::Result<Look> {
+        let mut look = Look { family: Vec::new(), has_reaped: false };
         let mut others = Vec::new();
         {
             // Not longer than the look takes: other threads want to start handlers.
@@ -105,19 +127,15 @@ impl Origin {
                 let seen = Seen { pid, stat };
                 if !self.is_orphan(&seen, own_session, &registry) {
                     others.push(seen);
-                } else if !(stat.has_ended() && reap(pid)) {
-                    family.push(seen);
+                } else if stat.has_ended() && reap(pid) {
+                    look.has_reaped = true;
+                } else {
+                    look.family.push(seen);
                 }
             }
         }
-        add_descendants(&mut family, others);
-        let still = |seen: &Seen| {
-            let seen = *seen;
-            ProcessHandle::open_if(seen.pid, |pid| {
-                read_stat(pid).is_ok_and(|stat| stat.start_ticks == seen.stat.start_ticks)
-            })
-        };
-        family.iter().take(AT_ONCE).filter_map(|seen| still(seen).transpose()).collect()
+        add_descendants(&mut look.family, others);
+        Ok(look)
     }
 
     fn is_orphan(&self, seen: &Seen, own_session: i32, registry: &Registry) -> bool {
@@ -136,6 +154,12 @@ impl Origin {
         let name = self.marker.split(|byte| *byte == b'=').next().unwrap_or_default();
         name.is_empty() || environment_entry(*pid, name).is_none_or(|entry| entry == self.marker)
     }
+}
+
+/// A process that was seen, if it still lives.
+fn handle_of(seen: &Seen) -> Option<io::Result<ProcessHandle>> {
+    let is_same = |pid| read_stat(pid).is_ok_and(|stat| stat.start_ticks == seen.stat.start_ticks);
+    ProcessHandle::open_if(seen.pid, is_same).transpose()
 }
 
 /// Asked before anything in /proc is: most handlers leave nothing behind.
