@@ -37,6 +37,9 @@
 //! }
 //! ```
 
+#[macro_use]
+mod fault_point;
+
 mod cli;
 pub mod config;
 pub mod domain;

@@ -75,6 +75,7 @@ fn other(name: &str, kind: &'static str, problem: Option<String>) -> ClassState 
 /// The database's.
 pub fn release(ctx: &mut Context, class: &str) -> EngineResult<usize> {
     let released = ctx.store.release_class(class)?;
+    fault_point!("classes.released");
     if released > 0 {
         ctx.store.record_event(&NewEvent {
             kind: "class-released",
@@ -84,6 +85,7 @@ pub fn release(ctx: &mut Context, class: &str) -> EngineResult<usize> {
             host: ctx.me.host.clone(),
             details: serde_json::json!({ "class": class, "holds": released }),
         })?;
+        fault_point!("classes.event_recorded");
     }
     Ok(released)
 }

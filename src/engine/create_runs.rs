@@ -43,10 +43,13 @@ pub struct Passed {
 pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineResult<CreateRunsReport> {
     // Before the rescue: a run whose outcome is known on this host has ended, however dead its runner is.
     let sent_outcomes = send_left_over(ctx)?;
+    fault_point!("create.left_over_sent");
     let settings = ctx.store.settings()?;
     let rescue = rescue_runs(ctx, &settings)?;
+    fault_point!("create.rescued");
     let sent_outcomes = sent_outcomes + rescue.sent_outcomes;
     let finished_runners = finish_dead_runners(ctx, settings.lease)?;
+    fault_point!("create.runners_finished");
     let created = ctx.store.create_missing_runs(created)?;
     Ok(CreateRunsReport { sent_outcomes, rescue, finished_runners, created })
 }

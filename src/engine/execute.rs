@@ -106,6 +106,7 @@ pub fn execute_run(
         stopping,
         listener,
     };
+    fault_point!("execute.before_handler");
     let finished = match ctx.handlers.find(&run.class) {
         Some(Handler::Rust(handler)) => {
             let give_back = outcomes::prepared(ctx, run, run_end_of_stop(ctx, run, settings));
@@ -125,6 +126,7 @@ pub fn execute_run(
         },
         None => HandlerFinish::could_not_start("no handler is configured here"),
     };
+    fault_point!("execute.handler_ended");
     let last_news = live.pending;
     let decision = finished.decision(ctx, run, timeout_secs);
     let mut outcome = RunOutcome {
@@ -137,6 +139,7 @@ pub fn execute_run(
     let is_over = leases.standing(run.run_id) == Standing::Over;
     // Rule R7: a run of which something still lives is not ended; whoever finds this process gone tries again.
     if outcome.unended.is_none() {
+        fault_point!("execute.before_record");
         let mut unsaved = leases.let_go(run.run_id);
         unsaved.add(last_news);
         unsaved.add(Unsaved { results: finished.results.clone(), ..Unsaved::default() });
@@ -397,6 +400,7 @@ impl CommandObserver for LiveRun<'_> {
     fn started(&mut self, handler: &ProcessIdentity) {
         // Until it is saved, the token in the handler's environment finds it.
         self.save_handler(i64::from(handler.pid), handler.to_string());
+        fault_point!("execute.handler_started");
     }
 
     fn output(&mut self, stream: Stream, bytes: &[u8]) {

@@ -253,6 +253,7 @@ impl Shared {
 }
 
 fn keep(shared: &Shared, url: &DatabaseUrl) {
+    fault_point!("lease.thread_started");
     let mut store = None;
     let mut renew_at = Moment::after(shared.times.renewal_pause(spread()));
     loop {
@@ -261,6 +262,7 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
             Work::Save(run, news) => {
                 let saved = connected(&mut store, url).and_then(|store| news.save(store, &run));
                 let is_well = saved.is_ok();
+                fault_point!("lease.news_saved");
                 shared.saved(&run, news, &saved);
                 is_well
             }
@@ -272,6 +274,7 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
                 let pause = shared.times.renewal_pause(spread());
                 renew_at = Moment::after(if renewed.is_ok() { pause } else { (pause / 4).min(RETRY_PAUSE) });
                 let is_well = renewed.is_ok();
+                fault_point!("lease.renewed");
                 if let Ok(renewal) = renewed {
                     shared.note(&renewal, &runs, asked_at);
                 }

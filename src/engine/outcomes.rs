@@ -116,13 +116,16 @@ pub(super) fn record(
     outcome: &Outcome,
 ) -> EngineResult<Option<String>> {
     leave(file.as_deref_mut(), outcome);
+    fault_point!("outcome.on_disk");
     let lost_to = match outcome.claimed {
         Some(claimed) => send(ctx, outcome, claimed)?,
         None => None,
     };
+    fault_point!("outcome.sent");
     if let Some(file) = file {
         // Should it stay, it is sent again, which changes nothing.
         let _ = file.clear();
+        fault_point!("outcome.cleared");
     }
     Ok(lost_to)
 }
@@ -163,9 +166,16 @@ pub(super) fn send_left_over(ctx: &mut Context) -> EngineResult<usize> {
     let files = ctx.spool.as_ref().and_then(|spool| spool.take_left_over().ok()).unwrap_or_default();
     let mut sent = 0;
     for mut file in files {
+        fault_point!("left_over.taken");
         sent += empty(ctx, &mut file)?;
     }
     Ok(sent)
+}
+
+/// Whether another process of this host is about to send how this run ended.
+pub(super) fn is_being_sent(ctx: &Context, token: &str) -> bool {
+    let held = ctx.spool.as_ref().and_then(|spool| spool.held_records().ok()).unwrap_or_default();
+    held.iter().any(|record| serde_json::from_str::<Outcome>(record).is_ok_and(|outcome| outcome.token == token))
 }
 
 /// Sends the records of a file.
@@ -191,8 +201,10 @@ fn empty(ctx: &mut Context, file: &mut SpoolFile) -> EngineResult<usize> {
             }
         }
     }
+    fault_point!("left_over.sent");
     if sent == file.records().len() {
         let _ = file.clear();
+        fault_point!("left_over.cleared");
     }
     Ok(sent)
 }

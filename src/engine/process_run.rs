@@ -78,6 +78,7 @@ pub fn process_runs(
     listener: &mut dyn RunListener,
 ) -> EngineResult<ProcessReport> {
     send_left_over(ctx)?;
+    fault_point!("process.left_over_sent");
     let settings = ctx.store.settings()?;
     let asked_at = Moment::now();
     match register(ctx, settings.lease)? {
@@ -85,6 +86,7 @@ pub fn process_runs(
             Ok(ProcessReport { limit_reached: Some((in_use, limit)), ..ProcessReport::default() })
         }
         Registration::Registered(runner_id) => {
+            fault_point!("register.committed");
             let result = LeaseKeeper::start(ctx.store.url(), runner_id, settings.lease, asked_at)
                 .and_then(|leases| process_registered(ctx, &leases, &settings, runner_id, options, stop, listener));
             // A database that could not be reached for so long is not waited for once more; our death will be noticed.
@@ -92,7 +94,9 @@ pub fn process_runs(
             {
                 return result;
             }
+            fault_point!("process.before_deregister");
             let finished = ctx.store.finish_runners(&[runner_id]);
+            fault_point!("process.deregistered");
             if result.is_err() && finished.is_ok() {
                 // The database answers again; what could not be sent now can. Otherwise the next process sends it.
                 let _ = send_left_over(ctx);
@@ -121,6 +125,7 @@ fn process_registered(
         report.spool_problem = Some(error.to_string());
         None
     });
+    fault_point!("process.spool_taken");
     let stopping = Stopping::new(stop, options.stop_wait)?;
     let mut equipment = Equipment { settings, leases, stopping: &stopping, socket: socket.as_ref(), spool };
     while options.wants_more(report.processed, until) && !stop.is_stopping() {
@@ -130,12 +135,15 @@ fn process_registered(
         }
         let asked_at = Moment::now();
         let Some(run) = claim(ctx, runner_id, options.run_id, settings, equipment.spool.as_mut())? else { break };
+        fault_point!("claim.committed");
         let timeout_secs = ctx.handlers.timeout_secs(&run.class, run.task_timeout_secs, settings);
         let silence = longest_silence(timeout_secs, ctx.handlers.kill_grace(&run.class));
         leases.hold(RunRef { id: run.run_id, token: run.token.clone() }, asked_at, silence);
+        fault_point!("process.lease_held");
         let outcome = execute_run(ctx, &run, &mut equipment, listener);
         leases.let_go(run.run_id);
         let outcome = outcome?;
+        fault_point!("process.run_ended");
         report.processed += 1;
         report.last_exit_code = Some(outcome.exit_code);
         match outcome.decision.event {

@@ -45,6 +45,7 @@ struct BatchLine<'a> {
 pub fn queue_task(ctx: &mut Context, request: TaskRequest, check: ClassCheck) -> EngineResult<TaskId> {
     let settings = ctx.store.settings()?;
     let task = check_request(ctx, request, check, &settings)?;
+    fault_point!("queue.task_checked");
     let ids = ctx.store.insert_tasks(std::slice::from_ref(&task), &mut |_| {})?;
     ids.first().copied().ok_or_else(|| EngineError::Input("the database inserted nothing".to_owned()))
 }
@@ -76,6 +77,7 @@ pub fn queue_batch<Zone: TimeZone>(
         tasks.push(task);
     }
     let total = tasks.len();
+    fault_point!("queue.batch_checked");
     Ok(ctx.store.insert_tasks(&tasks, &mut |count| inserted(count, total))?)
 }
 

@@ -8,6 +8,9 @@ use crate::os::event_socket::send_event;
 /// # Errors
 /// The runner cannot be reached.
 pub fn send(socket: &str, token: &str, event: &serde_json::Value) -> EngineResult<()> {
+    fault_point!("report.before_send");
     send_event(socket, token, event.to_string().as_bytes())
-        .map_err(|source| EngineError::Os { what: "the runner cannot be reached", source })
+        .map_err(|source| EngineError::Os { what: "the runner cannot be reached", source })?;
+    fault_point!("report.sent");
+    Ok(())
 }

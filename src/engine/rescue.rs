@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::outcomes::send_left_over;
+use super::outcomes::{is_being_sent, send_left_over};
 use super::register::liveness_of;
 use super::{Context, EngineResult};
 use crate::domain::decision::Decision;
@@ -71,7 +71,9 @@ pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<Rescu
             report.sent_outcomes += send_left_over(ctx)?;
         }
         for (run, evidence) in &suspects {
-            if let Some(run) = still_in_question(ctx, run, evidence)? {
+            if !is_left_to_its_sender(ctx, run, now)
+                && let Some(run) = still_in_question(ctx, run, evidence)?
+            {
                 rescue_run(ctx, settings, &run, evidence, &mut report)?;
             }
         }
@@ -100,6 +102,13 @@ fn evidence_against(run: &Run, now: Option<chrono::DateTime<chrono::Utc>>, lease
     })
 }
 
+/// Whether somebody else is about to send how the run ended: whoever sends the outcomes of dead runners holds them
+/// meanwhile. Not for longer than the lease of the run: the sender may hang.
+fn is_left_to_its_sender(ctx: &Context, run: &Run, now: Option<chrono::DateTime<chrono::Utc>>) -> bool {
+    let is_over = run.lease_expires_on.zip(now).is_some_and(|(lease, now)| lease < now);
+    !is_over && run.token.as_deref().is_some_and(|token| is_being_sent(ctx, token))
+}
+
 /// The run as it is now, if the evidence still speaks against it. The page was read before other rescues, each of which
 /// may have waited for processes to end: meanwhile a run can have succeeded, and what a success leaves running may go on.
 fn still_in_question(ctx: &mut Context, listed: &Run, evidence: &Evidence) -> EngineResult<Option<Run>> {
@@ -125,6 +134,7 @@ fn rescue_run(
     evidence: &Evidence,
     report: &mut RescueReport,
 ) -> EngineResult<()> {
+    fault_point!("rescue.examined");
     // A row without token was written by somebody else's hand; there is nothing to guard the write with.
     let Some(token) = run.token.clone() else { return Ok(()) };
     let handler = recorded_handler(run);
@@ -135,6 +145,7 @@ fn rescue_run(
             return Ok(());
         }
     };
+    fault_point!("rescue.survivors_ended");
     let decision = Decision::lost(evidence.code, &evidence.message);
     let end = RunEnd {
         event: decision.event,
@@ -156,6 +167,7 @@ fn rescue_run(
     };
     // It carries the token that was examined: a run that changed hands meanwhile is left alone.
     if ctx.store.end_run(&RunRef { id: run.id, token }, &end)? == Ended::Recorded {
+        fault_point!("rescue.committed");
         report.rescued.push(Rescued {
             run_id: run.id,
             task_id: run.task_id,

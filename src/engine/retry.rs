@@ -46,5 +46,6 @@ fn retry_task(ctx: &mut Context, id: TaskId) -> EngineResult<Retry> {
             (true, Some(format!("task {id} is {status}; only what failed or timed out is tried again")))
         }
     };
+    fault_point!("retry.committed");
     Ok(Retry { id, retried: refusal.is_none(), refusal, exists })
 }

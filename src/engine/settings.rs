@@ -43,5 +43,6 @@ pub fn set(ctx: &mut Context, setting: Setting, text: &str) -> EngineResult<i64>
         Settings::from_rows(&after).map_err(input)?;
     }
     ctx.store.set_setting(setting, value)?;
+    fault_point!("settings.committed");
     Ok(value)
 }

@@ -90,8 +90,10 @@ pub fn supervise(
     observer.started(handler.identity());
     let (ending, kill_at) = watch(&handler, limits, &mut pump, observer);
     let ending = explained(ending, handler.identity().pid, &spec.rights.limits, kills_before);
+    fault_point!("supervise.main_process_ended");
     pump.close_input();
     end_leftovers(handler, limits.kill_grace, kill_at, &mut pump, observer);
+    fault_point!("supervise.group_ended");
     let drained = Moment::after(DRAIN);
     while pump.is_open() && !drained.has_passed() {
         pump.turn(&[], drained, observer);

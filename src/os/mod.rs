@@ -8,6 +8,8 @@ pub mod capture;
 pub mod child;
 pub mod clock;
 pub mod event_socket;
+#[cfg(feature = "fault-points")]
+pub mod fault;
 pub mod file_checks;
 pub mod host;
 pub mod identity;

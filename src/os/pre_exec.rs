@@ -41,7 +41,13 @@ unsafe extern "C" {
 /// otherwise it might be the pipe on which the standard library waits for the child's exec.
 pub(super) fn prepare(command: &mut Command, events: OwnedFd, rights: Prepared) {
     let runner = getpid();
+    #[cfg(feature = "fault-points")]
+    let fault = super::fault::planned("spawn.forked");
     let in_child = move || {
+        #[cfg(feature = "fault-points")]
+        if let Some(signal) = fault {
+            let _ = rustix::process::kill_process(runner, signal);
+        }
         reset_signals_and_descriptors(events.as_fd().as_raw_fd())?;
         // A process can leave its group, and never its session but for one of its own: whatever comes from this handler is
         // never in ours.

@@ -154,7 +154,9 @@ fn spawn(spec: &ChildSpec, rehearsed: Option<CString>) -> io::Result<(Child, Pip
     prepare(&mut command, fcntl_dupfd_cloexec(&their_events, EVENTS_FD + 1)?, rights);
     drop(their_events);
     // The command owns their ends of the pipes; it is dropped here, so that only the handler has them.
+    fault_point!("spawn.before");
     let child = command.spawn()?;
+    fault_point!("spawn.after");
     Ok((child, Pipes { stdin: Input { writer: input, _reader: stdin }, stdout, stderr, events }))
 }
 

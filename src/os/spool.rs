@@ -64,6 +64,28 @@ impl Spool {
         Ok(found)
     }
 
+    /// The records in files that other processes hold: their writer is alive, or somebody is about to bring them where
+    /// they belong.
+    ///
+    /// # Errors
+    /// A file of the directory cannot be read.
+    pub fn held_records(&self) -> io::Result<Vec<String>> {
+        let mut records = Vec::new();
+        for number in 0..MOST_FILES {
+            match fs::symlink_metadata(self.path(number)) {
+                Ok(metadata) if metadata.len() == 0 => {}
+                Ok(_) if self.try_take(number)?.is_some() => {}
+                Ok(_) => {
+                    let text = fs::read(self.path(number))?;
+                    records.extend(String::from_utf8_lossy(&text).lines().map(str::to_owned));
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(records)
+    }
+
     fn path(&self, number: u32) -> PathBuf {
         self.directory.join(format!("{}-{number}", self.name))
     }
@@ -123,8 +145,12 @@ impl SpoolFile {
     /// It could not be written; what was there before still is.
     pub fn append(&mut self, record: &str) -> io::Result<()> {
         let before = self.lock.file().seek(SeekFrom::End(0))?;
-        let written =
-            self.lock.file().write_all(format!("{record}\n").as_bytes()).and_then(|()| self.lock.file().sync_data());
+        fault_point!("spool.before_write");
+        let written = self.lock.file().write_all(format!("{record}\n").as_bytes()).and_then(|()| {
+            fault_point!("spool.written");
+            self.lock.file().sync_data()
+        });
+        fault_point!("spool.synced");
         if let Err(error) = written {
             // Half a record would spoil the next one.
             self.lock.file().set_len(before)?;
@@ -159,7 +185,9 @@ mod tests {
         first.append("b").unwrap();
         second.append("c").unwrap();
         assert!(spool.take_left_over().unwrap().is_empty());
+        assert_eq!(spool.held_records().unwrap(), ["a", "b", "c"]);
         drop(first);
+        assert_eq!(spool.held_records().unwrap(), ["c"]);
         let left: Vec<Vec<String>> =
             spool.take_left_over().unwrap().into_iter().map(|file| file.records().to_vec()).collect();
         assert_eq!(left, [["a", "b"]]);

@@ -55,7 +55,11 @@ impl Store {
     /// # Errors
     /// The database could not be written.
     pub fn release_class(&mut self, class: &str) -> StoreResult<usize> {
-        self.write(|conn| Ok(diesel::delete(task_queue_class_holds.filter(task_class.eq(class))).execute(conn)?))
+        self.write(|conn| {
+            let released = diesel::delete(task_queue_class_holds.filter(task_class.eq(class))).execute(conn)?;
+            fault_point!("classes.before_release_commit");
+            Ok(released)
+        })
     }
 
     /// The first `limit` classes that have tasks, by name. From an index, whatever the number of tasks.

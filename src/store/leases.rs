@@ -43,6 +43,7 @@ impl Store {
             use task_queue_runners::dsl;
             let open = dsl::task_queue_runners.filter(dsl::id.eq(runner_id.0)).filter(dsl::finished_on.is_null());
             let renewed = diesel::update(open).set(dsl::heartbeat_on.eq(db_now())).execute(conn)?;
+            fault_point!("lease.before_renew_commit");
             Ok(Renewal { is_registered: renewed == 1, lost })
         })
     }

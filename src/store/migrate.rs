@@ -62,15 +62,18 @@ impl Store {
         let known = known_migrations(url.engine())?;
         let newly_applied = self.read(|conn| {
             backend::with_migration_lock(conn, &url, |conn| {
+                fault_point!("migrate.locked");
                 // Lists what is pending once more, now that nobody else can apply it.
                 let applied = conn
                     .run_pending_migrations(backend::migrations(url.engine()))
                     .map_err(|error| StoreError::Migration(error.to_string()))?;
+                fault_point!("migrate.applied");
                 let name_of = |version: &String| known.iter().find(|(own, _)| own == version).map(|(_, name)| name);
                 let applied = applied.iter().map(ToString::to_string);
                 Ok(applied.map(|version| name_of(&version).cloned().unwrap_or(version)).collect())
             })
         })?;
+        fault_point!("migrate.done");
         Ok(MigrationReport { migrations, newly_applied })
     }
 }

@@ -27,6 +27,7 @@ impl Store {
             {
                 return Ok(T::clone(value));
             }
+            fault_point!("receipts.left");
             let value = work(conn)?;
             written = Some(value.clone());
             Ok(value)
@@ -39,7 +40,10 @@ impl Store {
     /// The database could not be written.
     pub(super) fn remove_old_receipts(&mut self) -> StoreResult<usize> {
         self.write(|conn| {
-            Ok(diesel::delete(task_queue_receipts.filter(written_on.lt(db_now_plus(-KEPT_SECS)))).execute(conn)?)
+            let old = task_queue_receipts.filter(written_on.lt(db_now_plus(-KEPT_SECS)));
+            let removed = diesel::delete(old).execute(conn)?;
+            fault_point!("receipts.before_remove_commit");
+            Ok(removed)
         })
     }
 }

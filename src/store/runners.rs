@@ -51,6 +51,7 @@ impl Store {
     pub fn register_runner(&mut self, runner: &NewRunner) -> StoreResult<Registration> {
         self.write_once(|conn| {
             backend::lock_gate(conn, "register")?;
+            fault_point!("register.gate_locked");
             let limit_text: Option<String> = task_queue_settings::table
                 .filter(task_queue_settings::name.eq(Setting::RunnerLimit.name()))
                 .select(task_queue_settings::value)
@@ -81,6 +82,7 @@ impl Store {
                 .order(id.desc())
                 .select(id)
                 .first(conn)?;
+            fault_point!("register.before_commit");
             Ok(Registration::Registered(RunnerId(own_id)))
         })
     }
@@ -119,9 +121,11 @@ impl Store {
         let ids: Vec<i64> = ids.iter().map(|runner| runner.0).collect();
         self.write(|conn| {
             let open = task_queue_runners.filter(id.eq_any(&ids)).filter(finished_on.is_null());
-            Ok(diesel::update(open)
+            let finished = diesel::update(open)
                 .set((finished_on.eq(db_now().nullable()), heartbeat_on.eq(db_now())))
-                .execute(conn)?)
+                .execute(conn)?;
+            fault_point!("runners.before_finish_commit");
+            Ok(finished)
         })
     }
 }

@@ -106,6 +106,7 @@ impl Store {
                 .filter(token.eq(&run.token))
                 .set((handler_process_id.eq(pid), handler_identity.eq(identity), updated_on.eq(db_now())))
                 .execute(conn)?;
+            fault_point!("lease.before_handler_commit");
             Ok(updated == 1)
         })
     }
@@ -127,6 +128,7 @@ impl Store {
                     updated_on.eq(db_now()),
                 ))
                 .execute(conn)?;
+            fault_point!("lease.before_report_commit");
             Ok(updated == 1)
         })
     }

@@ -37,6 +37,7 @@ impl Store {
                     .values((name.eq(setting.name()), value.eq(&text)))
                     .execute(conn)?;
             }
+            fault_point!("settings.before_commit");
             Ok(())
         })
     }

@@ -24,15 +24,19 @@ impl Store {
     pub fn insert_tasks(&mut self, tasks: &[NewTask], inserted: &mut dyn FnMut(usize)) -> StoreResult<Vec<TaskId>> {
         /// Rows between two calls of `inserted`.
         const PART: usize = 10_000;
-        self.write_once(|conn| {
+        let inserted_ids = self.write_once(|conn| {
             let mut ids = Vec::with_capacity(tasks.len());
             for part in tasks.chunks(PART) {
                 let rows: Vec<NewTaskRow> = part.iter().map(NewTaskRow::from).collect();
                 ids.extend(backend::insert_tasks(conn, &rows)?.into_iter().map(TaskId));
                 inserted(ids.len());
+                fault_point!("queue.part_inserted");
             }
+            fault_point!("queue.before_commit");
             Ok(ids)
-        })
+        })?;
+        fault_point!("queue.committed");
+        Ok(inserted_ids)
     }
 
     /// The task with this id.
@@ -53,19 +57,24 @@ impl Store {
     /// The database could not be written; what earlier transactions created stays.
     pub fn create_missing_runs(&mut self, created: &mut dyn FnMut(usize)) -> StoreResult<usize> {
         self.remove_old_receipts()?;
+        fault_point!("receipts.removed");
         let mut total = 0;
         let mut from = DueFrom::beginning();
         loop {
             let part = self.write(|conn| {
                 backend::lock_gate(conn, "create-runs")?;
                 backend::enter_both_tables(conn)?;
+                fault_point!("create.gate_locked");
                 let Some(first) = backend::find_due(conn, from)? else { return Ok(None) };
-                Ok(Some((first, backend::create_due_runs(conn, first, RUNS_PER_TRANSACTION)?)))
+                let created = backend::create_due_runs(conn, first, RUNS_PER_TRANSACTION)?;
+                fault_point!("create.before_commit");
+                Ok(Some((first, created)))
             })?;
             let Some((first, count)) = part else { return Ok(total) };
             from = first;
             total += count;
             created(total);
+            fault_point!("create.committed");
             if i64::try_from(count).unwrap_or(i64::MAX) < RUNS_PER_TRANSACTION {
                 return Ok(total);
             }

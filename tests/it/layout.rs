@@ -60,7 +60,10 @@ fn the_domain_knows_nobody() {
         "std::fs",
         "std::env",
     ];
-    let found = lines_with(&src, &["store/", "engine/", "os/", "handler/", "config/", "cli/", "lib.rs", "main.rs"]);
+    let found = lines_with(
+        &src,
+        &["store/", "engine/", "os/", "handler/", "config/", "cli/", "fault_point.rs", "lib.rs", "main.rs"],
+    );
     assert_eq!(found, Vec::<String>::new());
 }
 
@@ -73,7 +76,15 @@ fn dependencies_point_one_way() {
     // The file of a SQLite store needs a lock and a look at the file system; repeats need random numbers.
     only_in(
         &["crate::os"],
-        &["engine/", "handler/", "os/", "store/backend/sqlite.rs", "store/mod.rs", "store/receipts.rs"],
+        &[
+            "engine/",
+            "fault_point.rs",
+            "handler/",
+            "os/",
+            "store/backend/sqlite.rs",
+            "store/mod.rs",
+            "store/receipts.rs",
+        ],
     );
 }
 
@@ -105,4 +116,27 @@ fn files_stay_small() {
         let lines = std::fs::read_to_string(&file).unwrap().lines().count();
         assert!(lines <= 600, "{} has {lines} lines: split it", file.display());
     }
+}
+
+#[test]
+fn every_step_at_which_the_fault_suite_breaks_the_program_has_a_name_of_its_own() {
+    let name = |line: String| {
+        let (_, rest) = line.split_once("(\"").unwrap();
+        rest.split('"').next().unwrap_or_default().to_owned()
+    };
+    let mut names: Vec<String> =
+        lines_with(&["fault_point!(\"", "fault::planned(\""], &[]).into_iter().map(name).collect();
+    names.sort();
+    let twice: Vec<_> = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| &pair[0]).collect();
+    assert_eq!(twice, Vec::<&String>::new());
+    assert!(names.len() >= 35, "only {} steps", names.len());
+    assert!(names.iter().all(|name| name.split_once('.').is_some()), "a step is named AREA.STEP: {names:?}");
+}
+
+#[test]
+fn no_default_build_can_be_broken_by_a_variable() {
+    let manifest = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")).unwrap();
+    let default = manifest.lines().find(|line| line.starts_with("default = ")).unwrap();
+    assert!(!default.contains("fault-points"), "{default}");
+    only_in(&["TASKQUEUE_FAULT"], &["os/fault.rs"]);
 }

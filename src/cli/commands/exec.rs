@@ -31,5 +31,6 @@ pub(crate) fn run(session: Session, args: &ExecArgs, out: &mut Out) -> anyhow::R
     let data = serde_json::json!({ "argv": args.argv, "cwd": directory }).to_string();
     let mut ctx = session.open()?;
     let request = args.options.request(&mut ctx, EXEC_CLASS, Some(data))?;
+    fault_point!("exec.request_made");
     queue_and_follow(&mut ctx, &args.options, request, ClassCheck::KnownHere, out)
 }

@@ -53,11 +53,13 @@ impl Store {
     /// The database could not be written.
     pub fn claim_next_run(&mut self, claim: &Claim<'_>) -> StoreResult<Option<ClaimedRun>> {
         self.claim_write(|conn| {
+            fault_point!("claim.locked");
             if let Some(run) = already_claimed(conn, claim)? {
                 return Ok(Some(run));
             }
             while let Some((_, run_id, _)) = first_claimable(conn, claim.is_runnable)? {
                 if let Some(run) = claim_run(conn, claim, run_id)? {
+                    fault_point!("claim.before_commit");
                     return Ok(Some(run));
                 }
             }
@@ -167,6 +169,7 @@ fn claim_run(conn: &mut AnyConnection, claim: &Claim<'_>, run_id: i64) -> StoreR
             dsl::updated_on.eq(db_now()),
         ))
         .execute(conn)?;
+    fault_point!("claim.run_written");
     // A status that does not allow a start was written by a hand in the tables or a newer version: the run goes ahead,
     // the task's status is left alone (rule R9).
     let may_start = TaskStatus::parse(&task_status).and_then(|from| task_after(from, TaskEvent::Start, from));

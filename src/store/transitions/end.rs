@@ -112,7 +112,9 @@ impl Store {
             if !end_run_if_processing(conn, run, end, status)? {
                 return if was_written { repeated_or_lost(conn, run, end, status) } else { lost(conn, run) };
             }
+            fault_point!("end.run_written");
             aggregate_into_task(conn, run.id, end)?;
+            fault_point!("end.task_written");
             if let Some(event) = &end.note {
                 insert_event(conn, event)?;
             }
@@ -128,6 +130,7 @@ impl Store {
                     .execute(conn)?;
             }
             was_written = true;
+            fault_point!("end.before_commit");
             Ok(Ended::Recorded)
         })
     }

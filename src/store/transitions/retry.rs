@@ -46,6 +46,7 @@ impl Store {
                 .execute(conn)?;
             if updated == 1 {
                 insert_event(conn, event)?;
+                fault_point!("retry.before_commit");
                 return Ok(RetryAnswer::Retried);
             }
             let found: Option<(String, Option<i64>)> = dsl::task_queue

@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::process::Signal;
+use taskqueue::os::lock::FileLock;
 
 use super::outage::{Outage, runner_behind, signal};
-use super::stage::{Stage, statuses, task, wait_dead};
+use super::stage::{Stage, end_lease, statuses, task, wait_dead};
 use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{TestDb, wait_until};
@@ -71,6 +73,28 @@ each_engine! {
         create_runs(db, &outage);
         assert_eq!((statuses(db), late_results(db)), (vec!["timeout".to_owned(), "scheduled".to_owned()], 1));
         assert_eq!(spooled(db).len(), 0);
+    }
+
+    fn a_run_whose_outcome_somebody_else_is_sending_is_left_to_them(db) {
+        let stage = Stage::new(db, false);
+        let mut outage = Outage::of(db);
+        let path = die_with_an_outcome(db, &stage, &mut outage);
+        let sender = FileLock::acquire(&path, Duration::ZERO).unwrap();
+        create_runs(db, &outage);
+        assert_eq!(statuses(db), ["processing"], "the runner is dead, and how the run ended is known");
+        drop(sender);
+        create_runs(db, &outage);
+        assert_eq!((statuses(db), late_results(db)), (vec!["success".to_owned()], 0));
+    }
+
+    fn a_sender_that_hangs_holds_the_run_no_longer_than_its_lease(db) {
+        let stage = Stage::new(db, false);
+        let mut outage = Outage::of(db);
+        let path = die_with_an_outcome(db, &stage, &mut outage);
+        let _sender = FileLock::acquire(&path, Duration::ZERO).unwrap();
+        end_lease(db);
+        create_runs(db, &outage);
+        assert_eq!(statuses(db), ["timeout", "scheduled"]);
     }
 
     fn an_outcome_that_the_database_refuses_stops_nothing_else(db) {

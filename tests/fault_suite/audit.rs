@@ -1,0 +1,168 @@
+//! Triggers by which the database itself keeps what happens to its rows, and reading it all back.
+
+use super::database::{EngineUnderTest, Raw};
+use super::records::{Change, RunRow, Table, TaskRow};
+
+/// What each trigger watches: table, its letter, the columns `id`, `task`, and the expressions of state and detail.
+const WATCHED: [(&str, &str, &str, &str, &str); 3] = [
+    ("TaskQueue", "task", "\"Id\"", "\"LastStatus\"", "\"Attempts\""),
+    ("TaskQueueRuns", "run", "\"TaskQueueId\"", "\"Status\"", "\"Token\""),
+    ("TaskQueueRunners", "runner", "0", "\"FinishedOn\"", "\"Slots\""),
+];
+
+pub fn install(raw: &mut Raw, engine: EngineUnderTest) {
+    raw.execute(&format!(
+        "CREATE TABLE \"FaultAudit\" (\"At\" {}, \"Kind\" VARCHAR(8) NOT NULL, \"RowId\" BIGINT NOT NULL, \
+         \"TaskId\" BIGINT NOT NULL, \"Old\" VARCHAR(20) NOT NULL, \"New\" VARCHAR(20) NOT NULL, \"Detail\" VARCHAR(80) NOT NULL)",
+        match engine {
+            EngineUnderTest::Sqlite => "INTEGER PRIMARY KEY AUTOINCREMENT",
+            EngineUnderTest::Postgres => "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "BIGINT AUTO_INCREMENT PRIMARY KEY",
+        }
+    ));
+    for watched in WATCHED {
+        for event in ["INSERT", "UPDATE"] {
+            raw.execute(&trigger(engine, watched, event));
+        }
+    }
+}
+
+fn trigger(engine: EngineUnderTest, watched: (&str, &str, &str, &str, &str), event: &str) -> String {
+    let (table, kind, task, state, detail) = watched;
+    let of = |row: &str, column: &str| if column == "0" { "0".to_owned() } else { format!("{row}.{column}") };
+    let state_of = |row: &str| match kind {
+        "runner" => format!("CASE WHEN {row}.{state} IS NULL THEN 'open' ELSE 'finished' END"),
+        _ => format!("{row}.{state}"),
+    };
+    let old = if event == "INSERT" { "''".to_owned() } else { state_of("OLD") };
+    let text = if matches!(engine, EngineUnderTest::Mariadb | EngineUnderTest::Mysql) { "CHAR" } else { "TEXT" };
+    let insert = format!(
+        "INSERT INTO \"FaultAudit\" (\"Kind\", \"RowId\", \"TaskId\", \"Old\", \"New\", \"Detail\") VALUES \
+         ('{kind}', NEW.\"Id\", {}, {old}, {}, COALESCE(CAST(NEW.{detail} AS {text}), ''));",
+        of("NEW", task),
+        state_of("NEW"),
+    );
+    let name = format!("FaultAudit{kind}{event}");
+    match engine {
+        EngineUnderTest::Postgres => format!(
+            "CREATE FUNCTION \"{name}\"() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {insert} RETURN NULL; END $$; \
+             CREATE TRIGGER \"{name}\" AFTER {event} ON \"{table}\" FOR EACH ROW EXECUTE FUNCTION \"{name}\"();"
+        ),
+        _ => format!("CREATE TRIGGER \"{name}\" AFTER {event} ON \"{table}\" FOR EACH ROW BEGIN {insert} END"),
+    }
+}
+
+/// Columns as one text with the unit separator between them, in the words of each engine.
+fn joined(raw: &Raw, columns: &[&str]) -> String {
+    match raw {
+        Raw::Mysql(_) => {
+            let parts: Vec<String> =
+                columns.iter().map(|column| format!("COALESCE(CAST({column} AS CHAR), '')")).collect();
+            format!("CONCAT_WS(CHAR(31), {})", parts.join(", "))
+        }
+        Raw::Sqlite(_) | Raw::Postgres(_) => {
+            let separator = if matches!(raw, Raw::Sqlite(_)) { " || char(31) || " } else { " || chr(31) || " };
+            let parts: Vec<String> =
+                columns.iter().map(|column| format!("COALESCE(CAST({column} AS TEXT), '')")).collect();
+            parts.join(separator)
+        }
+    }
+}
+
+fn rows(raw: &mut Raw, columns: &[&str], rest: &str) -> Vec<Vec<String>> {
+    let sql = format!("SELECT {} AS value FROM {rest}", joined(raw, columns));
+    let split = |row: Option<String>| row.unwrap().split('\u{1f}').map(str::to_owned).collect();
+    raw.texts(&sql).into_iter().map(split).collect()
+}
+
+fn number(text: &str) -> i64 {
+    text.parse().unwrap_or_default()
+}
+
+pub fn changes(raw: &mut Raw, after: i64) -> Vec<Change> {
+    let columns = ["\"At\"", "\"Kind\"", "\"RowId\"", "\"TaskId\"", "\"Old\"", "\"New\"", "\"Detail\""];
+    let all = rows(raw, &columns, &format!("\"FaultAudit\" WHERE \"At\" > {after} ORDER BY \"At\""));
+    all.into_iter()
+        .map(|row| Change {
+            at: number(&row[0]),
+            table: match row[1].as_str() {
+                "task" => Table::Task,
+                "run" => Table::Run,
+                _ => Table::Runner,
+            },
+            id: number(&row[2]),
+            task_id: number(&row[3]),
+            old: row[4].clone(),
+            new: row[5].clone(),
+            detail: row[6].clone(),
+        })
+        .collect()
+}
+
+pub fn tasks(raw: &mut Raw, after: i64) -> Vec<TaskRow> {
+    let columns = [
+        "\"Id\"",
+        "\"TaskClass\"",
+        "\"TaskData\"",
+        "\"LastStatus\"",
+        "\"MaxRetries\"",
+        "\"FailedRetries\"",
+        "\"Attempts\"",
+        "\"CurrentRunId\"",
+    ];
+    let all = rows(raw, &columns, &format!("\"TaskQueue\" WHERE \"Id\" > {after} ORDER BY \"Id\""));
+    all.into_iter()
+        .map(|row| TaskRow {
+            id: number(&row[0]),
+            class: row[1].clone(),
+            data: row[2].clone(),
+            status: row[3].clone(),
+            max_retries: number(&row[4]),
+            failed_retries: number(&row[5]),
+            attempts: number(&row[6]),
+            current_run: row[7].parse().ok(),
+        })
+        .collect()
+}
+
+pub fn runs(raw: &mut Raw, after: i64) -> Vec<RunRow> {
+    let columns = [
+        "\"Id\"",
+        "\"TaskQueueId\"",
+        "\"Attempt\"",
+        "\"Status\"",
+        "\"Token\"",
+        "\"ProcessId\"",
+        "\"ErrorCode\"",
+        "\"CreatedOn\"",
+        "\"StartedOn\"",
+        "\"FinishedOn\"",
+    ];
+    let all = rows(raw, &columns, &format!("\"TaskQueueRuns\" WHERE \"Id\" > {after} ORDER BY \"Id\""));
+    all.into_iter()
+        .map(|row| RunRow {
+            id: number(&row[0]),
+            task_id: number(&row[1]),
+            attempt: number(&row[2]),
+            status: row[3].clone(),
+            token: row[4].clone(),
+            process_id: number(&row[5]),
+            error_code: row[6].clone(),
+            times: [row[7].clone(), row[8].clone(), row[9].clone()],
+        })
+        .collect()
+}
+
+/// Tasks that `retry` gave a new start.
+pub fn retried(raw: &mut Raw, after: i64) -> Vec<i64> {
+    let sql = format!(
+        "SELECT \"TaskQueueId\" AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'retried' AND \"TaskQueueId\" > {after}"
+    );
+    raw.numbers(&sql).into_iter().flatten().collect()
+}
+
+/// Of a table with a column Id; 0 if it is empty.
+pub fn newest(raw: &mut Raw, table: &str, column: &str) -> i64 {
+    let found = raw.numbers(&format!("SELECT MAX(\"{column}\") AS value FROM \"{table}\""));
+    found.into_iter().next().flatten().unwrap_or(0)
+}

@@ -1,0 +1,218 @@
+//! Seeded bugs: each a patch with one defect, built from a copy of the work tree, which its campaign must notice. They
+//! prove that the oracle sees what it says is absent.
+//!
+//! The first line of a patch: `CAMPAIGN on ENGINE: why it is expected to notice`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+
+use super::campaign::{self, Campaign};
+use super::options::{ENGINES, Options};
+use super::rng::Rng;
+
+/// How long a campaign may search for one bug.
+const SEARCH: Duration = Duration::from_secs(150);
+/// So many bugs are tested by `--quick`.
+const QUICK: usize = 3;
+/// No further one begins after this time there.
+const QUICK_LIMIT: Duration = Duration::from_secs(45);
+
+/// What became of a seeded bug.
+pub struct Verdict {
+    pub name: String,
+    /// Campaign and engine.
+    pub caught_by: Option<String>,
+    /// Faults until then.
+    pub faults: usize,
+    pub took: Duration,
+    /// The first violation, or why there is none.
+    pub said: String,
+}
+
+/// A patch and who is expected to notice it.
+struct Bug {
+    name: String,
+    patch: PathBuf,
+    campaign: String,
+    engine: String,
+}
+
+/// Builds and hunts every bug that the options want.
+pub fn hunt(campaigns: &[&'static Campaign], options: &Options, bar: &ProgressBar) -> Vec<Verdict> {
+    let mut bugs = wanted(options);
+    if bugs.is_empty() {
+        return Vec::new();
+    }
+    if options.is_quick() {
+        Rng::new(options.seed, &["bugs"]).shuffle(&mut bugs);
+        bugs.truncate(QUICK);
+    }
+    let workshop = Workshop::new();
+    let verdict = |bug: &Bug| {
+        bar.set_message(format!("bug {}", bug.name));
+        let started = Instant::now();
+        let hunted = workshop.build(bug).and_then(|program| hunt_one(bug, campaigns, options, program, bar));
+        let (caught_by, faults, said) = match hunted {
+            Ok((faults, Some(said))) => (Some(format!("{} on {}", bug.campaign, bug.engine)), faults, said),
+            Ok((faults, None)) => (None, faults, "no violation".to_owned()),
+            Err(problem) => (None, 0, problem),
+        };
+        if caught_by.is_none() {
+            bar.suspend(|| eprintln!("the seeded bug {} was not caught by {}: {said}", bug.name, bug.campaign));
+        }
+        Verdict { name: bug.name.clone(), caught_by, faults, took: started.elapsed(), said }
+    };
+    let started = Instant::now();
+    let mut verdicts = Vec::new();
+    for bug in &bugs {
+        // On a busy machine fewer, but never none.
+        if options.is_quick() && !verdicts.is_empty() && started.elapsed() > QUICK_LIMIT {
+            break;
+        }
+        verdicts.push(verdict(bug));
+    }
+    verdicts
+}
+
+pub fn names() -> Vec<String> {
+    all().into_iter().map(|bug| format!("bug:{} ({} on {})", bug.name, bug.campaign, bug.engine)).collect()
+}
+
+fn wanted(options: &Options) -> Vec<Bug> {
+    let is_wanted = |bug: &Bug| options.wants("bugs") || options.only.contains(&format!("bug:{}", bug.name));
+    let is_here = |bug: &Bug| options.engine.is_none_or(|engine| engine.name() == bug.engine);
+    all().into_iter().filter(|bug| is_wanted(bug) && is_here(bug)).collect()
+}
+
+fn all() -> Vec<Bug> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fault_suite/bugs");
+    let mut bugs: Vec<Bug> =
+        std::fs::read_dir(directory).unwrap().map(|entry| Bug::read(&entry.unwrap().path())).collect();
+    bugs.sort_by(|a, b| a.name.cmp(&b.name));
+    bugs
+}
+
+impl Bug {
+    fn read(patch: &Path) -> Self {
+        let text = std::fs::read_to_string(patch).unwrap();
+        let head =
+            text.lines().next().and_then(|line| line.split_once(':')).and_then(|(who, _)| who.split_once(" on "));
+        let (campaign, engine) =
+            head.unwrap_or_else(|| panic!("{}: the first line does not say who notices", patch.display()));
+        Self {
+            name: patch.file_stem().unwrap().to_string_lossy().into_owned(),
+            patch: patch.to_owned(),
+            campaign: campaign.to_owned(),
+            engine: engine.to_owned(),
+        }
+    }
+}
+
+/// Returns how many faults were injected, and the first violation.
+fn hunt_one(
+    bug: &Bug,
+    campaigns: &[&'static Campaign],
+    options: &Options,
+    program: PathBuf,
+    bar: &ProgressBar,
+) -> Result<(usize, Option<String>), String> {
+    let campaign = campaigns.iter().find(|campaign| campaign.name == bug.campaign);
+    let campaign = campaign.ok_or(format!("there is no campaign {}", bug.campaign))?;
+    let engine = ENGINES.into_iter().find(|engine| engine.name() == bug.engine);
+    let engine = engine.ok_or(format!("there is no engine {}", bug.engine))?;
+    let until = Some(Instant::now() + SEARCH);
+    let options = Options { program, until, first: true, all: true, is_hunt: true, ..options.clone() };
+    let tally = campaign::run(campaign, engine, &options, bar);
+    Ok((tally.faults, tally.violations.into_iter().next()))
+}
+
+/// Where the bugs are built: a copy of the work tree, with a target directory of its own. Cargo takes the copy for the
+/// original, so that in the same one it would replace what is tested. The crates of others are copied, not compiled.
+struct Workshop {
+    source: PathBuf,
+    tree: PathBuf,
+    target: PathBuf,
+}
+
+impl Workshop {
+    fn new() -> Self {
+        // target/faults/deps/fault_suite-1234
+        let exe = std::env::current_exe().unwrap();
+        let built = exe.ancestors().nth(2).unwrap();
+        let place = built.parent().unwrap().join("fault-bugs");
+        let (tree, target) = (place.join("tree"), place.join("target"));
+        std::fs::create_dir_all(&tree).unwrap();
+        if !target.exists() {
+            let half = place.join("half");
+            let _ = std::fs::remove_dir_all(&half);
+            std::fs::create_dir_all(half.join("faults")).unwrap();
+            for part in ["build", "deps", ".fingerprint"] {
+                let copied = Command::new("cp").arg("-a").arg(built.join(part)).arg(half.join("faults")).status();
+                assert!(copied.unwrap().success(), "{} cannot be copied", built.display());
+            }
+            std::fs::rename(half, &target).unwrap();
+        }
+        Self { source: PathBuf::from(env!("CARGO_MANIFEST_DIR")), tree, target }
+    }
+
+    fn build(&self, bug: &Bug) -> Result<PathBuf, String> {
+        self.copy_tree()?;
+        // The copy may lie inside of another repository, to which git would otherwise apply the patch.
+        let ceiling = self.tree.parent().unwrap();
+        let mut apply = Command::new("git");
+        apply.args(["apply", "-p1"]).arg(&bug.patch).current_dir(&self.tree).env("GIT_CEILING_DIRECTORIES", ceiling);
+        run(apply, "the patch does not apply")?;
+        let mut cargo = Command::new("cargo");
+        cargo
+            .args([
+                "build",
+                "--quiet",
+                "--locked",
+                "--profile",
+                "faults",
+                "--features",
+                "fault-points",
+                "--bin",
+                "taskqueue",
+            ])
+            .env("CARGO_TARGET_DIR", &self.target)
+            .current_dir(&self.tree);
+        run(cargo, "it does not compile")?;
+        let program = self.tree.join(format!("taskqueue-{}", bug.name));
+        // Under a name of its own: the next build must not change what still runs.
+        let _ = std::fs::remove_file(&program);
+        std::fs::copy(self.target.join("faults").join("taskqueue"), &program).map_err(|error| error.to_string())?;
+        Ok(program)
+    }
+
+    /// Writes only what differs, so that cargo compiles only that.
+    fn copy_tree(&self) -> Result<(), String> {
+        let mut list = Command::new("git");
+        list.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(&self.source);
+        let files = run(list, "the files of the work tree cannot be listed")?;
+        for name in files.split('\0').filter(|name| !name.is_empty()) {
+            let (from, to) = (self.source.join(name), self.tree.join(name));
+            // A file that was removed and is still in the index.
+            let Ok(content) = std::fs::read(&from) else { continue };
+            if std::fs::read(&to).is_ok_and(|present| present == content) {
+                continue;
+            }
+            std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+            std::fs::write(&to, content).map_err(|error| format!("{}: {error}", to.display()))?;
+        }
+        Ok(())
+    }
+}
+
+fn run(mut command: Command, what: &str) -> Result<String, String> {
+    let output = command.output().map_err(|error| format!("{what}: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let first = stderr.lines().find(|line| line.contains("error")).unwrap_or_default();
+    Err(format!("{what}: {first}"))
+}

@@ -1,0 +1,213 @@
+//! Runs the program as a caller does, and records how it went.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use super::records::{Call, Fate};
+use super::stage::Stage;
+
+/// No command of a campaign takes so long, unless it hangs.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A command line in the making.
+pub struct Command<'a> {
+    stage: &'a Stage,
+    args: Vec<String>,
+    prefix: Vec<String>,
+    env: Vec<(String, String)>,
+    stdin: String,
+    queues: Option<(String, usize)>,
+    fault: Option<String>,
+}
+
+/// A command that was started.
+pub struct Running<'a> {
+    stage: &'a Stage,
+    pub child: Child,
+    call: Call,
+    fault: Option<String>,
+    has_ended: bool,
+}
+
+impl Call {
+    pub fn is_ok(&self) -> bool {
+        self.fate == Fate::Exited(0)
+    }
+}
+
+impl<'a> Command<'a> {
+    pub fn new(stage: &'a Stage, args: &[&str]) -> Self {
+        let args = args.iter().map(|&arg| arg.to_owned()).collect();
+        Self { stage, args, prefix: Vec::new(), env: Vec::new(), stdin: String::new(), queues: None, fault: None }
+    }
+
+    /// Another program that runs this command line, such as strace.
+    pub fn under(mut self, prefix: &[&str]) -> Self {
+        self.prefix = prefix.iter().map(|&word| word.to_owned()).collect();
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub fn stdin(mut self, text: String) -> Self {
+        self.stdin = text;
+        self
+    }
+
+    /// It queues so many tasks, whose data hold this text.
+    pub fn queues(mut self, marker: &str, count: usize) -> Self {
+        self.queues = Some((marker.to_owned(), count));
+        self
+    }
+
+    /// It is killed, stopped or delayed: `label=ACTION@HIT`.
+    pub fn fault(mut self, fault: &str) -> Self {
+        self.fault = Some(fault.to_owned());
+        self
+    }
+
+    /// It appends every step that it reaches to this file.
+    pub fn log(self, path: &std::path::Path) -> Self {
+        self.env("TASKQUEUE_FAULT_LOG", &path.display().to_string())
+    }
+
+    pub fn spawn(self) -> Running<'a> {
+        let program = self.stage.program.clone();
+        let mut words: Vec<PathBuf> = self.prefix.iter().map(PathBuf::from).collect();
+        words.push(program);
+        let mut command = std::process::Command::new(&words[0]);
+        command
+            .args(&words[1..])
+            .args(&self.args)
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", self.stage.home())
+            .env("LANG", "C.UTF-8")
+            .env("TASKQUEUE_DATABASE_URL", self.stage.url())
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .current_dir(self.stage.home())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if let Some(fault) = &self.fault {
+            command.env("TASKQUEUE_FAULT", fault);
+        }
+        let mut child = command.spawn().unwrap();
+        // A program that ended before it read its input is no failure of the suite.
+        let _ = child.stdin.take().unwrap().write_all(self.stdin.as_bytes());
+        let call = Call {
+            args: self.args,
+            pid: i64::from(child.id()),
+            fate: Fate::Killed(None),
+            queues: self.queues,
+            ids: Vec::new(),
+            stderr: String::new(),
+        };
+        Running { stage: self.stage, child, call, fault: self.fault, has_ended: false }
+    }
+
+    /// Runs it to its end.
+    pub fn run(self) -> Call {
+        self.spawn().wait()
+    }
+}
+
+impl Running<'_> {
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+    }
+
+    /// Goes on after a stop.
+    pub fn go_on(&self) {
+        let pid = rustix::process::Pid::from_raw(self.pid()).unwrap();
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::CONT);
+    }
+
+    /// Waits until it has stopped itself; false when it ended instead.
+    pub fn wait_until_stopped(&mut self) -> bool {
+        loop {
+            if state_of(self.pid()) == Some('T') {
+                return true;
+            }
+            if self.has_exited(Duration::from_millis(1)) {
+                return false;
+            }
+        }
+    }
+
+    /// Whether it ends within this time; it still has to be waited for.
+    pub fn has_exited(&mut self, within: Duration) -> bool {
+        let started = Instant::now();
+        loop {
+            // It stays a zombie until it is waited for, so that its PID is still its own.
+            if matches!(state_of(self.pid()), Some('Z') | None) {
+                return true;
+            }
+            if started.elapsed() >= within {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits for its end and records it; one that hangs is killed, and that is a failure of the trial.
+    pub fn wait(mut self) -> Call {
+        let started = Instant::now();
+        let mut pause = Duration::from_micros(200);
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            if started.elapsed() > LIMIT {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                panic!("{:?} did not end within {} seconds", self.call.args, LIMIT.as_secs());
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 3 / 2).min(Duration::from_millis(5));
+        };
+        self.has_ended = true;
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        let _ = self.child.stdout.take().unwrap().read_to_string(&mut stdout);
+        let _ = self.child.stderr.take().unwrap().read_to_string(&mut stderr);
+        self.call.fate = match (status.code(), status.signal()) {
+            (Some(code), _) => Fate::Exited(code),
+            // Another signal is no fault of ours: the program has crashed.
+            (None, Some(9)) => {
+                Fate::Killed(self.fault.as_deref().and_then(|fault| fault.split('=').next()).map(str::to_owned))
+            }
+            (None, signal) => panic!("{:?} ended by signal {signal:?}: {stderr}", self.call.args),
+        };
+        self.call.ids = stdout.lines().filter_map(|line| line.parse().ok()).collect();
+        self.call.stderr = stderr;
+        assert!(!self.call.stderr.contains("panicked"), "{:?}: {}", self.call.args, self.call.stderr);
+        self.stage.calls.borrow_mut().push(self.call.clone());
+        self.call.clone()
+    }
+}
+
+impl Drop for Running<'_> {
+    /// A trial that ends in a panic leaves nothing running, stopped or not.
+    fn drop(&mut self) {
+        if !self.has_ended {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The state of a process as /proc shows it.
+pub fn state_of(pid: i32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}

@@ -1,0 +1,90 @@
+//! The handlers of the campaigns. Each appends to a log outside the database when it begins and before it ends; shell
+//! builtins are all it takes, and a line this short is appended whole.
+
+use std::path::Path;
+
+use super::records::Effect;
+
+/// Says `start` or `end CODE` with task, run, PID and the time since boot.
+const NOTE: &str = r#"note() { read up rest </proc/uptime; echo "$1 $TASKQUEUE_TASK_ID $TASKQUEUE_RUN_ID $$ $up $2" >>"$EFFECTS"; }; "#;
+
+/// Classes: name and what the handler does between its two notes, or instead of them.
+const CLASSES: [(&str, &str); 8] = [
+    ("note", "note start; note end 0"),
+    ("fail", "note start; note end 3; exit 3"),
+    // Long enough for the thread of the leases to save what it said.
+    (
+        "report",
+        "note start; echo '{\"progress\":10,\"message\":\"a\"}' >&3; echo '{\"result\":{\"a\":1}}' >&3; sleep 0.05; note end 0",
+    ),
+    // What works is a child, which nothing but a rescue ends when the runner is killed.
+    ("family", "{ note start; sleep 0.3; note end 0; } & wait"),
+    ("long", "note start; sleep 1.5; note end 0"),
+    // Asks to be tried again, once.
+    (
+        "give-back",
+        "note start; [ -e \"$EFFECTS.$TASKQUEUE_TASK_ID\" ] || { : >\"$EFFECTS.$TASKQUEUE_TASK_ID\"; note end 99; exit 99; }; note end 0",
+    ),
+    ("brief", "note start; sleep 0.02; note end 0"),
+    // `taskqueue progress` and `result`, killed where a file says so.
+    (
+        "tell",
+        "note start; read fault <\"$FAULT_FILE\"; export TASKQUEUE_FAULT=\"$fault\" TASKQUEUE_FAULT_LOG=\"$FAULT_FILE.log\"; \
+         \"$PROGRAM\" progress 40; a=$?; \"$PROGRAM\" result 1; echo \"$a $?\" >\"$FAULT_FILE.told\"; note end 0",
+    ),
+];
+
+pub fn script(class: &str) -> String {
+    let (_, body) = CLASSES.iter().find(|(name, _)| *name == class).unwrap();
+    format!("{NOTE}{body}")
+}
+
+/// The configuration of a home.
+pub fn configuration(home: &Path, program: &Path) -> String {
+    let mut toml = "[exec]\nenabled = true\n".to_owned();
+    for (name, _) in CLASSES {
+        let script = script(name);
+        toml.push_str(&format!(
+            "[class.{name}]\nargv = [\"/bin/sh\", \"-c\", {}]\nkill_grace_secs = 1\nenv = {{ EFFECTS = {:?}, FAULT_FILE = {:?}, PROGRAM = {:?} }}\n",
+            serde_json::to_string(&script).unwrap(),
+            effects_path(home),
+            fault_file(home),
+            program,
+        ));
+    }
+    toml
+}
+
+/// The same for `exec`, whose environment nobody configures.
+pub fn exec_arguments(home: &Path) -> [String; 3] {
+    ["/bin/sh".to_owned(), "-c".to_owned(), format!("EFFECTS='{}'; {}", effects_path(home).display(), script("note"))]
+}
+
+pub fn effects_path(home: &Path) -> std::path::PathBuf {
+    home.join("effects")
+}
+
+pub fn fault_file(home: &Path) -> std::path::PathBuf {
+    home.join("handler-fault")
+}
+
+/// The lines from this byte on.
+pub fn read(home: &Path, from: u64) -> Vec<Effect> {
+    let text = std::fs::read_to_string(effects_path(home)).unwrap_or_default();
+    let text = text.get(usize::try_from(from).unwrap()..).unwrap_or_default();
+    text.lines().map(parse).collect()
+}
+
+fn parse(line: &str) -> Effect {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let number =
+        |at: usize| words.get(at).and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("effect: {line}"));
+    Effect {
+        is_start: words[0] == "start",
+        task_id: number(1),
+        run_id: number(2),
+        pid: number(3),
+        uptime: words[4].to_owned(),
+        exit_code: words.get(5).and_then(|code| code.parse().ok()),
+    }
+}

@@ -1,0 +1,196 @@
+//! The commands that are killed, each with what must be there so that it has something to do.
+
+use std::path::Path;
+
+use crate::command::Command;
+use crate::handlers;
+use crate::records::{Call, Fate};
+use crate::stage::Stage;
+
+pub struct Scenario {
+    pub name: &'static str,
+    /// What must be there before.
+    needs: &'static [Need],
+    args: Args,
+}
+
+enum Need {
+    /// A due task of this class.
+    Task(&'static str),
+    /// Its run.
+    Runs,
+    /// A runner that was killed at this step, while it worked for a task of this class.
+    Killed(&'static str, &'static str),
+    /// A held class.
+    Hold,
+    /// A renewal every second.
+    QuickLease,
+}
+
+enum Args {
+    Plain(&'static [&'static str]),
+    Queue,
+    QueueBatch,
+    Exec,
+    /// A task that has just failed for good gets a new start.
+    Retry,
+    /// Inside a handler: the fault strikes the command that the handler calls.
+    InHandler,
+    /// In an empty database of its own.
+    Migrate,
+}
+
+const DRAIN: Args = Args::Plain(&["process-run", "--drain"]);
+
+const fn scenario(name: &'static str, needs: &'static [Need], args: Args) -> Scenario {
+    Scenario { name, needs, args }
+}
+
+pub const SCENARIOS: [Scenario; 20] = [
+    scenario("queue", &[], Args::Queue),
+    scenario("batch", &[], Args::QueueBatch),
+    scenario("exec", &[], Args::Exec),
+    scenario("create", &[Need::Task("note"), Need::Task("note")], Args::Plain(&["create-runs"])),
+    scenario("rescue", &[Need::Killed("note", "claim.committed")], Args::Plain(&["create-runs"])),
+    scenario("rescue-family", &[Need::Killed("family", "execute.handler_started")], Args::Plain(&["create-runs"])),
+    scenario("left-over", &[Need::Killed("note", "spool.synced")], Args::Plain(&["create-runs"])),
+    scenario("left-over-of-process", &[Need::Killed("note", "outcome.sent"), Need::Task("note"), Need::Runs], DRAIN),
+    scenario("process", &[Need::Task("note"), Need::Runs], Args::Plain(&["process-run"])),
+    scenario("drain", &[Need::Task("note"), Need::Task("brief"), Need::Runs], DRAIN),
+    scenario("fail", &[Need::Task("fail"), Need::Runs], DRAIN),
+    scenario("give-back", &[Need::Task("give-back"), Need::Runs], DRAIN),
+    scenario("report", &[Need::Task("report"), Need::Runs], DRAIN),
+    scenario("family", &[Need::Task("family"), Need::Runs], DRAIN),
+    scenario("long", &[Need::QuickLease, Need::Task("long"), Need::Runs], DRAIN),
+    scenario("tell", &[Need::Task("tell"), Need::Runs], Args::InHandler),
+    scenario("retry", &[], Args::Retry),
+    scenario("settings", &[], Args::Plain(&["settings", "set", "TaskQueueRunTimeout", "86400"])),
+    scenario("classes", &[Need::Hold], Args::Plain(&["classes", "release", "held"])),
+    scenario("migrate", &[], Args::Migrate),
+];
+
+impl Scenario {
+    /// Makes what it needs and runs its command, with a fault or with a log of the steps that it reaches.
+    pub fn run(&self, stage: &Stage, fault: Option<&str>, log: Option<&Path>) -> Call {
+        match self.args {
+            Args::InHandler => {
+                self.make_needs(stage);
+                run_in_handler(stage, fault, log)
+            }
+            Args::Migrate => migrate(stage, fault, log),
+            _ => finish(self.command(stage), fault, log).run(),
+        }
+    }
+
+    /// Makes what it needs and returns its command, which is not one inside a handler.
+    pub fn command<'a>(&self, stage: &'a Stage) -> Command<'a> {
+        self.make_needs(stage);
+        match self.args {
+            Args::Plain(args) => stage.command(args),
+            Args::Queue => {
+                let marker = stage.marker();
+                stage.command(&["queue", "note", &format!("{{\"m\":\"{marker}\"}}")]).queues(&marker, 1)
+            }
+            Args::QueueBatch => {
+                let marker = stage.marker();
+                let line = format!("{{\"class\":\"brief\",\"data\":{{\"m\":\"{marker}\"}}}}\n");
+                stage.command(&["queue", "--batch", "-"]).stdin(line.repeat(3)).queues(&marker, 3)
+            }
+            Args::Exec => {
+                let [program, option, script] = handlers::exec_arguments(stage.home());
+                let marker = stage.marker();
+                stage.command(&["exec", "--", &program, &option, &script, &marker]).queues(&marker, 1)
+            }
+            Args::Retry => {
+                let id = stage.queue("fail").to_string();
+                // Its failures may need a tick each.
+                stage.settle();
+                stage.command(&["retry", &id])
+            }
+            Args::InHandler => stage.command(&["process-run", "--drain"]),
+            Args::Migrate => stage.command(&["migrate"]),
+        }
+    }
+
+    fn make_needs(&self, stage: &Stage) {
+        for need in self.needs {
+            need.make(stage);
+        }
+    }
+
+    pub fn named(name: &str) -> &'static Self {
+        SCENARIOS.iter().find(|scenario| scenario.name == name).unwrap()
+    }
+}
+
+fn finish<'a>(mut command: Command<'a>, fault: Option<&str>, log: Option<&Path>) -> Command<'a> {
+    if let Some(fault) = fault {
+        command = command.fault(fault);
+    }
+    match log {
+        Some(log) => command.log(log),
+        None => command,
+    }
+}
+
+impl Need {
+    fn make(&self, stage: &Stage) {
+        match self {
+            Self::Task(class) => drop(stage.queue(class)),
+            Self::Runs => clean(stage, &["create-runs"]),
+            Self::Killed(class, label) => {
+                stage.queue(class);
+                clean(stage, &["create-runs"]);
+                // Not every run before it: the step is that of the first run of the drain.
+                stage.command(&["process-run", "--drain"]).fault(&format!("{label}=kill")).run();
+            }
+            Self::Hold => hold(stage),
+            Self::QuickLease => clean(stage, &["settings", "set", "TaskQueueLeaseRenewal", "1"]),
+        }
+    }
+}
+
+fn clean(stage: &Stage, args: &[&str]) {
+    let call = stage.command(args).run();
+    assert!(call.is_ok(), "{call:?}");
+}
+
+fn hold(stage: &Stage) {
+    stage.execute(
+        "DELETE FROM \"TaskQueueClassHolds\"; INSERT INTO \"TaskQueueClassHolds\" (\"TaskClass\", \"Host\", \"Reason\", \"HeldOn\", \"HeldUntil\") \
+         VALUES ('held', 'here', 'for a test', '2020-01-01 00:00:00.000000', '2199-01-01 00:00:00.000000')",
+    );
+}
+
+/// The handler reads the fault from a file and says how its commands ended: 137 after a kill.
+fn run_in_handler(stage: &Stage, fault: Option<&str>, log: Option<&Path>) -> Call {
+    let file = handlers::fault_file(stage.home());
+    let (told, reached) = (file.with_extension("told"), file.with_extension("log"));
+    let _ = std::fs::remove_file(&told);
+    let _ = std::fs::remove_file(&reached);
+    std::fs::write(&file, format!("{}\n", fault.unwrap_or_default())).unwrap();
+    let mut call = stage.command(&["process-run", "--drain"]).run();
+    std::fs::write(&file, "\n").unwrap();
+    if let Some(log) = log {
+        std::fs::copy(&reached, log).unwrap();
+    }
+    let told = std::fs::read_to_string(told).unwrap_or_default();
+    if told.split_whitespace().any(|code| code == "137") {
+        call.fate = Fate::Killed(fault.map(str::to_owned));
+    }
+    call
+}
+
+/// Whatever a killed migration leaves, the next one completes it, and the store works.
+fn migrate(outer: &Stage, fault: Option<&str>, log: Option<&Path>) -> Call {
+    let mut stage = Stage::without_tables(outer.engine, &outer.program).unwrap();
+    let call = finish(stage.command(&["migrate"]), fault, log).run();
+    clean(&stage, &["migrate"]);
+    stage.prepare_tables();
+    stage.begin_trial();
+    stage.queue("note");
+    stage.settle();
+    let found = stage.check();
+    assert!(found.is_empty(), "after {call:?}: {found:?}");
+    call
+}

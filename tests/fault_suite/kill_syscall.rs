@@ -1,0 +1,116 @@
+//! kill -9 at every system call of the commands that change something, on SQLite, where every step of the store is a
+//! system call of the program. Both threads of the program are covered, each by
+//! itself: the main one, and that of the leases.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, OnceLock};
+
+use super::campaign::{Campaign, Job};
+use super::database::EngineUnderTest;
+use super::kill_label::scenarios::Scenario;
+use super::records::{Call, Fate};
+use super::stage::Stage;
+use super::strace;
+
+pub const CAMPAIGN: Campaign = Campaign {
+    name: "kill-syscall",
+    what: "kill -9 at every system call of queue, create-runs, process-run and migrate",
+    engines: &[EngineUnderTest::Sqlite],
+    run,
+};
+
+const COMMANDS: [&str; 7] = ["queue", "create", "rescue", "left-over", "process", LEASES, "migrate"];
+/// The thread of process-run that renews the leases and saves what the handler reports.
+const LEASES: &str = "leases";
+/// A call that only some runs make, while they wait, may need another try.
+const TRIES: usize = 4;
+const QUICK: usize = 32;
+
+/// The k-th call of this name by the main thread of a command.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    command: &'static str,
+    call: String,
+    k: usize,
+}
+
+/// What all workers have tried, and whether the command died there.
+static TRIED: Mutex<BTreeMap<Place, bool>> = Mutex::new(BTreeMap::new());
+static PLACES: OnceLock<Vec<Place>> = OnceLock::new();
+
+fn run(job: &Job<'_>) {
+    let mut stage = job.stage().unwrap();
+    let places = PLACES.get_or_init(|| COMMANDS.iter().flat_map(|command| places(&mut stage, command)).collect());
+    let offset = usize::try_from(job.options.seed % 1_000).unwrap();
+    for trial in job.trials(QUICK, places.len()) {
+        let at = if job.options.all { trial } else { trial * places.len() / QUICK + offset };
+        let place = &places[at % places.len()];
+        let is_fit = job.trial(trial, &mut stage, |stage| {
+            let died = (0..TRIES).any(|_| kill(stage, place).fate == Fate::Killed(None));
+            job.count(usize::from(died));
+            TRIED.lock().unwrap().insert(place.clone(), died);
+        });
+        if !is_fit {
+            job.note(format!("{place:?}"));
+            stage = job.stage().unwrap();
+        }
+    }
+    if job.is_last_worker() {
+        report(job);
+    }
+}
+
+/// Every call of a command, and a few more: a run makes some calls more or less often than another, where it waits.
+fn places(stage: &mut Stage, command: &'static str) -> Vec<Place> {
+    stage.begin_trial();
+    let counts = if command == LEASES {
+        strace::count_in_lease_thread(stage, Scenario::named("report").command(stage))
+    } else if command == "migrate" {
+        let empty = Stage::without_tables(stage.engine, &stage.program).unwrap();
+        strace::count(&empty, empty.command(&["migrate"]))
+    } else {
+        strace::count(stage, Scenario::named(command).command(stage))
+    };
+    stage.settle();
+    let all = |(call, count): (String, usize)| (1..=count + 1).map(move |k| Place { command, call: call.clone(), k });
+    counts.into_iter().flat_map(all).collect()
+}
+
+fn kill(stage: &Stage, place: &Place) -> Call {
+    if place.command == LEASES {
+        return strace::kill_in_lease_thread(Scenario::named("report").command(stage), &place.call, place.k);
+    }
+    if place.command != "migrate" {
+        return strace::kill_at(Scenario::named(place.command).command(stage), &place.call, place.k).run();
+    }
+    let mut empty = Stage::without_tables(stage.engine, &stage.program).unwrap();
+    let call = strace::kill_at(empty.command(&["migrate"]), &place.call, place.k).run();
+    let again = empty.command(&["migrate"]).run();
+    assert!(again.is_ok(), "after a migration that was killed at {place:?}: {again:?}");
+    empty.prepare_tables();
+    empty.begin_trial();
+    empty.queue("note");
+    empty.settle();
+    let found = empty.check();
+    assert!(found.is_empty(), "after a migration that was killed at {place:?}: {found:?}");
+    call
+}
+
+/// A place at which no kill came, although the command died at a later call of the same name, was not covered.
+fn report(job: &Job<'_>) {
+    let tried = TRIED.lock().unwrap();
+    for command in COMMANDS {
+        let of_command = || tried.iter().filter(|(place, _)| place.command == command);
+        let died = of_command().filter(|(_, died)| **died).count();
+        job.note(format!("{command} {died} calls"));
+        let is_passed =
+            |place: &Place| of_command().any(|(later, died)| *died && later.call == place.call && later.k > place.k);
+        let missed: Vec<String> = of_command()
+            .filter(|(place, died)| !**died && is_passed(place))
+            .map(|(place, _)| format!("{} {}", place.call, place.k))
+            .collect();
+        if !missed.is_empty() {
+            job.violated(0, &[format!("{command} was not killed at {missed:?}")]);
+        }
+    }
+}

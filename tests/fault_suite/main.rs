@@ -1,0 +1,104 @@
+//! The fault suite: breaks the program in every way that is listed here, and checks after each trial that nothing was
+//! lost, doubled or left behind. `tests/faults` calls it; docs/reliability.md says what it has shown.
+//!
+//! A campaign makes trials on a [`stage::Stage`]; [`oracle`] judges their records; `bugs` proves the oracle by seeded bugs.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
+#![allow(clippy::disallowed_methods, reason = "the suite starts the program, and reads the addresses of its servers")]
+
+mod audit;
+mod bugs;
+mod campaign;
+mod command;
+mod crossed;
+#[allow(dead_code, reason = "the tests use more of it")]
+#[path = "../it/support/database.rs"]
+mod database;
+mod handlers;
+mod kill_label;
+mod kill_syscall;
+mod leftovers;
+mod options;
+mod oracle;
+mod records;
+mod report;
+mod rng;
+mod source_labels;
+mod stage;
+mod storm;
+mod strace;
+mod syscall_errors;
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+
+use self::campaign::Campaign;
+use self::database::EngineUnderTest;
+use self::options::Options;
+use self::report::Line;
+
+/// Every campaign, in the order in which they run.
+const CAMPAIGNS: &[&Campaign] =
+    &[&kill_label::CAMPAIGN, &kill_syscall::CAMPAIGN, &syscall_errors::CAMPAIGN, &crossed::CAMPAIGN, &storm::CAMPAIGN];
+
+fn main() -> ExitCode {
+    let mut options = match Options::parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(problem) => {
+            eprintln!("{problem}");
+            return ExitCode::from(2);
+        }
+    };
+    if options.list {
+        for campaign in CAMPAIGNS {
+            let engines: Vec<&str> = campaign.engines.iter().map(|engine| engine.name()).collect();
+            println!("{:<16} {} ({})", campaign.name, campaign.what, engines.join(", "));
+        }
+        for bug in bugs::names() {
+            println!("{bug}");
+        }
+        return ExitCode::SUCCESS;
+    }
+    // A copy: whoever builds meanwhile must not change what is tested.
+    let place = tempfile::tempdir().unwrap();
+    let program = place.path().join("taskqueue");
+    std::fs::copy(&options.program, &program).unwrap();
+    options.program = program;
+    // What a panicking trial says is part of the report.
+    std::panic::set_hook(Box::new(|_| ()));
+    let bar = if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+    let lines = run_campaigns(&options, &bar);
+    let verdicts = bugs::hunt(CAMPAIGNS, &options, &bar);
+    bar.finish_and_clear();
+    report::print(&lines, &verdicts, options.seed);
+    let is_well = lines.iter().all(|line| line.tally.violations.is_empty())
+        && verdicts.iter().all(|verdict| verdict.caught_by.is_some());
+    if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What `--quick` spends on the campaigns together; the rest of its four minutes is for the seeded bugs.
+const QUICK_LIMIT: Duration = Duration::from_secs(150);
+
+fn run_campaigns(options: &Options, bar: &ProgressBar) -> Vec<Line> {
+    let wanted = CAMPAIGNS.iter().filter(|campaign| options.wants(campaign.name));
+    let units: Vec<(&Campaign, EngineUnderTest)> = wanted
+        .flat_map(|campaign| campaign.engines.iter().map(move |engine| (*campaign, *engine)))
+        .filter(|(_, engine)| options.engines().any(|wanted| wanted == *engine))
+        .collect();
+    let started = Instant::now();
+    let mut lines = Vec::new();
+    for (nth, (campaign, engine)) in units.iter().enumerate() {
+        let mut options = options.clone();
+        if options.is_quick() {
+            // On a busy machine each is cut short, and none is left out.
+            let left = QUICK_LIMIT.saturating_sub(started.elapsed());
+            let share = 2 * left / u32::try_from(units.len() - nth).unwrap();
+            options.until = Some(Instant::now() + share.max(Duration::from_secs(5)));
+        }
+        let tally = campaign::run(campaign, *engine, &options, bar);
+        lines.push(Line { campaign: campaign.name, engine: engine.name(), tally });
+    }
+    lines
+}

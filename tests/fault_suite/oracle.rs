@@ -1,0 +1,43 @@
+//! Judges the records of a trial: a function from what was recorded to what is wrong with it, in words. Knows nothing of
+//! how the trial was made.
+
+mod effects;
+mod runs;
+mod tasks;
+
+use super::records::Records;
+
+/// The invariants, in the order of the documentation; each adds what it finds.
+const INVARIANTS: [fn(&Records, &mut Vec<String>); 11] = [
+    tasks::nothing_acknowledged_is_lost,
+    tasks::every_task_came_to_its_end,
+    tasks::tasks_agree_with_their_runs,
+    tasks::no_caller_sees_an_error,
+    runs::one_open_run_of_a_task,
+    runs::a_run_ends_exactly_once,
+    runs::runners_stay_within_the_limit,
+    runs::claims_are_first_in_first_out,
+    runs::times_are_in_order,
+    effects::one_live_handler_of_a_task,
+    effects::what_a_handler_finished_is_recorded,
+];
+
+/// Everything that is wrong.
+pub fn violations(records: &Records) -> Vec<String> {
+    let mut found = Vec::new();
+    for invariant in INVARIANTS {
+        invariant(records, &mut found);
+    }
+    nothing_is_left(records, &mut found);
+    found
+}
+
+/// I6: no process, no outcome, no lock, no slot stays behind; I7: the engine finds its file sound.
+fn nothing_is_left(records: &Records, found: &mut Vec<String>) {
+    found.extend(records.survivors.iter().map(|process| format!("I6: left running: {process}")));
+    found.extend(records.left_files.iter().map(|file| format!("I6: left behind: {file}")));
+    found.extend(records.integrity.iter().map(|problem| format!("I7: {problem}")));
+    if records.open_runners != 0 {
+        found.push(format!("I6: {} runners are still registered", records.open_runners));
+    }
+}

@@ -1,0 +1,79 @@
+//! What the handlers themselves left behind, against what the database says (I2b, I3).
+
+use std::collections::HashMap;
+
+use crate::records::{Effect, Records};
+
+/// I2b: a handler that shows a sign of life after another one of its task has begun lived beside it.
+pub fn one_live_handler_of_a_task(records: &Records, found: &mut Vec<String>) {
+    let mut newest: HashMap<i64, &Effect> = HashMap::new();
+    let is_expired =
+        |run_id| records.runs.iter().any(|run| run.id == run_id && records.expired.contains(&run.process_id));
+    for effect in &records.effects {
+        if effect.is_start {
+            newest.insert(effect.task_id, effect);
+            continue;
+        }
+        match newest.get(&effect.task_id) {
+            // Its runner believes that it still has the lease, because no time has passed on its own clock.
+            Some(start) if is_expired(effect.run_id) || is_expired(start.run_id) => {}
+            Some(start) if start.run_id != effect.run_id => found.push(format!(
+                "I2b: task {}: the handler of run {} was alive after that of run {} had begun ({} s after boot)",
+                effect.task_id, effect.run_id, start.run_id, effect.uptime
+            )),
+            Some(_) => {}
+            None => found.push(format!("I2b: run {} ended without a start", effect.run_id)),
+        }
+    }
+    let mut started = HashMap::new();
+    for effect in records.effects.iter().filter(|effect| effect.is_start) {
+        if let Some(pid) = started.insert(effect.run_id, effect.pid) {
+            found.push(format!("I2b: run {} was executed twice, by {pid} and {}", effect.run_id, effect.pid));
+        }
+    }
+}
+
+/// Steps after which the outcome is on the disk: whatever happens to the runner then, the outcome must arrive.
+const AFTER_THE_OUTCOME_IS_KEPT: [&str; 8] = [
+    "spool.synced",
+    "outcome.on_disk",
+    "end.run_written",
+    "end.task_written",
+    "end.before_commit",
+    "outcome.sent",
+    "outcome.cleared",
+    "process.run_ended",
+];
+
+/// I3: a handler that came to its end has its outcome recorded, unless its runner was killed before it could keep it.
+pub fn what_a_handler_finished_is_recorded(records: &Records, found: &mut Vec<String>) {
+    let runs: HashMap<i64, _> = records.runs.iter().map(|run| (run.id, run)).collect();
+    for effect in &records.effects {
+        let Some(run) = runs.get(&effect.run_id) else {
+            found.push(format!("I3: a handler worked for run {}, which the store does not have", effect.run_id));
+            continue;
+        };
+        let Some(code) = effect.exit_code else { continue };
+        let expected = match code {
+            0 => "success",
+            99 => "released",
+            _ => "error",
+        };
+        let killed_at = records.killed_at(run.process_id);
+        // A sender that hangs is waited for only as long as the lease lasts.
+        let is_expired = records.expired.contains(&run.process_id);
+        let is_kept = !is_expired && killed_at.is_some_and(|label| AFTER_THE_OUTCOME_IS_KEPT.contains(&label));
+        if run.status != expected && (is_kept || !records.was_broken(run.process_id)) {
+            found.push(format!(
+                "I3: the handler of run {} ended with {code}, and the run is {} ({}); its runner was killed at {killed_at:?}",
+                run.id, run.status, run.error_code
+            ));
+        }
+    }
+    for run in records.runs.iter().filter(|run| run.status == "success") {
+        let has_ended = |effect: &Effect| effect.run_id == run.id && effect.exit_code == Some(0);
+        if !records.effects.iter().any(has_ended) {
+            found.push(format!("I3: run {} is a success, and no handler came to its end for it", run.id));
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Runs and runners, as the database's own triggers saw them (I2 to I5, I7).
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::records::{Change, Records, Table};
+
+fn is_open(status: &str) -> bool {
+    matches!(status, "scheduled" | "processing")
+}
+
+fn changes_of(records: &Records, table: Table) -> impl Iterator<Item = &Change> {
+    records.audit.iter().filter(move |change| change.table == table)
+}
+
+/// I2: never two open runs of one task.
+pub fn one_open_run_of_a_task(records: &Records, found: &mut Vec<String>) {
+    let mut open: HashMap<i64, BTreeSet<i64>> = HashMap::new();
+    for change in changes_of(records, Table::Run) {
+        let runs = open.entry(change.task_id).or_default();
+        if is_open(&change.new) {
+            runs.insert(change.id);
+        } else {
+            runs.remove(&change.id);
+        }
+        if runs.len() > 1 && change.old.is_empty() {
+            found.push(format!("I2: task {} has the open runs {runs:?} at change {}", change.task_id, change.at));
+        }
+    }
+}
+
+/// I3: one change into an ended status, none after it; a claim once, and with a token that stays.
+pub fn a_run_ends_exactly_once(records: &Records, found: &mut Vec<String>) {
+    let mut token: HashMap<i64, &str> = HashMap::new();
+    for change in changes_of(records, Table::Run) {
+        let run = change.id;
+        match (change.old.as_str(), change.new.as_str()) {
+            ("", "scheduled") | ("scheduled", "scheduled") => {}
+            ("scheduled", "processing") => {
+                token.insert(run, &change.detail);
+            }
+            (old, new) if is_open(old) => {
+                if token.get(&run).is_some_and(|token| *token != change.detail) {
+                    found.push(format!("I3: run {run} changed its token at change {}", change.at));
+                }
+                if old == "processing" && new == "scheduled" {
+                    found.push(format!("I3: run {run} went back to waiting at change {}", change.at));
+                }
+            }
+            (old, new) => found.push(format!("I3: run {run} was {old} and became {new} at change {}", change.at)),
+        }
+    }
+}
+
+/// I4: the slots of the runners that are open never exceed the limit.
+pub fn runners_stay_within_the_limit(records: &Records, found: &mut Vec<String>) {
+    let mut open: i64 = records.slots_before;
+    for change in changes_of(records, Table::Runner) {
+        let slots: i64 = change.detail.parse().unwrap_or(1);
+        match (change.old.as_str(), change.new.as_str()) {
+            ("", "open") => open += slots,
+            ("open", "finished") => open -= slots,
+            ("finished", "open") => found.push(format!("I4: runner {} came back at change {}", change.id, change.at)),
+            _ => {}
+        }
+        if change.old.is_empty() && open > records.runner_limit {
+            found.push(format!("I4: {open} slots of {} are taken at change {}", records.runner_limit, change.at));
+        }
+    }
+}
+
+/// I5: no run is claimed while an older one waits.
+pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>) {
+    let mut waiting = BTreeSet::new();
+    for change in changes_of(records, Table::Run) {
+        if change.new == "scheduled" {
+            waiting.insert(change.id);
+            continue;
+        }
+        let first = waiting.first().copied();
+        let was_waiting = waiting.remove(&change.id);
+        if was_waiting && change.new == "processing" && first != Some(change.id) && !records.is_order_free {
+            found
+                .push(format!("I5: run {} was claimed while run {first:?} waited, at change {}", change.id, change.at));
+        }
+    }
+}
+
+/// I7: a run is created, started and finished in this order.
+pub fn times_are_in_order(records: &Records, found: &mut Vec<String>) {
+    for run in &records.runs {
+        let times: Vec<&String> = run.times.iter().filter(|time| !time.is_empty()).collect();
+        if !times.is_sorted() {
+            found.push(format!("I7: the times of run {} are out of order: {:?}", run.id, run.times));
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Tasks: none lost, none twice, each at its end, and in agreement with its runs (I1, I7).
+
+use crate::records::{Fate, Records};
+
+/// I1: what a caller was told is true, and what a caller was not told happened once or not at all.
+pub fn nothing_acknowledged_is_lost(records: &Records, found: &mut Vec<String>) {
+    for call in &records.calls {
+        let Some((marker, count)) = &call.queues else { continue };
+        let queued: Vec<i64> =
+            records.tasks.iter().filter(|task| task.data.contains(marker)).map(|task| task.id).collect();
+        let is_right = match &call.fate {
+            Fate::Exited(0) => queued == call.ids && queued.len() == *count,
+            Fate::Exited(_) if !records.may_fail => queued.is_empty(),
+            // Nobody was told: all or nothing, and never twice.
+            _ => queued.is_empty() || queued.len() == *count,
+        };
+        if !is_right {
+            found.push(format!(
+                "I1: {:?} of {count} tasks {:?}: it printed {:?}, the store has {queued:?}",
+                call.args, call.fate, call.ids
+            ));
+        }
+    }
+}
+
+/// I1: at rest every task has succeeded, or is exhausted where its handler fails by design.
+pub fn every_task_came_to_its_end(records: &Records, found: &mut Vec<String>) {
+    for task in &records.tasks {
+        let fails = records.failing_classes.contains(&task.class);
+        let is_exhausted =
+            ["failed", "timeout"].contains(&task.status.as_str()) && task.failed_retries >= task.max_retries;
+        if !(task.status == "success" && !fails || fails && is_exhausted) || task.current_run.is_some() {
+            found.push(format!("I1: task {} did not come to its end: {task:?}", task.id));
+        }
+    }
+}
+
+/// I7: Attempts and FailedRetries are what the runs say.
+pub fn tasks_agree_with_their_runs(records: &Records, found: &mut Vec<String>) {
+    let by_task = records.runs_by_task();
+    for task in &records.tasks {
+        let runs = by_task.get(&task.id).map(Vec::as_slice).unwrap_or_default();
+        let counted: Vec<&str> = runs
+            .iter()
+            .map(|run| run.status.as_str())
+            .filter(|status| !["released", "scheduled", "processing"].contains(status))
+            .collect();
+        let failed = counted.iter().rev().take_while(|status| **status != "success").count();
+        let last = match counted.last().copied() {
+            Some("error") => "failed",
+            None => "scheduled",
+            Some(same) => same,
+        };
+        let counted = i64::try_from(counted.len()).unwrap();
+        // After a retry only the failures since then count, and no run says when that was.
+        let is_retried = records.retried.contains(&task.id);
+        let failed = if is_retried { task.failed_retries } else { i64::try_from(failed).unwrap() };
+        if (task.attempts, task.failed_retries, task.status.as_str()) != (counted, failed, last) {
+            found.push(format!(
+                "I7: task {} says {} attempts, {} failed retries, {}; its runs say {counted}, {failed}, {last}",
+                task.id, task.attempts, task.failed_retries, task.status
+            ));
+        }
+        // A run that was given back is tried again under the number of the attempt that it was.
+        let mut expected = 1;
+        for run in runs {
+            if run.attempt != expected {
+                found.push(format!("I7: run {} is attempt {}, not {expected}", run.id, run.attempt));
+            }
+            expected += i64::from(run.status != "released");
+        }
+    }
+    let known: Vec<i64> = records.tasks.iter().map(|task| task.id).collect();
+    for run in records.runs.iter().filter(|run| !known.contains(&run.task_id)) {
+        found.push(format!("I7: run {} belongs to no task", run.id));
+    }
+}
+
+/// I8: no caller is told of an error that nobody made.
+pub fn no_caller_sees_an_error(records: &Records, found: &mut Vec<String>) {
+    let is_expired = |pid: i64| records.expired.contains(&pid);
+    for call in &records.calls {
+        let failed = matches!(call.fate, Fate::Exited(code) if code != 0);
+        if failed && !records.may_fail && !is_expired(call.pid) {
+            found.push(format!("I8: {:?} failed with {:?}: {}", call.args, call.fate, call.stderr.trim()));
+        }
+    }
+}

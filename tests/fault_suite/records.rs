@@ -1,0 +1,141 @@
+//! What the oracle compares: what callers were told, what handlers did, what the database saw.
+
+use std::collections::HashMap;
+
+/// How a command ended, as its caller saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Exit status.
+    Exited(i32),
+    /// It was killed, at this step if one was named.
+    Killed(Option<String>),
+}
+
+/// A command that changes something.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub args: Vec<String>,
+    pub pid: i64,
+    pub fate: Fate,
+    /// What marks the tasks that it was to queue, and how many of them.
+    pub queues: Option<(String, usize)>,
+    /// The ids that it printed.
+    pub ids: Vec<i64>,
+    pub stderr: String,
+}
+
+/// A line of the log that handlers write outside the database. The order of the lines is the order in which they were
+/// written: the file is opened for appending.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effect {
+    pub is_start: bool,
+    pub task_id: i64,
+    pub run_id: i64,
+    pub pid: i64,
+    /// Seconds since boot, as text.
+    pub uptime: String,
+    /// With which the handler is about to exit.
+    pub exit_code: Option<i32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Table {
+    Task,
+    Run,
+    Runner,
+}
+
+/// A change that a trigger saw. For a runner the statuses are `open` and `finished`.
+#[derive(Clone, Debug)]
+pub struct Change {
+    pub at: i64,
+    pub table: Table,
+    pub id: i64,
+    pub task_id: i64,
+    pub old: String,
+    pub new: String,
+    /// Token of a run; slots of a runner.
+    pub detail: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct TaskRow {
+    pub id: i64,
+    pub class: String,
+    pub data: String,
+    pub status: String,
+    pub max_retries: i64,
+    pub failed_retries: i64,
+    pub attempts: i64,
+    pub current_run: Option<i64>,
+}
+
+#[derive(Clone, Debug)]
+pub struct RunRow {
+    pub id: i64,
+    pub task_id: i64,
+    pub attempt: i64,
+    pub status: String,
+    pub token: String,
+    pub process_id: i64,
+    pub error_code: String,
+    /// CreatedOn, StartedOn, FinishedOn as texts that sort like the times; empty for NULL.
+    pub times: [String; 3],
+}
+
+/// Everything about one trial, after it came to rest.
+#[derive(Clone, Debug, Default)]
+pub struct Records {
+    pub calls: Vec<Call>,
+    pub effects: Vec<Effect>,
+    pub audit: Vec<Change>,
+    pub tasks: Vec<TaskRow>,
+    pub runs: Vec<RunRow>,
+    pub open_runners: i64,
+    pub runner_limit: i64,
+    /// Slots that were taken when the trial began.
+    pub slots_before: i64,
+    /// Processes that carry the token of a run of this trial.
+    pub survivors: Vec<String>,
+    /// Files of the spool that hold something, and locks that somebody holds.
+    pub left_files: Vec<String>,
+    /// What the engine's own check of its file says, if it is not well.
+    pub integrity: Vec<String>,
+    /// Tasks whose failures an operator forgave.
+    pub retried: Vec<i64>,
+    /// Handlers of these classes fail by design.
+    pub failing_classes: Vec<String>,
+    /// Commands may fail: their system calls did.
+    pub may_fail: bool,
+    /// Runners whose lease was ended by force: whoever rescues their runs is right.
+    pub expired: Vec<i64>,
+    /// Runs that were claimed out of order by order of the caller.
+    pub is_order_free: bool,
+}
+
+impl Records {
+    pub fn runs_by_task(&self) -> HashMap<i64, Vec<&RunRow>> {
+        let mut runs: HashMap<i64, Vec<&RunRow>> = HashMap::new();
+        for run in &self.runs {
+            runs.entry(run.task_id).or_default().push(run);
+        }
+        runs
+    }
+
+    /// Whether a run of this process may have been taken from it.
+    pub fn was_broken(&self, pid: i64) -> bool {
+        self.may_fail || self.expired.contains(&pid) || self.was_killed(pid)
+    }
+
+    fn was_killed(&self, pid: i64) -> bool {
+        self.calls.iter().any(|call| call.pid == pid && matches!(call.fate, Fate::Killed(_)))
+    }
+
+    /// The step at which the process was killed.
+    pub fn killed_at(&self, pid: i64) -> Option<&str> {
+        self.calls.iter().find(|call| call.pid == pid).and_then(|call| match &call.fate {
+            Fate::Killed(Some(label)) => Some(label.as_str()),
+            _ => None,
+        })
+    }
+}

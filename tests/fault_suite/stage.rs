@@ -1,0 +1,234 @@
+//! A store on one engine with everything around it: audit triggers, a home with its configuration, the commands that were
+//! called, the log of the handlers; how it comes to rest, and what the oracle says of it then.
+
+use std::cell::{Cell, RefCell};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::audit;
+use super::command::Command;
+use super::database::{Database, EngineUnderTest, Raw};
+use super::handlers;
+use super::leftovers;
+use super::oracle;
+use super::records::{Call, Records};
+
+/// Clean ticks after which everything must have come to its end.
+const TICKS_TO_REST: usize = 8;
+/// Every runner of this program has one slot.
+const OPEN_RUNNERS: &str = "SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL";
+
+pub struct Stage {
+    pub engine: EngineUnderTest,
+    pub program: PathBuf,
+    pub calls: RefCell<Vec<Call>>,
+    /// See [`Records`]; both are of one trial.
+    pub may_fail: Cell<bool>,
+    pub expired: RefCell<Vec<i64>>,
+    /// For campaigns whose handlers may be claimed by run id, out of order.
+    pub is_order_free: bool,
+    raw: RefCell<Raw>,
+    begin: Marks,
+    database: Database,
+    home: tempfile::TempDir,
+}
+
+/// Where a trial began.
+#[derive(Clone, Copy, Default)]
+struct Marks {
+    audit: i64,
+    task: i64,
+    run: i64,
+    effects: u64,
+    slots: i64,
+}
+
+impl Stage {
+    /// `None` if the engine's server is not there.
+    pub fn new(engine: EngineUnderTest, program: &Path) -> Option<Self> {
+        let stage = Self::without_tables(engine, program)?;
+        let migrated = stage.command(&["migrate"]).run();
+        assert!(migrated.is_ok(), "{migrated:?}");
+        stage.prepare_tables();
+        Some(stage)
+    }
+
+    /// An empty database: for campaigns about migrations, who call `prepare_tables` when there are tables.
+    pub fn without_tables(engine: EngineUnderTest, program: &Path) -> Option<Self> {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let home = tempfile::tempdir().unwrap();
+        let name = format!("tq_fault_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let database = Database::create(engine, home.path(), &name)?;
+        let config = home.path().join(".config/taskqueue");
+        std::fs::create_dir_all(&config).unwrap();
+        std::fs::write(config.join("config.toml"), handlers::configuration(home.path(), program)).unwrap();
+        std::fs::write(handlers::fault_file(home.path()), "\n").unwrap();
+        Some(Self {
+            engine,
+            program: program.to_owned(),
+            calls: RefCell::default(),
+            may_fail: Cell::new(false),
+            expired: RefCell::default(),
+            is_order_free: false,
+            raw: RefCell::new(database.raw()),
+            begin: Marks::default(),
+            database,
+            home,
+        })
+    }
+
+    /// Audit triggers, and settings under which no retry waits.
+    pub fn prepare_tables(&self) {
+        let mut raw = self.raw.borrow_mut();
+        audit::install(&mut raw, self.engine);
+        for (name, value) in
+            [("TaskQueueRetryDelay", 0), ("TaskQueueMaxRetries", 1_000), ("TaskQueueCrashLimit", 1_000_000)]
+        {
+            raw.execute(&format!("UPDATE \"TaskQueueSettings\" SET \"Value\" = '{value}' WHERE \"Name\" = '{name}'"));
+        }
+        if matches!(*raw, Raw::Sqlite(_)) {
+            raw.execute("PRAGMA synchronous = OFF");
+        }
+    }
+
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    pub fn url(&self) -> &str {
+        self.database.url()
+    }
+
+    /// Another connection.
+    pub fn connect(&self) -> Raw {
+        self.database.raw()
+    }
+
+    pub fn execute(&self, sql: &str) {
+        self.raw.borrow_mut().execute(sql);
+    }
+
+    /// The first value of a query whose column is called `value`.
+    pub fn number(&self, sql: &str) -> i64 {
+        self.raw.borrow_mut().numbers(sql).into_iter().next().flatten().unwrap_or_default()
+    }
+
+    /// The program with this store and this home.
+    pub fn command<'a>(&'a self, args: &[&str]) -> Command<'a> {
+        Command::new(self, args)
+    }
+
+    /// Queues a task of the class, without faults, and returns its id.
+    pub fn queue(&self, class: &str) -> i64 {
+        let marker = self.marker();
+        let max_retries: &[&str] = if class == "fail" { &["--max-retries", "2"] } else { &[] };
+        let data = format!("{{\"m\":\"{marker}\"}}");
+        let call = self.command(&[&["queue", class, &data], max_retries].concat()).queues(&marker, 1).run();
+        *call.ids.first().unwrap_or_else(|| panic!("nothing was queued: {call:?}"))
+    }
+
+    /// A text that no other task has in its data.
+    pub fn marker(&self) -> String {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        format!("marker-{}.", COUNT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Ends the lease of every run that is processing, as time would. False when its row is locked by a command that was
+    /// stopped in the middle of a transaction.
+    pub fn end_leases(&self) -> bool {
+        let mut raw = self.connect();
+        let patience = match raw {
+            Raw::Sqlite(_) => "PRAGMA busy_timeout = 200",
+            Raw::Postgres(_) => "SET lock_timeout = '200ms'",
+            Raw::Mysql(_) => "SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 1",
+        };
+        raw.execute(patience);
+        let runs = audit::runs(&mut raw, self.begin.run);
+        let holders = runs.iter().filter(|run| run.status == "processing").map(|run| run.process_id);
+        let ended = raw.try_execute(
+            "UPDATE \"TaskQueueRuns\" SET \"LeaseExpiresOn\" = '2020-01-01 00:00:00.000000' WHERE \"Status\" = 'processing'",
+        );
+        self.expired.borrow_mut().extend(holders.filter(|_| ended.is_ok()));
+        ended.is_ok()
+    }
+
+    /// From here on everything belongs to a new trial.
+    pub fn begin_trial(&mut self) {
+        self.calls.borrow_mut().clear();
+        self.expired.borrow_mut().clear();
+        self.may_fail.set(false);
+        let raw = self.raw.get_mut();
+        self.begin = Marks {
+            audit: audit::newest(raw, "FaultAudit", "At"),
+            task: audit::newest(raw, "TaskQueue", "Id"),
+            run: audit::newest(raw, "TaskQueueRuns", "Id"),
+            effects: std::fs::metadata(handlers::effects_path(self.home.path())).map_or(0, |file| file.len()),
+            slots: raw.numbers(OPEN_RUNNERS)[0].unwrap_or(0),
+        };
+    }
+
+    /// Clean ticks until nothing is open any more. What is then still open is for the oracle.
+    pub fn settle(&self) {
+        for _ in 0..TICKS_TO_REST {
+            // A class whose handler could not be started waits for somebody who mends it.
+            self.execute("DELETE FROM \"TaskQueueClassHolds\"");
+            let call = self.command(&["tick"]).run();
+            let open = "SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" <> 'success' AND \"FailedRetries\" < \"MaxRetries\"";
+            if call.is_ok() && self.number(open) == 0 && self.number(OPEN_RUNNERS) == 0 {
+                return;
+            }
+        }
+    }
+
+    /// What was recorded since the trial began.
+    pub fn records(&self) -> Records {
+        let mut raw = self.raw.borrow_mut();
+        let runs = audit::runs(&mut raw, self.begin.run);
+        let tokens: Vec<String> = runs.iter().map(|run| run.token.clone()).filter(|token| !token.is_empty()).collect();
+        Records {
+            calls: self.calls.borrow().clone(),
+            effects: handlers::read(self.home(), self.begin.effects),
+            audit: audit::changes(&mut raw, self.begin.audit),
+            tasks: audit::tasks(&mut raw, self.begin.task),
+            runs,
+            open_runners: raw.numbers(OPEN_RUNNERS)[0].unwrap_or(0),
+            runner_limit: raw
+                .texts("SELECT \"Value\" AS value FROM \"TaskQueueSettings\" WHERE \"Name\" = 'TaskQueueRunnerLimit'")
+                [0]
+            .as_ref()
+            .map_or(0, |limit| limit.parse().unwrap()),
+            slots_before: self.begin.slots,
+            survivors: leftovers::processes(&tokens),
+            left_files: leftovers::files(self.home()),
+            integrity: integrity(&mut raw),
+            retried: audit::retried(&mut raw, self.begin.task),
+            failing_classes: vec!["fail".to_owned()],
+            may_fail: self.may_fail.get(),
+            expired: self.expired.borrow().clone(),
+            is_order_free: self.is_order_free,
+        }
+    }
+
+    /// The oracle's verdict on the trial.
+    pub fn check(&self) -> Vec<String> {
+        oracle::violations(&self.records())
+    }
+
+    /// Leaves the home, the store and the records of this trial in a directory.
+    pub fn keep(&self, directory: &Path, violations: &[String]) {
+        std::fs::create_dir_all(directory).unwrap();
+        let copied = std::process::Command::new("cp").arg("-a").arg(self.home()).arg(directory.join("home")).status();
+        assert!(copied.unwrap().success());
+        std::fs::write(directory.join("records.txt"), format!("{:#?}\n", self.records())).unwrap();
+        std::fs::write(directory.join("violations.txt"), violations.join("\n") + "\n").unwrap();
+    }
+}
+
+/// Of a SQLite file; the servers look after their own.
+fn integrity(raw: &mut Raw) -> Vec<String> {
+    if !matches!(raw, Raw::Sqlite(_)) {
+        return Vec::new();
+    }
+    let answers = raw.texts("SELECT integrity_check AS value FROM pragma_integrity_check");
+    answers.into_iter().flatten().filter(|answer| answer != "ok").collect()
+}
