@@ -108,6 +108,8 @@ pub fn execute_run(
     };
     fault_point!("execute.before_handler");
     let finished = match ctx.handlers.find(&run.class) {
+        // This process was held up since the claim: somebody else may work for the task by now (rule R7).
+        _ if leases.standing(run.run_id) != Standing::Held => HandlerFinish::new(Some(Ending::Stopped), None),
         Some(Handler::Rust(handler)) => {
             let give_back = outcomes::prepared(ctx, run, run_end_of_stop(ctx, run, settings));
             let over = outcomes::prepared(ctx, run, GivenBack::LeaseOver.end());
