@@ -74,18 +74,16 @@ fn other(name: &str, kind: &'static str, problem: Option<String>) -> ClassState 
 /// # Errors
 /// The database's.
 pub fn release(ctx: &mut Context, class: &str) -> EngineResult<usize> {
-    let released = ctx.store.release_class(class)?;
+    let (actor, host) = (ctx.me.user.clone(), ctx.me.host.clone());
+    let event = |holds: usize| NewEvent {
+        kind: "class-released",
+        task_id: None,
+        run_id: None,
+        actor: actor.clone(),
+        host: host.clone(),
+        details: serde_json::json!({ "class": class, "holds": holds }),
+    };
+    let released = ctx.store.release_class(class, event)?;
     fault_point!("classes.released");
-    if released > 0 {
-        ctx.store.record_event(&NewEvent {
-            kind: "class-released",
-            task_id: None,
-            run_id: None,
-            actor: ctx.me.user.clone(),
-            host: ctx.me.host.clone(),
-            details: serde_json::json!({ "class": class, "holds": released }),
-        })?;
-        fault_point!("classes.event_recorded");
-    }
     Ok(released)
 }

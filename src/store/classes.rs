@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use serde::Serialize;
 
+use super::events::{NewEvent, insert_event};
 use super::schema::task_queue;
 use super::schema::task_queue_class_holds::dsl::{
     held_on, held_until, host, reason, task_class, task_queue_class_holds,
@@ -50,13 +51,16 @@ impl Store {
         Ok(rows.into_iter().map(hold).collect())
     }
 
-    /// Ends the holds of a class on every host. Returns how many there were.
+    /// Ends the holds of a class on every host, and keeps the event that tells of so many. Returns how many there were.
     ///
     /// # Errors
     /// The database could not be written.
-    pub fn release_class(&mut self, class: &str) -> StoreResult<usize> {
-        self.write(|conn| {
+    pub fn release_class(&mut self, class: &str, event: impl Fn(usize) -> NewEvent) -> StoreResult<usize> {
+        self.write_once(|conn| {
             let released = diesel::delete(task_queue_class_holds.filter(task_class.eq(class))).execute(conn)?;
+            if released > 0 {
+                insert_event(conn, &event(released))?;
+            }
             fault_point!("classes.before_release_commit");
             Ok(released)
         })

@@ -60,7 +60,8 @@ impl Job<'_> {
         self.share(quick, all, 0, 1)
     }
 
-    fn share(&self, quick: usize, all: usize, worker: usize, workers: usize) -> impl Iterator<Item = usize> + '_ {
+    /// The same for so many workers as the campaign wants.
+    pub fn share(&self, quick: usize, all: usize, worker: usize, workers: usize) -> impl Iterator<Item = usize> + '_ {
         let total = self.options.trials.unwrap_or(if self.options.all { all } else { quick });
         let range = self.options.trial.map_or(0..total, |only| only..only + 1);
         let is_ours = move |trial: &usize| self.options.trial.is_some() || trial % workers == worker;
@@ -146,6 +147,16 @@ impl Job<'_> {
         let mut tally = self.tally.lock().unwrap();
         if !tally.notes.contains(&note) {
             tally.notes.push(note);
+        }
+    }
+
+    /// This machine does not allow what the campaign does. Only a sample may go without it.
+    pub fn impossible(&self, why: &str) {
+        let said = format!("not possible here: {why}");
+        if self.options.all && self.worker == 0 {
+            self.violated(0, &[said]);
+        } else {
+            self.note(said);
         }
     }
 

@@ -41,7 +41,8 @@ impl Call {
 impl<'a> Command<'a> {
     pub fn new(stage: &'a Stage, args: &[&str]) -> Self {
         let args = args.iter().map(|&arg| arg.to_owned()).collect();
-        Self { stage, args, prefix: Vec::new(), env: Vec::new(), stdin: String::new(), queues: None, fault: None }
+        let (prefix, env) = (stage.prefix.borrow().clone(), stage.env.borrow().clone());
+        Self { stage, args, prefix, env, stdin: String::new(), queues: None, fault: None }
     }
 
     /// Another program that runs this command line, such as strace.
@@ -107,6 +108,7 @@ impl<'a> Command<'a> {
             fate: Fate::Killed(None),
             queues: self.queues,
             ids: Vec::new(),
+            stdout: String::new(),
             stderr: String::new(),
         };
         Running { stage: self.stage, child, call, fault: self.fault, has_ended: false }
@@ -189,6 +191,7 @@ impl Running<'_> {
             (None, signal) => panic!("{:?} ended by signal {signal:?}: {stderr}", self.call.args),
         };
         self.call.ids = stdout.lines().filter_map(|line| line.parse().ok()).collect();
+        self.call.stdout = stdout;
         self.call.stderr = stderr;
         assert!(!self.call.stderr.contains("panicked"), "{:?}: {}", self.call.args, self.call.stderr);
         self.stage.calls.borrow_mut().push(self.call.clone());

@@ -9,7 +9,7 @@ use super::records::Effect;
 const NOTE: &str = r#"note() { read up rest </proc/uptime; echo "$1 $TASKQUEUE_TASK_ID $TASKQUEUE_RUN_ID $$ $up $2" >>"$EFFECTS"; }; "#;
 
 /// Classes: name and what the handler does between its two notes, or instead of them.
-const CLASSES: [(&str, &str); 8] = [
+const CLASSES: [(&str, &str); 11] = [
     ("note", "note start; note end 0"),
     ("fail", "note start; note end 3; exit 3"),
     // Long enough for the thread of the leases to save what it said.
@@ -25,6 +25,14 @@ const CLASSES: [(&str, &str); 8] = [
         "give-back",
         "note start; [ -e \"$EFFECTS.$TASKQUEUE_TASK_ID\" ] || { : >\"$EFFECTS.$TASKQUEUE_TASK_ID\"; note end 99; exit 99; }; note end 0",
     ),
+    // The first attempt never ends by itself, and has no child that would outlive it.
+    (
+        "hang-once",
+        "note start; [ $TASKQUEUE_ATTEMPT != 1 ] || while :; do read x <>\"$EFFECTS.never\"; done; note end 0",
+    ),
+    ("slow", "note start; sleep 0.5; note end 0"),
+    // The first attempt takes a second.
+    ("late", "note start; [ $TASKQUEUE_ATTEMPT != 1 ] || sleep 1; note end 0"),
     ("brief", "note start; sleep 0.02; note end 0"),
     // `taskqueue progress` and `result`, killed where a file says so.
     (
@@ -62,6 +70,11 @@ pub fn exec_arguments(home: &Path) -> [String; 3] {
 
 pub fn effects_path(home: &Path) -> std::path::PathBuf {
     home.join("effects")
+}
+
+/// A named pipe that nobody ever writes to.
+pub fn never_path(home: &Path) -> std::path::PathBuf {
+    home.join("effects.never")
 }
 
 pub fn fault_file(home: &Path) -> std::path::PathBuf {

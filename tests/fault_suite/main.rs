@@ -10,20 +10,37 @@ mod bugs;
 mod campaign;
 mod command;
 mod crossed;
+mod crowd;
 #[allow(dead_code, reason = "the tests use more of it")]
 #[path = "../it/support/database.rs"]
 mod database;
+mod failover;
+mod forged_rows;
+mod full_disk;
 mod handlers;
+mod host;
+mod hosts;
 mod kill_label;
 mod kill_syscall;
 mod leftovers;
+mod lost_commit;
 mod options;
 mod oracle;
+mod own_server;
+mod pid_reuse;
+mod proxy;
+mod racing_migrations;
 mod records;
+mod recovery;
 mod report;
 mod rng;
+mod server_restart;
 mod source_labels;
 mod stage;
+#[allow(dead_code, reason = "the tests use more of it")]
+#[path = "../it/support/standby.rs"]
+mod standby;
+mod stopped;
 mod storm;
 mod strace;
 mod syscall_errors;
@@ -40,8 +57,23 @@ use self::options::Options;
 use self::report::Line;
 
 /// Every campaign, in the order in which they run.
-const CAMPAIGNS: &[&Campaign] =
-    &[&kill_label::CAMPAIGN, &kill_syscall::CAMPAIGN, &syscall_errors::CAMPAIGN, &crossed::CAMPAIGN, &storm::CAMPAIGN];
+const CAMPAIGNS: &[&Campaign] = &[
+    &kill_label::CAMPAIGN,
+    &kill_syscall::CAMPAIGN,
+    &syscall_errors::CAMPAIGN,
+    &crossed::CAMPAIGN,
+    &storm::CAMPAIGN,
+    &pid_reuse::CAMPAIGN,
+    &forged_rows::CAMPAIGN,
+    &racing_migrations::CAMPAIGN,
+    &full_disk::CAMPAIGN,
+    &stopped::CAMPAIGN,
+    &lost_commit::CAMPAIGN,
+    &server_restart::CAMPAIGN,
+    &failover::CAMPAIGN,
+    &hosts::CAMPAIGN,
+    &recovery::CAMPAIGN,
+];
 
 fn main() -> ExitCode {
     let mut options = match Options::parse(std::env::args().skip(1)) {

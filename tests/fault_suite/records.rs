@@ -21,6 +21,7 @@ pub struct Call {
     pub queues: Option<(String, usize)>,
     /// The ids that it printed.
     pub ids: Vec<i64>,
+    pub stdout: String,
     pub stderr: String,
 }
 
@@ -109,6 +110,15 @@ pub struct Records {
     pub may_fail: bool,
     /// Runners whose lease was ended by force: whoever rescues their runs is right.
     pub expired: Vec<i64>,
+    /// Runners that were killed or stopped by other means than a signal to the command itself.
+    pub broken: Vec<i64>,
+    /// Although commands may fail, what a handler finished is recorded, or its refusal is.
+    pub outcomes_are_kept: bool,
+    /// Runs of which a late result was refused.
+    pub late_runs: Vec<i64>,
+    /// Runners that lost their runs to another host while they were stopped: what their handlers do until they go on can be
+    /// seen from nowhere.
+    pub may_overlap: Vec<i64>,
     /// Runs that were claimed out of order by order of the caller.
     pub is_order_free: bool,
 }
@@ -124,7 +134,10 @@ impl Records {
 
     /// Whether a run of this process may have been taken from it.
     pub fn was_broken(&self, pid: i64) -> bool {
-        self.may_fail || self.expired.contains(&pid) || self.was_killed(pid)
+        self.may_fail && !self.outcomes_are_kept
+            || self.expired.contains(&pid)
+            || self.broken.contains(&pid)
+            || self.was_killed(pid)
     }
 
     fn was_killed(&self, pid: i64) -> bool {

@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use super::audit;
 use super::command::Command;
@@ -25,12 +26,21 @@ pub struct Stage {
     /// See [`Records`]; both are of one trial.
     pub may_fail: Cell<bool>,
     pub expired: RefCell<Vec<i64>>,
+    pub broken: RefCell<Vec<i64>>,
+    pub outcomes_are_kept: Cell<bool>,
+    pub may_overlap: RefCell<Vec<i64>>,
+    /// Words before every command, such as those that lead into another PID namespace; `under` replaces them.
+    pub prefix: RefCell<Vec<String>>,
+    /// Variables of every command.
+    pub env: RefCell<Vec<(String, String)>>,
     /// For campaigns whose handlers may be claimed by run id, out of order.
     pub is_order_free: bool,
     raw: RefCell<Raw>,
     begin: Marks,
     database: Database,
     home: tempfile::TempDir,
+    /// Of other hosts, inside the home.
+    other_homes: RefCell<Vec<PathBuf>>,
 }
 
 /// Where a trial began.
@@ -59,22 +69,50 @@ impl Stage {
         let home = tempfile::tempdir().unwrap();
         let name = format!("tq_fault_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let database = Database::create(engine, home.path(), &name)?;
+        Some(Self::around(engine, program, home, database))
+    }
+
+    /// With tables, on a server of the campaign's own.
+    pub fn on_server(engine: EngineUnderTest, program: &Path, server: &str) -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("tq_{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        Self::with_database(engine, program, tempfile::tempdir().unwrap(), Database::create_on(engine, server, &name))
+    }
+
+    /// With tables, in a database that is there already.
+    pub fn with_database(engine: EngineUnderTest, program: &Path, home: tempfile::TempDir, database: Database) -> Self {
+        let stage = Self::around(engine, program, home, database);
+        let migrated = stage.command(&["migrate"]).run();
+        assert!(migrated.is_ok(), "{migrated:?}");
+        stage.prepare_tables();
+        stage
+    }
+
+    fn around(engine: EngineUnderTest, program: &Path, home: tempfile::TempDir, database: Database) -> Self {
         let config = home.path().join(".config/taskqueue");
         std::fs::create_dir_all(&config).unwrap();
         std::fs::write(config.join("config.toml"), handlers::configuration(home.path(), program)).unwrap();
         std::fs::write(handlers::fault_file(home.path()), "\n").unwrap();
-        Some(Self {
+        let never = std::process::Command::new("mkfifo").arg(handlers::never_path(home.path())).status();
+        assert!(never.unwrap().success());
+        Self {
             engine,
             program: program.to_owned(),
             calls: RefCell::default(),
             may_fail: Cell::new(false),
             expired: RefCell::default(),
+            broken: RefCell::default(),
+            outcomes_are_kept: Cell::new(false),
+            may_overlap: RefCell::default(),
+            prefix: RefCell::default(),
+            env: RefCell::default(),
+            other_homes: RefCell::default(),
             is_order_free: false,
             raw: RefCell::new(database.raw()),
             begin: Marks::default(),
             database,
             home,
-        })
+        }
     }
 
     /// Audit triggers, and settings under which no retry waits.
@@ -97,6 +135,38 @@ impl Stage {
 
     pub fn url(&self) -> &str {
         self.database.url()
+    }
+
+    /// The home of another host, with the same configuration.
+    pub fn other_home(&self, name: &str) -> PathBuf {
+        let home = self.home().join(name);
+        let config = home.join(".config/taskqueue");
+        std::fs::create_dir_all(&config).unwrap();
+        std::fs::copy(self.home().join(".config/taskqueue/config.toml"), config.join("config.toml")).unwrap();
+        let mut others = self.other_homes.borrow_mut();
+        if !others.contains(&home) {
+            others.push(home.clone());
+        }
+        home
+    }
+
+    /// The shortest leases that the settings allow, or longer ones in the same proportion.
+    pub fn shorten_leases(&self, lease_secs: u32) {
+        for (name, value) in [("Renewal", 1), ("Margin", lease_secs / 4), ("Time", lease_secs)] {
+            self.execute(&format!(
+                "UPDATE \"TaskQueueSettings\" SET \"Value\" = '{value}' WHERE \"Name\" = 'TaskQueueLease{name}'"
+            ));
+        }
+    }
+
+    /// After the server was away.
+    pub fn reconnect(&self) {
+        self.raw.replace(self.database.raw());
+    }
+
+    /// The column called `value` of every row, as text.
+    pub fn texts(&self, sql: &str) -> Vec<String> {
+        self.raw.borrow_mut().texts(sql).into_iter().map(Option::unwrap_or_default).collect()
     }
 
     /// Another connection.
@@ -156,7 +226,10 @@ impl Stage {
     pub fn begin_trial(&mut self) {
         self.calls.borrow_mut().clear();
         self.expired.borrow_mut().clear();
+        self.broken.borrow_mut().clear();
         self.may_fail.set(false);
+        self.outcomes_are_kept.set(false);
+        self.may_overlap.borrow_mut().clear();
         let raw = self.raw.get_mut();
         self.begin = Marks {
             audit: audit::newest(raw, "FaultAudit", "At"),
@@ -170,14 +243,30 @@ impl Stage {
     /// Clean ticks until nothing is open any more. What is then still open is for the oracle.
     pub fn settle(&self) {
         for _ in 0..TICKS_TO_REST {
-            // A class whose handler could not be started waits for somebody who mends it.
-            self.execute("DELETE FROM \"TaskQueueClassHolds\"");
-            let call = self.command(&["tick"]).run();
-            let open = "SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" <> 'success' AND \"FailedRetries\" < \"MaxRetries\"";
-            if call.is_ok() && self.number(open) == 0 && self.number(OPEN_RUNNERS) == 0 {
+            if self.tick_to_rest() {
                 return;
             }
         }
+    }
+
+    /// The same where something waits for a lease to be over, or for a clock.
+    pub fn settle_within(&self, limit: Duration) {
+        let started = Instant::now();
+        while !self.tick_to_rest() && started.elapsed() < limit {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn tick_to_rest(&self) -> bool {
+        // A class whose handler could not be started waits for somebody who mends it.
+        self.execute("DELETE FROM \"TaskQueueClassHolds\"");
+        self.command(&["tick"]).run().is_ok() && self.is_at_rest()
+    }
+
+    /// Whether every task has come to its end, and every runner.
+    pub fn is_at_rest(&self) -> bool {
+        let open = "SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" <> 'success' AND \"FailedRetries\" < \"MaxRetries\"";
+        self.number(open) == 0 && self.number(OPEN_RUNNERS) == 0
     }
 
     /// What was recorded since the trial began.
@@ -199,14 +288,27 @@ impl Stage {
             .map_or(0, |limit| limit.parse().unwrap()),
             slots_before: self.begin.slots,
             survivors: leftovers::processes(&tokens),
-            left_files: leftovers::files(self.home()),
+            left_files: self.left_files(),
+            late_runs: raw
+                .numbers("SELECT \"RunId\" AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'late-result'")
+                .into_iter()
+                .flatten()
+                .collect(),
             integrity: integrity(&mut raw),
             retried: audit::retried(&mut raw, self.begin.task),
             failing_classes: vec!["fail".to_owned()],
             may_fail: self.may_fail.get(),
             expired: self.expired.borrow().clone(),
+            broken: self.broken.borrow().clone(),
+            outcomes_are_kept: self.outcomes_are_kept.get(),
+            may_overlap: self.may_overlap.borrow().clone(),
             is_order_free: self.is_order_free,
         }
+    }
+
+    fn left_files(&self) -> Vec<String> {
+        let others = self.other_homes.borrow();
+        std::iter::once(self.home()).chain(others.iter().map(PathBuf::as_path)).flat_map(leftovers::files).collect()
     }
 
     /// The oracle's verdict on the trial.

@@ -79,6 +79,20 @@ each_engine! {
         });
     }
 
+    fn a_release_whose_commit_is_lost_says_that_the_class_was_held_and_leaves_one_event(db) {
+        let work = |cli: &Cli| {
+            db.execute(
+                "INSERT INTO \"TaskQueueClassHolds\" (\"TaskClass\", \"Host\", \"Reason\", \"HeldOn\", \"HeldUntil\") \
+                 VALUES ('held', 'here', '', '2020-01-01 00:00:00.000000', '2199-01-01 00:00:00.000000')",
+            );
+            let _ = cli.run(&["classes", "release", "held"]).ok();
+        };
+        with_every_commit_lost(db, work, |rounds| {
+            assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueClassHolds\""), 0);
+            assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\""), rounds);
+        });
+    }
+
     fn create_runs_removes_old_receipts_and_keeps_young_ones(db) {
         db.execute("INSERT INTO \"TaskQueueReceipts\" (\"Token\", \"WrittenOn\") VALUES ('old', '2020-01-01 00:00:00')");
         db.execute("INSERT INTO \"TaskQueueReceipts\" (\"Token\") VALUES ('young')");

@@ -1,0 +1,313 @@
+//! Three hosts with PID, mount, UTS and network namespaces and boot ids of their own, on which cron ticks work on one
+//! store; their links go down and up, answers or requests are held back, connections are cut, and hosts die as a whole.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::campaign::{Campaign, Job};
+use super::crowd::Crowd;
+use super::database::EngineUnderTest;
+use super::host::{Host, Plan};
+use super::proxy::Proxy;
+use super::rng::Rng;
+use super::stage::Stage;
+
+pub const CAMPAIGN: Campaign = Campaign {
+    name: "hosts",
+    what: "three hosts whose network fails in parts and that die as a whole",
+    engines: &[EngineUnderTest::Postgres, EngineUnderTest::Mariadb, EngineUnderTest::Mysql],
+    run,
+};
+
+const HOSTS: usize = 3;
+const LEASE_SECS: u32 = 8;
+/// Of a nemesis.
+const QUICK: Duration = Duration::from_secs(20);
+const ALL: Duration = Duration::from_secs(210);
+/// Healed, and every lease over, everything comes to rest in this time. Connections that a client waits on without end are
+/// cut when their link is mended.
+const TO_REST: Duration = Duration::from_secs(150);
+/// Commands of one host at the same time.
+const AT_ONCE: usize = 3;
+
+fn run(job: &Job<'_>) {
+    // The sample is of one engine.
+    let turn = usize::try_from(job.options.seed % 3).unwrap();
+    let is_turn = job.options.all || job.options.engine.is_some() || CAMPAIGN.engines[turn] == job.engine;
+    if job.worker != 0 || !is_turn {
+        return;
+    }
+    // A seeded bug is to be noticed soon.
+    let (lasts, trials) = match (job.options.all, job.options.is_hunt) {
+        (true, true) => (2 * QUICK, 3),
+        (true, false) => (ALL, 1),
+        (false, _) => (QUICK, 1),
+    };
+    for trial in job.trials_of_one_worker(1, trials) {
+        let Some(mut stage) = job.stage() else { return job.note("no server".to_owned()) };
+        stage.shorten_leases(LEASE_SECS);
+        // Each runner has one slot; three of each host and those of the suite itself.
+        stage.execute("UPDATE \"TaskQueueSettings\" SET \"Value\" = '12' WHERE \"Name\" = 'TaskQueueRunnerLimit'");
+        let machines: Result<Vec<Machine>, String> = (1..=HOSTS).map(|number| Machine::start(&stage, number)).collect();
+        let mut machines = match machines {
+            Ok(machines) => machines,
+            Err(why) => return job.impossible(&why),
+        };
+        let mut rng = job.rng(trial);
+        job.trial(trial, &mut stage, |stage| {
+            stage.may_fail.set(true);
+            stage.outcomes_are_kept.set(true);
+            let losses = nemesis(job, stage, &mut machines, &mut rng, lasts);
+            come_to_rest(stage, &machines);
+            report_recovery(job, stage, &losses);
+        });
+    }
+}
+
+/// A host with its link and its home.
+struct Machine {
+    number: usize,
+    host: Option<Host>,
+    proxy: Proxy,
+    home: PathBuf,
+    boot_id: PathBuf,
+    link: String,
+    /// When what is wrong with it is mended.
+    until: Option<Instant>,
+    boots: usize,
+}
+
+impl Machine {
+    fn start(stage: &Stage, number: usize) -> Result<Self, String> {
+        let home = stage.other_home(&format!("host-{number}"));
+        let mut machine = Self {
+            number,
+            host: None,
+            // Made when the address of the link is there.
+            proxy: Proxy::start("127.0.0.1", stage.url()),
+            boot_id: stage.home().join(format!("boot-id-{number}")),
+            home,
+            link: format!("tq{}x{number}", std::process::id()),
+            until: None,
+            boots: 0,
+        };
+        machine.boot()?;
+        machine.proxy = Proxy::start(&machine.gateway(), stage.url());
+        Ok(machine)
+    }
+
+    /// The address of our end of the link; the suite's PID keeps two suites apart.
+    fn gateway(&self) -> String {
+        format!("10.{}.{}.1", 64 + std::process::id() % 128, self.number)
+    }
+
+    /// The same machine as before, with another boot id, other PIDs, and the same disk.
+    fn boot(&mut self) -> Result<(), String> {
+        self.boots += 1;
+        let boot_id = format!("{:08x}-0000-4000-8000-{:012x}", self.number, self.boots);
+        std::fs::write(&self.boot_id, boot_id).unwrap();
+        let plan = Plan {
+            name: &format!("host-{}", self.number),
+            number: self.number + 3 * self.boots,
+            has_network: true,
+            boot_id: Some(&self.boot_id),
+            prepare: "ip link set lo up",
+        };
+        let host = Host::start(&plan)?;
+        let init = host.init.to_string();
+        let (ours, gateway) = (&self.link, self.gateway());
+        let theirs = format!("{}.2", gateway.rsplit_once('.').unwrap().0);
+        ip(&["link", "add", ours, "type", "veth", "peer", "name", "eth0", "netns", &init])?;
+        ip(&["address", "add", &format!("{gateway}/24"), "dev", ours])?;
+        ip(&["link", "set", ours, "up"])?;
+        let script = format!("ip address add {theirs}/24 dev eth0 && ip link set eth0 up");
+        let output = host.script(&script, &[]);
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+        }
+        self.host = Some(host);
+        Ok(())
+    }
+
+    /// The power fails: its link vanishes with it.
+    fn die(&mut self) {
+        self.host = None;
+    }
+
+    fn command<'a>(&self, stage: &'a Stage, args: &[&str]) -> super::command::Command<'a> {
+        let prefix = self.host.as_ref().map(Host::prefix).unwrap_or_default();
+        let prefix: Vec<&str> = prefix.iter().map(String::as_str).collect();
+        stage
+            .command(args)
+            .under(&prefix)
+            .env("HOME", &self.home.display().to_string())
+            .env("TASKQUEUE_DATABASE_URL", &self.proxy.url(stage.url()))
+    }
+
+    /// Whatever is wrong with its network is not any more. Who waits for an answer that never comes learns that.
+    fn mend(&mut self) {
+        self.until = None;
+        self.proxy.hold(false, false);
+        if self.host.is_some() {
+            let _ = ip(&["link", "set", &self.link, "up"]);
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.host = None;
+        let _ = ip(&["link", "delete", &self.link]);
+    }
+}
+
+fn ip(args: &[&str]) -> Result<(), String> {
+    let output = Command::new("ip").args(args).output().map_err(|error| format!("ip: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("ip {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+/// A host that died, when, in seconds since boot, and the runs that died with it.
+struct Loss {
+    uptime: f64,
+    runs: Vec<i64>,
+}
+
+fn nemesis(job: &Job<'_>, stage: &Stage, machines: &mut [Machine], rng: &mut Rng, lasts: Duration) -> Vec<Loss> {
+    let started = Instant::now();
+    let mut losses = Vec::new();
+    let mut crowds: Vec<Crowd<'_>> = (0..=machines.len()).map(|_| Crowd::default()).collect();
+    let (mut next_fault, mut next_call) = (Duration::from_secs(2), Duration::ZERO);
+    while started.elapsed() < lasts {
+        crowds.iter_mut().for_each(Crowd::reap);
+        if started.elapsed() >= next_call {
+            next_call = started.elapsed() + Duration::from_millis(150 + rng.below(200) as u64);
+            call(stage, machines, &mut crowds, rng);
+        }
+        for machine in machines.iter_mut().filter(|machine| machine.until.is_some_and(|until| until < Instant::now())) {
+            if machine.host.is_none() {
+                machine.boot().unwrap();
+            }
+            machine.mend();
+        }
+        if started.elapsed() >= next_fault {
+            next_fault = started.elapsed() + Duration::from_millis(500 + rng.below(2_500) as u64);
+            let at = rng.below(machines.len());
+            if machines[at].until.is_none() {
+                losses.extend(fault(stage, &mut machines[at], rng));
+                job.count(1);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for machine in machines.iter_mut() {
+        if machine.host.is_none() {
+            machine.boot().unwrap();
+        }
+        machine.mend();
+        // A client without a time limit of its own, whose server seems to think for ever.
+        machine.proxy.cut_all();
+    }
+    crowds.iter_mut().for_each(|crowd| drop(crowd.wait()));
+    losses
+}
+
+/// What cron and people do: ticks on every host, new tasks from a host or from where nothing ever fails.
+fn call<'a>(stage: &'a Stage, machines: &[Machine], crowds: &mut [Crowd<'a>], rng: &mut Rng) {
+    let class = *rng.pick(&["note", "brief", "brief", "slow", "report"]);
+    let marker = stage.marker();
+    let data = format!("{{\"m\":\"{marker}\"}}");
+    let args = ["queue", class, &data];
+    let at = rng.below(crowds.len());
+    let (last, of_hosts) = crowds.split_last_mut().unwrap();
+    match machines.get(at).filter(|machine| machine.host.is_some()) {
+        Some(machine) if of_hosts[at].len() < AT_ONCE => {
+            of_hosts[at].start(machine.command(stage, &args).queues(&marker, 1));
+        }
+        _ if last.len() < AT_ONCE => last.start(stage.command(&args).queues(&marker, 1)),
+        _ => {}
+    }
+    for (machine, crowd) in machines.iter().zip(of_hosts) {
+        if machine.host.is_some() && crowd.len() < AT_ONCE {
+            let args: &[&str] = if rng.below(3) == 0 { &["create-runs"] } else { &["tick"] };
+            crowd.start(machine.command(stage, args));
+        }
+    }
+}
+
+/// From 1 to 12 seconds, some of them longer than a lease.
+fn fault(stage: &Stage, machine: &mut Machine, rng: &mut Rng) -> Option<Loss> {
+    machine.until = Some(Instant::now() + Duration::from_millis(1_000 + rng.below(11_000) as u64));
+    match rng.below(8) {
+        0..=2 => ip(&["link", "set", &machine.link, "down"]).unwrap(),
+        3 => machine.proxy.hold(true, false),
+        4 => machine.proxy.hold(false, true),
+        5 => machine.proxy.cut_all(),
+        6 => {
+            ip(&["link", "set", &machine.link, "down"]).unwrap();
+            machine.until = Some(Instant::now() + Duration::from_millis(200 + rng.below(800) as u64));
+        }
+        _ => return Some(lose(stage, machine)),
+    }
+    None
+}
+
+/// The host dies, and so do its runs.
+fn lose(stage: &Stage, machine: &mut Machine) -> Loss {
+    let name = format!("host-{}", machine.number);
+    machine.die();
+    let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+    let cast = if stage.engine == EngineUnderTest::Postgres { "TEXT" } else { "CHAR" };
+    let of_host = |column: &str| {
+        let sql = format!(
+            "SELECT CAST(\"{column}\" AS {cast}) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing' AND \"Host\" = '{name}'"
+        );
+        stage.texts(&sql).iter().filter_map(|value| value.parse().ok()).collect::<Vec<i64>>()
+    };
+    stage.broken.borrow_mut().extend(of_host("ProcessId"));
+    Loss { uptime: uptime.split(' ').next().unwrap().parse().unwrap(), runs: of_host("Id") }
+}
+
+/// Every host is there again: each sends what lies on its disk, then nothing is open any more.
+fn come_to_rest(stage: &Stage, machines: &[Machine]) {
+    let started = Instant::now();
+    loop {
+        for machine in machines {
+            machine.command(stage, &["tick"]).run();
+        }
+        if stage.is_at_rest() && stage.records().left_files.is_empty() || started.elapsed() > TO_REST {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// From the loss of a host to the start of the next attempt of its tasks, on any host.
+fn report_recovery(job: &Job<'_>, stage: &Stage, losses: &[Loss]) {
+    let records = stage.records();
+    let mut took = Vec::new();
+    for loss in losses {
+        for run in records.runs.iter().filter(|run| loss.runs.contains(&run.id)) {
+            let next = records.effects.iter().filter(|effect| effect.is_start && effect.task_id == run.task_id);
+            let uptimes = next.map(|effect| effect.uptime.parse::<f64>().unwrap());
+            took.extend(
+                uptimes
+                    .filter(|uptime| *uptime > loss.uptime)
+                    .min_by(f64::total_cmp)
+                    .map(|uptime| uptime - loss.uptime),
+            );
+        }
+    }
+    took.sort_by(f64::total_cmp);
+    if let Some(most) = took.last() {
+        let median = took[took.len() / 2];
+        job.note(format!(
+            "{} runs of {} lost hosts, lease {LEASE_SECS} s: next attempt after {median:.1} s, at most {most:.1} s",
+            took.len(),
+            losses.len()
+        ));
+    }
+}

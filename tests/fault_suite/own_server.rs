@@ -1,0 +1,67 @@
+//! Servers of a campaign's own, which it may break: the shared ones are left alone.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::database::EngineUnderTest;
+
+/// Stopped, and its data removed, when it is dropped. `tests/faults` stops what a suite that was killed has left.
+pub struct OwnServer {
+    engine: EngineUnderTest,
+    directory: tempfile::TempDir,
+    pub url: String,
+}
+
+impl OwnServer {
+    pub fn start(engine: EngineUnderTest) -> Self {
+        let directory = open_directory("servers-");
+        let mut server = Self { engine, directory, url: String::new() };
+        server.tell("start");
+        let env = std::fs::read_to_string(server.place().join("env")).unwrap();
+        server.url = env.split('\'').nth(1).unwrap().to_owned();
+        server
+    }
+
+    /// Stops it as an administrator would.
+    pub fn halt(&self) {
+        self.tell("halt");
+    }
+
+    pub fn kill(&self) {
+        self.tell("kill");
+    }
+
+    /// Starts it again, on the same port with the same data.
+    pub fn again(&self) {
+        self.tell("again");
+    }
+
+    fn place(&self) -> PathBuf {
+        self.directory.path().join("place")
+    }
+
+    fn tell(&self, verb: &str) {
+        let output = self.command(verb).arg(self.engine.name()).output().unwrap();
+        assert!(output.status.success(), "{verb}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn command(&self, verb: &str) -> Command {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers");
+        let mut command = Command::new(script);
+        // It chooses free ports by the shell's random numbers, and knows the places of its programs.
+        command.arg(verb).arg(self.place()).stdin(Stdio::null());
+        command
+    }
+}
+
+impl Drop for OwnServer {
+    fn drop(&mut self) {
+        let _ = self.command("stop").output();
+    }
+}
+
+/// A directory through which the servers' own user may pass.
+pub fn open_directory(prefix: &str) -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt as _;
+    tempfile::Builder::new().prefix(prefix).permissions(std::fs::Permissions::from_mode(0o755)).tempdir().unwrap()
+}

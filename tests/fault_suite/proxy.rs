@@ -1,0 +1,211 @@
+//! Stands between the program and a server: cuts connections where it hurts, or holds back what one side says. Knows
+//! enough of both protocols to see a COMMIT.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// How long a connection swallows everything before it is gone.
+const HOLE: Duration = Duration::from_millis(400);
+/// So many times the client speaks before it is connected and has looked at the tables, or a little less.
+const LOGIN_REQUESTS_POSTGRES: usize = 10;
+const LOGIN_REQUESTS_MYSQL: usize = 21;
+
+/// Where a connection is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// A COMMIT never arrives.
+    BeforeCommit,
+    /// The server commits, and the client never learns of it.
+    AfterCommit,
+    /// Half of what the client said arrives.
+    InRequest,
+    /// Half of an answer arrives.
+    InAnswer,
+    /// Half of what the client said arrives, while it says who it is.
+    InLogin,
+    /// Nothing comes through any more in either direction, and after a while the connection is gone.
+    BlackHole,
+}
+
+/// The cut that is planned: at the how many-th of its kind.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    cut: Cut,
+    left: usize,
+}
+
+#[derive(Default)]
+struct State {
+    login_requests: usize,
+    plan: Mutex<Option<Plan>>,
+    was_cut: AtomicBool,
+    holds_requests: AtomicBool,
+    holds_answers: AtomicBool,
+    delay_micros: AtomicU64,
+    open: Mutex<Vec<TcpStream>>,
+}
+
+pub struct Proxy {
+    pub address: SocketAddr,
+    state: Arc<State>,
+}
+
+impl Proxy {
+    /// Listens on this address, and leads to the server of this URL. Ends with the process.
+    pub fn start(listen: &str, url: &str) -> Self {
+        let listener = TcpListener::bind((listen, 0)).unwrap();
+        let is_mysql = url.starts_with("mysql");
+        let login_requests = if is_mysql { LOGIN_REQUESTS_MYSQL } else { LOGIN_REQUESTS_POSTGRES };
+        let state = Arc::new(State { login_requests, ..State::default() });
+        let proxy = Self { address: listener.local_addr().unwrap(), state };
+        let (state, server) = (Arc::clone(&proxy.state), place(url).to_owned());
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                serve(&state, client, &server);
+            }
+        });
+        proxy
+    }
+
+    /// The URL by way of the proxy. What is encrypted could not be read here.
+    pub fn url(&self, url: &str) -> String {
+        let plain = if url.starts_with("mysql") { "?ssl_mode=disabled" } else { "?sslmode=disable" };
+        format!("{}{plain}", url.replacen(place(url), &self.address.to_string(), 1))
+    }
+
+    /// Cuts once, at the how many-th occasion from now on.
+    pub fn plan(&self, cut: Cut, nth: usize) {
+        self.state.was_cut.store(false, Ordering::SeqCst);
+        *self.state.plan.lock().unwrap() = Some(Plan { cut, left: nth });
+    }
+
+    /// Cuts no more. Whether it has.
+    pub fn clear(&self) -> bool {
+        *self.state.plan.lock().unwrap() = None;
+        self.state.was_cut.load(Ordering::SeqCst)
+    }
+
+    /// Everything takes so much longer.
+    pub fn slow_down(&self, delay: Duration) {
+        self.state.delay_micros.store(u64::try_from(delay.as_micros()).unwrap(), Ordering::Relaxed);
+    }
+
+    /// Holds back what the program says, what the server says, or both; nothing is lost, as TCP would have it.
+    pub fn hold(&self, requests: bool, answers: bool) {
+        self.state.holds_requests.store(requests, Ordering::SeqCst);
+        self.state.holds_answers.store(answers, Ordering::SeqCst);
+    }
+
+    /// Ends every connection.
+    pub fn cut_all(&self) {
+        for stream in self.state.open.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// `host:port` in a URL.
+fn place(url: &str) -> &str {
+    let (_, place) = url.rsplit_once('@').unwrap();
+    place.split_once('/').map_or(place, |(place, _)| place)
+}
+
+/// What one direction of a connection has to do with the other.
+#[derive(Default)]
+struct Link {
+    /// What the client has said so far.
+    requests: AtomicUsize,
+    /// The answer to what was sent last is lost, with the connection.
+    loses_answer: AtomicBool,
+    is_hole: AtomicBool,
+}
+
+fn serve(state: &Arc<State>, client: TcpStream, server: &str) {
+    // A server that is down refuses: the client sees that its connection ends.
+    let Ok(upstream) = TcpStream::connect(server) else { return };
+    let mut open = state.open.lock().unwrap();
+    open.retain(|stream| stream.peer_addr().is_ok());
+    open.extend([client.try_clone().unwrap(), upstream.try_clone().unwrap()]);
+    drop(open);
+    let link = Arc::new(Link::default());
+    let (requests_state, requests_link) = (Arc::clone(state), Arc::clone(&link));
+    let (from, to) = (client.try_clone().unwrap(), upstream.try_clone().unwrap());
+    std::thread::spawn(move || {
+        forward(&requests_state, &requests_link, from, to, true);
+    });
+    let state = Arc::clone(state);
+    std::thread::spawn(move || forward(&state, &link, upstream, client, false));
+}
+
+/// Copies bytes until one side ends or the plan says so.
+fn forward(state: &State, link: &Link, mut from: TcpStream, mut to: TcpStream, is_request: bool) {
+    let holds = if is_request { &state.holds_requests } else { &state.holds_answers };
+    let mut bytes = [0; 16 << 10];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        let all = &bytes[..count];
+        std::thread::sleep(Duration::from_micros(state.delay_micros.load(Ordering::Relaxed)));
+        while holds.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let said = link.requests.fetch_add(usize::from(is_request), Ordering::SeqCst);
+        let is_login = said < state.login_requests;
+        let through = match state.fate_of(all, is_request, is_login) {
+            Some(Cut::BeforeCommit) => &[],
+            Some(Cut::InRequest | Cut::InAnswer | Cut::InLogin) => &all[..count / 2],
+            Some(Cut::BlackHole) => {
+                link.is_hole.store(true, Ordering::SeqCst);
+                &[]
+            }
+            Some(Cut::AfterCommit) => {
+                link.loses_answer.store(true, Ordering::SeqCst);
+                all
+            }
+            None if link.loses_answer.load(Ordering::SeqCst) && !is_request => &[],
+            None => all,
+        };
+        if link.is_hole.load(Ordering::SeqCst) {
+            std::thread::sleep(HOLE);
+            break;
+        }
+        if to.write_all(through).is_err() || through.len() < count {
+            break;
+        }
+    }
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+impl State {
+    /// What happens to these bytes.
+    fn fate_of(&self, bytes: &[u8], is_request: bool, is_login: bool) -> Option<Cut> {
+        let mut plan = self.plan.lock().unwrap();
+        let planned = plan.as_mut()?;
+        let is_commit = is_request && bytes.strip_suffix(b"\0").unwrap_or(bytes).ends_with(b"COMMIT");
+        let is_occasion = match planned.cut {
+            Cut::BeforeCommit | Cut::AfterCommit => is_commit,
+            Cut::InRequest | Cut::BlackHole => is_request && !is_login,
+            Cut::InAnswer => !is_request && !is_login,
+            Cut::InLogin => is_request && is_login,
+        };
+        planned.left -= usize::from(is_occasion);
+        if planned.left > 0 {
+            return None;
+        }
+        let cut = planned.cut;
+        *plan = None;
+        self.was_cut.store(true, Ordering::SeqCst);
+        Some(cut)
+    }
+}
+
+/// Polls until it is so.
+pub fn wait_until(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < limit, "waited {} seconds in vain: {what}", limit.as_secs());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
