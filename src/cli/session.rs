@@ -40,7 +40,7 @@ impl Session {
     /// Opens the database.
     pub(crate) fn open(self) -> anyhow::Result<Context> {
         let exec_enabled = self.config.exec_enabled.unwrap_or(self.url.engine() == Engine::Sqlite);
-        let handlers = Handlers::new(self.registry, self.config.classes, exec_enabled);
+        let handlers = Handlers::new(self.registry, self.config.classes, exec_enabled).with_exec_user(self.config.user);
         let context = Context::open(&self.url, handlers)?;
         Ok(match self.spool {
             Some(directory) => context.with_spool(&directory),

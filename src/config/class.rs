@@ -6,6 +6,7 @@ use std::time::Duration;
 use wildmatch::WildMatch;
 
 use crate::domain::backoff::Backoff;
+use crate::domain::confinement::Confinement;
 use crate::domain::exit_rules::ExitRules;
 
 /// How runs of a class, or of all classes that match a pattern, are handled.
@@ -21,6 +22,8 @@ pub struct ClassConfig {
     pub env: Vec<(String, String)>,
     /// Variables of the runner's own environment that are passed on.
     pub pass_env: Vec<String>,
+    /// Whose rights it has, and its limits.
+    pub confinement: Confinement,
     /// Time without end or report; `None` takes the system-wide one.
     pub timeout: Option<Duration>,
     /// From TERM to KILL.
@@ -68,6 +71,13 @@ impl Classes {
         let place = self.configured.partition_point(|other| other.name.len() >= class.name.len());
         self.configured.insert(place, class);
         Ok(())
+    }
+
+    /// Names the user of the classes that name none themselves.
+    pub(super) fn set_default_user(&mut self, user: &str) {
+        for class in &mut self.configured {
+            class.confinement.user.get_or_insert_with(|| user.to_owned());
+        }
     }
 
     /// Who handles the class: an exact name before a pattern, a longer pattern before a shorter one.

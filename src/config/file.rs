@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::class::{ClassConfig, Classes};
 use super::{Config, ConfigError};
 use crate::domain::backoff::Backoff;
+use crate::domain::confinement::{Confinement, DEFAULT_UMASK, Limits};
 use crate::domain::exit_rules::{ExitCodes, ExitMeaning, ExitRules};
 use crate::domain::new_task::MAX_TIMEOUT_SECS;
 use crate::domain::settings::Setting;
@@ -22,12 +23,20 @@ pub(super) const DEFAULT_STOP_WAIT: Duration = Duration::from_secs(60);
 const MAX_STOP_WAIT_SECS: i64 = 86_400;
 const DEFAULT_OUTPUT_LIMIT_BYTES: i64 = 128 << 10;
 const MAX_OUTPUT_LIMIT_BYTES: i64 = 16 << 20;
+/// With less address space hardly a program starts, and one that cannot start looks like a broken deployment.
+const MIN_MEMORY_BYTES: i64 = 16 << 20;
+const MAX_LIMIT_BYTES: i64 = 1 << 50;
+/// A handler has four from the start, and its libraries are opened one by one.
+const MIN_OPEN_FILES: i64 = 8;
+const MAX_OPEN_FILES: i64 = 1 << 20;
+const MAX_PROCESSES: i64 = 1 << 22;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MainFile {
     database: Option<String>,
     spool: Option<PathBuf>,
+    user: Option<String>,
     stop_wait_secs: Option<i64>,
     #[serde(default)]
     exec: ExecTable,
@@ -57,6 +66,11 @@ struct ClassTable {
     env: BTreeMap<String, String>,
     #[serde(default)]
     pass_env: Vec<String>,
+    user: Option<String>,
+    umask: Option<String>,
+    no_new_privileges: Option<bool>,
+    #[serde(default)]
+    limits: LimitsTable,
     timeout_secs: Option<i64>,
     kill_grace_secs: Option<i64>,
     output_limit_bytes: Option<i64>,
@@ -64,6 +78,16 @@ struct ClassTable {
     crash_limit: Option<i64>,
     #[serde(default)]
     exit: ExitTable,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LimitsTable {
+    cpu_secs: Option<i64>,
+    memory_bytes: Option<i64>,
+    open_files: Option<i64>,
+    processes: Option<i64>,
+    file_size_bytes: Option<i64>,
 }
 
 #[derive(Default, Deserialize)]
@@ -97,6 +121,7 @@ pub(crate) fn from_text(path: &Path, text: &str) -> Result<Config, ConfigError> 
     if file.spool.as_deref().is_some_and(|spool| !spool.is_absolute()) {
         return Err(ConfigError::new(path, "spool must be an absolute path"));
     }
+    check_user(file.user.as_deref()).map_err(|message| ConfigError::new(path, message))?;
     let stop_wait_secs = in_range("stop_wait_secs", file.stop_wait_secs, 0, MAX_STOP_WAIT_SECS)
         .map_err(|message| ConfigError::new(path, message))?;
     let mut classes = Classes::default();
@@ -108,6 +133,7 @@ pub(crate) fn from_text(path: &Path, text: &str) -> Result<Config, ConfigError> 
         exists: true,
         database: file.database,
         spool: file.spool,
+        user: file.user,
         stop_wait: stop_wait_secs.map_or(DEFAULT_STOP_WAIT, seconds),
         classes,
         exec_enabled: file.exec.enabled,
@@ -177,6 +203,13 @@ fn to_class(path: &Path, name: String, table: ClassTable) -> Result<ClassConfig,
     {
         return Err(format!("\"{bad}\" is no name of a variable"));
     }
+    check_user(table.user.as_deref())?;
+    let confinement = Confinement {
+        user: table.user,
+        limits: to_limits(&table.limits)?,
+        umask: table.umask.as_deref().map_or(Ok(DEFAULT_UMASK), to_umask)?,
+        no_new_privileges: table.no_new_privileges.unwrap_or(true),
+    };
     let timeout_secs = in_range("timeout_secs", table.timeout_secs, 1, MAX_TIMEOUT_SECS)?;
     let kill_grace_secs = in_range("kill_grace_secs", table.kill_grace_secs, 0, MAX_KILL_GRACE_SECS)?;
     let output_limit_bytes = in_range("output_limit_bytes", table.output_limit_bytes, 0, MAX_OUTPUT_LIMIT_BYTES)?;
@@ -189,6 +222,7 @@ fn to_class(path: &Path, name: String, table: ClassTable) -> Result<ClassConfig,
         cwd: table.cwd,
         env: table.env.into_iter().collect(),
         pass_env: table.pass_env,
+        confinement,
         timeout: timeout_secs.map(seconds),
         kill_grace: seconds(kill_grace_secs.unwrap_or(DEFAULT_KILL_GRACE_SECS)),
         output_limit_bytes: usize::try_from(output_limit_bytes.unwrap_or(DEFAULT_OUTPUT_LIMIT_BYTES))
@@ -206,6 +240,36 @@ fn in_range(key: &str, value: Option<i64>, low: i64, high: i64) -> Result<Option
             Err(format!("{key} is {value}; it must lie in {low} to {high}"))
         }
         _ => Ok(value),
+    }
+}
+
+fn to_limits(table: &LimitsTable) -> Result<Limits, String> {
+    let limit = |key: &str, value, low, high| {
+        let value = in_range(key, value, low, high).map_err(|message| format!("limits: {message}"))?;
+        Ok::<_, String>(value.map(i64::unsigned_abs))
+    };
+    Ok(Limits {
+        cpu_secs: limit("cpu_secs", table.cpu_secs, 1, MAX_TIMEOUT_SECS)?,
+        memory_bytes: limit("memory_bytes", table.memory_bytes, MIN_MEMORY_BYTES, MAX_LIMIT_BYTES)?,
+        open_files: limit("open_files", table.open_files, MIN_OPEN_FILES, MAX_OPEN_FILES)?,
+        processes: limit("processes", table.processes, 1, MAX_PROCESSES)?,
+        file_size_bytes: limit("file_size_bytes", table.file_size_bytes, 0, MAX_LIMIT_BYTES)?,
+    })
+}
+
+/// As chmod takes it: octal digits, and as text, because TOML would read 077 as no number and 77 as another one.
+fn to_umask(text: &str) -> Result<u32, String> {
+    let is_octal = (3..=4).contains(&text.len()) && text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
+    let umask = u32::from_str_radix(text, 8).ok().filter(|umask| is_octal && *umask <= 0o777);
+    umask.ok_or_else(|| format!("umask is \"{text}\"; it must be three octal digits, \"000\" to \"777\""))
+}
+
+fn check_user(user: Option<&str>) -> Result<(), String> {
+    match user {
+        Some(user) if user.is_empty() || user.contains(['\0', ':', '\n']) => {
+            Err(format!("{user:?} is no name of a user"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Config {
     pub database: Option<String>,
     /// The directory on the local disk where outcomes of runs wait for a database that is away.
     pub spool: Option<PathBuf>,
+    /// Whom handlers run as where their class does not say; the class `exec` always.
+    pub user: Option<String>,
     /// How long a run may go on after the first signal to stop.
     pub stop_wait: Duration,
     /// The configured classes.
@@ -65,6 +67,9 @@ pub fn load(named: Option<&Path>, environment: &Environment) -> Result<Config, C
         for class in file::read_classes(&part)? {
             config.classes.add(class).map_err(|message| ConfigError::new(&part, message))?;
         }
+    }
+    if let Some(user) = &config.user {
+        config.classes.set_default_user(user);
     }
     Ok(config)
 }

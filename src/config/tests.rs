@@ -79,6 +79,12 @@ fn what_is_wrong_is_named_with_file_and_line() {
         ("[class.\"a b\"]\nargv = [\"/bin/true\"]\n", "' ' is not allowed"),
         ("[class.exec]\nargv = [\"/bin/true\"]\n", "built in"),
         ("[class.a\n", "line 1"),
+        ("user = \"\"\n", "\"\" is no name of a user"),
+        ("[class.a]\nargv = [\"/bin/true\"]\nuser = \"a:b\"\n", "\"a:b\" is no name of a user"),
+        ("[class.a]\nargv = [\"/bin/true\"]\numask = \"22\"\n", "umask is \"22\"; it must be three octal digits"),
+        ("[class.a]\nargv = [\"/bin/true\"]\numask = \"089\"\n", "\"000\" to \"777\""),
+        ("[class.a]\nargv = [\"/bin/true\"]\numask = \"1000\"\n", "\"000\" to \"777\""),
+        ("[class.a]\nargv = [\"/bin/true\"]\nlimits = { core = 1 }\n", "unknown field `core`"),
     ];
     for (text, expected) in cases {
         let error = Files::new(text).load().unwrap_err().to_string();
@@ -103,6 +109,40 @@ fn a_number_outside_its_range_is_named_with_class_key_and_range() {
             assert!(error.ends_with(&expected), "{error}");
         }
     }
+}
+
+#[test]
+fn a_limit_outside_its_range_is_named_with_class_key_and_range() {
+    for (key, low, high) in [
+        ("cpu_secs", 1, 31_536_000),
+        ("memory_bytes", 16_777_216, 1 << 50),
+        ("open_files", 8, 1_048_576),
+        ("processes", 1, 4_194_304),
+        ("file_size_bytes", 0, 1 << 50),
+    ] {
+        let load = |value: i64| Files::new(&format!("{MAIL}limits = {{ {key} = {value} }}\n")).load();
+        assert!(load(low).is_ok() && load(high).is_ok(), "{key}");
+        for bad in [i64::MIN, low - 1, high + 1, i64::MAX] {
+            let error = load(bad).unwrap_err().to_string();
+            let expected = format!("class \"mail.send\": limits: {key} is {bad}; it must lie in {low} to {high}");
+            assert!(error.ends_with(&expected), "{error}");
+        }
+    }
+}
+
+#[test]
+fn the_user_at_the_top_is_that_of_every_class_without_one_also_of_the_parts() {
+    let files =
+        Files::new(&format!("user = \"bot\"\n{MAIL}user = \"mail\"\numask = \"027\"\nno_new_privileges = false\n"));
+    files.write("conf.d/b.toml", "[class.b]\nargv = [\"/bin/true\"]\n");
+    let config = files.load().unwrap();
+    let rights = |class: &str| config.classes.find(class).unwrap().confinement.clone();
+    assert_eq!((rights("mail.send").user.as_deref(), rights("b").user.as_deref()), (Some("mail"), Some("bot")));
+    assert_eq!((rights("mail.send").umask, rights("b").umask), (0o027, 0o077));
+    assert_eq!((rights("mail.send").no_new_privileges, rights("b").no_new_privileges), (false, true));
+    assert_eq!(config.user.as_deref(), Some("bot"));
+    files.write("conf.d/b.toml", "user = \"x\"\n");
+    assert!(files.load().unwrap_err().to_string().contains("unknown field `user`"));
 }
 
 #[test]

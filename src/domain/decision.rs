@@ -115,15 +115,9 @@ pub fn decide(
         Ending::Exited(code) => decide_exit(*code, error, stderr_tail, rules),
         Ending::Signalled(signal) => {
             let message = non_empty(stderr_tail, format!("the handler was ended by signal {signal}"));
-            let rule = format!("signal {signal}: retry");
-            error.map_or_else(
-                || Decision::crash(&format!("signal:{signal}"), &message, rule),
-                |error| {
-                    let decision = Decision::reported(error);
-                    Decision { rule: format!("signal {signal}, but {}", decision.rule), ..decision }
-                },
-            )
+            decide_signal(*signal, &message, error)
         }
+        Ending::Killed { signal, why } => decide_signal(*signal, why, error),
         Ending::TimedOut => {
             let message = format!("no end and no report within {timeout_secs} seconds");
             Decision {
@@ -139,6 +133,10 @@ pub fn decide(
             let (meaning, origin) = rules.meaning_of_no_room();
             Decision::meaning(meaning, "could-not-start", reason, format!("no room to start it: {meaning} ({origin})"))
         }
+        Ending::Misconfigured(reason) => {
+            let rule = format!("could not start: {} (configuration)", ExitMeaning::Hold);
+            Decision::meaning(ExitMeaning::Hold, "could-not-start", reason, rule)
+        }
         Ending::Stopped => Decision {
             event: RunEvent::Release,
             ..Decision::failure(
@@ -149,6 +147,17 @@ pub fn decide(
             )
         },
     }
+}
+
+fn decide_signal(signal: i32, message: &str, error: Option<&ReportedError>) -> Decision {
+    let rule = format!("signal {signal}: retry");
+    error.map_or_else(
+        || Decision::crash(&format!("signal:{signal}"), message, rule),
+        |error| {
+            let decision = Decision::reported(error);
+            Decision { rule: format!("signal {signal}, but {}", decision.rule), ..decision }
+        },
+    )
 }
 
 fn decide_exit(code: i32, error: Option<&ReportedError>, stderr_tail: &str, rules: &ExitRules) -> Decision {
@@ -265,6 +274,24 @@ mod tests {
         for (retry, word) in [(false, "no_retry"), (true, "retry")] {
             let expected = format!("signal 9, but the handler reported an error: {word}");
             assert_eq!(killed(Some(&reported(Some(retry)))), (retry, expected));
+        }
+    }
+
+    #[test]
+    fn the_cause_of_a_signal_says_more_than_the_last_line_of_standard_error() {
+        let ending = Ending::Killed { signal: 24, why: "over its limit".into() };
+        let decision = decide(&ending, None, "still counting\n", &ExitRules::default(), 60);
+        assert_eq!((decision.error_code.as_str(), decision.error_message.as_str()), ("signal:24", "over its limit"));
+        assert!(decision.may_retry);
+        let decision = decide(&Ending::Signalled(11), None, "still counting\n", &ExitRules::default(), 60);
+        assert_eq!(decision.error_message, "still counting");
+    }
+
+    #[test]
+    fn what_the_configuration_forbids_holds_even_the_class_whose_tasks_name_the_program() {
+        for rules in [ExitRules::default(), ExitRules::of_task_programs()] {
+            let decision = decide(&Ending::Misconfigured("no user".into()), None, "", &rules, 60);
+            assert_eq!((decision.event, decision.holds_class), (RunEvent::Release, true));
         }
     }
 

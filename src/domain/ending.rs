@@ -13,6 +13,13 @@ pub enum Ending {
     /// A signal that did not come from us ended it. 0 when the kernel could not say how it ended, because somebody else
     /// in this process waited for it.
     Signalled(i32),
+    /// Such a signal whose cause is known or likely: a limit, or want of memory. The text says it.
+    Killed {
+        /// The signal.
+        signal: i32,
+        /// Why, in words.
+        why: String,
+    },
     /// It neither ended nor reported in time, and was ended by us; whatever it exited with afterwards is not kept.
     TimedOut,
     /// The program could not be started; the text names the program and the reason.
@@ -20,6 +27,9 @@ pub enum Ending {
     /// It could not be started, and would have been at a better time: the machine had no process, memory or descriptor
     /// to spare. The text is that of `CouldNotStart`.
     NoRoom(String),
+    /// It could not be started because of what the configuration of this host says, whatever program the task names: whose
+    /// rights it is to have. The text is that of `CouldNotStart`.
+    Misconfigured(String),
     /// Our runner was told to stop and ended it.
     Stopped,
 }

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-use super::handlers::program_problem;
 use super::{Context, EngineResult};
 use crate::domain::task_class::EXEC_CLASS;
 use crate::store::{ClassHold, NewEvent};
@@ -43,13 +42,13 @@ pub fn list(ctx: &mut Context) -> EngineResult<Vec<ClassState>> {
             kind: "command",
             argv: class.argv.clone(),
             timeout_secs: class.timeout.map(|timeout| timeout.as_secs()),
-            problem: program_problem(class),
+            problem: ctx.handlers.problem_of(class),
             holds: Vec::new(),
         })
         .collect();
     classes.extend(ctx.handlers.rust_names().map(|name| other(name, "rust", None)));
     if ctx.handlers.is_exec_enabled() {
-        classes.push(other(EXEC_CLASS, "built-in", None));
+        classes.push(other(EXEC_CLASS, "built-in", ctx.handlers.problem_of_exec()));
     }
     for name in ctx.store.list_task_classes(TASK_CLASSES)? {
         if ctx.handlers.find(&name).is_none() {

@@ -46,8 +46,8 @@ pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineR
     fault_point!("create.left_over_sent");
     let settings = ctx.store.settings()?;
     let rescue = rescue_runs(ctx, &settings)?;
-    fault_point!("create.rescued");
     let sent_outcomes = sent_outcomes + rescue.sent_outcomes;
+    fault_point!("create.rescued");
     let finished_runners = finish_dead_runners(ctx, settings.lease)?;
     fault_point!("create.runners_finished");
     let created = ctx.store.create_missing_runs(created)?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
-use super::handlers::{Handler, command_of, exec_template};
+use super::handlers::Handler;
 use super::lease::{LeaseKeeper, Standing};
 use super::outcomes::{self, GivenBack, Outcome};
 use super::stopping::{Stopping, Urgency};
@@ -25,6 +25,7 @@ use crate::os::clock::Moment;
 use crate::os::event_socket::EventSocket;
 use crate::os::identity::ProcessIdentity;
 use crate::os::spool::SpoolFile;
+use crate::os::survivors::thread_name;
 use crate::os::watchdog::Watchdog;
 use crate::store::{EndCondition, RunEnd};
 
@@ -107,15 +108,23 @@ pub fn execute_run(
     };
     fault_point!("execute.before_handler");
     let finished = match ctx.handlers.find(&run.class) {
+        // This process was held up since the claim: somebody else may work for the task by now (rule R7).
+        _ if leases.standing(run.run_id) != Standing::Held => HandlerFinish::new(Some(Ending::Stopped), None),
         Some(Handler::Rust(handler)) => {
             let give_back = outcomes::prepared(ctx, run, run_end_of_stop(ctx, run, settings));
             let over = outcomes::prepared(ctx, run, GivenBack::LeaseOver.end());
             live.run_rust(handler, &context, &ctx.me.identity, give_back, over)
         }
-        Some(Handler::Command(class)) => live.run_command(&command_of(class), &context, socket),
-        Some(Handler::Exec) => match ExecRequest::parse(&run.data) {
-            Ok(request) => live.run_command(&request.into_command(&exec_template()), &context, socket),
-            Err(problem) => HandlerFinish::reported(&HandlerError::no_retry("invalid-data", problem.to_string())),
+        Some(Handler::Command(class)) => match ctx.handlers.command_of(class) {
+            Ok(command) => live.run_command(&command, &context, socket),
+            Err(why) => HandlerFinish::misconfigured(why),
+        },
+        Some(Handler::Exec) => match (ctx.handlers.exec_template(), ExecRequest::parse(&run.data)) {
+            (Err(why), _) => HandlerFinish::misconfigured(why),
+            (Ok(class), Ok(request)) => live.run_command(&request.into_command(&class), &context, socket),
+            (Ok(_), Err(problem)) => {
+                HandlerFinish::reported(&HandlerError::no_retry("invalid-data", problem.to_string()))
+            }
         },
         None => HandlerFinish::could_not_start("no handler is configured here"),
     };
@@ -191,6 +200,10 @@ impl HandlerFinish {
         Self::new(Some(Ending::CouldNotStart(why.to_owned())), None)
     }
 
+    fn misconfigured(why: String) -> Self {
+        Self::new(Some(Ending::Misconfigured(why)), None)
+    }
+
     fn reported(error: &HandlerError) -> Self {
         let error = ReportedError {
             code: error.code.clone(),
@@ -220,9 +233,9 @@ impl HandlerFinish {
             // A handler that reports an error has failed, whatever it exits with.
             Some(Ending::Exited(0)) => u8::from(decision.event != RunEvent::Succeed),
             Some(Ending::Exited(code)) => u8::try_from(*code).unwrap_or(1),
-            Some(Ending::Signalled(signal)) => u8::try_from(128 + signal).unwrap_or(1),
+            Some(Ending::Signalled(signal) | Ending::Killed { signal, .. }) => u8::try_from(128 + signal).unwrap_or(1),
             Some(Ending::TimedOut) => 124,
-            Some(Ending::CouldNotStart(_) | Ending::NoRoom(_)) => 127,
+            Some(Ending::CouldNotStart(_) | Ending::NoRoom(_) | Ending::Misconfigured(_)) => 127,
             Some(Ending::Stopped) => 130,
             None => u8::from(decision.event != RunEvent::Succeed),
         }
@@ -328,7 +341,14 @@ impl LiveRun<'_> {
             }
             must_stop || is_over
         };
-        self.watchdog = Watchdog::start(limit, must_end).ok();
+        // Unwatched it could go on for ever, and nothing would show that this process works for the run.
+        self.watchdog = match Watchdog::start(&thread_name(&context.token), limit, must_end) {
+            Ok(watchdog) => Some(watchdog),
+            Err(error) => {
+                let why = format!("could not start {}: no thread to watch it: {error}", context.class);
+                return HandlerFinish::new(Some(Ending::NoRoom(why)), None);
+            }
+        };
         self.save_handler(i64::from(std::process::id()), own_identity.to_owned());
         let result = run_rust_handler(handler, context, self);
         self.watchdog = None;

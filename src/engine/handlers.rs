@@ -1,17 +1,16 @@
 //! Who handles a class: a Rust type of this program, a configured program, or the built-in `exec`.
 
-use std::path::Path;
 use std::time::Duration;
 
 use crate::config::{ClassConfig, Classes};
 use crate::domain::backoff::Backoff;
+use crate::domain::confinement::Confinement;
 use crate::domain::exit_rules::ExitRules;
 use crate::domain::settings::Settings;
 use crate::domain::task_class::EXEC_CLASS;
 use crate::handler::TaskHandler;
 use crate::handler::command::{CommandHandler, CommandSource};
 use crate::handler::registry::HandlerRegistry;
-use crate::os::file_checks::check_program;
 
 /// How many names are offered for an unknown one.
 const SUGGESTIONS: usize = 3;
@@ -22,6 +21,10 @@ pub struct Handlers {
     registry: HandlerRegistry,
     classes: Classes,
     exec_enabled: bool,
+    /// What handlers of `exec` may do.
+    exec: Confinement,
+    /// Whether a class must say as whom its handlers run.
+    must_name_user: bool,
 }
 
 /// Who handles one class.
@@ -38,7 +41,80 @@ impl Handlers {
     /// A Rust type goes before a configured class of the same name.
     #[must_use]
     pub fn new(registry: HandlerRegistry, classes: Classes, exec_enabled: bool) -> Self {
-        Self { registry, classes, exec_enabled }
+        Self { registry, classes, exec_enabled, ..Self::default() }
+    }
+
+    /// The user that handlers of `exec` run as.
+    #[must_use]
+    pub fn with_exec_user(self, user: Option<String>) -> Self {
+        Self { exec: Confinement { user, ..self.exec }, ..self }
+    }
+
+    /// From now on nothing runs as the runner's own user unless the configuration names it: others can queue here, and
+    /// the runner is root.
+    #[must_use]
+    pub(super) fn naming_users(self) -> Self {
+        Self { must_name_user: true, ..self }
+    }
+
+    fn check_user(&self, place: &str, user: Option<&str>) -> Result<(), String> {
+        if user.is_some() || !self.must_name_user {
+            return Ok(());
+        }
+        Err(format!(
+            "could not start: this runner is root and others can queue in this database, so the configuration must say whom \
+             handlers run as: user = \"NAME\" {place}"
+        ))
+    }
+
+    /// The program of a configured class, ready to be run.
+    ///
+    /// # Errors
+    /// The configuration does not say whom it runs as, and has to.
+    pub fn command_of(&self, class: &ClassConfig) -> Result<CommandHandler, String> {
+        let place = format!("in [class.\"{}\"] or at the top of the file", class.name);
+        self.check_user(&place, class.confinement.user.as_deref())?;
+        Ok(CommandHandler {
+            argv: class.argv.clone(),
+            source: CommandSource::Configuration,
+            // The directory in which cron or a person happened to start us must not matter.
+            cwd: Some(class.cwd.clone().unwrap_or_else(|| "/".into())),
+            env: class.env.clone(),
+            pass_env: class.pass_env.clone(),
+            confinement: class.confinement.clone(),
+            kill_grace: class.kill_grace,
+            output_limit_bytes: class.output_limit_bytes,
+        })
+    }
+
+    /// The limits of `exec`, to be filled from the task's data.
+    ///
+    /// # Errors
+    /// As for [`Handlers::command_of`].
+    pub fn exec_template(&self) -> Result<CommandHandler, String> {
+        self.check_user("at the top of the file", self.exec.user.as_deref())?;
+        Ok(CommandHandler {
+            argv: Vec::new(),
+            source: CommandSource::TaskData,
+            cwd: Some("/".into()),
+            env: Vec::new(),
+            pass_env: Vec::new(),
+            confinement: self.exec.clone(),
+            kill_grace: DEFAULT_KILL_GRACE,
+            output_limit_bytes: EXEC_OUTPUT_LIMIT_BYTES,
+        })
+    }
+
+    /// Why handlers of a class cannot be run, if so.
+    #[must_use]
+    pub fn problem_of(&self, class: &ClassConfig) -> Option<String> {
+        self.command_of(class).map_or_else(Some, |command| command.problem())
+    }
+
+    /// Why nothing can be run by `exec`, if so.
+    #[must_use]
+    pub fn problem_of_exec(&self) -> Option<String> {
+        self.exec_template().map_or_else(Some, |command| command.problem())
     }
 
     /// Who handles the class; `None` when nobody here does.
@@ -122,39 +198,3 @@ impl Handlers {
 
 const DEFAULT_KILL_GRACE: Duration = Duration::from_secs(10);
 const EXEC_OUTPUT_LIMIT_BYTES: usize = 128 << 10;
-
-/// The program of a configured class, ready to be run.
-#[must_use]
-pub fn command_of(class: &ClassConfig) -> CommandHandler {
-    CommandHandler {
-        argv: class.argv.clone(),
-        source: CommandSource::Configuration,
-        // The directory in which cron or a person happened to start us must not matter.
-        cwd: Some(class.cwd.clone().unwrap_or_else(|| "/".into())),
-        env: class.env.clone(),
-        pass_env: class.pass_env.clone(),
-        kill_grace: class.kill_grace,
-        output_limit_bytes: class.output_limit_bytes,
-    }
-}
-
-/// The limits of `exec`, to be filled from the task's data.
-#[must_use]
-pub fn exec_template() -> CommandHandler {
-    CommandHandler {
-        argv: Vec::new(),
-        source: CommandSource::TaskData,
-        cwd: Some("/".into()),
-        env: Vec::new(),
-        pass_env: Vec::new(),
-        kill_grace: DEFAULT_KILL_GRACE,
-        output_limit_bytes: EXEC_OUTPUT_LIMIT_BYTES,
-    }
-}
-
-/// Why the program of a class cannot be run, if so.
-#[must_use]
-pub fn program_problem(class: &ClassConfig) -> Option<String> {
-    let program = class.argv.first()?;
-    check_program(Path::new(program)).err().map(|problem| problem.to_string())
-}

@@ -27,6 +27,7 @@ use chrono::{DateTime, Utc};
 
 pub use self::handlers::Handlers;
 use crate::domain::settings::Settings;
+use crate::os::account::is_root;
 pub use crate::os::child::{Stream, prepare_process};
 pub use crate::os::file_checks::create_private_dir;
 use crate::os::host;
@@ -136,6 +137,12 @@ impl Context {
     /// # Errors
     /// The database cannot be reached or has the wrong tables; the kernel hides who we are.
     pub fn open(url: &DatabaseUrl, handlers: Handlers) -> EngineResult<Self> {
+        let handlers = match url.engine() {
+            Engine::Sqlite => handlers,
+            // Whoever can insert a row there chooses what is done with root's rights.
+            Engine::Postgres | Engine::Mysql if is_root() => handlers.naming_users(),
+            Engine::Postgres | Engine::Mysql => handlers,
+        };
         Ok(Self { store: Store::open(url)?, handlers, me: Me::new()?, spool: None })
     }
 

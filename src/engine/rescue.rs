@@ -71,7 +71,7 @@ pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<Rescu
             report.sent_outcomes += send_left_over(ctx)?;
         }
         for (run, evidence) in &suspects {
-            if !is_left_to_its_sender(ctx, run, now)
+            if !ends_by_its_outcome(ctx, run, now)?
                 && let Some(run) = still_in_question(ctx, run, evidence)?
             {
                 rescue_run(ctx, settings, &run, evidence, &mut report)?;
@@ -102,11 +102,16 @@ fn evidence_against(run: &Run, now: Option<chrono::DateTime<chrono::Utc>>, lease
     })
 }
 
-/// Whether somebody else is about to send how the run ended: whoever sends the outcomes of dead runners holds them
-/// meanwhile. Not for longer than the lease of the run: the sender may hang.
-fn is_left_to_its_sender(ctx: &Context, run: &Run, now: Option<chrono::DateTime<chrono::Utc>>) -> bool {
-    let is_over = run.lease_expires_on.zip(now).is_some_and(|(lease, now)| lease < now);
-    !is_over && run.token.as_deref().is_some_and(|token| is_being_sent(ctx, token))
+/// Whether how the run ended is known on this host after all, and on its way: somebody who sends the outcomes of dead
+/// runners may have held it when we looked for them. Not for longer than its lease: the sender may hang.
+fn ends_by_its_outcome(ctx: &mut Context, run: &Run, now: Option<chrono::DateTime<chrono::Utc>>) -> EngineResult<bool> {
+    let is_leased = now.is_none_or(|now| run.lease_expires_on.is_some_and(|lease| lease >= now));
+    if is_leased && run.token.as_deref().is_some_and(|token| is_being_sent(ctx, token)) {
+        return Ok(true);
+    }
+    // Or its sender has died meanwhile.
+    send_left_over(ctx)?;
+    Ok(false)
 }
 
 /// The run as it is now, if the evidence still speaks against it. The page was read before other rescues, each of which

@@ -6,16 +6,22 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::events::parse_event;
 use super::{Reporter, RunContext};
+use crate::domain::confinement::Confinement;
 use crate::domain::ending::{Ending, ReportedError};
-use crate::os::child::{Captured, ChildSpec, Control, Finished, Keep, Observer, Stream, Supervision, supervise};
+use crate::os::account::{Credentials, RunAs, is_root, run_as};
+use crate::os::child::{
+    Captured, ChildSpec, Control, Finished, Keep, Observer, Stream, Supervision, rehearse, supervise,
+};
 use crate::os::event_socket::EventSocket;
-use crate::os::host::account;
+use crate::os::file_checks::{ProgramProblem, check_program};
+use crate::os::host::Account;
 use crate::os::identity::ProcessIdentity;
+use crate::os::rights::Rights;
 use crate::os::survivors::end_survivors;
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -49,6 +55,8 @@ pub struct CommandHandler {
     pub env: Vec<(String, String)>,
     /// Variables taken over from the runner's environment where it has them.
     pub pass_env: Vec<String>,
+    /// Whose rights it has, and its limits.
+    pub confinement: Confinement,
     /// Between TERM and KILL.
     pub kill_grace: Duration,
     /// How much of each output is kept, in bytes.
@@ -85,8 +93,9 @@ pub struct HandlerEnd {
 }
 
 impl CommandHandler {
-    /// Runs the program for one run to its end. After anything but a success its whole process tree is ended, so that
-    /// another attempt never works beside it; what a success leaves running outside its process group may go on.
+    /// Runs the program for one run to its end, and with it everything that descends from it. After anything but a success
+    /// its processes are also searched for by their token, wherever they are, so that another attempt never works beside
+    /// them.
     pub fn run(
         &self,
         run: &RunContext,
@@ -109,13 +118,10 @@ impl CommandHandler {
                 let socket = socket.map(|socket| (socket, run.token.as_str()));
                 supervise(&spec, stdin, &limits, stop, socket, &mut listener)
             }
-            Err(why) => {
-                let ending = Ending::CouldNotStart(why);
-                Finished { ending, stdout: Captured::default(), stderr: Captured::default() }
-            }
+            Err(ending) => Finished { ending, stdout: Captured::default(), stderr: Captured::default() },
         };
         let unended = match &finished.ending {
-            Ending::Exited(0) | Ending::CouldNotStart(_) | Ending::NoRoom(_) => None,
+            Ending::Exited(0) | Ending::CouldNotStart(_) | Ending::NoRoom(_) | Ending::Misconfigured(_) => None,
             _ => end_survivors(&marker(&run.token), None, self.kill_grace.min(Duration::from_secs(2)))
                 .err()
                 .map(|error| error.to_string()),
@@ -134,28 +140,79 @@ impl CommandHandler {
     /// What is started for this run. `socket_name` is given to the handler for its events.
     ///
     /// # Errors
-    /// Says what is wrong with the configuration: no program, a variable without a proper name.
-    pub fn child_spec(&self, run: &RunContext, socket_name: Option<&str>) -> Result<ChildSpec, String> {
+    /// Says what is wrong with the configuration: no program, a variable without a proper name, a user that there is not.
+    pub fn child_spec(&self, run: &RunContext, socket_name: Option<&str>) -> Result<ChildSpec, Ending> {
         let mut argv = self.argv.iter().map(|argument| match self.source {
             CommandSource::Configuration => OsString::from(argument.replace("{class}", &run.class)),
             CommandSource::TaskData => OsString::from(argument),
         });
-        let program =
-            argv.next().filter(|program| !program.is_empty()).ok_or("could not start: no program is configured")?;
+        let no_program = || Ending::CouldNotStart("could not start: no program is configured".to_owned());
+        let program = argv.next().filter(|program| !program.is_empty()).ok_or_else(no_program)?;
+        if self.source == CommandSource::Configuration
+            && let Err(problem @ ProgramProblem::WritableByAll(_)) = check_program(Path::new(&program), false)
+        {
+            let program = program.to_string_lossy();
+            return Err(Ending::CouldNotStart(format!("could not start {program}: {problem}")));
+        }
+        let RunAs { account, credentials } = self.run_as().map_err(Ending::Misconfigured)?;
         Ok(ChildSpec {
             program: program.into(),
             args: argv.collect(),
-            env: self.environment(run, socket_name)?,
+            env: self.environment(run, account, socket_name).map_err(Ending::CouldNotStart)?,
             cwd: self.cwd.clone(),
+            rights: self.rights(credentials),
+            marker: marker(&run.token).into(),
         })
     }
 
+    fn run_as(&self) -> Result<RunAs, String> {
+        run_as(self.confinement.user.as_deref()).map_err(|problem| format!("could not start: {problem}"))
+    }
+
+    fn rights(&self, credentials: Option<Credentials>) -> Rights {
+        let Confinement { limits, umask, no_new_privileges, .. } = self.confinement;
+        Rights { credentials, limits, umask, no_new_privileges }
+    }
+
+    /// Why no run could be started now, if so: the user, the program as far as one is configured, the directory, the
+    /// limits. Starts nothing.
+    #[must_use]
+    pub fn problem(&self) -> Option<String> {
+        let RunAs { credentials, .. } = match self.run_as() {
+            Ok(run_as) => run_as,
+            Err(why) => return Some(why),
+        };
+        let program = PathBuf::from(self.argv.first()?);
+        let is_root = credentials.as_ref().map_or_else(is_root, |user| user.uid == 0);
+        if let Err(problem) = check_program(&program, is_root) {
+            return Some(problem.to_string());
+        }
+        let spec = ChildSpec {
+            program,
+            args: Vec::new(),
+            env: Vec::new(),
+            cwd: self.cwd.clone(),
+            rights: self.rights(credentials),
+            marker: OsString::new(),
+        };
+        match rehearse(&spec) {
+            Err(Ending::CouldNotStart(why) | Ending::Misconfigured(why) | Ending::NoRoom(why)) => Some(why),
+            Ok(()) | Err(_) => None,
+        }
+    }
+
     /// Later entries win; the variables of the run come last, because the run's processes are found by its token.
-    fn environment(&self, run: &RunContext, socket_name: Option<&str>) -> Result<Vec<(OsString, OsString)>, String> {
-        let account = account();
+    fn environment(
+        &self,
+        run: &RunContext,
+        account: Account,
+        socket_name: Option<&str>,
+    ) -> Result<Vec<(OsString, OsString)>, String> {
         #[expect(clippy::disallowed_methods, reason = "TZ, HOME and pass_env are by definition the runner's own")]
         let ours = |name: &str| std::env::var_os(name);
-        let home = account.home.map(OsString::from).or_else(|| ours("HOME")).unwrap_or_else(|| "/".into());
+        let is_ours = self.confinement.user.is_none();
+        let home =
+            account.home.map(OsString::from).or_else(|| ours("HOME").filter(|_| is_ours)).unwrap_or_else(|| "/".into());
         let mut all: Vec<(&str, OsString)> = vec![
             ("PATH", PATH.into()),
             ("HOME", home),

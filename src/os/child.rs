@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
+use super::adoption::Adopting;
 pub use super::capture::{Captured, Stream};
+use super::cause::{OomKills, explained};
 use super::clock::Moment;
 use super::event_socket::EventSocket;
-use super::leftovers::end_group;
+use super::leftovers::{ask_orphans_to_end, end_leftovers};
 pub use super::observer::{Control, Keep, Observer};
 use super::pump::Pump;
 use super::signalling::Signal;
@@ -46,6 +48,8 @@ pub struct Finished {
 /// How long the pipes are read after the main process and its group ended: a process that left the group may hold them
 /// for ever.
 const DRAIN: Duration = Duration::from_secs(2);
+/// How often orphans of a running handler are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Makes this process fit to start handlers: best called first of all, before files and connections are opened, by a
 /// program in which several threads start handlers. [`supervise`] does it as well.
@@ -56,9 +60,18 @@ pub fn prepare_process() -> io::Result<()> {
     spawn::prepare_this_process()
 }
 
-/// Runs one handler to its end: its own process group, `stdin` as its whole input, events on descriptor 3 and, with
-/// `socket`, the messages that carry the token. `stop` is readable when we must stop now. Afterwards nothing of its
-/// process group lives, except what the kernel cannot kill; what left the group is for `survivors`.
+/// Why this could not be started now: its user, its limits, its directory, the permission to execute it. Nothing is
+/// executed. The program must be an absolute path.
+///
+/// # Errors
+/// Says why, as [`supervise`] would.
+pub fn rehearse(spec: &ChildSpec) -> Result<(), Ending> {
+    spawn::rehearse(spec)
+}
+
+/// Runs one handler to its end: its own session, `stdin` as its whole input, events on descriptor 3 and, with `socket`,
+/// the messages that carry the token. `stop` is readable when we must stop now. Afterwards nothing that descends from it
+/// lives, except what the kernel cannot kill or what another process took over; that is for `survivors`.
 pub fn supervise(
     spec: &ChildSpec,
     stdin: &[u8],
@@ -67,16 +80,19 @@ pub fn supervise(
     socket: Option<(&EventSocket, &str)>,
     observer: &mut dyn Observer,
 ) -> Finished {
+    let _adopting = Adopting::begin();
+    let kills_before = OomKills::now();
     let (handler, pipes) = match spawn::start(spec) {
         Ok(started) => started,
         Err(ending) => return Finished { ending, stdout: Captured::default(), stderr: Captured::default() },
     };
     let mut pump = Pump::new(pipes, stdin, limits.output_limit_bytes, stop, socket);
-    observer.started(&handler.identity);
-    let ending = watch(&handler, limits, &mut pump, observer);
+    observer.started(handler.identity());
+    let (ending, kill_at) = watch(&handler, limits, &mut pump, observer);
+    let ending = explained(ending, handler.identity().pid, &spec.rights.limits, kills_before);
     fault_point!("supervise.main_process_ended");
     pump.close_input();
-    end_group(handler, limits.kill_grace, &mut pump, observer);
+    end_leftovers(handler, limits.kill_grace, kill_at, &mut pump, observer);
     fault_point!("supervise.group_ended");
     let drained = Moment::after(DRAIN);
     while pump.is_open() && !drained.has_passed() {
@@ -86,19 +102,28 @@ pub fn supervise(
     Finished { ending, stdout, stderr }
 }
 
-/// Until the main process has ended; it is a zombie then, so that its PID and group are still its own.
-fn watch(handler: &Handler, limits: &Supervision, pump: &mut Pump<'_>, observer: &mut dyn Observer) -> Ending {
+/// Until the main process has ended; it is a zombie then, so that its PID and group are still its own. Also says when its
+/// time is over, if it was asked to end.
+fn watch(
+    handler: &Handler,
+    limits: &Supervision,
+    pump: &mut Pump<'_>,
+    observer: &mut dyn Observer,
+) -> (Ending, Option<Moment>) {
     let after_report = || Moment::after(limits.timeout.unwrap_or(Duration::MAX));
     let mut deadline = after_report();
+    let mut look_again = Moment::after(LOOK_EVERY);
     let mut decided = None;
+    let mut kill_at = None;
     loop {
         let turn = pump.turn(&[handler.as_fd()], deadline, observer);
         if turn.ended {
-            return decided.unwrap_or_else(|| ending_of(handler));
+            return (decided.unwrap_or_else(|| ending_of(handler)), kill_at);
         }
         if turn.kill {
             decided = decided.or(Some(Ending::Stopped));
             deadline = Moment::now();
+            kill_at = Some(deadline);
         }
         if decided.is_none() {
             if turn.reported {
@@ -109,12 +134,19 @@ fn watch(handler: &Handler, limits: &Supervision, pump: &mut Pump<'_>, observer:
                 handler.signal_group(Signal::TERM);
                 // A stopped process would not see the TERM.
                 handler.signal_group(Signal::CONT);
+                ask_orphans_to_end(&handler.origin);
                 deadline = Moment::after(limits.kill_grace);
+                kill_at = Some(deadline);
             }
         } else if deadline.has_passed() {
             handler.signal_group(Signal::KILL);
             // Should it be stuck in the kernel, or have forked meanwhile: once more.
             deadline = Moment::after(Duration::from_secs(1));
+        }
+        if look_again.has_passed() {
+            // Those that have ended are reaped by it: a handler of many days may make many.
+            let _ = handler.origin.left_behind();
+            look_again = Moment::after(LOOK_EVERY);
         }
     }
 }
@@ -138,5 +170,9 @@ fn ending_of(handler: &Handler) -> Ending {
     }
 }
 
+#[cfg(test)]
+mod leftover_tests;
+#[cfg(test)]
+mod rights_tests;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 
 use std::fs::{self, DirBuilder, Metadata};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat, statfs};
@@ -27,6 +27,9 @@ pub enum ProgramProblem {
     /// Anybody on this machine could put another program in its place.
     #[error("{} can be written by everybody (chmod o-w)", .0.display())]
     WritableByAll(PathBuf),
+    /// It is to run with root's rights, and whoever owns it decides what is done with them.
+    #[error("{} is to run as root and can be changed by somebody else (chown root, chmod g-w)", .0.display())]
+    NotRoots(PathBuf),
     /// It could not be looked at.
     #[error("{} cannot be examined: {error}", .path.display())]
     Unreadable {
@@ -39,11 +42,12 @@ pub enum ProgramProblem {
 }
 
 /// Checks a program that a class names: absolute, a regular file (links are followed), executable by us, and neither it
-/// nor its directory writable by everybody; a sticky directory such as /tmp is allowed.
+/// nor its directory writable by everybody; a sticky directory such as /tmp is allowed. Whose it is does not matter (who
+/// deploys a program is often not who runs it), unless it is to run as root: then nobody else may be able to change it.
 ///
 /// # Errors
 /// The first problem found.
-pub fn check_program(path: &Path) -> Result<(), ProgramProblem> {
+pub fn check_program(path: &Path, runs_as_root: bool) -> Result<(), ProgramProblem> {
     if !path.is_absolute() {
         return Err(ProgramProblem::NotAbsolute(path.to_owned()));
     }
@@ -63,11 +67,17 @@ pub fn check_program(path: &Path) -> Result<(), ProgramProblem> {
     if is_writable_by_all(&file) {
         return Err(ProgramProblem::WritableByAll(real));
     }
+    if runs_as_root && !is_roots(&file) {
+        return Err(ProgramProblem::NotRoots(real));
+    }
     // Both matter: where the link lies, and where the program lies.
     for directory in [path.parent(), real.parent()].into_iter().flatten() {
         let metadata = fs::metadata(directory).map_err(unreadable)?;
         if is_writable_by_all(&metadata) && metadata.permissions().mode() & 0o1000 == 0 {
             return Err(ProgramProblem::WritableByAll(directory.to_owned()));
+        }
+        if runs_as_root && !is_roots(&metadata) {
+            return Err(ProgramProblem::NotRoots(directory.to_owned()));
         }
     }
     Ok(())
@@ -75,6 +85,13 @@ pub fn check_program(path: &Path) -> Result<(), ProgramProblem> {
 
 fn is_writable_by_all(metadata: &Metadata) -> bool {
     metadata.permissions().mode() & 0o002 != 0
+}
+
+/// Nobody but root can change it. A sticky directory keeps what lies in it from everybody but the owners.
+fn is_roots(metadata: &Metadata) -> bool {
+    let mode = metadata.permissions().mode();
+    let is_closed_to_group = metadata.gid() == 0 || mode & 0o020 == 0 || (metadata.is_dir() && mode & 0o1000 != 0);
+    metadata.uid() == 0 && is_closed_to_group
 }
 
 /// The magic numbers (statfs(2)) of file systems whose locks do not hold between hosts or processes as SQLite needs
@@ -150,29 +167,56 @@ mod tests {
 
     #[test]
     fn good_programs_pass() {
-        check_program(Path::new("/bin/sh")).unwrap();
+        check_program(Path::new("/bin/sh"), true).unwrap();
         let directory = tempfile::tempdir().unwrap();
-        check_program(&file(directory.path(), "good", 0o755)).unwrap();
+        check_program(&file(directory.path(), "good", 0o755), false).unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-        check_program(&directory.path().join("good")).unwrap();
+        check_program(&directory.path().join("good"), false).unwrap();
     }
 
     #[test]
     fn every_problem_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let here = directory.path();
-        assert!(matches!(check_program(Path::new("sh")), Err(ProgramProblem::NotAbsolute(_))));
-        assert!(matches!(check_program(&here.join("none")), Err(ProgramProblem::Missing(_))));
-        assert!(matches!(check_program(here), Err(ProgramProblem::NotAFile(_))));
+        assert!(matches!(check_program(Path::new("sh"), false), Err(ProgramProblem::NotAbsolute(_))));
+        assert!(matches!(check_program(&here.join("none"), false), Err(ProgramProblem::Missing(_))));
+        assert!(matches!(check_program(here, false), Err(ProgramProblem::NotAFile(_))));
         let plain = file(here, "plain", 0o644);
-        assert!(matches!(check_program(&plain), Err(ProgramProblem::NotExecutable(_))));
-        assert!(matches!(check_program(&plain.join("below")), Err(ProgramProblem::Unreadable { .. })));
+        assert!(matches!(check_program(&plain, false), Err(ProgramProblem::NotExecutable(_))));
+        assert!(matches!(check_program(&plain.join("below"), false), Err(ProgramProblem::Unreadable { .. })));
         let open = file(here, "open", 0o757);
-        assert!(matches!(check_program(&open), Err(ProgramProblem::WritableByAll(path)) if path.ends_with("open")));
+        assert!(
+            matches!(check_program(&open, false), Err(ProgramProblem::WritableByAll(path)) if path.ends_with("open"))
+        );
         let good = file(here, "good", 0o755);
         fs::set_permissions(here, fs::Permissions::from_mode(0o777)).unwrap();
-        let problem = check_program(&good).unwrap_err();
+        let problem = check_program(&good, false).unwrap_err();
         assert_eq!(problem.to_string(), format!("{} can be written by everybody (chmod o-w)", here.display()));
+    }
+
+    #[test]
+    fn what_runs_as_root_must_be_roots_alone() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let program = file(directory.path(), "program", 0o755);
+        check_program(&program, true).unwrap();
+        let group = |path: &Path, id, mode| {
+            std::os::unix::fs::chown(path, None, Some(id)).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        group(&program, 65_534, 0o775);
+        assert!(matches!(check_program(&program, true), Err(ProgramProblem::NotRoots(path)) if path == program));
+        check_program(&program, false).unwrap();
+        group(&program, 0, 0o775);
+        check_program(&program, true).unwrap();
+        std::os::unix::fs::chown(&program, Some(65_534), None).unwrap();
+        assert!(matches!(check_program(&program, true), Err(ProgramProblem::NotRoots(path)) if path == program));
+        std::os::unix::fs::chown(&program, Some(0), None).unwrap();
+        std::os::unix::fs::chown(directory.path(), Some(65_534), None).unwrap();
+        let problem = check_program(&program, true).unwrap_err().to_string();
+        assert!(problem.contains("can be changed by somebody else"), "{problem}");
     }
 
     #[test]
@@ -182,7 +226,7 @@ mod tests {
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
         std::os::unix::fs::symlink(file(&open, "program", 0o755), directory.path().join("link")).unwrap();
-        let checked = check_program(&directory.path().join("link"));
+        let checked = check_program(&directory.path().join("link"), false);
         assert!(matches!(checked, Err(ProgramProblem::WritableByAll(path)) if path == open));
     }
 

@@ -3,6 +3,7 @@
 //! Knows nothing of tasks, runs or the store, and prints nothing. The only folder with `unsafe` code, all of it in
 //! `pre_exec.rs` and `sockets.rs`. The engine and the handlers use it.
 
+pub mod account;
 pub mod capture;
 pub mod child;
 pub mod clock;
@@ -14,6 +15,7 @@ pub mod host;
 pub mod identity;
 pub mod lock;
 pub mod random;
+pub mod rights;
 pub mod signalling;
 pub mod sockets;
 pub mod spool;
@@ -22,6 +24,8 @@ pub mod survivors;
 pub mod usage;
 pub mod watchdog;
 
+mod adoption;
+mod cause;
 mod leftovers;
 pub(crate) mod lines;
 mod observer;

@@ -8,7 +8,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::io::Errno;
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal, setsid};
+
+use super::rights::{Prepared, Step};
 
 /// The descriptor on which a handler writes its events.
 pub(super) const EVENTS_FD: c_int = 3;
@@ -33,10 +36,10 @@ unsafe extern "C" {
     fn syscall(number: c_long, ...) -> c_long;
 }
 
-/// Makes the child of this command die with us, start with default signals, and have descriptors 0 to 3 only, 3 being
-/// `events`. The caller keeps descriptor 3 of this process occupied: otherwise it might be the pipe on which the
-/// standard library waits for the child's exec.
-pub(super) fn prepare(command: &mut Command, events: OwnedFd) {
+/// Makes the child of this command the leader of a session of its own, with default signals, descriptors 0 to 3 only (3
+/// being `events`) and these rights, and has it die with us. The caller keeps descriptor 3 of this process occupied:
+/// otherwise it might be the pipe on which the standard library waits for the child's exec.
+pub(super) fn prepare(command: &mut Command, events: OwnedFd, rights: Prepared) {
     let runner = getpid();
     #[cfg(feature = "fault-points")]
     let fault = super::fault::planned("spawn.forked");
@@ -45,12 +48,18 @@ pub(super) fn prepare(command: &mut Command, events: OwnedFd) {
         if let Some(signal) = fault {
             let _ = rustix::process::kill_process(runner, signal);
         }
-        // PDEATHSIG comes only for a death after the call, so whether the runner still lives is asked after it.
-        set_parent_process_death_signal(Some(Signal::KILL))?;
+        reset_signals_and_descriptors(events.as_fd().as_raw_fd())?;
+        // A process can leave its group, and never its session but for one of its own: whatever comes from this handler is
+        // never in ours.
+        setsid().map_err(|errno| Step::Supervision.failed(errno))?;
+        rights.apply()?;
+        // Last, because the kernel forgets it when the user changes. It comes only for a death after the call, so whether
+        // the runner still lives is asked after it.
+        set_parent_process_death_signal(Some(Signal::KILL)).map_err(|errno| Step::Supervision.failed(errno))?;
         if getppid() != Some(runner) {
-            return Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error()));
+            return Err(Step::Supervision.failed(Errno::SRCH));
         }
-        reset_signals_and_descriptors(events.as_fd().as_raw_fd())
+        rights.rehearsal_result().map_or(Ok(()), Err)
     };
     #[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
     // SAFETY: the closure makes plain system calls on values it owns; it neither allocates nor locks.

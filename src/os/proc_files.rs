@@ -1,4 +1,5 @@
-//! The few facts that are read from /proc/PID: state, process group, session, start ticks, and one environment entry.
+//! The few facts that are read from /proc/PID: state, parent, process group, session, times, the names of its threads,
+//! and one environment entry.
 //!
 //! A PID may change its owner between two reads: whoever acts on the answer holds a pidfd opened before the read and
 //! looks afterwards whether that process still lives (`signalling`).
@@ -12,10 +13,14 @@ use std::io::{self, Read};
 pub(crate) struct Stat {
     /// The state letter: R, S, D, T, Z, X and others.
     pub(crate) state: u8,
+    /// 0 if its parent is outside our PID namespace.
+    pub(crate) parent: i32,
     /// 0 if the leader of the group is outside our PID namespace.
     pub(crate) group: i32,
     /// 0 if the leader of the session is outside our PID namespace, as in a container that something else entered.
     pub(crate) session: i32,
+    /// Processor time that all its threads have used, in clock ticks.
+    pub(crate) cpu_ticks: u64,
     /// Clock ticks between boot and the start of the process; never the wall clock, which moves when it is set.
     pub(crate) start_ticks: u64,
 }
@@ -70,10 +75,13 @@ pub(crate) fn parse_stat(text: &[u8]) -> Option<Stat> {
         std::str::from_utf8(field).ok()?.parse().ok()
     }
     let state = *fields.next()?.first()?;
-    let group = number(fields.nth(1)?)?;
+    let parent = number(fields.next()?)?;
+    let group = number(fields.next()?)?;
     let session = number(fields.next()?)?;
-    let start_ticks = number(fields.nth(15)?)?;
-    Some(Stat { state, group, session, start_ticks })
+    let user_ticks: u64 = number(fields.nth(7)?)?;
+    let system_ticks: u64 = number(fields.next()?)?;
+    let start_ticks = number(fields.nth(6)?)?;
+    Some(Stat { state, parent, group, session, cpu_ticks: user_ticks.saturating_add(system_ticks), start_ticks })
 }
 
 /// Whether the environment the process was started with has exactly this `NAME=value` entry. An unreadable environment
@@ -96,6 +104,34 @@ pub(super) fn has_environment_entry(pid: i32, entry: &[u8]) -> bool {
             Err(_) => return false,
         }
     }
+}
+
+/// No environment is read beyond this; the kernel lets arguments and environment together be no larger by default.
+const LONGEST_ENVIRONMENT_BYTES: u64 = 8 << 20;
+
+/// The first entry of this name in the environment the process was started with, as `NAME=value`. `None` also when it
+/// cannot be read.
+pub(super) fn environment_entry(pid: i32, name: &[u8]) -> Option<Vec<u8>> {
+    let mut environment = Vec::new();
+    File::open(format!("/proc/{pid}/environ"))
+        .and_then(|file| file.take(LONGEST_ENVIRONMENT_BYTES).read_to_end(&mut environment))
+        .ok()?;
+    let mut entries = environment.split(|byte| *byte == 0);
+    entries.find(|entry| entry.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"="))).map(<[u8]>::to_vec)
+}
+
+/// Whether no program that this process executes can give it more rights; `None` when it cannot be seen.
+pub(super) fn has_no_new_privileges(pid: i32) -> Option<bool> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("NoNewPrivs:")).map(|value| value.trim() == "1")
+}
+
+/// Whether a thread of this process has this name.
+pub(super) fn has_thread_named(pid: i32, name: &str) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    threads
+        .filter_map(Result::ok)
+        .any(|thread| fs::read_to_string(thread.path().join("comm")).is_ok_and(|found| found.trim_end() == name))
 }
 
 /// Finds one NUL-delimited entry in a stream of chunks without keeping the stream.
@@ -148,9 +184,10 @@ mod tests {
 
     #[test]
     fn a_program_name_with_parentheses_does_not_shift_the_fields() {
-        let text = b"77 (a) R 1 (b) S 5 66 55 0 -1 4 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2 3";
+        let text = b"77 (a) R 1 (b) S 5 66 55 0 -1 4 1 2 3 4 50 60 7 8 20 0 1 0 987654 1 2 3";
         let stat = parse_stat(text).unwrap();
-        assert_eq!(stat, Stat { state: b'S', group: 66, session: 55, start_ticks: 987_654 });
+        let expected = Stat { state: b'S', parent: 5, group: 66, session: 55, cpu_ticks: 110, start_ticks: 987_654 };
+        assert_eq!(stat, expected);
     }
 
     #[test]

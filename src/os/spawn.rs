@@ -1,24 +1,26 @@
 //! Starts one handler process with its pipes. Supervising it is `child`'s work.
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{OFlags, fchown, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
+use rustix::process::{Gid, Pid, PidfdFlags, Signal, Uid, kill_process_group, pidfd_open, pidfd_send_signal};
 
+use super::adoption::{Origin, Registry, registry};
 use super::identity::ProcessIdentity;
 use super::pre_exec::{EVENTS_FD, prepare};
-use super::proc_files::{ignores_signal, read_stat};
+use super::proc_files::ignores_signal;
+use super::rights::{Prepared, Rights, Step};
 use crate::domain::ending::Ending;
 
 /// A program to start. Nothing is inherited: no environment, no descriptor but the four it gets.
@@ -32,6 +34,10 @@ pub struct ChildSpec {
     pub env: Vec<(OsString, OsString)>,
     /// `None` keeps ours.
     pub cwd: Option<PathBuf>,
+    /// What it may do and use.
+    pub rights: Rights,
+    /// The entry `NAME=value` of `env` by which its processes are told from those of other handlers; may be empty.
+    pub marker: OsString,
 }
 
 /// A started handler that was not reaped yet: as long as this lives and `reap` was not called, its PID and the number
@@ -39,7 +45,7 @@ pub struct ChildSpec {
 pub(super) struct Handler {
     child: Child,
     pidfd: OwnedFd,
-    pub(super) identity: ProcessIdentity,
+    pub(super) origin: Origin,
 }
 
 /// Our ends of its pipes; none of them ever blocks.
@@ -61,11 +67,45 @@ pub(super) struct Input {
 pub(super) fn start(spec: &ChildSpec) -> Result<(Handler, Pipes), Ending> {
     let ours = |error: io::Error| Ending::NoRoom(could_not(spec, &error.to_string()));
     prepare_this_process().map_err(ours)?;
-    let (child, pipes) = spawn(spec).map_err(|error| match is_want_of_room(&error) {
-        true => ours(error),
-        false => Ending::CouldNotStart(could_not(spec, &explain(spec, &error))),
-    })?;
-    Ok((Handler::adopt(child).map_err(ours)?, pipes))
+    let mut registry = registry();
+    let (child, pipes) = spawn(spec, None).map_err(|error| failed(spec, error))?;
+    Ok((Handler::adopt(child, spec, &mut registry).map_err(ours)?, pipes))
+}
+
+/// Does everything that comes before the exec and asks whether that would be allowed; the error says why it could not
+/// start. The program must be an absolute path.
+pub(super) fn rehearse(spec: &ChildSpec) -> Result<(), Ending> {
+    let ours = |error: io::Error| Ending::NoRoom(could_not(spec, &error.to_string()));
+    prepare_this_process().map_err(ours)?;
+    let program = c_string(&spec.program).map_err(ours)?;
+    let _registry = registry();
+    match spawn(spec, Some(program)) {
+        Err(error) => match Step::of(error) {
+            (Some(Step::Rehearsed), _) => Ok(()),
+            (step, error) => Err(failed_at(step, spec, &error)),
+        },
+        // It never gets so far: the last thing that a rehearsal does is to fail.
+        Ok((mut child, _)) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            Ok(())
+        }
+    }
+}
+
+fn failed(spec: &ChildSpec, error: io::Error) -> Ending {
+    let (step, error) = Step::of(error);
+    failed_at(step, spec, &error)
+}
+
+fn failed_at(step: Option<Step>, spec: &ChildSpec, error: &io::Error) -> Ending {
+    match step {
+        _ if is_want_of_room(error) => Ending::NoRoom(could_not(spec, &error.to_string())),
+        Some(Step::Limits) => Ending::Misconfigured(could_not(spec, &format!("its limits were refused: {error}"))),
+        Some(Step::User) => Ending::Misconfigured(could_not(spec, &format!("it cannot become its user: {error}"))),
+        Some(Step::Directory) => Ending::CouldNotStart(could_not(spec, &explain_directory(spec, error))),
+        _ => Ending::CouldNotStart(could_not(spec, &explain(spec, error))),
+    }
 }
 
 /// Whether the program itself is not to blame.
@@ -89,7 +129,7 @@ pub(super) fn prepare_this_process() -> io::Result<()> {
     Ok(())
 }
 
-fn spawn(spec: &ChildSpec) -> io::Result<(Child, Pipes)> {
+fn spawn(spec: &ChildSpec, rehearsed: Option<CString>) -> io::Result<(Child, Pipes)> {
     let (stdin, input) = pipe_with(PipeFlags::CLOEXEC)?;
     let (stdout, their_stdout) = pipe_with(PipeFlags::CLOEXEC)?;
     let (stderr, their_stderr) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -97,16 +137,21 @@ fn spawn(spec: &ChildSpec) -> io::Result<(Child, Pipes)> {
     for ours in [&input, &stdout, &stderr, &events] {
         fcntl_setfl(ours, fcntl_getfl(ours)? | OFlags::NONBLOCK)?;
     }
+    if let Some(user) = &spec.rights.credentials {
+        // /dev/stdout and /dev/fd/3 are opened anew by whoever writes to them, with the rights of the user.
+        for theirs in [&stdin, &their_stdout, &their_stderr, &their_events] {
+            fchown(theirs, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
+        }
+    }
     #[expect(clippy::disallowed_methods, reason = "this is the one place that starts programs, for os::child")]
     let mut command = Command::new(&spec.program);
     command.args(&spec.args).env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::from(stdin.try_clone()?)).stdout(Stdio::from(their_stdout)).stderr(Stdio::from(their_stderr));
-    command.process_group(0);
-    if let Some(cwd) = &spec.cwd {
-        command.current_dir(cwd);
-    }
+    // The directory is entered by us, not by the standard library, which would do it before the change of user.
+    let directory = spec.cwd.as_deref().map(c_string).transpose()?;
+    let rights = Prepared::new(&spec.rights, directory, rehearsed);
     // Never 3 itself: copying a descriptor onto itself would leave it marked close-on-exec.
-    prepare(&mut command, fcntl_dupfd_cloexec(&their_events, EVENTS_FD + 1)?);
+    prepare(&mut command, fcntl_dupfd_cloexec(&their_events, EVENTS_FD + 1)?, rights);
     drop(their_events);
     // The command owns their ends of the pipes; it is dropped here, so that only the handler has them.
     fault_point!("spawn.before");
@@ -115,9 +160,14 @@ fn spawn(spec: &ChildSpec) -> io::Result<(Child, Pipes)> {
     Ok((child, Pipes { stdin: Input { writer: input, _reader: stdin }, stdout, stderr, events }))
 }
 
+fn c_string(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "it contains NUL"))
+}
+
 impl Handler {
     /// A child that cannot be named or watched is ended at once: nobody could end it later.
-    fn adopt(mut child: Child) -> io::Result<Self> {
+    fn adopt(mut child: Child, spec: &ChildSpec, registry: &mut Registry) -> io::Result<Self> {
         let watched = || -> io::Result<(OwnedFd, ProcessIdentity)> {
             let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
             let raw = Pid::from_raw(pid).ok_or_else(|| io::Error::other("the kernel gave no PID"))?;
@@ -126,7 +176,12 @@ impl Handler {
             Ok((pidfd, identity))
         };
         match watched() {
-            Ok((pidfd, identity)) => Ok(Self { child, pidfd, identity }),
+            Ok((pidfd, handler)) => {
+                registry.add(handler.pid);
+                let marker = spec.marker.as_encoded_bytes().to_vec();
+                let origin = Origin { handler, marker, no_new_privileges: spec.rights.no_new_privileges };
+                Ok(Self { child, pidfd, origin })
+            }
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -135,19 +190,25 @@ impl Handler {
         }
     }
 
-    /// Signals its whole process group. Only for a handler that was not reaped: the number is still its own.
+    /// Its main process.
+    pub(super) fn identity(&self) -> &ProcessIdentity {
+        &self.origin.handler
+    }
+
+    /// Signals its whole process group, which it cannot leave, being the leader of its session. Only for a handler that
+    /// was not reaped: the number is still its own.
     pub(super) fn signal_group(&self, signal: Signal) {
-        let Some(pid) = Pid::from_raw(self.identity.pid) else { return };
-        let sent = kill_process_group(pid, signal);
-        // It may have moved to another group of our session.
-        if sent.is_err() || read_stat(self.identity.pid).is_ok_and(|stat| stat.group != self.identity.pid) {
+        let Some(pid) = Pid::from_raw(self.identity().pid) else { return };
+        if kill_process_group(pid, signal).is_err() {
             let _ = pidfd_send_signal(&self.pidfd, signal);
         }
     }
 
     /// Gives its PID back to the kernel; it must have ended.
     pub(super) fn reap(mut self) {
+        let mut registry = registry();
         let _ = self.child.wait();
+        registry.remove(self.identity().pid);
     }
 }
 
@@ -161,12 +222,19 @@ fn could_not(spec: &ChildSpec, why: &str) -> String {
     format!("could not start {}: {why}", spec.program.display())
 }
 
-/// The kernel's error alone does not say whether the program, its interpreter or the directory is meant.
+/// Why the working directory cannot be entered.
+fn explain_directory(spec: &ChildSpec, error: &io::Error) -> String {
+    let why = match error.kind() {
+        io::ErrorKind::NotFound => "does not exist".to_owned(),
+        io::ErrorKind::NotADirectory => "is not a directory".to_owned(),
+        io::ErrorKind::PermissionDenied => "may not be entered by its user".to_owned(),
+        _ => format!("cannot be entered: {error}"),
+    };
+    format!("the working directory {} {why}", spec.cwd.as_deref().unwrap_or(Path::new(".")).display())
+}
+
+/// The kernel's error alone does not say whether the program or its interpreter is meant.
 fn explain(spec: &ChildSpec, error: &io::Error) -> String {
-    if let Some(cwd) = spec.cwd.as_deref().filter(|cwd| !cwd.is_dir()) {
-        let what = if cwd.exists() { "is not a directory" } else { "does not exist" };
-        return format!("the working directory {} {what}", cwd.display());
-    }
     let has_path = spec.program.as_os_str().as_encoded_bytes().contains(&b'/');
     match error.kind() {
         io::ErrorKind::NotFound if !has_path => "no such program in PATH".to_owned(),
@@ -177,7 +245,7 @@ fn explain(spec: &ChildSpec, error: &io::Error) -> String {
         io::ErrorKind::PermissionDenied => match fs::metadata(at_cwd(spec)) {
             Ok(file) if file.is_dir() => "it is a directory".to_owned(),
             Ok(file) if file.permissions().mode() & 0o111 == 0 => "it is not executable (chmod +x)".to_owned(),
-            _ => "no permission to execute it or to enter its directory".to_owned(),
+            _ => "no permission to execute it".to_owned(),
         },
         _ if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
             "it is not in a format the kernel can run".to_owned()

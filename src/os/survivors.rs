@@ -1,16 +1,22 @@
 //! Ends what is left of a run whose runner is dead, before the run is given to anybody else: at most one process tree
 //! works for a task.
 //!
-//! A process belongs to the run when its environment holds the run's token, when it is the recorded handler, or when
-//! it is in the recorded handler's own process group while one of those two vouches for the group. Nothing else is ever
-//! signalled. Must not be called for a run whose runner may still live.
+//! A process belongs to the run when it shows the run's token, or when it is in the session or the process group of the
+//! recorded handler while a process that shows the token vouches for that. A program shows it in its environment, a
+//! handler inside its runner in the name of a thread. What a row says is no evidence: it may have been forged to have us
+//! kill somebody else's process, and it only says where to look. Nothing else is ever signalled.
+//!
+//! A handler may have overwritten its environment (programs that show a title of their own do). If it still lives, is what
+//! the row says, and no process of its session shows the token, nobody can tell it from a forged row: it is neither
+//! signalled nor passed over, and the run stays where it is until a person decides. Must not be called for a run whose
+//! runner may still live.
 
 use std::io;
 use std::time::Duration;
 
 use super::clock::Moment;
 use super::identity::{Liveness, ProcessIdentity};
-use super::proc_files::{has_environment_entry, other_processes, read_stat};
+use super::proc_files::{has_environment_entry, has_thread_named, other_processes, read_stat};
 use super::signalling::{ProcessHandle, Signal, wait_all_gone};
 
 /// How long a killed process may take to vanish, and how long processes that fork against us are hunted.
@@ -24,10 +30,21 @@ const AT_ONCE: usize = 256;
 pub struct RecordedHandler {
     /// Its main process.
     pub identity: ProcessIdentity,
-    /// Whether it was started in a process group of its own, which then belongs to the run. A handler inside the runner
-    /// was not: its group is whatever somebody started the runner in, the pipeline of a shell for example.
+    /// Whether it was started in a session and a process group of its own, which then belong to the run. A handler inside
+    /// the runner was not: its group is whatever somebody started the runner in, the pipeline of a shell for example.
     pub has_own_group: bool,
 }
+
+/// The name of a thread by which a process shows that it works for the run of this token itself: the kernel lets nobody
+/// else give a thread its name.
+#[must_use]
+pub fn thread_name(token: &str) -> String {
+    let shown: String = token.chars().filter(char::is_ascii_alphanumeric).take(THREAD_NAME_TOKEN_CHARS).collect();
+    format!("tq-{shown}")
+}
+
+/// The kernel keeps 15 characters.
+const THREAD_NAME_TOKEN_CHARS: usize = 12;
 
 /// Ends every living process of a run: TERM, at most `grace` of waiting, KILL, again until a scan finds none. Returns
 /// how many it ended; 0 when nothing survived. `marker` is a whole environment entry, `TASKQUEUE_RUN_TOKEN=…`;
@@ -38,18 +55,22 @@ pub struct RecordedHandler {
 /// be given away then.
 pub fn end_survivors(marker: &str, recorded: Option<&RecordedHandler>, grace: Duration) -> io::Result<usize> {
     // An entry without a value would match every handler of every run.
-    if marker.split_once('=').is_none_or(|(name, token)| name.is_empty() || token.is_empty()) {
+    let token = marker.split_once('=').filter(|(name, token)| !name.is_empty() && !token.is_empty());
+    let Some((_, token)) = token else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the marker of a run needs a name and a token"));
-    }
-    let recorded = recorded.filter(|handler| handler.identity.is_same_view());
-    let mut search = Search { marker: marker.as_bytes(), recorded, vouched: false };
+    };
+    let recorded = recorded.filter(|handler| {
+        handler.identity.is_same_view() && (!handler.has_own_group || is_possible(handler.identity.pid))
+    });
+    let thread_name = Some(thread_name(token)).filter(|name| name.len() == 3 + THREAD_NAME_TOKEN_CHARS);
+    let mut search = Search { marker: marker.as_bytes(), thread_name, recorded, vouched: false };
     let give_up = Moment::after(grace.saturating_add(HUNT));
     let mut ended = 0;
     let mut asked = false;
     loop {
         let found = search.scan()?;
         if found.is_empty() {
-            return Ok(ended);
+            return search.doubt().map_or(Ok(ended), Err);
         }
         // Who appears after the first round was forked meanwhile, by something that did not obey.
         if !asked {
@@ -75,10 +96,17 @@ fn each(processes: &[ProcessHandle], action: impl Fn(&ProcessHandle) -> io::Resu
     }
 }
 
+/// Neither PID 1 nor we ourselves were started as a handler by a runner that is dead. Either can be a runner.
+fn is_possible(pid: i32) -> bool {
+    pid > 1 && u32::try_from(pid) != Ok(std::process::id())
+}
+
 struct Search<'a> {
     marker: &'a [u8],
+    /// `None` if the token is too short for a name that nobody else has.
+    thread_name: Option<String>,
     recorded: Option<&'a RecordedHandler>,
-    /// The recorded group was seen to be the run's; stays so while it has members, which pin its number.
+    /// The recorded session or group was seen to be the run's; stays so while it has members, which pin its number.
     vouched: bool,
 }
 
@@ -103,31 +131,26 @@ impl Search<'_> {
                 None => others.push(pid),
             }
         }
-        if let Some(handler) = self.recorded {
-            self.add_group(handler, &others, &mut found)?;
+        match self.recorded {
+            Some(handler) if handler.has_own_group => self.add_group(&handler.identity, &others, &mut found)?,
+            Some(handler) => self.add_runner(&handler.identity, &mut found)?,
+            None => {}
         }
         Ok(found)
     }
 
     fn add_group(
         &mut self,
-        handler: &RecordedHandler,
+        leader: &ProcessIdentity,
         others: &[i32],
         found: &mut Vec<ProcessHandle>,
     ) -> io::Result<()> {
-        let leader = &handler.identity;
-        match leader.liveness() {
-            Liveness::Alive => {
-                self.vouched |= handler.has_own_group && is_member(leader.pid, leader.pid);
-                let is_found = found.iter().any(|process| process.pid() == leader.pid);
-                found.extend(if is_found { None } else { ProcessHandle::open(leader)? });
-            }
-            // Its number was given to another process: what is in a group of that number now is not ours.
-            Liveness::Dead if is_taken(leader) => self.vouched = false,
-            Liveness::Dead | Liveness::Unknown => {}
+        // Its number was given to another process: what is in a group of that number now is not ours.
+        if leader.liveness() == Liveness::Dead && is_taken(leader) {
+            self.vouched = false;
         }
         if self.vouched {
-            for pid in others.iter().filter(|pid| **pid != leader.pid && is_member(**pid, leader.pid)) {
+            for pid in others.iter().filter(|pid| is_member(**pid, leader.pid)) {
                 if found.len() == AT_ONCE {
                     break;
                 }
@@ -136,10 +159,37 @@ impl Search<'_> {
         }
         Ok(())
     }
+
+    /// A runner that handles the run itself, and has lost it.
+    fn add_runner(&self, runner: &ProcessIdentity, found: &mut Vec<ProcessHandle>) -> io::Result<()> {
+        let is_working = |name: &String| has_thread_named(runner.pid, name);
+        let is_found = found.iter().any(|process| process.pid() == runner.pid);
+        if !is_found && self.thread_name.as_ref().is_some_and(is_working) {
+            found.extend(ProcessHandle::open(runner)?);
+        }
+        Ok(())
+    }
+
+    /// Why the run must not be given away although nothing of it was found: what the row names lives, could be its
+    /// handler, and does not show the token.
+    fn doubt(&self) -> Option<io::Error> {
+        let handler = self.recorded.filter(|handler| handler.has_own_group)?;
+        let pid = handler.identity.pid;
+        // Handlers lead a session from their first moment, and nobody can make a process do that from outside.
+        let is_leader = read_stat(pid).is_ok_and(|stat| stat.session == pid);
+        (handler.identity.liveness() == Liveness::Alive && is_leader).then(|| {
+            let message = format!(
+                "process {pid} is recorded as the handler and lives, but does not show the token of the run; \
+                 end it if it is the handler"
+            );
+            io::Error::new(io::ErrorKind::PermissionDenied, message)
+        })
+    }
 }
 
+/// In the session or in the group of this number.
 fn is_member(pid: i32, group: i32) -> bool {
-    read_stat(pid).is_ok_and(|stat| stat.group == group && !stat.has_ended())
+    read_stat(pid).is_ok_and(|stat| (stat.group == group || stat.session == group) && !stat.has_ended())
 }
 
 fn is_taken(dead: &ProcessIdentity) -> bool {
@@ -149,8 +199,11 @@ fn is_taken(dead: &ProcessIdentity) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 mod tests {
+    use std::io::{BufRead, BufReader};
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
+
+    use rustix::process::{Pid, kill_process_group};
 
     use super::*;
     use crate::os::testing::eventually;
@@ -205,14 +258,63 @@ mod tests {
         child.wait().unwrap();
     }
 
+    /// It lives, it is what the row says, and it leads its session: it could be the handler, and it need not be.
     #[test]
-    fn the_recorded_handler_vouches_for_its_group_without_any_marker() {
-        let mut child = start("sleep 600 & exec sleep 600", None);
-        let leader = identity(&child);
-        eventually(|| other_processes().unwrap().filter(|pid| is_member(*pid, leader.pid)).count() == 2);
-        let handler = recorded(&leader, true);
-        assert_eq!(end_survivors(&marker("absent"), Some(&handler), Duration::from_secs(5)).unwrap(), 2);
+    fn a_process_that_only_a_row_names_is_neither_signalled_nor_passed_over() {
+        let mut command = Command::new("setsid");
+        command.args(["--wait", "sh", "-c", "sleep 600 & echo $$; exec sleep 600"]);
+        let mut child = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufRead::read_line(&mut BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+        let leader = ProcessIdentity::of_pid(line.trim().parse().unwrap()).unwrap().unwrap();
+        let members = || other_processes().unwrap().filter(|pid| is_member(*pid, leader.pid)).count();
+        eventually(|| members() == 2);
+        let error = end_survivors(&marker("absent"), Some(&recorded(&leader, true)), Duration::ZERO).unwrap_err();
+        assert!(error.to_string().contains(&format!("process {} is recorded as the handler", leader.pid)), "{error}");
+        assert_eq!(members(), 2);
+        // As a handler inside a runner, of which no thread has the name.
+        assert_eq!(end_survivors(&marker("absent"), Some(&recorded(&leader, false)), Duration::ZERO).unwrap(), 0);
+        assert_eq!(members(), 2);
+        kill_process_group(Pid::from_raw(leader.pid).unwrap(), Signal::KILL).unwrap();
         child.wait().unwrap();
+    }
+
+    /// Programs that show a title of their own overwrite their environment; what they start afterwards has it whole.
+    #[test]
+    fn a_marked_child_vouches_for_a_handler_without_a_marker() {
+        let marker = marker("child");
+        let (name, value) = marker.split_once('=').unwrap();
+        let script = format!("{name}={value} sleep 600 & exec sleep 600");
+        let mut child = start(&script, None);
+        let leader = identity(&child);
+        eventually(|| count(&marker) == 1 && read_stat(leader.pid).is_ok());
+        assert_eq!(end_survivors(&marker, Some(&recorded(&leader, true)), Duration::from_secs(5)).unwrap(), 2);
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_runner_that_handles_the_run_itself_is_known_by_the_name_of_a_thread() {
+        let token = format!("abcdef{:06}", std::process::id());
+        let script = format!(
+            "import ctypes,threading,time\ndef run():\n ctypes.CDLL(None).prctl(15, b'{}')\n time.sleep(600)\n\
+             threading.Thread(target=run).start()",
+            thread_name(&token)
+        );
+        let mut runner = Command::new("python3").args(["-c", &script]).process_group(0).spawn().unwrap();
+        let leader = identity(&runner);
+        eventually(|| has_thread_named(leader.pid, &thread_name(&token)));
+        let end = |token: &str| {
+            end_survivors(
+                &format!("TASKQUEUE_RUN_TOKEN={token}"),
+                Some(&recorded(&leader, false)),
+                Duration::from_secs(5),
+            )
+        };
+        assert_eq!(end("abcdef").unwrap(), 0, "too short to be nobody else's");
+        assert_eq!(end(&format!("x{token}")).unwrap(), 0);
+        assert!(runner.try_wait().unwrap().is_none());
+        assert_eq!(end(&token).unwrap(), 1);
+        runner.wait().unwrap();
     }
 
     #[test]
@@ -253,8 +355,13 @@ mod tests {
             let forged = ProcessIdentity { pid, ..ProcessIdentity::own().unwrap() };
             assert_eq!(end_survivors(&nobody, Some(&recorded(&forged, true)), Duration::ZERO).unwrap_or(0), 0);
         }
+        assert_eq!(
+            end_survivors(&nobody, Some(&recorded(&real, true)), Duration::ZERO).unwrap(),
+            0,
+            "exact ticks are no proof"
+        );
         assert!(innocent.try_wait().unwrap().is_none());
-        assert_eq!(end_survivors(&nobody, Some(&recorded(&real, true)), Duration::from_secs(5)).unwrap(), 2);
+        kill_process_group(Pid::from_raw(real.pid).unwrap(), Signal::KILL).unwrap();
         innocent.wait().unwrap();
     }
 

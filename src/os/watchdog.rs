@@ -28,14 +28,15 @@ struct Shared {
 }
 
 impl Watchdog {
-    /// From now on the process has `limit` until the next report, and lives no longer than `must_end` says no.
+    /// From now on the process has `limit` until the next report, and lives no longer than `must_end` says no. The thread
+    /// gets this name, by which others can tell what the process works for.
     ///
     /// # Errors
     /// When no thread can be had.
-    pub fn start(limit: Duration, must_end: impl Fn() -> bool + Send + 'static) -> io::Result<Self> {
+    pub fn start(name: &str, limit: Duration, must_end: impl Fn() -> bool + Send + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared { deadline: Mutex::new(Some(Moment::after(limit))), changed: Condvar::new() });
         let watched = Arc::clone(&shared);
-        thread::Builder::new().name("watchdog".to_owned()).spawn(move || watch(&watched, &must_end))?;
+        thread::Builder::new().name(name.to_owned()).spawn(move || watch(&watched, &must_end))?;
         Ok(Self { shared, limit })
     }
 

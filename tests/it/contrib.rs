@@ -203,6 +203,7 @@ fn the_sample_configuration_loads_and_shows_every_key() {
     assert_eq!(config.classes.by_name().len(), 2);
     assert_eq!(config.classes.find("App\\Tasks\\Resize").unwrap().name, "App\\Tasks\\*");
     assert_eq!(config.exec_enabled, Some(false));
+    assert_eq!(config.user.as_deref(), Some("taskqueue"));
     let text = read("config.toml");
     for key in crate::docs::configuration_keys() {
         assert!(

@@ -40,6 +40,7 @@ fn handler(argv: &[&str]) -> CommandHandler {
         cwd: None,
         env: Vec::new(),
         pass_env: Vec::new(),
+        confinement: Confinement::default(),
         kill_grace: Duration::from_secs(1),
         output_limit_bytes: 10_000,
     }
@@ -80,7 +81,7 @@ fn the_environment_is_clean_and_the_variables_of_the_run_cannot_be_replaced() {
     let text = end.stdout.to_text();
     let found: BTreeMap<&str, &str> =
         text.split_terminator('\u{2400}').map(|entry| entry.split_once('=').unwrap()).collect();
-    let account = account();
+    let account = crate::os::host::account();
     let mut expected = BTreeMap::from([
         ("PATH", PATH),
         ("USER", account.name.as_str()),
@@ -141,7 +142,7 @@ fn the_timeout_of_the_run_ends_it() {
 #[test]
 fn what_is_misconfigured_does_not_start() {
     let why = |handler: &CommandHandler| match run(handler, "{}").0.ending {
-        Ending::CouldNotStart(why) => why,
+        Ending::CouldNotStart(why) | Ending::Misconfigured(why) => why,
         other => format!("{other:?}"),
     };
     assert!(why(&handler(&[])).contains("no program"));

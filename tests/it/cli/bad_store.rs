@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::{ECHO, count_tasks, error_and_hint, task};
 use crate::each_engine;
-use crate::support::cli::{configure, finish};
+use crate::support::cli::{configure, configure_exactly, finish};
 use crate::support::db::on;
 use crate::support::{Cli, EngineUnderTest};
 
@@ -38,7 +38,7 @@ fn a_configuration_that_cannot_be_used_is_named_with_its_line_and_78() {
         ("[class.a\n", "line 1"),
         ("database = 5\n", "line 1"),
     ] {
-        configure(home.path(), toml);
+        configure_exactly(home.path(), toml);
         for args in [
             &["status"][..],
             &["queue", "a"],

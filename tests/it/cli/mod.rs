@@ -8,6 +8,7 @@ mod create_runs;
 mod exec;
 mod handlers;
 mod handlers_misbehaving;
+mod handlers_rights;
 mod process_run;
 mod queue;
 mod retry;
@@ -73,11 +74,6 @@ pub(crate) fn printed<'a>(detail: &'a Value, stream: &str) -> &'a str {
 /// Sends a signal to a program that the test has started.
 pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
-}
-
-/// Ends a process that a handler of the test has left behind.
-pub(crate) fn signal_pid(pid: &str) {
-    kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
 }
 
 /// Whether this process lives (a zombie does not).

@@ -164,7 +164,8 @@ pub fn claim_of(
 ) -> Option<ClaimedRun> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     // Of this process alone: processes are ended by their token, and other tests may run beside these.
-    let token = format!("token-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    // Its first twelve characters are the name of a thread.
+    let token = format!("{:07}{:05}token", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     store
         .claim_next_run(&Claim {
             runner_id: RunnerId(1),

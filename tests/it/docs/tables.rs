@@ -28,6 +28,7 @@ pub(crate) fn configuration_keys() -> BTreeSet<String> {
         format!("[exec]\n{unknown}"),
         format!("{class}{unknown}"),
         format!("{class}[class.a.exit]\n{unknown}"),
+        format!("{class}[class.a.limits]\n{unknown}"),
     ];
     let keys = |text: &String| {
         let message = load_text(text).unwrap_err().to_string();

@@ -221,7 +221,7 @@ fn a_standby_that_is_promoted_has_all_that_was_acknowledged_and_no_attempt_is_lo
     let stage = Stage::new(&db, false);
     let config = db.home().join(".config/taskqueue/config.toml");
     let staged = std::fs::read_to_string(&config).unwrap();
-    db.configure(&format!("{staged}{NOTE}"));
+    db.configure_exactly(&format!("{staged}{NOTE}"));
     db.cli().run(&["queue", "stage"]).ok();
     db.cli().run(&["create-runs"]).ok();
     let (runner, _) = start_runner(&db, &stage);

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use taskqueue::engine::create_runs::create_runs;
 use taskqueue::handler::registry::HandlerRegistry;
 use taskqueue::os::identity::{Liveness, ProcessIdentity};
+use taskqueue::os::survivors::thread_name;
 
 use super::stage::{Stage, column, end_lease, is_root, start_runner, statuses, task, wait_dead};
 use super::tools::make_fifo;
@@ -226,9 +227,49 @@ each_engine! {
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(!ended.stderr.contains("panicked"), "{ended:?}");
         innocent.is_unharmed(db);
-        // The one whose handler is PID 1, by its own word, can never be ended: it is named, and holds up nobody else.
+        assert!(!statuses(db).iter().any(|status| status == "processing"), "what lies is no evidence, and holds up nobody");
+    }
+
+    fn a_row_that_names_a_living_process_exactly_has_nobody_signalled(db) {
+        let _ = Stage::new(db, false);
+        let mut innocent = Innocent::start(db);
+        let dead = {
+            let mut child = Command::new("true").spawn().unwrap();
+            let identity = ProcessIdentity::of_pid(child.id().try_into().unwrap()).unwrap().unwrap();
+            child.wait().unwrap();
+            identity
+        };
+        // As a handler it would lead a session; this one does not.
+        for identity in [innocent.identity(), ProcessIdentity::of_pid(1).unwrap().unwrap()] {
+            insert_processing(db, dead.pid.into(), &dead.to_string());
+            db.execute(&format!(
+                "UPDATE \"TaskQueueRuns\" SET \"HandlerProcessId\" = {}, \"HandlerIdentity\" = '{identity}' WHERE \"HandlerIdentity\" = '{dead}'",
+                identity.pid
+            ));
+        }
+        let ended = db.cli().run(&["create-runs", "--json"]).json();
+        assert_eq!(ended["rescued"].as_array().unwrap().len(), 2);
+        assert_eq!(ended["rescued"][0]["ended_processes"], 0);
+        innocent.is_unharmed(db);
+        // One that leads a session could be the handler: it is left alone, and so is the run, and a person is told.
+        let mut leader = Command::new("setsid").args(["--wait", "sleep", "1000"]).process_group(0).stdin(Stdio::null()).spawn().unwrap();
+        let children = format!("/proc/{0}/task/{0}/children", leader.id());
+        wait_until("it has a session of its own", || fs::read_to_string(&children).is_ok_and(|pids| !pids.trim().is_empty()));
+        let pid: i32 = fs::read_to_string(&children).unwrap().trim().parse().unwrap();
+        wait_until("it sleeps", || fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n"));
+        let identity = ProcessIdentity::of_pid(pid).unwrap().unwrap();
+        insert_processing(db, dead.pid.into(), &dead.to_string());
+        db.execute(&format!(
+            "UPDATE \"TaskQueueRuns\" SET \"HandlerProcessId\" = {pid}, \"HandlerIdentity\" = '{identity}' WHERE \"HandlerIdentity\" = '{dead}' AND \"Status\" = 'processing'"
+        ));
+        let ended = db.cli().run(&["create-runs"]);
+        assert!(ended.stderr.contains(&format!("process {pid} is recorded as the handler")), "{ended:?}");
+        assert_eq!(identity.liveness(), Liveness::Alive);
         assert_eq!(statuses(db).iter().filter(|status| *status == "processing").count(), 1);
-        assert_eq!(ended.stderr.matches("is tried again next time").count(), 1, "{ended:?}");
+        rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), rustix::process::Signal::KILL).unwrap();
+        leader.wait().unwrap();
+        let _ = db.cli().run(&["create-runs"]).ok();
+        assert!(!statuses(db).iter().any(|status| status == "processing"));
     }
 
     fn a_process_never_signals_itself_however_well_a_row_describes_it(db) {
@@ -239,8 +280,22 @@ each_engine! {
         assert_eq!((report.rescue.rescued.len(), report.rescue.stuck.len()), (0, 0), "we are alive");
         end_lease(db);
         let report = create_runs(&mut ctx, &mut |_| {}).unwrap();
-        assert_eq!((report.rescue.rescued.len(), report.rescue.stuck.len()), (0, 1), "it would have to end us");
-        assert_eq!(statuses(db), ["processing"]);
+        assert_eq!((report.rescue.rescued.len(), report.rescue.stuck.len()), (1, 0), "a row alone is no evidence");
+        // A thread of ours says that it works for the run: to end that we would have to end ourselves.
+        let token = "0123456789abcdef0123456789abcdef";
+        insert_processing(db, own.pid.into(), &own.to_string());
+        db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"Token\" = '{token}' WHERE \"Status\" = 'processing'"));
+        end_lease(db);
+        let (go, waits) = std::sync::mpsc::channel::<()>();
+        let named = std::thread::Builder::new().name(thread_name(token)).spawn(move || waits.recv()).unwrap();
+        let comm = |entry: std::io::Result<fs::DirEntry>| fs::read_to_string(entry.unwrap().path().join("comm"));
+        wait_until("the thread has its name", || {
+            fs::read_dir("/proc/self/task").unwrap().any(|entry| comm(entry).is_ok_and(|name| name.trim_end() == thread_name(token)))
+        });
+        let report = create_runs(&mut ctx, &mut |_| {}).unwrap();
+        assert_eq!((report.rescue.rescued.len(), report.rescue.stuck.len()), (0, 1));
+        drop(go);
+        let _ = named.join().unwrap();
     }
 
     fn a_run_of_another_host_is_rescued_by_its_lease_alone(db) {

@@ -105,10 +105,10 @@ each_engine! {
         let elsewhere = format!("spool = \"{}/elsewhere\"\n", db.home().display());
         let config = db.home().join(".config/taskqueue/config.toml");
         let here = std::fs::read_to_string(&config).unwrap();
-        db.configure(&format!("{elsewhere}{here}"));
+        db.configure_exactly(&format!("{elsewhere}{here}"));
         let _ = db.cli().run(&["create-runs"]).ok();
         assert_eq!(statuses(db)[0], "timeout");
-        db.configure(&here);
+        db.configure_exactly(&here);
         let _ = db.cli().env("TASKQUEUE_DATABASE_URL", outage.url()).run(&["create-runs"]).ok();
         assert_eq!(statuses(db), ["timeout", "scheduled"]);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'late-result'"), 1);

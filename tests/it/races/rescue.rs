@@ -10,6 +10,7 @@ use taskqueue::domain::status::RunStatus;
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::engine::create_runs::create_runs;
 use taskqueue::os::identity::{Liveness, ProcessIdentity};
+use taskqueue::os::survivors::thread_name;
 
 use super::stage::end_lease;
 use crate::conformance::fixture::{claim_as, dead_process, ending, queue_with_run, reference, willing};
@@ -72,10 +73,13 @@ each_engine! {
 
     fn a_runner_that_handles_the_run_itself_is_ended_without_what_it_was_started_beside(db) {
         let mut ctx = willing(db);
-        let (_, run_id) = queue_with_run(&mut ctx, "work");
+        queue_with_run(&mut ctx, "work");
         // As an interactive shell starts a pipeline: the first program leads the group of all.
         let pid_file = db.home().join("tee");
-        let mut runner = shell(&format!("sleep 600 & echo $! > {}; exec sleep 600", pid_file.display()), None);
+        let begin = db.home().join("begin");
+        let script = "sleep 600 & echo $! > PIDS; until test -s BEGIN; do sleep 0.02; done; exec \"$(cat BEGIN)\" 600";
+        let script = script.replace("PIDS", pid_file.to_str().unwrap()).replace("BEGIN", begin.to_str().unwrap());
+        let mut runner = shell(&script, None);
         let pid = || std::fs::read_to_string(&pid_file).unwrap_or_default().trim().parse().ok();
         wait_until("both run", || pid().is_some());
         let tee = ProcessIdentity::of_pid(pid().unwrap()).unwrap().unwrap();
@@ -83,13 +87,29 @@ each_engine! {
         let recorded = identity(&runner).to_string();
         assert!(ctx.store.record_handler(&reference(&run), i64::from(runner.id()), &recorded).unwrap());
         end_lease(db);
+        // A row alone ends nobody.
+        let report = create_runs(&mut willing(db), &mut |_| {}).unwrap().rescue;
+        assert_eq!((report.rescued.len(), report.rescued[0].ended_processes), (1, 0));
+        assert!(runner.try_wait().unwrap().is_none());
+        let mut ctx = willing(db);
+        queue_with_run(&mut ctx, "work");
+        let run = claim_as(&mut ctx.store, &identity(&runner)).unwrap();
+        assert!(ctx.store.record_handler(&reference(&run), i64::from(runner.id()), &recorded).unwrap());
+        end_lease(db);
+        // A thread with the name that only a runner gives it does: here the program itself.
+        let named = db.home().join(thread_name(&run.token));
+        std::os::unix::fs::symlink("/bin/sleep", &named).unwrap();
+        std::fs::write(db.home().join("begin.new"), named.to_str().unwrap()).unwrap();
+        std::fs::rename(db.home().join("begin.new"), &begin).unwrap();
+        let comm = format!("/proc/{}/comm", runner.id());
+        wait_until("it has the name", || std::fs::read_to_string(&comm).unwrap().trim_end() == thread_name(&run.token));
         let rescue = thread::scope(|scope| {
             let rescue = scope.spawn(|| create_runs(&mut willing(db), &mut |_| {}).unwrap().rescue);
             runner.wait().unwrap();
             rescue.join().unwrap()
         });
         assert_eq!((rescue.rescued.len(), rescue.rescued[0].ended_processes), (1, 1));
-        assert!(ctx.store.get_run(run_id).unwrap().status.is(RunStatus::Timeout));
+        assert!(ctx.store.get_run(run.run_id).unwrap().status.is(RunStatus::Timeout));
         assert_eq!(tee.liveness(), Liveness::Alive);
         assert!(Command::new("kill").arg(tee.pid.to_string()).status().unwrap().success());
     }

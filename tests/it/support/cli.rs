@@ -9,8 +9,15 @@ fn config_path(home: &Path) -> PathBuf {
     home.join(".config/taskqueue/config.toml")
 }
 
-/// Writes the configuration of the user whose home this is.
+/// Writes the configuration of the user whose home this is. Where that is root, handlers run as root: on a server nothing
+/// would run otherwise.
 pub fn configure(home: &Path, toml: &str) {
+    let user = if rustix::process::geteuid().is_root() { "user = \"root\"\n" } else { "" };
+    configure_exactly(home, &format!("{user}{toml}"));
+}
+
+/// The same with this text and nothing else.
+pub fn configure_exactly(home: &Path, toml: &str) {
     let path = config_path(home);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, toml).unwrap();

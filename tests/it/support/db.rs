@@ -97,6 +97,11 @@ impl TestDb {
     pub fn configure(&self, toml: &str) {
         super::cli::configure(self.home.path(), toml);
     }
+
+    /// The same, without a user that handlers run as.
+    pub fn configure_exactly(&self, toml: &str) {
+        super::cli::configure_exactly(self.home.path(), toml);
+    }
 }
 
 /// Runs a test on one engine; says so when its server is not there, and fails then if all are required.

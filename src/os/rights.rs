@@ -1,0 +1,199 @@
+//! What a handler's process takes upon itself between fork and exec: limits, another user, no way back.
+//!
+//! Everything is worked out before the fork; afterwards there are plain system calls only, which neither allocate nor
+//! lock. A call that fails is named by its step, because the number of the error alone would not tell.
+
+use std::ffi::CString;
+use std::io;
+
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, open};
+use rustix::io::{Errno, write};
+use rustix::process::{
+    Gid, Resource, Rlimit, Uid, chdir, getegid, geteuid, getgid, getrlimit, getuid, setrlimit, umask,
+};
+use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+use super::account::Credentials;
+use crate::domain::confinement::Limits;
+
+/// How much later the kernel ends a handler that goes on in spite of SIGXCPU.
+const CPU_GRACE_SECS: u64 = 5;
+/// How much sooner than us the kernel is to end a handler when memory is short.
+const OOM_DISTANCE: i32 = 500;
+const HIGHEST_OOM_SCORE: i32 = 1000;
+
+/// What a handler may do and use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rights {
+    /// The user it becomes; `None` stays what we are.
+    pub credentials: Option<Credentials>,
+    /// What it may use at most.
+    pub limits: Limits,
+    /// The mode bits that its new files do not get.
+    pub umask: u32,
+    /// Whether no program that it executes can give it more rights than it has.
+    pub no_new_privileges: bool,
+}
+
+/// What was tried in the child when it failed. The pipe on which the standard library reports an error of the child has
+/// room for one number: the step stands in its upper half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A session of its own, death with us.
+    Supervision = 1,
+    /// The limits.
+    Limits,
+    /// Another user.
+    User,
+    /// The working directory.
+    Directory,
+    /// Whether the program may be executed; in a rehearsal only.
+    Program,
+    /// Nothing failed: the end of a rehearsal.
+    Rehearsed,
+}
+
+const STEPS: [Step; 6] = [Step::Supervision, Step::Limits, Step::User, Step::Directory, Step::Program, Step::Rehearsed];
+
+impl Step {
+    /// An error of this step.
+    pub(super) fn failed(self, errno: Errno) -> io::Error {
+        io::Error::from_raw_os_error(((self as i32) << 16) | errno.raw_os_error())
+    }
+
+    /// Takes the error apart that came back from a child; without a step it is the exec's.
+    pub(super) fn of(error: io::Error) -> (Option<Self>, io::Error) {
+        let Some(number) = error.raw_os_error() else { return (None, error) };
+        match STEPS.into_iter().find(|step| *step as i32 == number >> 16) {
+            Some(step) => (Some(step), io::Error::from_raw_os_error(number & 0xffff)),
+            None => (None, error),
+        }
+    }
+}
+
+/// The same, ready for the child.
+pub(super) struct Prepared {
+    groups: Vec<Gid>,
+    ids: Option<(Uid, Gid)>,
+    limits: Vec<(Resource, u64, u64)>,
+    umask: Mode,
+    no_new_privileges: bool,
+    oom_score: Option<Vec<u8>>,
+    directory: Option<CString>,
+    /// The program whose execution is only asked for.
+    rehearsed: Option<CString>,
+}
+
+impl Prepared {
+    pub(super) fn new(rights: &Rights, directory: Option<CString>, rehearsed: Option<CString>) -> Self {
+        let credentials = rights.credentials.as_ref();
+        Self {
+            groups: credentials
+                .map(|user| user.groups.iter().copied().map(Gid::from_raw).collect())
+                .unwrap_or_default(),
+            ids: credentials.map(|user| (Uid::from_raw(user.uid), Gid::from_raw(user.gid))),
+            limits: resources(&rights.limits),
+            umask: Mode::from_raw_mode(rights.umask),
+            no_new_privileges: rights.no_new_privileges,
+            oom_score: oom_score(),
+            directory,
+            rehearsed,
+        }
+    }
+
+    /// In the child.
+    pub(super) fn apply(&self) -> io::Result<()> {
+        // Before the change of user, after which the file is not ours; without it the kernel chooses as it likes.
+        if let Some(score) = &self.oom_score
+            && let Ok(file) = open(c"/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+        {
+            let _ = write(&file, score);
+        }
+        for (resource, soft, hard) in &self.limits {
+            set_limit(*resource, *soft, *hard).map_err(|errno| Step::Limits.failed(errno))?;
+        }
+        umask(self.umask);
+        self.change_user().map_err(|errno| Step::User.failed(errno))?;
+        if self.no_new_privileges {
+            set_no_new_privs(true).map_err(|errno| Step::User.failed(errno))?;
+        }
+        if let Some(directory) = &self.directory {
+            chdir(directory.as_c_str()).map_err(|errno| Step::Directory.failed(errno))?;
+        }
+        Ok(())
+    }
+
+    /// Groups first and the user last: nobody but root may change the others.
+    fn change_user(&self) -> rustix::io::Result<()> {
+        let Some((uid, gid)) = self.ids else { return Ok(()) };
+        set_thread_groups(&self.groups)?;
+        set_thread_res_gid(gid, gid, gid)?;
+        set_thread_res_uid(uid, uid, uid)?;
+        let is_changed = (getuid(), geteuid(), getgid(), getegid()) == (uid, uid, gid, gid);
+        let has_way_back = !uid.is_root() && set_thread_res_uid(None, Uid::ROOT, None).is_ok();
+        if is_changed && !has_way_back { Ok(()) } else { Err(Errno::PERM) }
+    }
+
+    /// In the child, instead of the exec; `None` when this is no rehearsal.
+    pub(super) fn rehearsal_result(&self) -> Option<io::Error> {
+        let program = self.rehearsed.as_ref()?;
+        // Without EACCESS: the real user is the effective one by now, and the plain call is older than any kernel here.
+        Some(match accessat(CWD, program.as_c_str(), Access::EXEC_OK, AtFlags::empty()) {
+            Ok(()) => Step::Rehearsed.failed(Errno::PERM),
+            Err(errno) => Step::Program.failed(errno),
+        })
+    }
+}
+
+/// A limit that we may not raise stays as it is: it is at least as strict.
+fn set_limit(resource: Resource, soft: u64, hard: u64) -> rustix::io::Result<()> {
+    match setrlimit(resource, Rlimit { current: Some(soft), maximum: Some(hard) }) {
+        Err(Errno::PERM) => {
+            let hard = getrlimit(resource).maximum.map_or(hard, |ours| ours.min(hard));
+            setrlimit(resource, Rlimit { current: Some(soft.min(hard)), maximum: Some(hard) })
+        }
+        done => done,
+    }
+}
+
+fn resources(limits: &Limits) -> Vec<(Resource, u64, u64)> {
+    // At the hard limit of processor time the kernel kills without a warning.
+    let cpu = limits.cpu_secs.map(|secs| (Resource::Cpu, secs, secs.saturating_add(CPU_GRACE_SECS)));
+    let others = [
+        (Resource::As, limits.memory_bytes),
+        (Resource::Nofile, limits.open_files),
+        (Resource::Nproc, limits.processes),
+        (Resource::Fsize, limits.file_size_bytes),
+        // A core dump would hold the task's data and whatever secrets the handler has.
+        (Resource::Core, Some(0)),
+    ];
+    cpu.into_iter().chain(others.into_iter().filter_map(|(resource, limit)| Some((resource, limit?, limit?)))).collect()
+}
+
+fn oom_score() -> Option<Vec<u8>> {
+    let ours: i32 = std::fs::read_to_string("/proc/self/oom_score_adj").ok()?.trim().parse().ok()?;
+    Some(ours.saturating_add(OOM_DISTANCE).min(HIGHEST_OOM_SCORE).to_string().into_bytes())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_step_of_an_error_survives_the_way_through_its_number() {
+        for step in STEPS {
+            let (found, error) = Step::of(step.failed(Errno::ACCESS));
+            assert_eq!((found, error.raw_os_error()), (Some(step), Some(Errno::ACCESS.raw_os_error())));
+        }
+        let (found, error) = Step::of(io::Error::from(Errno::NOENT));
+        assert_eq!((found, error.kind()), (None, io::ErrorKind::NotFound));
+    }
+
+    #[test]
+    fn processor_time_has_a_warning_before_the_end_and_core_dumps_are_always_off() {
+        let limits = Limits { cpu_secs: Some(3), open_files: Some(64), ..Limits::default() };
+        assert_eq!(resources(&limits), [(Resource::Cpu, 3, 8), (Resource::Nofile, 64, 64), (Resource::Core, 0, 0)]);
+        assert_eq!(resources(&Limits::default()), [(Resource::Core, 0, 0)]);
+    }
+}
