@@ -138,6 +138,8 @@ impl Machine {
     /// The power fails: its link vanishes with it.
     fn die(&mut self) {
         self.host = None;
+        // The kernel takes its time to forget the other end.
+        let _ = ip(&["link", "delete", &self.link]);
     }
 
     fn command<'a>(&self, stage: &'a Stage, args: &[&str]) -> super::command::Command<'a> {

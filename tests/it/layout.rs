@@ -81,6 +81,7 @@ fn dependencies_point_one_way() {
             "fault_point.rs",
             "handler/",
             "os/",
+            "store/backend/mysql.rs",
             "store/backend/sqlite.rs",
             "store/mod.rs",
             "store/receipts.rs",
