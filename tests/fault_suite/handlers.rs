@@ -49,7 +49,9 @@ pub fn script(class: &str) -> String {
 
 /// The configuration of a home.
 pub fn configuration(home: &Path, program: &Path) -> String {
-    let mut toml = "[exec]\nenabled = true\n".to_owned();
+    // On a server nothing would run otherwise where we are root.
+    let user = if rustix::process::geteuid().is_root() { "user = \"root\"\n" } else { "" };
+    let mut toml = format!("{user}[exec]\nenabled = true\n");
     for (name, _) in CLASSES {
         let script = script(name);
         toml.push_str(&format!(

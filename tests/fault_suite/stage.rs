@@ -213,12 +213,15 @@ impl Stage {
             Raw::Mysql(_) => "SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 1",
         };
         raw.execute(patience);
-        let runs = audit::runs(&mut raw, self.begin.run);
-        let holders = runs.iter().filter(|run| run.status == "processing").map(|run| run.process_id);
         let ended = raw.try_execute(
             "UPDATE \"TaskQueueRuns\" SET \"LeaseExpiresOn\" = '2020-01-01 00:00:00.000000' WHERE \"Status\" = 'processing'",
         );
-        self.expired.borrow_mut().extend(holders.filter(|_| ended.is_ok()));
+        // A LOCK TABLES … WRITE of MySQL keeps readers out, too.
+        if ended.is_ok() {
+            let runs = audit::runs(&mut raw, self.begin.run);
+            let holders = runs.iter().filter(|run| run.status == "processing").map(|run| run.process_id);
+            self.expired.borrow_mut().extend(holders);
+        }
         ended.is_ok()
     }
 
