@@ -37,8 +37,11 @@ fn run(job: &Job<'_>) {
     // The sample is of one engine.
     let turn = usize::try_from(job.options.seed % 3).unwrap();
     let is_turn = job.options.all || job.options.engine.is_some() || CAMPAIGN.engines[turn] == job.engine;
-    if job.worker != 0 || !is_turn {
+    if job.worker != 0 {
         return;
+    }
+    if !is_turn {
+        return job.note("not in this sample".to_owned());
     }
     // A seeded bug is to be noticed soon.
     let (lasts, trials) = match (job.options.all, job.options.is_hunt) {
