@@ -211,7 +211,7 @@ fn nemesis(job: &Job<'_>, stage: &Stage, machines: &mut [Machine], rng: &mut Rng
             if machines[at].until.is_none() {
                 let loss = if losses.is_empty() && job.options.all {
                     // The table is locked, and nobody tells the server that its client is no more.
-                    let claim = machines[at].command(stage, &["process-run"]).fault("claim.locked=stop");
+                    let claim = machines[at].command(stage, &["process-run"]).fault("claim.locked=sleep:600000");
                     crowds[at].start(claim);
                     std::thread::sleep(Duration::from_millis(500));
                     Some(lose(&mut machines[at]))
