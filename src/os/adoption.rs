@@ -109,7 +109,7 @@ impl Origin {
             let handles: Vec<_> = look.family.iter().take(AT_ONCE).filter_map(handle_of).collect::<io::Result<_>>()?;
             // What has just ended may have had children, which were somebody else's when the look passed by them, and is to
             // be reaped.
-            if !handles.is_empty() || !(look.has_reaped || !look.family.is_empty()) {
+            if !handles.is_empty() || !look.has_reaped && look.family.is_empty() {
                 return Ok(handles);
             }
         }

@@ -1,7 +1,7 @@
 //! What the kernel answers: clocks, process identities, signals, child processes, lock files, the host.
 //!
 //! Knows nothing of tasks, runs or the store, and prints nothing. The only folder with `unsafe` code, all of it in
-//! `pre_exec.rs`. The engine and the handlers use it.
+//! `pre_exec.rs` and `sockets.rs`. The engine and the handlers use it.
 
 pub mod account;
 pub mod capture;
@@ -17,6 +17,7 @@ pub mod lock;
 pub mod random;
 pub mod rights;
 pub mod signalling;
+pub mod sockets;
 pub mod spool;
 pub mod stop_signals;
 pub mod survivors;

@@ -1,4 +1,4 @@
-//! What a handler's process does to itself between fork and exec. The only unsafe code of the program.
+//! What a handler's process does to itself between fork and exec. Nearly all the unsafe code of the program.
 //!
 //! Between fork and exec only async-signal-safe calls are allowed: no allocation, no lock, no printing.
 

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
+
 use super::campaign::{Campaign, Job};
 use super::crowd::Crowd;
 use super::database::EngineUnderTest;
@@ -35,8 +37,11 @@ fn run(job: &Job<'_>) {
     // The sample is of one engine.
     let turn = usize::try_from(job.options.seed % 3).unwrap();
     let is_turn = job.options.all || job.options.engine.is_some() || CAMPAIGN.engines[turn] == job.engine;
-    if job.worker != 0 || !is_turn {
+    if job.worker != 0 {
         return;
+    }
+    if !is_turn {
+        return job.note("not in this sample".to_owned());
     }
     // A seeded bug is to be noticed soon.
     let (lasts, trials) = match (job.options.all, job.options.is_hunt) {
@@ -59,6 +64,9 @@ fn run(job: &Job<'_>) {
             stage.may_fail.set(true);
             stage.outcomes_are_kept.set(true);
             let losses = nemesis(job, stage, &mut machines, &mut rng, lasts);
+            for loss in &losses {
+                stage.broken.borrow_mut().extend(loss.of_runs(stage, "ProcessId"));
+            }
             come_to_rest(stage, &machines);
             report_recovery(job, stage, &losses);
         });
@@ -133,6 +141,8 @@ impl Machine {
     /// The power fails: its link vanishes with it.
     fn die(&mut self) {
         self.host = None;
+        // The kernel takes its time to forget the other end.
+        let _ = ip(&["link", "delete", &self.link]);
     }
 
     fn command<'a>(&self, stage: &'a Stage, args: &[&str]) -> super::command::Command<'a> {
@@ -170,10 +180,12 @@ fn ip(args: &[&str]) -> Result<(), String> {
     Err(format!("ip {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-/// A host that died, when, in seconds since boot, and the runs that died with it.
+/// A host that died.
 struct Loss {
+    host: String,
+    at: DateTime<Utc>,
+    /// The same in seconds since boot.
     uptime: f64,
-    runs: Vec<i64>,
 }
 
 fn nemesis(job: &Job<'_>, stage: &Stage, machines: &mut [Machine], rng: &mut Rng, lasts: Duration) -> Vec<Loss> {
@@ -197,7 +209,16 @@ fn nemesis(job: &Job<'_>, stage: &Stage, machines: &mut [Machine], rng: &mut Rng
             next_fault = started.elapsed() + Duration::from_millis(500 + rng.below(2_500) as u64);
             let at = rng.below(machines.len());
             if machines[at].until.is_none() {
-                losses.extend(fault(stage, &mut machines[at], rng));
+                let loss = if losses.is_empty() && job.options.all {
+                    // The table is locked, and nobody tells the server that its client is no more.
+                    let claim = machines[at].command(stage, &["process-run"]).fault("claim.locked=stop");
+                    crowds[at].start(claim);
+                    std::thread::sleep(Duration::from_millis(500));
+                    Some(lose(&mut machines[at]))
+                } else {
+                    fault(&mut machines[at], rng)
+                };
+                losses.extend(loss);
                 job.count(1);
             }
         }
@@ -239,7 +260,7 @@ fn call<'a>(stage: &'a Stage, machines: &[Machine], crowds: &mut [Crowd<'a>], rn
 }
 
 /// From 1 to 12 seconds, some of them longer than a lease.
-fn fault(stage: &Stage, machine: &mut Machine, rng: &mut Rng) -> Option<Loss> {
+fn fault(machine: &mut Machine, rng: &mut Rng) -> Option<Loss> {
     machine.until = Some(Instant::now() + Duration::from_millis(1_000 + rng.below(11_000) as u64));
     match rng.below(8) {
         0..=2 => ip(&["link", "set", &machine.link, "down"]).unwrap(),
@@ -250,25 +271,35 @@ fn fault(stage: &Stage, machine: &mut Machine, rng: &mut Rng) -> Option<Loss> {
             ip(&["link", "set", &machine.link, "down"]).unwrap();
             machine.until = Some(Instant::now() + Duration::from_millis(200 + rng.below(800) as u64));
         }
-        _ => return Some(lose(stage, machine)),
+        _ => return Some(lose(machine)),
     }
     None
 }
 
-/// The host dies, and so do its runs.
-fn lose(stage: &Stage, machine: &mut Machine) -> Loss {
-    let name = format!("host-{}", machine.number);
+/// The host dies, and so do its runs. Nothing is asked of the server: it may wait for the very host.
+fn lose(machine: &mut Machine) -> Loss {
     machine.die();
     let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
-    let cast = if stage.engine == EngineUnderTest::Postgres { "TEXT" } else { "CHAR" };
-    let of_host = |column: &str| {
+    machine.until = Some(Instant::now() + Duration::from_secs(10));
+    Loss {
+        host: format!("host-{}", machine.number),
+        at: Utc::now(),
+        uptime: uptime.split(' ').next().unwrap().parse().unwrap(),
+    }
+}
+
+impl Loss {
+    /// A column of the runs that died with the host: the clock of the server is ours.
+    fn of_runs(&self, stage: &Stage, column: &str) -> Vec<i64> {
+        let (cast, zone) = if stage.engine == EngineUnderTest::Postgres { ("TEXT", "+00") } else { ("CHAR", "") };
+        let at = self.at.format("%Y-%m-%d %H:%M:%S%.6f");
         let sql = format!(
-            "SELECT CAST(\"{column}\" AS {cast}) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing' AND \"Host\" = '{name}'"
+            "SELECT CAST(\"{column}\" AS {cast}) AS value FROM \"TaskQueueRuns\" WHERE \"Host\" = '{}' \
+             AND \"StartedOn\" <= '{at}{zone}' AND (\"FinishedOn\" IS NULL OR \"FinishedOn\" > '{at}{zone}')",
+            self.host
         );
-        stage.texts(&sql).iter().filter_map(|value| value.parse().ok()).collect::<Vec<i64>>()
-    };
-    stage.broken.borrow_mut().extend(of_host("ProcessId"));
-    Loss { uptime: uptime.split(' ').next().unwrap().parse().unwrap(), runs: of_host("Id") }
+        stage.texts(&sql).iter().filter_map(|value| value.parse().ok()).collect()
+    }
 }
 
 /// Every host is there again: each sends what lies on its disk, then nothing is open any more.
@@ -290,7 +321,8 @@ fn report_recovery(job: &Job<'_>, stage: &Stage, losses: &[Loss]) {
     let records = stage.records();
     let mut took = Vec::new();
     for loss in losses {
-        for run in records.runs.iter().filter(|run| loss.runs.contains(&run.id)) {
+        let lost = loss.of_runs(stage, "Id");
+        for run in records.runs.iter().filter(|run| lost.contains(&run.id)) {
             let next = records.effects.iter().filter(|effect| effect.is_start && effect.task_id == run.task_id);
             let uptimes = next.map(|effect| effect.uptime.parse::<f64>().unwrap());
             took.extend(

@@ -37,7 +37,6 @@ mod rng;
 mod server_restart;
 mod source_labels;
 mod stage;
-#[allow(dead_code, reason = "the tests use more of it")]
 #[path = "../it/support/standby.rs"]
 mod standby;
 mod stopped;

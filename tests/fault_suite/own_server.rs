@@ -48,7 +48,6 @@ impl OwnServer {
     fn command(&self, verb: &str) -> Command {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers");
         let mut command = Command::new(script);
-        // It chooses free ports by the shell's random numbers, and knows the places of its programs.
         command.arg(verb).arg(self.place()).stdin(Stdio::null());
         command
     }

@@ -31,9 +31,9 @@ fn run(job: &Job<'_>) {
         let is_fit = job.trial(trial, &mut stage, |stage| {
             load_and_break(stage, &mut rng, |rng| {
                 if rng.below(4) == 0 {
-                    server.halt()
+                    server.halt();
                 } else {
-                    server.kill()
+                    server.kill();
                 }
                 server.again();
             });

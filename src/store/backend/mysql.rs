@@ -13,6 +13,8 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text, Timestamp};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
+use url::Url;
+
 use super::super::error::{Repeat, StoreError, StoreResult};
 use super::super::rows::NewTaskRow;
 use super::super::schema::task_queue::{self, dsl};
@@ -20,9 +22,12 @@ use super::super::schema::{task_queue_class_holds, task_queue_receipts};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::url::DatabaseUrl;
 use super::{AnyConnection, ClassAtHost, DueFrom, unreachable};
+use crate::os::sockets;
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/mysql");
 
+/// Where an address names no port.
+const DEFAULT_PORT: u16 = 3306;
 /// Rows of one bulk statement: below the smallest usual max_allowed_packet for data of some kilobytes.
 const ROWS_PER_STATEMENT: usize = 500;
 /// Bytes of task data in one bulk statement; max_allowed_packet is 16 MiB where nobody set it.
@@ -57,15 +62,19 @@ fn connect_in_time(address: &str, limit: Duration, takes_standby: bool) -> Resul
 
 fn connect_to_host(address: &str, takes_standby: bool) -> Result<MysqlConnection, Box<dyn Error>> {
     let mut conn = MysqlConnection::establish(address)?;
+    // libpq is told in its address; this client library cannot be told.
+    sockets::notice_dead_peers(Url::parse(address)?.port().unwrap_or(DEFAULT_PORT));
     // READ COMMITTED: no gap locks, so that claims and inserts do not deadlock, and no stale snapshot to write upon.
     // Strict mode: a value that does not fit is an error, not a shorter value.
     // Messages in English: Diesel passes no error numbers on, so that some can be told apart by their texts alone.
+    // A host that vanishes in the middle of a claim keeps its table locks until the server ends the session, by itself
+    // after eight hours. Our own sessions that are idle for longer, beside a long handler, are made anew when needed.
     // The collation of the columns: where a value has another one, MariaDB sorts all rows of a status instead of reading
     // the index in its order.
     conn.batch_execute(
         "SET NAMES utf8mb4 COLLATE utf8mb4_bin;
          SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO',
-             innodb_lock_wait_timeout = 30, lock_wait_timeout = 60, lc_messages = 'en_US';
+             innodb_lock_wait_timeout = 30, lock_wait_timeout = 60, wait_timeout = 60, lc_messages = 'en_US';
          SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;",
     )?;
     // super_read_only, which MariaDB does not know, comes with read_only.
