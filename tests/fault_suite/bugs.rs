@@ -135,6 +135,8 @@ struct Workshop {
     source: PathBuf,
     tree: PathBuf,
     target: PathBuf,
+    /// That of this very program: its crates are there already.
+    profile: String,
 }
 
 impl Workshop {
@@ -142,20 +144,21 @@ impl Workshop {
         // target/faults/deps/fault_suite-1234
         let exe = std::env::current_exe().unwrap();
         let built = exe.ancestors().nth(2).unwrap();
-        let place = built.parent().unwrap().join("fault-bugs");
+        let profile = built.file_name().unwrap().to_str().unwrap().to_owned();
+        let place = built.parent().unwrap().join("fault-bugs").join(&profile);
         let (tree, target) = (place.join("tree"), place.join("target"));
         std::fs::create_dir_all(&tree).unwrap();
         if !target.exists() {
             let half = place.join("half");
             let _ = std::fs::remove_dir_all(&half);
-            std::fs::create_dir_all(half.join("faults")).unwrap();
+            std::fs::create_dir_all(half.join(&profile)).unwrap();
             for part in ["build", "deps", ".fingerprint"] {
-                let copied = Command::new("cp").arg("-a").arg(built.join(part)).arg(half.join("faults")).status();
+                let copied = Command::new("cp").arg("-a").arg(built.join(part)).arg(half.join(&profile)).status();
                 assert!(copied.unwrap().success(), "{} cannot be copied", built.display());
             }
             std::fs::rename(half, &target).unwrap();
         }
-        Self { source: PathBuf::from(env!("CARGO_MANIFEST_DIR")), tree, target }
+        Self { source: PathBuf::from(env!("CARGO_MANIFEST_DIR")), tree, target, profile }
     }
 
     fn build(&self, bug: &Bug) -> Result<PathBuf, String> {
@@ -172,7 +175,8 @@ impl Workshop {
                 "--quiet",
                 "--locked",
                 "--profile",
-                "faults",
+                // The one profile whose directory has another name.
+                if self.profile == "debug" { "dev" } else { &self.profile },
                 "--features",
                 "fault-points",
                 "--bin",
@@ -184,7 +188,7 @@ impl Workshop {
         let program = self.tree.join(format!("taskqueue-{}", bug.name));
         // Under a name of its own: the next build must not change what still runs.
         let _ = std::fs::remove_file(&program);
-        std::fs::copy(self.target.join("faults").join("taskqueue"), &program).map_err(|error| error.to_string())?;
+        std::fs::copy(self.target.join(&self.profile).join("taskqueue"), &program).map_err(|error| error.to_string())?;
         Ok(program)
     }
 
