@@ -238,7 +238,7 @@ fn nemesis(job: &Job<'_>, stage: &Stage, machines: &mut [Machine], rng: &mut Rng
 
 /// What cron and people do: ticks on every host, new tasks from a host or from where nothing ever fails.
 fn call<'a>(stage: &'a Stage, machines: &[Machine], crowds: &mut [Crowd<'a>], rng: &mut Rng) {
-    let class = *rng.pick(&["note", "brief", "brief", "slow", "report"]);
+    let class = *rng.pick(&["note", "brief", "brief", "slow", "report", "vigil"]);
     let marker = stage.marker();
     let data = format!("{{\"m\":\"{marker}\"}}");
     let args = ["queue", class, &data];
