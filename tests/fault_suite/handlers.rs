@@ -32,7 +32,7 @@ const CLASSES: [(&str, &str); 12] = [
     ),
     ("slow", "note start; sleep 0.5; note end 0"),
     // The first attempt takes longer than a short lease.
-    ("vigil", "note start; [ $TASKQUEUE_ATTEMPT != 1 ] || sleep 12; note end 0"),
+    ("vigil", "note start; [ $TASKQUEUE_ATTEMPT != 1 ] || sleep 20; note end 0"),
     // The first attempt takes a second.
     ("late", "note start; [ $TASKQUEUE_ATTEMPT != 1 ] || sleep 1; note end 0"),
     ("brief", "note start; sleep 0.02; note end 0"),
