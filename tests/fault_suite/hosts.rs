@@ -10,6 +10,7 @@ use chrono::{DateTime, Utc};
 use super::campaign::{Campaign, Job};
 use super::crowd::Crowd;
 use super::database::EngineUnderTest;
+use super::handlers;
 use super::host::{Host, Plan};
 use super::proxy::Proxy;
 use super::rng::Rng;
@@ -232,6 +233,7 @@ fn nemesis(job: &Job<'_>, stage: &Stage, machines: &mut [Machine], rng: &mut Rng
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+    std::fs::write(handlers::hurry_path(stage.home()), "").unwrap();
     for machine in machines.iter_mut() {
         if machine.host.is_none() {
             machine.boot().unwrap();
