@@ -188,7 +188,8 @@ impl Workshop {
         let program = self.tree.join(format!("taskqueue-{}", bug.name));
         // Under a name of its own: the next build must not change what still runs.
         let _ = std::fs::remove_file(&program);
-        std::fs::copy(self.target.join(&self.profile).join("taskqueue"), &program).map_err(|error| error.to_string())?;
+        std::fs::copy(self.target.join(&self.profile).join("taskqueue"), &program)
+            .map_err(|error| error.to_string())?;
         Ok(program)
     }
 
