@@ -9,7 +9,7 @@ use super::records::Effect;
 const NOTE: &str = r#"note() { read up rest </proc/uptime; echo "$1 $TASKQUEUE_TASK_ID $TASKQUEUE_RUN_ID $$ $up $2" >>"$EFFECTS"; }; "#;
 
 /// Classes: name and what the handler does between its two notes, or instead of them.
-const CLASSES: [(&str, &str); 11] = [
+const CLASSES: [(&str, &str); 12] = [
     ("note", "note start; note end 0"),
     ("fail", "note start; note end 3; exit 3"),
     // Long enough for the thread of the leases to save what it said.
@@ -31,6 +31,8 @@ const CLASSES: [(&str, &str); 11] = [
         "note start; [ $TASKQUEUE_ATTEMPT != 1 ] || while :; do read x <>\"$EFFECTS.never\"; done; note end 0",
     ),
     ("slow", "note start; sleep 0.5; note end 0"),
+    // The first attempt takes longer than a short lease.
+    ("vigil", "note start; [ $TASKQUEUE_ATTEMPT != 1 ] || sleep 20; note end 0"),
     // The first attempt takes a second.
     ("late", "note start; [ $TASKQUEUE_ATTEMPT != 1 ] || sleep 1; note end 0"),
     ("brief", "note start; sleep 0.02; note end 0"),

@@ -30,6 +30,8 @@ const ALL: Duration = Duration::from_secs(210);
 /// Healed, and every lease over, everything comes to rest in this time. Connections that a client waits on without end are
 /// cut when their link is mended.
 const TO_REST: Duration = Duration::from_secs(150);
+/// Between two tasks whose handlers outlast a lease.
+const VIGIL_PAUSE: Duration = Duration::from_secs(5);
 /// Commands of one host at the same time.
 const AT_ONCE: usize = 3;
 
@@ -192,12 +194,18 @@ fn nemesis(job: &Job<'_>, stage: &Stage, machines: &mut [Machine], rng: &mut Rng
     let started = Instant::now();
     let mut losses = Vec::new();
     let mut crowds: Vec<Crowd<'_>> = (0..=machines.len()).map(|_| Crowd::default()).collect();
-    let (mut next_fault, mut next_call) = (Duration::from_secs(2), Duration::ZERO);
+    let (mut next_fault, mut next_call, mut next_vigil) = (Duration::from_secs(2), Duration::ZERO, Duration::ZERO);
     while started.elapsed() < lasts {
         crowds.iter_mut().for_each(Crowd::reap);
         if started.elapsed() >= next_call {
             next_call = started.elapsed() + Duration::from_millis(150 + rng.below(200) as u64);
             call(stage, machines, &mut crowds, rng);
+        }
+        if started.elapsed() >= next_vigil {
+            next_vigil = started.elapsed() + VIGIL_PAUSE;
+            let marker = stage.marker();
+            let data = format!("{{\"m\":\"{marker}\"}}");
+            crowds[HOSTS].start(stage.command(&["queue", "vigil", &data]).queues(&marker, 1));
         }
         for machine in machines.iter_mut().filter(|machine| machine.until.is_some_and(|until| until < Instant::now())) {
             if machine.host.is_none() {
@@ -259,9 +267,9 @@ fn call<'a>(stage: &'a Stage, machines: &[Machine], crowds: &mut [Crowd<'a>], rn
     }
 }
 
-/// From 1 to 12 seconds, some of them longer than a lease.
+/// From 1 to 18 seconds, some of them longer than a lease.
 fn fault(machine: &mut Machine, rng: &mut Rng) -> Option<Loss> {
-    machine.until = Some(Instant::now() + Duration::from_millis(1_000 + rng.below(11_000) as u64));
+    machine.until = Some(Instant::now() + Duration::from_millis(1_000 + rng.below(17_000) as u64));
     match rng.below(8) {
         0..=2 => ip(&["link", "set", &machine.link, "down"]).unwrap(),
         3 => machine.proxy.hold(true, false),
