@@ -164,7 +164,9 @@ fn read_only_hint(message: &str) -> String {
 }
 
 fn unreachable_hint(message: &str) -> String {
-    let hint = if message.contains("No such file or directory") && message.contains("sqlite://") {
+    let hint = if message.contains("disk is full") || message.contains("disk I/O error") {
+        "is the disk full? `df -h` tells; nothing was lost, the same command works once there is room"
+    } else if message.contains("No such file or directory") && message.contains("sqlite://") {
         "make the directory first, or name another file with --database"
     } else if message.contains("sqlite://") {
         "check the permissions of the file and its directory"

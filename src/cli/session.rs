@@ -7,7 +7,7 @@ use super::GlobalArgs;
 use super::error::CliError;
 use super::output::Out;
 use crate::config::{Config, Environment, default_spool_path, default_store_path, load};
-use crate::engine::{Context, DatabaseUrl, Engine, Handlers, create_private_dir};
+use crate::engine::{Context, DatabaseUrl, Engine, Handlers, create_private_dir, others_can_queue};
 use crate::handler::registry::HandlerRegistry;
 
 /// A verb's start.
@@ -39,7 +39,7 @@ impl Session {
 
     /// Opens the database.
     pub(crate) fn open(self) -> anyhow::Result<Context> {
-        let exec_enabled = self.config.exec_enabled.unwrap_or(self.url.engine() == Engine::Sqlite);
+        let exec_enabled = self.config.exec_enabled.unwrap_or_else(|| !others_can_queue(&self.url));
         let handlers = Handlers::new(self.registry, self.config.classes, exec_enabled).with_exec_user(self.config.user);
         let context = Context::open(&self.url, handlers)?;
         Ok(match self.spool {

@@ -170,6 +170,11 @@ fn text_of(path: &Path) -> Result<String, ConfigError> {
     if metadata.mode() & 0o002 != 0 {
         return Err(wrong("everybody may write this file, and so decide what is executed; chmod o-w it".to_owned()));
     }
+    // In one with the sticky bit nobody replaces what is not theirs.
+    let directory = path.parent().and_then(|directory| std::fs::metadata(directory).ok());
+    if directory.is_some_and(|directory| directory.mode() & 0o1002 == 0o002) {
+        return Err(wrong("everybody may replace this file in its directory; chmod o-w the directory".to_owned()));
+    }
     std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))
 }
 
@@ -198,6 +203,9 @@ fn to_classes(path: &Path, tables: BTreeMap<String, ClassTable>) -> Result<Vec<C
 fn to_class(path: &Path, name: String, table: ClassTable) -> Result<ClassConfig, String> {
     check_name(&name)?;
     check_argv(&table.argv)?;
+    if table.cwd.as_deref().is_some_and(|cwd| !cwd.is_absolute()) {
+        return Err("cwd must be an absolute path".to_owned());
+    }
     if let Some(bad) =
         table.env.keys().chain(&table.pass_env).find(|name| name.is_empty() || name.contains(['=', '\0']))
     {

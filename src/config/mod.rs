@@ -28,7 +28,8 @@ pub struct Config {
     pub stop_wait: Duration,
     /// The configured classes.
     pub classes: Classes,
-    /// Whether the built-in class `exec` may be used; `None` leaves it to the engine: on for SQLite, off elsewhere.
+    /// Whether the built-in class `exec` may be used; `None`: on for a SQLite store that is
+    /// the user's own, off elsewhere.
     pub exec_enabled: Option<bool>,
 }
 

@@ -76,6 +76,7 @@ fn what_is_wrong_is_named_with_file_and_line() {
         ("[class.a]\nargv = [\"/bin/true\"]\nexit = { retry = [300] }\n", "0 to 255"),
         ("[class.a]\nargv = [\"/bin/true\"]\nexit = { retry = [3], hold = [\"1-5\"] }\n", "stand under both"),
         ("[class.a]\nargv = [\"/bin/true\"]\nbackoff = \"10s\"\n", "class \"a\": \"10s\" is no backoff"),
+        ("[class.a]\nargv = [\"/bin/true\"]\ncwd = \"here\"\n", "cwd must be an absolute path"),
         ("[class.\"a b\"]\nargv = [\"/bin/true\"]\n", "' ' is not allowed"),
         ("[class.exec]\nargv = [\"/bin/true\"]\n", "built in"),
         ("[class.a\n", "line 1"),

@@ -219,9 +219,10 @@ impl Settings {
             runner_limit: narrow(get(Setting::RunnerLimit)?),
             run_timeout_secs: get(Setting::RunTimeout)?,
             max_retries: narrow(get(Setting::MaxRetries)?),
-            backoff: super::backoff::Backoff::Exponential {
-                base_secs: get(Setting::RetryDelay)?,
-                max_secs: get(Setting::RetryDelayMax)?,
+            backoff: {
+                // A first wait that is longer than the longest is as long as that one.
+                let max_secs = get(Setting::RetryDelayMax)?;
+                super::backoff::Backoff::Exponential { base_secs: get(Setting::RetryDelay)?.min(max_secs), max_secs }
             },
             crash_limit: narrow(get(Setting::CrashLimit)?),
             hold_secs: get(Setting::HoldTime)?,
@@ -234,6 +235,15 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_first_wait_is_never_longer_than_the_longest() {
+        let row = |setting: Setting, value: &str| (setting.name().to_owned(), value.to_owned());
+        let settings = Settings::from_rows(&[row(Setting::RetryDelay, "7200"), row(Setting::RetryDelayMax, "60")]);
+        let backoff = settings.unwrap().backoff;
+        // What is written into an outcome can be read from it.
+        assert_eq!(backoff.to_string().parse(), Ok(backoff));
+    }
 
     #[test]
     fn the_scheme_has_eight_runners_a_day_of_time_and_five_retries() {

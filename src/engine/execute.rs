@@ -152,7 +152,8 @@ pub fn execute_run(
             // A handler that succeeded was faster than the KILL.
             let has_succeeded = outcome.decision.event == RunEvent::Succeed;
             let end = if has_succeeded { end } else { GivenBack::LeaseOver.end() };
-            outcomes::leave(spool.as_mut(), &Outcome::new(ctx, run, end));
+            let problem = outcomes::leave(spool.as_mut(), &Outcome::new(ctx, run, end));
+            ctx.spool_problem = problem.or_else(|| ctx.spool_problem.take());
         }
     }
     if is_over {

@@ -30,6 +30,7 @@ use crate::domain::settings::Settings;
 use crate::os::account::is_root;
 pub use crate::os::child::{Stream, prepare_process};
 pub use crate::os::file_checks::create_private_dir;
+use crate::os::file_checks::is_own_file;
 use crate::os::host;
 use crate::os::identity::ProcessIdentity;
 use crate::os::random::token;
@@ -129,6 +130,8 @@ pub struct Context {
     pub me: Me,
     /// Where the outcomes of runs are kept until the database has them; `None` sends them at once and hopes.
     pub spool: Option<Spool>,
+    /// Why an outcome could not be kept there.
+    pub(crate) spool_problem: Option<String>,
 }
 
 impl Context {
@@ -137,13 +140,9 @@ impl Context {
     /// # Errors
     /// The database cannot be reached or has the wrong tables; the kernel hides who we are.
     pub fn open(url: &DatabaseUrl, handlers: Handlers) -> EngineResult<Self> {
-        let handlers = match url.engine() {
-            Engine::Sqlite => handlers,
-            // Whoever can insert a row there chooses what is done with root's rights.
-            Engine::Postgres | Engine::Mysql if is_root() => handlers.naming_users(),
-            Engine::Postgres | Engine::Mysql => handlers,
-        };
-        Ok(Self { store: Store::open(url)?, handlers, me: Me::new()?, spool: None })
+        // Whoever can insert a row there chooses what is done with root's rights.
+        let handlers = if is_root() && others_can_queue(url) { handlers.naming_users() } else { handlers };
+        Ok(Self { store: Store::open(url)?, handlers, me: Me::new()?, spool: None, spool_problem: None })
     }
 
     /// Keeps the outcomes of runs in this directory of the local disk until the database has them.
@@ -166,6 +165,12 @@ impl Context {
     pub fn now(&mut self) -> EngineResult<DateTime<Utc>> {
         Ok(self.store.now()?)
     }
+}
+
+/// Whether people other than this process's user can insert rows: on a server, or into a file that is not its own alone.
+#[must_use]
+pub fn others_can_queue(url: &DatabaseUrl) -> bool {
+    url.path().is_none_or(|path| !is_own_file(&path))
 }
 
 /// The fence of a run: new for each claim.

@@ -47,8 +47,10 @@ impl Outcome {
 pub(super) fn prepared(ctx: &Context, run: &ClaimedRun, end: RunEnd) -> impl Fn() + Send + use<> {
     let spool = ctx.spool.clone();
     let outcome = Outcome::new(ctx, run, end);
-    // Without it the run is rescued like that of any dead process.
-    move || leave(spool.as_ref().and_then(|spool| spool.take().ok()).as_mut(), &outcome)
+    move || {
+        // Without it the run is rescued like that of any dead process.
+        let _ = leave(spool.as_ref().and_then(|spool| spool.take().ok()).as_mut(), &outcome);
+    }
 }
 
 /// What a claim took.
@@ -98,12 +100,12 @@ impl GivenBack {
     }
 }
 
-/// Puts an outcome on the disk for the next process of this host. A disk that is full keeps nobody from anything: it is
-/// the net below, not the way.
-pub(super) fn leave(file: Option<&mut SpoolFile>, outcome: &Outcome) {
-    if let (Some(file), Ok(line)) = (file, serde_json::to_string(outcome)) {
-        let _ = file.append(&line);
-    }
+/// Puts an outcome on the disk for the next process of this host, and says why it could not. A disk that is full keeps
+/// nobody from anything: it is the net below, not the way.
+pub(super) fn leave(file: Option<&mut SpoolFile>, outcome: &Outcome) -> Option<String> {
+    let file = file?;
+    let line = serde_json::to_string(outcome).map_err(std::io::Error::from);
+    line.and_then(|line| file.append(&line)).err().map(|error| error.to_string())
 }
 
 /// Puts an outcome on the disk, sends it, and takes it off again. The status that the run has if somebody else was first.
@@ -115,7 +117,7 @@ pub(super) fn record(
     mut file: Option<&mut SpoolFile>,
     outcome: &Outcome,
 ) -> EngineResult<Option<String>> {
-    leave(file.as_deref_mut(), outcome);
+    ctx.spool_problem = leave(file.as_deref_mut(), outcome).or_else(|| ctx.spool_problem.take());
     fault_point!("outcome.on_disk");
     let lost_to = match outcome.claimed {
         Some(claimed) => send(ctx, outcome, claimed)?,
@@ -194,6 +196,8 @@ fn empty(ctx: &mut Context, file: &mut SpoolFile) -> EngineResult<usize> {
                 // Refused for good: it must not stop everything else on this host. Its run is rescued, and then it comes
                 // too late, which is kept.
                 Err(EngineError::Store(StoreError::Database(_))) => {}
+                // The same for one that ends its connection (it is too large), while the database answers others.
+                Err(EngineError::Store(StoreError::Unreachable { .. })) if ctx.store.now().is_ok() => {}
                 other => {
                     other?;
                     sent += 1;

@@ -77,6 +77,10 @@ pub fn process_runs(
     stop: &StopSignals,
     listener: &mut dyn RunListener,
 ) -> EngineResult<ProcessReport> {
+    // Whoever says "stop" twice does not want to wait for a database that is busy or away.
+    if let Ok(count) = stop.counter() {
+        ctx.store.give_up_when(move || count() >= 2);
+    }
     send_left_over(ctx)?;
     fault_point!("process.left_over_sent");
     let settings = ctx.store.settings()?;
@@ -152,6 +156,7 @@ fn process_registered(
             RunEvent::Release | RunEvent::Cancel | RunEvent::Claim => report.released += 1,
         }
     }
+    report.spool_problem = report.spool_problem.or_else(|| ctx.spool_problem.take());
     Ok(report)
 }
 
@@ -190,7 +195,8 @@ fn claim(
     };
     if matches!(&claimed, Err(error) if !matches!(error, StoreError::NotFound(_))) {
         // Its COMMIT may have happened.
-        leave(spool, &Outcome::of_claim(ctx, &token));
+        let problem = leave(spool, &Outcome::of_claim(ctx, &token));
+        ctx.spool_problem = problem.or_else(|| ctx.spool_problem.take());
     }
     Ok(claimed?)
 }

@@ -1,6 +1,8 @@
 //! Takes runs from runners that died, and ends runs whose time is over where no runner does (the scheme's
 //! synchronizeTaskRunStatus). A surviving handler is ended before its run becomes `timeout` (rule R7).
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::outcomes::{is_being_sent, send_left_over};
@@ -16,6 +18,8 @@ use crate::os::identity::{Liveness, ProcessIdentity};
 use crate::os::survivors::{RecordedHandler, end_survivors};
 use crate::store::{EndCondition, Ended, NewEvent, RunEnd, RunRef, StoreError};
 
+/// From TERM to KILL for what survived its runner: everybody who creates runs here waits for it.
+const LONGEST_GRACE: Duration = Duration::from_secs(2);
 /// Runs that are looked at with one query.
 const PAGE: i64 = 500;
 
@@ -143,7 +147,11 @@ fn rescue_run(
     // A row without token was written by somebody else's hand; there is nothing to guard the write with.
     let Some(token) = run.token.clone() else { return Ok(()) };
     let handler = recorded_handler(run);
-    let ended_processes = match end_survivors(&marker(&token), handler.as_ref(), ctx.handlers.kill_grace(&run.class)) {
+    let ended_processes = match end_survivors(
+        &marker(&token),
+        handler.as_ref(),
+        ctx.handlers.kill_grace(&run.class).min(LONGEST_GRACE),
+    ) {
         Ok(count) => count,
         Err(error) => {
             report.stuck.push(format!("run {}: {error}", run.id));

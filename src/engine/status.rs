@@ -190,7 +190,10 @@ fn runner_line(runner: Runner) -> RunnerLine {
 fn reason_of(ctx: &mut Context, task: &Task, last_run: Option<&Run>, now: DateTime<Utc>) -> EngineResult<Reason> {
     let error = || last_run.map(error_text).unwrap_or_default();
     Ok(match is_due(&due_facts(task), now) {
-        Ok(()) => Reason::WaitsForCreateRuns,
+        Ok(()) => match waiting_run_reason(ctx, task)? {
+            Reason::WaitsForRunner => Reason::WaitsForCreateRuns,
+            obstacle => obstacle,
+        },
         Err(NotDue::Processing) => Reason::Running {
             process_id: last_run.and_then(|run| run.process_id),
             host: last_run.map(|run| run.host.clone()).unwrap_or_default(),

@@ -27,6 +27,9 @@ pub fn tick(
     stop: &StopSignals,
     listener: &mut dyn RunListener,
 ) -> EngineResult<TickReport> {
+    if let Ok(count) = stop.counter() {
+        ctx.store.give_up_when(move || count() >= 2);
+    }
     let created = create_runs(ctx, &mut |_| {})?;
     let processed = process_runs(ctx, options, stop, listener)?;
     Ok(TickReport { created, processed })

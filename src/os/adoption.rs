@@ -152,7 +152,14 @@ impl Origin {
             return false;
         }
         let name = self.marker.split(|byte| *byte == b'=').next().unwrap_or_default();
-        name.is_empty() || environment_entry(*pid, name).is_none_or(|entry| entry == self.marker)
+        if name.is_empty() {
+            return true;
+        }
+        match environment_entry(*pid, name) {
+            Some(entry) => entry == self.marker,
+            // To the first process of a container come the orphans of everybody who entered it.
+            None => !getpid().is_init(),
+        }
     }
 }
 

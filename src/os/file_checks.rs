@@ -139,6 +139,16 @@ fn is_magic(kind: impl TryInto<i64>, magic: u32) -> bool {
     kind.try_into().is_ok_and(|kind: i64| kind & 0xffff_ffff == i64::from(magic))
 }
 
+/// Whether nobody but us (and root) can write to a file: it is ours, and neither its group nor others may. One that does
+/// not exist is going to be ours.
+#[must_use]
+pub fn is_own_file(path: &Path) -> bool {
+    match fs::metadata(path) {
+        Ok(metadata) => metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
 /// Makes a directory and its missing ancestors, all with mode 0700. One that exists is left as it is.
 ///
 /// # Errors

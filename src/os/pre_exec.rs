@@ -9,13 +9,17 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use rustix::io::Errno;
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal, setsid};
+use rustix::process::{Resource, Signal, getpid, getppid, getrlimit, set_parent_process_death_signal, setsid};
 
 use super::rights::{Prepared, Step};
 
 /// The descriptor on which a handler writes its events.
 pub(super) const EVENTS_FD: c_int = 3;
 
+const F_SETFD: c_int = 2;
+const FD_CLOEXEC: c_int = 1;
+/// No more are marked one by one, whatever the limit allows.
+const MOST_DESCRIPTORS: u64 = 65_536;
 const SIG_DFL: usize = 0;
 const SIG_SETMASK: c_int = 2;
 const LAST_SIGNAL: c_int = 64;
@@ -28,12 +32,13 @@ const CLOSE_RANGE_CLOEXEC: c_long = 4;
 struct SignalSet([u8; 128]);
 
 #[expect(unsafe_code, reason = "the C library's own functions, for which rustix has no stable safe form")]
-// SAFETY: the declarations are those of signal(2), sigprocmask(2), dup2(2) and syscall(2).
+// SAFETY: the declarations are those of signal(2), sigprocmask(2), dup2(2), syscall(2) and fcntl(2).
 unsafe extern "C" {
     fn signal(number: c_int, disposition: usize) -> usize;
     fn sigprocmask(how: c_int, set: *const SignalSet, old: *mut SignalSet) -> c_int;
     fn dup2(old: c_int, new: c_int) -> c_int;
     fn syscall(number: c_long, ...) -> c_long;
+    fn fcntl(descriptor: c_int, command: c_int, ...) -> c_int;
 }
 
 /// Makes the child of this command the leader of a session of its own, with default signals, descriptors 0 to 3 only (3
@@ -43,12 +48,14 @@ pub(super) fn prepare(command: &mut Command, events: OwnedFd, rights: Prepared) 
     let runner = getpid();
     #[cfg(feature = "fault-points")]
     let fault = super::fault::planned("spawn.forked");
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).min(MOST_DESCRIPTORS);
+    let most_descriptors = c_int::try_from(most).unwrap_or(c_int::MAX);
     let in_child = move || {
         #[cfg(feature = "fault-points")]
         if let Some(signal) = fault {
             let _ = rustix::process::kill_process(runner, signal);
         }
-        reset_signals_and_descriptors(events.as_fd().as_raw_fd())?;
+        reset_signals_and_descriptors(events.as_fd().as_raw_fd(), most_descriptors)?;
         // A process can leave its group, and never its session but for one of its own: whatever comes from this handler is
         // never in ours.
         setsid().map_err(|errno| Step::Supervision.failed(errno))?;
@@ -70,11 +77,11 @@ pub(super) fn prepare(command: &mut Command, events: OwnedFd, rights: Prepared) 
 
 /// Runs in the child. An ignored signal and a blocked one would otherwise be inherited through exec: SIGPIPE, which
 /// Rust ignores, or SIGHUP and SIGINT of a runner started by nohup or by a shell in the background.
-fn reset_signals_and_descriptors(events: c_int) -> io::Result<()> {
+fn reset_signals_and_descriptors(events: c_int, most_descriptors: c_int) -> io::Result<()> {
     let empty = SignalSet([0; 128]);
     #[expect(unsafe_code, reason = "system calls for which rustix has no stable safe form")]
     // SAFETY: all arguments are numbers, but for one pointer to a live set that is only read and one null pointer that
-    // sigprocmask allows. All four are async-signal-safe.
+    // sigprocmask allows. All five are async-signal-safe.
     let descriptor = unsafe {
         for number in 1..=LAST_SIGNAL {
             // Fails for KILL, STOP and the C library's own signals, which need no reset.
@@ -82,9 +89,14 @@ fn reset_signals_and_descriptors(events: c_int) -> io::Result<()> {
         }
         sigprocmask(SIG_SETMASK, &raw const empty, std::ptr::null_mut());
         // Database clients do not all mark their sockets close-on-exec, and we may have inherited unmarked descriptors.
-        // Marked, not closed: the standard library still reports a failing exec on one of them. Kernels before 5.11
-        // lack this; what we open ourselves is marked anyway.
-        syscall(SYS_CLOSE_RANGE, c_long::from(EVENTS_FD + 1), c_long::from(u32::MAX), CLOSE_RANGE_CLOEXEC);
+        // Marked, not closed: the standard library still reports a failing exec on one of them.
+        let first = EVENTS_FD + 1;
+        if syscall(SYS_CLOSE_RANGE, c_long::from(first), c_long::from(u32::MAX), CLOSE_RANGE_CLOEXEC) != 0 {
+            // Kernels before 5.11 lack it.
+            for number in first..most_descriptors {
+                fcntl(number, F_SETFD, FD_CLOEXEC);
+            }
+        }
         dup2(events, EVENTS_FD)
     };
     if descriptor == EVENTS_FD { Ok(()) } else { Err(io::Error::last_os_error()) }

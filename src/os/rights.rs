@@ -164,8 +164,9 @@ fn resources(limits: &Limits) -> Vec<(Resource, u64, u64)> {
         (Resource::Nofile, limits.open_files),
         (Resource::Nproc, limits.processes),
         (Resource::Fsize, limits.file_size_bytes),
-        // A core dump would hold the task's data and whatever secrets the handler has.
-        (Resource::Core, Some(0)),
+        // A core dump would hold the task's data and whatever secrets the handler has. Nothing is that small; and where the
+        // kernel pipes core dumps to a program, it asks for exactly this number.
+        (Resource::Core, Some(1)),
     ];
     cpu.into_iter().chain(others.into_iter().filter_map(|(resource, limit)| Some((resource, limit?, limit?)))).collect()
 }
@@ -193,7 +194,7 @@ mod tests {
     #[test]
     fn processor_time_has_a_warning_before_the_end_and_core_dumps_are_always_off() {
         let limits = Limits { cpu_secs: Some(3), open_files: Some(64), ..Limits::default() };
-        assert_eq!(resources(&limits), [(Resource::Cpu, 3, 8), (Resource::Nofile, 64, 64), (Resource::Core, 0, 0)]);
-        assert_eq!(resources(&Limits::default()), [(Resource::Core, 0, 0)]);
+        assert_eq!(resources(&limits), [(Resource::Cpu, 3, 8), (Resource::Nofile, 64, 64), (Resource::Core, 1, 1)]);
+        assert_eq!(resources(&Limits::default()), [(Resource::Core, 1, 1)]);
     }
 }

@@ -46,6 +46,8 @@ pub struct Store {
     url: DatabaseUrl,
     /// Whether the server took a write: one that does not any more is being replaced, one that never did is a standby.
     has_written: bool,
+    /// Whether whoever waits for an answer has no time any more.
+    is_hurried: Option<Box<dyn Fn() -> bool + Send>>,
 }
 
 impl Store {
@@ -65,7 +67,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
     pub fn connect(url: &DatabaseUrl) -> StoreResult<Self> {
-        Ok(Self { conn: backend::connect(url)?, url: url.clone(), has_written: false })
+        Ok(Self { conn: backend::connect(url)?, url: url.clone(), has_written: false, is_hurried: None })
     }
 
     /// Where it is.
@@ -101,6 +103,11 @@ impl Store {
         Ok(written)
     }
 
+    /// From now on nothing is repeated once `is_hurried` says so: somebody wants this process to end.
+    pub fn give_up_when(&mut self, is_hurried: impl Fn() -> bool + Send + 'static) {
+        self.is_hurried = Some(Box::new(is_hurried));
+    }
+
     fn repeat<T>(&mut self, work: &mut dyn FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
         let started = Instant::now();
         let (mut repeats, mut reconnections) = (0, 0);
@@ -121,7 +128,7 @@ impl Store {
                     (self.has_written || reconnections < FEW_TIMES) && started.elapsed() < BUSY_LIMIT
                 }
             };
-            if !may_repeat {
+            if !may_repeat || self.is_hurried.as_ref().is_some_and(|is_hurried| is_hurried()) {
                 return Err(unreachable.unwrap_or_else(|| self.explain(error, repeat)));
             }
             std::thread::sleep(pause(repeats));

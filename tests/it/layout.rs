@@ -1,6 +1,7 @@
 //! The house rules that no lint can hold: which folder may know what (the architecture of src/lib.rs).
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn files_below(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
@@ -140,4 +141,19 @@ fn no_default_build_can_be_broken_by_a_variable() {
     let default = manifest.lines().find(|line| line.starts_with("default = ")).unwrap();
     assert!(!default.contains("fault-points"), "{default}");
     only_in(&["TASKQUEUE_FAULT"], &["os/fault.rs"]);
+}
+
+/// The fault suite is called with all of them only now and then.
+#[test]
+fn every_seeded_bug_of_the_fault_suite_can_still_be_planted() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut patches = 0;
+    for entry in std::fs::read_dir(root.join("tests/fault_suite/bugs")).unwrap() {
+        let patch = entry.unwrap().path();
+        let mut git = Command::new("git");
+        let checked = git.args(["apply", "--check", "-p1"]).arg(&patch).current_dir(root).output().unwrap();
+        assert!(checked.status.success(), "{}: {}", patch.display(), String::from_utf8_lossy(&checked.stderr));
+        patches += 1;
+    }
+    assert!(patches >= 12, "{patches}");
 }

@@ -25,8 +25,10 @@ pub(crate) fn run(session: Session, args: &RetryArgs, out: &mut Out) -> anyhow::
         if out.is_json() {
             out.json(answer)?;
         } else {
-            let words = answer.refusal.clone();
-            out.say(&words.unwrap_or_else(|| format!("task {} is tried again", answer.id)));
+            match &answer.refusal {
+                Some(refusal) => out.warn(refusal),
+                None => out.say(&format!("task {} is tried again", answer.id)),
+            }
         }
     }
     Ok(if answers.iter().all(|answer| answer.retried) {

@@ -91,8 +91,12 @@ impl DatabaseUrl {
             return bad("a store in memory would be gone with this command");
         }
         let Some((scheme, rest)) = text.split_once("://") else {
-            if text.starts_with("sqlite:") || text.starts_with("file:") {
+            const SCHEMES: [&str; 7] = ["sqlite:", "file:", "postgres:", "postgresql:", "pgsql:", "mysql:", "mariadb:"];
+            if SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
                 return bad("the database address has a scheme without //");
+            }
+            if text.contains('=') && !text.starts_with(['/', '.']) {
+                return bad("the database address is a list of options; a file whose name has a = is written with ./");
             }
             return Ok(Self::sqlite(Path::new(text)));
         };
@@ -107,7 +111,8 @@ impl DatabaseUrl {
             "sqlite" => Ok(Self::sqlite(Path::new(rest))),
             "postgres" | "postgresql" => Self::server(Engine::Postgres, text),
             "mysql" | "mariadb" => Self::server(Engine::Mysql, &format!("mysql://{rest}")),
-            other => bad(&format!("\"{}\" is no scheme of a database", other.chars().take(20).collect::<String>())),
+            // Not repeated: it may be a password.
+            _ => bad("the database address has an unknown scheme"),
         }
     }
 

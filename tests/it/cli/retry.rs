@@ -115,8 +115,8 @@ each_engine! {
         assert_eq!(said, [
             "task 1 is tried again",
             "task 2 is tried again",
-            "task 3 is success; only what failed or timed out is tried again",
-            "there is no task 4",
+            "warning: task 3 is success; only what failed or timed out is tried again",
+            "warning: there is no task 4",
         ]);
         for id in ["1", "2"] {
             assert_eq!(detail(db, id)["why"]["reason"], "waits_for_create_runs");

@@ -21,9 +21,18 @@ fn a_bare_path_and_every_scheme_are_understood() {
 
 #[test]
 fn a_typo_does_not_become_a_file() {
-    for text in
-        ["postgress://u@h/d", "", "sqlite:x", "http://x", "sqlite://", ":memory:", "mysql://u@h", "mysql://u@h/"]
-    {
+    for text in [
+        "postgress://u@h/d",
+        "",
+        "sqlite:x",
+        "postgres:/u:p@h/d",
+        "host=h dbname=d",
+        "http://x",
+        "sqlite://",
+        ":memory:",
+        "mysql://u@h",
+        "mysql://u@h/",
+    ] {
         assert!(DatabaseUrl::parse(text).is_err(), "{text}");
     }
 }
@@ -108,6 +117,10 @@ fn a_password_is_never_shown() {
         "postgres://u:s3cr3t@h1:5432,h2:5433/d?sslpassword=s3cr3t",
         "mysql://u:s3cr3t@h1,h2:3307/d",
         "mysql://u:s3cr3t@h1,h2:port/d",
+        "postgres:/u:s3cr3t@h/d",
+        "mysql:u:s3cr3t@h/d",
+        "host=h user=u password=s3cr3t",
+        "s3cr3t://h/d",
         "mysql://u:s3cr3t@h1,,h2/d",
         "postgres://u:1/s3cr3t@h1,h2/d",
         "postgres://u:1?s3cr3t@h1,h2/d",
