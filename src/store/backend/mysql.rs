@@ -120,7 +120,11 @@ pub(super) fn under_table_locks<T>(
 ) -> StoreResult<T> {
     // Whatever fails from here on, autocommit is switched on again: without it every later statement of this connection
     // would be part of a transaction that nobody ends.
-    let locked = conn.batch_execute("SET autocommit = 0; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE;");
+    //
+    // A claim takes milliseconds. Of a host that vanishes in the middle of one, and of each that vanishes while it waits
+    // for the tables, they are free again after ten seconds.
+    let locked = conn
+        .batch_execute("SET autocommit = 0, wait_timeout = 10; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE;");
     let result = locked.map_err(StoreError::from).and_then(|()| work(conn)).and_then(|value| {
         conn.batch_execute("COMMIT")?;
         Ok(value)
@@ -128,7 +132,7 @@ pub(super) fn under_table_locks<T>(
     if result.is_err() {
         let _ = conn.batch_execute("ROLLBACK");
     }
-    let unlocked = conn.batch_execute("UNLOCK TABLES; SET autocommit = 1;");
+    let unlocked = conn.batch_execute("UNLOCK TABLES; SET autocommit = 1, wait_timeout = 60;");
     let value = result?;
     unlocked?;
     Ok(value)

@@ -56,7 +56,10 @@ pub(super) fn with_migration_lock<T>(
 
 pub(super) fn lock_runs(conn: &mut AnyConnection) -> QueryResult<()> {
     // Excludes itself and every writer, but no reader (ACCESS EXCLUSIVE, the default, would stop `status` too).
-    conn.batch_execute(r#"LOCK TABLE "TaskQueueRuns" IN SHARE ROW EXCLUSIVE MODE"#)
+    // Of a host that vanishes in the middle of a claim, which takes milliseconds, the lock is free after ten seconds.
+    conn.batch_execute(
+        r#"SET LOCAL idle_in_transaction_session_timeout = '10s'; LOCK TABLE "TaskQueueRuns" IN SHARE ROW EXCLUSIVE MODE"#,
+    )
 }
 
 pub(super) fn lock_gate(conn: &mut PgConnection, gate: &str) -> QueryResult<()> {
