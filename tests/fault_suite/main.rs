@@ -129,6 +129,10 @@ fn run_campaigns(options: &Options, bar: &ProgressBar) -> Vec<Line> {
             options.until = Some(Instant::now() + share.max(Duration::from_secs(5)));
         }
         let tally = campaign::run(campaign, *engine, &options, bar);
+        // What takes an hour says how far it has come, and keeps what it found if it is stopped.
+        let (faults, violations, secs) = (tally.faults, tally.violations.len(), tally.took.as_secs());
+        let so_far = format!("{} {}: {faults} trials, {violations} violations, {secs} s", campaign.name, engine.name());
+        bar.suspend(|| eprintln!("{so_far}"));
         lines.push(Line { campaign: campaign.name, engine: engine.name(), tally });
     }
     lines
