@@ -4,35 +4,29 @@ use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
+use super::handler_finish::{HandlerFinish, storable};
 use super::handlers::Handler;
 use super::lease::{LeaseKeeper, Standing};
+use super::live_run::LiveRun;
 use super::outcomes::{self, GivenBack, Outcome};
-use super::stopping::{Stopping, Urgency};
+use super::stopping::Stopping;
 use super::unsaved::Unsaved;
 use super::{Context, EngineError, EngineResult};
-use crate::domain::backoff::possible_delay_secs;
 use crate::domain::decision::{Decision, decide};
-use crate::domain::ending::{Ending, ReportedError};
+use crate::domain::ending::Ending;
 use crate::domain::ids::RunId;
 use crate::domain::records::{ClaimedRun, RunOutput};
 use crate::domain::settings::Settings;
 use crate::domain::transition::RunEvent;
-use crate::handler::command::{CommandHandler, CommandObserver, HandlerEnd};
 use crate::handler::exec::ExecRequest;
-use crate::handler::{HandlerError, Reporter, RunContext, TaskHandler, run_rust_handler};
-use crate::os::child::{Captured, Control, Stream};
-use crate::os::clock::Moment;
+use crate::handler::{HandlerError, RunContext};
+use crate::os::child::Stream;
 use crate::os::event_socket::EventSocket;
-use crate::os::identity::ProcessIdentity;
 use crate::os::spool::SpoolFile;
-use crate::os::survivors::thread_name;
-use crate::os::watchdog::Watchdog;
 use crate::store::{EndCondition, RunEnd};
 
 /// Beyond timeout and grace, before a runner that should have ended a handler is taken for unable to.
 const SILENCE_MARGIN: Duration = Duration::from_secs(30);
-/// Reports are saved at most this often, however often the handler sends them.
-const SAVE_INTERVAL: Duration = Duration::from_millis(500);
 /// The longest message that is stored, in characters.
 const MAX_MESSAGE_CHARS: usize = 10_000;
 
@@ -96,16 +90,8 @@ pub fn execute_run(
     listener.claimed(run);
     let timeout_secs = ctx.handlers.timeout_secs(&run.class, run.task_timeout_secs, settings);
     let context = run_context(run, timeout_secs);
-    let mut live = LiveRun {
-        run_id: run.run_id,
-        leases,
-        longest_silence: longest_silence(timeout_secs, ctx.handlers.kill_grace(&run.class)),
-        pending: Unsaved::default(),
-        save_after: Moment::now(),
-        watchdog: None,
-        stopping,
-        listener,
-    };
+    let silence = longest_silence(timeout_secs, ctx.handlers.kill_grace(&run.class));
+    let mut live = LiveRun::new(run.run_id, silence, leases, stopping, listener);
     fault_point!("execute.before_handler");
     let finished = match ctx.handlers.find(&run.class) {
         // This process was held up since the claim: somebody else may work for the task by now (rule R7).
@@ -129,7 +115,7 @@ pub fn execute_run(
         None => HandlerFinish::could_not_start("no handler is configured here"),
     };
     fault_point!("execute.handler_ended");
-    let last_news = live.pending;
+    let last_news = live.into_last_news();
     let decision = finished.decision(ctx, run, timeout_secs);
     let mut outcome = RunOutcome {
         exit_code: finished.exit_code(&decision),
@@ -145,7 +131,7 @@ pub fn execute_run(
         let mut unsaved = leases.let_go(run.run_id);
         unsaved.add(last_news);
         unsaved.add(Unsaved { results: finished.results.clone(), ..Unsaved::default() });
-        let end = run_end(ctx, run, settings, &outcome.decision, unsaved, outputs(&finished));
+        let end = run_end(ctx, run, settings, &outcome.decision, unsaved, finished.outputs());
         if !is_over {
             outcome.lost_to = outcomes::record(ctx, spool.as_mut(), &Outcome::new(ctx, run, end))?;
         } else {
@@ -177,69 +163,6 @@ fn run_context(run: &ClaimedRun, timeout_secs: i64) -> RunContext {
         planned_on: text(run.planned_on),
         timeout_secs,
         deadline: text(deadline.unwrap_or(run.started_on)),
-    }
-}
-
-/// How a handler finished, whichever kind it is.
-struct HandlerFinish {
-    ending: Option<Ending>,
-    error: Option<ReportedError>,
-    results: Option<String>,
-    stdout: Captured,
-    stderr: Captured,
-    unended: Option<String>,
-    unread_events: u64,
-}
-
-impl HandlerFinish {
-    fn new(ending: Option<Ending>, error: Option<ReportedError>) -> Self {
-        let (stdout, stderr) = (Captured::default(), Captured::default());
-        Self { ending, error, results: None, stdout, stderr, unended: None, unread_events: 0 }
-    }
-
-    fn could_not_start(why: &str) -> Self {
-        Self::new(Some(Ending::CouldNotStart(why.to_owned())), None)
-    }
-
-    fn misconfigured(why: String) -> Self {
-        Self::new(Some(Ending::Misconfigured(why)), None)
-    }
-
-    fn reported(error: &HandlerError) -> Self {
-        let error = ReportedError {
-            code: error.code.clone(),
-            message: error.message.clone(),
-            retry: Some(error.retry),
-            // The field is public: a handler may have set it by hand.
-            delay_secs: error.delay_secs.map(possible_delay_secs),
-        };
-        Self::new(None, Some(error))
-    }
-
-    fn decision(&self, ctx: &Context, run: &ClaimedRun, timeout_secs: i64) -> Decision {
-        let decision = match (&self.ending, &self.error) {
-            (Some(ending), error) => {
-                let stderr = self.stderr.to_text();
-                let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-                decide(ending, error.as_ref(), last_line, &ctx.handlers.exit_rules(&run.class), timeout_secs)
-            }
-            (None, Some(error)) => Decision::reported(error),
-            (None, None) => Decision::returned(),
-        };
-        decision.with_unread_events(self.unread_events)
-    }
-
-    fn exit_code(&self, decision: &Decision) -> u8 {
-        match &self.ending {
-            // A handler that reports an error has failed, whatever it exits with.
-            Some(Ending::Exited(0)) => u8::from(decision.event != RunEvent::Succeed),
-            Some(Ending::Exited(code)) => u8::try_from(*code).unwrap_or(1),
-            Some(Ending::Signalled(signal) | Ending::Killed { signal, .. }) => u8::try_from(128 + signal).unwrap_or(1),
-            Some(Ending::TimedOut) => 124,
-            Some(Ending::CouldNotStart(_) | Ending::NoRoom(_) | Ending::Misconfigured(_)) => 127,
-            Some(Ending::Stopped) => 130,
-            None => u8::from(decision.event != RunEvent::Succeed),
-        }
     }
 }
 
@@ -276,147 +199,4 @@ fn run_end(
 fn run_end_of_stop(ctx: &Context, run: &ClaimedRun, settings: &Settings) -> RunEnd {
     let decision = decide(&Ending::Stopped, None, "", &ctx.handlers.exit_rules(&run.class), 0);
     run_end(ctx, run, settings, &decision, Unsaved::default(), Vec::new())
-}
-
-fn outputs(finished: &HandlerFinish) -> Vec<RunOutput> {
-    [("stdout", &finished.stdout), ("stderr", &finished.stderr)]
-        .into_iter()
-        .filter(|(_, captured)| captured.total_bytes > 0)
-        .map(|(stream, captured)| RunOutput {
-            stream: stream.to_owned(),
-            content: captured.to_text(),
-            total_bytes: i64::try_from(captured.total_bytes).unwrap_or(i64::MAX),
-            is_lossy: captured.is_lossy(),
-        })
-        .collect()
-}
-
-/// What every engine can store, in the length that the column has.
-fn storable(text: &str, max_chars: usize) -> String {
-    text.chars().take(max_chars).map(|c| if c == '\0' { '\u{2400}' } else { c }).collect()
-}
-
-/// A run while its handler works: collects what it reports and has it saved now and then.
-struct LiveRun<'a> {
-    run_id: RunId,
-    leases: &'a LeaseKeeper,
-    longest_silence: Duration,
-    pending: Unsaved,
-    save_after: Moment,
-    watchdog: Option<Watchdog>,
-    stopping: &'a Stopping<'a>,
-    listener: &'a mut dyn RunListener,
-}
-
-impl LiveRun<'_> {
-    fn run_command(
-        &mut self,
-        command: &CommandHandler,
-        context: &RunContext,
-        socket: Option<&EventSocket>,
-    ) -> HandlerFinish {
-        let HandlerEnd { ending, error, results, unread_events, unended, stdout, stderr } =
-            command.run(context, Some(self.stopping.alarm()), socket, self);
-        HandlerFinish { ending: Some(ending), error, results, stdout, stderr, unended, unread_events }
-    }
-
-    /// In this very process: a handler that does not end in time takes the process with it, and the run is rescued.
-    fn run_rust(
-        &mut self,
-        handler: &dyn TaskHandler,
-        context: &RunContext,
-        own_identity: &str,
-        give_back: impl Fn() + Send + 'static,
-        give_back_when_over: impl Fn() + Send + 'static,
-    ) -> HandlerFinish {
-        let limit = Duration::from_secs(u64::try_from(context.timeout_secs).unwrap_or(u64::MAX));
-        // Not when it is lost: whoever took the run on this host has ended this process for it, and elsewhere nobody could
-        // before it was over.
-        let (is_over, must_stop) = (self.leases.over_of(self.run_id), self.stopping.must_stop());
-        let must_end = move || {
-            let (must_stop, is_over) = (must_stop(), is_over());
-            if is_over {
-                give_back_when_over();
-            } else if must_stop {
-                give_back();
-            }
-            must_stop || is_over
-        };
-        // Unwatched it could go on for ever, and nothing would show that this process works for the run.
-        self.watchdog = match Watchdog::start(&thread_name(&context.token), limit, must_end) {
-            Ok(watchdog) => Some(watchdog),
-            Err(error) => {
-                let why = format!("could not start {}: no thread to watch it: {error}", context.class);
-                return HandlerFinish::new(Some(Ending::NoRoom(why)), None);
-            }
-        };
-        self.save_handler(i64::from(std::process::id()), own_identity.to_owned());
-        let result = run_rust_handler(handler, context, self);
-        self.watchdog = None;
-        match result {
-            Ok(()) => HandlerFinish::new(None, None),
-            Err(error) => HandlerFinish::reported(&error),
-        }
-    }
-
-    fn save_handler(&self, pid: i64, identity: String) {
-        self.leases.save(self.run_id, Unsaved { handler: Some((pid, identity)), ..Unsaved::default() });
-    }
-
-    fn save(&mut self) {
-        if self.pending.is_empty() || !self.save_after.has_passed() {
-            return;
-        }
-        self.save_after = Moment::after(SAVE_INTERVAL);
-        self.leases.save(self.run_id, std::mem::take(&mut self.pending));
-    }
-
-    fn report(&mut self) {
-        self.leases.heard_of(self.run_id, self.longest_silence);
-        if let Some(watchdog) = &self.watchdog {
-            watchdog.restart();
-        }
-        self.save();
-    }
-}
-
-impl Reporter for LiveRun<'_> {
-    fn progress(&mut self, percent: i32, message: Option<&str>) {
-        self.pending.percents_completed = Some(percent);
-        if let Some(message) = message {
-            self.pending.message = Some(storable(message, 1_000));
-        }
-        self.report();
-    }
-
-    fn results(&mut self, json: &str) {
-        self.pending.results = Some(json.to_owned());
-        self.report();
-    }
-
-    fn heartbeat(&mut self) {
-        self.report();
-    }
-}
-
-impl CommandObserver for LiveRun<'_> {
-    fn started(&mut self, handler: &ProcessIdentity) {
-        // Until it is saved, the token in the handler's environment finds it.
-        self.save_handler(i64::from(handler.pid), handler.to_string());
-        fault_point!("execute.handler_started");
-    }
-
-    fn output(&mut self, stream: Stream, bytes: &[u8]) {
-        self.listener.output(stream, bytes);
-    }
-
-    fn idle(&mut self) -> Control {
-        self.save();
-        let (run_id, listener) = (self.run_id, &mut self.listener);
-        if self.stopping.check(&mut |wait| listener.stopping(run_id, wait)) == Urgency::Kill {
-            return Control::Kill;
-        }
-        // Somebody else works for the task now, or may any moment: no time to ask it to end.
-        if self.leases.standing(self.run_id) == Standing::Held { Control::Continue } else { Control::Kill }
-    }
 }

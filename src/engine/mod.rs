@@ -4,8 +4,10 @@
 pub mod classes;
 pub mod create_runs;
 pub mod execute;
+mod handler_finish;
 pub mod handlers;
 mod lease;
+mod live_run;
 pub mod migrate;
 pub(crate) mod outcomes;
 pub mod process_run;

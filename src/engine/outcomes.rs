@@ -150,7 +150,8 @@ fn record_late_result(ctx: &mut Context, outcome: &Outcome, claimed: Claimed, fo
         "found": found, "decision": end.decision, "error_code": end.error_code,
         "error_message": end.error_message, "results": end.results,
     });
-    Ok(ctx.store.record_event(&NewEvent {
+    // A process that was killed between this and the end of its record is repeated by the next one.
+    Ok(ctx.store.record_event_once(&NewEvent {
         kind: "late-result",
         task_id: Some(claimed.task_id),
         run_id: Some(claimed.run_id),
@@ -165,9 +166,9 @@ fn record_late_result(ctx: &mut Context, outcome: &Outcome, claimed: Claimed, fo
 /// # Errors
 /// The database's; what is not sent stays. A spool that cannot be read is no reason to stop: it is tried again.
 pub(super) fn send_left_over(ctx: &mut Context) -> EngineResult<usize> {
-    let files = ctx.spool.as_ref().and_then(|spool| spool.take_left_over().ok()).unwrap_or_default();
+    let Some(spool) = ctx.spool.clone() else { return Ok(0) };
     let mut sent = 0;
-    for mut file in files {
+    for mut file in spool.left_over() {
         fault_point!("left_over.taken");
         sent += empty(ctx, &mut file)?;
     }

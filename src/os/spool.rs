@@ -46,22 +46,17 @@ impl Spool {
         Err(io::Error::other(format!("all {MOST_FILES} files in {} are in use", self.directory.display())))
     }
 
-    /// Every file with records that nobody holds: its writer is dead.
-    ///
-    /// # Errors
-    /// The directory or a file in it cannot be read.
-    pub fn take_left_over(&self) -> io::Result<Vec<SpoolFile>> {
-        let mut found = Vec::new();
+    /// Every file with records that nobody holds: its writer is dead. Each is held only while the caller keeps it: there may
+    /// be more of them than descriptors. One that cannot be read is passed over, and found again by the next look.
+    pub fn left_over(&self) -> impl Iterator<Item = SpoolFile> {
         // Numbers are given away from below and files are never removed, so that the first gap is the end.
-        for number in 0..MOST_FILES {
-            match fs::symlink_metadata(self.path(number)) {
-                Ok(metadata) if metadata.len() == 0 => {}
-                Ok(_) => found.extend(self.try_take(number)?.filter(|file| !file.records.is_empty())),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(found)
+        let sizes = (0..MOST_FILES).map_while(|number| {
+            let metadata = fs::symlink_metadata(self.path(number)).ok()?;
+            Some((number, metadata.len()))
+        });
+        let taken =
+            sizes.filter(|(_, bytes)| *bytes > 0).filter_map(|(number, _)| self.try_take(number).ok().flatten());
+        taken.filter(|file| !file.records.is_empty())
     }
 
     /// The records in files that other processes hold: their writer is alive, or somebody is about to bring them where
@@ -184,12 +179,11 @@ mod tests {
         first.append("a").unwrap();
         first.append("b").unwrap();
         second.append("c").unwrap();
-        assert!(spool.take_left_over().unwrap().is_empty());
+        assert_eq!(spool.left_over().count(), 0);
         assert_eq!(spool.held_records().unwrap(), ["a", "b", "c"]);
         drop(first);
         assert_eq!(spool.held_records().unwrap(), ["c"]);
-        let left: Vec<Vec<String>> =
-            spool.take_left_over().unwrap().into_iter().map(|file| file.records().to_vec()).collect();
+        let left: Vec<Vec<String>> = spool.left_over().map(|file| file.records().to_vec()).collect();
         assert_eq!(left, [["a", "b"]]);
         second.clear().unwrap();
         drop(second);
@@ -204,7 +198,7 @@ mod tests {
         spool.take().unwrap().append("whole").unwrap();
         let path = directory.path().join("x___y-0");
         fs::write(&path, "whole\nha").unwrap();
-        let mut left = spool.take_left_over().unwrap();
+        let mut left: Vec<_> = spool.left_over().collect();
         assert_eq!(left[0].records(), ["whole"]);
         left[0].append("next").unwrap();
         assert_eq!(fs::read_to_string(path).unwrap(), "whole\nnext\n");
@@ -219,7 +213,7 @@ mod tests {
             file.append("sent").unwrap();
             file.clear().unwrap();
         }
-        assert!(spool.take_left_over().unwrap().is_empty());
+        assert_eq!(spool.left_over().count(), 0);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 }

@@ -73,6 +73,22 @@ impl Store {
         self.write_once(|conn| insert_event(conn, event))
     }
 
+    /// Keeps an event about a run unless the same was kept before.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn record_event_once(&mut self, event: &NewEvent) -> StoreResult<()> {
+        self.write_once(|conn| {
+            let same = task_queue_events
+                .filter(task_queue_id.eq(event.task_id.map(|task| task.0)))
+                .filter(run_id.eq(event.run_id.map(|run| run.0)))
+                .filter(kind.eq(event.kind))
+                .filter(details.eq(event.details.to_string()));
+            let is_kept: bool = diesel::select(diesel::dsl::exists(same)).get_result(conn)?;
+            if is_kept { Ok(()) } else { insert_event(conn, event) }
+        })
+    }
+
     /// The newest `limit` events of a task, newest first.
     ///
     /// # Errors

@@ -110,7 +110,7 @@ impl Store {
 
     fn repeat<T>(&mut self, work: &mut dyn FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
         let started = Instant::now();
-        let (mut repeats, mut reconnections) = (0, 0);
+        let (mut repeats, mut reconnections, mut few) = (0, 0, 0);
         let mut unreachable = None;
         loop {
             let error = match work(&mut self.conn) {
@@ -122,7 +122,7 @@ impl Store {
             let may_repeat = match repeat {
                 Repeat::Never => false,
                 Repeat::Yes => started.elapsed() < BUSY_LIMIT,
-                Repeat::FewTimes => repeats < FEW_TIMES,
+                Repeat::FewTimes => few < FEW_TIMES,
                 Repeat::AfterReconnect => reconnections < FEW_TIMES && started.elapsed() < BUSY_LIMIT,
                 Repeat::AfterFailover => {
                     (self.has_written || reconnections < FEW_TIMES) && started.elapsed() < BUSY_LIMIT
@@ -133,6 +133,7 @@ impl Store {
             }
             std::thread::sleep(pause(repeats));
             repeats += 1;
+            few += u32::from(repeat == Repeat::FewTimes);
             if matches!(repeat, Repeat::AfterReconnect | Repeat::AfterFailover) {
                 // A connection that cannot be made is met like a statement that failed: by the next repeat. Every host is
                 // tried each time: another one may have become the primary.

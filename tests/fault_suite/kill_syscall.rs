@@ -22,8 +22,9 @@ pub const CAMPAIGN: Campaign = Campaign {
 const COMMANDS: [&str; 7] = ["queue", "create", "rescue", "left-over", "process", LEASES, "migrate"];
 /// The thread of process-run that renews the leases and saves what the handler reports.
 const LEASES: &str = "leases";
-/// A call that only some runs make, while they wait, may need another try.
-const TRIES: usize = 4;
+/// A call that only some runs make, while they wait, or of which there are as many as processes on the machine, may need
+/// another try.
+const TRIES: usize = 12;
 const QUICK: usize = 32;
 
 /// The k-th call of this name by the main thread of a command.

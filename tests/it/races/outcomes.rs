@@ -1,7 +1,7 @@
 //! Outcomes that wait on the local disk for the database.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -11,7 +11,7 @@ use super::outage::{Outage, runner_behind, signal};
 use super::stage::{Stage, end_lease, statuses, task, wait_dead};
 use crate::each_engine;
 use crate::support::cli::finish;
-use crate::support::{TestDb, wait_until};
+use crate::support::{EngineUnderTest, TestDb, wait_until};
 
 /// The files of the spool that hold something.
 fn spooled(db: &TestDb) -> Vec<PathBuf> {
@@ -65,7 +65,7 @@ each_engine! {
         let stage = Stage::new(db, false);
         let mut outage = Outage::of(db);
         let path = die_with_an_outcome(db, &stage, &mut outage);
-        let hidden = db.home().join("hidden");
+        let (hidden, left) = (db.home().join("hidden"), fs::read(&path).unwrap());
         fs::rename(&path, &hidden).unwrap();
         create_runs(db, &outage);
         assert_eq!(statuses(db), ["timeout", "scheduled"]);
@@ -73,6 +73,10 @@ each_engine! {
         create_runs(db, &outage);
         assert_eq!((statuses(db), late_results(db)), (vec!["timeout".to_owned(), "scheduled".to_owned()], 1));
         assert_eq!(spooled(db).len(), 0);
+        // Died after the event was kept, before its record was taken off the disk.
+        fs::write(&path, left).unwrap();
+        create_runs(db, &outage);
+        assert_eq!((spooled(db).len(), late_results(db)), (0, 1));
     }
 
     fn a_run_whose_outcome_somebody_else_is_sending_is_left_to_them(db) {
@@ -111,6 +115,22 @@ each_engine! {
         assert_eq!(statuses(db), ["timeout", "scheduled"]);
         create_runs(db, &outage);
         assert_eq!((spooled(db).len(), late_results(db)), (0, 1));
+    }
+
+    fn a_spool_without_room_is_told_and_keeps_nobody_from_working(db) {
+        // Every write to it fails as on a full disk.
+        let limited = "ulimit -f 0; trap '' XFSZ; exec \"$@\"";
+        db.configure("[class.work]\nargv = [\"/bin/true\"]\n");
+        if db.engine == EngineUnderTest::Sqlite {
+            // There the store itself could not be written.
+            return;
+        }
+        db.cli().run(&["queue", "work"]).ok();
+        let cli = db.cli().program(Path::new("/bin/sh"));
+        let ended = cli.run(&["-c", limited, "sh", env!("CARGO_BIN_EXE_taskqueue"), "tick"]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stderr.contains("outcomes cannot be kept on the local disk"), "{}", ended.stderr);
+        assert_eq!(statuses(db), ["success"]);
     }
 
     fn a_spool_that_cannot_be_used_is_told_and_keeps_nobody_from_working(db) {

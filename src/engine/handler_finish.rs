@@ -1,0 +1,92 @@
+//! How the handler of a run finished, whichever kind it is, and what that amounts to. Writes nothing.
+
+use super::Context;
+use crate::domain::backoff::possible_delay_secs;
+use crate::domain::decision::{Decision, decide};
+use crate::domain::ending::{Ending, ReportedError};
+use crate::domain::records::{ClaimedRun, RunOutput};
+use crate::domain::transition::RunEvent;
+use crate::handler::HandlerError;
+use crate::os::child::Captured;
+
+/// How a handler finished, whichever kind it is.
+pub(super) struct HandlerFinish {
+    pub(super) ending: Option<Ending>,
+    pub(super) error: Option<ReportedError>,
+    pub(super) results: Option<String>,
+    pub(super) stdout: Captured,
+    pub(super) stderr: Captured,
+    pub(super) unended: Option<String>,
+    pub(super) unread_events: u64,
+}
+
+impl HandlerFinish {
+    pub(super) fn new(ending: Option<Ending>, error: Option<ReportedError>) -> Self {
+        let (stdout, stderr) = (Captured::default(), Captured::default());
+        Self { ending, error, results: None, stdout, stderr, unended: None, unread_events: 0 }
+    }
+
+    pub(super) fn could_not_start(why: &str) -> Self {
+        Self::new(Some(Ending::CouldNotStart(why.to_owned())), None)
+    }
+
+    pub(super) fn misconfigured(why: String) -> Self {
+        Self::new(Some(Ending::Misconfigured(why)), None)
+    }
+
+    pub(super) fn reported(error: &HandlerError) -> Self {
+        let error = ReportedError {
+            code: error.code.clone(),
+            message: error.message.clone(),
+            retry: Some(error.retry),
+            // The field is public: a handler may have set it by hand.
+            delay_secs: error.delay_secs.map(possible_delay_secs),
+        };
+        Self::new(None, Some(error))
+    }
+
+    pub(super) fn decision(&self, ctx: &Context, run: &ClaimedRun, timeout_secs: i64) -> Decision {
+        let decision = match (&self.ending, &self.error) {
+            (Some(ending), error) => {
+                let stderr = self.stderr.to_text();
+                let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+                decide(ending, error.as_ref(), last_line, &ctx.handlers.exit_rules(&run.class), timeout_secs)
+            }
+            (None, Some(error)) => Decision::reported(error),
+            (None, None) => Decision::returned(),
+        };
+        decision.with_unread_events(self.unread_events)
+    }
+
+    pub(super) fn exit_code(&self, decision: &Decision) -> u8 {
+        match &self.ending {
+            // A handler that reports an error has failed, whatever it exits with.
+            Some(Ending::Exited(0)) => u8::from(decision.event != RunEvent::Succeed),
+            Some(Ending::Exited(code)) => u8::try_from(*code).unwrap_or(1),
+            Some(Ending::Signalled(signal) | Ending::Killed { signal, .. }) => u8::try_from(128 + signal).unwrap_or(1),
+            Some(Ending::TimedOut) => 124,
+            Some(Ending::CouldNotStart(_) | Ending::NoRoom(_) | Ending::Misconfigured(_)) => 127,
+            Some(Ending::Stopped) => 130,
+            None => u8::from(decision.event != RunEvent::Succeed),
+        }
+    }
+
+    /// What it wrote.
+    pub(super) fn outputs(&self) -> Vec<RunOutput> {
+        [("stdout", &self.stdout), ("stderr", &self.stderr)]
+            .into_iter()
+            .filter(|(_, captured)| captured.total_bytes > 0)
+            .map(|(stream, captured)| RunOutput {
+                stream: stream.to_owned(),
+                content: captured.to_text(),
+                total_bytes: i64::try_from(captured.total_bytes).unwrap_or(i64::MAX),
+                is_lossy: captured.is_lossy(),
+            })
+            .collect()
+    }
+}
+
+/// What every engine can store, in the length that the column has.
+pub(super) fn storable(text: &str, max_chars: usize) -> String {
+    text.chars().take(max_chars).map(|c| if c == '\0' { '\u{2400}' } else { c }).collect()
+}

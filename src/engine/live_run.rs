@@ -1,0 +1,163 @@
+//! A run while its handler works: what it reports is saved now and then, and whether it must end is asked.
+
+use std::time::Duration;
+
+use super::execute::RunListener;
+use super::handler_finish::{HandlerFinish, storable};
+use super::lease::{LeaseKeeper, Standing};
+use super::stopping::{Stopping, Urgency};
+use super::unsaved::Unsaved;
+use crate::domain::ending::Ending;
+use crate::domain::ids::RunId;
+use crate::handler::command::{CommandHandler, CommandObserver, HandlerEnd};
+use crate::handler::{Reporter, RunContext, TaskHandler, run_rust_handler};
+use crate::os::child::{Control, Stream};
+use crate::os::clock::Moment;
+use crate::os::event_socket::EventSocket;
+use crate::os::identity::ProcessIdentity;
+use crate::os::survivors::thread_name;
+use crate::os::watchdog::Watchdog;
+
+/// Reports are saved at most this often, however often the handler sends them.
+const SAVE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Collects what a handler reports.
+pub(super) struct LiveRun<'a> {
+    run_id: RunId,
+    leases: &'a LeaseKeeper,
+    longest_silence: Duration,
+    pending: Unsaved,
+    save_after: Moment,
+    watchdog: Option<Watchdog>,
+    stopping: &'a Stopping<'a>,
+    listener: &'a mut dyn RunListener,
+}
+
+impl<'a> LiveRun<'a> {
+    pub(super) fn new(
+        run_id: RunId,
+        longest_silence: Duration,
+        leases: &'a LeaseKeeper,
+        stopping: &'a Stopping<'a>,
+        listener: &'a mut dyn RunListener,
+    ) -> Self {
+        let (pending, save_after) = (Unsaved::default(), Moment::now());
+        Self { run_id, leases, longest_silence, pending, save_after, watchdog: None, stopping, listener }
+    }
+
+    /// What it reported that was not saved.
+    pub(super) fn into_last_news(self) -> Unsaved {
+        self.pending
+    }
+
+    pub(super) fn run_command(
+        &mut self,
+        command: &CommandHandler,
+        context: &RunContext,
+        socket: Option<&EventSocket>,
+    ) -> HandlerFinish {
+        let HandlerEnd { ending, error, results, unread_events, unended, stdout, stderr } =
+            command.run(context, Some(self.stopping.alarm()), socket, self);
+        HandlerFinish { ending: Some(ending), error, results, stdout, stderr, unended, unread_events }
+    }
+
+    /// In this very process: a handler that does not end in time takes the process with it, and the run is rescued.
+    pub(super) fn run_rust(
+        &mut self,
+        handler: &dyn TaskHandler,
+        context: &RunContext,
+        own_identity: &str,
+        give_back: impl Fn() + Send + 'static,
+        give_back_when_over: impl Fn() + Send + 'static,
+    ) -> HandlerFinish {
+        let limit = Duration::from_secs(u64::try_from(context.timeout_secs).unwrap_or(u64::MAX));
+        // Not when it is lost: whoever took the run on this host has ended this process for it, and elsewhere nobody could
+        // before it was over.
+        let (is_over, must_stop) = (self.leases.over_of(self.run_id), self.stopping.must_stop());
+        let must_end = move || {
+            let (must_stop, is_over) = (must_stop(), is_over());
+            if is_over {
+                give_back_when_over();
+            } else if must_stop {
+                give_back();
+            }
+            must_stop || is_over
+        };
+        // Unwatched it could go on for ever, and nothing would show that this process works for the run.
+        self.watchdog = match Watchdog::start(&thread_name(&context.token), limit, must_end) {
+            Ok(watchdog) => Some(watchdog),
+            Err(error) => {
+                let why = format!("could not start {}: no thread to watch it: {error}", context.class);
+                return HandlerFinish::new(Some(Ending::NoRoom(why)), None);
+            }
+        };
+        self.save_handler(i64::from(std::process::id()), own_identity.to_owned());
+        let result = run_rust_handler(handler, context, self);
+        self.watchdog = None;
+        match result {
+            Ok(()) => HandlerFinish::new(None, None),
+            Err(error) => HandlerFinish::reported(&error),
+        }
+    }
+
+    fn save_handler(&self, pid: i64, identity: String) {
+        self.leases.save(self.run_id, Unsaved { handler: Some((pid, identity)), ..Unsaved::default() });
+    }
+
+    fn save(&mut self) {
+        if self.pending.is_empty() || !self.save_after.has_passed() {
+            return;
+        }
+        self.save_after = Moment::after(SAVE_INTERVAL);
+        self.leases.save(self.run_id, std::mem::take(&mut self.pending));
+    }
+
+    fn report(&mut self) {
+        self.leases.heard_of(self.run_id, self.longest_silence);
+        if let Some(watchdog) = &self.watchdog {
+            watchdog.restart();
+        }
+        self.save();
+    }
+}
+
+impl Reporter for LiveRun<'_> {
+    fn progress(&mut self, percent: i32, message: Option<&str>) {
+        self.pending.percents_completed = Some(percent);
+        if let Some(message) = message {
+            self.pending.message = Some(storable(message, 1_000));
+        }
+        self.report();
+    }
+
+    fn results(&mut self, json: &str) {
+        self.pending.results = Some(json.to_owned());
+        self.report();
+    }
+
+    fn heartbeat(&mut self) {
+        self.report();
+    }
+}
+
+impl CommandObserver for LiveRun<'_> {
+    fn started(&mut self, handler: &ProcessIdentity) {
+        // Until it is saved, the token in the handler's environment finds it.
+        self.save_handler(i64::from(handler.pid), handler.to_string());
+        fault_point!("execute.handler_started");
+    }
+
+    fn output(&mut self, stream: Stream, bytes: &[u8]) {
+        self.listener.output(stream, bytes);
+    }
+
+    fn idle(&mut self) -> Control {
+        self.save();
+        let (run_id, listener) = (self.run_id, &mut self.listener);
+        if self.stopping.check(&mut |wait| listener.stopping(run_id, wait)) == Urgency::Kill {
+            return Control::Kill;
+        }
+        // Somebody else works for the task now, or may any moment: no time to ask it to end.
+        if self.leases.standing(self.run_id) == Standing::Held { Control::Continue } else { Control::Kill }
+    }
+}
