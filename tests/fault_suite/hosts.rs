@@ -68,7 +68,7 @@ fn run(job: &Job<'_>) {
             stage.outcomes_are_kept.set(true);
             let losses = nemesis(job, stage, &mut machines, &mut rng, lasts);
             for loss in &losses {
-                stage.broken.borrow_mut().extend(loss.of_runs(stage, "ProcessId"));
+                stage.broken.borrow_mut().extend(loss.runners(stage));
             }
             come_to_rest(stage, &machines);
             report_recovery(job, stage, &losses);
@@ -187,8 +187,6 @@ fn ip(args: &[&str]) -> Result<(), String> {
 struct Loss {
     host: String,
     at: DateTime<Utc>,
-    /// The same in seconds since boot.
-    uptime: f64,
 }
 
 fn nemesis(job: &Job<'_>, stage: &Stage, machines: &mut [Machine], rng: &mut Rng, lasts: Duration) -> Vec<Loss> {
@@ -289,23 +287,42 @@ fn fault(machine: &mut Machine, rng: &mut Rng) -> Option<Loss> {
 /// The host dies, and so do its runs. Nothing is asked of the server: it may wait for the very host.
 fn lose(machine: &mut Machine) -> Loss {
     machine.die();
-    let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
     machine.until = Some(Instant::now() + Duration::from_secs(10));
-    Loss {
-        host: format!("host-{}", machine.number),
-        at: Utc::now(),
-        uptime: uptime.split(' ').next().unwrap().parse().unwrap(),
-    }
+    Loss { host: format!("host-{}", machine.number), at: Utc::now() }
 }
 
 impl Loss {
-    /// A column of the runs that died with the host: the clock of the server is ours.
-    fn of_runs(&self, stage: &Stage, column: &str) -> Vec<i64> {
-        let (cast, zone) = if stage.engine == EngineUnderTest::Postgres { ("TEXT", "+00") } else { ("CHAR", "") };
-        let at = self.at.format("%Y-%m-%d %H:%M:%S%.6f");
+    /// PIDs of the runners that died with the host.
+    fn runners(&self, stage: &Stage) -> Vec<i64> {
+        self.of_runs(stage, "\"ProcessId\"")
+    }
+
+    /// Milliseconds from the loss until each run that died with the host was rescued.
+    fn rescued_after_millis(&self, stage: &Stage) -> Vec<i64> {
+        let at = self.literal(stage);
+        self.of_runs(
+            stage,
+            &match stage.engine {
+                EngineUnderTest::Postgres => {
+                    format!("CAST(EXTRACT(EPOCH FROM \"FinishedOn\" - {at}::timestamptz) * 1000 AS BIGINT)")
+                }
+                _ => format!("TIMESTAMPDIFF(MICROSECOND, {at}, \"FinishedOn\") DIV 1000"),
+            },
+        )
+    }
+
+    /// The clock of the server is ours.
+    fn literal(&self, stage: &Stage) -> String {
+        let zone = if stage.engine == EngineUnderTest::Postgres { "+00" } else { "" };
+        format!("'{}{zone}'", self.at.format("%Y-%m-%d %H:%M:%S%.6f"))
+    }
+
+    fn of_runs(&self, stage: &Stage, expression: &str) -> Vec<i64> {
+        let at = self.literal(stage);
+        let cast = if stage.engine == EngineUnderTest::Postgres { "TEXT" } else { "CHAR" };
         let sql = format!(
-            "SELECT CAST(\"{column}\" AS {cast}) AS value FROM \"TaskQueueRuns\" WHERE \"Host\" = '{}' \
-             AND \"StartedOn\" <= '{at}{zone}' AND (\"FinishedOn\" IS NULL OR \"FinishedOn\" > '{at}{zone}')",
+            "SELECT CAST({expression} AS {cast}) AS value FROM \"TaskQueueRuns\" WHERE \"Host\" = '{}' \
+             AND \"StartedOn\" <= {at} AND (\"FinishedOn\" IS NULL OR \"FinishedOn\" > {at})",
             self.host
         );
         stage.texts(&sql).iter().filter_map(|value| value.parse().ok()).collect()
@@ -326,29 +343,16 @@ fn come_to_rest(stage: &Stage, machines: &[Machine]) {
     }
 }
 
-/// From the loss of a host to the start of the next attempt of its tasks, on any host.
+/// How long the runs of lost hosts waited for their rescue.
 fn report_recovery(job: &Job<'_>, stage: &Stage, losses: &[Loss]) {
-    let records = stage.records();
-    let mut took = Vec::new();
-    for loss in losses {
-        let lost = loss.of_runs(stage, "Id");
-        for run in records.runs.iter().filter(|run| lost.contains(&run.id)) {
-            let next = records.effects.iter().filter(|effect| effect.is_start && effect.task_id == run.task_id);
-            let uptimes = next.map(|effect| effect.uptime.parse::<f64>().unwrap());
-            took.extend(
-                uptimes
-                    .filter(|uptime| *uptime > loss.uptime)
-                    .min_by(f64::total_cmp)
-                    .map(|uptime| uptime - loss.uptime),
-            );
-        }
-    }
-    took.sort_by(f64::total_cmp);
-    if let Some(most) = took.last() {
-        let median = took[took.len() / 2];
+    let mut millis: Vec<i64> = losses.iter().flat_map(|loss| loss.rescued_after_millis(stage)).collect();
+    millis.sort_unstable();
+    if let Some(most) = millis.last() {
+        let secs = |millis: i64| Duration::from_millis(millis.unsigned_abs()).as_secs_f64();
+        let (median, most) = (secs(millis[millis.len() / 2]), secs(*most));
         job.note(format!(
-            "{} runs of {} lost hosts, lease {LEASE_SECS} s: next attempt after {median:.1} s, at most {most:.1} s",
-            took.len(),
+            "{} runs of {} lost hosts, lease {LEASE_SECS} s: rescued after {median:.1} s, at most {most:.1} s",
+            millis.len(),
             losses.len()
         ));
     }

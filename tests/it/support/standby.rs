@@ -132,6 +132,8 @@ impl Pair {
             "synchronous_standby_names=*",
             // What a killed process has written is not lost; only a machine could lose it.
             "fsync=off",
+            // Its shared memory goes with its data, however it ends.
+            "dynamic_shared_memory_type=mmap",
             "wal_receiver_timeout=5s",
             "wal_retrieve_retry_interval=100ms",
         ] {
