@@ -67,11 +67,19 @@ pub fn end_survivors(marker: &str, recorded: Option<&RecordedHandler>, grace: Du
     let give_up = Moment::after(grace.saturating_add(HUNT));
     let mut ended = 0;
     let mut asked = false;
+    let mut empty_looks = 0;
     loop {
         let found = search.scan()?;
         if found.is_empty() {
+            empty_looks += 1;
+            // While we looked, a process may have forked and ended: when the numbers begin anew its child has a smaller one,
+            // which the look had passed.
+            if empty_looks < 2 {
+                continue;
+            }
             return search.doubt().map_or(Ok(ended), Err);
         }
+        empty_looks = 0;
         // Who appears after the first round was forked meanwhile, by something that did not obey.
         if !asked {
             asked = true;
