@@ -13,7 +13,7 @@ use taskqueue::store::Store;
 
 use super::server::Server;
 use super::stage::{Stage, column, shorten_leases, start_runner, statuses, task, wait_dead};
-use crate::each_engine;
+use crate::each_server;
 use crate::support::cli::finish;
 use crate::support::own_server::{OwnServer, open_directory};
 use crate::support::standby::Pair;
@@ -33,11 +33,8 @@ fn ends_well(runner: Child, db: &TestDb) {
     assert_eq!((statuses(db), task(db)), (vec!["success".to_owned()], ("success".to_owned(), 0, 1)));
 }
 
-each_engine! {
+each_server! {
     fn the_next_host_is_taken_when_one_is_down_or_never_answers(db) {
-        if db.engine == EngineUnderTest::Sqlite {
-            return;
-        }
         db.configure(NOTE);
         let down = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -50,9 +47,6 @@ each_engine! {
     }
 
     fn a_server_that_cannot_be_written_is_passed_over_and_alone_good_for_status(db) {
-        if db.engine == EngineUnderTest::Sqlite {
-            return;
-        }
         db.configure(NOTE);
         let (name, host) = db.name_and_host();
         let own = OwnServer::start(db.engine);
@@ -131,9 +125,6 @@ each_engine! {
     }
 
     fn a_server_that_is_stopped_or_killed_and_started_again_costs_no_attempt(db) {
-        if db.engine == EngineUnderTest::Sqlite {
-            return;
-        }
         let own = OwnServer::start(db.engine);
         for (name, is_killed) in [("stopped", false), ("killed", true)] {
             let own_db = own.database(name);
@@ -151,9 +142,6 @@ each_engine! {
     }
 
     fn a_lease_that_ended_while_the_server_was_away_is_not_held_against_its_runner(db) {
-        if db.engine == EngineUnderTest::Sqlite {
-            return;
-        }
         // Not up for the 90 seconds of a lease yet.
         let own = OwnServer::start(db.engine);
         let db = own.database("leases");
@@ -176,10 +164,6 @@ each_engine! {
     }
 
     fn a_run_whose_claim_was_never_answered_is_given_back(db) {
-        if db.engine == EngineUnderTest::Sqlite {
-            // Nothing stands between it and its client.
-            return;
-        }
         db.configure(NOTE);
         let server = Server::before(db);
         let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &server.url);

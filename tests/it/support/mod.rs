@@ -15,19 +15,31 @@ pub use self::wait::wait_until;
 #[macro_export]
 macro_rules! each_engine {
     ($(fn $name:ident($db:ident) $body:block)+) => { $(
+        $crate::test_on! { [sqlite Sqlite, postgres Postgres, mariadb Mariadb, mysql Mysql] $name $db $body }
+    )+ };
+}
+
+/// The same for what only a server can do: SQLite is not counted where nothing is checked.
+#[macro_export]
+macro_rules! each_server {
+    ($(fn $name:ident($db:ident) $body:block)+) => { $(
+        $crate::test_on! { [postgres Postgres, mariadb Mariadb, mysql Mysql] $name $db $body }
+    )+ };
+}
+
+/// The module of one such function.
+#[macro_export]
+macro_rules! test_on {
+    ([$($engine:ident $variant:ident),+] $name:ident $db:ident $body:block) => {
         mod $name {
             #[allow(unused_imports)]
             use super::*;
             #[allow(unused_variables)]
             fn check($db: &$crate::support::TestDb) $body
-            #[test]
-            fn sqlite() { $crate::support::db::on($crate::support::EngineUnderTest::Sqlite, check); }
-            #[test]
-            fn postgres() { $crate::support::db::on($crate::support::EngineUnderTest::Postgres, check); }
-            #[test]
-            fn mariadb() { $crate::support::db::on($crate::support::EngineUnderTest::Mariadb, check); }
-            #[test]
-            fn mysql() { $crate::support::db::on($crate::support::EngineUnderTest::Mysql, check); }
+            $(
+                #[test]
+                fn $engine() { $crate::support::db::on($crate::support::EngineUnderTest::$variant, check); }
+            )+
         }
-    )+ };
+    };
 }
