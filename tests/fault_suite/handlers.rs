@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::records::Effect;
 
-/// Says `start` or `end CODE` with task, run, PID and the time since boot.
+/// Says `start`, `alive` or `end CODE` with task, run, PID and the time since boot.
 const NOTE: &str = r#"note() { read up rest </proc/uptime; echo "$1 $TASKQUEUE_TASK_ID $TASKQUEUE_RUN_ID $$ $up $2" >>"$EFFECTS"; }; "#;
 
 /// Classes: name and what the handler does between its two notes, or instead of them.
@@ -31,11 +31,11 @@ const CLASSES: [(&str, &str); 12] = [
         "note start; [ $TASKQUEUE_ATTEMPT != 1 ] || while :; do read x <>\"$EFFECTS.never\"; done; note end 0",
     ),
     ("slow", "note start; sleep 0.5; note end 0"),
-    // The first attempt takes longer than a short lease, unless there is no time left.
+    // The first attempt takes longer than a short lease, unless there is no time left, and shows that it is alive.
     (
         "vigil",
         "note start; n=0; [ $TASKQUEUE_ATTEMPT = 1 ] || n=100; \
-         while [ $n -lt 100 ] && ! [ -e \"$EFFECTS.hurry\" ]; do sleep 0.2; n=$((n + 1)); done; note end 0",
+         while [ $n -lt 100 ] && ! [ -e \"$EFFECTS.hurry\" ]; do sleep 0.2; n=$((n + 1)); note alive; done; note end 0",
     ),
     // The first attempt takes a second.
     ("late", "note start; [ $TASKQUEUE_ATTEMPT != 1 ] || sleep 1; note end 0"),

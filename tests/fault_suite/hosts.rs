@@ -28,6 +28,8 @@ const LEASE_SECS: u32 = 8;
 /// Of a nemesis.
 const QUICK: Duration = Duration::from_secs(20);
 const ALL: Duration = Duration::from_secs(210);
+/// At first nothing fails but the network of one host, so that the others take over what it had.
+const CALM: Duration = Duration::from_secs(15);
 /// Healed, and every lease over, everything comes to rest in this time. Connections that a client waits on without end are
 /// cut when their link is mended.
 const TO_REST: Duration = Duration::from_secs(150);
@@ -91,7 +93,7 @@ struct Machine {
 
 impl Machine {
     fn start(stage: &Stage, number: usize) -> Result<Self, String> {
-        let home = stage.other_home(&format!("host-{number}"));
+        let home = stage.other_home(&host_name(number));
         let mut machine = Self {
             number,
             host: None,
@@ -108,6 +110,10 @@ impl Machine {
         Ok(machine)
     }
 
+    fn name(&self) -> String {
+        host_name(self.number)
+    }
+
     /// The address of our end of the link; the suite's PID keeps two suites apart.
     fn gateway(&self) -> String {
         format!("10.{}.{}.1", 64 + std::process::id() % 128, self.number)
@@ -119,7 +125,7 @@ impl Machine {
         let boot_id = format!("{:08x}-0000-4000-8000-{:012x}", self.number, self.boots);
         std::fs::write(&self.boot_id, boot_id).unwrap();
         let plan = Plan {
-            name: &format!("host-{}", self.number),
+            name: &self.name(),
             number: self.number + 3 * self.boots,
             has_network: true,
             boot_id: Some(&self.boot_id),
@@ -175,6 +181,10 @@ impl Drop for Machine {
     }
 }
 
+fn host_name(number: usize) -> String {
+    format!("host-{number}")
+}
+
 fn ip(args: &[&str]) -> Result<(), String> {
     let output = Command::new("ip").args(args).output().map_err(|error| format!("ip: {error}"))?;
     if output.status.success() {
@@ -194,7 +204,13 @@ fn nemesis(job: &Job<'_>, stage: &Stage, machines: &mut [Machine], rng: &mut Rng
     let mut losses = Vec::new();
     let mut crowds: Vec<Crowd<'_>> = (0..=machines.len()).map(|_| Crowd::default()).collect();
     let (mut next_fault, mut next_call, mut next_vigil) = (Duration::from_secs(2), Duration::ZERO, Duration::ZERO);
+    let mut is_isolated = false;
     while started.elapsed() < lasts {
+        let is_calm = job.options.all && started.elapsed() < CALM;
+        if is_calm && !is_isolated {
+            is_isolated = isolate_a_vigil(stage, machines);
+            job.count(usize::from(is_isolated));
+        }
         crowds.iter_mut().for_each(Crowd::reap);
         if started.elapsed() >= next_call {
             next_call = started.elapsed() + Duration::from_millis(150 + rng.below(200) as u64);
@@ -212,15 +228,13 @@ fn nemesis(job: &Job<'_>, stage: &Stage, machines: &mut [Machine], rng: &mut Rng
             }
             machine.mend();
         }
-        if started.elapsed() >= next_fault {
+        if !is_calm && started.elapsed() >= next_fault {
             next_fault = started.elapsed() + Duration::from_millis(500 + rng.below(2_500) as u64);
             let at = rng.below(machines.len());
             if machines[at].until.is_none() {
                 let loss = if losses.is_empty() && job.options.all {
                     // The table is locked, and nobody tells the server that its client is no more.
-                    let claim = machines[at].command(stage, &["process-run"]).fault("claim.locked=sleep:600000");
-                    crowds[at].start(claim);
-                    std::thread::sleep(Duration::from_millis(500));
+                    lock_for_ever(stage, &machines[at], &mut crowds[at]);
                     Some(lose(&mut machines[at]))
                 } else {
                     fault(&mut machines[at], rng)
@@ -242,6 +256,31 @@ fn nemesis(job: &Job<'_>, stage: &Stage, machines: &mut [Machine], rng: &mut Rng
     }
     crowds.iter_mut().for_each(|crowd| drop(crowd.wait()));
     losses
+}
+
+/// Cuts off a host on which a handler works for longer than a lease, if there is one yet.
+fn isolate_a_vigil(stage: &Stage, machines: &mut [Machine]) -> bool {
+    let hosts = stage.texts(
+        "SELECT \"Host\" AS value FROM \"TaskQueueRuns\" \
+         WHERE \"TaskClass\" = 'vigil' AND \"StartedOn\" IS NOT NULL AND \"FinishedOn\" IS NULL",
+    );
+    let isolated = machines.iter_mut().find(|machine| hosts.contains(&machine.name()));
+    let Some(machine) = isolated else { return false };
+    ip(&["link", "set", &machine.link, "down"]).unwrap();
+    machine.until = Some(Instant::now() + Duration::from_secs(18));
+    true
+}
+
+/// A claim that keeps its lock and never goes on, as soon as it has the lock; without a run to claim it gets none.
+fn lock_for_ever<'a>(stage: &'a Stage, machine: &Machine, crowd: &mut Crowd<'a>) {
+    let log = machine.home.join("steps");
+    let _ = std::fs::remove_file(&log);
+    crowd.start(machine.command(stage, &["process-run"]).fault("claim.locked=sleep:600000").log(&log));
+    let started = Instant::now();
+    let is_locked = || std::fs::read_to_string(&log).is_ok_and(|steps| steps.contains("claim.locked"));
+    while !is_locked() && started.elapsed() < Duration::from_secs(2) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// What cron and people do: ticks on every host, new tasks from a host or from where nothing ever fails.
@@ -288,7 +327,7 @@ fn fault(machine: &mut Machine, rng: &mut Rng) -> Option<Loss> {
 fn lose(machine: &mut Machine) -> Loss {
     machine.die();
     machine.until = Some(Instant::now() + Duration::from_secs(10));
-    Loss { host: format!("host-{}", machine.number), at: Utc::now() }
+    Loss { host: machine.name(), at: Utc::now() }
 }
 
 impl Loss {
