@@ -16,6 +16,7 @@ pub mod register;
 pub mod report;
 pub mod rescue;
 pub mod retry;
+pub mod selected;
 pub mod settings;
 pub mod status;
 mod stopping;

@@ -12,6 +12,7 @@ mod rows;
 mod runners;
 mod runs;
 mod schema;
+mod selections;
 mod settings;
 mod sql;
 mod status;

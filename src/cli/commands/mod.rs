@@ -13,5 +13,6 @@ pub(crate) mod status;
 pub(crate) mod tick;
 
 mod outcome;
+mod selected;
 mod show;
 mod task_options;

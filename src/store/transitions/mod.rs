@@ -9,3 +9,16 @@ mod retry;
 pub use self::claim::{Claim, SpecificClaim};
 pub use self::end::{Crash, EndCondition, Ended, RunEnd};
 pub use self::retry::RetryAnswer;
+
+use super::StoreResult;
+use super::backend::{self, AnyConnection};
+use crate::domain::ids::TaskId;
+
+/// Must be the first thing in a transaction that changes these tasks, or their runs. Where there are several it stays
+/// behind the gate of `create-runs`, which takes the rows of many tasks too, in another order.
+fn enter_tasks(conn: &mut AnyConnection, ids: &[TaskId]) -> StoreResult<()> {
+    if ids.len() > 1 {
+        backend::lock_gate(conn, "create-runs")?;
+    }
+    Ok(backend::enter_both_tables(conn)?)
+}

@@ -12,6 +12,7 @@ use taskqueue::domain::records::ClaimedRun;
 use taskqueue::domain::settings::Setting;
 use taskqueue::engine::queue::{ClassCheck, queue_task};
 use taskqueue::engine::retry::retry_tasks;
+use taskqueue::engine::selected::TaskAnswer;
 use taskqueue::engine::{Context, EngineError, classes, settings};
 use taskqueue::handler::registry::HandlerRegistry;
 use taskqueue::os::identity::ProcessIdentity;
@@ -158,7 +159,9 @@ impl<'a> Real<'a> {
                 self.update("TaskQueueRunners", &format!("\"HeartbeatOn\" = {LONG_AGO}"), id.0)
             }
             Command::RetryTask { task } => {
-                let is_retried = retry_tasks(&mut self.ctx, &[self.tasks[task]]).unwrap()[0].retried;
+                let mut is_retried = false;
+                let mut hear = |answer: TaskAnswer| is_retried = answer.result.is_some();
+                retry_tasks(&mut self.ctx, &[self.tasks[task]], &mut hear).unwrap();
                 if is_retried {
                     // Now is before or after another task's now: the model has no clock.
                     self.update_task(&format!("\"ScheduledOn\" = {LONG_AGO}"), task);
