@@ -12,7 +12,10 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use self::commands::{classes, create_runs, exec, migrate, process_run, queue, report, retry, settings, status, tick};
+use self::commands::{
+    cancel, classes, create_runs, edit, exec, migrate, process_run, queue, report, requeue, retry, settings, status,
+    tick,
+};
 use self::error::{CliError, FAILED};
 use self::output::Out;
 use self::session::Session;
@@ -69,6 +72,9 @@ enum Command {
     Status(status::StatusArgs),
     Migrate(migrate::MigrateArgs),
     Retry(retry::RetryArgs),
+    Requeue(requeue::RequeueArgs),
+    Cancel(cancel::CancelArgs),
+    Edit(edit::EditArgs),
     Settings(settings::SettingsArgs),
     Classes(classes::ClassesArgs),
     Progress(report::ProgressArgs),
@@ -163,6 +169,9 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
         Command::Status(args) => status::run(session, &args, out),
         Command::Migrate(args) => migrate::run(&session, &args, out),
         Command::Retry(args) => retry::run(session, &args, out),
+        Command::Requeue(args) => requeue::run(session, &args, out),
+        Command::Cancel(args) => cancel::run(session, &args, out),
+        Command::Edit(args) => edit::run(session, &args, out),
         Command::Settings(args) => settings::run(session, &args, out),
         Command::Classes(args) => classes::run(session, &args, out),
         Command::Progress(_) | Command::Result(_) => Ok(0),

@@ -16,6 +16,7 @@ pub mod records;
 pub mod selection;
 pub mod settings;
 pub mod status;
+pub mod task_change;
 pub mod task_class;
 pub mod transition;
 pub mod when;

@@ -194,7 +194,9 @@ fn whole_secs(text: &str) -> Result<i64, String> {
 }
 
 fn not_understood(word: &str) -> String {
-    format!("\"{word}\" selects nothing; write an id (12), a range (5-9), last, or a filter (class=mail.*, status=failed)")
+    format!(
+        "\"{word}\" selects nothing; write an id (12), a range (5-9), last, or a filter (class=mail.*, status=failed)"
+    )
 }
 
 #[cfg(test)]
@@ -216,7 +218,8 @@ mod tests {
 
     #[test]
     fn a_key_that_stands_there_twice_means_either() {
-        let selection = parse("class=mail.* class=a status=failed status=due older=2d older=1d newer=1h newer=2h").unwrap();
+        let selection =
+            parse("class=mail.* class=a status=failed status=due older=2d older=1d newer=1h newer=2h").unwrap();
         assert_eq!(selection.classes, [ClassFilter::new("mail.*"), ClassFilter::new("a")]);
         assert_eq!(selection.statuses, [StatusFilter::Is(TaskStatus::Failed), StatusFilter::Due]);
         assert_eq!((selection.older_secs, selection.newer_secs), (Some(86_400), Some(7_200)));

@@ -1,7 +1,9 @@
 //! A run while its handler works: what it reports is saved now and then, and whether it must end is asked.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::cancel_notice::CancelNotice;
 use super::execute::RunListener;
 use super::handler_finish::{HandlerFinish, storable};
 use super::lease::{LeaseKeeper, Standing};
@@ -10,7 +12,7 @@ use super::unsaved::Unsaved;
 use crate::domain::ending::Ending;
 use crate::domain::ids::RunId;
 use crate::handler::command::{CommandHandler, CommandObserver, HandlerEnd};
-use crate::handler::{Reporter, RunContext, TaskHandler, run_rust_handler};
+use crate::handler::{CancelToken, Reporter, RunContext, TaskHandler, run_rust_handler};
 use crate::os::child::{Control, Stream};
 use crate::os::clock::Moment;
 use crate::os::event_socket::EventSocket;
@@ -25,6 +27,7 @@ const SAVE_INTERVAL: Duration = Duration::from_millis(500);
 pub(super) struct LiveRun<'a> {
     run_id: RunId,
     leases: &'a LeaseKeeper,
+    notice: Arc<CancelNotice>,
     longest_silence: Duration,
     pending: Unsaved,
     save_after: Moment,
@@ -42,7 +45,9 @@ impl<'a> LiveRun<'a> {
         listener: &'a mut dyn RunListener,
     ) -> Self {
         let (pending, save_after) = (Unsaved::default(), Moment::now());
-        Self { run_id, leases, longest_silence, pending, save_after, watchdog: None, stopping, listener }
+        // What is not held is not executed.
+        let notice = leases.cancel_notice(run_id).unwrap_or_else(|| Arc::new(CancelNotice::new()));
+        Self { run_id, leases, notice, longest_silence, pending, save_after, watchdog: None, stopping, listener }
     }
 
     /// What it reported that was not saved.
@@ -56,8 +61,15 @@ impl<'a> LiveRun<'a> {
         context: &RunContext,
         socket: Option<&EventSocket>,
     ) -> HandlerFinish {
+        let notice = self.notice.clone();
+        let alarms: Vec<_> = notice.alarm().into_iter().chain([self.stopping.alarm()]).collect();
         let HandlerEnd { ending, error, results, unread_events, unended, stdout, stderr } =
-            command.run(context, Some(self.stopping.alarm()), socket, self);
+            command.run(context, &alarms, socket, self);
+        // Also where the runner is to stop: what is cancelled is not given back.
+        let ending = match (ending, notice.reason()) {
+            (Ending::Stopped, Some(reason)) => Ending::Cancelled(reason.to_owned()),
+            (ending, _) => ending,
+        };
         HandlerFinish { ending: Some(ending), error, results, stdout, stderr, unended, unread_events }
     }
 
@@ -137,6 +149,10 @@ impl Reporter for LiveRun<'_> {
 
     fn heartbeat(&mut self) {
         self.report();
+    }
+
+    fn cancel_token(&self) -> CancelToken {
+        self.notice.token()
     }
 }
 

@@ -1,8 +1,11 @@
 //! The use cases, one file a verb. Decides, and lets the store guard; asks the kernel through `os`, runs handlers through
 //! `handler`. Knows no command line and prints nothing.
 
+pub mod cancel;
+mod cancel_notice;
 pub mod classes;
 pub mod create_runs;
+pub mod edit;
 pub mod execute;
 mod handler_finish;
 pub mod handlers;
@@ -14,6 +17,7 @@ pub mod process_run;
 pub mod queue;
 pub mod register;
 pub mod report;
+pub mod requeue;
 pub mod rescue;
 pub mod retry;
 pub mod selected;

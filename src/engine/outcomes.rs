@@ -7,13 +7,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Context, EngineError, EngineResult};
-use crate::domain::backoff::Backoff;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
-use crate::domain::status::RunStatus;
-use crate::domain::transition::{RunEvent, run_after};
+use crate::domain::transition::RunEvent;
 use crate::os::spool::SpoolFile;
-use crate::store::{EndCondition, Ended, NewEvent, RunEnd, RunRef, StoreError};
+use crate::store::{Ended, NewEvent, RunEnd, RunRef, StoreError};
 
 /// How a run ended, with all that its row needs.
 #[derive(Debug, Serialize, Deserialize)]
@@ -79,24 +77,7 @@ impl GivenBack {
             Self::LeaseOver => ("lease-over", "the lease could not be renewed in time, so the handler was killed"),
             Self::NotStarted => ("not-started", "the database could not be reached when the run was claimed"),
         };
-        RunEnd {
-            event: RunEvent::Release,
-            may_retry: true,
-            delay_secs: None,
-            backoff: Backoff::Fixed(0),
-            crash: None,
-            error_code: code.to_owned(),
-            error_message: message.to_owned(),
-            decision: format!("{code}: released"),
-            handler: None,
-            percents_completed: None,
-            message: None,
-            results: None,
-            outputs: Vec::new(),
-            hold: None,
-            condition: EndCondition::Held,
-            note: None,
-        }
+        RunEnd::of(RunEvent::Release, code, message, &format!("{code}: released"))
     }
 }
 
@@ -135,7 +116,7 @@ pub(super) fn record(
 fn send(ctx: &mut Context, outcome: &Outcome, claimed: Claimed) -> EngineResult<Option<String>> {
     let run = RunRef { id: claimed.run_id, token: outcome.token.clone() };
     match ctx.store.end_run(&run, &outcome.end)? {
-        Ended::Recorded => Ok(None),
+        Ended::Recorded | Ended::Cancelled => Ok(None),
         Ended::Lost { found } => {
             record_late_result(ctx, outcome, claimed, &found)?;
             Ok(Some(found))
@@ -228,12 +209,7 @@ fn send_once_more(ctx: &mut Context, outcome: &Outcome) -> EngineResult<()> {
         Err(StoreError::NotFound(_)) => return Ok(()),
         found => found?,
     };
-    let ended_as = run_after(RunStatus::Processing, outcome.end.event);
-    let is_recorded = ended_as.is_some_and(|status| found.status.is(status))
-        && found.token.as_deref() == Some(outcome.token.as_str())
-        && found.decision == outcome.end.decision
-        && found.error_code == outcome.end.error_code;
-    if !is_recorded {
+    if found.token.as_deref() != Some(outcome.token.as_str()) || !outcome.end.is_end_of(&found) {
         send(ctx, outcome, claimed)?;
     }
     Ok(())

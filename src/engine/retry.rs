@@ -6,7 +6,7 @@ use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
 use crate::domain::selection::{Selection, StatusFilter};
 use crate::domain::status::TaskStatus;
-use crate::store::RetryAnswer;
+use crate::store::{Restart, RestartAnswer};
 
 /// Makes each of these tasks due now, with all its retries, if its last attempt failed.
 ///
@@ -15,13 +15,13 @@ use crate::store::RetryAnswer;
 pub fn retry_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
     let event = event_of(ctx, "retried", serde_json::json!({}));
     for portion in ids.chunks(PORTION) {
-        let answers = ctx.store.retry_tasks(portion, &event)?;
+        let answers = ctx.store.restart_tasks(portion, Restart::Retry, &event)?;
         fault_point!("retry.committed");
         for (id, answer) in portion.iter().zip(answers) {
             hear(match answer {
-                RetryAnswer::Retried => TaskAnswer::done(*id, "retried", format!("task {id} is tried again")),
-                RetryAnswer::NoSuchTask => TaskAnswer::no_such_task(*id),
-                RetryAnswer::Refused { status, has_open_run } => refused(*id, &status, has_open_run),
+                RestartAnswer::Done => TaskAnswer::done(*id, "retried", format!("task {id} is tried again")),
+                RestartAnswer::NoSuchTask => TaskAnswer::no_such_task(*id),
+                RestartAnswer::Refused { status, has_open_run } => refused(*id, &status, has_open_run),
             });
         }
     }

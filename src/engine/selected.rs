@@ -22,19 +22,22 @@ pub struct TaskAnswer {
     pub result: Option<&'static str>,
     /// The same for people, or why it was refused.
     pub message: String,
+    /// The task as it is, where it was refused because it is not as somebody thought.
+    #[serde(skip)]
+    pub current: Option<Box<Task>>,
 }
 
 impl TaskAnswer {
     pub(super) fn done(id: TaskId, result: &'static str, message: String) -> Self {
-        Self { id, exists: true, result: Some(result), message }
+        Self { id, exists: true, result: Some(result), message, current: None }
     }
 
     pub(super) fn refused(id: TaskId, message: String) -> Self {
-        Self { id, exists: true, result: None, message }
+        Self { id, exists: true, result: None, message, current: None }
     }
 
     pub(super) fn no_such_task(id: TaskId) -> Self {
-        Self { id, exists: false, result: None, message: format!("there is no task {id}") }
+        Self { id, exists: false, result: None, message: format!("there is no task {id}"), current: None }
     }
 }
 

@@ -32,8 +32,11 @@ pub use self::migrate::{Migration, MigrationReport};
 pub use self::runners::{NewRunner, Registration};
 pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
-pub use self::transitions::{Claim, Crash, EndCondition, Ended, RetryAnswer, RunEnd, SpecificClaim};
+pub use self::transitions::{
+    CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, Restart, RestartAnswer, RunEnd, SpecificClaim,
+};
 use crate::os::random::spread;
+use crate::os::sockets::LibrarySocket;
 
 /// How long a closure is repeated while the database is busy, or while it cannot be reached any more: long enough for a
 /// restart of the server, because what is to be recorded may be the end of a long run.
@@ -47,6 +50,8 @@ pub struct Store {
     url: DatabaseUrl,
     /// Whether the server took a write: one that does not any more is being replaced, one that never did is a standby.
     has_written: bool,
+    /// Set where news of cancelled runs are listened for: what to wait at, if there is such a thing.
+    notices: Option<Option<LibrarySocket>>,
     /// Whether whoever waits for an answer has no time any more.
     is_hurried: Option<Box<dyn Fn() -> bool + Send>>,
 }
@@ -68,7 +73,30 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
     pub fn connect(url: &DatabaseUrl) -> StoreResult<Self> {
-        Ok(Self { conn: backend::connect(url)?, url: url.clone(), has_written: false, is_hurried: None })
+        Ok(Self { conn: backend::connect(url)?, url: url.clone(), has_written: false, notices: None, is_hurried: None })
+    }
+
+    /// The same, and listens for runs that are cancelled, where the engine can tell of them.
+    ///
+    /// # Errors
+    /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
+    pub fn connect_listening(url: &DatabaseUrl) -> StoreResult<Self> {
+        let (conn, socket) = backend::connect_listening(url)?;
+        Ok(Self { conn, url: url.clone(), has_written: false, notices: Some(socket), is_hurried: None })
+    }
+
+    /// Where something arrives when a run is cancelled, if the engine can tell of it.
+    #[must_use]
+    pub fn notice_socket(&self) -> Option<&LibrarySocket> {
+        self.notices.as_ref().and_then(Option::as_ref)
+    }
+
+    /// Whether it was told since the last question that some run is cancelled. Asks nobody.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn take_notices(&mut self) -> StoreResult<bool> {
+        Ok(backend::take_notices(&mut self.conn)?)
     }
 
     /// Where it is.
@@ -138,10 +166,20 @@ impl Store {
             if matches!(repeat, Repeat::AfterReconnect | Repeat::AfterFailover) {
                 // A connection that cannot be made is met like a statement that failed: by the next repeat. Every host is
                 // tried each time: another one may have become the primary.
-                unreachable = backend::connect(&self.url).map(|conn| self.conn = conn).err();
+                unreachable = self.reconnect().err();
                 reconnections += u32::from(unreachable.is_none());
             }
         }
+    }
+
+    fn reconnect(&mut self) -> StoreResult<()> {
+        if self.notices.is_none() {
+            self.conn = backend::connect(&self.url)?;
+        } else {
+            let (conn, socket) = backend::connect_listening(&self.url)?;
+            (self.conn, self.notices) = (conn, Some(socket));
+        }
+        Ok(())
     }
 
     /// The error for a person, once repeating has not helped.

@@ -1,12 +1,15 @@
 //! The verbs, one file each: arguments in, a use case, a report out.
 
+pub(crate) mod cancel;
 pub(crate) mod classes;
 pub(crate) mod create_runs;
+pub(crate) mod edit;
 pub(crate) mod exec;
 pub(crate) mod migrate;
 pub(crate) mod process_run;
 pub(crate) mod queue;
 pub(crate) mod report;
+pub(crate) mod requeue;
 pub(crate) mod retry;
 pub(crate) mod settings;
 pub(crate) mod status;

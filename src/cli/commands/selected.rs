@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use clap::Args;
 use serde_json::json;
 
+use super::show;
 use crate::cli::error::{CliError, DONE, FAILED, INTERRUPTED, NOT_FOUND};
 use crate::cli::output::{Out, human};
 use crate::domain::ids::TaskId;
@@ -40,7 +41,12 @@ pub(crate) struct BulkVerb<'a> {
 }
 
 /// Finds the tasks, asks if there may be more of them than somebody thinks, does it, and says what became of each.
-pub(crate) fn run(ctx: &mut Context, args: &SelectedArgs, verb: &mut BulkVerb<'_>, out: &mut Out) -> anyhow::Result<u8> {
+pub(crate) fn run(
+    ctx: &mut Context,
+    args: &SelectedArgs,
+    verb: &mut BulkVerb<'_>,
+    out: &mut Out,
+) -> anyhow::Result<u8> {
     let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
     let ids = select_tasks(ctx, &selection)?;
     if ids.is_empty() {
@@ -106,10 +112,12 @@ impl Told {
             None => self.missing += 1,
         }
         if out.is_json() {
-            return out.json(&json!({
-                "id": answer.id, "exists": answer.exists, "result": answer.result, "message": answer.message,
-                "dry_run": self.is_dry_run,
-            }));
+            let mut value = json!(answer);
+            value["dry_run"] = json!(self.is_dry_run);
+            if let Some(task) = &answer.current {
+                value["task"] = show::task_json(task);
+            }
+            return out.json(&value);
         }
         if answer.result.is_none() && self.is_named {
             out.warn(&answer.message);
@@ -118,7 +126,10 @@ impl Told {
         } else {
             out.say_verbose(&answer.message);
         }
-        Ok(())
+        match &answer.current {
+            Some(task) => show::current(task, out),
+            None => Ok(()),
+        }
     }
 
     fn finish(&self, done: &str, out: &mut Out) -> u8 {

@@ -7,6 +7,7 @@ use super::super::backend::AnyConnection;
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::super::{Store, StoreError, StoreResult};
+use super::end::{RunEnd, end_waiting_run};
 use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::records::ClaimedRun;
 use crate::domain::status::{RunStatus, TaskStatus};
@@ -92,12 +93,14 @@ impl Store {
                 .first(conn)
                 .optional()?;
             let Some((status, class)) = row else { return Err(StoreError::NotFound(format!("run {run_id}"))) };
-            if status == RunStatus::Scheduled.as_str()
-                && (claim.is_runnable)(&class)
-                && let Some(run) = claim_run(conn, claim, run_id.0)?
-            {
+            if status != RunStatus::Scheduled.as_str() || !(claim.is_runnable)(&class) {
+                return Ok(SpecificClaim::Refused { status, class });
+            }
+            if let Some(run) = claim_run(conn, claim, run_id.0)? {
                 return Ok(SpecificClaim::Claimed(Box::new(run)));
             }
+            // It has just ended instead.
+            let status = dsl::task_queue_runs.filter(dsl::id.eq(run_id.0)).select(dsl::status).first(conn)?;
             Ok(SpecificClaim::Refused { status, class })
         })
     }
@@ -142,7 +145,8 @@ fn first_claimable(conn: &mut AnyConnection, is_runnable: &dyn Fn(&str) -> bool)
     }
 }
 
-/// Claims one run under the lock. `None` if it turned out to belong to no task; it has then ended as an error.
+/// Claims one run under the lock. `None` if it turned out to belong to no task, and has ended as an error, or to one that
+/// was cancelled in the tables, and has ended as cancelled.
 fn claim_run(conn: &mut AnyConnection, claim: &Claim<'_>, run_id: i64) -> StoreResult<Option<ClaimedRun>> {
     use task_queue_runs::dsl;
     let task: Option<(i64, String)> = task_queue_runs::table
@@ -154,6 +158,12 @@ fn claim_run(conn: &mut AnyConnection, claim: &Claim<'_>, run_id: i64) -> StoreR
     let Some((task_id, task_status)) = task else {
         return end_orphan(conn, run_id).map(|()| None);
     };
+    if task_status == TaskStatus::Cancelled.as_str() {
+        let end =
+            RunEnd::of(RunEvent::Cancel, "cancelled", "the task was cancelled", "cancelled before it was claimed");
+        end_waiting_run(conn, RunId(run_id), &end)?;
+        return Ok(None);
+    }
     diesel::update(dsl::task_queue_runs)
         .filter(dsl::id.eq(run_id))
         .filter(dsl::status.eq(RunStatus::Scheduled.as_str()))

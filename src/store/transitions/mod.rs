@@ -1,14 +1,18 @@
 //! Every change of a status, as compare-and-set: a write says from which status (and with which token) it starts and
 //! must touch one row. Task and run change in one transaction (rule R4). Which changes exist is the domain's matter.
 
+mod cancel;
 mod claim;
 mod create;
+mod edit;
 mod end;
 mod retry;
 
+pub use self::cancel::CancelAnswer;
 pub use self::claim::{Claim, SpecificClaim};
+pub use self::edit::EditAnswer;
 pub use self::end::{Crash, EndCondition, Ended, RunEnd};
-pub use self::retry::RetryAnswer;
+pub use self::retry::{Restart, RestartAnswer};
 
 use super::StoreResult;
 use super::backend::{self, AnyConnection};

@@ -34,6 +34,10 @@ enum Args {
     Exec,
     /// A task that has just failed for good gets a new start.
     Retry,
+    /// A task that has just succeeded runs again.
+    Requeue,
+    /// With the id of a task that has just been queued.
+    ToNewTask(&'static [&'static str]),
     /// Inside a handler: the fault strikes the command that the handler calls.
     InHandler,
     /// In an empty database of its own.
@@ -46,7 +50,7 @@ const fn scenario(name: &'static str, needs: &'static [Need], args: Args) -> Sce
     Scenario { name, needs, args }
 }
 
-pub const SCENARIOS: [Scenario; 20] = [
+pub const SCENARIOS: [Scenario; 25] = [
     scenario("queue", &[], Args::Queue),
     scenario("batch", &[], Args::QueueBatch),
     scenario("exec", &[], Args::Exec),
@@ -64,6 +68,15 @@ pub const SCENARIOS: [Scenario; 20] = [
     scenario("long", &[Need::QuickLease, Need::Task("long"), Need::Runs], DRAIN),
     scenario("tell", &[Need::Task("tell"), Need::Runs], Args::InHandler),
     scenario("retry", &[], Args::Retry),
+    scenario("requeue", &[], Args::Requeue),
+    scenario("cancel", &[], Args::ToNewTask(&["cancel"])),
+    scenario(
+        "cancel-all",
+        &[Need::Task("note"), Need::Runs, Need::Task("note")],
+        Args::Plain(&["cancel", "--yes", "status=waiting"]),
+    ),
+    scenario("unwanted", &[Need::Task("unwanted"), Need::Runs], DRAIN),
+    scenario("edit", &[], Args::ToNewTask(&["edit", "--priority", "0"])),
     scenario("settings", &[], Args::Plain(&["settings", "set", "TaskQueueRunTimeout", "86400"])),
     scenario("classes", &[Need::Hold], Args::Plain(&["classes", "release", "held"])),
     scenario("migrate", &[], Args::Migrate),
@@ -106,6 +119,15 @@ impl Scenario {
                 // Its failures may need a tick each.
                 stage.settle();
                 stage.command(&["retry", &id])
+            }
+            Args::Requeue => {
+                let id = stage.queue("note").to_string();
+                stage.settle();
+                stage.command(&["requeue", &id])
+            }
+            Args::ToNewTask(args) => {
+                let id = stage.queue("note").to_string();
+                stage.command(&[args, &[id.as_str()]].concat())
             }
             Args::InHandler => stage.command(&["process-run", "--drain"]),
             Args::Migrate => stage.command(&["migrate"]),

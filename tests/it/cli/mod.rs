@@ -3,8 +3,10 @@
 
 mod bad_input;
 mod bad_store;
+mod cancel;
 mod classes;
 mod create_runs;
+mod edit;
 mod exec;
 mod handlers;
 mod handlers_misbehaving;
