@@ -36,7 +36,7 @@ pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, hear: Hear<'_>
         for (id, answer) in portion.iter().zip(answers) {
             hear(match answer {
                 EditAnswer::Edited(task) => edited(&task),
-                EditAnswer::Stale(task) => stale(*task),
+                EditAnswer::Stale(task) => stale(&task),
                 EditAnswer::Unknown(task) => unknown(&task),
                 EditAnswer::NoSuchTask => TaskAnswer::no_such_task(*id),
             });
@@ -52,7 +52,7 @@ pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, hear: Hear<'_>
 pub fn preview_edit(ctx: &mut Context, ids: &[TaskId], edit: &Edit, hear: Hear<'_>) -> EngineResult<()> {
     checked(ctx, ids, edit)?;
     let outlook = |task: &Task| match edit.if_updated_on {
-        Some(version) if version != task.updated_on => stale(task.clone()),
+        Some(version) if version != task.updated_on => stale(task),
         _ if matches!(task.status, Stored::Unknown(_)) => unknown(task),
         _ => TaskAnswer::done(task.id, "edited", format!("task {} would be edited", task.id)),
     };
@@ -79,7 +79,7 @@ fn edited(task: &Task) -> TaskAnswer {
     TaskAnswer::done(task.id, "edited", format!("task {} is edited{note}", task.id))
 }
 
-fn stale(task: Task) -> TaskAnswer {
+fn stale(task: &Task) -> TaskAnswer {
     let message = format!("task {} has been changed since; nothing of it was edited", task.id);
     TaskAnswer { current: Some(Box::new(task.clone())), ..TaskAnswer::refused(task.id, message) }
 }

@@ -1,7 +1,7 @@
 //! Wakes a thread that waits: another thread does, or what arrives at a socket of a client library.
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -36,7 +36,7 @@ impl Waker {
         fds.extend(socket.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
         // Interrupted, it is a short wait: whoever waits looks again anyway.
         let _ = poll(&mut fds, Some(&poll_wait(limit)));
-        let _ = read(&self.event.as_fd(), &mut [0; 8]);
+        let _ = read(&self.event, &mut [0; 8]);
     }
 }
 

@@ -12,7 +12,7 @@ use super::sql::{Moment, db_now};
 use super::{Store, StoreResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
-use crate::domain::selection::{Selection, StatusFilter};
+use crate::domain::selection::{ClassFilter, Selection, StatusFilter};
 use crate::domain::status::{RunStatus, TaskStatus};
 
 /// Ids that are named in one statement.
@@ -79,7 +79,7 @@ impl Store {
         if selection.classes.is_empty() {
             return Ok(None);
         }
-        if selection.classes.iter().all(|class| class.is_exact()) {
+        if selection.classes.iter().all(ClassFilter::is_exact) {
             return Ok(Some(selection.classes.iter().map(|class| class.as_str().to_owned()).collect()));
         }
         let mut classes = self.list_task_classes(usize::MAX)?;

@@ -10,7 +10,7 @@ use crate::cli::error::{CliError, DONE, FAILED, INTERRUPTED, NOT_FOUND};
 use crate::cli::output::{Out, human};
 use crate::domain::ids::TaskId;
 use crate::domain::selection::Selection;
-use crate::engine::selected::{TaskAnswer, select_tasks};
+use crate::engine::selected::{Hear, TaskAnswer, select_tasks};
 use crate::engine::{Context, EngineResult};
 
 /// Which tasks.
@@ -28,6 +28,9 @@ pub(crate) struct SelectedArgs {
     dry_run: bool,
 }
 
+/// Does something to these tasks, or says what it would do, and tells of each.
+type Step<'a> = &'a mut dyn FnMut(&mut Context, &[TaskId], Hear<'_>) -> EngineResult<()>;
+
 /// A verb for many tasks.
 pub(crate) struct BulkVerb<'a> {
     /// As the command line names it: `retry`.
@@ -35,9 +38,9 @@ pub(crate) struct BulkVerb<'a> {
     /// What has been done to several: `tried again`.
     pub(crate) done: &'a str,
     /// Does it.
-    pub(crate) act: &'a mut dyn FnMut(&mut Context, &[TaskId], &mut dyn FnMut(TaskAnswer)) -> EngineResult<()>,
+    pub(crate) act: Step<'a>,
     /// Says what it would do.
-    pub(crate) preview: &'a mut dyn FnMut(&mut Context, &[TaskId], &mut dyn FnMut(TaskAnswer)) -> EngineResult<()>,
+    pub(crate) preview: Step<'a>,
 }
 
 /// Finds the tasks, asks if there may be more of them than somebody thinks, does it, and says what became of each.
