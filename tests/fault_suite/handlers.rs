@@ -59,7 +59,7 @@ pub fn configuration(home: &Path, program: &Path) -> String {
     let user = if rustix::process::geteuid().is_root() { "user = \"root\"\n" } else { "" };
     let mut toml = format!(
         "{user}[exec]\nenabled = true\n\
-         [notify]\nlog = {:?}\nevery_secs = 0\n[hooks]\nfailure = [\"/bin/true\"]\n",
+         [notify]\nlog = {:?}\nevery_secs = 0\n[hooks]\nretry = [\"/bin/true\"]\n",
         notices_path(home)
     );
     for (name, _) in CLASSES {

@@ -148,6 +148,8 @@ impl Need {
                 stage.command(&["process-run", "--drain"]).fault(&format!("{label}=kill")).run();
             }
             Self::Exhausted => {
+                // Whoever was killed while it told somebody keeps others from it for two minutes.
+                stage.execute("UPDATE \"TaskQueueTimers\" SET \"NextOn\" = '2020-01-01 00:00:00.000000'");
                 stage.queue("fail");
                 for _ in 0..2 {
                     clean(stage, &["create-runs"]);
