@@ -31,6 +31,8 @@ GRANT SELECT, INSERT, UPDATE ON `TaskQueueLocks` TO taskqueue_runner;
 GRANT SELECT, INSERT ON `TaskQueueEvents` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassHolds` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueReceipts` TO taskqueue_runner;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueNotices` TO taskqueue_runner;
+GRANT SELECT, UPDATE ON `TaskQueueTimers` TO taskqueue_runner;
 
 -- Everything but the tables themselves: those belong to whoever migrates.
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueue` TO taskqueue_admin;
@@ -42,3 +44,5 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassHolds` TO taskqueue_admin
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueSettings` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueLocks` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueReceipts` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueNotices` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueTimers` TO taskqueue_admin;

@@ -32,9 +32,11 @@ GRANT SELECT, INSERT ON "TaskQueueReceipts" TO taskqueue_enqueue;
 GRANT SELECT, INSERT, UPDATE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs", "TaskQueueLocks"
     TO taskqueue_runner;
 GRANT SELECT, INSERT ON "TaskQueueEvents" TO taskqueue_runner;
-GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueueClassHolds", "TaskQueueReceipts" TO taskqueue_runner;
+GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueueClassHolds", "TaskQueueReceipts", "TaskQueueNotices" TO taskqueue_runner;
+GRANT SELECT, UPDATE ON "TaskQueueTimers" TO taskqueue_runner;
 
 -- Everything but the tables themselves: those belong to their owner, who migrates.
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs",
-    "TaskQueueEvents", "TaskQueueClassHolds", "TaskQueueSettings", "TaskQueueLocks", "TaskQueueReceipts"
+    "TaskQueueEvents", "TaskQueueClassHolds", "TaskQueueSettings", "TaskQueueLocks", "TaskQueueReceipts",
+    "TaskQueueNotices", "TaskQueueTimers"
     TO taskqueue_admin;

@@ -12,6 +12,7 @@ pub mod ids;
 pub mod json;
 pub mod lease;
 pub mod new_task;
+pub mod notice;
 pub mod records;
 pub mod selection;
 pub mod settings;

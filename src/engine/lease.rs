@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::cancel_notice::CancelNotice;
+use super::cancel_order::CancelOrder;
 use super::unsaved::Unsaved;
 use super::{EngineError, EngineResult};
 use crate::domain::ids::{RunId, RunnerId};
@@ -82,7 +82,7 @@ struct HeldRun {
     /// more: then anybody may end it.
     renew_until: Moment,
     unsaved: Unsaved,
-    cancel: Arc<CancelNotice>,
+    cancel: Arc<CancelOrder>,
 }
 
 /// When the thread does what, if nothing else happens.
@@ -153,13 +153,13 @@ impl LeaseKeeper {
             lease,
             renew_until: Moment::after(silence),
             unsaved: Unsaved::default(),
-            cancel: Arc::new(CancelNotice::new()),
+            cancel: Arc::new(CancelOrder::new()),
         });
         self.shared.waker.wake();
     }
 
     /// What says that a run is to end; `None` for one that is not held.
-    pub(super) fn cancel_notice(&self, run_id: RunId) -> Option<Arc<CancelNotice>> {
+    pub(super) fn cancel_order(&self, run_id: RunId) -> Option<Arc<CancelOrder>> {
         let state = self.shared.lock();
         state.runs.iter().find(|held| held.run.id == run_id).map(|held| Arc::clone(&held.cancel))
     }
@@ -317,7 +317,7 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
     let mut plan =
         Plan { renew_at: Moment::after(shared.times.renewal_pause(spread())), ask_at: Moment::after(ASK_EVERY) };
     loop {
-        let is_well = match shared.next_work(&plan, store.as_ref().and_then(Store::notice_socket)) {
+        let is_well = match shared.next_work(&plan, store.as_ref().and_then(Store::listening_socket)) {
             Work::End => break,
             Work::Listen => true,
             Work::Ask(runs) => {
@@ -354,7 +354,7 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
             store = None;
         }
         // Also what came while something else was asked: then nothing comes to the socket any more.
-        match store.as_mut().map(Store::take_notices) {
+        match store.as_mut().map(Store::was_told_of_cancel) {
             Some(Ok(true)) => plan.ask_at = Moment::now(),
             Some(Err(_)) => store = None,
             Some(Ok(false)) | None => {}

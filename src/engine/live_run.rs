@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::cancel_notice::CancelNotice;
+use super::cancel_order::CancelOrder;
 use super::execute::RunListener;
 use super::handler_finish::{HandlerFinish, storable};
 use super::lease::{LeaseKeeper, Standing};
@@ -27,7 +27,7 @@ const SAVE_INTERVAL: Duration = Duration::from_millis(500);
 pub(super) struct LiveRun<'a> {
     run_id: RunId,
     leases: &'a LeaseKeeper,
-    notice: Arc<CancelNotice>,
+    order: Arc<CancelOrder>,
     longest_silence: Duration,
     pending: Unsaved,
     save_after: Moment,
@@ -46,8 +46,8 @@ impl<'a> LiveRun<'a> {
     ) -> Self {
         let (pending, save_after) = (Unsaved::default(), Moment::now());
         // What is not held is not executed.
-        let notice = leases.cancel_notice(run_id).unwrap_or_else(|| Arc::new(CancelNotice::new()));
-        Self { run_id, leases, notice, longest_silence, pending, save_after, watchdog: None, stopping, listener }
+        let order = leases.cancel_order(run_id).unwrap_or_else(|| Arc::new(CancelOrder::new()));
+        Self { run_id, leases, order, longest_silence, pending, save_after, watchdog: None, stopping, listener }
     }
 
     /// What it reported that was not saved.
@@ -61,12 +61,12 @@ impl<'a> LiveRun<'a> {
         context: &RunContext,
         socket: Option<&EventSocket>,
     ) -> HandlerFinish {
-        let notice = self.notice.clone();
-        let alarms: Vec<_> = notice.alarm().into_iter().chain([self.stopping.alarm()]).collect();
+        let order = self.order.clone();
+        let alarms: Vec<_> = order.alarm().into_iter().chain([self.stopping.alarm()]).collect();
         let HandlerEnd { ending, error, results, unread_events, unended, stdout, stderr } =
             command.run(context, &alarms, socket, self);
         // Also where the runner is to stop: what is cancelled is not given back.
-        let ending = match (ending, notice.reason()) {
+        let ending = match (ending, order.reason()) {
             (Ending::Stopped, Some(reason)) => Ending::Cancelled(reason.to_owned()),
             (ending, _) => ending,
         };
@@ -152,7 +152,7 @@ impl Reporter for LiveRun<'_> {
     }
 
     fn cancel_token(&self) -> CancelToken {
-        self.notice.token()
+        self.order.token()
     }
 }
 

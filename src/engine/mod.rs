@@ -1,8 +1,9 @@
 //! The use cases, one file a verb. Decides, and lets the store guard; asks the kernel through `os`, runs handlers through
 //! `handler`. Knows no command line and prints nothing.
 
+mod announce;
 pub mod cancel;
-mod cancel_notice;
+mod cancel_order;
 pub mod classes;
 pub mod create_runs;
 pub mod edit;
@@ -33,6 +34,7 @@ use std::path::Path;
 use chrono::{DateTime, Utc};
 
 pub use self::handlers::Handlers;
+use crate::config::Announcements;
 use crate::domain::settings::Settings;
 use crate::os::account::is_root;
 pub use crate::os::child::{Stream, prepare_process};
@@ -137,8 +139,12 @@ pub struct Context {
     pub me: Me,
     /// Where the outcomes of runs are kept until the database has them; `None` sends them at once and hopes.
     pub spool: Option<Spool>,
+    /// Who is told of what happens.
+    pub announcements: Announcements,
     /// Why an outcome could not be kept there.
     pub(crate) spool_problem: Option<String>,
+    /// Why the program of a hook did not do its work.
+    pub(crate) hook_problem: Option<String>,
 }
 
 impl Context {
@@ -149,7 +155,15 @@ impl Context {
     pub fn open(url: &DatabaseUrl, handlers: Handlers) -> EngineResult<Self> {
         // Whoever can insert a row there chooses what is done with root's rights.
         let handlers = if is_root() && others_can_queue(url) { handlers.naming_users() } else { handlers };
-        Ok(Self { store: Store::open(url)?, handlers, me: Me::new()?, spool: None, spool_problem: None })
+        Ok(Self {
+            store: Store::open(url)?,
+            handlers,
+            me: Me::new()?,
+            spool: None,
+            announcements: Announcements::default(),
+            spool_problem: None,
+            hook_problem: None,
+        })
     }
 
     /// Keeps the outcomes of runs in this directory of the local disk until the database has them.
@@ -157,6 +171,12 @@ impl Context {
     pub fn with_spool(mut self, directory: &Path) -> Self {
         self.spool = Some(Spool::new(directory, &self.store.url().to_string()));
         self
+    }
+
+    /// Tells these of what happens.
+    #[must_use]
+    pub fn with_announcements(self, announcements: Announcements) -> Self {
+        Self { announcements, ..self }
     }
 
     /// A crash of a run of this class, noted by this process.

@@ -7,6 +7,7 @@ mod error;
 mod events;
 mod leases;
 mod migrate;
+mod notices;
 mod receipts;
 mod rows;
 mod runners;
@@ -29,6 +30,7 @@ pub use self::error::{StoreError, StoreResult};
 pub use self::events::{Event, NewEvent};
 pub use self::leases::Renewal;
 pub use self::migrate::{Migration, MigrationReport};
+pub use self::notices::{NewNotice, TakenNotices};
 pub use self::runners::{NewRunner, Registration};
 pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
@@ -50,8 +52,8 @@ pub struct Store {
     url: DatabaseUrl,
     /// Whether the server took a write: one that does not any more is being replaced, one that never did is a standby.
     has_written: bool,
-    /// Set where news of cancelled runs are listened for: what to wait at, if there is such a thing.
-    notices: Option<Option<LibrarySocket>>,
+    /// Set where it listens for cancelled runs: what to wait at, if there is such a thing.
+    listening: Option<Option<LibrarySocket>>,
     /// Whether whoever waits for an answer has no time any more.
     is_hurried: Option<Box<dyn Fn() -> bool + Send>>,
 }
@@ -73,7 +75,13 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
     pub fn connect(url: &DatabaseUrl) -> StoreResult<Self> {
-        Ok(Self { conn: backend::connect(url)?, url: url.clone(), has_written: false, notices: None, is_hurried: None })
+        Ok(Self {
+            conn: backend::connect(url)?,
+            url: url.clone(),
+            has_written: false,
+            listening: None,
+            is_hurried: None,
+        })
     }
 
     /// The same, and listens for runs that are cancelled, where the engine can tell of them.
@@ -82,21 +90,21 @@ impl Store {
     /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
     pub fn connect_listening(url: &DatabaseUrl) -> StoreResult<Self> {
         let (conn, socket) = backend::connect_listening(url)?;
-        Ok(Self { conn, url: url.clone(), has_written: false, notices: Some(socket), is_hurried: None })
+        Ok(Self { conn, url: url.clone(), has_written: false, listening: Some(socket), is_hurried: None })
     }
 
     /// Where something arrives when a run is cancelled, if the engine can tell of it.
     #[must_use]
-    pub fn notice_socket(&self) -> Option<&LibrarySocket> {
-        self.notices.as_ref().and_then(Option::as_ref)
+    pub fn listening_socket(&self) -> Option<&LibrarySocket> {
+        self.listening.as_ref().and_then(Option::as_ref)
     }
 
     /// Whether it was told since the last question that some run is cancelled. Asks nobody.
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn take_notices(&mut self) -> StoreResult<bool> {
-        Ok(backend::take_notices(&mut self.conn)?)
+    pub fn was_told_of_cancel(&mut self) -> StoreResult<bool> {
+        Ok(backend::was_told_of_cancel(&mut self.conn)?)
     }
 
     /// Where it is.
@@ -173,11 +181,11 @@ impl Store {
     }
 
     fn reconnect(&mut self) -> StoreResult<()> {
-        if self.notices.is_none() {
+        if self.listening.is_none() {
             self.conn = backend::connect(&self.url)?;
         } else {
             let (conn, socket) = backend::connect_listening(&self.url)?;
-            (self.conn, self.notices) = (conn, Some(socket));
+            (self.conn, self.listening) = (conn, Some(socket));
         }
         Ok(())
     }

@@ -49,10 +49,10 @@ pub(super) fn announce_cancel(conn: &mut AnyConnection, run_id: i64) -> QueryRes
 }
 
 /// Whether this connection was told of a cancelled run since the last question.
-pub(super) fn take_notices(conn: &mut AnyConnection) -> QueryResult<bool> {
+pub(super) fn was_told_of_cancel(conn: &mut AnyConnection) -> QueryResult<bool> {
     match conn {
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(false),
-        AnyConnection::Postgres(conn) => postgres::take_notices(conn),
+        AnyConnection::Postgres(conn) => postgres::was_told_of_cancel(conn),
     }
 }
 

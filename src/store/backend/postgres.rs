@@ -63,9 +63,9 @@ pub(super) fn announce_cancel(conn: &mut PgConnection, run_id: i64) -> QueryResu
     diesel::select(announced.bind::<Text, _>(run_id.to_string()).sql(")::text")).execute(conn).map(drop)
 }
 
-pub(super) fn take_notices(conn: &mut PgConnection) -> QueryResult<bool> {
-    let notices: Vec<_> = conn.notifications_iter().collect::<QueryResult<_>>()?;
-    Ok(!notices.is_empty())
+pub(super) fn was_told_of_cancel(conn: &mut PgConnection) -> QueryResult<bool> {
+    let told: Vec<_> = conn.notifications_iter().collect::<QueryResult<_>>()?;
+    Ok(!told.is_empty())
 }
 
 pub(super) fn has_migrations_table(conn: &mut PgConnection) -> QueryResult<bool> {

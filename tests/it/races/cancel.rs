@@ -80,7 +80,7 @@ each_engine! {
     }
 
     fn whoever_listens_on_postgresql_is_told_of_a_cancel_also_after_the_connection_was_lost(db) {
-        let is_told = |listening: &mut Store| listening.take_notices().unwrap();
+        let is_told = |listening: &mut Store| listening.was_told_of_cancel().unwrap();
         let mut listening = Store::connect_listening(&db.url()).unwrap();
         let mut store = db.store();
         for id in [1, 2] {

@@ -8,14 +8,14 @@ use crate::handler::CancelToken;
 use crate::os::stop_signals::Alarm;
 
 /// Of one run.
-pub(super) struct CancelNotice {
+pub(super) struct CancelOrder {
     reason: OnceLock<String>,
     token: CancelToken,
     /// Missing where no descriptor was left for it, and then no handler can be started either.
     alarm: Option<Alarm>,
 }
 
-impl CancelNotice {
+impl CancelOrder {
     pub(super) fn new() -> Self {
         Self { reason: OnceLock::new(), token: CancelToken::default(), alarm: Alarm::new().ok() }
     }
