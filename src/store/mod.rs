@@ -3,10 +3,12 @@
 
 mod backend;
 mod classes;
+mod dependencies;
 mod error;
 mod events;
 mod leases;
 mod migrate;
+mod queueing;
 mod receipts;
 mod rows;
 mod runners;
