@@ -5,6 +5,7 @@
 pub mod backoff;
 pub mod confinement;
 pub mod decision;
+pub mod dependencies;
 pub mod due;
 pub mod ending;
 pub mod exit_rules;

@@ -3,11 +3,13 @@
 
 mod backend;
 mod classes;
+mod dependencies;
 mod error;
 mod events;
 mod leases;
 mod migrate;
 mod notices;
+mod queueing;
 mod receipts;
 mod rows;
 mod runners;

@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 
-use super::schema::{task_queue, task_queue_run_outputs, task_queue_runners, task_queue_runs};
+use super::schema::{task_queue, task_queue_dependencies, task_queue_run_outputs, task_queue_runners, task_queue_runs};
 use super::sql::Moment;
 use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::new_task::NewTask;
@@ -20,10 +20,12 @@ pub(super) struct NewTaskRow {
     pub(super) timeout_secs: Option<i32>,
     pub(super) priority: i32,
     pub(super) backoff: Option<String>,
+    pub(super) waiting_for: i32,
 }
 
-impl From<&NewTask> for NewTaskRow {
-    fn from(task: &NewTask) -> Self {
+impl NewTaskRow {
+    /// A task that waits for so many others.
+    pub(super) fn new(task: &NewTask, waiting_for: i32) -> Self {
         Self {
             task_class: task.class.as_str().to_owned(),
             task_data: task.data.clone(),
@@ -33,8 +35,18 @@ impl From<&NewTask> for NewTaskRow {
             timeout_secs: task.timeout_secs,
             priority: task.priority,
             backoff: task.backoff.as_ref().map(ToString::to_string),
+            waiting_for,
         }
     }
+}
+
+/// A dependency to insert.
+#[derive(Clone, Copy, Debug, Insertable)]
+#[diesel(table_name = task_queue_dependencies)]
+pub(super) struct DependencyRow {
+    pub(super) task_id: i64,
+    pub(super) depends_on_id: i64,
+    pub(super) is_satisfied: bool,
 }
 
 #[derive(Queryable, Selectable)]

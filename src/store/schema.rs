@@ -46,6 +46,18 @@ diesel::table! {
 }
 
 diesel::table! {
+    #[sql_name = "TaskQueueDependencies"]
+    task_queue_dependencies (task_id, depends_on_id) {
+        #[sql_name = "TaskId"]
+        task_id -> BigInt,
+        #[sql_name = "DependsOnId"]
+        depends_on_id -> BigInt,
+        #[sql_name = "IsSatisfied"]
+        is_satisfied -> Bool,
+    }
+}
+
+diesel::table! {
     #[sql_name = "TaskQueueRuns"]
     task_queue_runs (id) {
         #[sql_name = "Id"]
@@ -245,4 +257,4 @@ diesel::table! {
     }
 }
 
-diesel::allow_tables_to_appear_in_same_query!(task_queue, task_queue_runs);
+diesel::allow_tables_to_appear_in_same_query!(task_queue, task_queue_dependencies, task_queue_runs);

@@ -153,6 +153,16 @@ pub fn runs(raw: &mut Raw, after: i64) -> Vec<RunRow> {
         .collect()
 }
 
+/// Each task with one that must succeed before it runs.
+pub fn dependencies(raw: &mut Raw, after: i64) -> Vec<(i64, i64)> {
+    let all = rows(
+        raw,
+        &["\"TaskId\"", "\"DependsOnId\""],
+        &format!("\"TaskQueueDependencies\" WHERE \"TaskId\" > {after} ORDER BY \"TaskId\", \"DependsOnId\""),
+    );
+    all.into_iter().map(|row| (number(&row[0]), number(&row[1]))).collect()
+}
+
 /// Tasks that `retry` gave a new start.
 pub fn retried(raw: &mut Raw, after: i64) -> Vec<i64> {
     let sql = format!(

@@ -92,6 +92,8 @@ pub struct Records {
     pub audit: Vec<Change>,
     pub tasks: Vec<TaskRow>,
     pub runs: Vec<RunRow>,
+    /// Tasks, each with one that must succeed before it runs.
+    pub dependencies: Vec<(i64, i64)>,
     pub open_runners: i64,
     pub runner_limit: i64,
     /// Slots that were taken when the trial began.

@@ -59,6 +59,18 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
         CHECK (`Crashes` >= 0)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
+CREATE TABLE IF NOT EXISTS `TaskQueueDependencies` (
+    `TaskId` bigint NOT NULL,
+    `DependsOnId` bigint NOT NULL,
+    `IsSatisfied` boolean NOT NULL DEFAULT 0,
+    PRIMARY KEY (`TaskId`, `DependsOnId`),
+    KEY `TaskQueueDependants` (`DependsOnId`, `TaskId`),
+    CONSTRAINT `A task does not wait for itself`
+        CHECK (`TaskId` <> `DependsOnId`),
+    CONSTRAINT `IsSatisfied is 0 or 1`
+        CHECK (`IsSatisfied` IN (0, 1))
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
 CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     `Id` bigint NOT NULL AUTO_INCREMENT PRIMARY KEY,
     `TaskQueueId` bigint NOT NULL,

@@ -45,6 +45,17 @@ CREATE INDEX "TaskQueueByStatus" ON "TaskQueue" ("LastStatus", "ScheduledOn", "I
 CREATE INDEX "TaskQueueByClass" ON "TaskQueue" ("TaskClass", "LastStatus", "ScheduledOn", "Id");
 CREATE INDEX "TaskQueueQuarantined" ON "TaskQueue" ("QuarantinedOn", "Id") WHERE "QuarantinedOn" IS NOT NULL;
 
+CREATE TABLE "TaskQueueDependencies" (
+    "TaskId" INTEGER NOT NULL,
+    "DependsOnId" INTEGER NOT NULL,
+    "IsSatisfied" INTEGER NOT NULL DEFAULT 0
+        CONSTRAINT "IsSatisfied is 0 or 1" CHECK ("IsSatisfied" IN (0, 1)),
+    CONSTRAINT "A task does not wait for itself" CHECK ("TaskId" <> "DependsOnId"),
+    PRIMARY KEY ("TaskId", "DependsOnId")
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX "TaskQueueDependants" ON "TaskQueueDependencies" ("DependsOnId", "TaskId");
+
 CREATE TABLE "TaskQueueRuns" (
     "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
     "TaskQueueId" INTEGER NOT NULL,

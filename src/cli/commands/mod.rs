@@ -12,6 +12,7 @@ pub(crate) mod settings;
 pub(crate) mod status;
 pub(crate) mod tick;
 
+mod links;
 mod outcome;
 mod show;
 mod task_options;

@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
+use super::links::{linked_line, waits_for};
 use crate::cli::output::Out;
 use crate::cli::output::clean::{clean_block, clean_line};
 use crate::cli::output::human::{count, distance, fitted, fitted_words, instant, plural, relative};
@@ -115,7 +116,7 @@ fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
         Reason::WaitsForCreateRuns => "due; waits for create-runs or tick".to_owned(),
         Reason::NotYet { after_error: Some(error), .. } => format!("retry, after {error}"),
         Reason::NotYet { after_error: None, .. } => String::new(),
-        Reason::WaitsForDependencies { count } => format!("waits for {count} other tasks"),
+        Reason::WaitsForDependencies { count, on } => waits_for(*count, on),
         Reason::Quarantined { crashes, error } => {
             let word = if *crashes == 1 { "crash" } else { "crashes" };
             format!("quarantined after {crashes} {word}: {error}")
@@ -164,6 +165,7 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
         return out.json(&json!({
             "schema": "taskqueue.task/1", "now": now, "task": task_json(&detail.task), "why": detail.reason,
             "runs": runs, "events": detail.events,
+            "prerequisites": detail.prerequisites, "dependants": detail.dependants,
         }));
     }
     let task = &detail.task;
@@ -190,6 +192,8 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
     if task.crashes > 0 {
         lines.push(format!("  crashes      {} since the last success", task.crashes));
     }
+    lines.extend(linked_line("after", &detail.prerequisites));
+    lines.extend(linked_line("before", &detail.dependants));
     lines.push(format!("  data         {}", task.data));
     let mut text: Vec<String> = lines.iter().map(|line| clean_line(line)).collect();
     for (run, outputs) in &detail.runs {

@@ -5,6 +5,7 @@ use diesel::sql_types::{Bool, Nullable};
 use serde::{Deserialize, Serialize};
 
 use super::super::backend::{self, AnyConnection, ClassAtHost};
+use super::super::dependencies::satisfy_dependants;
 use super::super::events::{NewEvent, insert_event};
 use super::super::leases::leases_count;
 use super::super::notices::{NewNotice, insert_notice};
@@ -244,6 +245,9 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
             dsl::updated_on.eq(db_now()),
         ))
         .execute(conn)?;
+    if next_status == Some(TaskStatus::Success) {
+        satisfy_dependants(conn, task_id)?;
+    }
     if let Some(crash) = quarantine {
         insert_event(conn, &quarantine_event(task_id, run_id, crash, crashes_after))?;
     }

@@ -17,6 +17,8 @@ pub struct Scenario {
 enum Need {
     /// A due task of this class.
     Task(&'static str),
+    /// A due task of this class with two that wait for it.
+    Awaited(&'static str),
     /// Its run.
     Runs,
     /// A runner that was killed at this step, while it worked for a task of this class.
@@ -33,6 +35,10 @@ enum Args {
     Plain(&'static [&'static str]),
     Queue,
     QueueBatch,
+    /// Behind another task.
+    QueueAfter,
+    /// Lines that wait for each other and for another task.
+    QueueNames,
     Exec,
     /// A task that has just failed for good gets a new start.
     Retry,
@@ -48,9 +54,11 @@ const fn scenario(name: &'static str, needs: &'static [Need], args: Args) -> Sce
     Scenario { name, needs, args }
 }
 
-pub const SCENARIOS: [Scenario; 21] = [
+pub const SCENARIOS: &[Scenario] = &[
     scenario("queue", &[], Args::Queue),
     scenario("batch", &[], Args::QueueBatch),
+    scenario("after", &[], Args::QueueAfter),
+    scenario("names", &[], Args::QueueNames),
     scenario("exec", &[], Args::Exec),
     scenario("create", &[Need::Task("note"), Need::Task("note")], Args::Plain(&["create-runs"])),
     scenario("rescue", &[Need::Killed("note", "claim.committed")], Args::Plain(&["create-runs"])),
@@ -59,6 +67,7 @@ pub const SCENARIOS: [Scenario; 21] = [
     scenario("left-over-of-process", &[Need::Killed("note", "outcome.sent"), Need::Task("note"), Need::Runs], DRAIN),
     scenario("process", &[Need::Task("note"), Need::Runs], Args::Plain(&["process-run"])),
     scenario("drain", &[Need::Task("note"), Need::Task("brief"), Need::Runs], DRAIN),
+    scenario("satisfy", &[Need::Awaited("note"), Need::Awaited("give-back"), Need::Runs], Args::Plain(&["tick"])),
     scenario("fail", &[Need::Task("fail"), Need::Runs], DRAIN),
     scenario("give-back", &[Need::Task("give-back"), Need::Runs], DRAIN),
     scenario("report", &[Need::Task("report"), Need::Runs], DRAIN),
@@ -98,6 +107,21 @@ impl Scenario {
                 let marker = stage.marker();
                 let line = format!("{{\"class\":\"brief\",\"data\":{{\"m\":\"{marker}\"}}}}\n");
                 stage.command(&["queue", "--batch", "-"]).stdin(line.repeat(3)).queues(&marker, 3)
+            }
+            Args::QueueAfter => {
+                let (first, marker) = (stage.queue("note").to_string(), stage.marker());
+                let data = format!("{{\"m\":\"{marker}\"}}");
+                stage.command(&["queue", "note", &data, "--after", &first]).queues(&marker, 1)
+            }
+            Args::QueueNames => {
+                let (first, marker) = (stage.queue("brief"), stage.marker());
+                let line = |name: &str, after: &str| {
+                    format!(
+                        "{{\"class\":\"brief\",\"data\":{{\"m\":\"{marker}\"}},\"name\":\"{name}\",\"after\":[{after}]}}\n"
+                    )
+                };
+                let lines = [line("c", "\"a\", \"b\""), line("a", &first.to_string()), line("b", "\"a\"")];
+                stage.command(&["queue", "--batch", "-"]).stdin(lines.concat()).queues(&marker, 3)
             }
             Args::Exec => {
                 let [program, option, script] = handlers::exec_arguments(stage.home());
@@ -140,6 +164,12 @@ impl Need {
     fn make(&self, stage: &Stage) {
         match self {
             Self::Task(class) => drop(stage.queue(class)),
+            Self::Awaited(class) => {
+                let first = stage.queue(class).to_string();
+                for _ in 0..2 {
+                    stage.queue_with("brief", &["--after", &first]);
+                }
+            }
             Self::Runs => clean(stage, &["create-runs"]),
             Self::Killed(class, label) => {
                 stage.queue(class);

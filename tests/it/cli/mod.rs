@@ -6,6 +6,7 @@ mod bad_input;
 mod bad_store;
 mod classes;
 mod create_runs;
+mod dependencies;
 mod exec;
 mod handlers;
 mod handlers_misbehaving;

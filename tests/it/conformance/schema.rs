@@ -24,6 +24,7 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
         "",
     ),
     ("TaskQueueClassHolds", "HeldOn= HeldUntil Host Reason TaskClass", "TaskClass Host", ""),
+    ("TaskQueueDependencies", "DependsOnId IsSatisfied= TaskId", "TaskId DependsOnId", ""),
     ("TaskQueueEvents", "Actor= Details= Host= Id Kind OccurredOn= RunId? TaskQueueId?", "Id", ""),
     ("TaskQueueLocks", "Name", "Name", ""),
     ("TaskQueueNotices", "ErrorCode= ErrorMessage= Host= Id Kind OccurredOn= RunId? TaskClass= TaskQueueId?", "Id", ""),
@@ -151,6 +152,7 @@ fn insert(table: &str, columns: &str, values: &str) -> String {
         "TaskQueueRunners" => ("\"ProcessId\"", "1"),
         "TaskQueueRunOutputs" => ("\"RunId\", \"Content\", \"TotalBytes\"", "1, 'x', 1"),
         "TaskQueueEvents" => ("\"Kind\"", "'x'"),
+        "TaskQueueDependencies" => ("\"TaskId\"", "1"),
         _ => ("\"Name\"", "'x'"),
     };
     let columns: Vec<String> = columns.split(' ').map(|column| format!("\"{column}\"")).collect();
@@ -233,6 +235,8 @@ each_engine! {
             ("TaskQueueRuns", "TaskQueueId TaskClass", "18, 'x'", "18, 'x'"),
             ("TaskQueueRunners", "Slots", "1", "0"),
             ("TaskQueueRunOutputs", "Stream", "'stderr'", "'stdin'"),
+            ("TaskQueueDependencies", "DependsOnId", "2", "1"),
+            ("TaskQueueDependencies", "TaskId DependsOnId", "3, 2", "1, 2"),
             ("TaskQueueEvents", "Details", "'{}'", "'{'"),
             ("TaskQueueSettings", "Value", "'1'", "''"),
         ];

@@ -1,6 +1,7 @@
 //! What happens when many processes want the same thing at once, when one dies in the middle, and who loses then.
 
 mod collide;
+mod dependencies;
 mod failover;
 mod interop;
 mod kill;
