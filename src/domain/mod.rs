@@ -13,6 +13,7 @@ pub mod json;
 pub mod lease;
 pub mod new_task;
 pub mod records;
+pub mod recurrence;
 pub mod settings;
 pub mod status;
 pub mod task_class;

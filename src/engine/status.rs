@@ -52,6 +52,13 @@ pub enum Reason {
         /// How many.
         count: i32,
     },
+    /// It is the first task of a schedule whose first time is not known.
+    NotPlanned {
+        /// What keeps `create-runs` from finding it, if anything does.
+        problem: Option<String>,
+    },
+    /// Its schedule is paused.
+    SchedulePaused,
     /// It crashed too often: nobody tries it again before an operator says so.
     Quarantined {
         /// Crashes since the last success.
@@ -203,6 +210,10 @@ fn reason_of(ctx: &mut Context, task: &Task, last_run: Option<&Run>, now: DateTi
             let has_failed = task.status.is(TaskStatus::Failed) || task.status.is(TaskStatus::Timeout);
             Reason::NotYet { on: task.scheduled_on, after_error: has_failed.then(error) }
         }
+        Err(NotDue::NotPlanned) => {
+            Reason::NotPlanned { problem: task.schedule.as_ref().and_then(|schedule| schedule.recurrence().err()) }
+        }
+        Err(NotDue::SchedulePaused) => Reason::SchedulePaused,
         Err(NotDue::WaitsForDependencies(count)) => Reason::WaitsForDependencies { count },
         Err(NotDue::Quarantined) => Reason::Quarantined { crashes: task.crashes, error: error() },
         Err(NotDue::Exhausted) => Reason::Exhausted { error: error() },
