@@ -97,6 +97,7 @@ impl From<EngineError> for CliError {
         let message = error.to_string();
         match error {
             EngineError::Input(_) => Self::usage(message),
+            EngineError::Refused(_) => Self { kind: "refused", ..Self::failed(message) },
             EngineError::UnknownClass { nearest, .. } => {
                 Self { kind: "class_unknown", ..Self::usage(message) }.with_hint(unknown_class_hint(&nearest))
             }

@@ -12,7 +12,9 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use self::commands::{classes, create_runs, exec, migrate, process_run, queue, report, retry, settings, status, tick};
+use self::commands::{
+    classes, create_runs, exec, migrate, process_run, queue, report, retry, schedule, settings, status, tick,
+};
 use self::error::{CliError, FAILED};
 use self::output::Out;
 use self::session::Session;
@@ -69,6 +71,7 @@ enum Command {
     Status(status::StatusArgs),
     Migrate(migrate::MigrateArgs),
     Retry(retry::RetryArgs),
+    Schedule(schedule::ScheduleArgs),
     Settings(settings::SettingsArgs),
     Classes(classes::ClassesArgs),
     Progress(report::ProgressArgs),
@@ -163,6 +166,7 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
         Command::Status(args) => status::run(session, &args, out),
         Command::Migrate(args) => migrate::run(&session, &args, out),
         Command::Retry(args) => retry::run(session, &args, out),
+        Command::Schedule(args) => schedule::run(session, &args, out),
         Command::Settings(args) => settings::run(session, &args, out),
         Command::Classes(args) => classes::run(session, &args, out),
         Command::Progress(_) | Command::Result(_) => Ok(0),

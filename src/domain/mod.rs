@@ -15,6 +15,7 @@ pub mod lease;
 pub mod new_task;
 pub mod notice;
 pub mod records;
+pub mod recurrence;
 pub mod settings;
 pub mod status;
 pub mod task_class;

@@ -1,6 +1,6 @@
 //! `queue`: validates and inserts tasks (the scheme's queueTask).
 
-use chrono::{DateTime, TimeZone};
+use chrono::{DateTime, TimeZone, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -37,6 +37,9 @@ struct BatchLine<'a> {
     timeout: Option<String>,
     priority: Option<i64>,
     backoff: Option<String>,
+    every: Option<String>,
+    tz: Option<String>,
+    catch_up: Option<String>,
     by: Option<String>,
     name: Option<String>,
     after: Option<Vec<Reference>>,
@@ -71,11 +74,27 @@ pub struct QueuedLine {
 /// # Errors
 /// [`EngineError::Input`], [`EngineError::UnknownClass`], [`EngineError::ExecIsOff`], or the database's.
 pub fn queue_task(ctx: &mut Context, request: TaskRequest, check: ClassCheck) -> EngineResult<TaskId> {
+    queue_at(ctx, request, check).map(|(id, _)| id)
+}
+
+/// Queues one task and returns its id and when it is to be processed, unless that is now.
+///
+/// # Errors
+/// Those of [`queue_task`].
+pub fn queue_at(
+    ctx: &mut Context,
+    request: TaskRequest,
+    check: ClassCheck,
+) -> EngineResult<(TaskId, Option<DateTime<Utc>>)> {
     let settings = ctx.store.settings()?;
-    let task = check_request(ctx, request, check, &settings)?;
+    let mut task = check_request(ctx, request, check, &settings)?;
+    if task.recurrence.is_some() {
+        task = task.planned(ctx.store.now()?).map_err(EngineError::Input)?;
+    }
     fault_point!("queue.task_checked");
     let ids = ctx.store.insert_tasks(std::slice::from_ref(&task), &mut |_| {}).map_err(|error| refused(error).1)?;
-    ids.first().copied().ok_or_else(|| EngineError::Input("the database inserted nothing".to_owned()))
+    let id = ids.first().ok_or_else(|| EngineError::Input("the database inserted nothing".to_owned()))?;
+    Ok((*id, task.scheduled_on))
 }
 
 /// Queues the tasks of newline-delimited JSON, all or none. Blank lines are passed over. Local times are read in `zone`.
@@ -95,9 +114,11 @@ pub fn queue_batch<Zone: TimeZone>(
     let now = ctx.store.now()?.with_timezone(zone);
     let (mut tasks, mut names, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let parsed = parse_line(line, queued_by, &now)
-            .map_err(EngineError::Input)
-            .and_then(|line| Ok((check_request(ctx, line.request, check, &settings)?, line.names)));
+        let parsed = parse_line(line, queued_by, &now).map_err(EngineError::Input).and_then(|line| {
+            let task = check_request(ctx, line.request, check, &settings)?;
+            let task = task.planned(now.with_timezone(&Utc)).map_err(EngineError::Input)?;
+            Ok((task, line.names))
+        });
         let (task, of_line) = parsed.map_err(|error| at_line(index + 1, error))?;
         tasks.push(task);
         names.push(of_line);
@@ -158,6 +179,9 @@ pub(crate) fn parse_line<Zone: TimeZone>(
         priority: line.priority,
         backoff: line.backoff,
         after,
+        every: line.every,
+        time_zone: line.tz,
+        catch_up: line.catch_up,
         queued_by: line.by.unwrap_or_else(|| queued_by.to_owned()),
     };
     Ok(ParsedLine { request, names: LineNames { name: line.name, after: after_names } })

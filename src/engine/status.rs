@@ -58,6 +58,13 @@ pub enum Reason {
         /// The first of them.
         on: Vec<LinkedTask>,
     },
+    /// It is the first task of a schedule whose first time is not known.
+    NotPlanned {
+        /// What keeps `create-runs` from finding it, if anything does.
+        problem: Option<String>,
+    },
+    /// Its schedule is paused.
+    SchedulePaused,
     /// It crashed too often: nobody tries it again before an operator says so.
     Quarantined {
         /// Crashes since the last success.
@@ -218,6 +225,10 @@ fn reason_of(ctx: &mut Context, task: &Task, last_run: Option<&Run>, now: DateTi
         Err(NotDue::WaitsForDependencies(count)) => {
             Reason::WaitsForDependencies { count, on: ctx.store.list_prerequisites(task.id, true, NAMED_LIMIT)? }
         }
+        Err(NotDue::NotPlanned) => {
+            Reason::NotPlanned { problem: task.schedule.as_ref().and_then(|schedule| schedule.recurrence().err()) }
+        }
+        Err(NotDue::SchedulePaused) => Reason::SchedulePaused,
         Err(NotDue::Quarantined) => Reason::Quarantined { crashes: task.crashes, error: error() },
         Err(NotDue::Exhausted) => Reason::Exhausted { error: error() },
         Err(NotDue::Succeeded) => Reason::Done,

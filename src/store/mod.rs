@@ -14,6 +14,7 @@ mod receipts;
 mod rows;
 mod runners;
 mod runs;
+mod schedules;
 mod schema;
 mod settings;
 mod sql;
@@ -35,7 +36,10 @@ pub use self::notices::{NewNotice, TakenNotices};
 pub use self::runners::{NewRunner, Registration};
 pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
-pub use self::transitions::{Claim, Crash, EndCondition, Ended, RetryAnswer, RunEnd, SpecificClaim};
+pub use self::transitions::{
+    Advanced, Author, Claim, Crash, EndCondition, Ended, RetryAnswer, RunEnd, ScheduleAnswer, ScheduleChange,
+    SpecificClaim,
+};
 use crate::os::random::spread;
 
 /// How long a closure is repeated while the database is busy, or while it cannot be reached any more: long enough for a

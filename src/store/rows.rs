@@ -6,7 +6,7 @@ use super::schema::{task_queue, task_queue_dependencies, task_queue_run_outputs,
 use super::sql::Moment;
 use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::new_task::NewTask;
-use crate::domain::records::{Run, RunOutput, Runner, Task};
+use crate::domain::records::{Run, RunOutput, Runner, Task, TaskSchedule};
 
 /// A task to insert. What is `None` gets the column's default.
 #[derive(Clone, Debug, Insertable)]
@@ -21,6 +21,18 @@ pub(super) struct NewTaskRow {
     pub(super) priority: i32,
     pub(super) backoff: Option<String>,
     pub(super) waiting_for: i32,
+    pub(super) recurrence: Option<String>,
+    pub(super) time_zone: Option<String>,
+    pub(super) catch_up: Option<String>,
+    pub(super) schedule_id: Option<i64>,
+    pub(super) planned_on: Option<Moment>,
+}
+
+impl NewTaskRow {
+    /// Whether it belongs to a schedule. Such rows are few: bulk statements need not know their columns.
+    pub(super) const fn recurs(&self) -> bool {
+        self.recurrence.is_some()
+    }
 }
 
 impl NewTaskRow {
@@ -36,6 +48,12 @@ impl NewTaskRow {
             priority: task.priority,
             backoff: task.backoff.as_ref().map(ToString::to_string),
             waiting_for,
+            recurrence: task.recurrence.as_ref().map(|recurrence| recurrence.every().to_owned()),
+            time_zone: task.recurrence.as_ref().map(|recurrence| recurrence.zone().to_owned()),
+            catch_up: task.recurrence.as_ref().map(|recurrence| recurrence.catch_up().to_string()),
+            // Its own id, which nobody knows before it is inserted.
+            schedule_id: None,
+            planned_on: task.recurrence.as_ref().and(task.scheduled_on).map(Moment::from),
         }
     }
 }
@@ -69,11 +87,25 @@ pub(super) struct TaskRow {
     backoff: Option<String>,
     crashes: i32,
     quarantined_on: Option<Moment>,
+    recurrence: Option<String>,
+    time_zone: String,
+    catch_up: String,
+    schedule_id: Option<i64>,
+    planned_on: Option<Moment>,
+    schedule_status: String,
     updated_on: Moment,
 }
 
 impl From<TaskRow> for Task {
     fn from(row: TaskRow) -> Self {
+        let schedule = row.recurrence.map(|every| TaskSchedule {
+            id: TaskId(row.schedule_id.unwrap_or(row.id)),
+            every,
+            time_zone: row.time_zone,
+            catch_up: row.catch_up,
+            planned_on: row.planned_on.map(Into::into),
+            status: row.schedule_status.into(),
+        });
         Self {
             id: TaskId(row.id),
             queued_on: row.queued_on.into(),
@@ -92,6 +124,7 @@ impl From<TaskRow> for Task {
             backoff: row.backoff,
             crashes: row.crashes,
             quarantined_on: row.quarantined_on.map(Into::into),
+            schedule,
             updated_on: row.updated_on.into(),
         }
     }

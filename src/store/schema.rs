@@ -38,10 +38,24 @@ diesel::table! {
         crashes -> Integer,
         #[sql_name = "QuarantinedOn"]
         quarantined_on -> Nullable<Timestamp>,
+        #[sql_name = "Recurrence"]
+        recurrence -> Nullable<Text>,
+        #[sql_name = "TimeZone"]
+        time_zone -> Text,
+        #[sql_name = "CatchUp"]
+        catch_up -> Text,
+        #[sql_name = "ScheduleId"]
+        schedule_id -> Nullable<BigInt>,
+        #[sql_name = "PlannedOn"]
+        planned_on -> Nullable<Timestamp>,
+        #[sql_name = "ScheduleStatus"]
+        schedule_status -> Text,
         #[sql_name = "UpdatedOn"]
         updated_on -> Timestamp,
         #[sql_name = "DueOn"]
         due_on -> Nullable<Timestamp>,
+        #[sql_name = "ScheduleHead"]
+        schedule_head -> Nullable<Text>,
     }
 }
 

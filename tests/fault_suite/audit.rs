@@ -109,6 +109,8 @@ pub fn tasks(raw: &mut Raw, after: i64) -> Vec<TaskRow> {
         "\"FailedRetries\"",
         "\"Attempts\"",
         "\"CurrentRunId\"",
+        "\"ScheduleId\"",
+        "\"ScheduleHead\"",
     ];
     let all = rows(raw, &columns, &format!("\"TaskQueue\" WHERE \"Id\" > {after} ORDER BY \"Id\""));
     all.into_iter()
@@ -121,6 +123,8 @@ pub fn tasks(raw: &mut Raw, after: i64) -> Vec<TaskRow> {
             failed_retries: number(&row[5]),
             attempts: number(&row[6]),
             current_run: row[7].parse().ok(),
+            schedule: number(&row[8]),
+            head: row[9].clone(),
         })
         .collect()
 }

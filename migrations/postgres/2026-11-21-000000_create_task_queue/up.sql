@@ -36,16 +36,37 @@ CREATE TABLE "TaskQueue" (
     "Crashes" integer NOT NULL DEFAULT 0
         CONSTRAINT "Crashes is 0 or more" CHECK ("Crashes" >= 0),
     "QuarantinedOn" timestamptz,
+    "Recurrence" text,
+    "TimeZone" text COLLATE "C" NOT NULL DEFAULT 'UTC',
+    "CatchUp" text COLLATE "C" NOT NULL DEFAULT 'latest'
+        CONSTRAINT "CatchUp is known" CHECK ("CatchUp" IN ('none', 'latest', 'all')),
+    "ScheduleId" bigint,
+    "PlannedOn" timestamptz,
+    "ScheduleStatus" text COLLATE "C" NOT NULL DEFAULT 'active'
+        CONSTRAINT "ScheduleStatus is known"
+        CHECK ("ScheduleStatus" IN ('active', 'paused', 'broken', 'followed', 'ended')),
     "UpdatedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
     "DueOn" timestamptz GENERATED ALWAYS AS (
         CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout') AND "CurrentRunId" IS NULL
-            AND "FailedRetries" < "MaxRetries" AND "WaitingFor" = 0 AND "QuarantinedOn" IS NULL THEN "ScheduledOn" END) STORED
+            AND "FailedRetries" < "MaxRetries" AND "WaitingFor" = 0 AND "QuarantinedOn" IS NULL
+            AND ("Recurrence" IS NULL OR "PlannedOn" IS NOT NULL AND "ScheduleStatus" <> 'paused') THEN "ScheduledOn" END) STORED,
+    "ScheduleHead" text COLLATE "C" GENERATED ALWAYS AS (
+        CASE WHEN "Recurrence" IS NULL OR "ScheduleStatus" IN ('followed', 'ended') THEN NULL
+            WHEN "ScheduleStatus" IN ('paused', 'broken') THEN "ScheduleStatus"
+            WHEN "ScheduleId" IS NULL OR "PlannedOn" IS NULL THEN 'new'
+            WHEN "CurrentRunId" IS NOT NULL OR "LastStatus" = 'processing' THEN 'open'
+            WHEN "LastStatus" IN ('success', 'cancelled') OR "QuarantinedOn" IS NOT NULL
+                OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" >= "MaxRetries" THEN 'settled'
+            WHEN "LastStatus" = 'scheduled' AND "Attempts" = 0 THEN 'waiting'
+            ELSE 'open' END) STORED
 );
 
 CREATE INDEX "TaskQueueDue" ON "TaskQueue" ("DueOn", "Id") WHERE "DueOn" IS NOT NULL;
 CREATE INDEX "TaskQueueByStatus" ON "TaskQueue" ("LastStatus", "ScheduledOn", "Id");
 CREATE INDEX "TaskQueueByClass" ON "TaskQueue" ("TaskClass", "LastStatus", "ScheduledOn", "Id");
 CREATE INDEX "TaskQueueQuarantined" ON "TaskQueue" ("QuarantinedOn", "Id") WHERE "QuarantinedOn" IS NOT NULL;
+CREATE INDEX "TaskQueueScheduleHead" ON "TaskQueue" ("ScheduleHead", "ScheduledOn", "Id") WHERE "ScheduleHead" IS NOT NULL;
+CREATE UNIQUE INDEX "TaskQueuePlanned" ON "TaskQueue" ("ScheduleId", "PlannedOn") WHERE "ScheduleId" IS NOT NULL;
 
 CREATE TABLE "TaskQueueDependencies" (
     "TaskId" bigint NOT NULL,
@@ -165,7 +186,8 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueLeaseTime', '90'),
     ('TaskQueueLeaseRenewal', '20'),
     ('TaskQueueLeaseMargin', '15'),
-    ('TaskQueueMaxDataBytes', '1048576');
+    ('TaskQueueMaxDataBytes', '1048576'),
+    ('TaskQueueScheduleGrace', '900');
 
 CREATE TABLE "TaskQueueReceipts" (
     "Token" text COLLATE "C" NOT NULL PRIMARY KEY,

@@ -8,6 +8,7 @@ pub(crate) mod process_run;
 pub(crate) mod queue;
 pub(crate) mod report;
 pub(crate) mod retry;
+pub(crate) mod schedule;
 pub(crate) mod settings;
 pub(crate) mod status;
 pub(crate) mod tick;

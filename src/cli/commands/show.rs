@@ -10,7 +10,7 @@ use crate::cli::output::clean::{clean_block, clean_line};
 use crate::cli::output::human::{count, distance, fitted, fitted_words, instant, plural, relative};
 use crate::cli::output::table::{Field, Tone, render};
 use crate::domain::backoff::Backoff;
-use crate::domain::records::{Run, RunOutput, Task};
+use crate::domain::records::{Run, RunOutput, Task, TaskSchedule};
 use crate::domain::status::{RunStatus, Stored, TaskStatus};
 use crate::engine::status::{Overview, Reason, RunnerLine, TaskCounts, TaskDetail, TaskLine};
 
@@ -117,6 +117,9 @@ fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
         Reason::NotYet { after_error: Some(error), .. } => format!("retry, after {error}"),
         Reason::NotYet { after_error: None, .. } => String::new(),
         Reason::WaitsForDependencies { count, on } => waits_for(*count, on),
+        Reason::NotPlanned { problem: Some(problem) } => format!("never planned: {problem}"),
+        Reason::NotPlanned { problem: None } => "waits for create-runs to plan it".to_owned(),
+        Reason::SchedulePaused => "its schedule is paused".to_owned(),
         Reason::Quarantined { crashes, error } => {
             let word = if *crashes == 1 { "crash" } else { "crashes" };
             format!("quarantined after {crashes} {word}: {error}")
@@ -189,6 +192,9 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
     if let Some(backoff) = &task.backoff {
         lines.push(format!("  backoff      {}", backoff_words(backoff)));
     }
+    if let Some(schedule) = &task.schedule {
+        lines.push(format!("  schedule     {}", schedule_words(schedule)));
+    }
     if task.crashes > 0 {
         lines.push(format!("  crashes      {} since the last success", task.crashes));
     }
@@ -217,6 +223,13 @@ fn backoff_words(backoff: &str) -> String {
     backoff
         .parse::<Backoff>()
         .map_or_else(|_| format!("{backoff} (cannot be read: the class's counts)"), |backoff| backoff.to_string())
+}
+
+fn schedule_words(schedule: &TaskSchedule) -> String {
+    let planned = schedule.planned_on.map(|on| format!(", planned for {}", instant(on))).unwrap_or_default();
+    let when = format!("{} in {}, catches up {}", schedule.every, schedule.time_zone, schedule.catch_up);
+    let problem = schedule.recurrence().err().map(|why| format!(" (cannot be read: {why})")).unwrap_or_default();
+    format!("{} ({}): {when}{planned}{problem}", schedule.id, schedule.status)
 }
 
 fn non_empty(text: String) -> String {

@@ -45,6 +45,15 @@ pub(crate) struct TaskOptions {
     /// Run it once these tasks have succeeded; may be given more than once, or with several ids
     #[arg(long, value_name = "TASK", value_delimiter = ',')]
     after: Vec<TaskId>,
+    /// Process it again and again: a cron expression like "0 3 * * *" (03:00 every day) or @daily
+    #[arg(long, value_name = "CRON", conflicts_with_all = ["run", "wait"])]
+    every: Option<String>,
+    /// The time zone of --every, like Europe/Berlin [default: UTC]
+    #[arg(long, value_name = "ZONE", requires = "every")]
+    tz: Option<String>,
+    /// What becomes of planned times that passed while nothing ran: none, latest, all [default: latest]
+    #[arg(long, value_name = "WHICH", requires = "every")]
+    catch_up: Option<String>,
     /// Who queues it [default: your login name]
     #[arg(long, value_name = "NAME")]
     pub(crate) by: Option<String>,
@@ -66,6 +75,7 @@ impl TaskOptions {
             || self.priority.is_some()
             || self.backoff.is_some()
             || !self.after.is_empty()
+            || self.every.is_some()
             || self.run
             || self.wait
     }
@@ -86,6 +96,9 @@ impl TaskOptions {
             priority: self.priority,
             backoff: self.backoff.clone(),
             after: self.after.clone(),
+            every: self.every.clone(),
+            time_zone: self.tz.clone(),
+            catch_up: self.catch_up.clone(),
             queued_by: self.by.clone().unwrap_or_else(|| ctx.me.user.clone()),
         })
     }
@@ -108,9 +121,8 @@ pub(crate) fn queue_and_follow(
     check: ClassCheck,
     out: &mut Out,
 ) -> anyhow::Result<u8> {
-    let scheduled_on = request.scheduled_on;
     let class = request.class.clone();
-    let id = queue::queue_task(ctx, request, check)?;
+    let (id, scheduled_on) = queue::queue_at(ctx, request, check)?;
     let follows = options.run || options.wait;
     if out.is_json() {
         out.json(&serde_json::json!({ "id": id, "class": class, "scheduled_on": scheduled_on }))

@@ -170,6 +170,16 @@ pub(super) fn insert_dependencies(conn: &mut AnyConnection, rows: &[DependencyRo
     }
 }
 
+/// Sets the planned time of a row of a schedule, at which it is to be processed.
+pub(super) fn plan_task(conn: &mut AnyConnection, task_id: i64, planned_on: Moment) -> QueryResult<()> {
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::plan_task(conn, task_id, planned_on),
+        AnyConnection::Postgres(conn) => postgres::plan_task(conn, task_id, planned_on),
+        // Differs: a time from 2038 on must be sent as text.
+        AnyConnection::Mysql(conn) => mysql::plan_task(conn, task_id, planned_on),
+    }
+}
+
 /// Leaves a receipt of this transaction; `false` if an earlier transaction with this token was committed. Waits for one
 /// whose COMMIT is still under way.
 pub(super) fn leave_receipt(conn: &mut AnyConnection, token: &str) -> QueryResult<bool> {

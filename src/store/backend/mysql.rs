@@ -174,6 +174,14 @@ pub(super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTaskRow]) -> Q
                     dsl::priority.eq(row.priority),
                     row.backoff.as_ref().map(|text| dsl::backoff.eq(text)),
                     dsl::waiting_for.eq(row.waiting_for),
+                    row.recurrence.as_ref().map(|text| dsl::recurrence.eq(text)),
+                    row.time_zone.as_ref().map(|text| dsl::time_zone.eq(text)),
+                    row.catch_up.as_ref().map(|text| dsl::catch_up.eq(text)),
+                    row.schedule_id.map(|schedule| dsl::schedule_id.eq(schedule)),
+                    row.planned_on.map(|on| {
+                        let text = sql::<Nullable<Timestamp>>("CAST(").bind::<Text, _>(as_text(on));
+                        dsl::planned_on.eq(text.sql(" AS DATETIME(6))"))
+                    }),
                 )
             })
             .collect();
@@ -218,6 +226,17 @@ pub(super) fn lock_tasks(conn: &mut MysqlConnection, ids: &[i64]) -> QueryResult
 pub(super) fn insert_dependencies(conn: &mut MysqlConnection, rows: &[DependencyRow]) -> QueryResult<()> {
     rows.chunks(ROWS_PER_STATEMENT)
         .try_for_each(|chunk| diesel::insert_into(task_queue_dependencies::table).values(chunk).execute(conn).map(drop))
+}
+
+pub(super) fn plan_task(conn: &mut MysqlConnection, task_id: i64, planned_on: Moment) -> QueryResult<()> {
+    diesel::sql_query(
+        "UPDATE `TaskQueue` SET `PlannedOn` = CAST(? AS DATETIME(6)), `ScheduledOn` = CAST(? AS DATETIME(6)) WHERE `Id` = ?",
+    )
+    .bind::<Text, _>(as_text(planned_on))
+    .bind::<Text, _>(as_text(planned_on))
+    .bind::<BigInt, _>(task_id)
+    .execute(conn)
+    .map(drop)
 }
 
 /// Diesel sends a time as the type TIMESTAMP, and MariaDB makes NULL of one that does not fit in there, from 2038 on:

@@ -13,6 +13,7 @@ use super::super::runs::RunRef;
 use super::super::schema::{task_queue, task_queue_run_outputs, task_queue_runs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::super::{Store, StoreResult};
+use super::recur::{Author, follow_settled};
 use crate::domain::backoff::Backoff;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::notice::NoticeKind;
@@ -196,7 +197,7 @@ fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd, status
 /// The scheme's OnAfterItemUpdate: what the end of a run means for its task.
 fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<()> {
     use task_queue::dsl;
-    type Row = (i64, String, i32, i32, i32, i32, Option<String>, String, String);
+    type Row = (i64, String, i32, i32, i32, i32, Option<String>, String, Option<String>, String);
     let task: Option<Row> = dsl::task_queue
         .inner_join(task_queue_runs::table.on(task_queue_runs::task_queue_id.eq(dsl::id)))
         .filter(task_queue_runs::id.eq(run_id.0))
@@ -209,11 +210,14 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
             dsl::crashes,
             dsl::backoff,
             dsl::task_class,
+            dsl::recurrence,
             task_queue_runs::host,
         ))
         .first(conn)
         .optional()?;
-    let Some((task_id, status, failed, max, attempts, crashes, backoff, class, host)) = task else { return Ok(()) };
+    let Some((task_id, status, failed, max, attempts, crashes, backoff, class, recurrence, host)) = task else {
+        return Ok(());
+    };
     let event = aggregated(end.event);
     let before = match event {
         TaskEvent::Release => status_before(conn, task_id)?,
@@ -253,6 +257,10 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
     }
     if let Some((host, secs)) = &end.hold {
         backend::hold_class(conn, &ClassAtHost { class: &class, host }, &end.error_message, *secs)?;
+    }
+    if recurrence.is_some() {
+        // By nobody: the time has come.
+        follow_settled(conn, TaskId(task_id), &Author { name: "", host: &host })?;
     }
     let has_failed = matches!(event, TaskEvent::Fail | TaskEvent::TimeOut);
     let kind = if quarantine.is_some() {

@@ -27,6 +27,10 @@ enum Need {
     Exhausted,
     /// A held class.
     Hold,
+    /// A schedule that nobody has planned.
+    Schedule,
+    /// A schedule whose first task is overdue and has its run. Its next planned time lies years ahead.
+    OverdueSchedule,
     /// A renewal every second.
     QuickLease,
 }
@@ -42,6 +46,8 @@ enum Args {
     Exec,
     /// A task that has just failed for good gets a new start.
     Retry,
+    /// The newest schedule is paused.
+    Pause,
     /// Inside a handler: the fault strikes the command that the handler calls.
     InHandler,
     /// In an empty database of its own.
@@ -76,6 +82,9 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("tell", &[Need::Task("tell"), Need::Runs], Args::InHandler),
     scenario("retry", &[], Args::Retry),
     scenario("notify", &[Need::Exhausted], Args::Plain(&["create-runs"])),
+    scenario("schedule-begins", &[Need::Schedule], Args::Plain(&["create-runs"])),
+    scenario("schedule-goes-on", &[Need::OverdueSchedule], DRAIN),
+    scenario("schedule-pauses", &[Need::OverdueSchedule], Args::Pause),
     scenario("settings", &[], Args::Plain(&["settings", "set", "TaskQueueRunTimeout", "86400"])),
     scenario("classes", &[Need::Hold], Args::Plain(&["classes", "release", "held"])),
     scenario("migrate", &[], Args::Migrate),
@@ -134,6 +143,10 @@ impl Scenario {
                 stage.settle();
                 stage.command(&["retry", &id])
             }
+            Args::Pause => {
+                let id = stage.number("SELECT MAX(\"ScheduleId\") AS value FROM \"TaskQueue\"").to_string();
+                stage.command(&["schedule", "pause", &id])
+            }
             Args::InHandler => stage.command(&["process-run", "--drain"]),
             Args::Migrate => stage.command(&["migrate"]),
         }
@@ -186,6 +199,11 @@ impl Need {
                     clean(stage, &["process-run", "--drain"]);
                 }
             }
+            Self::Schedule => begin_schedule(stage, "NULL"),
+            Self::OverdueSchedule => {
+                begin_schedule(stage, "'2024-02-29 00:00:00.000000'");
+                clean(stage, &["create-runs"]);
+            }
             Self::Hold => hold(stage),
             Self::QuickLease => clean(stage, &["settings", "set", "TaskQueueLeaseRenewal", "1"]),
         }
@@ -195,6 +213,14 @@ impl Need {
 fn clean(stage: &Stage, args: &[&str]) {
     let call = stage.command(args).run();
     assert!(call.is_ok(), "{call:?}");
+}
+
+/// As an application does it, for the 29ths of February from the one that is given on.
+fn begin_schedule(stage: &Stage, planned_on: &str) {
+    stage.execute(&format!(
+        "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"MaxRetries\", \"Recurrence\", \"CatchUp\", \"PlannedOn\") \
+         VALUES ('note', 1000, '0 0 29 2 *', 'all', {planned_on})"
+    ));
 }
 
 fn hold(stage: &Stage) {

@@ -14,6 +14,7 @@ mod handlers_rights;
 mod process_run;
 mod queue;
 mod retry;
+mod schedule;
 mod settings;
 mod status;
 mod status_terminal;

@@ -320,6 +320,19 @@ each_engine! {
             1,
             &format!("SELECT \"DueOn\" FROM \"TaskQueue\" WHERE \"DueOn\" <= {now} ORDER BY \"DueOn\", \"Id\" LIMIT 1"),
         );
+        // store::transitions::recur::heads_to_advance, where there is no schedule, and among the planned of one.
+        is_read_from(
+            db,
+            "TaskQueueScheduleHead",
+            1,
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ScheduleHead\" IS NOT NULL ORDER BY \"ScheduleHead\", \"ScheduledOn\", \"Id\" LIMIT 1",
+        );
+        is_read_from(
+            db,
+            "TaskQueueScheduleHead",
+            1,
+            &format!("SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ScheduleHead\" = 'waiting' AND \"ScheduledOn\" <= {now}"),
+        );
         // store::classes::list_task_classes
         is_read_from(
             db,

@@ -18,10 +18,11 @@ use crate::support::{EngineUnderTest, TestDb};
 pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
-        "Attempts= Backoff? Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= MaxRetries= Priority= QuarantinedOn? QueuedById= QueuedOn= \
-         ScheduledOn= TaskClass TaskData= Timeout? UpdatedOn= WaitingFor=",
+        "Attempts= Backoff? CatchUp= Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= MaxRetries= PlannedOn? Priority= \
+         QuarantinedOn? QueuedById= QueuedOn= Recurrence? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= TaskClass TaskData= \
+         TimeZone= Timeout? UpdatedOn= WaitingFor=",
         "Id",
-        "",
+        "ScheduleId PlannedOn",
     ),
     ("TaskQueueClassHolds", "HeldOn= HeldUntil Host Reason TaskClass", "TaskClass Host", ""),
     ("TaskQueueDependencies", "DependsOnId IsSatisfied= TaskId", "TaskId DependsOnId", ""),
@@ -202,6 +203,8 @@ each_engine! {
             ("TaskQueue", "Priority", "-1000", "-1001"),
             ("TaskQueue", "Timeout", "NULL", "0"),
             ("TaskQueue", "WaitingFor", "0", "-1"),
+            ("TaskQueue", "CatchUp", "'none'", "'some'"),
+            ("TaskQueue", "ScheduleStatus", "'paused'", "'off'"),
             ("TaskQueue", "ScheduledOn", "'2026-01-01 00:00:00'", "NULL"),
             ("TaskQueue", "ScheduledOn", "'2026-01-01 00:00:00.123456'", "'someday'"),
             ("TaskQueue", "ScheduledOn", "'1000-01-01 00:00:00'", "'0999-12-31 00:00:00'"),
@@ -350,15 +353,23 @@ each_engine! {
                     for waiting in [0, 2] {
                         for on in [&past, &future] {
                             for quarantined in ["NULL", past.as_str()] {
-                                rows.push(format!("('work', '{status}', {open_run}, {failed}, {waiting}, {on}, {quarantined})"));
+                                for schedule in ["NULL, NULL, 'active'", &format!("'@daily', {past}, 'paused'")] {
+                                    rows.push(format!(
+                                        "('work', '{status}', {open_run}, {failed}, {waiting}, {on}, {quarantined}, {schedule})"
+                                    ));
+                                }
                             }
                         }
                     }
                 }
             }
         }
+        for schedule in ["'@daily', NULL, 'active'", &format!("'@daily', {past}, 'active'")] {
+            rows.push(format!("('work', 'scheduled', NULL, 0, 0, {past}, NULL, {schedule})"));
+        }
         db.execute(&format!(
-            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"WaitingFor\", \"ScheduledOn\", \"QuarantinedOn\") VALUES {}",
+            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"WaitingFor\", \"ScheduledOn\", \"QuarantinedOn\",
+                \"Recurrence\", \"PlannedOn\", \"ScheduleStatus\") VALUES {}",
             rows.join(", ")
         ));
         let due: BTreeSet<i64> = db
@@ -370,11 +381,11 @@ each_engine! {
         let mut store = db.store();
         let now = store.now().unwrap();
         let ids = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\"");
-        assert_eq!(ids.len(), 384);
+        assert_eq!(ids.len(), 2 * 384 + 2);
         for id in ids.into_iter().flatten() {
             let task = store.get_task(TaskId(id)).unwrap();
             assert_eq!(due.contains(&id), is_due(&due_facts(&task), now).is_ok(), "{task:?}");
         }
-        assert_eq!(due.len(), 6);
+        assert_eq!(due.len(), 7);
     }
 }

@@ -11,6 +11,7 @@ mod lost_commit;
 mod outage;
 mod outcomes;
 mod rescue;
+mod schedules;
 mod server;
 mod stage;
 mod storm;
