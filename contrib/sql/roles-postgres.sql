@@ -33,8 +33,11 @@ GRANT SELECT, INSERT, UPDATE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners"
     TO taskqueue_runner;
 GRANT SELECT, INSERT ON "TaskQueueEvents" TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueueClassHolds", "TaskQueueReceipts" TO taskqueue_runner;
+GRANT SELECT, DELETE ON "TaskQueuePauses" TO taskqueue_runner;
+GRANT SELECT ON "TaskQueueClassLimits" TO taskqueue_runner;
 
 -- Everything but the tables themselves: those belong to their owner, who migrates.
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs",
-    "TaskQueueEvents", "TaskQueueClassHolds", "TaskQueueSettings", "TaskQueueLocks", "TaskQueueReceipts"
+    "TaskQueueEvents", "TaskQueueClassHolds", "TaskQueuePauses", "TaskQueueClassLimits", "TaskQueueSettings",
+    "TaskQueueLocks", "TaskQueueReceipts"
     TO taskqueue_admin;

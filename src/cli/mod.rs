@@ -12,7 +12,10 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use self::commands::{classes, create_runs, exec, migrate, process_run, queue, report, retry, settings, status, tick};
+use self::commands::{
+    classes, create_runs, exec, limits, migrate, pauses, process_run, queue, report, retry, runners, settings, status,
+    tick,
+};
 use self::error::{CliError, FAILED};
 use self::output::Out;
 use self::session::Session;
@@ -67,6 +70,12 @@ enum Command {
     ProcessRun(process_run::ProcessRunArgs),
     Tick(tick::TickArgs),
     Status(status::StatusArgs),
+    Runners(runners::RunnersArgs),
+    Pause(pauses::PauseArgs),
+    Drain(pauses::DrainArgs),
+    Stop(pauses::StopArgs),
+    Resume(pauses::ResumeArgs),
+    Limits(limits::LimitsArgs),
     Migrate(migrate::MigrateArgs),
     Retry(retry::RetryArgs),
     Settings(settings::SettingsArgs),
@@ -161,6 +170,12 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
         Command::ProcessRun(args) => process_run::run(session, &args, out),
         Command::Tick(args) => tick::run(session, &args, out),
         Command::Status(args) => status::run(session, &args, out),
+        Command::Runners(args) => runners::run(session, &args, out),
+        Command::Pause(args) => pauses::pause(session, &args, out),
+        Command::Drain(args) => pauses::drain(session, &args, out),
+        Command::Stop(args) => pauses::stop(session, &args, out),
+        Command::Resume(args) => pauses::resume(session, &args, out),
+        Command::Limits(args) => limits::run(session, &args, out),
         Command::Migrate(args) => migrate::run(&session, &args, out),
         Command::Retry(args) => retry::run(session, &args, out),
         Command::Settings(args) => settings::run(session, &args, out),

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::outcomes::send_left_over;
+use super::pauses::remove_ended;
 use super::register::finish_dead_runners;
 use super::rescue::{RescueReport, rescue_runs};
 use super::{Context, EngineResult};
@@ -50,6 +51,7 @@ pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineR
     fault_point!("create.rescued");
     let finished_runners = finish_dead_runners(ctx, settings.lease)?;
     fault_point!("create.runners_finished");
+    remove_ended(ctx)?;
     let created = ctx.store.create_missing_runs(created)?;
     Ok(CreateRunsReport { sent_outcomes, rescue, finished_runners, created })
 }

@@ -5,12 +5,12 @@ use diesel::prelude::*;
 use super::rows::{RunOutputRow, RunRow};
 use super::schema::task_queue_run_outputs;
 use super::schema::task_queue_runs::dsl::{
-    handler_identity, handler_process_id, id, lease_expires_on, percents_completed, progress_message, results, status,
-    task_queue_id, task_queue_runs, token, updated_on,
+    handler_identity, handler_process_id, id, lease_expires_on, percents_completed, progress_message, results,
+    runner_id, status, task_queue_id, task_queue_runs, token, updated_on,
 };
 use super::sql::{Moment, db_now};
 use super::{Store, StoreError, StoreResult};
-use crate::domain::ids::{RunId, TaskId};
+use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::records::{Run, RunOutput};
 use crate::domain::status::RunStatus;
 
@@ -68,6 +68,23 @@ impl Store {
                 query = query.filter(lease_expires_on.gt(lease).or(lease_expires_on.eq(lease).and(id.gt(run.id.0))));
             }
             Ok(query.load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(Run::from).collect())
+    }
+
+    /// The runs that these runners are processing.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_runs_of_runners(&mut self, runners: &[RunnerId]) -> StoreResult<Vec<Run>> {
+        let ids: Vec<i64> = runners.iter().map(|runner| runner.0).collect();
+        let rows: Vec<RunRow> = self.read(|conn| {
+            Ok(task_queue_runs
+                .filter(lease_expires_on.is_not_null())
+                .filter(runner_id.eq_any(&ids))
+                .order((lease_expires_on, id))
+                .select(RunRow::as_select())
+                .load(conn)?)
         })?;
         Ok(rows.into_iter().map(Run::from).collect())
     }

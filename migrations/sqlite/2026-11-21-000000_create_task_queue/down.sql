@@ -1,6 +1,8 @@
 DROP TABLE "TaskQueueLocks";
 DROP TABLE "TaskQueueReceipts";
 DROP TABLE "TaskQueueSettings";
+DROP TABLE "TaskQueueClassLimits";
+DROP TABLE "TaskQueuePauses";
 DROP TABLE "TaskQueueClassHolds";
 DROP TABLE "TaskQueueEvents";
 DROP TABLE "TaskQueueRunOutputs";

@@ -124,7 +124,7 @@ pub(super) fn under_table_locks<T>(
     // A claim takes milliseconds. Of a host that vanishes in the middle of one, and of each that vanishes while it waits
     // for the tables, they are free again after ten seconds.
     let locked = conn
-        .batch_execute("SET autocommit = 0, wait_timeout = 10; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE;");
+        .batch_execute("SET autocommit = 0, wait_timeout = 10; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE, `TaskQueuePauses` READ, `TaskQueueClassLimits` READ;");
     let result = locked.map_err(StoreError::from).and_then(|()| work(conn)).and_then(|value| {
         conn.batch_execute("COMMIT")?;
         Ok(value)

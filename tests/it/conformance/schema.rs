@@ -24,13 +24,15 @@ const SCHEMA: &[(&str, &str, &str, &str)] = &[
         "",
     ),
     ("TaskQueueClassHolds", "HeldOn= HeldUntil Host Reason TaskClass", "TaskClass Host", ""),
+    ("TaskQueueClassLimits", "MaxRunning? RateCount? RateSecs? TaskClass", "TaskClass", ""),
     ("TaskQueueEvents", "Actor= Details= Host= Id Kind OccurredOn= RunId? TaskQueueId?", "Id", ""),
     ("TaskQueueLocks", "Name", "Name", ""),
+    ("TaskQueuePauses", "Author= CreatedOn= Host= Mode= Name= Reason= Scope Until?", "Scope Name", ""),
     ("TaskQueueReceipts", "Token WrittenOn=", "Token", ""),
     ("TaskQueueRunOutputs", "Content IsLossy= RunId Stream TotalBytes", "RunId Stream", ""),
     (
         "TaskQueueRunners",
-        "FinishedOn? HeartbeatOn= Host= Id ProcessId ProcessIdentity= Slots= StartedOn= Version=",
+        "FinishedOn? HeartbeatOn= Host= Id Name= ProcessId ProcessIdentity= Slots= StartedOn= Version=",
         "Id",
         "",
     ),
@@ -38,7 +40,7 @@ const SCHEMA: &[(&str, &str, &str, &str)] = &[
         "TaskQueueRuns",
         "Attempt= ClaimClass?* ClaimOrder* CreatedOn= Decision= ErrorCode= ErrorMessage= FinishedOn? HandlerIdentity= \
          HandlerProcessId? Host= Id LeaseExpiresOn? OpenTaskId?* PercentsCompleted= Priority= ProcessId? ProcessIdentity= \
-         ProgressMessage= Results? RunnerId? StartedOn? Status= TaskClass TaskQueueId Token? UpdatedOn=",
+         ProgressMessage= Results? RunnerId? RunningClass?* StartedOn? Status= TaskClass TaskQueueId Token? UpdatedOn=",
         "Id",
         "OpenTaskId",
     ),
@@ -149,6 +151,8 @@ fn insert(table: &str, columns: &str, values: &str) -> String {
         "TaskQueueRunners" => ("\"ProcessId\"", "1"),
         "TaskQueueRunOutputs" => ("\"RunId\", \"Content\", \"TotalBytes\"", "1, 'x', 1"),
         "TaskQueueEvents" => ("\"Kind\"", "'x'"),
+        "TaskQueuePauses" => ("\"Scope\"", "'all'"),
+        "TaskQueueClassLimits" => ("\"TaskClass\"", "'x'"),
         _ => ("\"Name\"", "'x'"),
     };
     let columns: Vec<String> = columns.split(' ').map(|column| format!("\"{column}\"")).collect();
@@ -232,6 +236,14 @@ each_engine! {
             ("TaskQueueRunners", "Slots", "1", "0"),
             ("TaskQueueRunOutputs", "Stream", "'stderr'", "'stdin'"),
             ("TaskQueueEvents", "Details", "'{}'", "'{'"),
+            ("TaskQueuePauses", "Scope Name", "'runner', 'a'", "'host', 'b'"),
+            ("TaskQueuePauses", "Scope Name", "'all', ''", "'all', 'a'"),
+            ("TaskQueuePauses", "Scope Name Mode", "'class', 'a', 'stop'", "'class', 'b', 'halt'"),
+            ("TaskQueuePauses", "Scope Name", "'class', 'c'", "'class', ''"),
+            ("TaskQueueClassLimits", "TaskClass MaxRunning", "'a', 1", "'b', 0"),
+            ("TaskQueueClassLimits", "TaskClass RateCount RateSecs", "'c', 10000, 86400", "'d', 10001, 1"),
+            ("TaskQueueClassLimits", "TaskClass RateCount RateSecs", "'e', 1, 1", "'f', 1, NULL"),
+            ("TaskQueueClassLimits", "TaskClass RateCount RateSecs", "'g', NULL, NULL", "'h', 1, 0"),
             ("TaskQueueSettings", "Value", "'1'", "''"),
         ];
         for (table, columns, good, bad) in cases {

@@ -5,6 +5,7 @@ mod failover;
 mod interop;
 mod kill;
 mod leases;
+mod limits;
 mod lose;
 mod lost_commit;
 mod outage;
