@@ -12,6 +12,7 @@ pub mod ids;
 pub mod json;
 pub mod lease;
 pub mod limits;
+pub mod message;
 pub mod new_task;
 pub mod pause;
 pub mod records;

@@ -31,6 +31,8 @@ pub enum Setting {
     LeaseMargin,
     /// The largest task data, in bytes.
     MaxDataBytes,
+    /// Whether every change of a status keeps an event.
+    AuditTransitions,
 }
 
 /// Settings that cannot be used.
@@ -63,7 +65,7 @@ impl std::error::Error for BadSetting {}
 
 impl Setting {
     /// Every setting, in the order in which they are listed.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::RunnerLimit,
         Self::RunTimeout,
         Self::MaxRetries,
@@ -75,6 +77,7 @@ impl Setting {
         Self::LeaseRenewal,
         Self::LeaseMargin,
         Self::MaxDataBytes,
+        Self::AuditTransitions,
     ];
 
     /// The value of the column Name.
@@ -92,6 +95,7 @@ impl Setting {
             Self::LeaseRenewal => "TaskQueueLeaseRenewal",
             Self::LeaseMargin => "TaskQueueLeaseMargin",
             Self::MaxDataBytes => "TaskQueueMaxDataBytes",
+            Self::AuditTransitions => "TaskQueueAuditTransitions",
         }
     }
 
@@ -110,6 +114,7 @@ impl Setting {
             Self::LeaseRenewal => "seconds between two renewals of a runner's lease",
             Self::LeaseMargin => "seconds before the end of its lease at which a runner gives up",
             Self::MaxDataBytes => "largest task data, in bytes",
+            Self::AuditTransitions => "1 keeps an event of every change of a status, 0 does not",
         }
     }
 
@@ -128,6 +133,7 @@ impl Setting {
             Self::LeaseRenewal => 20,
             Self::LeaseMargin => 15,
             Self::MaxDataBytes => 1_048_576,
+            Self::AuditTransitions => 0,
         }
     }
 
@@ -146,6 +152,7 @@ impl Setting {
             Self::LeaseRenewal => (1, 3_600),
             Self::LeaseMargin => (1, 3_600),
             Self::MaxDataBytes => (2, 8_388_608),
+            Self::AuditTransitions => (0, 1),
         }
     }
 

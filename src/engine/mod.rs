@@ -3,6 +3,7 @@
 
 pub mod classes;
 pub mod create_runs;
+pub mod events;
 pub mod execute;
 mod handler_finish;
 pub mod handlers;
@@ -43,7 +44,7 @@ use crate::os::identity::ProcessIdentity;
 use crate::os::random::token;
 use crate::os::spool::Spool;
 pub use crate::os::stop_signals::StopSignals;
-use crate::store::{Crash, NewEvent, Store};
+use crate::store::{Crash, NewEvent, Origin, Store};
 pub use crate::store::{DatabaseUrl, Engine, StoreError};
 
 /// Result of a use case.
@@ -160,7 +161,9 @@ impl Context {
     pub fn open(url: &DatabaseUrl, handlers: Handlers) -> EngineResult<Self> {
         // Whoever can insert a row there chooses what is done with root's rights.
         let handlers = if is_root() && others_can_queue(url) { handlers.naming_users() } else { handlers };
-        Ok(Self { store: Store::open(url)?, handlers, me: Me::new()?, spool: None, spool_problem: None })
+        let (mut store, me) = (Store::open(url)?, Me::new()?);
+        store.set_origin(Origin { actor: me.user.clone(), host: me.host.clone() });
+        Ok(Self { store, handlers, me, spool: None, spool_problem: None })
     }
 
     /// Keeps the outcomes of runs in this directory of the local disk until the database has them.

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
+use super::audit::{keep_created, keep_queued, newest_run};
 use super::backend::{self, DueFrom};
 use super::rows::{NewTaskRow, TaskRow};
 use super::schema::task_queue::dsl::{id, task_queue};
@@ -24,11 +25,16 @@ impl Store {
     pub fn insert_tasks(&mut self, tasks: &[NewTask], inserted: &mut dyn FnMut(usize)) -> StoreResult<Vec<TaskId>> {
         /// Rows between two calls of `inserted`.
         const PART: usize = 10_000;
+        let auditor = self.auditor()?;
         let inserted_ids = self.write_once(|conn| {
             let mut ids = Vec::with_capacity(tasks.len());
             for part in tasks.chunks(PART) {
                 let rows: Vec<NewTaskRow> = part.iter().map(NewTaskRow::from).collect();
-                ids.extend(backend::insert_tasks(conn, &rows)?.into_iter().map(TaskId));
+                let new = backend::insert_tasks(conn, &rows)?;
+                if let Some(origin) = &auditor {
+                    keep_queued(conn, origin, &new)?;
+                }
+                ids.extend(new.into_iter().map(TaskId));
                 inserted(ids.len());
                 fault_point!("queue.part_inserted");
             }
@@ -58,6 +64,7 @@ impl Store {
     pub fn create_missing_runs(&mut self, created: &mut dyn FnMut(usize)) -> StoreResult<usize> {
         self.remove_old_receipts()?;
         fault_point!("receipts.removed");
+        let auditor = self.auditor()?;
         let mut total = 0;
         let mut from = DueFrom::beginning();
         loop {
@@ -66,7 +73,11 @@ impl Store {
                 backend::enter_both_tables(conn)?;
                 fault_point!("create.gate_locked");
                 let Some(first) = backend::find_due(conn, from)? else { return Ok(None) };
+                let newest = newest_run(conn)?;
                 let created = backend::create_due_runs(conn, first, RUNS_PER_TRANSACTION)?;
+                if let Some(origin) = &auditor {
+                    keep_created(conn, origin, newest)?;
+                }
                 fault_point!("create.before_commit");
                 Ok(Some((first, created)))
             })?;

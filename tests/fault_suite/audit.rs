@@ -1,5 +1,7 @@
 //! Triggers by which the database itself keeps what happens to its rows, and reading it all back.
 
+use std::collections::HashMap;
+
 use super::database::{EngineUnderTest, Raw};
 use super::records::{Change, RunRow, Table, TaskRow};
 
@@ -151,6 +153,13 @@ pub fn runs(raw: &mut Raw, after: i64) -> Vec<RunRow> {
             times: [row[7].clone(), row[8].clone(), row[9].clone()],
         })
         .collect()
+}
+
+/// Runs at once, of the classes that have a limit.
+pub fn class_limits(raw: &mut Raw) -> HashMap<String, i64> {
+    let columns = ["\"TaskClass\"", "\"MaxRunning\""];
+    let all = rows(raw, &columns, "\"TaskQueueClassLimits\" WHERE \"MaxRunning\" IS NOT NULL");
+    all.into_iter().map(|row| (row[0].clone(), number(&row[1]))).collect()
 }
 
 /// Tasks that `retry` gave a new start.

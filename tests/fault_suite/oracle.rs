@@ -8,7 +8,7 @@ mod tasks;
 use super::records::Records;
 
 /// The invariants, in the order of the documentation; each adds what it finds.
-const INVARIANTS: [fn(&Records, &mut Vec<String>); 11] = [
+const INVARIANTS: [fn(&Records, &mut Vec<String>); 12] = [
     tasks::nothing_acknowledged_is_lost,
     tasks::every_task_came_to_its_end,
     tasks::tasks_agree_with_their_runs,
@@ -17,6 +17,7 @@ const INVARIANTS: [fn(&Records, &mut Vec<String>); 11] = [
     runs::a_run_ends_exactly_once,
     runs::runners_stay_within_the_limit,
     runs::claims_are_first_in_first_out,
+    runs::classes_stay_within_their_limits,
     runs::times_are_in_order,
     effects::one_live_handler_of_a_task,
     effects::what_a_handler_finished_is_recorded,

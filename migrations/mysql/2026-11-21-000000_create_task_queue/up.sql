@@ -213,7 +213,8 @@ INSERT IGNORE INTO `TaskQueueSettings` (`Name`, `Value`) VALUES
     ('TaskQueueLeaseTime', '90'),
     ('TaskQueueLeaseRenewal', '20'),
     ('TaskQueueLeaseMargin', '15'),
-    ('TaskQueueMaxDataBytes', '1048576');
+    ('TaskQueueMaxDataBytes', '1048576'),
+    ('TaskQueueAuditTransitions', '0');
 
 CREATE TABLE IF NOT EXISTS `TaskQueueReceipts` (
     `Token` varchar(64) NOT NULL PRIMARY KEY,

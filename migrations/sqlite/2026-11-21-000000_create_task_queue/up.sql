@@ -187,7 +187,8 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueLeaseTime', '90'),
     ('TaskQueueLeaseRenewal', '20'),
     ('TaskQueueLeaseMargin', '15'),
-    ('TaskQueueMaxDataBytes', '1048576');
+    ('TaskQueueMaxDataBytes', '1048576'),
+    ('TaskQueueAuditTransitions', '0');
 
 CREATE TABLE "TaskQueueReceipts" (
     "Token" TEXT NOT NULL PRIMARY KEY,

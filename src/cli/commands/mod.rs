@@ -2,6 +2,7 @@
 
 pub(crate) mod classes;
 pub(crate) mod create_runs;
+pub(crate) mod events;
 pub(crate) mod exec;
 pub(crate) mod limits;
 pub(crate) mod migrate;

@@ -13,9 +13,9 @@ use crate::domain::pause::{Pause, PauseMode, PauseScope};
 use crate::domain::status::Stored;
 use crate::engine::pauses::{self, PauseRequest};
 
-/// Claim nothing new of a class, for a runner, or at all, until resume; without an option, list what is paused
+/// Claim nothing new of a class, by a runner, or at all; or list what is paused
 ///
-/// Runs that are being processed go on. Runs are still created; they wait.
+/// Until `resume`, or for a time. Runs that are being processed go on. Runs are still created; they wait.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue pause --class mail.send --reason 'the mail server is down' --for 2h\n  taskqueue pause --all\n  taskqueue pause\n  taskqueue resume --class mail.send"
@@ -36,7 +36,9 @@ pub(crate) struct DrainArgs {
     order: OrderArgs,
 }
 
-/// Claim nothing new, and end the runners as a signal would: the run in progress may go on for a while, and is given back then
+/// Claim nothing new, and end runners as a signal would
+///
+/// The run in progress may go on for a while, and is given back then.
 #[derive(Debug, Args)]
 pub(crate) struct StopArgs {
     #[command(flatten)]

@@ -3,6 +3,7 @@
 use diesel::prelude::*;
 use diesel::result::QueryResult;
 
+use super::super::audit::{Origin, keep_run_transition};
 use super::super::backend::AnyConnection;
 use super::super::limits::Obstacles;
 use super::super::schema::{task_queue, task_queue_runs};
@@ -61,7 +62,8 @@ impl Store {
     /// # Errors
     /// The database could not be written.
     pub fn claim_next_run(&mut self, claim: &Claim<'_>) -> StoreResult<Option<ClaimedRun>> {
-        self.claim_write(|conn| {
+        let auditor = self.auditor()?;
+        self.claim_write(auditor.is_some(), |conn| {
             fault_point!("claim.locked");
             if let Some(run) = already_claimed(conn, claim)? {
                 return Ok(Some(run));
@@ -71,7 +73,7 @@ impl Store {
                 return Ok(None);
             }
             while let Some((_, run_id, _)) = first_claimable(conn, claim.is_runnable, &mut obstacles)? {
-                if let Some(run) = claim_run(conn, claim, run_id)? {
+                if let Some(run) = claim_run(conn, claim, run_id, auditor.as_ref())? {
                     fault_point!("claim.before_commit");
                     return Ok(Some(run));
                 }
@@ -95,7 +97,8 @@ impl Store {
     /// [`StoreError::NotFound`]
     pub fn claim_specific_run(&mut self, run_id: RunId, claim: &Claim<'_>) -> StoreResult<SpecificClaim> {
         use task_queue_runs::dsl;
-        self.claim_write(|conn| {
+        let auditor = self.auditor()?;
+        self.claim_write(auditor.is_some(), |conn| {
             if let Some(run) = already_claimed(conn, claim)? {
                 return Ok(SpecificClaim::Claimed(Box::new(run)));
             }
@@ -111,7 +114,7 @@ impl Store {
             if let Some(obstacle) = Obstacles::load(conn, claim.runner_name)?.of_class(conn, &class)? {
                 return Ok(SpecificClaim::Obstructed { obstacle });
             }
-            Ok(match claim_run(conn, claim, run_id.0)? {
+            Ok(match claim_run(conn, claim, run_id.0, auditor.as_ref())? {
                 Some(run) => SpecificClaim::Claimed(Box::new(run)),
                 None => SpecificClaim::Refused { status, class },
             })
@@ -164,7 +167,12 @@ fn first_claimable(
 }
 
 /// Claims one run under the lock. `None` if it turned out to belong to no task; it has then ended as an error.
-fn claim_run(conn: &mut AnyConnection, claim: &Claim<'_>, run_id: i64) -> StoreResult<Option<ClaimedRun>> {
+fn claim_run(
+    conn: &mut AnyConnection,
+    claim: &Claim<'_>,
+    run_id: i64,
+    auditor: Option<&Origin>,
+) -> StoreResult<Option<ClaimedRun>> {
     use task_queue_runs::dsl;
     let task: Option<(i64, String)> = task_queue_runs::table
         .inner_join(task_queue::table.on(task_queue::id.eq(dsl::task_queue_id)))
@@ -201,7 +209,12 @@ fn claim_run(conn: &mut AnyConnection, claim: &Claim<'_>, run_id: i64) -> StoreR
             task_queue::updated_on.eq(db_now()),
         ))
         .execute(conn)?;
-    load_claimed(conn, run_id, claim.token).map(Some)
+    let claimed = load_claimed(conn, run_id, claim.token)?;
+    if let Some(origin) = auditor {
+        let details = serde_json::json!({ "attempt": claimed.attempt, "runner": claim.runner_name });
+        keep_run_transition(conn, origin, "run-started", (claimed.task_id, claimed.run_id), details)?;
+    }
+    Ok(Some(claimed))
 }
 
 fn load_claimed(conn: &mut AnyConnection, run_id: i64, token: &str) -> StoreResult<ClaimedRun> {

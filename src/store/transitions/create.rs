@@ -2,6 +2,7 @@
 
 use diesel::prelude::*;
 
+use super::super::audit::{keep_created, newest_run};
 use super::super::backend::{self, AnyConnection};
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::db_now;
@@ -15,9 +16,11 @@ impl Store {
     /// [`StoreError::NotFound`]
     pub fn open_run_of(&mut self, task_id: TaskId) -> StoreResult<Option<RunId>> {
         use task_queue::dsl;
+        let auditor = self.auditor()?;
         self.write(|conn| {
             backend::lock_gate(conn, "create-runs")?;
             backend::enter_both_tables(conn)?;
+            let newest = newest_run(conn)?;
             type Row = (String, i32, i32, Option<i64>);
             let due: Option<Row> = dsl::task_queue
                 .filter(dsl::id.eq(task_id.0))
@@ -27,6 +30,9 @@ impl Store {
                 .optional()?;
             if let Some((class, priority, attempts, _)) = due {
                 create_one_run(conn, task_id, &class, priority, attempts)?;
+                if let Some(origin) = &auditor {
+                    keep_created(conn, origin, newest)?;
+                }
             }
             let open: Option<i64> = task_queue_runs::table
                 .filter(task_queue_runs::open_task_id.eq(task_id.0))

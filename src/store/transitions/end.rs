@@ -4,6 +4,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{Bool, Nullable};
 use serde::{Deserialize, Serialize};
 
+use super::super::audit::keep_run_transition;
 use super::super::backend::{self, AnyConnection, ClassAtHost};
 use super::super::events::{NewEvent, insert_event};
 use super::super::leases::leases_count;
@@ -107,13 +108,20 @@ impl Store {
         // Set by an attempt whose COMMIT came to nothing, or whose answer was lost: only then can a run that is over have
         // been ended by this very call.
         let mut was_written = false;
+        let auditor = self.auditor()?;
         self.write(|conn| {
             backend::enter_both_tables(conn)?;
             if !end_run_if_processing(conn, run, end, status)? {
                 return if was_written { repeated_or_lost(conn, run, end, status) } else { lost(conn, run) };
             }
             fault_point!("end.run_written");
-            aggregate_into_task(conn, run.id, end)?;
+            let task_id = aggregate_into_task(conn, run.id, end)?;
+            if let Some((origin, task_id)) = auditor.as_ref().zip(task_id) {
+                let details = serde_json::json!({
+                    "status": status, "error_code": end.error_code, "decision": end.decision,
+                });
+                keep_run_transition(conn, origin, "run-ended", (task_id, run.id), details)?;
+            }
             fault_point!("end.task_written");
             if let Some(event) = &end.note {
                 insert_event(conn, event)?;
@@ -190,8 +198,8 @@ fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd, status
     if is_own { Ok(Ended::Recorded) } else { lost(conn, run) }
 }
 
-/// The scheme's OnAfterItemUpdate: what the end of a run means for its task.
-fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<()> {
+/// The scheme's OnAfterItemUpdate: what the end of a run means for its task, whose id it returns.
+fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<Option<TaskId>> {
     use task_queue::dsl;
     type Row = (i64, String, i32, i32, i32, i32, Option<String>);
     let task: Option<Row> = dsl::task_queue
@@ -208,7 +216,7 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
         ))
         .first(conn)
         .optional()?;
-    let Some((task_id, status, failed, max, attempts, crashes, backoff)) = task else { return Ok(()) };
+    let Some((task_id, status, failed, max, attempts, crashes, backoff)) = task else { return Ok(None) };
     let event = aggregated(end.event);
     let before = match event {
         TaskEvent::Release => status_before(conn, task_id)?,
@@ -247,7 +255,7 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
         let class: String = dsl::task_queue.filter(dsl::id.eq(task_id)).select(dsl::task_class).first(conn)?;
         backend::hold_class(conn, &ClassAtHost { class: &class, host }, &end.error_message, *secs)?;
     }
-    Ok(())
+    Ok(Some(TaskId(task_id)))
 }
 
 fn quarantine_event(task_id: i64, run_id: RunId, crash: &Crash, crashes: i32) -> NewEvent {

@@ -5,6 +5,7 @@ mod bad_input;
 mod bad_store;
 mod classes;
 mod create_runs;
+mod events;
 mod exec;
 mod handlers;
 mod handlers_misbehaving;

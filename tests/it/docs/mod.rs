@@ -19,10 +19,11 @@ use std::path::Path;
 
 pub(crate) use self::tables::configuration_keys;
 
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 8] = [
     "README.md",
     "CHANGELOG.md",
     "docs/configuration.md",
+    "docs/events.md",
     "docs/handlers.md",
     "docs/runners.md",
     "docs/schema.md",

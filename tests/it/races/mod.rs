@@ -14,4 +14,4 @@ mod rescue;
 mod server;
 mod stage;
 mod storm;
-mod tools;
+pub(crate) mod tools;
