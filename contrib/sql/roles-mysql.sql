@@ -23,7 +23,7 @@ GRANT INSERT (`TaskClass`, `TaskData`, `QueuedById`, `ScheduledOn`, `MaxRetries`
 GRANT SELECT, INSERT ON `TaskQueueReceipts` TO taskqueue_enqueue;
 GRANT INSERT ON `TaskQueueDependencies` TO taskqueue_enqueue;
 
--- Creates runs, claims and ends them. Neither changes settings nor deletes tasks. The claim locks two tables.
+-- Creates runs, claims and ends them. Neither changes settings nor deletes tasks. The claim locks its tables.
 GRANT LOCK TABLES ON * TO taskqueue_runner, taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE ON `TaskQueue` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE ON `TaskQueueRuns` TO taskqueue_runner;
@@ -33,6 +33,8 @@ GRANT SELECT, INSERT, UPDATE ON `TaskQueueLocks` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE ON `TaskQueueDependencies` TO taskqueue_runner;
 GRANT SELECT, INSERT ON `TaskQueueEvents` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassHolds` TO taskqueue_runner;
+GRANT SELECT, DELETE ON `TaskQueuePauses` TO taskqueue_runner;
+GRANT SELECT ON `TaskQueueClassLimits` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueReceipts` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueNotices` TO taskqueue_runner;
 GRANT SELECT, UPDATE ON `TaskQueueTimers` TO taskqueue_runner;
@@ -45,6 +47,8 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRunners` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRunOutputs` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueEvents` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassHolds` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueuePauses` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassLimits` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueSettings` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueLocks` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueReceipts` TO taskqueue_admin;

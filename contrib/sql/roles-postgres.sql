@@ -38,9 +38,11 @@ GRANT SELECT, INSERT, UPDATE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners"
 GRANT SELECT, INSERT ON "TaskQueueEvents" TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueueClassHolds", "TaskQueueReceipts", "TaskQueueNotices" TO taskqueue_runner;
 GRANT SELECT, UPDATE ON "TaskQueueTimers" TO taskqueue_runner;
+GRANT SELECT, DELETE ON "TaskQueuePauses" TO taskqueue_runner;
+GRANT SELECT ON "TaskQueueClassLimits" TO taskqueue_runner;
 
 -- Everything but the tables themselves: those belong to their owner, who migrates.
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs",
     "TaskQueueEvents", "TaskQueueClassHolds", "TaskQueueSettings", "TaskQueueLocks", "TaskQueueReceipts",
-    "TaskQueueNotices", "TaskQueueTimers", "TaskQueueDependencies"
+    "TaskQueueNotices", "TaskQueueTimers", "TaskQueueDependencies", "TaskQueuePauses", "TaskQueueClassLimits"
     TO taskqueue_admin;

@@ -33,6 +33,8 @@ pub enum Setting {
     MaxDataBytes,
     /// Seconds by which a planned time of a schedule that does not catch up may be late.
     ScheduleGrace,
+    /// Whether every change of a status keeps an event.
+    AuditTransitions,
 }
 
 /// Settings that cannot be used.
@@ -65,7 +67,7 @@ impl std::error::Error for BadSetting {}
 
 impl Setting {
     /// Every setting, in the order in which they are listed.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::RunnerLimit,
         Self::RunTimeout,
         Self::MaxRetries,
@@ -78,6 +80,7 @@ impl Setting {
         Self::LeaseMargin,
         Self::MaxDataBytes,
         Self::ScheduleGrace,
+        Self::AuditTransitions,
     ];
 
     /// The value of the column Name.
@@ -96,6 +99,7 @@ impl Setting {
             Self::LeaseMargin => "TaskQueueLeaseMargin",
             Self::MaxDataBytes => "TaskQueueMaxDataBytes",
             Self::ScheduleGrace => "TaskQueueScheduleGrace",
+            Self::AuditTransitions => "TaskQueueAuditTransitions",
         }
     }
 
@@ -115,6 +119,7 @@ impl Setting {
             Self::LeaseMargin => "seconds before the end of its lease at which a runner gives up",
             Self::MaxDataBytes => "largest task data, in bytes",
             Self::ScheduleGrace => "seconds by which a schedule that does not catch up may be late",
+            Self::AuditTransitions => "1 keeps an event of every change of a status, 0 does not",
         }
     }
 
@@ -134,6 +139,7 @@ impl Setting {
             Self::LeaseMargin => 15,
             Self::MaxDataBytes => 1_048_576,
             Self::ScheduleGrace => 900,
+            Self::AuditTransitions => 0,
         }
     }
 
@@ -153,6 +159,7 @@ impl Setting {
             Self::LeaseMargin => (1, 3_600),
             Self::MaxDataBytes => (2, 8_388_608),
             Self::ScheduleGrace => (0, 604_800),
+            Self::AuditTransitions => (0, 1),
         }
     }
 

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::announce::tell_notices;
 use super::outcomes::send_left_over;
+use super::pauses::remove_ended;
 use super::register::finish_dead_runners;
 use super::rescue::{RescueReport, rescue_runs};
 use super::{Context, EngineResult};
@@ -58,6 +59,7 @@ pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineR
     fault_point!("create.rescued");
     let finished_runners = finish_dead_runners(ctx, settings.lease)?;
     fault_point!("create.runners_finished");
+    remove_ended(ctx)?;
     let author = Author { name: &ctx.me.user, host: &ctx.me.host };
     let schedules = ctx.store.advance_schedules(author, settings.schedule_grace_secs)?;
     let created = ctx.store.create_missing_runs(created)?;

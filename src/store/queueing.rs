@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use diesel::result::QueryResult;
 
+use super::audit::keep_queued;
 use super::backend::{self, AnyConnection};
 use super::dependencies::IDS_PER_STATEMENT;
 use super::rows::{DependencyRow, NewTaskRow};
@@ -23,13 +24,18 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotQueued`], or the database refused a row or could not be written; nothing is inserted then.
     pub fn insert_tasks(&mut self, tasks: &[NewTask], inserted: &mut dyn FnMut(usize)) -> StoreResult<Vec<TaskId>> {
+        let auditor = self.auditor()?;
         let inserted_ids = self.write_once(|conn| {
             let prerequisites = Prerequisites::lock(conn, tasks)?;
             let mut ids = Vec::with_capacity(tasks.len());
             for part in tasks.chunks(PART) {
                 let rows: Vec<NewTaskRow> =
                     part.iter().map(|task| NewTaskRow::new(task, prerequisites.open_count(task))).collect();
-                ids.extend(backend::insert_tasks(conn, &rows)?.into_iter().map(TaskId));
+                let new = backend::insert_tasks(conn, &rows)?;
+                if let Some(origin) = &auditor {
+                    keep_queued(conn, origin, &new)?;
+                }
+                ids.extend(new.into_iter().map(TaskId));
                 inserted(ids.len());
                 fault_point!("queue.part_inserted");
             }

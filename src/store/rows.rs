@@ -200,12 +200,14 @@ pub(super) struct RunnerRow {
     slots: i32,
     heartbeat_on: Moment,
     version: String,
+    name: String,
 }
 
 impl From<RunnerRow> for Runner {
     fn from(row: RunnerRow) -> Self {
         Self {
             id: RunnerId(row.id),
+            name: row.name,
             process_id: row.process_id,
             host: row.host,
             process_identity: row.process_identity,

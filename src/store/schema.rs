@@ -128,6 +128,8 @@ diesel::table! {
         claim_class -> Nullable<Text>,
         #[sql_name = "ClaimOrder"]
         claim_order -> Integer,
+        #[sql_name = "RunningClass"]
+        running_class -> Nullable<Text>,
     }
 }
 
@@ -152,6 +154,8 @@ diesel::table! {
         heartbeat_on -> Timestamp,
         #[sql_name = "Version"]
         version -> Text,
+        #[sql_name = "Name"]
+        name -> Text,
     }
 }
 
@@ -206,6 +210,42 @@ diesel::table! {
         held_on -> Timestamp,
         #[sql_name = "HeldUntil"]
         held_until -> Timestamp,
+    }
+}
+
+diesel::table! {
+    #[sql_name = "TaskQueuePauses"]
+    task_queue_pauses (scope, name) {
+        #[sql_name = "Scope"]
+        scope -> Text,
+        #[sql_name = "Name"]
+        name -> Text,
+        #[sql_name = "Mode"]
+        mode -> Text,
+        #[sql_name = "Reason"]
+        reason -> Text,
+        #[sql_name = "Author"]
+        author -> Text,
+        #[sql_name = "Host"]
+        host -> Text,
+        #[sql_name = "CreatedOn"]
+        created_on -> Timestamp,
+        #[sql_name = "Until"]
+        until -> Nullable<Timestamp>,
+    }
+}
+
+diesel::table! {
+    #[sql_name = "TaskQueueClassLimits"]
+    task_queue_class_limits (task_class) {
+        #[sql_name = "TaskClass"]
+        task_class -> Text,
+        #[sql_name = "MaxRunning"]
+        max_running -> Nullable<Integer>,
+        #[sql_name = "RateCount"]
+        rate_count -> Nullable<Integer>,
+        #[sql_name = "RateSecs"]
+        rate_secs -> Nullable<Integer>,
     }
 }
 

@@ -19,6 +19,7 @@ const INVARIANTS: &[fn(&Records, &mut Vec<String>)] = &[
     runs::a_run_ends_exactly_once,
     runs::runners_stay_within_the_limit,
     runs::claims_are_first_in_first_out,
+    runs::classes_stay_within_their_limits,
     runs::times_are_in_order,
     runs::none_before_its_prerequisites,
     effects::one_live_handler_of_a_task,

@@ -106,6 +106,8 @@ pub struct Records {
     pub dependencies: Vec<(i64, i64)>,
     pub open_runners: i64,
     pub runner_limit: i64,
+    /// Runs at once, by class.
+    pub class_limits: HashMap<String, i64>,
     /// Slots that were taken when the trial began.
     pub slots_before: i64,
     /// Processes that carry the token of a run of this trial.

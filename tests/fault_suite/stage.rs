@@ -16,6 +16,8 @@ use super::records::{Call, Records};
 
 /// Clean ticks after which everything must have come to its end.
 const TICKS_TO_REST: usize = 8;
+/// Runs of the class `brief` that are processed at once.
+const BRIEF_AT_ONCE: i64 = 3;
 /// Every runner of this program has one slot.
 const OPEN_RUNNERS: &str = "SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL";
 
@@ -115,7 +117,7 @@ impl Stage {
         }
     }
 
-    /// Audit triggers, and settings under which no retry waits.
+    /// Audit triggers, settings under which no retry waits, a class with a limit.
     pub fn prepare_tables(&self) {
         let mut raw = self.raw.borrow_mut();
         audit::install(&mut raw, self.engine);
@@ -124,6 +126,9 @@ impl Stage {
         {
             raw.execute(&format!("UPDATE \"TaskQueueSettings\" SET \"Value\" = '{value}' WHERE \"Name\" = '{name}'"));
         }
+        raw.execute(&format!(
+            "INSERT INTO \"TaskQueueClassLimits\" (\"TaskClass\", \"MaxRunning\") VALUES ('brief', {BRIEF_AT_ONCE})"
+        ));
         if matches!(*raw, Raw::Sqlite(_)) {
             raw.execute("PRAGMA synchronous = OFF");
         }
@@ -290,6 +295,7 @@ impl Stage {
             runs,
             dependencies: audit::dependencies(&mut raw, self.begin.task),
             open_runners: raw.numbers(OPEN_RUNNERS)[0].unwrap_or(0),
+            class_limits: audit::class_limits(&mut raw),
             runner_limit: raw
                 .texts("SELECT \"Value\" AS value FROM \"TaskQueueSettings\" WHERE \"Name\" = 'TaskQueueRunnerLimit'")
                 [0]

@@ -3,6 +3,8 @@ DROP TABLE "TaskQueueTimers";
 DROP TABLE "TaskQueueNotices";
 DROP TABLE "TaskQueueReceipts";
 DROP TABLE "TaskQueueSettings";
+DROP TABLE "TaskQueueClassLimits";
+DROP TABLE "TaskQueuePauses";
 DROP TABLE "TaskQueueClassHolds";
 DROP TABLE "TaskQueueEvents";
 DROP TABLE "TaskQueueRunOutputs";

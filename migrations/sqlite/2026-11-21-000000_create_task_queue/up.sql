@@ -111,6 +111,7 @@ CREATE TABLE "TaskQueueRuns" (
         CASE WHEN "Status" IN ('scheduled', 'processing') THEN "TaskQueueId" END) STORED,
     "ClaimClass" TEXT GENERATED ALWAYS AS (CASE WHEN "Status" = 'scheduled' THEN "TaskClass" END) STORED,
     "ClaimOrder" INTEGER GENERATED ALWAYS AS (-"Priority") STORED,
+    "RunningClass" TEXT GENERATED ALWAYS AS (CASE WHEN "Status" = 'processing' THEN "TaskClass" END) STORED,
     CONSTRAINT "A run is finished if and only if it has FinishedOn"
         CHECK (("Status" IN ('scheduled', 'processing')) = ("FinishedOn" IS NULL)),
     CONSTRAINT "A processing run has StartedOn, Token and LeaseExpiresOn"
@@ -121,6 +122,8 @@ CREATE UNIQUE INDEX "TaskQueueRunsOpen" ON "TaskQueueRuns" ("OpenTaskId") WHERE 
 CREATE INDEX "TaskQueueRunsClaim" ON "TaskQueueRuns" ("ClaimClass", "ClaimOrder", "Id") WHERE "ClaimClass" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsLease" ON "TaskQueueRuns" ("LeaseExpiresOn", "Id") WHERE "LeaseExpiresOn" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsByTask" ON "TaskQueueRuns" ("TaskQueueId", "Id");
+CREATE INDEX "TaskQueueRunsRunning" ON "TaskQueueRuns" ("RunningClass", "Id") WHERE "RunningClass" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsStarted" ON "TaskQueueRuns" ("TaskClass", "StartedOn") WHERE "StartedOn" IS NOT NULL;
 
 CREATE TABLE "TaskQueueRunners" (
     "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
@@ -132,7 +135,8 @@ CREATE TABLE "TaskQueueRunners" (
     "Slots" INTEGER NOT NULL DEFAULT 1
         CONSTRAINT "Slots is 1 or more" CHECK ("Slots" >= 1),
     "HeartbeatOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
-    "Version" TEXT NOT NULL DEFAULT ''
+    "Version" TEXT NOT NULL DEFAULT '',
+    "Name" TEXT NOT NULL DEFAULT ''
 ) STRICT;
 
 CREATE INDEX "TaskQueueRunnersByEnd" ON "TaskQueueRunners" ("FinishedOn", "Id");
@@ -161,6 +165,7 @@ CREATE TABLE "TaskQueueEvents" (
 ) STRICT;
 
 CREATE INDEX "TaskQueueEventsByTask" ON "TaskQueueEvents" ("TaskQueueId", "Id");
+CREATE INDEX "TaskQueueEventsByKind" ON "TaskQueueEvents" ("Kind", "Id");
 
 CREATE TABLE "TaskQueueClassHolds" (
     "TaskClass" TEXT NOT NULL,
@@ -169,6 +174,32 @@ CREATE TABLE "TaskQueueClassHolds" (
     "HeldOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
     "HeldUntil" TEXT NOT NULL,
     PRIMARY KEY ("TaskClass", "Host")
+) STRICT;
+
+CREATE TABLE "TaskQueuePauses" (
+    "Scope" TEXT NOT NULL
+        CONSTRAINT "Scope is known" CHECK ("Scope" IN ('all', 'class', 'runner')),
+    "Name" TEXT NOT NULL DEFAULT '',
+    "Mode" TEXT NOT NULL DEFAULT 'pause'
+        CONSTRAINT "Mode is known" CHECK ("Mode" IN ('pause', 'drain', 'stop')),
+    "Reason" TEXT NOT NULL DEFAULT '',
+    "Author" TEXT NOT NULL DEFAULT '',
+    "Host" TEXT NOT NULL DEFAULT '',
+    "CreatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "Until" TEXT,
+    PRIMARY KEY ("Scope", "Name"),
+    CONSTRAINT "A pause has a Name if and only if it is not of all" CHECK (("Scope" = 'all') = ("Name" = ''))
+) STRICT;
+
+CREATE TABLE "TaskQueueClassLimits" (
+    "TaskClass" TEXT NOT NULL PRIMARY KEY,
+    "MaxRunning" INTEGER
+        CONSTRAINT "MaxRunning is 1 or more" CHECK ("MaxRunning" IS NULL OR "MaxRunning" >= 1),
+    "RateCount" INTEGER
+        CONSTRAINT "RateCount lies in 1 to 10000" CHECK ("RateCount" IS NULL OR "RateCount" BETWEEN 1 AND 10000),
+    "RateSecs" INTEGER
+        CONSTRAINT "RateSecs lies in 1 to 86400" CHECK ("RateSecs" IS NULL OR "RateSecs" BETWEEN 1 AND 86400),
+    CONSTRAINT "A rate has RateCount and RateSecs" CHECK (("RateCount" IS NULL) = ("RateSecs" IS NULL))
 ) STRICT;
 
 CREATE TABLE "TaskQueueSettings" (
@@ -189,7 +220,8 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueLeaseRenewal', '20'),
     ('TaskQueueLeaseMargin', '15'),
     ('TaskQueueMaxDataBytes', '1048576'),
-    ('TaskQueueScheduleGrace', '900');
+    ('TaskQueueScheduleGrace', '900'),
+    ('TaskQueueAuditTransitions', '0');
 
 CREATE TABLE "TaskQueueReceipts" (
     "Token" TEXT NOT NULL PRIMARY KEY,

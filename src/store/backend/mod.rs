@@ -100,6 +100,7 @@ fn finish_transaction<T>(
 /// Runs `work` in one transaction under the WRITE lock on TaskQueueRuns (the scheme's lock for the pickup).
 pub(super) fn claim_transaction<T>(
     conn: &mut AnyConnection,
+    keeps_events: bool,
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
     match conn {
@@ -108,7 +109,7 @@ pub(super) fn claim_transaction<T>(
             postgres::lock_runs(conn)?;
             work(conn)
         }),
-        AnyConnection::Mysql(_) => mysql::under_table_locks(conn, work),
+        AnyConnection::Mysql(_) => mysql::under_table_locks(conn, keeps_events, work),
     }
 }
 

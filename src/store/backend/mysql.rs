@@ -116,6 +116,7 @@ pub(super) fn with_migration_lock<T>(
 /// instead, and COMMIT comes before UNLOCK TABLES.
 pub(super) fn under_table_locks<T>(
     conn: &mut AnyConnection,
+    keeps_events: bool,
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
     // Whatever fails from here on, autocommit is switched on again: without it every later statement of this connection
@@ -123,8 +124,12 @@ pub(super) fn under_table_locks<T>(
     //
     // A claim takes milliseconds. Of a host that vanishes in the middle of one, and of each that vanishes while it waits
     // for the tables, they are free again after ten seconds.
-    let locked = conn
-        .batch_execute("SET autocommit = 0, wait_timeout = 10; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE;");
+    // Under LOCK TABLES nothing else can even be read.
+    let events = if keeps_events { ", `TaskQueueEvents` WRITE" } else { "" };
+    let locked = conn.batch_execute(&format!(
+        "SET autocommit = 0, wait_timeout = 10; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE,
+         `TaskQueuePauses` READ, `TaskQueueClassLimits` READ{events};"
+    ));
     let result = locked.map_err(StoreError::from).and_then(|()| work(conn)).and_then(|value| {
         conn.batch_execute("COMMIT")?;
         Ok(value)

@@ -4,6 +4,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{Bool, Nullable};
 use serde::{Deserialize, Serialize};
 
+use super::super::audit::keep_run_transition;
 use super::super::backend::{self, AnyConnection, ClassAtHost};
 use super::super::dependencies::satisfy_dependants;
 use super::super::events::{NewEvent, insert_event};
@@ -111,13 +112,20 @@ impl Store {
         // Set by an attempt whose COMMIT came to nothing, or whose answer was lost: only then can a run that is over have
         // been ended by this very call.
         let mut was_written = false;
+        let auditor = self.auditor()?;
         self.write(|conn| {
             backend::enter_both_tables(conn)?;
             if !end_run_if_processing(conn, run, end, status)? {
                 return if was_written { repeated_or_lost(conn, run, end, status) } else { lost(conn, run) };
             }
             fault_point!("end.run_written");
-            aggregate_into_task(conn, run.id, end)?;
+            let task_id = aggregate_into_task(conn, run.id, end)?;
+            if let Some((origin, task_id)) = auditor.as_ref().zip(task_id) {
+                let details = serde_json::json!({
+                    "status": status, "error_code": end.error_code, "decision": end.decision,
+                });
+                keep_run_transition(conn, origin, "run-ended", (task_id, run.id), details)?;
+            }
             fault_point!("end.task_written");
             if let Some(event) = &end.note {
                 insert_event(conn, event)?;
@@ -194,8 +202,8 @@ fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd, status
     if is_own { Ok(Ended::Recorded) } else { lost(conn, run) }
 }
 
-/// The scheme's OnAfterItemUpdate: what the end of a run means for its task.
-fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<()> {
+/// The scheme's OnAfterItemUpdate: what the end of a run means for its task, whose id it returns.
+fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<Option<TaskId>> {
     use task_queue::dsl;
     type Row = (i64, String, i32, i32, i32, i32, Option<String>, String, Option<String>, String);
     let task: Option<Row> = dsl::task_queue
@@ -216,7 +224,7 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
         .first(conn)
         .optional()?;
     let Some((task_id, status, failed, max, attempts, crashes, backoff, class, recurrence, host)) = task else {
-        return Ok(());
+        return Ok(None);
     };
     let event = aggregated(end.event);
     let before = match event {
@@ -270,9 +278,12 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
     } else {
         end.hold.as_ref().map(|_| NoticeKind::Held)
     };
-    let Some(kind) = kind else { return Ok(()) };
-    let (error_code, error_message) = (end.error_code.clone(), end.error_message.clone());
-    insert_notice(conn, &NewNotice { kind, task_id: TaskId(task_id), run_id, class, host, error_code, error_message })
+    if let Some(kind) = kind {
+        let (error_code, error_message) = (end.error_code.clone(), end.error_message.clone());
+        let task_id = TaskId(task_id);
+        insert_notice(conn, &NewNotice { kind, task_id, run_id, class, host, error_code, error_message })?;
+    }
+    Ok(Some(TaskId(task_id)))
 }
 
 fn quarantine_event(task_id: i64, run_id: RunId, crash: &Crash, crashes: i32) -> NewEvent {

@@ -31,6 +31,10 @@ enum Need {
     Schedule,
     /// A schedule whose first task is overdue and has its run. Its next planned time lies years ahead.
     OverdueSchedule,
+    /// A pause of a class without tasks, that is over or is not.
+    Pause { is_over: bool },
+    /// A limit of a class without tasks.
+    Limit,
     /// A renewal every second.
     QuickLease,
 }
@@ -87,6 +91,11 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("schedule-pauses", &[Need::OverdueSchedule], Args::Pause),
     scenario("settings", &[], Args::Plain(&["settings", "set", "TaskQueueRunTimeout", "86400"])),
     scenario("classes", &[Need::Hold], Args::Plain(&["classes", "release", "held"])),
+    scenario("pause", &[], Args::Plain(&["pause", "--class", "held", "--reason", "a test", "--for", "1h"])),
+    scenario("resume", &[Need::Pause { is_over: false }], Args::Plain(&["resume", "--class", "held"])),
+    scenario("pause-over", &[Need::Pause { is_over: true }], Args::Plain(&["create-runs"])),
+    scenario("limit", &[], Args::Plain(&["limits", "set", "held", "--running", "1", "--rate", "5/1m"])),
+    scenario("limit-remove", &[Need::Limit], Args::Plain(&["limits", "remove", "held"])),
     scenario("migrate", &[], Args::Migrate),
 ];
 
@@ -205,6 +214,8 @@ impl Need {
                 clean(stage, &["create-runs"]);
             }
             Self::Hold => hold(stage),
+            Self::Pause { is_over } => pause(stage, *is_over),
+            Self::Limit => clean(stage, &["limits", "set", "held", "--running", "1"]),
             Self::QuickLease => clean(stage, &["settings", "set", "TaskQueueLeaseRenewal", "1"]),
         }
     }
@@ -228,6 +239,13 @@ fn hold(stage: &Stage) {
         "DELETE FROM \"TaskQueueClassHolds\"; INSERT INTO \"TaskQueueClassHolds\" (\"TaskClass\", \"Host\", \"Reason\", \"HeldOn\", \"HeldUntil\") \
          VALUES ('held', 'here', 'for a test', '2020-01-01 00:00:00.000000', '2199-01-01 00:00:00.000000')",
     );
+}
+
+fn pause(stage: &Stage, is_over: bool) {
+    let until = if is_over { "'2020-01-01 00:00:00.000000'" } else { "NULL" };
+    stage.execute(&format!(
+        "DELETE FROM \"TaskQueuePauses\"; INSERT INTO \"TaskQueuePauses\" (\"Scope\", \"Name\", \"Until\") VALUES ('class', 'held', {until})"
+    ));
 }
 
 /// The handler reads the fault from a file and says how its commands ended: 137 after a kill.

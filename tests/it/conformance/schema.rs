@@ -25,15 +25,17 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
         "ScheduleId PlannedOn",
     ),
     ("TaskQueueClassHolds", "HeldOn= HeldUntil Host Reason TaskClass", "TaskClass Host", ""),
+    ("TaskQueueClassLimits", "MaxRunning? RateCount? RateSecs? TaskClass", "TaskClass", ""),
     ("TaskQueueDependencies", "DependsOnId IsSatisfied= TaskId", "TaskId DependsOnId", ""),
     ("TaskQueueEvents", "Actor= Details= Host= Id Kind OccurredOn= RunId? TaskQueueId?", "Id", ""),
     ("TaskQueueLocks", "Name", "Name", ""),
     ("TaskQueueNotices", "ErrorCode= ErrorMessage= Host= Id Kind OccurredOn= RunId? TaskClass= TaskQueueId?", "Id", ""),
+    ("TaskQueuePauses", "Author= CreatedOn= Host= Mode= Name= Reason= Scope Until?", "Scope Name", ""),
     ("TaskQueueReceipts", "Token WrittenOn=", "Token", ""),
     ("TaskQueueRunOutputs", "Content IsLossy= RunId Stream TotalBytes", "RunId Stream", ""),
     (
         "TaskQueueRunners",
-        "FinishedOn? HeartbeatOn= Host= Id ProcessId ProcessIdentity= Slots= StartedOn= Version=",
+        "FinishedOn? HeartbeatOn= Host= Id Name= ProcessId ProcessIdentity= Slots= StartedOn= Version=",
         "Id",
         "",
     ),
@@ -41,7 +43,7 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
         "TaskQueueRuns",
         "Attempt= ClaimClass?* ClaimOrder* CreatedOn= Decision= ErrorCode= ErrorMessage= FinishedOn? HandlerIdentity= \
          HandlerProcessId? Host= Id LeaseExpiresOn? OpenTaskId?* PercentsCompleted= Priority= ProcessId? ProcessIdentity= \
-         ProgressMessage= Results? RunnerId? StartedOn? Status= TaskClass TaskQueueId Token? UpdatedOn=",
+         ProgressMessage= Results? RunnerId? RunningClass?* StartedOn? Status= TaskClass TaskQueueId Token? UpdatedOn=",
         "Id",
         "OpenTaskId",
     ),
@@ -154,6 +156,8 @@ fn insert(table: &str, columns: &str, values: &str) -> String {
         "TaskQueueRunOutputs" => ("\"RunId\", \"Content\", \"TotalBytes\"", "1, 'x', 1"),
         "TaskQueueEvents" => ("\"Kind\"", "'x'"),
         "TaskQueueDependencies" => ("\"TaskId\"", "1"),
+        "TaskQueuePauses" => ("\"Scope\"", "'all'"),
+        "TaskQueueClassLimits" => ("\"TaskClass\"", "'x'"),
         _ => ("\"Name\"", "'x'"),
     };
     let columns: Vec<String> = columns.split(' ').map(|column| format!("\"{column}\"")).collect();
@@ -241,6 +245,14 @@ each_engine! {
             ("TaskQueueDependencies", "DependsOnId", "2", "1"),
             ("TaskQueueDependencies", "TaskId DependsOnId", "3, 2", "1, 2"),
             ("TaskQueueEvents", "Details", "'{}'", "'{'"),
+            ("TaskQueuePauses", "Scope Name", "'runner', 'a'", "'host', 'b'"),
+            ("TaskQueuePauses", "Scope Name", "'all', ''", "'all', 'a'"),
+            ("TaskQueuePauses", "Scope Name Mode", "'class', 'a', 'stop'", "'class', 'b', 'halt'"),
+            ("TaskQueuePauses", "Scope Name", "'class', 'c'", "'class', ''"),
+            ("TaskQueueClassLimits", "TaskClass MaxRunning", "'a', 1", "'b', 0"),
+            ("TaskQueueClassLimits", "TaskClass RateCount RateSecs", "'c', 10000, 86400", "'d', 10001, 1"),
+            ("TaskQueueClassLimits", "TaskClass RateCount RateSecs", "'e', 1, 1", "'f', 1, NULL"),
+            ("TaskQueueClassLimits", "TaskClass RateCount RateSecs", "'g', NULL, NULL", "'h', 1, 0"),
             ("TaskQueueSettings", "Value", "'1'", "''"),
         ];
         for (table, columns, good, bad) in cases {
