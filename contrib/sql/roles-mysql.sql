@@ -33,6 +33,8 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassHolds` TO taskqueue_runne
 GRANT SELECT, DELETE ON `TaskQueuePauses` TO taskqueue_runner;
 GRANT SELECT ON `TaskQueueClassLimits` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueReceipts` TO taskqueue_runner;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueNotices` TO taskqueue_runner;
+GRANT SELECT, UPDATE ON `TaskQueueTimers` TO taskqueue_runner;
 
 -- Everything but the tables themselves: those belong to whoever migrates.
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueue` TO taskqueue_admin;
@@ -46,3 +48,5 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassLimits` TO taskqueue_admi
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueSettings` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueLocks` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueReceipts` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueNotices` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueTimers` TO taskqueue_admin;

@@ -32,12 +32,13 @@ GRANT SELECT, INSERT ON "TaskQueueReceipts" TO taskqueue_enqueue;
 GRANT SELECT, INSERT, UPDATE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs", "TaskQueueLocks"
     TO taskqueue_runner;
 GRANT SELECT, INSERT ON "TaskQueueEvents" TO taskqueue_runner;
-GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueueClassHolds", "TaskQueueReceipts" TO taskqueue_runner;
+GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueueClassHolds", "TaskQueueReceipts", "TaskQueueNotices" TO taskqueue_runner;
+GRANT SELECT, UPDATE ON "TaskQueueTimers" TO taskqueue_runner;
 GRANT SELECT, DELETE ON "TaskQueuePauses" TO taskqueue_runner;
 GRANT SELECT ON "TaskQueueClassLimits" TO taskqueue_runner;
 
 -- Everything but the tables themselves: those belong to their owner, who migrates.
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs",
     "TaskQueueEvents", "TaskQueueClassHolds", "TaskQueuePauses", "TaskQueueClassLimits", "TaskQueueSettings",
-    "TaskQueueLocks", "TaskQueueReceipts"
+    "TaskQueueLocks", "TaskQueueReceipts", "TaskQueueNotices", "TaskQueueTimers"
     TO taskqueue_admin;

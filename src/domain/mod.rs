@@ -14,6 +14,7 @@ pub mod lease;
 pub mod limits;
 pub mod message;
 pub mod new_task;
+pub mod notice;
 pub mod pause;
 pub mod records;
 pub mod settings;

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::announce::tell_notices;
 use super::outcomes::send_left_over;
 use super::pauses::remove_ended;
 use super::register::finish_dead_runners;
@@ -24,6 +25,10 @@ pub struct CreateRunsReport {
     pub finished_runners: usize,
     /// Runs created.
     pub created: usize,
+    /// Why nobody could be told of what needs somebody.
+    pub notify_problem: Option<String>,
+    /// Why the program of a hook did not do its work.
+    pub hook_problem: Option<String>,
 }
 
 /// A task whose time has come and that got no run.
@@ -53,7 +58,9 @@ pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineR
     fault_point!("create.runners_finished");
     remove_ended(ctx)?;
     let created = ctx.store.create_missing_runs(created)?;
-    Ok(CreateRunsReport { sent_outcomes, rescue, finished_runners, created })
+    let notify_problem = tell_notices(ctx)?;
+    let hook_problem = ctx.hook_problem.take();
+    Ok(CreateRunsReport { sent_outcomes, rescue, finished_runners, created, notify_problem, hook_problem })
 }
 
 /// Up to `limit` tasks whose time has come and that have no new run, with the first reason why not.

@@ -1,6 +1,7 @@
 //! The use cases, one file a verb. Decides, and lets the store guard; asks the kernel through `os`, runs handlers through
 //! `handler`. Knows no command line and prints nothing.
 
+mod announce;
 pub mod classes;
 pub mod create_runs;
 pub mod events;
@@ -32,6 +33,7 @@ use std::path::Path;
 use chrono::{DateTime, Utc};
 
 pub use self::handlers::Handlers;
+use crate::config::Announcements;
 use crate::domain::limits::Obstacle;
 use crate::domain::pause::check_runner_name;
 use crate::domain::settings::Settings;
@@ -149,8 +151,12 @@ pub struct Context {
     pub me: Me,
     /// Where the outcomes of runs are kept until the database has them; `None` sends them at once and hopes.
     pub spool: Option<Spool>,
+    /// Who is told of what happens.
+    pub announcements: Announcements,
     /// Why an outcome could not be kept there.
     pub(crate) spool_problem: Option<String>,
+    /// Why the program of a hook did not do its work.
+    pub(crate) hook_problem: Option<String>,
 }
 
 impl Context {
@@ -163,7 +169,15 @@ impl Context {
         let handlers = if is_root() && others_can_queue(url) { handlers.naming_users() } else { handlers };
         let (mut store, me) = (Store::open(url)?, Me::new()?);
         store.set_origin(Origin { actor: me.user.clone(), host: me.host.clone() });
-        Ok(Self { store, handlers, me, spool: None, spool_problem: None })
+        Ok(Self {
+            store,
+            handlers,
+            me,
+            spool: None,
+            announcements: Announcements::default(),
+            spool_problem: None,
+            hook_problem: None,
+        })
     }
 
     /// Keeps the outcomes of runs in this directory of the local disk until the database has them.
@@ -171,6 +185,12 @@ impl Context {
     pub fn with_spool(mut self, directory: &Path) -> Self {
         self.spool = Some(Spool::new(directory, &self.store.url().to_string()));
         self
+    }
+
+    /// Tells these of what happens.
+    #[must_use]
+    pub fn with_announcements(self, announcements: Announcements) -> Self {
+        Self { announcements, ..self }
     }
 
     /// Gives this process a name as a runner, by which operators can pause, drain and stop it.

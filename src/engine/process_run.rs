@@ -65,6 +65,8 @@ pub struct ProcessReport {
     pub last_exit_code: Option<u8>,
     /// Why outcomes were not kept on the local disk until the database had them.
     pub spool_problem: Option<String>,
+    /// Why the program of a hook did not do its work.
+    pub hook_problem: Option<String>,
 }
 
 /// Registers as a runner and processes runs.
@@ -157,6 +159,7 @@ fn process_registered(
         }
     }
     report.spool_problem = report.spool_problem.or_else(|| ctx.spool_problem.take());
+    report.hook_problem = ctx.hook_problem.take();
     Ok(report)
 }
 

@@ -234,6 +234,40 @@ diesel::table! {
 }
 
 diesel::table! {
+    #[sql_name = "TaskQueueNotices"]
+    task_queue_notices (id) {
+        #[sql_name = "Id"]
+        id -> BigInt,
+        #[sql_name = "OccurredOn"]
+        occurred_on -> Timestamp,
+        #[sql_name = "Kind"]
+        kind -> Text,
+        #[sql_name = "TaskQueueId"]
+        task_queue_id -> Nullable<BigInt>,
+        #[sql_name = "RunId"]
+        run_id -> Nullable<BigInt>,
+        #[sql_name = "TaskClass"]
+        task_class -> Text,
+        #[sql_name = "Host"]
+        host -> Text,
+        #[sql_name = "ErrorCode"]
+        error_code -> Text,
+        #[sql_name = "ErrorMessage"]
+        error_message -> Text,
+    }
+}
+
+diesel::table! {
+    #[sql_name = "TaskQueueTimers"]
+    task_queue_timers (name) {
+        #[sql_name = "Name"]
+        name -> Text,
+        #[sql_name = "NextOn"]
+        next_on -> Timestamp,
+    }
+}
+
+diesel::table! {
     #[sql_name = "TaskQueueLocks"]
     task_queue_locks (name) {
         #[sql_name = "Name"]

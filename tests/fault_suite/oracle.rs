@@ -11,6 +11,7 @@ use super::records::Records;
 const INVARIANTS: [fn(&Records, &mut Vec<String>); 12] = [
     tasks::nothing_acknowledged_is_lost,
     tasks::every_task_came_to_its_end,
+    tasks::somebody_is_told_of_what_is_given_up,
     tasks::tasks_agree_with_their_runs,
     tasks::no_caller_sees_an_error,
     runs::one_open_run_of_a_task,

@@ -311,8 +311,18 @@ impl Stage {
             broken: self.broken.borrow().clone(),
             outcomes_are_kept: self.outcomes_are_kept.get(),
             may_overlap: self.may_overlap.borrow().clone(),
+            told: self.told(&mut raw),
             is_order_free: self.is_order_free,
         }
+    }
+
+    /// In the file, or waiting for somebody who tells it.
+    fn told(&self, raw: &mut Raw) -> Vec<i64> {
+        let lines = std::fs::read_to_string(handlers::notices_path(self.home())).unwrap_or_default();
+        let notices = lines.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let told = notices.filter_map(|notice| notice["task_id"].as_i64());
+        let waiting = raw.numbers("SELECT \"TaskQueueId\" AS value FROM \"TaskQueueNotices\"");
+        told.chain(waiting.into_iter().flatten()).collect()
     }
 
     fn left_files(&self) -> Vec<String> {

@@ -222,8 +222,27 @@ CREATE TABLE IF NOT EXISTS `TaskQueueReceipts` (
     KEY `TaskQueueReceiptsByTime` (`WrittenOn`)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
+CREATE TABLE IF NOT EXISTS `TaskQueueNotices` (
+    `Id` bigint NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    `OccurredOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    `Kind` varchar(190) NOT NULL,
+    `TaskQueueId` bigint,
+    `RunId` bigint,
+    `TaskClass` varchar(190) NOT NULL DEFAULT '',
+    `Host` varchar(190) NOT NULL DEFAULT '',
+    `ErrorCode` varchar(190) NOT NULL DEFAULT '',
+    `ErrorMessage` mediumtext NOT NULL DEFAULT ('')
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS `TaskQueueTimers` (
+    `Name` varchar(190) NOT NULL PRIMARY KEY,
+    `NextOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+INSERT IGNORE INTO `TaskQueueTimers` (`Name`) VALUES ('notify');
+
 CREATE TABLE IF NOT EXISTS `TaskQueueLocks` (
     `Name` varchar(190) NOT NULL PRIMARY KEY
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
-INSERT IGNORE INTO `TaskQueueLocks` (`Name`) VALUES ('create-runs'), ('register');
+INSERT IGNORE INTO `TaskQueueLocks` (`Name`) VALUES ('create-runs'), ('register'), ('notify');

@@ -1,4 +1,6 @@
 DROP TABLE "TaskQueueLocks";
+DROP TABLE "TaskQueueTimers";
+DROP TABLE "TaskQueueNotices";
 DROP TABLE "TaskQueueReceipts";
 DROP TABLE "TaskQueueSettings";
 DROP TABLE "TaskQueueClassLimits";

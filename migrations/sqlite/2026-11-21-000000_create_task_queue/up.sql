@@ -197,8 +197,27 @@ CREATE TABLE "TaskQueueReceipts" (
 
 CREATE INDEX "TaskQueueReceiptsByTime" ON "TaskQueueReceipts" ("WrittenOn");
 
+CREATE TABLE "TaskQueueNotices" (
+    "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    "OccurredOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "Kind" TEXT NOT NULL,
+    "TaskQueueId" INTEGER,
+    "RunId" INTEGER,
+    "TaskClass" TEXT NOT NULL DEFAULT '',
+    "Host" TEXT NOT NULL DEFAULT '',
+    "ErrorCode" TEXT NOT NULL DEFAULT '',
+    "ErrorMessage" TEXT NOT NULL DEFAULT ''
+) STRICT;
+
+CREATE TABLE "TaskQueueTimers" (
+    "Name" TEXT NOT NULL PRIMARY KEY,
+    "NextOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
+) STRICT;
+
+INSERT INTO "TaskQueueTimers" ("Name") VALUES ('notify');
+
 CREATE TABLE "TaskQueueLocks" (
     "Name" TEXT NOT NULL PRIMARY KEY
 ) STRICT;
 
-INSERT INTO "TaskQueueLocks" ("Name") VALUES ('create-runs'), ('register');
+INSERT INTO "TaskQueueLocks" ("Name") VALUES ('create-runs'), ('register'), ('notify');

@@ -55,8 +55,16 @@ pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
             human::plural(i64::try_from(report.finished_runners).unwrap_or(i64::MAX), "dead runner")
         ));
     }
+    warn_of_announcements(report, out);
     if report.created > 0 {
         out.say(&format!("{} created", human::plural(i64::try_from(report.created).unwrap_or(i64::MAX), "run")));
+    }
+}
+
+/// Says that somebody who should have been told was not.
+pub(crate) fn warn_of_announcements(report: &CreateRunsReport, out: &mut Out) {
+    for problem in report.notify_problem.iter().chain(&report.hook_problem) {
+        out.warn(problem);
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::outcome::{Narrator, report_words, warn_of_spool};
+use super::outcome::{Narrator, report_words, warn_of_hook, warn_of_spool};
 use super::task_options::duration_option;
 use crate::cli::error::{DONE, INTERRUPTED};
 use crate::cli::output::Out;
@@ -66,6 +66,7 @@ pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> any
         out.json(&report)?;
     }
     warn_of_spool(&report, out);
+    warn_of_hook(&report, out);
     out.say_verbose(&report_words(&report));
     Ok(if stop.is_stopping() { INTERRUPTED } else { DONE })
 }

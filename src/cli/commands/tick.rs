@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::create_runs::say_report;
-use super::outcome::{Narrator, report_words, warn_of_spool};
+use super::create_runs::{say_report, warn_of_announcements};
+use super::outcome::{Narrator, report_words, warn_of_hook, warn_of_spool};
 use super::task_options::duration_option;
 use crate::cli::error::{DONE, INTERRUPTED};
 use crate::cli::output::Out;
@@ -44,8 +44,11 @@ pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> anyhow::R
         out.json(&report)?;
     } else if out.is_verbose() {
         say_report(&report.created, out);
+    } else {
+        warn_of_announcements(&report.created, out);
     }
     warn_of_spool(&report.processed, out);
+    warn_of_hook(&report.processed, out);
     out.say_verbose(&report_words(&report.processed));
     Ok(if stop.is_stopping() { INTERRUPTED } else { DONE })
 }

@@ -8,12 +8,14 @@ use super::super::audit::keep_run_transition;
 use super::super::backend::{self, AnyConnection, ClassAtHost};
 use super::super::events::{NewEvent, insert_event};
 use super::super::leases::leases_count;
+use super::super::notices::{NewNotice, insert_notice};
 use super::super::runs::RunRef;
 use super::super::schema::{task_queue, task_queue_run_outputs, task_queue_runs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::super::{Store, StoreResult};
 use crate::domain::backoff::Backoff;
 use crate::domain::ids::{RunId, TaskId};
+use crate::domain::notice::NoticeKind;
 use crate::domain::records::RunOutput;
 use crate::domain::status::{RunStatus, TaskStatus};
 use crate::domain::transition::{
@@ -201,7 +203,7 @@ fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd, status
 /// The scheme's OnAfterItemUpdate: what the end of a run means for its task, whose id it returns.
 fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<Option<TaskId>> {
     use task_queue::dsl;
-    type Row = (i64, String, i32, i32, i32, i32, Option<String>);
+    type Row = (i64, String, i32, i32, i32, i32, Option<String>, String, String);
     let task: Option<Row> = dsl::task_queue
         .inner_join(task_queue_runs::table.on(task_queue_runs::task_queue_id.eq(dsl::id)))
         .filter(task_queue_runs::id.eq(run_id.0))
@@ -213,10 +215,12 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
             dsl::attempts,
             dsl::crashes,
             dsl::backoff,
+            dsl::task_class,
+            task_queue_runs::host,
         ))
         .first(conn)
         .optional()?;
-    let Some((task_id, status, failed, max, attempts, crashes, backoff)) = task else { return Ok(None) };
+    let Some((task_id, status, failed, max, attempts, crashes, backoff, class, host)) = task else { return Ok(None) };
     let event = aggregated(end.event);
     let before = match event {
         TaskEvent::Release => status_before(conn, task_id)?,
@@ -252,9 +256,19 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
         insert_event(conn, &quarantine_event(task_id, run_id, crash, crashes_after))?;
     }
     if let Some((host, secs)) = &end.hold {
-        let class: String = dsl::task_queue.filter(dsl::id.eq(task_id)).select(dsl::task_class).first(conn)?;
         backend::hold_class(conn, &ClassAtHost { class: &class, host }, &end.error_message, *secs)?;
     }
+    let has_failed = matches!(event, TaskEvent::Fail | TaskEvent::TimeOut);
+    let kind = if quarantine.is_some() {
+        Some(NoticeKind::Quarantined)
+    } else if has_failed && failed_after >= max {
+        Some(NoticeKind::Exhausted)
+    } else {
+        end.hold.as_ref().map(|_| NoticeKind::Held)
+    };
+    let Some(kind) = kind else { return Ok(Some(TaskId(task_id))) };
+    let (error_code, error_message) = (end.error_code.clone(), end.error_message.clone());
+    insert_notice(conn, &NewNotice { kind, task_id: TaskId(task_id), run_id, class, host, error_code, error_message })?;
     Ok(Some(TaskId(task_id)))
 }
 

@@ -21,6 +21,8 @@ enum Need {
     Runs,
     /// A runner that was killed at this step, while it worked for a task of this class.
     Killed(&'static str, &'static str),
+    /// A task that has failed for good, of which nobody was told.
+    Exhausted,
     /// A held class.
     Hold,
     /// A pause of a class without tasks, that is over or is not.
@@ -50,7 +52,7 @@ const fn scenario(name: &'static str, needs: &'static [Need], args: Args) -> Sce
     Scenario { name, needs, args }
 }
 
-pub const SCENARIOS: [Scenario; 25] = [
+pub const SCENARIOS: [Scenario; 26] = [
     scenario("queue", &[], Args::Queue),
     scenario("batch", &[], Args::QueueBatch),
     scenario("exec", &[], Args::Exec),
@@ -68,6 +70,7 @@ pub const SCENARIOS: [Scenario; 25] = [
     scenario("long", &[Need::QuickLease, Need::Task("long"), Need::Runs], DRAIN),
     scenario("tell", &[Need::Task("tell"), Need::Runs], Args::InHandler),
     scenario("retry", &[], Args::Retry),
+    scenario("notify", &[Need::Exhausted], Args::Plain(&["create-runs"])),
     scenario("settings", &[], Args::Plain(&["settings", "set", "TaskQueueRunTimeout", "86400"])),
     scenario("classes", &[Need::Hold], Args::Plain(&["classes", "release", "held"])),
     scenario("pause", &[], Args::Plain(&["pause", "--class", "held", "--reason", "a test", "--for", "1h"])),
@@ -152,6 +155,15 @@ impl Need {
                 clean(stage, &["create-runs"]);
                 // Not every run before it: the step is that of the first run of the drain.
                 stage.command(&["process-run", "--drain"]).fault(&format!("{label}=kill")).run();
+            }
+            Self::Exhausted => {
+                // Whoever was killed while it told somebody keeps others from it for two minutes.
+                stage.execute("UPDATE \"TaskQueueTimers\" SET \"NextOn\" = '2020-01-01 00:00:00.000000'");
+                stage.queue("fail");
+                for _ in 0..2 {
+                    clean(stage, &["create-runs"]);
+                    clean(stage, &["process-run", "--drain"]);
+                }
             }
             Self::Hold => hold(stage),
             Self::Pause { is_over } => pause(stage, *is_over),

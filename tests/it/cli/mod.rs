@@ -1,6 +1,7 @@
 //! The command line as a user sees it: what is printed where, exit statuses, what becomes of tasks. One file a verb, then
 //! what handlers may rely on, then what is refused.
 
+mod announcements;
 mod bad_input;
 mod bad_store;
 mod classes;

@@ -15,7 +15,7 @@ use crate::support::{EngineUnderTest, TestDb};
 
 /// Each table with its columns in alphabetical order: `?` after those that may be NULL, `=` after those with a default,
 /// `*` after those that the database computes. Then the columns of the primary key, and of unique indexes.
-const SCHEMA: &[(&str, &str, &str, &str)] = &[
+pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
         "Attempts= Backoff? Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= MaxRetries= Priority= QuarantinedOn? QueuedById= QueuedOn= \
@@ -27,6 +27,7 @@ const SCHEMA: &[(&str, &str, &str, &str)] = &[
     ("TaskQueueClassLimits", "MaxRunning? RateCount? RateSecs? TaskClass", "TaskClass", ""),
     ("TaskQueueEvents", "Actor= Details= Host= Id Kind OccurredOn= RunId? TaskQueueId?", "Id", ""),
     ("TaskQueueLocks", "Name", "Name", ""),
+    ("TaskQueueNotices", "ErrorCode= ErrorMessage= Host= Id Kind OccurredOn= RunId? TaskClass= TaskQueueId?", "Id", ""),
     ("TaskQueuePauses", "Author= CreatedOn= Host= Mode= Name= Reason= Scope Until?", "Scope Name", ""),
     ("TaskQueueReceipts", "Token WrittenOn=", "Token", ""),
     ("TaskQueueRunOutputs", "Content IsLossy= RunId Stream TotalBytes", "RunId Stream", ""),
@@ -45,6 +46,7 @@ const SCHEMA: &[(&str, &str, &str, &str)] = &[
         "OpenTaskId",
     ),
     ("TaskQueueSettings", "Name Value", "Name", ""),
+    ("TaskQueueTimers", "Name NextOn=", "Name", ""),
 ];
 
 /// ClaimOrder is never NULL, but only SQLite and the MySQL family could be told so of a computed column and keep its
