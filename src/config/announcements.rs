@@ -92,7 +92,7 @@ impl Announcements {
             check_argv(&argv).map_err(|why| format!("hooks: {}: {why}", kind.as_str()))?;
             found.push((kind, argv));
         }
-        let notify = notify.map(|table| table.check()).transpose().map_err(|why| format!("notify: {why}"))?;
+        let notify = notify.map(NotifyTable::check).transpose().map_err(|why| format!("notify: {why}"))?;
         Ok(Self {
             notify: notify.map(|notify| Notify { user: or_default(notify.user), ..notify }),
             hooks: found,

@@ -98,15 +98,15 @@ pub(crate) fn pause(session: Session, args: &PauseArgs, out: &mut Out) -> anyhow
     if args.target.scope().is_none() && args.order.reason.is_none() && args.order.duration.is_none() {
         return list(session, out);
     }
-    order(session, args.target.required()?, PauseMode::Pause, &args.order, out)
+    order(session, &args.target.required()?, PauseMode::Pause, &args.order, out)
 }
 
 pub(crate) fn drain(session: Session, args: &DrainArgs, out: &mut Out) -> anyhow::Result<u8> {
-    order(session, args.target.required()?, PauseMode::Drain, &args.order, out)
+    order(session, &args.target.required()?, PauseMode::Drain, &args.order, out)
 }
 
 pub(crate) fn stop(session: Session, args: &StopArgs, out: &mut Out) -> anyhow::Result<u8> {
-    order(session, args.target.required()?, PauseMode::Stop, &args.order, out)
+    order(session, &args.target.required()?, PauseMode::Stop, &args.order, out)
 }
 
 pub(crate) fn resume(session: Session, args: &ResumeArgs, out: &mut Out) -> anyhow::Result<u8> {
@@ -125,7 +125,7 @@ pub(crate) fn resume(session: Session, args: &ResumeArgs, out: &mut Out) -> anyh
     Ok(DONE)
 }
 
-fn order(session: Session, scope: PauseScope, mode: PauseMode, args: &OrderArgs, out: &mut Out) -> anyhow::Result<u8> {
+fn order(session: Session, scope: &PauseScope, mode: PauseMode, args: &OrderArgs, out: &mut Out) -> anyhow::Result<u8> {
     let duration = duration_option("--for", args.duration.as_deref())?;
     let mut ctx = session.open()?;
     let reason = args.reason.clone().unwrap_or_default();
