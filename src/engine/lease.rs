@@ -1,4 +1,5 @@
-//! Keeps the leases of this process, saves what its handlers report and hears which of its runs are cancelled: a thread and a connection of its own, so that
+//! Keeps the leases of this process, saves what its handlers report, hears which of its runs are cancelled and looks what
+//! operators have ordered: a thread and a connection of its own, so that
 //! neither a long handler nor a busy main thread looks like a dead runner, and a database that is slow or away keeps nobody
 //! from watching the handler.
 //!
@@ -10,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::cancel_order::CancelOrder;
+use super::orders::Orders;
 use super::unsaved::Unsaved;
 use super::{EngineError, EngineResult};
 use crate::domain::ids::{RunId, RunnerId};
@@ -24,6 +26,8 @@ use crate::store::{DatabaseUrl, Renewal, RunRef, Store, StoreResult};
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// How often it is asked which runs are cancelled, also where the engine tells of it: not every request is told.
 const ASK_EVERY: Duration = Duration::from_millis(500);
+/// Between two looks at what operators have ordered.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// How long the end of the thread is waited for; it may hang in a call to a database that does not answer.
 const END_WAIT: Duration = Duration::from_secs(2);
 
@@ -50,7 +54,9 @@ struct Shared {
     /// There is something to do for the thread.
     waker: Waker,
     runner_id: RunnerId,
+    runner_name: String,
     times: LeaseTimes,
+    orders: Orders,
 }
 
 struct State {
@@ -72,11 +78,14 @@ enum Work {
     Ask(Vec<RunId>),
     /// Something has come to the socket.
     Listen,
+    /// What operators have ordered.
+    Look,
     End,
 }
 
 struct HeldRun {
     run: RunRef,
+    class: String,
     lease: Lease,
     /// A run whose handler is silent for longer than its timeout allows, and whose end nobody brings about, is renewed no
     /// more: then anybody may end it.
@@ -89,6 +98,7 @@ struct HeldRun {
 struct Plan {
     renew_at: Moment,
     ask_at: Moment,
+    look_at: Moment,
 }
 
 #[derive(Clone, Copy)]
@@ -124,7 +134,13 @@ impl LeaseKeeper {
     ///
     /// # Errors
     /// When no thread can be had.
-    pub fn start(url: &DatabaseUrl, runner_id: RunnerId, times: LeaseTimes, asked_at: Moment) -> EngineResult<Self> {
+    pub fn start(
+        url: &DatabaseUrl,
+        runner_id: RunnerId,
+        runner_name: &str,
+        times: LeaseTimes,
+        asked_at: Moment,
+    ) -> EngineResult<Self> {
         let runner = Lease { trusted_until: asked_at.plus(times.trusted_for()), is_lost: false };
         let state = State {
             runner,
@@ -135,7 +151,15 @@ impl LeaseKeeper {
             has_ended: false,
         };
         let waker = Waker::new().map_err(|source| EngineError::Os { what: "no descriptor for the leases", source })?;
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), waker, runner_id, times });
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            waker,
+            runner_id,
+            runner_name: runner_name.to_owned(),
+            times,
+            orders: Orders::default(),
+        });
         let (kept, url) = (Arc::clone(&shared), url.clone());
         thread::Builder::new()
             .name("leases".to_owned())
@@ -144,12 +168,13 @@ impl LeaseKeeper {
         Ok(Self { shared })
     }
 
-    /// Also keeps the lease of this run, which was claimed by a call made at `asked_at`; for as long as its handler is
+    /// Also keeps the lease of this run of this class, which was claimed by a call made at `asked_at`; for as long as its handler is
     /// silent for no longer than `silence`.
-    pub fn hold(&self, run: RunRef, asked_at: Moment, silence: Duration) {
+    pub fn hold(&self, run: RunRef, class: &str, asked_at: Moment, silence: Duration) {
         let lease = Lease { trusted_until: asked_at.plus(self.shared.times.trusted_for()), is_lost: false };
         self.shared.lock().runs.push(HeldRun {
             run,
+            class: class.to_owned(),
             lease,
             renew_until: Moment::after(silence),
             unsaved: Unsaved::default(),
@@ -201,6 +226,11 @@ impl LeaseKeeper {
         move || shared.standing(run_id) == Standing::Over
     }
 
+    /// What operators have ordered.
+    pub fn orders(&self) -> Orders {
+        self.shared.orders.clone()
+    }
+
     /// Where the runner itself stands: whether it still has its slot and may claim.
     pub fn runner_standing(&self) -> Standing {
         self.shared.lock().runner.standing()
@@ -247,7 +277,10 @@ impl Shared {
                 let is_wanted = |held: &&HeldRun| !held.lease.is_lost && !held.renew_until.has_passed();
                 return Work::Renew(state.runs.iter().filter(is_wanted).map(|held| held.run.clone()).collect());
             }
-            let mut until = renew_at;
+            if plan.look_at.has_passed() {
+                return Work::Look;
+            }
+            let mut until = renew_at.min(plan.look_at);
             let in_question: Vec<RunId> =
                 state.runs.iter().filter(|held| held.is_in_question()).map(|held| held.run.id).collect();
             if !in_question.is_empty() {
@@ -314,8 +347,11 @@ impl Shared {
 fn keep(shared: &Shared, url: &DatabaseUrl) {
     fault_point!("lease.thread_started");
     let mut store: Option<Store> = None;
-    let mut plan =
-        Plan { renew_at: Moment::after(shared.times.renewal_pause(spread())), ask_at: Moment::after(ASK_EVERY) };
+    let mut plan = Plan {
+        renew_at: Moment::after(shared.times.renewal_pause(spread())),
+        ask_at: Moment::after(ASK_EVERY),
+        look_at: Moment::after(LOOK_PAUSE),
+    };
     loop {
         let is_well = match shared.next_work(&plan, store.as_ref().and_then(Store::listening_socket)) {
             Work::End => break,
@@ -327,6 +363,16 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
                 fault_point!("lease.cancel_heard");
                 shared.cancel(asked.unwrap_or_default());
                 is_well
+            }
+            Work::Look => {
+                let looked = connected(&mut store, url).and_then(Store::list_pauses);
+                plan.look_at = Moment::after(if looked.is_ok() { LOOK_PAUSE } else { RETRY_PAUSE });
+                if let Ok(pauses) = &looked {
+                    let classes: Vec<String> = shared.lock().runs.iter().map(|held| held.class.clone()).collect();
+                    shared.orders.note(pauses, &shared.runner_name, &classes);
+                }
+                fault_point!("lease.looked");
+                looked.is_ok()
             }
             Work::Save(run, news) => {
                 let saved = connected(&mut store, url).and_then(|store| news.save(store, &run));

@@ -11,6 +11,7 @@ use super::stopping::{Stopping, Urgency};
 use super::unsaved::Unsaved;
 use crate::domain::ending::Ending;
 use crate::domain::ids::RunId;
+use crate::domain::message::Message;
 use crate::handler::command::{CommandHandler, CommandObserver, HandlerEnd};
 use crate::handler::{CancelToken, Reporter, RunContext, TaskHandler, run_rust_handler};
 use crate::os::child::{Control, Stream};
@@ -153,6 +154,11 @@ impl Reporter for LiveRun<'_> {
 
     fn cancel_token(&self) -> CancelToken {
         self.order.token()
+    }
+
+    fn message(&mut self, message: Message) {
+        self.pending.add_message(message);
+        self.report();
     }
 }
 

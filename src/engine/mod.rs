@@ -7,13 +7,17 @@ mod cancel_order;
 pub mod classes;
 pub mod create_runs;
 pub mod edit;
+pub mod events;
 pub mod execute;
 mod handler_finish;
 pub mod handlers;
 mod lease;
+pub mod limits;
 mod live_run;
 pub mod migrate;
+pub mod orders;
 pub(crate) mod outcomes;
+pub mod pauses;
 pub mod process_run;
 pub mod queue;
 pub mod register;
@@ -21,6 +25,7 @@ pub mod report;
 pub mod requeue;
 pub mod rescue;
 pub mod retry;
+pub mod schedules;
 pub mod selected;
 pub mod settings;
 pub mod status;
@@ -35,6 +40,8 @@ use chrono::{DateTime, Utc};
 
 pub use self::handlers::Handlers;
 use crate::config::Announcements;
+use crate::domain::limits::Obstacle;
+use crate::domain::pause::check_runner_name;
 use crate::domain::settings::Settings;
 use crate::os::account::is_root;
 pub use crate::os::child::{Stream, prepare_process};
@@ -45,7 +52,7 @@ use crate::os::identity::ProcessIdentity;
 use crate::os::random::token;
 use crate::os::spool::Spool;
 pub use crate::os::stop_signals::StopSignals;
-use crate::store::{Crash, Store};
+use crate::store::{Crash, NewEvent, Origin, Store};
 pub use crate::store::{DatabaseUrl, Engine, StoreError};
 
 /// Result of a use case.
@@ -57,6 +64,9 @@ pub enum EngineError {
     /// The input is wrong; nothing was changed.
     #[error("{0}")]
     Input(String),
+    /// What was asked for is not possible as things stand; nothing was changed.
+    #[error("{0}")]
+    Refused(String),
     /// No class of this name is known here.
     #[error("the task class \"{class}\" is not known here")]
     UnknownClass {
@@ -83,6 +93,14 @@ pub enum EngineError {
         run_id: i64,
         /// Its class.
         class: String,
+    },
+    /// A run that was asked for may not be claimed now: paused, or over a limit.
+    #[error("run {run_id} cannot be processed now: {obstacle}")]
+    Obstructed {
+        /// The run.
+        run_id: i64,
+        /// What stands in its way.
+        obstacle: Obstacle,
     },
     /// The lease of a run could not be renewed in time; its handler was killed and nothing was written for it.
     #[error("run {run_id} was given up: its lease could not be renewed in time, so its handler was killed")]
@@ -114,6 +132,8 @@ pub struct Me {
     pub host: String,
     /// Login name of the effective user.
     pub user: String,
+    /// By which operators know this process where it is a runner.
+    pub runner_name: String,
 }
 
 impl Me {
@@ -123,6 +143,7 @@ impl Me {
         Ok(Self {
             process_id: i64::from(identity.pid),
             identity: identity.to_string(),
+            runner_name: format!("{}:{}", host::host_name(), identity.pid),
             host: host::host_name(),
             user: host::user_name(),
         })
@@ -155,10 +176,12 @@ impl Context {
     pub fn open(url: &DatabaseUrl, handlers: Handlers) -> EngineResult<Self> {
         // Whoever can insert a row there chooses what is done with root's rights.
         let handlers = if is_root() && others_can_queue(url) { handlers.naming_users() } else { handlers };
+        let (mut store, me) = (Store::open(url)?, Me::new()?);
+        store.set_origin(Origin { actor: me.user.clone(), host: me.host.clone() });
         Ok(Self {
-            store: Store::open(url)?,
+            store,
             handlers,
-            me: Me::new()?,
+            me,
             spool: None,
             announcements: Announcements::default(),
             spool_problem: None,
@@ -177,6 +200,22 @@ impl Context {
     #[must_use]
     pub fn with_announcements(self, announcements: Announcements) -> Self {
         Self { announcements, ..self }
+    }
+
+    /// Gives this process a name as a runner, by which operators can pause, drain and stop it.
+    ///
+    /// # Errors
+    /// [`EngineError::Input`] for a name that cannot be used.
+    pub fn name_runner(&mut self, name: &str) -> EngineResult<()> {
+        check_runner_name(name).map_err(EngineError::Input)?;
+        name.clone_into(&mut self.me.runner_name);
+        Ok(())
+    }
+
+    /// Something that an operator did here, to be kept.
+    fn operator_event(&self, kind: &'static str, details: serde_json::Value) -> NewEvent {
+        let (actor, host) = (self.me.user.clone(), self.me.host.clone());
+        NewEvent { kind, task_id: None, run_id: None, actor, host, details }
     }
 
     /// A crash of a run of this class, noted by this process.

@@ -11,6 +11,8 @@ pub mod events;
 pub mod exec;
 pub mod registry;
 
+use crate::domain::message::Message;
+
 pub use active_run::{ActiveRun, HandlerError, run_rust_handler};
 pub use cancel_token::CancelToken;
 
@@ -51,6 +53,8 @@ pub trait Reporter {
     fn cancel_token(&self) -> CancelToken {
         CancelToken::default()
     }
+    /// For anyone who follows.
+    fn message(&mut self, _message: Message) {}
 }
 
 /// A task class that is handled by Rust code inside the runner.

@@ -1,17 +1,24 @@
 //! The database: the only folder that knows Diesel. It guards (every change of a status is a compare-and-set), it does
 //! not decide. Everything it hands out is of the domain.
 
+mod audit;
 mod backend;
 mod classes;
+mod dependencies;
 mod error;
+mod event_log;
 mod events;
 mod leases;
+mod limits;
 mod migrate;
 mod notices;
+mod pauses;
+mod queueing;
 mod receipts;
 mod rows;
 mod runners;
 mod runs;
+mod schedules;
 mod schema;
 mod selections;
 mod settings;
@@ -22,20 +29,25 @@ mod transitions;
 
 use std::time::{Duration, Instant};
 
+use self::audit::AuditSwitch;
+pub use self::audit::Origin;
 use self::backend::AnyConnection;
 pub use self::backend::{DatabaseUrl, Engine};
 pub use self::classes::ClassHold;
 use self::error::Repeat;
 pub use self::error::{StoreError, StoreResult};
+pub use self::event_log::EventFilter;
 pub use self::events::{Event, NewEvent};
 pub use self::leases::Renewal;
 pub use self::migrate::{Migration, MigrationReport};
 pub use self::notices::{NewNotice, TakenNotices};
+pub use self::pauses::NewPause;
 pub use self::runners::{NewRunner, Registration};
 pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
 pub use self::transitions::{
-    CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, Restart, RestartAnswer, RunEnd, SpecificClaim,
+    Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, Restart, RestartAnswer, RunEnd,
+    ScheduleAnswer, ScheduleChange, SpecificClaim,
 };
 use crate::os::random::spread;
 use crate::os::sockets::LibrarySocket;
@@ -56,6 +68,9 @@ pub struct Store {
     listening: Option<Option<LibrarySocket>>,
     /// Whether whoever waits for an answer has no time any more.
     is_hurried: Option<Box<dyn Fn() -> bool + Send>>,
+    /// Who this process is.
+    origin: Origin,
+    audit: AuditSwitch,
 }
 
 impl Store {
@@ -75,13 +90,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
     pub fn connect(url: &DatabaseUrl) -> StoreResult<Self> {
-        Ok(Self {
-            conn: backend::connect(url)?,
-            url: url.clone(),
-            has_written: false,
-            listening: None,
-            is_hurried: None,
-        })
+        Ok(Self::of(backend::connect(url)?, url, None))
     }
 
     /// The same, and listens for runs that are cancelled, where the engine can tell of them.
@@ -90,7 +99,12 @@ impl Store {
     /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
     pub fn connect_listening(url: &DatabaseUrl) -> StoreResult<Self> {
         let (conn, socket) = backend::connect_listening(url)?;
-        Ok(Self { conn, url: url.clone(), has_written: false, listening: Some(socket), is_hurried: None })
+        Ok(Self::of(conn, url, Some(socket)))
+    }
+
+    fn of(conn: AnyConnection, url: &DatabaseUrl, listening: Option<Option<LibrarySocket>>) -> Self {
+        let (origin, audit) = (Origin::default(), AuditSwitch::default());
+        Self { conn, url: url.clone(), has_written: false, listening, is_hurried: None, origin, audit }
     }
 
     /// Where something arrives when a run is cancelled, if the engine can tell of it.
@@ -133,9 +147,13 @@ impl Store {
         Ok(written)
     }
 
-    /// The same under the WRITE lock on TaskQueueRuns.
-    fn claim_write<T>(&mut self, mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
-        let written = self.repeat(&mut |conn| backend::claim_transaction(conn, &mut work))?;
+    /// The same under the WRITE lock on TaskQueueRuns. Who asks says whether it keeps events.
+    fn claim_write<T>(
+        &mut self,
+        keeps_events: bool,
+        mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>,
+    ) -> StoreResult<T> {
+        let written = self.repeat(&mut |conn| backend::claim_transaction(conn, keeps_events, &mut work))?;
         self.has_written = true;
         Ok(written)
     }

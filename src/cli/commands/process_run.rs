@@ -21,6 +21,9 @@ use crate::engine::process_run::{ProcessOptions, process_runs};
 pub(crate) struct ProcessRunArgs {
     /// Only this run, whatever stands before it
     run_id: Option<RunId>,
+    /// By which name `runners` shows it and `pause`, `drain` and `stop` find it [default: host and process number]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
     #[command(flatten)]
     repeat: RepeatArgs,
 }
@@ -42,11 +45,11 @@ pub(crate) struct RepeatArgs {
 impl RepeatArgs {
     pub(crate) fn options(&self, stop_wait: Duration) -> anyhow::Result<ProcessOptions> {
         Ok(ProcessOptions {
-            run_id: None,
             drain: self.drain,
             max_runs: self.max_runs,
             max_time: duration_option("--max-time", self.max_time.as_deref())?,
             stop_wait,
+            ..ProcessOptions::default()
         })
     }
 }
@@ -55,6 +58,9 @@ pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> any
     let options = ProcessOptions { run_id: args.run_id, ..args.repeat.options(session.config.stop_wait)? };
     let stop = StopSignals::install()?;
     let mut ctx = session.open()?;
+    if let Some(name) = &args.name {
+        ctx.name_runner(name)?;
+    }
     let report = process_runs(&mut ctx, &options, &stop, &mut Narrator { out })?;
     if out.is_json() {
         out.json(&report)?;

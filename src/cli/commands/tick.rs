@@ -25,14 +25,21 @@ pub(crate) struct TickArgs {
     /// Start no run after this time
     #[arg(long, value_name = "DURATION", default_value = "55s")]
     max_time: String,
+    /// By which name `runners` shows it and `pause`, `drain` and `stop` find it [default: host and process number]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
 }
 
 pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> anyhow::Result<u8> {
     let max_time: Option<Duration> = duration_option("--max-time", Some(&args.max_time))?;
     let stop_wait = session.config.stop_wait;
-    let options = ProcessOptions { run_id: None, drain: true, max_runs: args.max_runs, max_time, stop_wait };
+    let options =
+        ProcessOptions { drain: true, max_runs: args.max_runs, max_time, stop_wait, ..ProcessOptions::default() };
     let stop = StopSignals::install()?;
     let mut ctx = session.open()?;
+    if let Some(name) = &args.name {
+        ctx.name_runner(name)?;
+    }
     let report = tick(&mut ctx, &options, &stop, &mut Narrator { out })?;
     if out.is_json() {
         out.json(&report)?;

@@ -4,7 +4,9 @@ use diesel::prelude::*;
 use diesel::sql_types::{Bool, Nullable};
 use serde::{Deserialize, Serialize};
 
+use super::super::audit::{Origin, keep_run_transition};
 use super::super::backend::{self, AnyConnection, ClassAtHost};
+use super::super::dependencies::satisfy_dependants;
 use super::super::events::{NewEvent, insert_event};
 use super::super::leases::leases_count;
 use super::super::notices::{NewNotice, insert_notice};
@@ -13,6 +15,7 @@ use super::super::runs::RunRef;
 use super::super::schema::{task_queue, task_queue_run_outputs, task_queue_runs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::super::{Store, StoreResult};
+use super::recur::{Author, follow_settled};
 use crate::domain::backoff::Backoff;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::notice::NoticeKind;
@@ -163,6 +166,7 @@ impl Store {
         // Set by an attempt whose COMMIT came to nothing, or whose answer was lost: only then can a run that is over have
         // been ended by this very call.
         let mut was_written = false;
+        let auditor = self.auditor()?;
         self.write(|conn| {
             backend::enter_both_tables(conn)?;
             let mut ended = Ended::Recorded;
@@ -176,7 +180,10 @@ impl Store {
                 }
             }
             fault_point!("end.run_written");
-            aggregate_into_task(conn, run.id, end)?;
+            let task_id = aggregate_into_task(conn, run.id, end)?;
+            if let Some((origin, task_id)) = auditor.as_ref().zip(task_id) {
+                keep_end(conn, origin, (task_id, run.id), RunStatus::Processing, end)?;
+            }
             fault_point!("end.task_written");
             if let Some(event) = &end.note {
                 insert_event(conn, event)?;
@@ -270,8 +277,27 @@ fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd) -> Sto
     }
 }
 
+/// Keeps the end of a run that was in `from`.
+fn keep_end(
+    conn: &mut AnyConnection,
+    origin: &Origin,
+    ids: (TaskId, RunId),
+    from: RunStatus,
+    end: &RunEnd,
+) -> StoreResult<()> {
+    let details = serde_json::json!({
+        "status": run_after(from, end.event), "error_code": end.error_code, "decision": end.decision,
+    });
+    keep_run_transition(conn, origin, "run-ended", ids, details)
+}
+
 /// Ends a run that waits, and its task with it. Whether it still waited.
-pub(super) fn end_waiting_run(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<bool> {
+pub(super) fn end_waiting_run(
+    conn: &mut AnyConnection,
+    run_id: RunId,
+    end: &RunEnd,
+    auditor: Option<&Origin>,
+) -> StoreResult<bool> {
     use task_queue_runs::dsl;
     let Some(status) = run_after(RunStatus::Scheduled, end.event) else { return Ok(false) };
     let ended = diesel::update(dsl::task_queue_runs)
@@ -287,15 +313,18 @@ pub(super) fn end_waiting_run(conn: &mut AnyConnection, run_id: RunId, end: &Run
         ))
         .execute(conn)?;
     if ended == 1 {
-        aggregate_into_task(conn, run_id, end)?;
+        let task_id = aggregate_into_task(conn, run_id, end)?;
+        if let Some((origin, task_id)) = auditor.zip(task_id) {
+            keep_end(conn, origin, (task_id, run_id), RunStatus::Scheduled, end)?;
+        }
     }
     Ok(ended == 1)
 }
 
-/// The scheme's OnAfterItemUpdate: what the end of a run means for its task.
-fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<()> {
+/// The scheme's OnAfterItemUpdate: what the end of a run means for its task, whose id it returns.
+fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<Option<TaskId>> {
     use task_queue::dsl;
-    type Row = (i64, String, i32, i32, i32, i32, Option<String>, String, String);
+    type Row = (i64, String, i32, i32, i32, i32, Option<String>, String, Option<String>, String);
     let task: Option<Row> = dsl::task_queue
         .inner_join(task_queue_runs::table.on(task_queue_runs::task_queue_id.eq(dsl::id)))
         .filter(task_queue_runs::id.eq(run_id.0))
@@ -308,11 +337,14 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
             dsl::crashes,
             dsl::backoff,
             dsl::task_class,
+            dsl::recurrence,
             task_queue_runs::host,
         ))
         .first(conn)
         .optional()?;
-    let Some((task_id, status, failed, max, attempts, crashes, backoff, class, host)) = task else { return Ok(()) };
+    let Some((task_id, status, failed, max, attempts, crashes, backoff, class, recurrence, host)) = task else {
+        return Ok(None);
+    };
     let event = aggregated(end.event);
     let before = match event {
         TaskEvent::Release => status_before(conn, task_id)?,
@@ -344,11 +376,19 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
             dsl::updated_on.eq(db_now()),
         ))
         .execute(conn)?;
+    if next_status == Some(TaskStatus::Success) {
+        satisfy_dependants(conn, task_id)?;
+    }
     if let Some(crash) = quarantine {
         insert_event(conn, &quarantine_event(task_id, run_id, crash, crashes_after))?;
     }
     if let Some((host, secs)) = &end.hold {
         backend::hold_class(conn, &ClassAtHost { class: &class, host }, &end.error_message, *secs)?;
+    }
+    // Of one that somebody has settled in the tables, `create-runs` finds it out; a claim could not write what follows.
+    if recurrence.is_some() && next_status.is_some() {
+        // By nobody: the time has come.
+        follow_settled(conn, TaskId(task_id), &Author { name: "", host: &host })?;
     }
     let has_failed = matches!(event, TaskEvent::Fail | TaskEvent::TimeOut);
     let kind = if quarantine.is_some() {
@@ -358,9 +398,12 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
     } else {
         end.hold.as_ref().map(|_| NoticeKind::Held)
     };
-    let Some(kind) = kind else { return Ok(()) };
-    let (error_code, error_message) = (end.error_code.clone(), end.error_message.clone());
-    insert_notice(conn, &NewNotice { kind, task_id: TaskId(task_id), run_id, class, host, error_code, error_message })
+    if let Some(kind) = kind {
+        let (error_code, error_message) = (end.error_code.clone(), end.error_message.clone());
+        let task_id = TaskId(task_id);
+        insert_notice(conn, &NewNotice { kind, task_id, run_id, class, host, error_code, error_message })?;
+    }
+    Ok(Some(TaskId(task_id)))
 }
 
 fn quarantine_event(task_id: i64, run_id: RunId, crash: &Crash, crashes: i32) -> NewEvent {

@@ -6,13 +6,17 @@ mod claim;
 mod create;
 mod edit;
 mod end;
+mod recur;
 mod retry;
+mod schedule;
 
 pub use self::cancel::CancelAnswer;
 pub use self::claim::{Claim, SpecificClaim};
 pub use self::edit::EditAnswer;
 pub use self::end::{Crash, EndCondition, Ended, RunEnd};
+pub use self::recur::{Advanced, Author};
 pub use self::retry::{Restart, RestartAnswer};
+pub use self::schedule::{ScheduleAnswer, ScheduleChange};
 
 use super::StoreResult;
 use super::backend::{self, AnyConnection};

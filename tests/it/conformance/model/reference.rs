@@ -42,6 +42,8 @@ pub struct Task {
     pub status: &'static str,
     pub when: When,
     pub open_run: Option<usize>,
+    /// The tasks that have not succeeded since it was queued.
+    pub waits_for: BTreeSet<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -83,6 +85,7 @@ pub enum Answer {
         status: String,
         class: String,
     },
+    Obstructed,
     Recorded,
     /// Recorded, but as cancelled.
     RecordedAsCancelled,
@@ -128,11 +131,23 @@ pub struct Model {
     /// Class, and whether it is held on this host or on another.
     pub holds: BTreeSet<(usize, bool)>,
     pub limit: i32,
+    /// Classes that are paused; `None` is all.
+    pub pauses: BTreeSet<Option<usize>>,
+    /// For each class: runs at once, starts.
+    pub class_limits: [(Option<i32>, Option<i32>); 3],
 }
 
 impl Model {
     pub fn new() -> Self {
-        Self { tasks: Vec::new(), runs: Vec::new(), runners: Vec::new(), holds: BTreeSet::new(), limit: 8 }
+        Self {
+            tasks: Vec::new(),
+            runs: Vec::new(),
+            runners: Vec::new(),
+            holds: BTreeSet::new(),
+            limit: 8,
+            pauses: BTreeSet::new(),
+            class_limits: [(None, None); 3],
+        }
     }
 
     pub fn processing_runs(&self) -> Vec<usize> {
@@ -154,6 +169,7 @@ impl Model {
             && task.open_run.is_none()
             && task.failed_retries < task.max_retries
             && !task.is_quarantined
+            && task.waits_for.is_empty()
             && task.when != When::Later
     }
 
@@ -161,7 +177,7 @@ impl Model {
     pub fn allows(&self, command: &Command) -> bool {
         use Command::{
             Cancel, CancelTask, ClaimRun, Edit, EndRun, EndWithWrongToken, FinishRunner, GrantRetry, LeaseOver,
-            MakeDue, OpenRunOf, Renew, Report, Requeue, RetryTask, Silence,
+            MakeDue, OpenRunOf, QueueAfter, Renew, Report, Requeue, RetryTask, Silence,
         };
         let is_claimed = |run: usize| self.runs.get(run).is_some_and(|run| run.holder.is_some());
         match *command {
@@ -173,6 +189,7 @@ impl Model {
             | GrantRetry { task }
             | MakeDue { task }
             | RetryTask { task } => task < self.tasks.len(),
+            QueueAfter { after, .. } => after.iter().all(|task| *task < self.tasks.len()),
             ClaimRun { run, .. } => run < self.runs.len(),
             EndRun { run, .. } | EndWithWrongToken { run, .. } | Report { run } => is_claimed(run),
             LeaseOver { run } => self.runs.get(run).is_some_and(|run| run.status == "processing"),
@@ -186,6 +203,14 @@ impl Model {
     pub fn step(&mut self, command: &Command) -> Answer {
         match *command {
             Command::Queue { class, priority, max_retries, when } => self.add_task(class, priority, max_retries, when),
+            Command::QueueAfter { class, after } => {
+                let open = after.into_iter().filter(|task| self.tasks[*task].status != "success").collect();
+                let answer = self.add_task(class, 0, 5, When::Now);
+                if let Some(task) = self.tasks.last_mut() {
+                    task.waits_for = open;
+                }
+                answer
+            }
             Command::Insert { class } => self.add_task(class, 0, 5, When::Now),
             Command::QueueBad { .. } => Answer::Refused,
             Command::CreateRuns => self.create_runs(),
@@ -224,6 +249,15 @@ impl Model {
                 let before = self.holds.len();
                 self.holds.retain(|(held, _)| *held != class);
                 Answer::Count(before - self.holds.len())
+            }
+            Command::Pause { class } => {
+                self.pauses.insert(class);
+                Answer::Done
+            }
+            Command::Resume { class } => Answer::Count(usize::from(self.pauses.remove(&class))),
+            Command::LimitClass { class, max_running, starts } => {
+                self.class_limits[class] = (max_running, starts);
+                Answer::Done
             }
             Command::RetryTask { task } => {
                 let task = &mut self.tasks[task];
@@ -272,6 +306,7 @@ impl Model {
             status: "scheduled",
             when,
             open_run: None,
+            waits_for: BTreeSet::new(),
         });
         Answer::Done
     }
@@ -365,10 +400,24 @@ impl Model {
         rescued
     }
 
+    /// Whether a pause or a limit keeps runs of this class from being claimed.
+    fn is_obstructed(&self, class: usize) -> bool {
+        let of_class = |run: &&Run| self.tasks[run.task].class == class;
+        let count = |is_counted: fn(&Run) -> bool| {
+            i32::try_from(self.runs.iter().filter(of_class).filter(|run| is_counted(run)).count()).unwrap()
+        };
+        let (max_running, starts) = self.class_limits[class];
+        self.pauses.contains(&None)
+            || self.pauses.contains(&Some(class))
+            || max_running.is_some_and(|max| count(|run| run.status == "processing") >= max)
+            || starts.is_some_and(|starts| count(|run| run.holder.is_some()) >= starts)
+    }
+
     /// Rule R6.
     fn first_claimable(&self, can: [bool; 3]) -> Option<usize> {
         (0..self.runs.len())
             .filter(|run| self.runs[*run].status == "scheduled" && can[self.class_of(*run)])
+            .filter(|run| !self.is_obstructed(self.class_of(*run)))
             .min_by_key(|run| (-self.runs[*run].priority, *run))
     }
 
@@ -387,6 +436,9 @@ impl Model {
     fn claim_run(&mut self, run: usize, claimant: Claimant) -> Answer {
         let class = self.class_of(run);
         if self.runs[run].status == "scheduled" && claimant.can[class] {
+            if self.is_obstructed(class) {
+                return Answer::Obstructed;
+            }
             if self.tasks[self.runs[run].task].status != "cancelled" {
                 return self.claim(run, claimant.who);
             }
@@ -418,11 +470,18 @@ impl Model {
         };
         let run = &mut self.runs[index];
         (run.status, run.error_code, run.is_lease_over) = (of_run, error_code, false);
-        let task = &mut self.tasks[run.task];
+        let number = run.task;
+        let task = &mut self.tasks[number];
         task.open_run = None;
         if task.status == "processing" {
             task.status = of_task;
+            if of_task == "success" {
+                for other in &mut self.tasks {
+                    other.waits_for.remove(&number);
+                }
+            }
         }
+        let task = &mut self.tasks[number];
         let has_failed = matches!(end.event, RunEvent::Fail | RunEvent::TimeOut);
         if has_failed {
             let counted = task.failed_retries + 1;
