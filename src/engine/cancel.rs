@@ -40,6 +40,15 @@ pub fn cancel_tasks(ctx: &mut Context, ids: &[TaskId], reason: Option<&str>, hea
     Ok(())
 }
 
+/// These tasks, and all that still wait for them, or for what waits for them.
+///
+/// # Errors
+/// The database's.
+pub fn with_dependants(ctx: &mut Context, mut ids: Vec<TaskId>) -> EngineResult<Vec<TaskId>> {
+    ids.extend(ctx.store.list_all_dependants(&ids)?);
+    Ok(ids)
+}
+
 fn checked(reason: Option<&str>) -> EngineResult<Option<String>> {
     let Some(reason) = reason.map(str::trim).filter(|reason| !reason.is_empty()) else { return Ok(None) };
     if reason.chars().count() > MAX_REASON_CHARS || reason.contains('\0') {

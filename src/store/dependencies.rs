@@ -1,6 +1,8 @@
 //! TaskQueueDependencies: which task waits for which. A dependency is satisfied once, by the success of its prerequisite,
 //! and stays so; WaitingFor of a task counts those that are not.
 
+use std::collections::BTreeSet;
+
 use diesel::prelude::*;
 use diesel::result::QueryResult;
 
@@ -90,6 +92,30 @@ impl Store {
                 .load(conn)?)
         })?;
         Ok(links.into_iter().map(linked).collect())
+    }
+
+    /// The tasks that still wait for one of these, or for one that waits for it, and so on; without these themselves.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_all_dependants(&mut self, prerequisites: &[TaskId]) -> StoreResult<Vec<TaskId>> {
+        self.read(|conn| {
+            let mut seen: BTreeSet<i64> = prerequisites.iter().map(|id| id.0).collect();
+            let mut found = BTreeSet::new();
+            let mut newest: Vec<i64> = seen.iter().copied().collect();
+            while !newest.is_empty() {
+                let mut next = Vec::new();
+                for part in newest.chunks(IDS_PER_STATEMENT) {
+                    let waiting =
+                        task_queue_dependencies.filter(depends_on_id.eq_any(part)).filter(is_satisfied.eq(false));
+                    let waiting: Vec<i64> = waiting.select(task_id).load(conn)?;
+                    next.extend(waiting.into_iter().filter(|id| seen.insert(*id)));
+                }
+                found.extend(next.iter().copied().map(TaskId));
+                newest = next;
+            }
+            Ok(found.into_iter().collect())
+        })
     }
 
     /// The first `limit` tasks that wait or waited for this one, by id.

@@ -5,7 +5,7 @@ use clap::Args;
 use super::selected::{self, BulkVerb, SelectedArgs};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
-use crate::engine::cancel::{cancel_tasks, preview_cancel};
+use crate::engine::cancel::{cancel_tasks, preview_cancel, with_dependants};
 
 /// Cancel tasks: those that wait at once, those that run through their runner
 ///
@@ -14,6 +14,9 @@ use crate::engine::cancel::{cancel_tasks, preview_cancel};
 pub(crate) struct CancelArgs {
     #[command(flatten)]
     selected: SelectedArgs,
+    /// Also what waits for them, and what waits for that
+    #[arg(long)]
+    dependants: bool,
     /// Why; kept with the task [default: who did it]
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -25,6 +28,7 @@ pub(crate) fn run(session: Session, args: &CancelArgs, out: &mut Out) -> anyhow:
     let mut verb = BulkVerb {
         name: "cancel",
         done: "cancelled",
+        widen: args.dependants.then_some(with_dependants),
         act: &mut |ctx, ids, hear| cancel_tasks(ctx, ids, reason, hear),
         preview: &mut preview_cancel,
     };

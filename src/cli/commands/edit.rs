@@ -75,6 +75,7 @@ pub(crate) fn run(session: Session, args: &EditArgs, out: &mut Out) -> anyhow::R
     let mut verb = BulkVerb {
         name: "edit",
         done: "edited",
+        widen: None,
         act: &mut |ctx, ids, hear| edit_tasks(ctx, ids, &edit, hear),
         preview: &mut |ctx, ids, hear| preview_edit(ctx, ids, &edit, hear),
     };

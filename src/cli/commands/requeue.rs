@@ -19,7 +19,12 @@ pub(crate) struct RequeueArgs {
 
 pub(crate) fn run(session: Session, args: &RequeueArgs, out: &mut Out) -> anyhow::Result<u8> {
     let mut ctx = session.open()?;
-    let mut verb =
-        BulkVerb { name: "requeue", done: "queued again", act: &mut requeue_tasks, preview: &mut preview_requeue };
+    let mut verb = BulkVerb {
+        name: "requeue",
+        done: "queued again",
+        widen: None,
+        act: &mut requeue_tasks,
+        preview: &mut preview_requeue,
+    };
     selected::run(&mut ctx, &args.selected, &mut verb, out)
 }

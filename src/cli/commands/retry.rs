@@ -18,6 +18,12 @@ pub(crate) struct RetryArgs {
 
 pub(crate) fn run(session: Session, args: &RetryArgs, out: &mut Out) -> anyhow::Result<u8> {
     let mut ctx = session.open()?;
-    let mut verb = BulkVerb { name: "retry", done: "tried again", act: &mut retry_tasks, preview: &mut preview_retry };
+    let mut verb = BulkVerb {
+        name: "retry",
+        done: "tried again",
+        widen: None,
+        act: &mut retry_tasks,
+        preview: &mut preview_retry,
+    };
     selected::run(&mut ctx, &args.selected, &mut verb, out)
 }

@@ -31,12 +31,17 @@ pub(crate) struct SelectedArgs {
 /// Does something to these tasks, or says what it would do, and tells of each.
 type Step<'a> = &'a mut dyn FnMut(&mut Context, &[TaskId], Hear<'_>) -> EngineResult<()>;
 
+/// These tasks and others.
+type Widen = fn(&mut Context, Vec<TaskId>) -> EngineResult<Vec<TaskId>>;
+
 /// A verb for many tasks.
 pub(crate) struct BulkVerb<'a> {
     /// As the command line names it: `retry`.
     pub(crate) name: &'a str,
     /// What has been done to several: `tried again`.
     pub(crate) done: &'a str,
+    /// Adds what belongs to the selected tasks.
+    pub(crate) widen: Option<Widen>,
     /// Does it.
     pub(crate) act: Step<'a>,
     /// Says what it would do.
@@ -56,7 +61,12 @@ pub(crate) fn run(
         out.say("no task is selected by that");
         return Ok(NOT_FOUND);
     }
-    let is_named = selection.is_named();
+    let selected = ids.len();
+    let ids = match verb.widen {
+        Some(widen) => widen(ctx, ids)?,
+        None => ids,
+    };
+    let is_named = selection.is_named() && ids.len() == selected;
     if !is_named && !args.yes && !args.dry_run && !may_act(&ids, verb.name, out)? {
         out.say("nothing was changed");
         return Ok(INTERRUPTED);

@@ -8,7 +8,7 @@ use taskqueue::domain::ids::TaskId;
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::engine::cancel::cancel_tasks;
 
-use super::{ECHO, detail, is_alive, printed, shell_class, task, wait_for_file};
+use super::{ECHO, detail, error_and_hint, is_alive, printed, shell_class, task, wait_for_file};
 use crate::conformance::fixture::{
     claim, claim_as, context, create, dead_process, ending, last_run, process_one, queue, reference, willing,
 };
@@ -185,5 +185,18 @@ each_engine! {
             assert_eq!(last_run(db, id).status.to_string(), status, "{event:?}");
         }
         assert_eq!(create(&mut ctx).created, 0);
+    }
+
+    fn what_waits_for_a_task_is_cancelled_with_it_if_somebody_wants_that(db) {
+        for after in [[].as_slice(), &["--after", "1"], &["--after", "1,2"], &[], &["--after", "3,4"], &["--after", "4"]] {
+            db.cli().run(&[&["queue", "--any-class", "x"], after].concat()).ok();
+        }
+        let statuses = || db.raw().texts("SELECT \"LastStatus\" AS value FROM \"TaskQueue\" ORDER BY \"Id\"").into_iter().flatten().collect::<Vec<_>>();
+        let (error, _) = error_and_hint(&db.cli().run(&["cancel", "1", "--dependants"]).fails(2));
+        assert_eq!(error, "error: that selects 4 tasks, and nobody can be asked");
+        // Whatever it was asked to take along, there is nothing.
+        assert_eq!(db.cli().run(&["cancel", "6", "--dependants"]).stderr, "task 6 is cancelled\n");
+        assert_eq!(db.cli().run(&["cancel", "1", "--dependants", "--yes"]).stderr, "4 tasks cancelled\n");
+        assert_eq!(statuses(), ["cancelled", "cancelled", "cancelled", "scheduled", "cancelled", "cancelled"]);
     }
 }
