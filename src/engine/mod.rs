@@ -2,8 +2,11 @@
 //! `handler`. Knows no command line and prints nothing.
 
 mod announce;
+pub mod cancel;
+mod cancel_order;
 pub mod classes;
 pub mod create_runs;
+pub mod edit;
 pub mod events;
 pub mod execute;
 mod handler_finish;
@@ -19,9 +22,11 @@ pub mod process_run;
 pub mod queue;
 pub mod register;
 pub mod report;
+pub mod requeue;
 pub mod rescue;
 pub mod retry;
 pub mod schedules;
+pub mod selected;
 pub mod settings;
 pub mod status;
 mod stopping;

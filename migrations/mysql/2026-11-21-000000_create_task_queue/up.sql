@@ -117,6 +117,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     `LeaseExpiresOn` datetime(6),
     `HandlerProcessId` bigint,
     `HandlerIdentity` varchar(190) NOT NULL DEFAULT '',
+    `CancelRequestedOn` datetime(6),
+    `CancelReason` varchar(1000) NOT NULL DEFAULT '',
     `UpdatedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     `OpenTaskId` bigint GENERATED ALWAYS AS (
         CASE WHEN `Status` IN ('scheduled', 'processing') THEN `TaskQueueId` END) STORED,

@@ -106,6 +106,8 @@ CREATE TABLE "TaskQueueRuns" (
     "LeaseExpiresOn" timestamptz,
     "HandlerProcessId" bigint,
     "HandlerIdentity" text NOT NULL DEFAULT '',
+    "CancelRequestedOn" timestamptz,
+    "CancelReason" text NOT NULL DEFAULT '',
     "UpdatedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
     "OpenTaskId" bigint GENERATED ALWAYS AS (
         CASE WHEN "Status" IN ('scheduled', 'processing') THEN "TaskQueueId" END) STORED,

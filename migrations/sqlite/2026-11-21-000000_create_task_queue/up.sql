@@ -106,6 +106,8 @@ CREATE TABLE "TaskQueueRuns" (
     "LeaseExpiresOn" TEXT,
     "HandlerProcessId" INTEGER,
     "HandlerIdentity" TEXT NOT NULL DEFAULT '',
+    "CancelRequestedOn" TEXT,
+    "CancelReason" TEXT NOT NULL DEFAULT '',
     "UpdatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
     "OpenTaskId" INTEGER GENERATED ALWAYS AS (
         CASE WHEN "Status" IN ('scheduled', 'processing') THEN "TaskQueueId" END) STORED,

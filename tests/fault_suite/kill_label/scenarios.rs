@@ -52,6 +52,10 @@ enum Args {
     Retry,
     /// The newest schedule is paused.
     Pause,
+    /// A task that has just succeeded runs again.
+    Requeue,
+    /// With the id of a task that has just been queued.
+    ToNewTask(&'static [&'static str]),
     /// Inside a handler: the fault strikes the command that the handler calls.
     InHandler,
     /// In an empty database of its own.
@@ -85,6 +89,15 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("long", &[Need::QuickLease, Need::Task("long"), Need::Runs], DRAIN),
     scenario("tell", &[Need::Task("tell"), Need::Runs], Args::InHandler),
     scenario("retry", &[], Args::Retry),
+    scenario("requeue", &[], Args::Requeue),
+    scenario("cancel", &[], Args::ToNewTask(&["cancel"])),
+    scenario(
+        "cancel-all",
+        &[Need::Task("note"), Need::Runs, Need::Task("note")],
+        Args::Plain(&["cancel", "--yes", "status=waiting"]),
+    ),
+    scenario("unwanted", &[Need::Task("unwanted"), Need::Runs], DRAIN),
+    scenario("edit", &[], Args::ToNewTask(&["edit", "--priority", "0"])),
     scenario("notify", &[Need::Exhausted], Args::Plain(&["create-runs"])),
     scenario("schedule-begins", &[Need::Schedule], Args::Plain(&["create-runs"])),
     scenario("schedule-goes-on", &[Need::OverdueSchedule], DRAIN),
@@ -155,6 +168,15 @@ impl Scenario {
             Args::Pause => {
                 let id = stage.number("SELECT MAX(\"ScheduleId\") AS value FROM \"TaskQueue\"").to_string();
                 stage.command(&["schedule", "pause", &id])
+            }
+            Args::Requeue => {
+                let id = stage.queue("note").to_string();
+                stage.settle();
+                stage.command(&["requeue", &id])
+            }
+            Args::ToNewTask(args) => {
+                let id = stage.queue("note").to_string();
+                stage.command(&[args, &[id.as_str()]].concat())
             }
             Args::InHandler => stage.command(&["process-run", "--drain"]),
             Args::Migrate => stage.command(&["migrate"]),

@@ -348,6 +348,19 @@ each_engine! {
             1,
             &format!("SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ScheduleHead\" = 'waiting' AND \"ScheduledOn\" <= {now}"),
         );
+        // store::selections: tasks by status, by class and status, and what failed with a code.
+        is_read_from(
+            db,
+            "TaskQueueByStatus",
+            0,
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'failed'",
+        );
+        is_read_from(
+            db,
+            "TaskQueueByClass",
+            0,
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"TaskClass\" IN ('class7') AND \"LastStatus\" = 'success'",
+        );
         // store::classes::list_task_classes
         is_read_from(
             db,

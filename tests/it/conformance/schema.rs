@@ -41,7 +41,7 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     ),
     (
         "TaskQueueRuns",
-        "Attempt= ClaimClass?* ClaimOrder* CreatedOn= Decision= ErrorCode= ErrorMessage= FinishedOn? HandlerIdentity= \
+        "Attempt= CancelReason= CancelRequestedOn? ClaimClass?* ClaimOrder* CreatedOn= Decision= ErrorCode= ErrorMessage= FinishedOn? HandlerIdentity= \
          HandlerProcessId? Host= Id LeaseExpiresOn? OpenTaskId?* PercentsCompleted= Priority= ProcessId? ProcessIdentity= \
          ProgressMessage= Results? RunnerId? RunningClass?* StartedOn? Status= TaskClass TaskQueueId Token? UpdatedOn=",
         "Id",

@@ -28,6 +28,7 @@ const PAGES: &[&str] = &[
     "docs/runners.md",
     "docs/schedules.md",
     "docs/schema.md",
+    "docs/selections.md",
     "docs/states.md",
     "docs/tasks.md",
 ];

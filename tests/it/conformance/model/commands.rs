@@ -128,6 +128,17 @@ pub enum Command {
     RetryTask {
         task: usize,
     },
+    Cancel {
+        task: usize,
+    },
+    Requeue {
+        task: usize,
+    },
+    Edit {
+        task: usize,
+        priority: i32,
+        is_later: bool,
+    },
     /// Each of these by an UPDATE of somebody with a hand in the tables.
     CancelTask {
         task: usize,
@@ -236,6 +247,11 @@ fn add_for_tasks(choices: &mut Choices, model: &Model) {
         choices.push((1, task.clone().prop_map(|task| Command::CancelTask { task }).boxed()));
         choices.push((1, task.clone().prop_map(|task| Command::GrantRetry { task }).boxed()));
         choices.push((2, task.clone().prop_map(|task| Command::RetryTask { task }).boxed()));
+        choices.push((3, task.clone().prop_map(|task| Command::Cancel { task }).boxed()));
+        choices.push((2, task.clone().prop_map(|task| Command::Requeue { task }).boxed()));
+        let edit = (task.clone(), -1..=1_i32, any::<bool>());
+        let edit = edit.prop_map(|(task, priority, is_later)| Command::Edit { task, priority, is_later });
+        choices.push((2, edit.boxed()));
         choices.push((3, task.prop_map(|task| Command::MakeDue { task }).boxed()));
     }
 }
