@@ -4,7 +4,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{Bool, Nullable};
 use serde::{Deserialize, Serialize};
 
-use super::super::audit::keep_run_transition;
+use super::super::audit::{Origin, keep_run_transition};
 use super::super::backend::{self, AnyConnection, ClassAtHost};
 use super::super::events::{NewEvent, insert_event};
 use super::super::leases::leases_count;
@@ -117,16 +117,13 @@ impl Store {
                 return if was_written { repeated_or_lost(conn, run, end, status) } else { lost(conn, run) };
             }
             fault_point!("end.run_written");
-            let task_id = aggregate_into_task(conn, run.id, end)?;
-            if let Some((origin, task_id)) = auditor.as_ref().zip(task_id) {
-                let details = serde_json::json!({
-                    "status": status, "error_code": end.error_code, "decision": end.decision,
-                });
-                keep_run_transition(conn, origin, "run-ended", (task_id, run.id), details)?;
-            }
+            aggregate_into_task(conn, run.id, end)?;
             fault_point!("end.task_written");
             if let Some(event) = &end.note {
                 insert_event(conn, event)?;
+            }
+            if let Some(origin) = &auditor {
+                keep_end(conn, origin, run.id, end, status)?;
             }
             for output in &end.outputs {
                 diesel::insert_into(task_queue_run_outputs::table)
@@ -178,6 +175,19 @@ fn end_run_if_processing(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd, s
     Ok(updated == 1)
 }
 
+fn keep_end(
+    conn: &mut AnyConnection,
+    origin: &Origin,
+    run_id: RunId,
+    end: &RunEnd,
+    status: RunStatus,
+) -> StoreResult<()> {
+    use task_queue_runs::dsl;
+    let task_id: i64 = dsl::task_queue_runs.filter(dsl::id.eq(run_id.0)).select(dsl::task_queue_id).first(conn)?;
+    let details = serde_json::json!({ "status": status, "error_code": end.error_code, "decision": end.decision });
+    keep_run_transition(conn, origin, "run-ended", (TaskId(task_id), run_id), details)
+}
+
 /// Why a run could not be ended: the status that it has.
 fn lost(conn: &mut AnyConnection, run: &RunRef) -> StoreResult<Ended> {
     use task_queue_runs::dsl;
@@ -200,8 +210,8 @@ fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd, status
     if is_own { Ok(Ended::Recorded) } else { lost(conn, run) }
 }
 
-/// The scheme's OnAfterItemUpdate: what the end of a run means for its task, whose id it returns.
-fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<Option<TaskId>> {
+/// The scheme's OnAfterItemUpdate: what the end of a run means for its task.
+fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<()> {
     use task_queue::dsl;
     type Row = (i64, String, i32, i32, i32, i32, Option<String>, String, String);
     let task: Option<Row> = dsl::task_queue
@@ -220,7 +230,7 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
         ))
         .first(conn)
         .optional()?;
-    let Some((task_id, status, failed, max, attempts, crashes, backoff, class, host)) = task else { return Ok(None) };
+    let Some((task_id, status, failed, max, attempts, crashes, backoff, class, host)) = task else { return Ok(()) };
     let event = aggregated(end.event);
     let before = match event {
         TaskEvent::Release => status_before(conn, task_id)?,
@@ -266,10 +276,9 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
     } else {
         end.hold.as_ref().map(|_| NoticeKind::Held)
     };
-    let Some(kind) = kind else { return Ok(Some(TaskId(task_id))) };
+    let Some(kind) = kind else { return Ok(()) };
     let (error_code, error_message) = (end.error_code.clone(), end.error_message.clone());
-    insert_notice(conn, &NewNotice { kind, task_id: TaskId(task_id), run_id, class, host, error_code, error_message })?;
-    Ok(Some(TaskId(task_id)))
+    insert_notice(conn, &NewNotice { kind, task_id: TaskId(task_id), run_id, class, host, error_code, error_message })
 }
 
 fn quarantine_event(task_id: i64, run_id: RunId, crash: &Crash, crashes: i32) -> NewEvent {

@@ -103,7 +103,8 @@ impl<'a> Running<'a> {
 
 /// I5: no run is claimed while an older one waits whose class is not full.
 pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>) {
-    let (mut waiting, mut running) = (BTreeMap::new(), Running::new(records));
+    let mut waiting: BTreeMap<i64, &str> = BTreeMap::new();
+    let mut running = Running::new(records);
     for change in changes_of(records, Table::Run) {
         let first = waiting.iter().find(|(_, class)| !running.is_full(class)).map(|(run, _)| *run);
         running.note(change);

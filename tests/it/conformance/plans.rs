@@ -62,11 +62,15 @@ fn fill(db: &TestDb) {
          WHERE \"Status\" = 'scheduled' AND \"Id\" % 50 = 0",
         sql_now(db.engine, 3_600)
     ));
+    raw.execute(
+        "INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"RunId\")
+         SELECT CASE WHEN \"Id\" % 5 = 0 THEN 'message' ELSE 'run-ended' END, \"TaskQueueId\", \"Id\" FROM \"TaskQueueRuns\"",
+    );
     match db.engine {
         EngineUnderTest::Sqlite => raw.execute("ANALYZE"),
         EngineUnderTest::Postgres => raw.execute("VACUUM ANALYZE"),
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
-            raw.execute("ANALYZE TABLE \"TaskQueue\", \"TaskQueueRuns\"");
+            raw.execute("ANALYZE TABLE \"TaskQueue\", \"TaskQueueRuns\", \"TaskQueueEvents\"");
         }
     }
 }
@@ -216,6 +220,14 @@ each_engine! {
             100,
             "SELECT \"StartedOn\" FROM \"TaskQueueRuns\" WHERE \"TaskClass\" = 'class3' AND \"StartedOn\" IS NOT NULL
              ORDER BY \"TaskClass\" DESC, \"StartedOn\" DESC LIMIT 1 OFFSET 99",
+        );
+        // store::event_log::newest_events
+        is_read_from(
+            db,
+            "TaskQueueEventsByKind",
+            20,
+            "SELECT * FROM \"TaskQueueEvents\" WHERE \"Id\" < 9223372036854775807 AND \"Kind\" = 'message'
+             ORDER BY \"Kind\" DESC, \"Id\" DESC LIMIT 20",
         );
         // store::backend::*::find_due and create_due_runs: the due tasks from a place in their order.
         let due = match db.engine {
