@@ -94,7 +94,7 @@ fn claims_behind(small: &BenchStore, large: &BenchStore, tasks: usize) -> [(Dura
         store.analyze();
     }
     // Of the small store, too: whoever pauses has a pause to read.
-    let mut measured = |order: &[&str], end: &[&str]| {
+    let measured = |order: &[&str], end: &[&str]| {
         for store in [small, large] {
             process(store, order);
         }
