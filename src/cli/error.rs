@@ -97,6 +97,7 @@ impl From<EngineError> for CliError {
         let message = error.to_string();
         match error {
             EngineError::Input(_) => Self::usage(message),
+            EngineError::Refused(_) => Self { kind: "refused", ..Self::failed(message) },
             EngineError::UnknownClass { nearest, .. } => {
                 Self { kind: "class_unknown", ..Self::usage(message) }.with_hint(unknown_class_hint(&nearest))
             }
@@ -148,6 +149,7 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         ),
         StoreError::Busy(_) => (BUSY, "busy", Some("try again".to_owned())),
         StoreError::NotFound(_) => (NOT_FOUND, "not_found", None),
+        StoreError::NotQueued { .. } => (FAILED, "not_queued", None),
         StoreError::Setting(_) => (CONFIG, "setting", Some("taskqueue settings set NAME VALUE".to_owned())),
         StoreError::Migration(_) => (CONFIG, "migration", None),
         StoreError::NoRandomness(_) => (FAILED, "os", None),

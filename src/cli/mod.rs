@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use self::commands::{
-    classes, create_runs, events, exec, limits, migrate, pauses, process_run, queue, report, retry, runners, settings,
-    status, tick,
+    classes, create_runs, events, exec, limits, migrate, pauses, process_run, queue, report, retry, runners, schedule,
+    settings, status, tick,
 };
 use self::error::{CliError, FAILED};
 use self::output::Out;
@@ -79,6 +79,7 @@ enum Command {
     Events(events::EventsArgs),
     Migrate(migrate::MigrateArgs),
     Retry(retry::RetryArgs),
+    Schedule(schedule::ScheduleArgs),
     Settings(settings::SettingsArgs),
     Classes(classes::ClassesArgs),
     Progress(report::ProgressArgs),
@@ -182,6 +183,7 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
         Command::Events(args) => events::run(session, &args, out),
         Command::Migrate(args) => migrate::run(&session, &args, out),
         Command::Retry(args) => retry::run(session, &args, out),
+        Command::Schedule(args) => schedule::run(session, &args, out),
         Command::Settings(args) => settings::run(session, &args, out),
         Command::Classes(args) => classes::run(session, &args, out),
         Command::Progress(_) | Command::Result(_) | Command::Message(_) => Ok(0),

@@ -5,6 +5,7 @@
 pub mod backoff;
 pub mod confinement;
 pub mod decision;
+pub mod dependencies;
 pub mod due;
 pub mod ending;
 pub mod exit_rules;
@@ -17,6 +18,7 @@ pub mod new_task;
 pub mod notice;
 pub mod pause;
 pub mod records;
+pub mod recurrence;
 pub mod settings;
 pub mod status;
 pub mod task_class;

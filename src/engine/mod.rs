@@ -21,6 +21,7 @@ pub mod register;
 pub mod report;
 pub mod rescue;
 pub mod retry;
+pub mod schedules;
 pub mod settings;
 pub mod status;
 mod stopping;
@@ -58,6 +59,9 @@ pub enum EngineError {
     /// The input is wrong; nothing was changed.
     #[error("{0}")]
     Input(String),
+    /// What was asked for is not possible as things stand; nothing was changed.
+    #[error("{0}")]
+    Refused(String),
     /// No class of this name is known here.
     #[error("the task class \"{class}\" is not known here")]
     UnknownClass {

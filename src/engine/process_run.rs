@@ -28,6 +28,8 @@ pub struct ProcessOptions {
     pub run_id: Option<RunId>,
     /// Until nothing is left.
     pub drain: bool,
+    /// Creates the runs of those tasks that have become due by the success of others, once nothing waits any more.
+    pub creates_runs: bool,
     /// At most so many runs.
     pub max_runs: Option<u64>,
     /// No new run after this time.
@@ -133,6 +135,7 @@ fn process_registered(
     });
     fault_point!("process.spool_taken");
     let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
+    let mut succeeded_before = 0;
     let mut equipment = Equipment { settings, leases, stopping: &stopping, socket: socket.as_ref(), spool };
     while options.wants_more(report.processed, until) && !stopping.is_leaving() {
         // Whose slot was given away meanwhile may be one too many (rule R5).
@@ -140,7 +143,14 @@ fn process_registered(
             break;
         }
         let asked_at = Moment::now();
-        let Some(run) = claim(ctx, runner_id, options.run_id, settings, equipment.spool.as_mut())? else { break };
+        let Some(run) = claim(ctx, runner_id, options.run_id, settings, equipment.spool.as_mut())? else {
+            let may_be_more = options.creates_runs && report.succeeded > succeeded_before;
+            succeeded_before = report.succeeded;
+            if may_be_more && ctx.store.create_missing_runs(&mut |_| {})? > 0 {
+                continue;
+            }
+            break;
+        };
         fault_point!("claim.committed");
         let timeout_secs = ctx.handlers.timeout_secs(&run.class, run.task_timeout_secs, settings);
         let silence = longest_silence(timeout_secs, ctx.handlers.kill_grace(&run.class));

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::create_runs::due_facts;
 use super::{Context, EngineResult};
+use crate::domain::dependencies::LinkedTask;
 use crate::domain::due::{NotDue, is_due};
 use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::limits::{Obstacle, Rate};
@@ -17,8 +18,11 @@ use crate::os::identity::{Liveness, ProcessIdentity};
 use crate::os::usage::memory_bytes;
 pub use crate::store::{Counted, Event, TaskCounts, TaskFilter};
 
-/// Runs and events of one task that are shown at the most.
+/// Runs, events and dependencies of one task that are shown at the most.
 const DETAIL_LIMIT: i64 = 100;
+
+/// Tasks for which one waits that are named with the reason.
+const NAMED_LIMIT: i64 = 3;
 
 /// Why a task is where it is; the answer to the question that is asked most.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -72,7 +76,16 @@ pub enum Reason {
     WaitsForDependencies {
         /// How many.
         count: i32,
+        /// The first of them.
+        on: Vec<LinkedTask>,
     },
+    /// It is the first task of a schedule whose first time is not known.
+    NotPlanned {
+        /// What keeps `create-runs` from finding it, if anything does.
+        problem: Option<String>,
+    },
+    /// Its schedule is paused.
+    SchedulePaused,
     /// It crashed too often: nobody tries it again before an operator says so.
     Quarantined {
         /// Crashes since the last success.
@@ -132,6 +145,10 @@ pub struct TaskDetail {
     pub runs: Vec<(Run, Vec<RunOutput>)>,
     /// What was kept about it, newest first.
     pub events: Vec<Event>,
+    /// The tasks that must succeed before it runs, by id.
+    pub prerequisites: Vec<LinkedTask>,
+    /// The tasks that wait or waited for it, by id.
+    pub dependants: Vec<LinkedTask>,
 }
 
 /// Counters and a page of tasks.
@@ -168,7 +185,9 @@ pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
     }
     let reason = reason_of(ctx, &task, runs.first().map(|(run, _)| run), now, &mut HashMap::new())?;
     let events = ctx.store.list_events_of_task(task_id, DETAIL_LIMIT)?;
-    Ok(TaskDetail { task, reason, runs, events })
+    let prerequisites = ctx.store.list_prerequisites(task_id, false, DETAIL_LIMIT)?;
+    let dependants = ctx.store.list_dependants(task_id, DETAIL_LIMIT)?;
+    Ok(TaskDetail { task, reason, runs, events, prerequisites, dependants })
 }
 
 /// The newest runs of all tasks.
@@ -278,7 +297,13 @@ fn reason_of(
             let has_failed = task.status.is(TaskStatus::Failed) || task.status.is(TaskStatus::Timeout);
             Reason::NotYet { on: task.scheduled_on, after_error: has_failed.then(error) }
         }
-        Err(NotDue::WaitsForDependencies(count)) => Reason::WaitsForDependencies { count },
+        Err(NotDue::WaitsForDependencies(count)) => {
+            Reason::WaitsForDependencies { count, on: ctx.store.list_prerequisites(task.id, true, NAMED_LIMIT)? }
+        }
+        Err(NotDue::NotPlanned) => {
+            Reason::NotPlanned { problem: task.schedule.as_ref().and_then(|schedule| schedule.recurrence().err()) }
+        }
+        Err(NotDue::SchedulePaused) => Reason::SchedulePaused,
         Err(NotDue::Quarantined) => Reason::Quarantined { crashes: task.crashes, error: error() },
         Err(NotDue::Exhausted) => Reason::Exhausted { error: error() },
         Err(NotDue::Succeeded) => Reason::Done,

@@ -4,6 +4,7 @@
 mod audit;
 mod backend;
 mod classes;
+mod dependencies;
 mod error;
 mod event_log;
 mod events;
@@ -12,10 +13,12 @@ mod limits;
 mod migrate;
 mod notices;
 mod pauses;
+mod queueing;
 mod receipts;
 mod rows;
 mod runners;
 mod runs;
+mod schedules;
 mod schema;
 mod settings;
 mod sql;
@@ -41,7 +44,10 @@ pub use self::pauses::NewPause;
 pub use self::runners::{NewRunner, Registration};
 pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
-pub use self::transitions::{Claim, Crash, EndCondition, Ended, RetryAnswer, RunEnd, SpecificClaim};
+pub use self::transitions::{
+    Advanced, Author, Claim, Crash, EndCondition, Ended, RetryAnswer, RunEnd, ScheduleAnswer, ScheduleChange,
+    SpecificClaim,
+};
 use crate::os::random::spread;
 
 /// How long a closure is repeated while the database is busy, or while it cannot be reached any more: long enough for a

@@ -38,10 +38,36 @@ diesel::table! {
         crashes -> Integer,
         #[sql_name = "QuarantinedOn"]
         quarantined_on -> Nullable<Timestamp>,
+        #[sql_name = "Recurrence"]
+        recurrence -> Nullable<Text>,
+        #[sql_name = "TimeZone"]
+        time_zone -> Text,
+        #[sql_name = "CatchUp"]
+        catch_up -> Text,
+        #[sql_name = "ScheduleId"]
+        schedule_id -> Nullable<BigInt>,
+        #[sql_name = "PlannedOn"]
+        planned_on -> Nullable<Timestamp>,
+        #[sql_name = "ScheduleStatus"]
+        schedule_status -> Text,
         #[sql_name = "UpdatedOn"]
         updated_on -> Timestamp,
         #[sql_name = "DueOn"]
         due_on -> Nullable<Timestamp>,
+        #[sql_name = "ScheduleHead"]
+        schedule_head -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
+    #[sql_name = "TaskQueueDependencies"]
+    task_queue_dependencies (task_id, depends_on_id) {
+        #[sql_name = "TaskId"]
+        task_id -> BigInt,
+        #[sql_name = "DependsOnId"]
+        depends_on_id -> BigInt,
+        #[sql_name = "IsSatisfied"]
+        is_satisfied -> Bool,
     }
 }
 
@@ -285,4 +311,4 @@ diesel::table! {
     }
 }
 
-diesel::allow_tables_to_appear_in_same_query!(task_queue, task_queue_runs);
+diesel::allow_tables_to_appear_in_same_query!(task_queue, task_queue_dependencies, task_queue_runs);

@@ -69,6 +69,16 @@ pub struct TaskRow {
     pub failed_retries: i64,
     pub attempts: i64,
     pub current_run: Option<i64>,
+    /// ScheduleId and ScheduleHead; 0 and empty where there are none.
+    pub schedule: i64,
+    pub head: String,
+}
+
+impl TaskRow {
+    /// Whether it is the newest task of a schedule, and nothing is to happen to it during a trial.
+    pub fn is_planned(&self) -> bool {
+        self.status == "scheduled" && ["waiting", "paused"].contains(&self.head.as_str())
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -92,6 +102,8 @@ pub struct Records {
     pub audit: Vec<Change>,
     pub tasks: Vec<TaskRow>,
     pub runs: Vec<RunRow>,
+    /// Tasks, each with one that must succeed before it runs.
+    pub dependencies: Vec<(i64, i64)>,
     pub open_runners: i64,
     pub runner_limit: i64,
     /// Runs at once, by class.

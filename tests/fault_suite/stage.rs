@@ -195,10 +195,14 @@ impl Stage {
 
     /// Queues a task of the class, without faults, and returns its id.
     pub fn queue(&self, class: &str) -> i64 {
+        self.queue_with(class, if class == "fail" { &["--max-retries", "2"] } else { &[] })
+    }
+
+    /// The same with these options.
+    pub fn queue_with(&self, class: &str, options: &[&str]) -> i64 {
         let marker = self.marker();
-        let max_retries: &[&str] = if class == "fail" { &["--max-retries", "2"] } else { &[] };
         let data = format!("{{\"m\":\"{marker}\"}}");
-        let call = self.command(&[&["queue", class, &data], max_retries].concat()).queues(&marker, 1).run();
+        let call = self.command(&[&["queue", class, &data], options].concat()).queues(&marker, 1).run();
         *call.ids.first().unwrap_or_else(|| panic!("nothing was queued: {call:?}"))
     }
 
@@ -273,7 +277,8 @@ impl Stage {
 
     /// Whether every task has come to its end, and every runner.
     pub fn is_at_rest(&self) -> bool {
-        let open = "SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" <> 'success' AND \"FailedRetries\" < \"MaxRetries\"";
+        let open = "SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" <> 'success' AND \"FailedRetries\" < \"MaxRetries\"
+            AND COALESCE(\"ScheduleHead\", '') <> 'paused' AND NOT (COALESCE(\"ScheduleHead\", '') = 'waiting' AND \"ScheduledOn\" > CURRENT_TIMESTAMP)";
         self.number(open) == 0 && self.number(OPEN_RUNNERS) == 0
     }
 
@@ -288,6 +293,7 @@ impl Stage {
             audit: audit::changes(&mut raw, self.begin.audit),
             tasks: audit::tasks(&mut raw, self.begin.task),
             runs,
+            dependencies: audit::dependencies(&mut raw, self.begin.task),
             open_runners: raw.numbers(OPEN_RUNNERS)[0].unwrap_or(0),
             class_limits: audit::class_limits(&mut raw),
             runner_limit: raw

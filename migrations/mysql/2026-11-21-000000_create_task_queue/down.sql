@@ -10,4 +10,5 @@ DROP TABLE `TaskQueueEvents`;
 DROP TABLE `TaskQueueRunOutputs`;
 DROP TABLE `TaskQueueRunners`;
 DROP TABLE `TaskQueueRuns`;
+DROP TABLE `TaskQueueDependencies`;
 DROP TABLE `TaskQueue`;

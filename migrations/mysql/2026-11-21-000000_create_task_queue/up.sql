@@ -24,15 +24,33 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `Backoff` varchar(250),
     `Crashes` int NOT NULL DEFAULT 0,
     `QuarantinedOn` datetime(6),
+    `Recurrence` varchar(190),
+    `TimeZone` varchar(190) NOT NULL DEFAULT 'UTC',
+    `CatchUp` varchar(16) NOT NULL DEFAULT 'latest',
+    `ScheduleId` bigint,
+    `PlannedOn` datetime(6),
+    `ScheduleStatus` varchar(16) NOT NULL DEFAULT 'active',
     `UpdatedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     `DueOn` datetime(6) GENERATED ALWAYS AS (
         CASE WHEN `LastStatus` IN ('scheduled', 'failed', 'timeout') AND `CurrentRunId` IS NULL
             AND `FailedRetries` < `MaxRetries` AND `WaitingFor` = 0 AND `QuarantinedOn` IS NULL
+            AND (`Recurrence` IS NULL OR `PlannedOn` IS NOT NULL AND `ScheduleStatus` <> 'paused')
             AND `ScheduledOn` >= '1000-01-01' THEN `ScheduledOn` END) STORED,
+    `ScheduleHead` varchar(16) GENERATED ALWAYS AS (
+        CASE WHEN `Recurrence` IS NULL OR `ScheduleStatus` IN ('followed', 'ended') THEN NULL
+            WHEN `ScheduleStatus` IN ('paused', 'broken') THEN `ScheduleStatus`
+            WHEN `ScheduleId` IS NULL OR `PlannedOn` IS NULL THEN 'new'
+            WHEN `CurrentRunId` IS NOT NULL OR `LastStatus` = 'processing' THEN 'open'
+            WHEN `LastStatus` IN ('success', 'cancelled') OR `QuarantinedOn` IS NOT NULL
+                OR `LastStatus` IN ('failed', 'timeout') AND `FailedRetries` >= `MaxRetries` THEN 'settled'
+            WHEN `LastStatus` = 'scheduled' AND `Attempts` = 0 THEN 'waiting'
+            ELSE 'open' END) STORED,
     KEY `TaskQueueDue` (`DueOn`, `Id`),
     KEY `TaskQueueByStatus` (`LastStatus`, `ScheduledOn`, `Id`),
     KEY `TaskQueueByClass` (`TaskClass`, `LastStatus`, `ScheduledOn`, `Id`),
     KEY `TaskQueueQuarantined` (`QuarantinedOn`, `Id`),
+    KEY `TaskQueueScheduleHead` (`ScheduleHead`, `ScheduledOn`, `Id`),
+    UNIQUE KEY `TaskQueuePlanned` (`ScheduleId`, `PlannedOn`),
     CONSTRAINT `ScheduledOn lies in the years 1000 to 9999`
         CHECK (`ScheduledOn` >= '1000-01-01'),
     CONSTRAINT `TaskClass has 1 to 190 characters`
@@ -56,7 +74,23 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     CONSTRAINT `Backoff has 1 to 250 characters`
         CHECK (`Backoff` IS NULL OR char_length(`Backoff`) BETWEEN 1 AND 250),
     CONSTRAINT `Crashes is 0 or more`
-        CHECK (`Crashes` >= 0)
+        CHECK (`Crashes` >= 0),
+    CONSTRAINT `CatchUp is known`
+        CHECK (`CatchUp` IN ('none', 'latest', 'all')),
+    CONSTRAINT `ScheduleStatus is known`
+        CHECK (`ScheduleStatus` IN ('active', 'paused', 'broken', 'followed', 'ended'))
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS `TaskQueueDependencies` (
+    `TaskId` bigint NOT NULL,
+    `DependsOnId` bigint NOT NULL,
+    `IsSatisfied` boolean NOT NULL DEFAULT 0,
+    PRIMARY KEY (`TaskId`, `DependsOnId`),
+    KEY `TaskQueueDependants` (`DependsOnId`, `TaskId`),
+    CONSTRAINT `A task does not wait for itself`
+        CHECK (`TaskId` <> `DependsOnId`),
+    CONSTRAINT `IsSatisfied is 0 or 1`
+        CHECK (`IsSatisfied` IN (0, 1))
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
@@ -214,6 +248,7 @@ INSERT IGNORE INTO `TaskQueueSettings` (`Name`, `Value`) VALUES
     ('TaskQueueLeaseRenewal', '20'),
     ('TaskQueueLeaseMargin', '15'),
     ('TaskQueueMaxDataBytes', '1048576'),
+    ('TaskQueueScheduleGrace', '900'),
     ('TaskQueueAuditTransitions', '0');
 
 CREATE TABLE IF NOT EXISTS `TaskQueueReceipts` (

@@ -10,5 +10,6 @@ DROP TABLE "TaskQueueEvents";
 DROP TABLE "TaskQueueRunOutputs";
 DROP TABLE "TaskQueueRunners";
 DROP TABLE "TaskQueueRuns";
+DROP TABLE "TaskQueueDependencies";
 DROP TABLE "TaskQueue";
 DROP DOMAIN "TaskQueueJson";

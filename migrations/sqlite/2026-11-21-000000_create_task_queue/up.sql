@@ -34,16 +34,48 @@ CREATE TABLE "TaskQueue" (
     "Crashes" INTEGER NOT NULL DEFAULT 0
         CONSTRAINT "Crashes is 0 or more" CHECK ("Crashes" >= 0),
     "QuarantinedOn" TEXT,
+    "Recurrence" TEXT,
+    "TimeZone" TEXT NOT NULL DEFAULT 'UTC',
+    "CatchUp" TEXT NOT NULL DEFAULT 'latest'
+        CONSTRAINT "CatchUp is known" CHECK ("CatchUp" IN ('none', 'latest', 'all')),
+    "ScheduleId" INTEGER,
+    "PlannedOn" TEXT,
+    "ScheduleStatus" TEXT NOT NULL DEFAULT 'active'
+        CONSTRAINT "ScheduleStatus is known"
+        CHECK ("ScheduleStatus" IN ('active', 'paused', 'broken', 'followed', 'ended')),
     "UpdatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
     "DueOn" TEXT GENERATED ALWAYS AS (
         CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout') AND "CurrentRunId" IS NULL
-            AND "FailedRetries" < "MaxRetries" AND "WaitingFor" = 0 AND "QuarantinedOn" IS NULL THEN "ScheduledOn" END) STORED
+            AND "FailedRetries" < "MaxRetries" AND "WaitingFor" = 0 AND "QuarantinedOn" IS NULL
+            AND ("Recurrence" IS NULL OR "PlannedOn" IS NOT NULL AND "ScheduleStatus" <> 'paused') THEN "ScheduledOn" END) STORED,
+    "ScheduleHead" TEXT GENERATED ALWAYS AS (
+        CASE WHEN "Recurrence" IS NULL OR "ScheduleStatus" IN ('followed', 'ended') THEN NULL
+            WHEN "ScheduleStatus" IN ('paused', 'broken') THEN "ScheduleStatus"
+            WHEN "ScheduleId" IS NULL OR "PlannedOn" IS NULL THEN 'new'
+            WHEN "CurrentRunId" IS NOT NULL OR "LastStatus" = 'processing' THEN 'open'
+            WHEN "LastStatus" IN ('success', 'cancelled') OR "QuarantinedOn" IS NOT NULL
+                OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" >= "MaxRetries" THEN 'settled'
+            WHEN "LastStatus" = 'scheduled' AND "Attempts" = 0 THEN 'waiting'
+            ELSE 'open' END) STORED
 ) STRICT;
 
 CREATE INDEX "TaskQueueDue" ON "TaskQueue" ("DueOn", "Id") WHERE "DueOn" IS NOT NULL;
 CREATE INDEX "TaskQueueByStatus" ON "TaskQueue" ("LastStatus", "ScheduledOn", "Id");
 CREATE INDEX "TaskQueueByClass" ON "TaskQueue" ("TaskClass", "LastStatus", "ScheduledOn", "Id");
 CREATE INDEX "TaskQueueQuarantined" ON "TaskQueue" ("QuarantinedOn", "Id") WHERE "QuarantinedOn" IS NOT NULL;
+CREATE INDEX "TaskQueueScheduleHead" ON "TaskQueue" ("ScheduleHead", "ScheduledOn", "Id") WHERE "ScheduleHead" IS NOT NULL;
+CREATE UNIQUE INDEX "TaskQueuePlanned" ON "TaskQueue" ("ScheduleId", "PlannedOn") WHERE "ScheduleId" IS NOT NULL;
+
+CREATE TABLE "TaskQueueDependencies" (
+    "TaskId" INTEGER NOT NULL,
+    "DependsOnId" INTEGER NOT NULL,
+    "IsSatisfied" INTEGER NOT NULL DEFAULT 0
+        CONSTRAINT "IsSatisfied is 0 or 1" CHECK ("IsSatisfied" IN (0, 1)),
+    CONSTRAINT "A task does not wait for itself" CHECK ("TaskId" <> "DependsOnId"),
+    PRIMARY KEY ("TaskId", "DependsOnId")
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX "TaskQueueDependants" ON "TaskQueueDependencies" ("DependsOnId", "TaskId");
 
 CREATE TABLE "TaskQueueRuns" (
     "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
@@ -188,6 +220,7 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueLeaseRenewal', '20'),
     ('TaskQueueLeaseMargin', '15'),
     ('TaskQueueMaxDataBytes', '1048576'),
+    ('TaskQueueScheduleGrace', '900'),
     ('TaskQueueAuditTransitions', '0');
 
 CREATE TABLE "TaskQueueReceipts" (

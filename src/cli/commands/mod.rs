@@ -12,10 +12,12 @@ pub(crate) mod queue;
 pub(crate) mod report;
 pub(crate) mod retry;
 pub(crate) mod runners;
+pub(crate) mod schedule;
 pub(crate) mod settings;
 pub(crate) mod status;
 pub(crate) mod tick;
 
+mod links;
 mod outcome;
 mod show;
 mod task_options;

@@ -45,11 +45,11 @@ pub(crate) struct RepeatArgs {
 impl RepeatArgs {
     pub(crate) fn options(&self, stop_wait: Duration) -> anyhow::Result<ProcessOptions> {
         Ok(ProcessOptions {
-            run_id: None,
             drain: self.drain,
             max_runs: self.max_runs,
             max_time: duration_option("--max-time", self.max_time.as_deref())?,
             stop_wait,
+            ..ProcessOptions::default()
         })
     }
 }

@@ -3,13 +3,14 @@
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
+use super::links::{linked_line, waits_for};
 use super::pauses::pause_words;
 use crate::cli::output::Out;
 use crate::cli::output::clean::{clean_block, clean_line};
 use crate::cli::output::human::{count, distance, fitted, fitted_words, instant, plural, relative};
 use crate::cli::output::table::{Field, Tone, render};
 use crate::domain::backoff::Backoff;
-use crate::domain::records::{Run, RunOutput, Task};
+use crate::domain::records::{Run, RunOutput, Task, TaskSchedule};
 use crate::domain::status::{RunStatus, Stored, TaskStatus};
 use crate::engine::status::{Overview, Reason, TaskCounts, TaskDetail, TaskLine};
 
@@ -124,7 +125,10 @@ fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
         Reason::WaitsForCreateRuns => "due; waits for create-runs or tick".to_owned(),
         Reason::NotYet { after_error: Some(error), .. } => format!("retry, after {error}"),
         Reason::NotYet { after_error: None, .. } => String::new(),
-        Reason::WaitsForDependencies { count } => format!("waits for {count} other tasks"),
+        Reason::WaitsForDependencies { count, on } => waits_for(*count, on),
+        Reason::NotPlanned { problem: Some(problem) } => format!("never planned: {problem}"),
+        Reason::NotPlanned { problem: None } => "waits for create-runs to plan it".to_owned(),
+        Reason::SchedulePaused => "its schedule is paused".to_owned(),
         Reason::Quarantined { crashes, error } => {
             let word = if *crashes == 1 { "crash" } else { "crashes" };
             format!("quarantined after {crashes} {word}: {error}")
@@ -173,6 +177,7 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
         return out.json(&json!({
             "schema": "taskqueue.task/1", "now": now, "task": task_json(&detail.task), "why": detail.reason,
             "runs": runs, "events": detail.events,
+            "prerequisites": detail.prerequisites, "dependants": detail.dependants,
         }));
     }
     let task = &detail.task;
@@ -196,9 +201,14 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
     if let Some(backoff) = &task.backoff {
         lines.push(format!("  backoff      {}", backoff_words(backoff)));
     }
+    if let Some(schedule) = &task.schedule {
+        lines.push(format!("  schedule     {}", schedule_words(schedule)));
+    }
     if task.crashes > 0 {
         lines.push(format!("  crashes      {} since the last success", task.crashes));
     }
+    lines.extend(linked_line("after", &detail.prerequisites));
+    lines.extend(linked_line("before", &detail.dependants));
     lines.push(format!("  data         {}", task.data));
     let mut text: Vec<String> = lines.iter().map(|line| clean_line(line)).collect();
     for (run, outputs) in &detail.runs {
@@ -222,6 +232,13 @@ fn backoff_words(backoff: &str) -> String {
     backoff
         .parse::<Backoff>()
         .map_or_else(|_| format!("{backoff} (cannot be read: the class's counts)"), |backoff| backoff.to_string())
+}
+
+fn schedule_words(schedule: &TaskSchedule) -> String {
+    let planned = schedule.planned_on.map(|on| format!(", planned for {}", instant(on))).unwrap_or_default();
+    let when = format!("{} in {}, catches up {}", schedule.every, schedule.time_zone, schedule.catch_up);
+    let problem = schedule.recurrence().err().map(|why| format!(" (cannot be read: {why})")).unwrap_or_default();
+    format!("{} ({}): {when}{planned}{problem}", schedule.id, schedule.status)
 }
 
 fn non_empty(text: String) -> String {

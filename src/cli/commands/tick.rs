@@ -33,7 +33,8 @@ pub(crate) struct TickArgs {
 pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> anyhow::Result<u8> {
     let max_time: Option<Duration> = duration_option("--max-time", Some(&args.max_time))?;
     let stop_wait = session.config.stop_wait;
-    let options = ProcessOptions { run_id: None, drain: true, max_runs: args.max_runs, max_time, stop_wait };
+    let options =
+        ProcessOptions { drain: true, max_runs: args.max_runs, max_time, stop_wait, ..ProcessOptions::default() };
     let stop = StopSignals::install()?;
     let mut ctx = session.open()?;
     if let Some(name) = &args.name {

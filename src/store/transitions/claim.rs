@@ -218,8 +218,8 @@ fn claim_run(
 }
 
 fn load_claimed(conn: &mut AnyConnection, run_id: i64, token: &str) -> StoreResult<ClaimedRun> {
-    type Row = (i64, String, i32, Option<Moment>, String, i32, Option<i32>, Moment);
-    let (task_id, class, attempt, started_on, data, max_retries, task_timeout_secs, planned_on): Row =
+    type Row = (i64, String, i32, Option<Moment>, String, i32, Option<i32>, Moment, Option<Moment>);
+    let (task_id, class, attempt, started_on, data, max_retries, task_timeout_secs, scheduled_on, planned_on): Row =
         task_queue_runs::table
             .inner_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
             .filter(task_queue_runs::id.eq(run_id))
@@ -232,6 +232,7 @@ fn load_claimed(conn: &mut AnyConnection, run_id: i64, token: &str) -> StoreResu
                 task_queue::max_retries,
                 task_queue::timeout_secs,
                 task_queue::scheduled_on,
+                task_queue::planned_on,
             ))
             .first(conn)?;
     Ok(ClaimedRun {
@@ -243,8 +244,8 @@ fn load_claimed(conn: &mut AnyConnection, run_id: i64, token: &str) -> StoreResu
         attempt,
         max_retries,
         task_timeout_secs,
-        planned_on: planned_on.into(),
-        started_on: started_on.unwrap_or(planned_on).into(),
+        planned_on: planned_on.unwrap_or(scheduled_on).into(),
+        started_on: started_on.unwrap_or(scheduled_on).into(),
     })
 }
 

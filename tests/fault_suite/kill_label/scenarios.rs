@@ -17,6 +17,8 @@ pub struct Scenario {
 enum Need {
     /// A due task of this class.
     Task(&'static str),
+    /// A due task of this class with two that wait for it.
+    Awaited(&'static str),
     /// Its run.
     Runs,
     /// A runner that was killed at this step, while it worked for a task of this class.
@@ -25,6 +27,10 @@ enum Need {
     Exhausted,
     /// A held class.
     Hold,
+    /// A schedule that nobody has planned.
+    Schedule,
+    /// A schedule whose first task is overdue and has its run. Its next planned time lies years ahead.
+    OverdueSchedule,
     /// A pause of a class without tasks, that is over or is not.
     Pause { is_over: bool },
     /// A limit of a class without tasks.
@@ -37,9 +43,15 @@ enum Args {
     Plain(&'static [&'static str]),
     Queue,
     QueueBatch,
+    /// Behind another task.
+    QueueAfter,
+    /// Lines that wait for each other and for another task.
+    QueueNames,
     Exec,
     /// A task that has just failed for good gets a new start.
     Retry,
+    /// The newest schedule is paused.
+    Pause,
     /// Inside a handler: the fault strikes the command that the handler calls.
     InHandler,
     /// In an empty database of its own.
@@ -52,9 +64,11 @@ const fn scenario(name: &'static str, needs: &'static [Need], args: Args) -> Sce
     Scenario { name, needs, args }
 }
 
-pub const SCENARIOS: [Scenario; 26] = [
+pub const SCENARIOS: &[Scenario] = &[
     scenario("queue", &[], Args::Queue),
     scenario("batch", &[], Args::QueueBatch),
+    scenario("after", &[], Args::QueueAfter),
+    scenario("names", &[], Args::QueueNames),
     scenario("exec", &[], Args::Exec),
     scenario("create", &[Need::Task("note"), Need::Task("note")], Args::Plain(&["create-runs"])),
     scenario("rescue", &[Need::Killed("note", "claim.committed")], Args::Plain(&["create-runs"])),
@@ -63,6 +77,7 @@ pub const SCENARIOS: [Scenario; 26] = [
     scenario("left-over-of-process", &[Need::Killed("note", "outcome.sent"), Need::Task("note"), Need::Runs], DRAIN),
     scenario("process", &[Need::Task("note"), Need::Runs], Args::Plain(&["process-run"])),
     scenario("drain", &[Need::Task("note"), Need::Task("brief"), Need::Runs], DRAIN),
+    scenario("satisfy", &[Need::Awaited("note"), Need::Awaited("give-back"), Need::Runs], Args::Plain(&["tick"])),
     scenario("fail", &[Need::Task("fail"), Need::Runs], DRAIN),
     scenario("give-back", &[Need::Task("give-back"), Need::Runs], DRAIN),
     scenario("report", &[Need::Task("report"), Need::Runs], DRAIN),
@@ -71,6 +86,9 @@ pub const SCENARIOS: [Scenario; 26] = [
     scenario("tell", &[Need::Task("tell"), Need::Runs], Args::InHandler),
     scenario("retry", &[], Args::Retry),
     scenario("notify", &[Need::Exhausted], Args::Plain(&["create-runs"])),
+    scenario("schedule-begins", &[Need::Schedule], Args::Plain(&["create-runs"])),
+    scenario("schedule-goes-on", &[Need::OverdueSchedule], DRAIN),
+    scenario("schedule-pauses", &[Need::OverdueSchedule], Args::Pause),
     scenario("settings", &[], Args::Plain(&["settings", "set", "TaskQueueRunTimeout", "86400"])),
     scenario("classes", &[Need::Hold], Args::Plain(&["classes", "release", "held"])),
     scenario("pause", &[], Args::Plain(&["pause", "--class", "held", "--reason", "a test", "--for", "1h"])),
@@ -108,6 +126,21 @@ impl Scenario {
                 let line = format!("{{\"class\":\"brief\",\"data\":{{\"m\":\"{marker}\"}}}}\n");
                 stage.command(&["queue", "--batch", "-"]).stdin(line.repeat(3)).queues(&marker, 3)
             }
+            Args::QueueAfter => {
+                let (first, marker) = (stage.queue("note").to_string(), stage.marker());
+                let data = format!("{{\"m\":\"{marker}\"}}");
+                stage.command(&["queue", "note", &data, "--after", &first]).queues(&marker, 1)
+            }
+            Args::QueueNames => {
+                let (first, marker) = (stage.queue("brief"), stage.marker());
+                let line = |name: &str, after: &str| {
+                    format!(
+                        "{{\"class\":\"brief\",\"data\":{{\"m\":\"{marker}\"}},\"name\":\"{name}\",\"after\":[{after}]}}\n"
+                    )
+                };
+                let lines = [line("c", "\"a\", \"b\""), line("a", &first.to_string()), line("b", "\"a\"")];
+                stage.command(&["queue", "--batch", "-"]).stdin(lines.concat()).queues(&marker, 3)
+            }
             Args::Exec => {
                 let [program, option, script] = handlers::exec_arguments(stage.home());
                 let marker = stage.marker();
@@ -118,6 +151,10 @@ impl Scenario {
                 // Its failures may need a tick each.
                 stage.settle();
                 stage.command(&["retry", &id])
+            }
+            Args::Pause => {
+                let id = stage.number("SELECT MAX(\"ScheduleId\") AS value FROM \"TaskQueue\"").to_string();
+                stage.command(&["schedule", "pause", &id])
             }
             Args::InHandler => stage.command(&["process-run", "--drain"]),
             Args::Migrate => stage.command(&["migrate"]),
@@ -149,6 +186,12 @@ impl Need {
     fn make(&self, stage: &Stage) {
         match self {
             Self::Task(class) => drop(stage.queue(class)),
+            Self::Awaited(class) => {
+                let first = stage.queue(class).to_string();
+                for _ in 0..2 {
+                    stage.queue_with("brief", &["--after", &first]);
+                }
+            }
             Self::Runs => clean(stage, &["create-runs"]),
             Self::Killed(class, label) => {
                 stage.queue(class);
@@ -165,6 +208,11 @@ impl Need {
                     clean(stage, &["process-run", "--drain"]);
                 }
             }
+            Self::Schedule => begin_schedule(stage, "NULL"),
+            Self::OverdueSchedule => {
+                begin_schedule(stage, "'2024-02-29 00:00:00.000000'");
+                clean(stage, &["create-runs"]);
+            }
             Self::Hold => hold(stage),
             Self::Pause { is_over } => pause(stage, *is_over),
             Self::Limit => clean(stage, &["limits", "set", "held", "--running", "1"]),
@@ -176,6 +224,14 @@ impl Need {
 fn clean(stage: &Stage, args: &[&str]) {
     let call = stage.command(args).run();
     assert!(call.is_ok(), "{call:?}");
+}
+
+/// As an application does it, for the 29ths of February from the one that is given on.
+fn begin_schedule(stage: &Stage, planned_on: &str) {
+    stage.execute(&format!(
+        "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"MaxRetries\", \"Recurrence\", \"CatchUp\", \"PlannedOn\") \
+         VALUES ('note', 1000, '0 0 29 2 *', 'all', {planned_on})"
+    ));
 }
 
 fn hold(stage: &Stage) {

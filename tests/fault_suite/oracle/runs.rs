@@ -144,3 +144,29 @@ pub fn times_are_in_order(records: &Records, found: &mut Vec<String>) {
         }
     }
 }
+
+/// I9: a task gets no run before every task for which it waits has succeeded.
+pub fn none_before_its_prerequisites(records: &Records, found: &mut Vec<String>) {
+    let mut prerequisites: HashMap<i64, Vec<i64>> = HashMap::new();
+    for (task, prerequisite) in &records.dependencies {
+        prerequisites.entry(*task).or_default().push(*prerequisite);
+    }
+    // What was there before the trial had come to its end.
+    let mut open: BTreeSet<i64> = records.tasks.iter().map(|task| task.id).collect();
+    for change in &records.audit {
+        if change.table == Table::Task && change.new == "success" {
+            open.remove(&change.id);
+        }
+        if change.table != Table::Run || !is_open(&change.new) {
+            continue;
+        }
+        let missing: Vec<&i64> =
+            prerequisites.get(&change.task_id).into_iter().flatten().filter(|id| open.contains(id)).collect();
+        if !missing.is_empty() {
+            found.push(format!(
+                "I9: task {} has the run {} at change {}, before {missing:?} succeeded",
+                change.task_id, change.id, change.at
+            ));
+        }
+    }
+}

@@ -66,11 +66,17 @@ fn fill(db: &TestDb) {
         "INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"RunId\")
          SELECT CASE WHEN \"Id\" % 5 = 0 THEN 'message' ELSE 'run-ended' END, \"TaskQueueId\", \"Id\" FROM \"TaskQueueRuns\"",
     );
+    raw.execute(
+        "INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\")
+         SELECT \"Id\" + 1000000, \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'scheduled' AND \"Id\" <> 40000",
+    );
     match db.engine {
         EngineUnderTest::Sqlite => raw.execute("ANALYZE"),
         EngineUnderTest::Postgres => raw.execute("VACUUM ANALYZE"),
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
-            raw.execute("ANALYZE TABLE \"TaskQueue\", \"TaskQueueRuns\", \"TaskQueueEvents\"");
+            raw.execute(
+                "ANALYZE TABLE \"TaskQueue\", \"TaskQueueRuns\", \"TaskQueueDependencies\", \"TaskQueueEvents\"",
+            );
         }
     }
 }
@@ -290,6 +296,14 @@ each_engine! {
             "SELECT * FROM \"TaskQueueRuns\" WHERE \"LeaseExpiresOn\" IS NOT NULL AND \"Status\" = 'processing'
              ORDER BY \"LeaseExpiresOn\", \"Id\" LIMIT 500",
         );
+        // store::dependencies::satisfy_dependants: once at the end of each run that succeeds.
+        is_read_from(
+            db,
+            "TaskQueueDependants",
+            1,
+            "SELECT \"TaskId\" FROM \"TaskQueueDependencies\" WHERE \"DependsOnId\" = 40000 AND \"IsSatisfied\" = false
+             ORDER BY \"DependsOnId\", \"TaskId\"",
+        );
         // store::status::list_by_status
         for status in ["success", "scheduled", "failed"] {
             is_read_from(
@@ -334,6 +348,19 @@ each_engine! {
             "TaskQueueDue",
             1,
             &format!("SELECT \"DueOn\" FROM \"TaskQueue\" WHERE \"DueOn\" <= {now} ORDER BY \"DueOn\", \"Id\" LIMIT 1"),
+        );
+        // store::transitions::recur::heads_to_advance, where there is no schedule, and among the planned of one.
+        is_read_from(
+            db,
+            "TaskQueueScheduleHead",
+            1,
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ScheduleHead\" IS NOT NULL ORDER BY \"ScheduleHead\", \"ScheduledOn\", \"Id\" LIMIT 1",
+        );
+        is_read_from(
+            db,
+            "TaskQueueScheduleHead",
+            1,
+            &format!("SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ScheduleHead\" = 'waiting' AND \"ScheduledOn\" <= {now}"),
         );
         // store::classes::list_task_classes
         is_read_from(

@@ -18,13 +18,15 @@ use crate::support::{EngineUnderTest, TestDb};
 pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
-        "Attempts= Backoff? Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= MaxRetries= Priority= QuarantinedOn? QueuedById= QueuedOn= \
-         ScheduledOn= TaskClass TaskData= Timeout? UpdatedOn= WaitingFor=",
+        "Attempts= Backoff? CatchUp= Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= MaxRetries= PlannedOn? Priority= \
+         QuarantinedOn? QueuedById= QueuedOn= Recurrence? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= TaskClass TaskData= \
+         TimeZone= Timeout? UpdatedOn= WaitingFor=",
         "Id",
-        "",
+        "ScheduleId PlannedOn",
     ),
     ("TaskQueueClassHolds", "HeldOn= HeldUntil Host Reason TaskClass", "TaskClass Host", ""),
     ("TaskQueueClassLimits", "MaxRunning? RateCount? RateSecs? TaskClass", "TaskClass", ""),
+    ("TaskQueueDependencies", "DependsOnId IsSatisfied= TaskId", "TaskId DependsOnId", ""),
     ("TaskQueueEvents", "Actor= Details= Host= Id Kind OccurredOn= RunId? TaskQueueId?", "Id", ""),
     ("TaskQueueLocks", "Name", "Name", ""),
     ("TaskQueueNotices", "ErrorCode= ErrorMessage= Host= Id Kind OccurredOn= RunId? TaskClass= TaskQueueId?", "Id", ""),
@@ -153,6 +155,7 @@ fn insert(table: &str, columns: &str, values: &str) -> String {
         "TaskQueueRunners" => ("\"ProcessId\"", "1"),
         "TaskQueueRunOutputs" => ("\"RunId\", \"Content\", \"TotalBytes\"", "1, 'x', 1"),
         "TaskQueueEvents" => ("\"Kind\"", "'x'"),
+        "TaskQueueDependencies" => ("\"TaskId\"", "1"),
         "TaskQueuePauses" => ("\"Scope\"", "'all'"),
         "TaskQueueClassLimits" => ("\"TaskClass\"", "'x'"),
         _ => ("\"Name\"", "'x'"),
@@ -204,6 +207,8 @@ each_engine! {
             ("TaskQueue", "Priority", "-1000", "-1001"),
             ("TaskQueue", "Timeout", "NULL", "0"),
             ("TaskQueue", "WaitingFor", "0", "-1"),
+            ("TaskQueue", "CatchUp", "'none'", "'some'"),
+            ("TaskQueue", "ScheduleStatus", "'paused'", "'off'"),
             ("TaskQueue", "ScheduledOn", "'2026-01-01 00:00:00'", "NULL"),
             ("TaskQueue", "ScheduledOn", "'2026-01-01 00:00:00.123456'", "'someday'"),
             ("TaskQueue", "ScheduledOn", "'1000-01-01 00:00:00'", "'0999-12-31 00:00:00'"),
@@ -237,6 +242,8 @@ each_engine! {
             ("TaskQueueRuns", "TaskQueueId TaskClass", "18, 'x'", "18, 'x'"),
             ("TaskQueueRunners", "Slots", "1", "0"),
             ("TaskQueueRunOutputs", "Stream", "'stderr'", "'stdin'"),
+            ("TaskQueueDependencies", "DependsOnId", "2", "1"),
+            ("TaskQueueDependencies", "TaskId DependsOnId", "3, 2", "1, 2"),
             ("TaskQueueEvents", "Details", "'{}'", "'{'"),
             ("TaskQueuePauses", "Scope Name", "'runner', 'a'", "'host', 'b'"),
             ("TaskQueuePauses", "Scope Name", "'all', ''", "'all', 'a'"),
@@ -358,15 +365,23 @@ each_engine! {
                     for waiting in [0, 2] {
                         for on in [&past, &future] {
                             for quarantined in ["NULL", past.as_str()] {
-                                rows.push(format!("('work', '{status}', {open_run}, {failed}, {waiting}, {on}, {quarantined})"));
+                                for schedule in ["NULL, NULL, 'active'", &format!("'@daily', {past}, 'paused'")] {
+                                    rows.push(format!(
+                                        "('work', '{status}', {open_run}, {failed}, {waiting}, {on}, {quarantined}, {schedule})"
+                                    ));
+                                }
                             }
                         }
                     }
                 }
             }
         }
+        for schedule in ["'@daily', NULL, 'active'", &format!("'@daily', {past}, 'active'")] {
+            rows.push(format!("('work', 'scheduled', NULL, 0, 0, {past}, NULL, {schedule})"));
+        }
         db.execute(&format!(
-            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"WaitingFor\", \"ScheduledOn\", \"QuarantinedOn\") VALUES {}",
+            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"WaitingFor\", \"ScheduledOn\", \"QuarantinedOn\",
+                \"Recurrence\", \"PlannedOn\", \"ScheduleStatus\") VALUES {}",
             rows.join(", ")
         ));
         let due: BTreeSet<i64> = db
@@ -378,11 +393,11 @@ each_engine! {
         let mut store = db.store();
         let now = store.now().unwrap();
         let ids = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\"");
-        assert_eq!(ids.len(), 384);
+        assert_eq!(ids.len(), 2 * 384 + 2);
         for id in ids.into_iter().flatten() {
             let task = store.get_task(TaskId(id)).unwrap();
             assert_eq!(due.contains(&id), is_due(&due_facts(&task), now).is_ok(), "{task:?}");
         }
-        assert_eq!(due.len(), 6);
+        assert_eq!(due.len(), 7);
     }
 }

@@ -76,7 +76,7 @@ fn picture(store: &mut Store, run: RunId, task: TaskId) -> String {
 }
 
 /// Both closures at once, each with a connection of its own.
-fn at_once<A: Send, B: Send>(
+pub(super) fn at_once<A: Send, B: Send>(
     db: &TestDb,
     first: impl FnOnce(&mut Store) -> A + Send,
     second: impl FnOnce(&mut Store) -> B + Send,

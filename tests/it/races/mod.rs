@@ -1,6 +1,7 @@
 //! What happens when many processes want the same thing at once, when one dies in the middle, and who loses then.
 
 mod collide;
+mod dependencies;
 mod failover;
 mod interop;
 mod kill;
@@ -11,6 +12,7 @@ mod lost_commit;
 mod outage;
 mod outcomes;
 mod rescue;
+mod schedules;
 mod server;
 mod stage;
 mod storm;

@@ -54,6 +54,11 @@ pub enum Command {
         max_retries: i32,
         when: When,
     },
+    /// Behind two others, which may be the same.
+    QueueAfter {
+        class: usize,
+        after: [usize; 2],
+    },
     /// By a plain INSERT of an application, which names nothing that it need not.
     Insert {
         class: usize,
@@ -225,6 +230,8 @@ pub fn any_command(model: &Model) -> BoxedStrategy<Command> {
 fn add_for_tasks(choices: &mut Choices, model: &Model) {
     if !model.tasks.is_empty() {
         let task = 0..model.tasks.len();
+        let after = (class(), task.clone(), task.clone());
+        choices.push((4, after.prop_map(|(class, one, two)| Command::QueueAfter { class, after: [one, two] }).boxed()));
         choices.push((2, task.clone().prop_map(|task| Command::OpenRunOf { task }).boxed()));
         choices.push((1, task.clone().prop_map(|task| Command::CancelTask { task }).boxed()));
         choices.push((1, task.clone().prop_map(|task| Command::GrantRetry { task }).boxed()));

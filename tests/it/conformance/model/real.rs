@@ -91,6 +91,7 @@ impl<'a> Real<'a> {
         for table in [
             "TaskQueueRunOutputs",
             "TaskQueueRuns",
+            "TaskQueueDependencies",
             "TaskQueue",
             "TaskQueueRunners",
             "TaskQueueClassHolds",
@@ -115,6 +116,10 @@ impl<'a> Real<'a> {
                     ..TaskRequest::default()
                 };
                 self.queue(class, request)
+            }
+            Command::QueueAfter { class, after } => {
+                let after = after.map(|task| self.tasks[task]).to_vec();
+                self.queue(class, TaskRequest { after, ..TaskRequest::default() })
             }
             Command::QueueBad { max_retries, priority } => {
                 let request =
@@ -369,7 +374,7 @@ impl<'a> Real<'a> {
                      CASE WHEN \"QuarantinedOn\" IS NULL THEN '' ELSE ' quarantined' END,
                      ' ', \"Attempts\", ' run ', (SELECT COUNT(*) FROM \"TaskQueueRuns\" AS r
                          WHERE r.\"Id\" <= COALESCE(t.\"CurrentRunId\", 0)),
-                     CASE WHEN \"DueOn\" <= {now} THEN ' due' ELSE '' END) AS value
+                     ' waits for ', \"WaitingFor\", CASE WHEN \"DueOn\" <= {now} THEN ' due' ELSE '' END) AS value
                  FROM \"TaskQueue\" AS t ORDER BY \"Id\""
             ),
             "SELECT CONCAT('run of ', (SELECT COUNT(*) FROM \"TaskQueue\" AS t WHERE t.\"Id\" <= r.\"TaskQueueId\"),
@@ -390,7 +395,7 @@ impl<'a> Real<'a> {
 pub fn state_of(model: &Model) -> Vec<String> {
     let tasks = model.tasks.iter().enumerate().map(|(index, task)| {
         format!(
-            "task {} {} {}/{} crashed {}{} {} run {}{}",
+            "task {} {} {}/{} crashed {}{} {} run {} waits for {}{}",
             task.status,
             task.priority,
             task.failed_retries,
@@ -399,6 +404,7 @@ pub fn state_of(model: &Model) -> Vec<String> {
             if task.is_quarantined { " quarantined" } else { "" },
             task.attempts,
             task.open_run.map_or(0, |run| run + 1),
+            task.waits_for.len(),
             if model.is_due(index) { " due" } else { "" }
         )
     });

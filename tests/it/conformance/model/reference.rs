@@ -42,6 +42,8 @@ pub struct Task {
     pub status: &'static str,
     pub when: When,
     pub open_run: Option<usize>,
+    /// The tasks that have not succeeded since it was queued.
+    pub waits_for: BTreeSet<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -131,6 +133,7 @@ impl Model {
             && task.open_run.is_none()
             && task.failed_retries < task.max_retries
             && !task.is_quarantined
+            && task.waits_for.is_empty()
             && task.when != When::Later
     }
 
@@ -138,13 +141,14 @@ impl Model {
     pub fn allows(&self, command: &Command) -> bool {
         use Command::{
             CancelTask, ClaimRun, EndRun, EndWithWrongToken, FinishRunner, GrantRetry, LeaseOver, MakeDue, OpenRunOf,
-            Renew, Report, RetryTask, Silence,
+            QueueAfter, Renew, Report, RetryTask, Silence,
         };
         let is_claimed = |run: usize| self.runs.get(run).is_some_and(|run| run.holder.is_some());
         match *command {
             OpenRunOf { task } | CancelTask { task } | GrantRetry { task } | MakeDue { task } | RetryTask { task } => {
                 task < self.tasks.len()
             }
+            QueueAfter { after, .. } => after.iter().all(|task| *task < self.tasks.len()),
             ClaimRun { run, .. } => run < self.runs.len(),
             EndRun { run, .. } | EndWithWrongToken { run, .. } | Report { run } => is_claimed(run),
             LeaseOver { run } => self.runs.get(run).is_some_and(|run| run.status == "processing"),
@@ -158,6 +162,14 @@ impl Model {
     pub fn step(&mut self, command: &Command) -> Answer {
         match *command {
             Command::Queue { class, priority, max_retries, when } => self.add_task(class, priority, max_retries, when),
+            Command::QueueAfter { class, after } => {
+                let open = after.into_iter().filter(|task| self.tasks[*task].status != "success").collect();
+                let answer = self.add_task(class, 0, 5, When::Now);
+                if let Some(task) = self.tasks.last_mut() {
+                    task.waits_for = open;
+                }
+                answer
+            }
             Command::Insert { class } => self.add_task(class, 0, 5, When::Now),
             Command::QueueBad { .. } => Answer::Refused,
             Command::CreateRuns => self.create_runs(),
@@ -242,6 +254,7 @@ impl Model {
             status: "scheduled",
             when,
             open_run: None,
+            waits_for: BTreeSet::new(),
         });
         Answer::Done
     }
@@ -355,11 +368,18 @@ impl Model {
         };
         let run = &mut self.runs[index];
         (run.status, run.error_code, run.is_lease_over) = (of_run, error_code, false);
-        let task = &mut self.tasks[run.task];
+        let number = run.task;
+        let task = &mut self.tasks[number];
         task.open_run = None;
         if task.status == "processing" {
             task.status = of_task;
+            if of_task == "success" {
+                for other in &mut self.tasks {
+                    other.waits_for.remove(&number);
+                }
+            }
         }
+        let task = &mut self.tasks[number];
         let has_failed = matches!(end.event, RunEvent::Fail | RunEvent::TimeOut);
         if has_failed {
             let counted = task.failed_retries + 1;
