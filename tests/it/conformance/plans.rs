@@ -63,6 +63,10 @@ fn fill(db: &TestDb) {
         sql_now(db.engine, 3_600)
     ));
     raw.execute(
+        "INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"RunId\")
+         SELECT CASE WHEN \"Id\" % 5 = 0 THEN 'message' ELSE 'run-ended' END, \"TaskQueueId\", \"Id\" FROM \"TaskQueueRuns\"",
+    );
+    raw.execute(
         "INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\")
          SELECT \"Id\" + 1000000, \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'scheduled' AND \"Id\" <> 40000",
     );
@@ -70,7 +74,9 @@ fn fill(db: &TestDb) {
         EngineUnderTest::Sqlite => raw.execute("ANALYZE"),
         EngineUnderTest::Postgres => raw.execute("VACUUM ANALYZE"),
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
-            raw.execute("ANALYZE TABLE \"TaskQueue\", \"TaskQueueRuns\", \"TaskQueueDependencies\"");
+            raw.execute(
+                "ANALYZE TABLE \"TaskQueue\", \"TaskQueueRuns\", \"TaskQueueDependencies\", \"TaskQueueEvents\"",
+            );
         }
     }
 }
@@ -220,6 +226,14 @@ each_engine! {
             100,
             "SELECT \"StartedOn\" FROM \"TaskQueueRuns\" WHERE \"TaskClass\" = 'class3' AND \"StartedOn\" IS NOT NULL
              ORDER BY \"TaskClass\" DESC, \"StartedOn\" DESC LIMIT 1 OFFSET 99",
+        );
+        // store::event_log::newest_events
+        is_read_from(
+            db,
+            "TaskQueueEventsByKind",
+            20,
+            "SELECT * FROM \"TaskQueueEvents\" WHERE \"Id\" < 9223372036854775807 AND \"Kind\" = 'message'
+             ORDER BY \"Kind\" DESC, \"Id\" DESC LIMIT 20",
         );
         // store::backend::*::find_due and create_due_runs: the due tasks from a place in their order.
         let due = match db.engine {
