@@ -21,7 +21,7 @@ GRANT INSERT (`TaskClass`, `TaskData`, `QueuedById`, `ScheduledOn`, `MaxRetries`
     ON `TaskQueue` TO taskqueue_enqueue;
 GRANT SELECT, INSERT ON `TaskQueueReceipts` TO taskqueue_enqueue;
 
--- Creates runs, claims and ends them. Neither changes settings nor deletes tasks. The claim locks two tables.
+-- Creates runs, claims and ends them. Neither changes settings nor deletes tasks. The claim locks its tables.
 GRANT LOCK TABLES ON * TO taskqueue_runner, taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE ON `TaskQueue` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE ON `TaskQueueRuns` TO taskqueue_runner;
@@ -29,6 +29,7 @@ GRANT SELECT, INSERT, UPDATE ON `TaskQueueRunners` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE ON `TaskQueueRunOutputs` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE ON `TaskQueueLocks` TO taskqueue_runner;
 GRANT SELECT, INSERT ON `TaskQueueEvents` TO taskqueue_runner;
+GRANT SELECT, INSERT ON `TaskQueueRejections` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassHolds` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueReceipts` TO taskqueue_runner;
 
@@ -38,6 +39,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRuns` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRunners` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRunOutputs` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueEvents` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRejections` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassHolds` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueSettings` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueLocks` TO taskqueue_admin;

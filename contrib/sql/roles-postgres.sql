@@ -31,10 +31,10 @@ GRANT SELECT, INSERT ON "TaskQueueReceipts" TO taskqueue_enqueue;
 -- Creates runs, claims and ends them. Neither changes settings nor deletes tasks.
 GRANT SELECT, INSERT, UPDATE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs", "TaskQueueLocks"
     TO taskqueue_runner;
-GRANT SELECT, INSERT ON "TaskQueueEvents" TO taskqueue_runner;
+GRANT SELECT, INSERT ON "TaskQueueEvents", "TaskQueueRejections" TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueueClassHolds", "TaskQueueReceipts" TO taskqueue_runner;
 
 -- Everything but the tables themselves: those belong to their owner, who migrates.
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs",
-    "TaskQueueEvents", "TaskQueueClassHolds", "TaskQueueSettings", "TaskQueueLocks", "TaskQueueReceipts"
+    "TaskQueueRejections", "TaskQueueEvents", "TaskQueueClassHolds", "TaskQueueSettings", "TaskQueueLocks", "TaskQueueReceipts"
     TO taskqueue_admin;

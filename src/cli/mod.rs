@@ -12,7 +12,10 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use self::commands::{classes, create_runs, exec, migrate, process_run, queue, report, retry, settings, status, tick};
+use self::commands::{
+    claim, classes, create_runs, exec, heartbeat, migrate, process_run, queue, report, resolve, retry, settings,
+    status, tick,
+};
 use self::error::{CliError, FAILED};
 use self::output::Out;
 use self::session::Session;
@@ -71,6 +74,10 @@ enum Command {
     Retry(retry::RetryArgs),
     Settings(settings::SettingsArgs),
     Classes(classes::ClassesArgs),
+    Claim(claim::ClaimArgs),
+    Heartbeat(heartbeat::HeartbeatArgs),
+    Resolve(resolve::ResolveArgs),
+    Release(resolve::ReleaseArgs),
     Progress(report::ProgressArgs),
     Result(report::ResultArgs),
 }
@@ -149,7 +156,7 @@ impl App {
 fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> anyhow::Result<u8> {
     // These two run inside a handler and need neither configuration nor database.
     let command = match command {
-        Command::Progress(args) => return report::progress(&args),
+        Command::Progress(args) if !args.is_of_claimant() => return report::progress(&args),
         Command::Result(args) => return report::result(&args),
         other => other,
     };
@@ -165,7 +172,12 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
         Command::Retry(args) => retry::run(session, &args, out),
         Command::Settings(args) => settings::run(session, &args, out),
         Command::Classes(args) => classes::run(session, &args, out),
-        Command::Progress(_) | Command::Result(_) => Ok(0),
+        Command::Claim(args) => claim::run(session, &args, out),
+        Command::Heartbeat(args) => heartbeat::run(session, &args, out),
+        Command::Resolve(args) => resolve::run(session, &args, out),
+        Command::Release(args) => resolve::release(session, &args, out),
+        Command::Progress(args) => report::claimant_progress(session, &args, out),
+        Command::Result(_) => Ok(0),
     }
 }
 

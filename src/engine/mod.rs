@@ -1,6 +1,8 @@
 //! The use cases, one file a verb. Decides, and lets the store guard; asks the kernel through `os`, runs handlers through
 //! `handler`. Knows no command line and prints nothing.
 
+pub mod claim;
+pub mod claimants;
 pub mod classes;
 pub mod create_runs;
 pub mod execute;
@@ -28,6 +30,7 @@ use std::path::Path;
 use chrono::{DateTime, Utc};
 
 pub use self::handlers::Handlers;
+use crate::domain::records::Run;
 use crate::domain::settings::Settings;
 use crate::os::account::is_root;
 pub use crate::os::child::{Stream, prepare_process};
@@ -76,6 +79,14 @@ pub enum EngineError {
         run_id: i64,
         /// Its class.
         class: String,
+    },
+    /// A claimant spoke of a run that is not its own, or not any more.
+    #[error("run {} is not yours: {why}", run.id)]
+    NotHeld {
+        /// The run as it is.
+        run: Box<Run>,
+        /// Why, in words.
+        why: String,
     },
     /// The lease of a run could not be renewed in time; its handler was killed and nothing was written for it.
     #[error("run {run_id} was given up: its lease could not be renewed in time, so its handler was killed")]

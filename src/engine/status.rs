@@ -26,6 +26,9 @@ pub enum Reason {
         process_id: Option<i64>,
         /// Host of the runner.
         host: String,
+        /// The claimant that works on it, if it is no runner.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        claimant: Option<String>,
     },
     /// Its run waits for a runner.
     WaitsForRunner,
@@ -109,6 +112,8 @@ pub struct TaskDetail {
     pub runs: Vec<(Run, Vec<RunOutput>)>,
     /// What was kept about it, newest first.
     pub events: Vec<Event>,
+    /// Claimants that rejected it and are never offered it again.
+    pub rejected_by: Vec<String>,
 }
 
 /// Counters and a page of tasks.
@@ -143,7 +148,8 @@ pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
     }
     let reason = reason_of(ctx, &task, runs.first().map(|(run, _)| run), now)?;
     let events = ctx.store.list_events_of_task(task_id, DETAIL_LIMIT)?;
-    Ok(TaskDetail { task, reason, runs, events })
+    let rejected_by = ctx.store.list_rejections(task_id)?;
+    Ok(TaskDetail { task, reason, runs, events, rejected_by })
 }
 
 /// The newest runs of all tasks.
@@ -152,6 +158,23 @@ pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
 /// The database's.
 pub fn list_runs(ctx: &mut Context, limit: i64) -> EngineResult<Vec<Run>> {
     Ok(ctx.store.list_newest_runs(limit)?)
+}
+
+/// Runs that are processing and that nobody has been heard of for so many seconds: neither renewal, nor heartbeat, nor
+/// progress.
+///
+/// # Errors
+/// The database's.
+pub fn list_silent_runs(ctx: &mut Context, silent_secs: i64, limit: i64) -> EngineResult<Vec<Run>> {
+    Ok(ctx.store.list_silent_runs(silent_secs, limit)?)
+}
+
+/// The run that has this token: a claimant's for ever, a runner's while it is processing.
+///
+/// # Errors
+/// The database's.
+pub fn find_run_of_token(ctx: &mut Context, token: &str) -> EngineResult<Option<Run>> {
+    Ok(ctx.store.find_run_of_token(token)?)
 }
 
 /// A runner, and what this host's kernel says about its process.
@@ -197,6 +220,7 @@ fn reason_of(ctx: &mut Context, task: &Task, last_run: Option<&Run>, now: DateTi
         Err(NotDue::Processing) => Reason::Running {
             process_id: last_run.and_then(|run| run.process_id),
             host: last_run.map(|run| run.host.clone()).unwrap_or_default(),
+            claimant: last_run.and_then(|run| run.claimant.clone()),
         },
         Err(NotDue::HasOpenRun) => waiting_run_reason(ctx, task)?,
         Err(NotDue::NotYet) => {

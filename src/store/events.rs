@@ -16,7 +16,8 @@ use crate::domain::ids::{RunId, TaskId};
 /// Something to be kept.
 #[derive(Clone, Debug)]
 pub struct NewEvent {
-    /// What happened: `late-result`, `rescued`, `quarantined`, `retried`, `class-released`.
+    /// What happened: `late-result`, `rescued`, `quarantined`, `retried`, `class-released`, `claimed`, `resolved`,
+    /// `rejected`.
     pub kind: &'static str,
     /// The task that it is about.
     pub task_id: Option<TaskId>,

@@ -2,6 +2,7 @@
 //! not decide. Everything it hands out is of the domain.
 
 mod backend;
+mod claimants;
 mod classes;
 mod error;
 mod events;
@@ -31,7 +32,9 @@ pub use self::migrate::{Migration, MigrationReport};
 pub use self::runners::{NewRunner, Registration};
 pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
-pub use self::transitions::{Claim, Crash, EndCondition, Ended, RetryAnswer, RunEnd, SpecificClaim};
+pub use self::transitions::{
+    Claim, Crash, EndCondition, Ended, OutsideClaim, OutsideRun, RetryAnswer, RunEnd, SpecificClaim,
+};
 use crate::os::random::spread;
 
 /// How long a closure is repeated while the database is busy, or while it cannot be reached any more: long enough for a
@@ -99,6 +102,13 @@ impl Store {
     /// The same under the WRITE lock on TaskQueueRuns.
     fn claim_write<T>(&mut self, mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
         let written = self.repeat(&mut |conn| backend::claim_transaction(conn, &mut work))?;
+        self.has_written = true;
+        Ok(written)
+    }
+
+    /// The same for claimants, who may not be offered what they have rejected.
+    fn claimant_write<T>(&mut self, mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
+        let written = self.repeat(&mut |conn| backend::claimant_transaction(conn, &mut work))?;
         self.has_written = true;
         Ok(written)
     }

@@ -3,6 +3,7 @@ DROP TABLE "TaskQueueReceipts";
 DROP TABLE "TaskQueueSettings";
 DROP TABLE "TaskQueueClassHolds";
 DROP TABLE "TaskQueueEvents";
+DROP TABLE "TaskQueueRejections";
 DROP TABLE "TaskQueueRunOutputs";
 DROP TABLE "TaskQueueRunners";
 DROP TABLE "TaskQueueRuns";

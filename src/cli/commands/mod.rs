@@ -1,12 +1,15 @@
 //! The verbs, one file each: arguments in, a use case, a report out.
 
+pub(crate) mod claim;
 pub(crate) mod classes;
 pub(crate) mod create_runs;
 pub(crate) mod exec;
+pub(crate) mod heartbeat;
 pub(crate) mod migrate;
 pub(crate) mod process_run;
 pub(crate) mod queue;
 pub(crate) mod report;
+pub(crate) mod resolve;
 pub(crate) mod retry;
 pub(crate) mod settings;
 pub(crate) mod status;

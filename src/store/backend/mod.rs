@@ -108,7 +108,21 @@ pub(super) fn claim_transaction<T>(
             postgres::lock_runs(conn)?;
             work(conn)
         }),
-        AnyConnection::Mysql(_) => mysql::under_table_locks(conn, work),
+        AnyConnection::Mysql(_) => mysql::under_table_locks(conn, "", work),
+    }
+}
+
+/// The same where the rejections are read and an event is kept, too.
+pub(super) fn claimant_transaction<T>(
+    conn: &mut AnyConnection,
+    work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
+) -> StoreResult<T> {
+    match conn {
+        // Differs: whoever has locked tables reaches no others.
+        AnyConnection::Mysql(_) => {
+            mysql::under_table_locks(conn, ", `TaskQueueRejections` READ, `TaskQueueEvents` WRITE", work)
+        }
+        AnyConnection::Sqlite(_) | AnyConnection::Postgres(_) => claim_transaction(conn, work),
     }
 }
 

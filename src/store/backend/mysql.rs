@@ -113,9 +113,10 @@ pub(super) fn with_migration_lock<T>(
 }
 
 /// LOCK TABLES commits an open transaction, and START TRANSACTION releases the locks: autocommit has to be off
-/// instead, and COMMIT comes before UNLOCK TABLES.
+/// instead, and COMMIT comes before UNLOCK TABLES. `further` names tables beyond the two, each with its kind of lock.
 pub(super) fn under_table_locks<T>(
     conn: &mut AnyConnection,
+    further: &str,
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
     // Whatever fails from here on, autocommit is switched on again: without it every later statement of this connection
@@ -123,8 +124,9 @@ pub(super) fn under_table_locks<T>(
     //
     // A claim takes milliseconds. Of a host that vanishes in the middle of one, and of each that vanishes while it waits
     // for the tables, they are free again after ten seconds.
-    let locked = conn
-        .batch_execute("SET autocommit = 0, wait_timeout = 10; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE;");
+    let locked = conn.batch_execute(&format!(
+        "SET autocommit = 0, wait_timeout = 10; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE{further};"
+    ));
     let result = locked.map_err(StoreError::from).and_then(|()| work(conn)).and_then(|value| {
         conn.batch_execute("COMMIT")?;
         Ok(value)

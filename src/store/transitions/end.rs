@@ -11,6 +11,7 @@ use super::super::runs::RunRef;
 use super::super::schema::{task_queue, task_queue_run_outputs, task_queue_runs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::super::{Store, StoreResult};
+use super::reject::remember_rejection;
 use crate::domain::backoff::Backoff;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::RunOutput;
@@ -81,6 +82,8 @@ pub enum EndCondition {
         /// The time of a lease.
         lease_secs: i64,
     },
+    /// Nothing more; and the claimant that holds it rejects its task, and is remembered.
+    Rejected,
 }
 
 /// The answer to a write that ends a run.
@@ -115,6 +118,9 @@ impl Store {
             fault_point!("end.run_written");
             aggregate_into_task(conn, run.id, end)?;
             fault_point!("end.task_written");
+            if end.condition == EndCondition::Rejected {
+                remember_rejection(conn, run.id)?;
+            }
             if let Some(event) = &end.note {
                 insert_event(conn, event)?;
             }
@@ -144,7 +150,7 @@ fn end_run_if_processing(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd, s
     {
         return Ok(false);
     }
-    let is_held_enough = (end.condition == EndCondition::Held).into_sql::<Nullable<Bool>>();
+    let is_held_enough = (!matches!(end.condition, EndCondition::LeaseOver { .. })).into_sql::<Nullable<Bool>>();
     let updated = diesel::update(dsl::task_queue_runs)
         .filter(dsl::id.eq(run.id.0))
         .filter(dsl::status.eq(RunStatus::Processing.as_str()))

@@ -4,8 +4,12 @@
 mod claim;
 mod create;
 mod end;
+mod outside_claim;
+mod reject;
 mod retry;
 
 pub use self::claim::{Claim, SpecificClaim};
 pub use self::end::{Crash, EndCondition, Ended, RunEnd};
+pub(in crate::store) use self::outside_claim::deadline_of;
+pub use self::outside_claim::{OutsideClaim, OutsideRun};
 pub use self::retry::RetryAnswer;

@@ -3,6 +3,8 @@
 
 mod bad_input;
 mod bad_store;
+mod claim;
+mod claimants;
 mod classes;
 mod create_runs;
 mod exec;

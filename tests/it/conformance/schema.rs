@@ -27,6 +27,7 @@ const SCHEMA: &[(&str, &str, &str, &str)] = &[
     ("TaskQueueEvents", "Actor= Details= Host= Id Kind OccurredOn= RunId? TaskQueueId?", "Id", ""),
     ("TaskQueueLocks", "Name", "Name", ""),
     ("TaskQueueReceipts", "Token WrittenOn=", "Token", ""),
+    ("TaskQueueRejections", "Claimant RejectedOn= TaskId", "TaskId Claimant", ""),
     ("TaskQueueRunOutputs", "Content IsLossy= RunId Stream TotalBytes", "RunId Stream", ""),
     (
         "TaskQueueRunners",
@@ -36,7 +37,7 @@ const SCHEMA: &[(&str, &str, &str, &str)] = &[
     ),
     (
         "TaskQueueRuns",
-        "Attempt= ClaimClass?* ClaimOrder* CreatedOn= Decision= ErrorCode= ErrorMessage= FinishedOn? HandlerIdentity= \
+        "Attempt= ClaimClass?* ClaimOrder* Claimant? CreatedOn= Decision= ErrorCode= ErrorMessage= FinishedOn? HandlerIdentity= \
          HandlerProcessId? Host= Id LeaseExpiresOn? OpenTaskId?* PercentsCompleted= Priority= ProcessId? ProcessIdentity= \
          ProgressMessage= Results? RunnerId? StartedOn? Status= TaskClass TaskQueueId Token? UpdatedOn=",
         "Id",

@@ -19,8 +19,15 @@ use std::path::Path;
 
 pub(crate) use self::tables::configuration_keys;
 
-const PAGES: [&str; 6] =
-    ["README.md", "CHANGELOG.md", "docs/configuration.md", "docs/handlers.md", "docs/schema.md", "docs/states.md"];
+const PAGES: [&str; 7] = [
+    "README.md",
+    "CHANGELOG.md",
+    "docs/configuration.md",
+    "docs/handlers.md",
+    "docs/schema.md",
+    "docs/states.md",
+    "docs/workers.md",
+];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
