@@ -15,10 +15,15 @@ field() {
     printf '%s\n' "$line" | sed -n 's/^{"run_id":\([0-9]*\),"task_id":[0-9]*,"token":"\([^"]*\)","class":"[^"]*","data":\(.*\),"attempt":[0-9]*,"max_retries":[0-9]*,"timeout_secs":\([0-9]*\),"deadline":"[^"]*"}$/\'"$1"'/p'
 }
 
-# Moves the deadline while the work goes on, and stops with the first refusal.
+# Moves the deadline three times in the time that there is, and stops with the first refusal.
 beat() {
-    while sleep $((timeout / 3 + 1)); do
-        taskqueue heartbeat "$run" --token "$token" || exit
+    seconds=0
+    while sleep 1; do
+        seconds=$((seconds + 1))
+        if [ $((seconds * 3)) -ge "$timeout" ]; then
+            taskqueue heartbeat "$run" --token "$token" || exit
+            seconds=0
+        fi
     done
 }
 
@@ -49,7 +54,7 @@ while :; do
         *) exit 1 ;;
     esac
     run=$(field 1) token=$(field 2) data=$(field 3) timeout=$(field 4)
-    beat &
+    beat >/dev/null 2>&1 &
     heart=$!
     # What it is told when its time was over is on standard error; somebody else has the task then.
     work

@@ -105,9 +105,9 @@ fn status_words(task: &Task, run: Option<&Run>) -> (String, Tone) {
 fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
     match reason {
         Reason::Running { process_id, host, claimant } => {
-            let who = holder(claimant.as_deref(), *process_id);
+            let who = holder(claimant.as_deref(), *process_id, host);
             let message = run.map(|run| run.progress_message.as_str()).filter(|message| !message.is_empty());
-            message.map_or_else(|| format!("{who}{host}"), |message| format!("{who}{host}: {message}"))
+            message.map_or_else(|| who.clone(), |message| format!("{who}: {message}"))
         }
         Reason::WaitsForRunner => "waits for a runner".to_owned(),
         Reason::NoHandlerHere => "waits; its class has no handler on this host".to_owned(),
@@ -127,14 +127,16 @@ fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
     }
 }
 
-/// Who works for a run, before the name of the host.
-fn holder(claimant: Option<&str>, process_id: Option<i64>) -> String {
-    match (claimant, process_id) {
-        (Some(claimant), Some(pid)) => format!("claimant {claimant} (process {pid}) on "),
-        (Some(claimant), None) => format!("claimant {claimant} on "),
-        (None, Some(pid)) => format!("process {pid} on "),
-        (None, None) => String::new(),
-    }
+/// Who works for a run, and where.
+fn holder(claimant: Option<&str>, process_id: Option<i64>, host: &str) -> String {
+    let who = match (claimant, process_id) {
+        (Some(claimant), Some(pid)) => format!("claimant {claimant} (process {pid})"),
+        (Some(claimant), None) => format!("claimant {claimant}"),
+        (None, Some(pid)) => format!("process {pid}"),
+        (None, None) => return host.to_owned(),
+    };
+    // A claimant that speaks SQL need not say where it is.
+    if host.is_empty() { who } else { format!("{who} on {host}") }
 }
 
 fn line_json(line: &TaskLine) -> Value {
@@ -237,11 +239,10 @@ fn run_block(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>) -> String {
         vec![format!("run {}   attempt {}   {}   {}%", run.id, run.attempt, run.status, run.percents_completed)];
     if let Some(started) = run.started_on {
         lines.push(format!(
-            "  started      {} ({}) by {}{}",
+            "  started      {} ({}) by {}",
             instant(started),
             relative(started, now),
-            holder(run.claimant.as_deref(), run.process_id),
-            run.host
+            holder(run.claimant.as_deref(), run.process_id, &run.host)
         ));
         if let Some(finished) = run.finished_on {
             lines.push(format!("  finished     {} (took {})", instant(finished), distance(finished - started)));
