@@ -111,6 +111,7 @@ impl From<EngineError> for CliError {
         let message = error.to_string();
         match error {
             EngineError::Input(_) => Self::usage(message),
+            EngineError::Refused(_) => Self { kind: "refused", ..Self::failed(message) },
             EngineError::UnknownClass { nearest, .. } => {
                 Self { kind: "class_unknown", ..Self::usage(message) }.with_hint(unknown_class_hint(&nearest))
             }
@@ -126,6 +127,8 @@ impl From<EngineError> for CliError {
                 ..Self::failed(message)
             }
             .with_hint(format!("stop working for it; `taskqueue status {}` shows what became of the task", run.task_id)),
+            EngineError::Obstructed { .. } => Self { kind: "obstructed", ..Self::failed(message) }
+                .with_hint("`taskqueue pause` and `taskqueue limits` list what keeps runs from starting"),
             EngineError::LeaseOver { .. } => Self { kind: "lease_over", ..Self::unreachable(message) }.with_hint(
                 "the database could not be reached for too long, or was too slow; the run is given back and counts no attempt",
             ),
@@ -166,6 +169,7 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         ),
         StoreError::Busy(_) => (BUSY, "busy", Some("try again".to_owned())),
         StoreError::NotFound(_) => (NOT_FOUND, "not_found", None),
+        StoreError::NotQueued { .. } => (FAILED, "not_queued", None),
         StoreError::Setting(_) => (CONFIG, "setting", Some("taskqueue settings set NAME VALUE".to_owned())),
         StoreError::Migration(_) => (CONFIG, "migration", None),
         StoreError::NoRandomness(_) => (FAILED, "os", None),

@@ -3,7 +3,10 @@
 use chrono::{DateTime, Utc};
 
 use super::backoff::Backoff;
+use super::dependencies::Prerequisite;
+use super::ids::TaskId;
 use super::json::check_storable;
+use super::recurrence::{CatchUp, Recurrence};
 use super::settings::Settings;
 use super::task_class::TaskClass;
 
@@ -31,6 +34,14 @@ pub struct TaskRequest {
     pub priority: Option<i64>,
     /// The waits before its retries, as written; `None` takes the class's or the system-wide ones.
     pub backoff: Option<String>,
+    /// Tasks that must succeed before it runs.
+    pub after: Vec<TaskId>,
+    /// A cron expression: it is the first task of a schedule.
+    pub every: Option<String>,
+    /// The zone of the expression; `None` is UTC.
+    pub time_zone: Option<String>,
+    /// How the schedule catches up; `None` is latest.
+    pub catch_up: Option<String>,
     /// Who queues it.
     pub queued_by: String,
 }
@@ -52,8 +63,34 @@ pub struct NewTask {
     pub priority: i32,
     /// The waits before its retries.
     pub backoff: Option<Backoff>,
+    /// What must succeed before it runs.
+    pub after: Vec<Prerequisite>,
+    /// The schedule that it begins.
+    pub recurrence: Option<Recurrence>,
     /// Who queues it.
     pub queued_by: String,
+}
+
+impl NewTask {
+    /// Puts the first task of a schedule at its first planned time, from `scheduled_on` or else from `now` on.
+    ///
+    /// # Errors
+    /// The schedule never happens.
+    pub fn planned(mut self, now: DateTime<Utc>) -> Result<Self, String> {
+        if let Some(recurrence) = &self.recurrence {
+            let first = recurrence.first_from(self.scheduled_on.unwrap_or(now));
+            self.scheduled_on = Some(first.ok_or_else(|| format!("\"{}\" never happens", recurrence.every()))?);
+        }
+        Ok(self)
+    }
+}
+
+/// Why a task that was checked cannot be queued, as things stand in the store.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueueRefusal {
+    /// A task for which it is to wait does not exist.
+    #[error("there is no task {0} for which it could wait")]
+    NoSuchTask(TaskId),
 }
 
 impl TaskRequest {
@@ -71,6 +108,15 @@ impl TaskRequest {
         if self.queued_by.chars().count() > MAX_QUEUED_BY_LENGTH || self.queued_by.contains('\0') {
             return Err(format!("who queues it may have at most {MAX_QUEUED_BY_LENGTH} characters and no NUL"));
         }
+        let recurrence = match (self.every, self.time_zone, self.catch_up) {
+            (None, None, None) => None,
+            (None, ..) => return Err("a time zone and a way to catch up belong to a schedule: say every".to_owned()),
+            (Some(every), zone, catch_up) => Some(Recurrence::parse(
+                &every,
+                zone.as_deref().unwrap_or("UTC"),
+                catch_up.as_deref().unwrap_or(CatchUp::default().as_str()),
+            )?),
+        };
         let max_retries = in_range("max-retries", self.max_retries, 1, 1_000_000)?;
         Ok(NewTask {
             class,
@@ -81,6 +127,8 @@ impl TaskRequest {
             priority: in_range("priority", self.priority, -i64::from(MAX_PRIORITY), i64::from(MAX_PRIORITY))?
                 .unwrap_or(0),
             backoff: self.backoff.map(|text| text.parse()).transpose()?,
+            after: self.after.into_iter().map(Prerequisite::Task).collect(),
+            recurrence,
             queued_by: self.queued_by,
         })
     }

@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::json;
 
+use super::announce::start_hook;
 use super::execute::MAX_MESSAGE_CHARS;
 use super::handler_finish::storable;
 use super::{Context, EngineError, EngineResult};
@@ -108,6 +109,7 @@ pub fn resolve(ctx: &mut Context, held: &Held, resolution: &Resolution) -> Engin
     };
     let status = run_after(RunStatus::Processing, end.event).map_or("", RunStatus::as_str);
     if ended == Ended::Recorded {
+        start_hook(ctx, run.task_id, run.id, &end)?;
         return Ok(resolved(status, false));
     }
     let found = ctx.store.get_run(held.run_id)?;

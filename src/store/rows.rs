@@ -2,11 +2,11 @@
 
 use diesel::prelude::*;
 
-use super::schema::{task_queue, task_queue_run_outputs, task_queue_runners, task_queue_runs};
+use super::schema::{task_queue, task_queue_dependencies, task_queue_run_outputs, task_queue_runners, task_queue_runs};
 use super::sql::Moment;
 use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::new_task::NewTask;
-use crate::domain::records::{Run, RunOutput, Runner, Task};
+use crate::domain::records::{Run, RunOutput, Runner, Task, TaskSchedule};
 
 /// A task to insert. What is `None` gets the column's default.
 #[derive(Clone, Debug, Insertable)]
@@ -20,10 +20,24 @@ pub(super) struct NewTaskRow {
     pub(super) timeout_secs: Option<i32>,
     pub(super) priority: i32,
     pub(super) backoff: Option<String>,
+    pub(super) waiting_for: i32,
+    pub(super) recurrence: Option<String>,
+    pub(super) time_zone: Option<String>,
+    pub(super) catch_up: Option<String>,
+    pub(super) schedule_id: Option<i64>,
+    pub(super) planned_on: Option<Moment>,
 }
 
-impl From<&NewTask> for NewTaskRow {
-    fn from(task: &NewTask) -> Self {
+impl NewTaskRow {
+    /// Whether it belongs to a schedule. Such rows are few: bulk statements need not know their columns.
+    pub(super) const fn recurs(&self) -> bool {
+        self.recurrence.is_some()
+    }
+}
+
+impl NewTaskRow {
+    /// A task that waits for so many others.
+    pub(super) fn new(task: &NewTask, waiting_for: i32) -> Self {
         Self {
             task_class: task.class.as_str().to_owned(),
             task_data: task.data.clone(),
@@ -33,8 +47,24 @@ impl From<&NewTask> for NewTaskRow {
             timeout_secs: task.timeout_secs,
             priority: task.priority,
             backoff: task.backoff.as_ref().map(ToString::to_string),
+            waiting_for,
+            recurrence: task.recurrence.as_ref().map(|recurrence| recurrence.every().to_owned()),
+            time_zone: task.recurrence.as_ref().map(|recurrence| recurrence.zone().to_owned()),
+            catch_up: task.recurrence.as_ref().map(|recurrence| recurrence.catch_up().to_string()),
+            // Its own id, which nobody knows before it is inserted.
+            schedule_id: None,
+            planned_on: task.recurrence.as_ref().and(task.scheduled_on).map(Moment::from),
         }
     }
+}
+
+/// A dependency to insert.
+#[derive(Clone, Copy, Debug, Insertable)]
+#[diesel(table_name = task_queue_dependencies)]
+pub(super) struct DependencyRow {
+    pub(super) task_id: i64,
+    pub(super) depends_on_id: i64,
+    pub(super) is_satisfied: bool,
 }
 
 #[derive(Queryable, Selectable)]
@@ -57,11 +87,25 @@ pub(super) struct TaskRow {
     backoff: Option<String>,
     crashes: i32,
     quarantined_on: Option<Moment>,
+    recurrence: Option<String>,
+    time_zone: String,
+    catch_up: String,
+    schedule_id: Option<i64>,
+    planned_on: Option<Moment>,
+    schedule_status: String,
     updated_on: Moment,
 }
 
 impl From<TaskRow> for Task {
     fn from(row: TaskRow) -> Self {
+        let schedule = row.recurrence.map(|every| TaskSchedule {
+            id: TaskId(row.schedule_id.unwrap_or(row.id)),
+            every,
+            time_zone: row.time_zone,
+            catch_up: row.catch_up,
+            planned_on: row.planned_on.map(Into::into),
+            status: row.schedule_status.into(),
+        });
         Self {
             id: TaskId(row.id),
             queued_on: row.queued_on.into(),
@@ -80,6 +124,7 @@ impl From<TaskRow> for Task {
             backoff: row.backoff,
             crashes: row.crashes,
             quarantined_on: row.quarantined_on.map(Into::into),
+            schedule,
             updated_on: row.updated_on.into(),
         }
     }
@@ -157,12 +202,14 @@ pub(super) struct RunnerRow {
     slots: i32,
     heartbeat_on: Moment,
     version: String,
+    name: String,
 }
 
 impl From<RunnerRow> for Runner {
     fn from(row: RunnerRow) -> Self {
         Self {
             id: RunnerId(row.id),
+            name: row.name,
             process_id: row.process_id,
             host: row.host,
             process_identity: row.process_identity,

@@ -66,6 +66,8 @@ each_engine! {
 
             assert_eq!(shop.cli().run(&["queue", "work", "{\"secret\":1}"]).ok(), "1");
             assert_eq!(shop.cli().stdin("{\"class\":\"work\"}\n").run(&["queue", "--batch", "-"]).ok(), "2");
+            assert_eq!(shop.cli().run(&["queue", "work", "--after", "1"]).ok(), "3");
+            assert_eq!(shop.cli().run(&["queue", "work", "--every", "0 0 29 2 *"]).ok(), "4");
             for refused in ["tick", "create-runs", "process-run", "status", "settings set TaskQueueRunnerLimit 9", "status 1"] {
                 let ended = shop.cli().run(&refused.split(' ').collect::<Vec<_>>());
                 assert_eq!(ended.code, Some(78), "{refused}: {ended:?}");
@@ -73,8 +75,8 @@ each_engine! {
             }
 
             assert_eq!(host.cli().run(&["tick"]).ok(), "");
-            assert!(host.cli().run(&["status"]).ok().contains("success 2"));
-            assert_eq!(shop.cli().run(&["queue", "work"]).ok(), "3");
+            assert!(host.cli().run(&["status"]).ok().contains("success 3"));
+            assert_eq!(shop.cli().run(&["queue", "work"]).ok(), "4");
             assert_eq!(shop.cli().run(&["claim", "--claimant", "bot"]).code, Some(78));
             let line: serde_json::Value = host.cli().run(&["claim", "--claimant", "bot"]).json();
             let (run, token) = (line["run_id"].to_string(), line["token"].as_str().unwrap());

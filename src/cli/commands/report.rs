@@ -1,5 +1,5 @@
-//! `taskqueue progress` and `taskqueue result`: what a handler reports about itself, where descriptor 3 is awkward; and
-//! `progress` of a claimant.
+//! `taskqueue progress`, `taskqueue result` and `taskqueue message`: what a handler reports about itself, where descriptor 3
+//! is awkward; and `progress` of a claimant.
 
 use std::io::{self, Read as _};
 
@@ -12,6 +12,7 @@ use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::config::HandlerEnvironment;
 use crate::domain::json::check_storable;
+use crate::domain::message::check_message;
 use crate::engine::claimants::{Held, News};
 use crate::engine::report;
 
@@ -39,6 +40,16 @@ pub(crate) struct ResultArgs {
     // Not called `json`: that is the global option, and the two would be taken for one.
     #[arg(value_name = "JSON", allow_hyphen_values = true)]
     text: String,
+}
+
+/// From inside a handler: send a message that anyone may follow with `events`
+#[derive(Debug, Args)]
+pub(crate) struct MessageArgs {
+    /// What it is called
+    name: String,
+    /// JSON text, or `-` for standard input
+    #[arg(value_name = "JSON", allow_hyphen_values = true)]
+    text: Option<String>,
 }
 
 impl ProgressArgs {
@@ -77,14 +88,26 @@ fn percent_and_message(words: &[String]) -> Result<(i32, Option<&str>), CliError
 }
 
 pub(crate) fn result(args: &ResultArgs) -> anyhow::Result<u8> {
-    let mut text = args.text.clone();
+    let value = json_of("the result", &args.text)?;
+    send(&serde_json::json!({ "result": value }))
+}
+
+pub(crate) fn message(args: &MessageArgs) -> anyhow::Result<u8> {
+    let data = args.text.as_deref().map(|text| json_of("the data", text)).transpose()?;
+    check_message(&args.name, &data.as_ref().map_or_else(|| "null".to_owned(), ToString::to_string))
+        .map_err(CliError::usage)?;
+    send(&serde_json::json!({ "event": args.name, "data": data }))
+}
+
+/// The JSON of an argument, or of standard input.
+fn json_of(what: &str, text: &str) -> anyhow::Result<serde_json::Value> {
+    let mut text = text.to_owned();
     if text == "-" {
         text.clear();
         io::stdin().lock().read_to_string(&mut text)?;
     }
-    check_storable(&text).map_err(|what| CliError::usage(format!("the result {what}")))?;
-    let value: serde_json::Value = serde_json::from_str(&text).map_err(|error| CliError::usage(error.to_string()))?;
-    send(&serde_json::json!({ "result": value }))
+    check_storable(&text).map_err(|problem| CliError::usage(format!("{what} {problem}")))?;
+    Ok(serde_json::from_str(&text).map_err(|error| CliError::usage(error.to_string()))?)
 }
 
 fn send(event: &serde_json::Value) -> anyhow::Result<u8> {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::show;
 use super::task_options::duration_option;
+use super::{runners, show};
 use crate::cli::error::{DONE, INTERRUPTED};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
@@ -31,7 +31,7 @@ pub(crate) struct StatusArgs {
     /// The run that has this token, and its task
     #[arg(long, value_name = "TOKEN", conflicts_with_all = ["ids", "runs", "runners", "class", "status", "watch"])]
     token: Option<String>,
-    /// The newest runners instead of tasks
+    /// The newest runners instead of tasks, those that have ended too
     #[arg(long, conflicts_with = "ids")]
     runners: bool,
     /// Only tasks of this class
@@ -77,7 +77,7 @@ pub(crate) fn run(session: Session, args: &StatusArgs, out: &mut Out) -> anyhow:
 
 fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Result<()> {
     if args.runners {
-        return show::runners(&status::list_runners(ctx, args.limit)?, ctx.now()?, out);
+        return runners::show(&status::list_runners(ctx, args.limit, false)?, ctx.now()?, out);
     }
     if let Some(token) = &args.token {
         let found = status::find_run_of_token(ctx, token)?;

@@ -3,11 +3,14 @@
 use diesel::prelude::*;
 use diesel::result::QueryResult;
 
+use super::super::audit::{Origin, keep_run_transition};
 use super::super::backend::AnyConnection;
+use super::super::limits::Obstacles;
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::super::{Store, StoreError, StoreResult};
 use crate::domain::ids::{RunId, RunnerId, TaskId};
+use crate::domain::limits::Obstacle;
 use crate::domain::records::ClaimedRun;
 use crate::domain::status::{RunStatus, TaskStatus};
 use crate::domain::transition::{RunEvent, TaskEvent, run_after, task_after};
@@ -16,6 +19,8 @@ use crate::domain::transition::{RunEvent, TaskEvent, run_after, task_after};
 pub struct Claim<'a> {
     /// The claiming runner's row.
     pub runner_id: RunnerId,
+    /// Its name, by which it may be paused.
+    pub runner_name: &'a str,
     /// Its PID.
     pub process_id: i64,
     /// Its host.
@@ -42,11 +47,17 @@ pub enum SpecificClaim {
         /// Its class.
         class: String,
     },
+    /// It waits, but may not be claimed now.
+    Obstructed {
+        /// Why.
+        obstacle: Obstacle,
+    },
 }
 
 /// Whoever takes a run, as its row names them.
 pub(super) struct Holder<'a> {
     pub(super) runner_id: Option<i64>,
+    pub(super) runner_name: &'a str,
     pub(super) claimant: Option<&'a str>,
     pub(super) process_id: Option<i64>,
     pub(super) host: &'a str,
@@ -59,6 +70,7 @@ impl<'a> Claim<'a> {
     fn holder(&self) -> Holder<'a> {
         Holder {
             runner_id: Some(self.runner_id.0),
+            runner_name: self.runner_name,
             claimant: None,
             process_id: Some(self.process_id),
             host: self.host,
@@ -69,7 +81,7 @@ impl<'a> Claim<'a> {
     }
 }
 
-type Head = (String, i64, i32);
+pub(super) type Head = (String, i64, i32);
 
 impl Store {
     /// Claims the first run that can be executed here (rule R6): by priority, then id. `None` when there is none.
@@ -77,13 +89,18 @@ impl Store {
     /// # Errors
     /// The database could not be written.
     pub fn claim_next_run(&mut self, claim: &Claim<'_>) -> StoreResult<Option<ClaimedRun>> {
-        self.claim_write(|conn| {
+        let auditor = self.auditor()?;
+        self.claim_write(auditor.is_some(), |conn| {
             fault_point!("claim.locked");
             if let Some(run) = already_claimed(conn, claim)? {
                 return Ok(Some(run));
             }
-            while let Some((_, run_id, _)) = first_claimable(conn, claim.is_runnable, None)? {
-                if let Some(run) = claim_run(conn, &claim.holder(), run_id)? {
+            let mut obstacles = Obstacles::load(conn, claim.runner_name)?;
+            if obstacles.is_closed() {
+                return Ok(None);
+            }
+            while let Some((_, run_id, _)) = first_claimable(conn, claim.is_runnable, None, &mut obstacles)? {
+                if let Some(run) = claim_run(conn, &claim.holder(), run_id, auditor.as_ref())? {
                     fault_point!("claim.before_commit");
                     return Ok(Some(run));
                 }
@@ -101,13 +118,14 @@ impl Store {
         Ok(found.map(|(run_id, task_id)| (RunId(run_id), TaskId(task_id))))
     }
 
-    /// Claims this run, whatever stands before it.
+    /// Claims this run, whatever stands before it. Pauses and limits are kept.
     ///
     /// # Errors
     /// [`StoreError::NotFound`]
     pub fn claim_specific_run(&mut self, run_id: RunId, claim: &Claim<'_>) -> StoreResult<SpecificClaim> {
         use task_queue_runs::dsl;
-        self.claim_write(|conn| {
+        let auditor = self.auditor()?;
+        self.claim_write(auditor.is_some(), |conn| {
             if let Some(run) = already_claimed(conn, claim)? {
                 return Ok(SpecificClaim::Claimed(Box::new(run)));
             }
@@ -117,13 +135,16 @@ impl Store {
                 .first(conn)
                 .optional()?;
             let Some((status, class)) = row else { return Err(StoreError::NotFound(format!("run {run_id}"))) };
-            if status == RunStatus::Scheduled.as_str()
-                && (claim.is_runnable)(&class)
-                && let Some(run) = claim_run(conn, &claim.holder(), run_id.0)?
-            {
-                return Ok(SpecificClaim::Claimed(Box::new(run)));
+            if status != RunStatus::Scheduled.as_str() || !(claim.is_runnable)(&class) {
+                return Ok(SpecificClaim::Refused { status, class });
             }
-            Ok(SpecificClaim::Refused { status, class })
+            if let Some(obstacle) = Obstacles::load(conn, claim.runner_name)?.of_class(conn, &class)? {
+                return Ok(SpecificClaim::Obstructed { obstacle });
+            }
+            Ok(match claim_run(conn, &claim.holder(), run_id.0, auditor.as_ref())? {
+                Some(run) => SpecificClaim::Claimed(Box::new(run)),
+                None => SpecificClaim::Refused { status, class },
+            })
         })
     }
 }
@@ -144,12 +165,13 @@ fn claimed_with(conn: &mut AnyConnection, token: &str) -> QueryResult<Option<(i6
         .optional()
 }
 
-/// The head of the queue among the classes that can be executed here. One index probe a class: rows of other classes,
-/// however many, are never walked.
+/// The head of the queue among the classes that can be executed here and that nothing stands in the way of. One index
+/// probe a class: rows of other classes, however many, are never walked.
 pub(super) fn first_claimable(
     conn: &mut AnyConnection,
     is_runnable: &dyn Fn(&str) -> bool,
     claimant: Option<&str>,
+    obstacles: &mut Obstacles<'_>,
 ) -> StoreResult<Option<Head>> {
     let mut best: Option<Head> = None;
     let mut last_class = String::new();
@@ -157,6 +179,7 @@ pub(super) fn first_claimable(
         let Some((Some(class), run_id, order)) = next_head(conn, &last_class, claimant)? else { return Ok(best) };
         if is_runnable(&class)
             && best.as_ref().is_none_or(|(_, best_id, best_order)| (order, run_id) < (*best_order, *best_id))
+            && obstacles.of_class(conn, &class)?.is_none()
         {
             best = Some((class.clone(), run_id, order));
         }
@@ -188,7 +211,12 @@ fn next_head(
 }
 
 /// Claims one run under the lock. `None` if it turned out to belong to no task; it has then ended as an error.
-pub(super) fn claim_run(conn: &mut AnyConnection, holder: &Holder<'_>, run_id: i64) -> StoreResult<Option<ClaimedRun>> {
+pub(super) fn claim_run(
+    conn: &mut AnyConnection,
+    holder: &Holder<'_>,
+    run_id: i64,
+    auditor: Option<&Origin>,
+) -> StoreResult<Option<ClaimedRun>> {
     use task_queue_runs::dsl;
     let task: Option<(i64, String)> = task_queue_runs::table
         .inner_join(task_queue::table.on(task_queue::id.eq(dsl::task_queue_id)))
@@ -226,12 +254,17 @@ pub(super) fn claim_run(conn: &mut AnyConnection, holder: &Holder<'_>, run_id: i
             task_queue::updated_on.eq(db_now()),
         ))
         .execute(conn)?;
-    load_claimed(conn, run_id, holder.token).map(Some)
+    let claimed = load_claimed(conn, run_id, holder.token)?;
+    if let Some(origin) = auditor {
+        let details = serde_json::json!({ "attempt": claimed.attempt, "runner": holder.runner_name, "claimant": holder.claimant });
+        keep_run_transition(conn, origin, "run-started", (claimed.task_id, claimed.run_id), details)?;
+    }
+    Ok(Some(claimed))
 }
 
 pub(super) fn load_claimed(conn: &mut AnyConnection, run_id: i64, token: &str) -> StoreResult<ClaimedRun> {
-    type Row = (i64, String, i32, Option<Moment>, String, i32, Option<i32>, Moment);
-    let (task_id, class, attempt, started_on, data, max_retries, task_timeout_secs, planned_on): Row =
+    type Row = (i64, String, i32, Option<Moment>, String, i32, Option<i32>, Moment, Option<Moment>);
+    let (task_id, class, attempt, started_on, data, max_retries, task_timeout_secs, scheduled_on, planned_on): Row =
         task_queue_runs::table
             .inner_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
             .filter(task_queue_runs::id.eq(run_id))
@@ -244,6 +277,7 @@ pub(super) fn load_claimed(conn: &mut AnyConnection, run_id: i64, token: &str) -
                 task_queue::max_retries,
                 task_queue::timeout_secs,
                 task_queue::scheduled_on,
+                task_queue::planned_on,
             ))
             .first(conn)?;
     Ok(ClaimedRun {
@@ -255,8 +289,8 @@ pub(super) fn load_claimed(conn: &mut AnyConnection, run_id: i64, token: &str) -
         attempt,
         max_retries,
         task_timeout_secs,
-        planned_on: planned_on.into(),
-        started_on: started_on.unwrap_or(planned_on).into(),
+        planned_on: planned_on.unwrap_or(scheduled_on).into(),
+        started_on: started_on.unwrap_or(scheduled_on).into(),
     })
 }
 

@@ -5,13 +5,18 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use diesel::result::QueryResult;
 
+use super::super::audit::Origin;
 use super::super::backend::AnyConnection;
 use super::super::events::{NewEvent, insert_event};
+use super::super::limits::Obstacles;
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::Moment;
 use super::super::{Store, StoreResult};
-use super::claim::{Holder, claim_run, first_claimable, load_claimed};
+use super::claim::{Head, Holder, claim_run, first_claimable, load_claimed};
 use crate::domain::records::ClaimedRun;
+
+/// The name of no runner: only pauses of all and of classes concern claimants.
+const NO_RUNNER: &str = "";
 
 /// Who claims from outside, what is offered to it, and for how long.
 pub struct OutsideClaim<'a> {
@@ -48,7 +53,8 @@ impl Store {
     pub fn claim_outside(&mut self, claim: &OutsideClaim<'_>) -> StoreResult<Vec<OutsideRun>> {
         // The closure runs again after a COMMIT whose answer was lost.
         let mut was_written = false;
-        self.claimant_write(|conn| {
+        let auditor = self.auditor()?;
+        self.claim_write(true, |conn| {
             fault_point!("outside_claim.locked");
             if was_written {
                 let earlier = claimed_before(conn, claim)?;
@@ -58,7 +64,7 @@ impl Store {
             }
             let mut claimed = Vec::new();
             for secret in claim.secrets {
-                match claim_first(conn, claim, secret)? {
+                match claim_first(conn, claim, secret, auditor.as_ref())? {
                     Some(run) => claimed.push(run),
                     None => break,
                 }
@@ -74,12 +80,17 @@ impl Store {
     /// # Errors
     /// The database could not be asked.
     pub fn has_claimable_outside(&mut self, claim: &OutsideClaim<'_>) -> StoreResult<bool> {
-        Ok(self.read(|conn| first_claimable(conn, claim.is_offered, Some(claim.claimant)))?.is_some())
+        Ok(self.read(|conn| first_offered(conn, claim))?.is_some())
     }
 }
 
-fn claim_first(conn: &mut AnyConnection, claim: &OutsideClaim<'_>, secret: &str) -> StoreResult<Option<OutsideRun>> {
-    while let Some((class, run_id, _)) = first_claimable(conn, claim.is_offered, Some(claim.claimant))? {
+fn claim_first(
+    conn: &mut AnyConnection,
+    claim: &OutsideClaim<'_>,
+    secret: &str,
+    auditor: Option<&Origin>,
+) -> StoreResult<Option<OutsideRun>> {
+    while let Some((class, run_id, _)) = first_offered(conn, claim)? {
         let timeout_secs: Option<Option<i32>> = task_queue_runs::table
             .inner_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
             .filter(task_queue_runs::id.eq(run_id))
@@ -88,6 +99,7 @@ fn claim_first(conn: &mut AnyConnection, claim: &OutsideClaim<'_>, secret: &str)
             .optional()?;
         let holder = Holder {
             runner_id: None,
+            runner_name: NO_RUNNER,
             claimant: Some(claim.claimant),
             process_id: claim.process.as_ref().map(|(pid, _)| *pid),
             host: claim.host,
@@ -95,12 +107,22 @@ fn claim_first(conn: &mut AnyConnection, claim: &OutsideClaim<'_>, secret: &str)
             token: &token_of(run_id, secret),
             lease_secs: (claim.lease_secs)(&class, timeout_secs.flatten()),
         };
-        if let Some(run) = claim_run(conn, &holder, run_id)? {
+        if let Some(run) = claim_run(conn, &holder, run_id, auditor)? {
             insert_event(conn, &(claim.event)(&run))?;
             return with_deadline(conn, run).map(Some);
         }
     }
     Ok(None)
+}
+
+/// The first run that is offered, unless a pause or a limit of its class keeps it. Looked at anew for each run: with each
+/// one more of its class is processed.
+fn first_offered(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> StoreResult<Option<Head>> {
+    let mut obstacles = Obstacles::load(conn, NO_RUNNER)?;
+    if obstacles.is_closed() {
+        return Ok(None);
+    }
+    first_claimable(conn, claim.is_offered, Some(claim.claimant), &mut obstacles)
 }
 
 /// It begins with the run's id, so that the run of a token is found without an index of its own.

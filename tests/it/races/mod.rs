@@ -2,16 +2,19 @@
 
 mod claimants;
 mod collide;
+mod dependencies;
 mod failover;
 mod interop;
 mod kill;
 mod leases;
+mod limits;
 mod lose;
 mod lost_commit;
 mod outage;
 mod outcomes;
 mod rescue;
+mod schedules;
 mod server;
 mod stage;
 mod storm;
-mod tools;
+pub(crate) mod tools;
