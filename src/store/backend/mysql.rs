@@ -113,7 +113,7 @@ pub(super) fn with_migration_lock<T>(
 }
 
 /// LOCK TABLES commits an open transaction, and START TRANSACTION releases the locks: autocommit has to be off
-/// instead, and COMMIT comes before UNLOCK TABLES. `further` names tables beyond the two, each with its kind of lock.
+/// instead, and COMMIT comes before UNLOCK TABLES.
 pub(super) fn under_table_locks<T>(
     conn: &mut AnyConnection,
     keeps_events: bool,
