@@ -18,7 +18,7 @@ use crate::engine::claim::{ClaimRequest, Claimed, Offer, can_be_ended, claim, fi
 use crate::engine::claimants::give_back;
 use crate::engine::{Context, StopSignals};
 
-/// Claim runs for a worker of your own, in any language, and print each as a line of JSON
+/// Claim runs for a worker of your own, and print each as a line of JSON
 ///
 /// A line has run_id, task_id, token, class, data, attempt, max_retries, timeout_secs and deadline. The worker does what
 /// the data say, reports with `heartbeat` and `progress` before the deadline, and ends the run with `resolve` or

@@ -16,7 +16,7 @@ use crate::domain::message::check_message;
 use crate::engine::claimants::{Held, News};
 use crate::engine::report;
 
-/// Report progress, and that the work goes on: from inside a handler, or of a run you claimed
+/// From inside a handler, or of a run you claimed: report progress, and that it goes on
 ///
 /// A handler names no run and shows no token: the runner that started it knows both. A claimant names both; its deadline
 /// moves, as with `heartbeat`.

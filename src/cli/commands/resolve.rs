@@ -14,7 +14,7 @@ use crate::domain::ending::ReportedError;
 use crate::domain::json::check_storable;
 use crate::engine::claimants::{Held, Resolution, resolve};
 
-/// Record how the work for a run you claimed ended: well, with results, or with an error
+/// End a run you claimed: well, with results, or with an error
 ///
 /// Exit status 1 when the run is not yours any more; the result is then only kept as an event. The same once more is no
 /// error: the answer may have been lost.
@@ -42,7 +42,9 @@ pub(crate) struct ResolveArgs {
     delay: Option<String>,
 }
 
-/// Reject a run you claimed: the attempt failed, others try at once, and you are never offered the task again
+/// Reject a run you claimed: others try its task at once, and you never again
+///
+/// The attempt has failed: a task that everybody rejects is exhausted.
 #[derive(Debug, Args)]
 pub(crate) struct ReleaseArgs {
     #[command(flatten)]

@@ -86,7 +86,11 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
     }
     if let Some(silence) = duration_option("--silent-for", args.silent_for.as_deref())? {
         let silent_secs = i64::try_from(silence.as_secs()).unwrap_or(i64::MAX);
-        return show::runs(&status::list_silent_runs(ctx, silent_secs, args.limit)?, ctx.now()?, out);
+        let silent = status::list_silent_runs(ctx, silent_secs, args.limit)?;
+        if silent.is_empty() && !out.is_json() {
+            return out.data("No run in progress has been silent for so long.");
+        }
+        return show::runs(&silent, ctx.now()?, out);
     }
     if args.runs {
         return show::runs(&status::list_runs(ctx, args.limit)?, ctx.now()?, out);

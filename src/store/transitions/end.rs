@@ -130,9 +130,6 @@ impl Store {
                 keep_run_transition(conn, origin, "run-ended", (task_id, run.id), details)?;
             }
             fault_point!("end.task_written");
-            if end.condition == EndCondition::Rejected {
-                remember_rejection(conn, run.id)?;
-            }
             if let Some(event) = &end.note {
                 insert_event(conn, event)?;
             }
@@ -146,6 +143,9 @@ impl Store {
                         task_queue_run_outputs::is_lossy.eq(output.is_lossy),
                     ))
                     .execute(conn)?;
+            }
+            if end.condition == EndCondition::Rejected {
+                remember_rejection(conn, run.id)?;
             }
             was_written = true;
             fault_point!("end.before_commit");

@@ -21,7 +21,9 @@ pub fn speak<'a>(stage: &'a Stage, word: Word, strike: impl Fn(Command<'a>) -> C
     let process = Process::start();
     let (name, pid) = (format!("claimant-{}", stage.marker()), process.0.id().to_string());
     let claim = |count: &str| {
-        stage.command(&["claim", "--claimant", &name, "--process", &pid, "--count", count]).env("TASKQUEUE_CLAIMANT", &name)
+        stage
+            .command(&["claim", "--claimant", &name, "--process", &pid, "--count", count])
+            .env("TASKQUEUE_CLAIMANT", &name)
     };
     if matches!(word, Word::Claim) {
         // The first of the runs is created by the claim itself.

@@ -134,7 +134,10 @@ fn is_rejected(records: &Records, claimed: i64, other: i64) -> bool {
 pub fn what_is_rejected_never_comes_back(records: &Records, found: &mut Vec<String>) {
     for run in records.runs.iter().filter(|run| !run.claimant.is_empty()) {
         if records.had_rejected(&run.claimant, run.task_id, run.id) {
-            found.push(format!("I10: run {} of task {} went to {}, who has rejected it", run.id, run.task_id, run.claimant));
+            found.push(format!(
+                "I10: run {} of task {} went to {}, who has rejected it",
+                run.id, run.task_id, run.claimant
+            ));
         }
     }
 }
