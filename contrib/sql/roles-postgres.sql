@@ -35,7 +35,7 @@ GRANT UPDATE ("WaitingFor") ON "TaskQueue" TO taskqueue_enqueue;
 -- Creates runs, claims and ends them. Neither changes settings nor deletes tasks.
 GRANT SELECT, INSERT, UPDATE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs", "TaskQueueLocks",
     "TaskQueueDependencies" TO taskqueue_runner;
-GRANT SELECT, INSERT ON "TaskQueueEvents" TO taskqueue_runner;
+GRANT SELECT, INSERT ON "TaskQueueEvents", "TaskQueueRejections" TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueueClassHolds", "TaskQueueReceipts", "TaskQueueNotices" TO taskqueue_runner;
 GRANT SELECT, UPDATE ON "TaskQueueTimers" TO taskqueue_runner;
 GRANT SELECT, DELETE ON "TaskQueuePauses" TO taskqueue_runner;
@@ -44,5 +44,6 @@ GRANT SELECT ON "TaskQueueClassLimits" TO taskqueue_runner;
 -- Everything but the tables themselves: those belong to their owner, who migrates.
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs",
     "TaskQueueEvents", "TaskQueueClassHolds", "TaskQueueSettings", "TaskQueueLocks", "TaskQueueReceipts",
-    "TaskQueueNotices", "TaskQueueTimers", "TaskQueueDependencies", "TaskQueuePauses", "TaskQueueClassLimits"
+    "TaskQueueNotices", "TaskQueueTimers", "TaskQueueDependencies", "TaskQueuePauses", "TaskQueueClassLimits",
+    "TaskQueueRejections"
     TO taskqueue_admin;

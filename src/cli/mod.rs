@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use self::commands::{
-    cancel, classes, create_runs, edit, events, exec, limits, migrate, pauses, process_run, queue, report, requeue,
+    cancel, claim, classes, create_runs, edit, events, exec, heartbeat, limits, migrate, pauses, process_run, queue, report, requeue, resolve,
     retry, runners, schedule, settings, status, tick,
 };
 use self::error::{CliError, FAILED};
@@ -85,6 +85,10 @@ enum Command {
     Edit(edit::EditArgs),
     Settings(settings::SettingsArgs),
     Classes(classes::ClassesArgs),
+    Claim(claim::ClaimArgs),
+    Heartbeat(heartbeat::HeartbeatArgs),
+    Resolve(resolve::ResolveArgs),
+    Release(resolve::ReleaseArgs),
     Progress(report::ProgressArgs),
     Result(report::ResultArgs),
     Message(report::MessageArgs),
@@ -164,7 +168,7 @@ impl App {
 fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> anyhow::Result<u8> {
     // These three run inside a handler and need neither configuration nor database.
     let command = match command {
-        Command::Progress(args) => return report::progress(&args),
+        Command::Progress(args) if !args.is_of_claimant() => return report::progress(&args),
         Command::Result(args) => return report::result(&args),
         Command::Message(args) => return report::message(&args),
         other => other,
@@ -192,7 +196,12 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
         Command::Edit(args) => edit::run(session, &args, out),
         Command::Settings(args) => settings::run(session, &args, out),
         Command::Classes(args) => classes::run(session, &args, out),
-        Command::Progress(_) | Command::Result(_) | Command::Message(_) => Ok(0),
+        Command::Claim(args) => claim::run(session, &args, out),
+        Command::Heartbeat(args) => heartbeat::run(session, &args, out),
+        Command::Resolve(args) => resolve::run(session, &args, out),
+        Command::Release(args) => resolve::release(session, &args, out),
+        Command::Progress(args) => report::claimant_progress(session, &args, out),
+        Command::Result(_) | Command::Message(_) => Ok(0),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Pure: no Diesel, no clock, no process, no environment, no printing. Everybody may use it; it uses nobody.
 
 pub mod backoff;
+pub mod claimant;
 pub mod confinement;
 pub mod decision;
 pub mod dependencies;

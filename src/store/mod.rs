@@ -3,6 +3,7 @@
 
 mod audit;
 mod backend;
+mod claimants;
 mod classes;
 mod dependencies;
 mod error;
@@ -46,8 +47,8 @@ pub use self::runners::{NewRunner, Registration};
 pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
 pub use self::transitions::{
-    Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, Restart, RestartAnswer, RunEnd,
-    ScheduleAnswer, ScheduleChange, SpecificClaim,
+    Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, OutsideClaim, OutsideRun, Restart,
+    RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
 };
 use crate::os::random::spread;
 use crate::os::sockets::LibrarySocket;

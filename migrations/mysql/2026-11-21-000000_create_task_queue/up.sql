@@ -111,6 +111,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     `Decision` varchar(190) NOT NULL DEFAULT '',
     `ProcessId` bigint,
     `RunnerId` bigint,
+    `Claimant` varchar(190),
     `Token` varchar(64),
     `Host` varchar(190) NOT NULL DEFAULT '',
     `ProcessIdentity` varchar(190) NOT NULL DEFAULT '',
@@ -137,6 +138,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     KEY `TaskQueueRunsStarted` (`TaskClass`, `StartedOn`),
     CONSTRAINT `Attempt is 1 or more`
         CHECK (`Attempt` >= 1),
+    CONSTRAINT `Claimant has 1 to 190 characters`
+        CHECK (`Claimant` IS NULL OR char_length(`Claimant`) BETWEEN 1 AND 190),
     CONSTRAINT `PercentsCompleted lies in 0 to 100`
         CHECK (`PercentsCompleted` BETWEEN 0 AND 100),
     CONSTRAINT `Results is JSON`
@@ -172,6 +175,13 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRunOutputs` (
         CHECK (`Stream` IN ('stdout', 'stderr')),
     CONSTRAINT `IsLossy is 0 or 1`
         CHECK (`IsLossy` IN (0, 1))
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS `TaskQueueRejections` (
+    `TaskId` bigint NOT NULL,
+    `Claimant` varchar(190) NOT NULL,
+    `RejectedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    PRIMARY KEY (`TaskId`, `Claimant`)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueEvents` (

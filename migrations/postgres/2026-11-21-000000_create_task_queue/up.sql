@@ -100,6 +100,8 @@ CREATE TABLE "TaskQueueRuns" (
     "Decision" text NOT NULL DEFAULT '',
     "ProcessId" bigint,
     "RunnerId" bigint,
+    "Claimant" text COLLATE "C"
+        CONSTRAINT "Claimant has 1 to 190 characters" CHECK ("Claimant" IS NULL OR length("Claimant") BETWEEN 1 AND 190),
     "Token" text COLLATE "C",
     "Host" text COLLATE "C" NOT NULL DEFAULT '',
     "ProcessIdentity" text NOT NULL DEFAULT '',
@@ -151,6 +153,13 @@ CREATE TABLE "TaskQueueRunOutputs" (
     "TotalBytes" bigint NOT NULL,
     "IsLossy" boolean NOT NULL DEFAULT false,
     PRIMARY KEY ("RunId", "Stream")
+);
+
+CREATE TABLE "TaskQueueRejections" (
+    "TaskId" bigint NOT NULL,
+    "Claimant" text COLLATE "C" NOT NULL,
+    "RejectedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY ("TaskId", "Claimant")
 );
 
 CREATE TABLE "TaskQueueEvents" (

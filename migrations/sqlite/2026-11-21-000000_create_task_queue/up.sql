@@ -100,6 +100,8 @@ CREATE TABLE "TaskQueueRuns" (
     "Decision" TEXT NOT NULL DEFAULT '',
     "ProcessId" INTEGER,
     "RunnerId" INTEGER,
+    "Claimant" TEXT
+        CONSTRAINT "Claimant has 1 to 190 characters" CHECK ("Claimant" IS NULL OR length("Claimant") BETWEEN 1 AND 190),
     "Token" TEXT,
     "Host" TEXT NOT NULL DEFAULT '',
     "ProcessIdentity" TEXT NOT NULL DEFAULT '',
@@ -152,6 +154,13 @@ CREATE TABLE "TaskQueueRunOutputs" (
     "IsLossy" INTEGER NOT NULL DEFAULT 0
         CONSTRAINT "IsLossy is 0 or 1" CHECK ("IsLossy" IN (0, 1)),
     PRIMARY KEY ("RunId", "Stream")
+) STRICT;
+
+CREATE TABLE "TaskQueueRejections" (
+    "TaskId" INTEGER NOT NULL,
+    "Claimant" TEXT NOT NULL,
+    "RejectedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    PRIMARY KEY ("TaskId", "Claimant")
 ) STRICT;
 
 CREATE TABLE "TaskQueueEvents" (

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use super::claimants::{Word, speak};
+
 use crate::command::Command;
 use crate::handlers;
 use crate::records::{Call, Fate};
@@ -58,6 +60,8 @@ enum Args {
     ToNewTask(&'static [&'static str]),
     /// Inside a handler: the fault strikes the command that the handler calls.
     InHandler,
+    /// By a claimant, whose process dies afterwards.
+    Claimant(Word),
     /// In an empty database of its own.
     Migrate,
 }
@@ -109,6 +113,10 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("pause-over", &[Need::Pause { is_over: true }], Args::Plain(&["create-runs"])),
     scenario("limit", &[], Args::Plain(&["limits", "set", "held", "--running", "1", "--rate", "5/1m"])),
     scenario("limit-remove", &[Need::Limit], Args::Plain(&["limits", "remove", "held"])),
+    scenario("claim", &[Need::Task("note")], Args::Claimant(Word::Claim)),
+    scenario("heartbeat", &[Need::Task("note")], Args::Claimant(Word::Heartbeat)),
+    scenario("resolve", &[Need::Task("note")], Args::Claimant(Word::Resolve)),
+    scenario("reject", &[Need::Task("note"), Need::Task("brief")], Args::Claimant(Word::Release)),
     scenario("migrate", &[], Args::Migrate),
 ];
 
@@ -119,6 +127,10 @@ impl Scenario {
             Args::InHandler => {
                 self.make_needs(stage);
                 run_in_handler(stage, fault, log)
+            }
+            Args::Claimant(word) => {
+                self.make_needs(stage);
+                speak(stage, word, |command| finish(command, fault, log))
             }
             Args::Migrate => migrate(stage, fault, log),
             _ => finish(self.command(stage), fault, log).run(),
@@ -179,6 +191,7 @@ impl Scenario {
                 stage.command(&[args, &[id.as_str()]].concat())
             }
             Args::InHandler => stage.command(&["process-run", "--drain"]),
+            Args::Claimant(_) => stage.command(&["status"]),
             Args::Migrate => stage.command(&["migrate"]),
         }
     }

@@ -5,6 +5,8 @@ mod announcements;
 mod bad_input;
 mod bad_store;
 mod cancel;
+mod claim;
+mod claimants;
 mod classes;
 mod create_runs;
 mod dependencies;

@@ -205,6 +205,20 @@ each_engine! {
                 "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" > '{last_class}'
                  ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1"));
         }
+        // store::transitions::claim::next_head for a claimant: passes over what the claimant has rejected.
+        db.execute(
+            "INSERT INTO \"TaskQueueRejections\" (\"TaskId\", \"Claimant\")
+             SELECT \"TaskQueueId\", CASE WHEN \"Priority\" = 2 AND \"Id\" < 50100 THEN 'bot' ELSE 'other' END FROM \"TaskQueueRuns\"",
+        );
+        db.execute(if db.is_mysql_like() { "ANALYZE TABLE \"TaskQueueRejections\"" } else { "ANALYZE \"TaskQueueRejections\"" });
+        is_read_from(db, "TaskQueueRunsClaim", 200, "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\"
+             WHERE \"ClaimClass\" > 'class2' AND (SELECT \"TaskId\" FROM \"TaskQueueRejections\"
+                 WHERE \"TaskId\" = \"TaskQueueId\" AND \"Claimant\" = 'bot' LIMIT 1) IS NULL
+             ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1");
+        // store::claimants::list_silent_runs
+        is_read_from(db, "TaskQueueRunsLease", 1_000, &format!(
+            "SELECT * FROM \"TaskQueueRuns\" WHERE \"LeaseExpiresOn\" IS NOT NULL AND \"Status\" = 'processing' AND \"UpdatedOn\" < {now}
+             ORDER BY \"LeaseExpiresOn\", \"Id\" LIMIT 20"));
         // store::transitions::claim::already_claimed
         is_read_from(
             db,

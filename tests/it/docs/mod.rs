@@ -31,6 +31,7 @@ const PAGES: &[&str] = &[
     "docs/selections.md",
     "docs/states.md",
     "docs/tasks.md",
+    "docs/workers.md",
 ];
 
 fn root() -> &'static Path {

@@ -55,6 +55,8 @@ pub struct Run {
     pub error_code: &'static str,
     /// Who claimed it, if anybody did.
     pub holder: Option<Who>,
+    /// The number of the claimant, if it was no runner.
+    pub claimant: Option<usize>,
     pub is_lease_over: bool,
     /// Somebody has asked for its end.
     pub is_unwanted: bool,
@@ -130,6 +132,8 @@ pub struct Model {
     pub runners: Vec<Runner>,
     /// Class, and whether it is held on this host or on another.
     pub holds: BTreeSet<(usize, bool)>,
+    /// Task and claimant.
+    pub rejections: BTreeSet<(usize, usize)>,
     pub limit: i32,
     /// Classes that are paused; `None` is all.
     pub pauses: BTreeSet<Option<usize>>,
@@ -144,6 +148,7 @@ impl Model {
             runs: Vec::new(),
             runners: Vec::new(),
             holds: BTreeSet::new(),
+            rejections: BTreeSet::new(),
             limit: 8,
             pauses: BTreeSet::new(),
             class_limits: [(None, None); 3],
@@ -156,6 +161,10 @@ impl Model {
 
     pub fn claimed_runs(&self) -> Vec<usize> {
         (0..self.runs.len()).filter(|run| self.runs[*run].holder.is_some()).collect()
+    }
+
+    pub fn outside_runs(&self) -> Vec<usize> {
+        (0..self.runs.len()).filter(|run| self.runs[*run].claimant.is_some()).collect()
     }
 
     pub fn slots_in_use(&self) -> i32 {
@@ -176,8 +185,8 @@ impl Model {
     /// Whether all that the command names is there: a shorter sequence of commands may lack it.
     pub fn allows(&self, command: &Command) -> bool {
         use Command::{
-            Cancel, CancelTask, ClaimRun, Edit, EndRun, EndWithWrongToken, FinishRunner, GrantRetry, LeaseOver,
-            MakeDue, OpenRunOf, QueueAfter, Renew, Report, Requeue, RetryTask, Silence,
+            Cancel, CancelTask, ClaimRun, Edit, EndRun, EndWithWrongToken, FinishRunner, GrantRetry, Heartbeat, LeaseOver,
+            MakeDue, OpenRunOf, QueueAfter, Reject, Renew, Report, Requeue, RetryTask, Silence,
         };
         let is_claimed = |run: usize| self.runs.get(run).is_some_and(|run| run.holder.is_some());
         match *command {
@@ -191,7 +200,8 @@ impl Model {
             | RetryTask { task } => task < self.tasks.len(),
             QueueAfter { after, .. } => after.iter().all(|task| *task < self.tasks.len()),
             ClaimRun { run, .. } => run < self.runs.len(),
-            EndRun { run, .. } | EndWithWrongToken { run, .. } | Report { run } => is_claimed(run),
+            EndRun { run, .. } | EndWithWrongToken { run, .. } | Report { run } | Heartbeat { run } => is_claimed(run),
+            Reject { run } => self.runs.get(run).is_some_and(|run| run.claimant.is_some()),
             LeaseOver { run } => self.runs.get(run).is_some_and(|run| run.status == "processing"),
             Renew { runner, run } => runner < self.runners.len() && is_claimed(run),
             FinishRunner { runner } | Silence { runner } => runner < self.runners.len(),
@@ -225,6 +235,31 @@ impl Model {
                 None => Answer::NothingToClaim,
             },
             Command::ClaimRun { run, claimant } => self.claim_run(run, claimant),
+            Command::ClaimOutside { by, claimant } => {
+                let is_offered = |run: &usize| !self.rejections.contains(&(self.runs[*run].task, by));
+                match self.first_of(claimant.can, is_offered) {
+                    Some(run) => {
+                        self.runs[run].claimant = Some(by);
+                        self.claim(run, claimant.who)
+                    }
+                    None => Answer::NothingToClaim,
+                }
+            }
+            Command::Reject { run } => {
+                let end =
+                    End { event: RunEvent::Fail, may_retry: true, is_crash: false, delay: Delay::None, hold: None };
+                let answer = self.end_if_processing(run, &end);
+                if let (Answer::Recorded, Some(by)) = (&answer, self.runs[run].claimant) {
+                    self.rejections.insert((self.runs[run].task, by));
+                }
+                answer
+            }
+            Command::Heartbeat { run } => {
+                let run = &mut self.runs[run];
+                let is_theirs = run.status == "processing" && run.claimant.is_some();
+                run.is_lease_over &= !is_theirs;
+                Answer::IsOurs(is_theirs)
+            }
             Command::EndRun { run, end } => self.end_if_processing(run, &end),
             Command::EndWithWrongToken { run, .. } => Answer::Lost { found: self.runs[run].status.to_owned() },
             Command::Report { run } => Answer::IsOurs(self.runs[run].status == "processing"),
@@ -320,6 +355,7 @@ impl Model {
             status: "scheduled",
             error_code: "",
             holder: None,
+            claimant: None,
             is_lease_over: false,
             is_unwanted: false,
         });
@@ -385,14 +421,18 @@ impl Model {
     fn rescue(&mut self) -> BTreeSet<(usize, &'static str)> {
         let mut rescued = BTreeSet::new();
         for run in self.processing_runs() {
+            let is_outside = self.runs[run].claimant.is_some();
             let reason = match &self.runs[run] {
+                Run { holder: Some(Who::Dead), .. } if is_outside => "claimant-died",
                 Run { holder: Some(Who::Dead), .. } => "runner-died",
                 Run { is_lease_over: true, .. } => "lease-expired",
                 _ => continue,
             };
+            // A claimant that is late has not crashed.
+            let is_crash = !is_outside || reason == "claimant-died";
             self.end(
                 run,
-                &End { event: RunEvent::TimeOut, may_retry: true, is_crash: true, delay: Delay::None, hold: None },
+                &End { event: RunEvent::TimeOut, may_retry: true, is_crash, delay: Delay::None, hold: None },
                 reason,
             );
             rescued.insert((run, reason));
@@ -415,8 +455,13 @@ impl Model {
 
     /// Rule R6.
     fn first_claimable(&self, can: [bool; 3]) -> Option<usize> {
+        self.first_of(can, |_| true)
+    }
+
+    fn first_of(&self, can: [bool; 3], is_offered: impl Fn(&usize) -> bool) -> Option<usize> {
         (0..self.runs.len())
             .filter(|run| self.runs[*run].status == "scheduled" && can[self.class_of(*run)])
+            .filter(is_offered)
             .filter(|run| !self.is_obstructed(self.class_of(*run)))
             .min_by_key(|run| (-self.runs[*run].priority, *run))
     }
