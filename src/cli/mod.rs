@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use self::commands::{
-    classes, create_runs, exec, migrate, process_run, queue, report, retry, schedule, settings, status, tick,
+    classes, create_runs, exec, migrate, process_run, prune, queue, report, retry, schedule, settings, status, tick,
 };
 use self::error::{CliError, FAILED};
 use self::output::Out;
@@ -72,6 +72,7 @@ enum Command {
     Migrate(migrate::MigrateArgs),
     Retry(retry::RetryArgs),
     Schedule(schedule::ScheduleArgs),
+    Prune(prune::PruneArgs),
     Settings(settings::SettingsArgs),
     Classes(classes::ClassesArgs),
     Progress(report::ProgressArgs),
@@ -167,6 +168,7 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
         Command::Migrate(args) => migrate::run(&session, &args, out),
         Command::Retry(args) => retry::run(session, &args, out),
         Command::Schedule(args) => schedule::run(session, &args, out),
+        Command::Prune(args) => prune::run(session, &args, out),
         Command::Settings(args) => settings::run(session, &args, out),
         Command::Classes(args) => classes::run(session, &args, out),
         Command::Progress(_) | Command::Result(_) => Ok(0),

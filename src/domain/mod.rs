@@ -14,6 +14,7 @@ pub mod lease;
 pub mod new_task;
 pub mod records;
 pub mod recurrence;
+pub mod retention;
 pub mod settings;
 pub mod status;
 pub mod task_class;

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::lease::LeaseTimes;
+use super::retention::{Keep, Retention};
 
 /// A setting of the whole queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +34,22 @@ pub enum Setting {
     MaxDataBytes,
     /// Seconds by which a planned time of a schedule that does not catch up may be late.
     ScheduleGrace,
+    /// Days for which tasks that succeeded are kept.
+    KeepSuccess,
+    /// Days for which cancelled tasks are kept.
+    KeepCancelled,
+    /// Days for which exhausted and quarantined tasks are kept.
+    KeepFailed,
+    /// Days for which what handlers wrote is kept.
+    KeepOutputs,
+    /// Days for which ended runners, and events that belong to no task, are kept.
+    KeepRunners,
+    /// How many tasks that succeeded are kept.
+    MaxSuccess,
+    /// How many cancelled tasks are kept.
+    MaxCancelled,
+    /// How many exhausted and quarantined tasks are kept.
+    MaxFailed,
 }
 
 /// Settings that cannot be used.
@@ -65,7 +82,7 @@ impl std::error::Error for BadSetting {}
 
 impl Setting {
     /// Every setting, in the order in which they are listed.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 20] = [
         Self::RunnerLimit,
         Self::RunTimeout,
         Self::MaxRetries,
@@ -78,6 +95,14 @@ impl Setting {
         Self::LeaseMargin,
         Self::MaxDataBytes,
         Self::ScheduleGrace,
+        Self::KeepSuccess,
+        Self::KeepCancelled,
+        Self::KeepFailed,
+        Self::KeepOutputs,
+        Self::KeepRunners,
+        Self::MaxSuccess,
+        Self::MaxCancelled,
+        Self::MaxFailed,
     ];
 
     /// The value of the column Name.
@@ -96,6 +121,14 @@ impl Setting {
             Self::LeaseMargin => "TaskQueueLeaseMargin",
             Self::MaxDataBytes => "TaskQueueMaxDataBytes",
             Self::ScheduleGrace => "TaskQueueScheduleGrace",
+            Self::KeepSuccess => "TaskQueueKeepSuccess",
+            Self::KeepCancelled => "TaskQueueKeepCancelled",
+            Self::KeepFailed => "TaskQueueKeepFailed",
+            Self::KeepOutputs => "TaskQueueKeepOutputs",
+            Self::KeepRunners => "TaskQueueKeepRunners",
+            Self::MaxSuccess => "TaskQueueMaxSuccess",
+            Self::MaxCancelled => "TaskQueueMaxCancelled",
+            Self::MaxFailed => "TaskQueueMaxFailed",
         }
     }
 
@@ -114,6 +147,14 @@ impl Setting {
             Self::LeaseRenewal => "seconds between two renewals of a runner's lease",
             Self::LeaseMargin => "seconds before the end of its lease at which a runner gives up",
             Self::MaxDataBytes => "largest task data, in bytes",
+            Self::KeepSuccess => "days for which tasks that succeeded are kept, 0 for ever",
+            Self::KeepCancelled => "days for which cancelled tasks are kept, 0 for ever",
+            Self::KeepFailed => "days for which exhausted and quarantined tasks are kept, 0 for ever",
+            Self::KeepOutputs => "days for which outputs are kept, 0 as long as their task",
+            Self::KeepRunners => "days for which ended runners and events of no task are kept, 0 for ever",
+            Self::MaxSuccess => "tasks that succeeded that are kept, 0 any number",
+            Self::MaxCancelled => "cancelled tasks that are kept, 0 any number",
+            Self::MaxFailed => "exhausted and quarantined tasks that are kept, 0 any number",
             Self::ScheduleGrace => "seconds by which a schedule that does not catch up may be late",
         }
     }
@@ -134,6 +175,10 @@ impl Setting {
             Self::LeaseMargin => 15,
             Self::MaxDataBytes => 1_048_576,
             Self::ScheduleGrace => 900,
+            Self::KeepSuccess | Self::KeepCancelled | Self::KeepRunners => 30,
+            Self::KeepFailed => 90,
+            Self::KeepOutputs => 14,
+            Self::MaxSuccess | Self::MaxCancelled | Self::MaxFailed => 0,
         }
     }
 
@@ -153,6 +198,10 @@ impl Setting {
             Self::LeaseMargin => (1, 3_600),
             Self::MaxDataBytes => (2, 8_388_608),
             Self::ScheduleGrace => (0, 604_800),
+            Self::KeepSuccess | Self::KeepCancelled | Self::KeepFailed | Self::KeepOutputs | Self::KeepRunners => {
+                (0, 36_500)
+            }
+            Self::MaxSuccess | Self::MaxCancelled | Self::MaxFailed => (0, 1_000_000_000),
         }
     }
 
@@ -204,6 +253,8 @@ pub struct Settings {
     pub max_data_bytes: usize,
     /// [`Setting::ScheduleGrace`]
     pub schedule_grace_secs: i64,
+    /// The settings of what is kept.
+    pub retention: Retention,
 }
 
 impl Settings {
@@ -238,6 +289,13 @@ impl Settings {
             lease,
             max_data_bytes: usize::try_from(get(Setting::MaxDataBytes)?).unwrap_or(usize::MAX),
             schedule_grace_secs: get(Setting::ScheduleGrace)?,
+            retention: Retention {
+                success: Keep { days: get(Setting::KeepSuccess)?, most: get(Setting::MaxSuccess)? },
+                cancelled: Keep { days: get(Setting::KeepCancelled)?, most: get(Setting::MaxCancelled)? },
+                failed: Keep { days: get(Setting::KeepFailed)?, most: get(Setting::MaxFailed)? },
+                outputs: Keep { days: get(Setting::KeepOutputs)?, most: 0 },
+                runners: Keep { days: get(Setting::KeepRunners)?, most: 0 },
+            },
         })
     }
 }

@@ -1,8 +1,10 @@
-//! `create-runs` (the scheme's createTaskRuns): rescues, lets schedules go on, then creates the missing runs.
+//! `create-runs` (the scheme's createTaskRuns): rescues, lets schedules go on, creates the missing runs,
+//! and prunes a part of what was kept long enough.
 
 use serde::Serialize;
 
 use super::outcomes::send_left_over;
+use super::prune::prune_some;
 use super::register::finish_dead_runners;
 use super::rescue::{RescueReport, rescue_runs};
 use super::{Context, EngineResult};
@@ -10,7 +12,7 @@ use crate::domain::due::{DueFacts, NotDue, is_due};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
 use crate::domain::status::{ScheduleStatus, TaskStatus};
-use crate::store::{Advanced, Author};
+use crate::store::{Advanced, Author, Pruned};
 
 /// What `create-runs` did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -26,6 +28,8 @@ pub struct CreateRunsReport {
     pub schedules: Advanced,
     /// Runs created.
     pub created: usize,
+    /// What was deleted because it was kept long enough.
+    pub pruned: Pruned,
 }
 
 /// A task whose time has come and that got no run.
@@ -39,7 +43,8 @@ pub struct Passed {
     pub reason: NotDue,
 }
 
-/// Rescues the runs of dead runners, lets schedules go on, then creates one run for every due task. `created` hears the number so far.
+/// Rescues the runs of dead runners, lets schedules go on, creates one run for every due task, and prunes a part.
+/// `created` hears the number so far.
 ///
 /// # Errors
 /// The database's.
@@ -56,7 +61,9 @@ pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineR
     let author = Author { name: &ctx.me.user, host: &ctx.me.host };
     let schedules = ctx.store.advance_schedules(author, settings.schedule_grace_secs)?;
     let created = ctx.store.create_missing_runs(created)?;
-    Ok(CreateRunsReport { sent_outcomes, rescue, finished_runners, schedules, created })
+    // Last: nobody waits for it.
+    let pruned = prune_some(ctx, &settings.retention)?;
+    Ok(CreateRunsReport { sent_outcomes, rescue, finished_runners, schedules, created, pruned })
 }
 
 /// Up to `limit` tasks whose time has come and that have no new run, with the first reason why not.

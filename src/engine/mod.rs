@@ -11,6 +11,7 @@ mod live_run;
 pub mod migrate;
 pub(crate) mod outcomes;
 pub mod process_run;
+pub mod prune;
 pub mod queue;
 pub mod register;
 pub mod report;

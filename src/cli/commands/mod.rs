@@ -5,6 +5,7 @@ pub(crate) mod create_runs;
 pub(crate) mod exec;
 pub(crate) mod migrate;
 pub(crate) mod process_run;
+pub(crate) mod prune;
 pub(crate) mod queue;
 pub(crate) mod report;
 pub(crate) mod retry;

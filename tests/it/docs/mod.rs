@@ -19,11 +19,12 @@ use std::path::Path;
 
 pub(crate) use self::tables::configuration_keys;
 
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 8] = [
     "README.md",
     "CHANGELOG.md",
     "docs/configuration.md",
     "docs/handlers.md",
+    "docs/retention.md",
     "docs/schedules.md",
     "docs/schema.md",
     "docs/states.md",

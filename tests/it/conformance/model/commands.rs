@@ -58,6 +58,11 @@ pub enum Command {
     Insert {
         class: usize,
     },
+    /// The first task of a schedule, whose planned times lie years ahead. One at a time, so that it is known which task
+    /// follows which.
+    QueueSchedule {
+        class: usize,
+    },
     QueueBad {
         max_retries: i64,
         priority: i64,
@@ -185,6 +190,9 @@ pub fn any_command(model: &Model) -> BoxedStrategy<Command> {
         (1, (0..=4_i32).prop_map(|limit| Command::SetLimit { limit }).boxed()),
         (1, class().prop_map(|class| Command::ReleaseClass { class }).boxed()),
     ];
+    if !model.has_schedule() {
+        choices.push((4, class().prop_map(|class| Command::QueueSchedule { class }).boxed()));
+    }
     add_for_tasks(&mut choices, model);
     add_for_runs(&mut choices, model);
     add_for_runners(&mut choices, model);

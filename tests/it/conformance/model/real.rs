@@ -101,6 +101,10 @@ impl<'a> Real<'a> {
                 };
                 self.queue(class, request)
             }
+            Command::QueueSchedule { class } => {
+                let every = Some("0 0 29 2 *".to_owned());
+                self.queue(class, TaskRequest { every, max_retries: Some(2), ..TaskRequest::default() })
+            }
             Command::QueueBad { max_retries, priority } => {
                 let request =
                     TaskRequest { max_retries: Some(max_retries), priority: Some(priority), ..TaskRequest::default() };

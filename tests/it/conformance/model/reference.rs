@@ -42,6 +42,8 @@ pub struct Task {
     pub status: &'static str,
     pub when: When,
     pub open_run: Option<usize>,
+    /// Whether it is the newest of a schedule.
+    pub recurs: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -107,6 +109,24 @@ impl Model {
         (0..self.runs.len()).filter(|run| self.runs[*run].holder.is_some()).collect()
     }
 
+    pub fn has_schedule(&self) -> bool {
+        self.tasks.iter().any(|task| task.recurs)
+    }
+
+    /// Another task follows the newest of a schedule when nothing happens to that any more.
+    fn follow(&mut self, index: usize) {
+        let task = &mut self.tasks[index];
+        let is_exhausted = matches!(task.status, "failed" | "timeout") && task.failed_retries >= task.max_retries;
+        let is_settled = matches!(task.status, "success" | "cancelled") || is_exhausted || task.is_quarantined;
+        if !task.recurs || !is_settled || task.open_run.is_some() || task.status == "processing" {
+            return;
+        }
+        task.recurs = false;
+        let (class, priority, max_retries) = (task.class, task.priority, task.max_retries);
+        self.add_task(class, priority, max_retries, When::Later);
+        self.tasks.last_mut().unwrap().recurs = true;
+    }
+
     pub fn slots_in_use(&self) -> i32 {
         self.runners.iter().filter(|runner| !runner.is_finished).map(|runner| runner.slots).sum()
     }
@@ -125,7 +145,7 @@ impl Model {
     pub fn allows(&self, command: &Command) -> bool {
         use Command::{
             CancelTask, ClaimRun, EndRun, EndWithWrongToken, FinishRunner, GrantRetry, LeaseOver, MakeDue, OpenRunOf,
-            Renew, Report, RetryTask, Silence,
+            QueueSchedule, Renew, Report, RetryTask, Silence,
         };
         let is_claimed = |run: usize| self.runs.get(run).is_some_and(|run| run.holder.is_some());
         match *command {
@@ -137,6 +157,7 @@ impl Model {
             LeaseOver { run } => self.runs.get(run).is_some_and(|run| run.status == "processing"),
             Renew { runner, run } => runner < self.runners.len() && is_claimed(run),
             FinishRunner { runner } | Silence { runner } => runner < self.runners.len(),
+            QueueSchedule { .. } => !self.has_schedule(),
             _ => true,
         }
     }
@@ -146,6 +167,11 @@ impl Model {
         match *command {
             Command::Queue { class, priority, max_retries, when } => self.add_task(class, priority, max_retries, when),
             Command::Insert { class } => self.add_task(class, 0, 5, When::Now),
+            Command::QueueSchedule { class } => {
+                self.add_task(class, 0, 2, When::Later);
+                self.tasks.last_mut().unwrap().recurs = true;
+                Answer::Done
+            }
             Command::QueueBad { .. } => Answer::Refused,
             Command::CreateRuns => self.create_runs(),
             Command::OpenRunOf { task } => {
@@ -220,6 +246,7 @@ impl Model {
             status: "scheduled",
             when,
             open_run: None,
+            recurs: false,
         });
         Answer::Done
     }
@@ -239,6 +266,9 @@ impl Model {
     fn create_runs(&mut self) -> Answer {
         let rescued = self.rescue();
         let finished_runners = self.finish_dead_runners();
+        for task in 0..self.tasks.len() {
+            self.follow(task);
+        }
         let mut due: Vec<usize> = (0..self.tasks.len()).filter(|task| self.is_due(*task)).collect();
         due.sort_by_key(|task| (self.tasks[*task].when, *task));
         for task in &due {
@@ -346,6 +376,8 @@ impl Model {
         if let Some(is_here) = end.hold {
             self.holds.insert((task.class, is_here));
         }
+        let task = self.runs[index].task;
+        self.follow(task);
     }
 
     /// The status of the last attempt that counted.
