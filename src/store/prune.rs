@@ -131,11 +131,14 @@ impl Store {
         let Some(seen_on) = window.seen_on else { return Ok(0) };
         self.write(|conn| {
             backend::enter_both_tables(conn)?;
-            let deleted = delete_tasks(conn, rule.status, &window.ids, seen_on)?;
+            let count = delete_tasks(conn, rule.status, &window.ids, seen_on)?;
             fault_point!("prune.tasks_deleted");
-            delete_what_belongs_to(conn, &deleted)?;
+            let left: Vec<i64> =
+                task_queue::table.filter(task_queue::id.eq_any(&window.ids)).select(task_queue::id).load(conn)?;
+            let gone: Vec<i64> = window.ids.iter().copied().filter(|id| !left.contains(id)).collect();
+            delete_what_belongs_to(conn, &gone)?;
             fault_point!("prune.before_commit");
-            Ok(deleted.len())
+            Ok(count)
         })
     }
 
@@ -290,8 +293,8 @@ fn load_candidates(
     })
 }
 
-/// Deletes those that are still as they were seen, and returns their ids.
-fn delete_tasks(conn: &mut AnyConnection, status: TaskStatus, ids: &[i64], seen_on: Moment) -> StoreResult<Vec<i64>> {
+/// Deletes those that are still as they were seen, and returns how many.
+fn delete_tasks(conn: &mut AnyConnection, status: TaskStatus, ids: &[i64], seen_on: Moment) -> StoreResult<usize> {
     use task_queue::dsl;
     let has_open_run = exists(task_queue_runs::table.filter(task_queue_runs::open_task_id.eq(dsl::id.nullable())));
     let unchanged = dsl::task_queue
@@ -302,12 +305,7 @@ fn delete_tasks(conn: &mut AnyConnection, status: TaskStatus, ids: &[i64], seen_
         .filter(dsl::due_on.is_null())
         .filter(dsl::schedule_head.is_null())
         .filter(not(has_open_run));
-    let count = diesel::delete(unchanged).execute(conn)?;
-    if count == ids.len() {
-        return Ok(ids.to_vec());
-    }
-    let left: Vec<i64> = dsl::task_queue.filter(dsl::id.eq_any(ids)).select(dsl::id).load(conn)?;
-    Ok(ids.iter().copied().filter(|id| !left.contains(id)).collect())
+    Ok(diesel::delete(unchanged).execute(conn)?)
 }
 
 fn delete_what_belongs_to(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<()> {
