@@ -20,6 +20,7 @@ pub mod notice;
 pub mod pause;
 pub mod records;
 pub mod recurrence;
+pub mod retention;
 pub mod selection;
 pub mod settings;
 pub mod status;

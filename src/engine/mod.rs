@@ -21,6 +21,7 @@ pub mod orders;
 pub(crate) mod outcomes;
 pub mod pauses;
 pub mod process_run;
+pub mod prune;
 pub mod queue;
 pub mod register;
 pub mod report;

@@ -12,6 +12,7 @@ pub(crate) mod limits;
 pub(crate) mod migrate;
 pub(crate) mod pauses;
 pub(crate) mod process_run;
+pub(crate) mod prune;
 pub(crate) mod queue;
 pub(crate) mod report;
 pub(crate) mod requeue;

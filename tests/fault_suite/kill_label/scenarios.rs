@@ -37,6 +37,8 @@ enum Need {
     Pause { is_over: bool },
     /// A limit of a class without tasks.
     Limit,
+    /// A task that succeeded long ago.
+    Old,
     /// A renewal every second.
     QuickLease,
 }
@@ -106,6 +108,7 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("schedule-begins", &[Need::Schedule], Args::Plain(&["create-runs"])),
     scenario("schedule-goes-on", &[Need::OverdueSchedule], DRAIN),
     scenario("schedule-pauses", &[Need::OverdueSchedule], Args::Pause),
+    scenario("prune", &[Need::Old], Args::Plain(&["prune"])),
     scenario("settings", &[], Args::Plain(&["settings", "set", "TaskQueueRunTimeout", "86400"])),
     scenario("classes", &[Need::Hold], Args::Plain(&["classes", "release", "held"])),
     scenario("pause", &[], Args::Plain(&["pause", "--class", "held", "--reason", "a test", "--for", "1h"])),
@@ -248,6 +251,10 @@ impl Need {
                 begin_schedule(stage, "'2024-02-29 00:00:00.000000'");
                 clean(stage, &["create-runs"]);
             }
+            Self::Old => stage.execute(
+                "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"UpdatedOn\") VALUES \
+                 ('note', 'success', '2020-01-01 00:00:00.000000', '2020-01-01 00:00:00.000000')",
+            ),
             Self::Hold => hold(stage),
             Self::Pause { is_over } => pause(stage, *is_over),
             Self::Limit => clean(stage, &["limits", "set", "held", "--running", "1"]),

@@ -363,6 +363,24 @@ each_engine! {
             1,
             &format!("SELECT \"DueOn\" FROM \"TaskQueue\" WHERE \"DueOn\" <= {now} ORDER BY \"DueOn\", \"Id\" LIMIT 1"),
         );
+        // store::prune::load_candidates, where nothing is old, and first_in_excess.
+        let long_ago = "'2020-01-01 00:00:00.000000'";
+        is_read_from(
+            db,
+            "TaskQueueByStatus",
+            1,
+            &format!(
+                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"ScheduledOn\" <= {long_ago}
+                 ORDER BY \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 500"
+            ),
+        );
+        is_read_from(
+            db,
+            "TaskQueueByStatus",
+            101,
+            "SELECT \"ScheduledOn\", \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success'
+             ORDER BY \"LastStatus\" DESC, \"ScheduledOn\" DESC, \"Id\" DESC LIMIT 1 OFFSET 100",
+        );
         // store::transitions::recur::heads_to_advance, where there is no schedule, and among the planned of one.
         is_read_from(
             db,

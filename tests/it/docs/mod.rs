@@ -25,6 +25,7 @@ const PAGES: &[&str] = &[
     "docs/configuration.md",
     "docs/events.md",
     "docs/handlers.md",
+    "docs/retention.md",
     "docs/runners.md",
     "docs/schedules.md",
     "docs/schema.md",

@@ -66,6 +66,11 @@ pub enum Command {
     Insert {
         class: usize,
     },
+    /// The first task of a schedule, whose planned times lie years ahead. One at a time, so that it is known which task
+    /// follows which.
+    QueueSchedule {
+        class: usize,
+    },
     QueueBad {
         max_retries: i64,
         priority: i64,
@@ -249,6 +254,9 @@ pub fn any_command(model: &Model) -> BoxedStrategy<Command> {
         (3, paused().prop_map(|class| Command::Resume { class }).boxed()),
         (2, limit_class().boxed()),
     ];
+    if !model.has_schedule() {
+        choices.push((4, class().prop_map(|class| Command::QueueSchedule { class }).boxed()));
+    }
     add_for_tasks(&mut choices, model);
     add_for_runs(&mut choices, model);
     add_for_runners(&mut choices, model);

@@ -130,6 +130,10 @@ impl<'a> Real<'a> {
                 let after = after.map(|task| self.tasks[task]).to_vec();
                 self.queue(class, TaskRequest { after, ..TaskRequest::default() })
             }
+            Command::QueueSchedule { class } => {
+                let every = Some("0 0 29 2 *".to_owned());
+                self.queue(class, TaskRequest { every, max_retries: Some(2), ..TaskRequest::default() })
+            }
             Command::QueueBad { max_retries, priority } => {
                 let request =
                     TaskRequest { max_retries: Some(max_retries), priority: Some(priority), ..TaskRequest::default() };
@@ -161,6 +165,7 @@ impl<'a> Real<'a> {
                 let end = RunEnd { delay_secs: Some(0), condition, ..ending(RunEvent::Fail) };
                 match self.ctx.store.end_run(&reference, &end).unwrap() {
                     Ended::Recorded => Answer::Recorded,
+                    Ended::Cancelled => Answer::RecordedAsCancelled,
                     Ended::Lost { found } => Answer::Lost { found },
                 }
             }

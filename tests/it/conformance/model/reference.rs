@@ -44,6 +44,8 @@ pub struct Task {
     pub open_run: Option<usize>,
     /// The tasks that have not succeeded since it was queued.
     pub waits_for: BTreeSet<usize>,
+    /// Whether it is the newest of a schedule.
+    pub recurs: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -167,6 +169,24 @@ impl Model {
         (0..self.runs.len()).filter(|run| self.runs[*run].claimant.is_some()).collect()
     }
 
+    pub fn has_schedule(&self) -> bool {
+        self.tasks.iter().any(|task| task.recurs)
+    }
+
+    /// Another task follows the newest of a schedule when nothing happens to that any more.
+    fn follow(&mut self, index: usize) {
+        let task = &mut self.tasks[index];
+        let is_exhausted = matches!(task.status, "failed" | "timeout") && task.failed_retries >= task.max_retries;
+        let is_settled = matches!(task.status, "success" | "cancelled") || is_exhausted || task.is_quarantined;
+        if !task.recurs || !is_settled || task.open_run.is_some() || task.status == "processing" {
+            return;
+        }
+        task.recurs = false;
+        let (class, priority, max_retries) = (task.class, task.priority, task.max_retries);
+        self.add_task(class, priority, max_retries, When::Later);
+        self.tasks.last_mut().unwrap().recurs = true;
+    }
+
     pub fn slots_in_use(&self) -> i32 {
         self.runners.iter().filter(|runner| !runner.is_finished).map(|runner| runner.slots).sum()
     }
@@ -185,8 +205,9 @@ impl Model {
     /// Whether all that the command names is there: a shorter sequence of commands may lack it.
     pub fn allows(&self, command: &Command) -> bool {
         use Command::{
-            Cancel, CancelTask, ClaimRun, Edit, EndRun, EndWithWrongToken, FinishRunner, GrantRetry, Heartbeat, LeaseOver,
-            MakeDue, OpenRunOf, QueueAfter, Reject, Renew, Report, Requeue, RetryTask, Silence,
+            Cancel, CancelTask, ClaimRun, Edit, EndRun, EndWithWrongToken, FinishRunner, GrantRetry, Heartbeat,
+            LeaseOver, MakeDue, OpenRunOf, QueueAfter, QueueSchedule, Reject, Renew, Report, Requeue, RetryTask,
+            Silence,
         };
         let is_claimed = |run: usize| self.runs.get(run).is_some_and(|run| run.holder.is_some());
         match *command {
@@ -205,6 +226,7 @@ impl Model {
             LeaseOver { run } => self.runs.get(run).is_some_and(|run| run.status == "processing"),
             Renew { runner, run } => runner < self.runners.len() && is_claimed(run),
             FinishRunner { runner } | Silence { runner } => runner < self.runners.len(),
+            QueueSchedule { .. } => !self.has_schedule(),
             _ => true,
         }
     }
@@ -222,6 +244,11 @@ impl Model {
                 answer
             }
             Command::Insert { class } => self.add_task(class, 0, 5, When::Now),
+            Command::QueueSchedule { class } => {
+                self.add_task(class, 0, 2, When::Later);
+                self.tasks.last_mut().unwrap().recurs = true;
+                Answer::Done
+            }
             Command::QueueBad { .. } => Answer::Refused,
             Command::CreateRuns => self.create_runs(),
             Command::OpenRunOf { task } => {
@@ -249,7 +276,7 @@ impl Model {
                 let end =
                     End { event: RunEvent::Fail, may_retry: true, is_crash: false, delay: Delay::None, hold: None };
                 let answer = self.end_if_processing(run, &end);
-                if let (Answer::Recorded, Some(by)) = (&answer, self.runs[run].claimant) {
+                if let (Answer::Recorded | Answer::RecordedAsCancelled, Some(by)) = (&answer, self.runs[run].claimant) {
                     self.rejections.insert((self.runs[run].task, by));
                 }
                 answer
@@ -342,6 +369,7 @@ impl Model {
             when,
             open_run: None,
             waits_for: BTreeSet::new(),
+            recurs: false,
         });
         Answer::Done
     }
@@ -409,6 +437,9 @@ impl Model {
     fn create_runs(&mut self) -> Answer {
         let rescued = self.rescue();
         let finished_runners = self.finish_dead_runners();
+        for task in 0..self.tasks.len() {
+            self.follow(task);
+        }
         let mut due: Vec<usize> = (0..self.tasks.len()).filter(|task| self.is_due(*task)).collect();
         due.sort_by_key(|task| (self.tasks[*task].when, *task));
         for task in &due {
@@ -552,6 +583,8 @@ impl Model {
         if let Some(is_here) = end.hold {
             self.holds.insert((task.class, is_here));
         }
+        let task = self.runs[index].task;
+        self.follow(task);
         is_instead
     }
 
