@@ -107,6 +107,8 @@ impl From<EngineError> for CliError {
             EngineError::NotWaiting { .. } => Self { kind: "not_waiting", ..Self::failed(message) },
             EngineError::NotRunnable { class, .. } => Self { kind: "not_runnable", ..Self::failed(message) }
                 .with_hint(format!("`taskqueue classes` says why; `taskqueue classes release {class}` tries a held class again")),
+            EngineError::Obstructed { .. } => Self { kind: "obstructed", ..Self::failed(message) }
+                .with_hint("`taskqueue pause` and `taskqueue limits` list what keeps runs from starting"),
             EngineError::LeaseOver { .. } => Self { kind: "lease_over", ..Self::unreachable(message) }.with_hint(
                 "the database could not be reached for too long, or was too slow; the run is given back and counts no attempt",
             ),
@@ -147,6 +149,7 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         ),
         StoreError::Busy(_) => (BUSY, "busy", Some("try again".to_owned())),
         StoreError::NotFound(_) => (NOT_FOUND, "not_found", None),
+        StoreError::NotQueued { .. } => (FAILED, "not_queued", None),
         StoreError::Setting(_) => (CONFIG, "setting", Some("taskqueue settings set NAME VALUE".to_owned())),
         StoreError::Migration(_) => (CONFIG, "migration", None),
         StoreError::NoRandomness(_) => (FAILED, "os", None),

@@ -67,7 +67,9 @@ impl fmt::Display for NotDue {
             Self::Cancelled => f.write_str("it was cancelled"),
             Self::Quarantined => f.write_str("it crashed too often and is quarantined"),
             Self::Exhausted => f.write_str("no retry is left"),
-            Self::WaitsForDependencies(count) => write!(f, "it waits for {count} other tasks"),
+            Self::WaitsForDependencies(count) => {
+                write!(f, "it waits for {count} other {}", if *count == 1 { "task" } else { "tasks" })
+            }
             Self::NotPlanned => f.write_str("the first time of its schedule is not known"),
             Self::SchedulePaused => f.write_str("its schedule is paused"),
             Self::NotYet => f.write_str("its time has not come"),

@@ -3,6 +3,8 @@
 use chrono::{DateTime, Utc};
 
 use super::backoff::Backoff;
+use super::dependencies::Prerequisite;
+use super::ids::TaskId;
 use super::json::check_storable;
 use super::recurrence::{CatchUp, Recurrence};
 use super::settings::Settings;
@@ -32,6 +34,8 @@ pub struct TaskRequest {
     pub priority: Option<i64>,
     /// The waits before its retries, as written; `None` takes the class's or the system-wide ones.
     pub backoff: Option<String>,
+    /// Tasks that must succeed before it runs.
+    pub after: Vec<TaskId>,
     /// A cron expression: it is the first task of a schedule.
     pub every: Option<String>,
     /// The zone of the expression; `None` is UTC.
@@ -59,6 +63,8 @@ pub struct NewTask {
     pub priority: i32,
     /// The waits before its retries.
     pub backoff: Option<Backoff>,
+    /// What must succeed before it runs.
+    pub after: Vec<Prerequisite>,
     /// The schedule that it begins.
     pub recurrence: Option<Recurrence>,
     /// Who queues it.
@@ -77,6 +83,14 @@ impl NewTask {
         }
         Ok(self)
     }
+}
+
+/// Why a task that was checked cannot be queued, as things stand in the store.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueueRefusal {
+    /// A task for which it is to wait does not exist.
+    #[error("there is no task {0} for which it could wait")]
+    NoSuchTask(TaskId),
 }
 
 impl TaskRequest {
@@ -113,6 +127,7 @@ impl TaskRequest {
             priority: in_range("priority", self.priority, -i64::from(MAX_PRIORITY), i64::from(MAX_PRIORITY))?
                 .unwrap_or(0),
             backoff: self.backoff.map(|text| text.parse()).transpose()?,
+            after: self.after.into_iter().map(Prerequisite::Task).collect(),
             recurrence,
             queued_by: self.queued_by,
         })

@@ -152,6 +152,8 @@ pub struct Run {
 pub struct Runner {
     /// Id
     pub id: RunnerId,
+    /// By which operators know it.
+    pub name: String,
     /// PID
     pub process_id: i64,
     /// Host

@@ -50,6 +50,8 @@ pub enum Setting {
     MaxCancelled,
     /// How many exhausted and quarantined tasks are kept.
     MaxFailed,
+    /// Whether every change of a status keeps an event.
+    AuditTransitions,
 }
 
 /// Settings that cannot be used.
@@ -82,7 +84,7 @@ impl std::error::Error for BadSetting {}
 
 impl Setting {
     /// Every setting, in the order in which they are listed.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::RunnerLimit,
         Self::RunTimeout,
         Self::MaxRetries,
@@ -103,6 +105,7 @@ impl Setting {
         Self::MaxSuccess,
         Self::MaxCancelled,
         Self::MaxFailed,
+        Self::AuditTransitions,
     ];
 
     /// The value of the column Name.
@@ -129,6 +132,7 @@ impl Setting {
             Self::MaxSuccess => "TaskQueueMaxSuccess",
             Self::MaxCancelled => "TaskQueueMaxCancelled",
             Self::MaxFailed => "TaskQueueMaxFailed",
+            Self::AuditTransitions => "TaskQueueAuditTransitions",
         }
     }
 
@@ -156,6 +160,7 @@ impl Setting {
             Self::MaxCancelled => "cancelled tasks that are kept, 0 any number",
             Self::MaxFailed => "exhausted and quarantined tasks that are kept, 0 any number",
             Self::ScheduleGrace => "seconds by which a schedule that does not catch up may be late",
+            Self::AuditTransitions => "1 keeps an event of every change of a status, 0 does not",
         }
     }
 
@@ -179,6 +184,7 @@ impl Setting {
             Self::KeepFailed => 90,
             Self::KeepOutputs => 14,
             Self::MaxSuccess | Self::MaxCancelled | Self::MaxFailed => 0,
+            Self::AuditTransitions => 0,
         }
     }
 
@@ -202,6 +208,7 @@ impl Setting {
                 (0, 36_500)
             }
             Self::MaxSuccess | Self::MaxCancelled | Self::MaxFailed => (0, 1_000_000_000),
+            Self::AuditTransitions => (0, 1),
         }
     }
 

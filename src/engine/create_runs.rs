@@ -3,7 +3,9 @@
 
 use serde::Serialize;
 
+use super::announce::tell_notices;
 use super::outcomes::send_left_over;
+use super::pauses::remove_ended;
 use super::prune::prune_some;
 use super::register::finish_dead_runners;
 use super::rescue::{RescueReport, rescue_runs};
@@ -30,6 +32,10 @@ pub struct CreateRunsReport {
     pub created: usize,
     /// What was deleted because it was kept long enough.
     pub pruned: Pruned,
+    /// Why nobody could be told of what needs somebody.
+    pub notify_problem: Option<String>,
+    /// Why the program of a hook did not do its work.
+    pub hook_problem: Option<String>,
 }
 
 /// A task whose time has come and that got no run.
@@ -58,12 +64,24 @@ pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineR
     fault_point!("create.rescued");
     let finished_runners = finish_dead_runners(ctx, settings.lease)?;
     fault_point!("create.runners_finished");
+    remove_ended(ctx)?;
     let author = Author { name: &ctx.me.user, host: &ctx.me.host };
     let schedules = ctx.store.advance_schedules(author, settings.schedule_grace_secs)?;
     let created = ctx.store.create_missing_runs(created)?;
+    let notify_problem = tell_notices(ctx)?;
+    let hook_problem = ctx.hook_problem.take();
     // Last: nobody waits for it.
     let pruned = prune_some(ctx, &settings.retention)?;
-    Ok(CreateRunsReport { sent_outcomes, rescue, finished_runners, schedules, created, pruned })
+    Ok(CreateRunsReport {
+        sent_outcomes,
+        rescue,
+        finished_runners,
+        schedules,
+        created,
+        pruned,
+        notify_problem,
+        hook_problem,
+    })
 }
 
 /// Up to `limit` tasks whose time has come and that have no new run, with the first reason why not.

@@ -1,16 +1,18 @@
 //! `queue`: validates and inserts tasks (the scheme's queueTask).
 
 use chrono::{DateTime, TimeZone, Utc};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Context, EngineError, EngineResult};
+use crate::domain::dependencies::{LineNames, Prerequisite, resolve_names};
 use crate::domain::ids::TaskId;
 use crate::domain::new_task::{NewTask, TaskRequest};
 use crate::domain::settings::Settings;
 use crate::domain::task_class::EXEC_CLASS;
 use crate::domain::when;
 use crate::handler::exec::ExecRequest;
+use crate::store::StoreError;
 
 /// Which classes are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,32 @@ struct BatchLine<'a> {
     tz: Option<String>,
     catch_up: Option<String>,
     by: Option<String>,
+    name: Option<String>,
+    after: Option<Vec<Reference>>,
+}
+
+/// A task for which another one waits, as a line names it: by its id, or by the name of its line.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "\"after\" is a list of ids, as numbers, and names of other lines, as texts")]
+enum Reference {
+    Id(i64),
+    Name(String),
+}
+
+/// What a line asks for, and what it is called in its batch.
+pub(crate) struct ParsedLine {
+    pub(crate) request: TaskRequest,
+    pub(crate) names: LineNames,
+}
+
+/// A task of a batch that is queued.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct QueuedLine {
+    /// Its id.
+    pub id: TaskId,
+    /// The name of its line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 /// Queues one task and returns its id.
@@ -64,7 +92,7 @@ pub fn queue_at(
         task = task.planned(ctx.store.now()?).map_err(EngineError::Input)?;
     }
     fault_point!("queue.task_checked");
-    let ids = ctx.store.insert_tasks(std::slice::from_ref(&task), &mut |_| {})?;
+    let ids = ctx.store.insert_tasks(std::slice::from_ref(&task), &mut |_| {}).map_err(|error| refused(error).1)?;
     let id = ids.first().ok_or_else(|| EngineError::Input("the database inserted nothing".to_owned()))?;
     Ok((*id, task.scheduled_on))
 }
@@ -81,31 +109,52 @@ pub fn queue_batch<Zone: TimeZone>(
     queued_by: &str,
     check: ClassCheck,
     inserted: &mut dyn FnMut(usize, usize),
-) -> EngineResult<Vec<TaskId>> {
+) -> EngineResult<Vec<QueuedLine>> {
     let settings = ctx.store.settings()?;
     let now = ctx.store.now()?.with_timezone(zone);
-    let mut tasks = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        if line.trim().is_empty() {
-            continue;
-        }
-        let task = parse_line(line, queued_by, &now)
-            .map_err(EngineError::Input)
-            .and_then(|request| check_request(ctx, request, check, &settings))
-            .and_then(|task| task.planned(now.with_timezone(&Utc)).map_err(EngineError::Input))
-            .map_err(|error| at_line(index + 1, error))?;
+    let (mut tasks, mut names, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let parsed = parse_line(line, queued_by, &now).map_err(EngineError::Input).and_then(|line| {
+            let task = check_request(ctx, line.request, check, &settings)?;
+            let task = task.planned(now.with_timezone(&Utc)).map_err(EngineError::Input)?;
+            Ok((task, line.names))
+        });
+        let (task, of_line) = parsed.map_err(|error| at_line(index + 1, error))?;
         tasks.push(task);
+        names.push(of_line);
+        numbers.push(index + 1);
+    }
+    let number_of = |place: usize| numbers.get(place).copied().unwrap_or_default();
+    let after =
+        resolve_names(&names).map_err(|(place, problem)| at_line(number_of(place), EngineError::Input(problem)))?;
+    for (task, places) in tasks.iter_mut().zip(after) {
+        task.after.extend(places.into_iter().map(Prerequisite::InBatch));
     }
     let total = tasks.len();
     fault_point!("queue.batch_checked");
-    Ok(ctx.store.insert_tasks(&tasks, &mut |count| inserted(count, total))?)
+    let ids = ctx.store.insert_tasks(&tasks, &mut |count| inserted(count, total)).map_err(|error| {
+        let (place, error) = refused(error);
+        match place {
+            Some(place) => at_line(number_of(place), error),
+            None => error,
+        }
+    })?;
+    Ok(ids.into_iter().zip(names).map(|(id, names)| QueuedLine { id, name: names.name }).collect())
+}
+
+/// What the store found wrong with which task of a batch.
+fn refused(error: StoreError) -> (Option<usize>, EngineError) {
+    match error {
+        StoreError::NotQueued { index, refusal } => (Some(index), EngineError::Input(refusal.to_string())),
+        other => (None, EngineError::Store(other)),
+    }
 }
 
 pub(crate) fn parse_line<Zone: TimeZone>(
     line: &str,
     queued_by: &str,
     now: &DateTime<Zone>,
-) -> Result<TaskRequest, String> {
+) -> Result<ParsedLine, String> {
     let line: BatchLine<'_> = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let scheduled_on = match (line.at, line.delay) {
         (Some(_), Some(_)) => return Err("\"at\" and \"in\" exclude each other".to_owned()),
@@ -113,7 +162,15 @@ pub(crate) fn parse_line<Zone: TimeZone>(
         (None, Some(delay)) => Some(when::parse_instant(&format!("+{delay}"), now)?),
         (None, None) => None,
     };
-    Ok(TaskRequest {
+    let (mut after, mut after_names) = (Vec::new(), Vec::new());
+    for reference in line.after.unwrap_or_default() {
+        match reference {
+            Reference::Id(id) if id > 0 => after.push(TaskId(id)),
+            Reference::Id(id) => return Err(format!("\"after\": {id} is not an id: a whole number from 1 on")),
+            Reference::Name(name) => after_names.push(name),
+        }
+    }
+    let request = TaskRequest {
         class: line.class,
         data: line.data.map(|data| data.get().to_owned()),
         scheduled_on,
@@ -121,11 +178,13 @@ pub(crate) fn parse_line<Zone: TimeZone>(
         timeout_secs: line.timeout.map(|text| timeout_secs(&text)).transpose()?,
         priority: line.priority,
         backoff: line.backoff,
+        after,
         every: line.every,
         time_zone: line.tz,
         catch_up: line.catch_up,
         queued_by: line.by.unwrap_or_else(|| queued_by.to_owned()),
-    })
+    };
+    Ok(ParsedLine { request, names: LineNames { name: line.name, after: after_names } })
 }
 
 /// Whole seconds of a timeout as it is written, `90s` or `2h`.

@@ -31,6 +31,7 @@ pub fn tick(
         ctx.store.give_up_when(move || count() >= 2);
     }
     let created = create_runs(ctx, &mut |_| {})?;
-    let processed = process_runs(ctx, options, stop, listener)?;
+    let options = ProcessOptions { creates_runs: true, ..*options };
+    let processed = process_runs(ctx, &options, stop, listener)?;
     Ok(TickReport { created, processed })
 }

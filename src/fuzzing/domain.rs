@@ -5,13 +5,14 @@ use serde_json::Value;
 
 use super::text;
 use crate::domain::backoff::MAX_DELAY_SECS;
+use crate::domain::dependencies::resolve_names;
 use crate::domain::exit_rules::{ExitCodes, ExitMeaning, ExitRules, RuleOrigin};
 use crate::domain::json::{MAX_DEPTH, check_storable};
 use crate::domain::new_task::{TaskRequest, validate_instant};
 use crate::domain::settings::Settings;
 use crate::domain::task_class::{MAX_CLASS_LENGTH, TaskClass};
 use crate::domain::when::{parse_duration, parse_instant};
-use crate::engine::queue::parse_line;
+use crate::engine::queue::{ParsedLine, parse_line};
 use crate::handler::events::parse_event;
 use crate::handler::exec::ExecRequest;
 use crate::os::lines::LineSplitter;
@@ -52,7 +53,8 @@ fn assert_storable(value: &Value, depth_left: usize) {
 /// A line of a batch, and all that a task is checked for afterwards.
 pub fn batch_line(input: &[u8]) {
     let line = text(input);
-    let Ok(request) = parse_line(line, "somebody", &now()) else { return };
+    let Ok(ParsedLine { request, names }) = parse_line(line, "somebody", &now()) else { return };
+    let _ = resolve_names(&[names.clone(), names]);
     if let Some(data) = &request.data {
         assert!(line.contains(data.as_str()), "the data is kept to the byte");
     }

@@ -13,6 +13,7 @@ pub const TARGETS: &[Target] = &[
         seeds: &[
             r#"{"class":"mail.send","data":{"to":"ann@example.org"},"at":"tomorrow 03:00"}"#,
             r#"{"class":"a","in":"2h 30m","max_retries":3,"timeout":"90s","priority":-5,"by":"shop"}"#,
+            r#"{"class":"a","name":"b","after":[1,"c",4711,"b"]}"#,
         ],
     },
     Target { name: "class_name", check: class_name, seeds: &["mail.send\0mail.*", "a\\b:c-d_e\0?\\*:c-?_*", "exec"] },

@@ -2,6 +2,7 @@
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
+use crate::domain::new_task::QueueRefusal;
 use crate::domain::settings::BadSetting;
 
 /// Result of the store.
@@ -59,6 +60,14 @@ pub enum StoreError {
     /// There is no such row.
     #[error("there is no {0}")]
     NotFound(String),
+    /// A task was not queued, and with it none of its batch.
+    #[error("{refusal}")]
+    NotQueued {
+        /// Its place in the batch, from 0.
+        index: usize,
+        /// Why.
+        refusal: QueueRefusal,
+    },
     /// A setting in the store has a value outside its range.
     #[error(transparent)]
     Setting(#[from] BadSetting),

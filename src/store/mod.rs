@@ -1,13 +1,20 @@
 //! The database: the only folder that knows Diesel. It guards (every change of a status is a compare-and-set), it does
 //! not decide. Everything it hands out is of the domain.
 
+mod audit;
 mod backend;
 mod classes;
+mod dependencies;
 mod error;
+mod event_log;
 mod events;
 mod leases;
+mod limits;
 mod migrate;
+mod notices;
+mod pauses;
 mod prune;
+mod queueing;
 mod receipts;
 mod rows;
 mod runners;
@@ -18,22 +25,29 @@ mod settings;
 mod sql;
 mod status;
 mod tasks;
+mod transfer;
 mod transitions;
 
 use std::time::{Duration, Instant};
 
+use self::audit::AuditSwitch;
+pub use self::audit::Origin;
 use self::backend::AnyConnection;
 pub use self::backend::{DatabaseUrl, Engine};
 pub use self::classes::ClassHold;
 use self::error::Repeat;
 pub use self::error::{StoreError, StoreResult};
+pub use self::event_log::EventFilter;
 pub use self::events::{Event, NewEvent};
 pub use self::leases::Renewal;
 pub use self::migrate::{Migration, MigrationReport};
+pub use self::notices::{NewNotice, TakenNotices};
+pub use self::pauses::NewPause;
 pub use self::prune::{PrunePlace, PruneRule, PruneWindow, Pruned};
 pub use self::runners::{NewRunner, Registration};
 pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
+pub use self::transfer::{Imported, TransferredTask};
 pub use self::transitions::{
     Advanced, Author, Claim, Crash, EndCondition, Ended, RetryAnswer, RunEnd, ScheduleAnswer, ScheduleChange,
     SpecificClaim,
@@ -54,6 +68,9 @@ pub struct Store {
     has_written: bool,
     /// Whether whoever waits for an answer has no time any more.
     is_hurried: Option<Box<dyn Fn() -> bool + Send>>,
+    /// Who this process is.
+    origin: Origin,
+    audit: AuditSwitch,
 }
 
 impl Store {
@@ -73,7 +90,8 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
     pub fn connect(url: &DatabaseUrl) -> StoreResult<Self> {
-        Ok(Self { conn: backend::connect(url)?, url: url.clone(), has_written: false, is_hurried: None })
+        let (origin, audit) = (Origin::default(), AuditSwitch::default());
+        Ok(Self { conn: backend::connect(url)?, url: url.clone(), has_written: false, is_hurried: None, origin, audit })
     }
 
     /// Where it is.
@@ -102,9 +120,13 @@ impl Store {
         Ok(written)
     }
 
-    /// The same under the WRITE lock on TaskQueueRuns.
-    fn claim_write<T>(&mut self, mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
-        let written = self.repeat(&mut |conn| backend::claim_transaction(conn, &mut work))?;
+    /// The same under the WRITE lock on TaskQueueRuns. Who asks says whether it keeps events.
+    fn claim_write<T>(
+        &mut self,
+        keeps_events: bool,
+        mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>,
+    ) -> StoreResult<T> {
+        let written = self.repeat(&mut |conn| backend::claim_transaction(conn, keeps_events, &mut work))?;
         self.has_written = true;
         Ok(written)
     }

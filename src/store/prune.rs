@@ -1,12 +1,15 @@
 //! Deletes what was kept long enough, in small transactions, always from an index. Never a task that has an open run, that
-//! may be tried again, or that is the head of a schedule; with a task go its runs, what they wrote, and its events.
+//! may be tried again, for which others wait, or that is the head of a schedule; with a task go its runs, what they wrote, and
+//! its events.
 
 use diesel::dsl::{exists, not};
 use diesel::prelude::*;
 use serde::Serialize;
 
 use super::backend::{self, AnyConnection};
-use super::schema::{task_queue, task_queue_events, task_queue_run_outputs, task_queue_runners, task_queue_runs};
+use super::schema::{
+    task_queue, task_queue_dependencies, task_queue_events, task_queue_run_outputs, task_queue_runners, task_queue_runs,
+};
 use super::sql::{Moment, db_now_plus};
 use super::{Store, StoreResult};
 use crate::domain::status::TaskStatus;
@@ -131,14 +134,14 @@ impl Store {
         let Some(seen_on) = window.seen_on else { return Ok(0) };
         self.write(|conn| {
             backend::enter_both_tables(conn)?;
-            let count = delete_tasks(conn, rule.status, &window.ids, seen_on)?;
+            // Whoever queues a task that waits for one of these locks it first.
+            backend::lock_tasks(conn, &window.ids)?;
+            let ids = still_prunable(conn, rule.status, &window.ids, seen_on)?;
+            let deleted = diesel::delete(task_queue::table.filter(task_queue::id.eq_any(&ids))).execute(conn)?;
             fault_point!("prune.tasks_deleted");
-            let left: Vec<i64> =
-                task_queue::table.filter(task_queue::id.eq_any(&window.ids)).select(task_queue::id).load(conn)?;
-            let gone: Vec<i64> = window.ids.iter().copied().filter(|id| !left.contains(id)).collect();
-            delete_what_belongs_to(conn, &gone)?;
+            delete_what_belongs_to(conn, &ids)?;
             fault_point!("prune.before_commit");
-            Ok(count)
+            Ok(deleted)
         })
     }
 
@@ -246,12 +249,14 @@ fn load_window(
     let rows = load_candidates(conn, rule, from, bounds.until.0)?;
     let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < WINDOW;
     let next = if is_last { None } else { rows.last().map(Candidate::place) };
-    let found = rows.into_iter().filter(|row| {
+    let is_found = |row: &Candidate| {
         let is_old = bounds.younger_from.is_none_or(|young| row.updated_on < young);
         is_old && row.place() <= bounds.until && row.is_finished(rule.status)
-    });
+    };
+    let found: Vec<Candidate> = rows.into_iter().filter(is_found).collect();
+    let needed = waited_for(conn, &found.iter().map(|row| row.id).collect::<Vec<_>>())?;
     let mut window = PruneWindow { next, ..PruneWindow::default() };
-    for row in found {
+    for row in found.into_iter().filter(|row| !needed.contains(&row.id)) {
         window.ids.push(row.id);
         window.seen_on = window.seen_on.max(Some(row.updated_on));
     }
@@ -293,19 +298,36 @@ fn load_candidates(
     })
 }
 
-/// Deletes those that are still as they were seen, and returns how many.
-fn delete_tasks(conn: &mut AnyConnection, status: TaskStatus, ids: &[i64], seen_on: Moment) -> StoreResult<usize> {
+/// Those that are still as they were seen.
+fn still_prunable(conn: &mut AnyConnection, status: TaskStatus, ids: &[i64], seen_on: Moment) -> StoreResult<Vec<i64>> {
     use task_queue::dsl;
     let has_open_run = exists(task_queue_runs::table.filter(task_queue_runs::open_task_id.eq(dsl::id.nullable())));
-    let unchanged = dsl::task_queue
+    let unchanged: Vec<i64> = dsl::task_queue
         .filter(dsl::id.eq_any(ids))
         .filter(dsl::last_status.eq(status.as_str()))
         .filter(dsl::updated_on.le(seen_on))
         .filter(dsl::current_run_id.is_null())
         .filter(dsl::due_on.is_null())
         .filter(dsl::schedule_head.is_null())
-        .filter(not(has_open_run));
-    Ok(diesel::delete(unchanged).execute(conn)?)
+        .filter(not(has_open_run))
+        .order(dsl::id)
+        .select(dsl::id)
+        .load(conn)?;
+    let needed = waited_for(conn, &unchanged)?;
+    Ok(unchanged.into_iter().filter(|id| !needed.contains(id)).collect())
+}
+
+/// Those of these tasks for which others wait.
+fn waited_for(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<Vec<i64>> {
+    use task_queue_dependencies::dsl;
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(dsl::task_queue_dependencies
+        .filter(dsl::depends_on_id.eq_any(ids))
+        .filter(dsl::is_satisfied.eq(false))
+        .select(dsl::depends_on_id)
+        .load(conn)?)
 }
 
 fn delete_what_belongs_to(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<()> {
@@ -320,6 +342,11 @@ fn delete_what_belongs_to(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResul
         diesel::delete(task_queue_run_outputs::table.filter(task_queue_run_outputs::run_id.eq_any(part)))
             .execute(conn)?;
         diesel::delete(task_queue_runs::table.filter(task_queue_runs::id.eq_any(part))).execute(conn)?;
+    }
+    {
+        use task_queue_dependencies::dsl;
+        diesel::delete(dsl::task_queue_dependencies.filter(dsl::task_id.eq_any(tasks))).execute(conn)?;
+        diesel::delete(dsl::task_queue_dependencies.filter(dsl::depends_on_id.eq_any(tasks))).execute(conn)?;
     }
     let of_tasks = task_queue_events::task_queue_id.eq_any(tasks.iter().copied().map(Some));
     diesel::delete(task_queue_events::table.filter(of_tasks)).execute(conn)?;

@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 
-use super::schema::{task_queue, task_queue_run_outputs, task_queue_runners, task_queue_runs};
+use super::schema::{task_queue, task_queue_dependencies, task_queue_run_outputs, task_queue_runners, task_queue_runs};
 use super::sql::Moment;
 use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::new_task::NewTask;
@@ -20,6 +20,7 @@ pub(super) struct NewTaskRow {
     pub(super) timeout_secs: Option<i32>,
     pub(super) priority: i32,
     pub(super) backoff: Option<String>,
+    pub(super) waiting_for: i32,
     pub(super) recurrence: Option<String>,
     pub(super) time_zone: Option<String>,
     pub(super) catch_up: Option<String>,
@@ -34,8 +35,9 @@ impl NewTaskRow {
     }
 }
 
-impl From<&NewTask> for NewTaskRow {
-    fn from(task: &NewTask) -> Self {
+impl NewTaskRow {
+    /// A task that waits for so many others.
+    pub(super) fn new(task: &NewTask, waiting_for: i32) -> Self {
         Self {
             task_class: task.class.as_str().to_owned(),
             task_data: task.data.clone(),
@@ -45,6 +47,7 @@ impl From<&NewTask> for NewTaskRow {
             timeout_secs: task.timeout_secs,
             priority: task.priority,
             backoff: task.backoff.as_ref().map(ToString::to_string),
+            waiting_for,
             recurrence: task.recurrence.as_ref().map(|recurrence| recurrence.every().to_owned()),
             time_zone: task.recurrence.as_ref().map(|recurrence| recurrence.zone().to_owned()),
             catch_up: task.recurrence.as_ref().map(|recurrence| recurrence.catch_up().to_string()),
@@ -53,6 +56,15 @@ impl From<&NewTask> for NewTaskRow {
             planned_on: task.recurrence.as_ref().and(task.scheduled_on).map(Moment::from),
         }
     }
+}
+
+/// A dependency to insert.
+#[derive(Clone, Copy, Debug, Insertable)]
+#[diesel(table_name = task_queue_dependencies)]
+pub(super) struct DependencyRow {
+    pub(super) task_id: i64,
+    pub(super) depends_on_id: i64,
+    pub(super) is_satisfied: bool,
 }
 
 #[derive(Queryable, Selectable)]
@@ -188,12 +200,14 @@ pub(super) struct RunnerRow {
     slots: i32,
     heartbeat_on: Moment,
     version: String,
+    name: String,
 }
 
 impl From<RunnerRow> for Runner {
     fn from(row: RunnerRow) -> Self {
         Self {
             id: RunnerId(row.id),
+            name: row.name,
             process_id: row.process_id,
             host: row.host,
             process_identity: row.process_identity,

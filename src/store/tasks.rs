@@ -1,44 +1,21 @@
-//! TaskQueue: inserting and finding tasks. Changes of a status are in `transitions`.
+//! TaskQueue: finding tasks, and the runs of those that are due. Changes of a status are in `transitions`.
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
+use super::audit::{keep_created, newest_run};
 use super::backend::{self, DueFrom};
-use super::rows::{NewTaskRow, TaskRow};
+use super::rows::TaskRow;
 use super::schema::task_queue::dsl::{id, task_queue};
 use super::sql::{Moment, db_now};
 use super::{Store, StoreError, StoreResult};
 use crate::domain::ids::TaskId;
-use crate::domain::new_task::NewTask;
 use crate::domain::records::Task;
 
 /// Due tasks that get their runs in one transaction: bounds the time for which others wait.
 const RUNS_PER_TRANSACTION: i64 = 20_000;
 
 impl Store {
-    /// Inserts all tasks or none, and returns their ids in the order given. Calls `inserted` with the number of rows
-    /// after each part of a long batch.
-    ///
-    /// # Errors
-    /// The database refused a row or could not be written; nothing is inserted then.
-    pub fn insert_tasks(&mut self, tasks: &[NewTask], inserted: &mut dyn FnMut(usize)) -> StoreResult<Vec<TaskId>> {
-        /// Rows between two calls of `inserted`.
-        const PART: usize = 10_000;
-        let inserted_ids = self.write_once(|conn| {
-            let mut ids = Vec::with_capacity(tasks.len());
-            for part in tasks.chunks(PART) {
-                let rows: Vec<NewTaskRow> = part.iter().map(NewTaskRow::from).collect();
-                ids.extend(backend::insert_tasks(conn, &rows)?.into_iter().map(TaskId));
-                inserted(ids.len());
-                fault_point!("queue.part_inserted");
-            }
-            fault_point!("queue.before_commit");
-            Ok(ids)
-        })?;
-        fault_point!("queue.committed");
-        Ok(inserted_ids)
-    }
-
     /// The task with this id.
     ///
     /// # Errors
@@ -58,6 +35,7 @@ impl Store {
     pub fn create_missing_runs(&mut self, created: &mut dyn FnMut(usize)) -> StoreResult<usize> {
         self.remove_old_receipts()?;
         fault_point!("receipts.removed");
+        let auditor = self.auditor()?;
         let mut total = 0;
         let mut from = DueFrom::beginning();
         loop {
@@ -66,7 +44,11 @@ impl Store {
                 backend::enter_both_tables(conn)?;
                 fault_point!("create.gate_locked");
                 let Some(first) = backend::find_due(conn, from)? else { return Ok(None) };
+                let newest = newest_run(conn)?;
                 let created = backend::create_due_runs(conn, first, RUNS_PER_TRANSACTION)?;
+                if let Some(origin) = &auditor {
+                    keep_created(conn, origin, newest)?;
+                }
                 fault_point!("create.before_commit");
                 Ok(Some((first, created)))
             })?;

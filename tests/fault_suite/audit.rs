@@ -1,5 +1,7 @@
 //! Triggers by which the database itself keeps what happens to its rows, and reading it all back.
 
+use std::collections::HashMap;
+
 use super::database::{EngineUnderTest, Raw};
 use super::records::{Change, RunRow, Table, TaskRow};
 
@@ -155,6 +157,23 @@ pub fn runs(raw: &mut Raw, after: i64) -> Vec<RunRow> {
             times: [row[7].clone(), row[8].clone(), row[9].clone()],
         })
         .collect()
+}
+
+/// Each task with one that must succeed before it runs.
+pub fn dependencies(raw: &mut Raw, after: i64) -> Vec<(i64, i64)> {
+    let all = rows(
+        raw,
+        &["\"TaskId\"", "\"DependsOnId\""],
+        &format!("\"TaskQueueDependencies\" WHERE \"TaskId\" > {after} ORDER BY \"TaskId\", \"DependsOnId\""),
+    );
+    all.into_iter().map(|row| (number(&row[0]), number(&row[1]))).collect()
+}
+
+/// Runs at once, of the classes that have a limit.
+pub fn class_limits(raw: &mut Raw) -> HashMap<String, i64> {
+    let columns = ["\"TaskClass\"", "\"MaxRunning\""];
+    let all = rows(raw, &columns, "\"TaskQueueClassLimits\" WHERE \"MaxRunning\" IS NOT NULL");
+    all.into_iter().map(|row| (row[0].clone(), number(&row[1]))).collect()
 }
 
 /// Tasks that `retry` gave a new start.

@@ -102,8 +102,12 @@ pub struct Records {
     pub audit: Vec<Change>,
     pub tasks: Vec<TaskRow>,
     pub runs: Vec<RunRow>,
+    /// Tasks, each with one that must succeed before it runs.
+    pub dependencies: Vec<(i64, i64)>,
     pub open_runners: i64,
     pub runner_limit: i64,
+    /// Runs at once, by class.
+    pub class_limits: HashMap<String, i64>,
     /// Slots that were taken when the trial began.
     pub slots_before: i64,
     /// Processes that carry the token of a run of this trial.
@@ -129,6 +133,8 @@ pub struct Records {
     /// Runners that lost their runs to another host while they were stopped: what their handlers do until they go on can be
     /// seen from nowhere.
     pub may_overlap: Vec<i64>,
+    /// Tasks of which somebody was told that they are exhausted, or will be.
+    pub told: Vec<i64>,
     /// Runs that were claimed out of order by order of the caller.
     pub is_order_free: bool,
 }

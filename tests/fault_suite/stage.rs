@@ -16,6 +16,8 @@ use super::records::{Call, Records};
 
 /// Clean ticks after which everything must have come to its end.
 const TICKS_TO_REST: usize = 8;
+/// Runs of the class `brief` that are processed at once.
+const BRIEF_AT_ONCE: i64 = 3;
 /// Every runner of this program has one slot.
 const OPEN_RUNNERS: &str = "SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL";
 
@@ -115,7 +117,7 @@ impl Stage {
         }
     }
 
-    /// Audit triggers, and settings under which no retry waits.
+    /// Audit triggers, settings under which no retry waits, a class with a limit.
     pub fn prepare_tables(&self) {
         let mut raw = self.raw.borrow_mut();
         audit::install(&mut raw, self.engine);
@@ -124,6 +126,9 @@ impl Stage {
         {
             raw.execute(&format!("UPDATE \"TaskQueueSettings\" SET \"Value\" = '{value}' WHERE \"Name\" = '{name}'"));
         }
+        raw.execute(&format!(
+            "INSERT INTO \"TaskQueueClassLimits\" (\"TaskClass\", \"MaxRunning\") VALUES ('brief', {BRIEF_AT_ONCE})"
+        ));
         if matches!(*raw, Raw::Sqlite(_)) {
             raw.execute("PRAGMA synchronous = OFF");
         }
@@ -190,10 +195,14 @@ impl Stage {
 
     /// Queues a task of the class, without faults, and returns its id.
     pub fn queue(&self, class: &str) -> i64 {
+        self.queue_with(class, if class == "fail" { &["--max-retries", "2"] } else { &[] })
+    }
+
+    /// The same with these options.
+    pub fn queue_with(&self, class: &str, options: &[&str]) -> i64 {
         let marker = self.marker();
-        let max_retries: &[&str] = if class == "fail" { &["--max-retries", "2"] } else { &[] };
         let data = format!("{{\"m\":\"{marker}\"}}");
-        let call = self.command(&[&["queue", class, &data], max_retries].concat()).queues(&marker, 1).run();
+        let call = self.command(&[&["queue", class, &data], options].concat()).queues(&marker, 1).run();
         *call.ids.first().unwrap_or_else(|| panic!("nothing was queued: {call:?}"))
     }
 
@@ -284,7 +293,9 @@ impl Stage {
             audit: audit::changes(&mut raw, self.begin.audit),
             tasks: audit::tasks(&mut raw, self.begin.task),
             runs,
+            dependencies: audit::dependencies(&mut raw, self.begin.task),
             open_runners: raw.numbers(OPEN_RUNNERS)[0].unwrap_or(0),
+            class_limits: audit::class_limits(&mut raw),
             runner_limit: raw
                 .texts("SELECT \"Value\" AS value FROM \"TaskQueueSettings\" WHERE \"Name\" = 'TaskQueueRunnerLimit'")
                 [0]
@@ -306,8 +317,18 @@ impl Stage {
             broken: self.broken.borrow().clone(),
             outcomes_are_kept: self.outcomes_are_kept.get(),
             may_overlap: self.may_overlap.borrow().clone(),
+            told: self.told(&mut raw),
             is_order_free: self.is_order_free,
         }
+    }
+
+    /// In the file, or waiting for somebody who tells it.
+    fn told(&self, raw: &mut Raw) -> Vec<i64> {
+        let lines = std::fs::read_to_string(handlers::notices_path(self.home())).unwrap_or_default();
+        let notices = lines.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let told = notices.filter_map(|notice| notice["task_id"].as_i64());
+        let waiting = raw.numbers("SELECT \"TaskQueueId\" AS value FROM \"TaskQueueNotices\"");
+        told.chain(waiting.into_iter().flatten()).collect()
     }
 
     fn left_files(&self) -> Vec<String> {

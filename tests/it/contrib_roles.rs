@@ -66,7 +66,8 @@ each_engine! {
 
             assert_eq!(shop.cli().run(&["queue", "work", "{\"secret\":1}"]).ok(), "1");
             assert_eq!(shop.cli().stdin("{\"class\":\"work\"}\n").run(&["queue", "--batch", "-"]).ok(), "2");
-            assert_eq!(shop.cli().run(&["queue", "work", "--every", "0 0 29 2 *"]).ok(), "3");
+            assert_eq!(shop.cli().run(&["queue", "work", "--after", "1"]).ok(), "3");
+            assert_eq!(shop.cli().run(&["queue", "work", "--every", "0 0 29 2 *"]).ok(), "4");
             for refused in ["tick", "create-runs", "process-run", "status", "settings set TaskQueueRunnerLimit 9", "status 1"] {
                 let ended = shop.cli().run(&refused.split(' ').collect::<Vec<_>>());
                 assert_eq!(ended.code, Some(78), "{refused}: {ended:?}");
@@ -74,7 +75,7 @@ each_engine! {
             }
 
             assert_eq!(host.cli().run(&["tick"]).ok(), "");
-            assert!(host.cli().run(&["status"]).ok().contains("success 2"));
+            assert!(host.cli().run(&["status"]).ok().contains("success 3"));
             let refused = host.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "9"]);
             assert_eq!(refused.code, Some(78), "{refused:?}");
 

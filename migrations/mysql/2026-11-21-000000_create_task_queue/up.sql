@@ -82,6 +82,18 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
         CHECK (`ScheduleStatus` IN ('active', 'paused', 'broken', 'followed', 'ended'))
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
+CREATE TABLE IF NOT EXISTS `TaskQueueDependencies` (
+    `TaskId` bigint NOT NULL,
+    `DependsOnId` bigint NOT NULL,
+    `IsSatisfied` boolean NOT NULL DEFAULT 0,
+    PRIMARY KEY (`TaskId`, `DependsOnId`),
+    KEY `TaskQueueDependants` (`DependsOnId`, `TaskId`),
+    CONSTRAINT `A task does not wait for itself`
+        CHECK (`TaskId` <> `DependsOnId`),
+    CONSTRAINT `IsSatisfied is 0 or 1`
+        CHECK (`IsSatisfied` IN (0, 1))
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
 CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     `Id` bigint NOT NULL AUTO_INCREMENT PRIMARY KEY,
     `TaskQueueId` bigint NOT NULL,
@@ -111,6 +123,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
         CASE WHEN `Status` IN ('scheduled', 'processing') THEN `TaskQueueId` END) STORED,
     `ClaimClass` varchar(190) GENERATED ALWAYS AS (CASE WHEN `Status` = 'scheduled' THEN `TaskClass` END) STORED,
     `ClaimOrder` int GENERATED ALWAYS AS (-`Priority`) STORED,
+    `RunningClass` varchar(190) GENERATED ALWAYS AS (CASE WHEN `Status` = 'processing' THEN `TaskClass` END) STORED,
     CONSTRAINT `A run is finished if and only if it has FinishedOn`
         CHECK ((`Status` IN ('scheduled', 'processing')) = (`FinishedOn` IS NULL)),
     CONSTRAINT `A processing run has StartedOn, Token and LeaseExpiresOn`
@@ -119,6 +132,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     KEY `TaskQueueRunsClaim` (`ClaimClass`, `ClaimOrder`, `Id`),
     KEY `TaskQueueRunsLease` (`LeaseExpiresOn`, `Id`),
     KEY `TaskQueueRunsByTask` (`TaskQueueId`, `Id`),
+    KEY `TaskQueueRunsRunning` (`RunningClass`, `Id`),
+    KEY `TaskQueueRunsStarted` (`TaskClass`, `StartedOn`),
     CONSTRAINT `Attempt is 1 or more`
         CHECK (`Attempt` >= 1),
     CONSTRAINT `PercentsCompleted lies in 0 to 100`
@@ -139,6 +154,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRunners` (
     `Slots` int NOT NULL DEFAULT 1,
     `HeartbeatOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     `Version` varchar(190) NOT NULL DEFAULT '',
+    `Name` varchar(190) NOT NULL DEFAULT '',
     KEY `TaskQueueRunnersByEnd` (`FinishedOn`, `Id`),
     CONSTRAINT `Slots is 1 or more`
         CHECK (`Slots` >= 1)
@@ -167,6 +183,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueueEvents` (
     `Host` varchar(190) NOT NULL DEFAULT '',
     `Details` longtext NOT NULL DEFAULT ('{}'),
     KEY `TaskQueueEventsByTask` (`TaskQueueId`, `Id`),
+    KEY `TaskQueueEventsByKind` (`Kind`, `Id`),
     CONSTRAINT `Details is JSON`
         CHECK (json_valid(`Details`))
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
@@ -178,6 +195,39 @@ CREATE TABLE IF NOT EXISTS `TaskQueueClassHolds` (
     `HeldOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     `HeldUntil` datetime(6) NOT NULL,
     PRIMARY KEY (`TaskClass`, `Host`)
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS `TaskQueuePauses` (
+    `Scope` varchar(16) NOT NULL,
+    `Name` varchar(190) NOT NULL DEFAULT '',
+    `Mode` varchar(16) NOT NULL DEFAULT 'pause',
+    `Reason` mediumtext NOT NULL DEFAULT (''),
+    `Author` varchar(190) NOT NULL DEFAULT '',
+    `Host` varchar(190) NOT NULL DEFAULT '',
+    `CreatedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    `Until` datetime(6),
+    PRIMARY KEY (`Scope`, `Name`),
+    CONSTRAINT `Scope is known`
+        CHECK (`Scope` IN ('all', 'class', 'runner')),
+    CONSTRAINT `Mode is known`
+        CHECK (`Mode` IN ('pause', 'drain', 'stop')),
+    CONSTRAINT `A pause has a Name if and only if it is not of all`
+        CHECK ((`Scope` = 'all') = (`Name` = ''))
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS `TaskQueueClassLimits` (
+    `TaskClass` varchar(190) NOT NULL PRIMARY KEY,
+    `MaxRunning` int,
+    `RateCount` int,
+    `RateSecs` int,
+    CONSTRAINT `MaxRunning is 1 or more`
+        CHECK (`MaxRunning` IS NULL OR `MaxRunning` >= 1),
+    CONSTRAINT `RateCount lies in 1 to 10000`
+        CHECK (`RateCount` IS NULL OR `RateCount` BETWEEN 1 AND 10000),
+    CONSTRAINT `RateSecs lies in 1 to 86400`
+        CHECK (`RateSecs` IS NULL OR `RateSecs` BETWEEN 1 AND 86400),
+    CONSTRAINT `A rate has RateCount and RateSecs`
+        CHECK ((`RateCount` IS NULL) = (`RateSecs` IS NULL))
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueSettings` (
@@ -207,7 +257,8 @@ INSERT IGNORE INTO `TaskQueueSettings` (`Name`, `Value`) VALUES
     ('TaskQueueKeepRunners', '30'),
     ('TaskQueueMaxSuccess', '0'),
     ('TaskQueueMaxCancelled', '0'),
-    ('TaskQueueMaxFailed', '0');
+    ('TaskQueueMaxFailed', '0'),
+    ('TaskQueueAuditTransitions', '0');
 
 CREATE TABLE IF NOT EXISTS `TaskQueueReceipts` (
     `Token` varchar(64) NOT NULL PRIMARY KEY,
@@ -215,8 +266,27 @@ CREATE TABLE IF NOT EXISTS `TaskQueueReceipts` (
     KEY `TaskQueueReceiptsByTime` (`WrittenOn`)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
+CREATE TABLE IF NOT EXISTS `TaskQueueNotices` (
+    `Id` bigint NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    `OccurredOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    `Kind` varchar(190) NOT NULL,
+    `TaskQueueId` bigint,
+    `RunId` bigint,
+    `TaskClass` varchar(190) NOT NULL DEFAULT '',
+    `Host` varchar(190) NOT NULL DEFAULT '',
+    `ErrorCode` varchar(190) NOT NULL DEFAULT '',
+    `ErrorMessage` mediumtext NOT NULL DEFAULT ('')
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS `TaskQueueTimers` (
+    `Name` varchar(190) NOT NULL PRIMARY KEY,
+    `NextOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+INSERT IGNORE INTO `TaskQueueTimers` (`Name`) VALUES ('notify');
+
 CREATE TABLE IF NOT EXISTS `TaskQueueLocks` (
     `Name` varchar(190) NOT NULL PRIMARY KEY
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
-INSERT IGNORE INTO `TaskQueueLocks` (`Name`) VALUES ('create-runs'), ('register');
+INSERT IGNORE INTO `TaskQueueLocks` (`Name`) VALUES ('create-runs'), ('register'), ('notify');

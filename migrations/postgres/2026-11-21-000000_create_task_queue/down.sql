@@ -1,10 +1,15 @@
 DROP TABLE "TaskQueueLocks";
+DROP TABLE "TaskQueueTimers";
+DROP TABLE "TaskQueueNotices";
 DROP TABLE "TaskQueueReceipts";
 DROP TABLE "TaskQueueSettings";
+DROP TABLE "TaskQueueClassLimits";
+DROP TABLE "TaskQueuePauses";
 DROP TABLE "TaskQueueClassHolds";
 DROP TABLE "TaskQueueEvents";
 DROP TABLE "TaskQueueRunOutputs";
 DROP TABLE "TaskQueueRunners";
 DROP TABLE "TaskQueueRuns";
+DROP TABLE "TaskQueueDependencies";
 DROP TABLE "TaskQueue";
 DROP DOMAIN "TaskQueueJson";

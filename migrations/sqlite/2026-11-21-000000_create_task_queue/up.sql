@@ -67,6 +67,17 @@ CREATE INDEX "TaskQueueQuarantined" ON "TaskQueue" ("QuarantinedOn", "Id") WHERE
 CREATE INDEX "TaskQueueScheduleHead" ON "TaskQueue" ("ScheduleHead", "ScheduledOn", "Id") WHERE "ScheduleHead" IS NOT NULL;
 CREATE UNIQUE INDEX "TaskQueuePlanned" ON "TaskQueue" ("ScheduleId", "PlannedOn") WHERE "ScheduleId" IS NOT NULL;
 
+CREATE TABLE "TaskQueueDependencies" (
+    "TaskId" INTEGER NOT NULL,
+    "DependsOnId" INTEGER NOT NULL,
+    "IsSatisfied" INTEGER NOT NULL DEFAULT 0
+        CONSTRAINT "IsSatisfied is 0 or 1" CHECK ("IsSatisfied" IN (0, 1)),
+    CONSTRAINT "A task does not wait for itself" CHECK ("TaskId" <> "DependsOnId"),
+    PRIMARY KEY ("TaskId", "DependsOnId")
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX "TaskQueueDependants" ON "TaskQueueDependencies" ("DependsOnId", "TaskId");
+
 CREATE TABLE "TaskQueueRuns" (
     "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
     "TaskQueueId" INTEGER NOT NULL,
@@ -101,6 +112,7 @@ CREATE TABLE "TaskQueueRuns" (
         CASE WHEN "Status" IN ('scheduled', 'processing') THEN "TaskQueueId" END) STORED,
     "ClaimClass" TEXT GENERATED ALWAYS AS (CASE WHEN "Status" = 'scheduled' THEN "TaskClass" END) STORED,
     "ClaimOrder" INTEGER GENERATED ALWAYS AS (-"Priority") STORED,
+    "RunningClass" TEXT GENERATED ALWAYS AS (CASE WHEN "Status" = 'processing' THEN "TaskClass" END) STORED,
     CONSTRAINT "A run is finished if and only if it has FinishedOn"
         CHECK (("Status" IN ('scheduled', 'processing')) = ("FinishedOn" IS NULL)),
     CONSTRAINT "A processing run has StartedOn, Token and LeaseExpiresOn"
@@ -111,6 +123,8 @@ CREATE UNIQUE INDEX "TaskQueueRunsOpen" ON "TaskQueueRuns" ("OpenTaskId") WHERE 
 CREATE INDEX "TaskQueueRunsClaim" ON "TaskQueueRuns" ("ClaimClass", "ClaimOrder", "Id") WHERE "ClaimClass" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsLease" ON "TaskQueueRuns" ("LeaseExpiresOn", "Id") WHERE "LeaseExpiresOn" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsByTask" ON "TaskQueueRuns" ("TaskQueueId", "Id");
+CREATE INDEX "TaskQueueRunsRunning" ON "TaskQueueRuns" ("RunningClass", "Id") WHERE "RunningClass" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsStarted" ON "TaskQueueRuns" ("TaskClass", "StartedOn") WHERE "StartedOn" IS NOT NULL;
 
 CREATE TABLE "TaskQueueRunners" (
     "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
@@ -122,7 +136,8 @@ CREATE TABLE "TaskQueueRunners" (
     "Slots" INTEGER NOT NULL DEFAULT 1
         CONSTRAINT "Slots is 1 or more" CHECK ("Slots" >= 1),
     "HeartbeatOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
-    "Version" TEXT NOT NULL DEFAULT ''
+    "Version" TEXT NOT NULL DEFAULT '',
+    "Name" TEXT NOT NULL DEFAULT ''
 ) STRICT;
 
 CREATE INDEX "TaskQueueRunnersByEnd" ON "TaskQueueRunners" ("FinishedOn", "Id");
@@ -151,6 +166,7 @@ CREATE TABLE "TaskQueueEvents" (
 ) STRICT;
 
 CREATE INDEX "TaskQueueEventsByTask" ON "TaskQueueEvents" ("TaskQueueId", "Id");
+CREATE INDEX "TaskQueueEventsByKind" ON "TaskQueueEvents" ("Kind", "Id");
 
 CREATE TABLE "TaskQueueClassHolds" (
     "TaskClass" TEXT NOT NULL,
@@ -159,6 +175,32 @@ CREATE TABLE "TaskQueueClassHolds" (
     "HeldOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
     "HeldUntil" TEXT NOT NULL,
     PRIMARY KEY ("TaskClass", "Host")
+) STRICT;
+
+CREATE TABLE "TaskQueuePauses" (
+    "Scope" TEXT NOT NULL
+        CONSTRAINT "Scope is known" CHECK ("Scope" IN ('all', 'class', 'runner')),
+    "Name" TEXT NOT NULL DEFAULT '',
+    "Mode" TEXT NOT NULL DEFAULT 'pause'
+        CONSTRAINT "Mode is known" CHECK ("Mode" IN ('pause', 'drain', 'stop')),
+    "Reason" TEXT NOT NULL DEFAULT '',
+    "Author" TEXT NOT NULL DEFAULT '',
+    "Host" TEXT NOT NULL DEFAULT '',
+    "CreatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "Until" TEXT,
+    PRIMARY KEY ("Scope", "Name"),
+    CONSTRAINT "A pause has a Name if and only if it is not of all" CHECK (("Scope" = 'all') = ("Name" = ''))
+) STRICT;
+
+CREATE TABLE "TaskQueueClassLimits" (
+    "TaskClass" TEXT NOT NULL PRIMARY KEY,
+    "MaxRunning" INTEGER
+        CONSTRAINT "MaxRunning is 1 or more" CHECK ("MaxRunning" IS NULL OR "MaxRunning" >= 1),
+    "RateCount" INTEGER
+        CONSTRAINT "RateCount lies in 1 to 10000" CHECK ("RateCount" IS NULL OR "RateCount" BETWEEN 1 AND 10000),
+    "RateSecs" INTEGER
+        CONSTRAINT "RateSecs lies in 1 to 86400" CHECK ("RateSecs" IS NULL OR "RateSecs" BETWEEN 1 AND 86400),
+    CONSTRAINT "A rate has RateCount and RateSecs" CHECK (("RateCount" IS NULL) = ("RateSecs" IS NULL))
 ) STRICT;
 
 CREATE TABLE "TaskQueueSettings" (
@@ -187,7 +229,8 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueKeepRunners', '30'),
     ('TaskQueueMaxSuccess', '0'),
     ('TaskQueueMaxCancelled', '0'),
-    ('TaskQueueMaxFailed', '0');
+    ('TaskQueueMaxFailed', '0'),
+    ('TaskQueueAuditTransitions', '0');
 
 CREATE TABLE "TaskQueueReceipts" (
     "Token" TEXT NOT NULL PRIMARY KEY,
@@ -196,8 +239,27 @@ CREATE TABLE "TaskQueueReceipts" (
 
 CREATE INDEX "TaskQueueReceiptsByTime" ON "TaskQueueReceipts" ("WrittenOn");
 
+CREATE TABLE "TaskQueueNotices" (
+    "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    "OccurredOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "Kind" TEXT NOT NULL,
+    "TaskQueueId" INTEGER,
+    "RunId" INTEGER,
+    "TaskClass" TEXT NOT NULL DEFAULT '',
+    "Host" TEXT NOT NULL DEFAULT '',
+    "ErrorCode" TEXT NOT NULL DEFAULT '',
+    "ErrorMessage" TEXT NOT NULL DEFAULT ''
+) STRICT;
+
+CREATE TABLE "TaskQueueTimers" (
+    "Name" TEXT NOT NULL PRIMARY KEY,
+    "NextOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
+) STRICT;
+
+INSERT INTO "TaskQueueTimers" ("Name") VALUES ('notify');
+
 CREATE TABLE "TaskQueueLocks" (
     "Name" TEXT NOT NULL PRIMARY KEY
 ) STRICT;
 
-INSERT INTO "TaskQueueLocks" ("Name") VALUES ('create-runs'), ('register');
+INSERT INTO "TaskQueueLocks" ("Name") VALUES ('create-runs'), ('register'), ('notify');

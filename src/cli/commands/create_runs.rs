@@ -57,6 +57,7 @@ pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
         ));
     }
     say_schedules(report, out);
+    warn_of_announcements(report, out);
     if report.created > 0 {
         out.say(&format!("{} created", human::plural(i64::try_from(report.created).unwrap_or(i64::MAX), "run")));
     }
@@ -78,6 +79,13 @@ fn say_schedules(report: &CreateRunsReport, out: &mut Out) {
     if schedules.broken > 0 {
         let broken = human::plural(number(schedules.broken), "schedule");
         out.warn(&format!("{broken} cannot be read; `taskqueue schedule list` names what is broken"));
+    }
+}
+
+/// Says that somebody who should have been told was not.
+pub(crate) fn warn_of_announcements(report: &CreateRunsReport, out: &mut Out) {
+    for problem in report.notify_problem.iter().chain(&report.hook_problem) {
+        out.warn(problem);
     }
 }
 

@@ -13,18 +13,18 @@ use super::task_options::{TaskOptions, queue_and_follow};
 use crate::cli::error::{CliError, DONE};
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
-use crate::domain::ids::TaskId;
 use crate::engine::Context;
-use crate::engine::queue::{ClassCheck, queue_batch};
+use crate::engine::queue::{ClassCheck, QueuedLine, queue_batch};
 
 /// Queue a task, or many with --batch, and print the id
 ///
 /// DATA is JSON text, `-` for standard input, or `@FILE`; without it the data is {}. A line of a batch is an object:
 /// {"class":"mail.send","data":{"to":"x"}} with the long option names as further keys: at, in, max_retries, timeout,
-/// priority, backoff, every, tz, catch_up, by. All lines are queued or none.
+/// priority, backoff, every, tz, catch_up, by, after. "after" is a list of ids, and of names that other lines give themselves
+/// with "name". All lines are queued or none.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue queue mail.send '{\"to\":\"ann@example.org\"}'\n  taskqueue queue report.daily --at 'tomorrow 03:00'\n  generate-tasks | taskqueue queue --batch -"
+    after_help = "Examples:\n  taskqueue queue mail.send '{\"to\":\"ann@example.org\"}'\n  taskqueue queue report.daily --at 'tomorrow 03:00'\n  taskqueue queue report.send --after 4711\n  generate-tasks | taskqueue queue --batch -"
 )]
 pub(crate) struct QueueArgs {
     /// The task class: it says who handles the task
@@ -80,22 +80,22 @@ fn queue_lines(
         bar.set_position(u64::try_from(inserted).unwrap_or(u64::MAX));
     });
     bar.finish_and_clear();
-    let ids = result?;
-    print_ids(&ids, out).with_context(|| match ids.as_slice() {
-        [first, .., last] => format!("tasks {first} to {last} are queued, but their ids cannot be told"),
+    let queued = result?;
+    print_ids(&queued, out).with_context(|| match queued.as_slice() {
+        [first, .., last] => format!("tasks {} to {} are queued, but their ids cannot be told", first.id, last.id),
         _ => "the tasks are queued, but their ids cannot be told".to_owned(),
     })?;
-    out.say(&format!("queued {}", human::plural(i64::try_from(ids.len()).unwrap_or(i64::MAX), "task")));
+    out.say(&format!("queued {}", human::plural(i64::try_from(queued.len()).unwrap_or(i64::MAX), "task")));
     Ok(DONE)
 }
 
-fn print_ids(ids: &[TaskId], out: &mut Out) -> anyhow::Result<()> {
+fn print_ids(queued: &[QueuedLine], out: &mut Out) -> anyhow::Result<()> {
     if out.is_json() {
-        for id in ids {
-            out.json(&serde_json::json!({ "id": id }))?;
+        for line in queued {
+            out.json(line)?;
         }
-    } else if !ids.is_empty() {
-        let lines: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    } else if !queued.is_empty() {
+        let lines: Vec<String> = queued.iter().map(|line| line.id.to_string()).collect();
         out.data(&lines.join("\n"))?;
     }
     Ok(())
@@ -120,7 +120,7 @@ fn read_limited(source: impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn read_batch(path: &std::path::Path) -> Result<String, CliError> {
+pub(super) fn read_batch(path: &std::path::Path) -> Result<String, CliError> {
     let mut bytes = Vec::new();
     let read = if path.as_os_str() == "-" {
         io::stdin().lock().read_to_end(&mut bytes)

@@ -1,9 +1,10 @@
 //! How `status` looks: for a person, or as JSON.
 
 use chrono::{DateTime, Utc};
-use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
+use super::links::{linked_line, waits_for};
+use super::pauses::pause_words;
 use crate::cli::output::Out;
 use crate::cli::output::clean::{clean_block, clean_line};
 use crate::cli::output::human::{count, distance, fitted, fitted_words, instant, plural, relative};
@@ -11,7 +12,7 @@ use crate::cli::output::table::{Field, Tone, render};
 use crate::domain::backoff::Backoff;
 use crate::domain::records::{Run, RunOutput, Task, TaskSchedule};
 use crate::domain::status::{RunStatus, Stored, TaskStatus};
-use crate::engine::status::{Overview, Reason, RunnerLine, TaskCounts, TaskDetail, TaskLine};
+use crate::engine::status::{Overview, Reason, TaskCounts, TaskDetail, TaskLine};
 
 /// Counters, then the page of tasks.
 pub(super) fn overview(overview: &Overview, is_filtered: bool, out: &mut Out) -> anyhow::Result<()> {
@@ -20,10 +21,14 @@ pub(super) fn overview(overview: &Overview, is_filtered: bool, out: &mut Out) ->
         return out.json(&json!({
             "schema": "taskqueue.status/1", "now": overview.now, "counts": overview.counts,
             "runner_slots": { "in_use": overview.slots.0, "limit": overview.slots.1 },
-            "tasks": tasks, "has_more": overview.has_more,
+            "pauses": overview.pauses, "tasks": tasks, "has_more": overview.has_more,
         }));
     }
     let mut text = fitted(&counters(&overview.counts, overview.slots), "   ", out.width());
+    for pause in &overview.pauses {
+        text.push('\n');
+        text.push_str(&clean_line(&fitted_words(&pause_words(pause, overview.now), out.width())));
+    }
     if overview.lines.is_empty() {
         let next_step = if is_filtered {
             "No task is of this class and status."
@@ -112,10 +117,15 @@ fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
         Reason::WaitsForRunner => "waits for a runner".to_owned(),
         Reason::NoHandlerHere => "waits; its class has no handler on this host".to_owned(),
         Reason::ClassHeld { why, until } => format!("class held here, next try {}: {why}", relative(*until, now)),
+        Reason::Paused { pause } => pause_words(pause, now),
+        Reason::ClassIsFull { max_running } => format!("waits; its class has {max_running} running, its limit"),
+        Reason::RateReached { rate, next_on } => {
+            format!("waits; its class has reached its rate of {rate}, next start {}", relative(*next_on, now))
+        }
         Reason::WaitsForCreateRuns => "due; waits for create-runs or tick".to_owned(),
         Reason::NotYet { after_error: Some(error), .. } => format!("retry, after {error}"),
         Reason::NotYet { after_error: None, .. } => String::new(),
-        Reason::WaitsForDependencies { count } => format!("waits for {count} other tasks"),
+        Reason::WaitsForDependencies { count, on } => waits_for(*count, on),
         Reason::NotPlanned { problem: Some(problem) } => format!("never planned: {problem}"),
         Reason::NotPlanned { problem: None } => "waits for create-runs to plan it".to_owned(),
         Reason::SchedulePaused => "its schedule is paused".to_owned(),
@@ -167,6 +177,7 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
         return out.json(&json!({
             "schema": "taskqueue.task/1", "now": now, "task": task_json(&detail.task), "why": detail.reason,
             "runs": runs, "events": detail.events,
+            "prerequisites": detail.prerequisites, "dependants": detail.dependants,
         }));
     }
     let task = &detail.task;
@@ -196,6 +207,8 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
     if task.crashes > 0 {
         lines.push(format!("  crashes      {} since the last success", task.crashes));
     }
+    lines.extend(linked_line("after", &detail.prerequisites));
+    lines.extend(linked_line("before", &detail.dependants));
     lines.push(format!("  data         {}", task.data));
     let mut text: Vec<String> = lines.iter().map(|line| clean_line(line)).collect();
     for (run, outputs) in &detail.runs {
@@ -302,40 +315,5 @@ fn run_row(run: &Run, now: DateTime<Utc>) -> Vec<Field> {
         run.started_on.map(|on| relative(on, now)).unwrap_or_default().into(),
         took.into(),
         note.into(),
-    ]
-}
-
-/// The newest runners.
-pub(super) fn runners(lines: &[RunnerLine], now: DateTime<Utc>, out: &mut Out) -> anyhow::Result<()> {
-    if out.is_json() {
-        return lines.iter().try_for_each(|line| out.json(line));
-    }
-    if lines.is_empty() {
-        return out.data("No runners yet: process-run or tick in cron makes them.");
-    }
-    let rows = lines.iter().map(|line| runner_row(line, now)).collect();
-    let header = ["RUNNER", "PROCESS", "HOST", "SLOTS", "STATE", "STARTED", "MEMORY", "VERSION"];
-    let text = render(out, &header, rows, &[7, 3, 6]);
-    out.data(&text)
-}
-
-fn runner_row(line: &RunnerLine, now: DateTime<Utc>) -> Vec<Field> {
-    let runner = &line.runner;
-    let state = match (line.state, runner.finished_on) {
-        (_, Some(on)) => Field::toned(format!("ended {}", relative(on, now)), Tone::Quiet),
-        ("alive", None) => Field::toned("alive", Tone::Good),
-        ("dead", None) => Field::toned("dead; create-runs or the next runner frees its slot", Tone::Bad),
-        (_, None) => Field::toned("not visible from this host", Tone::Waiting),
-    };
-    let memory = line.memory_bytes.map(|bytes| HumanBytes(bytes).to_string()).unwrap_or_default();
-    vec![
-        runner.id.to_string().into(),
-        runner.process_id.to_string().into(),
-        runner.host.as_str().into(),
-        runner.slots.to_string().into(),
-        state,
-        relative(runner.started_on, now).into(),
-        memory.into(),
-        runner.version.as_str().into(),
     ]
 }

@@ -42,6 +42,9 @@ pub(crate) struct TaskOptions {
     /// Waits before retries: exponential:10s..1h, fixed:30s or list:10s,1m,10m [default: those of the class, or the settings]
     #[arg(long, value_name = "BACKOFF")]
     backoff: Option<String>,
+    /// Run it once these tasks have succeeded; may be given more than once, or with several ids
+    #[arg(long, value_name = "TASK", value_delimiter = ',')]
+    after: Vec<TaskId>,
     /// Process it again and again: a cron expression like "0 3 * * *" (03:00 every day) or @daily
     #[arg(long, value_name = "CRON", conflicts_with_all = ["run", "wait"])]
     every: Option<String>,
@@ -55,7 +58,7 @@ pub(crate) struct TaskOptions {
     #[arg(long, value_name = "NAME")]
     pub(crate) by: Option<String>,
     /// Process it in this very process, as a runner under all rules, and exit as the handler did
-    #[arg(long, conflicts_with_all = ["wait", "at", "delay"])]
+    #[arg(long, conflicts_with_all = ["wait", "at", "delay", "after"])]
     pub(crate) run: bool,
     /// Wait until it has succeeded or is exhausted, whoever runs it, and exit as the handler did
     #[arg(long)]
@@ -64,13 +67,14 @@ pub(crate) struct TaskOptions {
 
 impl TaskOptions {
     /// Whether an option was given that a batch takes from its lines.
-    pub(crate) const fn has_task_option(&self) -> bool {
+    pub(crate) fn has_task_option(&self) -> bool {
         self.at.is_some()
             || self.delay.is_some()
             || self.max_retries.is_some()
             || self.timeout.is_some()
             || self.priority.is_some()
             || self.backoff.is_some()
+            || !self.after.is_empty()
             || self.every.is_some()
             || self.run
             || self.wait
@@ -91,6 +95,7 @@ impl TaskOptions {
             timeout_secs: timeout_secs.map_err(|message| CliError::usage(format!("--timeout: {message}")))?,
             priority: self.priority,
             backoff: self.backoff.clone(),
+            after: self.after.clone(),
             every: self.every.clone(),
             time_zone: self.tz.clone(),
             catch_up: self.catch_up.clone(),

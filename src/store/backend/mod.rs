@@ -16,7 +16,7 @@ use diesel_migrations::EmbeddedMigrations;
 pub(super) use self::connection::AnyConnection;
 pub use self::url::{DatabaseUrl, Engine};
 use super::error::{Repeat, StoreError, StoreResult, classify_portably};
-use super::rows::NewTaskRow;
+use super::rows::{DependencyRow, NewTaskRow};
 use super::sql::Moment;
 
 /// Connects and prepares the session. A SQLite file is made if its directory exists.
@@ -100,6 +100,7 @@ fn finish_transaction<T>(
 /// Runs `work` in one transaction under the WRITE lock on TaskQueueRuns (the scheme's lock for the pickup).
 pub(super) fn claim_transaction<T>(
     conn: &mut AnyConnection,
+    keeps_events: bool,
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
     match conn {
@@ -108,7 +109,7 @@ pub(super) fn claim_transaction<T>(
             postgres::lock_runs(conn)?;
             work(conn)
         }),
-        AnyConnection::Mysql(_) => mysql::under_table_locks(conn, work),
+        AnyConnection::Mysql(_) => mysql::under_table_locks(conn, keeps_events, work),
     }
 }
 
@@ -141,13 +142,65 @@ pub(super) fn insert_tasks(conn: &mut AnyConnection, rows: &[NewTaskRow]) -> Que
     }
 }
 
-/// Sets the planned time of a row of a schedule, at which it is to be processed.
-pub(super) fn plan_task(conn: &mut AnyConnection, task_id: i64, planned_on: Moment) -> QueryResult<()> {
+/// The ids and statuses of those of these tasks that there are. None of them changes before the transaction ends; they are
+/// locked in the order of their ids.
+pub(super) fn lock_prerequisites(conn: &mut AnyConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
     match conn {
-        AnyConnection::Sqlite(conn) => sqlite::plan_task(conn, task_id, planned_on),
-        AnyConnection::Postgres(conn) => postgres::plan_task(conn, task_id, planned_on),
+        AnyConnection::Sqlite(conn) => sqlite::lock_prerequisites(conn, ids),
+        AnyConnection::Postgres(conn) => postgres::lock_prerequisites(conn, ids),
+        AnyConnection::Mysql(conn) => mysql::lock_prerequisites(conn, ids),
+    }
+}
+
+/// Locks these tasks, which this transaction is about to change, in the order of their ids.
+pub(super) fn lock_tasks(conn: &mut AnyConnection, ids: &[i64]) -> QueryResult<()> {
+    match conn {
+        // BEGIN IMMEDIATE has shut everybody else out already.
+        AnyConnection::Sqlite(_) => Ok(()),
+        AnyConnection::Postgres(conn) => postgres::lock_tasks(conn, ids),
+        AnyConnection::Mysql(conn) => mysql::lock_tasks(conn, ids),
+    }
+}
+
+/// Inserts dependencies with the engine's fastest statement.
+pub(super) fn insert_dependencies(conn: &mut AnyConnection, rows: &[DependencyRow]) -> QueryResult<()> {
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::insert_dependencies(conn, rows),
+        AnyConnection::Postgres(conn) => postgres::insert_dependencies(conn, rows),
+        AnyConnection::Mysql(conn) => mysql::insert_dependencies(conn, rows),
+    }
+}
+
+/// Sets when a task is to be processed, and the planned time that it is for.
+pub(super) fn plan_task(
+    conn: &mut AnyConnection,
+    task_id: i64,
+    scheduled_on: Moment,
+    planned_on: Option<Moment>,
+) -> QueryResult<()> {
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::plan_task(conn, task_id, scheduled_on, planned_on),
+        AnyConnection::Postgres(conn) => postgres::plan_task(conn, task_id, scheduled_on, planned_on),
         // Differs: a time from 2038 on must be sent as text.
-        AnyConnection::Mysql(conn) => mysql::plan_task(conn, task_id, planned_on),
+        AnyConnection::Mysql(conn) => mysql::plan_task(conn, task_id, scheduled_on, planned_on),
+    }
+}
+
+/// The id of the row that this connection has inserted last.
+pub(super) fn last_inserted_id(conn: &mut AnyConnection) -> QueryResult<i64> {
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::last_inserted_id(conn),
+        AnyConnection::Postgres(conn) => postgres::last_inserted_id(conn),
+        AnyConnection::Mysql(conn) => mysql::last_inserted_id(conn),
+    }
+}
+
+/// Must follow inserts of tasks and runs with ids: the next ones come after those.
+pub(super) fn go_on_after_ids(conn: &mut AnyConnection) -> QueryResult<()> {
+    match conn {
+        AnyConnection::Postgres(conn) => postgres::go_on_after_ids(conn),
+        // They count from the largest id that there ever was.
+        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
     }
 }
 

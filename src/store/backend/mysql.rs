@@ -16,9 +16,9 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use url::Url;
 
 use super::super::error::{Repeat, StoreError, StoreResult};
-use super::super::rows::NewTaskRow;
+use super::super::rows::{DependencyRow, NewTaskRow};
 use super::super::schema::task_queue::{self, dsl};
-use super::super::schema::{task_queue_class_holds, task_queue_receipts};
+use super::super::schema::{task_queue_class_holds, task_queue_dependencies, task_queue_receipts};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::url::DatabaseUrl;
 use super::{AnyConnection, ClassAtHost, DueFrom, unreachable};
@@ -116,6 +116,7 @@ pub(super) fn with_migration_lock<T>(
 /// instead, and COMMIT comes before UNLOCK TABLES.
 pub(super) fn under_table_locks<T>(
     conn: &mut AnyConnection,
+    keeps_events: bool,
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
     // Whatever fails from here on, autocommit is switched on again: without it every later statement of this connection
@@ -123,8 +124,12 @@ pub(super) fn under_table_locks<T>(
     //
     // A claim takes milliseconds. Of a host that vanishes in the middle of one, and of each that vanishes while it waits
     // for the tables, they are free again after ten seconds.
-    let locked = conn
-        .batch_execute("SET autocommit = 0, wait_timeout = 10; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE;");
+    // Under LOCK TABLES nothing else can even be read.
+    let events = if keeps_events { ", `TaskQueueEvents` WRITE" } else { "" };
+    let locked = conn.batch_execute(&format!(
+        "SET autocommit = 0, wait_timeout = 10; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE,
+         `TaskQueuePauses` READ, `TaskQueueClassLimits` READ{events};"
+    ));
     let result = locked.map_err(StoreError::from).and_then(|()| work(conn)).and_then(|value| {
         conn.batch_execute("COMMIT")?;
         Ok(value)
@@ -173,6 +178,7 @@ pub(super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTaskRow]) -> Q
                     row.timeout_secs.map(|secs| dsl::timeout_secs.eq(secs)),
                     dsl::priority.eq(row.priority),
                     row.backoff.as_ref().map(|text| dsl::backoff.eq(text)),
+                    dsl::waiting_for.eq(row.waiting_for),
                     row.recurrence.as_ref().map(|text| dsl::recurrence.eq(text)),
                     row.time_zone.as_ref().map(|text| dsl::time_zone.eq(text)),
                     row.catch_up.as_ref().map(|text| dsl::catch_up.eq(text)),
@@ -197,15 +203,55 @@ pub(super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTaskRow]) -> Q
     Ok(ids)
 }
 
-pub(super) fn plan_task(conn: &mut MysqlConnection, task_id: i64, planned_on: Moment) -> QueryResult<()> {
+/// The rows with these ids, which are numbers and nothing else.
+fn of_ids(ids: &[i64]) -> String {
+    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    format!("FROM `TaskQueue` WHERE `Id` IN ({}) ORDER BY `Id`", ids.join(", "))
+}
+
+/// The older of two spellings, which MariaDB has too.
+pub(super) fn lock_prerequisites(conn: &mut MysqlConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
+    #[derive(QueryableByName)]
+    struct StatusRow {
+        #[diesel(sql_type = BigInt, column_name = "Id")]
+        id: i64,
+        #[diesel(sql_type = Text, column_name = "LastStatus")]
+        status: String,
+    }
+    let query = format!("SELECT `Id`, `LastStatus` {} LOCK IN SHARE MODE", of_ids(ids));
+    // A statement for each number of ids, and each list of them: not kept.
+    let rows: Vec<StatusRow> = diesel::sql_query(query).load(conn)?;
+    Ok(rows.into_iter().map(|row| (row.id, row.status)).collect())
+}
+
+pub(super) fn lock_tasks(conn: &mut MysqlConnection, ids: &[i64]) -> QueryResult<()> {
+    diesel::sql_query(format!("SELECT `Id` {} FOR UPDATE", of_ids(ids))).execute(conn).map(drop)
+}
+
+pub(super) fn insert_dependencies(conn: &mut MysqlConnection, rows: &[DependencyRow]) -> QueryResult<()> {
+    rows.chunks(ROWS_PER_STATEMENT)
+        .try_for_each(|chunk| diesel::insert_into(task_queue_dependencies::table).values(chunk).execute(conn).map(drop))
+}
+
+pub(super) fn plan_task(
+    conn: &mut MysqlConnection,
+    task_id: i64,
+    scheduled_on: Moment,
+    planned_on: Option<Moment>,
+) -> QueryResult<()> {
     diesel::sql_query(
         "UPDATE `TaskQueue` SET `PlannedOn` = CAST(? AS DATETIME(6)), `ScheduledOn` = CAST(? AS DATETIME(6)) WHERE `Id` = ?",
     )
-    .bind::<Text, _>(as_text(planned_on))
-    .bind::<Text, _>(as_text(planned_on))
+    .bind::<Nullable<Text>, _>(planned_on.map(as_text))
+    .bind::<Text, _>(as_text(scheduled_on))
     .bind::<BigInt, _>(task_id)
     .execute(conn)
     .map(drop)
+}
+
+/// The id of the row that this connection has inserted last.
+pub(super) fn last_inserted_id(conn: &mut MysqlConnection) -> QueryResult<i64> {
+    diesel::select(sql::<BigInt>("CAST(LAST_INSERT_ID() AS SIGNED)")).get_result(conn)
 }
 
 /// Diesel sends a time as the type TIMESTAMP, and MariaDB makes NULL of one that does not fit in there, from 2038 on:

@@ -8,7 +8,7 @@ use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text, Timestamp}
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::super::error::{Repeat, StoreResult};
-use super::super::rows::NewTaskRow;
+use super::super::rows::{DependencyRow, NewTaskRow};
 use super::super::schema::{task_queue, task_queue_class_holds, task_queue_receipts};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::url::DatabaseUrl;
@@ -98,11 +98,12 @@ fn insert_in_bulk(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<V
     for chunk in rows.chunks(ROWS_PER_STATEMENT) {
         // Arrays, not VALUES: one statement text for any number of rows, and several times faster to parse.
         let inserted: Vec<IdRow> = diesel::sql_query(
-            r#"INSERT INTO "TaskQueue" ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries", "Timeout", "Priority", "Backoff")
+            r#"INSERT INTO "TaskQueue" ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries", "Timeout", "Priority", "Backoff",
+                   "WaitingFor")
                SELECT n.class, n.data, n.queued_by, COALESCE(n.scheduled_on, clock_timestamp()), n.max_retries, n.timeout_secs, n.priority,
-                   n.backoff
-               FROM unnest($1, $2, $3, $4::timestamptz[], $5, $6, $7, $8) WITH ORDINALITY
-                    AS n (class, data, queued_by, scheduled_on, max_retries, timeout_secs, priority, backoff, place)
+                   n.backoff, n.waiting_for
+               FROM unnest($1, $2, $3, $4::timestamptz[], $5, $6, $7, $8, $9) WITH ORDINALITY
+                    AS n (class, data, queued_by, scheduled_on, max_retries, timeout_secs, priority, backoff, waiting_for, place)
                ORDER BY n.place
                RETURNING "Id""#,
         )
@@ -114,17 +115,71 @@ fn insert_in_bulk(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<V
         .bind::<Array<Nullable<Integer>>, _>(chunk.iter().map(|row| row.timeout_secs).collect::<Vec<_>>())
         .bind::<Array<Integer>, _>(chunk.iter().map(|row| row.priority).collect::<Vec<_>>())
         .bind::<Array<Nullable<Text>>, _>(chunk.iter().map(|row| row.backoff.as_deref()).collect::<Vec<_>>())
+        .bind::<Array<Integer>, _>(chunk.iter().map(|row| row.waiting_for).collect::<Vec<_>>())
         .load(conn)?;
         ids.extend(inserted.into_iter().map(|row| row.id));
     }
     Ok(ids)
 }
 
-pub(super) fn plan_task(conn: &mut PgConnection, task_id: i64, planned_on: Moment) -> QueryResult<()> {
+pub(super) fn lock_prerequisites(conn: &mut PgConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
+    task_queue::table
+        .filter(task_queue::id.eq_any(ids))
+        .order(task_queue::id)
+        .select((task_queue::id, task_queue::last_status))
+        // Whoever has another prerequisite in common with us need not wait; who ends one must.
+        .for_share()
+        .load(conn)
+}
+
+pub(super) fn lock_tasks(conn: &mut PgConnection, ids: &[i64]) -> QueryResult<()> {
+    let of_ids = task_queue::table.filter(task_queue::id.eq_any(ids)).order(task_queue::id).select(task_queue::id);
+    of_ids.for_no_key_update().execute(conn).map(drop)
+}
+
+pub(super) fn insert_dependencies(conn: &mut PgConnection, rows: &[DependencyRow]) -> QueryResult<()> {
+    for chunk in rows.chunks(ROWS_PER_STATEMENT) {
+        diesel::sql_query(
+            r#"INSERT INTO "TaskQueueDependencies" ("TaskId", "DependsOnId", "IsSatisfied")
+               SELECT * FROM unnest($1, $2, $3)"#,
+        )
+        .bind::<Array<BigInt>, _>(chunk.iter().map(|row| row.task_id).collect::<Vec<_>>())
+        .bind::<Array<BigInt>, _>(chunk.iter().map(|row| row.depends_on_id).collect::<Vec<_>>())
+        .bind::<Array<Bool>, _>(chunk.iter().map(|row| row.is_satisfied).collect::<Vec<_>>())
+        .execute(conn)?;
+    }
+    Ok(())
+}
+
+pub(super) fn plan_task(
+    conn: &mut PgConnection,
+    task_id: i64,
+    scheduled_on: Moment,
+    planned_on: Option<Moment>,
+) -> QueryResult<()> {
     diesel::update(task_queue::table.filter(task_queue::id.eq(task_id)))
-        .set((task_queue::planned_on.eq(planned_on), task_queue::scheduled_on.eq(planned_on)))
+        .set((task_queue::planned_on.eq(planned_on), task_queue::scheduled_on.eq(scheduled_on)))
         .execute(conn)
         .map(drop)
+}
+
+/// The id of the row that this connection has inserted last.
+pub(super) fn last_inserted_id(conn: &mut PgConnection) -> QueryResult<i64> {
+    diesel::select(sql::<BigInt>("lastval()")).get_result(conn)
+}
+
+pub(super) fn go_on_after_ids(conn: &mut PgConnection) -> QueryResult<()> {
+    for table in ["TaskQueue", "TaskQueueRuns"] {
+        let sequence = format!("pg_get_serial_sequence('\"{table}\"', 'Id')");
+        // Never backwards: an id that was given once is not given again.
+        diesel::sql_query(format!(
+            "SELECT setval({sequence}, last.id) FROM (
+                 SELECT GREATEST(MAX(\"Id\"), pg_sequence_last_value({sequence}::regclass)) AS id FROM \"{table}\") AS last
+             WHERE last.id IS NOT NULL"
+        ))
+        .execute(conn)?;
+    }
+    Ok(())
 }
 
 pub(super) fn find_due(conn: &mut PgConnection, from: DueFrom) -> QueryResult<Option<(Option<Moment>, i64)>> {

@@ -13,8 +13,8 @@ use diesel::sql_types::{BigInt, Bool, Text};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::super::error::{Repeat, StoreError, StoreResult};
-use super::super::rows::NewTaskRow;
-use super::super::schema::{task_queue, task_queue_class_holds};
+use super::super::rows::{DependencyRow, NewTaskRow};
+use super::super::schema::{task_queue, task_queue_class_holds, task_queue_dependencies};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::url::DatabaseUrl;
 use super::{AnyConnection, ClassAtHost, unreachable, write_transaction};
@@ -145,11 +145,35 @@ pub(super) fn insert_tasks(conn: &mut SqliteConnection, rows: &[NewTaskRow]) -> 
         .collect()
 }
 
-pub(super) fn plan_task(conn: &mut SqliteConnection, task_id: i64, planned_on: Moment) -> QueryResult<()> {
+/// BEGIN IMMEDIATE has shut everybody else out already.
+pub(super) fn lock_prerequisites(conn: &mut SqliteConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
+    task_queue::table
+        .filter(task_queue::id.eq_any(ids))
+        .order(task_queue::id)
+        .select((task_queue::id, task_queue::last_status))
+        .load(conn)
+}
+
+pub(super) fn insert_dependencies(conn: &mut SqliteConnection, rows: &[DependencyRow]) -> QueryResult<()> {
+    rows.iter()
+        .try_for_each(|row| diesel::insert_into(task_queue_dependencies::table).values(row).execute(conn).map(drop))
+}
+
+pub(super) fn plan_task(
+    conn: &mut SqliteConnection,
+    task_id: i64,
+    scheduled_on: Moment,
+    planned_on: Option<Moment>,
+) -> QueryResult<()> {
     diesel::update(task_queue::table.filter(task_queue::id.eq(task_id)))
-        .set((task_queue::planned_on.eq(planned_on), task_queue::scheduled_on.eq(planned_on)))
+        .set((task_queue::planned_on.eq(planned_on), task_queue::scheduled_on.eq(scheduled_on)))
         .execute(conn)
         .map(drop)
+}
+
+/// The id of the row that this connection has inserted last.
+pub(super) fn last_inserted_id(conn: &mut SqliteConnection) -> QueryResult<i64> {
+    diesel::select(sql::<BigInt>("last_insert_rowid()")).get_result(conn)
 }
 
 /// From the beginning each time: the index entries of tasks that are no longer due are gone at once.

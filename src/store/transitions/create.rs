@@ -2,6 +2,7 @@
 
 use diesel::prelude::*;
 
+use super::super::audit::{keep_created, newest_run};
 use super::super::backend::{self, AnyConnection};
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::db_now;
@@ -14,10 +15,16 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`]
     pub fn open_run_of(&mut self, task_id: TaskId) -> StoreResult<Option<RunId>> {
+        let auditor = self.auditor()?;
         self.write(|conn| {
             backend::lock_gate(conn, "create-runs")?;
             backend::enter_both_tables(conn)?;
-            open_run_if_due(conn, task_id)
+            let newest = newest_run(conn)?;
+            let open = open_run_if_due(conn, task_id)?;
+            if let Some(origin) = &auditor {
+                keep_created(conn, origin, newest)?;
+            }
+            Ok(open)
         })
     }
 }

@@ -17,10 +17,14 @@ pub struct Scenario {
 enum Need {
     /// A due task of this class.
     Task(&'static str),
+    /// A due task of this class with two that wait for it.
+    Awaited(&'static str),
     /// Its run.
     Runs,
     /// A runner that was killed at this step, while it worked for a task of this class.
     Killed(&'static str, &'static str),
+    /// A task that has failed for good, of which nobody was told.
+    Exhausted,
     /// A held class.
     Hold,
     /// A schedule that nobody has planned.
@@ -29,6 +33,10 @@ enum Need {
     OverdueSchedule,
     /// A task that succeeded long ago.
     Old,
+    /// A pause of a class without tasks, that is over or is not.
+    Pause { is_over: bool },
+    /// A limit of a class without tasks.
+    Limit,
     /// A renewal every second.
     QuickLease,
 }
@@ -37,16 +45,35 @@ enum Args {
     Plain(&'static [&'static str]),
     Queue,
     QueueBatch,
+    /// Behind another task.
+    QueueAfter,
+    /// Lines that wait for each other and for another task.
+    QueueNames,
     Exec,
     /// A task that has just failed for good gets a new start.
     Retry,
     /// The newest schedule is paused.
     Pause,
+    /// An export with one task that waits.
+    Import,
     /// Inside a handler: the fault strikes the command that the handler calls.
     InHandler,
     /// In an empty database of its own.
     Migrate,
 }
+
+const EXPORT: &str = concat!(
+    r#"{"taskqueue_export":1}"#,
+    "\n",
+    r#"{"task":{"id":1,"queued_on":"2026-01-01T00:00:00Z","queued_by_id":"","scheduled_on":"2026-01-01T00:00:00Z","#,
+    r#""task_class":"note","task_data":"{}","last_status":"scheduled","max_retries":1000,"failed_retries":0,"attempts":0,"#,
+    r#""priority":0,"timeout_secs":null,"waiting_for":0,"backoff":null,"crashes":0,"quarantined_on":null,"recurrence":null,"#,
+    r#""time_zone":"UTC","catch_up":"latest","schedule_id":null,"planned_on":null,"schedule_status":"active","#,
+    r#""updated_on":"2026-01-01T00:00:00Z"}}"#,
+    "\n",
+    r#"{"end_of_export":1}"#,
+    "\n",
+);
 
 const DRAIN: Args = Args::Plain(&["process-run", "--drain"]);
 
@@ -54,9 +81,11 @@ const fn scenario(name: &'static str, needs: &'static [Need], args: Args) -> Sce
     Scenario { name, needs, args }
 }
 
-pub const SCENARIOS: [Scenario; 24] = [
+pub const SCENARIOS: &[Scenario] = &[
     scenario("queue", &[], Args::Queue),
     scenario("batch", &[], Args::QueueBatch),
+    scenario("after", &[], Args::QueueAfter),
+    scenario("names", &[], Args::QueueNames),
     scenario("exec", &[], Args::Exec),
     scenario("create", &[Need::Task("note"), Need::Task("note")], Args::Plain(&["create-runs"])),
     scenario("rescue", &[Need::Killed("note", "claim.committed")], Args::Plain(&["create-runs"])),
@@ -65,6 +94,7 @@ pub const SCENARIOS: [Scenario; 24] = [
     scenario("left-over-of-process", &[Need::Killed("note", "outcome.sent"), Need::Task("note"), Need::Runs], DRAIN),
     scenario("process", &[Need::Task("note"), Need::Runs], Args::Plain(&["process-run"])),
     scenario("drain", &[Need::Task("note"), Need::Task("brief"), Need::Runs], DRAIN),
+    scenario("satisfy", &[Need::Awaited("note"), Need::Awaited("give-back"), Need::Runs], Args::Plain(&["tick"])),
     scenario("fail", &[Need::Task("fail"), Need::Runs], DRAIN),
     scenario("give-back", &[Need::Task("give-back"), Need::Runs], DRAIN),
     scenario("report", &[Need::Task("report"), Need::Runs], DRAIN),
@@ -72,12 +102,19 @@ pub const SCENARIOS: [Scenario; 24] = [
     scenario("long", &[Need::QuickLease, Need::Task("long"), Need::Runs], DRAIN),
     scenario("tell", &[Need::Task("tell"), Need::Runs], Args::InHandler),
     scenario("retry", &[], Args::Retry),
+    scenario("notify", &[Need::Exhausted], Args::Plain(&["create-runs"])),
     scenario("schedule-begins", &[Need::Schedule], Args::Plain(&["create-runs"])),
     scenario("schedule-goes-on", &[Need::OverdueSchedule], DRAIN),
     scenario("schedule-pauses", &[Need::OverdueSchedule], Args::Pause),
+    scenario("import", &[], Args::Import),
     scenario("prune", &[Need::Old], Args::Plain(&["prune"])),
     scenario("settings", &[], Args::Plain(&["settings", "set", "TaskQueueRunTimeout", "86400"])),
     scenario("classes", &[Need::Hold], Args::Plain(&["classes", "release", "held"])),
+    scenario("pause", &[], Args::Plain(&["pause", "--class", "held", "--reason", "a test", "--for", "1h"])),
+    scenario("resume", &[Need::Pause { is_over: false }], Args::Plain(&["resume", "--class", "held"])),
+    scenario("pause-over", &[Need::Pause { is_over: true }], Args::Plain(&["create-runs"])),
+    scenario("limit", &[], Args::Plain(&["limits", "set", "held", "--running", "1", "--rate", "5/1m"])),
+    scenario("limit-remove", &[Need::Limit], Args::Plain(&["limits", "remove", "held"])),
     scenario("migrate", &[], Args::Migrate),
 ];
 
@@ -108,6 +145,21 @@ impl Scenario {
                 let line = format!("{{\"class\":\"brief\",\"data\":{{\"m\":\"{marker}\"}}}}\n");
                 stage.command(&["queue", "--batch", "-"]).stdin(line.repeat(3)).queues(&marker, 3)
             }
+            Args::QueueAfter => {
+                let (first, marker) = (stage.queue("note").to_string(), stage.marker());
+                let data = format!("{{\"m\":\"{marker}\"}}");
+                stage.command(&["queue", "note", &data, "--after", &first]).queues(&marker, 1)
+            }
+            Args::QueueNames => {
+                let (first, marker) = (stage.queue("brief"), stage.marker());
+                let line = |name: &str, after: &str| {
+                    format!(
+                        "{{\"class\":\"brief\",\"data\":{{\"m\":\"{marker}\"}},\"name\":\"{name}\",\"after\":[{after}]}}\n"
+                    )
+                };
+                let lines = [line("c", "\"a\", \"b\""), line("a", &first.to_string()), line("b", "\"a\"")];
+                stage.command(&["queue", "--batch", "-"]).stdin(lines.concat()).queues(&marker, 3)
+            }
             Args::Exec => {
                 let [program, option, script] = handlers::exec_arguments(stage.home());
                 let marker = stage.marker();
@@ -123,6 +175,7 @@ impl Scenario {
                 let id = stage.number("SELECT MAX(\"ScheduleId\") AS value FROM \"TaskQueue\"").to_string();
                 stage.command(&["schedule", "pause", &id])
             }
+            Args::Import => stage.command(&["import"]).stdin(EXPORT.to_owned()),
             Args::InHandler => stage.command(&["process-run", "--drain"]),
             Args::Migrate => stage.command(&["migrate"]),
         }
@@ -153,12 +206,27 @@ impl Need {
     fn make(&self, stage: &Stage) {
         match self {
             Self::Task(class) => drop(stage.queue(class)),
+            Self::Awaited(class) => {
+                let first = stage.queue(class).to_string();
+                for _ in 0..2 {
+                    stage.queue_with("brief", &["--after", &first]);
+                }
+            }
             Self::Runs => clean(stage, &["create-runs"]),
             Self::Killed(class, label) => {
                 stage.queue(class);
                 clean(stage, &["create-runs"]);
                 // Not every run before it: the step is that of the first run of the drain.
                 stage.command(&["process-run", "--drain"]).fault(&format!("{label}=kill")).run();
+            }
+            Self::Exhausted => {
+                // Whoever was killed while it told somebody keeps others from it for two minutes.
+                stage.execute("UPDATE \"TaskQueueTimers\" SET \"NextOn\" = '2020-01-01 00:00:00.000000'");
+                stage.queue("fail");
+                for _ in 0..2 {
+                    clean(stage, &["create-runs"]);
+                    clean(stage, &["process-run", "--drain"]);
+                }
             }
             Self::Schedule => begin_schedule(stage, "NULL"),
             Self::OverdueSchedule => {
@@ -170,6 +238,8 @@ impl Need {
                  ('note', 'success', '2020-01-01 00:00:00.000000', '2020-01-01 00:00:00.000000')",
             ),
             Self::Hold => hold(stage),
+            Self::Pause { is_over } => pause(stage, *is_over),
+            Self::Limit => clean(stage, &["limits", "set", "held", "--running", "1"]),
             Self::QuickLease => clean(stage, &["settings", "set", "TaskQueueLeaseRenewal", "1"]),
         }
     }
@@ -193,6 +263,13 @@ fn hold(stage: &Stage) {
         "DELETE FROM \"TaskQueueClassHolds\"; INSERT INTO \"TaskQueueClassHolds\" (\"TaskClass\", \"Host\", \"Reason\", \"HeldOn\", \"HeldUntil\") \
          VALUES ('held', 'here', 'for a test', '2020-01-01 00:00:00.000000', '2199-01-01 00:00:00.000000')",
     );
+}
+
+fn pause(stage: &Stage, is_over: bool) {
+    let until = if is_over { "'2020-01-01 00:00:00.000000'" } else { "NULL" };
+    stage.execute(&format!(
+        "DELETE FROM \"TaskQueuePauses\"; INSERT INTO \"TaskQueuePauses\" (\"Scope\", \"Name\", \"Until\") VALUES ('class', 'held', {until})"
+    ));
 }
 
 /// The handler reads the fault from a file and says how its commands ended: 137 after a kill.

@@ -37,6 +37,17 @@ pub fn every_task_came_to_its_end(records: &Records, found: &mut Vec<String>) {
     }
 }
 
+/// I1: nobody is left to find out alone that a task was given up.
+pub fn somebody_is_told_of_what_is_given_up(records: &Records, found: &mut Vec<String>) {
+    for task in &records.tasks {
+        let is_exhausted =
+            ["failed", "timeout"].contains(&task.status.as_str()) && task.failed_retries >= task.max_retries;
+        if is_exhausted && !records.told.contains(&task.id) {
+            found.push(format!("I1: nobody was told that task {} is exhausted", task.id));
+        }
+    }
+}
+
 /// I1: a schedule goes on, by one task at a time.
 pub fn every_schedule_has_one_head(records: &Records, found: &mut Vec<String>) {
     let schedules: BTreeSet<i64> = records.tasks.iter().map(|task| task.schedule).filter(|id| *id != 0).collect();

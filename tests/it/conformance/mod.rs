@@ -1,5 +1,6 @@
 //! What a store is, on every engine.
 
+mod diamond;
 pub mod fixture;
 mod migrate;
 mod model;

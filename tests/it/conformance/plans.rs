@@ -62,11 +62,15 @@ fn fill(db: &TestDb) {
          WHERE \"Status\" = 'scheduled' AND \"Id\" % 50 = 0",
         sql_now(db.engine, 3_600)
     ));
+    raw.execute(
+        "INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\")
+         SELECT \"Id\" + 1000000, \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'scheduled' AND \"Id\" <> 40000",
+    );
     match db.engine {
         EngineUnderTest::Sqlite => raw.execute("ANALYZE"),
         EngineUnderTest::Postgres => raw.execute("VACUUM ANALYZE"),
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
-            raw.execute("ANALYZE TABLE \"TaskQueue\", \"TaskQueueRuns\"");
+            raw.execute("ANALYZE TABLE \"TaskQueue\", \"TaskQueueRuns\", \"TaskQueueDependencies\"");
         }
     }
 }
@@ -202,6 +206,21 @@ each_engine! {
             1_000,
             "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"LeaseExpiresOn\" IS NOT NULL AND \"Token\" = 'none' LIMIT 1",
         );
+        // store::limits::count_running: those that are counted, not those that wait.
+        is_read_from(
+            db,
+            "TaskQueueRunsRunning",
+            201,
+            "SELECT COUNT(*) FROM \"TaskQueueRuns\" WHERE \"RunningClass\" = 'class3'",
+        );
+        // store::limits::next_start: as many as the rate has.
+        is_read_from(
+            db,
+            "TaskQueueRunsStarted",
+            100,
+            "SELECT \"StartedOn\" FROM \"TaskQueueRuns\" WHERE \"TaskClass\" = 'class3' AND \"StartedOn\" IS NOT NULL
+             ORDER BY \"TaskClass\" DESC, \"StartedOn\" DESC LIMIT 1 OFFSET 99",
+        );
         // store::backend::*::find_due and create_due_runs: the due tasks from a place in their order.
         let due = match db.engine {
             EngineUnderTest::Sqlite => format!("t.\"DueOn\" <= {now}"),
@@ -262,6 +281,14 @@ each_engine! {
             500,
             "SELECT * FROM \"TaskQueueRuns\" WHERE \"LeaseExpiresOn\" IS NOT NULL AND \"Status\" = 'processing'
              ORDER BY \"LeaseExpiresOn\", \"Id\" LIMIT 500",
+        );
+        // store::dependencies::satisfy_dependants: once at the end of each run that succeeds.
+        is_read_from(
+            db,
+            "TaskQueueDependants",
+            1,
+            "SELECT \"TaskId\" FROM \"TaskQueueDependencies\" WHERE \"DependsOnId\" = 40000 AND \"IsSatisfied\" = false
+             ORDER BY \"DependsOnId\", \"TaskId\"",
         );
         // store::status::list_by_status
         for status in ["success", "scheduled", "failed"] {

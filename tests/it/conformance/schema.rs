@@ -15,7 +15,7 @@ use crate::support::{EngineUnderTest, TestDb};
 
 /// Each table with its columns in alphabetical order: `?` after those that may be NULL, `=` after those with a default,
 /// `*` after those that the database computes. Then the columns of the primary key, and of unique indexes.
-const SCHEMA: &[(&str, &str, &str, &str)] = &[
+pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
         "Attempts= Backoff? CatchUp= Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= MaxRetries= PlannedOn? Priority= \
@@ -25,13 +25,17 @@ const SCHEMA: &[(&str, &str, &str, &str)] = &[
         "ScheduleId PlannedOn",
     ),
     ("TaskQueueClassHolds", "HeldOn= HeldUntil Host Reason TaskClass", "TaskClass Host", ""),
+    ("TaskQueueClassLimits", "MaxRunning? RateCount? RateSecs? TaskClass", "TaskClass", ""),
+    ("TaskQueueDependencies", "DependsOnId IsSatisfied= TaskId", "TaskId DependsOnId", ""),
     ("TaskQueueEvents", "Actor= Details= Host= Id Kind OccurredOn= RunId? TaskQueueId?", "Id", ""),
     ("TaskQueueLocks", "Name", "Name", ""),
+    ("TaskQueueNotices", "ErrorCode= ErrorMessage= Host= Id Kind OccurredOn= RunId? TaskClass= TaskQueueId?", "Id", ""),
+    ("TaskQueuePauses", "Author= CreatedOn= Host= Mode= Name= Reason= Scope Until?", "Scope Name", ""),
     ("TaskQueueReceipts", "Token WrittenOn=", "Token", ""),
     ("TaskQueueRunOutputs", "Content IsLossy= RunId Stream TotalBytes", "RunId Stream", ""),
     (
         "TaskQueueRunners",
-        "FinishedOn? HeartbeatOn= Host= Id ProcessId ProcessIdentity= Slots= StartedOn= Version=",
+        "FinishedOn? HeartbeatOn= Host= Id Name= ProcessId ProcessIdentity= Slots= StartedOn= Version=",
         "Id",
         "",
     ),
@@ -39,11 +43,12 @@ const SCHEMA: &[(&str, &str, &str, &str)] = &[
         "TaskQueueRuns",
         "Attempt= ClaimClass?* ClaimOrder* CreatedOn= Decision= ErrorCode= ErrorMessage= FinishedOn? HandlerIdentity= \
          HandlerProcessId? Host= Id LeaseExpiresOn? OpenTaskId?* PercentsCompleted= Priority= ProcessId? ProcessIdentity= \
-         ProgressMessage= Results? RunnerId? StartedOn? Status= TaskClass TaskQueueId Token? UpdatedOn=",
+         ProgressMessage= Results? RunnerId? RunningClass?* StartedOn? Status= TaskClass TaskQueueId Token? UpdatedOn=",
         "Id",
         "OpenTaskId",
     ),
     ("TaskQueueSettings", "Name Value", "Name", ""),
+    ("TaskQueueTimers", "Name NextOn=", "Name", ""),
 ];
 
 /// ClaimOrder is never NULL, but only SQLite and the MySQL family could be told so of a computed column and keep its
@@ -150,6 +155,9 @@ fn insert(table: &str, columns: &str, values: &str) -> String {
         "TaskQueueRunners" => ("\"ProcessId\"", "1"),
         "TaskQueueRunOutputs" => ("\"RunId\", \"Content\", \"TotalBytes\"", "1, 'x', 1"),
         "TaskQueueEvents" => ("\"Kind\"", "'x'"),
+        "TaskQueueDependencies" => ("\"TaskId\"", "1"),
+        "TaskQueuePauses" => ("\"Scope\"", "'all'"),
+        "TaskQueueClassLimits" => ("\"TaskClass\"", "'x'"),
         _ => ("\"Name\"", "'x'"),
     };
     let columns: Vec<String> = columns.split(' ').map(|column| format!("\"{column}\"")).collect();
@@ -234,7 +242,17 @@ each_engine! {
             ("TaskQueueRuns", "TaskQueueId TaskClass", "18, 'x'", "18, 'x'"),
             ("TaskQueueRunners", "Slots", "1", "0"),
             ("TaskQueueRunOutputs", "Stream", "'stderr'", "'stdin'"),
+            ("TaskQueueDependencies", "DependsOnId", "2", "1"),
+            ("TaskQueueDependencies", "TaskId DependsOnId", "3, 2", "1, 2"),
             ("TaskQueueEvents", "Details", "'{}'", "'{'"),
+            ("TaskQueuePauses", "Scope Name", "'runner', 'a'", "'host', 'b'"),
+            ("TaskQueuePauses", "Scope Name", "'all', ''", "'all', 'a'"),
+            ("TaskQueuePauses", "Scope Name Mode", "'class', 'a', 'stop'", "'class', 'b', 'halt'"),
+            ("TaskQueuePauses", "Scope Name", "'class', 'c'", "'class', ''"),
+            ("TaskQueueClassLimits", "TaskClass MaxRunning", "'a', 1", "'b', 0"),
+            ("TaskQueueClassLimits", "TaskClass RateCount RateSecs", "'c', 10000, 86400", "'d', 10001, 1"),
+            ("TaskQueueClassLimits", "TaskClass RateCount RateSecs", "'e', 1, 1", "'f', 1, NULL"),
+            ("TaskQueueClassLimits", "TaskClass RateCount RateSecs", "'g', NULL, NULL", "'h', 1, 0"),
             ("TaskQueueSettings", "Value", "'1'", "''"),
         ];
         for (table, columns, good, bad) in cases {

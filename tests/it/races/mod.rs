@@ -1,10 +1,12 @@
 //! What happens when many processes want the same thing at once, when one dies in the middle, and who loses then.
 
 mod collide;
+mod dependencies;
 mod failover;
 mod interop;
 mod kill;
 mod leases;
+mod limits;
 mod lose;
 mod lost_commit;
 mod outage;
@@ -14,4 +16,4 @@ mod schedules;
 mod server;
 mod stage;
 mod storm;
-mod tools;
+pub(crate) mod tools;

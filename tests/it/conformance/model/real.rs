@@ -7,12 +7,15 @@ use chrono::{DateTime, TimeDelta, Utc};
 use taskqueue::HandlerError;
 use taskqueue::domain::backoff::Backoff;
 use taskqueue::domain::ids::{RunId, RunnerId, TaskId};
+use taskqueue::domain::limits::{ClassLimit, Rate};
 use taskqueue::domain::new_task::TaskRequest;
+use taskqueue::domain::pause::{PauseMode, PauseScope};
 use taskqueue::domain::records::ClaimedRun;
 use taskqueue::domain::settings::Setting;
+use taskqueue::engine::pauses::{PauseRequest, pause, resume};
 use taskqueue::engine::queue::{ClassCheck, queue_task};
 use taskqueue::engine::retry::retry_tasks;
-use taskqueue::engine::{Context, EngineError, classes, settings};
+use taskqueue::engine::{Context, EngineError, classes, limits, settings};
 use taskqueue::handler::registry::HandlerRegistry;
 use taskqueue::os::identity::ProcessIdentity;
 use taskqueue::store::{Claim, Crash, Ended, NewRunner, Registration, RunEnd, RunRef, RunReport, SpecificClaim};
@@ -49,6 +52,10 @@ fn handle(handled: Handled) -> HandlerResult {
     }
 }
 
+fn scope(class: Option<usize>) -> PauseScope {
+    class.map_or(PauseScope::All, |class| PauseScope::Class(CLASSES[class].to_owned()))
+}
+
 impl<'a> Real<'a> {
     pub fn new(db: &'a TestDb) -> Self {
         let handled = Arc::new(Mutex::new(Handled::Succeed));
@@ -81,7 +88,16 @@ impl<'a> Real<'a> {
 
     /// Empties the tables: much faster than a new database for each sequence.
     pub fn clear(&mut self) {
-        for table in ["TaskQueueRunOutputs", "TaskQueueRuns", "TaskQueue", "TaskQueueRunners", "TaskQueueClassHolds"] {
+        for table in [
+            "TaskQueueRunOutputs",
+            "TaskQueueRuns",
+            "TaskQueueDependencies",
+            "TaskQueue",
+            "TaskQueueRunners",
+            "TaskQueueClassHolds",
+            "TaskQueuePauses",
+            "TaskQueueClassLimits",
+        ] {
             self.raw.execute(&format!("DELETE FROM \"{table}\""));
         }
         let limit = Model::new().limit;
@@ -105,6 +121,10 @@ impl<'a> Real<'a> {
                 let every = Some("0 0 29 2 *".to_owned());
                 self.queue(class, TaskRequest { every, max_retries: Some(2), ..TaskRequest::default() })
             }
+            Command::QueueAfter { class, after } => {
+                let after = after.map(|task| self.tasks[task]).to_vec();
+                self.queue(class, TaskRequest { after, ..TaskRequest::default() })
+            }
             Command::QueueBad { max_retries, priority } => {
                 let request =
                     TaskRequest { max_retries: Some(max_retries), priority: Some(priority), ..TaskRequest::default() };
@@ -122,11 +142,12 @@ impl<'a> Real<'a> {
             }
             Command::ClaimNext(claimant) => match self.claim(claimant, None) {
                 SpecificClaim::Claimed(run) => self.claimed(&run),
-                SpecificClaim::Refused { .. } => Answer::NothingToClaim,
+                SpecificClaim::Refused { .. } | SpecificClaim::Obstructed { .. } => Answer::NothingToClaim,
             },
             Command::ClaimRun { run, claimant } => match self.claim(claimant, Some(run)) {
                 SpecificClaim::Claimed(run) => self.claimed(&run),
                 SpecificClaim::Refused { status, class } => Answer::NotClaimed { status, class },
+                SpecificClaim::Obstructed { .. } => Answer::Obstructed,
             },
             Command::EndRun { run, end } => self.end_run(&self.reference(run), &end),
             Command::EndWithWrongToken { run, end } => {
@@ -161,6 +182,13 @@ impl<'a> Real<'a> {
                 let id = self.runners[runner];
                 self.update("TaskQueueRunners", &format!("\"HeartbeatOn\" = {LONG_AGO}"), id.0)
             }
+            Command::Pause { class } => {
+                let (scope, mode) = (scope(class), PauseMode::Pause);
+                pause(&mut self.ctx, PauseRequest { scope, mode, reason: String::new(), duration: None }).unwrap();
+                Answer::Done
+            }
+            Command::Resume { class } => Answer::Count(usize::from(resume(&mut self.ctx, &scope(class)).unwrap())),
+            Command::LimitClass { class, max_running, starts } => self.limit_class(class, max_running, starts),
             Command::RetryTask { task } => {
                 let is_retried = retry_tasks(&mut self.ctx, &[self.tasks[task]]).unwrap()[0].retried;
                 if is_retried {
@@ -173,6 +201,17 @@ impl<'a> Real<'a> {
             Command::GrantRetry { task } => self.update_task("\"MaxRetries\" = \"FailedRetries\" + 1", task),
             Command::MakeDue { task } => self.update_task(&format!("\"ScheduledOn\" = {LONG_AGO}"), task),
         }
+    }
+
+    fn limit_class(&mut self, class: usize, max_running: Option<i32>, starts: Option<i32>) -> Answer {
+        let class = CLASSES[class].to_owned();
+        if max_running.is_none() && starts.is_none() {
+            limits::remove(&mut self.ctx, &class).unwrap();
+        } else {
+            let rate = starts.map(|count| Rate { count, secs: 86_400 });
+            limits::set(&mut self.ctx, &ClassLimit { class, max_running, rate }).unwrap();
+        }
+        Answer::Done
     }
 
     fn sql(&mut self, statement: &str) -> Answer {
@@ -234,6 +273,7 @@ impl<'a> Real<'a> {
         let identity = self.identity(claimant.who);
         let claim = Claim {
             runner_id: RunnerId(1),
+            runner_name: "one",
             process_id: identity.pid.into(),
             host: &self.ctx.me.host,
             process_identity: &identity.to_string(),
@@ -308,6 +348,7 @@ impl<'a> Real<'a> {
             process_identity: identity.to_string(),
             slots,
             version: "model".to_owned(),
+            name: String::new(),
         };
         match self.ctx.store.register_runner(&runner).unwrap() {
             Registration::Registered(_) => Answer::Registered,
@@ -337,7 +378,7 @@ impl<'a> Real<'a> {
                      CASE WHEN \"QuarantinedOn\" IS NULL THEN '' ELSE ' quarantined' END,
                      ' ', \"Attempts\", ' run ', (SELECT COUNT(*) FROM \"TaskQueueRuns\" AS r
                          WHERE r.\"Id\" <= COALESCE(t.\"CurrentRunId\", 0)),
-                     CASE WHEN \"DueOn\" <= {now} THEN ' due' ELSE '' END) AS value
+                     ' waits for ', \"WaitingFor\", CASE WHEN \"DueOn\" <= {now} THEN ' due' ELSE '' END) AS value
                  FROM \"TaskQueue\" AS t ORDER BY \"Id\""
             ),
             "SELECT CONCAT('run of ', (SELECT COUNT(*) FROM \"TaskQueue\" AS t WHERE t.\"Id\" <= r.\"TaskQueueId\"),
@@ -358,7 +399,7 @@ impl<'a> Real<'a> {
 pub fn state_of(model: &Model) -> Vec<String> {
     let tasks = model.tasks.iter().enumerate().map(|(index, task)| {
         format!(
-            "task {} {} {}/{} crashed {}{} {} run {}{}",
+            "task {} {} {}/{} crashed {}{} {} run {} waits for {}{}",
             task.status,
             task.priority,
             task.failed_retries,
@@ -367,6 +408,7 @@ pub fn state_of(model: &Model) -> Vec<String> {
             if task.is_quarantined { " quarantined" } else { "" },
             task.attempts,
             task.open_run.map_or(0, |run| run + 1),
+            task.waits_for.len(),
             if model.is_due(index) { " due" } else { "" }
         )
     });

@@ -44,6 +44,8 @@ pub struct Task {
     pub open_run: Option<usize>,
     /// Whether it is the newest of a schedule.
     pub recurs: bool,
+    /// The tasks that have not succeeded since it was queued.
+    pub waits_for: BTreeSet<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -74,6 +76,7 @@ pub enum Answer {
     Claimed { run: usize, task: usize, attempt: i32, max_retries: i32 },
     NothingToClaim,
     NotClaimed { status: String, class: String },
+    Obstructed,
     Recorded,
     Lost { found: String },
     IsOurs(bool),
@@ -94,11 +97,23 @@ pub struct Model {
     /// Class, and whether it is held on this host or on another.
     pub holds: BTreeSet<(usize, bool)>,
     pub limit: i32,
+    /// Classes that are paused; `None` is all.
+    pub pauses: BTreeSet<Option<usize>>,
+    /// For each class: runs at once, starts.
+    pub class_limits: [(Option<i32>, Option<i32>); 3],
 }
 
 impl Model {
     pub fn new() -> Self {
-        Self { tasks: Vec::new(), runs: Vec::new(), runners: Vec::new(), holds: BTreeSet::new(), limit: 8 }
+        Self {
+            tasks: Vec::new(),
+            runs: Vec::new(),
+            runners: Vec::new(),
+            holds: BTreeSet::new(),
+            limit: 8,
+            pauses: BTreeSet::new(),
+            class_limits: [(None, None); 3],
+        }
     }
 
     pub fn processing_runs(&self) -> Vec<usize> {
@@ -138,6 +153,7 @@ impl Model {
             && task.open_run.is_none()
             && task.failed_retries < task.max_retries
             && !task.is_quarantined
+            && task.waits_for.is_empty()
             && task.when != When::Later
     }
 
@@ -145,13 +161,14 @@ impl Model {
     pub fn allows(&self, command: &Command) -> bool {
         use Command::{
             CancelTask, ClaimRun, EndRun, EndWithWrongToken, FinishRunner, GrantRetry, LeaseOver, MakeDue, OpenRunOf,
-            QueueSchedule, Renew, Report, RetryTask, Silence,
+            QueueAfter, QueueSchedule, Renew, Report, RetryTask, Silence,
         };
         let is_claimed = |run: usize| self.runs.get(run).is_some_and(|run| run.holder.is_some());
         match *command {
             OpenRunOf { task } | CancelTask { task } | GrantRetry { task } | MakeDue { task } | RetryTask { task } => {
                 task < self.tasks.len()
             }
+            QueueAfter { after, .. } => after.iter().all(|task| *task < self.tasks.len()),
             ClaimRun { run, .. } => run < self.runs.len(),
             EndRun { run, .. } | EndWithWrongToken { run, .. } | Report { run } => is_claimed(run),
             LeaseOver { run } => self.runs.get(run).is_some_and(|run| run.status == "processing"),
@@ -166,6 +183,14 @@ impl Model {
     pub fn step(&mut self, command: &Command) -> Answer {
         match *command {
             Command::Queue { class, priority, max_retries, when } => self.add_task(class, priority, max_retries, when),
+            Command::QueueAfter { class, after } => {
+                let open = after.into_iter().filter(|task| self.tasks[*task].status != "success").collect();
+                let answer = self.add_task(class, 0, 5, When::Now);
+                if let Some(task) = self.tasks.last_mut() {
+                    task.waits_for = open;
+                }
+                answer
+            }
             Command::Insert { class } => self.add_task(class, 0, 5, When::Now),
             Command::QueueSchedule { class } => {
                 self.add_task(class, 0, 2, When::Later);
@@ -210,6 +235,15 @@ impl Model {
                 self.holds.retain(|(held, _)| *held != class);
                 Answer::Count(before - self.holds.len())
             }
+            Command::Pause { class } => {
+                self.pauses.insert(class);
+                Answer::Done
+            }
+            Command::Resume { class } => Answer::Count(usize::from(self.pauses.remove(&class))),
+            Command::LimitClass { class, max_running, starts } => {
+                self.class_limits[class] = (max_running, starts);
+                Answer::Done
+            }
             Command::RetryTask { task } => {
                 let task = &mut self.tasks[task];
                 let may_retry = matches!(task.status, "failed" | "timeout") && task.open_run.is_none();
@@ -247,6 +281,7 @@ impl Model {
             when,
             open_run: None,
             recurs: false,
+            waits_for: BTreeSet::new(),
         });
         Answer::Done
     }
@@ -296,10 +331,24 @@ impl Model {
         rescued
     }
 
+    /// Whether a pause or a limit keeps runs of this class from being claimed.
+    fn is_obstructed(&self, class: usize) -> bool {
+        let of_class = |run: &&Run| self.tasks[run.task].class == class;
+        let count = |is_counted: fn(&Run) -> bool| {
+            i32::try_from(self.runs.iter().filter(of_class).filter(|run| is_counted(run)).count()).unwrap()
+        };
+        let (max_running, starts) = self.class_limits[class];
+        self.pauses.contains(&None)
+            || self.pauses.contains(&Some(class))
+            || max_running.is_some_and(|max| count(|run| run.status == "processing") >= max)
+            || starts.is_some_and(|starts| count(|run| run.holder.is_some()) >= starts)
+    }
+
     /// Rule R6.
     fn first_claimable(&self, can: [bool; 3]) -> Option<usize> {
         (0..self.runs.len())
             .filter(|run| self.runs[*run].status == "scheduled" && can[self.class_of(*run)])
+            .filter(|run| !self.is_obstructed(self.class_of(*run)))
             .min_by_key(|run| (-self.tasks[self.runs[*run].task].priority, *run))
     }
 
@@ -320,6 +369,9 @@ impl Model {
     fn claim_run(&mut self, run: usize, claimant: Claimant) -> Answer {
         let class = self.class_of(run);
         if self.runs[run].status == "scheduled" && claimant.can[class] {
+            if self.is_obstructed(class) {
+                return Answer::Obstructed;
+            }
             return self.claim(run, claimant.who);
         }
         Answer::NotClaimed { status: self.runs[run].status.to_owned(), class: CLASSES[class].to_owned() }
@@ -346,11 +398,18 @@ impl Model {
         };
         let run = &mut self.runs[index];
         (run.status, run.error_code, run.is_lease_over) = (of_run, error_code, false);
-        let task = &mut self.tasks[run.task];
+        let number = run.task;
+        let task = &mut self.tasks[number];
         task.open_run = None;
         if task.status == "processing" {
             task.status = of_task;
+            if of_task == "success" {
+                for other in &mut self.tasks {
+                    other.waits_for.remove(&number);
+                }
+            }
         }
+        let task = &mut self.tasks[number];
         let has_failed = matches!(end.event, RunEvent::Fail | RunEvent::TimeOut);
         if has_failed {
             let counted = task.failed_retries + 1;

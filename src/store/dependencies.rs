@@ -1,0 +1,112 @@
+//! TaskQueueDependencies: which task waits for which. A dependency is satisfied once, by the success of its prerequisite,
+//! and stays so; WaitingFor of a task counts those that are not.
+
+use diesel::prelude::*;
+use diesel::result::QueryResult;
+
+use super::backend::{self, AnyConnection};
+use super::schema::task_queue;
+use super::schema::task_queue_dependencies::dsl::{depends_on_id, is_satisfied, task_id, task_queue_dependencies};
+use super::sql::{Moment, db_now};
+use super::{Store, StoreResult};
+use crate::domain::dependencies::LinkedTask;
+use crate::domain::ids::TaskId;
+use crate::domain::status::TaskStatus;
+
+/// Rows that one statement names by their ids.
+pub(super) const IDS_PER_STATEMENT: usize = 1_000;
+
+/// Satisfies what waits for a task that has just succeeded, whose row this transaction holds. Whoever queues a dependant
+/// locks that row first, so that each dependency is either seen here or was satisfied from the start.
+pub(super) fn satisfy_dependants(conn: &mut AnyConnection, prerequisite: i64) -> QueryResult<()> {
+    let of_it = task_queue_dependencies.filter(depends_on_id.eq(prerequisite)).filter(is_satisfied.eq(false));
+    let waiting: Vec<i64> = of_it.order((depends_on_id, task_id)).select(task_id).load(conn)?;
+    for part in waiting.chunks(IDS_PER_STATEMENT) {
+        // Two prerequisites that succeed at the same moment have dependants in common.
+        backend::lock_tasks(conn, part)?;
+        diesel::update(task_queue::table)
+            .filter(task_queue::id.eq_any(part))
+            .filter(task_queue::waiting_for.gt(0))
+            .set((task_queue::waiting_for.eq(task_queue::waiting_for - 1), task_queue::updated_on.eq(db_now())))
+            .execute(conn)?;
+        diesel::update(task_queue_dependencies)
+            .filter(depends_on_id.eq(prerequisite))
+            .filter(task_id.eq_any(part))
+            .set(is_satisfied.eq(true))
+            .execute(conn)?;
+        fault_point!("end.dependants_satisfied");
+    }
+    Ok(())
+}
+
+/// The other side of a dependency and what its row says, if it is there.
+type Link = (i64, bool, Option<(String, String, i32, i32, Option<Moment>)>);
+
+fn linked((id, satisfied, row): Link) -> LinkedTask {
+    let id = TaskId(id);
+    let Some((class, status, failed, max, quarantined)) = row else {
+        return LinkedTask { id, class: None, status: None, is_settled: true, is_satisfied: satisfied };
+    };
+    let is_done = [TaskStatus::Success, TaskStatus::Cancelled].map(TaskStatus::as_str).contains(&status.as_str());
+    let has_failed = [TaskStatus::Failed, TaskStatus::Timeout].map(TaskStatus::as_str).contains(&status.as_str());
+    let is_settled = is_done || has_failed && (failed >= max || quarantined.is_some());
+    LinkedTask { id, class: Some(class), status: Some(status.into()), is_settled, is_satisfied: satisfied }
+}
+
+/// What is shown of the other side.
+macro_rules! link_columns {
+    () => {
+        (
+            task_queue::task_class,
+            task_queue::last_status,
+            task_queue::failed_retries,
+            task_queue::max_retries,
+            task_queue::quarantined_on,
+        )
+            .nullable()
+    };
+}
+
+impl Store {
+    /// The first `limit` tasks that must succeed before this one runs, by id; with `only_open` those that have not.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_prerequisites(
+        &mut self,
+        dependant: TaskId,
+        only_open: bool,
+        limit: i64,
+    ) -> StoreResult<Vec<LinkedTask>> {
+        let links: Vec<Link> = self.read(|conn| {
+            let of_task = task_queue_dependencies
+                .left_join(task_queue::table.on(task_queue::id.eq(depends_on_id)))
+                .filter(task_id.eq(dependant.0))
+                .filter(is_satisfied.eq(false).or(is_satisfied.eq(!only_open)));
+            Ok(of_task
+                .order((task_id, depends_on_id))
+                .limit(limit)
+                .select((depends_on_id, is_satisfied, link_columns!()))
+                .load(conn)?)
+        })?;
+        Ok(links.into_iter().map(linked).collect())
+    }
+
+    /// The first `limit` tasks that wait or waited for this one, by id.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_dependants(&mut self, prerequisite: TaskId, limit: i64) -> StoreResult<Vec<LinkedTask>> {
+        let links: Vec<Link> = self.read(|conn| {
+            let of_task = task_queue_dependencies
+                .left_join(task_queue::table.on(task_queue::id.eq(task_id)))
+                .filter(depends_on_id.eq(prerequisite.0));
+            Ok(of_task
+                .order((depends_on_id, task_id))
+                .limit(limit)
+                .select((task_id, is_satisfied, link_columns!()))
+                .load(conn)?)
+        })?;
+        Ok(links.into_iter().map(linked).collect())
+    }
+}

@@ -1,0 +1,156 @@
+//! Tasks that wait for others: queued one by one, in a batch by name, and what is said of them while they wait.
+
+use serde_json::{Value, json};
+
+use super::{ECHO, count_tasks, detail, error_and_hint, shell_class, task, write};
+use crate::each_engine;
+use crate::support::TestDb;
+
+/// A class that notes its data in the order of execution, and fails while a file of that name exists.
+fn configure(db: &TestDb) {
+    let home = db.home().display();
+    let script = format!("read data; echo $data >> {home}/order; test ! -e {home}/$data");
+    db.configure(&format!("{}backoff = \"fixed:0s\"\n", shell_class(db, "note", &script)));
+}
+
+fn order(db: &TestDb) -> Vec<String> {
+    let text = std::fs::read_to_string(db.home().join("order")).unwrap_or_default();
+    text.lines().map(|line| line.trim_matches('"').to_owned()).collect()
+}
+
+fn note(db: &TestDb, data: &str, more: &[&str]) -> String {
+    db.cli().run(&[&["queue", "note", &format!("{data}\n")], more].concat()).ok()
+}
+
+fn queue_lines(db: &TestDb, lines: &[Value]) -> crate::support::Ended {
+    let text: Vec<String> = lines.iter().map(Value::to_string).collect();
+    db.cli().stdin(text.join("\n")).run(&["queue", "--batch", "-", "--json"])
+}
+
+fn tick(db: &TestDb) {
+    let _ = db.cli().run(&["tick"]).ok();
+}
+
+each_engine! {
+    fn a_task_waits_until_all_for_which_it_waits_have_succeeded(db) {
+        configure(db);
+        note(db, "1", &["--in", "1h"]);
+        note(db, "2", &[]);
+        assert_eq!(note(db, "3", &["--after", "1,2", "--after", "2"]), "3");
+        tick(db);
+        assert_eq!(order(db), ["2"]);
+        let waiting = detail(db, "3");
+        assert_eq!((&waiting["task"]["waiting_for"], &waiting["task"]["status"]), (&1.into(), &"scheduled".into()));
+        assert_eq!(waiting["why"], json!({ "reason": "waits_for_dependencies", "count": 1, "on": [
+            { "id": 1, "class": "note", "status": "scheduled", "is_settled": false, "is_satisfied": false }] }));
+        let prerequisites = waiting["prerequisites"].as_array().unwrap();
+        assert_eq!(prerequisites.iter().map(|task| &task["id"]).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(detail(db, "2")["dependants"][0]["id"], 3);
+        let shown = db.cli().run(&["status", "3"]).ok();
+        assert!(shown.contains("why          waits for 1 (scheduled)\n"), "{shown}");
+        assert!(shown.contains("after        1 (scheduled), 2 (success)\n"), "{shown}");
+        assert!(db.cli().run(&["status", "1"]).ok().contains("before       3 (scheduled)\n"));
+        db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = 1");
+        // In one tick: what has become due by a success gets its run at once.
+        tick(db);
+        assert_eq!(order(db), ["2", "1", "3"]);
+        assert_eq!(task(db, "3")["waiting_for"], 0);
+    }
+
+    fn a_task_that_waits_for_what_has_succeeded_does_not_wait(db) {
+        configure(db);
+        note(db, "1", &[]);
+        tick(db);
+        note(db, "2", &["--after", "1"]);
+        assert_eq!(task(db, "2")["waiting_for"], 0);
+        assert_eq!(detail(db, "2")["prerequisites"][0]["is_satisfied"], true);
+        tick(db);
+        assert_eq!(order(db), ["1", "2"]);
+    }
+
+    fn a_task_that_failed_keeps_its_dependants_waiting_until_it_is_retried(db) {
+        configure(db);
+        write(db, "1", "");
+        note(db, "1", &["--max-retries", "1"]);
+        note(db, "2", &["--after", "1"]);
+        note(db, "3", &["--after", "2"]);
+        tick(db);
+        let list = db.cli().run(&["status"]).ok();
+        assert!(list.contains("waits for 1 (failed, not tried again)"), "{list}");
+        assert!(list.contains("waits for 2 (scheduled)"), "{list}");
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = 1");
+        assert!(db.cli().run(&["status", "2"]).ok().contains("waits for 1 (cancelled)"));
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed' WHERE \"Id\" = 1");
+        std::fs::remove_file(db.home().join("1")).unwrap();
+        let _ = db.cli().run(&["retry", "1"]).ok();
+        tick(db);
+        assert_eq!(order(db), ["1", "1", "2", "3"]);
+    }
+
+    fn a_task_that_succeeds_twice_satisfies_its_dependants_once(db) {
+        configure(db);
+        note(db, "1", &[]);
+        note(db, "2", &["--in", "1h"]);
+        note(db, "3", &["--after", "1,2"]);
+        tick(db);
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'scheduled' WHERE \"Id\" = 1");
+        tick(db);
+        assert_eq!(order(db), ["1", "1"]);
+        assert_eq!(task(db, "3")["waiting_for"], 1);
+    }
+
+    fn lines_of_a_batch_wait_for_lines_before_and_after_them_and_for_tasks_that_are_there(db) {
+        configure(db);
+        note(db, "0", &[]);
+        let printed = queue_lines(db, &[
+            json!({ "class": "note", "data": "send", "after": ["left", "right", "left"] }),
+            json!({ "class": "note", "data": "left", "name": "left", "after": ["fetch"] }),
+            json!({ "class": "note", "data": "right", "name": "right", "after": ["fetch"] }),
+            json!({ "class": "note", "data": "fetch", "name": "fetch", "after": [1] }),
+        ]).ok();
+        assert_eq!(printed, "{\"id\":2}\n{\"id\":3,\"name\":\"left\"}\n{\"id\":4,\"name\":\"right\"}\n{\"id\":5,\"name\":\"fetch\"}");
+        assert_eq!(["2", "3", "4", "5"].map(|id| task(db, id)["waiting_for"].as_i64().unwrap()), [2, 1, 1, 1]);
+        tick(db);
+        assert_eq!(order(db), ["0", "fetch", "left", "right", "send"]);
+    }
+
+    fn what_can_never_run_is_refused_with_its_line_and_nothing_is_queued(db) {
+        db.configure(ECHO);
+        let good = json!({ "class": "echo", "name": "good" });
+        for (bad, why) in [
+            (json!({ "class": "echo", "name": "bad", "after": ["bad"] }), "for ever: \"bad\" after \"bad\""),
+            (json!({ "class": "echo", "after": ["no"] }), "no line has the name \"no\""),
+            (json!({ "class": "echo", "name": "good" }), "the name \"good\" was given to an earlier line"),
+            (json!({ "class": "echo", "after": [4711] }), "there is no task 4711"),
+            (json!({ "class": "echo", "after": [0] }), "0 is not an id"),
+            (json!({ "class": "echo", "after": "good" }), "expected a sequence"),
+            (json!({ "class": "echo", "after": [1.5] }), "\"after\" is a list of ids"),
+            (json!({ "class": "echo", "name": "" }), "1 to 190 characters"),
+        ] {
+            let (error, _) = error_and_hint(&db.cli().stdin(format!("{good}\n\n{bad}")).run(&["queue", "--batch", "-"]).fails(2));
+            assert!(error.starts_with("error: line 3: ") && error.contains(why), "{bad}: {error}");
+        }
+        let round = [("a", "b"), ("b", "c"), ("c", "a")]
+            .map(|(name, after)| json!({ "class": "echo", "name": name, "after": [after] }));
+        let ended = queue_lines(db, &round);
+        assert!(ended.stderr.contains("\\\"a\\\" after \\\"b\\\" after \\\"c\\\" after \\\"a\\\""), "{ended:?}");
+        assert_eq!(ended.code, Some(2));
+        let (error, _) = error_and_hint(&db.cli().run(&["queue", "echo", "--after", "7"]).fails(2));
+        assert_eq!(error, "error: there is no task 7 for which it could wait");
+        for bad in ["0", "x", ""] {
+            assert_eq!(db.cli().run(&["queue", "echo", "--after", bad]).code, Some(2), "{bad}");
+        }
+        assert!(db.cli().run(&["queue", "echo", "--run", "--after", "1"]).fails(2).contains("--after"));
+        assert_eq!(count_tasks(db), 0);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueDependencies\""), 0);
+    }
+
+    fn a_task_whose_prerequisite_is_gone_says_so(db) {
+        configure(db);
+        note(db, "1", &[]);
+        note(db, "2", &["--after", "1"]);
+        db.execute("DELETE FROM \"TaskQueue\" WHERE \"Id\" = 1");
+        tick(db);
+        assert!(db.cli().run(&["status", "2"]).ok().contains("waits for 1 (gone)"));
+    }
+}

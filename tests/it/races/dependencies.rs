@@ -1,0 +1,93 @@
+//! Prerequisites that succeed while somebody queues what waits for them, or at the same moment as others: no dependant is
+//! forgotten, and none is counted twice.
+
+use taskqueue::domain::ids::TaskId;
+use taskqueue::domain::new_task::{NewTask, TaskRequest};
+use taskqueue::domain::settings::Settings;
+use taskqueue::domain::transition::RunEvent;
+use taskqueue::store::{Ended, RunRef, Store};
+
+use super::lose::at_once;
+use super::tools::{begin_write, wait_blocked};
+use crate::conformance::fixture::{claim, ending, queue_with_run, reference, request, willing};
+use crate::each_engine;
+use crate::support::TestDb;
+
+/// Often enough to see both orders.
+const ROUNDS: usize = 20;
+
+fn after(ids: &[TaskId]) -> NewTask {
+    let settings = Settings::from_rows(&[]).unwrap();
+    TaskRequest { after: ids.to_vec(), ..request("work") }.validate(&settings).unwrap()
+}
+
+fn insert(store: &mut Store, tasks: &[NewTask]) -> Vec<TaskId> {
+    store.insert_tasks(tasks, &mut |_| {}).unwrap()
+}
+
+/// Tasks whose runs are processing.
+fn claimed(db: &TestDb, count: usize) -> Vec<(TaskId, RunRef)> {
+    let mut ctx = willing(db);
+    let ids: Vec<TaskId> = (0..count).map(|_| queue_with_run(&mut ctx, "work").0).collect();
+    ids.into_iter().map(|id| (id, reference(&claim(&mut ctx.store).unwrap()))).collect()
+}
+
+fn succeed(store: &mut Store, run: &RunRef) {
+    assert_eq!(store.end_run(run, &ending(RunEvent::Succeed)).unwrap(), Ended::Recorded);
+}
+
+/// Tasks that are still kept waiting, by their own count or by a dependency.
+fn waiting(db: &TestDb) -> i64 {
+    let tasks = db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"WaitingFor\" <> 0");
+    tasks + db.number("SELECT COUNT(*) AS value FROM \"TaskQueueDependencies\" WHERE \"IsSatisfied\" = false")
+}
+
+each_engine! {
+    fn a_prerequisite_that_succeeds_while_a_dependant_is_queued_does_not_forget_it(db) {
+        let prerequisites = claimed(db, ROUNDS);
+        for (id, run) in &prerequisites {
+            let task = after(&[*id]);
+            at_once(db, |store| succeed(store, run), |store| insert(store, std::slice::from_ref(&task)));
+            assert_eq!(waiting(db), 0);
+        }
+    }
+
+    fn prerequisites_that_succeed_at_the_same_moment_each_count_once_for_what_waits_for_both(db) {
+        let mut store = db.store();
+        for _ in 0..5 {
+            let runs = claimed(db, 2);
+            let both: Vec<NewTask> = std::iter::repeat_n(after(&[runs[0].0, runs[1].0]), 40).collect();
+            insert(&mut store, &both);
+            assert_eq!(waiting(db), 40 + 80);
+            at_once(db, |store| succeed(store, &runs[0].1), |store| succeed(store, &runs[1].1));
+            assert_eq!(waiting(db), 0);
+        }
+    }
+
+    fn many_who_queue_behind_the_same_tasks_do_not_hinder_each_other(db) {
+        let runs = claimed(db, 3);
+        let ids: Vec<TaskId> = runs.iter().map(|(id, _)| *id).collect();
+        let tasks = [after(&ids), after(&ids[..2]), after(&ids[1..])];
+        for _ in 0..ROUNDS {
+            at_once(db, |store| insert(store, &tasks), |store| insert(store, &tasks));
+        }
+        for (_, run) in &runs {
+            succeed(&mut db.store(), run);
+        }
+        assert_eq!(waiting(db), 0);
+    }
+
+    fn whoever_queues_behind_a_task_waits_for_the_end_that_is_being_written(db) {
+        let mut raw = db.raw();
+        let runs = claimed(db, 1);
+        let task = after(&[runs[0].0]);
+        begin_write(&mut raw);
+        raw.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success' WHERE \"Id\" = {}", runs[0].0));
+        std::thread::scope(|scope| {
+            let queued = scope.spawn(|| insert(&mut db.store(), std::slice::from_ref(&task)));
+            wait_blocked(db, &mut db.raw());
+            raw.execute("COMMIT");
+            assert_eq!(db.store().get_task(queued.join().unwrap()[0]).unwrap().waiting_for, 0);
+        });
+    }
+}
