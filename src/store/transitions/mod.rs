@@ -12,7 +12,6 @@ mod schedule;
 
 pub use self::claim::{Claim, SpecificClaim};
 pub use self::end::{Crash, EndCondition, Ended, RunEnd};
-pub(in crate::store) use self::outside_claim::deadline_of;
 pub use self::outside_claim::{OutsideClaim, OutsideRun};
 pub use self::recur::{Advanced, Author};
 pub use self::retry::RetryAnswer;
