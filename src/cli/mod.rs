@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use self::commands::{
-    claim, classes, create_runs, events, exec, heartbeat, limits, migrate, pauses, process_run, queue, report, resolve,
-    retry, runners, schedule, settings, status, tick,
+    cancel, claim, classes, create_runs, edit, events, exec, heartbeat, limits, migrate, pauses, process_run, prune,
+    queue, report, requeue, resolve, retry, runners, schedule, settings, status, tick,
 };
 use self::error::{CliError, FAILED};
 use self::output::Out;
@@ -80,6 +80,10 @@ enum Command {
     Migrate(migrate::MigrateArgs),
     Retry(retry::RetryArgs),
     Schedule(schedule::ScheduleArgs),
+    Requeue(requeue::RequeueArgs),
+    Cancel(cancel::CancelArgs),
+    Edit(edit::EditArgs),
+    Prune(prune::PruneArgs),
     Settings(settings::SettingsArgs),
     Classes(classes::ClassesArgs),
     Claim(claim::ClaimArgs),
@@ -188,6 +192,10 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
         Command::Migrate(args) => migrate::run(&session, &args, out),
         Command::Retry(args) => retry::run(session, &args, out),
         Command::Schedule(args) => schedule::run(session, &args, out),
+        Command::Requeue(args) => requeue::run(session, &args, out),
+        Command::Cancel(args) => cancel::run(session, &args, out),
+        Command::Edit(args) => edit::run(session, &args, out),
+        Command::Prune(args) => prune::run(session, &args, out),
         Command::Settings(args) => settings::run(session, &args, out),
         Command::Classes(args) => classes::run(session, &args, out),
         Command::Claim(args) => claim::run(session, &args, out),

@@ -145,6 +145,10 @@ pub struct Run {
     /// Who the handler is, beyond its PID.
     #[serde(skip)]
     pub handler_identity: String,
+    /// When somebody asked for its end, if anybody did.
+    pub cancel_requested_on: Option<DateTime<Utc>>,
+    /// Why, or who.
+    pub cancel_reason: String,
     /// When the row changed last.
     pub updated_on: DateTime<Utc>,
 }

@@ -2,10 +2,13 @@
 //! `handler`. Knows no command line and prints nothing.
 
 mod announce;
+pub mod cancel;
+mod cancel_order;
 pub mod claim;
 pub mod claimants;
 pub mod classes;
 pub mod create_runs;
+pub mod edit;
 pub mod events;
 pub mod execute;
 mod handler_finish;
@@ -18,12 +21,15 @@ pub mod orders;
 pub(crate) mod outcomes;
 pub mod pauses;
 pub mod process_run;
+pub mod prune;
 pub mod queue;
 pub mod register;
 pub mod report;
+pub mod requeue;
 pub mod rescue;
 pub mod retry;
 pub mod schedules;
+pub mod selected;
 pub mod settings;
 pub mod status;
 mod stopping;

@@ -37,6 +37,8 @@ pub struct Rescued {
     pub reason: String,
     /// Why, in words.
     pub message: String,
+    /// Whether it was to be cancelled, so that its task is not tried again.
+    pub is_cancelled: bool,
     /// Processes of its handler that were still alive and were ended.
     pub ended_processes: usize,
 }
@@ -176,34 +178,29 @@ fn rescue_run(
     };
     let decision = Decision::lost(evidence.code, &message);
     let end = RunEnd {
-        event: decision.event,
         may_retry: decision.may_retry,
         delay_secs: decision.delay_secs,
         backoff: ctx.handlers.backoff(&run.class, settings),
         // A claimant that did not come back in time is late, as far as anybody knows, and not dead.
         crash: (run.claimant.is_none() || evidence.condition == EndCondition::Held)
             .then(|| ctx.crash(&run.class, settings)),
-        error_code: decision.error_code,
-        error_message: decision.error_message,
-        decision: decision.rule,
-        handler: None,
-        percents_completed: None,
-        message: None,
-        results: None,
-        outputs: Vec::new(),
-        hold: None,
         condition: evidence.condition,
         note: Some(rescue_event(ctx, run, evidence, ended_processes)),
+        ..RunEnd::of(decision.event, &decision.error_code, &decision.error_message, &decision.rule)
     };
     // It carries the token that was examined: a run that changed hands meanwhile is left alone.
-    if ctx.store.end_run(&RunRef { id: run.id, token }, &end)? == Ended::Recorded {
+    let ended = ctx.store.end_run(&RunRef { id: run.id, token }, &end)?;
+    if matches!(ended, Ended::Recorded | Ended::Cancelled) {
         fault_point!("rescue.committed");
-        start_hook(ctx, run.task_id, run.id, &end)?;
+        if ended == Ended::Recorded {
+            start_hook(ctx, run.task_id, run.id, &end)?;
+        }
         report.rescued.push(Rescued {
             run_id: run.id,
             task_id: run.task_id,
             reason: evidence.code.to_owned(),
             message,
+            is_cancelled: ended == Ended::Cancelled,
             ended_processes,
         });
     }

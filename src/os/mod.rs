@@ -23,6 +23,7 @@ pub mod spool;
 pub mod stop_signals;
 pub mod survivors;
 pub mod usage;
+pub mod waker;
 pub mod watchdog;
 
 mod adoption;

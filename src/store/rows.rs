@@ -156,6 +156,8 @@ pub(super) struct RunRow {
     lease_expires_on: Option<Moment>,
     handler_process_id: Option<i64>,
     handler_identity: String,
+    cancel_requested_on: Option<Moment>,
+    cancel_reason: String,
     updated_on: Moment,
 }
 
@@ -185,6 +187,8 @@ impl From<RunRow> for Run {
             lease_expires_on: row.lease_expires_on.map(Into::into),
             handler_process_id: row.handler_process_id,
             handler_identity: row.handler_identity,
+            cancel_requested_on: row.cancel_requested_on.map(Into::into),
+            cancel_reason: row.cancel_reason,
             updated_on: row.updated_on.into(),
         }
     }

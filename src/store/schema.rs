@@ -122,6 +122,10 @@ diesel::table! {
         handler_process_id -> Nullable<BigInt>,
         #[sql_name = "HandlerIdentity"]
         handler_identity -> Text,
+        #[sql_name = "CancelRequestedOn"]
+        cancel_requested_on -> Nullable<Timestamp>,
+        #[sql_name = "CancelReason"]
+        cancel_reason -> Text,
         #[sql_name = "UpdatedOn"]
         updated_on -> Timestamp,
         #[sql_name = "OpenTaskId"]

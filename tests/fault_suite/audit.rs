@@ -178,10 +178,11 @@ pub fn class_limits(raw: &mut Raw) -> HashMap<String, i64> {
     all.into_iter().map(|row| (row[0].clone(), number(&row[1]))).collect()
 }
 
-/// Tasks that `retry` gave a new start.
-pub fn retried(raw: &mut Raw, after: i64) -> Vec<i64> {
+/// Tasks to which somebody has done one of these things: `retried`, `cancelled`.
+pub fn with_events(raw: &mut Raw, kinds: &[&str], after: i64) -> Vec<i64> {
+    let kinds = kinds.iter().map(|kind| format!("'{kind}'")).collect::<Vec<_>>().join(", ");
     let sql = format!(
-        "SELECT \"TaskQueueId\" AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'retried' AND \"TaskQueueId\" > {after}"
+        "SELECT \"TaskQueueId\" AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" IN ({kinds}) AND \"TaskQueueId\" > {after}"
     );
     raw.numbers(&sql).into_iter().flatten().collect()
 }

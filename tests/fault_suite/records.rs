@@ -120,6 +120,8 @@ pub struct Records {
     pub integrity: Vec<String>,
     /// Tasks whose failures an operator forgave.
     pub retried: Vec<i64>,
+    /// Tasks that somebody cancelled, or whose run somebody asked to end.
+    pub cancelled: Vec<i64>,
     /// Handlers of these classes fail by design.
     pub failing_classes: Vec<String>,
     /// Commands may fail: their system calls did.

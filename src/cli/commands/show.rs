@@ -1,6 +1,6 @@
 //! How `status` looks: for a person, or as JSON.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
 
 use super::links::{linked_line, waits_for};
@@ -111,7 +111,10 @@ fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
     match reason {
         Reason::Running { process_id, host, claimant } => {
             let who = holder(claimant.as_deref(), *process_id, host);
-            let message = run.map(|run| run.progress_message.as_str()).filter(|message| !message.is_empty());
+            let end = run.filter(|run| run.cancel_requested_on.is_some());
+            let end = end.map(|run| format!("is to end: {}", run.cancel_reason));
+            let message = end.or_else(|| run.map(|run| run.progress_message.clone()));
+            let message = message.filter(|message| !message.is_empty());
             message.map_or_else(|| who.clone(), |message| format!("{who}: {message}"))
         }
         Reason::WaitsForRunner => "waits for a runner".to_owned(),
@@ -157,7 +160,7 @@ fn line_json(line: &TaskLine) -> Value {
 }
 
 /// With the data as JSON, not as text that contains JSON.
-fn task_json(task: &Task) -> Value {
+pub(super) fn task_json(task: &Task) -> Value {
     let mut value = json!(task);
     value["data"] = embedded(&task.data);
     value["is_exhausted"] = json!(task.is_exhausted());
@@ -172,6 +175,25 @@ fn run_json(run: &Run) -> Value {
 
 fn embedded(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| json!(text))
+}
+
+/// A task as it is, for somebody who thought that it is different.
+pub(super) fn current(task: &Task, out: &mut Out) -> anyhow::Result<()> {
+    let mut lines = vec![
+        format!("task {}   {}   {}", task.id, task.class, task.status),
+        format!("  updated on   {}", task.updated_on.to_rfc3339_opts(SecondsFormat::Micros, true)),
+        format!("  scheduled    {}", instant(task.scheduled_on)),
+        format!("  max retries  {}", task.max_retries),
+        format!("  priority     {}", task.priority),
+    ];
+    if let Some(secs) = task.timeout_secs {
+        lines.push(format!("  timeout      {secs}s"));
+    }
+    if let Some(backoff) = &task.backoff {
+        lines.push(format!("  backoff      {}", backoff_words(backoff)));
+    }
+    lines.push(format!("  data         {}", task.data));
+    out.data(&lines.iter().map(|line| clean_line(line)).collect::<Vec<_>>().join("\n"))
 }
 
 /// Everything about one task.
@@ -277,6 +299,14 @@ fn run_block(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>) -> String {
     }
     if !run.progress_message.is_empty() {
         lines.push(format!("  message      {}", run.progress_message));
+    }
+    if let Some(requested) = run.cancel_requested_on {
+        lines.push(format!(
+            "  to end       since {} ({}): {}",
+            instant(requested),
+            relative(requested, now),
+            run.cancel_reason
+        ));
     }
     if !run.error_code.is_empty() {
         lines.push(format!("  error        {}: {}", run.error_code, run.error_message));

@@ -48,7 +48,7 @@ pub(crate) struct StatusArgs {
     watch: Option<String>,
 }
 
-fn parse_status(text: &str) -> Result<TaskStatus, String> {
+pub(super) fn parse_status(text: &str) -> Result<TaskStatus, String> {
     TaskStatus::parse(text)
         .ok_or_else(|| format!("the statuses are {}", TaskStatus::ALL.map(TaskStatus::as_str).join(", ")))
 }

@@ -145,6 +145,18 @@ impl Out {
         tell_stderr(text);
     }
 
+    /// A question for the person who sits there, answered by yes or no; `None` where nobody sits, or nobody answers.
+    pub(crate) fn ask(&mut self, question: &str) -> anyhow::Result<Option<bool>> {
+        if self.is_json || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+            return Ok(None);
+        }
+        let mut stderr = io::stderr().lock();
+        let _ = write!(stderr, "{} [y/N] ", clean_line(question)).and_then(|()| stderr.flush());
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer).context("the answer cannot be read")?;
+        Ok(Some(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")))
+    }
+
     /// Clears the terminal, for a list that is shown again and again.
     pub(crate) fn clear_screen(&mut self) {
         let _ = io::stdout().write_all(b"\x1b[H\x1b[2J");

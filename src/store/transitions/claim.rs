@@ -9,6 +9,7 @@ use super::super::limits::Obstacles;
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::super::{Store, StoreError, StoreResult};
+use super::end::{RunEnd, end_waiting_run};
 use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::limits::Obstacle;
 use crate::domain::records::ClaimedRun;
@@ -141,10 +142,12 @@ impl Store {
             if let Some(obstacle) = Obstacles::load(conn, claim.runner_name)?.of_class(conn, &class)? {
                 return Ok(SpecificClaim::Obstructed { obstacle });
             }
-            Ok(match claim_run(conn, &claim.holder(), run_id.0, auditor.as_ref())? {
-                Some(run) => SpecificClaim::Claimed(Box::new(run)),
-                None => SpecificClaim::Refused { status, class },
-            })
+            if let Some(run) = claim_run(conn, &claim.holder(), run_id.0, auditor.as_ref())? {
+                return Ok(SpecificClaim::Claimed(Box::new(run)));
+            }
+            // It has just ended instead.
+            let status = dsl::task_queue_runs.filter(dsl::id.eq(run_id.0)).select(dsl::status).first(conn)?;
+            Ok(SpecificClaim::Refused { status, class })
         })
     }
 }
@@ -210,7 +213,8 @@ fn next_head(
     later.filter(rejection.is_null()).first(conn).optional()
 }
 
-/// Claims one run under the lock. `None` if it turned out to belong to no task; it has then ended as an error.
+/// Claims one run under the lock. `None` if it turned out to belong to no task, and has ended as an error, or to one that
+/// was cancelled in the tables, and has ended as cancelled.
 pub(super) fn claim_run(
     conn: &mut AnyConnection,
     holder: &Holder<'_>,
@@ -227,6 +231,12 @@ pub(super) fn claim_run(
     let Some((task_id, task_status)) = task else {
         return end_orphan(conn, run_id).map(|()| None);
     };
+    if task_status == TaskStatus::Cancelled.as_str() {
+        let end =
+            RunEnd::of(RunEvent::Cancel, "cancelled", "the task was cancelled", "cancelled before it was claimed");
+        end_waiting_run(conn, RunId(run_id), &end)?;
+        return Ok(None);
+    }
     diesel::update(dsl::task_queue_runs)
         .filter(dsl::id.eq(run_id))
         .filter(dsl::status.eq(RunStatus::Scheduled.as_str()))

@@ -37,6 +37,8 @@ enum Need {
     Pause { is_over: bool },
     /// A limit of a class without tasks.
     Limit,
+    /// A task that succeeded long ago.
+    Old,
     /// A renewal every second.
     QuickLease,
 }
@@ -54,6 +56,10 @@ enum Args {
     Retry,
     /// The newest schedule is paused.
     Pause,
+    /// A task that has just succeeded runs again.
+    Requeue,
+    /// With the id of a task that has just been queued.
+    ToNewTask(&'static [&'static str]),
     /// Inside a handler: the fault strikes the command that the handler calls.
     InHandler,
     /// By a claimant, whose process dies afterwards.
@@ -89,10 +95,20 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("long", &[Need::QuickLease, Need::Task("long"), Need::Runs], DRAIN),
     scenario("tell", &[Need::Task("tell"), Need::Runs], Args::InHandler),
     scenario("retry", &[], Args::Retry),
+    scenario("requeue", &[], Args::Requeue),
+    scenario("cancel", &[], Args::ToNewTask(&["cancel"])),
+    scenario(
+        "cancel-all",
+        &[Need::Task("note"), Need::Runs, Need::Task("note")],
+        Args::Plain(&["cancel", "--yes", "status=waiting"]),
+    ),
+    scenario("unwanted", &[Need::Task("unwanted"), Need::Runs], DRAIN),
+    scenario("edit", &[], Args::ToNewTask(&["edit", "--priority", "0"])),
     scenario("notify", &[Need::Exhausted], Args::Plain(&["create-runs"])),
     scenario("schedule-begins", &[Need::Schedule], Args::Plain(&["create-runs"])),
     scenario("schedule-goes-on", &[Need::OverdueSchedule], DRAIN),
     scenario("schedule-pauses", &[Need::OverdueSchedule], Args::Pause),
+    scenario("prune", &[Need::Old], Args::Plain(&["prune"])),
     scenario("settings", &[], Args::Plain(&["settings", "set", "TaskQueueRunTimeout", "86400"])),
     scenario("classes", &[Need::Hold], Args::Plain(&["classes", "release", "held"])),
     scenario("pause", &[], Args::Plain(&["pause", "--class", "held", "--reason", "a test", "--for", "1h"])),
@@ -168,6 +184,15 @@ impl Scenario {
                 let id = stage.number("SELECT MAX(\"ScheduleId\") AS value FROM \"TaskQueue\"").to_string();
                 stage.command(&["schedule", "pause", &id])
             }
+            Args::Requeue => {
+                let id = stage.queue("note").to_string();
+                stage.settle();
+                stage.command(&["requeue", &id])
+            }
+            Args::ToNewTask(args) => {
+                let id = stage.queue("note").to_string();
+                stage.command(&[args, &[id.as_str()]].concat())
+            }
             Args::InHandler => stage.command(&["process-run", "--drain"]),
             Args::Claimant(_) => stage.command(&["status"]),
             Args::Migrate => stage.command(&["migrate"]),
@@ -226,6 +251,10 @@ impl Need {
                 begin_schedule(stage, "'2024-02-29 00:00:00.000000'");
                 clean(stage, &["create-runs"]);
             }
+            Self::Old => stage.execute(
+                "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"UpdatedOn\") VALUES \
+                 ('note', 'success', '2020-01-01 00:00:00.000000', '2020-01-01 00:00:00.000000')",
+            ),
             Self::Hold => hold(stage),
             Self::Pause { is_over } => pause(stage, *is_over),
             Self::Limit => clean(stage, &["limits", "set", "held", "--running", "1"]),

@@ -63,6 +63,10 @@ fn fill(db: &TestDb) {
         sql_now(db.engine, 3_600)
     ));
     raw.execute(
+        "INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"RunId\")
+         SELECT CASE WHEN \"Id\" % 5 = 0 THEN 'message' ELSE 'run-ended' END, \"TaskQueueId\", \"Id\" FROM \"TaskQueueRuns\"",
+    );
+    raw.execute(
         "INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\")
          SELECT \"Id\" + 1000000, \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'scheduled' AND \"Id\" <> 40000",
     );
@@ -70,7 +74,9 @@ fn fill(db: &TestDb) {
         EngineUnderTest::Sqlite => raw.execute("ANALYZE"),
         EngineUnderTest::Postgres => raw.execute("VACUUM ANALYZE"),
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
-            raw.execute("ANALYZE TABLE \"TaskQueue\", \"TaskQueueRuns\", \"TaskQueueDependencies\"");
+            raw.execute(
+                "ANALYZE TABLE \"TaskQueue\", \"TaskQueueRuns\", \"TaskQueueDependencies\", \"TaskQueueEvents\"",
+            );
         }
     }
 }
@@ -235,6 +241,14 @@ each_engine! {
             "SELECT \"StartedOn\" FROM \"TaskQueueRuns\" WHERE \"TaskClass\" = 'class3' AND \"StartedOn\" IS NOT NULL
              ORDER BY \"TaskClass\" DESC, \"StartedOn\" DESC LIMIT 1 OFFSET 99",
         );
+        // store::event_log::newest_events
+        is_read_from(
+            db,
+            "TaskQueueEventsByKind",
+            20,
+            "SELECT * FROM \"TaskQueueEvents\" WHERE \"Id\" < 9223372036854775807 AND \"Kind\" = 'message'
+             ORDER BY \"Kind\" DESC, \"Id\" DESC LIMIT 20",
+        );
         // store::backend::*::find_due and create_due_runs: the due tasks from a place in their order.
         let due = match db.engine {
             EngineUnderTest::Sqlite => format!("t.\"DueOn\" <= {now}"),
@@ -349,6 +363,24 @@ each_engine! {
             1,
             &format!("SELECT \"DueOn\" FROM \"TaskQueue\" WHERE \"DueOn\" <= {now} ORDER BY \"DueOn\", \"Id\" LIMIT 1"),
         );
+        // store::prune::load_candidates, where nothing is old, and first_in_excess.
+        let long_ago = "'2020-01-01 00:00:00.000000'";
+        is_read_from(
+            db,
+            "TaskQueueByStatus",
+            1,
+            &format!(
+                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"ScheduledOn\" <= {long_ago}
+                 ORDER BY \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 500"
+            ),
+        );
+        is_read_from(
+            db,
+            "TaskQueueByStatus",
+            101,
+            "SELECT \"ScheduledOn\", \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success'
+             ORDER BY \"LastStatus\" DESC, \"ScheduledOn\" DESC, \"Id\" DESC LIMIT 1 OFFSET 100",
+        );
         // store::transitions::recur::heads_to_advance, where there is no schedule, and among the planned of one.
         is_read_from(
             db,
@@ -361,6 +393,19 @@ each_engine! {
             "TaskQueueScheduleHead",
             1,
             &format!("SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ScheduleHead\" = 'waiting' AND \"ScheduledOn\" <= {now}"),
+        );
+        // store::selections: tasks by status, by class and status, and what failed with a code.
+        is_read_from(
+            db,
+            "TaskQueueByStatus",
+            0,
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'failed'",
+        );
+        is_read_from(
+            db,
+            "TaskQueueByClass",
+            0,
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"TaskClass\" IN ('class7') AND \"LastStatus\" = 'success'",
         );
         // store::classes::list_task_classes
         is_read_from(

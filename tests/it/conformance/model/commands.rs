@@ -66,6 +66,11 @@ pub enum Command {
     Insert {
         class: usize,
     },
+    /// The first task of a schedule, whose planned times lie years ahead. One at a time, so that it is known which task
+    /// follows which.
+    QueueSchedule {
+        class: usize,
+    },
     QueueBad {
         max_retries: i64,
         priority: i64,
@@ -143,6 +148,17 @@ pub enum Command {
     },
     RetryTask {
         task: usize,
+    },
+    Cancel {
+        task: usize,
+    },
+    Requeue {
+        task: usize,
+    },
+    Edit {
+        task: usize,
+        priority: i32,
+        is_later: bool,
     },
     /// Each of these by an UPDATE of somebody with a hand in the tables.
     CancelTask {
@@ -238,6 +254,9 @@ pub fn any_command(model: &Model) -> BoxedStrategy<Command> {
         (3, paused().prop_map(|class| Command::Resume { class }).boxed()),
         (2, limit_class().boxed()),
     ];
+    if !model.has_schedule() {
+        choices.push((4, class().prop_map(|class| Command::QueueSchedule { class }).boxed()));
+    }
     add_for_tasks(&mut choices, model);
     add_for_runs(&mut choices, model);
     add_for_runners(&mut choices, model);
@@ -253,6 +272,11 @@ fn add_for_tasks(choices: &mut Choices, model: &Model) {
         choices.push((1, task.clone().prop_map(|task| Command::CancelTask { task }).boxed()));
         choices.push((1, task.clone().prop_map(|task| Command::GrantRetry { task }).boxed()));
         choices.push((2, task.clone().prop_map(|task| Command::RetryTask { task }).boxed()));
+        choices.push((3, task.clone().prop_map(|task| Command::Cancel { task }).boxed()));
+        choices.push((2, task.clone().prop_map(|task| Command::Requeue { task }).boxed()));
+        let edit = (task.clone(), -1..=1_i32, any::<bool>());
+        let edit = edit.prop_map(|(task, priority, is_later)| Command::Edit { task, priority, is_later });
+        choices.push((2, edit.boxed()));
         choices.push((3, task.prop_map(|task| Command::MakeDue { task }).boxed()));
     }
 }

@@ -12,16 +12,20 @@ use taskqueue::domain::new_task::TaskRequest;
 use taskqueue::domain::pause::{PauseMode, PauseScope};
 use taskqueue::domain::records::ClaimedRun;
 use taskqueue::domain::settings::Setting;
+use taskqueue::domain::task_change::ChangeRequest;
 use taskqueue::domain::transition::RunEvent;
+use taskqueue::engine::edit::{Edit, edit_tasks};
 use taskqueue::engine::pauses::{PauseRequest, pause, resume};
 use taskqueue::engine::queue::{ClassCheck, queue_task};
+use taskqueue::engine::requeue::requeue_tasks;
 use taskqueue::engine::retry::retry_tasks;
+use taskqueue::engine::selected::TaskAnswer;
 use taskqueue::engine::{Context, EngineError, classes, limits, settings};
 use taskqueue::handler::registry::HandlerRegistry;
 use taskqueue::os::identity::ProcessIdentity;
 use taskqueue::store::{
-    Claim, Crash, EndCondition, Ended, NewEvent, NewRunner, OutsideClaim, Registration, RunEnd, RunRef, RunReport,
-    SpecificClaim,
+    CancelAnswer, Claim, Crash, EndCondition, Ended, NewEvent, NewRunner, OutsideClaim, Registration, RunEnd, RunRef,
+    RunReport, SpecificClaim,
 };
 
 use super::commands::{CLASSES, Claimant, Command, Delay, End, Handled};
@@ -126,6 +130,10 @@ impl<'a> Real<'a> {
                 let after = after.map(|task| self.tasks[task]).to_vec();
                 self.queue(class, TaskRequest { after, ..TaskRequest::default() })
             }
+            Command::QueueSchedule { class } => {
+                let every = Some("0 0 29 2 *".to_owned());
+                self.queue(class, TaskRequest { every, max_retries: Some(2), ..TaskRequest::default() })
+            }
             Command::QueueBad { max_retries, priority } => {
                 let request =
                     TaskRequest { max_retries: Some(max_retries), priority: Some(priority), ..TaskRequest::default() };
@@ -157,6 +165,7 @@ impl<'a> Real<'a> {
                 let end = RunEnd { delay_secs: Some(0), condition, ..ending(RunEvent::Fail) };
                 match self.ctx.store.end_run(&reference, &end).unwrap() {
                     Ended::Recorded => Answer::Recorded,
+                    Ended::Cancelled => Answer::RecordedAsCancelled,
                     Ended::Lost { found } => Answer::Lost { found },
                 }
             }
@@ -205,12 +214,32 @@ impl<'a> Real<'a> {
             Command::Resume { class } => Answer::Count(usize::from(resume(&mut self.ctx, &scope(class)).unwrap())),
             Command::LimitClass { class, max_running, starts } => self.limit_class(class, max_running, starts),
             Command::RetryTask { task } => {
-                let is_retried = retry_tasks(&mut self.ctx, &[self.tasks[task]]).unwrap()[0].retried;
+                let mut is_retried = false;
+                let mut hear = |answer: TaskAnswer| is_retried = answer.result.is_some();
+                retry_tasks(&mut self.ctx, &[self.tasks[task]], &mut hear).unwrap();
                 if is_retried {
                     // Now is before or after another task's now: the model has no clock.
                     self.update_task(&format!("\"ScheduledOn\" = {LONG_AGO}"), task);
                 }
                 Answer::Retried(is_retried)
+            }
+            Command::Cancel { task } => self.cancel(task),
+            Command::Requeue { task } => {
+                let mut is_requeued = false;
+                let mut hear = |answer: TaskAnswer| is_requeued = answer.result.is_some();
+                requeue_tasks(&mut self.ctx, &[self.tasks[task]], &mut hear).unwrap();
+                if is_requeued {
+                    self.update_task(&format!("\"ScheduledOn\" = {LONG_AGO}"), task);
+                }
+                Answer::Retried(is_requeued)
+            }
+            Command::Edit { task, priority, is_later } => {
+                let when = self.instant(if is_later { When::Later } else { When::Past(0) });
+                let change =
+                    ChangeRequest { priority: Some(priority.into()), scheduled_on: when, ..ChangeRequest::default() };
+                let edit = Edit { change, if_updated_on: None };
+                edit_tasks(&mut self.ctx, &[self.tasks[task]], &edit, &mut |_| {}).unwrap();
+                Answer::Done
             }
             Command::CancelTask { task } => self.update_task("\"LastStatus\" = 'cancelled'", task),
             Command::GrantRetry { task } => self.update_task("\"MaxRetries\" = \"FailedRetries\" + 1", task),
@@ -372,7 +401,25 @@ impl<'a> Real<'a> {
         };
         match self.ctx.store.end_run(run, &end).unwrap() {
             Ended::Recorded => Answer::Recorded,
+            Ended::Cancelled => Answer::RecordedAsCancelled,
             Ended::Lost { found } => Answer::Lost { found },
+        }
+    }
+
+    fn cancel(&mut self, task: usize) -> Answer {
+        let event = NewEvent {
+            kind: "cancelled",
+            task_id: None,
+            run_id: None,
+            actor: "model".to_owned(),
+            host: String::new(),
+            details: serde_json::json!({}),
+        };
+        match self.ctx.store.cancel_tasks(&[self.tasks[task]], "a model", &event).unwrap().remove(0) {
+            CancelAnswer::Cancelled => Answer::Cancelled,
+            CancelAnswer::Requested { run_id, .. } => Answer::CancelRequested { run: self.number_of(run_id) },
+            CancelAnswer::Refused { .. } => Answer::Refused,
+            CancelAnswer::NoSuchTask => panic!("task {task} is gone"),
         }
     }
 
@@ -429,6 +476,7 @@ impl<'a> Real<'a> {
             "SELECT CONCAT('run of ', (SELECT COUNT(*) FROM \"TaskQueue\" AS t WHERE t.\"Id\" <= r.\"TaskQueueId\"),
                  ' ', \"TaskClass\", ' ', \"Priority\", ' ', \"Attempt\", ' ', \"Status\", ' ', \"ErrorCode\",
                  CASE WHEN \"OpenTaskId\" IS NULL THEN '' ELSE ' open' END,
+                 CASE WHEN \"CancelRequestedOn\" IS NULL THEN '' ELSE ' unwanted' END,
                  CASE WHEN \"LeaseExpiresOn\" IS NULL THEN '' ELSE ' leased' END,
                  CASE WHEN \"Claimant\" IS NULL THEN '' ELSE CONCAT(' by ', \"Claimant\") END) AS value
              FROM \"TaskQueueRuns\" AS r ORDER BY \"Id\""
@@ -465,10 +513,12 @@ pub fn state_of(model: &Model) -> Vec<String> {
         let task = &model.tasks[run.task];
         let suffix = match run.status {
             "scheduled" => " open",
+            "processing" if run.is_unwanted => " open unwanted leased",
             "processing" => " open leased",
+            _ if run.is_unwanted => " unwanted",
             _ => "",
         };
-        let (class, priority) = (CLASSES[task.class], task.priority);
+        let (class, priority) = (CLASSES[task.class], run.priority);
         let by = run.claimant.map(|number| format!(" by c{number}")).unwrap_or_default();
         format!(
             "run of {} {class} {priority} {} {} {}{suffix}{by}",
