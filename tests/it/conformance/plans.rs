@@ -232,7 +232,7 @@ each_engine! {
             db,
             "TaskQueueEventsByKind",
             20,
-            "SELECT * FROM \"TaskQueueEvents\" WHERE \"Id\" < 9223372036854775807 AND \"Kind\" = 'message'
+            "SELECT * FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'message'
              ORDER BY \"Kind\" DESC, \"Id\" DESC LIMIT 20",
         );
         // store::backend::*::find_due and create_due_runs: the due tasks from a place in their order.
