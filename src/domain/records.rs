@@ -126,9 +126,11 @@ pub struct Run {
     pub decision: String,
     /// PID of the runner that runs or ran it.
     pub process_id: Option<i64>,
-    /// The runner's row.
+    /// The runner's row; `None` also for a claimant's run.
     pub runner_id: Option<RunnerId>,
-    /// Host of the runner.
+    /// The outside worker that claimed it; `None` for a run of a runner.
+    pub claimant: Option<String>,
+    /// Host of the runner, or from which the claimant asked.
     pub host: String,
     /// Who the runner is, beyond its PID: boot, PID namespace, PID, start ticks.
     #[serde(skip)]

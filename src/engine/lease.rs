@@ -1,5 +1,5 @@
-//! Keeps the leases of this process, saves what its handlers report, hears which of its runs are cancelled and looks what
-//! operators have ordered: a thread and a connection of its own, so that
+//! Keeps the leases of this process, saves what its handlers report, looks what operators have ordered and hears which of its
+//! runs are cancelled: a thread and a connection of its own, so that
 //! neither a long handler nor a busy main thread looks like a dead runner, and a database that is slow or away keeps nobody
 //! from watching the handler.
 //!
@@ -24,10 +24,10 @@ use crate::store::{DatabaseUrl, Renewal, RunRef, Store, StoreResult};
 
 /// The longest pause after a renewal that failed.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
-/// How often it is asked which runs are cancelled, also where the engine tells of it: not every request is told.
-const ASK_EVERY: Duration = Duration::from_millis(500);
 /// Between two looks at what operators have ordered.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
+/// How often it is asked which runs are cancelled, also where the engine tells of it: not every request is told.
+const ASK_EVERY: Duration = Duration::from_millis(500);
 /// How long the end of the thread is waited for; it may hang in a call to a database that does not answer.
 const END_WAIT: Duration = Duration::from_secs(2);
 
@@ -74,12 +74,11 @@ struct State {
 enum Work {
     Renew(Vec<RunRef>),
     Save(RunRef, Unsaved),
+    Look,
     /// Which of these are cancelled.
     Ask(Vec<RunId>),
     /// Something has come to the socket.
     Listen,
-    /// What operators have ordered.
-    Look,
     End,
 }
 
@@ -356,14 +355,6 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
         let is_well = match shared.next_work(&plan, store.as_ref().and_then(Store::listening_socket)) {
             Work::End => break,
             Work::Listen => true,
-            Work::Ask(runs) => {
-                let asked = connected(&mut store, url).and_then(|store| store.list_cancel_requests(&runs));
-                plan.ask_at = Moment::after(if asked.is_ok() { ASK_EVERY } else { RETRY_PAUSE });
-                let is_well = asked.is_ok();
-                fault_point!("lease.cancel_heard");
-                shared.cancel(asked.unwrap_or_default());
-                is_well
-            }
             Work::Look => {
                 let looked = connected(&mut store, url).and_then(Store::list_pauses);
                 plan.look_at = Moment::after(if looked.is_ok() { LOOK_PAUSE } else { RETRY_PAUSE });
@@ -373,6 +364,14 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
                 }
                 fault_point!("lease.looked");
                 looked.is_ok()
+            }
+            Work::Ask(runs) => {
+                let asked = connected(&mut store, url).and_then(|store| store.list_cancel_requests(&runs));
+                plan.ask_at = Moment::after(if asked.is_ok() { ASK_EVERY } else { RETRY_PAUSE });
+                let is_well = asked.is_ok();
+                fault_point!("lease.cancel_heard");
+                shared.cancel(asked.unwrap_or_default());
+                is_well
             }
             Work::Save(run, news) => {
                 let saved = connected(&mut store, url).and_then(|store| news.save(store, &run));

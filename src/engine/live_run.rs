@@ -152,13 +152,13 @@ impl Reporter for LiveRun<'_> {
         self.report();
     }
 
-    fn cancel_token(&self) -> CancelToken {
-        self.order.token()
-    }
-
     fn message(&mut self, message: Message) {
         self.pending.add_message(message);
         self.report();
+    }
+
+    fn cancel_token(&self) -> CancelToken {
+        self.order.token()
     }
 }
 

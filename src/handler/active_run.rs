@@ -82,6 +82,18 @@ impl<'a> ActiveRun<'a> {
         Ok(())
     }
 
+    /// Sends a message that anyone may follow with `taskqueue events` or a listener.
+    ///
+    /// # Errors
+    /// Code `invalid-message` when it has no JSON form that every engine stores, no name, or is too large.
+    pub fn emit<T: Serialize + ?Sized>(&mut self, name: &str, data: &T) -> Result<(), HandlerError> {
+        let invalid = |what: String| HandlerError::no_retry("invalid-message", what);
+        let data = serde_json::to_string(data).map_err(|error| invalid(error.to_string()))?;
+        check_message(name, &data).map_err(invalid)?;
+        self.reporter.message(Message { name: name.to_owned(), data });
+        Ok(())
+    }
+
     /// Whether somebody has cancelled the run. A handler that goes on all the same is not ended, and its success stays one;
     /// an error of it counts as its end by the cancel, and is not tried again.
     #[must_use]
@@ -93,18 +105,6 @@ impl<'a> ActiveRun<'a> {
     #[must_use]
     pub fn cancel_token(&self) -> CancelToken {
         self.reporter.cancel_token()
-    }
-
-    /// Sends a message that anyone may follow with `taskqueue events` or a listener.
-    ///
-    /// # Errors
-    /// Code `invalid-message` when it has no JSON form that every engine stores, no name, or is too large.
-    pub fn emit<T: Serialize + ?Sized>(&mut self, name: &str, data: &T) -> Result<(), HandlerError> {
-        let invalid = |what: String| HandlerError::no_retry("invalid-message", what);
-        let data = serde_json::to_string(data).map_err(|error| invalid(error.to_string()))?;
-        check_message(name, &data).map_err(invalid)?;
-        self.reporter.message(Message { name: name.to_owned(), data });
-        Ok(())
     }
 
     /// Restarts the timeout without news.

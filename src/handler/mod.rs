@@ -49,12 +49,12 @@ pub trait Reporter {
     fn results(&mut self, json: &str);
     /// A sign of life without news. Like the others it restarts the timeout.
     fn heartbeat(&mut self) {}
+    /// For anyone who follows.
+    fn message(&mut self, _message: Message) {}
     /// Says when the run is cancelled.
     fn cancel_token(&self) -> CancelToken {
         CancelToken::default()
     }
-    /// For anyone who follows.
-    fn message(&mut self, _message: Message) {}
 }
 
 /// A task class that is handled by Rust code inside the runner.

@@ -6,6 +6,7 @@
 pub mod account;
 pub mod capture;
 pub mod child;
+pub mod claimant;
 pub mod clock;
 pub mod event_socket;
 #[cfg(feature = "fault-points")]

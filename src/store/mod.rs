@@ -3,6 +3,7 @@
 
 mod audit;
 mod backend;
+mod claimants;
 mod classes;
 mod dependencies;
 mod error;
@@ -13,6 +14,7 @@ mod limits;
 mod migrate;
 mod notices;
 mod pauses;
+mod prune;
 mod queueing;
 mod receipts;
 mod rows;
@@ -25,6 +27,7 @@ mod settings;
 mod sql;
 mod status;
 mod tasks;
+mod transfer;
 mod transitions;
 
 use std::time::{Duration, Instant};
@@ -42,12 +45,14 @@ pub use self::leases::Renewal;
 pub use self::migrate::{Migration, MigrationReport};
 pub use self::notices::{NewNotice, TakenNotices};
 pub use self::pauses::NewPause;
+pub use self::prune::{PrunePlace, PruneRule, PruneWindow, Pruned};
 pub use self::runners::{NewRunner, Registration};
 pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
+pub use self::transfer::{Imported, TransferredTask};
 pub use self::transitions::{
-    Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, Restart, RestartAnswer, RunEnd,
-    ScheduleAnswer, ScheduleChange, SpecificClaim,
+    Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, OutsideClaim, OutsideRun, Restart,
+    RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
 };
 use crate::os::random::spread;
 use crate::os::sockets::LibrarySocket;
@@ -90,7 +95,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
     pub fn connect(url: &DatabaseUrl) -> StoreResult<Self> {
-        Ok(Self::of(backend::connect(url)?, url, None))
+        Ok(Self::with_connection(backend::connect(url)?, url, None))
     }
 
     /// The same, and listens for runs that are cancelled, where the engine can tell of them.
@@ -99,12 +104,19 @@ impl Store {
     /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
     pub fn connect_listening(url: &DatabaseUrl) -> StoreResult<Self> {
         let (conn, socket) = backend::connect_listening(url)?;
-        Ok(Self::of(conn, url, Some(socket)))
+        Ok(Self::with_connection(conn, url, Some(socket)))
     }
 
-    fn of(conn: AnyConnection, url: &DatabaseUrl, listening: Option<Option<LibrarySocket>>) -> Self {
-        let (origin, audit) = (Origin::default(), AuditSwitch::default());
-        Self { conn, url: url.clone(), has_written: false, listening, is_hurried: None, origin, audit }
+    fn with_connection(conn: AnyConnection, url: &DatabaseUrl, listening: Option<Option<LibrarySocket>>) -> Self {
+        Self {
+            conn,
+            url: url.clone(),
+            has_written: false,
+            listening,
+            is_hurried: None,
+            origin: Origin::default(),
+            audit: AuditSwitch::default(),
+        }
     }
 
     /// Where something arrives when a run is cancelled, if the engine can tell of it.

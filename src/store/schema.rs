@@ -108,6 +108,8 @@ diesel::table! {
         process_id -> Nullable<BigInt>,
         #[sql_name = "RunnerId"]
         runner_id -> Nullable<BigInt>,
+        #[sql_name = "Claimant"]
+        claimant -> Nullable<Text>,
         #[sql_name = "Token"]
         token -> Nullable<Text>,
         #[sql_name = "Host"]
@@ -176,6 +178,18 @@ diesel::table! {
         total_bytes -> BigInt,
         #[sql_name = "IsLossy"]
         is_lossy -> Bool,
+    }
+}
+
+diesel::table! {
+    #[sql_name = "TaskQueueRejections"]
+    task_queue_rejections (task_id, claimant) {
+        #[sql_name = "TaskId"]
+        task_id -> BigInt,
+        #[sql_name = "Claimant"]
+        claimant -> Text,
+        #[sql_name = "RejectedOn"]
+        rejected_on -> Timestamp,
     }
 }
 
@@ -316,3 +330,4 @@ diesel::table! {
 }
 
 diesel::allow_tables_to_appear_in_same_query!(task_queue, task_queue_dependencies, task_queue_runs);
+diesel::allow_tables_to_appear_in_same_query!(task_queue_runs, task_queue_rejections);

@@ -143,6 +143,7 @@ pub fn runs(raw: &mut Raw, after: i64) -> Vec<RunRow> {
         "\"CreatedOn\"",
         "\"StartedOn\"",
         "\"FinishedOn\"",
+        "\"Claimant\"",
     ];
     let all = rows(raw, &columns, &format!("\"TaskQueueRuns\" WHERE \"Id\" > {after} ORDER BY \"Id\""));
     all.into_iter()
@@ -154,6 +155,7 @@ pub fn runs(raw: &mut Raw, after: i64) -> Vec<RunRow> {
             token: row[4].clone(),
             process_id: number(&row[5]),
             error_code: row[6].clone(),
+            claimant: row[10].clone(),
             times: [row[7].clone(), row[8].clone(), row[9].clone()],
         })
         .collect()

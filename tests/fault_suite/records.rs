@@ -90,6 +90,8 @@ pub struct RunRow {
     pub token: String,
     pub process_id: i64,
     pub error_code: String,
+    /// Empty for a run of a runner.
+    pub claimant: String,
     /// CreatedOn, StartedOn, FinishedOn as texts that sort like the times; empty for NULL.
     pub times: [String; 3],
 }
@@ -142,6 +144,13 @@ pub struct Records {
 }
 
 impl Records {
+    /// Whether this claimant has rejected the task in a run before this one.
+    pub fn had_rejected(&self, claimant: &str, task_id: i64, run_id: i64) -> bool {
+        self.runs.iter().any(|run| {
+            run.task_id == task_id && run.id < run_id && run.error_code == "rejected" && run.claimant == claimant
+        })
+    }
+
     pub fn runs_by_task(&self) -> HashMap<i64, Vec<&RunRow>> {
         let mut runs: HashMap<i64, Vec<&RunRow>> = HashMap::new();
         for run in &self.runs {

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::prune::pruned_words;
 use crate::cli::error::DONE;
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
@@ -60,6 +61,9 @@ pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
     warn_of_announcements(report, out);
     if report.created > 0 {
         out.say(&format!("{} created", human::plural(i64::try_from(report.created).unwrap_or(i64::MAX), "run")));
+    }
+    if let Some(words) = pruned_words(&report.pruned) {
+        out.say(&words);
     }
 }
 

@@ -109,13 +109,13 @@ fn status_words(task: &Task, run: Option<&Run>) -> (String, Tone) {
 /// The reason column.
 fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
     match reason {
-        Reason::Running { process_id, host } => {
-            let pid = process_id.map(|pid| format!("process {pid} on ")).unwrap_or_default();
+        Reason::Running { process_id, host, claimant } => {
+            let who = holder(claimant.as_deref(), *process_id, host);
             let end = run.filter(|run| run.cancel_requested_on.is_some());
             let end = end.map(|run| format!("is to end: {}", run.cancel_reason));
             let message = end.or_else(|| run.map(|run| run.progress_message.clone()));
             let message = message.filter(|message| !message.is_empty());
-            message.map_or_else(|| format!("{pid}{host}"), |message| format!("{pid}{host}: {message}"))
+            message.map_or_else(|| who.clone(), |message| format!("{who}: {message}"))
         }
         Reason::WaitsForRunner => "waits for a runner".to_owned(),
         Reason::NoHandlerHere => "waits; its class has no handler on this host".to_owned(),
@@ -141,6 +141,18 @@ fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
         Reason::Cancelled => "will not run".to_owned(),
         Reason::UnknownStatus => "left alone: a newer version wrote this status".to_owned(),
     }
+}
+
+/// Who works for a run, and where.
+fn holder(claimant: Option<&str>, process_id: Option<i64>, host: &str) -> String {
+    let who = match (claimant, process_id) {
+        (Some(claimant), Some(pid)) => format!("claimant {claimant} (process {pid})"),
+        (Some(claimant), None) => format!("claimant {claimant}"),
+        (None, Some(pid)) => format!("process {pid}"),
+        (None, None) => return host.to_owned(),
+    };
+    // A claimant that speaks SQL need not say where it is.
+    if host.is_empty() { who } else { format!("{who} on {host}") }
 }
 
 fn line_json(line: &TaskLine) -> Value {
@@ -200,6 +212,7 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
             "schema": "taskqueue.task/1", "now": now, "task": task_json(&detail.task), "why": detail.reason,
             "runs": runs, "events": detail.events,
             "prerequisites": detail.prerequisites, "dependants": detail.dependants,
+            "rejected_by": detail.rejected_by,
         }));
     }
     let task = &detail.task;
@@ -228,6 +241,9 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
     }
     if task.crashes > 0 {
         lines.push(format!("  crashes      {} since the last success", task.crashes));
+    }
+    if !detail.rejected_by.is_empty() {
+        lines.push(format!("  rejected by  {}", detail.rejected_by.join(", ")));
     }
     lines.extend(linked_line("after", &detail.prerequisites));
     lines.extend(linked_line("before", &detail.dependants));
@@ -271,12 +287,11 @@ fn run_block(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>) -> String {
     let mut lines =
         vec![format!("run {}   attempt {}   {}   {}%", run.id, run.attempt, run.status, run.percents_completed)];
     if let Some(started) = run.started_on {
-        let pid = run.process_id.map(|pid| pid.to_string()).unwrap_or_default();
         lines.push(format!(
-            "  started      {} ({}) by process {pid} on {}",
+            "  started      {} ({}) by {}",
             instant(started),
             relative(started, now),
-            run.host
+            holder(run.claimant.as_deref(), run.process_id, &run.host)
         ));
         if let Some(finished) = run.finished_on {
             lines.push(format!("  finished     {} (took {})", instant(finished), distance(finished - started)));
@@ -308,6 +323,17 @@ fn run_block(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>) -> String {
         text.extend(clean_block(&output.content).lines().map(|line| format!("    {line}")));
     }
     text.join("\n")
+}
+
+/// The run that has a token, and its task.
+pub(super) fn run_of_token(run: &Run, out: &mut Out) -> anyhow::Result<()> {
+    let is_processing = run.status.is(RunStatus::Processing);
+    if out.is_json() {
+        return out.json(&json!({
+            "run_id": run.id, "task_id": run.task_id, "status": run.status, "is_processing": is_processing,
+        }));
+    }
+    out.data(&format!("run {} of task {}: {}", run.id, run.task_id, run.status))
 }
 
 /// The newest runs of all tasks.

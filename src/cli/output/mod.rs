@@ -127,8 +127,11 @@ impl Out {
     /// Why it ends here.
     pub(crate) fn error(&mut self, error: &CliError) {
         if self.is_json {
-            let object =
+            let mut object =
                 serde_json::json!({"error": {"code": error.kind(), "message": error.message(), "hint": error.hint()}});
+            if let Some(found) = error.details() {
+                object["error"]["found"] = found.clone();
+            }
             let _ = writeln!(io::stderr(), "{}", clean_json(&object.to_string()));
             return;
         }

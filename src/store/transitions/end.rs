@@ -16,6 +16,7 @@ use super::super::schema::{task_queue, task_queue_run_outputs, task_queue_runs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::super::{Store, StoreResult};
 use super::recur::{Author, follow_settled};
+use super::reject::remember_rejection;
 use crate::domain::backoff::Backoff;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::notice::NoticeKind;
@@ -136,6 +137,8 @@ pub enum EndCondition {
         /// The time of a lease.
         lease_secs: i64,
     },
+    /// Nothing more; and the claimant that holds it rejects its task, and is remembered.
+    Rejected,
 }
 
 /// The answer to a write that ends a run.
@@ -199,6 +202,9 @@ impl Store {
                     ))
                     .execute(conn)?;
             }
+            if end.condition == EndCondition::Rejected {
+                remember_rejection(conn, run.id)?;
+            }
             was_written = true;
             fault_point!("end.before_commit");
             Ok(ended)
@@ -228,7 +234,7 @@ fn end_run_if_processing(
     {
         return Ok(false);
     }
-    let is_held_enough = (end.condition == EndCondition::Held).into_sql::<Nullable<Bool>>();
+    let is_held_enough = (!matches!(end.condition, EndCondition::LeaseOver { .. })).into_sql::<Nullable<Bool>>();
     let updated = diesel::update(dsl::task_queue_runs)
         .filter(dsl::id.eq(run.id.0))
         .filter(dsl::status.eq(RunStatus::Processing.as_str()))

@@ -6,7 +6,9 @@ mod claim;
 mod create;
 mod edit;
 mod end;
+mod outside_claim;
 mod recur;
+mod reject;
 mod retry;
 mod schedule;
 
@@ -14,6 +16,7 @@ pub use self::cancel::CancelAnswer;
 pub use self::claim::{Claim, SpecificClaim};
 pub use self::edit::EditAnswer;
 pub use self::end::{Crash, EndCondition, Ended, RunEnd};
+pub use self::outside_claim::{OutsideClaim, OutsideRun};
 pub use self::recur::{Advanced, Author};
 pub use self::retry::{Restart, RestartAnswer};
 pub use self::schedule::{ScheduleAnswer, ScheduleChange};

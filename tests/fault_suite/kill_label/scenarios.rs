@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use super::claimants::{Word, speak};
+
 use crate::command::Command;
 use crate::handlers;
 use crate::records::{Call, Fate};
@@ -35,6 +37,8 @@ enum Need {
     Pause { is_over: bool },
     /// A limit of a class without tasks.
     Limit,
+    /// A task that succeeded long ago.
+    Old,
     /// A renewal every second.
     QuickLease,
 }
@@ -50,17 +54,34 @@ enum Args {
     Exec,
     /// A task that has just failed for good gets a new start.
     Retry,
+    /// The newest schedule is paused.
+    Pause,
     /// A task that has just succeeded runs again.
     Requeue,
     /// With the id of a task that has just been queued.
     ToNewTask(&'static [&'static str]),
-    /// The newest schedule is paused.
-    Pause,
+    /// An export with one task that waits.
+    Import,
     /// Inside a handler: the fault strikes the command that the handler calls.
     InHandler,
+    /// By a claimant, whose process dies afterwards.
+    Claimant(Word),
     /// In an empty database of its own.
     Migrate,
 }
+
+const EXPORT: &str = concat!(
+    r#"{"taskqueue_export":1}"#,
+    "\n",
+    r#"{"task":{"id":1,"queued_on":"2026-01-01T00:00:00Z","queued_by_id":"","scheduled_on":"2026-01-01T00:00:00Z","#,
+    r#""task_class":"note","task_data":"{}","last_status":"scheduled","max_retries":1000,"failed_retries":0,"attempts":0,"#,
+    r#""priority":0,"timeout_secs":null,"waiting_for":0,"backoff":null,"crashes":0,"quarantined_on":null,"recurrence":null,"#,
+    r#""time_zone":"UTC","catch_up":"latest","schedule_id":null,"planned_on":null,"schedule_status":"active","#,
+    r#""updated_on":"2026-01-01T00:00:00Z"}}"#,
+    "\n",
+    r#"{"end_of_export":1}"#,
+    "\n",
+);
 
 const DRAIN: Args = Args::Plain(&["process-run", "--drain"]);
 
@@ -102,6 +123,8 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("schedule-begins", &[Need::Schedule], Args::Plain(&["create-runs"])),
     scenario("schedule-goes-on", &[Need::OverdueSchedule], DRAIN),
     scenario("schedule-pauses", &[Need::OverdueSchedule], Args::Pause),
+    scenario("import", &[], Args::Import),
+    scenario("prune", &[Need::Old], Args::Plain(&["prune"])),
     scenario("settings", &[], Args::Plain(&["settings", "set", "TaskQueueRunTimeout", "86400"])),
     scenario("classes", &[Need::Hold], Args::Plain(&["classes", "release", "held"])),
     scenario("pause", &[], Args::Plain(&["pause", "--class", "held", "--reason", "a test", "--for", "1h"])),
@@ -109,6 +132,10 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("pause-over", &[Need::Pause { is_over: true }], Args::Plain(&["create-runs"])),
     scenario("limit", &[], Args::Plain(&["limits", "set", "held", "--running", "1", "--rate", "5/1m"])),
     scenario("limit-remove", &[Need::Limit], Args::Plain(&["limits", "remove", "held"])),
+    scenario("claim", &[Need::Task("note")], Args::Claimant(Word::Claim)),
+    scenario("heartbeat", &[Need::Task("note")], Args::Claimant(Word::Heartbeat)),
+    scenario("resolve", &[Need::Task("note")], Args::Claimant(Word::Resolve)),
+    scenario("reject", &[Need::Task("note"), Need::Task("brief")], Args::Claimant(Word::Release)),
     scenario("migrate", &[], Args::Migrate),
 ];
 
@@ -119,6 +146,10 @@ impl Scenario {
             Args::InHandler => {
                 self.make_needs(stage);
                 run_in_handler(stage, fault, log)
+            }
+            Args::Claimant(word) => {
+                self.make_needs(stage);
+                speak(stage, word, |command| finish(command, fault, log))
             }
             Args::Migrate => migrate(stage, fault, log),
             _ => finish(self.command(stage), fault, log).run(),
@@ -165,6 +196,10 @@ impl Scenario {
                 stage.settle();
                 stage.command(&["retry", &id])
             }
+            Args::Pause => {
+                let id = stage.number("SELECT MAX(\"ScheduleId\") AS value FROM \"TaskQueue\"").to_string();
+                stage.command(&["schedule", "pause", &id])
+            }
             Args::Requeue => {
                 let id = stage.queue("note").to_string();
                 stage.settle();
@@ -174,11 +209,9 @@ impl Scenario {
                 let id = stage.queue("note").to_string();
                 stage.command(&[args, &[id.as_str()]].concat())
             }
-            Args::Pause => {
-                let id = stage.number("SELECT MAX(\"ScheduleId\") AS value FROM \"TaskQueue\"").to_string();
-                stage.command(&["schedule", "pause", &id])
-            }
+            Args::Import => stage.command(&["import"]).stdin(EXPORT.to_owned()),
             Args::InHandler => stage.command(&["process-run", "--drain"]),
+            Args::Claimant(_) => stage.command(&["status"]),
             Args::Migrate => stage.command(&["migrate"]),
         }
     }
@@ -235,6 +268,10 @@ impl Need {
                 begin_schedule(stage, "'2024-02-29 00:00:00.000000'");
                 clean(stage, &["create-runs"]);
             }
+            Self::Old => stage.execute(
+                "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"UpdatedOn\") VALUES \
+                 ('note', 'success', '2020-01-01 00:00:00.000000', '2020-01-01 00:00:00.000000')",
+            ),
             Self::Hold => hold(stage),
             Self::Pause { is_over } => pause(stage, *is_over),
             Self::Limit => clean(stage, &["limits", "set", "held", "--running", "1"]),

@@ -106,7 +106,9 @@ pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>)
     let mut waiting: BTreeMap<i64, &str> = BTreeMap::new();
     let mut running = Running::new(records);
     for change in changes_of(records, Table::Run) {
-        let first = waiting.iter().find(|(_, class)| !running.is_full(class)).map(|(run, _)| *run);
+        let is_offered = |run: i64| !is_rejected(records, change.id, run);
+        let first =
+            waiting.iter().find(|(run, class)| !running.is_full(class) && is_offered(**run)).map(|(run, _)| *run);
         running.note(change);
         if change.new == "scheduled" {
             waiting.insert(change.id, running.class(change.task_id));
@@ -120,7 +122,27 @@ pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>)
     }
 }
 
-/// I8: never more runs of a class are processed than its limit.
+/// Whether whoever claimed the one run has rejected the task of the other before.
+fn is_rejected(records: &Records, claimed: i64, other: i64) -> bool {
+    let run = |id: i64| records.runs.iter().find(|run| run.id == id);
+    run(claimed).zip(run(other)).is_some_and(|(claimed, other)| {
+        !claimed.claimant.is_empty() && records.had_rejected(&claimed.claimant, other.task_id, claimed.id)
+    })
+}
+
+/// I10: no claimant is given a task that it has rejected.
+pub fn what_is_rejected_never_comes_back(records: &Records, found: &mut Vec<String>) {
+    for run in records.runs.iter().filter(|run| !run.claimant.is_empty()) {
+        if records.had_rejected(&run.claimant, run.task_id, run.id) {
+            found.push(format!(
+                "I10: run {} of task {} went to {}, who has rejected it",
+                run.id, run.task_id, run.claimant
+            ));
+        }
+    }
+}
+
+/// I11: never more runs of a class are processed than its limit.
 pub fn classes_stay_within_their_limits(records: &Records, found: &mut Vec<String>) {
     let mut running = Running::new(records);
     for change in changes_of(records, Table::Run) {
@@ -130,7 +152,7 @@ pub fn classes_stay_within_their_limits(records: &Records, found: &mut Vec<Strin
             && change.old != "processing"
             && running.excess(class).is_some_and(|excess| excess > 0)
         {
-            found.push(format!("I8: run {} is one too many of class {class} at change {}", change.id, change.at));
+            found.push(format!("I11: run {} is one too many of class {class} at change {}", change.id, change.at));
         }
     }
 }

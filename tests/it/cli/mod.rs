@@ -5,6 +5,8 @@ mod announcements;
 mod bad_input;
 mod bad_store;
 mod cancel;
+mod claim;
+mod claimants;
 mod classes;
 mod create_runs;
 mod dependencies;
@@ -27,6 +29,7 @@ mod status;
 mod status_terminal;
 mod stopping;
 mod tick;
+mod transfer;
 
 use std::path::PathBuf;
 use std::process::Child;

@@ -44,6 +44,8 @@ pub struct Task {
     pub open_run: Option<usize>,
     /// The tasks that have not succeeded since it was queued.
     pub waits_for: BTreeSet<usize>,
+    /// Whether it is the newest of a schedule.
+    pub recurs: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -55,6 +57,8 @@ pub struct Run {
     pub error_code: &'static str,
     /// Who claimed it, if anybody did.
     pub holder: Option<Who>,
+    /// The number of the claimant, if it was no runner.
+    pub claimant: Option<usize>,
     pub is_lease_over: bool,
     /// Somebody has asked for its end.
     pub is_unwanted: bool,
@@ -130,6 +134,8 @@ pub struct Model {
     pub runners: Vec<Runner>,
     /// Class, and whether it is held on this host or on another.
     pub holds: BTreeSet<(usize, bool)>,
+    /// Task and claimant.
+    pub rejections: BTreeSet<(usize, usize)>,
     pub limit: i32,
     /// Classes that are paused; `None` is all.
     pub pauses: BTreeSet<Option<usize>>,
@@ -144,6 +150,7 @@ impl Model {
             runs: Vec::new(),
             runners: Vec::new(),
             holds: BTreeSet::new(),
+            rejections: BTreeSet::new(),
             limit: 8,
             pauses: BTreeSet::new(),
             class_limits: [(None, None); 3],
@@ -156,6 +163,28 @@ impl Model {
 
     pub fn claimed_runs(&self) -> Vec<usize> {
         (0..self.runs.len()).filter(|run| self.runs[*run].holder.is_some()).collect()
+    }
+
+    pub fn outside_runs(&self) -> Vec<usize> {
+        (0..self.runs.len()).filter(|run| self.runs[*run].claimant.is_some()).collect()
+    }
+
+    pub fn has_schedule(&self) -> bool {
+        self.tasks.iter().any(|task| task.recurs)
+    }
+
+    /// Another task follows the newest of a schedule when nothing happens to that any more.
+    fn follow(&mut self, index: usize) {
+        let task = &mut self.tasks[index];
+        let is_exhausted = matches!(task.status, "failed" | "timeout") && task.failed_retries >= task.max_retries;
+        let is_settled = matches!(task.status, "success" | "cancelled") || is_exhausted || task.is_quarantined;
+        if !task.recurs || !is_settled || task.open_run.is_some() || task.status == "processing" {
+            return;
+        }
+        task.recurs = false;
+        let (class, priority, max_retries) = (task.class, task.priority, task.max_retries);
+        self.add_task(class, priority, max_retries, When::Later);
+        self.tasks.last_mut().unwrap().recurs = true;
     }
 
     pub fn slots_in_use(&self) -> i32 {
@@ -176,8 +205,9 @@ impl Model {
     /// Whether all that the command names is there: a shorter sequence of commands may lack it.
     pub fn allows(&self, command: &Command) -> bool {
         use Command::{
-            Cancel, CancelTask, ClaimRun, Edit, EndRun, EndWithWrongToken, FinishRunner, GrantRetry, LeaseOver,
-            MakeDue, OpenRunOf, QueueAfter, Renew, Report, Requeue, RetryTask, Silence,
+            Cancel, CancelTask, ClaimRun, Edit, EndRun, EndWithWrongToken, FinishRunner, GrantRetry, Heartbeat,
+            LeaseOver, MakeDue, OpenRunOf, QueueAfter, QueueSchedule, Reject, Renew, Report, Requeue, RetryTask,
+            Silence,
         };
         let is_claimed = |run: usize| self.runs.get(run).is_some_and(|run| run.holder.is_some());
         match *command {
@@ -191,10 +221,12 @@ impl Model {
             | RetryTask { task } => task < self.tasks.len(),
             QueueAfter { after, .. } => after.iter().all(|task| *task < self.tasks.len()),
             ClaimRun { run, .. } => run < self.runs.len(),
-            EndRun { run, .. } | EndWithWrongToken { run, .. } | Report { run } => is_claimed(run),
+            EndRun { run, .. } | EndWithWrongToken { run, .. } | Report { run } | Heartbeat { run } => is_claimed(run),
+            Reject { run } => self.runs.get(run).is_some_and(|run| run.claimant.is_some()),
             LeaseOver { run } => self.runs.get(run).is_some_and(|run| run.status == "processing"),
             Renew { runner, run } => runner < self.runners.len() && is_claimed(run),
             FinishRunner { runner } | Silence { runner } => runner < self.runners.len(),
+            QueueSchedule { .. } => !self.has_schedule(),
             _ => true,
         }
     }
@@ -212,6 +244,11 @@ impl Model {
                 answer
             }
             Command::Insert { class } => self.add_task(class, 0, 5, When::Now),
+            Command::QueueSchedule { class } => {
+                self.add_task(class, 0, 2, When::Later);
+                self.tasks.last_mut().unwrap().recurs = true;
+                Answer::Done
+            }
             Command::QueueBad { .. } => Answer::Refused,
             Command::CreateRuns => self.create_runs(),
             Command::OpenRunOf { task } => {
@@ -225,6 +262,31 @@ impl Model {
                 None => Answer::NothingToClaim,
             },
             Command::ClaimRun { run, claimant } => self.claim_run(run, claimant),
+            Command::ClaimOutside { by, claimant } => {
+                let is_offered = |run: &usize| !self.rejections.contains(&(self.runs[*run].task, by));
+                match self.first_of(claimant.can, is_offered) {
+                    Some(run) => {
+                        self.runs[run].claimant = Some(by);
+                        self.claim(run, claimant.who)
+                    }
+                    None => Answer::NothingToClaim,
+                }
+            }
+            Command::Reject { run } => {
+                let end =
+                    End { event: RunEvent::Fail, may_retry: true, is_crash: false, delay: Delay::None, hold: None };
+                let answer = self.end_if_processing(run, &end);
+                if let (Answer::Recorded | Answer::RecordedAsCancelled, Some(by)) = (&answer, self.runs[run].claimant) {
+                    self.rejections.insert((self.runs[run].task, by));
+                }
+                answer
+            }
+            Command::Heartbeat { run } => {
+                let run = &mut self.runs[run];
+                let is_theirs = run.status == "processing" && run.claimant.is_some();
+                run.is_lease_over &= !is_theirs;
+                Answer::IsOurs(is_theirs)
+            }
             Command::EndRun { run, end } => self.end_if_processing(run, &end),
             Command::EndWithWrongToken { run, .. } => Answer::Lost { found: self.runs[run].status.to_owned() },
             Command::Report { run } => Answer::IsOurs(self.runs[run].status == "processing"),
@@ -307,6 +369,7 @@ impl Model {
             when,
             open_run: None,
             waits_for: BTreeSet::new(),
+            recurs: false,
         });
         Answer::Done
     }
@@ -320,6 +383,7 @@ impl Model {
             status: "scheduled",
             error_code: "",
             holder: None,
+            claimant: None,
             is_lease_over: false,
             is_unwanted: false,
         });
@@ -373,6 +437,9 @@ impl Model {
     fn create_runs(&mut self) -> Answer {
         let rescued = self.rescue();
         let finished_runners = self.finish_dead_runners();
+        for task in 0..self.tasks.len() {
+            self.follow(task);
+        }
         let mut due: Vec<usize> = (0..self.tasks.len()).filter(|task| self.is_due(*task)).collect();
         due.sort_by_key(|task| (self.tasks[*task].when, *task));
         for task in &due {
@@ -385,14 +452,18 @@ impl Model {
     fn rescue(&mut self) -> BTreeSet<(usize, &'static str)> {
         let mut rescued = BTreeSet::new();
         for run in self.processing_runs() {
+            let is_outside = self.runs[run].claimant.is_some();
             let reason = match &self.runs[run] {
+                Run { holder: Some(Who::Dead), .. } if is_outside => "claimant-died",
                 Run { holder: Some(Who::Dead), .. } => "runner-died",
                 Run { is_lease_over: true, .. } => "lease-expired",
                 _ => continue,
             };
+            // A claimant that is late has not crashed.
+            let is_crash = !is_outside || reason == "claimant-died";
             self.end(
                 run,
-                &End { event: RunEvent::TimeOut, may_retry: true, is_crash: true, delay: Delay::None, hold: None },
+                &End { event: RunEvent::TimeOut, may_retry: true, is_crash, delay: Delay::None, hold: None },
                 reason,
             );
             rescued.insert((run, reason));
@@ -415,8 +486,13 @@ impl Model {
 
     /// Rule R6.
     fn first_claimable(&self, can: [bool; 3]) -> Option<usize> {
+        self.first_of(can, |_| true)
+    }
+
+    fn first_of(&self, can: [bool; 3], is_offered: impl Fn(&usize) -> bool) -> Option<usize> {
         (0..self.runs.len())
             .filter(|run| self.runs[*run].status == "scheduled" && can[self.class_of(*run)])
+            .filter(is_offered)
             .filter(|run| !self.is_obstructed(self.class_of(*run)))
             .min_by_key(|run| (-self.runs[*run].priority, *run))
     }
@@ -507,6 +583,8 @@ impl Model {
         if let Some(is_here) = end.hold {
             self.holds.insert((task.class, is_here));
         }
+        let task = self.runs[index].task;
+        self.follow(task);
         is_instead
     }
 
