@@ -17,21 +17,22 @@ GRANT SELECT ON `TaskQueueSettings` TO taskqueue_enqueue, taskqueue_runner;
 
 -- Queues by INSERT or by `taskqueue queue`, and sees what became of a task, but no data and no results.
 GRANT INSERT (`TaskClass`, `TaskData`, `QueuedById`, `ScheduledOn`, `MaxRetries`, `Timeout`, `Priority`, `Backoff`,
-        `WaitingFor`, `Recurrence`, `TimeZone`, `CatchUp`, `PlannedOn`),
+        `WaitingFor`, `Recurrence`, `TimeZone`, `CatchUp`, `ScheduleId`, `PlannedOn`),
     SELECT (`Id`, `QueuedOn`, `QueuedById`, `ScheduledOn`, `TaskClass`, `LastStatus`, `FailedRetries`, `MaxRetries`, `DueOn`)
     ON `TaskQueue` TO taskqueue_enqueue;
 GRANT SELECT, INSERT ON `TaskQueueReceipts` TO taskqueue_enqueue;
 GRANT INSERT ON `TaskQueueDependencies` TO taskqueue_enqueue;
 
--- Creates runs, claims and ends them. Neither changes settings nor deletes tasks. The claim locks its tables.
+-- Creates runs, claims and ends them, and deletes what was kept long enough. Changes no settings. The claim locks its tables.
 GRANT LOCK TABLES ON * TO taskqueue_runner, taskqueue_admin;
-GRANT SELECT, INSERT, UPDATE ON `TaskQueue` TO taskqueue_runner;
-GRANT SELECT, INSERT, UPDATE ON `TaskQueueRuns` TO taskqueue_runner;
-GRANT SELECT, INSERT, UPDATE ON `TaskQueueRunners` TO taskqueue_runner;
-GRANT SELECT, INSERT, UPDATE ON `TaskQueueRunOutputs` TO taskqueue_runner;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueue` TO taskqueue_runner;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRuns` TO taskqueue_runner;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRunners` TO taskqueue_runner;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRunOutputs` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE ON `TaskQueueLocks` TO taskqueue_runner;
-GRANT SELECT, INSERT, UPDATE ON `TaskQueueDependencies` TO taskqueue_runner;
-GRANT SELECT, INSERT ON `TaskQueueEvents` TO taskqueue_runner;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueDependencies` TO taskqueue_runner;
+GRANT SELECT, INSERT, DELETE ON `TaskQueueEvents` TO taskqueue_runner;
+GRANT SELECT, INSERT, DELETE ON `TaskQueueRejections` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassHolds` TO taskqueue_runner;
 GRANT SELECT, DELETE ON `TaskQueuePauses` TO taskqueue_runner;
 GRANT SELECT ON `TaskQueueClassLimits` TO taskqueue_runner;
@@ -46,6 +47,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRuns` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRunners` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRunOutputs` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueEvents` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRejections` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassHolds` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueuePauses` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassLimits` TO taskqueue_admin;

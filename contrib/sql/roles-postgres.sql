@@ -23,7 +23,7 @@ GRANT SELECT ON "__diesel_schema_migrations", "TaskQueueSettings"
 
 -- Queues by INSERT or by `taskqueue queue`, and sees what became of a task, but no data and no results.
 GRANT INSERT ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries", "Timeout", "Priority", "Backoff",
-        "WaitingFor", "Recurrence", "TimeZone", "CatchUp", "PlannedOn") ON "TaskQueue"
+        "WaitingFor", "Recurrence", "TimeZone", "CatchUp", "ScheduleId", "PlannedOn") ON "TaskQueue"
     TO taskqueue_enqueue;
 GRANT SELECT ("Id", "QueuedOn", "QueuedById", "ScheduledOn", "TaskClass", "LastStatus", "FailedRetries", "MaxRetries", "DueOn")
     ON "TaskQueue" TO taskqueue_enqueue;
@@ -32,11 +32,11 @@ GRANT INSERT ON "TaskQueueDependencies" TO taskqueue_enqueue;
 -- Nobody may lock a row who may not change any of it, and whoever queues a task that waits for others locks those.
 GRANT UPDATE ("WaitingFor") ON "TaskQueue" TO taskqueue_enqueue;
 
--- Creates runs, claims and ends them. Neither changes settings nor deletes tasks.
-GRANT SELECT, INSERT, UPDATE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs", "TaskQueueLocks",
-    "TaskQueueDependencies" TO taskqueue_runner;
-GRANT SELECT, INSERT ON "TaskQueueEvents" TO taskqueue_runner;
-GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueueClassHolds", "TaskQueueReceipts", "TaskQueueNotices" TO taskqueue_runner;
+-- Creates runs, claims and ends them, and deletes what was kept long enough. Changes no settings.
+GRANT SELECT, INSERT, UPDATE ON "TaskQueueLocks" TO taskqueue_runner;
+GRANT SELECT, INSERT, DELETE ON "TaskQueueEvents", "TaskQueueRejections" TO taskqueue_runner;
+GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs",
+    "TaskQueueDependencies", "TaskQueueClassHolds", "TaskQueueReceipts", "TaskQueueNotices" TO taskqueue_runner;
 GRANT SELECT, UPDATE ON "TaskQueueTimers" TO taskqueue_runner;
 GRANT SELECT, DELETE ON "TaskQueuePauses" TO taskqueue_runner;
 GRANT SELECT ON "TaskQueueClassLimits" TO taskqueue_runner;
@@ -44,5 +44,6 @@ GRANT SELECT ON "TaskQueueClassLimits" TO taskqueue_runner;
 -- Everything but the tables themselves: those belong to their owner, who migrates.
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs",
     "TaskQueueEvents", "TaskQueueClassHolds", "TaskQueueSettings", "TaskQueueLocks", "TaskQueueReceipts",
-    "TaskQueueNotices", "TaskQueueTimers", "TaskQueueDependencies", "TaskQueuePauses", "TaskQueueClassLimits"
+    "TaskQueueNotices", "TaskQueueTimers", "TaskQueueDependencies", "TaskQueuePauses", "TaskQueueClassLimits",
+    "TaskQueueRejections"
     TO taskqueue_admin;

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::lease::LeaseTimes;
+use super::retention::{Keep, Retention};
 
 /// A setting of the whole queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,6 +36,22 @@ pub enum Setting {
     ScheduleGrace,
     /// Whether every change of a status keeps an event.
     AuditTransitions,
+    /// Days for which tasks that succeeded are kept.
+    KeepSuccess,
+    /// Days for which cancelled tasks are kept.
+    KeepCancelled,
+    /// Days for which exhausted and quarantined tasks are kept.
+    KeepFailed,
+    /// Days for which what handlers wrote is kept.
+    KeepOutputs,
+    /// Days for which ended runners, and events that belong to no task, are kept.
+    KeepRunners,
+    /// How many tasks that succeeded are kept.
+    MaxSuccess,
+    /// How many cancelled tasks are kept.
+    MaxCancelled,
+    /// How many exhausted and quarantined tasks are kept.
+    MaxFailed,
 }
 
 /// Settings that cannot be used.
@@ -67,7 +84,7 @@ impl std::error::Error for BadSetting {}
 
 impl Setting {
     /// Every setting, in the order in which they are listed.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 21] = [
         Self::RunnerLimit,
         Self::RunTimeout,
         Self::MaxRetries,
@@ -81,6 +98,14 @@ impl Setting {
         Self::MaxDataBytes,
         Self::ScheduleGrace,
         Self::AuditTransitions,
+        Self::KeepSuccess,
+        Self::KeepCancelled,
+        Self::KeepFailed,
+        Self::KeepOutputs,
+        Self::KeepRunners,
+        Self::MaxSuccess,
+        Self::MaxCancelled,
+        Self::MaxFailed,
     ];
 
     /// The value of the column Name.
@@ -100,6 +125,14 @@ impl Setting {
             Self::MaxDataBytes => "TaskQueueMaxDataBytes",
             Self::ScheduleGrace => "TaskQueueScheduleGrace",
             Self::AuditTransitions => "TaskQueueAuditTransitions",
+            Self::KeepSuccess => "TaskQueueKeepSuccess",
+            Self::KeepCancelled => "TaskQueueKeepCancelled",
+            Self::KeepFailed => "TaskQueueKeepFailed",
+            Self::KeepOutputs => "TaskQueueKeepOutputs",
+            Self::KeepRunners => "TaskQueueKeepRunners",
+            Self::MaxSuccess => "TaskQueueMaxSuccess",
+            Self::MaxCancelled => "TaskQueueMaxCancelled",
+            Self::MaxFailed => "TaskQueueMaxFailed",
         }
     }
 
@@ -118,6 +151,14 @@ impl Setting {
             Self::LeaseRenewal => "seconds between two renewals of a runner's lease",
             Self::LeaseMargin => "seconds before the end of its lease at which a runner gives up",
             Self::MaxDataBytes => "largest task data, in bytes",
+            Self::KeepSuccess => "days for which tasks that succeeded are kept, 0 for ever",
+            Self::KeepCancelled => "days for which cancelled tasks are kept, 0 for ever",
+            Self::KeepFailed => "days for which exhausted and quarantined tasks are kept, 0 for ever",
+            Self::KeepOutputs => "days for which outputs are kept, 0 as long as their task",
+            Self::KeepRunners => "days for which ended runners and events of no task are kept, 0 for ever",
+            Self::MaxSuccess => "tasks that succeeded that are kept, 0 any number",
+            Self::MaxCancelled => "cancelled tasks that are kept, 0 any number",
+            Self::MaxFailed => "exhausted and quarantined tasks that are kept, 0 any number",
             Self::ScheduleGrace => "seconds by which a schedule that does not catch up may be late",
             Self::AuditTransitions => "1 keeps an event of every change of a status, 0 does not",
         }
@@ -140,6 +181,10 @@ impl Setting {
             Self::MaxDataBytes => 1_048_576,
             Self::ScheduleGrace => 900,
             Self::AuditTransitions => 0,
+            Self::KeepSuccess | Self::KeepCancelled | Self::KeepRunners => 30,
+            Self::KeepFailed => 90,
+            Self::KeepOutputs => 14,
+            Self::MaxSuccess | Self::MaxCancelled | Self::MaxFailed => 0,
         }
     }
 
@@ -160,6 +205,10 @@ impl Setting {
             Self::MaxDataBytes => (2, 8_388_608),
             Self::ScheduleGrace => (0, 604_800),
             Self::AuditTransitions => (0, 1),
+            Self::KeepSuccess | Self::KeepCancelled | Self::KeepFailed | Self::KeepOutputs | Self::KeepRunners => {
+                (0, 36_500)
+            }
+            Self::MaxSuccess | Self::MaxCancelled | Self::MaxFailed => (0, 1_000_000_000),
         }
     }
 
@@ -211,6 +260,8 @@ pub struct Settings {
     pub max_data_bytes: usize,
     /// [`Setting::ScheduleGrace`]
     pub schedule_grace_secs: i64,
+    /// The settings of what is kept.
+    pub retention: Retention,
 }
 
 impl Settings {
@@ -245,6 +296,13 @@ impl Settings {
             lease,
             max_data_bytes: usize::try_from(get(Setting::MaxDataBytes)?).unwrap_or(usize::MAX),
             schedule_grace_secs: get(Setting::ScheduleGrace)?,
+            retention: Retention {
+                success: Keep { days: get(Setting::KeepSuccess)?, most: get(Setting::MaxSuccess)? },
+                cancelled: Keep { days: get(Setting::KeepCancelled)?, most: get(Setting::MaxCancelled)? },
+                failed: Keep { days: get(Setting::KeepFailed)?, most: get(Setting::MaxFailed)? },
+                outputs: Keep { days: get(Setting::KeepOutputs)?, most: 0 },
+                runners: Keep { days: get(Setting::KeepRunners)?, most: 0 },
+            },
         })
     }
 }

@@ -1,10 +1,12 @@
-//! `create-runs` (the scheme's createTaskRuns): rescues, lets schedules go on, then creates the missing runs.
+//! `create-runs` (the scheme's createTaskRuns): rescues, lets schedules go on, creates the missing runs,
+//! and prunes a part of what was kept long enough.
 
 use serde::Serialize;
 
 use super::announce::tell_notices;
 use super::outcomes::send_left_over;
 use super::pauses::remove_ended;
+use super::prune::prune_some;
 use super::register::finish_dead_runners;
 use super::rescue::{RescueReport, rescue_runs};
 use super::{Context, EngineResult};
@@ -12,7 +14,7 @@ use crate::domain::due::{DueFacts, NotDue, is_due};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
 use crate::domain::status::{ScheduleStatus, TaskStatus};
-use crate::store::{Advanced, Author};
+use crate::store::{Advanced, Author, Pruned};
 
 /// What `create-runs` did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -32,6 +34,8 @@ pub struct CreateRunsReport {
     pub notify_problem: Option<String>,
     /// Why the program of a hook did not do its work.
     pub hook_problem: Option<String>,
+    /// What was deleted because it was kept long enough.
+    pub pruned: Pruned,
 }
 
 /// A task whose time has come and that got no run.
@@ -45,7 +49,8 @@ pub struct Passed {
     pub reason: NotDue,
 }
 
-/// Rescues the runs of dead runners, lets schedules go on, then creates one run for every due task. `created` hears the number so far.
+/// Rescues the runs of dead runners, lets schedules go on, creates one run for every due task, and prunes a part.
+/// `created` hears the number so far.
 ///
 /// # Errors
 /// The database's.
@@ -63,9 +68,20 @@ pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineR
     let author = Author { name: &ctx.me.user, host: &ctx.me.host };
     let schedules = ctx.store.advance_schedules(author, settings.schedule_grace_secs)?;
     let created = ctx.store.create_missing_runs(created)?;
+    // Last: nobody waits for it.
+    let pruned = prune_some(ctx, &settings.retention)?;
     let notify_problem = tell_notices(ctx)?;
     let hook_problem = ctx.hook_problem.take();
-    Ok(CreateRunsReport { sent_outcomes, rescue, finished_runners, schedules, created, notify_problem, hook_problem })
+    Ok(CreateRunsReport {
+        sent_outcomes,
+        rescue,
+        finished_runners,
+        schedules,
+        created,
+        notify_problem,
+        hook_problem,
+        pruned,
+    })
 }
 
 /// Up to `limit` tasks whose time has come and that have no new run, with the first reason why not.

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::prune::pruned_words;
 use crate::cli::error::DONE;
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
@@ -44,7 +45,8 @@ pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
                 human::plural(i64::try_from(count).unwrap_or(i64::MAX), "process").replace("processs", "processes")
             ),
         };
-        out.say(&format!("run {} (task {}) timed out: {}{ended}", rescued.run_id, rescued.task_id, rescued.message));
+        let what = if rescued.is_cancelled { "is cancelled" } else { "timed out" };
+        out.say(&format!("run {} (task {}) {what}: {}{ended}", rescued.run_id, rescued.task_id, rescued.message));
     }
     for stuck in &report.rescue.stuck {
         out.warn(&format!("{stuck}; it is tried again next time"));
@@ -59,6 +61,9 @@ pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
     warn_of_announcements(report, out);
     if report.created > 0 {
         out.say(&format!("{} created", human::plural(i64::try_from(report.created).unwrap_or(i64::MAX), "run")));
+    }
+    if let Some(words) = pruned_words(&report.pruned) {
+        out.say(&words);
     }
 }
 

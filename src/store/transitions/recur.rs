@@ -105,6 +105,7 @@ fn heads_to_advance(conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
         .filter(dsl::scheduled_on.le(now))
         .filter(dsl::catch_up.ne(CatchUp::All.as_str()));
     ids.extend(overdue.select(dsl::id).load::<i64>(conn)?);
+    ids.sort_unstable();
     Ok(ids)
 }
 
@@ -181,6 +182,7 @@ fn follow(
         return Ok(Advanced::default());
     }
     fault_point!("recur.head_followed");
+    let step = free_step(conn, schedule, &recurrence, step)?;
     let row = next_row(task, schedule, &recurrence, step);
     for id in backend::insert_tasks(conn, &[row])? {
         note_skipped(conn, TaskId(id), &recurrence, step, author)?;
@@ -189,6 +191,25 @@ fn follow(
     }
     fault_point!("recur.next_inserted");
     Ok(Advanced { planned: 1, skipped: step.skipped, broken: 0 })
+}
+
+/// Whoever inserts rows by SQL may have taken the planned time; that must not keep a run from ending.
+fn free_step(
+    conn: &mut AnyConnection,
+    schedule: &TaskSchedule,
+    recurrence: &Recurrence,
+    mut step: Step,
+) -> StoreResult<Step> {
+    loop {
+        let taken = dsl::task_queue
+            .filter(dsl::schedule_id.eq(schedule.id.0))
+            .filter(dsl::planned_on.eq(Moment::from(step.planned_on)));
+        let is_taken: bool = diesel::select(diesel::dsl::exists(taken)).get_result(conn)?;
+        match recurrence.next_after(step.planned_on).filter(|_| is_taken) {
+            Some(planned_on) => step.planned_on = planned_on,
+            None => return Ok(step),
+        }
+    }
 }
 
 /// What an operator changed of the task that settled holds for the next one, too.

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use super::claimants::{Word, speak};
+
 use crate::command::Command;
 use crate::handlers;
 use crate::records::{Call, Fate};
@@ -35,6 +37,8 @@ enum Need {
     Pause { is_over: bool },
     /// A limit of a class without tasks.
     Limit,
+    /// A task that succeeded long ago.
+    Old,
     /// A renewal every second.
     QuickLease,
 }
@@ -52,8 +56,14 @@ enum Args {
     Retry,
     /// The newest schedule is paused.
     Pause,
+    /// A task that has just succeeded runs again.
+    Requeue,
+    /// With the id of a task that has just been queued.
+    ToNewTask(&'static [&'static str]),
     /// Inside a handler: the fault strikes the command that the handler calls.
     InHandler,
+    /// By a claimant, whose process dies afterwards.
+    Claimant(Word),
     /// In an empty database of its own.
     Migrate,
 }
@@ -85,10 +95,20 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("long", &[Need::QuickLease, Need::Task("long"), Need::Runs], DRAIN),
     scenario("tell", &[Need::Task("tell"), Need::Runs], Args::InHandler),
     scenario("retry", &[], Args::Retry),
+    scenario("requeue", &[], Args::Requeue),
+    scenario("cancel", &[], Args::ToNewTask(&["cancel"])),
+    scenario(
+        "cancel-all",
+        &[Need::Task("note"), Need::Runs, Need::Task("note")],
+        Args::Plain(&["cancel", "--yes", "status=waiting"]),
+    ),
+    scenario("unwanted", &[Need::Task("unwanted"), Need::Runs], DRAIN),
+    scenario("edit", &[], Args::ToNewTask(&["edit", "--priority", "0"])),
     scenario("notify", &[Need::Exhausted], Args::Plain(&["create-runs"])),
     scenario("schedule-begins", &[Need::Schedule], Args::Plain(&["create-runs"])),
     scenario("schedule-goes-on", &[Need::OverdueSchedule], DRAIN),
     scenario("schedule-pauses", &[Need::OverdueSchedule], Args::Pause),
+    scenario("prune", &[Need::Old], Args::Plain(&["prune"])),
     scenario("settings", &[], Args::Plain(&["settings", "set", "TaskQueueRunTimeout", "86400"])),
     scenario("classes", &[Need::Hold], Args::Plain(&["classes", "release", "held"])),
     scenario("pause", &[], Args::Plain(&["pause", "--class", "held", "--reason", "a test", "--for", "1h"])),
@@ -96,6 +116,10 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("pause-over", &[Need::Pause { is_over: true }], Args::Plain(&["create-runs"])),
     scenario("limit", &[], Args::Plain(&["limits", "set", "held", "--running", "1", "--rate", "5/1m"])),
     scenario("limit-remove", &[Need::Limit], Args::Plain(&["limits", "remove", "held"])),
+    scenario("claim", &[Need::Task("note")], Args::Claimant(Word::Claim)),
+    scenario("heartbeat", &[Need::Task("note")], Args::Claimant(Word::Heartbeat)),
+    scenario("resolve", &[Need::Task("note")], Args::Claimant(Word::Resolve)),
+    scenario("reject", &[Need::Task("note"), Need::Task("brief")], Args::Claimant(Word::Release)),
     scenario("migrate", &[], Args::Migrate),
 ];
 
@@ -106,6 +130,10 @@ impl Scenario {
             Args::InHandler => {
                 self.make_needs(stage);
                 run_in_handler(stage, fault, log)
+            }
+            Args::Claimant(word) => {
+                self.make_needs(stage);
+                speak(stage, word, |command| finish(command, fault, log))
             }
             Args::Migrate => migrate(stage, fault, log),
             _ => finish(self.command(stage), fault, log).run(),
@@ -156,7 +184,17 @@ impl Scenario {
                 let id = stage.number("SELECT MAX(\"ScheduleId\") AS value FROM \"TaskQueue\"").to_string();
                 stage.command(&["schedule", "pause", &id])
             }
+            Args::Requeue => {
+                let id = stage.queue("note").to_string();
+                stage.settle();
+                stage.command(&["requeue", &id])
+            }
+            Args::ToNewTask(args) => {
+                let id = stage.queue("note").to_string();
+                stage.command(&[args, &[id.as_str()]].concat())
+            }
             Args::InHandler => stage.command(&["process-run", "--drain"]),
+            Args::Claimant(_) => stage.command(&["status"]),
             Args::Migrate => stage.command(&["migrate"]),
         }
     }
@@ -213,6 +251,10 @@ impl Need {
                 begin_schedule(stage, "'2024-02-29 00:00:00.000000'");
                 clean(stage, &["create-runs"]);
             }
+            Self::Old => stage.execute(
+                "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"UpdatedOn\") VALUES \
+                 ('note', 'success', '2020-01-01 00:00:00.000000', '2020-01-01 00:00:00.000000')",
+            ),
             Self::Hold => hold(stage),
             Self::Pause { is_over } => pause(stage, *is_over),
             Self::Limit => clean(stage, &["limits", "set", "held", "--running", "1"]),

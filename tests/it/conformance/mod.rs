@@ -5,6 +5,7 @@ pub mod fixture;
 mod migrate;
 mod model;
 mod plans;
+mod prune;
 mod rules;
 mod schedules;
 mod schema;

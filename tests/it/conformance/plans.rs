@@ -205,6 +205,20 @@ each_engine! {
                 "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" > '{last_class}'
                  ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1"));
         }
+        // store::transitions::claim::next_head for a claimant: passes over what the claimant has rejected.
+        db.execute(
+            "INSERT INTO \"TaskQueueRejections\" (\"TaskId\", \"Claimant\")
+             SELECT \"TaskQueueId\", CASE WHEN \"Priority\" = 2 AND \"Id\" < 50100 THEN 'bot' ELSE 'other' END FROM \"TaskQueueRuns\"",
+        );
+        db.execute(if db.is_mysql_like() { "ANALYZE TABLE \"TaskQueueRejections\"" } else { "ANALYZE \"TaskQueueRejections\"" });
+        is_read_from(db, "TaskQueueRunsClaim", 200, "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\"
+             WHERE \"ClaimClass\" > 'class2' AND (SELECT \"TaskId\" FROM \"TaskQueueRejections\"
+                 WHERE \"TaskId\" = \"TaskQueueId\" AND \"Claimant\" = 'bot' LIMIT 1) IS NULL
+             ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1");
+        // store::claimants::list_silent_runs
+        is_read_from(db, "TaskQueueRunsLease", 1_000, &format!(
+            "SELECT * FROM \"TaskQueueRuns\" WHERE \"LeaseExpiresOn\" IS NOT NULL AND \"Status\" = 'processing' AND \"UpdatedOn\" < {now}
+             ORDER BY \"LeaseExpiresOn\", \"Id\" LIMIT 20"));
         // store::transitions::claim::already_claimed
         is_read_from(
             db,
@@ -349,6 +363,24 @@ each_engine! {
             1,
             &format!("SELECT \"DueOn\" FROM \"TaskQueue\" WHERE \"DueOn\" <= {now} ORDER BY \"DueOn\", \"Id\" LIMIT 1"),
         );
+        // store::prune::load_candidates, where nothing is old, and first_in_excess.
+        let long_ago = "'2020-01-01 00:00:00.000000'";
+        is_read_from(
+            db,
+            "TaskQueueByStatus",
+            1,
+            &format!(
+                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"ScheduledOn\" <= {long_ago}
+                 ORDER BY \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 500"
+            ),
+        );
+        is_read_from(
+            db,
+            "TaskQueueByStatus",
+            101,
+            "SELECT \"ScheduledOn\", \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success'
+             ORDER BY \"LastStatus\" DESC, \"ScheduledOn\" DESC, \"Id\" DESC LIMIT 1 OFFSET 100",
+        );
         // store::transitions::recur::heads_to_advance, where there is no schedule, and among the planned of one.
         is_read_from(
             db,
@@ -361,6 +393,19 @@ each_engine! {
             "TaskQueueScheduleHead",
             1,
             &format!("SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ScheduleHead\" = 'waiting' AND \"ScheduledOn\" <= {now}"),
+        );
+        // store::selections: tasks by status, by class and status, and what failed with a code.
+        is_read_from(
+            db,
+            "TaskQueueByStatus",
+            0,
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'failed'",
+        );
+        is_read_from(
+            db,
+            "TaskQueueByClass",
+            0,
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"TaskClass\" IN ('class7') AND \"LastStatus\" = 'success'",
         );
         // store::classes::list_task_classes
         is_read_from(

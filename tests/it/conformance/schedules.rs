@@ -169,6 +169,18 @@ each_engine! {
         assert!(mended.status.is(ScheduleStatus::Active) && mended.planned_on.is_some());
     }
 
+    fn a_planned_time_that_a_hand_in_the_tables_has_taken_keeps_no_run_from_ending(db) {
+        let mut ctx = willing(db);
+        let id = queue_schedule(&mut ctx, "all");
+        create(&mut ctx);
+        plan(db, id, 2016);
+        create(&mut ctx);
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduleId\", \"PlannedOn\") VALUES ('work', 'success', 1, '2020-02-29 00:00:00.000000')");
+        assert_eq!(process_one(&mut ctx).succeeded, 1);
+        let next = task(db, TaskId(3)).schedule.unwrap();
+        assert_eq!((next.id, next.planned_on), (id, Some(past_leap_day(2024))));
+    }
+
     fn the_handler_learns_the_planned_time_also_of_a_later_attempt(db) {
         let mut ctx = failing(db);
         let id = queue_schedule(&mut ctx, "all");

@@ -25,11 +25,14 @@ const PAGES: &[&str] = &[
     "docs/configuration.md",
     "docs/events.md",
     "docs/handlers.md",
+    "docs/retention.md",
     "docs/runners.md",
     "docs/schedules.md",
     "docs/schema.md",
+    "docs/selections.md",
     "docs/states.md",
     "docs/tasks.md",
+    "docs/workers.md",
 ];
 
 fn root() -> &'static Path {

@@ -1,15 +1,16 @@
-//! Schedules: however many let one go on at once, one task follows.
+//! Schedules: however many let one go on at once, one task follows. Prune: what somebody needs after all is left to them.
 
 use std::sync::Barrier;
 
 use taskqueue::domain::ids::TaskId;
 use taskqueue::domain::new_task::TaskRequest;
+use taskqueue::domain::status::TaskStatus;
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::engine::Context;
 use taskqueue::engine::queue::{ClassCheck, queue_task};
-use taskqueue::store::{Author, Ended, NewEvent, ScheduleChange, Store};
+use taskqueue::store::{Author, Ended, NewEvent, PruneRule, Restart, RestartAnswer, ScheduleChange, Store};
 
-use crate::conformance::fixture::{claim, create, ending, reference, request, willing};
+use crate::conformance::fixture::{claim, create, ending, queue_with_run, reference, request, willing};
 use crate::each_engine;
 use crate::support::TestDb;
 
@@ -43,6 +44,17 @@ fn overdue(db: &TestDb, ctx: &mut Context) -> TaskId {
          WHERE \"Id\" = {id}"
     ));
     create(ctx);
+    id
+}
+
+/// A task that failed for good, long ago.
+fn exhausted(db: &TestDb, ctx: &mut Context) -> TaskId {
+    let (id, run) = queue_with_run(ctx, "work");
+    db.execute(&format!(
+        "UPDATE \"TaskQueueRuns\" SET \"Status\" = 'error', \"FinishedOn\" = \"CreatedOn\" WHERE \"Id\" = {run};
+         UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"FailedRetries\" = \"MaxRetries\", \"CurrentRunId\" = NULL,
+             \"ScheduledOn\" = '2020-01-01 00:00:00.000000', \"UpdatedOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = {id}"
+    ));
     id
 }
 
@@ -108,6 +120,56 @@ each_engine! {
             let task = ctx.store.get_task(id).unwrap();
             assert_eq!(task.schedule.as_ref().unwrap().status.to_string(), "paused");
             assert_eq!((task.current_run_id.is_some(), task.status.to_string() == "processing"), (claimed == 1, claimed == 1), "{task:?}");
+        }
+    }
+
+    fn a_prune_and_a_retry_at_once_leave_the_task_to_one_of_them(db) {
+        let mut ctx = willing(db);
+        let event = NewEvent {
+            kind: "retried",
+            task_id: None,
+            run_id: None,
+            actor: String::new(),
+            host: String::new(),
+            details: serde_json::json!({}),
+        };
+        let rule = PruneRule { status: TaskStatus::Failed, class: None, older_than_secs: Some(60), at_most: None };
+        for _ in 0..5 {
+            let id = exhausted(db, &mut ctx);
+            // All of them have seen it before anybody does anything.
+            let window = ctx.store.find_old_tasks(&rule, None).unwrap();
+            assert_eq!(window.count(), 1);
+            let done: usize = at_once(db, |store, number| match number % 2 {
+                0 => store.prune_tasks(&rule, &window).unwrap(),
+                _ => usize::from(store.restart_tasks(&[id], Restart::Retry, &event).unwrap() == [RestartAnswer::Done]),
+            })
+            .iter()
+            .sum();
+            let is_there = db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Id\" = {id}"));
+            // A retry may be repeated: it says so each time.
+            assert!(if is_there == 1 { done >= 1 } else { done == 1 }, "{is_there} {done}");
+            let runs = db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"TaskQueueId\" = {id}"));
+            assert_eq!(runs, is_there);
+            db.execute("DELETE FROM \"TaskQueueRuns\"; DELETE FROM \"TaskQueue\"");
+        }
+    }
+
+    fn a_task_of_which_a_run_is_claimed_meanwhile_is_not_pruned(db) {
+        let mut ctx = willing(db);
+        let rule = PruneRule { status: TaskStatus::Failed, class: None, older_than_secs: Some(60), at_most: None };
+        for _ in 0..5 {
+            let id = exhausted(db, &mut ctx);
+            let window = ctx.store.find_old_tasks(&rule, None).unwrap();
+            // By a hand in the tables.
+            db.execute(&format!("INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\") VALUES ({id}, 'work')"));
+            let done = at_once(db, |store, number| match number % 2 {
+                0 => (store.prune_tasks(&rule, &window).unwrap(), 0),
+                _ => (0, usize::from(claim(store).is_some())),
+            });
+            let (pruned, claimed) = done.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+            assert_eq!((pruned, claimed), (0, 1));
+            assert_eq!(ctx.store.get_task(id).unwrap().status.to_string(), "processing");
+            db.execute("DELETE FROM \"TaskQueueRuns\"; DELETE FROM \"TaskQueue\"");
         }
     }
 }

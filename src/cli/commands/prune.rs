@@ -1,0 +1,91 @@
+//! `taskqueue prune`
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::status::parse_status;
+use super::task_options::duration_option;
+use crate::cli::error::{CliError, DONE};
+use crate::cli::output::{Out, human};
+use crate::cli::session::Session;
+use crate::domain::status::TaskStatus;
+use crate::engine::prune::{PruneRequest, Pruned, count_prunable, prune};
+
+/// Delete finished tasks that were kept long enough, with their runs, outputs and events
+///
+/// Without options it does what the settings TaskQueueKeep… and TaskQueueMax… say, as every create-runs does with a part of
+/// it; with them, what they name. A task that has an open run, that may be tried again, or that is the newest of a schedule
+/// is never deleted.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue prune --dry-run\n  taskqueue prune --status success --older-than 7d --yes"
+)]
+pub(crate) struct PruneArgs {
+    /// Tasks that changed last before this time, whatever the settings say: 12h, 7d
+    #[arg(long, value_name = "DURATION")]
+    older_than: Option<String>,
+    /// Only tasks in this status; may be given more than once
+    #[arg(long, value_name = "STATUS", value_parser = parse_status)]
+    status: Vec<TaskStatus>,
+    /// Only tasks of this class
+    #[arg(long, value_name = "CLASS")]
+    class: Option<String>,
+    /// Say how many tasks it would be, and delete nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Delete what the options name without another question
+    #[arg(long)]
+    yes: bool,
+}
+
+pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let older_than = duration_option("--older-than", args.older_than.as_deref())?;
+    let request = PruneRequest {
+        older_than_secs: older_than.map(|age| i64::try_from(age.as_secs()).unwrap_or(i64::MAX)),
+        statuses: args.status.clone(),
+        class: args.class.clone(),
+    };
+    let mut ctx = session.open()?;
+    let is_asked = request.is_own_choice() && !args.yes;
+    if args.dry_run || is_asked {
+        let count = count_prunable(&mut ctx, &request)?;
+        let tasks = human::plural(i64::try_from(count).unwrap_or(i64::MAX), "task");
+        if !args.dry_run {
+            let error = CliError::usage(format!("{tasks} would be deleted; nothing was"));
+            return Err(error.with_hint("--yes deletes them, --dry-run only counts").into());
+        }
+        if out.is_json() {
+            out.json(&serde_json::json!({ "dry_run": true, "tasks": count }))?;
+        }
+        out.say(&format!("{tasks} would be deleted"));
+        return Ok(DONE);
+    }
+    let bar = ProgressBar::no_length();
+    if let Ok(style) = ProgressStyle::with_template("pruning {spinner} {human_pos} tasks") {
+        bar.set_style(style);
+    }
+    let result = prune(&mut ctx, &request, &mut |count| bar.set_position(u64::try_from(count).unwrap_or(u64::MAX)));
+    bar.finish_and_clear();
+    let pruned = result?;
+    if out.is_json() {
+        out.json(&pruned)?;
+    }
+    out.say(&pruned_words(&pruned).unwrap_or_else(|| "nothing to prune".to_owned()));
+    Ok(DONE)
+}
+
+/// `None` where there was nothing.
+pub(crate) fn pruned_words(pruned: &Pruned) -> Option<String> {
+    let parts = [
+        (pruned.tasks, "finished task"),
+        (pruned.outputs, "old output"),
+        (pruned.runners, "old runner"),
+        (pruned.events, "old event"),
+    ];
+    let words: Vec<String> = parts
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, noun)| human::plural(i64::try_from(count).unwrap_or(i64::MAX), noun))
+        .collect();
+    if words.is_empty() { None } else { Some(format!("{} pruned", words.join(", "))) }
+}

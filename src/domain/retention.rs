@@ -1,0 +1,75 @@
+//! How long what is finished is kept: by age and by number, for each status of a task.
+
+use serde::Serialize;
+
+use super::status::TaskStatus;
+
+/// Seconds of a day.
+const DAY_SECS: i64 = 86_400;
+
+/// How much of something is kept. 0 is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Keep {
+    /// Days.
+    pub days: i64,
+    /// How many, the newest.
+    pub most: i64,
+}
+
+impl Keep {
+    /// The age in seconds from which on nothing is kept.
+    #[must_use]
+    pub const fn older_than_secs(self) -> Option<i64> {
+        if self.days > 0 { Some(self.days.saturating_mul(DAY_SECS)) } else { None }
+    }
+
+    /// The number beyond which nothing is kept.
+    #[must_use]
+    pub fn at_most(self) -> Option<i64> {
+        (self.most > 0).then_some(self.most)
+    }
+}
+
+/// What is kept for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Retention {
+    /// Tasks that succeeded.
+    pub success: Keep,
+    /// Tasks that were cancelled.
+    pub cancelled: Keep,
+    /// Tasks that failed or timed out for good: exhausted or quarantined.
+    pub failed: Keep,
+    /// What handlers wrote.
+    pub outputs: Keep,
+    /// Runners that ended, and events that belong to no task.
+    pub runners: Keep,
+}
+
+impl Retention {
+    /// The statuses of tasks that can be finished.
+    pub const FINISHED: [TaskStatus; 4] =
+        [TaskStatus::Success, TaskStatus::Cancelled, TaskStatus::Failed, TaskStatus::Timeout];
+
+    /// How long a finished task of this status is kept; without limit where it is not finished.
+    #[must_use]
+    pub fn of(&self, status: TaskStatus) -> Keep {
+        match status {
+            TaskStatus::Success => self.success,
+            TaskStatus::Cancelled => self.cancelled,
+            TaskStatus::Failed | TaskStatus::Timeout => self.failed,
+            TaskStatus::Scheduled | TaskStatus::Processing => Keep::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_is_no_limit() {
+        assert_eq!((Keep::default().older_than_secs(), Keep::default().at_most()), (None, None));
+        let keep = Keep { days: 2, most: 7 };
+        assert_eq!((keep.older_than_secs(), keep.at_most()), (Some(172_800), Some(7)));
+    }
+}

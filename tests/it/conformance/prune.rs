@@ -1,0 +1,173 @@
+//! What is finished is deleted once it was kept long enough, and nothing else ever is.
+
+use taskqueue::domain::ids::TaskId;
+use taskqueue::domain::new_task::TaskRequest;
+use taskqueue::domain::settings::Setting;
+use taskqueue::domain::status::TaskStatus;
+use taskqueue::engine::Context;
+use taskqueue::engine::prune::{PruneRequest, Pruned, count_prunable, prune};
+use taskqueue::engine::queue::{ClassCheck, queue_task};
+use taskqueue::engine::settings;
+
+use super::fixture::*;
+use crate::each_engine;
+use crate::support::TestDb;
+
+/// As if everything about these tasks had happened long ago.
+fn make_old(db: &TestDb, which: &str) {
+    db.execute(&format!(
+        "UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00.000000', \"UpdatedOn\" = '2020-01-01 00:00:00.000000' WHERE {which}"
+    ));
+}
+
+fn count(db: &TestDb, table: &str) -> i64 {
+    db.number(&format!("SELECT COUNT(*) AS value FROM \"{table}\""))
+}
+
+/// Tasks that succeeded, each with a run, an output and an event.
+fn finished(db: &TestDb, ctx: &mut Context, number: usize) {
+    for _ in 0..number {
+        queue(ctx, "work");
+    }
+    create(ctx);
+    drain(ctx);
+    db.execute(
+        "INSERT INTO \"TaskQueueRunOutputs\" (\"RunId\", \"Stream\", \"Content\", \"TotalBytes\") SELECT \"Id\", 'stdout', 'x', 1 FROM \"TaskQueueRuns\"",
+    );
+    db.execute(
+        "INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\") SELECT 'tested', \"Id\" FROM \"TaskQueue\"",
+    );
+}
+
+each_engine! {
+    fn a_finished_task_goes_with_all_that_belongs_to_it(db) {
+        let mut ctx = willing(db);
+        finished(db, &mut ctx, 3);
+        assert_eq!(create(&mut ctx).pruned, Pruned::default());
+        make_old(db, "\"Id\" <> 2");
+        assert_eq!(create(&mut ctx).pruned, Pruned { tasks: 2, ..Pruned::default() });
+        for table in ["TaskQueue", "TaskQueueRuns", "TaskQueueRunOutputs", "TaskQueueEvents"] {
+            assert_eq!(count(db, table), 1, "{table}");
+        }
+        assert_eq!(task(db, TaskId(2)).status.to_string(), "success");
+    }
+
+    fn what_is_not_finished_is_never_pruned_however_old(db) {
+        let mut ctx = willing(db);
+        for _ in 0..7 {
+            queue(&mut ctx, "work");
+        }
+        let rows = [
+            (1, "\"LastStatus\" = 'scheduled', \"WaitingFor\" = 1"),
+            (2, "\"LastStatus\" = 'failed', \"FailedRetries\" = 1, \"WaitingFor\" = 1"),
+            (3, "\"LastStatus\" = 'processing', \"CurrentRunId\" = 77"),
+            (4, "\"LastStatus\" = 'success', \"CurrentRunId\" = 78"),
+            (5, "\"LastStatus\" = 'hibernating'"),
+            (6, "\"LastStatus\" = 'success', \"Recurrence\" = 'nonsense', \"ScheduleStatus\" = 'broken'"),
+            (7, "\"LastStatus\" = 'success'"),
+        ];
+        for (id, change) in rows {
+            if id != 5 {
+                db.execute(&format!("UPDATE \"TaskQueue\" SET {change} WHERE \"Id\" = {id}"));
+            }
+        }
+        // An open run of which its task does not know.
+        db.execute("INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\") VALUES (7, 'work')");
+        make_old(db, "\"Id\" <> 5");
+        let request = PruneRequest { older_than_secs: Some(0), ..PruneRequest::default() };
+        assert_eq!(prune(&mut ctx, &request, &mut |_| {}).unwrap().tasks, 0);
+        assert_eq!(create(&mut ctx).pruned.tasks, 0);
+        assert_eq!(count(db, "TaskQueue"), 7);
+        // Exhausted, quarantined and cancelled ones are finished.
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'timeout', \"FailedRetries\" = \"MaxRetries\" WHERE \"Id\" = 1");
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"FailedRetries\" = 1, \"QuarantinedOn\" = \"UpdatedOn\" WHERE \"Id\" = 2");
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled', \"CurrentRunId\" = NULL WHERE \"Id\" = 3");
+        assert_eq!(create(&mut ctx).pruned.tasks, 3);
+    }
+
+    fn the_newest_are_kept_where_their_number_is_limited(db) {
+        let mut ctx = willing(db);
+        finished(db, &mut ctx, 5);
+        settings::set(&mut ctx, Setting::MaxSuccess, "2").unwrap();
+        assert_eq!(count_prunable(&mut ctx, &PruneRequest::default()).unwrap(), 3);
+        assert_eq!(create(&mut ctx).pruned.tasks, 3);
+        assert_eq!(db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" ORDER BY \"Id\""), [Some(4), Some(5)]);
+        assert_eq!(create(&mut ctx).pruned.tasks, 0);
+    }
+
+    fn outputs_runners_and_events_of_no_task_go_by_their_own_age(db) {
+        let mut ctx = willing(db);
+        finished(db, &mut ctx, 3);
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"FinishedOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" < 3");
+        db.execute("UPDATE \"TaskQueueRunners\" SET \"FinishedOn\" = '2020-01-01 00:00:00.000000'");
+        insert_runner(db, &dead_process(), 1);
+        db.execute("INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"OccurredOn\") VALUES ('old', '2020-01-01 00:00:00.000000')");
+        db.execute("INSERT INTO \"TaskQueueEvents\" (\"Kind\") VALUES ('new')");
+        let runners = usize::try_from(count(db, "TaskQueueRunners") - 1).unwrap();
+        assert_eq!(create(&mut ctx).pruned, Pruned { tasks: 0, outputs: 2, runners, events: 1 });
+        assert_eq!((count(db, "TaskQueueRunOutputs"), count(db, "TaskQueueEvents")), (1, 4));
+        // Results stay with their runs.
+        assert_eq!(count(db, "TaskQueueRuns"), 3);
+    }
+
+    fn a_limit_of_zero_keeps_everything_for_ever(db) {
+        let mut ctx = willing(db);
+        finished(db, &mut ctx, 2);
+        make_old(db, "1 = 1");
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"FinishedOn\" = '2020-01-01 00:00:00.000000'");
+        for setting in [Setting::KeepSuccess, Setting::KeepOutputs] {
+            settings::set(&mut ctx, setting, "0").unwrap();
+        }
+        assert_eq!(create(&mut ctx).pruned, Pruned::default());
+        let request = PruneRequest { older_than_secs: Some(60), ..PruneRequest::default() };
+        assert_eq!(prune(&mut ctx, &request, &mut |_| {}).unwrap().tasks, 2);
+    }
+
+    fn more_than_a_part_is_pruned_by_age_and_class_and_counted_before(db) {
+        let mut ctx = willing(db);
+        let tasks: Vec<String> = (0..1_300).map(|number| format!("('work{}', 'success')", number % 2)).collect();
+        db.execute(&format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\") VALUES {}", tasks.join(", ")));
+        make_old(db, "1 = 1");
+        let of_class = PruneRequest {
+            older_than_secs: Some(60),
+            statuses: vec![TaskStatus::Success],
+            class: Some("work1".to_owned()),
+        };
+        assert_eq!(count_prunable(&mut ctx, &of_class).unwrap(), 650);
+        assert_eq!(prune(&mut ctx, &of_class, &mut |_| {}).unwrap().tasks, 650);
+        let failed = PruneRequest { statuses: vec![TaskStatus::Failed], ..PruneRequest::default() };
+        assert_eq!(prune(&mut ctx, &failed, &mut |_| {}).unwrap().tasks, 0);
+        assert_eq!(count_prunable(&mut ctx, &PruneRequest::default()).unwrap(), 650);
+        assert_eq!(create(&mut ctx).pruned.tasks, 650);
+        assert_eq!(count(db, "TaskQueue"), 0);
+    }
+
+    fn the_past_of_a_schedule_is_pruned_and_the_schedule_goes_on(db) {
+        let mut ctx = willing(db);
+        let every = TaskRequest { every: Some("0 0 29 2 *".into()), catch_up: Some("all".into()), ..request("work") };
+        let id = queue_task(&mut ctx, every, ClassCheck::AnyName).unwrap();
+        db.execute(&format!(
+            "UPDATE \"TaskQueue\" SET \"PlannedOn\" = '2024-02-29 00:00:00', \"ScheduledOn\" = '2024-02-29 00:00:00' WHERE \"Id\" = {id}"
+        ));
+        create(&mut ctx);
+        assert_eq!(drain(&mut ctx).succeeded, 1);
+        make_old(db, "\"Id\" = 1");
+        assert_eq!(create(&mut ctx).pruned.tasks, 1);
+        assert_eq!(taskqueue::engine::schedules::pause(&mut ctx, id).unwrap().task_id, TaskId(2));
+    }
+
+    fn prune_says_what_it_would_do_and_wants_a_yes_for_what_nobody_has_set(db) {
+        let mut ctx = willing(db);
+        finished(db, &mut ctx, 2);
+        let asked = db.cli().run(&["prune", "--older-than", "0s"]);
+        assert_eq!(asked.code, Some(2), "{asked:?}");
+        assert!(asked.stderr.contains("2 tasks would be deleted; nothing was"), "{asked:?}");
+        assert_eq!(db.cli().run(&["prune", "--older-than", "0s", "--dry-run"]).stderr, "2 tasks would be deleted\n");
+        assert_eq!(db.cli().run(&["prune"]).stderr, "nothing to prune\n");
+        assert_eq!(count(db, "TaskQueue"), 2);
+        let done = db.cli().run(&["prune", "--older-than", "0s", "--status", "success", "--yes"]);
+        assert_eq!((done.code, done.stderr.as_str()), (Some(0), "2 finished tasks pruned\n"));
+        assert_eq!(db.cli().run(&["prune", "--json"]).json()["tasks"], 0);
+        make_old(db, "1 = 1");
+    }
+}
