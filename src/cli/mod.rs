@@ -14,7 +14,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use self::commands::{
     cancel, claim, classes, create_runs, edit, events, exec, heartbeat, limits, migrate, pauses, process_run, prune,
-    queue, report, requeue, resolve, retry, runners, schedule, settings, status, tick,
+    queue, report, requeue, resolve, retry, runners, schedule, settings, status, tick, transfer,
 };
 use self::error::{CliError, FAILED};
 use self::output::Out;
@@ -84,6 +84,8 @@ enum Command {
     Cancel(cancel::CancelArgs),
     Edit(edit::EditArgs),
     Prune(prune::PruneArgs),
+    Export(transfer::ExportArgs),
+    Import(transfer::ImportArgs),
     Settings(settings::SettingsArgs),
     Classes(classes::ClassesArgs),
     Claim(claim::ClaimArgs),
@@ -196,6 +198,8 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
         Command::Cancel(args) => cancel::run(session, &args, out),
         Command::Edit(args) => edit::run(session, &args, out),
         Command::Prune(args) => prune::run(session, &args, out),
+        Command::Export(args) => transfer::run_export(session, &args, out),
+        Command::Import(args) => transfer::run_import(session, &args, out),
         Command::Settings(args) => settings::run(session, &args, out),
         Command::Classes(args) => classes::run(session, &args, out),
         Command::Claim(args) => claim::run(session, &args, out),

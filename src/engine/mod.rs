@@ -34,6 +34,7 @@ pub mod settings;
 pub mod status;
 mod stopping;
 pub mod tick;
+pub mod transfer;
 mod unsaved;
 pub mod wait;
 

@@ -27,6 +27,7 @@ mod settings;
 mod sql;
 mod status;
 mod tasks;
+mod transfer;
 mod transitions;
 
 use std::time::{Duration, Instant};
@@ -48,6 +49,7 @@ pub use self::prune::{PrunePlace, PruneRule, PruneWindow, Pruned};
 pub use self::runners::{NewRunner, Registration};
 pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
+pub use self::transfer::{Imported, TransferredTask};
 pub use self::transitions::{
     Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, OutsideClaim, OutsideRun, Restart,
     RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,

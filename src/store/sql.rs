@@ -11,12 +11,14 @@ use diesel::result::QueryResult;
 use diesel::serialize::{self, IsNull, Output, ToSql};
 use diesel::sql_types::{BigInt, Text, Timestamp};
 use diesel::sqlite::Sqlite;
+use serde::{Deserialize, Serialize};
 
 use super::backend::connection::MultiBackend;
 
 /// An instant as a column holds it: UTC, to the microsecond.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, AsExpression, FromSqlRow)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, AsExpression, FromSqlRow, Serialize, Deserialize)]
 #[diesel(sql_type = Timestamp)]
+#[serde(from = "DateTime<Utc>", into = "DateTime<Utc>")]
 pub(super) struct Moment(NaiveDateTime);
 
 impl From<DateTime<Utc>> for Moment {

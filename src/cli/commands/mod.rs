@@ -23,6 +23,7 @@ pub(crate) mod schedule;
 pub(crate) mod settings;
 pub(crate) mod status;
 pub(crate) mod tick;
+pub(crate) mod transfer;
 
 mod links;
 mod outcome;

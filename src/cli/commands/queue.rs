@@ -120,7 +120,7 @@ fn read_limited(source: impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn read_batch(path: &std::path::Path) -> Result<String, CliError> {
+pub(super) fn read_batch(path: &std::path::Path) -> Result<String, CliError> {
     let mut bytes = Vec::new();
     let read = if path.as_os_str() == "-" {
         io::stdin().lock().read_to_end(&mut bytes)

@@ -199,13 +199,36 @@ pub(super) fn insert_dependencies(conn: &mut AnyConnection, rows: &[DependencyRo
     }
 }
 
-/// Sets the planned time of a row of a schedule, at which it is to be processed.
-pub(super) fn plan_task(conn: &mut AnyConnection, task_id: i64, planned_on: Moment) -> QueryResult<()> {
+/// Sets when a task is to be processed, and the planned time that it is for.
+pub(super) fn plan_task(
+    conn: &mut AnyConnection,
+    task_id: i64,
+    scheduled_on: Moment,
+    planned_on: Option<Moment>,
+) -> QueryResult<()> {
     match conn {
-        AnyConnection::Sqlite(conn) => sqlite::plan_task(conn, task_id, planned_on),
-        AnyConnection::Postgres(conn) => postgres::plan_task(conn, task_id, planned_on),
+        AnyConnection::Sqlite(conn) => sqlite::plan_task(conn, task_id, scheduled_on, planned_on),
+        AnyConnection::Postgres(conn) => postgres::plan_task(conn, task_id, scheduled_on, planned_on),
         // Differs: a time from 2038 on must be sent as text.
-        AnyConnection::Mysql(conn) => mysql::plan_task(conn, task_id, planned_on),
+        AnyConnection::Mysql(conn) => mysql::plan_task(conn, task_id, scheduled_on, planned_on),
+    }
+}
+
+/// The id of the row that this connection has inserted last.
+pub(super) fn last_inserted_id(conn: &mut AnyConnection) -> QueryResult<i64> {
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::last_inserted_id(conn),
+        AnyConnection::Postgres(conn) => postgres::last_inserted_id(conn),
+        AnyConnection::Mysql(conn) => mysql::last_inserted_id(conn),
+    }
+}
+
+/// Must follow inserts of tasks and runs with ids: the next ones come after those.
+pub(super) fn go_on_after_ids(conn: &mut AnyConnection) -> QueryResult<()> {
+    match conn {
+        AnyConnection::Postgres(conn) => postgres::go_on_after_ids(conn),
+        // They count from the largest id that there ever was.
+        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
     }
 }
 

@@ -233,15 +233,25 @@ pub(super) fn insert_dependencies(conn: &mut MysqlConnection, rows: &[Dependency
         .try_for_each(|chunk| diesel::insert_into(task_queue_dependencies::table).values(chunk).execute(conn).map(drop))
 }
 
-pub(super) fn plan_task(conn: &mut MysqlConnection, task_id: i64, planned_on: Moment) -> QueryResult<()> {
+pub(super) fn plan_task(
+    conn: &mut MysqlConnection,
+    task_id: i64,
+    scheduled_on: Moment,
+    planned_on: Option<Moment>,
+) -> QueryResult<()> {
     diesel::sql_query(
         "UPDATE `TaskQueue` SET `PlannedOn` = CAST(? AS DATETIME(6)), `ScheduledOn` = CAST(? AS DATETIME(6)) WHERE `Id` = ?",
     )
-    .bind::<Text, _>(as_text(planned_on))
-    .bind::<Text, _>(as_text(planned_on))
+    .bind::<Nullable<Text>, _>(planned_on.map(as_text))
+    .bind::<Text, _>(as_text(scheduled_on))
     .bind::<BigInt, _>(task_id)
     .execute(conn)
     .map(drop)
+}
+
+/// The id of the row that this connection has inserted last.
+pub(super) fn last_inserted_id(conn: &mut MysqlConnection) -> QueryResult<i64> {
+    diesel::select(sql::<BigInt>("CAST(LAST_INSERT_ID() AS SIGNED)")).get_result(conn)
 }
 
 /// Diesel sends a time as the type TIMESTAMP, and MariaDB makes NULL of one that does not fit in there, from 2038 on:

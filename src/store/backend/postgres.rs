@@ -182,11 +182,35 @@ pub(super) fn insert_dependencies(conn: &mut PgConnection, rows: &[DependencyRow
     Ok(())
 }
 
-pub(super) fn plan_task(conn: &mut PgConnection, task_id: i64, planned_on: Moment) -> QueryResult<()> {
+pub(super) fn plan_task(
+    conn: &mut PgConnection,
+    task_id: i64,
+    scheduled_on: Moment,
+    planned_on: Option<Moment>,
+) -> QueryResult<()> {
     diesel::update(task_queue::table.filter(task_queue::id.eq(task_id)))
-        .set((task_queue::planned_on.eq(planned_on), task_queue::scheduled_on.eq(planned_on)))
+        .set((task_queue::planned_on.eq(planned_on), task_queue::scheduled_on.eq(scheduled_on)))
         .execute(conn)
         .map(drop)
+}
+
+/// The id of the row that this connection has inserted last.
+pub(super) fn last_inserted_id(conn: &mut PgConnection) -> QueryResult<i64> {
+    diesel::select(sql::<BigInt>("lastval()")).get_result(conn)
+}
+
+pub(super) fn go_on_after_ids(conn: &mut PgConnection) -> QueryResult<()> {
+    for table in ["TaskQueue", "TaskQueueRuns"] {
+        let sequence = format!("pg_get_serial_sequence('\"{table}\"', 'Id')");
+        // Never backwards: an id that was given once is not given again.
+        diesel::sql_query(format!(
+            "SELECT setval({sequence}, last.id) FROM (
+                 SELECT GREATEST(MAX(\"Id\"), pg_sequence_last_value({sequence}::regclass)) AS id FROM \"{table}\") AS last
+             WHERE last.id IS NOT NULL"
+        ))
+        .execute(conn)?;
+    }
+    Ok(())
 }
 
 pub(super) fn find_due(conn: &mut PgConnection, from: DueFrom) -> QueryResult<Option<(Option<Moment>, i64)>> {

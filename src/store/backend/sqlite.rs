@@ -159,11 +159,21 @@ pub(super) fn insert_dependencies(conn: &mut SqliteConnection, rows: &[Dependenc
         .try_for_each(|row| diesel::insert_into(task_queue_dependencies::table).values(row).execute(conn).map(drop))
 }
 
-pub(super) fn plan_task(conn: &mut SqliteConnection, task_id: i64, planned_on: Moment) -> QueryResult<()> {
+pub(super) fn plan_task(
+    conn: &mut SqliteConnection,
+    task_id: i64,
+    scheduled_on: Moment,
+    planned_on: Option<Moment>,
+) -> QueryResult<()> {
     diesel::update(task_queue::table.filter(task_queue::id.eq(task_id)))
-        .set((task_queue::planned_on.eq(planned_on), task_queue::scheduled_on.eq(planned_on)))
+        .set((task_queue::planned_on.eq(planned_on), task_queue::scheduled_on.eq(scheduled_on)))
         .execute(conn)
         .map(drop)
+}
+
+/// The id of the row that this connection has inserted last.
+pub(super) fn last_inserted_id(conn: &mut SqliteConnection) -> QueryResult<i64> {
+    diesel::select(sql::<BigInt>("last_insert_rowid()")).get_result(conn)
 }
 
 /// From the beginning each time: the index entries of tasks that are no longer due are gone at once.

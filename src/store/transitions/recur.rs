@@ -154,7 +154,7 @@ fn adopt(conn: &mut AnyConnection, task: &Task, schedule: &TaskSchedule, author:
         return Ok(Advanced::default());
     }
     if schedule.planned_on.is_none() {
-        backend::plan_task(conn, task.id.0, planned_on.into())?;
+        backend::plan_task(conn, task.id.0, planned_on.into(), Some(planned_on.into()))?;
     }
     Ok(Advanced { planned: usize::from(schedule.planned_on.is_none()), ..Advanced::default() })
 }
@@ -252,7 +252,7 @@ fn move_if_missed(
     if !change_head(conn, task, "waiting", ScheduleStatus::Active)? {
         return Ok(Advanced::default());
     }
-    backend::plan_task(conn, task.id.0, step.planned_on.into())?;
+    backend::plan_task(conn, task.id.0, step.planned_on.into(), Some(step.planned_on.into()))?;
     note_skipped(conn, task.id, &recurrence, step, author)?;
     Ok(Advanced { planned: 1, skipped: step.skipped, broken: 0 })
 }

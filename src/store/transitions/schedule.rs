@@ -114,7 +114,7 @@ fn edit(
     let has_same_times = (seen.every.as_str(), seen.time_zone.as_str()) == (recurrence.every(), recurrence.zone());
     let is_untried = head.status.is(TaskStatus::Scheduled) && head.attempts == 0;
     if is_untried && !has_same_times && take_waiting_run(conn, head, RunEvent::Release)? {
-        backend::plan_task(conn, head.id.0, next.into())?;
+        backend::plan_task(conn, head.id.0, next.into(), Some(next.into()))?;
     }
     Ok(None)
 }

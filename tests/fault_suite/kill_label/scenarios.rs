@@ -60,6 +60,8 @@ enum Args {
     Requeue,
     /// With the id of a task that has just been queued.
     ToNewTask(&'static [&'static str]),
+    /// An export with one task that waits.
+    Import,
     /// Inside a handler: the fault strikes the command that the handler calls.
     InHandler,
     /// By a claimant, whose process dies afterwards.
@@ -67,6 +69,19 @@ enum Args {
     /// In an empty database of its own.
     Migrate,
 }
+
+const EXPORT: &str = concat!(
+    r#"{"taskqueue_export":1}"#,
+    "\n",
+    r#"{"task":{"id":1,"queued_on":"2026-01-01T00:00:00Z","queued_by_id":"","scheduled_on":"2026-01-01T00:00:00Z","#,
+    r#""task_class":"note","task_data":"{}","last_status":"scheduled","max_retries":1000,"failed_retries":0,"attempts":0,"#,
+    r#""priority":0,"timeout_secs":null,"waiting_for":0,"backoff":null,"crashes":0,"quarantined_on":null,"recurrence":null,"#,
+    r#""time_zone":"UTC","catch_up":"latest","schedule_id":null,"planned_on":null,"schedule_status":"active","#,
+    r#""updated_on":"2026-01-01T00:00:00Z"}}"#,
+    "\n",
+    r#"{"end_of_export":1}"#,
+    "\n",
+);
 
 const DRAIN: Args = Args::Plain(&["process-run", "--drain"]);
 
@@ -108,6 +123,7 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("schedule-begins", &[Need::Schedule], Args::Plain(&["create-runs"])),
     scenario("schedule-goes-on", &[Need::OverdueSchedule], DRAIN),
     scenario("schedule-pauses", &[Need::OverdueSchedule], Args::Pause),
+    scenario("import", &[], Args::Import),
     scenario("prune", &[Need::Old], Args::Plain(&["prune"])),
     scenario("settings", &[], Args::Plain(&["settings", "set", "TaskQueueRunTimeout", "86400"])),
     scenario("classes", &[Need::Hold], Args::Plain(&["classes", "release", "held"])),
@@ -193,6 +209,7 @@ impl Scenario {
                 let id = stage.queue("note").to_string();
                 stage.command(&[args, &[id.as_str()]].concat())
             }
+            Args::Import => stage.command(&["import"]).stdin(EXPORT.to_owned()),
             Args::InHandler => stage.command(&["process-run", "--drain"]),
             Args::Claimant(_) => stage.command(&["status"]),
             Args::Migrate => stage.command(&["migrate"]),

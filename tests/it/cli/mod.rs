@@ -29,6 +29,7 @@ mod status;
 mod status_terminal;
 mod stopping;
 mod tick;
+mod transfer;
 
 use std::path::PathBuf;
 use std::process::Child;

@@ -156,6 +156,26 @@ each_engine! {
         assert_eq!(taskqueue::engine::schedules::pause(&mut ctx, id).unwrap().task_id, TaskId(2));
     }
 
+    fn a_task_for_which_others_wait_is_kept_and_so_is_what_has_been_satisfied(db) {
+        let mut ctx = willing(db);
+        let [failed, done] = [1, 2].map(|_| queue(&mut ctx, "work"));
+        let after = TaskRequest { after: vec![failed, done], ..request("work") };
+        let dependant = queue_task(&mut ctx, after, ClassCheck::AnyName).unwrap();
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"FailedRetries\" = \"MaxRetries\" WHERE \"Id\" = 1");
+        create(&mut ctx);
+        assert_eq!(drain(&mut ctx).succeeded, 1);
+        make_old(db, "\"Id\" < 3");
+        assert_eq!(count_prunable(&mut ctx, &PruneRequest::default()).unwrap(), 1);
+        assert_eq!(create(&mut ctx).pruned.tasks, 1);
+        assert_eq!((task(db, failed).id, task(db, dependant).waiting_for), (failed, 1));
+        assert_eq!(count(db, "TaskQueueDependencies"), 1);
+        // Nobody waits for it any more once the other one is gone.
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = 3");
+        make_old(db, "\"Id\" = 3");
+        assert_eq!(create(&mut ctx).pruned.tasks, 2);
+        assert_eq!((count(db, "TaskQueue"), count(db, "TaskQueueDependencies")), (0, 0));
+    }
+
     fn prune_says_what_it_would_do_and_wants_a_yes_for_what_nobody_has_set(db) {
         let mut ctx = willing(db);
         finished(db, &mut ctx, 2);

@@ -1,0 +1,464 @@
+//! Tasks with all that belongs to them, on their way out of a store and into another one, of any engine. Columns that the
+//! database computes stay behind, and so do runners, leases and tokens: no run is open on the way.
+
+use std::collections::HashMap;
+
+use diesel::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::backend::{self, AnyConnection};
+use super::schema::{task_queue, task_queue_dependencies, task_queue_events, task_queue_run_outputs, task_queue_runs};
+use super::sql::Moment;
+use super::{Store, StoreResult};
+use crate::domain::status::{RunStatus, TaskStatus};
+
+/// Tasks that are read together.
+const PAGE: i64 = 500;
+/// Ids in one statement.
+const IDS_PER_STATEMENT: usize = 5_000;
+
+/// A task, its runs and its events.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TransferredTask {
+    /// The row.
+    task: TaskColumns,
+    /// Its runs, the oldest first.
+    #[serde(default)]
+    runs: Vec<TransferredRun>,
+    /// Its events, the oldest first.
+    #[serde(default)]
+    events: Vec<EventColumns>,
+    /// The tasks that must succeed before.
+    #[serde(default)]
+    after: Vec<DependencyColumns>,
+}
+
+/// A run and what its handler wrote.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TransferredRun {
+    /// The row.
+    run: RunColumns,
+    /// What its handler wrote.
+    #[serde(default)]
+    outputs: Vec<OutputColumns>,
+}
+
+/// A row of TaskQueue: the columns of docs/schema.md.
+#[derive(Clone, Debug, Queryable, Selectable, Insertable, Serialize, Deserialize)]
+#[diesel(table_name = task_queue)]
+#[serde(deny_unknown_fields)]
+struct TaskColumns {
+    /// Id
+    id: i64,
+    queued_on: Moment,
+    queued_by_id: String,
+    scheduled_on: Moment,
+    /// TaskClass
+    task_class: String,
+    task_data: String,
+    /// LastStatus
+    last_status: String,
+    max_retries: i32,
+    failed_retries: i32,
+    attempts: i32,
+    priority: i32,
+    timeout_secs: Option<i32>,
+    waiting_for: i32,
+    backoff: Option<String>,
+    crashes: i32,
+    quarantined_on: Option<Moment>,
+    recurrence: Option<String>,
+    time_zone: String,
+    catch_up: String,
+    schedule_id: Option<i64>,
+    planned_on: Option<Moment>,
+    schedule_status: String,
+    updated_on: Moment,
+}
+
+/// A row of TaskQueueRuns.
+#[derive(Clone, Debug, Queryable, Selectable, Insertable, Serialize, Deserialize)]
+#[diesel(table_name = task_queue_runs)]
+#[serde(deny_unknown_fields)]
+struct RunColumns {
+    /// Id
+    id: i64,
+    #[serde(skip)]
+    task_queue_id: i64,
+    task_class: String,
+    priority: i32,
+    attempt: i32,
+    created_on: Moment,
+    started_on: Option<Moment>,
+    percents_completed: i32,
+    progress_message: String,
+    finished_on: Option<Moment>,
+    results: Option<String>,
+    /// Status
+    status: String,
+    error_code: String,
+    error_message: String,
+    decision: String,
+    process_id: Option<i64>,
+    host: String,
+    process_identity: String,
+    handler_process_id: Option<i64>,
+    handler_identity: String,
+    updated_on: Moment,
+}
+
+/// A row of TaskQueueRunOutputs.
+#[derive(Clone, Debug, Queryable, Selectable, Insertable, Serialize, Deserialize)]
+#[diesel(table_name = task_queue_run_outputs)]
+#[serde(deny_unknown_fields)]
+struct OutputColumns {
+    #[serde(skip)]
+    run_id: i64,
+    stream: String,
+    content: String,
+    total_bytes: i64,
+    is_lossy: bool,
+}
+
+/// A row of TaskQueueEvents.
+#[derive(Clone, Debug, Queryable, Selectable, Insertable, Serialize, Deserialize)]
+#[diesel(table_name = task_queue_events)]
+#[serde(deny_unknown_fields)]
+struct EventColumns {
+    #[serde(skip)]
+    task_queue_id: Option<i64>,
+    run_id: Option<i64>,
+    occurred_on: Moment,
+    kind: String,
+    actor: String,
+    host: String,
+    details: String,
+}
+
+/// A row of TaskQueueDependencies.
+#[derive(Clone, Debug, Queryable, Selectable, Insertable, Serialize, Deserialize)]
+#[diesel(table_name = task_queue_dependencies)]
+#[serde(deny_unknown_fields)]
+struct DependencyColumns {
+    #[serde(skip)]
+    task_id: i64,
+    /// DependsOnId
+    depends_on_id: i64,
+    /// IsSatisfied
+    is_satisfied: bool,
+}
+
+impl TransferredTask {
+    /// The id that it has had.
+    #[must_use]
+    pub const fn id(&self) -> i64 {
+        self.task.id
+    }
+
+    /// Its class.
+    #[must_use]
+    pub fn class(&self) -> &str {
+        &self.task.task_class
+    }
+
+    /// LastStatus
+    #[must_use]
+    pub fn status(&self) -> &str {
+        &self.task.last_status
+    }
+
+    /// Sets LastStatus.
+    pub fn set_status(&mut self, status: TaskStatus) {
+        status.as_str().clone_into(&mut self.task.last_status);
+    }
+
+    /// The tasks that have not succeeded and must before.
+    pub fn waits_for(&self) -> impl Iterator<Item = i64> {
+        self.after.iter().filter(|edge| !edge.is_satisfied).map(|edge| edge.depends_on_id)
+    }
+
+    /// The statuses of its runs, the newest first.
+    pub fn run_statuses(&self) -> impl Iterator<Item = Option<RunStatus>> {
+        self.runs.iter().rev().map(|whole| RunStatus::parse(&whole.run.status))
+    }
+
+    /// Leaves out its run that waits, and gives back the one that is processed.
+    pub fn end_open_runs(&mut self, decision: &str) {
+        self.runs.retain(|whole| whole.run.status != RunStatus::Scheduled.as_str());
+        let processing = self.runs.iter_mut().filter(|whole| whole.run.status == RunStatus::Processing.as_str());
+        for run in processing.map(|whole| &mut whole.run) {
+            RunStatus::Released.as_str().clone_into(&mut run.status);
+            decision.clone_into(&mut run.decision);
+            run.finished_on = Some(run.updated_on);
+        }
+    }
+}
+
+/// What an import did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Imported {
+    /// Tasks.
+    pub tasks: usize,
+    /// Runs.
+    pub runs: usize,
+    /// Whether they have the ids that they had: the store was empty.
+    pub keeps_ids: bool,
+}
+
+impl Store {
+    /// The tasks after the one with this id, in the order of their ids, with all that belongs to them: some hundreds, none
+    /// at the end.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn export_page(&mut self, after: i64) -> StoreResult<Vec<TransferredTask>> {
+        self.read(|conn| {
+            let tasks: Vec<TaskColumns> = task_queue::table
+                .filter(task_queue::id.gt(after))
+                .order(task_queue::id)
+                .limit(PAGE)
+                .select(TaskColumns::as_select())
+                .load(conn)?;
+            let ids: Vec<i64> = tasks.iter().map(|task| task.id).collect();
+            let mut runs = runs_of(conn, &ids)?;
+            let mut events = events_of(conn, &ids)?;
+            let mut after = dependencies_of(conn, &ids)?;
+            let whole = |task: TaskColumns| TransferredTask {
+                runs: runs.remove(&task.id).unwrap_or_default(),
+                events: events.remove(&task.id).unwrap_or_default(),
+                after: after.remove(&task.id).unwrap_or_default(),
+                task,
+            };
+            Ok(tasks.into_iter().map(whole).collect())
+        })
+    }
+
+    /// Inserts all of them or none. They keep their ids in a store without tasks; elsewhere they get new ones, and what
+    /// refers to them is changed with them. `imported` hears how many are in the transaction so far.
+    ///
+    /// # Errors
+    /// The database refused a row or could not be written; nothing is inserted then.
+    pub fn import_tasks(
+        &mut self,
+        tasks: &[TransferredTask],
+        imported: &mut dyn FnMut(usize),
+    ) -> StoreResult<Imported> {
+        self.write_once(|conn| {
+            backend::enter_both_tables(conn)?;
+            let mut ids = Ids::beginning(conn)?;
+            let mut runs = 0;
+            for (number, whole) in tasks.iter().enumerate() {
+                import_task(conn, whole, &mut ids)?;
+                runs += whole.runs.len();
+                imported(number + 1);
+            }
+            import_dependencies(conn, tasks, &ids)?;
+            mend_schedules(conn, tasks, &ids)?;
+            if ids.keeps {
+                backend::go_on_after_ids(conn)?;
+            }
+            fault_point!("import.before_commit");
+            Ok(Imported { tasks: tasks.len(), runs, keeps_ids: ids.keeps })
+        })
+    }
+}
+
+/// New ids by old ones.
+struct Ids {
+    /// Whether they are the same.
+    keeps: bool,
+    tasks: HashMap<i64, i64>,
+    runs: HashMap<i64, i64>,
+}
+
+impl Ids {
+    fn beginning(conn: &mut AnyConnection) -> StoreResult<Self> {
+        let task: Option<i64> = task_queue::table.select(task_queue::id).first(conn).optional()?;
+        let run: Option<i64> = task_queue_runs::table.select(task_queue_runs::id).first(conn).optional()?;
+        Ok(Self { keeps: task.is_none() && run.is_none(), tasks: HashMap::new(), runs: HashMap::new() })
+    }
+}
+
+/// Everything but the id, which the database gives.
+macro_rules! insert_without_id {
+    ($conn:expr, $table:ident, $row:expr, [$($column:ident),+]) => {
+        diesel::insert_into($table::table).values(($($table::$column.eq(&$row.$column)),+)).execute($conn)
+    };
+}
+
+fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids) -> StoreResult<()> {
+    // The schedules are mended once all ids are known.
+    let row = TaskColumns { schedule_id: None, ..whole.task.clone() };
+    // Times from 2038 on, which not every engine takes as they are.
+    let (scheduled_on, planned_on) = (row.scheduled_on, row.planned_on);
+    let row = TaskColumns { scheduled_on: row.updated_on, planned_on: None, ..row };
+    let id = if ids.keeps {
+        diesel::insert_into(task_queue::table).values(&row).execute(conn)?;
+        row.id
+    } else {
+        insert_without_id!(
+            conn,
+            task_queue,
+            row,
+            [
+                queued_on,
+                queued_by_id,
+                scheduled_on,
+                task_class,
+                task_data,
+                last_status,
+                max_retries,
+                failed_retries,
+                attempts,
+                priority,
+                timeout_secs,
+                waiting_for,
+                backoff,
+                crashes,
+                quarantined_on,
+                recurrence,
+                time_zone,
+                catch_up,
+                planned_on,
+                schedule_status,
+                updated_on
+            ]
+        )?;
+        backend::last_inserted_id(conn)?
+    };
+    backend::plan_task(conn, id, scheduled_on, planned_on)?;
+    ids.tasks.insert(whole.task.id, id);
+    for run in &whole.runs {
+        import_run(conn, run, id, ids)?;
+    }
+    for event in &whole.events {
+        let run_id = event.run_id.and_then(|old| ids.runs.get(&old).copied());
+        let row = EventColumns { task_queue_id: Some(id), run_id, ..event.clone() };
+        diesel::insert_into(task_queue_events::table).values(&row).execute(conn)?;
+    }
+    Ok(())
+}
+
+fn import_run(conn: &mut AnyConnection, whole: &TransferredRun, task_id: i64, ids: &mut Ids) -> StoreResult<()> {
+    let row = RunColumns { task_queue_id: task_id, ..whole.run.clone() };
+    let id = if ids.keeps {
+        diesel::insert_into(task_queue_runs::table).values(&row).execute(conn)?;
+        row.id
+    } else {
+        insert_without_id!(
+            conn,
+            task_queue_runs,
+            row,
+            [
+                task_queue_id,
+                task_class,
+                priority,
+                attempt,
+                created_on,
+                started_on,
+                percents_completed,
+                progress_message,
+                finished_on,
+                results,
+                status,
+                error_code,
+                error_message,
+                decision,
+                process_id,
+                host,
+                process_identity,
+                handler_process_id,
+                handler_identity,
+                updated_on
+            ]
+        )?;
+        backend::last_inserted_id(conn)?
+    };
+    ids.runs.insert(whole.run.id, id);
+    for output in &whole.outputs {
+        let row = OutputColumns { run_id: id, ..output.clone() };
+        diesel::insert_into(task_queue_run_outputs::table).values(&row).execute(conn)?;
+    }
+    Ok(())
+}
+
+/// Those whose other side stayed behind have been satisfied, and are of no use any more.
+fn import_dependencies(conn: &mut AnyConnection, tasks: &[TransferredTask], ids: &Ids) -> StoreResult<()> {
+    for whole in tasks {
+        let Some(task_id) = ids.tasks.get(&whole.task.id) else { continue };
+        for edge in &whole.after {
+            let Some(depends_on_id) = ids.tasks.get(&edge.depends_on_id) else { continue };
+            let row = DependencyColumns { task_id: *task_id, depends_on_id: *depends_on_id, ..edge.clone() };
+            diesel::insert_into(task_queue_dependencies::table).values(&row).execute(conn)?;
+        }
+    }
+    Ok(())
+}
+
+/// A schedule whose first task stayed behind is named by the first that came.
+fn mend_schedules(conn: &mut AnyConnection, tasks: &[TransferredTask], ids: &Ids) -> StoreResult<()> {
+    let mut names: HashMap<i64, i64> = HashMap::new();
+    for task in tasks.iter().map(|whole| &whole.task) {
+        let (Some(schedule), Some(id)) = (task.schedule_id, ids.tasks.get(&task.id)) else { continue };
+        let first = if ids.keeps { schedule } else { ids.tasks.get(&schedule).copied().unwrap_or(*id) };
+        let name = *names.entry(schedule).or_insert(first);
+        diesel::update(task_queue::table.filter(task_queue::id.eq(id)))
+            .set(task_queue::schedule_id.eq(name))
+            .execute(conn)?;
+    }
+    Ok(())
+}
+
+fn runs_of(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashMap<i64, Vec<TransferredRun>>> {
+    let rows: Vec<RunColumns> = task_queue_runs::table
+        .filter(task_queue_runs::task_queue_id.eq_any(tasks))
+        .order((task_queue_runs::task_queue_id, task_queue_runs::id))
+        .select(RunColumns::as_select())
+        .load(conn)?;
+    let ids: Vec<i64> = rows.iter().map(|run| run.id).collect();
+    let mut outputs: HashMap<i64, Vec<OutputColumns>> = HashMap::new();
+    for part in ids.chunks(IDS_PER_STATEMENT) {
+        let found: Vec<OutputColumns> = task_queue_run_outputs::table
+            .filter(task_queue_run_outputs::run_id.eq_any(part))
+            .order((task_queue_run_outputs::run_id, task_queue_run_outputs::stream))
+            .select(OutputColumns::as_select())
+            .load(conn)?;
+        for output in found {
+            outputs.entry(output.run_id).or_default().push(output);
+        }
+    }
+    let mut runs: HashMap<i64, Vec<TransferredRun>> = HashMap::new();
+    for run in rows {
+        let outputs = outputs.remove(&run.id).unwrap_or_default();
+        runs.entry(run.task_queue_id).or_default().push(TransferredRun { run, outputs });
+    }
+    Ok(runs)
+}
+
+fn events_of(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashMap<i64, Vec<EventColumns>>> {
+    let rows: Vec<EventColumns> = task_queue_events::table
+        .filter(task_queue_events::task_queue_id.eq_any(tasks.iter().copied().map(Some)))
+        .order((task_queue_events::task_queue_id, task_queue_events::id))
+        .select(EventColumns::as_select())
+        .load(conn)?;
+    let mut events: HashMap<i64, Vec<EventColumns>> = HashMap::new();
+    for event in rows {
+        events.entry(event.task_queue_id.unwrap_or_default()).or_default().push(event);
+    }
+    Ok(events)
+}
+
+fn dependencies_of(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashMap<i64, Vec<DependencyColumns>>> {
+    let rows: Vec<DependencyColumns> = task_queue_dependencies::table
+        .filter(task_queue_dependencies::task_id.eq_any(tasks))
+        .order((task_queue_dependencies::task_id, task_queue_dependencies::depends_on_id))
+        .select(DependencyColumns::as_select())
+        .load(conn)?;
+    let mut after: HashMap<i64, Vec<DependencyColumns>> = HashMap::new();
+    for edge in rows {
+        after.entry(edge.task_id).or_default().push(edge);
+    }
+    Ok(after)
+}

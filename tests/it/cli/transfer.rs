@@ -1,0 +1,147 @@
+//! `export` and `import`.
+
+use super::{count_tasks, error_and_hint, shell_class, task};
+use crate::each_engine;
+use crate::support::{Cli, TestDb};
+
+const TABLES: [&str; 4] = ["TaskQueueRunOutputs", "TaskQueueEvents", "TaskQueueRuns", "TaskQueue"];
+
+/// Tasks of every kind: succeeded with output and result, failed and retried, planned, cancelled, waiting until 2098.
+fn fill(db: &TestDb) {
+    db.configure(&format!(
+        "{}{}",
+        shell_class(db, "work", "echo 'out \"é\"'; echo '{\"result\":{\"b\":1,\"a\":[2]}}' >&3"),
+        shell_class(db, "fail", "exit 1")
+    ));
+    for args in [
+        &["work", " {\"b\": 1.0, \"a\": \"ü\"}", "--priority", "7", "--timeout", "9s"][..],
+        &["fail", "--max-retries", "1"],
+        &["fail", "--backoff", "fixed:2h"],
+    ] {
+        db.cli().run(&[&["queue"][..], args].concat()).ok();
+    }
+    db.cli().run(&["tick"]).ok();
+    db.cli().run(&["retry", "3"]).ok();
+    db.cli().run(&["tick"]).ok();
+    db.cli().run(&["queue", "work", "--every", "0 0 29 2 *", "--tz", "Europe/Berlin"]).ok();
+    db.cli().run(&["create-runs"]).ok();
+    db.cli().run(&["queue", "work", "--at", "2098-01-01T00:00:00.000001Z"]).ok();
+    db.cli().run(&["queue", "work", "--in", "1h"]).ok();
+    db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = 6");
+}
+
+/// The program with a store of its own, of the embedded engine.
+fn elsewhere(db: &TestDb) -> Cli {
+    db.cli().env("TASKQUEUE_DATABASE_URL", db.home().join("elsewhere.db").to_str().unwrap())
+}
+
+fn clear(db: &TestDb) {
+    for table in TABLES {
+        db.execute(&format!("DELETE FROM \"{table}\""));
+    }
+}
+
+each_engine! {
+    fn an_export_is_the_same_after_its_way_through_a_store_of_another_engine_and_back(db) {
+        fill(db);
+        let exported = db.cli().run(&["export"]).ok();
+        assert_eq!(exported.lines().count(), 6 + 2);
+        let other = elsewhere(db);
+        let ended = other.clone().stdin(exported.clone()).run(&["import"]);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "imported 6 tasks with the ids that they had\n"));
+        assert_eq!(other.run(&["export"]).ok(), exported);
+        clear(db);
+        std::fs::write(db.home().join("tasks.ndjson"), other.run(&["export"]).ok()).unwrap();
+        let imported = db.cli().run(&["import", "tasks.ndjson", "--json"]).json();
+        assert_eq!((&imported["tasks"], &imported["keeps_ids"]), (&6.into(), &true.into()));
+        assert_eq!(db.cli().run(&["export"]).ok(), exported);
+        // Whoever queues next gets an id of which nobody has heard.
+        assert_eq!(db.cli().run(&["queue", "work"]).ok(), "7");
+        let shown = db.cli().run(&["status", "1"]).ok();
+        assert!(shown.contains("out \"é\"") && shown.contains("{\"b\":1,\"a\":[2]}"), "{shown}");
+        assert_eq!(task(db, "5")["scheduled_on"], "2098-01-01T00:00:00.000001Z");
+    }
+
+    fn tasks_get_new_ids_in_a_store_that_has_some_and_references_follow_them(db) {
+        fill(db);
+        let exported = db.cli().run(&["export"]).ok();
+        let ended = db.cli().stdin(exported.clone()).run(&["import", "-"]);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "imported 6 tasks with new ids\n"));
+        assert_eq!(count_tasks(db), 12);
+        // Ids of the same order, and the same contents but for the ids.
+        let new = db.cli().run(&["export", "7", "8", "9", "10", "11", "12"]).ok();
+        assert_eq!(new.lines().count(), 8);
+        let schedules = db.raw().numbers("SELECT \"ScheduleId\" AS value FROM \"TaskQueue\" WHERE \"Recurrence\" IS NOT NULL ORDER BY \"Id\"");
+        assert_eq!(schedules, [Some(4), Some(10)]);
+        let orphans = db.number(
+            "SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" AS r WHERE NOT EXISTS (SELECT 1 FROM \"TaskQueue\" AS t WHERE t.\"Id\" = r.\"TaskQueueId\")",
+        );
+        assert_eq!(orphans, 0);
+        for table in ["TaskQueueRuns", "TaskQueueRunOutputs", "TaskQueueEvents"] {
+            assert_eq!(db.number(&format!("SELECT COUNT(*) AS value FROM \"{table}\"")) % 2, 0, "{table}");
+        }
+        assert_eq!(db.cli().run(&["export", "--class", "fail", "--status", "failed"]).ok().lines().count(), 4 + 2);
+    }
+
+    fn dependencies_go_with_their_tasks_and_nobody_waits_in_vain(db) {
+        db.configure(&shell_class(db, "work", "exit 0"));
+        db.cli().run(&["queue", "work"]).ok();
+        db.cli().run(&["tick"]).ok();
+        db.cli().run(&["queue", "work", "--in", "1h"]).ok();
+        db.cli().run(&["queue", "work", "--after", "1", "--after", "2"]).ok();
+        let exported = db.cli().run(&["export"]).ok();
+        let alone = db.cli().run(&["export", "3"]).ok();
+        let (error, _) = error_and_hint(&db.cli().stdin(alone).run(&["import"]).fails(2));
+        assert!(error.contains("task 3 waits for task 2, which is not in the export"), "{error}");
+        db.cli().stdin(exported).run(&["import"]).ok();
+        let edges = "SELECT \"DependsOnId\" AS value FROM \"TaskQueueDependencies\" WHERE \"TaskId\" = 6 ORDER BY \"DependsOnId\"";
+        assert_eq!(db.raw().numbers(edges).into_iter().flatten().next_back(), Some(5));
+        db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = 5");
+        db.cli().run(&["tick"]).ok();
+        assert_eq!((&task(db, "6")["status"], &task(db, "3")["status"]), (&"success".into(), &"scheduled".into()));
+    }
+
+    fn what_waits_or_is_processed_is_tried_again_where_it_comes_to(db) {
+        use crate::conformance::fixture::{claim, create, queue, willing};
+        let mut ctx = willing(db);
+        queue(&mut ctx, "work");
+        queue(&mut ctx, "work");
+        create(&mut ctx);
+        claim(&mut ctx.store).unwrap();
+        let exported = db.cli().run(&["export"]).ok();
+        clear(db);
+        db.cli().stdin(exported).run(&["import"]).ok();
+        assert_eq!(task(db, "1")["status"], "scheduled");
+        assert_eq!(create(&mut ctx).created, 2);
+        assert_eq!(crate::conformance::fixture::drain(&mut ctx).succeeded, 2);
+        let runs = db.raw().texts("SELECT \"Status\" AS value FROM \"TaskQueueRuns\" ORDER BY \"TaskQueueId\", \"Id\"");
+        assert_eq!(runs.into_iter().flatten().collect::<Vec<_>>(), ["released", "success", "success"]);
+    }
+
+    fn what_is_no_whole_export_is_refused_and_nothing_of_it_stays(db) {
+        fill(db);
+        let exported = db.cli().run(&["export"]).ok();
+        clear(db);
+        let (cut, _) = exported.rsplit_once('\n').unwrap();
+        let lines: Vec<&str> = exported.lines().collect();
+        let missing = [&lines[..3], &lines[4..]].concat().join("\n");
+        for (text, why) in [
+            ("", "no export"),
+            ("{\"class\":\"work\"}", "no export"),
+            ("{\"taskqueue_export\":2}", "version 2"),
+            (cut, "cut off"),
+            (missing.as_str(), "6 tasks were exported, and here are 5"),
+            (exported.replacen("\"attempts\"", "\"tries\"", 1).as_str(), "line 2: "),
+        ] {
+            let (error, _) = error_and_hint(&db.cli().stdin(text).run(&["import"]).fails(2));
+            assert!(error.contains(why), "{error}");
+        }
+        // The database refuses the last of them.
+        let bad = exported.replacen("\"last_status\":\"cancelled\"", "\"last_status\":\"nonsense\"", 1);
+        assert_ne!(bad, exported);
+        assert_eq!(db.cli().stdin(bad).run(&["import"]).code, Some(1));
+        for table in TABLES {
+            assert_eq!(db.number(&format!("SELECT COUNT(*) AS value FROM \"{table}\"")), 0, "{table}");
+        }
+    }
+}
