@@ -52,4 +52,4 @@ pub mod os;
 pub mod store;
 
 pub use crate::cli::App;
-pub use crate::handler::{ActiveRun, HandlerError, TaskHandler};
+pub use crate::handler::{ActiveRun, CancelToken, HandlerError, TaskHandler};

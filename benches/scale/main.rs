@@ -68,6 +68,8 @@ fn figures_of(store: &BenchStore, small: &BenchStore, tasks: usize) -> Figures {
     let (claim_small, claim_large) = claims_by_turns(small, store, CLAIMS);
     note("status");
     let status = median(&(0..5).map(|_| process(store, &["status"])).collect::<Vec<Duration>>());
+    note("claims behind what may not be claimed");
+    let behind = claims_behind(small, store, tasks);
     note("done");
     Figures {
         engine,
@@ -80,5 +82,37 @@ fn figures_of(store: &BenchStore, small: &BenchStore, tasks: usize) -> Figures {
         claim_small,
         claim_large,
         status,
+        behind,
     }
+}
+
+/// Claims of the first runs that may, with all the others before them: each beside as many claims in the small store.
+fn claims_behind(small: &BenchStore, large: &BenchStore, tasks: usize) -> [(Duration, Duration); 4] {
+    for store in [small, large] {
+        store.add_due("bench.b", 8 * CLAIMS);
+        process(store, &["create-runs"]);
+        store.analyze();
+    }
+    // Of the small store, too: whoever pauses has a pause to read.
+    let measured = |order: &[&str], end: &[&str]| {
+        for store in [small, large] {
+            process(store, order);
+        }
+        let times = claims_by_turns(small, large, CLAIMS);
+        for store in [small, large] {
+            process(store, end);
+        }
+        times
+    };
+    let paused = measured(&["pause", "--class", "bench.a"], &["resume", "--class", "bench.a"]);
+    let remove = ["limits", "remove", "bench.a"];
+    let full = measured(&["limits", "set", "bench.a", "--running", "1"], &remove);
+    let rated = measured(&["limits", "set", "bench.a", "--rate", "1/24h"], &remove);
+    large.raw().execute("DELETE FROM \"TaskQueueRuns\" WHERE \"TaskClass\" = 'bench.a' AND \"Status\" = 'scheduled'");
+    large.raw().execute("DELETE FROM \"TaskQueue\" WHERE \"TaskClass\" = 'bench.a' AND \"LastStatus\" = 'scheduled'");
+    small.raw().execute("DELETE FROM \"TaskQueueRuns\" WHERE \"TaskClass\" = 'bench.a' AND \"Status\" = 'scheduled'");
+    large.add_delayed("bench.a", tasks);
+    large.analyze();
+    let delayed = measured(&["create-runs"], &["create-runs"]);
+    [paused, full, rated, delayed]
 }

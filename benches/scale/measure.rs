@@ -1,12 +1,16 @@
 //! Measuring and printing: medians, and ratios against the limit of the same run.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use taskqueue::domain::ids::RunnerId;
 use taskqueue::store::{Claim, Store};
 
 use super::store::BenchStore;
+
+/// Tokens are of one claim.
+static ROUND: AtomicU32 = AtomicU32::new(0);
 
 pub struct Figures {
     pub engine: &'static str,
@@ -19,6 +23,8 @@ pub struct Figures {
     pub claim_small: Duration,
     pub claim_large: Duration,
     pub status: Duration,
+    /// Claims with 1,000 and with all before them that are paused, in a full class, over a rate, delayed.
+    pub behind: [(Duration, Duration); 4],
 }
 
 pub fn median(times: &[Duration]) -> Duration {
@@ -49,9 +55,10 @@ pub fn process(store: &BenchStore, arguments: &[&str]) -> Duration {
 pub fn claims_by_turns(first: &BenchStore, second: &BenchStore, number: usize) -> (Duration, Duration) {
     let mut stores = [first, second].map(|bench| Store::open(&bench.parsed_url()).unwrap());
     let mut times = [Vec::new(), Vec::new()];
+    let round = ROUND.fetch_add(1, Ordering::Relaxed);
     for n in 0..number {
         for (store, times) in stores.iter_mut().zip(&mut times) {
-            times.push(claim(store, &format!("bench-{n}")));
+            times.push(claim(store, &format!("bench-{round}-{n}")));
         }
     }
     (median(&times[0]), median(&times[1]))
@@ -101,6 +108,11 @@ const ROWS: &[Row] = &[
     ("one claim, 1,000 waiting", |_, f| millis(f.claim_small)),
     ("one claim, all waiting and as many finished", |_, f| millis(f.claim_large)),
     ("… times the claim with 1,000", |_, f| ratio(f.claim_large, f.claim_small)),
+    ("one claim behind all, paused, times the claim behind 1,000", |_, f| ratio(f.behind[0].1, f.behind[0].0)),
+    ("… in a class that is full", |_, f| ratio(f.behind[1].1, f.behind[1].0)),
+    ("… in a class over its rate", |_, f| ratio(f.behind[2].1, f.behind[2].0)),
+    ("… delayed", |_, f| ratio(f.behind[3].1, f.behind[3].0)),
+    ("one claim behind all, paused", |_, f| millis(f.behind[0].1)),
     ("status, whole process, all waiting and as many finished", |_, f| millis(f.status)),
 ];
 

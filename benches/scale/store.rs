@@ -64,6 +64,30 @@ impl BenchStore {
 
     /// As many tasks that succeeded, each with its run.
     pub fn add_finished(&self, tasks: usize) {
+        self.insert_numbered(
+            tasks,
+            "(\"TaskClass\", \"TaskData\", \"LastStatus\", \"Attempts\") SELECT 'bench.a', '{}', 'success', 1",
+        );
+        self.raw().execute(
+            "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"Status\", \"StartedOn\", \"FinishedOn\", \"Token\")
+             SELECT \"Id\", \"TaskClass\", 'success', \"QueuedOn\", \"QueuedOn\", 'x' FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success'",
+        );
+    }
+
+    /// So many tasks of a class that are due.
+    pub fn add_due(&self, class: &str, tasks: usize) {
+        self.insert_numbered(tasks, &format!("(\"TaskClass\") SELECT '{class}'"));
+    }
+
+    /// So many tasks of a class whose time will not come during the test.
+    pub fn add_delayed(&self, class: &str, tasks: usize) {
+        self.insert_numbered(
+            tasks,
+            &format!("(\"TaskClass\", \"ScheduledOn\") SELECT '{class}', '2199-01-01 00:00:00.000000'"),
+        );
+    }
+
+    fn insert_numbered(&self, tasks: usize, columns_and_values: &str) {
         let numbers = match self.engine {
             EngineUnderTest::Postgres => format!("SELECT n FROM generate_series(1, {tasks}) AS g (n)"),
             _ => format!(
@@ -79,14 +103,12 @@ impl BenchStore {
             };
             raw.execute(&format!("SET SESSION {limit} = 100000000"));
         }
-        raw.execute(&format!(
-            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\", \"LastStatus\", \"Attempts\")
-             SELECT 'bench.a', '{{}}', 'success', 1 FROM ({numbers}) AS s"
-        ));
-        raw.execute(
-            "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"Status\", \"StartedOn\", \"FinishedOn\", \"Token\")
-             SELECT \"Id\", \"TaskClass\", 'success', \"QueuedOn\", \"QueuedOn\", 'x' FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success'",
-        );
+        // PostgreSQL takes a text for a time only where it can see that it is one.
+        let values = match self.engine {
+            EngineUnderTest::Postgres => columns_and_values.replace("000000'", "000000+00'::timestamptz"),
+            _ => columns_and_values.to_owned(),
+        };
+        raw.execute(&format!("INSERT INTO \"TaskQueue\" {values} FROM ({numbers}) AS s"));
     }
 
     /// What the servers do by themselves after a while.

@@ -34,7 +34,7 @@ GRANT UPDATE ("WaitingFor") ON "TaskQueue" TO taskqueue_enqueue;
 
 -- Creates runs, claims and ends them, and deletes what was kept long enough. Changes no settings.
 GRANT SELECT, INSERT, UPDATE ON "TaskQueueLocks" TO taskqueue_runner;
-GRANT SELECT, INSERT, DELETE ON "TaskQueueEvents" TO taskqueue_runner;
+GRANT SELECT, INSERT, DELETE ON "TaskQueueEvents", "TaskQueueRejections" TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs",
     "TaskQueueDependencies", "TaskQueueClassHolds", "TaskQueueReceipts", "TaskQueueNotices" TO taskqueue_runner;
 GRANT SELECT, UPDATE ON "TaskQueueTimers" TO taskqueue_runner;
@@ -44,5 +44,6 @@ GRANT SELECT ON "TaskQueueClassLimits" TO taskqueue_runner;
 -- Everything but the tables themselves: those belong to their owner, who migrates.
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs",
     "TaskQueueEvents", "TaskQueueClassHolds", "TaskQueueSettings", "TaskQueueLocks", "TaskQueueReceipts",
-    "TaskQueueNotices", "TaskQueueTimers", "TaskQueueDependencies", "TaskQueuePauses", "TaskQueueClassLimits"
+    "TaskQueueNotices", "TaskQueueTimers", "TaskQueueDependencies", "TaskQueuePauses", "TaskQueueClassLimits",
+    "TaskQueueRejections"
     TO taskqueue_admin;

@@ -19,6 +19,8 @@ pub(crate) const UNAVAILABLE: u8 = 69;
 pub(crate) const BUSY: u8 = 75;
 /// Exit status: the configuration or the schema is wrong.
 pub(crate) const CONFIG: u8 = 78;
+/// Exit status: waited too long.
+pub(crate) const WAITED_TOO_LONG: u8 = 124;
 /// Exit status: interrupted.
 pub(crate) const INTERRUPTED: u8 = 130;
 
@@ -29,19 +31,21 @@ pub(crate) struct CliError {
     kind: &'static str,
     message: String,
     hint: Option<String>,
+    /// The row that was found instead of what was expected.
+    details: Option<serde_json::Value>,
 }
 
 impl CliError {
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self { code: USAGE, kind: "usage", message: message.into(), hint: None }
+        Self { code: USAGE, kind: "usage", message: message.into(), hint: None, details: None }
     }
 
     pub(crate) fn failed(message: impl Into<String>) -> Self {
-        Self { code: FAILED, kind: "failed", message: message.into(), hint: None }
+        Self { code: FAILED, kind: "failed", message: message.into(), hint: None, details: None }
     }
 
     pub(crate) fn unreachable(message: impl Into<String>) -> Self {
-        Self { code: UNAVAILABLE, kind: "unreachable", message: message.into(), hint: None }
+        Self { code: UNAVAILABLE, kind: "unreachable", message: message.into(), hint: None, details: None }
     }
 
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
@@ -63,6 +67,10 @@ impl CliError {
 
     pub(crate) fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
+    }
+
+    pub(crate) const fn details(&self) -> Option<&serde_json::Value> {
+        self.details.as_ref()
     }
 }
 
@@ -88,7 +96,13 @@ impl From<anyhow::Error> for CliError {
 impl From<ConfigError> for CliError {
     fn from(error: ConfigError) -> Self {
         let message = format!("the configuration cannot be used: {error}");
-        Self { code: CONFIG, kind: "config", message, hint: Some("docs/configuration.md lists every key".to_owned()) }
+        Self {
+            code: CONFIG,
+            kind: "config",
+            message,
+            hint: Some("docs/configuration.md lists every key".to_owned()),
+            details: None,
+        }
     }
 }
 
@@ -107,6 +121,12 @@ impl From<EngineError> for CliError {
             EngineError::NotWaiting { .. } => Self { kind: "not_waiting", ..Self::failed(message) },
             EngineError::NotRunnable { class, .. } => Self { kind: "not_runnable", ..Self::failed(message) }
                 .with_hint(format!("`taskqueue classes` says why; `taskqueue classes release {class}` tries a held class again")),
+            EngineError::NotHeld { run, .. } => Self {
+                kind: "not_held",
+                details: serde_json::to_value(&run).ok(),
+                ..Self::failed(message)
+            }
+            .with_hint(format!("stop working for it; `taskqueue status {}` shows what became of the task", run.task_id)),
             EngineError::Obstructed { .. } => Self { kind: "obstructed", ..Self::failed(message) }
                 .with_hint("`taskqueue pause` and `taskqueue limits` list what keeps runs from starting"),
             EngineError::LeaseOver { .. } => Self { kind: "lease_over", ..Self::unreachable(message) }.with_hint(
@@ -155,7 +175,7 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::NoRandomness(_) => (FAILED, "os", None),
         StoreError::Database(_) => (FAILED, "database", None),
     };
-    CliError { code, kind, message, hint }
+    CliError { code, kind, message, hint, details: None }
 }
 
 fn read_only_hint(message: &str) -> String {

@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use self::commands::{
-    classes, create_runs, events, exec, limits, migrate, pauses, process_run, prune, queue, report, retry, runners,
-    schedule, settings, status, tick, transfer,
+    cancel, claim, classes, create_runs, edit, events, exec, heartbeat, limits, migrate, pauses, process_run, prune,
+    queue, report, requeue, resolve, retry, runners, schedule, settings, status, tick, transfer,
 };
 use self::error::{CliError, FAILED};
 use self::output::Out;
@@ -80,11 +80,18 @@ enum Command {
     Migrate(migrate::MigrateArgs),
     Retry(retry::RetryArgs),
     Schedule(schedule::ScheduleArgs),
+    Requeue(requeue::RequeueArgs),
+    Cancel(cancel::CancelArgs),
+    Edit(edit::EditArgs),
     Prune(prune::PruneArgs),
     Export(transfer::ExportArgs),
     Import(transfer::ImportArgs),
     Settings(settings::SettingsArgs),
     Classes(classes::ClassesArgs),
+    Claim(claim::ClaimArgs),
+    Heartbeat(heartbeat::HeartbeatArgs),
+    Resolve(resolve::ResolveArgs),
+    Release(resolve::ReleaseArgs),
     Progress(report::ProgressArgs),
     Result(report::ResultArgs),
     Message(report::MessageArgs),
@@ -164,7 +171,7 @@ impl App {
 fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> anyhow::Result<u8> {
     // These three run inside a handler and need neither configuration nor database.
     let command = match command {
-        Command::Progress(args) => return report::progress(&args),
+        Command::Progress(args) if !args.is_of_claimant() => return report::progress(&args),
         Command::Result(args) => return report::result(&args),
         Command::Message(args) => return report::message(&args),
         other => other,
@@ -187,12 +194,20 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
         Command::Migrate(args) => migrate::run(&session, &args, out),
         Command::Retry(args) => retry::run(session, &args, out),
         Command::Schedule(args) => schedule::run(session, &args, out),
+        Command::Requeue(args) => requeue::run(session, &args, out),
+        Command::Cancel(args) => cancel::run(session, &args, out),
+        Command::Edit(args) => edit::run(session, &args, out),
         Command::Prune(args) => prune::run(session, &args, out),
         Command::Export(args) => transfer::run_export(session, &args, out),
         Command::Import(args) => transfer::run_import(session, &args, out),
         Command::Settings(args) => settings::run(session, &args, out),
         Command::Classes(args) => classes::run(session, &args, out),
-        Command::Progress(_) | Command::Result(_) | Command::Message(_) => Ok(0),
+        Command::Claim(args) => claim::run(session, &args, out),
+        Command::Heartbeat(args) => heartbeat::run(session, &args, out),
+        Command::Resolve(args) => resolve::run(session, &args, out),
+        Command::Release(args) => resolve::release(session, &args, out),
+        Command::Progress(args) => report::claimant_progress(session, &args, out),
+        Command::Result(_) | Command::Message(_) => Ok(0),
     }
 }
 

@@ -57,6 +57,12 @@ impl HandlerEnvironment {
     }
 }
 
+/// `TASKQUEUE_CLAIMANT`: the name of the worker that called us.
+#[must_use]
+pub fn claimant_of_environment() -> Option<String> {
+    variable("TASKQUEUE_CLAIMANT")
+}
+
 #[expect(clippy::disallowed_methods, reason = "the one place that reads variables")]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())

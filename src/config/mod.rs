@@ -11,7 +11,9 @@ use std::time::Duration;
 
 pub use self::announcements::{Announcements, HookKind, Notify};
 pub use self::class::{ClassConfig, Classes};
-pub use self::environment::{Environment, HandlerEnvironment, default_spool_path, default_store_path};
+pub use self::environment::{
+    Environment, HandlerEnvironment, claimant_of_environment, default_spool_path, default_store_path,
+};
 
 /// The configuration as it is in effect.
 #[derive(Clone, Debug, Default)]

@@ -137,6 +137,10 @@ pub fn decide(
             let rule = format!("could not start: {} (configuration)", ExitMeaning::Hold);
             Decision::meaning(ExitMeaning::Hold, "could-not-start", reason, rule)
         }
+        Ending::Cancelled(reason) => Decision {
+            event: RunEvent::Cancel,
+            ..Decision::failure("cancelled", reason, false, "cancelled".to_owned())
+        },
         Ending::Stopped => Decision {
             event: RunEvent::Release,
             ..Decision::failure(

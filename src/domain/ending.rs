@@ -32,6 +32,8 @@ pub enum Ending {
     Misconfigured(String),
     /// Our runner was told to stop and ended it.
     Stopped,
+    /// Somebody cancelled its task, for this reason, and our runner ended it.
+    Cancelled(String),
 }
 
 impl Ending {

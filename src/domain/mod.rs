@@ -3,6 +3,7 @@
 //! Pure: no Diesel, no clock, no process, no environment, no printing. Everybody may use it; it uses nobody.
 
 pub mod backoff;
+pub mod claimant;
 pub mod confinement;
 pub mod decision;
 pub mod dependencies;
@@ -20,8 +21,10 @@ pub mod pause;
 pub mod records;
 pub mod recurrence;
 pub mod retention;
+pub mod selection;
 pub mod settings;
 pub mod status;
+pub mod task_change;
 pub mod task_class;
 pub mod transition;
 pub mod when;

@@ -134,7 +134,7 @@ impl TaskRequest {
     }
 }
 
-fn in_range(name: &str, value: Option<i64>, low: i64, high: i64) -> Result<Option<i32>, String> {
+pub(super) fn in_range(name: &str, value: Option<i64>, low: i64, high: i64) -> Result<Option<i32>, String> {
     let Some(value) = value else { return Ok(None) };
     if !(low..=high).contains(&value) {
         return Err(format!("{name} is {value}; it must lie in {low} to {high}"));

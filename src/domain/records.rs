@@ -126,9 +126,11 @@ pub struct Run {
     pub decision: String,
     /// PID of the runner that runs or ran it.
     pub process_id: Option<i64>,
-    /// The runner's row.
+    /// The runner's row; `None` also for a claimant's run.
     pub runner_id: Option<RunnerId>,
-    /// Host of the runner.
+    /// The outside worker that claimed it; `None` for a run of a runner.
+    pub claimant: Option<String>,
+    /// Host of the runner, or from which the claimant asked.
     pub host: String,
     /// Who the runner is, beyond its PID: boot, PID namespace, PID, start ticks.
     #[serde(skip)]
@@ -143,6 +145,10 @@ pub struct Run {
     /// Who the handler is, beyond its PID.
     #[serde(skip)]
     pub handler_identity: String,
+    /// When somebody asked for its end, if anybody did.
+    pub cancel_requested_on: Option<DateTime<Utc>>,
+    /// Why, or who.
+    pub cancel_reason: String,
     /// When the row changed last.
     pub updated_on: DateTime<Utc>,
 }

@@ -34,6 +34,8 @@ pub enum Setting {
     MaxDataBytes,
     /// Seconds by which a planned time of a schedule that does not catch up may be late.
     ScheduleGrace,
+    /// Whether every change of a status keeps an event.
+    AuditTransitions,
     /// Days for which tasks that succeeded are kept.
     KeepSuccess,
     /// Days for which cancelled tasks are kept.
@@ -50,8 +52,6 @@ pub enum Setting {
     MaxCancelled,
     /// How many exhausted and quarantined tasks are kept.
     MaxFailed,
-    /// Whether every change of a status keeps an event.
-    AuditTransitions,
 }
 
 /// Settings that cannot be used.
@@ -97,6 +97,7 @@ impl Setting {
         Self::LeaseMargin,
         Self::MaxDataBytes,
         Self::ScheduleGrace,
+        Self::AuditTransitions,
         Self::KeepSuccess,
         Self::KeepCancelled,
         Self::KeepFailed,
@@ -105,7 +106,6 @@ impl Setting {
         Self::MaxSuccess,
         Self::MaxCancelled,
         Self::MaxFailed,
-        Self::AuditTransitions,
     ];
 
     /// The value of the column Name.
@@ -124,6 +124,7 @@ impl Setting {
             Self::LeaseMargin => "TaskQueueLeaseMargin",
             Self::MaxDataBytes => "TaskQueueMaxDataBytes",
             Self::ScheduleGrace => "TaskQueueScheduleGrace",
+            Self::AuditTransitions => "TaskQueueAuditTransitions",
             Self::KeepSuccess => "TaskQueueKeepSuccess",
             Self::KeepCancelled => "TaskQueueKeepCancelled",
             Self::KeepFailed => "TaskQueueKeepFailed",
@@ -132,7 +133,6 @@ impl Setting {
             Self::MaxSuccess => "TaskQueueMaxSuccess",
             Self::MaxCancelled => "TaskQueueMaxCancelled",
             Self::MaxFailed => "TaskQueueMaxFailed",
-            Self::AuditTransitions => "TaskQueueAuditTransitions",
         }
     }
 
@@ -180,11 +180,11 @@ impl Setting {
             Self::LeaseMargin => 15,
             Self::MaxDataBytes => 1_048_576,
             Self::ScheduleGrace => 900,
+            Self::AuditTransitions => 0,
             Self::KeepSuccess | Self::KeepCancelled | Self::KeepRunners => 30,
             Self::KeepFailed => 90,
             Self::KeepOutputs => 14,
             Self::MaxSuccess | Self::MaxCancelled | Self::MaxFailed => 0,
-            Self::AuditTransitions => 0,
         }
     }
 
@@ -204,11 +204,11 @@ impl Setting {
             Self::LeaseMargin => (1, 3_600),
             Self::MaxDataBytes => (2, 8_388_608),
             Self::ScheduleGrace => (0, 604_800),
+            Self::AuditTransitions => (0, 1),
             Self::KeepSuccess | Self::KeepCancelled | Self::KeepFailed | Self::KeepOutputs | Self::KeepRunners => {
                 (0, 36_500)
             }
             Self::MaxSuccess | Self::MaxCancelled | Self::MaxFailed => (0, 1_000_000_000),
-            Self::AuditTransitions => (0, 1),
         }
     }
 

@@ -61,11 +61,14 @@ pub enum TaskEvent {
     Release,
     /// Somebody decided that it shall not run.
     Cancel,
+    /// Somebody wants it to run again from the start.
+    Requeue,
 }
 
 impl TaskEvent {
     /// Every event.
-    pub const ALL: [Self; 6] = [Self::Start, Self::Succeed, Self::Fail, Self::TimeOut, Self::Release, Self::Cancel];
+    pub const ALL: [Self; 7] =
+        [Self::Start, Self::Succeed, Self::Fail, Self::TimeOut, Self::Release, Self::Cancel, Self::Requeue];
 }
 
 /// Where `event` leads a task that is in `from`, or `None` where it is refused. `before` is the status that the task had
@@ -81,6 +84,7 @@ pub const fn task_after(from: TaskStatus, event: TaskEvent, before: TaskStatus) 
         (Processing, TaskEvent::TimeOut) => Some(Timeout),
         (Processing, TaskEvent::Release) => Some(before),
         (Scheduled | Failed | Timeout | Processing, TaskEvent::Cancel) => Some(Cancelled),
+        (Success | Failed | Timeout | Cancelled, TaskEvent::Requeue) => Some(Scheduled),
         _ => None,
     }
 }
@@ -103,7 +107,7 @@ pub const fn aggregated(event: RunEvent) -> TaskEvent {
 #[must_use]
 pub const fn failed_retries_after(event: TaskEvent, failed_retries: i32, max_retries: i32, may_retry: bool) -> i32 {
     match event {
-        TaskEvent::Succeed => 0,
+        TaskEvent::Succeed | TaskEvent::Requeue => 0,
         TaskEvent::Fail | TaskEvent::TimeOut => {
             let counted = failed_retries.saturating_add(1);
             if may_retry || counted >= max_retries { counted } else { max_retries }
@@ -116,7 +120,7 @@ pub const fn failed_retries_after(event: TaskEvent, failed_retries: i32, max_ret
 #[must_use]
 pub const fn crashes_after(event: TaskEvent, crashes: i32, is_crash: bool) -> i32 {
     match event {
-        TaskEvent::Succeed => 0,
+        TaskEvent::Succeed | TaskEvent::Requeue => 0,
         TaskEvent::Fail | TaskEvent::TimeOut if is_crash => crashes.saturating_add(1),
         _ => crashes,
     }
@@ -174,6 +178,7 @@ mod tests {
                         TaskEvent::Fail if from == Processing => Some(Failed),
                         TaskEvent::TimeOut if from == Processing => Some(Timeout),
                         TaskEvent::Release if from == Processing => Some(before),
+                        TaskEvent::Requeue if from != Scheduled && from != Processing => Some(Scheduled),
                         _ => None,
                     };
                     assert_eq!(task_after(from, event, before), expected, "{from} {event:?}");

@@ -175,7 +175,7 @@ impl Program<'_> {
             timeout_secs: self.limit_secs,
             deadline: String::new(),
         };
-        let end = command.run(&context, None, None, &mut Unheard);
+        let end = command.run(&context, &[], None, &mut Unheard);
         let stderr = end.stderr.to_text();
         let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
         let said = if last_line.is_empty() { String::new() } else { format!(": {last_line}") };
@@ -184,7 +184,7 @@ impl Program<'_> {
             Ending::Exited(code) => Some(format!("{} exited with {code}{said}", self.argv[0])),
             Ending::TimedOut => Some(format!("{} took longer than {} seconds", self.argv[0], self.limit_secs)),
             Ending::CouldNotStart(why) | Ending::NoRoom(why) | Ending::Misconfigured(why) => Some(why),
-            Ending::Signalled(_) | Ending::Killed { .. } | Ending::Stopped => {
+            Ending::Signalled(_) | Ending::Killed { .. } | Ending::Stopped | Ending::Cancelled(_) => {
                 Some(format!("{} was ended by a signal{said}", self.argv[0]))
             }
         })

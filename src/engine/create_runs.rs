@@ -30,12 +30,12 @@ pub struct CreateRunsReport {
     pub schedules: Advanced,
     /// Runs created.
     pub created: usize,
-    /// What was deleted because it was kept long enough.
-    pub pruned: Pruned,
     /// Why nobody could be told of what needs somebody.
     pub notify_problem: Option<String>,
     /// Why the program of a hook did not do its work.
     pub hook_problem: Option<String>,
+    /// What was deleted because it was kept long enough.
+    pub pruned: Pruned,
 }
 
 /// A task whose time has come and that got no run.
@@ -68,19 +68,19 @@ pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineR
     let author = Author { name: &ctx.me.user, host: &ctx.me.host };
     let schedules = ctx.store.advance_schedules(author, settings.schedule_grace_secs)?;
     let created = ctx.store.create_missing_runs(created)?;
-    let notify_problem = tell_notices(ctx)?;
-    let hook_problem = ctx.hook_problem.take();
     // Last: nobody waits for it.
     let pruned = prune_some(ctx, &settings.retention)?;
+    let notify_problem = tell_notices(ctx)?;
+    let hook_problem = ctx.hook_problem.take();
     Ok(CreateRunsReport {
         sent_outcomes,
         rescue,
         finished_runners,
         schedules,
         created,
-        pruned,
         notify_problem,
         hook_problem,
+        pruned,
     })
 }
 

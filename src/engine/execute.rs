@@ -28,7 +28,7 @@ use crate::store::{EndCondition, RunEnd, RunRef};
 /// Beyond timeout and grace, before a runner that should have ended a handler is taken for unable to.
 const SILENCE_MARGIN: Duration = Duration::from_secs(30);
 /// The longest message that is stored, in characters.
-const MAX_MESSAGE_CHARS: usize = 10_000;
+pub(super) const MAX_MESSAGE_CHARS: usize = 10_000;
 
 /// Hears what a run does while it is processed.
 pub trait RunListener {

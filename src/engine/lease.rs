@@ -1,4 +1,5 @@
-//! Keeps the leases of this process, saves what its handlers report and looks what operators have ordered: a thread and a connection of its own, so that
+//! Keeps the leases of this process, saves what its handlers report, looks what operators have ordered and hears which of its
+//! runs are cancelled: a thread and a connection of its own, so that
 //! neither a long handler nor a busy main thread looks like a dead runner, and a database that is slow or away keeps nobody
 //! from watching the handler.
 //!
@@ -9,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use super::cancel_order::CancelOrder;
 use super::orders::Orders;
 use super::unsaved::Unsaved;
 use super::{EngineError, EngineResult};
@@ -16,12 +18,16 @@ use crate::domain::ids::{RunId, RunnerId};
 use crate::domain::lease::LeaseTimes;
 use crate::os::clock::Moment;
 use crate::os::random::spread;
+use crate::os::sockets::LibrarySocket;
+use crate::os::waker::Waker;
 use crate::store::{DatabaseUrl, Renewal, RunRef, Store, StoreResult};
 
 /// The longest pause after a renewal that failed.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// Between two looks at what operators have ordered.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
+/// How often it is asked which runs are cancelled, also where the engine tells of it: not every request is told.
+const ASK_EVERY: Duration = Duration::from_millis(500);
 /// How long the end of the thread is waited for; it may hang in a call to a database that does not answer.
 const END_WAIT: Duration = Duration::from_secs(2);
 
@@ -43,7 +49,10 @@ pub struct LeaseKeeper {
 
 struct Shared {
     state: Mutex<State>,
+    /// Something was done that others wait for.
     changed: Condvar,
+    /// There is something to do for the thread.
+    waker: Waker,
     runner_id: RunnerId,
     runner_name: String,
     times: LeaseTimes,
@@ -66,6 +75,10 @@ enum Work {
     Renew(Vec<RunRef>),
     Save(RunRef, Unsaved),
     Look,
+    /// Which of these are cancelled.
+    Ask(Vec<RunId>),
+    /// Something has come to the socket.
+    Listen,
     End,
 }
 
@@ -77,12 +90,27 @@ struct HeldRun {
     /// more: then anybody may end it.
     renew_until: Moment,
     unsaved: Unsaved,
+    cancel: Arc<CancelOrder>,
+}
+
+/// When the thread does what, if nothing else happens.
+struct Plan {
+    renew_at: Moment,
+    ask_at: Moment,
+    look_at: Moment,
 }
 
 #[derive(Clone, Copy)]
 struct Lease {
     trusted_until: Moment,
     is_lost: bool,
+}
+
+impl HeldRun {
+    /// Whether it may be cancelled without our knowing it.
+    fn is_in_question(&self) -> bool {
+        !self.lease.is_lost && self.cancel.reason().is_none()
+    }
 }
 
 impl Lease {
@@ -121,9 +149,11 @@ impl LeaseKeeper {
             is_ending: false,
             has_ended: false,
         };
+        let waker = Waker::new().map_err(|source| EngineError::Os { what: "no descriptor for the leases", source })?;
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             changed: Condvar::new(),
+            waker,
             runner_id,
             runner_name: runner_name.to_owned(),
             times,
@@ -147,7 +177,15 @@ impl LeaseKeeper {
             lease,
             renew_until: Moment::after(silence),
             unsaved: Unsaved::default(),
+            cancel: Arc::new(CancelOrder::new()),
         });
+        self.shared.waker.wake();
+    }
+
+    /// What says that a run is to end; `None` for one that is not held.
+    pub(super) fn cancel_order(&self, run_id: RunId) -> Option<Arc<CancelOrder>> {
+        let state = self.shared.lock();
+        state.runs.iter().find(|held| held.run.id == run_id).map(|held| Arc::clone(&held.cancel))
     }
 
     /// The handler was heard of; it may be silent for so long from now.
@@ -161,7 +199,7 @@ impl LeaseKeeper {
     pub fn save(&self, run_id: RunId, news: Unsaved) {
         if let Some(held) = self.shared.lock().runs.iter_mut().find(|held| held.run.id == run_id) {
             held.unsaved.add(news);
-            self.shared.changed.notify_all();
+            self.shared.waker.wake();
         }
     }
 
@@ -202,7 +240,7 @@ impl Drop for LeaseKeeper {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.is_ending = true;
-        self.shared.changed.notify_all();
+        self.shared.waker.wake();
         let give_up = Moment::after(END_WAIT);
         while !state.has_ended && !give_up.has_passed() {
             state = self.shared.wait(state, give_up.remaining());
@@ -225,10 +263,12 @@ impl Shared {
         state.runs.iter().find(|held| held.run.id == run_id).map_or(Standing::Lost, |held| held.lease.standing())
     }
 
-    /// Waits for something to do. Renewals come first: a run whose lease is lost needs no news.
-    fn next_work(&self, renew_at: Moment, look_at: Moment) -> Work {
-        let mut state = self.lock();
+    /// Waits for something to do, also at the socket. Renewals come first: a run whose lease is lost needs no news.
+    fn next_work(&self, plan: &Plan, socket: Option<&LibrarySocket>) -> Work {
+        let renew_at = plan.renew_at;
+        let mut has_waited = false;
         loop {
+            let mut state = self.lock();
             if state.is_ending {
                 return Work::End;
             }
@@ -236,11 +276,19 @@ impl Shared {
                 let is_wanted = |held: &&HeldRun| !held.lease.is_lost && !held.renew_until.has_passed();
                 return Work::Renew(state.runs.iter().filter(is_wanted).map(|held| held.run.clone()).collect());
             }
-            if look_at.has_passed() {
+            if plan.look_at.has_passed() {
                 return Work::Look;
             }
+            let mut until = renew_at.min(plan.look_at);
+            let in_question: Vec<RunId> =
+                state.runs.iter().filter(|held| held.is_in_question()).map(|held| held.run.id).collect();
+            if !in_question.is_empty() {
+                if plan.ask_at.has_passed() {
+                    return Work::Ask(in_question);
+                }
+                until = until.min(plan.ask_at);
+            }
             let has_news = state.runs.iter().position(|held| !held.unsaved.is_empty() && !held.lease.is_lost);
-            let mut until = renew_at.min(look_at);
             if let Some(at) = has_news {
                 if state.save_after.has_passed() {
                     let held = &mut state.runs[at];
@@ -250,7 +298,21 @@ impl Shared {
                 }
                 until = until.min(state.save_after);
             }
-            state = self.wait(state, until.remaining());
+            if has_waited && socket.is_some() {
+                return Work::Listen;
+            }
+            drop(state);
+            self.waker.wait(socket, until.remaining());
+            has_waited = true;
+        }
+    }
+
+    fn cancel(&self, requests: Vec<(RunId, String)>) {
+        let state = self.lock();
+        for (run_id, reason) in requests {
+            if let Some(held) = state.runs.iter().find(|held| held.run.id == run_id) {
+                held.cancel.give(reason);
+            }
         }
     }
 
@@ -283,21 +345,33 @@ impl Shared {
 
 fn keep(shared: &Shared, url: &DatabaseUrl) {
     fault_point!("lease.thread_started");
-    let mut store = None;
-    let mut renew_at = Moment::after(shared.times.renewal_pause(spread()));
-    let mut look_at = Moment::after(LOOK_PAUSE);
+    let mut store: Option<Store> = None;
+    let mut plan = Plan {
+        renew_at: Moment::after(shared.times.renewal_pause(spread())),
+        ask_at: Moment::after(ASK_EVERY),
+        look_at: Moment::after(LOOK_PAUSE),
+    };
     loop {
-        let is_well = match shared.next_work(renew_at, look_at) {
+        let is_well = match shared.next_work(&plan, store.as_ref().and_then(Store::listening_socket)) {
             Work::End => break,
+            Work::Listen => true,
             Work::Look => {
                 let looked = connected(&mut store, url).and_then(Store::list_pauses);
-                look_at = Moment::after(if looked.is_ok() { LOOK_PAUSE } else { RETRY_PAUSE });
+                plan.look_at = Moment::after(if looked.is_ok() { LOOK_PAUSE } else { RETRY_PAUSE });
                 if let Ok(pauses) = &looked {
                     let classes: Vec<String> = shared.lock().runs.iter().map(|held| held.class.clone()).collect();
                     shared.orders.note(pauses, &shared.runner_name, &classes);
                 }
                 fault_point!("lease.looked");
                 looked.is_ok()
+            }
+            Work::Ask(runs) => {
+                let asked = connected(&mut store, url).and_then(|store| store.list_cancel_requests(&runs));
+                plan.ask_at = Moment::after(if asked.is_ok() { ASK_EVERY } else { RETRY_PAUSE });
+                let is_well = asked.is_ok();
+                fault_point!("lease.cancel_heard");
+                shared.cancel(asked.unwrap_or_default());
+                is_well
             }
             Work::Save(run, news) => {
                 let saved = connected(&mut store, url).and_then(|store| news.save(store, &run));
@@ -312,7 +386,7 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
                 let renewed = connected(&mut store, url)
                     .and_then(|store| store.renew_leases(shared.runner_id, &runs, lease_secs));
                 let pause = shared.times.renewal_pause(spread());
-                renew_at = Moment::after(if renewed.is_ok() { pause } else { (pause / 4).min(RETRY_PAUSE) });
+                plan.renew_at = Moment::after(if renewed.is_ok() { pause } else { (pause / 4).min(RETRY_PAUSE) });
                 let is_well = renewed.is_ok();
                 fault_point!("lease.renewed");
                 if let Ok(renewal) = renewed {
@@ -324,6 +398,12 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
         if !is_well {
             store = None;
         }
+        // Also what came while something else was asked: then nothing comes to the socket any more.
+        match store.as_mut().map(Store::was_told_of_cancel) {
+            Some(Ok(true)) => plan.ask_at = Moment::now(),
+            Some(Err(_)) => store = None,
+            Some(Ok(false)) | None => {}
+        }
     }
     shared.lock().has_ended = true;
     shared.changed.notify_all();
@@ -332,6 +412,6 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
 fn connected<'a>(store: &'a mut Option<Store>, url: &DatabaseUrl) -> StoreResult<&'a mut Store> {
     match store {
         Some(store) => Ok(store),
-        None => Ok(store.insert(Store::connect(url)?)),
+        None => Ok(store.insert(Store::connect_listening(url)?)),
     }
 }

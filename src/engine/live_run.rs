@@ -1,7 +1,9 @@
 //! A run while its handler works: what it reports is saved now and then, and whether it must end is asked.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::cancel_order::CancelOrder;
 use super::execute::RunListener;
 use super::handler_finish::{HandlerFinish, storable};
 use super::lease::{LeaseKeeper, Standing};
@@ -11,7 +13,7 @@ use crate::domain::ending::Ending;
 use crate::domain::ids::RunId;
 use crate::domain::message::Message;
 use crate::handler::command::{CommandHandler, CommandObserver, HandlerEnd};
-use crate::handler::{Reporter, RunContext, TaskHandler, run_rust_handler};
+use crate::handler::{CancelToken, Reporter, RunContext, TaskHandler, run_rust_handler};
 use crate::os::child::{Control, Stream};
 use crate::os::clock::Moment;
 use crate::os::event_socket::EventSocket;
@@ -26,6 +28,7 @@ const SAVE_INTERVAL: Duration = Duration::from_millis(500);
 pub(super) struct LiveRun<'a> {
     run_id: RunId,
     leases: &'a LeaseKeeper,
+    order: Arc<CancelOrder>,
     longest_silence: Duration,
     pending: Unsaved,
     save_after: Moment,
@@ -43,7 +46,9 @@ impl<'a> LiveRun<'a> {
         listener: &'a mut dyn RunListener,
     ) -> Self {
         let (pending, save_after) = (Unsaved::default(), Moment::now());
-        Self { run_id, leases, longest_silence, pending, save_after, watchdog: None, stopping, listener }
+        // What is not held is not executed.
+        let order = leases.cancel_order(run_id).unwrap_or_else(|| Arc::new(CancelOrder::new()));
+        Self { run_id, leases, order, longest_silence, pending, save_after, watchdog: None, stopping, listener }
     }
 
     /// What it reported that was not saved.
@@ -57,8 +62,15 @@ impl<'a> LiveRun<'a> {
         context: &RunContext,
         socket: Option<&EventSocket>,
     ) -> HandlerFinish {
+        let order = self.order.clone();
+        let alarms: Vec<_> = order.alarm().into_iter().chain([self.stopping.alarm()]).collect();
         let HandlerEnd { ending, error, results, unread_events, unended, stdout, stderr } =
-            command.run(context, Some(self.stopping.alarm()), socket, self);
+            command.run(context, &alarms, socket, self);
+        // Also where the runner is to stop: what is cancelled is not given back.
+        let ending = match (ending, order.reason()) {
+            (Ending::Stopped, Some(reason)) => Ending::Cancelled(reason.to_owned()),
+            (ending, _) => ending,
+        };
         HandlerFinish { ending: Some(ending), error, results, stdout, stderr, unended, unread_events }
     }
 
@@ -143,6 +155,10 @@ impl Reporter for LiveRun<'_> {
     fn message(&mut self, message: Message) {
         self.pending.add_message(message);
         self.report();
+    }
+
+    fn cancel_token(&self) -> CancelToken {
+        self.order.token()
     }
 }
 

@@ -2,8 +2,13 @@
 //! `handler`. Knows no command line and prints nothing.
 
 mod announce;
+pub mod cancel;
+mod cancel_order;
+pub mod claim;
+pub mod claimants;
 pub mod classes;
 pub mod create_runs;
+pub mod edit;
 pub mod events;
 pub mod execute;
 mod handler_finish;
@@ -20,9 +25,11 @@ pub mod prune;
 pub mod queue;
 pub mod register;
 pub mod report;
+pub mod requeue;
 pub mod rescue;
 pub mod retry;
 pub mod schedules;
+pub mod selected;
 pub mod settings;
 pub mod status;
 mod stopping;
@@ -39,6 +46,7 @@ pub use self::handlers::Handlers;
 use crate::config::Announcements;
 use crate::domain::limits::Obstacle;
 use crate::domain::pause::check_runner_name;
+use crate::domain::records::Run;
 use crate::domain::settings::Settings;
 use crate::os::account::is_root;
 pub use crate::os::child::{Stream, prepare_process};
@@ -90,6 +98,14 @@ pub enum EngineError {
         run_id: i64,
         /// Its class.
         class: String,
+    },
+    /// A claimant spoke of a run that is not its own, or not any more.
+    #[error("run {} is not yours: {why}", run.id)]
+    NotHeld {
+        /// The run as it is.
+        run: Box<Run>,
+        /// Why, in words.
+        why: String,
     },
     /// A run that was asked for may not be claimed now: paused, or over a limit.
     #[error("run {run_id} cannot be processed now: {obstacle}")]

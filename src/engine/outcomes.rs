@@ -8,13 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::announce::start_hook;
 use super::{Context, EngineError, EngineResult};
-use crate::domain::backoff::Backoff;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
-use crate::domain::status::RunStatus;
-use crate::domain::transition::{RunEvent, run_after};
+use crate::domain::transition::RunEvent;
 use crate::os::spool::SpoolFile;
-use crate::store::{EndCondition, Ended, NewEvent, RunEnd, RunRef, StoreError};
+use crate::store::{Ended, NewEvent, RunEnd, RunRef, StoreError};
 
 /// How a run ended, with all that its row needs.
 #[derive(Debug, Serialize, Deserialize)]
@@ -80,24 +78,7 @@ impl GivenBack {
             Self::LeaseOver => ("lease-over", "the lease could not be renewed in time, so the handler was killed"),
             Self::NotStarted => ("not-started", "the database could not be reached when the run was claimed"),
         };
-        RunEnd {
-            event: RunEvent::Release,
-            may_retry: true,
-            delay_secs: None,
-            backoff: Backoff::Fixed(0),
-            crash: None,
-            error_code: code.to_owned(),
-            error_message: message.to_owned(),
-            decision: format!("{code}: released"),
-            handler: None,
-            percents_completed: None,
-            message: None,
-            results: None,
-            outputs: Vec::new(),
-            hold: None,
-            condition: EndCondition::Held,
-            note: None,
-        }
+        RunEnd::of(RunEvent::Release, code, message, &format!("{code}: released"))
     }
 }
 
@@ -140,6 +121,7 @@ fn send(ctx: &mut Context, outcome: &Outcome, claimed: Claimed) -> EngineResult<
             start_hook(ctx, claimed.task_id, claimed.run_id, &outcome.end)?;
             Ok(None)
         }
+        Ended::Cancelled => Ok(None),
         Ended::Lost { found } => {
             record_late_result(ctx, outcome, claimed, &found)?;
             Ok(Some(found))
@@ -232,12 +214,7 @@ fn send_once_more(ctx: &mut Context, outcome: &Outcome) -> EngineResult<()> {
         Err(StoreError::NotFound(_)) => return Ok(()),
         found => found?,
     };
-    let ended_as = run_after(RunStatus::Processing, outcome.end.event);
-    let is_recorded = ended_as.is_some_and(|status| found.status.is(status))
-        && found.token.as_deref() == Some(outcome.token.as_str())
-        && found.decision == outcome.end.decision
-        && found.error_code == outcome.end.error_code;
-    if !is_recorded {
+    if found.token.as_deref() != Some(outcome.token.as_str()) || !outcome.end.is_end_of(&found) {
         send(ctx, outcome, claimed)?;
     }
     Ok(())

@@ -63,6 +63,8 @@ pub struct ProcessReport {
     pub failed: u64,
     /// Of these: given back.
     pub released: u64,
+    /// Of these: cancelled while they were processed.
+    pub cancelled: u64,
     /// Exit status of the handler of the last run.
     pub last_exit_code: Option<u8>,
     /// Why outcomes were not kept on the local disk until the database had them.
@@ -165,7 +167,8 @@ fn process_registered(
         match outcome.decision.event {
             RunEvent::Succeed => report.succeeded += 1,
             RunEvent::Fail | RunEvent::TimeOut => report.failed += 1,
-            RunEvent::Release | RunEvent::Cancel | RunEvent::Claim => report.released += 1,
+            RunEvent::Cancel => report.cancelled += 1,
+            RunEvent::Release | RunEvent::Claim => report.released += 1,
         }
     }
     report.spool_problem = report.spool_problem.or_else(|| ctx.spool_problem.take());

@@ -16,6 +16,7 @@ use crate::domain::records::Run;
 use crate::domain::settings::Settings;
 use crate::domain::status::RunStatus;
 use crate::handler::command::marker;
+use crate::os::claimant::{Asked, ask_to_end};
 use crate::os::identity::{Liveness, ProcessIdentity};
 use crate::os::survivors::{RecordedHandler, end_survivors};
 use crate::store::{EndCondition, Ended, NewEvent, NewNotice, RunEnd, RunRef, StoreError};
@@ -32,10 +33,12 @@ pub struct Rescued {
     pub run_id: RunId,
     /// Its task.
     pub task_id: TaskId,
-    /// `runner-died` or `lease-expired`.
+    /// `runner-died`, `claimant-died` or `lease-expired`.
     pub reason: String,
     /// Why, in words.
     pub message: String,
+    /// Whether it was to be cancelled, so that its task is not tried again.
+    pub is_cancelled: bool,
     /// Processes of its handler that were still alive and were ended.
     pub ended_processes: usize,
 }
@@ -92,18 +95,19 @@ pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<Rescu
 
 /// Why the run may be taken from its runner, if it may: its process is dead, or its lease was over `now`, where leases count.
 fn evidence_against(run: &Run, now: Option<chrono::DateTime<chrono::Utc>>, lease_secs: i64) -> Option<Evidence> {
+    let holder = run.claimant.as_ref().map_or_else(|| "the runner".to_owned(), |name| format!("the claimant {name}"));
     if liveness_of(&run.process_identity) == Liveness::Dead {
         let pid = run.process_id.unwrap_or_default();
         return Some(Evidence {
-            code: "runner-died",
-            message: format!("the runner (process {pid} on {}) is dead", run.host),
+            code: if run.claimant.is_some() { "claimant-died" } else { "runner-died" },
+            message: format!("{holder} (process {pid} on {}) is dead", run.host),
             condition: EndCondition::Held,
         });
     }
     let is_over = run.lease_expires_on.zip(now).is_some_and(|(lease, now)| lease < now);
     is_over.then(|| Evidence {
         code: "lease-expired",
-        message: format!("the runner on {} has not renewed its lease", run.host),
+        message: format!("{holder} on {} has not renewed its lease", run.host),
         condition: EndCondition::LeaseOver { lease_secs },
     })
 }
@@ -149,12 +153,10 @@ fn rescue_run(
     // A row without token was written by somebody else's hand; there is nothing to guard the write with.
     let Some(token) = run.token.clone() else { return Ok(()) };
     let handler = recorded_handler(run);
-    let ended_processes = match end_survivors(
-        &marker(&token),
-        handler.as_ref(),
-        ctx.handlers.kill_grace(&run.class).min(LONGEST_GRACE),
-    ) {
-        Ok(count) => count,
+    let grace = ctx.handlers.kill_grace(&run.class).min(LONGEST_GRACE);
+    let asked = ask_claimant(run, evidence, grace);
+    let ended_processes = match end_survivors(&marker(&token), handler.as_ref(), grace) {
+        Ok(count) => count + usize::from(asked == Asked::Ended),
         Err(error) => {
             report.stuck.push(format!("run {}: {error}", run.id));
             ctx.store.record_notice_once(&NewNotice {
@@ -170,38 +172,50 @@ fn rescue_run(
         }
     };
     fault_point!("rescue.survivors_ended");
-    let decision = Decision::lost(evidence.code, &evidence.message);
+    let message = match &asked {
+        Asked::Lives(why) => format!("{}; {why}", evidence.message),
+        Asked::Ended | Asked::Nobody => evidence.message.clone(),
+    };
+    let decision = Decision::lost(evidence.code, &message);
     let end = RunEnd {
-        event: decision.event,
         may_retry: decision.may_retry,
         delay_secs: decision.delay_secs,
         backoff: ctx.handlers.backoff(&run.class, settings),
-        crash: decision.is_crash.then(|| ctx.crash(&run.class, settings)),
-        error_code: decision.error_code,
-        error_message: decision.error_message,
-        decision: decision.rule,
-        handler: None,
-        percents_completed: None,
-        message: None,
-        results: None,
-        outputs: Vec::new(),
-        hold: None,
+        // A claimant that did not come back in time is late, as far as anybody knows, and not dead.
+        crash: (run.claimant.is_none() || evidence.condition == EndCondition::Held)
+            .then(|| ctx.crash(&run.class, settings)),
         condition: evidence.condition,
         note: Some(rescue_event(ctx, run, evidence, ended_processes)),
+        ..RunEnd::of(decision.event, &decision.error_code, &decision.error_message, &decision.rule)
     };
     // It carries the token that was examined: a run that changed hands meanwhile is left alone.
-    if ctx.store.end_run(&RunRef { id: run.id, token }, &end)? == Ended::Recorded {
+    let ended = ctx.store.end_run(&RunRef { id: run.id, token }, &end)?;
+    if matches!(ended, Ended::Recorded | Ended::Cancelled) {
         fault_point!("rescue.committed");
-        start_hook(ctx, run.task_id, run.id, &end)?;
+        if ended == Ended::Recorded {
+            start_hook(ctx, run.task_id, run.id, &end)?;
+        }
         report.rescued.push(Rescued {
             run_id: run.id,
             task_id: run.task_id,
             reason: evidence.code.to_owned(),
-            message: evidence.message.clone(),
+            message,
+            is_cancelled: ended == Ended::Cancelled,
             ended_processes,
         });
     }
     Ok(())
+}
+
+/// A claimant of this host whose time is over is asked to end; one that is dead has no process.
+fn ask_claimant(run: &Run, evidence: &Evidence, grace: Duration) -> Asked {
+    let identity = run.process_identity.parse::<ProcessIdentity>();
+    match (&run.claimant, identity) {
+        (Some(claimant), Ok(identity)) if evidence.condition != EndCondition::Held => {
+            ask_to_end(&identity, claimant, grace)
+        }
+        _ => Asked::Nobody,
+    }
 }
 
 fn rescue_event(ctx: &Context, run: &Run, evidence: &Evidence, ended_processes: usize) -> NewEvent {

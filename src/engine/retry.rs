@@ -1,51 +1,67 @@
 //! `retry`: a task that failed, is exhausted or quarantined gets a new start.
 
-use serde::Serialize;
-
+use super::selected::{Hear, PORTION, TaskAnswer, event_of, preview};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
-use crate::store::{NewEvent, RetryAnswer};
-
-/// What became of one task.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Retry {
-    /// The task.
-    pub id: TaskId,
-    /// Whether it is due now.
-    pub retried: bool,
-    /// Why not; `None` if it is.
-    pub refusal: Option<String>,
-    /// Whether there is such a task.
-    pub exists: bool,
-}
+use crate::domain::records::Task;
+use crate::domain::selection::{Selection, StatusFilter};
+use crate::domain::status::TaskStatus;
+use crate::store::{Restart, RestartAnswer};
 
 /// Makes each of these tasks due now, with all its retries, if its last attempt failed.
 ///
 /// # Errors
 /// The database's; the tasks before stay retried.
-pub fn retry_tasks(ctx: &mut Context, ids: &[TaskId]) -> EngineResult<Vec<Retry>> {
-    ids.iter().map(|id| retry_task(ctx, *id)).collect()
+pub fn retry_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
+    let event = event_of(ctx, "retried", serde_json::json!({}));
+    for portion in ids.chunks(PORTION) {
+        let answers = ctx.store.restart_tasks(portion, Restart::Retry, &event)?;
+        fault_point!("retry.committed");
+        for (id, answer) in portion.iter().zip(answers) {
+            hear(match answer {
+                RestartAnswer::Done => TaskAnswer::done(*id, "retried", format!("task {id} is tried again")),
+                RestartAnswer::NoSuchTask => TaskAnswer::no_such_task(*id),
+                RestartAnswer::Refused { status, has_open_run } => refused(*id, &status, has_open_run),
+            });
+        }
+    }
+    Ok(())
 }
 
-fn retry_task(ctx: &mut Context, id: TaskId) -> EngineResult<Retry> {
-    let event = NewEvent {
-        kind: "retried",
-        task_id: Some(id),
-        run_id: None,
-        actor: ctx.me.user.clone(),
-        host: ctx.me.host.clone(),
-        details: serde_json::json!({}),
-    };
-    let (exists, refusal) = match ctx.store.retry_task(id, &event)? {
-        RetryAnswer::Retried => (true, None),
-        RetryAnswer::NoSuchTask => (false, Some(format!("there is no task {id}"))),
-        RetryAnswer::Refused { has_open_run: true, .. } => {
-            (true, Some(format!("task {id} is being tried already: it has an open run")))
-        }
-        RetryAnswer::Refused { status, .. } => {
-            (true, Some(format!("task {id} is {status}; only what failed or timed out is tried again")))
-        }
-    };
-    fault_point!("retry.committed");
-    Ok(Retry { id, retried: refusal.is_none(), refusal, exists })
+/// What `retry_tasks` would do now; changes nothing.
+///
+/// # Errors
+/// The database's.
+pub fn preview_retry(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
+    preview(ctx, ids, &outlook, hear)
+}
+
+fn outlook(task: &Task) -> TaskAnswer {
+    let has_failed = task.status.is(TaskStatus::Failed) || task.status.is(TaskStatus::Timeout);
+    if has_failed && task.current_run_id.is_none() {
+        return TaskAnswer::done(task.id, "retried", format!("task {} would be tried again", task.id));
+    }
+    refused(task.id, &task.status.to_string(), task.current_run_id.is_some())
+}
+
+fn refused(id: TaskId, status: &str, has_open_run: bool) -> TaskAnswer {
+    TaskAnswer::refused(
+        id,
+        if has_open_run {
+            format!("task {id} is being tried already: it has an open run")
+        } else {
+            format!("task {id} is {status}; only what failed or timed out is tried again")
+        },
+    )
+}
+
+/// Gives every exhausted task of these classes a new start (all classes, if none is named). Returns how many there were.
+///
+/// # Errors
+/// The database's; the tasks before stay retried.
+pub fn retry_classes(ctx: &mut Context, classes: &[&str]) -> EngineResult<usize> {
+    let ids = ctx.store.select_tasks(&Selection::of_classes(classes, StatusFilter::Exhausted))?;
+    let mut retried = 0;
+    retry_tasks(ctx, &ids, &mut |answer| retried += usize::from(answer.result.is_some()))?;
+    Ok(retried)
 }

@@ -34,6 +34,9 @@ pub enum Reason {
         process_id: Option<i64>,
         /// Host of the runner.
         host: String,
+        /// The claimant that works on it, if it is no runner.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        claimant: Option<String>,
     },
     /// Its run waits for a runner.
     WaitsForRunner,
@@ -149,6 +152,8 @@ pub struct TaskDetail {
     pub prerequisites: Vec<LinkedTask>,
     /// The tasks that wait or waited for it, by id.
     pub dependants: Vec<LinkedTask>,
+    /// Claimants that rejected it and are never offered it again.
+    pub rejected_by: Vec<String>,
 }
 
 /// Counters and a page of tasks.
@@ -185,9 +190,10 @@ pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
     }
     let reason = reason_of(ctx, &task, runs.first().map(|(run, _)| run), now, &mut HashMap::new())?;
     let events = ctx.store.list_events_of_task(task_id, DETAIL_LIMIT)?;
+    let rejected_by = ctx.store.list_rejections(task_id)?;
     let prerequisites = ctx.store.list_prerequisites(task_id, false, DETAIL_LIMIT)?;
     let dependants = ctx.store.list_dependants(task_id, DETAIL_LIMIT)?;
-    Ok(TaskDetail { task, reason, runs, events, prerequisites, dependants })
+    Ok(TaskDetail { task, reason, runs, events, prerequisites, dependants, rejected_by })
 }
 
 /// The newest runs of all tasks.
@@ -196,6 +202,23 @@ pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
 /// The database's.
 pub fn list_runs(ctx: &mut Context, limit: i64) -> EngineResult<Vec<Run>> {
     Ok(ctx.store.list_newest_runs(limit)?)
+}
+
+/// Runs that are processing and that nobody has been heard of for so many seconds: neither renewal, nor heartbeat, nor
+/// progress.
+///
+/// # Errors
+/// The database's.
+pub fn list_silent_runs(ctx: &mut Context, silent_secs: i64, limit: i64) -> EngineResult<Vec<Run>> {
+    Ok(ctx.store.list_silent_runs(silent_secs, limit)?)
+}
+
+/// The run that has this token: a claimant's for ever, a runner's while it is processing.
+///
+/// # Errors
+/// The database's.
+pub fn find_run_of_token(ctx: &mut Context, token: &str) -> EngineResult<Option<Run>> {
+    Ok(ctx.store.find_run_of_token(token)?)
 }
 
 /// A runner, and what this host's kernel says about its process.
@@ -291,6 +314,7 @@ fn reason_of(
         Err(NotDue::Processing) => Reason::Running {
             process_id: last_run.and_then(|run| run.process_id),
             host: last_run.map(|run| run.host.clone()).unwrap_or_default(),
+            claimant: last_run.and_then(|run| run.claimant.clone()),
         },
         Err(NotDue::HasOpenRun) => waiting_run_reason(ctx, task, known)?,
         Err(NotDue::NotYet) => {

@@ -9,6 +9,7 @@ use crate::domain::dependencies::resolve_names;
 use crate::domain::exit_rules::{ExitCodes, ExitMeaning, ExitRules, RuleOrigin};
 use crate::domain::json::{MAX_DEPTH, check_storable};
 use crate::domain::new_task::{TaskRequest, validate_instant};
+use crate::domain::selection::Selection;
 use crate::domain::settings::Settings;
 use crate::domain::task_class::{MAX_CLASS_LENGTH, TaskClass};
 use crate::domain::when::{parse_duration, parse_instant};
@@ -115,6 +116,17 @@ pub fn when(input: &[u8]) {
             assert_eq!(parse_instant(&instant.to_rfc3339(), &now), Ok(instant), "the echo says the same");
         }
     }
+}
+
+/// Selections of tasks, their words between blanks.
+pub fn selection(input: &[u8]) {
+    let words: Vec<&str> = text(input).split_whitespace().collect();
+    let Ok(selection) = Selection::parse(&words) else { return };
+    assert!(selection.has_ids() || selection.has_filter(), "something is selected");
+    assert!(selection.ranges.iter().all(|(first, last)| first.0 >= 1 && first <= last));
+    assert!(selection.ids.iter().all(|id| id.0 >= 1));
+    assert!(!selection.is_named() || !selection.has_filter(), "a filter may select many");
+    assert!([selection.older_secs, selection.newer_secs].into_iter().flatten().all(|secs| secs >= 0));
 }
 
 /// Names and patterns of classes, a NUL between them.

@@ -11,7 +11,7 @@ mod seeds;
 mod tests;
 mod text;
 
-pub use self::domain::{batch_line, class_name, event, exec_data, exit_codes, json, when};
+pub use self::domain::{batch_line, class_name, event, exec_data, exit_codes, json, selection, when};
 pub use self::files::{config, database_url, outcome, spool};
 pub use self::processes::{environ, identity, stat};
 pub use self::seeds::TARGETS;

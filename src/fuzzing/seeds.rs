@@ -2,7 +2,7 @@
 
 use super::{
     Target, batch_line, class_name, clean, config, database_url, environ, event, exec_data, exit_codes, identity, json,
-    outcome, spool, stat, when,
+    outcome, selection, spool, stat, when,
 };
 
 /// Every check.
@@ -76,6 +76,11 @@ pub const TARGETS: &[Target] = &[
         seeds: &[
             r#"{"database":"sqlite:///t.db","run_id":70,"task_id":7,"token":"abc","end":{"event":"fail","may_retry":true,"delay_secs":30,"backoff":{"base_secs":10,"max_secs":3600},"error_code":"exit:1","error_message":"no luck","decision":"x","handler":[4711,"y"],"percents_completed":40,"message":"half","results":"[1]","outputs":[{"stream":"stdout","content":"a\n","total_bytes":2,"is_lossy":false}],"hold":["here",300]}}"#,
         ],
+    },
+    Target {
+        name: "selection",
+        check: selection,
+        seeds: &["12 5-9 last class=mail.* status=failed by=ann error=exit:1 older=2d newer=1h30m", "status=due 1-1"],
     },
     Target { name: "spool", check: spool, seeds: &["{\"a\":1}\n{\"b\":2}\nhal", "\n\r\n\n"] },
     Target {

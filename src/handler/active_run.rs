@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Reporter, RunContext, TaskHandler};
+use super::{CancelToken, Reporter, RunContext, TaskHandler};
 use crate::domain::backoff::possible_delay_secs;
 use crate::domain::json::check_storable;
 use crate::domain::message::{Message, check_message};
@@ -92,6 +92,19 @@ impl<'a> ActiveRun<'a> {
         check_message(name, &data).map_err(invalid)?;
         self.reporter.message(Message { name: name.to_owned(), data });
         Ok(())
+    }
+
+    /// Whether somebody has cancelled the run. A handler that goes on all the same is not ended, and its success stays one;
+    /// an error of it counts as its end by the cancel, and is not tried again.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.reporter.cancel_token().is_cancelled()
+    }
+
+    /// The same for other threads, and for whoever waits for it.
+    #[must_use]
+    pub fn cancel_token(&self) -> CancelToken {
+        self.reporter.cancel_token()
     }
 
     /// Restarts the timeout without news.

@@ -99,7 +99,7 @@ impl CommandHandler {
     pub fn run(
         &self,
         run: &RunContext,
-        stop: Option<BorrowedFd<'_>>,
+        alarms: &[BorrowedFd<'_>],
         socket: Option<&EventSocket>,
         observer: &mut dyn CommandObserver,
     ) -> HandlerEnd {
@@ -116,7 +116,7 @@ impl CommandHandler {
         let finished = match self.child_spec(run, socket.map(EventSocket::name)) {
             Ok(spec) => {
                 let socket = socket.map(|socket| (socket, run.token.as_str()));
-                supervise(&spec, stdin, &limits, stop, socket, &mut listener)
+                supervise(&spec, stdin, &limits, alarms, socket, &mut listener)
             }
             Err(ending) => Finished { ending, stdout: Captured::default(), stderr: Captured::default() },
         };

@@ -5,6 +5,7 @@
 //! [`Reporter`], and the engine decides what it means.
 
 pub mod active_run;
+pub mod cancel_token;
 pub mod command;
 pub mod events;
 pub mod exec;
@@ -13,6 +14,7 @@ pub mod registry;
 use crate::domain::message::Message;
 
 pub use active_run::{ActiveRun, HandlerError, run_rust_handler};
+pub use cancel_token::CancelToken;
 
 /// What a handler is told about the run it works for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,12 +51,16 @@ pub trait Reporter {
     fn heartbeat(&mut self) {}
     /// For anyone who follows.
     fn message(&mut self, _message: Message) {}
+    /// Says when the run is cancelled.
+    fn cancel_token(&self) -> CancelToken {
+        CancelToken::default()
+    }
 }
 
 /// A task class that is handled by Rust code inside the runner.
 pub trait TaskHandler: Send + Sync {
     /// Works for one run. `Ok` is a success; a panic is caught and counts as an error with code `panic`. There is no
-    /// way to end it from outside: it should look at the time itself.
+    /// way to end it from outside: it should look at the time itself, and at [`ActiveRun::is_cancelled`].
     ///
     /// # Errors
     /// Whatever made it fail; see [`HandlerError`] for what is tried again.

@@ -70,13 +70,13 @@ pub fn rehearse(spec: &ChildSpec) -> Result<(), Ending> {
 }
 
 /// Runs one handler to its end: its own session, `stdin` as its whole input, events on descriptor 3 and, with `socket`,
-/// the messages that carry the token. `stop` is readable when we must stop now. Afterwards nothing that descends from it
+/// the messages that carry the token. One of `alarms` is readable when it must end now. Afterwards nothing that descends from it
 /// lives, except what the kernel cannot kill or what another process took over; that is for `survivors`.
 pub fn supervise(
     spec: &ChildSpec,
     stdin: &[u8],
     limits: &Supervision,
-    stop: Option<BorrowedFd<'_>>,
+    alarms: &[BorrowedFd<'_>],
     socket: Option<(&EventSocket, &str)>,
     observer: &mut dyn Observer,
 ) -> Finished {
@@ -86,7 +86,7 @@ pub fn supervise(
         Ok(started) => started,
         Err(ending) => return Finished { ending, stdout: Captured::default(), stderr: Captured::default() },
     };
-    let mut pump = Pump::new(pipes, stdin, limits.output_limit_bytes, stop, socket);
+    let mut pump = Pump::new(pipes, stdin, limits.output_limit_bytes, alarms, socket);
     observer.started(handler.identity());
     let (ending, kill_at) = watch(&handler, limits, &mut pump, observer);
     let ending = explained(ending, handler.identity().pid, &spec.rights.limits, kills_before);

@@ -6,6 +6,7 @@
 pub mod account;
 pub mod capture;
 pub mod child;
+pub mod claimant;
 pub mod clock;
 pub mod event_socket;
 #[cfg(feature = "fault-points")]
@@ -22,6 +23,7 @@ pub mod spool;
 pub mod stop_signals;
 pub mod survivors;
 pub mod usage;
+pub mod waker;
 pub mod watchdog;
 
 mod adoption;

@@ -49,7 +49,7 @@ pub(super) struct Pump<'a> {
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
     events: Option<OwnedFd>,
-    stop: Option<BorrowedFd<'a>>,
+    alarms: Vec<BorrowedFd<'a>>,
     socket: Option<(&'a EventSocket, &'a str)>,
     captures: [Capture; 2],
     lines: LineSplitter,
@@ -62,7 +62,7 @@ impl<'a> Pump<'a> {
         pipes: Pipes,
         stdin: &'a [u8],
         limit_bytes: usize,
-        stop: Option<BorrowedFd<'a>>,
+        alarms: &[BorrowedFd<'a>],
         socket: Option<(&'a EventSocket, &'a str)>,
     ) -> Self {
         let mut pump = Self {
@@ -71,7 +71,7 @@ impl<'a> Pump<'a> {
             stdout: Some(pipes.stdout),
             stderr: Some(pipes.stderr),
             events: Some(pipes.events),
-            stop,
+            alarms: alarms.to_vec(),
             socket,
             captures: [Capture::new(limit_bytes), Capture::new(limit_bytes)],
             lines: LineSplitter::default(),
@@ -96,7 +96,7 @@ impl<'a> Pump<'a> {
                 Source::Socket => turn.reported |= self.read_socket(observer),
                 Source::Stop => {
                     // It stays readable: polled again, it would keep us spinning.
-                    self.stop = None;
+                    self.alarms.clear();
                     turn.stop = true;
                 }
             }
@@ -115,11 +115,12 @@ impl<'a> Pump<'a> {
             (Source::Output(Stream::Stderr), self.stderr.as_ref().map(AsFd::as_fd), PollFlags::IN),
             (Source::Events, self.events.as_ref().map(AsFd::as_fd), PollFlags::IN),
             (Source::Socket, self.socket.map(|(socket, _)| socket.as_fd()), PollFlags::IN),
-            (Source::Stop, self.stop, PollFlags::IN),
         ];
+        let alarms = self.alarms.iter().map(|alarm| (Source::Stop, Some(*alarm), PollFlags::IN));
         let processes = processes.iter().map(|process| (Source::Process, Some(*process), PollFlags::IN));
         let (sources, mut fds): (Vec<_>, Vec<_>) = ours
             .into_iter()
+            .chain(alarms)
             .chain(processes)
             .filter_map(|(source, fd, flags)| Some((source, PollFd::from_borrowed_fd(fd?, flags))))
             .unzip();

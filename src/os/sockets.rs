@@ -3,16 +3,17 @@
 //! The kernel asks a silent peer after two hours unless it is told otherwise, and a program that waits for an answer waits
 //! that long.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 
-use rustix::net::getpeername;
 use rustix::net::sockopt::{
     set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_user_timeout,
 };
+use rustix::net::{SocketAddrUnix, getpeername};
 
 /// A peer that is silent for so long is asked whether it is there.
 const IDLE: Duration = Duration::from_secs(30);
@@ -50,14 +51,103 @@ fn notice_dead_peer(number: RawFd, port: u16) -> io::Result<()> {
     Ok(())
 }
 
+/// The socket of a connection that a client library made, to wait at and nothing else. Whoever has it keeps the connection:
+/// a number that is closed may come back as something else.
+#[derive(Clone, Debug)]
+pub struct LibrarySocket {
+    number: RawFd,
+}
+
+impl LibrarySocket {
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        #[expect(unsafe_code, reason = "the client library gives its descriptor to nobody")]
+        // SAFETY: it is polled only, for as long as the connection is kept. Should it be closed all the same, the poll says so.
+        unsafe {
+            BorrowedFd::borrow_raw(self.number)
+        }
+    }
+}
+
+/// What a socket is connected to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// A host.
+    Internet,
+    /// Somebody who listens at this place in the file system; empty for one without a name.
+    File(String),
+}
+
+/// The connected sockets of this process at this moment, by what the kernel never uses again for another one while this
+/// one is open.
+#[must_use]
+pub fn connected_sockets() -> BTreeSet<u64> {
+    list().into_iter().map(|(inode, ..)| inode).collect()
+}
+
+/// The one connected socket that is not among the known ones and whose peer is wanted. `None` if there are several: then
+/// another thread has connected at the same time.
+#[must_use]
+pub fn only_new_one(known: &BTreeSet<u64>, is_wanted: impl Fn(&Peer) -> bool) -> Option<LibrarySocket> {
+    let mut new = list().into_iter().filter(|(inode, _, peer)| !known.contains(inode) && is_wanted(peer));
+    match (new.next(), new.next()) {
+        (Some((_, number, _)), None) => Some(LibrarySocket { number }),
+        _ => None,
+    }
+}
+
+/// Inode, number and peer of each.
+fn list() -> Vec<(u64, RawFd, Peer)> {
+    let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let target = fs::read_link(entry.path()).ok()?;
+            let inode = target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()?;
+            let number = entry.file_name().to_str()?.parse().ok()?;
+            Some((inode, number, peer_of(number)?))
+        })
+        .collect()
+}
+
+fn peer_of(number: RawFd) -> Option<Peer> {
+    let socket = LibrarySocket { number };
+    let peer = getpeername(socket.as_fd()).ok()??;
+    if SocketAddr::try_from(peer.clone()).is_ok() {
+        return Some(Peer::Internet);
+    }
+    let path = SocketAddrUnix::try_from(peer).ok()?;
+    let path = path.path().map(|path| path.to_string_lossy().into_owned());
+    Some(Peer::File(path.unwrap_or_default()))
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::net::UnixStream;
 
     use rustix::net::sockopt::{socket_keepalive, tcp_keepidle, tcp_user_timeout};
 
     use super::*;
+    use crate::os::testing::run_again_inside;
+
+    #[test]
+    fn a_new_connection_is_found_unless_there_are_two() {
+        let name = "os::sockets::tests::a_new_connection_is_found_unless_there_are_two";
+        if !run_again_inside(&["env"], name) {
+            return;
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connect = || TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _old = connect();
+        let (known, to_a_host) = (connected_sockets(), |peer: &Peer| *peer == Peer::Internet);
+        let _pair = UnixStream::pair().unwrap();
+        assert!(only_new_one(&known, to_a_host).is_none());
+        let new = connect();
+        assert_eq!(only_new_one(&known, to_a_host).unwrap().number, new.as_raw_fd());
+        let _other = connect();
+        assert!(only_new_one(&known, to_a_host).is_none());
+    }
 
     #[test]
     fn connections_to_this_port_are_watched_and_no_others() {

@@ -3,6 +3,7 @@
 
 mod audit;
 mod backend;
+mod claimants;
 mod classes;
 mod dependencies;
 mod error;
@@ -21,6 +22,7 @@ mod runners;
 mod runs;
 mod schedules;
 mod schema;
+mod selections;
 mod settings;
 mod sql;
 mod status;
@@ -49,10 +51,11 @@ pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
 pub use self::transfer::{Imported, TransferredTask};
 pub use self::transitions::{
-    Advanced, Author, Claim, Crash, EndCondition, Ended, RetryAnswer, RunEnd, ScheduleAnswer, ScheduleChange,
-    SpecificClaim,
+    Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, OutsideClaim, OutsideRun, Restart,
+    RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
 };
 use crate::os::random::spread;
+use crate::os::sockets::LibrarySocket;
 
 /// How long a closure is repeated while the database is busy, or while it cannot be reached any more: long enough for a
 /// restart of the server, because what is to be recorded may be the end of a long run.
@@ -66,6 +69,8 @@ pub struct Store {
     url: DatabaseUrl,
     /// Whether the server took a write: one that does not any more is being replaced, one that never did is a standby.
     has_written: bool,
+    /// Set where it listens for cancelled runs: what to wait at, if there is such a thing.
+    listening: Option<Option<LibrarySocket>>,
     /// Whether whoever waits for an answer has no time any more.
     is_hurried: Option<Box<dyn Fn() -> bool + Send>>,
     /// Who this process is.
@@ -90,8 +95,42 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
     pub fn connect(url: &DatabaseUrl) -> StoreResult<Self> {
-        let (origin, audit) = (Origin::default(), AuditSwitch::default());
-        Ok(Self { conn: backend::connect(url)?, url: url.clone(), has_written: false, is_hurried: None, origin, audit })
+        Ok(Self::with_connection(backend::connect(url)?, url, None))
+    }
+
+    /// The same, and listens for runs that are cancelled, where the engine can tell of them.
+    ///
+    /// # Errors
+    /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
+    pub fn connect_listening(url: &DatabaseUrl) -> StoreResult<Self> {
+        let (conn, socket) = backend::connect_listening(url)?;
+        Ok(Self::with_connection(conn, url, Some(socket)))
+    }
+
+    fn with_connection(conn: AnyConnection, url: &DatabaseUrl, listening: Option<Option<LibrarySocket>>) -> Self {
+        Self {
+            conn,
+            url: url.clone(),
+            has_written: false,
+            listening,
+            is_hurried: None,
+            origin: Origin::default(),
+            audit: AuditSwitch::default(),
+        }
+    }
+
+    /// Where something arrives when a run is cancelled, if the engine can tell of it.
+    #[must_use]
+    pub fn listening_socket(&self) -> Option<&LibrarySocket> {
+        self.listening.as_ref().and_then(Option::as_ref)
+    }
+
+    /// Whether it was told since the last question that some run is cancelled. Asks nobody.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn was_told_of_cancel(&mut self) -> StoreResult<bool> {
+        Ok(backend::was_told_of_cancel(&mut self.conn)?)
     }
 
     /// Where it is.
@@ -165,10 +204,20 @@ impl Store {
             if matches!(repeat, Repeat::AfterReconnect | Repeat::AfterFailover) {
                 // A connection that cannot be made is met like a statement that failed: by the next repeat. Every host is
                 // tried each time: another one may have become the primary.
-                unreachable = backend::connect(&self.url).map(|conn| self.conn = conn).err();
+                unreachable = self.reconnect().err();
                 reconnections += u32::from(unreachable.is_none());
             }
         }
+    }
+
+    fn reconnect(&mut self) -> StoreResult<()> {
+        if self.listening.is_none() {
+            self.conn = backend::connect(&self.url)?;
+        } else {
+            let (conn, socket) = backend::connect_listening(&self.url)?;
+            (self.conn, self.listening) = (conn, Some(socket));
+        }
+        Ok(())
     }
 
     /// The error for a person, once repeating has not helped.

@@ -149,12 +149,15 @@ pub(super) struct RunRow {
     decision: String,
     process_id: Option<i64>,
     runner_id: Option<i64>,
+    claimant: Option<String>,
     token: Option<String>,
     host: String,
     process_identity: String,
     lease_expires_on: Option<Moment>,
     handler_process_id: Option<i64>,
     handler_identity: String,
+    cancel_requested_on: Option<Moment>,
+    cancel_reason: String,
     updated_on: Moment,
 }
 
@@ -177,12 +180,15 @@ impl From<RunRow> for Run {
             decision: row.decision,
             process_id: row.process_id,
             runner_id: row.runner_id.map(RunnerId),
+            claimant: row.claimant,
             host: row.host,
             process_identity: row.process_identity,
             token: row.token,
             lease_expires_on: row.lease_expires_on.map(Into::into),
             handler_process_id: row.handler_process_id,
             handler_identity: row.handler_identity,
+            cancel_requested_on: row.cancel_requested_on.map(Into::into),
+            cancel_reason: row.cancel_reason,
             updated_on: row.updated_on.into(),
         }
     }

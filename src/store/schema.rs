@@ -108,6 +108,8 @@ diesel::table! {
         process_id -> Nullable<BigInt>,
         #[sql_name = "RunnerId"]
         runner_id -> Nullable<BigInt>,
+        #[sql_name = "Claimant"]
+        claimant -> Nullable<Text>,
         #[sql_name = "Token"]
         token -> Nullable<Text>,
         #[sql_name = "Host"]
@@ -120,6 +122,10 @@ diesel::table! {
         handler_process_id -> Nullable<BigInt>,
         #[sql_name = "HandlerIdentity"]
         handler_identity -> Text,
+        #[sql_name = "CancelRequestedOn"]
+        cancel_requested_on -> Nullable<Timestamp>,
+        #[sql_name = "CancelReason"]
+        cancel_reason -> Text,
         #[sql_name = "UpdatedOn"]
         updated_on -> Timestamp,
         #[sql_name = "OpenTaskId"]
@@ -172,6 +178,18 @@ diesel::table! {
         total_bytes -> BigInt,
         #[sql_name = "IsLossy"]
         is_lossy -> Bool,
+    }
+}
+
+diesel::table! {
+    #[sql_name = "TaskQueueRejections"]
+    task_queue_rejections (task_id, claimant) {
+        #[sql_name = "TaskId"]
+        task_id -> BigInt,
+        #[sql_name = "Claimant"]
+        claimant -> Text,
+        #[sql_name = "RejectedOn"]
+        rejected_on -> Timestamp,
     }
 }
 
@@ -312,3 +330,4 @@ diesel::table! {
 }
 
 diesel::allow_tables_to_appear_in_same_query!(task_queue, task_queue_dependencies, task_queue_runs);
+diesel::allow_tables_to_appear_in_same_query!(task_queue_runs, task_queue_rejections);

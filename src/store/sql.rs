@@ -9,7 +9,7 @@ use diesel::pg::Pg;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::serialize::{self, IsNull, Output, ToSql};
-use diesel::sql_types::{BigInt, Timestamp};
+use diesel::sql_types::{BigInt, Text, Timestamp};
 use diesel::sqlite::Sqlite;
 use serde::{Deserialize, Serialize};
 
@@ -90,6 +90,57 @@ pub(super) fn db_now_plus(secs: i64) -> DbClock {
 
 impl Expression for DbClock {
     type SqlType = Timestamp;
+}
+
+/// An instant of any year as a value of a column. Diesel sends a time to MySQL as the type TIMESTAMP, and MariaDB makes NULL
+/// of one that does not fit in there, from 2038 on: text has no such end.
+#[derive(Clone, Debug, QueryId)]
+pub(super) struct AnyYear {
+    moment: Moment,
+    text: String,
+}
+
+/// The instant, however far away.
+pub(super) fn any_year(moment: Moment) -> AnyYear {
+    AnyYear { moment, text: moment.0.format("%F %T%.6f").to_string() }
+}
+
+impl Expression for AnyYear {
+    type SqlType = Timestamp;
+}
+
+impl<GroupBy> ValidGrouping<GroupBy> for AnyYear {
+    type IsAggregate = is_aggregate::Never;
+}
+
+impl<Table> SelectableExpression<Table> for AnyYear {}
+impl<Table> AppearsOnTable<Table> for AnyYear {}
+
+impl QueryFragment<Sqlite> for AnyYear {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
+        out.push_bind_param::<Timestamp, _>(&self.moment)
+    }
+}
+
+impl QueryFragment<Pg> for AnyYear {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_bind_param::<Timestamp, _>(&self.moment)
+    }
+}
+
+impl QueryFragment<Mysql> for AnyYear {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
+        out.push_sql("CAST(");
+        out.push_bind_param::<Text, _>(&self.text)?;
+        out.push_sql(" AS DATETIME(6))");
+        Ok(())
+    }
+}
+
+impl QueryFragment<MultiBackend> for AnyYear {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, MultiBackend>) -> QueryResult<()> {
+        MultiBackend::walk_variant_ast(self, out)
+    }
 }
 
 impl<GroupBy> ValidGrouping<GroupBy> for DbClock {

@@ -143,6 +143,7 @@ pub fn runs(raw: &mut Raw, after: i64) -> Vec<RunRow> {
         "\"CreatedOn\"",
         "\"StartedOn\"",
         "\"FinishedOn\"",
+        "\"Claimant\"",
     ];
     let all = rows(raw, &columns, &format!("\"TaskQueueRuns\" WHERE \"Id\" > {after} ORDER BY \"Id\""));
     all.into_iter()
@@ -154,6 +155,7 @@ pub fn runs(raw: &mut Raw, after: i64) -> Vec<RunRow> {
             token: row[4].clone(),
             process_id: number(&row[5]),
             error_code: row[6].clone(),
+            claimant: row[10].clone(),
             times: [row[7].clone(), row[8].clone(), row[9].clone()],
         })
         .collect()
@@ -176,10 +178,11 @@ pub fn class_limits(raw: &mut Raw) -> HashMap<String, i64> {
     all.into_iter().map(|row| (row[0].clone(), number(&row[1]))).collect()
 }
 
-/// Tasks that `retry` gave a new start.
-pub fn retried(raw: &mut Raw, after: i64) -> Vec<i64> {
+/// Tasks to which somebody has done one of these things: `retried`, `cancelled`.
+pub fn with_events(raw: &mut Raw, kinds: &[&str], after: i64) -> Vec<i64> {
+    let kinds = kinds.iter().map(|kind| format!("'{kind}'")).collect::<Vec<_>>().join(", ");
     let sql = format!(
-        "SELECT \"TaskQueueId\" AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'retried' AND \"TaskQueueId\" > {after}"
+        "SELECT \"TaskQueueId\" AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" IN ({kinds}) AND \"TaskQueueId\" > {after}"
     );
     raw.numbers(&sql).into_iter().flatten().collect()
 }

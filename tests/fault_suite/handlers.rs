@@ -9,7 +9,7 @@ use super::records::Effect;
 const NOTE: &str = r#"note() { read up rest </proc/uptime; echo "$1 $TASKQUEUE_TASK_ID $TASKQUEUE_RUN_ID $$ $up $2" >>"$EFFECTS"; }; "#;
 
 /// Classes: name and what the handler does between its two notes, or instead of them.
-const CLASSES: [(&str, &str); 12] = [
+const CLASSES: [(&str, &str); 13] = [
     ("note", "note start; note end 0"),
     ("fail", "note start; note end 3; exit 3"),
     // Long enough for the thread of the leases to save what it said.
@@ -40,6 +40,12 @@ const CLASSES: [(&str, &str); 12] = [
     // The first attempt takes a second.
     ("late", "note start; [ $TASKQUEUE_ATTEMPT != 1 ] || sleep 1; note end 0"),
     ("brief", "note start; sleep 0.02; note end 0"),
+    // Has itself cancelled, and does not end by itself.
+    (
+        "unwanted",
+        "note start; \"$PROGRAM\" --database \"$DATABASE\" cancel \"$TASKQUEUE_TASK_ID\" >/dev/null 2>&1; \
+         while :; do read x <>\"$EFFECTS.never\"; done",
+    ),
     // `taskqueue progress` and `result`, killed where a file says so.
     (
         "tell",
@@ -54,7 +60,7 @@ pub fn script(class: &str) -> String {
 }
 
 /// The configuration of a home.
-pub fn configuration(home: &Path, program: &Path) -> String {
+pub fn configuration(home: &Path, program: &Path, url: &str) -> String {
     // On a server nothing would run otherwise where we are root.
     let user = if rustix::process::geteuid().is_root() { "user = \"root\"\n" } else { "" };
     let mut toml = format!(
@@ -65,11 +71,12 @@ pub fn configuration(home: &Path, program: &Path) -> String {
     for (name, _) in CLASSES {
         let script = script(name);
         toml.push_str(&format!(
-            "[class.{name}]\nargv = [\"/bin/sh\", \"-c\", {}]\nkill_grace_secs = 1\nenv = {{ EFFECTS = {:?}, FAULT_FILE = {:?}, PROGRAM = {:?} }}\n",
+            "[class.{name}]\nargv = [\"/bin/sh\", \"-c\", {}]\nkill_grace_secs = 1\nenv = {{ EFFECTS = {:?}, FAULT_FILE = {:?}, PROGRAM = {:?}, DATABASE = {:?} }}\n",
             serde_json::to_string(&script).unwrap(),
             effects_path(home),
             fault_file(home),
             program,
+            url,
         ));
     }
     toml

@@ -1,6 +1,7 @@
 //! kill -9 at every labelled step of every command that changes something. A trial kills several commands one after the
 //! other in a store that already holds what earlier kills have left, then lets clean ticks finish everything.
 
+mod claimants;
 pub mod scenarios;
 
 use std::collections::BTreeMap;

@@ -90,6 +90,8 @@ pub struct RunRow {
     pub token: String,
     pub process_id: i64,
     pub error_code: String,
+    /// Empty for a run of a runner.
+    pub claimant: String,
     /// CreatedOn, StartedOn, FinishedOn as texts that sort like the times; empty for NULL.
     pub times: [String; 3],
 }
@@ -118,6 +120,8 @@ pub struct Records {
     pub integrity: Vec<String>,
     /// Tasks whose failures an operator forgave.
     pub retried: Vec<i64>,
+    /// Tasks that somebody cancelled, or whose run somebody asked to end.
+    pub cancelled: Vec<i64>,
     /// Handlers of these classes fail by design.
     pub failing_classes: Vec<String>,
     /// Commands may fail: their system calls did.
@@ -140,6 +144,13 @@ pub struct Records {
 }
 
 impl Records {
+    /// Whether this claimant has rejected the task in a run before this one.
+    pub fn had_rejected(&self, claimant: &str, task_id: i64, run_id: i64) -> bool {
+        self.runs.iter().any(|run| {
+            run.task_id == task_id && run.id < run_id && run.error_code == "rejected" && run.claimant == claimant
+        })
+    }
+
     pub fn runs_by_task(&self) -> HashMap<i64, Vec<&RunRow>> {
         let mut runs: HashMap<i64, Vec<&RunRow>> = HashMap::new();
         for run in &self.runs {

@@ -93,7 +93,8 @@ impl Stage {
     fn around(engine: EngineUnderTest, program: &Path, home: tempfile::TempDir, database: Database) -> Self {
         let config = home.path().join(".config/taskqueue");
         std::fs::create_dir_all(&config).unwrap();
-        std::fs::write(config.join("config.toml"), handlers::configuration(home.path(), program)).unwrap();
+        std::fs::write(config.join("config.toml"), handlers::configuration(home.path(), program, database.url()))
+            .unwrap();
         std::fs::write(handlers::fault_file(home.path()), "\n").unwrap();
         let never = std::process::Command::new("mkfifo").arg(handlers::never_path(home.path())).status();
         assert!(never.unwrap().success());
@@ -277,7 +278,7 @@ impl Stage {
 
     /// Whether every task has come to its end, and every runner.
     pub fn is_at_rest(&self) -> bool {
-        let open = "SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" <> 'success' AND \"FailedRetries\" < \"MaxRetries\"
+        let open = "SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" NOT IN ('success', 'cancelled') AND \"FailedRetries\" < \"MaxRetries\"
             AND COALESCE(\"ScheduleHead\", '') <> 'paused' AND NOT (COALESCE(\"ScheduleHead\", '') = 'waiting' AND \"ScheduledOn\" > CURRENT_TIMESTAMP)";
         self.number(open) == 0 && self.number(OPEN_RUNNERS) == 0
     }
@@ -310,7 +311,8 @@ impl Stage {
                 .flatten()
                 .collect(),
             integrity: integrity(&mut raw),
-            retried: audit::retried(&mut raw, self.begin.task),
+            retried: audit::with_events(&mut raw, &["retried"], self.begin.task),
+            cancelled: audit::with_events(&mut raw, &["cancelled", "cancel-requested"], self.begin.task),
             failing_classes: vec!["fail".to_owned()],
             may_fail: self.may_fail.get(),
             expired: self.expired.borrow().clone(),

@@ -76,6 +76,14 @@ each_engine! {
 
             assert_eq!(host.cli().run(&["tick"]).ok(), "");
             assert!(host.cli().run(&["status"]).ok().contains("success 3"));
+            assert_eq!(shop.cli().run(&["queue", "work"]).ok(), "4");
+            assert_eq!(shop.cli().run(&["claim", "--claimant", "bot"]).code, Some(78));
+            let line: serde_json::Value = host.cli().run(&["claim", "--claimant", "bot"]).json();
+            let (run, token) = (line["run_id"].to_string(), line["token"].as_str().unwrap());
+            for verb in ["heartbeat", "release"] {
+                assert_eq!(host.cli().run(&[verb, &run, "--token", token]).ok(), "", "{verb}");
+            }
+            assert_eq!(host.cli().run(&["tick"]).ok(), "");
             let refused = host.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "9"]);
             assert_eq!(refused.code, Some(78), "{refused:?}");
 

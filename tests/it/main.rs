@@ -9,6 +9,7 @@ mod cli;
 mod conformance;
 mod contrib;
 mod contrib_roles;
+mod contrib_workers;
 mod docs;
 mod examples;
 mod layout;

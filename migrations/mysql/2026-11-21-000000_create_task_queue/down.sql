@@ -7,6 +7,7 @@ DROP TABLE `TaskQueueClassLimits`;
 DROP TABLE `TaskQueuePauses`;
 DROP TABLE `TaskQueueClassHolds`;
 DROP TABLE `TaskQueueEvents`;
+DROP TABLE `TaskQueueRejections`;
 DROP TABLE `TaskQueueRunOutputs`;
 DROP TABLE `TaskQueueRunners`;
 DROP TABLE `TaskQueueRuns`;

@@ -112,12 +112,15 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     `Decision` varchar(190) NOT NULL DEFAULT '',
     `ProcessId` bigint,
     `RunnerId` bigint,
+    `Claimant` varchar(190),
     `Token` varchar(64),
     `Host` varchar(190) NOT NULL DEFAULT '',
     `ProcessIdentity` varchar(190) NOT NULL DEFAULT '',
     `LeaseExpiresOn` datetime(6),
     `HandlerProcessId` bigint,
     `HandlerIdentity` varchar(190) NOT NULL DEFAULT '',
+    `CancelRequestedOn` datetime(6),
+    `CancelReason` varchar(1000) NOT NULL DEFAULT '',
     `UpdatedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     `OpenTaskId` bigint GENERATED ALWAYS AS (
         CASE WHEN `Status` IN ('scheduled', 'processing') THEN `TaskQueueId` END) STORED,
@@ -136,6 +139,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     KEY `TaskQueueRunsStarted` (`TaskClass`, `StartedOn`),
     CONSTRAINT `Attempt is 1 or more`
         CHECK (`Attempt` >= 1),
+    CONSTRAINT `Claimant has 1 to 190 characters`
+        CHECK (`Claimant` IS NULL OR char_length(`Claimant`) BETWEEN 1 AND 190),
     CONSTRAINT `PercentsCompleted lies in 0 to 100`
         CHECK (`PercentsCompleted` BETWEEN 0 AND 100),
     CONSTRAINT `Results is JSON`
@@ -171,6 +176,13 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRunOutputs` (
         CHECK (`Stream` IN ('stdout', 'stderr')),
     CONSTRAINT `IsLossy is 0 or 1`
         CHECK (`IsLossy` IN (0, 1))
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS `TaskQueueRejections` (
+    `TaskId` bigint NOT NULL,
+    `Claimant` varchar(190) NOT NULL,
+    `RejectedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    PRIMARY KEY (`TaskId`, `Claimant`)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueEvents` (
@@ -250,6 +262,7 @@ INSERT IGNORE INTO `TaskQueueSettings` (`Name`, `Value`) VALUES
     ('TaskQueueLeaseMargin', '15'),
     ('TaskQueueMaxDataBytes', '1048576'),
     ('TaskQueueScheduleGrace', '900'),
+    ('TaskQueueAuditTransitions', '0'),
     ('TaskQueueKeepSuccess', '30'),
     ('TaskQueueKeepCancelled', '30'),
     ('TaskQueueKeepFailed', '90'),
@@ -257,8 +270,7 @@ INSERT IGNORE INTO `TaskQueueSettings` (`Name`, `Value`) VALUES
     ('TaskQueueKeepRunners', '30'),
     ('TaskQueueMaxSuccess', '0'),
     ('TaskQueueMaxCancelled', '0'),
-    ('TaskQueueMaxFailed', '0'),
-    ('TaskQueueAuditTransitions', '0');
+    ('TaskQueueMaxFailed', '0');
 
 CREATE TABLE IF NOT EXISTS `TaskQueueReceipts` (
     `Token` varchar(64) NOT NULL PRIMARY KEY,

@@ -101,12 +101,16 @@ CREATE TABLE "TaskQueueRuns" (
     "Decision" text NOT NULL DEFAULT '',
     "ProcessId" bigint,
     "RunnerId" bigint,
+    "Claimant" text COLLATE "C"
+        CONSTRAINT "Claimant has 1 to 190 characters" CHECK ("Claimant" IS NULL OR length("Claimant") BETWEEN 1 AND 190),
     "Token" text COLLATE "C",
     "Host" text COLLATE "C" NOT NULL DEFAULT '',
     "ProcessIdentity" text NOT NULL DEFAULT '',
     "LeaseExpiresOn" timestamptz,
     "HandlerProcessId" bigint,
     "HandlerIdentity" text NOT NULL DEFAULT '',
+    "CancelRequestedOn" timestamptz,
+    "CancelReason" text NOT NULL DEFAULT '',
     "UpdatedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
     "OpenTaskId" bigint GENERATED ALWAYS AS (
         CASE WHEN "Status" IN ('scheduled', 'processing') THEN "TaskQueueId" END) STORED,
@@ -150,6 +154,13 @@ CREATE TABLE "TaskQueueRunOutputs" (
     "TotalBytes" bigint NOT NULL,
     "IsLossy" boolean NOT NULL DEFAULT false,
     PRIMARY KEY ("RunId", "Stream")
+);
+
+CREATE TABLE "TaskQueueRejections" (
+    "TaskId" bigint NOT NULL,
+    "Claimant" text COLLATE "C" NOT NULL,
+    "RejectedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY ("TaskId", "Claimant")
 );
 
 CREATE TABLE "TaskQueueEvents" (
@@ -220,6 +231,7 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueLeaseMargin', '15'),
     ('TaskQueueMaxDataBytes', '1048576'),
     ('TaskQueueScheduleGrace', '900'),
+    ('TaskQueueAuditTransitions', '0'),
     ('TaskQueueKeepSuccess', '30'),
     ('TaskQueueKeepCancelled', '30'),
     ('TaskQueueKeepFailed', '90'),
@@ -227,8 +239,7 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueKeepRunners', '30'),
     ('TaskQueueMaxSuccess', '0'),
     ('TaskQueueMaxCancelled', '0'),
-    ('TaskQueueMaxFailed', '0'),
-    ('TaskQueueAuditTransitions', '0');
+    ('TaskQueueMaxFailed', '0');
 
 CREATE TABLE "TaskQueueReceipts" (
     "Token" text COLLATE "C" NOT NULL PRIMARY KEY,

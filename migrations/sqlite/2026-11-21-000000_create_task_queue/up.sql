@@ -101,12 +101,16 @@ CREATE TABLE "TaskQueueRuns" (
     "Decision" TEXT NOT NULL DEFAULT '',
     "ProcessId" INTEGER,
     "RunnerId" INTEGER,
+    "Claimant" TEXT
+        CONSTRAINT "Claimant has 1 to 190 characters" CHECK ("Claimant" IS NULL OR length("Claimant") BETWEEN 1 AND 190),
     "Token" TEXT,
     "Host" TEXT NOT NULL DEFAULT '',
     "ProcessIdentity" TEXT NOT NULL DEFAULT '',
     "LeaseExpiresOn" TEXT,
     "HandlerProcessId" INTEGER,
     "HandlerIdentity" TEXT NOT NULL DEFAULT '',
+    "CancelRequestedOn" TEXT,
+    "CancelReason" TEXT NOT NULL DEFAULT '',
     "UpdatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
     "OpenTaskId" INTEGER GENERATED ALWAYS AS (
         CASE WHEN "Status" IN ('scheduled', 'processing') THEN "TaskQueueId" END) STORED,
@@ -151,6 +155,13 @@ CREATE TABLE "TaskQueueRunOutputs" (
     "IsLossy" INTEGER NOT NULL DEFAULT 0
         CONSTRAINT "IsLossy is 0 or 1" CHECK ("IsLossy" IN (0, 1)),
     PRIMARY KEY ("RunId", "Stream")
+) STRICT;
+
+CREATE TABLE "TaskQueueRejections" (
+    "TaskId" INTEGER NOT NULL,
+    "Claimant" TEXT NOT NULL,
+    "RejectedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    PRIMARY KEY ("TaskId", "Claimant")
 ) STRICT;
 
 CREATE TABLE "TaskQueueEvents" (
@@ -222,6 +233,7 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueLeaseMargin', '15'),
     ('TaskQueueMaxDataBytes', '1048576'),
     ('TaskQueueScheduleGrace', '900'),
+    ('TaskQueueAuditTransitions', '0'),
     ('TaskQueueKeepSuccess', '30'),
     ('TaskQueueKeepCancelled', '30'),
     ('TaskQueueKeepFailed', '90'),
@@ -229,8 +241,7 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueKeepRunners', '30'),
     ('TaskQueueMaxSuccess', '0'),
     ('TaskQueueMaxCancelled', '0'),
-    ('TaskQueueMaxFailed', '0'),
-    ('TaskQueueAuditTransitions', '0');
+    ('TaskQueueMaxFailed', '0');
 
 CREATE TABLE "TaskQueueReceipts" (
     "Token" TEXT NOT NULL PRIMARY KEY,

@@ -45,7 +45,8 @@ pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
                 human::plural(i64::try_from(count).unwrap_or(i64::MAX), "process").replace("processs", "processes")
             ),
         };
-        out.say(&format!("run {} (task {}) timed out: {}{ended}", rescued.run_id, rescued.task_id, rescued.message));
+        let what = if rescued.is_cancelled { "is cancelled" } else { "timed out" };
+        out.say(&format!("run {} (task {}) {what}: {}{ended}", rescued.run_id, rescued.task_id, rescued.message));
     }
     for stuck in &report.rescue.stuck {
         out.warn(&format!("{stuck}; it is tried again next time"));

@@ -1,9 +1,13 @@
 //! The verbs, one file each: arguments in, a use case, a report out.
 
+pub(crate) mod cancel;
+pub(crate) mod claim;
 pub(crate) mod classes;
 pub(crate) mod create_runs;
+pub(crate) mod edit;
 pub(crate) mod events;
 pub(crate) mod exec;
+pub(crate) mod heartbeat;
 pub(crate) mod limits;
 pub(crate) mod migrate;
 pub(crate) mod pauses;
@@ -11,6 +15,8 @@ pub(crate) mod process_run;
 pub(crate) mod prune;
 pub(crate) mod queue;
 pub(crate) mod report;
+pub(crate) mod requeue;
+pub(crate) mod resolve;
 pub(crate) mod retry;
 pub(crate) mod runners;
 pub(crate) mod schedule;
@@ -21,5 +27,6 @@ pub(crate) mod transfer;
 
 mod links;
 mod outcome;
+mod selected;
 mod show;
 mod task_options;

@@ -99,7 +99,7 @@ pub(crate) fn report_words(report: &ProcessReport) -> String {
         human::plural(i64::try_from(report.processed).unwrap_or(i64::MAX), "run"),
         report.succeeded
     );
-    for (count, what) in [(report.failed, "failed"), (report.released, "given back")] {
+    for (count, what) in [(report.failed, "failed"), (report.released, "given back"), (report.cancelled, "cancelled")] {
         if count > 0 {
             words.push_str(&format!(", {count} {what}"));
         }

@@ -104,7 +104,7 @@ fn print_ids(queued: &[QueuedLine], out: &mut Out) -> anyhow::Result<()> {
 /// A little more than the largest data that any setting allows: enough to tell that it is too large.
 const MAX_READ_BYTES: u64 = (8 << 20) + 1;
 
-fn read_data(argument: &str) -> Result<String, CliError> {
+pub(super) fn read_data(argument: &str) -> Result<String, CliError> {
     let (source, bytes) = match argument.strip_prefix('@') {
         Some(path) => (path, File::open(path).and_then(read_limited)),
         None if argument == "-" => ("standard input", read_limited(io::stdin().lock())),

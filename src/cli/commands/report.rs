@@ -1,24 +1,36 @@
-//! `taskqueue progress`, `taskqueue result` and `taskqueue message`: what a handler reports about itself, where descriptor 3 is awkward.
+//! `taskqueue progress`, `taskqueue result` and `taskqueue message`: what a handler reports about itself, where descriptor 3
+//! is awkward; and `progress` of a claimant.
 
 use std::io::{self, Read as _};
 
 use anyhow::bail;
 use clap::Args;
 
+use super::heartbeat;
 use crate::cli::error::{CliError, DONE};
+use crate::cli::output::Out;
+use crate::cli::session::Session;
 use crate::config::HandlerEnvironment;
 use crate::domain::json::check_storable;
 use crate::domain::message::check_message;
+use crate::engine::claimants::{Held, News};
 use crate::engine::report;
 
-/// From inside a handler: report progress, and that it is still alive
+/// From inside a handler, or of a run you claimed: report progress, and that it goes on
+///
+/// A handler names no run and shows no token: the runner that started it knows both. A claimant names both; its deadline
+/// moves, as with `heartbeat`.
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "taskqueue progress PERCENT [MESSAGE]\n       taskqueue progress RUN PERCENT [MESSAGE] --token TOKEN"
+)]
 pub(crate) struct ProgressArgs {
-    /// 0 to 100
-    #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
-    percent: u8,
-    /// A line for people
-    message: Option<String>,
+    /// 0 to 100, and a line for people; with --token, the run stands first
+    #[arg(value_name = "PERCENT", num_args = 1..=3, required = true, allow_negative_numbers = true)]
+    words: Vec<String>,
+    /// The token that `claim` printed with the run
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<String>,
 }
 
 /// From inside a handler: leave a result, JSON text or `-` for standard input
@@ -40,8 +52,39 @@ pub(crate) struct MessageArgs {
     text: Option<String>,
 }
 
+impl ProgressArgs {
+    /// Whether a claimant speaks, which needs the database.
+    pub(crate) const fn is_of_claimant(&self) -> bool {
+        self.token.is_some()
+    }
+}
+
 pub(crate) fn progress(args: &ProgressArgs) -> anyhow::Result<u8> {
-    send(&serde_json::json!({ "progress": args.percent, "message": args.message }))
+    let (percent, message) = percent_and_message(&args.words)?;
+    send(&serde_json::json!({ "progress": percent, "message": message }))
+}
+
+/// Of a run that a claimant holds.
+pub(crate) fn claimant_progress(session: Session, args: &ProgressArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let (run, rest) = args.words.split_first().map_or(("", &[][..]), |(run, rest)| (run.as_str(), rest));
+    let run_id = run.parse().map_err(CliError::usage)?;
+    let (percent, message) = percent_and_message(rest)?;
+    let held = Held { run_id, token: args.token.clone().unwrap_or_default() };
+    let news = News { percents: Some(percent), message: message.map(str::to_owned) };
+    heartbeat::tell(session, &held, &news, out)
+}
+
+fn percent_and_message(words: &[String]) -> Result<(i32, Option<&str>), CliError> {
+    let (percent, message) = match words {
+        [percent] => (percent, None),
+        [percent, message] => (percent, Some(message.as_str())),
+        [] => return Err(CliError::usage("how much is done? a percentage is missing")),
+        [_, _, _, ..] => return Err(CliError::usage("too many words: a percentage and one message, in quotes")),
+    };
+    match percent.parse() {
+        Ok(number @ 0..=100) => Ok((number, message)),
+        _ => Err(CliError::usage(format!("\"{percent}\" is no percentage: a whole number from 0 to 100"))),
+    }
 }
 
 pub(crate) fn result(args: &ResultArgs) -> anyhow::Result<u8> {

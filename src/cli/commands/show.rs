@@ -1,6 +1,6 @@
 //! How `status` looks: for a person, or as JSON.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
 
 use super::links::{linked_line, waits_for};
@@ -109,10 +109,13 @@ fn status_words(task: &Task, run: Option<&Run>) -> (String, Tone) {
 /// The reason column.
 fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
     match reason {
-        Reason::Running { process_id, host } => {
-            let pid = process_id.map(|pid| format!("process {pid} on ")).unwrap_or_default();
-            let message = run.map(|run| run.progress_message.as_str()).filter(|message| !message.is_empty());
-            message.map_or_else(|| format!("{pid}{host}"), |message| format!("{pid}{host}: {message}"))
+        Reason::Running { process_id, host, claimant } => {
+            let who = holder(claimant.as_deref(), *process_id, host);
+            let end = run.filter(|run| run.cancel_requested_on.is_some());
+            let end = end.map(|run| format!("is to end: {}", run.cancel_reason));
+            let message = end.or_else(|| run.map(|run| run.progress_message.clone()));
+            let message = message.filter(|message| !message.is_empty());
+            message.map_or_else(|| who.clone(), |message| format!("{who}: {message}"))
         }
         Reason::WaitsForRunner => "waits for a runner".to_owned(),
         Reason::NoHandlerHere => "waits; its class has no handler on this host".to_owned(),
@@ -140,12 +143,24 @@ fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
     }
 }
 
+/// Who works for a run, and where.
+fn holder(claimant: Option<&str>, process_id: Option<i64>, host: &str) -> String {
+    let who = match (claimant, process_id) {
+        (Some(claimant), Some(pid)) => format!("claimant {claimant} (process {pid})"),
+        (Some(claimant), None) => format!("claimant {claimant}"),
+        (None, Some(pid)) => format!("process {pid}"),
+        (None, None) => return host.to_owned(),
+    };
+    // A claimant that speaks SQL need not say where it is.
+    if host.is_empty() { who } else { format!("{who} on {host}") }
+}
+
 fn line_json(line: &TaskLine) -> Value {
     json!({ "task": task_json(&line.task), "last_run": line.last_run.as_ref().map(run_json), "why": line.reason })
 }
 
 /// With the data as JSON, not as text that contains JSON.
-fn task_json(task: &Task) -> Value {
+pub(super) fn task_json(task: &Task) -> Value {
     let mut value = json!(task);
     value["data"] = embedded(&task.data);
     value["is_exhausted"] = json!(task.is_exhausted());
@@ -160,6 +175,25 @@ fn run_json(run: &Run) -> Value {
 
 fn embedded(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| json!(text))
+}
+
+/// A task as it is, for somebody who thought that it is different.
+pub(super) fn current(task: &Task, out: &mut Out) -> anyhow::Result<()> {
+    let mut lines = vec![
+        format!("task {}   {}   {}", task.id, task.class, task.status),
+        format!("  updated on   {}", task.updated_on.to_rfc3339_opts(SecondsFormat::Micros, true)),
+        format!("  scheduled    {}", instant(task.scheduled_on)),
+        format!("  max retries  {}", task.max_retries),
+        format!("  priority     {}", task.priority),
+    ];
+    if let Some(secs) = task.timeout_secs {
+        lines.push(format!("  timeout      {secs}s"));
+    }
+    if let Some(backoff) = &task.backoff {
+        lines.push(format!("  backoff      {}", backoff_words(backoff)));
+    }
+    lines.push(format!("  data         {}", task.data));
+    out.data(&lines.iter().map(|line| clean_line(line)).collect::<Vec<_>>().join("\n"))
 }
 
 /// Everything about one task.
@@ -178,6 +212,7 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
             "schema": "taskqueue.task/1", "now": now, "task": task_json(&detail.task), "why": detail.reason,
             "runs": runs, "events": detail.events,
             "prerequisites": detail.prerequisites, "dependants": detail.dependants,
+            "rejected_by": detail.rejected_by,
         }));
     }
     let task = &detail.task;
@@ -206,6 +241,9 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
     }
     if task.crashes > 0 {
         lines.push(format!("  crashes      {} since the last success", task.crashes));
+    }
+    if !detail.rejected_by.is_empty() {
+        lines.push(format!("  rejected by  {}", detail.rejected_by.join(", ")));
     }
     lines.extend(linked_line("after", &detail.prerequisites));
     lines.extend(linked_line("before", &detail.dependants));
@@ -249,12 +287,11 @@ fn run_block(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>) -> String {
     let mut lines =
         vec![format!("run {}   attempt {}   {}   {}%", run.id, run.attempt, run.status, run.percents_completed)];
     if let Some(started) = run.started_on {
-        let pid = run.process_id.map(|pid| pid.to_string()).unwrap_or_default();
         lines.push(format!(
-            "  started      {} ({}) by process {pid} on {}",
+            "  started      {} ({}) by {}",
             instant(started),
             relative(started, now),
-            run.host
+            holder(run.claimant.as_deref(), run.process_id, &run.host)
         ));
         if let Some(finished) = run.finished_on {
             lines.push(format!("  finished     {} (took {})", instant(finished), distance(finished - started)));
@@ -262,6 +299,14 @@ fn run_block(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>) -> String {
     }
     if !run.progress_message.is_empty() {
         lines.push(format!("  message      {}", run.progress_message));
+    }
+    if let Some(requested) = run.cancel_requested_on {
+        lines.push(format!(
+            "  to end       since {} ({}): {}",
+            instant(requested),
+            relative(requested, now),
+            run.cancel_reason
+        ));
     }
     if !run.error_code.is_empty() {
         lines.push(format!("  error        {}: {}", run.error_code, run.error_message));
@@ -278,6 +323,17 @@ fn run_block(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>) -> String {
         text.extend(clean_block(&output.content).lines().map(|line| format!("    {line}")));
     }
     text.join("\n")
+}
+
+/// The run that has a token, and its task.
+pub(super) fn run_of_token(run: &Run, out: &mut Out) -> anyhow::Result<()> {
+    let is_processing = run.status.is(RunStatus::Processing);
+    if out.is_json() {
+        return out.json(&json!({
+            "run_id": run.id, "task_id": run.task_id, "status": run.status, "is_processing": is_processing,
+        }));
+    }
+    out.data(&format!("run {} of task {}: {}", run.id, run.task_id, run.status))
 }
 
 /// The newest runs of all tasks.

@@ -11,14 +11,13 @@ use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::domain::ids::TaskId;
 use crate::domain::status::TaskStatus;
-use crate::engine::Context;
-use crate::engine::StopSignals;
 use crate::engine::status::{self, TaskFilter};
+use crate::engine::{Context, EngineError, StopSignals, StoreError};
 
 /// Show what is in the tables: counters, then tasks, and why each one is where it is
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue status\n  taskqueue status 4711\n  taskqueue status --class mail.send --status failed --status timeout\n  taskqueue status --watch"
+    after_help = "Examples:\n  taskqueue status\n  taskqueue status 4711\n  taskqueue status --class mail.send --status failed --status timeout\n  taskqueue status --runs --silent-for 10m\n  taskqueue status --watch"
 )]
 pub(crate) struct StatusArgs {
     /// Everything about these tasks, with all their runs
@@ -26,6 +25,12 @@ pub(crate) struct StatusArgs {
     /// The newest runs instead of tasks
     #[arg(long, conflicts_with_all = ["ids", "runners"])]
     runs: bool,
+    /// Only runs in progress that nobody has been heard of for so long: no renewal, heartbeat or progress
+    #[arg(long, value_name = "DURATION", requires = "runs")]
+    silent_for: Option<String>,
+    /// The run that has this token, and its task
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["ids", "runs", "runners", "class", "status", "watch"])]
+    token: Option<String>,
     /// The newest runners instead of tasks, those that have ended too
     #[arg(long, conflicts_with = "ids")]
     runners: bool,
@@ -73,6 +78,19 @@ pub(crate) fn run(session: Session, args: &StatusArgs, out: &mut Out) -> anyhow:
 fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Result<()> {
     if args.runners {
         return runners::show(&status::list_runners(ctx, args.limit, false)?, ctx.now()?, out);
+    }
+    if let Some(token) = &args.token {
+        let found = status::find_run_of_token(ctx, token)?;
+        let run = found.ok_or_else(|| EngineError::from(StoreError::NotFound("run with this token".to_owned())))?;
+        return show::run_of_token(&run, out);
+    }
+    if let Some(silence) = duration_option("--silent-for", args.silent_for.as_deref())? {
+        let silent_secs = i64::try_from(silence.as_secs()).unwrap_or(i64::MAX);
+        let silent = status::list_silent_runs(ctx, silent_secs, args.limit)?;
+        if silent.is_empty() && !out.is_json() {
+            return out.data("No run in progress has been silent for so long.");
+        }
+        return show::runs(&silent, ctx.now()?, out);
     }
     if args.runs {
         return show::runs(&status::list_runs(ctx, args.limit)?, ctx.now()?, out);

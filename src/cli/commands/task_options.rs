@@ -82,10 +82,7 @@ impl TaskOptions {
 
     /// The request, with times resolved from the database's clock in the zone of the person at the keyboard.
     pub(crate) fn request(&self, ctx: &mut Context, class: &str, data: Option<String>) -> anyhow::Result<TaskRequest> {
-        let scheduled_on = match (&self.at, &self.delay) {
-            (None, None) => None,
-            (at, delay) => Some(self.resolve(ctx, at.as_deref(), delay.as_deref())?),
-        };
+        let scheduled_on = resolve_time(ctx, self.at.as_deref(), self.delay.as_deref())?;
         let timeout_secs = self.timeout.as_deref().map(queue::timeout_secs).transpose();
         Ok(TaskRequest {
             class: class.to_owned(),
@@ -102,15 +99,22 @@ impl TaskOptions {
             queued_by: self.by.clone().unwrap_or_else(|| ctx.me.user.clone()),
         })
     }
+}
 
-    fn resolve(&self, ctx: &mut Context, at: Option<&str>, delay: Option<&str>) -> Result<DateTime<Utc>, CliError> {
-        let now = ctx.now()?.with_timezone(&Local);
-        let (option, text) = match (at, delay) {
-            (Some(at), _) => ("--at", at.to_owned()),
-            (None, delay) => ("--in", format!("+{}", delay.unwrap_or_default())),
-        };
-        when::parse_instant(&text, &now).map_err(|message| CliError::usage(format!("{option}: {message}")))
-    }
+/// What `--at` or `--in` says, from the database's clock in the zone of the person at the keyboard.
+pub(super) fn resolve_time(
+    ctx: &mut Context,
+    at: Option<&str>,
+    delay: Option<&str>,
+) -> Result<Option<DateTime<Utc>>, CliError> {
+    let (option, text) = match (at, delay) {
+        (Some(at), _) => ("--at", at.to_owned()),
+        (None, Some(delay)) => ("--in", format!("+{delay}")),
+        (None, None) => return Ok(None),
+    };
+    let now = ctx.now()?.with_timezone(&Local);
+    let instant = when::parse_instant(&text, &now);
+    instant.map(Some).map_err(|message| CliError::usage(format!("{option}: {message}")))
 }
 
 /// Queues the task, prints its id and, if asked to, sees it through.
@@ -249,6 +253,7 @@ fn exit_code_of(task: &Task, error_code: &str) -> u8 {
     match (number("exit:"), number("signal:")) {
         (Some(code), _) => code,
         (_, Some(signal)) => signal.saturating_add(128),
+        _ if task.status.is(TaskStatus::Cancelled) => INTERRUPTED,
         _ if error_code == "timeout" => 124,
         _ if error_code == "could-not-start" => 127,
         _ => FAILED,

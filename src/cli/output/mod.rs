@@ -127,8 +127,11 @@ impl Out {
     /// Why it ends here.
     pub(crate) fn error(&mut self, error: &CliError) {
         if self.is_json {
-            let object =
+            let mut object =
                 serde_json::json!({"error": {"code": error.kind(), "message": error.message(), "hint": error.hint()}});
+            if let Some(found) = error.details() {
+                object["error"]["found"] = found.clone();
+            }
             let _ = writeln!(io::stderr(), "{}", clean_json(&object.to_string()));
             return;
         }
@@ -140,6 +143,18 @@ impl Out {
 
     fn tell(&mut self, text: &str) {
         tell_stderr(text);
+    }
+
+    /// A question for the person who sits there, answered by yes or no; `None` where nobody sits, or nobody answers.
+    pub(crate) fn ask(&mut self, question: &str) -> anyhow::Result<Option<bool>> {
+        if self.is_json || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+            return Ok(None);
+        }
+        let mut stderr = io::stderr().lock();
+        let _ = write!(stderr, "{} [y/N] ", clean_line(question)).and_then(|()| stderr.flush());
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer).context("the answer cannot be read")?;
+        Ok(Some(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")))
     }
 
     /// Clears the terminal, for a list that is shown again and again.

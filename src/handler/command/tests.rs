@@ -48,7 +48,7 @@ fn handler(argv: &[&str]) -> CommandHandler {
 
 fn run(handler: &CommandHandler, data: &str) -> (HandlerEnd, Seen) {
     let mut seen = Seen::default();
-    let end = handler.run(&context(data), None, None, &mut seen);
+    let end = handler.run(&context(data), &[], None, &mut seen);
     (end, seen)
 }
 
@@ -77,7 +77,7 @@ fn the_environment_is_clean_and_the_variables_of_the_run_cannot_be_replaced() {
     handler.pass_env = vec!["CARGO_MANIFEST_DIR".to_owned(), "NOT_SET_ANYWHERE".to_owned()];
     let socket = EventSocket::bind().unwrap();
     let run = context("{}");
-    let end = handler.run(&run, None, Some(&socket), &mut Seen::default());
+    let end = handler.run(&run, &[], Some(&socket), &mut Seen::default());
     let text = end.stdout.to_text();
     let found: BTreeMap<&str, &str> =
         text.split_terminator('\u{2400}').map(|entry| entry.split_once('=').unwrap()).collect();
@@ -134,7 +134,7 @@ fn a_failed_handler_leaves_no_process_outside_its_group() {
 fn the_timeout_of_the_run_ends_it() {
     for timeout_secs in [-1, 1] {
         let run = RunContext { timeout_secs, ..context("{}") };
-        let end = handler(&["sleep", "600"]).run(&run, None, None, &mut Seen::default());
+        let end = handler(&["sleep", "600"]).run(&run, &[], None, &mut Seen::default());
         assert_eq!(end.ending, Ending::TimedOut);
     }
 }

@@ -51,7 +51,7 @@ fn check_daemon(name: &str, before: &str, after: &str, timeout_ms: u64, grace_ms
     spec.marker = "TASKQUEUE_RUN_TOKEN=this".into();
     let limits = limits(timeout_ms, grace_ms);
     let start = Moment::now();
-    let finished = supervise(&spec, b"", &limits, None, None, &mut Seen::default());
+    let finished = supervise(&spec, b"", &limits, &[], None, &mut Seen::default());
     let until = limits.timeout.unwrap().min(start.elapsed()) + limits.kill_grace + PATIENCE;
     let pid = std::fs::read_to_string(&path).unwrap().parse().unwrap();
     assert!(!is_alive(pid), "the daemon lives: {finished:?}");
@@ -97,7 +97,7 @@ fn a_daemon_with_a_cleaned_environment_ends_with_its_handler() {
     let path = directory.path().join("daemon").display().to_string();
     let mut spec = spec("python3", &daemon(&path, &WITHOUT_ENVIRONMENT.replace('@', &path)));
     spec.marker = "TASKQUEUE_RUN_TOKEN=this".into();
-    supervise(&spec, b"", &limits(LONG, 200), None, None, &mut Seen::default());
+    supervise(&spec, b"", &limits(LONG, 200), &[], None, &mut Seen::default());
     let pid = std::fs::read_to_string(&path).unwrap().parse().unwrap();
     assert!(!is_alive(pid));
     assert_eq!(own_children(), [0; 0]);
@@ -118,7 +118,7 @@ fn a_whole_tree_of_sessions_ends_with_its_handler() {
         "F={}; D={here}; export F D; {script}; f 4 & until [ $(ls $D | wc -l) -ge 5 ]; do sleep 0.05; done; exit 0",
         quoted(script)
     );
-    let finished = supervise(&spec("sh", &script), b"", &limits(LONG, 300), None, None, &mut Seen::default());
+    let finished = supervise(&spec("sh", &script), b"", &limits(LONG, 300), &[], None, &mut Seen::default());
     let text = finished.stdout.to_text();
     assert!(text.lines().count() >= 5, "{text}");
     assert!(text.lines().all(|pid| !is_alive(pid.parse().unwrap())), "{text}");
@@ -150,7 +150,7 @@ fn an_orphan_that_ends_while_its_handler_works_is_no_zombie_for_long() {
         }
     }
     let mut observer = Waiting(None, false);
-    supervise(&spec("sh", script), b"", &limits(30_000, 200), None, None, &mut observer);
+    supervise(&spec("sh", script), b"", &limits(30_000, 200), &[], None, &mut observer);
     assert!(observer.1, "it was reaped before the handler ended");
 }
 
@@ -184,7 +184,7 @@ fn children_of_the_program_itself_are_left_alone() {
     let mut earlier = sleeper("sleep", &["600"]);
     let mut observer = Starting(&sleeper, Vec::new());
     let script = "setsid sleep 600 >/dev/null 2>&1 3>&- & sleep 0.3";
-    let finished = supervise(&spec("sh", script), b"", &limits(LONG, 300), None, None, &mut observer);
+    let finished = supervise(&spec("sh", script), b"", &limits(LONG, 300), &[], None, &mut observer);
     assert_eq!(finished.ending, Ending::Exited(0));
     let mut expected: Vec<i32> = observer.1.iter().map(|child| child.id().try_into().unwrap()).collect();
     expected.push(earlier.id().try_into().unwrap());
@@ -213,7 +213,7 @@ fn what_belongs_to_another_run_of_the_same_process_is_left_to_it() {
         let mut spec = spec("python3", &(daemon(&path(token), "pass") + after));
         spec.env.push(("TASKQUEUE_RUN_TOKEN".into(), token.into()));
         spec.marker = format!("TASKQUEUE_RUN_TOKEN={token}").into();
-        std::thread::spawn(move || supervise(&spec, b"", &limits(LONG, 1000), None, None, &mut Seen::default()).ending)
+        std::thread::spawn(move || supervise(&spec, b"", &limits(LONG, 1000), &[], None, &mut Seen::default()).ending)
     };
     let pid = |token: &str| std::fs::read_to_string(path(token)).ok().and_then(|pid| pid.parse::<i32>().ok());
     let go = path("go");

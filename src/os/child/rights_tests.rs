@@ -9,7 +9,7 @@ use crate::os::rights::Rights;
 
 fn run(script: &str, rights: Rights) -> Finished {
     let spec = ChildSpec { rights, ..spec("sh", script) };
-    supervise(&spec, b"", &limits(LONG, 1000), None, None, &mut Seen::default())
+    supervise(&spec, b"", &limits(LONG, 1000), &[], None, &mut Seen::default())
 }
 
 fn why(finished: &Finished) -> &str {
@@ -126,7 +126,7 @@ fn the_death_of_the_runner_is_the_death_of_a_handler_of_another_user() {
     let script =
         "import ctypes\nsignal=ctypes.c_int()\nctypes.CDLL(None).prctl(2, ctypes.byref(signal))\nprint(signal.value)";
     let spec = ChildSpec { rights, ..spec("python3", script) };
-    let finished = supervise(&spec, b"", &limits(LONG, 1000), None, None, &mut Seen::default());
+    let finished = supervise(&spec, b"", &limits(LONG, 1000), &[], None, &mut Seen::default());
     assert_eq!(finished.stdout.to_text(), "9\n", "the change of user would have cleared it");
 }
 
@@ -136,7 +136,7 @@ fn signals_reach_a_handler_of_another_user_and_all_that_it_leaves_behind() {
     let script =
         "trap '' TERM; setsid sh -c \"trap '' TERM; echo \\$\\$; exec sleep 600\" & while :; do sleep 600; done";
     let spec = ChildSpec { rights, ..spec("sh", script) };
-    let finished = supervise(&spec, b"", &limits(500, 300), None, None, &mut Seen::default());
+    let finished = supervise(&spec, b"", &limits(500, 300), &[], None, &mut Seen::default());
     assert_eq!(finished.ending, Ending::TimedOut);
     let left = finished.stdout.to_text().trim().parse().unwrap();
     assert!(crate::os::proc_files::read_stat(left).is_err());
@@ -153,9 +153,8 @@ fn directory_and_program_are_looked_at_with_the_rights_of_the_user() {
     };
     mode(directory.path(), 0o755);
     mode(&closed, 0o700);
-    let ending = |spec: &ChildSpec| {
-        (supervise(spec, b"", &limits(LONG, 1000), None, None, &mut Seen::default()), rehearse(spec))
-    };
+    let ending =
+        |spec: &ChildSpec| (supervise(spec, b"", &limits(LONG, 1000), &[], None, &mut Seen::default()), rehearse(spec));
     let inside = ChildSpec { cwd: Some(closed.clone()), rights: rights.clone(), ..spec("/bin/sh", "pwd") };
     let (finished, rehearsed) = ending(&inside);
     assert_eq!(

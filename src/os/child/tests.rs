@@ -65,7 +65,7 @@ pub(super) const LONG: u64 = 60_000;
 
 fn run_with(program: &str, script: &str, stdin: &[u8], limits: &Supervision) -> (Finished, Seen) {
     let mut seen = Seen::default();
-    let finished = supervise(&spec(program, script), stdin, limits, None, None, &mut seen);
+    let finished = supervise(&spec(program, script), stdin, limits, &[], None, &mut seen);
     (finished, seen)
 }
 
@@ -224,12 +224,12 @@ fn a_handler_ended_by_a_signal_says_which() {
 #[test]
 fn the_observer_and_the_stop_descriptor_end_a_handler() {
     let mut seen = Seen { stop_after: Some(1), ..Seen::default() };
-    let finished = supervise(&spec("sh", "sleep 600"), b"", &limits(LONG, 1000), None, None, &mut seen);
+    let finished = supervise(&spec("sh", "sleep 600"), b"", &limits(LONG, 1000), &[], None, &mut seen);
     assert_eq!(finished.ending, Ending::Stopped);
     let (reader, mut writer) = UnixStream::pair().unwrap();
     writer.write_all(b"x").unwrap();
     let spec = spec("sh", "trap '' TERM; sleep 600");
-    let finished = supervise(&spec, b"", &limits(LONG, 100), Some(reader.as_fd()), None, &mut Seen::default());
+    let finished = supervise(&spec, b"", &limits(LONG, 100), &[reader.as_fd()], None, &mut Seen::default());
     assert_eq!(finished.ending, Ending::Stopped);
 }
 
@@ -278,7 +278,7 @@ fn a_handler_dies_with_the_thread_that_watches_it() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
         let sleeper = ChildSpec { args: vec!["600".into()], ..spec("sleep", "") };
-        supervise(&sleeper, b"", &limits(LONG, 1000), None, None, &mut Vanish(sender));
+        supervise(&sleeper, b"", &limits(LONG, 1000), &[], None, &mut Vanish(sender));
     });
     let identity = receiver.recv().unwrap();
     assert!(thread.join().is_err());
@@ -307,7 +307,7 @@ fn messages_from_the_socket_reach_the_observer_and_forged_ones_do_not() {
     let socket = EventSocket::bind().unwrap();
     let mut observer = Answering(Seen::default(), &socket);
     let limits = limits(LONG, 1000);
-    supervise(&spec("sh", "exit 0"), b"", &limits, None, Some((&socket, "token")), &mut observer);
+    supervise(&spec("sh", "exit 0"), b"", &limits, &[], Some((&socket, "token")), &mut observer);
     assert_eq!(observer.0.lines, ["genuine"]);
 }
 
@@ -321,7 +321,7 @@ fn what_could_not_start_is_explained() {
     std::fs::set_permissions(path("broken"), executable).unwrap();
     let why = |program: PathBuf, cwd: Option<PathBuf>| {
         let spec = ChildSpec { program, cwd, ..spec("", "") };
-        match supervise(&spec, b"", &limits(LONG, 1000), None, None, &mut Seen::default()).ending {
+        match supervise(&spec, b"", &limits(LONG, 1000), &[], None, &mut Seen::default()).ending {
             Ending::CouldNotStart(why) => why,
             other => format!("{other:?}"),
         }
@@ -335,6 +335,6 @@ fn what_could_not_start_is_explained() {
     let text = why("sh".into(), Some(missing.clone()));
     assert_eq!(text, format!("could not start sh: the working directory {} does not exist", missing.display()));
     let spec = ChildSpec { args: vec!["x".repeat(300_000).into()], ..spec("true", "") };
-    let finished = supervise(&spec, b"", &limits(LONG, 1000), None, None, &mut Seen::default());
+    let finished = supervise(&spec, b"", &limits(LONG, 1000), &[], None, &mut Seen::default());
     assert!(matches!(finished.ending, Ending::CouldNotStart(why) if why.contains("too long")));
 }

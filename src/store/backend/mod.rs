@@ -18,6 +18,7 @@ pub use self::url::{DatabaseUrl, Engine};
 use super::error::{Repeat, StoreError, StoreResult, classify_portably};
 use super::rows::{DependencyRow, NewTaskRow};
 use super::sql::Moment;
+use crate::os::sockets::LibrarySocket;
 
 /// Connects and prepares the session. A SQLite file is made if its directory exists.
 pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<AnyConnection> {
@@ -25,6 +26,33 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<AnyConnection> {
         Engine::Sqlite => sqlite::connect(url).map(AnyConnection::Sqlite),
         Engine::Postgres => postgres::connect(url).map(AnyConnection::Postgres),
         Engine::Mysql => mysql::connect(url).map(AnyConnection::Mysql),
+    }
+}
+
+/// The same with a connection that is told of cancelled runs, and what to wait at for that, where the engine can tell.
+pub(super) fn connect_listening(url: &DatabaseUrl) -> StoreResult<(AnyConnection, Option<LibrarySocket>)> {
+    match url.engine() {
+        // Differs: the others have no way to tell anybody anything.
+        Engine::Sqlite | Engine::Mysql => Ok((connect(url)?, None)),
+        Engine::Postgres => {
+            postgres::connect_listening(url).map(|(conn, socket)| (AnyConnection::Postgres(conn), socket))
+        }
+    }
+}
+
+/// Tells those who listen that a run is cancelled, once this transaction is committed.
+pub(super) fn announce_cancel(conn: &mut AnyConnection, run_id: i64) -> QueryResult<()> {
+    match conn {
+        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
+        AnyConnection::Postgres(conn) => postgres::announce_cancel(conn, run_id),
+    }
+}
+
+/// Whether this connection was told of a cancelled run since the last question.
+pub(super) fn was_told_of_cancel(conn: &mut AnyConnection) -> QueryResult<bool> {
+    match conn {
+        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(false),
+        AnyConnection::Postgres(conn) => postgres::was_told_of_cancel(conn),
     }
 }
 

@@ -13,11 +13,15 @@ use super::super::schema::{task_queue, task_queue_class_holds, task_queue_receip
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::url::DatabaseUrl;
 use super::{AnyConnection, ClassAtHost, DueFrom, unreachable};
+use crate::os::sockets::{self, LibrarySocket};
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 
 /// "taskqueue" in numbers: the advisory lock of migrations, one for each database.
 const MIGRATION_LOCK: i64 = 0x7461_736b_7175_6575;
+
+/// Where it is said that a run is cancelled. Of the whole database: who hears it asks whether it is one of theirs.
+const CANCEL_CHANNEL: &str = "taskqueue_cancel";
 
 /// Rows of one bulk statement: large enough to hide the round trip, small enough for the server's memory.
 const ROWS_PER_STATEMENT: usize = 5_000;
@@ -35,6 +39,33 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<PgConnection> {
     )
     .map_err(|error| shown(&error))?;
     Ok(conn)
+}
+
+/// A connection that hears of cancelled runs, and its socket. Where it cannot listen (a standby), or its socket cannot be
+/// told from that of another thread's connection, nothing is missed: runs that are cancelled are also asked for.
+pub(super) fn connect_listening(url: &DatabaseUrl) -> StoreResult<(PgConnection, Option<LibrarySocket>)> {
+    let known = sockets::connected_sockets();
+    let mut conn = connect(url)?;
+    let socket = sockets::only_new_one(&known, is_of_client);
+    let listens = conn.batch_execute(&format!("LISTEN {CANCEL_CHANNEL}")).is_ok();
+    Ok((conn, socket.filter(|_| listens)))
+}
+
+fn is_of_client(peer: &sockets::Peer) -> bool {
+    match peer {
+        sockets::Peer::Internet => true,
+        sockets::Peer::File(path) => path.contains(".s.PGSQL."),
+    }
+}
+
+pub(super) fn announce_cancel(conn: &mut PgConnection, run_id: i64) -> QueryResult<()> {
+    let announced = sql::<Text>("pg_notify(").bind::<Text, _>(CANCEL_CHANNEL).sql(", ");
+    diesel::select(announced.bind::<Text, _>(run_id.to_string()).sql(")::text")).execute(conn).map(drop)
+}
+
+pub(super) fn was_told_of_cancel(conn: &mut PgConnection) -> QueryResult<bool> {
+    let told: Vec<_> = conn.notifications_iter().collect::<QueryResult<_>>()?;
+    Ok(!told.is_empty())
 }
 
 pub(super) fn has_migrations_table(conn: &mut PgConnection) -> QueryResult<bool> {

@@ -9,6 +9,7 @@ use super::super::limits::Obstacles;
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::super::{Store, StoreError, StoreResult};
+use super::end::{RunEnd, end_waiting_run};
 use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::limits::Obstacle;
 use crate::domain::records::ClaimedRun;
@@ -54,7 +55,34 @@ pub enum SpecificClaim {
     },
 }
 
-type Head = (String, i64, i32);
+/// Whoever takes a run, as its row names them.
+pub(super) struct Holder<'a> {
+    pub(super) runner_id: Option<i64>,
+    pub(super) runner_name: &'a str,
+    pub(super) claimant: Option<&'a str>,
+    pub(super) process_id: Option<i64>,
+    pub(super) host: &'a str,
+    pub(super) process_identity: &'a str,
+    pub(super) token: &'a str,
+    pub(super) lease_secs: i64,
+}
+
+impl<'a> Claim<'a> {
+    fn holder(&self) -> Holder<'a> {
+        Holder {
+            runner_id: Some(self.runner_id.0),
+            runner_name: self.runner_name,
+            claimant: None,
+            process_id: Some(self.process_id),
+            host: self.host,
+            process_identity: self.process_identity,
+            token: self.token,
+            lease_secs: self.lease_secs,
+        }
+    }
+}
+
+pub(super) type Head = (String, i64, i32);
 
 impl Store {
     /// Claims the first run that can be executed here (rule R6): by priority, then id. `None` when there is none.
@@ -72,8 +100,8 @@ impl Store {
             if obstacles.is_closed() {
                 return Ok(None);
             }
-            while let Some((_, run_id, _)) = first_claimable(conn, claim.is_runnable, &mut obstacles)? {
-                if let Some(run) = claim_run(conn, claim, run_id, auditor.as_ref())? {
+            while let Some((_, run_id, _)) = first_claimable(conn, claim.is_runnable, None, &mut obstacles)? {
+                if let Some(run) = claim_run(conn, &claim.holder(), run_id, auditor.as_ref())? {
                     fault_point!("claim.before_commit");
                     return Ok(Some(run));
                 }
@@ -114,10 +142,12 @@ impl Store {
             if let Some(obstacle) = Obstacles::load(conn, claim.runner_name)?.of_class(conn, &class)? {
                 return Ok(SpecificClaim::Obstructed { obstacle });
             }
-            Ok(match claim_run(conn, claim, run_id.0, auditor.as_ref())? {
-                Some(run) => SpecificClaim::Claimed(Box::new(run)),
-                None => SpecificClaim::Refused { status, class },
-            })
+            if let Some(run) = claim_run(conn, &claim.holder(), run_id.0, auditor.as_ref())? {
+                return Ok(SpecificClaim::Claimed(Box::new(run)));
+            }
+            // It has just ended instead.
+            let status = dsl::task_queue_runs.filter(dsl::id.eq(run_id.0)).select(dsl::status).first(conn)?;
+            Ok(SpecificClaim::Refused { status, class })
         })
     }
 }
@@ -140,22 +170,16 @@ fn claimed_with(conn: &mut AnyConnection, token: &str) -> QueryResult<Option<(i6
 
 /// The head of the queue among the classes that can be executed here and that nothing stands in the way of. One index
 /// probe a class: rows of other classes, however many, are never walked.
-fn first_claimable(
+pub(super) fn first_claimable(
     conn: &mut AnyConnection,
     is_runnable: &dyn Fn(&str) -> bool,
+    claimant: Option<&str>,
     obstacles: &mut Obstacles<'_>,
 ) -> StoreResult<Option<Head>> {
-    use super::super::schema::task_queue_runs::dsl::{claim_class, claim_order, id, task_queue_runs};
     let mut best: Option<Head> = None;
     let mut last_class = String::new();
     loop {
-        let head: Option<(Option<String>, i64, i32)> = task_queue_runs
-            .filter(claim_class.gt(&last_class))
-            .order((claim_class, claim_order, id))
-            .select((claim_class, id, claim_order))
-            .first(conn)
-            .optional()?;
-        let Some((Some(class), run_id, order)) = head else { return Ok(best) };
+        let Some((Some(class), run_id, order)) = next_head(conn, &last_class, claimant)? else { return Ok(best) };
         if is_runnable(&class)
             && best.as_ref().is_none_or(|(_, best_id, best_order)| (order, run_id) < (*best_order, *best_id))
             && obstacles.of_class(conn, &class)?.is_none()
@@ -166,10 +190,34 @@ fn first_claimable(
     }
 }
 
-/// Claims one run under the lock. `None` if it turned out to belong to no task; it has then ended as an error.
-fn claim_run(
+/// The head of the first class after this one. For a claimant, runs of tasks that it has rejected are passed over.
+fn next_head(
     conn: &mut AnyConnection,
-    claim: &Claim<'_>,
+    last_class: &str,
+    claimant: Option<&str>,
+) -> QueryResult<Option<(Option<String>, i64, i32)>> {
+    use super::super::schema::task_queue_rejections;
+    use super::super::schema::task_queue_runs::dsl::{claim_class, claim_order, id, task_queue_id, task_queue_runs};
+    let later = task_queue_runs.filter(claim_class.gt(last_class)).order((claim_class, claim_order, id)).select((
+        claim_class,
+        id,
+        claim_order,
+    ));
+    let Some(claimant) = claimant else { return later.first(conn).optional() };
+    // A value, not an EXISTS: planners would read all rejections of the claimant first.
+    let rejection = task_queue_rejections::table
+        .filter(task_queue_rejections::task_id.eq(task_queue_id))
+        .filter(task_queue_rejections::claimant.eq(claimant))
+        .select(task_queue_rejections::task_id)
+        .single_value();
+    later.filter(rejection.is_null()).first(conn).optional()
+}
+
+/// Claims one run under the lock. `None` if it turned out to belong to no task, and has ended as an error, or to one that
+/// was cancelled in the tables, and has ended as cancelled.
+pub(super) fn claim_run(
+    conn: &mut AnyConnection,
+    holder: &Holder<'_>,
     run_id: i64,
     auditor: Option<&Origin>,
 ) -> StoreResult<Option<ClaimedRun>> {
@@ -183,18 +231,25 @@ fn claim_run(
     let Some((task_id, task_status)) = task else {
         return end_orphan(conn, run_id).map(|()| None);
     };
+    if task_status == TaskStatus::Cancelled.as_str() {
+        let end =
+            RunEnd::of(RunEvent::Cancel, "cancelled", "the task was cancelled", "cancelled before it was claimed");
+        end_waiting_run(conn, RunId(run_id), &end)?;
+        return Ok(None);
+    }
     diesel::update(dsl::task_queue_runs)
         .filter(dsl::id.eq(run_id))
         .filter(dsl::status.eq(RunStatus::Scheduled.as_str()))
         .set((
             dsl::status.eq(RunStatus::Processing.as_str()),
             dsl::started_on.eq(db_now().nullable()),
-            dsl::process_id.eq(claim.process_id),
-            dsl::runner_id.eq(claim.runner_id.0),
-            dsl::token.eq(claim.token),
-            dsl::host.eq(claim.host),
-            dsl::process_identity.eq(claim.process_identity),
-            dsl::lease_expires_on.eq(db_now_plus(claim.lease_secs).nullable()),
+            dsl::process_id.eq(holder.process_id),
+            dsl::runner_id.eq(holder.runner_id),
+            dsl::claimant.eq(holder.claimant),
+            dsl::token.eq(holder.token),
+            dsl::host.eq(holder.host),
+            dsl::process_identity.eq(holder.process_identity),
+            dsl::lease_expires_on.eq(db_now_plus(holder.lease_secs).nullable()),
             dsl::updated_on.eq(db_now()),
         ))
         .execute(conn)?;
@@ -209,15 +264,15 @@ fn claim_run(
             task_queue::updated_on.eq(db_now()),
         ))
         .execute(conn)?;
-    let claimed = load_claimed(conn, run_id, claim.token)?;
+    let claimed = load_claimed(conn, run_id, holder.token)?;
     if let Some(origin) = auditor {
-        let details = serde_json::json!({ "attempt": claimed.attempt, "runner": claim.runner_name });
+        let details = serde_json::json!({ "attempt": claimed.attempt, "runner": holder.runner_name, "claimant": holder.claimant });
         keep_run_transition(conn, origin, "run-started", (claimed.task_id, claimed.run_id), details)?;
     }
     Ok(Some(claimed))
 }
 
-fn load_claimed(conn: &mut AnyConnection, run_id: i64, token: &str) -> StoreResult<ClaimedRun> {
+pub(super) fn load_claimed(conn: &mut AnyConnection, run_id: i64, token: &str) -> StoreResult<ClaimedRun> {
     type Row = (i64, String, i32, Option<Moment>, String, i32, Option<i32>, Moment, Option<Moment>);
     let (task_id, class, attempt, started_on, data, max_retries, task_timeout_secs, scheduled_on, planned_on): Row =
         task_queue_runs::table

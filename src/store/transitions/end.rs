@@ -10,19 +10,24 @@ use super::super::dependencies::satisfy_dependants;
 use super::super::events::{NewEvent, insert_event};
 use super::super::leases::leases_count;
 use super::super::notices::{NewNotice, insert_notice};
+use super::super::rows::RunRow;
 use super::super::runs::RunRef;
 use super::super::schema::{task_queue, task_queue_run_outputs, task_queue_runs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::super::{Store, StoreResult};
 use super::recur::{Author, follow_settled};
+use super::reject::remember_rejection;
 use crate::domain::backoff::Backoff;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::notice::NoticeKind;
-use crate::domain::records::RunOutput;
+use crate::domain::records::{Run, RunOutput};
 use crate::domain::status::{RunStatus, TaskStatus};
 use crate::domain::transition::{
     RunEvent, TaskEvent, aggregated, crashes_after, failed_retries_after, run_after, task_after,
 };
+
+/// The length of the column Decision.
+const MAX_DECISION_CHARS: usize = 190;
 
 /// How a run ends, and what that means for its task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -63,6 +68,52 @@ pub struct RunEnd {
     pub note: Option<NewEvent>,
 }
 
+impl RunEnd {
+    /// An end of which there is nothing more to say.
+    #[must_use]
+    pub fn of(event: RunEvent, code: &str, message: &str, decision: &str) -> Self {
+        Self {
+            event,
+            may_retry: true,
+            delay_secs: None,
+            backoff: Backoff::Fixed(0),
+            crash: None,
+            error_code: code.to_owned(),
+            error_message: message.to_owned(),
+            decision: decision.to_owned(),
+            handler: None,
+            percents_completed: None,
+            message: None,
+            results: None,
+            outputs: Vec::new(),
+            hold: None,
+            condition: EndCondition::Held,
+            note: None,
+        }
+    }
+
+    /// The same where somebody has asked for the end of the run: it did not succeed, and is not tried again. `None` for what
+    /// stays as it is.
+    fn as_cancelled(&self) -> Option<Self> {
+        if matches!(self.event, RunEvent::Succeed | RunEvent::Cancel) {
+            return None;
+        }
+        let decision = format!("cancelled; {}", self.decision).chars().take(MAX_DECISION_CHARS).collect();
+        Some(Self { event: RunEvent::Cancel, crash: None, decision, ..self.clone() })
+    }
+
+    /// Whether this is how the run has ended.
+    #[must_use]
+    pub fn is_end_of(&self, run: &Run) -> bool {
+        let is_written = |end: &Self| {
+            run_after(RunStatus::Processing, end.event).is_some_and(|status| run.status.is(status))
+                && run.decision == end.decision
+                && run.error_code == end.error_code
+        };
+        is_written(self) || self.as_cancelled().as_ref().is_some_and(is_written)
+    }
+}
+
 /// A crash, by which the task comes nearer to its quarantine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Crash {
@@ -86,6 +137,8 @@ pub enum EndCondition {
         /// The time of a lease.
         lease_secs: i64,
     },
+    /// Nothing more; and the claimant that holds it rejects its task, and is remembered.
+    Rejected,
 }
 
 /// The answer to a write that ends a run.
@@ -93,6 +146,8 @@ pub enum EndCondition {
 pub enum Ended {
     /// It ended as asked.
     Recorded,
+    /// It ended, but as cancelled: that was asked for before.
+    Cancelled,
     /// Somebody else was first: the run has this status, or another token.
     Lost {
         /// The status that it has.
@@ -106,23 +161,32 @@ impl Store {
     /// # Errors
     /// The database could not be written; nothing has changed then.
     pub fn end_run(&mut self, run: &RunRef, end: &RunEnd) -> StoreResult<Ended> {
-        let Some(status) = run_after(RunStatus::Processing, end.event) else {
+        if run_after(RunStatus::Processing, end.event).is_none() {
             return Ok(Ended::Lost { found: "no such end".to_owned() });
-        };
+        }
+        let cancelled = end.as_cancelled();
+        let request = if cancelled.is_some() { CancelRequest::Missing } else { CancelRequest::Any };
         // Set by an attempt whose COMMIT came to nothing, or whose answer was lost: only then can a run that is over have
         // been ended by this very call.
         let mut was_written = false;
         let auditor = self.auditor()?;
         self.write(|conn| {
             backend::enter_both_tables(conn)?;
-            if !end_run_if_processing(conn, run, end, status)? {
-                return if was_written { repeated_or_lost(conn, run, end, status) } else { lost(conn, run) };
+            let mut ended = Ended::Recorded;
+            let mut end = end;
+            if !end_run_if_processing(conn, run, end, request)? {
+                match &cancelled {
+                    Some(cancelled) if end_run_if_processing(conn, run, cancelled, CancelRequest::Made)? => {
+                        (end, ended) = (cancelled, Ended::Cancelled);
+                    }
+                    _ => return if was_written { repeated_or_lost(conn, run, end) } else { lost(conn, run) },
+                }
             }
             fault_point!("end.run_written");
             let task_id = aggregate_into_task(conn, run.id, end)?;
             if let Some((origin, task_id)) = auditor.as_ref().zip(task_id) {
                 let details = serde_json::json!({
-                    "status": status, "error_code": end.error_code, "decision": end.decision,
+                    "status": run_after(RunStatus::Processing, end.event), "error_code": end.error_code, "decision": end.decision,
                 });
                 keep_run_transition(conn, origin, "run-ended", (task_id, run.id), details)?;
             }
@@ -141,27 +205,46 @@ impl Store {
                     ))
                     .execute(conn)?;
             }
+            if end.condition == EndCondition::Rejected {
+                remember_rejection(conn, run.id)?;
+            }
             was_written = true;
             fault_point!("end.before_commit");
-            Ok(Ended::Recorded)
+            Ok(ended)
         })
     }
 }
 
-fn end_run_if_processing(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd, status: RunStatus) -> StoreResult<bool> {
+/// What must be true of the request to cancel a run, which may come at any moment: the statement that ends it decides.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CancelRequest {
+    Any,
+    Missing,
+    Made,
+}
+
+fn end_run_if_processing(
+    conn: &mut AnyConnection,
+    run: &RunRef,
+    end: &RunEnd,
+    request: CancelRequest,
+) -> StoreResult<bool> {
     use task_queue_runs::dsl;
+    let Some(status) = run_after(RunStatus::Processing, end.event) else { return Ok(false) };
     let percents = if status == RunStatus::Success { Some(100) } else { end.percents_completed };
     if let EndCondition::LeaseOver { lease_secs } = end.condition
         && !leases_count(conn, lease_secs)?
     {
         return Ok(false);
     }
-    let is_held_enough = (end.condition == EndCondition::Held).into_sql::<Nullable<Bool>>();
+    let is_held_enough = (!matches!(end.condition, EndCondition::LeaseOver { .. })).into_sql::<Nullable<Bool>>();
     let updated = diesel::update(dsl::task_queue_runs)
         .filter(dsl::id.eq(run.id.0))
         .filter(dsl::status.eq(RunStatus::Processing.as_str()))
         .filter(dsl::token.eq(&run.token))
         .filter(dsl::lease_expires_on.lt(db_now().nullable()).or(is_held_enough))
+        .filter(dsl::cancel_requested_on.is_null().or((request != CancelRequest::Missing).into_sql::<Bool>()))
+        .filter(dsl::cancel_requested_on.is_not_null().or((request != CancelRequest::Made).into_sql::<Bool>()))
         .set((
             dsl::status.eq(status.as_str()),
             dsl::finished_on.eq(db_now().nullable()),
@@ -190,16 +273,39 @@ fn lost(conn: &mut AnyConnection, run: &RunRef) -> StoreResult<Ended> {
 
 /// Tells an end that this call has written before from one that somebody else wrote after its COMMIT had failed. A rescuer
 /// shows the runner's token and may write the runner's status: what was decided tells them apart.
-fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd, status: RunStatus) -> StoreResult<Ended> {
+fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd) -> StoreResult<Ended> {
     use task_queue_runs::dsl;
-    let own = dsl::task_queue_runs
-        .filter(dsl::id.eq(run.id.0))
-        .filter(dsl::token.eq(&run.token))
-        .filter(dsl::status.eq(status.as_str()))
-        .filter(dsl::decision.eq(&end.decision))
-        .filter(dsl::error_code.eq(&end.error_code));
-    let is_own: bool = diesel::select(diesel::dsl::exists(own)).get_result(conn)?;
-    if is_own { Ok(Ended::Recorded) } else { lost(conn, run) }
+    let ours = dsl::task_queue_runs.filter(dsl::id.eq(run.id.0)).filter(dsl::token.eq(&run.token));
+    let found: Option<Run> = ours.select(RunRow::as_select()).first(conn).optional()?.map(Run::from);
+    match found {
+        Some(found) if end.is_end_of(&found) => {
+            let is_instead = found.status.is(RunStatus::Cancelled) && end.event != RunEvent::Cancel;
+            Ok(if is_instead { Ended::Cancelled } else { Ended::Recorded })
+        }
+        _ => lost(conn, run),
+    }
+}
+
+/// Ends a run that waits, and its task with it. Whether it still waited.
+pub(super) fn end_waiting_run(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<bool> {
+    use task_queue_runs::dsl;
+    let Some(status) = run_after(RunStatus::Scheduled, end.event) else { return Ok(false) };
+    let ended = diesel::update(dsl::task_queue_runs)
+        .filter(dsl::id.eq(run_id.0))
+        .filter(dsl::status.eq(RunStatus::Scheduled.as_str()))
+        .set((
+            dsl::status.eq(status.as_str()),
+            dsl::finished_on.eq(db_now().nullable()),
+            dsl::error_code.eq(&end.error_code),
+            dsl::error_message.eq(&end.error_message),
+            dsl::decision.eq(&end.decision),
+            dsl::updated_on.eq(db_now()),
+        ))
+        .execute(conn)?;
+    if ended == 1 {
+        aggregate_into_task(conn, run_id, end)?;
+    }
+    Ok(ended == 1)
 }
 
 /// The scheme's OnAfterItemUpdate: what the end of a run means for its task, whose id it returns.
@@ -241,7 +347,7 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
             Some(end.delay_secs.unwrap_or_else(|| backoff.delay_secs(failed_after, task_id)))
         }
         TaskEvent::Release => end.delay_secs,
-        TaskEvent::Start | TaskEvent::Succeed | TaskEvent::Cancel => None,
+        TaskEvent::Start | TaskEvent::Succeed | TaskEvent::Cancel | TaskEvent::Requeue => None,
     };
     let crashes_after = crashes_after(event, crashes, end.crash.is_some());
     let quarantine = end.crash.as_ref().filter(|crash| crashes_after >= crash.limit);
@@ -297,7 +403,8 @@ fn quarantine_event(task_id: i64, run_id: RunId, crash: &Crash, crashes: i32) ->
     }
 }
 
-/// The status that a task had before its open run was claimed: that of its last attempt that counted.
+/// The status that a task had before its open run was claimed: that of its last attempt that counted, if that failed. What
+/// succeeded or was cancelled has a run only because somebody queued it again.
 fn status_before(conn: &mut AnyConnection, task_id: i64) -> StoreResult<TaskStatus> {
     use task_queue_runs::dsl;
     let counted =
@@ -310,10 +417,8 @@ fn status_before(conn: &mut AnyConnection, task_id: i64) -> StoreResult<TaskStat
         .first(conn)
         .optional()?;
     Ok(match last.as_deref().and_then(RunStatus::parse) {
-        Some(RunStatus::Success) => TaskStatus::Success,
         Some(RunStatus::Error) => TaskStatus::Failed,
         Some(RunStatus::Timeout) => TaskStatus::Timeout,
-        Some(RunStatus::Cancelled) => TaskStatus::Cancelled,
         _ => TaskStatus::Scheduled,
     })
 }

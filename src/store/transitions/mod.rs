@@ -1,15 +1,36 @@
 //! Every change of a status, as compare-and-set: a write says from which status (and with which token) it starts and
 //! must touch one row. Task and run change in one transaction (rule R4). Which changes exist is the domain's matter.
 
+mod cancel;
 mod claim;
 mod create;
+mod edit;
 mod end;
+mod outside_claim;
 mod recur;
+mod reject;
 mod retry;
 mod schedule;
 
+pub use self::cancel::CancelAnswer;
 pub use self::claim::{Claim, SpecificClaim};
+pub use self::edit::EditAnswer;
 pub use self::end::{Crash, EndCondition, Ended, RunEnd};
+pub(in crate::store) use self::outside_claim::deadline_of;
+pub use self::outside_claim::{OutsideClaim, OutsideRun};
 pub use self::recur::{Advanced, Author};
-pub use self::retry::RetryAnswer;
+pub use self::retry::{Restart, RestartAnswer};
 pub use self::schedule::{ScheduleAnswer, ScheduleChange};
+
+use super::StoreResult;
+use super::backend::{self, AnyConnection};
+use crate::domain::ids::TaskId;
+
+/// Must be the first thing in a transaction that changes these tasks, or their runs. Where there are several it stays
+/// behind the gate of `create-runs`, which takes the rows of many tasks too, in another order.
+fn enter_tasks(conn: &mut AnyConnection, ids: &[TaskId]) -> StoreResult<()> {
+    if ids.len() > 1 {
+        backend::lock_gate(conn, "create-runs")?;
+    }
+    Ok(backend::enter_both_tables(conn)?)
+}

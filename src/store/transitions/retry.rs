@@ -1,20 +1,44 @@
-//! A task that failed gets a new start: its failures and crashes are forgotten. Its status stays that of its last attempt.
+//! A task gets a new start. After a retry, of what failed, its status stays that of its last attempt; what is requeued, however
+//! it ended, is as it was when it was queued.
 
 use diesel::prelude::*;
 
+use super::super::backend::AnyConnection;
 use super::super::events::{NewEvent, insert_event};
 use super::super::schema::task_queue::dsl;
 use super::super::sql::{Moment, db_now};
 use super::super::{Store, StoreResult};
+use super::enter_tasks;
 use crate::domain::ids::TaskId;
 use crate::domain::status::TaskStatus;
+use crate::domain::transition::{TaskEvent, task_after};
 
-/// The answer to a retry.
+/// Which new start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restart {
+    /// Of what failed: with all its retries.
+    Retry,
+    /// Of whatever is over: from the beginning.
+    Requeue,
+}
+
+impl Restart {
+    /// The statuses that allow it.
+    fn from(self) -> Vec<&'static str> {
+        let may_start = |status: &TaskStatus| match self {
+            Self::Retry => matches!(status, TaskStatus::Failed | TaskStatus::Timeout),
+            Self::Requeue => task_after(*status, TaskEvent::Requeue, *status).is_some(),
+        };
+        TaskStatus::ALL.into_iter().filter(may_start).map(TaskStatus::as_str).collect()
+    }
+}
+
+/// The answer to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RetryAnswer {
-    /// It is due now, with all its retries.
-    Retried,
-    /// Its last attempt did not fail, or it has an open run; with its status.
+pub enum RestartAnswer {
+    /// It is due now.
+    Done,
+    /// It is in another status, or it has an open run.
     Refused {
         /// LastStatus
         status: String,
@@ -26,38 +50,56 @@ pub enum RetryAnswer {
 }
 
 impl Store {
-    /// Makes a failed, exhausted or quarantined task due now, with all its retries, and keeps the event.
+    /// Makes tasks due now, without failures or crashes, and keeps the event of each. One answer for each task, in one
+    /// transaction.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
-    pub fn retry_task(&mut self, task_id: TaskId, event: &NewEvent) -> StoreResult<RetryAnswer> {
-        let failed = [TaskStatus::Failed, TaskStatus::Timeout].map(TaskStatus::as_str);
+    pub fn restart_tasks(
+        &mut self,
+        ids: &[TaskId],
+        restart: Restart,
+        event: &NewEvent,
+    ) -> StoreResult<Vec<RestartAnswer>> {
         self.write_once(|conn| {
-            let updated = diesel::update(dsl::task_queue.filter(dsl::id.eq(task_id.0)))
-                .filter(dsl::last_status.eq_any(failed))
-                .filter(dsl::current_run_id.is_null())
-                .set((
-                    dsl::failed_retries.eq(0),
-                    dsl::crashes.eq(0),
-                    dsl::quarantined_on.eq(None::<Moment>),
-                    dsl::scheduled_on.eq(db_now()),
-                    dsl::updated_on.eq(db_now()),
-                ))
-                .execute(conn)?;
-            if updated == 1 {
-                insert_event(conn, event)?;
-                fault_point!("retry.before_commit");
-                return Ok(RetryAnswer::Retried);
-            }
-            let found: Option<(String, Option<i64>)> = dsl::task_queue
-                .filter(dsl::id.eq(task_id.0))
-                .select((dsl::last_status, dsl::current_run_id))
-                .first(conn)
-                .optional()?;
-            Ok(found.map_or(RetryAnswer::NoSuchTask, |(status, run)| RetryAnswer::Refused {
-                status,
-                has_open_run: run.is_some(),
-            }))
+            enter_tasks(conn, ids)?;
+            let answers = ids.iter().map(|id| restart_task(conn, *id, restart, event)).collect::<StoreResult<_>>()?;
+            fault_point!("retry.before_commit");
+            Ok(answers)
         })
     }
+}
+
+fn restart_task(
+    conn: &mut AnyConnection,
+    task_id: TaskId,
+    restart: Restart,
+    event: &NewEvent,
+) -> StoreResult<RestartAnswer> {
+    let is_anew = restart == Restart::Requeue;
+    let updated = diesel::update(dsl::task_queue.filter(dsl::id.eq(task_id.0)))
+        .filter(dsl::last_status.eq_any(restart.from()))
+        .filter(dsl::current_run_id.is_null())
+        .set((
+            is_anew.then(|| dsl::last_status.eq(TaskStatus::Scheduled.as_str())),
+            dsl::failed_retries.eq(0),
+            dsl::crashes.eq(0),
+            dsl::quarantined_on.eq(None::<Moment>),
+            dsl::scheduled_on.eq(db_now()),
+            dsl::updated_on.eq(db_now()),
+        ))
+        .execute(conn)?;
+    if updated == 1 {
+        insert_event(conn, &NewEvent { task_id: Some(task_id), ..event.clone() })?;
+        return Ok(RestartAnswer::Done);
+    }
+    let found: Option<(String, Option<i64>)> = dsl::task_queue
+        .filter(dsl::id.eq(task_id.0))
+        .select((dsl::last_status, dsl::current_run_id))
+        .first(conn)
+        .optional()?;
+    Ok(found.map_or(RestartAnswer::NoSuchTask, |(status, run)| RestartAnswer::Refused {
+        status,
+        has_open_run: run.is_some(),
+    }))
 }

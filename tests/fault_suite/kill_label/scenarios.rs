@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use super::claimants::{Word, speak};
+
 use crate::command::Command;
 use crate::handlers;
 use crate::records::{Call, Fate};
@@ -31,12 +33,12 @@ enum Need {
     Schedule,
     /// A schedule whose first task is overdue and has its run. Its next planned time lies years ahead.
     OverdueSchedule,
-    /// A task that succeeded long ago.
-    Old,
     /// A pause of a class without tasks, that is over or is not.
     Pause { is_over: bool },
     /// A limit of a class without tasks.
     Limit,
+    /// A task that succeeded long ago.
+    Old,
     /// A renewal every second.
     QuickLease,
 }
@@ -56,8 +58,14 @@ enum Args {
     Pause,
     /// An export with one task that waits.
     Import,
+    /// A task that has just succeeded runs again.
+    Requeue,
+    /// With the id of a task that has just been queued.
+    ToNewTask(&'static [&'static str]),
     /// Inside a handler: the fault strikes the command that the handler calls.
     InHandler,
+    /// By a claimant, whose process dies afterwards.
+    Claimant(Word),
     /// In an empty database of its own.
     Migrate,
 }
@@ -102,6 +110,15 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("long", &[Need::QuickLease, Need::Task("long"), Need::Runs], DRAIN),
     scenario("tell", &[Need::Task("tell"), Need::Runs], Args::InHandler),
     scenario("retry", &[], Args::Retry),
+    scenario("requeue", &[], Args::Requeue),
+    scenario("cancel", &[], Args::ToNewTask(&["cancel"])),
+    scenario(
+        "cancel-all",
+        &[Need::Task("note"), Need::Runs, Need::Task("note")],
+        Args::Plain(&["cancel", "--yes", "status=waiting"]),
+    ),
+    scenario("unwanted", &[Need::Task("unwanted"), Need::Runs], DRAIN),
+    scenario("edit", &[], Args::ToNewTask(&["edit", "--priority", "0"])),
     scenario("notify", &[Need::Exhausted], Args::Plain(&["create-runs"])),
     scenario("schedule-begins", &[Need::Schedule], Args::Plain(&["create-runs"])),
     scenario("schedule-goes-on", &[Need::OverdueSchedule], DRAIN),
@@ -115,6 +132,10 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("pause-over", &[Need::Pause { is_over: true }], Args::Plain(&["create-runs"])),
     scenario("limit", &[], Args::Plain(&["limits", "set", "held", "--running", "1", "--rate", "5/1m"])),
     scenario("limit-remove", &[Need::Limit], Args::Plain(&["limits", "remove", "held"])),
+    scenario("claim", &[Need::Task("note")], Args::Claimant(Word::Claim)),
+    scenario("heartbeat", &[Need::Task("note")], Args::Claimant(Word::Heartbeat)),
+    scenario("resolve", &[Need::Task("note")], Args::Claimant(Word::Resolve)),
+    scenario("reject", &[Need::Task("note"), Need::Task("brief")], Args::Claimant(Word::Release)),
     scenario("migrate", &[], Args::Migrate),
 ];
 
@@ -125,6 +146,10 @@ impl Scenario {
             Args::InHandler => {
                 self.make_needs(stage);
                 run_in_handler(stage, fault, log)
+            }
+            Args::Claimant(word) => {
+                self.make_needs(stage);
+                speak(stage, word, |command| finish(command, fault, log))
             }
             Args::Migrate => migrate(stage, fault, log),
             _ => finish(self.command(stage), fault, log).run(),
@@ -176,7 +201,17 @@ impl Scenario {
                 stage.command(&["schedule", "pause", &id])
             }
             Args::Import => stage.command(&["import"]).stdin(EXPORT.to_owned()),
+            Args::Requeue => {
+                let id = stage.queue("note").to_string();
+                stage.settle();
+                stage.command(&["requeue", &id])
+            }
+            Args::ToNewTask(args) => {
+                let id = stage.queue("note").to_string();
+                stage.command(&[args, &[id.as_str()]].concat())
+            }
             Args::InHandler => stage.command(&["process-run", "--drain"]),
+            Args::Claimant(_) => stage.command(&["status"]),
             Args::Migrate => stage.command(&["migrate"]),
         }
     }

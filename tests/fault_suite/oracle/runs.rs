@@ -106,7 +106,9 @@ pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>)
     let mut waiting: BTreeMap<i64, &str> = BTreeMap::new();
     let mut running = Running::new(records);
     for change in changes_of(records, Table::Run) {
-        let first = waiting.iter().find(|(_, class)| !running.is_full(class)).map(|(run, _)| *run);
+        let is_offered = |run: i64| !is_rejected(records, change.id, run);
+        let first =
+            waiting.iter().find(|(run, class)| !running.is_full(class) && is_offered(**run)).map(|(run, _)| *run);
         running.note(change);
         if change.new == "scheduled" {
             waiting.insert(change.id, running.class(change.task_id));
@@ -116,6 +118,26 @@ pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>)
         if was_waiting && change.new == "processing" && first != Some(change.id) && !records.is_order_free {
             found
                 .push(format!("I5: run {} was claimed while run {first:?} waited, at change {}", change.id, change.at));
+        }
+    }
+}
+
+/// Whether whoever claimed the one run has rejected the task of the other before.
+fn is_rejected(records: &Records, claimed: i64, other: i64) -> bool {
+    let run = |id: i64| records.runs.iter().find(|run| run.id == id);
+    run(claimed).zip(run(other)).is_some_and(|(claimed, other)| {
+        !claimed.claimant.is_empty() && records.had_rejected(&claimed.claimant, other.task_id, claimed.id)
+    })
+}
+
+/// I10: no claimant is given a task that it has rejected.
+pub fn what_is_rejected_never_comes_back(records: &Records, found: &mut Vec<String>) {
+    for run in records.runs.iter().filter(|run| !run.claimant.is_empty()) {
+        if records.had_rejected(&run.claimant, run.task_id, run.id) {
+            found.push(format!(
+                "I10: run {} of task {} went to {}, who has rejected it",
+                run.id, run.task_id, run.claimant
+            ));
         }
     }
 }

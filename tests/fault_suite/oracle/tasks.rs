@@ -25,13 +25,15 @@ pub fn nothing_acknowledged_is_lost(records: &Records, found: &mut Vec<String>) 
     }
 }
 
-/// I1: at rest every task has succeeded, or is exhausted where its handler fails by design.
+/// I1: at rest every task has succeeded, or is exhausted where its handler fails by design, or was cancelled by somebody.
 pub fn every_task_came_to_its_end(records: &Records, found: &mut Vec<String>) {
     for task in records.tasks.iter().filter(|task| !task.is_planned() || task.current_run.is_some()) {
         let fails = records.failing_classes.contains(&task.class);
+        let is_cancelled = task.status == "cancelled" && records.cancelled.contains(&task.id);
         let is_exhausted =
             ["failed", "timeout"].contains(&task.status.as_str()) && task.failed_retries >= task.max_retries;
-        if !(task.status == "success" && !fails || fails && is_exhausted) || task.current_run.is_some() {
+        if !(task.status == "success" && !fails || fails && is_exhausted || is_cancelled) || task.current_run.is_some()
+        {
             found.push(format!("I1: task {} did not come to its end: {task:?}", task.id));
         }
     }
@@ -69,9 +71,12 @@ pub fn tasks_agree_with_their_runs(records: &Records, found: &mut Vec<String>) {
             .map(|run| run.status.as_str())
             .filter(|status| !["released", "scheduled", "processing"].contains(status))
             .collect();
-        let failed = counted.iter().rev().take_while(|status| **status != "success").count();
+        let failures = counted.iter().rev().take_while(|status| **status != "success");
+        let failed = failures.filter(|status| **status != "cancelled").count();
         let last = match counted.last().copied() {
             Some("error") => "failed",
+            // One that waited without a run.
+            None if records.cancelled.contains(&task.id) => "cancelled",
             None => "scheduled",
             Some(same) => same,
         };

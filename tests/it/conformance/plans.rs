@@ -63,6 +63,10 @@ fn fill(db: &TestDb) {
         sql_now(db.engine, 3_600)
     ));
     raw.execute(
+        "INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"RunId\")
+         SELECT CASE WHEN \"Id\" % 5 = 0 THEN 'message' ELSE 'run-ended' END, \"TaskQueueId\", \"Id\" FROM \"TaskQueueRuns\"",
+    );
+    raw.execute(
         "INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\")
          SELECT \"Id\" + 1000000, \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'scheduled' AND \"Id\" <> 40000",
     );
@@ -70,7 +74,9 @@ fn fill(db: &TestDb) {
         EngineUnderTest::Sqlite => raw.execute("ANALYZE"),
         EngineUnderTest::Postgres => raw.execute("VACUUM ANALYZE"),
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
-            raw.execute("ANALYZE TABLE \"TaskQueue\", \"TaskQueueRuns\", \"TaskQueueDependencies\"");
+            raw.execute(
+                "ANALYZE TABLE \"TaskQueue\", \"TaskQueueRuns\", \"TaskQueueDependencies\", \"TaskQueueEvents\"",
+            );
         }
     }
 }
@@ -199,6 +205,20 @@ each_engine! {
                 "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" > '{last_class}'
                  ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1"));
         }
+        // store::transitions::claim::next_head for a claimant: passes over what the claimant has rejected.
+        db.execute(
+            "INSERT INTO \"TaskQueueRejections\" (\"TaskId\", \"Claimant\")
+             SELECT \"TaskQueueId\", CASE WHEN \"Priority\" = 2 AND \"Id\" < 50100 THEN 'bot' ELSE 'other' END FROM \"TaskQueueRuns\"",
+        );
+        db.execute(if db.is_mysql_like() { "ANALYZE TABLE \"TaskQueueRejections\"" } else { "ANALYZE \"TaskQueueRejections\"" });
+        is_read_from(db, "TaskQueueRunsClaim", 200, "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\"
+             WHERE \"ClaimClass\" > 'class2' AND (SELECT \"TaskId\" FROM \"TaskQueueRejections\"
+                 WHERE \"TaskId\" = \"TaskQueueId\" AND \"Claimant\" = 'bot' LIMIT 1) IS NULL
+             ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1");
+        // store::claimants::list_silent_runs
+        is_read_from(db, "TaskQueueRunsLease", 1_000, &format!(
+            "SELECT * FROM \"TaskQueueRuns\" WHERE \"LeaseExpiresOn\" IS NOT NULL AND \"Status\" = 'processing' AND \"UpdatedOn\" < {now}
+             ORDER BY \"LeaseExpiresOn\", \"Id\" LIMIT 20"));
         // store::transitions::claim::already_claimed
         is_read_from(
             db,
@@ -220,6 +240,14 @@ each_engine! {
             100,
             "SELECT \"StartedOn\" FROM \"TaskQueueRuns\" WHERE \"TaskClass\" = 'class3' AND \"StartedOn\" IS NOT NULL
              ORDER BY \"TaskClass\" DESC, \"StartedOn\" DESC LIMIT 1 OFFSET 99",
+        );
+        // store::event_log::newest_events
+        is_read_from(
+            db,
+            "TaskQueueEventsByKind",
+            20,
+            "SELECT * FROM \"TaskQueueEvents\" WHERE \"Id\" < 9223372036854775807 AND \"Kind\" = 'message'
+             ORDER BY \"Kind\" DESC, \"Id\" DESC LIMIT 20",
         );
         // store::backend::*::find_due and create_due_runs: the due tasks from a place in their order.
         let due = match db.engine {
@@ -365,6 +393,19 @@ each_engine! {
             "TaskQueueScheduleHead",
             1,
             &format!("SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ScheduleHead\" = 'waiting' AND \"ScheduledOn\" <= {now}"),
+        );
+        // store::selections: tasks by status, by class and status, and what failed with a code.
+        is_read_from(
+            db,
+            "TaskQueueByStatus",
+            0,
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'failed'",
+        );
+        is_read_from(
+            db,
+            "TaskQueueByClass",
+            0,
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"TaskClass\" IN ('class7') AND \"LastStatus\" = 'success'",
         );
         // store::classes::list_task_classes
         is_read_from(

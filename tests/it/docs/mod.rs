@@ -29,8 +29,10 @@ const PAGES: &[&str] = &[
     "docs/runners.md",
     "docs/schedules.md",
     "docs/schema.md",
+    "docs/selections.md",
     "docs/states.md",
     "docs/tasks.md",
+    "docs/workers.md",
 ];
 
 fn root() -> &'static Path {

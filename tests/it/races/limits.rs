@@ -9,7 +9,7 @@ use taskqueue::domain::transition::RunEvent;
 use taskqueue::engine::limits;
 use taskqueue::store::{Ended, Store};
 
-use super::tools::{intervals, most_at_once};
+use super::tools::{intervals, most_at_once, wait_blocked};
 use crate::conformance::fixture::{claim, create, ending, queue, reference, willing};
 use crate::each_engine;
 use crate::support::{TestDb, wait_until};
@@ -136,5 +136,29 @@ each_engine! {
         let mut store = db.store();
         let classes: Vec<String> = std::iter::from_fn(|| claim(&mut store)).map(|run| run.class).collect();
         assert_eq!(classes, ["a.full", "b.free", "b.free"]);
+    }
+}
+
+crate::each_server! {
+    fn a_claim_that_waits_for_its_lock_while_everything_is_paused_takes_nothing(db) {
+        queue_many(db, "work", 2);
+        let mut blocker = db.raw();
+        blocker.execute(if db.is_mysql_like() {
+            // The first of the tables that a claim asks for: it holds nothing while it waits.
+            "LOCK TABLES \"TaskQueue\" WRITE"
+        } else {
+            "BEGIN; LOCK TABLE \"TaskQueueRuns\" IN SHARE ROW EXCLUSIVE MODE"
+        });
+        let mut look = db.raw();
+        std::thread::scope(|scope| {
+            let mut store = db.store();
+            let waiting = scope.spawn(move || claim(&mut store));
+            wait_blocked(db, &mut look);
+            db.cli().run(&["pause", "--all"]).ok();
+            blocker.execute(if db.is_mysql_like() { "UNLOCK TABLES" } else { "COMMIT" });
+            assert!(waiting.join().unwrap().is_none());
+        });
+        db.cli().run(&["resume", "--all"]).ok();
+        assert!(claim(&mut db.store()).is_some());
     }
 }

@@ -19,15 +19,15 @@ use crate::support::cli::finish;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 
 /// How often a race without a fixed order is run: often enough to see both orders.
-const ROUNDS: usize = 20;
+pub(super) const ROUNDS: usize = 20;
 
-fn queue(db: &TestDb, count: usize) {
+pub(super) fn queue(db: &TestDb, count: usize) {
     for _ in 0..count {
         db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\") VALUES ('stage', '{}')");
     }
 }
 
-fn claim_with(store: &mut Store, token: &str, is_runnable: &dyn Fn(&str) -> bool) -> Option<ClaimedRun> {
+pub(super) fn claim_with(store: &mut Store, token: &str, is_runnable: &dyn Fn(&str) -> bool) -> Option<ClaimedRun> {
     store.claim_next_run(&claim_of(token, is_runnable)).unwrap()
 }
 
@@ -44,7 +44,7 @@ fn claim_of<'a>(token: &'a str, is_runnable: &'a dyn Fn(&str) -> bool) -> Claim<
     }
 }
 
-fn end(event: RunEvent, results: &str) -> RunEnd {
+pub(super) fn end(event: RunEvent, results: &str) -> RunEnd {
     let is_failure = event != RunEvent::Succeed;
     RunEnd {
         event,
@@ -66,7 +66,7 @@ fn end(event: RunEvent, results: &str) -> RunEnd {
     }
 }
 
-fn reference(run: &ClaimedRun) -> RunRef {
+pub(super) fn reference(run: &ClaimedRun) -> RunRef {
     RunRef { id: run.run_id, token: run.token.clone() }
 }
 

@@ -7,7 +7,7 @@ use crate::support::{Cli, EngineUnderTest, TestDb};
 
 /// Lets `work` run with its first COMMIT lost, its second, and so on until it has no more, in both ways; `check` gets the
 /// number of times it ran.
-fn with_every_commit_lost(db: &TestDb, work: impl Fn(&Cli), check: impl Fn(i64)) {
+pub(super) fn with_every_commit_lost(db: &TestDb, work: impl Fn(&Cli), check: impl Fn(i64)) {
     if db.engine == EngineUnderTest::Sqlite {
         return;
     }

@@ -1,5 +1,7 @@
 //! What happens when many processes want the same thing at once, when one dies in the middle, and who loses then.
 
+mod cancel;
+mod claimants;
 mod collide;
 mod dependencies;
 mod failover;

@@ -8,7 +8,7 @@ use taskqueue::domain::status::TaskStatus;
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::engine::Context;
 use taskqueue::engine::queue::{ClassCheck, queue_task};
-use taskqueue::store::{Author, Ended, NewEvent, PruneRule, RetryAnswer, ScheduleChange, Store};
+use taskqueue::store::{Author, Ended, NewEvent, PruneRule, Restart, RestartAnswer, ScheduleChange, Store};
 
 use crate::conformance::fixture::{claim, create, ending, queue_with_run, reference, request, willing};
 use crate::each_engine;
@@ -141,7 +141,7 @@ each_engine! {
             assert_eq!(window.count(), 1);
             let done: usize = at_once(db, |store, number| match number % 2 {
                 0 => store.prune_tasks(&rule, &window).unwrap(),
-                _ => usize::from(store.retry_task(id, &event).unwrap() == RetryAnswer::Retried),
+                _ => usize::from(store.restart_tasks(&[id], Restart::Retry, &event).unwrap() == [RestartAnswer::Done]),
             })
             .iter()
             .sum();

@@ -9,6 +9,9 @@ use super::reference::{Model, When, Who};
 /// The classes there are.
 pub const CLASSES: [&str; 3] = ["a", "b", "c"];
 
+/// How many claimants there are.
+pub const CLAIMANTS: usize = 2;
+
 /// How long a task waits after its run: no wait, or one that no test outlives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delay {
@@ -81,6 +84,19 @@ pub enum Command {
         run: usize,
         claimant: Claimant,
     },
+    /// By a claimant of this number, which is no runner.
+    ClaimOutside {
+        by: usize,
+        claimant: Claimant,
+    },
+    /// Only of runs that a claimant has, or had.
+    Reject {
+        run: usize,
+    },
+    /// Also of a runner's run: then it is refused.
+    Heartbeat {
+        run: usize,
+    },
     EndRun {
         run: usize,
         end: End,
@@ -132,6 +148,17 @@ pub enum Command {
     },
     RetryTask {
         task: usize,
+    },
+    Cancel {
+        task: usize,
+    },
+    Requeue {
+        task: usize,
+    },
+    Edit {
+        task: usize,
+        priority: i32,
+        is_later: bool,
     },
     /// Each of these by an UPDATE of somebody with a hand in the tables.
     CancelTask {
@@ -218,6 +245,7 @@ pub fn any_command(model: &Model) -> BoxedStrategy<Command> {
         (1, Just(Command::QueueBad { max_retries: 1, priority: 1_001 }).boxed()),
         (8, Just(Command::CreateRuns).boxed()),
         (8, claimant().prop_map(Command::ClaimNext).boxed()),
+        (6, (0..CLAIMANTS, claimant()).prop_map(|(by, claimant)| Command::ClaimOutside { by, claimant }).boxed()),
         (6, handled().prop_map(Command::Process).boxed()),
         (2, (who(), 1..=3_i32).prop_map(|(who, slots)| Command::Register { who, slots }).boxed()),
         (1, (0..=4_i32).prop_map(|limit| Command::SetLimit { limit }).boxed()),
@@ -244,6 +272,11 @@ fn add_for_tasks(choices: &mut Choices, model: &Model) {
         choices.push((1, task.clone().prop_map(|task| Command::CancelTask { task }).boxed()));
         choices.push((1, task.clone().prop_map(|task| Command::GrantRetry { task }).boxed()));
         choices.push((2, task.clone().prop_map(|task| Command::RetryTask { task }).boxed()));
+        choices.push((3, task.clone().prop_map(|task| Command::Cancel { task }).boxed()));
+        choices.push((2, task.clone().prop_map(|task| Command::Requeue { task }).boxed()));
+        let edit = (task.clone(), -1..=1_i32, any::<bool>());
+        let edit = edit.prop_map(|(task, priority, is_later)| Command::Edit { task, priority, is_later });
+        choices.push((2, edit.boxed()));
         choices.push((3, task.prop_map(|task| Command::MakeDue { task }).boxed()));
     }
 }
@@ -265,7 +298,12 @@ fn add_for_runs(choices: &mut Choices, model: &Model) {
     if !claimed.is_empty() {
         let run = (select(claimed.clone()), end());
         choices.push((2, run.prop_map(|(run, end)| Command::EndRun { run, end }).boxed()));
+        choices.push((2, select(claimed.clone()).prop_map(|run| Command::Heartbeat { run }).boxed()));
         choices.push((1, select(claimed).prop_map(|run| Command::Report { run }).boxed()));
+    }
+    let outside = model.outside_runs();
+    if !outside.is_empty() {
+        choices.push((6, select(outside).prop_map(|run| Command::Reject { run }).boxed()));
     }
 }
 

@@ -12,13 +12,21 @@ use taskqueue::domain::new_task::TaskRequest;
 use taskqueue::domain::pause::{PauseMode, PauseScope};
 use taskqueue::domain::records::ClaimedRun;
 use taskqueue::domain::settings::Setting;
+use taskqueue::domain::task_change::ChangeRequest;
+use taskqueue::domain::transition::RunEvent;
+use taskqueue::engine::edit::{Edit, edit_tasks};
 use taskqueue::engine::pauses::{PauseRequest, pause, resume};
 use taskqueue::engine::queue::{ClassCheck, queue_task};
+use taskqueue::engine::requeue::requeue_tasks;
 use taskqueue::engine::retry::retry_tasks;
+use taskqueue::engine::selected::TaskAnswer;
 use taskqueue::engine::{Context, EngineError, classes, limits, settings};
 use taskqueue::handler::registry::HandlerRegistry;
 use taskqueue::os::identity::ProcessIdentity;
-use taskqueue::store::{Claim, Crash, Ended, NewRunner, Registration, RunEnd, RunRef, RunReport, SpecificClaim};
+use taskqueue::store::{
+    CancelAnswer, Claim, Crash, EndCondition, Ended, NewEvent, NewRunner, OutsideClaim, Registration, RunEnd, RunRef,
+    RunReport, SpecificClaim,
+};
 
 use super::commands::{CLASSES, Claimant, Command, Delay, End, Handled};
 use super::reference::{Answer, CRASH_LIMIT, Model, When, Who};
@@ -97,6 +105,7 @@ impl<'a> Real<'a> {
             "TaskQueueClassHolds",
             "TaskQueuePauses",
             "TaskQueueClassLimits",
+            "TaskQueueRejections",
         ] {
             self.raw.execute(&format!("DELETE FROM \"{table}\""));
         }
@@ -117,13 +126,13 @@ impl<'a> Real<'a> {
                 };
                 self.queue(class, request)
             }
-            Command::QueueSchedule { class } => {
-                let every = Some("0 0 29 2 *".to_owned());
-                self.queue(class, TaskRequest { every, max_retries: Some(2), ..TaskRequest::default() })
-            }
             Command::QueueAfter { class, after } => {
                 let after = after.map(|task| self.tasks[task]).to_vec();
                 self.queue(class, TaskRequest { after, ..TaskRequest::default() })
+            }
+            Command::QueueSchedule { class } => {
+                let every = Some("0 0 29 2 *".to_owned());
+                self.queue(class, TaskRequest { every, max_retries: Some(2), ..TaskRequest::default() })
             }
             Command::QueueBad { max_retries, priority } => {
                 let request =
@@ -149,6 +158,21 @@ impl<'a> Real<'a> {
                 SpecificClaim::Refused { status, class } => Answer::NotClaimed { status, class },
                 SpecificClaim::Obstructed { .. } => Answer::Obstructed,
             },
+            Command::ClaimOutside { by, claimant } => self.claim_outside(by, claimant),
+            Command::Reject { run } => {
+                let reference = self.reference(run);
+                let condition = EndCondition::Rejected;
+                let end = RunEnd { delay_secs: Some(0), condition, ..ending(RunEvent::Fail) };
+                match self.ctx.store.end_run(&reference, &end).unwrap() {
+                    Ended::Recorded => Answer::Recorded,
+                    Ended::Cancelled => Answer::RecordedAsCancelled,
+                    Ended::Lost { found } => Answer::Lost { found },
+                }
+            }
+            Command::Heartbeat { run } => {
+                let report = RunReport::default();
+                Answer::IsOurs(self.ctx.store.renew_outside(&self.reference(run), &report, FAR_SECS).unwrap().is_some())
+            }
             Command::EndRun { run, end } => self.end_run(&self.reference(run), &end),
             Command::EndWithWrongToken { run, end } => {
                 self.end_run(&RunRef { id: self.runs[run], token: "forged".to_owned() }, &end)
@@ -190,12 +214,32 @@ impl<'a> Real<'a> {
             Command::Resume { class } => Answer::Count(usize::from(resume(&mut self.ctx, &scope(class)).unwrap())),
             Command::LimitClass { class, max_running, starts } => self.limit_class(class, max_running, starts),
             Command::RetryTask { task } => {
-                let is_retried = retry_tasks(&mut self.ctx, &[self.tasks[task]]).unwrap()[0].retried;
+                let mut is_retried = false;
+                let mut hear = |answer: TaskAnswer| is_retried = answer.result.is_some();
+                retry_tasks(&mut self.ctx, &[self.tasks[task]], &mut hear).unwrap();
                 if is_retried {
                     // Now is before or after another task's now: the model has no clock.
                     self.update_task(&format!("\"ScheduledOn\" = {LONG_AGO}"), task);
                 }
                 Answer::Retried(is_retried)
+            }
+            Command::Cancel { task } => self.cancel(task),
+            Command::Requeue { task } => {
+                let mut is_requeued = false;
+                let mut hear = |answer: TaskAnswer| is_requeued = answer.result.is_some();
+                requeue_tasks(&mut self.ctx, &[self.tasks[task]], &mut hear).unwrap();
+                if is_requeued {
+                    self.update_task(&format!("\"ScheduledOn\" = {LONG_AGO}"), task);
+                }
+                Answer::Retried(is_requeued)
+            }
+            Command::Edit { task, priority, is_later } => {
+                let when = self.instant(if is_later { When::Later } else { When::Past(0) });
+                let change =
+                    ChangeRequest { priority: Some(priority.into()), scheduled_on: when, ..ChangeRequest::default() };
+                let edit = Edit { change, if_updated_on: None };
+                edit_tasks(&mut self.ctx, &[self.tasks[task]], &edit, &mut |_| {}).unwrap();
+                Answer::Done
             }
             Command::CancelTask { task } => self.update_task("\"LastStatus\" = 'cancelled'", task),
             Command::GrantRetry { task } => self.update_task("\"MaxRetries\" = \"FailedRetries\" + 1", task),
@@ -248,7 +292,9 @@ impl<'a> Real<'a> {
     fn create_runs(&mut self) -> Answer {
         let report = create(&mut self.ctx);
         assert_eq!(report.rescue.stuck, Vec::<String>::new());
-        let reason = |text: &str| ["runner-died", "lease-expired"].into_iter().find(|known| *known == text).unwrap();
+        let reason = |text: &str| {
+            ["runner-died", "claimant-died", "lease-expired"].into_iter().find(|known| *known == text).unwrap()
+        };
         let rescued: BTreeSet<_> =
             report.rescue.rescued.iter().map(|run| (self.number_of(run.run_id), reason(&run.reason))).collect();
         Answer::Created { rescued, finished_runners: report.finished_runners, created: report.created }
@@ -291,6 +337,34 @@ impl<'a> Real<'a> {
         }
     }
 
+    fn claim_outside(&mut self, by: usize, claimant: Claimant) -> Answer {
+        self.claims += 1;
+        let secret = format!("model-{}-{}-{}", std::process::id(), self.db.engine.name(), self.claims);
+        let identity = self.identity(claimant.who);
+        let name = format!("c{by}");
+        let host = self.ctx.me.host.clone();
+        let claim = OutsideClaim {
+            claimant: &name,
+            process: Some((identity.pid.into(), identity.to_string())),
+            host: &host,
+            is_offered: &|class| CLASSES.iter().zip(claimant.can).any(|(name, can)| can && *name == class),
+            secrets: &[secret],
+            lease_secs: &|_, _| FAR_SECS,
+            event: &|run| NewEvent {
+                kind: "claimed",
+                task_id: Some(run.task_id),
+                run_id: Some(run.run_id),
+                actor: name.clone(),
+                host: host.clone(),
+                details: serde_json::json!({}),
+            },
+        };
+        let has_any = self.ctx.store.has_claimable_outside(&claim).unwrap();
+        let claimed = self.ctx.store.claim_outside(&claim).unwrap();
+        assert_eq!(has_any, !claimed.is_empty());
+        claimed.first().map_or(Answer::NothingToClaim, |claimed| self.claimed(&claimed.run))
+    }
+
     fn claimed(&mut self, claimed: &ClaimedRun) -> Answer {
         let run = self.number_of(claimed.run_id);
         self.tokens[run] = Some(claimed.token.clone());
@@ -327,7 +401,25 @@ impl<'a> Real<'a> {
         };
         match self.ctx.store.end_run(run, &end).unwrap() {
             Ended::Recorded => Answer::Recorded,
+            Ended::Cancelled => Answer::RecordedAsCancelled,
             Ended::Lost { found } => Answer::Lost { found },
+        }
+    }
+
+    fn cancel(&mut self, task: usize) -> Answer {
+        let event = NewEvent {
+            kind: "cancelled",
+            task_id: None,
+            run_id: None,
+            actor: "model".to_owned(),
+            host: String::new(),
+            details: serde_json::json!({}),
+        };
+        match self.ctx.store.cancel_tasks(&[self.tasks[task]], "a model", &event).unwrap().remove(0) {
+            CancelAnswer::Cancelled => Answer::Cancelled,
+            CancelAnswer::Requested { run_id, .. } => Answer::CancelRequested { run: self.number_of(run_id) },
+            CancelAnswer::Refused { .. } => Answer::Refused,
+            CancelAnswer::NoSuchTask => panic!("task {task} is gone"),
         }
     }
 
@@ -384,11 +476,16 @@ impl<'a> Real<'a> {
             "SELECT CONCAT('run of ', (SELECT COUNT(*) FROM \"TaskQueue\" AS t WHERE t.\"Id\" <= r.\"TaskQueueId\"),
                  ' ', \"TaskClass\", ' ', \"Priority\", ' ', \"Attempt\", ' ', \"Status\", ' ', \"ErrorCode\",
                  CASE WHEN \"OpenTaskId\" IS NULL THEN '' ELSE ' open' END,
-                 CASE WHEN \"LeaseExpiresOn\" IS NULL THEN '' ELSE ' leased' END) AS value
+                 CASE WHEN \"CancelRequestedOn\" IS NULL THEN '' ELSE ' unwanted' END,
+                 CASE WHEN \"LeaseExpiresOn\" IS NULL THEN '' ELSE ' leased' END,
+                 CASE WHEN \"Claimant\" IS NULL THEN '' ELSE CONCAT(' by ', \"Claimant\") END) AS value
              FROM \"TaskQueueRuns\" AS r ORDER BY \"Id\""
                 .to_owned(),
             "SELECT CONCAT('runner ', \"Slots\", CASE WHEN \"FinishedOn\" IS NULL THEN '' ELSE ' finished' END) AS value
              FROM \"TaskQueueRunners\" ORDER BY \"Id\""
+                .to_owned(),
+            "SELECT CONCAT('task ', (SELECT COUNT(*) FROM \"TaskQueue\" AS t WHERE t.\"Id\" <= x.\"TaskId\"), ' rejected by ', \"Claimant\") AS value
+             FROM \"TaskQueueRejections\" AS x ORDER BY \"TaskId\", \"Claimant\""
                 .to_owned(),
         ];
         queries.iter().flat_map(|sql| self.raw.texts(sql)).flatten().collect()
@@ -416,15 +513,25 @@ pub fn state_of(model: &Model) -> Vec<String> {
         let task = &model.tasks[run.task];
         let suffix = match run.status {
             "scheduled" => " open",
+            "processing" if run.is_unwanted => " open unwanted leased",
             "processing" => " open leased",
+            _ if run.is_unwanted => " unwanted",
             _ => "",
         };
-        let (class, priority) = (CLASSES[task.class], task.priority);
-        format!("run of {} {class} {priority} {} {} {}{suffix}", run.task + 1, run.attempt, run.status, run.error_code)
+        let (class, priority) = (CLASSES[task.class], run.priority);
+        let by = run.claimant.map(|number| format!(" by c{number}")).unwrap_or_default();
+        format!(
+            "run of {} {class} {priority} {} {} {}{suffix}{by}",
+            run.task + 1,
+            run.attempt,
+            run.status,
+            run.error_code
+        )
     });
     let runners = model
         .runners
         .iter()
         .map(|runner| format!("runner {}{}", runner.slots, if runner.is_finished { " finished" } else { "" }));
-    tasks.chain(runs).chain(runners).collect()
+    let rejections = model.rejections.iter().map(|(task, by)| format!("task {} rejected by c{by}", task + 1));
+    tasks.chain(runs).chain(runners).chain(rejections).collect()
 }

@@ -42,21 +42,26 @@ pub struct Task {
     pub status: &'static str,
     pub when: When,
     pub open_run: Option<usize>,
-    /// Whether it is the newest of a schedule.
-    pub recurs: bool,
     /// The tasks that have not succeeded since it was queued.
     pub waits_for: BTreeSet<usize>,
+    /// Whether it is the newest of a schedule.
+    pub recurs: bool,
 }
 
 #[derive(Clone, Debug)]
 pub struct Run {
     pub task: usize,
+    pub priority: i32,
     pub attempt: i32,
     pub status: &'static str,
     pub error_code: &'static str,
     /// Who claimed it, if anybody did.
     pub holder: Option<Who>,
+    /// The number of the claimant, if it was no runner.
+    pub claimant: Option<usize>,
     pub is_lease_over: bool,
+    /// Somebody has asked for its end.
+    pub is_unwanted: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -73,21 +78,54 @@ pub enum Answer {
     Done,
     Refused,
     OpenRun(Option<usize>),
-    Claimed { run: usize, task: usize, attempt: i32, max_retries: i32 },
+    Claimed {
+        run: usize,
+        task: usize,
+        attempt: i32,
+        max_retries: i32,
+    },
     NothingToClaim,
-    NotClaimed { status: String, class: String },
+    NotClaimed {
+        status: String,
+        class: String,
+    },
     Obstructed,
     Recorded,
-    Lost { found: String },
+    /// Recorded, but as cancelled.
+    RecordedAsCancelled,
+    Cancelled,
+    CancelRequested {
+        run: usize,
+    },
+    Lost {
+        found: String,
+    },
     IsOurs(bool),
-    Renewed { is_registered: bool, is_lost: bool },
+    Renewed {
+        is_registered: bool,
+        is_lost: bool,
+    },
     Registered,
-    LimitReached { in_use: i64, limit: i64 },
-    Processed { runs: u64, succeeded: u64 },
+    LimitReached {
+        in_use: i64,
+        limit: i64,
+    },
+    Processed {
+        runs: u64,
+        succeeded: u64,
+    },
     Count(usize),
     Retried(bool),
-    Created { rescued: BTreeSet<(usize, &'static str)>, finished_runners: usize, created: usize },
+    Created {
+        rescued: BTreeSet<(usize, &'static str)>,
+        finished_runners: usize,
+        created: usize,
+    },
 }
+
+/// How a run ends that waits and is not wanted any more.
+const CANCELLED: End =
+    End { event: RunEvent::Cancel, may_retry: true, is_crash: false, delay: Delay::None, hold: None };
 
 #[derive(Clone, Debug)]
 pub struct Model {
@@ -96,6 +134,8 @@ pub struct Model {
     pub runners: Vec<Runner>,
     /// Class, and whether it is held on this host or on another.
     pub holds: BTreeSet<(usize, bool)>,
+    /// Task and claimant.
+    pub rejections: BTreeSet<(usize, usize)>,
     pub limit: i32,
     /// Classes that are paused; `None` is all.
     pub pauses: BTreeSet<Option<usize>>,
@@ -110,6 +150,7 @@ impl Model {
             runs: Vec::new(),
             runners: Vec::new(),
             holds: BTreeSet::new(),
+            rejections: BTreeSet::new(),
             limit: 8,
             pauses: BTreeSet::new(),
             class_limits: [(None, None); 3],
@@ -122,6 +163,10 @@ impl Model {
 
     pub fn claimed_runs(&self) -> Vec<usize> {
         (0..self.runs.len()).filter(|run| self.runs[*run].holder.is_some()).collect()
+    }
+
+    pub fn outside_runs(&self) -> Vec<usize> {
+        (0..self.runs.len()).filter(|run| self.runs[*run].claimant.is_some()).collect()
     }
 
     pub fn has_schedule(&self) -> bool {
@@ -160,17 +205,24 @@ impl Model {
     /// Whether all that the command names is there: a shorter sequence of commands may lack it.
     pub fn allows(&self, command: &Command) -> bool {
         use Command::{
-            CancelTask, ClaimRun, EndRun, EndWithWrongToken, FinishRunner, GrantRetry, LeaseOver, MakeDue, OpenRunOf,
-            QueueAfter, QueueSchedule, Renew, Report, RetryTask, Silence,
+            Cancel, CancelTask, ClaimRun, Edit, EndRun, EndWithWrongToken, FinishRunner, GrantRetry, Heartbeat,
+            LeaseOver, MakeDue, OpenRunOf, QueueAfter, QueueSchedule, Reject, Renew, Report, Requeue, RetryTask,
+            Silence,
         };
         let is_claimed = |run: usize| self.runs.get(run).is_some_and(|run| run.holder.is_some());
         match *command {
-            OpenRunOf { task } | CancelTask { task } | GrantRetry { task } | MakeDue { task } | RetryTask { task } => {
-                task < self.tasks.len()
-            }
+            OpenRunOf { task }
+            | Cancel { task }
+            | CancelTask { task }
+            | Edit { task, .. }
+            | Requeue { task }
+            | GrantRetry { task }
+            | MakeDue { task }
+            | RetryTask { task } => task < self.tasks.len(),
             QueueAfter { after, .. } => after.iter().all(|task| *task < self.tasks.len()),
             ClaimRun { run, .. } => run < self.runs.len(),
-            EndRun { run, .. } | EndWithWrongToken { run, .. } | Report { run } => is_claimed(run),
+            EndRun { run, .. } | EndWithWrongToken { run, .. } | Report { run } | Heartbeat { run } => is_claimed(run),
+            Reject { run } => self.runs.get(run).is_some_and(|run| run.claimant.is_some()),
             LeaseOver { run } => self.runs.get(run).is_some_and(|run| run.status == "processing"),
             Renew { runner, run } => runner < self.runners.len() && is_claimed(run),
             FinishRunner { runner } | Silence { runner } => runner < self.runners.len(),
@@ -205,11 +257,36 @@ impl Model {
                 }
                 Answer::OpenRun(self.tasks[task].open_run)
             }
-            Command::ClaimNext(claimant) => match self.first_claimable(claimant.can) {
+            Command::ClaimNext(claimant) => match self.next_claimable(claimant.can) {
                 Some(run) => self.claim(run, claimant.who),
                 None => Answer::NothingToClaim,
             },
             Command::ClaimRun { run, claimant } => self.claim_run(run, claimant),
+            Command::ClaimOutside { by, claimant } => {
+                let is_offered = |run: &usize| !self.rejections.contains(&(self.runs[*run].task, by));
+                match self.first_of(claimant.can, is_offered) {
+                    Some(run) => {
+                        self.runs[run].claimant = Some(by);
+                        self.claim(run, claimant.who)
+                    }
+                    None => Answer::NothingToClaim,
+                }
+            }
+            Command::Reject { run } => {
+                let end =
+                    End { event: RunEvent::Fail, may_retry: true, is_crash: false, delay: Delay::None, hold: None };
+                let answer = self.end_if_processing(run, &end);
+                if let (Answer::Recorded | Answer::RecordedAsCancelled, Some(by)) = (&answer, self.runs[run].claimant) {
+                    self.rejections.insert((self.runs[run].task, by));
+                }
+                answer
+            }
+            Command::Heartbeat { run } => {
+                let run = &mut self.runs[run];
+                let is_theirs = run.status == "processing" && run.claimant.is_some();
+                run.is_lease_over &= !is_theirs;
+                Answer::IsOurs(is_theirs)
+            }
             Command::EndRun { run, end } => self.end_if_processing(run, &end),
             Command::EndWithWrongToken { run, .. } => Answer::Lost { found: self.runs[run].status.to_owned() },
             Command::Report { run } => Answer::IsOurs(self.runs[run].status == "processing"),
@@ -252,7 +329,18 @@ impl Model {
                 }
                 Answer::Retried(may_retry)
             }
-            // A run that waits goes ahead all the same, and leaves the status alone (rule R9).
+            Command::Cancel { task } => self.cancel(task),
+            Command::Requeue { task } => {
+                let task = &mut self.tasks[task];
+                let is_over = !matches!(task.status, "scheduled" | "processing") && task.open_run.is_none();
+                if is_over {
+                    (task.status, task.when) = ("scheduled", When::Past(0));
+                    (task.failed_retries, task.crashes, task.is_quarantined) = (0, 0, false);
+                }
+                Answer::Retried(is_over)
+            }
+            Command::Edit { task, priority, is_later } => self.edit(task, priority, is_later),
+            // A run that waits ends instead of being claimed; one that is processed goes on.
             Command::CancelTask { task } => {
                 self.tasks[task].status = "cancelled";
                 Answer::Done
@@ -280,8 +368,8 @@ impl Model {
             status: "scheduled",
             when,
             open_run: None,
-            recurs: false,
             waits_for: BTreeSet::new(),
+            recurs: false,
         });
         Answer::Done
     }
@@ -290,12 +378,60 @@ impl Model {
         self.tasks[task].open_run = Some(self.runs.len());
         self.runs.push(Run {
             task,
+            priority: self.tasks[task].priority,
             attempt: self.tasks[task].attempts + 1,
             status: "scheduled",
             error_code: "",
             holder: None,
+            claimant: None,
             is_lease_over: false,
+            is_unwanted: false,
         });
+    }
+
+    fn cancel(&mut self, task: usize) -> Answer {
+        if let Some(run) = self.tasks[task].open_run {
+            if self.runs[run].status == "processing" {
+                self.runs[run].is_unwanted = true;
+                return Answer::CancelRequested { run };
+            }
+            self.end_waiting(run);
+        } else if matches!(self.tasks[task].status, "success" | "cancelled") {
+            return Answer::Refused;
+        }
+        self.tasks[task].status = "cancelled";
+        Answer::Cancelled
+    }
+
+    /// A run that waits has the priority of its task; one that is or was processed keeps its own.
+    fn edit(&mut self, task: usize, priority: i32, is_later: bool) -> Answer {
+        self.tasks[task].priority = priority;
+        self.tasks[task].when = if is_later { When::Later } else { When::Past(0) };
+        if let Some(run) = self.tasks[task].open_run.filter(|run| self.runs[*run].status == "scheduled") {
+            if is_later {
+                let end =
+                    End { event: RunEvent::Release, may_retry: true, is_crash: false, delay: Delay::None, hold: None };
+                self.end(run, &end, "rescheduled");
+            } else {
+                self.runs[run].priority = priority;
+            }
+        }
+        Answer::Done
+    }
+
+    fn end_waiting(&mut self, run: usize) {
+        self.end(run, &CANCELLED, "cancelled");
+    }
+
+    /// The head of the queue, once all before it have ended whose tasks were cancelled.
+    fn next_claimable(&mut self, can: [bool; 3]) -> Option<usize> {
+        while let Some(run) = self.first_claimable(can) {
+            if self.tasks[self.runs[run].task].status != "cancelled" {
+                return Some(run);
+            }
+            self.end_waiting(run);
+        }
+        None
     }
 
     fn create_runs(&mut self) -> Answer {
@@ -316,14 +452,18 @@ impl Model {
     fn rescue(&mut self) -> BTreeSet<(usize, &'static str)> {
         let mut rescued = BTreeSet::new();
         for run in self.processing_runs() {
+            let is_outside = self.runs[run].claimant.is_some();
             let reason = match &self.runs[run] {
+                Run { holder: Some(Who::Dead), .. } if is_outside => "claimant-died",
                 Run { holder: Some(Who::Dead), .. } => "runner-died",
                 Run { is_lease_over: true, .. } => "lease-expired",
                 _ => continue,
             };
+            // A claimant that is late has not crashed.
+            let is_crash = !is_outside || reason == "claimant-died";
             self.end(
                 run,
-                &End { event: RunEvent::TimeOut, may_retry: true, is_crash: true, delay: Delay::None, hold: None },
+                &End { event: RunEvent::TimeOut, may_retry: true, is_crash, delay: Delay::None, hold: None },
                 reason,
             );
             rescued.insert((run, reason));
@@ -346,10 +486,15 @@ impl Model {
 
     /// Rule R6.
     fn first_claimable(&self, can: [bool; 3]) -> Option<usize> {
+        self.first_of(can, |_| true)
+    }
+
+    fn first_of(&self, can: [bool; 3], is_offered: impl Fn(&usize) -> bool) -> Option<usize> {
         (0..self.runs.len())
             .filter(|run| self.runs[*run].status == "scheduled" && can[self.class_of(*run)])
+            .filter(is_offered)
             .filter(|run| !self.is_obstructed(self.class_of(*run)))
-            .min_by_key(|run| (-self.tasks[self.runs[*run].task].priority, *run))
+            .min_by_key(|run| (-self.runs[*run].priority, *run))
     }
 
     fn class_of(&self, run: usize) -> usize {
@@ -360,9 +505,7 @@ impl Model {
         let run = &mut self.runs[index];
         (run.status, run.holder) = ("processing", Some(who));
         let task = &mut self.tasks[run.task];
-        if task.status != "cancelled" {
-            task.status = "processing";
-        }
+        task.status = "processing";
         Answer::Claimed { run: index, task: run.task, attempt: run.attempt, max_retries: task.max_retries }
     }
 
@@ -372,7 +515,10 @@ impl Model {
             if self.is_obstructed(class) {
                 return Answer::Obstructed;
             }
-            return self.claim(run, claimant.who);
+            if self.tasks[self.runs[run].task].status != "cancelled" {
+                return self.claim(run, claimant.who);
+            }
+            self.end_waiting(run);
         }
         Answer::NotClaimed { status: self.runs[run].status.to_owned(), class: CLASSES[class].to_owned() }
     }
@@ -382,12 +528,14 @@ impl Model {
             return Answer::Lost { found: self.runs[run].status.to_owned() };
         }
         let has_failed = matches!(end.event, RunEvent::Fail | RunEvent::TimeOut);
-        self.end(run, end, if has_failed { "E1" } else { "" });
-        Answer::Recorded
+        let as_cancelled = self.end(run, end, if has_failed { "E1" } else { "" });
+        if as_cancelled { Answer::RecordedAsCancelled } else { Answer::Recorded }
     }
 
-    /// Rules R3 and R4.
-    fn end(&mut self, index: usize, end: &End, error_code: &'static str) {
+    /// Rules R3 and R4. Whether it was cancelled instead.
+    fn end(&mut self, index: usize, end: &End, error_code: &'static str) -> bool {
+        let is_instead = self.runs[index].is_unwanted && !matches!(end.event, RunEvent::Succeed | RunEvent::Cancel);
+        let end = &if is_instead { End { event: RunEvent::Cancel, ..*end } } else { *end };
         let (of_run, of_task) = match end.event {
             RunEvent::Succeed => ("success", "success"),
             RunEvent::Fail => ("error", "failed"),
@@ -437,15 +585,15 @@ impl Model {
         }
         let task = self.runs[index].task;
         self.follow(task);
+        is_instead
     }
 
-    /// The status of the last attempt that counted.
+    /// The status of the last attempt that counted, if that failed.
     fn status_before(&self, task: usize) -> &'static str {
         let ended = |run: &Run| match run.status {
-            "success" => Some("success"),
+            "success" | "cancelled" => Some("scheduled"),
             "error" => Some("failed"),
             "timeout" => Some("timeout"),
-            "cancelled" => Some("cancelled"),
             _ => None,
         };
         self.runs.iter().rev().filter(|run| run.task == task).find_map(ended).unwrap_or("scheduled")
@@ -493,7 +641,7 @@ impl Model {
             return registered;
         }
         let can = [0, 1, 2].map(|class| !self.holds.contains(&(class, true)));
-        let first = self.first_claimable(can);
+        let first = self.next_claimable(can);
         if let Some(run) = first {
             self.claim(run, Who::Alive);
             let (event, may_retry, is_later, code) = match handled {

@@ -1,0 +1,76 @@
+-- A worker that speaks SQL to MySQL or MariaDB, in the place of `taskqueue claim` and the verbs after it (docs/workers.md).
+-- In the isolation level READ COMMITTED.
+--
+-- {claimant}: its name. {token}: 32 random hexadecimal digits, new for each claim. {class}: what it can do. {run}, {task}: what
+-- the claim answered; 86400: the setting TaskQueueRunTimeout. A run is its own for as long as a heartbeat changes one row.
+
+-- step: claim
+SET autocommit = 0;
+LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE, `TaskQueueRuns` AS r READ, `TaskQueue` AS t READ,
+    `TaskQueueRejections` AS x READ;
+SET @run = (SELECT r.`Id` FROM `TaskQueueRuns` AS r WHERE r.`ClaimClass` = '{class}'
+    AND EXISTS (SELECT 1 FROM `TaskQueue` AS t WHERE t.`Id` = r.`TaskQueueId` AND t.`LastStatus` <> 'cancelled')
+    AND (SELECT x.`TaskId` FROM `TaskQueueRejections` AS x WHERE x.`TaskId` = r.`TaskQueueId` AND x.`Claimant` = '{claimant}') IS NULL
+    ORDER BY r.`ClaimClass`, r.`ClaimOrder`, r.`Id` LIMIT 1);
+SET @task = (SELECT r.`TaskQueueId` FROM `TaskQueueRuns` AS r WHERE r.`Id` = @run);
+SET @timeout = (SELECT COALESCE(t.`Timeout`, 86400) FROM `TaskQueue` AS t WHERE t.`Id` = @task);
+UPDATE `TaskQueueRuns` SET `Status` = 'processing', `Claimant` = '{claimant}', `Token` = '{token}',
+    `StartedOn` = UTC_TIMESTAMP(6), `UpdatedOn` = UTC_TIMESTAMP(6),
+    `LeaseExpiresOn` = UTC_TIMESTAMP(6) + INTERVAL @timeout SECOND WHERE `Id` = @run;
+UPDATE `TaskQueue` SET `LastStatus` = 'processing', `UpdatedOn` = UTC_TIMESTAMP(6) WHERE `Id` = @task;
+COMMIT;
+UNLOCK TABLES;
+SET autocommit = 1;
+
+-- step: what was claimed; no row when there was nothing
+SELECT r.`Id`, r.`TaskQueueId`, r.`Attempt`, r.`LeaseExpiresOn`, t.`TaskData`
+FROM `TaskQueueRuns` AS r JOIN `TaskQueue` AS t ON t.`Id` = r.`TaskQueueId`
+WHERE r.`LeaseExpiresOn` IS NOT NULL AND r.`Token` = '{token}';
+
+-- step: heartbeat, with progress; no row changes when the run is lost
+UPDATE `TaskQueueRuns` SET `PercentsCompleted` = 40, `ProgressMessage` = 'nearly half',
+    `UpdatedOn` = UTC_TIMESTAMP(6),
+    `LeaseExpiresOn` = UTC_TIMESTAMP(6) + INTERVAL (SELECT COALESCE(t.`Timeout`, 86400) FROM `TaskQueue` AS t
+        WHERE t.`Id` = `TaskQueueRuns`.`TaskQueueId`) SECOND
+WHERE `Id` = {run} AND `Status` = 'processing' AND `Token` = '{token}';
+
+-- step: success; the second statement changes no row when the run is lost
+START TRANSACTION;
+SELECT 1 FROM `TaskQueue` WHERE `Id` = {task} FOR UPDATE;
+UPDATE `TaskQueueRuns` SET `Status` = 'success', `FinishedOn` = UTC_TIMESTAMP(6), `LeaseExpiresOn` = NULL,
+    `Results` = '[3]', `PercentsCompleted` = 100, `UpdatedOn` = UTC_TIMESTAMP(6)
+WHERE `Id` = {run} AND `Status` = 'processing' AND `Token` = '{token}';
+UPDATE `TaskQueue` SET `LastStatus` = 'success', `FailedRetries` = 0, `Crashes` = 0, `Attempts` = `Attempts` + 1,
+    `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
+WHERE `Id` = {task} AND `CurrentRunId` = {run}
+    AND EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = {run} AND `Status` = 'success' AND `Token` = '{token}');
+COMMIT;
+
+-- step: error; the next attempt in ten minutes
+START TRANSACTION;
+SELECT 1 FROM `TaskQueue` WHERE `Id` = {task} FOR UPDATE;
+UPDATE `TaskQueueRuns` SET `Status` = 'error', `FinishedOn` = UTC_TIMESTAMP(6), `LeaseExpiresOn` = NULL,
+    `ErrorCode` = 'smtp', `ErrorMessage` = '451 greylisted', `UpdatedOn` = UTC_TIMESTAMP(6)
+WHERE `Id` = {run} AND `Status` = 'processing' AND `Token` = '{token}';
+UPDATE `TaskQueue` SET `LastStatus` = 'failed', `FailedRetries` = `FailedRetries` + 1, `Attempts` = `Attempts` + 1,
+    `CurrentRunId` = NULL, `ScheduledOn` = UTC_TIMESTAMP(6) + INTERVAL 600 SECOND,
+    `UpdatedOn` = UTC_TIMESTAMP(6)
+WHERE `Id` = {task} AND `CurrentRunId` = {run}
+    AND EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = {run} AND `Status` = 'error' AND `Token` = '{token}');
+COMMIT;
+
+-- step: rejection
+START TRANSACTION;
+SELECT 1 FROM `TaskQueue` WHERE `Id` = {task} FOR UPDATE;
+UPDATE `TaskQueueRuns` SET `Status` = 'error', `FinishedOn` = UTC_TIMESTAMP(6), `LeaseExpiresOn` = NULL,
+    `ErrorCode` = 'rejected', `ErrorMessage` = 'no such disk', `UpdatedOn` = UTC_TIMESTAMP(6)
+WHERE `Id` = {run} AND `Status` = 'processing' AND `Token` = '{token}';
+UPDATE `TaskQueue` SET `LastStatus` = 'failed', `FailedRetries` = `FailedRetries` + 1, `Attempts` = `Attempts` + 1,
+    `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
+WHERE `Id` = {task} AND `CurrentRunId` = {run}
+    AND EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = {run} AND `ErrorCode` = 'rejected' AND `Token` = '{token}');
+INSERT INTO `TaskQueueRejections` (`TaskId`, `Claimant`)
+SELECT r.`TaskQueueId`, r.`Claimant` FROM `TaskQueueRuns` AS r
+WHERE r.`Id` = {run} AND r.`ErrorCode` = 'rejected' AND r.`Token` = '{token}'
+    AND NOT EXISTS (SELECT 1 FROM `TaskQueueRejections` AS x WHERE x.`TaskId` = r.`TaskQueueId` AND x.`Claimant` = r.`Claimant`);
+COMMIT;

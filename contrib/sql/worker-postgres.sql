@@ -1,0 +1,69 @@
+-- A worker that speaks SQL to PostgreSQL, in the place of `taskqueue claim` and the verbs after it (docs/workers.md).
+--
+-- {claimant}: its name. {token}: 32 random hexadecimal digits, new for each claim. {class}: what it can do. {run}, {task}: what
+-- the claim answered; 86400: the setting TaskQueueRunTimeout. A run is its own for as long as a heartbeat changes one row.
+
+-- step: claim
+BEGIN;
+LOCK TABLE "TaskQueueRuns" IN SHARE ROW EXCLUSIVE MODE;
+UPDATE "TaskQueueRuns" SET "Status" = 'processing', "Claimant" = '{claimant}', "Token" = '{token}',
+    "StartedOn" = clock_timestamp(), "UpdatedOn" = clock_timestamp(),
+    "LeaseExpiresOn" = clock_timestamp() + (SELECT COALESCE(t."Timeout", 86400) FROM "TaskQueue" AS t
+        WHERE t."Id" = "TaskQueueRuns"."TaskQueueId") * interval '1 second'
+WHERE "Id" = (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."ClaimClass" = '{class}'
+    AND EXISTS (SELECT 1 FROM "TaskQueue" AS t WHERE t."Id" = r."TaskQueueId" AND t."LastStatus" <> 'cancelled')
+    AND NOT EXISTS (SELECT 1 FROM "TaskQueueRejections" AS x WHERE x."TaskId" = r."TaskQueueId" AND x."Claimant" = '{claimant}')
+    ORDER BY r."ClaimClass", r."ClaimOrder", r."Id" LIMIT 1);
+UPDATE "TaskQueue" SET "LastStatus" = 'processing', "UpdatedOn" = clock_timestamp()
+WHERE "Id" = (SELECT "TaskQueueId" FROM "TaskQueueRuns" WHERE "LeaseExpiresOn" IS NOT NULL AND "Token" = '{token}');
+COMMIT;
+
+-- step: what was claimed; no row when there was nothing
+SELECT r."Id", r."TaskQueueId", r."Attempt", r."LeaseExpiresOn", t."TaskData"
+FROM "TaskQueueRuns" AS r JOIN "TaskQueue" AS t ON t."Id" = r."TaskQueueId"
+WHERE r."LeaseExpiresOn" IS NOT NULL AND r."Token" = '{token}';
+
+-- step: heartbeat, with progress; no row changes when the run is lost
+UPDATE "TaskQueueRuns" SET "PercentsCompleted" = 40, "ProgressMessage" = 'nearly half',
+    "UpdatedOn" = clock_timestamp(),
+    "LeaseExpiresOn" = clock_timestamp() + (SELECT COALESCE(t."Timeout", 86400) FROM "TaskQueue" AS t
+        WHERE t."Id" = "TaskQueueRuns"."TaskQueueId") * interval '1 second'
+WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
+
+-- step: success; the second statement changes no row when the run is lost
+BEGIN;
+UPDATE "TaskQueueRuns" SET "Status" = 'success', "FinishedOn" = clock_timestamp(), "LeaseExpiresOn" = NULL,
+    "Results" = '[3]', "PercentsCompleted" = 100, "UpdatedOn" = clock_timestamp()
+WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
+UPDATE "TaskQueue" SET "LastStatus" = 'success', "FailedRetries" = 0, "Crashes" = 0, "Attempts" = "Attempts" + 1,
+    "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
+WHERE "Id" = {task} AND "CurrentRunId" = {run}
+    AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'success' AND "Token" = '{token}');
+COMMIT;
+
+-- step: error; the next attempt in ten minutes
+BEGIN;
+UPDATE "TaskQueueRuns" SET "Status" = 'error', "FinishedOn" = clock_timestamp(), "LeaseExpiresOn" = NULL,
+    "ErrorCode" = 'smtp', "ErrorMessage" = '451 greylisted', "UpdatedOn" = clock_timestamp()
+WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
+UPDATE "TaskQueue" SET "LastStatus" = 'failed', "FailedRetries" = "FailedRetries" + 1, "Attempts" = "Attempts" + 1,
+    "CurrentRunId" = NULL, "ScheduledOn" = clock_timestamp() + interval '600 seconds',
+    "UpdatedOn" = clock_timestamp()
+WHERE "Id" = {task} AND "CurrentRunId" = {run}
+    AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'error' AND "Token" = '{token}');
+COMMIT;
+
+-- step: rejection
+BEGIN;
+UPDATE "TaskQueueRuns" SET "Status" = 'error', "FinishedOn" = clock_timestamp(), "LeaseExpiresOn" = NULL,
+    "ErrorCode" = 'rejected', "ErrorMessage" = 'no such disk', "UpdatedOn" = clock_timestamp()
+WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
+UPDATE "TaskQueue" SET "LastStatus" = 'failed', "FailedRetries" = "FailedRetries" + 1, "Attempts" = "Attempts" + 1,
+    "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
+WHERE "Id" = {task} AND "CurrentRunId" = {run}
+    AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "ErrorCode" = 'rejected' AND "Token" = '{token}');
+INSERT INTO "TaskQueueRejections" ("TaskId", "Claimant")
+SELECT r."TaskQueueId", r."Claimant" FROM "TaskQueueRuns" AS r
+WHERE r."Id" = {run} AND r."ErrorCode" = 'rejected' AND r."Token" = '{token}'
+    AND NOT EXISTS (SELECT 1 FROM "TaskQueueRejections" AS x WHERE x."TaskId" = r."TaskQueueId" AND x."Claimant" = r."Claimant");
+COMMIT;

@@ -1,0 +1,32 @@
+//! `taskqueue cancel`
+
+use clap::Args;
+
+use super::selected::{self, BulkVerb, SelectedArgs};
+use crate::cli::output::Out;
+use crate::cli::session::Session;
+use crate::engine::cancel::{cancel_tasks, preview_cancel};
+
+/// Cancel tasks: those that wait at once, those that run through their runner
+///
+/// A handler that runs gets TERM, and KILL after the grace of its class. What it has finished by then stays finished.
+#[derive(Debug, Args)]
+pub(crate) struct CancelArgs {
+    #[command(flatten)]
+    selected: SelectedArgs,
+    /// Why; kept with the task [default: who did it]
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+pub(crate) fn run(session: Session, args: &CancelArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let mut ctx = session.open()?;
+    let reason = args.reason.as_deref();
+    let mut verb = BulkVerb {
+        name: "cancel",
+        done: "cancelled",
+        act: &mut |ctx, ids, hear| cancel_tasks(ctx, ids, reason, hear),
+        preview: &mut preview_cancel,
+    };
+    selected::run(&mut ctx, &args.selected, &mut verb, out)
+}

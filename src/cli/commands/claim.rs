@@ -1,0 +1,137 @@
+//! `taskqueue claim`
+
+use std::time::Duration;
+
+use anyhow::bail;
+use chrono::{DateTime, SecondsFormat, Utc};
+use clap::Args;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::task_options::duration_option;
+use crate::cli::error::{CliError, DONE, INTERRUPTED, NOT_FOUND, WAITED_TOO_LONG};
+use crate::cli::output::Out;
+use crate::cli::session::Session;
+use crate::config::claimant_of_environment;
+use crate::domain::claimant::ClaimantId;
+use crate::engine::claim::{ClaimRequest, Claimed, Offer, can_be_ended, claim, find_process};
+use crate::engine::claimants::give_back;
+use crate::engine::{Context, StopSignals};
+
+/// Claim runs for a worker of your own, and print each as a line of JSON
+///
+/// A line has run_id, task_id, token, class, data, attempt, max_retries, timeout_secs and deadline. The worker does what
+/// the data say, reports with `heartbeat` and `progress` before the deadline, and ends the run with `resolve` or
+/// `release`, showing the token. Nothing is printed when there is nothing to claim: exit status 3, or 124 after --wait.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue claim --claimant bot-1 --class 'mail.*' --wait 30s\n  taskqueue claim --claimant bot-1 --count 10"
+)]
+pub(crate) struct ClaimArgs {
+    /// Who claims; by this name a worker that rejects a task is remembered [env: TASKQUEUE_CLAIMANT]
+    #[arg(long, value_name = "ID")]
+    claimant: Option<ClaimantId>,
+    /// Only runs of these classes: names, or patterns with * and ? [default: all]
+    #[arg(long, value_name = "PATTERN", num_args = 1.., value_parser = parse_pattern)]
+    class: Vec<String>,
+    /// Wait for so long until there is something to claim: 30s, 10m
+    #[arg(long, value_name = "DURATION")]
+    wait: Option<String>,
+    /// Claim up to N runs at once
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    count: u16,
+    /// The worker's process on this host: if it dies its runs are free at once, and it gets TERM when its time is over
+    #[arg(long, value_name = "PID")]
+    process: Option<i32>,
+}
+
+fn parse_pattern(text: &str) -> Result<String, String> {
+    let is_good = |c: char| c.is_ascii_alphanumeric() || "_.\\:-*?".contains(c);
+    match text.chars().find(|c| !is_good(*c)) {
+        Some(bad) => Err(format!("no class has the character {bad:?}")),
+        None if text.is_empty() => Err("the name is empty".to_owned()),
+        None => Ok(text.to_owned()),
+    }
+}
+
+/// A line of the output.
+#[derive(Serialize)]
+struct Line<'a> {
+    run_id: i64,
+    task_id: i64,
+    token: &'a str,
+    class: &'a str,
+    data: Box<RawValue>,
+    attempt: i32,
+    max_retries: i32,
+    timeout_secs: i64,
+    deadline: String,
+}
+
+pub(crate) fn run(session: Session, args: &ClaimArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let wait = duration_option("--wait", args.wait.as_deref())?;
+    let request = request(args, wait.unwrap_or(Duration::ZERO))?;
+    if let Some(process) = request.process.as_ref().filter(|process| !can_be_ended(process, &request.claimant)) {
+        out.warn(&format!(
+            "process {} does not show TASKQUEUE_CLAIMANT={} in the environment with which it was started; it is not asked to \
+             end when its time is over",
+            process.pid, request.claimant
+        ));
+    }
+    let stop = StopSignals::install()?;
+    let mut ctx = session.open()?;
+    match claim(&mut ctx, &request, &stop)? {
+        Claimed::Runs(offers) => print(&mut ctx, &offers, out),
+        Claimed::Stopped => Ok(INTERRUPTED),
+        Claimed::Nothing => {
+            out.say_verbose("nothing to claim");
+            Ok(if wait.is_some() { WAITED_TOO_LONG } else { NOT_FOUND })
+        }
+    }
+}
+
+fn request(args: &ClaimArgs, wait: Duration) -> anyhow::Result<ClaimRequest> {
+    let claimant = match (&args.claimant, claimant_of_environment()) {
+        (Some(claimant), _) => claimant.clone(),
+        (None, Some(text)) => text.parse().map_err(|why| CliError::usage(format!("TASKQUEUE_CLAIMANT: {why}")))?,
+        (None, None) => bail!(CliError::usage("who claims?").with_hint("--claimant NAME, or TASKQUEUE_CLAIMANT")),
+    };
+    let process = args.process.map(find_process).transpose()?;
+    Ok(ClaimRequest { claimant, classes: args.class.clone(), count: args.count.into(), wait, process })
+}
+
+/// What nobody reads is given back: otherwise nobody would work for it until the deadline.
+fn print(ctx: &mut Context, offers: &[Offer], out: &mut Out) -> anyhow::Result<u8> {
+    for (at, offer) in offers.iter().enumerate() {
+        let printed = line(offer).and_then(|line| out.json(&line));
+        if printed.is_err() || out.is_unread() {
+            for unread in &offers[at..] {
+                give_back(ctx, &unread.run)?;
+            }
+            printed?;
+            bail!(CliError::failed("nobody reads what was claimed; the rest was given back"));
+        }
+    }
+    Ok(DONE)
+}
+
+fn line(offer: &Offer) -> anyhow::Result<Line<'_>> {
+    let run = &offer.run;
+    // To the byte, but for the space between the tokens: there may be line ends, and a line ends the run.
+    let data: String = run.data.chars().map(|c| if matches!(c, '\n' | '\r' | '\t') { ' ' } else { c }).collect();
+    Ok(Line {
+        run_id: run.run_id.0,
+        task_id: run.task_id.0,
+        token: &run.token,
+        class: &run.class,
+        data: RawValue::from_string(data).or_else(|_| serde_json::value::to_raw_value(&run.data))?,
+        attempt: run.attempt,
+        max_retries: run.max_retries,
+        timeout_secs: offer.timeout_secs,
+        deadline: rfc3339(offer.deadline),
+    })
+}
+
+fn rfc3339(instant: DateTime<Utc>) -> String {
+    instant.to_rfc3339_opts(SecondsFormat::Micros, true)
+}

@@ -1,0 +1,51 @@
+//! `taskqueue heartbeat`, and `progress` of a claimant.
+
+use clap::Args;
+
+use crate::cli::error::DONE;
+use crate::cli::output::{Out, human};
+use crate::cli::session::Session;
+use crate::domain::ids::RunId;
+use crate::engine::claimants::{Held, News, renew};
+
+/// The run that a claimant speaks of, and its right to do so.
+#[derive(Debug, Args)]
+pub(crate) struct HeldArgs {
+    /// The run, as `claim` printed it
+    #[arg(value_name = "RUN")]
+    run: RunId,
+    /// The token that `claim` printed with it
+    #[arg(long, value_name = "TOKEN")]
+    token: String,
+}
+
+impl HeldArgs {
+    pub(crate) fn held(&self) -> Held {
+        Held { run_id: self.run, token: self.token.clone() }
+    }
+}
+
+/// Say that a run you claimed is still worked for: its deadline moves
+///
+/// Exit status 1 when the run is not yours any more: stop working for it.
+#[derive(Debug, Args)]
+pub(crate) struct HeartbeatArgs {
+    #[command(flatten)]
+    held: HeldArgs,
+}
+
+pub(crate) fn run(session: Session, args: &HeartbeatArgs, out: &mut Out) -> anyhow::Result<u8> {
+    tell(session, &args.held.held(), &News::default(), out)
+}
+
+/// Renews, saves the news, and says until when.
+pub(crate) fn tell(session: Session, held: &Held, news: &News, out: &mut Out) -> anyhow::Result<u8> {
+    let mut ctx = session.open()?;
+    let renewed = renew(&mut ctx, held, news)?;
+    if out.is_json() {
+        out.json(&renewed)?;
+    } else {
+        out.say_verbose(&format!("run {} is yours until {}", renewed.run_id, human::instant(renewed.deadline)));
+    }
+    Ok(DONE)
+}

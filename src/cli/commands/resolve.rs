@@ -1,0 +1,93 @@
+//! `taskqueue resolve` and `taskqueue release`: how a claimant ends a run.
+
+use anyhow::bail;
+use clap::Args;
+
+use super::heartbeat::HeldArgs;
+use super::queue::read_data;
+use super::task_options::duration_option;
+use crate::cli::error::{CliError, DONE};
+use crate::cli::output::Out;
+use crate::cli::session::Session;
+use crate::domain::backoff::possible_delay_secs;
+use crate::domain::ending::ReportedError;
+use crate::domain::json::check_storable;
+use crate::engine::claimants::{Held, Resolution, resolve};
+
+/// End a run you claimed: well, with results, or with an error
+///
+/// Exit status 1 when the run is not yours any more; the result is then only kept as an event. The same once more is no
+/// error: the answer may have been lost.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue resolve 7 --token \"$token\" --results '{\"sent\":3}'\n  taskqueue resolve 7 --token \"$token\" --error smtp --message '451 greylisted' --delay 5m"
+)]
+pub(crate) struct ResolveArgs {
+    #[command(flatten)]
+    held: HeldArgs,
+    /// It succeeded, with these results: JSON text, `-` for standard input, or `@FILE`
+    #[arg(long, value_name = "RESULTS", conflicts_with = "error", allow_hyphen_values = true)]
+    results: Option<String>,
+    /// It failed, with this code
+    #[arg(long, value_name = "CODE")]
+    error: Option<String>,
+    /// What went wrong, for people
+    #[arg(long, value_name = "TEXT", requires = "error")]
+    message: Option<String>,
+    /// Another attempt would fail the same way
+    #[arg(long, requires = "error")]
+    no_retry: bool,
+    /// The next attempt comes after this time, whatever the backoff says: 30s, 5m
+    #[arg(long, value_name = "DURATION", requires = "error", conflicts_with = "no_retry")]
+    delay: Option<String>,
+}
+
+/// Reject a run you claimed: others try its task at once, and you never again
+///
+/// The attempt has failed: a task that everybody rejects is exhausted.
+#[derive(Debug, Args)]
+pub(crate) struct ReleaseArgs {
+    #[command(flatten)]
+    held: HeldArgs,
+    /// Why, for people
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+}
+
+pub(crate) fn run(session: Session, args: &ResolveArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let delay = duration_option("--delay", args.delay.as_deref())?;
+    let resolution = match &args.error {
+        Some(code) if code.trim().is_empty() => bail!(CliError::usage("--error: the code is empty")),
+        Some(code) => Resolution::Error(ReportedError {
+            code: code.clone(),
+            message: args.message.clone().unwrap_or_default(),
+            retry: Some(!args.no_retry),
+            delay_secs: delay.map(|delay| i64::try_from(delay.as_secs()).unwrap_or(i64::MAX)).map(possible_delay_secs),
+        }),
+        None => Resolution::Success(args.results.as_deref().map(results).transpose()?),
+    };
+    end(session, &args.held.held(), &resolution, out)
+}
+
+fn results(argument: &str) -> Result<String, CliError> {
+    let text = read_data(argument)?;
+    check_storable(&text).map_err(|what| CliError::usage(format!("the result {what}")))?;
+    Ok(text.trim_end().to_owned())
+}
+
+pub(crate) fn release(session: Session, args: &ReleaseArgs, out: &mut Out) -> anyhow::Result<u8> {
+    end(session, &args.held.held(), &Resolution::Rejection(args.reason.clone()), out)
+}
+
+fn end(session: Session, held: &Held, resolution: &Resolution, out: &mut Out) -> anyhow::Result<u8> {
+    let mut ctx = session.open()?;
+    let resolved = resolve(&mut ctx, held, resolution)?;
+    if out.is_json() {
+        out.json(&resolved)?;
+    } else if resolved.was_recorded_before {
+        out.say(&format!("run {} was recorded as {} before", resolved.run_id, resolved.status));
+    } else {
+        out.say_verbose(&format!("run {} of task {}: {}", resolved.run_id, resolved.task_id, resolved.status));
+    }
+    Ok(DONE)
+}

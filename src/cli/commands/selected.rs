@@ -1,0 +1,158 @@
+//! What the verbs for many tasks share: the selection, the question before something happens to many, what became of each.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use serde_json::json;
+
+use super::show;
+use crate::cli::error::{CliError, DONE, FAILED, INTERRUPTED, NOT_FOUND};
+use crate::cli::output::{Out, human};
+use crate::domain::ids::TaskId;
+use crate::domain::selection::Selection;
+use crate::engine::selected::{Hear, TaskAnswer, select_tasks};
+use crate::engine::{Context, EngineResult};
+
+/// Which tasks.
+#[derive(Debug, Args)]
+pub(crate) struct SelectedArgs {
+    /// The tasks: ids (12), ranges (5-9), last, or filters, which must all hold: class=mail.* status=failed by=ann
+    /// error=exit:1 older=2d newer=1h. Statuses are those of `status`, and exhausted, quarantined, waiting and due
+    #[arg(required = true, value_name = "SELECTION")]
+    selection: Vec<String>,
+    /// Do it to all that a range or a filter selects, without a question
+    #[arg(short, long)]
+    yes: bool,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Does something to these tasks, or says what it would do, and tells of each.
+type Step<'a> = &'a mut dyn FnMut(&mut Context, &[TaskId], Hear<'_>) -> EngineResult<()>;
+
+/// A verb for many tasks.
+pub(crate) struct BulkVerb<'a> {
+    /// As the command line names it: `retry`.
+    pub(crate) name: &'a str,
+    /// What has been done to several: `tried again`.
+    pub(crate) done: &'a str,
+    /// Does it.
+    pub(crate) act: Step<'a>,
+    /// Says what it would do.
+    pub(crate) preview: Step<'a>,
+}
+
+/// Finds the tasks, asks if there may be more of them than somebody thinks, does it, and says what became of each.
+pub(crate) fn run(
+    ctx: &mut Context,
+    args: &SelectedArgs,
+    verb: &mut BulkVerb<'_>,
+    out: &mut Out,
+) -> anyhow::Result<u8> {
+    let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
+    let ids = select_tasks(ctx, &selection)?;
+    if ids.is_empty() {
+        out.say("no task is selected by that");
+        return Ok(NOT_FOUND);
+    }
+    let is_named = selection.is_named();
+    if !is_named && !args.yes && !args.dry_run && !may_act(&ids, verb.name, out)? {
+        out.say("nothing was changed");
+        return Ok(INTERRUPTED);
+    }
+    let mut told = Told { is_named, is_dry_run: args.dry_run, ..Told::default() };
+    let mut failure = None;
+    let mut hear = |answer: TaskAnswer| {
+        if let Err(error) = told.hear(&answer, out) {
+            failure.get_or_insert(error);
+        }
+    };
+    if args.dry_run {
+        (verb.preview)(ctx, &ids, &mut hear)?;
+    } else {
+        (verb.act)(ctx, &ids, &mut hear)?;
+    }
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    Ok(told.finish(verb.done, out))
+}
+
+/// Whether whoever sits there wants it; without anybody there, `--yes` has to say so.
+fn may_act(ids: &[TaskId], name: &str, out: &mut Out) -> anyhow::Result<bool> {
+    let number = human::plural(ids.len(), "task");
+    match out.ask(&format!("{name} {number}?"))? {
+        Some(answer) => Ok(answer),
+        None => Err(CliError::usage(format!("that selects {number}, and nobody can be asked"))
+            .with_hint("--yes does it; --dry-run says what would be done")
+            .into()),
+    }
+}
+
+/// What was heard so far.
+#[derive(Default)]
+struct Told {
+    is_named: bool,
+    is_dry_run: bool,
+    done: usize,
+    missing: usize,
+    refused: usize,
+    /// How many of what was refused are in which status, as far as the refusals say it.
+    reasons: BTreeMap<String, usize>,
+}
+
+impl Told {
+    fn hear(&mut self, answer: &TaskAnswer, out: &mut Out) -> anyhow::Result<()> {
+        match answer.result {
+            Some(_) => self.done += 1,
+            None if answer.exists => {
+                self.refused += 1;
+                // Without the number of the task: one reason for all that share it.
+                let reason = answer.message.replacen(&format!("task {} ", answer.id), "", 1);
+                *self.reasons.entry(reason).or_default() += 1;
+            }
+            None => self.missing += 1,
+        }
+        if out.is_json() {
+            let mut value = json!(answer);
+            value["dry_run"] = json!(self.is_dry_run);
+            if let Some(task) = &answer.current {
+                value["task"] = show::task_json(task);
+            }
+            return out.json(&value);
+        }
+        if answer.result.is_none() && self.is_named {
+            out.warn(&answer.message);
+        } else if self.is_named || self.is_dry_run {
+            out.say(&answer.message);
+        } else {
+            out.say_verbose(&answer.message);
+        }
+        match &answer.current {
+            Some(task) => show::current(task, out),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(&self, done: &str, out: &mut Out) -> u8 {
+        if !self.is_named {
+            let would = if self.is_dry_run { "would be " } else { "" };
+            out.say(&format!("{} {would}{done}", human::plural(self.done, "task")));
+            if !self.is_dry_run {
+                for (reason, count) in &self.reasons {
+                    let each = if *count == 1 { "it" } else { "each" };
+                    out.say(&format!("{} left alone: {each} {reason}", human::plural(*count, "task")));
+                }
+            }
+        }
+        match (self.done, self.refused, self.missing) {
+            (_, 0, 0) => DONE,
+            (0, 0, _) => NOT_FOUND,
+            // What a range or a filter selects besides is no failure, unless there was nothing else.
+            (1.., _, _) if !self.is_named => DONE,
+            (0, _, _) if !self.is_named => NOT_FOUND,
+            _ => FAILED,
+        }
+    }
+}

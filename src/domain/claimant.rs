@@ -1,0 +1,57 @@
+//! The name of a claimant, validated: a worker that is no runner of this program.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+/// 1 to 190 characters that can be seen, so that the name is read back as it was written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct ClaimantId(String);
+
+/// The longest name, in characters: what an index of every engine can hold.
+const MAX_LENGTH: usize = 190;
+
+impl ClaimantId {
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ClaimantId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.is_empty() || text.chars().count() > MAX_LENGTH {
+            return Err(format!("the name of a claimant has 1 to {MAX_LENGTH} characters"));
+        }
+        if let Some(bad) = text.chars().find(|c| c.is_whitespace() || c.is_control()) {
+            return Err(format!("the name of a claimant has the character {bad:?}, which cannot be seen"));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for ClaimantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_what_can_be_seen() {
+        for name in ["bot-1", "host.example.org:4711", "ünï", &"x".repeat(190)] {
+            assert_eq!(name.parse::<ClaimantId>().unwrap().as_str(), name);
+        }
+        for name in ["", " ", "a b", "a\n", "a\0", &"x".repeat(191)] {
+            assert!(name.parse::<ClaimantId>().is_err(), "{name:?}");
+        }
+    }
+}

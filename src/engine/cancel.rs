@@ -1,0 +1,78 @@
+//! `cancel`: tasks that wait are cancelled at once; those that are processed are ended by whoever processes them.
+
+use serde_json::json;
+
+use super::selected::{Hear, PORTION, TaskAnswer, event_of, preview};
+use super::{Context, EngineError, EngineResult};
+use crate::domain::ids::TaskId;
+use crate::domain::records::Task;
+use crate::domain::status::{Stored, TaskStatus};
+use crate::domain::transition::{TaskEvent, task_after};
+use crate::store::CancelAnswer;
+
+/// The longest reason, in characters.
+const MAX_REASON_CHARS: usize = 1_000;
+
+/// Cancels each of these tasks. Of one that is processed, its runner is told: its handler gets TERM, and KILL after the grace
+/// of its class; a handler that has succeeded by then has succeeded. `reason` is kept; without one, who did it.
+///
+/// # Errors
+/// [`EngineError::Input`], or the database's; the tasks before stay cancelled.
+pub fn cancel_tasks(ctx: &mut Context, ids: &[TaskId], reason: Option<&str>, hear: Hear<'_>) -> EngineResult<()> {
+    let reason = checked(reason)?.unwrap_or_else(|| format!("cancelled by {}", ctx.me.user));
+    let event = event_of(ctx, "cancelled", json!({ "reason": reason }));
+    for portion in ids.chunks(PORTION) {
+        let answers = ctx.store.cancel_tasks(portion, &reason, &event)?;
+        fault_point!("cancel.committed");
+        for (id, answer) in portion.iter().zip(answers) {
+            hear(match answer {
+                CancelAnswer::Cancelled => TaskAnswer::done(*id, "cancelled", format!("task {id} is cancelled")),
+                CancelAnswer::Requested { host, .. } => TaskAnswer::done(
+                    *id,
+                    "cancel-requested",
+                    format!("task {id} is being ended by its runner on {host}"),
+                ),
+                CancelAnswer::Refused { status } => refused(*id, &status),
+                CancelAnswer::NoSuchTask => TaskAnswer::no_such_task(*id),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn checked(reason: Option<&str>) -> EngineResult<Option<String>> {
+    let Some(reason) = reason.map(str::trim).filter(|reason| !reason.is_empty()) else { return Ok(None) };
+    if reason.chars().count() > MAX_REASON_CHARS || reason.contains('\0') {
+        return Err(EngineError::Input(format!(
+            "the reason may have at most {MAX_REASON_CHARS} characters and no NUL"
+        )));
+    }
+    Ok(Some(reason.to_owned()))
+}
+
+/// What `cancel_tasks` would do now; changes nothing.
+///
+/// # Errors
+/// The database's.
+pub fn preview_cancel(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
+    preview(ctx, ids, &outlook, hear)
+}
+
+fn outlook(task: &Task) -> TaskAnswer {
+    let id = task.id;
+    match &task.status {
+        Stored::Known(TaskStatus::Processing) => {
+            TaskAnswer::done(id, "cancel-requested", format!("task {id} would be ended by its runner"))
+        }
+        Stored::Known(status)
+            if task_after(*status, TaskEvent::Cancel, *status).is_some() || task.current_run_id.is_some() =>
+        {
+            TaskAnswer::done(id, "cancelled", format!("task {id} would be cancelled"))
+        }
+        status => refused(id, &status.to_string()),
+    }
+}
+
+fn refused(id: TaskId, status: &str) -> TaskAnswer {
+    TaskAnswer::refused(id, format!("task {id} is {status}; there is nothing to cancel"))
+}

@@ -1,0 +1,148 @@
+//! `claim`: hands runs to a claimant, a worker in any language that is no runner of this program.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use wildmatch::WildMatch;
+
+use super::{Context, EngineError, EngineResult, new_token};
+use crate::domain::claimant::ClaimantId;
+use crate::domain::records::ClaimedRun;
+use crate::domain::settings::Settings;
+use crate::os::claimant::is_shown_by;
+use crate::os::clock::Moment;
+use crate::os::identity::ProcessIdentity;
+use crate::os::random::spread;
+use crate::os::stop_signals::StopSignals;
+use crate::store::{NewEvent, OutsideClaim, OutsideRun};
+
+/// The pause after the first look that found nothing; it grows from look to look.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause: what is queued is offered within a second.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Who claims, and what.
+#[derive(Clone, Debug)]
+pub struct ClaimRequest {
+    /// By this name it is remembered.
+    pub claimant: ClaimantId,
+    /// Names of classes, or patterns with `*` and `?`; empty offers all.
+    pub classes: Vec<String>,
+    /// At most so many runs.
+    pub count: usize,
+    /// How long there may be nothing to claim.
+    pub wait: Duration,
+    /// Its process, on this host.
+    pub process: Option<ProcessIdentity>,
+}
+
+/// A run, as a claimant gets it.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// The run.
+    pub run: ClaimedRun,
+    /// When somebody else may get it, unless a heartbeat comes before.
+    pub deadline: DateTime<Utc>,
+    /// How far each heartbeat moves the deadline.
+    pub timeout_secs: i64,
+}
+
+/// The answer to a claim.
+#[derive(Clone, Debug)]
+pub enum Claimed {
+    /// These are the claimant's.
+    Runs(Vec<Offer>),
+    /// There was nothing for it in all that time.
+    Nothing,
+    /// A signal came first.
+    Stopped,
+}
+
+/// The process with this PID, which is to be that of a claimant.
+///
+/// # Errors
+/// There is none, or it is none that could be a claimant.
+pub fn find_process(pid: i32) -> EngineResult<ProcessIdentity> {
+    let found = if pid > 1 { ProcessIdentity::of_pid(pid) } else { Ok(None) };
+    let found = found.map_err(|source| EngineError::Os { what: "the process cannot be seen", source })?;
+    found.ok_or_else(|| EngineError::Input(format!("there is no process {pid} that could be a claimant")))
+}
+
+/// Whether this process would be asked to end when the claimant's time is over.
+#[must_use]
+pub fn can_be_ended(process: &ProcessIdentity, claimant: &ClaimantId) -> bool {
+    is_shown_by(process.pid, claimant.as_str())
+}
+
+/// Claims the first runs that are offered to this claimant; waits for the first one if asked to. Tasks that are due get their
+/// runs first, where nothing else can be claimed.
+///
+/// # Errors
+/// The database's.
+pub fn claim(ctx: &mut Context, request: &ClaimRequest, stop: &StopSignals) -> EngineResult<Claimed> {
+    // Whoever says "stop" does not want to wait for a database that is busy or away.
+    if let Ok(count) = stop.counter() {
+        ctx.store.give_up_when(move || count() >= 1);
+    }
+    let settings = ctx.store.settings()?;
+    let until = Moment::after(request.wait);
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let offers = claim_now(ctx, request, &settings)?;
+        if !offers.is_empty() {
+            return Ok(Claimed::Runs(offers));
+        }
+        if until.has_passed() {
+            return Ok(Claimed::Nothing);
+        }
+        if stop.wait(spread_out(pause).min(until.remaining())) {
+            return Ok(Claimed::Stopped);
+        }
+        pause = (pause * 3 / 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Half to all of it, so that those who wait do not ask all at once.
+fn spread_out(pause: Duration) -> Duration {
+    pause / 2 + (pause / 2).mul_f64(f64::from(spread()) / f64::from(u16::MAX))
+}
+
+fn claim_now(ctx: &mut Context, request: &ClaimRequest, settings: &Settings) -> EngineResult<Vec<Offer>> {
+    let secrets: Vec<String> = (0..request.count).map(|_| new_token()).collect::<EngineResult<_>>()?;
+    let patterns: Vec<WildMatch> = request.classes.iter().map(|pattern| WildMatch::new(pattern)).collect();
+    let Context { store, handlers, me, .. } = ctx;
+    let timeout_secs = |class: &str, own: Option<i32>| handlers.timeout_secs(class, own, settings);
+    let claim = OutsideClaim {
+        claimant: request.claimant.as_str(),
+        process: request.process.as_ref().map(|process| (i64::from(process.pid), process.to_string())),
+        host: &me.host,
+        is_offered: &|class| patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(class)),
+        secrets: &secrets,
+        lease_secs: &timeout_secs,
+        event: &|run| NewEvent {
+            kind: "claimed",
+            task_id: Some(run.task_id),
+            run_id: Some(run.run_id),
+            actor: request.claimant.to_string(),
+            host: me.host.clone(),
+            details: serde_json::json!({ "attempt": run.attempt }),
+        },
+    };
+    // The lock is for those who have something to claim: many may wait at the same time.
+    if !store.has_claimable_outside(&claim)? {
+        if !store.has_due_task()? {
+            return Ok(Vec::new());
+        }
+        store.create_missing_runs(&mut |_| {})?;
+    }
+    fault_point!("outside_claim.ready");
+    let claimed = store.claim_outside(&claim)?;
+    fault_point!("outside_claim.committed");
+    Ok(claimed.into_iter().map(|claimed| offer(claimed, &timeout_secs)).collect())
+}
+
+fn offer(claimed: OutsideRun, timeout_secs: &dyn Fn(&str, Option<i32>) -> i64) -> Offer {
+    let OutsideRun { run, deadline } = claimed;
+    let timeout_secs = timeout_secs(&run.class, run.task_timeout_secs);
+    Offer { run, deadline, timeout_secs }
+}

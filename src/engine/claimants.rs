@@ -1,0 +1,257 @@
+//! `heartbeat`, `progress`, `resolve` and `release`: what claimants say of the runs that they hold. Every word shows the
+//! token of the claim; what comes too late is refused, and a result that is refused is kept as an event (rule R3).
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use serde_json::json;
+
+use super::announce::start_hook;
+use super::execute::MAX_MESSAGE_CHARS;
+use super::handler_finish::storable;
+use super::{Context, EngineError, EngineResult};
+use crate::domain::backoff::Backoff;
+use crate::domain::decision::Decision;
+use crate::domain::ending::ReportedError;
+use crate::domain::ids::{RunId, TaskId};
+use crate::domain::records::{ClaimedRun, Run};
+use crate::domain::status::RunStatus;
+use crate::domain::transition::{RunEvent, run_after};
+use crate::store::{EndCondition, Ended, NewEvent, RunEnd, RunRef, RunReport};
+
+/// ErrorCode of a run that its claimant rejected.
+const REJECTED: &str = "rejected";
+
+/// A run, and the token that its claimant got with it.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// The run.
+    pub run_id: RunId,
+    /// The token of its claim.
+    pub token: String,
+}
+
+/// What a claimant reports of a run in progress; all of it may be missing.
+#[derive(Clone, Debug, Default)]
+pub struct News {
+    /// 0 to 100.
+    pub percents: Option<i32>,
+    /// A line for people.
+    pub message: Option<String>,
+}
+
+/// The answer to a heartbeat.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Renewed {
+    /// The run.
+    pub run_id: RunId,
+    /// When somebody else may get it, unless another heartbeat comes before.
+    pub deadline: DateTime<Utc>,
+}
+
+/// How a claimant's work ended.
+#[derive(Clone, Debug)]
+pub enum Resolution {
+    /// Well, with these results (JSON text).
+    Success(Option<String>),
+    /// Not.
+    Error(ReportedError),
+    /// It rejects the task, for this reason, and is never offered it again.
+    Rejection(String),
+}
+
+/// The answer to a resolution that was recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Resolved {
+    /// The run.
+    pub run_id: RunId,
+    /// Its task.
+    pub task_id: TaskId,
+    /// The status that the run has now.
+    pub status: String,
+    /// Whether an earlier call had recorded the same.
+    pub was_recorded_before: bool,
+}
+
+/// Renews the lease of a run and saves what its claimant reports.
+///
+/// # Errors
+/// [`EngineError::NotHeld`], there is no such run, or the database's.
+pub fn renew(ctx: &mut Context, held: &Held, news: &News) -> EngineResult<Renewed> {
+    let run = examine(ctx, held)?;
+    let settings = ctx.store.settings()?;
+    let task = ctx.store.get_task(run.task_id)?;
+    let lease_secs = ctx.handlers.timeout_secs(&run.class, task.timeout_secs, &settings);
+    let message = news.message.as_deref().map(|message| storable(message, 1_000));
+    let report = RunReport { percents_completed: news.percents, message: message.as_deref(), results: None };
+    fault_point!("claimants.before_renew");
+    match ctx.store.renew_outside(&held.reference(), &report, lease_secs)? {
+        Some(deadline) => Ok(Renewed { run_id: held.run_id, deadline }),
+        None => Err(not_held(&ctx.store.get_run(held.run_id)?, held)),
+    }
+}
+
+/// Records how a claimant's work ended. The same once more changes nothing and is no error: the answer may have been lost.
+///
+/// # Errors
+/// [`EngineError::NotHeld`], there is no such run, or the database's.
+pub fn resolve(ctx: &mut Context, held: &Held, resolution: &Resolution) -> EngineResult<Resolved> {
+    let run = examine_claim(ctx, held)?;
+    let settings = ctx.store.settings()?;
+    let end = RunEnd { backoff: ctx.handlers.backoff(&run.class, &settings), ..end_of(ctx, &run, resolution) };
+    fault_point!("claimants.before_end");
+    let ended = ctx.store.end_run(&held.reference(), &end)?;
+    fault_point!("claimants.ended");
+    let resolved = |status: &str, was_recorded_before| Resolved {
+        run_id: run.id,
+        task_id: run.task_id,
+        status: status.to_owned(),
+        was_recorded_before,
+    };
+    let status = run_after(RunStatus::Processing, end.event).map_or("", RunStatus::as_str);
+    if ended == Ended::Recorded {
+        start_hook(ctx, run.task_id, run.id, &end)?;
+        return Ok(resolved(status, false));
+    }
+    let found = ctx.store.get_run(held.run_id)?;
+    if found.status.to_string() == status && found.decision == end.decision && found.error_code == end.error_code {
+        return Ok(resolved(status, true));
+    }
+    record_late_result(ctx, &found, &end)?;
+    Err(not_held(&found, held))
+}
+
+/// Gives back, at no cost, a run that its claimant never got to see.
+///
+/// # Errors
+/// The database's.
+pub fn give_back(ctx: &mut Context, run: &ClaimedRun) -> EngineResult<()> {
+    let end = RunEnd {
+        event: RunEvent::Release,
+        error_code: "not-delivered".to_owned(),
+        error_message: "the claimant could not be told".to_owned(),
+        decision: "not-delivered: released".to_owned(),
+        ..plain_end()
+    };
+    ctx.store.end_run(&RunRef { id: run.run_id, token: run.token.clone() }, &end)?;
+    Ok(())
+}
+
+impl Held {
+    fn reference(&self) -> RunRef {
+        RunRef { id: self.run_id, token: self.token.clone() }
+    }
+}
+
+/// The run, if it was claimed with this token by a claimant, whatever has become of it.
+fn examine_claim(ctx: &mut Context, held: &Held) -> EngineResult<Run> {
+    let run = ctx.store.get_run(held.run_id)?;
+    let is_theirs = run.claimant.is_some() && run.token.as_deref() == Some(held.token.as_str());
+    if is_theirs { Ok(run) } else { Err(not_held(&run, held)) }
+}
+
+fn examine(ctx: &mut Context, held: &Held) -> EngineResult<Run> {
+    let run = examine_claim(ctx, held)?;
+    if run.status.is(RunStatus::Processing) { Ok(run) } else { Err(not_held(&run, held)) }
+}
+
+/// What the run is instead, for whoever is refused.
+fn not_held(run: &Run, held: &Held) -> EngineError {
+    let status = &run.status;
+    let why = if run.token.as_deref() != Some(held.token.as_str()) {
+        format!("this is not the token of its claim, and it is {status}")
+    } else if run.claimant.is_none() {
+        "a runner of this program holds it; a handler reports with `taskqueue progress` and `taskqueue result`"
+            .to_owned()
+    } else if run.error_code.is_empty() {
+        format!("it is {status}")
+    } else {
+        format!("it is {status} ({}: {})", run.error_code, run.error_message)
+    };
+    EngineError::NotHeld { run: Box::new(run.clone()), why }
+}
+
+fn end_of(ctx: &Context, run: &Run, resolution: &Resolution) -> RunEnd {
+    let claimant = run.claimant.clone().unwrap_or_default();
+    let (decision, results) = match resolution {
+        Resolution::Success(results) => {
+            (Decision { rule: "its claimant succeeded".to_owned(), ..Decision::returned() }, results.clone())
+        }
+        Resolution::Error(error) => {
+            let word = if error.retry.unwrap_or(true) { "retry" } else { "no_retry" };
+            let rule = format!("its claimant reported an error: {word}");
+            (Decision { rule, ..Decision::reported(error) }, None)
+        }
+        Resolution::Rejection(reason) => {
+            let error = ReportedError {
+                code: REJECTED.to_owned(),
+                message: if reason.is_empty() { "its claimant rejected it".to_owned() } else { reason.clone() },
+                retry: Some(true),
+                delay_secs: Some(0),
+            };
+            let rule = "its claimant rejected it: retry at once, with others".to_owned();
+            (Decision { rule, ..Decision::reported(&error) }, None)
+        }
+    };
+    let (kind, condition) = match resolution {
+        Resolution::Rejection(_) => (REJECTED, EndCondition::Rejected),
+        Resolution::Success(_) | Resolution::Error(_) => ("resolved", EndCondition::Held),
+    };
+    let details =
+        json!({ "decision": decision.rule, "error_code": decision.error_code, "message": decision.error_message });
+    RunEnd {
+        event: decision.event,
+        may_retry: decision.may_retry,
+        delay_secs: decision.delay_secs,
+        error_code: storable(&decision.error_code, 190),
+        error_message: storable(&decision.error_message, MAX_MESSAGE_CHARS),
+        decision: decision.rule,
+        results,
+        condition,
+        note: Some(NewEvent {
+            kind,
+            task_id: Some(run.task_id),
+            run_id: Some(run.id),
+            actor: claimant,
+            host: ctx.me.host.clone(),
+            details,
+        }),
+        ..plain_end()
+    }
+}
+
+/// An end that asks for nothing.
+fn plain_end() -> RunEnd {
+    RunEnd {
+        event: RunEvent::Succeed,
+        may_retry: true,
+        delay_secs: None,
+        backoff: Backoff::Fixed(0),
+        crash: None,
+        error_code: String::new(),
+        error_message: String::new(),
+        decision: String::new(),
+        handler: None,
+        percents_completed: None,
+        message: None,
+        results: None,
+        outputs: Vec::new(),
+        hold: None,
+        condition: EndCondition::Held,
+        note: None,
+    }
+}
+
+fn record_late_result(ctx: &mut Context, found: &Run, end: &RunEnd) -> EngineResult<()> {
+    let details = json!({
+        "found": found.status.to_string(), "decision": end.decision, "error_code": end.error_code,
+        "error_message": end.error_message, "results": end.results,
+    });
+    Ok(ctx.store.record_event_once(&NewEvent {
+        kind: "late-result",
+        task_id: Some(found.task_id),
+        run_id: Some(found.id),
+        actor: found.claimant.clone().unwrap_or_default(),
+        host: ctx.me.host.clone(),
+        details,
+    })?)
+}

@@ -1,0 +1,89 @@
+//! `edit`: other data, another time, other numbers for tasks that are there already.
+
+use chrono::{DateTime, Utc};
+use serde_json::json;
+
+use super::selected::{Hear, PORTION, TaskAnswer, event_of, preview};
+use super::{Context, EngineError, EngineResult};
+use crate::domain::ids::TaskId;
+use crate::domain::records::Task;
+use crate::domain::status::{Stored, TaskStatus};
+use crate::domain::task_change::{ChangeRequest, TaskChange};
+use crate::domain::task_class::EXEC_CLASS;
+use crate::handler::exec::ExecRequest;
+use crate::store::EditAnswer;
+
+/// What is to be edited, and from which state.
+#[derive(Clone, Debug, Default)]
+pub struct Edit {
+    /// What is to be different.
+    pub change: ChangeRequest,
+    /// Only if UpdatedOn is this very instant: nobody has changed the task since somebody looked.
+    pub if_updated_on: Option<DateTime<Utc>>,
+}
+
+/// Changes each of these tasks. Of one that is processed the next attempt sees it. A run that waits gets the new priority, and
+/// is given back if the new time lies ahead.
+///
+/// # Errors
+/// [`EngineError::Input`], and then nothing is changed; or the database's, and then the tasks before stay changed.
+pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, hear: Hear<'_>) -> EngineResult<()> {
+    let change = checked(ctx, ids, edit)?;
+    let event = event_of(ctx, "edited", json!({ "columns": change.columns() }));
+    for portion in ids.chunks(PORTION) {
+        let answers = ctx.store.edit_tasks(portion, &change, edit.if_updated_on, &event)?;
+        fault_point!("edit.committed");
+        for (id, answer) in portion.iter().zip(answers) {
+            hear(match answer {
+                EditAnswer::Edited(task) => edited(&task),
+                EditAnswer::Stale(task) => stale(&task),
+                EditAnswer::Unknown(task) => unknown(&task),
+                EditAnswer::NoSuchTask => TaskAnswer::no_such_task(*id),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// What `edit_tasks` would do now; changes nothing.
+///
+/// # Errors
+/// [`EngineError::Input`], or the database's.
+pub fn preview_edit(ctx: &mut Context, ids: &[TaskId], edit: &Edit, hear: Hear<'_>) -> EngineResult<()> {
+    checked(ctx, ids, edit)?;
+    let outlook = |task: &Task| match edit.if_updated_on {
+        Some(version) if version != task.updated_on => stale(task),
+        _ if matches!(task.status, Stored::Unknown(_)) => unknown(task),
+        _ => TaskAnswer::done(task.id, "edited", format!("task {} would be edited", task.id)),
+    };
+    preview(ctx, ids, &outlook, hear)
+}
+
+fn checked(ctx: &mut Context, ids: &[TaskId], edit: &Edit) -> EngineResult<TaskChange> {
+    let settings = ctx.store.settings()?;
+    let change = edit.change.clone().validate(&settings).map_err(EngineError::Input)?;
+    let Some(data) = &change.data else { return Ok(change) };
+    // Its data names the program; the class of a task never changes.
+    if let Err(problem) = ExecRequest::parse(data) {
+        for portion in ids.chunks(PORTION) {
+            if let Some(task) = ctx.store.get_tasks(portion)?.iter().find(|task| task.class == EXEC_CLASS) {
+                return Err(EngineError::Input(format!("task {}: {problem}", task.id)));
+            }
+        }
+    }
+    Ok(change)
+}
+
+fn edited(task: &Task) -> TaskAnswer {
+    let note = if task.status.is(TaskStatus::Processing) { "; the attempt that runs does not see it" } else { "" };
+    TaskAnswer::done(task.id, "edited", format!("task {} is edited{note}", task.id))
+}
+
+fn stale(task: &Task) -> TaskAnswer {
+    let message = format!("task {} has been changed since; nothing of it was edited", task.id);
+    TaskAnswer { current: Some(Box::new(task.clone())), ..TaskAnswer::refused(task.id, message) }
+}
+
+fn unknown(task: &Task) -> TaskAnswer {
+    TaskAnswer::refused(task.id, format!("task {} is {}, which this version does not know", task.id, task.status))
+}

@@ -1,0 +1,75 @@
+//! What the verbs for many tasks share: which tasks are meant, in which portions they are changed, what became of each.
+
+use serde::Serialize;
+
+use super::{Context, EngineResult};
+use crate::domain::ids::TaskId;
+use crate::domain::records::Task;
+use crate::domain::selection::Selection;
+use crate::store::NewEvent;
+
+/// Tasks that are changed in one transaction: bounds the time for which others wait.
+pub(super) const PORTION: usize = 100;
+
+/// What became of one task, or what would.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TaskAnswer {
+    /// The task.
+    pub id: TaskId,
+    /// Whether there is such a task.
+    pub exists: bool,
+    /// What was done to it, in a word; `None` where it was refused.
+    pub result: Option<&'static str>,
+    /// The same for people, or why it was refused.
+    pub message: String,
+    /// The task as it is, where it was refused because it is not as somebody thought.
+    #[serde(skip)]
+    pub current: Option<Box<Task>>,
+}
+
+impl TaskAnswer {
+    pub(super) fn done(id: TaskId, result: &'static str, message: String) -> Self {
+        Self { id, exists: true, result: Some(result), message, current: None }
+    }
+
+    pub(super) fn refused(id: TaskId, message: String) -> Self {
+        Self { id, exists: true, result: None, message, current: None }
+    }
+
+    pub(super) fn no_such_task(id: TaskId) -> Self {
+        Self { id, exists: false, result: None, message: format!("there is no task {id}"), current: None }
+    }
+}
+
+/// Hears the answers, one after the other.
+pub type Hear<'a> = &'a mut dyn FnMut(TaskAnswer);
+
+/// The tasks that a selection means at this moment.
+///
+/// # Errors
+/// The database's.
+pub fn select_tasks(ctx: &mut Context, selection: &Selection) -> EngineResult<Vec<TaskId>> {
+    Ok(ctx.store.select_tasks(selection)?)
+}
+
+/// Says of each task what `outlook` says of it, and changes nothing.
+pub(super) fn preview(
+    ctx: &mut Context,
+    ids: &[TaskId],
+    outlook: &dyn Fn(&Task) -> TaskAnswer,
+    hear: Hear<'_>,
+) -> EngineResult<()> {
+    for portion in ids.chunks(PORTION) {
+        let tasks = ctx.store.get_tasks(portion)?;
+        for id in portion {
+            let found = tasks.iter().find(|task| task.id == *id);
+            hear(found.map_or_else(|| TaskAnswer::no_such_task(*id), outlook));
+        }
+    }
+    Ok(())
+}
+
+/// An event of this kind about a task yet to be named, by whoever works here.
+pub(super) fn event_of(ctx: &Context, kind: &'static str, details: serde_json::Value) -> NewEvent {
+    NewEvent { kind, task_id: None, run_id: None, actor: ctx.me.user.clone(), host: ctx.me.host.clone(), details }
+}

@@ -1,0 +1,65 @@
+//! Wakes a thread that waits: another thread does, or what arrives at a socket of a client library.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::{read, write};
+
+use super::clock::poll_wait;
+use super::sockets::LibrarySocket;
+
+/// What the thread waits with, and what the others wake it with. A call to wake that comes before the wait is not lost.
+#[derive(Debug)]
+pub struct Waker {
+    event: OwnedFd,
+}
+
+impl Waker {
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+    }
+
+    /// Ends the wait, or the next one.
+    pub fn wake(&self) {
+        // It can only fail when it has been called for ages without anybody having waited, and then it is set.
+        let _ = write(&self.event, &1_u64.to_ne_bytes());
+    }
+
+    /// Waits until somebody wakes it, or something arrives at the socket, for at most so long.
+    pub fn wait(&self, socket: Option<&LibrarySocket>, limit: Duration) {
+        let mut fds = vec![PollFd::new(&self.event, PollFlags::IN)];
+        let socket = socket.map(LibrarySocket::as_fd);
+        fds.extend(socket.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
+        // Interrupted, it is a short wait: whoever waits looks again anyway.
+        let _ = poll(&mut fds, Some(&poll_wait(limit)));
+        let _ = read(&self.event, &mut [0; 8]);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::clock::Moment;
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_when_somebody_wakes_it_before_or_meanwhile() {
+        let waker = Arc::new(Waker::new().unwrap());
+        let long = Duration::from_secs(60);
+        let started = Moment::now();
+        waker.wake();
+        waker.wait(None, long);
+        let other = Arc::clone(&waker);
+        let waking = std::thread::spawn(move || other.wake());
+        waker.wait(None, long);
+        waking.join().unwrap();
+        assert!(started.elapsed() < long);
+        waker.wait(None, Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,117 @@
+//! What claimants ask for between the claim and the end of a run, and what others ask about them.
+
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
+
+use super::backend::{self, DueFrom};
+use super::rows::RunRow;
+use super::runs::{RunRef, RunReport};
+use super::schema::task_queue_rejections;
+use super::schema::task_queue_runs::dsl::{
+    claimant, id, lease_expires_on, percents_completed, progress_message, results, status, task_queue_runs, token,
+    updated_on,
+};
+use super::sql::{db_now, db_now_plus};
+use super::transitions::deadline_of;
+use super::{Store, StoreResult};
+use crate::domain::ids::TaskId;
+use crate::domain::records::Run;
+use crate::domain::status::RunStatus;
+
+impl Store {
+    /// Renews the lease of a claimant's run and saves what it reports. When the lease ends now; `None` if the run is not
+    /// its own any more, or a runner's. A lease that is over but was noticed by nobody is renewed too.
+    ///
+    /// # Errors
+    /// The database could not be written; nothing is renewed then.
+    pub fn renew_outside(
+        &mut self,
+        run: &RunRef,
+        report: &RunReport<'_>,
+        lease_secs: i64,
+    ) -> StoreResult<Option<DateTime<Utc>>> {
+        self.write(|conn| {
+            let ours = task_queue_runs
+                .filter(id.eq(run.id.0))
+                .filter(status.eq(RunStatus::Processing.as_str()))
+                .filter(token.eq(&run.token))
+                .filter(claimant.is_not_null());
+            let renewed = diesel::update(ours)
+                .set((
+                    lease_expires_on.eq(db_now_plus(lease_secs).nullable()),
+                    report.percents_completed.map(|percents| percents_completed.eq(percents)),
+                    report.message.map(|message| progress_message.eq(message)),
+                    report.results.map(|json| results.eq(json)),
+                    updated_on.eq(db_now()),
+                ))
+                .execute(conn)?;
+            fault_point!("claimants.before_renew_commit");
+            Ok(if renewed == 1 { deadline_of(conn, run.id.0)? } else { None })
+        })
+    }
+
+    /// Up to `limit` runs that are processing and that nobody has been heard of for so many seconds, those first whose lease
+    /// ends first.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_silent_runs(&mut self, silent_secs: i64, limit: i64) -> StoreResult<Vec<Run>> {
+        let rows: Vec<RunRow> = self.read(|conn| {
+            Ok(task_queue_runs
+                .filter(lease_expires_on.is_not_null())
+                .filter(status.eq(RunStatus::Processing.as_str()))
+                .filter(updated_on.lt(db_now_plus(-silent_secs)))
+                .order((lease_expires_on, id))
+                .limit(limit)
+                .select(RunRow::as_select())
+                .load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(Run::from).collect())
+    }
+
+    /// The run that has this token. A claimant's begins with the run's id, and is found for ever; another one only while the
+    /// run is processing.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn find_run_of_token(&mut self, wanted: &str) -> StoreResult<Option<Run>> {
+        let run_id = wanted.split_once('-').and_then(|(number, _)| number.parse::<i64>().ok());
+        let row: Option<RunRow> = self.read(|conn| {
+            let by_id = match run_id {
+                Some(run_id) => task_queue_runs
+                    .filter(id.eq(run_id))
+                    .filter(token.eq(wanted))
+                    .select(RunRow::as_select())
+                    .first(conn)
+                    .optional()?,
+                None => None,
+            };
+            if by_id.is_some() {
+                return Ok(by_id);
+            }
+            let processing = task_queue_runs.filter(lease_expires_on.is_not_null()).filter(token.eq(wanted));
+            Ok(processing.select(RunRow::as_select()).first(conn).optional()?)
+        })?;
+        Ok(row.map(Run::from))
+    }
+
+    /// Who has rejected the task, by name.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_rejections(&mut self, task_id: TaskId) -> StoreResult<Vec<String>> {
+        use task_queue_rejections::dsl;
+        self.read(|conn| {
+            let of_task = dsl::task_queue_rejections.filter(dsl::task_id.eq(task_id.0));
+            Ok(of_task.order((dsl::task_id, dsl::claimant)).select(dsl::claimant).load(conn)?)
+        })
+    }
+
+    /// Whether a task is due and has no run yet.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn has_due_task(&mut self) -> StoreResult<bool> {
+        Ok(self.read(|conn| Ok(backend::find_due(conn, DueFrom::beginning())?))?.is_some())
+    }
+}

@@ -1,0 +1,120 @@
+//! Tasks are changed while they are there: their data, their time, their numbers. UpdatedOn is their version.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use diesel::prelude::*;
+
+use super::super::backend::AnyConnection;
+use super::super::events::{NewEvent, insert_event};
+use super::super::rows::TaskRow;
+use super::super::schema::{task_queue, task_queue_runs};
+use super::super::sql::{Moment, any_year, db_now};
+use super::super::{Store, StoreResult};
+use super::end::{RunEnd, end_waiting_run};
+use super::enter_tasks;
+use crate::domain::ids::{RunId, TaskId};
+use crate::domain::records::Task;
+use crate::domain::status::{RunStatus, Stored};
+use crate::domain::task_change::TaskChange;
+use crate::domain::transition::RunEvent;
+
+/// The answer to an edit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EditAnswer {
+    /// It is changed; as it was before.
+    Edited(Box<Task>),
+    /// Somebody has changed it since; as it is.
+    Stale(Box<Task>),
+    /// Its status is one that this version does not know; as it is.
+    Unknown(Box<Task>),
+    /// There is no such task.
+    NoSuchTask,
+}
+
+impl Store {
+    /// Changes these tasks, in one transaction, with one answer for each; with `if_updated_on` only where UpdatedOn is that
+    /// very instant. Keeps the event of each.
+    ///
+    /// # Errors
+    /// The database could not be written; nothing has changed then.
+    pub fn edit_tasks(
+        &mut self,
+        ids: &[TaskId],
+        change: &TaskChange,
+        if_updated_on: Option<DateTime<Utc>>,
+        event: &NewEvent,
+    ) -> StoreResult<Vec<EditAnswer>> {
+        self.write_once(|conn| {
+            enter_tasks(conn, ids)?;
+            keep_claims_out(conn)?;
+            let edit = |id: &TaskId| edit_task(conn, *id, change, if_updated_on, event);
+            let answers = ids.iter().map(edit).collect::<StoreResult<_>>()?;
+            fault_point!("edit.before_commit");
+            Ok(answers)
+        })
+    }
+}
+
+/// A claim has the lock of TaskQueueRuns and then asks for the row of a task. Whoever has the row first has to have written
+/// runs before, be it none.
+fn keep_claims_out(conn: &mut AnyConnection) -> StoreResult<()> {
+    use task_queue_runs::dsl;
+    diesel::update(dsl::task_queue_runs.filter(dsl::id.eq(0))).set(dsl::updated_on.eq(db_now())).execute(conn)?;
+    Ok(())
+}
+
+fn edit_task(
+    conn: &mut AnyConnection,
+    id: TaskId,
+    change: &TaskChange,
+    if_updated_on: Option<DateTime<Utc>>,
+    event: &NewEvent,
+) -> StoreResult<EditAnswer> {
+    use task_queue::dsl;
+    // Nobody changes it from here on.
+    let this_task = || dsl::task_queue.filter(dsl::id.eq(id.0));
+    diesel::update(this_task()).set(dsl::updated_on.eq(dsl::updated_on)).execute(conn)?;
+    let found: Option<Task> = this_task().select(TaskRow::as_select()).first(conn).optional()?.map(Task::from);
+    let Some(task) = found.map(Box::new) else { return Ok(EditAnswer::NoSuchTask) };
+    if if_updated_on.is_some_and(|version| version != task.updated_on) {
+        return Ok(EditAnswer::Stale(task));
+    }
+    if matches!(task.status, Stored::Unknown(_)) {
+        return Ok(EditAnswer::Unknown(task));
+    }
+    let now: DateTime<Utc> = diesel::select(db_now()).get_result::<Moment>(conn)?.into();
+    edit_waiting_run(conn, &task, change, now)?;
+    // Later than what anybody has seen: some clocks have but milliseconds.
+    let version = now.max(task.updated_on + TimeDelta::microseconds(1));
+    diesel::update(this_task())
+        .set((
+            change.data.as_ref().map(|data| dsl::task_data.eq(data)),
+            change.scheduled_on.map(|on| dsl::scheduled_on.eq(any_year(on.into()))),
+            change.max_retries.map(|max| dsl::max_retries.eq(max)),
+            change.timeout_secs.map(|secs| dsl::timeout_secs.eq(secs)),
+            change.priority.map(|priority| dsl::priority.eq(priority)),
+            change.backoff.as_ref().map(|backoff| dsl::backoff.eq(backoff.as_ref().map(ToString::to_string))),
+            dsl::updated_on.eq(Moment::from(version)),
+        ))
+        .execute(conn)?;
+    insert_event(conn, &NewEvent { task_id: Some(id), ..event.clone() })?;
+    Ok(EditAnswer::Edited(task))
+}
+
+/// A run that waits has its task's priority, and is there because its time had come.
+fn edit_waiting_run(conn: &mut AnyConnection, task: &Task, change: &TaskChange, now: DateTime<Utc>) -> StoreResult<()> {
+    use task_queue_runs::dsl;
+    let waiting = dsl::task_queue_runs
+        .filter(dsl::open_task_id.eq(task.id.0))
+        .filter(dsl::status.eq(RunStatus::Scheduled.as_str()));
+    let run_id: Option<i64> = waiting.select(dsl::id).first(conn).optional()?;
+    let Some(run_id) = run_id else { return Ok(()) };
+    if change.scheduled_on.is_some_and(|on| on > now) {
+        let end = RunEnd::of(RunEvent::Release, "rescheduled", "its task got another time", "rescheduled: released");
+        end_waiting_run(conn, RunId(run_id), &end)?;
+    } else if let Some(priority) = change.priority {
+        diesel::update(dsl::task_queue_runs.filter(dsl::id.eq(run_id)))
+            .set((dsl::priority.eq(priority), dsl::updated_on.eq(db_now())))
+            .execute(conn)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! A claimant, a worker that is no runner of this program, takes runs: under the lock of all claims and in their order
+//! (rule R6), but never one of a task that it has rejected.
+
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
+use diesel::result::QueryResult;
+
+use super::super::audit::Origin;
+use super::super::backend::AnyConnection;
+use super::super::events::{NewEvent, insert_event};
+use super::super::limits::Obstacles;
+use super::super::schema::{task_queue, task_queue_runs};
+use super::super::sql::Moment;
+use super::super::{Store, StoreResult};
+use super::claim::{Head, Holder, claim_run, first_claimable, load_claimed};
+use crate::domain::records::ClaimedRun;
+
+/// The name of no runner: only pauses of all and of classes concern claimants.
+const NO_RUNNER: &str = "";
+
+/// Who claims from outside, what is offered to it, and for how long.
+pub struct OutsideClaim<'a> {
+    /// The name by which it is remembered.
+    pub claimant: &'a str,
+    /// PID and identity of its process, if it named one of this host.
+    pub process: Option<(i64, String)>,
+    /// The host from which it asks.
+    pub host: &'a str,
+    /// Whether runs of this class are offered.
+    pub is_offered: &'a dyn Fn(&str) -> bool,
+    /// One for each run that may be claimed: the random part of its token, new for each claim.
+    pub secrets: &'a [String],
+    /// Seconds until anybody may take a run of this class, whose task has this timeout, unless the lease is renewed.
+    pub lease_secs: &'a dyn Fn(&str, Option<i32>) -> i64,
+    /// Who asked on its behalf, for the event.
+    pub event: &'a dyn Fn(&ClaimedRun) -> NewEvent,
+}
+
+/// A run that a claimant has taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutsideRun {
+    /// The run, as a runner would get it.
+    pub run: ClaimedRun,
+    /// When anybody may take it, unless the lease is renewed.
+    pub deadline: DateTime<Utc>,
+}
+
+impl Store {
+    /// Claims the first runs that are offered, one for each secret at the most, all or none.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn claim_outside(&mut self, claim: &OutsideClaim<'_>) -> StoreResult<Vec<OutsideRun>> {
+        // The closure runs again after a COMMIT whose answer was lost.
+        let mut was_written = false;
+        let auditor = self.auditor()?;
+        self.claim_write(true, |conn| {
+            fault_point!("outside_claim.locked");
+            if was_written {
+                let earlier = claimed_before(conn, claim)?;
+                if !earlier.is_empty() {
+                    return Ok(earlier);
+                }
+            }
+            let mut claimed = Vec::new();
+            for secret in claim.secrets {
+                match claim_first(conn, claim, secret, auditor.as_ref())? {
+                    Some(run) => claimed.push(run),
+                    None => break,
+                }
+            }
+            was_written = true;
+            fault_point!("outside_claim.before_commit");
+            Ok(claimed)
+        })
+    }
+
+    /// Whether there is anything to claim, without the lock.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn has_claimable_outside(&mut self, claim: &OutsideClaim<'_>) -> StoreResult<bool> {
+        Ok(self.read(|conn| first_offered(conn, claim))?.is_some())
+    }
+}
+
+fn claim_first(
+    conn: &mut AnyConnection,
+    claim: &OutsideClaim<'_>,
+    secret: &str,
+    auditor: Option<&Origin>,
+) -> StoreResult<Option<OutsideRun>> {
+    while let Some((class, run_id, _)) = first_offered(conn, claim)? {
+        let timeout_secs: Option<Option<i32>> = task_queue_runs::table
+            .inner_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
+            .filter(task_queue_runs::id.eq(run_id))
+            .select(task_queue::timeout_secs)
+            .first(conn)
+            .optional()?;
+        let holder = Holder {
+            runner_id: None,
+            runner_name: NO_RUNNER,
+            claimant: Some(claim.claimant),
+            process_id: claim.process.as_ref().map(|(pid, _)| *pid),
+            host: claim.host,
+            process_identity: claim.process.as_ref().map_or("", |(_, identity)| identity),
+            token: &token_of(run_id, secret),
+            lease_secs: (claim.lease_secs)(&class, timeout_secs.flatten()),
+        };
+        if let Some(run) = claim_run(conn, &holder, run_id, auditor)? {
+            insert_event(conn, &(claim.event)(&run))?;
+            return with_deadline(conn, run).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// The first run that is offered, unless a pause or a limit of its class keeps it. Looked at anew for each run: with each
+/// one more of its class is processed.
+fn first_offered(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> StoreResult<Option<Head>> {
+    let mut obstacles = Obstacles::load(conn, NO_RUNNER)?;
+    if obstacles.is_closed() {
+        return Ok(None);
+    }
+    first_claimable(conn, claim.is_offered, Some(claim.claimant), &mut obstacles)
+}
+
+/// It begins with the run's id, so that the run of a token is found without an index of its own.
+fn token_of(run_id: i64, secret: &str) -> String {
+    format!("{run_id}-{secret}")
+}
+
+/// What this very call has claimed, by its secrets.
+fn claimed_before(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> StoreResult<Vec<OutsideRun>> {
+    use task_queue_runs::dsl;
+    let held: Vec<(i64, Option<String>)> = dsl::task_queue_runs
+        .filter(dsl::lease_expires_on.is_not_null())
+        .filter(dsl::claimant.eq(claim.claimant))
+        .order((dsl::lease_expires_on, dsl::id))
+        .select((dsl::id, dsl::token))
+        .load(conn)?;
+    let mut claimed = Vec::new();
+    for secret in claim.secrets {
+        let own = held.iter().find(|(run_id, token)| token.as_ref() == Some(&token_of(*run_id, secret)));
+        if let Some((run_id, Some(token))) = own {
+            let run = load_claimed(conn, *run_id, token)?;
+            claimed.push(with_deadline(conn, run)?);
+        }
+    }
+    Ok(claimed)
+}
+
+fn with_deadline(conn: &mut AnyConnection, run: ClaimedRun) -> StoreResult<OutsideRun> {
+    let deadline = deadline_of(conn, run.run_id.0)?.unwrap_or(run.started_on);
+    Ok(OutsideRun { run, deadline })
+}
+
+/// When the lease of a run ends.
+pub(in crate::store) fn deadline_of(conn: &mut AnyConnection, run_id: i64) -> QueryResult<Option<DateTime<Utc>>> {
+    use task_queue_runs::dsl;
+    let until: Option<Option<Moment>> =
+        dsl::task_queue_runs.filter(dsl::id.eq(run_id)).select(dsl::lease_expires_on).first(conn).optional()?;
+    Ok(until.flatten().map(DateTime::from))
+}

@@ -1,0 +1,128 @@
+//! `claim`: what a claimant gets, in which order, and how it waits.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::{error_and_hint, signal};
+use crate::each_engine;
+use crate::support::cli::finish;
+use crate::support::{TestDb, wait_until};
+
+fn queue(db: &TestDb, class: &str, data: &str) -> String {
+    db.cli().run(&["queue", "--any-class", class, data]).ok()
+}
+
+/// What `claim` prints, line by line.
+fn claim(db: &TestDb, args: &[&str]) -> Vec<Value> {
+    let ended = db.cli().run(&[&["claim", "--claimant", "bot"], args].concat());
+    assert!(matches!(ended.code, Some(0 | 3)), "{ended:?}");
+    ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn statuses(db: &TestDb) -> String {
+    let all = db.raw().texts("SELECT \"Status\" AS value FROM \"TaskQueueRuns\" ORDER BY \"Id\"");
+    all.into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+each_engine! {
+    fn a_claimant_gets_the_first_run_with_all_that_it_needs(db) {
+        queue(db, "mail.send", "{\"to\":\n\t\"ann\",\"n\":1.10}");
+        queue(db, "mail.send", "2");
+        let ended = db.cli().run(&["claim", "--claimant", "bot"]);
+        let line = ended.ok();
+        assert!(line.contains("\"data\":{\"to\":  \"ann\",\"n\":1.10},\"attempt\":1,"), "{line}");
+        let run: Value = serde_json::from_str(&line).unwrap();
+        for (field, expected) in
+            [("run_id", json!(1)), ("task_id", json!(1)), ("class", json!("mail.send")), ("max_retries", json!(5)), ("timeout_secs", json!(86_400))]
+        {
+            assert_eq!(run[field], expected, "{field}: {line}");
+        }
+        assert!(run["token"].as_str().unwrap().starts_with("1-"), "{line}");
+        let lease = db.store().get_run("1".parse().unwrap()).unwrap().lease_expires_on.unwrap();
+        assert_eq!(run["deadline"].as_str().unwrap().parse::<chrono::DateTime<chrono::Utc>>().unwrap(), lease);
+        assert_eq!(statuses(db), "processing scheduled");
+        let task = crate::cli::detail(db, "1");
+        assert_eq!(task["why"]["claimant"], "bot", "{task}");
+        assert_eq!(task["runs"][0]["runner_id"], Value::Null);
+        assert_eq!(task["events"][0]["kind"], "claimed");
+        assert_eq!(task["events"][0]["actor"], "bot");
+        let shown = db.cli().run(&["status"]).ok();
+        assert!(shown.contains("claimant bot on "), "{shown}");
+        assert!(db.cli().run(&["status", "1"]).ok().contains("by claimant bot on "));
+    }
+
+    fn a_claimant_takes_the_classes_that_it_names_in_the_order_of_all_claims(db) {
+        for (class, priority) in [("a", "0"), ("mail.send", "0"), ("mail.read", "5"), ("mail", "9")] {
+            db.cli().run(&["queue", "--any-class", class, "--priority", priority]).ok();
+        }
+        db.cli().run(&["queue", "--any-class", "a", "--in", "1h"]).ok();
+        let classes = |args: &[&str]| -> Vec<String> {
+            claim(db, args).iter().map(|run| run["class"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(classes(&["--class", "mail.*"]), ["mail.read"]);
+        assert_eq!(classes(&["--class", "b", "mail.?ead"]), Vec::<String>::new());
+        assert_eq!(classes(&["--count", "10"]), ["mail", "a", "mail.send"]);
+        assert_eq!(classes(&[]), Vec::<String>::new());
+        assert_eq!(db.number("SELECT COUNT(DISTINCT \"Token\") AS value FROM \"TaskQueueRuns\""), 4);
+    }
+
+    fn a_claim_without_result_says_so_by_its_exit_status(db) {
+        assert_eq!(db.cli().run(&["claim", "--claimant", "bot"]).fails(3), "");
+        assert_eq!(db.cli().run(&["claim", "--claimant", "bot", "--wait", "300ms"]).fails(124), "");
+        for bad in [
+            &["claim"][..],
+            &["claim", "--claimant", "a b"],
+            &["claim", "--claimant", ""],
+            &["claim", "--claimant", "bot", "--class", "a b"],
+            &["claim", "--claimant", "bot", "--class", ""],
+            &["claim", "--claimant", "bot", "--count", "0"],
+            &["claim", "--claimant", "bot", "--wait", "soon"],
+            &["claim", "--claimant", "bot", "--process", "0"],
+            &["claim", "--claimant", "bot", "--process", "1"],
+            &["claim", "--claimant", "bot", "--process", "4194305"],
+        ] {
+            assert_eq!(db.cli().run(bad).code, Some(2), "{bad:?}");
+        }
+        let (_, hint) = error_and_hint(&db.cli().run(&["claim"]).fails(2));
+        assert!(hint.contains("TASKQUEUE_CLAIMANT"), "{hint}");
+        queue(db, "a", "1");
+        let ended = db.cli().env("TASKQUEUE_CLAIMANT", "named").run(&["claim"]);
+        assert!(ended.ok().contains("\"run_id\":1"));
+        assert_eq!(db.text("SELECT \"Claimant\" AS value FROM \"TaskQueueRuns\"").unwrap(), "named");
+    }
+
+    fn a_claim_that_waits_gets_what_is_queued_meanwhile(db) {
+        let waiting = db.cli().spawn(&["claim", "--claimant", "bot", "--wait", "60s"]);
+        queue(db, "a", "[1]");
+        let line = finish(waiting).ok();
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["data"], json!([1]), "{line}");
+    }
+
+    fn a_claim_that_waits_ends_with_a_signal_and_has_taken_nothing(db) {
+        for number in [Signal::INT, Signal::TERM] {
+            let waiting = db.cli().spawn(&["claim", "--claimant", "bot", "--wait", "1h"]);
+            // It listens once it has taken over the signals, which the kernel shows.
+            let status = format!("/proc/{}/status", waiting.id());
+            wait_until("it listens", || {
+                let text = std::fs::read_to_string(&status).unwrap();
+                let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap().to_owned();
+                u64::from_str_radix(&caught, 16).unwrap() & (1 << 14) != 0
+            });
+            signal(&waiting, number);
+            let ended = finish(waiting);
+            assert_eq!((ended.code, ended.stdout.as_str()), (Some(130), ""), "{ended:?}");
+        }
+    }
+
+    fn what_nobody_reads_is_given_back(db) {
+        queue(db, "a", "1");
+        queue(db, "a", "2");
+        let mut claiming = db.cli().spawn(&["claim", "--claimant", "bot", "--count", "2", "--wait", "60s"]);
+        drop(claiming.stdout.take());
+        let ended = finish(claiming);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert_eq!(statuses(db), "released released");
+        assert_eq!(db.number("SELECT SUM(\"FailedRetries\" + \"Attempts\") AS value FROM \"TaskQueue\""), 0);
+        assert_eq!(claim(db, &["--count", "5"]).len(), 2);
+    }
+}

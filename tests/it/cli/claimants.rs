@@ -1,0 +1,183 @@
+//! `heartbeat`, `progress`, `resolve` and `release`: what a claimant says of its runs, and what it is told when it has
+//! lost them.
+
+use serde_json::{Value, json};
+
+use super::{detail, error_and_hint, task};
+use crate::conformance::fixture::sql_now;
+use crate::each_engine;
+use crate::support::{Ended, TestDb};
+
+/// A run in the hands of a claimant.
+struct Held {
+    run: String,
+    task: String,
+    token: String,
+}
+
+fn claim_as(db: &TestDb, claimant: &str) -> Option<Held> {
+    let ended = db.cli().run(&["claim", "--claimant", claimant]);
+    if ended.code == Some(3) {
+        return None;
+    }
+    let line: Value = serde_json::from_str(&ended.ok()).unwrap();
+    let text = |field: &str| line[field].to_string().replace('"', "");
+    Some(Held { run: text("run_id"), task: text("task_id"), token: text("token") })
+}
+
+fn queue_and_claim(db: &TestDb, options: &[&str]) -> Held {
+    db.cli().run(&[&["queue", "--any-class", "work"], options].concat()).ok();
+    claim_as(db, "bot").unwrap()
+}
+
+impl Held {
+    fn say(&self, db: &TestDb, verb: &str, args: &[&str]) -> Ended {
+        db.cli().run(&[&[verb, &self.run], args, &["--token", &self.token]].concat())
+    }
+}
+
+fn deadline(db: &TestDb, held: &Held) -> chrono::DateTime<chrono::Utc> {
+    db.store().get_run(held.run.parse().unwrap()).unwrap().lease_expires_on.unwrap()
+}
+
+fn make_due(db: &TestDb) {
+    db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00'");
+}
+
+fn end_lease(db: &TestDb) {
+    db.execute("UPDATE \"TaskQueueRuns\" SET \"LeaseExpiresOn\" = '2020-01-01 00:00:00.000000' WHERE \"Status\" = 'processing'");
+    for (name, value) in [("Renewal", "1"), ("Margin", "1"), ("Time", "5")] {
+        db.cli().run(&["settings", "set", &format!("TaskQueueLease{name}"), value]).ok();
+    }
+    crate::support::wait_until("leases count", || db.store().leases_count(5).unwrap());
+}
+
+each_engine! {
+    fn heartbeats_and_progress_move_the_deadline(db) {
+        let held = queue_and_claim(db, &["--timeout", "100s"]);
+        let first = deadline(db, &held);
+        db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"LeaseExpiresOn\" = {}", sql_now(db.engine, 5)));
+        assert_eq!(held.say(db, "heartbeat", &[]).ok(), "");
+        assert!(deadline(db, &held) >= first);
+        db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"LeaseExpiresOn\" = {}", sql_now(db.engine, 5)));
+        let answer = held.say(db, "progress", &["40", "half of it", "--json"]).json();
+        assert_eq!(answer["run_id"].to_string(), held.run);
+        assert!(answer["deadline"].as_str().unwrap().parse::<chrono::DateTime<chrono::Utc>>().unwrap() >= first);
+        let run = detail(db, &held.task)["runs"][0].clone();
+        assert_eq!((&run["percents_completed"], &run["progress_message"]), (&json!(40), &json!("half of it")));
+        assert_eq!(held.say(db, "progress", &["101"]).code, Some(2));
+        assert_eq!(held.say(db, "progress", &["1", "two", "three"]).code, Some(2));
+    }
+
+    fn a_success_is_recorded_once_however_often_it_is_told(db) {
+        let held = queue_and_claim(db, &[]);
+        assert_eq!(held.say(db, "resolve", &["--results", "{\"sent\":[3]}"]).ok(), "");
+        let again = held.say(db, "resolve", &["--results", "{\"sent\":[3]}", "--json"]).json();
+        assert_eq!(again["was_recorded_before"], true);
+        let detail = detail(db, &held.task);
+        assert_eq!((&detail["task"]["status"], &detail["task"]["attempts"]), (&json!("success"), &json!(1)));
+        assert_eq!(detail["runs"][0]["results"], json!({"sent": [3]}));
+        assert_eq!(detail["events"].as_array().unwrap().len(), 2, "{detail}");
+        assert_eq!(detail["events"][0]["kind"], "resolved");
+        let empty = queue_and_claim(db, &[]);
+        assert_eq!(empty.say(db, "resolve", &[]).ok(), "");
+        assert_eq!(task(db, &empty.task)["status"], "success");
+    }
+
+    fn an_error_is_retried_as_its_claimant_says(db) {
+        let held = queue_and_claim(db, &[]);
+        assert_eq!(held.say(db, "resolve", &["--error", "smtp", "--message", "451", "--delay", "1h"]).ok(), "");
+        let failed = detail(db, &held.task);
+        assert_eq!((&failed["task"]["status"], &failed["task"]["failed_retries"]), (&json!("failed"), &json!(1)));
+        assert_eq!((&failed["runs"][0]["error_code"], &failed["runs"][0]["error_message"]), (&json!("smtp"), &json!("451")));
+        assert_eq!(failed["why"]["reason"], "not_yet");
+        make_due(db);
+        let held = claim_as(db, "bot").unwrap();
+        assert_eq!(held.say(db, "resolve", &["--error", "broken", "--no-retry"]).ok(), "");
+        assert_eq!(task(db, &held.task)["is_exhausted"], true);
+        for bad in [&["--error", " "][..], &["--results", "{"], &["--message", "x"], &["--results", "1", "--error", "x"], &["--no-retry"]] {
+            assert_eq!(held.say(db, "resolve", bad).code, Some(2), "{bad:?}");
+        }
+    }
+
+    fn a_rejected_task_goes_to_others_until_it_is_exhausted(db) {
+        let first = queue_and_claim(db, &["--max-retries", "2"]);
+        assert_eq!(first.say(db, "release", &["--reason", "no such disk"]).ok(), "");
+        let rejected = detail(db, &first.task);
+        assert_eq!((&rejected["task"]["failed_retries"], &rejected["task"]["attempts"]), (&json!(1), &json!(1)));
+        assert_eq!(rejected["rejected_by"], json!(["bot"]));
+        assert_eq!((&rejected["runs"][0]["status"], &rejected["runs"][0]["error_code"]), (&json!("error"), &json!("rejected")));
+        assert_eq!((&rejected["events"][0]["kind"], &rejected["events"][0]["actor"]), (&json!("rejected"), &json!("bot")));
+        assert!(claim_as(db, "bot").is_none());
+        // Not even behind others, or beside tasks that it may have.
+        let other = queue_and_claim(db, &[]);
+        assert_ne!(other.task, first.task);
+        let second = claim_as(db, "bot2").unwrap();
+        assert_eq!(second.task, first.task);
+        assert_eq!(second.say(db, "release", &[]).ok(), "");
+        assert_eq!(second.say(db, "release", &["--json"]).json()["was_recorded_before"], true);
+        let exhausted = detail(db, &first.task);
+        assert_eq!(exhausted["task"]["is_exhausted"], true);
+        assert_eq!(exhausted["rejected_by"], json!(["bot", "bot2"]));
+        assert!(db.cli().run(&["status", &first.task]).ok().contains("rejected by  bot, bot2"));
+        assert!(claim_as(db, "bot3").is_none());
+        // A new start forgets the failures, not who has rejected it.
+        assert_eq!(db.cli().run(&["retry", &first.task]).code, Some(0));
+        assert!(claim_as(db, "bot").is_none());
+        assert_eq!(claim_as(db, "bot3").unwrap().task, first.task);
+    }
+
+    fn whoever_lost_its_run_is_refused_shown_the_row_and_its_result_is_kept(db) {
+        let held = queue_and_claim(db, &[]);
+        end_lease(db);
+        assert_eq!(db.cli().run(&["create-runs"]).code, Some(0));
+        for (verb, args) in [("heartbeat", &[][..]), ("progress", &["3"]), ("resolve", &["--results", "[7]"]), ("release", &[])] {
+            let (error, hint) = error_and_hint(&held.say(db, verb, args).fails(1));
+            assert!(error.contains("it is timeout (lease-expired: the claimant bot on "), "{verb}: {error}");
+            assert!(hint.contains("stop working"), "{hint}");
+        }
+        let shown = held.say(db, "heartbeat", &["--json"]).fails(1);
+        let shown: Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!((&shown["error"]["code"], &shown["error"]["found"]["status"]), (&json!("not_held"), &json!("timeout")));
+        assert!(!shown.to_string().contains(&held.token), "{shown}");
+        let late = db.raw().texts("SELECT \"Details\" AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'late-result' ORDER BY \"Id\"");
+        assert_eq!(late.len(), 2, "{late:?}");
+        assert!(late[0].as_ref().unwrap().contains("[7]"), "{late:?}");
+        let task = task(db, &held.task);
+        assert_eq!((&task["failed_retries"], &task["crashes"]), (&json!(1), &json!(0)));
+    }
+
+    fn who_does_not_show_the_token_or_is_no_claimant_is_refused(db) {
+        let held = queue_and_claim(db, &[]);
+        for verb in ["heartbeat", "resolve", "release"] {
+            let (error, _) = error_and_hint(&db.cli().run(&[verb, &held.run, "--token", "1-0000"]).fails(1));
+            assert!(error.contains("not the token of its claim, and it is processing"), "{error}");
+            assert_eq!(db.cli().run(&[verb, "4711", "--token", "x"]).code, Some(3));
+            assert_eq!(db.cli().run(&[verb, &held.run]).code, Some(2));
+        }
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'late-result'"), 0);
+        // A runner's handler knows its token, too.
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"Claimant\" = NULL");
+        let (error, _) = error_and_hint(&held.say(db, "heartbeat", &[]).fails(1));
+        assert!(error.contains("taskqueue progress"), "{error}");
+        assert_eq!(task(db, &held.task)["status"], "processing");
+    }
+
+    fn silent_runs_and_the_run_of_a_token_are_found(db) {
+        let held = queue_and_claim(db, &[]);
+        let silent = |secs: &str| db.cli().run(&["status", "--runs", "--silent-for", secs, "--json"]).ok();
+        assert_eq!(silent("1h"), "");
+        db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"UpdatedOn\" = {}", sql_now(db.engine, -7_200)));
+        assert!(silent("1h").contains(&format!("\"id\":{}", held.run)));
+        assert_eq!(held.say(db, "heartbeat", &[]).ok(), "");
+        assert_eq!(silent("1h"), "");
+        let of_token = || db.cli().run(&["status", "--token", &held.token, "--json"]).json();
+        assert_eq!(of_token(), json!({"run_id": 1, "task_id": 1, "status": "processing", "is_processing": true}));
+        assert_eq!(held.say(db, "resolve", &[]).ok(), "");
+        assert_eq!(of_token(), json!({"run_id": 1, "task_id": 1, "status": "success", "is_processing": false}));
+        assert_eq!(db.cli().run(&["status", "--token", &held.token]).ok(), "run 1 of task 1: success");
+        for wrong in ["1-", "2-3", "x", "-", "99999999999999999999-1"] {
+            assert_eq!(db.cli().run(&["status", &format!("--token={wrong}")]).code, Some(3), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! `edit` and `requeue`: other data and numbers for tasks that are there, and another run for those that are over.
+
+use super::{ECHO, detail, error_and_hint, printed, shell_class, task, wait_for_file, write};
+use crate::each_engine;
+use crate::support::TestDb;
+use crate::support::cli::finish;
+
+fn runs(db: &TestDb, id: &str) -> Vec<String> {
+    let runs = detail(db, id)["runs"].as_array().unwrap().clone();
+    runs.iter().map(|run| run["status"].as_str().unwrap().to_owned()).collect()
+}
+
+each_engine! {
+    fn each_thing_can_be_changed_and_the_next_attempt_sees_it(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "1", "--timeout", "5m", "--backoff", "fixed:1m"]).ok();
+        let args = ["edit", "1", "--data", "-", "--priority", "-7", "--max-retries", "9", "--timeout", "none", "--backoff", "list:1m,2m"];
+        let ended = db.cli().stdin("{\"a\": 1.50}").run(&args);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "task 1 is edited\n"));
+        let after = task(db, "1");
+        assert_eq!((&after["priority"], &after["max_retries"], &after["timeout_secs"]), (&(-7).into(), &9.into(), &serde_json::Value::Null));
+        assert_eq!(after["backoff"], "list:60s,120s");
+        assert_eq!(db.text("SELECT \"TaskData\" AS value FROM \"TaskQueue\"").as_deref(), Some("{\"a\": 1.50}"));
+        db.cli().run(&["edit", "1", "--at", "2099-01-01T00:00:00Z", "--backoff", "none"]).ok();
+        let after = task(db, "1");
+        assert_eq!((after["scheduled_on"].as_str(), &after["backoff"]), (Some("2099-01-01T00:00:00Z"), &serde_json::Value::Null));
+        db.cli().run(&["edit", "1", "--at", "2020-01-01T00:00:00Z"]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(printed(&detail(db, "1"), "stdout"), "{\"a\": 1.50}");
+        let events = detail(db, "1")["events"].as_array().unwrap().clone();
+        assert_eq!(events.len(), 3);
+        assert_eq!(events[2]["kind"], "edited");
+        assert_eq!(events[2]["details"], "{\"columns\":[\"TaskData\",\"MaxRetries\",\"Timeout\",\"Priority\",\"Backoff\"]}");
+    }
+
+    fn a_run_that_waits_follows_its_task(db) {
+        db.configure(ECHO);
+        for _ in 0..3 {
+            db.cli().run(&["queue", "echo"]).ok();
+        }
+        db.cli().run(&["create-runs"]).ok();
+        db.cli().run(&["edit", "3", "--priority", "1"]).ok();
+        db.cli().run(&["edit", "1", "--in", "1h"]).ok();
+        // The first in the order of priorities.
+        db.cli().run(&["process-run"]).ok();
+        assert_eq!([task(db, "2")["status"].as_str(), task(db, "3")["status"].as_str()], [Some("scheduled"), Some("success")]);
+        assert_eq!(runs(db, "1"), ["released"]);
+        let after = detail(db, "1");
+        assert_eq!((&after["task"]["attempts"], &after["why"]["reason"]), (&0.into(), &"not_yet".into()));
+        db.cli().run(&["edit", "1", "--at", "2020-01-01T00:00:00Z"]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(runs(db, "1"), ["success", "released"]);
+        assert_eq!(detail(db, "1")["runs"][0]["attempt"], 1);
+    }
+
+    fn a_time_beyond_2038_is_kept(db) {
+        db.cli().run(&["queue", "--any-class", "x"]).ok();
+        db.cli().run(&["edit", "1", "--at", "2345-06-07T08:09:10Z"]).ok();
+        assert_eq!(task(db, "1")["scheduled_on"], "2345-06-07T08:09:10Z");
+    }
+
+    fn a_stale_edit_is_refused_and_shows_what_is_there(db) {
+        db.cli().run(&["queue", "--any-class", "x", "1"]).ok();
+        let version = task(db, "1")["updated_on"].as_str().unwrap().to_owned();
+        db.cli().run(&["edit", "1", "--data", "2", "--if-updated-on", &version]).ok();
+        let ended = db.cli().run(&["edit", "1", "--data", "3", "--if-updated-on", &version]);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert_eq!(ended.stderr, "warning: task 1 has been changed since; nothing of it was edited\n");
+        let newer = task(db, "1")["updated_on"].as_str().unwrap().to_owned();
+        assert!(ended.stdout.contains("data         2\n") && ended.stdout.contains("updated on"), "{ended:?}");
+        let ended = db.cli().run(&["edit", "--json", "1", "--data", "3", "--if-updated-on", &version]);
+        let answer: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+        assert_eq!((&answer["task"]["data"], answer["task"]["updated_on"].as_str()), (&2.into(), Some(newer.as_str())));
+        assert_eq!(db.cli().run(&["edit", "1", "--dry-run", "--data", "3", "--if-updated-on", &version]).code, Some(1));
+        db.cli().run(&["edit", "1", "--data", "3", "--if-updated-on", &newer]).ok();
+        // However soon one edit comes after the other, each makes a new version.
+        let mut versions = std::collections::BTreeSet::new();
+        let mut ctx = crate::conformance::fixture::willing(db);
+        for priority in 0..20 {
+            let change = taskqueue::domain::task_change::ChangeRequest { priority: Some(priority), ..Default::default() };
+            let edit = taskqueue::engine::edit::Edit { change, if_updated_on: None };
+            let id = taskqueue::domain::ids::TaskId(1);
+            taskqueue::engine::edit::edit_tasks(&mut ctx, &[id], &edit, &mut |_| {}).unwrap();
+            versions.insert(ctx.store.get_task(id).unwrap().updated_on);
+        }
+        assert_eq!(versions.len(), 20);
+    }
+
+    fn what_cannot_be_is_refused_and_changes_nothing(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo"]).ok();
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES ('exec')");
+        let before = task(db, "1");
+        for (args, part) in [
+            (["edit", "1"].as_slice(), "nothing is to be changed"),
+            (&["edit", "1", "--data", "{"], "the data"),
+            (&["edit", "1", "--priority", "1001"], "-1000 to 1000"),
+            (&["edit", "1", "--timeout", "1.5s"], "fraction"),
+            (&["edit", "1", "--backoff", "2h"], "no backoff"),
+            (&["edit", "1", "2", "--data", "{}"], "task 2"),
+        ] {
+            let (error, _) = error_and_hint(&db.cli().run(args).fails(2));
+            assert!(error.contains(part), "{args:?}: {error}");
+        }
+        assert_eq!(task(db, "1"), before);
+        assert_eq!(db.cli().run(&["edit", "9", "--priority", "1"]).code, Some(3));
+    }
+
+    fn the_attempt_that_runs_keeps_its_data(db) {
+        let script = format!("cd {}; cat > data.new; mv data.new data; until test -e go; do sleep 0.02; done; exit $(($(cat data) % 2))", db.home().display());
+        db.configure(&format!("{}backoff = \"fixed:0s\"\n", shell_class(db, "work", &script)));
+        db.cli().stdin("1\n").run(&["queue", "work", "-"]).ok();
+        let runner = db.cli().spawn(&["tick"]);
+        wait_for_file(db, "data");
+        let ended = db.cli().run(&["edit", "1", "--data", "2"]);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "task 1 is edited; the attempt that runs does not see it\n"));
+        write(db, "go", "");
+        assert_eq!(finish(runner).code, Some(0));
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(runs(db, "1"), ["success", "error"]);
+    }
+
+    fn what_is_over_is_queued_again_as_the_same_task(db) {
+        db.configure(&format!("{ECHO}{}", shell_class(db, "bad", "exit 65")));
+        for class in ["echo", "bad", "echo"] {
+            db.cli().run(&["queue", class, "[1]"]).ok();
+        }
+        db.cli().run(&["cancel", "3"]).ok();
+        db.cli().run(&["tick"]).ok();
+        let ended = db.cli().run(&["requeue", "1", "2", "3", "4"]);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        let said: Vec<&str> = ended.stderr.lines().collect();
+        assert_eq!(said, ["task 1 is queued again", "task 2 is queued again", "task 3 is queued again", "warning: there is no task 4"]);
+        for id in ["1", "2", "3"] {
+            let after = detail(db, id);
+            assert_eq!((&after["task"]["status"], &after["task"]["failed_retries"]), (&"scheduled".into(), &0.into()));
+            assert_eq!(after["why"]["reason"], "waits_for_create_runs");
+        }
+        let again = db.cli().run(&["requeue", "1"]);
+        assert_eq!((again.code, again.stderr.as_str()), (Some(1), "warning: task 1 is scheduled; it is not over\n"));
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(runs(db, "1"), ["success", "success"]);
+        assert_eq!(runs(db, "3"), ["success"]);
+        assert_eq!((&detail(db, "1")["runs"][0]["attempt"], &task(db, "1")["attempts"]), (&2.into(), &2.into()));
+    }
+
+    fn a_task_that_was_queued_again_is_not_lost_when_its_run_is_given_back(db) {
+        let give_back_once = format!("cd {}; test -e back && exit 0; touch back; exit 99", db.home().display());
+        db.configure(&shell_class(db, "work", "exit 0"));
+        db.cli().run(&["queue", "work"]).ok();
+        db.cli().run(&["queue", "work"]).ok();
+        db.cli().run(&["cancel", "2"]).ok();
+        db.cli().run(&["tick"]).ok();
+        db.configure(&shell_class(db, "work", &give_back_once));
+        for id in ["1", "2"] {
+            let _ = std::fs::remove_file(db.home().join("back"));
+            db.cli().run(&["requeue", id]).ok();
+            db.cli().run(&["create-runs"]).ok();
+            db.cli().run(&["process-run"]).ok();
+            assert_eq!(task(db, id)["status"], "scheduled");
+            db.cli().run(&["tick"]).ok();
+            assert_eq!((task(db, id)["status"].as_str(), runs(db, id)[0].as_str()), (Some("success"), "success"));
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Which tasks a verb is meant for: what each filter selects, when somebody is asked, and what `--dry-run` says.
+
+use super::{error_and_hint, shell_class};
+use crate::each_engine;
+use crate::support::EngineUnderTest;
+use crate::support::TestDb;
+use crate::support::db::on;
+use taskqueue::domain::selection::Selection;
+
+/// 1 and 2 failed for good, 3 failed and is tried again, 4 and 5 are due, 6 has a run that waits, 7 is for later.
+fn fill(db: &TestDb) {
+    db.configure(&format!("{}{}", shell_class(db, "mail.send", "exit 65"), shell_class(db, "mail.sort", "exit 1")));
+    for class in ["mail.send", "mail.send", "mail.sort"] {
+        db.cli().run(&["queue", class]).ok();
+    }
+    db.cli().run(&["tick"]).ok();
+    db.cli().run(&["queue", "--any-class", "print", "--by", "ann"]).ok();
+    db.cli().run(&["queue", "--any-class", "print", "--by", "bob"]).ok();
+    let run = db.cli().run(&["queue", "--any-class", "sort"]).ok();
+    db.store().open_run_of(run.parse().unwrap()).unwrap().unwrap();
+    db.cli().run(&["queue", "--any-class", "print", "--in", "1h"]).ok();
+}
+
+#[track_caller]
+fn selects(db: &TestDb, words: &str, expected: &[i64]) {
+    let selection = Selection::parse(&words.split_whitespace().collect::<Vec<_>>()).unwrap();
+    let found: Vec<i64> = db.store().select_tasks(&selection).unwrap().into_iter().map(|id| id.0).collect();
+    assert_eq!(found, expected, "{words}");
+}
+
+each_engine! {
+    fn each_filter_selects_what_it_says(db) {
+        fill(db);
+        for (words, expected) in [
+            ("6 2 99", [6, 2, 99].as_slice()),
+            ("2 2", &[2]),
+            ("2-4", &[2, 3, 4]),
+            ("6-99 1", &[1, 6, 7]),
+            ("last", &[7]),
+            ("class=print", &[4, 5, 7]),
+            ("class=mail.*", &[1, 2, 3]),
+            ("class=*", &[1, 2, 3, 4, 5, 6, 7]),
+            ("class=mail.sort class=sort", &[3, 6]),
+            ("class=none.*", &[]),
+            ("status=failed", &[1, 2, 3]),
+            ("status=exhausted", &[1, 2]),
+            ("status=waiting", &[3, 4, 5, 6, 7]),
+            ("status=due", &[4, 5]),
+            ("status=quarantined", &[]),
+            ("status=exhausted status=due", &[1, 2, 4, 5]),
+            ("by=ann", &[4]),
+            ("by=ann by=bob", &[4, 5]),
+            ("error=exit:65", &[1, 2]),
+            ("error=exit:65 error=exit:1", &[1, 2, 3]),
+            ("error=exit:1 status=exhausted", &[]),
+            ("older=1h", &[]),
+            ("newer=1h", &[1, 2, 3, 4, 5, 6, 7]),
+            ("class=print newer=1h by=bob", &[5]),
+            ("1-5 status=due", &[4, 5]),
+            ("4 7 last class=print", &[4, 7]),
+        ] {
+            selects(db, words, expected);
+        }
+        let long_ago = "'2020-01-01 00:00:00.000000'";
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"QueuedOn\" = {long_ago} WHERE \"Id\" IN (2, 5)"));
+        selects(db, "older=1h", &[2, 5]);
+        selects(db, "newer=1h class=print", &[4, 7]);
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"QuarantinedOn\" = {long_ago} WHERE \"Id\" = 3"));
+        selects(db, "status=quarantined", &[3]);
+        selects(db, "status=waiting", &[4, 5, 6, 7]);
+    }
+
+    fn the_error_of_a_task_is_that_of_the_last_attempt_that_failed(db) {
+        fill(db);
+        db.cli().run(&["retry", "1"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        selects(db, "error=exit:65", &[1, 2]);
+        db.configure(&shell_class(db, "mail.send", "exit 66"));
+        db.cli().run(&["process-run", "--drain"]).ok();
+        selects(db, "error=exit:65", &[2]);
+        selects(db, "error=exit:66", &[1]);
+    }
+
+    fn what_may_be_more_than_somebody_thinks_wants_a_yes(db) {
+        fill(db);
+        let (error, hint) = error_and_hint(&db.cli().run(&["retry", "status=exhausted"]).fails(2));
+        assert_eq!(error, "error: that selects 2 tasks, and nobody can be asked");
+        assert!(hint.contains("--yes"), "{hint}");
+        selects(db, "status=exhausted", &[1, 2]);
+
+        let said = db.cli().run(&["retry", "--dry-run", "1-4"]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        let lines: Vec<&str> = said.stderr.lines().collect();
+        assert_eq!(lines, [
+            "task 1 would be tried again",
+            "task 2 would be tried again",
+            "task 3 would be tried again",
+            "task 4 is scheduled; only what failed or timed out is tried again",
+            "3 tasks would be tried again",
+        ]);
+        selects(db, "status=exhausted", &[1, 2]);
+
+        let said = db.cli().run(&["retry", "--yes", "1-4", "9"]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        let lines: Vec<&str> = said.stderr.lines().collect();
+        assert_eq!(lines, [
+            "3 tasks tried again",
+            "1 task left alone: it is scheduled; only what failed or timed out is tried again",
+        ]);
+        selects(db, "status=exhausted", &[]);
+    }
+
+    fn what_selects_nothing_ends_with_3_and_changes_nothing(db) {
+        fill(db);
+        for selection in [["class=none", "--yes"].as_slice(), &["800-900"], &["status=waiting", "class=print", "--yes"], &["99"]] {
+            let ended = db.cli().run(&[&["retry"], selection].concat());
+            assert_eq!((ended.code, ended.stdout.as_str()), (Some(3), ""), "{ended:?}");
+        }
+        let (error, _) = error_and_hint(&db.cli().run(&["retry", "status=done"]).fails(2));
+        assert!(error.contains("\"done\" is no status"), "{error}");
+    }
+
+    fn json_has_a_line_for_each_task(db) {
+        fill(db);
+        let answers = db.cli().run(&["retry", "--json", "--yes", "3-4"]).ok();
+        let answers: Vec<serde_json::Value> = answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!((&answers[0]["id"], &answers[0]["result"]), (&3.into(), &"retried".into()));
+        assert_eq!((&answers[1]["id"], &answers[1]["result"]), (&4.into(), &serde_json::Value::Null));
+        assert_eq!(answers.len(), 2);
+    }
+}
+
+#[test]
+fn on_a_terminal_a_person_is_asked_once() {
+    on(EngineUnderTest::Sqlite, |db| {
+        fill(db);
+        for (answer, code, left) in [("n", 130, [1, 2].as_slice()), ("", 130, &[1, 2]), ("y", 0, &[])] {
+            let line = format!("{} retry status=exhausted", env!("CARGO_BIN_EXE_taskqueue"));
+            let script = std::path::Path::new("/usr/bin/script");
+            let cli = db.cli().program(script).stdin(format!("{answer}\n"));
+            let ended = cli.run(&["--quiet", "--return", "--command", &line, "/dev/null"]);
+            assert_eq!(ended.code, Some(code), "{ended:?}");
+            assert!(ended.stdout.contains("retry 2 tasks? [y/N]"), "{ended:?}");
+            selects(db, "status=exhausted", left);
+        }
+    });
+}

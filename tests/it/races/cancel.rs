@@ -1,0 +1,102 @@
+//! Who cancels a task while somebody else claims it, ends it or creates its run: both sides are right afterwards.
+
+use taskqueue::domain::ids::{RunId, TaskId};
+use taskqueue::domain::transition::RunEvent;
+use taskqueue::store::{CancelAnswer, Ended, NewEvent, Store};
+
+use super::lose::{ROUNDS, at_once, claim_with, end, queue, reference};
+use crate::each_engine;
+use crate::support::{EngineUnderTest, wait_until};
+
+fn cancel(store: &mut Store, ids: &[TaskId]) -> Vec<CancelAnswer> {
+    let event = NewEvent {
+        kind: "cancelled",
+        task_id: None,
+        run_id: None,
+        actor: "test".to_owned(),
+        host: "here".to_owned(),
+        details: serde_json::json!({}),
+    };
+    store.cancel_tasks(ids, "a test", &event).unwrap()
+}
+
+each_engine! {
+    fn a_cancel_and_a_claim_at_once_agree_who_was_first(db) {
+        let mut store = db.store();
+        for round in 1..=ROUNDS {
+            queue(db, 1);
+            let id = TaskId(i64::try_from(round).unwrap());
+            store.create_missing_runs(&mut |_| {}).unwrap();
+            let token = format!("token{round}");
+            let (claimed, answers) =
+                at_once(db, |store| claim_with(store, &token, &|_| true), |store| cancel(store, &[id]));
+            match (claimed, &answers[0]) {
+                (None, CancelAnswer::Cancelled) => {}
+                (Some(run), CancelAnswer::Requested { run_id, .. }) => {
+                    assert_eq!(run.run_id, *run_id);
+                    assert_eq!(store.end_run(&reference(&run), &end(RunEvent::Fail, "1")).unwrap(), Ended::Cancelled);
+                }
+                other => panic!("{other:?}"),
+            }
+            let task = store.get_task(id).unwrap();
+            assert_eq!((task.status.to_string().as_str(), task.current_run_id, task.attempts), ("cancelled", None, 1));
+        }
+    }
+
+    fn a_cancel_and_the_end_of_the_run_at_once_leave_no_task_that_is_tried_again(db) {
+        let mut store = db.store();
+        for round in 1..=ROUNDS {
+            queue(db, 1);
+            let id = TaskId(i64::try_from(round).unwrap());
+            store.create_missing_runs(&mut |_| {}).unwrap();
+            let run = claim_with(&mut store, &format!("token{round}"), &|_| true).unwrap();
+            let (ended, answers) = at_once(
+                db,
+                |store| store.end_run(&reference(&run), &end(RunEvent::Fail, "1")).unwrap(),
+                |store| cancel(store, &[id]),
+            );
+            match (ended, &answers[0]) {
+                (Ended::Recorded, CancelAnswer::Cancelled) | (Ended::Cancelled, CancelAnswer::Requested { .. }) => {}
+                other => panic!("{other:?}"),
+            }
+            let task = store.get_task(id).unwrap();
+            assert_eq!((task.status.to_string().as_str(), task.current_run_id), ("cancelled", None));
+        }
+    }
+
+    fn a_cancel_of_many_and_the_creation_of_their_runs_at_once_leave_nothing_open(db) {
+        const TASKS: i64 = 20;
+        for round in 0..ROUNDS as i64 {
+            queue(db, TASKS as usize);
+            // Their times are in the other order than their ids.
+            db.execute(&format!("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" % 2 = 1 AND \"Id\" > {}", round * TASKS));
+            let ids: Vec<TaskId> = (round * TASKS + 1..=(round + 1) * TASKS).map(TaskId).collect();
+            let (_, answers) =
+                at_once(db, |store| store.create_missing_runs(&mut |_| {}).unwrap(), |store| cancel(store, &ids));
+            assert!(answers.iter().all(|answer| *answer == CancelAnswer::Cancelled), "{answers:?}");
+        }
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"OpenTaskId\" IS NOT NULL"), 0);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" <> 'cancelled'"), 0);
+    }
+
+    fn whoever_listens_on_postgresql_is_told_of_a_cancel_also_after_the_connection_was_lost(db) {
+        let is_told = |listening: &mut Store| listening.was_told_of_cancel().unwrap();
+        let mut listening = Store::connect_listening(&db.url()).unwrap();
+        let mut store = db.store();
+        for id in [1, 2] {
+            queue(db, 1);
+            store.create_missing_runs(&mut |_| {}).unwrap();
+            claim_with(&mut store, &format!("token{id}"), &|_| true).unwrap();
+            assert!(!is_told(&mut listening));
+            assert!(matches!(cancel(&mut store, &[TaskId(id)])[0], CancelAnswer::Requested { .. }));
+            if db.engine == EngineUnderTest::Postgres {
+                wait_until("it is told", || is_told(&mut listening));
+                db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()");
+            }
+            assert!(listening.now().is_ok() && !is_told(&mut listening));
+            // Whoever asks learns it on every engine.
+            let requests = listening.list_cancel_requests(&[RunId(1), RunId(2), RunId(3)]).unwrap();
+            assert_eq!(requests.len(), usize::try_from(id).unwrap(), "{requests:?}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Claimants against each other, against runners and against the rescue; and their processes.
+
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use taskqueue::domain::claimant::ClaimantId;
+use taskqueue::domain::ids::RunId;
+use taskqueue::domain::status::RunStatus;
+use taskqueue::engine::claim::{ClaimRequest, Claimed, Offer, claim};
+use taskqueue::engine::claimants::{Held, News, Resolution, renew, resolve};
+use taskqueue::engine::{Context, EngineError};
+use taskqueue::handler::registry::HandlerRegistry;
+use taskqueue::os::identity::{Liveness, ProcessIdentity};
+use taskqueue::os::stop_signals::StopSignals;
+
+use super::lost_commit::with_every_commit_lost;
+use super::stage::{end_lease, statuses};
+use crate::conformance::fixture::{create, make_due, queue_with_run};
+use crate::each_engine;
+use crate::support::{Cli, TestDb, wait_until};
+
+/// Often enough to see both orders.
+const ROUNDS: usize = 12;
+
+fn idle(db: &TestDb) -> Context {
+    db.context(HandlerRegistry::new())
+}
+
+fn claim_as(ctx: &mut Context, name: &str, process: Option<ProcessIdentity>) -> Option<Offer> {
+    let claimant: ClaimantId = name.parse().unwrap();
+    let request = ClaimRequest { claimant, classes: Vec::new(), count: 1, wait: std::time::Duration::ZERO, process };
+    match claim(ctx, &request, &StopSignals::install().unwrap()).unwrap() {
+        Claimed::Runs(mut offers) => offers.pop(),
+        Claimed::Nothing | Claimed::Stopped => None,
+    }
+}
+
+fn held(offer: &Offer) -> Held {
+    Held { run_id: offer.run.run_id, token: offer.run.token.clone() }
+}
+
+/// Both closures at once, each with a context of its own.
+fn at_once<A: Send, B: Send>(
+    db: &TestDb,
+    first: impl FnOnce(&mut Context) -> A + Send,
+    second: impl FnOnce(&mut Context) -> B + Send,
+) -> (A, B) {
+    let barrier = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| {
+            let mut ctx = idle(db);
+            barrier.wait();
+            second(&mut ctx)
+        });
+        let mut ctx = idle(db);
+        barrier.wait();
+        let first = first(&mut ctx);
+        (first, second.join().unwrap())
+    })
+}
+
+fn sleeper(claimant: Option<&str>) -> (Child, ProcessIdentity) {
+    let mut command = Command::new("/bin/sleep");
+    command.arg("600").stdin(Stdio::null()).env_remove("TASKQUEUE_CLAIMANT");
+    let child = command.envs(claimant.map(|name| ("TASKQUEUE_CLAIMANT", name))).spawn().unwrap();
+    let identity = ProcessIdentity::of_pid(child.id().try_into().unwrap()).unwrap().unwrap();
+    (child, identity)
+}
+
+fn end(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+each_engine! {
+    fn two_claimants_at_once_never_get_the_same_run(db) {
+        for _ in 0..ROUNDS {
+            queue_with_run(&mut idle(db), "work");
+            let (one, other) = at_once(db, |ctx| claim_as(ctx, "one", None), |ctx| claim_as(ctx, "other", None));
+            assert!(one.is_some() != other.is_some(), "{one:?} {other:?}");
+        }
+    }
+
+    fn a_claimant_that_finds_a_due_task_without_run_beside_another_one_leaves_it_one_run(db) {
+        for round in 1..=ROUNDS {
+            crate::conformance::fixture::queue(&mut idle(db), "work");
+            let (one, other) = at_once(db, |ctx| claim_as(ctx, "one", None), |ctx| claim_as(ctx, "other", None));
+            assert!(one.is_some() != other.is_some(), "{one:?} {other:?}");
+            assert_eq!(statuses(db).len(), round);
+        }
+    }
+
+    fn a_result_and_a_rescue_at_once_end_the_run_once(db) {
+        end_lease(db);
+        let mut seen = [0, 0];
+        for _ in 0..ROUNDS {
+            let (task_id, _) = queue_with_run(&mut idle(db), "work");
+            let offer = claim_as(&mut idle(db), "bot", None).unwrap();
+            end_lease(db);
+            let (resolved, report) =
+                at_once(db, |ctx| resolve(ctx, &held(&offer), &Resolution::Success(None)), create);
+            let run = db.store().get_run(offer.run.run_id).unwrap();
+            let late = db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'late-result' AND \"RunId\" = {}", run.id));
+            let task = db.store().get_task(task_id).unwrap();
+            match resolved {
+                Ok(_) => {
+                    assert!(run.status.is(RunStatus::Success) && report.rescue.rescued.is_empty(), "{run:?} {report:?}");
+                    assert_eq!((late, task.failed_retries), (0, 0));
+                    seen[0] += 1;
+                }
+                Err(EngineError::NotHeld { .. }) => {
+                    assert!(run.status.is(RunStatus::Timeout) && report.rescue.rescued.len() == 1, "{run:?} {report:?}");
+                    assert_eq!((late, task.failed_retries), (1, 1));
+                    seen[1] += 1;
+                }
+                Err(error) => panic!("{error}"),
+            }
+            assert_eq!(task.attempts, 1);
+            // Out of the way of the next round.
+            db.execute("UPDATE \"TaskQueueRuns\" SET \"Status\" = 'cancelled', \"FinishedOn\" = \"CreatedOn\" WHERE \"Status\" = 'scheduled'");
+            db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled', \"CurrentRunId\" = NULL");
+        }
+        assert_eq!(seen[0] + seen[1], ROUNDS);
+    }
+
+    fn a_heartbeat_and_a_rescue_at_once_agree_on_who_has_the_run(db) {
+        for _ in 0..ROUNDS {
+            queue_with_run(&mut idle(db), "work");
+            let offer = claim_as(&mut idle(db), "bot", None).unwrap();
+            end_lease(db);
+            let (renewed, report) = at_once(db, |ctx| renew(ctx, &held(&offer), &News::default()), create);
+            let run = db.store().get_run(offer.run.run_id).unwrap();
+            let is_kept = report.rescue.rescued.is_empty();
+            assert_eq!(run.status.is(RunStatus::Processing), is_kept, "{run:?}");
+            match renewed {
+                // Renewed, and then nobody could take it.
+                Ok(renewed) => assert!(is_kept && Some(renewed.deadline) == run.lease_expires_on, "{run:?} {report:?}"),
+                Err(EngineError::NotHeld { .. }) => assert!(!is_kept, "{run:?}"),
+                Err(error) => panic!("{error}"),
+            }
+            db.execute("DELETE FROM \"TaskQueueRuns\"");
+            db.execute("DELETE FROM \"TaskQueue\"");
+        }
+    }
+
+    fn the_run_of_a_claimant_that_died_is_rescued_at_once(db) {
+        let (task_id, _) = queue_with_run(&mut idle(db), "work");
+        let (child, identity) = sleeper(Some("bot"));
+        let offer = claim_as(&mut idle(db), "bot", Some(identity)).unwrap();
+        assert!(create(&mut idle(db)).rescue.rescued.is_empty());
+        end(child);
+        let rescued = create(&mut idle(db)).rescue.rescued;
+        assert_eq!((rescued.len(), rescued[0].reason.as_str()), (1, "claimant-died"));
+        assert!(rescued[0].message.starts_with("the claimant bot (process "), "{rescued:?}");
+        let run = db.store().get_run(offer.run.run_id).unwrap();
+        assert_eq!((run.error_code.as_str(), run.status.is(RunStatus::Timeout)), ("claimant-died", true));
+        // Its task may be what kills them.
+        assert_eq!(db.store().get_task(task_id).unwrap().crashes, 1);
+    }
+
+    fn a_claimant_of_this_host_whose_time_is_over_is_asked_to_end(db) {
+        queue_with_run(&mut idle(db), "work");
+        let (mut child, identity) = sleeper(Some("bot"));
+        let offer = claim_as(&mut idle(db), "bot", Some(identity)).unwrap();
+        end_lease(db);
+        // The kernel tells of its end once it has been waited for, or as a zombie.
+        let rescued = create(&mut idle(db)).rescue.rescued;
+        assert_eq!((rescued.len(), rescued[0].reason.as_str(), rescued[0].ended_processes), (1, "lease-expired", 1));
+        use std::os::unix::process::ExitStatusExt as _;
+        assert_eq!(child.wait().unwrap().signal(), Some(15));
+        assert!(db.store().get_run(offer.run.run_id).unwrap().status.is(RunStatus::Timeout));
+    }
+
+    fn a_row_alone_ends_no_process(db) {
+        // Of this name is another one; this one says nothing.
+        for shown in [None, Some("other")] {
+            queue_with_run(&mut idle(db), "work");
+            let (child, identity) = sleeper(shown);
+            let offer = claim_as(&mut idle(db), "bot", Some(identity.clone())).unwrap();
+            end_lease(db);
+            let rescued = create(&mut idle(db)).rescue.rescued;
+            assert_eq!((rescued.len(), rescued[0].ended_processes), (1, 0));
+            assert!(rescued[0].message.contains("does not show TASKQUEUE_CLAIMANT"), "{rescued:?}");
+            assert_eq!(identity.liveness(), Liveness::Alive);
+            end(child);
+            let run = db.store().get_run(offer.run.run_id).unwrap();
+            assert!(run.status.is(RunStatus::Timeout));
+            make_due(db, run.task_id);
+            db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'");
+            db.execute("DELETE FROM \"TaskQueueRuns\"");
+        }
+    }
+
+    fn what_a_claimant_does_while_any_commit_is_lost_is_done_once(db) {
+        let work = |cli: &Cli| {
+            let say = |words: &[&str]| cli.run(words).ok();
+            say(&["queue", "--any-class", "work"]);
+            let claimed = |name: &str| -> (String, String) {
+                let line: Value = serde_json::from_str(&say(&["claim", "--claimant", name])).unwrap();
+                (line["run_id"].to_string(), line["token"].as_str().unwrap().to_owned())
+            };
+            let (run, token) = claimed("one");
+            say(&["heartbeat", &run, "--token", &token]);
+            say(&["release", &run, "--token", &token]);
+            let (run, token) = claimed("two");
+            say(&["progress", &run, "50", "--token", &token]);
+            say(&["resolve", &run, "--token", &token, "--results", "1"]);
+        };
+        with_every_commit_lost(db, work, |rounds| {
+            let count = |what: &str| db.number(&format!("SELECT COUNT(*) AS value FROM {what}"));
+            assert_eq!(count("\"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"Attempts\" = 2"), rounds);
+            assert_eq!(count("\"TaskQueueRuns\""), 2 * rounds);
+            assert_eq!(count("\"TaskQueueRejections\""), rounds);
+            for (kind, expected) in [("claimed", 2), ("rejected", 1), ("resolved", 1), ("late-result", 0)] {
+                assert_eq!(count(&format!("\"TaskQueueEvents\" WHERE \"Kind\" = '{kind}'")), expected * rounds, "{kind}");
+            }
+        });
+    }
+
+    fn a_runner_and_a_claimant_at_once_share_what_waits(db) {
+        db.configure("[class.work]\nargv = [\"/bin/true\"]\n");
+        for _ in 0..ROUNDS {
+            queue_with_run(&mut idle(db), "work");
+        }
+        let runner = db.cli().spawn(&["process-run", "--drain"]);
+        let mut resolved = Vec::<RunId>::new();
+        let mut ctx = idle(db);
+        while let Some(offer) = claim_as(&mut ctx, "bot", None) {
+            resolve(&mut ctx, &held(&offer), &Resolution::Success(None)).unwrap();
+            resolved.push(offer.run.run_id);
+        }
+        assert_eq!(crate::support::cli::finish(runner).code, Some(0));
+        wait_until("all are done", || statuses(db).iter().all(|status| status == "success"));
+        assert_eq!(db.number("SELECT SUM(\"Attempts\") AS value FROM \"TaskQueue\""), ROUNDS as i64);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Claimant\" = 'bot'"), resolved.len() as i64);
+    }
+}
