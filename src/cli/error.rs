@@ -32,7 +32,7 @@ pub(crate) struct CliError {
     message: String,
     hint: Option<String>,
     /// The row that was found instead of what was expected.
-    details: Option<serde_json::Value>,
+    details: Option<Box<serde_json::Value>>,
 }
 
 impl CliError {
@@ -69,8 +69,8 @@ impl CliError {
         self.hint.as_deref()
     }
 
-    pub(crate) const fn details(&self) -> Option<&serde_json::Value> {
-        self.details.as_ref()
+    pub(crate) fn details(&self) -> Option<&serde_json::Value> {
+        self.details.as_deref()
     }
 }
 
@@ -123,7 +123,7 @@ impl From<EngineError> for CliError {
                 .with_hint(format!("`taskqueue classes` says why; `taskqueue classes release {class}` tries a held class again")),
             EngineError::NotHeld { run, .. } => Self {
                 kind: "not_held",
-                details: serde_json::to_value(&run).ok(),
+                details: serde_json::to_value(&run).ok().map(Box::new),
                 ..Self::failed(message)
             }
             .with_hint(format!("stop working for it; `taskqueue status {}` shows what became of the task", run.task_id)),

@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
 use super::backend::{self, DueFrom};
+use super::leases::lease_end;
 use super::rows::RunRow;
 use super::runs::{RunRef, RunReport};
 use super::schema::task_queue_rejections;
@@ -12,7 +13,6 @@ use super::schema::task_queue_runs::dsl::{
     updated_on,
 };
 use super::sql::{db_now, db_now_plus};
-use super::transitions::deadline_of;
 use super::{Store, StoreResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Run;
@@ -46,7 +46,7 @@ impl Store {
                 ))
                 .execute(conn)?;
             fault_point!("claimants.before_renew_commit");
-            Ok(if renewed == 1 { deadline_of(conn, run.id.0)? } else { None })
+            Ok(if renewed == 1 { lease_end(conn, run.id.0)? } else { None })
         })
     }
 

@@ -1,5 +1,7 @@
 //! TaskQueueEvents as they are read: the newest, and those that come.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
@@ -72,12 +74,13 @@ impl Store {
         Ok(found)
     }
 
-    /// Page by page, so that a search for what is rare ends where the time asked for begins.
+    /// Page by page, so that a search for what is rare ends where the time asked for begins. Not from the last id on: told
+    /// of a bound, SQLite walks the primary key and leaves the index of the kinds aside.
     fn newest_events(&mut self, filter: &EventFilter, of_kind: Option<&str>, limit: i64) -> StoreResult<Vec<Event>> {
-        let (mut found, mut before) = (Vec::new(), i64::MAX);
+        let (mut found, mut passed, size) = (BTreeMap::new(), 0, limit.clamp(100, PAGE));
         loop {
             let rows: Vec<Row> = self.read(|conn| {
-                let page = task_queue_events.filter(id.lt(before)).limit(PAGE.min(limit.max(1))).select(COLUMNS);
+                let page = task_queue_events.limit(size).offset(passed).select(COLUMNS);
                 Ok(match (filter.task_id, of_kind) {
                     (Some(task), _) => {
                         page.filter(task_queue_id.eq(task.0)).order((task_queue_id.desc(), id.desc())).load(conn)?
@@ -87,12 +90,13 @@ impl Store {
                 })
             })?;
             let events: Vec<Event> = rows.into_iter().map(event).collect();
-            let Some(last) = events.last() else { return Ok(found) };
-            before = last.id;
+            passed += size;
             let is_over = filter.since.is_some_and(|since| events.iter().all(|event| event.occurred_on < since));
-            found.extend(events.into_iter().filter(|event| filter.matches(event)));
-            if is_over || i64::try_from(found.len()).unwrap_or(i64::MAX) >= limit {
-                return Ok(found);
+            let is_last = events.is_empty() || is_over;
+            // What comes meanwhile moves the pages: an event may be met twice.
+            found.extend(events.into_iter().filter(|event| filter.matches(event)).map(|event| (event.id, event)));
+            if is_last || i64::try_from(found.len()).unwrap_or(i64::MAX) >= limit {
+                return Ok(found.into_values().collect());
             }
         }
     }

@@ -1,12 +1,13 @@
 //! Leases: how runners say that they live, and how they are found silent. The database's clock writes and compares
 //! (rule R8).
 
+use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
 use super::backend::{self, AnyConnection};
 use super::runs::RunRef;
 use super::schema::{task_queue_runners, task_queue_runs};
-use super::sql::{db_now, db_now_plus};
+use super::sql::{Moment, db_now, db_now_plus};
 use super::{Store, StoreResult};
 use crate::domain::ids::{RunId, RunnerId};
 use crate::domain::status::RunStatus;
@@ -85,4 +86,12 @@ impl Store {
 /// lease asks this first, in its transaction: a server that restarts in between ends that.
 pub(super) fn leases_count(conn: &mut AnyConnection, lease_secs: i64) -> StoreResult<bool> {
     Ok(backend::server_up_secs(conn)?.is_none_or(|up_secs| up_secs >= lease_secs))
+}
+
+/// When the lease of a run ends.
+pub(super) fn lease_end(conn: &mut AnyConnection, run_id: i64) -> StoreResult<Option<DateTime<Utc>>> {
+    use task_queue_runs::dsl;
+    let until: Option<Option<Moment>> =
+        dsl::task_queue_runs.filter(dsl::id.eq(run_id)).select(dsl::lease_expires_on).first(conn).optional()?;
+    Ok(until.flatten().map(DateTime::from))
 }

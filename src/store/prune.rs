@@ -1,5 +1,6 @@
 //! Deletes what was kept long enough, in small transactions, always from an index. Never a task that has an open run, that
-//! may be tried again, for which another one waits, or that is the head of a schedule; with a task go its runs, what they wrote, and its events.
+//! may be tried again, for which others wait, or that is the head of a schedule; with a task go its runs, what they wrote, and
+//! its events.
 
 use diesel::dsl::{exists, not};
 use diesel::prelude::*;
@@ -134,14 +135,14 @@ impl Store {
         let Some(seen_on) = window.seen_on else { return Ok(0) };
         self.write(|conn| {
             backend::enter_both_tables(conn)?;
-            let count = delete_tasks(conn, rule.status, &window.ids, seen_on)?;
+            // Whoever queues a task that waits for one of these locks it first.
+            backend::lock_tasks(conn, &window.ids)?;
+            let ids = still_prunable(conn, rule.status, &window.ids, seen_on)?;
+            let deleted = diesel::delete(task_queue::table.filter(task_queue::id.eq_any(&ids))).execute(conn)?;
             fault_point!("prune.tasks_deleted");
-            let left: Vec<i64> =
-                task_queue::table.filter(task_queue::id.eq_any(&window.ids)).select(task_queue::id).load(conn)?;
-            let gone: Vec<i64> = window.ids.iter().copied().filter(|id| !left.contains(id)).collect();
-            delete_what_belongs_to(conn, &gone)?;
+            delete_what_belongs_to(conn, &ids)?;
             fault_point!("prune.before_commit");
-            Ok(count)
+            Ok(deleted)
         })
     }
 
@@ -298,18 +299,11 @@ fn load_candidates(
     })
 }
 
-/// Deletes those that are still as they were seen, and returns how many.
-fn delete_tasks(conn: &mut AnyConnection, status: TaskStatus, ids: &[i64], seen_on: Moment) -> StoreResult<usize> {
+/// Those that are still as they were seen.
+fn still_prunable(conn: &mut AnyConnection, status: TaskStatus, ids: &[i64], seen_on: Moment) -> StoreResult<Vec<i64>> {
     use task_queue::dsl;
     let has_open_run = exists(task_queue_runs::table.filter(task_queue_runs::open_task_id.eq(dsl::id.nullable())));
-    let is_needed = exists(
-        task_queue_dependencies::table
-            .filter(task_queue_dependencies::depends_on_id.eq(dsl::id))
-            .filter(task_queue_dependencies::is_satisfied.eq(false)),
-    );
-    // Whoever queues a task that waits for one of these holds its row until that is known.
-    backend::lock_tasks(conn, ids)?;
-    let unchanged = dsl::task_queue
+    let unchanged: Vec<i64> = dsl::task_queue
         .filter(dsl::id.eq_any(ids))
         .filter(dsl::last_status.eq(status.as_str()))
         .filter(dsl::updated_on.le(seen_on))
@@ -317,8 +311,11 @@ fn delete_tasks(conn: &mut AnyConnection, status: TaskStatus, ids: &[i64], seen_
         .filter(dsl::due_on.is_null())
         .filter(dsl::schedule_head.is_null())
         .filter(not(has_open_run))
-        .filter(not(is_needed));
-    Ok(diesel::delete(unchanged).execute(conn)?)
+        .order(dsl::id)
+        .select(dsl::id)
+        .load(conn)?;
+    let needed = waited_for(conn, &unchanged)?;
+    Ok(unchanged.into_iter().filter(|id| !needed.contains(id)).collect())
 }
 
 /// Those of these tasks for which others wait.
@@ -347,10 +344,11 @@ fn delete_what_belongs_to(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResul
             .execute(conn)?;
         diesel::delete(task_queue_runs::table.filter(task_queue_runs::id.eq_any(part))).execute(conn)?;
     }
-    // Two statements: each reads an index of its own.
-    let links = task_queue_dependencies::table;
-    diesel::delete(links.filter(task_queue_dependencies::task_id.eq_any(tasks))).execute(conn)?;
-    diesel::delete(links.filter(task_queue_dependencies::depends_on_id.eq_any(tasks))).execute(conn)?;
+    {
+        use task_queue_dependencies::dsl;
+        diesel::delete(dsl::task_queue_dependencies.filter(dsl::task_id.eq_any(tasks))).execute(conn)?;
+        diesel::delete(dsl::task_queue_dependencies.filter(dsl::depends_on_id.eq_any(tasks))).execute(conn)?;
+    }
     diesel::delete(task_queue_rejections::table.filter(task_queue_rejections::task_id.eq_any(tasks))).execute(conn)?;
     let of_tasks = task_queue_events::task_queue_id.eq_any(tasks.iter().copied().map(Some));
     diesel::delete(task_queue_events::table.filter(of_tasks)).execute(conn)?;

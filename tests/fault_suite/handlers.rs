@@ -15,7 +15,7 @@ const CLASSES: [(&str, &str); 13] = [
     // Long enough for the thread of the leases to save what it said.
     (
         "report",
-        "note start; echo '{\"progress\":10,\"message\":\"a\"}' >&3; echo '{\"result\":{\"a\":1}}' >&3; sleep 0.05; note end 0",
+        "note start; echo '{\"progress\":10,\"message\":\"a\"}' >&3; echo '{\"result\":{\"a\":1}}' >&3; echo '{\"event\":\"said\",\"data\":1}' >&3; sleep 0.05; note end 0",
     ),
     // What works is a child, which nothing but a rescue ends when the runner is killed.
     ("family", "{ note start; sleep 0.3; note end 0; } & wait"),

@@ -3,6 +3,7 @@
 
 use diesel::prelude::*;
 
+use super::super::audit::Origin;
 use super::super::backend::{self, AnyConnection};
 use super::super::events::{NewEvent, insert_event};
 use super::super::schema::{task_queue, task_queue_runs};
@@ -52,9 +53,10 @@ impl Store {
     /// # Errors
     /// The database could not be written; nothing has changed then.
     pub fn cancel_tasks(&mut self, ids: &[TaskId], reason: &str, event: &NewEvent) -> StoreResult<Vec<CancelAnswer>> {
+        let auditor = self.auditor()?;
         self.write_once(|conn| {
             enter_tasks(conn, ids)?;
-            let cancel = |id: &TaskId| cancel_task(conn, *id, reason, event);
+            let cancel = |id: &TaskId| cancel_task(conn, *id, reason, event, auditor.as_ref());
             let answers = ids.iter().map(cancel).collect::<StoreResult<_>>()?;
             fault_point!("cancel.before_commit");
             Ok(answers)
@@ -80,7 +82,13 @@ impl Store {
 }
 
 /// Each write compares with what was seen: a claim or an end that came in between is seen by the next look.
-fn cancel_task(conn: &mut AnyConnection, id: TaskId, reason: &str, event: &NewEvent) -> StoreResult<CancelAnswer> {
+fn cancel_task(
+    conn: &mut AnyConnection,
+    id: TaskId,
+    reason: &str,
+    event: &NewEvent,
+    auditor: Option<&Origin>,
+) -> StoreResult<CancelAnswer> {
     use task_queue::dsl;
     for _ in 0..LOOKS {
         let status: Option<String> =
@@ -89,7 +97,7 @@ fn cancel_task(conn: &mut AnyConnection, id: TaskId, reason: &str, event: &NewEv
         let run = open_run(conn, id)?;
         let answer = match &run {
             Some(run) if run.status == RunStatus::Processing.as_str() => request(conn, run, reason, event, id)?,
-            Some(run) => cancel_waiting_run(conn, run.run_id, reason)?,
+            Some(run) => cancel_waiting_run(conn, run.run_id, reason, auditor)?,
             None => match cancelled_from(&status) {
                 Some(to) => cancel_idle_task(conn, id, &status, to)?,
                 None => return Ok(CancelAnswer::Refused { status }),
@@ -154,9 +162,14 @@ fn request(
     Ok(was_requested.then_some(answer))
 }
 
-fn cancel_waiting_run(conn: &mut AnyConnection, run_id: i64, reason: &str) -> StoreResult<Option<CancelAnswer>> {
+fn cancel_waiting_run(
+    conn: &mut AnyConnection,
+    run_id: i64,
+    reason: &str,
+    auditor: Option<&Origin>,
+) -> StoreResult<Option<CancelAnswer>> {
     let end = RunEnd::of(RunEvent::Cancel, "cancelled", reason, "cancelled before it was claimed");
-    let has_ended = end_waiting_run(conn, RunId(run_id), &end)?;
+    let has_ended = end_waiting_run(conn, RunId(run_id), &end, auditor)?;
     Ok(has_ended.then_some(CancelAnswer::Cancelled))
 }
 

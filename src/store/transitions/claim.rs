@@ -234,7 +234,7 @@ pub(super) fn claim_run(
     if task_status == TaskStatus::Cancelled.as_str() {
         let end =
             RunEnd::of(RunEvent::Cancel, "cancelled", "the task was cancelled", "cancelled before it was claimed");
-        end_waiting_run(conn, RunId(run_id), &end)?;
+        end_waiting_run(conn, RunId(run_id), &end, auditor)?;
         return Ok(None);
     }
     diesel::update(dsl::task_queue_runs)

@@ -3,6 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 
+use super::super::audit::Origin;
 use super::super::backend::AnyConnection;
 use super::super::events::{NewEvent, insert_event};
 use super::super::rows::TaskRow;
@@ -43,10 +44,11 @@ impl Store {
         if_updated_on: Option<DateTime<Utc>>,
         event: &NewEvent,
     ) -> StoreResult<Vec<EditAnswer>> {
+        let auditor = self.auditor()?;
         self.write_once(|conn| {
             enter_tasks(conn, ids)?;
             keep_claims_out(conn)?;
-            let edit = |id: &TaskId| edit_task(conn, *id, change, if_updated_on, event);
+            let edit = |id: &TaskId| edit_task(conn, *id, change, if_updated_on, event, auditor.as_ref());
             let answers = ids.iter().map(edit).collect::<StoreResult<_>>()?;
             fault_point!("edit.before_commit");
             Ok(answers)
@@ -68,6 +70,7 @@ fn edit_task(
     change: &TaskChange,
     if_updated_on: Option<DateTime<Utc>>,
     event: &NewEvent,
+    auditor: Option<&Origin>,
 ) -> StoreResult<EditAnswer> {
     use task_queue::dsl;
     // Nobody changes it from here on.
@@ -82,7 +85,7 @@ fn edit_task(
         return Ok(EditAnswer::Unknown(task));
     }
     let now: DateTime<Utc> = diesel::select(db_now()).get_result::<Moment>(conn)?.into();
-    edit_waiting_run(conn, &task, change, now)?;
+    edit_waiting_run(conn, &task, change, now, auditor)?;
     // Later than what anybody has seen: some clocks have but milliseconds.
     let version = now.max(task.updated_on + TimeDelta::microseconds(1));
     diesel::update(this_task())
@@ -101,7 +104,13 @@ fn edit_task(
 }
 
 /// A run that waits has its task's priority, and is there because its time had come.
-fn edit_waiting_run(conn: &mut AnyConnection, task: &Task, change: &TaskChange, now: DateTime<Utc>) -> StoreResult<()> {
+fn edit_waiting_run(
+    conn: &mut AnyConnection,
+    task: &Task,
+    change: &TaskChange,
+    now: DateTime<Utc>,
+    auditor: Option<&Origin>,
+) -> StoreResult<()> {
     use task_queue_runs::dsl;
     let waiting = dsl::task_queue_runs
         .filter(dsl::open_task_id.eq(task.id.0))
@@ -110,7 +119,7 @@ fn edit_waiting_run(conn: &mut AnyConnection, task: &Task, change: &TaskChange, 
     let Some(run_id) = run_id else { return Ok(()) };
     if change.scheduled_on.is_some_and(|on| on > now) {
         let end = RunEnd::of(RunEvent::Release, "rescheduled", "its task got another time", "rescheduled: released");
-        end_waiting_run(conn, RunId(run_id), &end)?;
+        end_waiting_run(conn, RunId(run_id), &end, auditor)?;
     } else if let Some(priority) = change.priority {
         diesel::update(dsl::task_queue_runs.filter(dsl::id.eq(run_id)))
             .set((dsl::priority.eq(priority), dsl::updated_on.eq(db_now())))

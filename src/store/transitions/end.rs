@@ -4,7 +4,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{Bool, Nullable};
 use serde::{Deserialize, Serialize};
 
-use super::super::audit::keep_run_transition;
+use super::super::audit::{Origin, keep_run_transition};
 use super::super::backend::{self, AnyConnection, ClassAtHost};
 use super::super::dependencies::satisfy_dependants;
 use super::super::events::{NewEvent, insert_event};
@@ -185,10 +185,7 @@ impl Store {
             fault_point!("end.run_written");
             let task_id = aggregate_into_task(conn, run.id, end)?;
             if let Some((origin, task_id)) = auditor.as_ref().zip(task_id) {
-                let details = serde_json::json!({
-                    "status": run_after(RunStatus::Processing, end.event), "error_code": end.error_code, "decision": end.decision,
-                });
-                keep_run_transition(conn, origin, "run-ended", (task_id, run.id), details)?;
+                keep_end(conn, origin, (task_id, run.id), RunStatus::Processing, end)?;
             }
             fault_point!("end.task_written");
             if let Some(event) = &end.note {
@@ -286,8 +283,27 @@ fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd) -> Sto
     }
 }
 
+/// Keeps the end of a run that was in `from`.
+fn keep_end(
+    conn: &mut AnyConnection,
+    origin: &Origin,
+    ids: (TaskId, RunId),
+    from: RunStatus,
+    end: &RunEnd,
+) -> StoreResult<()> {
+    let details = serde_json::json!({
+        "status": run_after(from, end.event), "error_code": end.error_code, "decision": end.decision,
+    });
+    keep_run_transition(conn, origin, "run-ended", ids, details)
+}
+
 /// Ends a run that waits, and its task with it. Whether it still waited.
-pub(super) fn end_waiting_run(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<bool> {
+pub(super) fn end_waiting_run(
+    conn: &mut AnyConnection,
+    run_id: RunId,
+    end: &RunEnd,
+    auditor: Option<&Origin>,
+) -> StoreResult<bool> {
     use task_queue_runs::dsl;
     let Some(status) = run_after(RunStatus::Scheduled, end.event) else { return Ok(false) };
     let ended = diesel::update(dsl::task_queue_runs)
@@ -303,7 +319,10 @@ pub(super) fn end_waiting_run(conn: &mut AnyConnection, run_id: RunId, end: &Run
         ))
         .execute(conn)?;
     if ended == 1 {
-        aggregate_into_task(conn, run_id, end)?;
+        let task_id = aggregate_into_task(conn, run_id, end)?;
+        if let Some((origin, task_id)) = auditor.zip(task_id) {
+            keep_end(conn, origin, (task_id, run_id), RunStatus::Scheduled, end)?;
+        }
     }
     Ok(ended == 1)
 }
@@ -372,7 +391,8 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
     if let Some((host, secs)) = &end.hold {
         backend::hold_class(conn, &ClassAtHost { class: &class, host }, &end.error_message, *secs)?;
     }
-    if recurrence.is_some() {
+    // Of one that somebody has settled in the tables, `create-runs` finds it out; a claim could not write what follows.
+    if recurrence.is_some() && next_status.is_some() {
         // By nobody: the time has come.
         follow_settled(conn, TaskId(task_id), &Author { name: "", host: &host })?;
     }

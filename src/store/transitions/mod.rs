@@ -16,7 +16,6 @@ pub use self::cancel::CancelAnswer;
 pub use self::claim::{Claim, SpecificClaim};
 pub use self::edit::EditAnswer;
 pub use self::end::{Crash, EndCondition, Ended, RunEnd};
-pub(in crate::store) use self::outside_claim::deadline_of;
 pub use self::outside_claim::{OutsideClaim, OutsideRun};
 pub use self::recur::{Advanced, Author};
 pub use self::retry::{Restart, RestartAnswer};

@@ -3,14 +3,13 @@
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
-use diesel::result::QueryResult;
 
 use super::super::audit::Origin;
 use super::super::backend::AnyConnection;
 use super::super::events::{NewEvent, insert_event};
+use super::super::leases::lease_end;
 use super::super::limits::Obstacles;
 use super::super::schema::{task_queue, task_queue_runs};
-use super::super::sql::Moment;
 use super::super::{Store, StoreResult};
 use super::claim::{Head, Holder, claim_run, first_claimable, load_claimed};
 use crate::domain::records::ClaimedRun;
@@ -151,14 +150,6 @@ fn claimed_before(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> StoreRe
 }
 
 fn with_deadline(conn: &mut AnyConnection, run: ClaimedRun) -> StoreResult<OutsideRun> {
-    let deadline = deadline_of(conn, run.run_id.0)?.unwrap_or(run.started_on);
+    let deadline = lease_end(conn, run.run_id.0)?.unwrap_or(run.started_on);
     Ok(OutsideRun { run, deadline })
-}
-
-/// When the lease of a run ends.
-pub(in crate::store) fn deadline_of(conn: &mut AnyConnection, run_id: i64) -> QueryResult<Option<DateTime<Utc>>> {
-    use task_queue_runs::dsl;
-    let until: Option<Option<Moment>> =
-        dsl::task_queue_runs.filter(dsl::id.eq(run_id)).select(dsl::lease_expires_on).first(conn).optional()?;
-    Ok(until.flatten().map(DateTime::from))
 }

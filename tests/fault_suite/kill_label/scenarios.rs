@@ -56,12 +56,12 @@ enum Args {
     Retry,
     /// The newest schedule is paused.
     Pause,
-    /// An export with one task that waits.
-    Import,
     /// A task that has just succeeded runs again.
     Requeue,
     /// With the id of a task that has just been queued.
     ToNewTask(&'static [&'static str]),
+    /// An export with one task that waits.
+    Import,
     /// Inside a handler: the fault strikes the command that the handler calls.
     InHandler,
     /// By a claimant, whose process dies afterwards.
@@ -200,7 +200,6 @@ impl Scenario {
                 let id = stage.number("SELECT MAX(\"ScheduleId\") AS value FROM \"TaskQueue\"").to_string();
                 stage.command(&["schedule", "pause", &id])
             }
-            Args::Import => stage.command(&["import"]).stdin(EXPORT.to_owned()),
             Args::Requeue => {
                 let id = stage.queue("note").to_string();
                 stage.settle();
@@ -210,6 +209,7 @@ impl Scenario {
                 let id = stage.queue("note").to_string();
                 stage.command(&[args, &[id.as_str()]].concat())
             }
+            Args::Import => stage.command(&["import"]).stdin(EXPORT.to_owned()),
             Args::InHandler => stage.command(&["process-run", "--drain"]),
             Args::Claimant(_) => stage.command(&["status"]),
             Args::Migrate => stage.command(&["migrate"]),

@@ -142,7 +142,7 @@ pub fn what_is_rejected_never_comes_back(records: &Records, found: &mut Vec<Stri
     }
 }
 
-/// I8: never more runs of a class are processed than its limit.
+/// I11: never more runs of a class are processed than its limit.
 pub fn classes_stay_within_their_limits(records: &Records, found: &mut Vec<String>) {
     let mut running = Running::new(records);
     for change in changes_of(records, Table::Run) {
@@ -152,7 +152,7 @@ pub fn classes_stay_within_their_limits(records: &Records, found: &mut Vec<Strin
             && change.old != "processing"
             && running.excess(class).is_some_and(|excess| excess > 0)
         {
-            found.push(format!("I8: run {} is one too many of class {class} at change {}", change.id, change.at));
+            found.push(format!("I11: run {} is one too many of class {class} at change {}", change.id, change.at));
         }
     }
 }

@@ -64,7 +64,7 @@ fn fill(db: &TestDb) {
     ));
     raw.execute(
         "INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"RunId\")
-         SELECT CASE WHEN \"Id\" % 5 = 0 THEN 'message' ELSE 'run-ended' END, \"TaskQueueId\", \"Id\" FROM \"TaskQueueRuns\"",
+         SELECT CASE WHEN \"Id\" <= 100 THEN 'message' ELSE 'run-ended' END, \"TaskQueueId\", \"Id\" FROM \"TaskQueueRuns\"",
     );
     raw.execute(
         "INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\")
@@ -241,12 +241,12 @@ each_engine! {
             "SELECT \"StartedOn\" FROM \"TaskQueueRuns\" WHERE \"TaskClass\" = 'class3' AND \"StartedOn\" IS NOT NULL
              ORDER BY \"TaskClass\" DESC, \"StartedOn\" DESC LIMIT 1 OFFSET 99",
         );
-        // store::event_log::newest_events
+        // store::event_log::newest_events, of a kind that is rare and old: for one that is frequent, either index is as good.
         is_read_from(
             db,
             "TaskQueueEventsByKind",
             20,
-            "SELECT * FROM \"TaskQueueEvents\" WHERE \"Id\" < 9223372036854775807 AND \"Kind\" = 'message'
+            "SELECT * FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'message'
              ORDER BY \"Kind\" DESC, \"Id\" DESC LIMIT 20",
         );
         // store::backend::*::find_due and create_due_runs: the due tasks from a place in their order.
