@@ -18,4 +18,5 @@ pub mod settings;
 pub mod status;
 pub mod task_class;
 pub mod transition;
+pub mod unique;
 pub mod when;

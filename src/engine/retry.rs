@@ -39,6 +39,12 @@ fn retry_task(ctx: &mut Context, id: TaskId) -> EngineResult<Retry> {
     let (exists, refusal) = match ctx.store.retry_task(id, &event)? {
         RetryAnswer::Retried => (true, None),
         RetryAnswer::NoSuchTask => (false, Some(format!("there is no task {id}"))),
+        RetryAnswer::KeyTaken { key, holder, status } => (
+            true,
+            Some(format!(
+                "task {id} is not tried again: task {holder}, queued since, has its key \"{key}\" and is {status}"
+            )),
+        ),
         RetryAnswer::Refused { has_open_run: true, .. } => {
             (true, Some(format!("task {id} is being tried already: it has an open run")))
         }

@@ -19,6 +19,7 @@ mod sql;
 mod status;
 mod tasks;
 mod transitions;
+mod unique;
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,6 @@
 //! Rows as Diesel reads and writes them, and how they become what the domain knows.
 
+use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 
 use super::schema::{task_queue, task_queue_dependencies, task_queue_run_outputs, task_queue_runners, task_queue_runs};
@@ -21,11 +22,14 @@ pub(super) struct NewTaskRow {
     pub(super) priority: i32,
     pub(super) backoff: Option<String>,
     pub(super) waiting_for: i32,
+    pub(super) unique_key: Option<String>,
+    pub(super) unique_until: Option<Moment>,
 }
 
 impl NewTaskRow {
-    /// A task that waits for so many others.
-    pub(super) fn new(task: &NewTask, waiting_for: i32) -> Self {
+    /// A task that waits for so many others. `now` is the database's clock.
+    pub(super) fn new(task: &NewTask, waiting_for: i32, now: DateTime<Utc>) -> Self {
+        let window_secs = task.unique.as_ref().and_then(|unique| unique.window_secs);
         Self {
             task_class: task.class.as_str().to_owned(),
             task_data: task.data.clone(),
@@ -36,6 +40,8 @@ impl NewTaskRow {
             priority: task.priority,
             backoff: task.backoff.as_ref().map(ToString::to_string),
             waiting_for,
+            unique_key: task.unique.as_ref().map(|unique| unique.key.clone()),
+            unique_until: window_secs.map(|secs| Moment::from(now + TimeDelta::seconds(secs.into()))),
         }
     }
 }
@@ -70,6 +76,8 @@ pub(super) struct TaskRow {
     crashes: i32,
     quarantined_on: Option<Moment>,
     updated_on: Moment,
+    unique_key: Option<String>,
+    unique_until: Option<Moment>,
 }
 
 impl From<TaskRow> for Task {
@@ -93,6 +101,8 @@ impl From<TaskRow> for Task {
             crashes: row.crashes,
             quarantined_on: row.quarantined_on.map(Into::into),
             updated_on: row.updated_on.into(),
+            unique_key: row.unique_key,
+            unique_until: row.unique_until.map(Into::into),
         }
     }
 }

@@ -67,6 +67,12 @@ each_engine! {
             assert_eq!(shop.cli().run(&["queue", "work", "{\"secret\":1}"]).ok(), "1");
             assert_eq!(shop.cli().stdin("{\"class\":\"work\"}\n").run(&["queue", "--batch", "-"]).ok(), "2");
             assert_eq!(shop.cli().run(&["queue", "work", "--after", "1"]).ok(), "3");
+            for id in ["4", "4"] {
+                assert_eq!(shop.cli().run(&["queue", "work", "--unique", "k", "--unique-for", "1h"]).ok(), id);
+            }
+            // It would change what others have queued.
+            let ended = shop.cli().run(&["queue", "work", "--unique", "k", "--on-conflict", "replace"]);
+            assert_eq!(ended.code, Some(78), "{ended:?}");
             for refused in ["tick", "create-runs", "process-run", "status", "settings set TaskQueueRunnerLimit 9", "status 1"] {
                 let ended = shop.cli().run(&refused.split(' ').collect::<Vec<_>>());
                 assert_eq!(ended.code, Some(78), "{refused}: {ended:?}");
@@ -74,7 +80,7 @@ each_engine! {
             }
 
             assert_eq!(host.cli().run(&["tick"]).ok(), "");
-            assert!(host.cli().run(&["status"]).ok().contains("success 3"));
+            assert!(host.cli().run(&["status"]).ok().contains("success 4"));
             let refused = host.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "9"]);
             assert_eq!(refused.code, Some(78), "{refused:?}");
 

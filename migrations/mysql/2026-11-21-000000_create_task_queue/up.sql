@@ -24,11 +24,18 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `Backoff` varchar(250),
     `Crashes` int NOT NULL DEFAULT 0,
     `QuarantinedOn` datetime(6),
+    `UniqueKey` varchar(190),
+    `UniqueUntil` datetime(6),
     `UpdatedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     `DueOn` datetime(6) GENERATED ALWAYS AS (
         CASE WHEN `LastStatus` IN ('scheduled', 'failed', 'timeout') AND `CurrentRunId` IS NULL
             AND `FailedRetries` < `MaxRetries` AND `WaitingFor` = 0 AND `QuarantinedOn` IS NULL
             AND `ScheduledOn` >= '1000-01-01' THEN `ScheduledOn` END) STORED,
+    `LiveUniqueKey` varchar(190) GENERATED ALWAYS AS (
+        CASE WHEN `UniqueUntil` IS NOT NULL OR `CurrentRunId` IS NOT NULL OR `LastStatus` = 'processing'
+            OR `QuarantinedOn` IS NULL AND (`LastStatus` = 'scheduled'
+                OR `LastStatus` IN ('failed', 'timeout') AND `FailedRetries` < `MaxRetries`) THEN `UniqueKey` END) STORED,
+    UNIQUE KEY `TaskQueueUnique` (`TaskClass`, `LiveUniqueKey`),
     KEY `TaskQueueDue` (`DueOn`, `Id`),
     KEY `TaskQueueByStatus` (`LastStatus`, `ScheduledOn`, `Id`),
     KEY `TaskQueueByClass` (`TaskClass`, `LastStatus`, `ScheduledOn`, `Id`),
@@ -56,7 +63,9 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     CONSTRAINT `Backoff has 1 to 250 characters`
         CHECK (`Backoff` IS NULL OR char_length(`Backoff`) BETWEEN 1 AND 250),
     CONSTRAINT `Crashes is 0 or more`
-        CHECK (`Crashes` >= 0)
+        CHECK (`Crashes` >= 0),
+    CONSTRAINT `UniqueKey has 1 to 190 characters`
+        CHECK (`UniqueKey` IS NULL OR char_length(`UniqueKey`) BETWEEN 1 AND 190)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueDependencies` (

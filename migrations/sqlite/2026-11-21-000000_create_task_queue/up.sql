@@ -34,16 +34,24 @@ CREATE TABLE "TaskQueue" (
     "Crashes" INTEGER NOT NULL DEFAULT 0
         CONSTRAINT "Crashes is 0 or more" CHECK ("Crashes" >= 0),
     "QuarantinedOn" TEXT,
+    "UniqueKey" TEXT
+        CONSTRAINT "UniqueKey has 1 to 190 characters" CHECK ("UniqueKey" IS NULL OR length("UniqueKey") BETWEEN 1 AND 190),
+    "UniqueUntil" TEXT,
     "UpdatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
     "DueOn" TEXT GENERATED ALWAYS AS (
         CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout') AND "CurrentRunId" IS NULL
-            AND "FailedRetries" < "MaxRetries" AND "WaitingFor" = 0 AND "QuarantinedOn" IS NULL THEN "ScheduledOn" END) STORED
+            AND "FailedRetries" < "MaxRetries" AND "WaitingFor" = 0 AND "QuarantinedOn" IS NULL THEN "ScheduledOn" END) STORED,
+    "LiveUniqueKey" TEXT GENERATED ALWAYS AS (
+        CASE WHEN "UniqueUntil" IS NOT NULL OR "CurrentRunId" IS NOT NULL OR "LastStatus" = 'processing'
+            OR "QuarantinedOn" IS NULL AND ("LastStatus" = 'scheduled'
+                OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" < "MaxRetries") THEN "UniqueKey" END) STORED
 ) STRICT;
 
 CREATE INDEX "TaskQueueDue" ON "TaskQueue" ("DueOn", "Id") WHERE "DueOn" IS NOT NULL;
 CREATE INDEX "TaskQueueByStatus" ON "TaskQueue" ("LastStatus", "ScheduledOn", "Id");
 CREATE INDEX "TaskQueueByClass" ON "TaskQueue" ("TaskClass", "LastStatus", "ScheduledOn", "Id");
 CREATE INDEX "TaskQueueQuarantined" ON "TaskQueue" ("QuarantinedOn", "Id") WHERE "QuarantinedOn" IS NOT NULL;
+CREATE UNIQUE INDEX "TaskQueueUnique" ON "TaskQueue" ("TaskClass", "LiveUniqueKey") WHERE "LiveUniqueKey" IS NOT NULL;
 
 CREATE TABLE "TaskQueueDependencies" (
     "TaskId" INTEGER NOT NULL,

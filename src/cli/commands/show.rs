@@ -192,6 +192,10 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
     if task.crashes > 0 {
         lines.push(format!("  crashes      {} since the last success", task.crashes));
     }
+    if let Some(key) = &task.unique_key {
+        let until = task.unique_until.map(|on| format!(" (until {} at least)", instant(on))).unwrap_or_default();
+        lines.push(format!("  unique       {key}{until}"));
+    }
     lines.extend(linked_line("after", &detail.prerequisites));
     lines.extend(linked_line("before", &detail.dependants));
     lines.push(format!("  data         {}", task.data));

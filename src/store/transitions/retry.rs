@@ -5,6 +5,7 @@ use diesel::prelude::*;
 use super::super::events::{NewEvent, insert_event};
 use super::super::schema::task_queue::dsl;
 use super::super::sql::{Moment, db_now};
+use super::super::unique::find_other_holder;
 use super::super::{Store, StoreResult};
 use crate::domain::ids::TaskId;
 use crate::domain::status::TaskStatus;
@@ -21,6 +22,15 @@ pub enum RetryAnswer {
         /// Whether a run of it waits or is processed.
         has_open_run: bool,
     },
+    /// Another live task, queued since, has its key: that one wins.
+    KeyTaken {
+        /// The key.
+        key: String,
+        /// Who has it.
+        holder: TaskId,
+        /// Its status.
+        status: String,
+    },
     /// There is no such task.
     NoSuchTask,
 }
@@ -32,7 +42,11 @@ impl Store {
     /// The database could not be written; nothing has changed then.
     pub fn retry_task(&mut self, task_id: TaskId, event: &NewEvent) -> StoreResult<RetryAnswer> {
         let failed = [TaskStatus::Failed, TaskStatus::Timeout].map(TaskStatus::as_str);
-        self.write_once(|conn| {
+        self.write_key_once(|conn| {
+            if let Some((key, holder)) = find_other_holder(conn, task_id)? {
+                return Ok(RetryAnswer::KeyTaken { key, holder: TaskId(holder.id), status: holder.status });
+            }
+            fault_point!("retry.key_free");
             let updated = diesel::update(dsl::task_queue.filter(dsl::id.eq(task_id.0)))
                 .filter(dsl::last_status.eq_any(failed))
                 .filter(dsl::current_run_id.is_null())

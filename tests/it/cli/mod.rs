@@ -18,6 +18,7 @@ mod status;
 mod status_terminal;
 mod stopping;
 mod tick;
+mod unique;
 
 use std::path::PathBuf;
 use std::process::Child;

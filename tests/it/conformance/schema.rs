@@ -18,10 +18,10 @@ use crate::support::{EngineUnderTest, TestDb};
 const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
-        "Attempts= Backoff? Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= MaxRetries= Priority= QuarantinedOn? QueuedById= QueuedOn= \
-         ScheduledOn= TaskClass TaskData= Timeout? UpdatedOn= WaitingFor=",
+        "Attempts= Backoff? Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= LiveUniqueKey?* MaxRetries= Priority= QuarantinedOn? QueuedById= QueuedOn= \
+         ScheduledOn= TaskClass TaskData= Timeout? UniqueKey? UniqueUntil? UpdatedOn= WaitingFor=",
         "Id",
-        "",
+        "TaskClass LiveUniqueKey",
     ),
     ("TaskQueueClassHolds", "HeldOn= HeldUntil Host Reason TaskClass", "TaskClass Host", ""),
     ("TaskQueueDependencies", "DependsOnId IsSatisfied= TaskId", "TaskId DependsOnId", ""),
@@ -200,6 +200,10 @@ each_engine! {
             ("TaskQueue", "Priority", "-1000", "-1001"),
             ("TaskQueue", "Timeout", "NULL", "0"),
             ("TaskQueue", "WaitingFor", "0", "-1"),
+            ("TaskQueue", "UniqueKey", "'k'", "'k'"),
+            ("TaskQueue", "TaskClass UniqueKey", "'y', 'k'", "'z', ''"),
+            ("TaskQueue", "UniqueKey LastStatus", "'k', 'success'", "'k', 'processing'"),
+            ("TaskQueue", "UniqueKey LastStatus", "'k', 'cancelled'", "'k', 'scheduled'"),
             ("TaskQueue", "ScheduledOn", "'2026-01-01 00:00:00'", "NULL"),
             ("TaskQueue", "ScheduledOn", "'2026-01-01 00:00:00.123456'", "'someday'"),
             ("TaskQueue", "ScheduledOn", "'1000-01-01 00:00:00'", "'0999-12-31 00:00:00'"),
@@ -336,6 +340,35 @@ each_engine! {
             let id = queue_task(&mut ctx, request, ClassCheck::KnownHere).unwrap();
             assert_eq!(task(db, id).scheduled_on, wanted);
             assert_eq!(task(db, id).scheduled_on.nanosecond() % 1_000, 0);
+        }
+    }
+
+    fn live_unique_key_says_the_same_as_a_task_that_is_not_settled(db) {
+        let past = sql_now(db.engine, -60);
+        let mut rows = Vec::new();
+        for status in TaskStatus::ALL {
+            for open_run in ["NULL", "7"] {
+                for failed in [0, 5] {
+                    for quarantined in ["NULL", past.as_str()] {
+                        for until in ["NULL", past.as_str()] {
+                            let key = rows.len();
+                            rows.push(format!("('work', '{status}', {open_run}, {failed}, {quarantined}, {until}, 'k{key}')"));
+                        }
+                    }
+                }
+            }
+        }
+        db.execute(&format!(
+            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"QuarantinedOn\", \"UniqueUntil\", \"UniqueKey\") VALUES {}",
+            rows.join(", ")
+        ));
+        let taken = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" WHERE \"LiveUniqueKey\" = \"UniqueKey\"");
+        let ids = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\"");
+        assert_eq!(ids.len(), 96);
+        for id in ids.into_iter().flatten() {
+            let task = task(db, TaskId(id));
+            let is_taken = !task.is_settled() || task.current_run_id.is_some() || task.unique_until.is_some();
+            assert_eq!(taken.contains(&Some(id)), is_taken, "{task:?}");
         }
     }
 

@@ -15,3 +15,4 @@ mod server;
 mod stage;
 mod storm;
 mod tools;
+mod unique;
