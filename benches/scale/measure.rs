@@ -60,6 +60,7 @@ pub fn claims_by_turns(first: &BenchStore, second: &BenchStore, number: usize) -
 fn claim(store: &mut Store, token: &str) -> Duration {
     let claim = Claim {
         runner_id: RunnerId(1),
+        runner_name: "one",
         process_id: 1,
         host: "bench",
         process_identity: "",

@@ -17,7 +17,7 @@ GRANT SELECT ON `TaskQueueSettings` TO taskqueue_enqueue, taskqueue_runner;
 
 -- Queues by INSERT or by `taskqueue queue`, and sees what became of a task, but no data and no results.
 GRANT INSERT (`TaskClass`, `TaskData`, `QueuedById`, `ScheduledOn`, `MaxRetries`, `Timeout`, `Priority`, `Backoff`,
-        `WaitingFor`, `UniqueKey`, `UniqueUntil`),
+        `WaitingFor`, `UniqueKey`, `UniqueUntil`, `Recurrence`, `TimeZone`, `CatchUp`, `PlannedOn`),
     SELECT (`Id`, `QueuedOn`, `QueuedById`, `ScheduledOn`, `TaskClass`, `LastStatus`, `FailedRetries`, `MaxRetries`, `DueOn`,
         `UniqueKey`, `UniqueUntil`, `LiveUniqueKey`),
     UPDATE (`UniqueUntil`)
@@ -25,7 +25,7 @@ GRANT INSERT (`TaskClass`, `TaskData`, `QueuedById`, `ScheduledOn`, `MaxRetries`
 GRANT SELECT, INSERT ON `TaskQueueReceipts` TO taskqueue_enqueue;
 GRANT INSERT ON `TaskQueueDependencies` TO taskqueue_enqueue;
 
--- Creates runs, claims and ends them. Neither changes settings nor deletes tasks. The claim locks two tables.
+-- Creates runs, claims and ends them. Neither changes settings nor deletes tasks. The claim locks its tables.
 GRANT LOCK TABLES ON * TO taskqueue_runner, taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE ON `TaskQueue` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE ON `TaskQueueRuns` TO taskqueue_runner;
@@ -35,7 +35,11 @@ GRANT SELECT, INSERT, UPDATE ON `TaskQueueLocks` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE ON `TaskQueueDependencies` TO taskqueue_runner;
 GRANT SELECT, INSERT ON `TaskQueueEvents` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassHolds` TO taskqueue_runner;
+GRANT SELECT, DELETE ON `TaskQueuePauses` TO taskqueue_runner;
+GRANT SELECT ON `TaskQueueClassLimits` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueReceipts` TO taskqueue_runner;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueNotices` TO taskqueue_runner;
+GRANT SELECT, UPDATE ON `TaskQueueTimers` TO taskqueue_runner;
 
 -- Everything but the tables themselves: those belong to whoever migrates.
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueue` TO taskqueue_admin;
@@ -45,6 +49,10 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRunners` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRunOutputs` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueEvents` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassHolds` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueuePauses` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassLimits` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueSettings` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueLocks` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueReceipts` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueNotices` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueTimers` TO taskqueue_admin;

@@ -23,9 +23,10 @@ GRANT SELECT ON "__diesel_schema_migrations", "TaskQueueSettings"
 
 -- Queues by INSERT or by `taskqueue queue`, and sees what became of a task, but no data and no results.
 GRANT INSERT ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries", "Timeout", "Priority", "Backoff",
-    "WaitingFor", "UniqueKey", "UniqueUntil") ON "TaskQueue" TO taskqueue_enqueue;
+        "WaitingFor", "UniqueKey", "UniqueUntil", "Recurrence", "TimeZone", "CatchUp", "PlannedOn") ON "TaskQueue"
+    TO taskqueue_enqueue;
 GRANT SELECT ("Id", "QueuedOn", "QueuedById", "ScheduledOn", "TaskClass", "LastStatus", "FailedRetries", "MaxRetries", "DueOn",
-    "UniqueKey", "UniqueUntil", "LiveUniqueKey")
+        "UniqueKey", "UniqueUntil", "LiveUniqueKey")
     ON "TaskQueue" TO taskqueue_enqueue;
 GRANT SELECT, INSERT ON "TaskQueueReceipts" TO taskqueue_enqueue;
 GRANT INSERT ON "TaskQueueDependencies" TO taskqueue_enqueue;
@@ -37,9 +38,13 @@ GRANT UPDATE ("UniqueUntil") ON "TaskQueue" TO taskqueue_enqueue;
 GRANT SELECT, INSERT, UPDATE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs", "TaskQueueLocks",
     "TaskQueueDependencies" TO taskqueue_runner;
 GRANT SELECT, INSERT ON "TaskQueueEvents" TO taskqueue_runner;
-GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueueClassHolds", "TaskQueueReceipts" TO taskqueue_runner;
+GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueueClassHolds", "TaskQueueReceipts", "TaskQueueNotices" TO taskqueue_runner;
+GRANT SELECT, UPDATE ON "TaskQueueTimers" TO taskqueue_runner;
+GRANT SELECT, DELETE ON "TaskQueuePauses" TO taskqueue_runner;
+GRANT SELECT ON "TaskQueueClassLimits" TO taskqueue_runner;
 
 -- Everything but the tables themselves: those belong to their owner, who migrates.
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs",
     "TaskQueueEvents", "TaskQueueClassHolds", "TaskQueueSettings", "TaskQueueLocks", "TaskQueueReceipts",
-    "TaskQueueDependencies" TO taskqueue_admin;
+    "TaskQueueNotices", "TaskQueueTimers", "TaskQueueDependencies", "TaskQueuePauses", "TaskQueueClassLimits"
+    TO taskqueue_admin;

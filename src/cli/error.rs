@@ -97,6 +97,7 @@ impl From<EngineError> for CliError {
         let message = error.to_string();
         match error {
             EngineError::Input(_) => Self::usage(message),
+            EngineError::Refused(_) => Self { kind: "refused", ..Self::failed(message) },
             EngineError::UnknownClass { nearest, .. } => {
                 Self { kind: "class_unknown", ..Self::usage(message) }.with_hint(unknown_class_hint(&nearest))
             }
@@ -107,6 +108,8 @@ impl From<EngineError> for CliError {
             EngineError::NotWaiting { .. } => Self { kind: "not_waiting", ..Self::failed(message) },
             EngineError::NotRunnable { class, .. } => Self { kind: "not_runnable", ..Self::failed(message) }
                 .with_hint(format!("`taskqueue classes` says why; `taskqueue classes release {class}` tries a held class again")),
+            EngineError::Obstructed { .. } => Self { kind: "obstructed", ..Self::failed(message) }
+                .with_hint("`taskqueue pause` and `taskqueue limits` list what keeps runs from starting"),
             EngineError::LeaseOver { .. } => Self { kind: "lease_over", ..Self::unreachable(message) }.with_hint(
                 "the database could not be reached for too long, or was too slow; the run is given back and counts no attempt",
             ),

@@ -12,7 +12,10 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use self::commands::{classes, create_runs, exec, migrate, process_run, queue, report, retry, settings, status, tick};
+use self::commands::{
+    classes, create_runs, events, exec, limits, migrate, pauses, process_run, queue, report, retry, runners, schedule,
+    settings, status, tick,
+};
 use self::error::{CliError, FAILED};
 use self::output::Out;
 use self::session::Session;
@@ -67,12 +70,21 @@ enum Command {
     ProcessRun(process_run::ProcessRunArgs),
     Tick(tick::TickArgs),
     Status(status::StatusArgs),
+    Runners(runners::RunnersArgs),
+    Pause(pauses::PauseArgs),
+    Drain(pauses::DrainArgs),
+    Stop(pauses::StopArgs),
+    Resume(pauses::ResumeArgs),
+    Limits(limits::LimitsArgs),
+    Events(events::EventsArgs),
     Migrate(migrate::MigrateArgs),
     Retry(retry::RetryArgs),
+    Schedule(schedule::ScheduleArgs),
     Settings(settings::SettingsArgs),
     Classes(classes::ClassesArgs),
     Progress(report::ProgressArgs),
     Result(report::ResultArgs),
+    Message(report::MessageArgs),
 }
 
 /// The command line of this program, or of another one that adds task classes of its own.
@@ -147,10 +159,11 @@ impl App {
 }
 
 fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> anyhow::Result<u8> {
-    // These two run inside a handler and need neither configuration nor database.
+    // These three run inside a handler and need neither configuration nor database.
     let command = match command {
         Command::Progress(args) => return report::progress(&args),
         Command::Result(args) => return report::result(&args),
+        Command::Message(args) => return report::message(&args),
         other => other,
     };
     let session = Session::prepare(global, registry, out)?;
@@ -161,11 +174,19 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
         Command::ProcessRun(args) => process_run::run(session, &args, out),
         Command::Tick(args) => tick::run(session, &args, out),
         Command::Status(args) => status::run(session, &args, out),
+        Command::Runners(args) => runners::run(session, &args, out),
+        Command::Pause(args) => pauses::pause(session, &args, out),
+        Command::Drain(args) => pauses::drain(session, &args, out),
+        Command::Stop(args) => pauses::stop(session, &args, out),
+        Command::Resume(args) => pauses::resume(session, &args, out),
+        Command::Limits(args) => limits::run(session, &args, out),
+        Command::Events(args) => events::run(session, &args, out),
         Command::Migrate(args) => migrate::run(&session, &args, out),
         Command::Retry(args) => retry::run(session, &args, out),
+        Command::Schedule(args) => schedule::run(session, &args, out),
         Command::Settings(args) => settings::run(session, &args, out),
         Command::Classes(args) => classes::run(session, &args, out),
-        Command::Progress(_) | Command::Result(_) => Ok(0),
+        Command::Progress(_) | Command::Result(_) | Command::Message(_) => Ok(0),
     }
 }
 

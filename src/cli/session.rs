@@ -41,7 +41,7 @@ impl Session {
     pub(crate) fn open(self) -> anyhow::Result<Context> {
         let exec_enabled = self.config.exec_enabled.unwrap_or_else(|| !others_can_queue(&self.url));
         let handlers = Handlers::new(self.registry, self.config.classes, exec_enabled).with_exec_user(self.config.user);
-        let context = Context::open(&self.url, handlers)?;
+        let context = Context::open(&self.url, handlers)?.with_announcements(self.config.announcements);
         Ok(match self.spool {
             Some(directory) => context.with_spool(&directory),
             None => context,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::announcements::{Announcements, HooksTable, NotifyTable};
 use super::class::{ClassConfig, Classes};
 use super::{Config, ConfigError};
 use crate::domain::backoff::Backoff;
@@ -40,6 +41,9 @@ struct MainFile {
     stop_wait_secs: Option<i64>,
     #[serde(default)]
     exec: ExecTable,
+    notify: Option<NotifyTable>,
+    #[serde(default)]
+    hooks: HooksTable,
     #[serde(default)]
     class: BTreeMap<String, ClassTable>,
 }
@@ -124,6 +128,8 @@ pub(crate) fn from_text(path: &Path, text: &str) -> Result<Config, ConfigError> 
     check_user(file.user.as_deref()).map_err(|message| ConfigError::new(path, message))?;
     let stop_wait_secs = in_range("stop_wait_secs", file.stop_wait_secs, 0, MAX_STOP_WAIT_SECS)
         .map_err(|message| ConfigError::new(path, message))?;
+    let announcements = Announcements::from_tables(file.notify, file.hooks, file.user.as_deref())
+        .map_err(|message| ConfigError::new(path, message))?;
     let mut classes = Classes::default();
     for class in to_classes(path, file.class)? {
         classes.add(class).map_err(|message| ConfigError::new(path, message))?;
@@ -135,6 +141,7 @@ pub(crate) fn from_text(path: &Path, text: &str) -> Result<Config, ConfigError> 
         spool: file.spool,
         user: file.user,
         stop_wait: stop_wait_secs.map_or(DEFAULT_STOP_WAIT, seconds),
+        announcements,
         classes,
         exec_enabled: file.exec.enabled,
     })
@@ -242,7 +249,7 @@ fn to_class(path: &Path, name: String, table: ClassTable) -> Result<ClassConfig,
     })
 }
 
-fn in_range(key: &str, value: Option<i64>, low: i64, high: i64) -> Result<Option<i64>, String> {
+pub(super) fn in_range(key: &str, value: Option<i64>, low: i64, high: i64) -> Result<Option<i64>, String> {
     match value {
         Some(value) if !(low..=high).contains(&value) => {
             Err(format!("{key} is {value}; it must lie in {low} to {high}"))
@@ -272,7 +279,7 @@ fn to_umask(text: &str) -> Result<u32, String> {
     umask.ok_or_else(|| format!("umask is \"{text}\"; it must be three octal digits, \"000\" to \"777\""))
 }
 
-fn check_user(user: Option<&str>) -> Result<(), String> {
+pub(super) fn check_user(user: Option<&str>) -> Result<(), String> {
     match user {
         Some(user) if user.is_empty() || user.contains(['\0', ':', '\n']) => {
             Err(format!("{user:?} is no name of a user"))
@@ -299,7 +306,7 @@ fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-fn check_argv(argv: &[String]) -> Result<(), String> {
+pub(super) fn check_argv(argv: &[String]) -> Result<(), String> {
     let Some(program) = argv.first() else { return Err("argv is empty; its first element is the program".to_owned()) };
     if !Path::new(program).is_absolute() {
         return Err(format!("the program \"{program}\" has no absolute path; cron's PATH is not yours"));

@@ -1,6 +1,7 @@
 //! The configuration: which classes there are and who handles them, and where the database is. Read once at start and
 //! passed down as plain values. Nobody else reads files of configuration or the environment.
 
+mod announcements;
 mod class;
 mod environment;
 pub(crate) mod file;
@@ -8,6 +9,7 @@ pub(crate) mod file;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use self::announcements::{Announcements, HookKind, Notify};
 pub use self::class::{ClassConfig, Classes};
 pub use self::environment::{Environment, HandlerEnvironment, default_spool_path, default_store_path};
 
@@ -26,6 +28,8 @@ pub struct Config {
     pub user: Option<String>,
     /// How long a run may go on after the first signal to stop.
     pub stop_wait: Duration,
+    /// Who is told of what happens.
+    pub announcements: Announcements,
     /// The configured classes.
     pub classes: Classes,
     /// Whether the built-in class `exec` may be used; `None`: on for a SQLite store that is

@@ -22,6 +22,10 @@ pub struct DueFacts {
     pub waiting_for: i32,
     /// Whether it is quarantined.
     pub is_quarantined: bool,
+    /// Whether its planned time is known: always, but for the first row of a schedule that `create-runs` has not seen.
+    pub is_planned: bool,
+    /// Whether its schedule is paused.
+    pub is_schedule_paused: bool,
     /// ScheduledOn.
     pub scheduled_on: DateTime<Utc>,
 }
@@ -45,6 +49,10 @@ pub enum NotDue {
     Exhausted,
     /// This many dependencies have not succeeded yet.
     WaitsForDependencies(i32),
+    /// It is the first row of a schedule whose first planned time is not known yet.
+    NotPlanned,
+    /// Its schedule is paused.
+    SchedulePaused,
     /// ScheduledOn has not come.
     NotYet,
 }
@@ -62,6 +70,8 @@ impl fmt::Display for NotDue {
             Self::WaitsForDependencies(count) => {
                 write!(f, "it waits for {count} other {}", if *count == 1 { "task" } else { "tasks" })
             }
+            Self::NotPlanned => f.write_str("the first time of its schedule is not known"),
+            Self::SchedulePaused => f.write_str("its schedule is paused"),
             Self::NotYet => f.write_str("its time has not come"),
         }
     }
@@ -91,6 +101,12 @@ pub fn is_due(facts: &DueFacts, now: DateTime<Utc>) -> Result<(), NotDue> {
     if facts.waiting_for > 0 {
         return Err(NotDue::WaitsForDependencies(facts.waiting_for));
     }
+    if !facts.is_planned {
+        return Err(NotDue::NotPlanned);
+    }
+    if facts.is_schedule_paused {
+        return Err(NotDue::SchedulePaused);
+    }
     if facts.scheduled_on > now {
         return Err(NotDue::NotYet);
     }
@@ -109,6 +125,8 @@ mod tests {
             max_retries: 5,
             waiting_for: 0,
             is_quarantined: false,
+            is_planned: true,
+            is_schedule_paused: false,
             scheduled_on: DateTime::UNIX_EPOCH,
         }
     }
@@ -133,6 +151,8 @@ mod tests {
             (DueFacts { is_quarantined: true, ..facts() }, NotDue::Quarantined),
             (DueFacts { failed_retries: 5, ..facts() }, NotDue::Exhausted),
             (DueFacts { waiting_for: 2, ..facts() }, NotDue::WaitsForDependencies(2)),
+            (DueFacts { is_planned: false, ..facts() }, NotDue::NotPlanned),
+            (DueFacts { is_schedule_paused: true, ..facts() }, NotDue::SchedulePaused),
             (DueFacts { scheduled_on: later, ..facts() }, NotDue::NotYet),
         ];
         for (facts, reason) in cases {

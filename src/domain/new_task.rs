@@ -6,6 +6,7 @@ use super::backoff::Backoff;
 use super::dependencies::Prerequisite;
 use super::ids::TaskId;
 use super::json::check_storable;
+use super::recurrence::{CatchUp, Recurrence};
 use super::settings::Settings;
 use super::task_class::TaskClass;
 use super::unique::{OnConflict, Uniqueness, check_key};
@@ -42,6 +43,12 @@ pub struct TaskRequest {
     pub on_conflict: Option<OnConflict>,
     /// Seconds for which the key stays taken, even if the task ends before.
     pub unique_for_secs: Option<i64>,
+    /// A cron expression: it is the first task of a schedule.
+    pub every: Option<String>,
+    /// The zone of the expression; `None` is UTC.
+    pub time_zone: Option<String>,
+    /// How the schedule catches up; `None` is latest.
+    pub catch_up: Option<String>,
     /// Who queues it.
     pub queued_by: String,
 }
@@ -67,8 +74,24 @@ pub struct NewTask {
     pub after: Vec<Prerequisite>,
     /// Its key, if it is to be unique.
     pub unique: Option<Uniqueness>,
+    /// The schedule that it begins.
+    pub recurrence: Option<Recurrence>,
     /// Who queues it.
     pub queued_by: String,
+}
+
+impl NewTask {
+    /// Puts the first task of a schedule at its first planned time, from `scheduled_on` or else from `now` on.
+    ///
+    /// # Errors
+    /// The schedule never happens.
+    pub fn planned(mut self, now: DateTime<Utc>) -> Result<Self, String> {
+        if let Some(recurrence) = &self.recurrence {
+            let first = recurrence.first_from(self.scheduled_on.unwrap_or(now));
+            self.scheduled_on = Some(first.ok_or_else(|| format!("\"{}\" never happens", recurrence.every()))?);
+        }
+        Ok(self)
+    }
 }
 
 /// Why a task that was checked cannot be queued, as things stand in the store.
@@ -114,6 +137,18 @@ impl TaskRequest {
             return Err(format!("who queues it may have at most {MAX_QUEUED_BY_LENGTH} characters and no NUL"));
         }
         let unique = validate_unique(self.unique, self.on_conflict, self.unique_for_secs, self.after.is_empty())?;
+        if unique.is_some() && self.every.is_some() {
+            return Err("the tasks of a schedule have no unique key: no two of them are live at once".to_owned());
+        }
+        let recurrence = match (self.every, self.time_zone, self.catch_up) {
+            (None, None, None) => None,
+            (None, ..) => return Err("a time zone and a way to catch up belong to a schedule: say every".to_owned()),
+            (Some(every), zone, catch_up) => Some(Recurrence::parse(
+                &every,
+                zone.as_deref().unwrap_or("UTC"),
+                catch_up.as_deref().unwrap_or(CatchUp::default().as_str()),
+            )?),
+        };
         let max_retries = in_range("max-retries", self.max_retries, 1, 1_000_000)?;
         Ok(NewTask {
             class,
@@ -126,6 +161,7 @@ impl TaskRequest {
             backoff: self.backoff.map(|text| text.parse()).transpose()?,
             unique,
             after: self.after.into_iter().map(Prerequisite::Task).collect(),
+            recurrence,
             queued_by: self.queued_by,
         })
     }

@@ -4,7 +4,8 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::ids::{RunId, RunnerId, TaskId};
-use super::status::{RunStatus, Stored, TaskStatus};
+use super::recurrence::Recurrence;
+use super::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
 
 /// A row of TaskQueue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -43,12 +44,41 @@ pub struct Task {
     pub crashes: i32,
     /// Since when it is not tried again, because it crashed too often.
     pub quarantined_on: Option<DateTime<Utc>>,
+    /// The schedule that it belongs to.
+    pub schedule: Option<TaskSchedule>,
     /// When the row changed last.
     pub updated_on: DateTime<Utc>,
     /// A key that no other live task of its class has.
     pub unique_key: Option<String>,
     /// Until when the key stays taken, even if the task ends before.
     pub unique_until: Option<DateTime<Utc>>,
+}
+
+/// What a row of TaskQueue says of its schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TaskSchedule {
+    /// The id of the first row of the chain.
+    pub id: TaskId,
+    /// The cron expression, as it stands in the row.
+    pub every: String,
+    /// The name of the zone, as it stands in the row.
+    pub time_zone: String,
+    /// How it catches up, as it stands in the row.
+    pub catch_up: String,
+    /// The planned time that this row is for; `None` until `create-runs` has seen a row that was inserted without.
+    pub planned_on: Option<DateTime<Utc>>,
+    /// Where the row stands in the chain.
+    pub status: Stored<ScheduleStatus>,
+}
+
+impl TaskSchedule {
+    /// When it happens.
+    ///
+    /// # Errors
+    /// What cannot be read, as a sentence without a full stop: whoever inserts rows by SQL can write anything there.
+    pub fn recurrence(&self) -> Result<Recurrence, String> {
+        Recurrence::parse(&self.every, &self.time_zone, &self.catch_up)
+    }
 }
 
 impl Task {
@@ -126,6 +156,8 @@ pub struct Run {
 pub struct Runner {
     /// Id
     pub id: RunnerId,
+    /// By which operators know it.
+    pub name: String,
     /// PID
     pub process_id: i64,
     /// Host

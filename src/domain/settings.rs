@@ -31,6 +31,10 @@ pub enum Setting {
     LeaseMargin,
     /// The largest task data, in bytes.
     MaxDataBytes,
+    /// Seconds by which a planned time of a schedule that does not catch up may be late.
+    ScheduleGrace,
+    /// Whether every change of a status keeps an event.
+    AuditTransitions,
 }
 
 /// Settings that cannot be used.
@@ -63,7 +67,7 @@ impl std::error::Error for BadSetting {}
 
 impl Setting {
     /// Every setting, in the order in which they are listed.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::RunnerLimit,
         Self::RunTimeout,
         Self::MaxRetries,
@@ -75,6 +79,8 @@ impl Setting {
         Self::LeaseRenewal,
         Self::LeaseMargin,
         Self::MaxDataBytes,
+        Self::ScheduleGrace,
+        Self::AuditTransitions,
     ];
 
     /// The value of the column Name.
@@ -92,6 +98,8 @@ impl Setting {
             Self::LeaseRenewal => "TaskQueueLeaseRenewal",
             Self::LeaseMargin => "TaskQueueLeaseMargin",
             Self::MaxDataBytes => "TaskQueueMaxDataBytes",
+            Self::ScheduleGrace => "TaskQueueScheduleGrace",
+            Self::AuditTransitions => "TaskQueueAuditTransitions",
         }
     }
 
@@ -110,6 +118,8 @@ impl Setting {
             Self::LeaseRenewal => "seconds between two renewals of a runner's lease",
             Self::LeaseMargin => "seconds before the end of its lease at which a runner gives up",
             Self::MaxDataBytes => "largest task data, in bytes",
+            Self::ScheduleGrace => "seconds by which a schedule that does not catch up may be late",
+            Self::AuditTransitions => "1 keeps an event of every change of a status, 0 does not",
         }
     }
 
@@ -128,6 +138,8 @@ impl Setting {
             Self::LeaseRenewal => 20,
             Self::LeaseMargin => 15,
             Self::MaxDataBytes => 1_048_576,
+            Self::ScheduleGrace => 900,
+            Self::AuditTransitions => 0,
         }
     }
 
@@ -146,6 +158,8 @@ impl Setting {
             Self::LeaseRenewal => (1, 3_600),
             Self::LeaseMargin => (1, 3_600),
             Self::MaxDataBytes => (2, 8_388_608),
+            Self::ScheduleGrace => (0, 604_800),
+            Self::AuditTransitions => (0, 1),
         }
     }
 
@@ -195,6 +209,8 @@ pub struct Settings {
     pub lease: LeaseTimes,
     /// [`Setting::MaxDataBytes`]
     pub max_data_bytes: usize,
+    /// [`Setting::ScheduleGrace`]
+    pub schedule_grace_secs: i64,
 }
 
 impl Settings {
@@ -228,6 +244,7 @@ impl Settings {
             hold_secs: get(Setting::HoldTime)?,
             lease,
             max_data_bytes: usize::try_from(get(Setting::MaxDataBytes)?).unwrap_or(usize::MAX),
+            schedule_grace_secs: get(Setting::ScheduleGrace)?,
         })
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+use super::pause::PauseMode;
+
 /// The status of the last attempt of a task that ended, or `processing` while one runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TaskStatus {
@@ -97,6 +99,44 @@ impl RunStatus {
     }
 }
 
+/// Where a row stands in the chain of its schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScheduleStatus {
+    /// The newest row, or one of no schedule: another one follows when it settles. The default of a new row.
+    Active,
+    /// The newest row; nothing happens before somebody resumes it.
+    Paused,
+    /// The newest row; its expression or its zone cannot be read, so that nobody knows what comes next.
+    Broken,
+    /// A later row has followed it.
+    Followed,
+    /// The last row: the schedule was removed.
+    Ended,
+}
+
+impl ScheduleStatus {
+    /// Every status.
+    pub const ALL: [Self; 5] = [Self::Active, Self::Paused, Self::Broken, Self::Followed, Self::Ended];
+
+    /// The spelling in the column ScheduleStatus.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Paused => "paused",
+            Self::Broken => "broken",
+            Self::Followed => "followed",
+            Self::Ended => "ended",
+        }
+    }
+
+    /// The status with this spelling, or `None` for one that this version does not know.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+}
+
 /// A status as a row holds it: one that we know, or the spelling of one that a newer version wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stored<S> {
@@ -152,6 +192,8 @@ macro_rules! stored_status {
 
 stored_status!(TaskStatus);
 stored_status!(RunStatus);
+stored_status!(ScheduleStatus);
+stored_status!(PauseMode);
 
 #[cfg(test)]
 mod tests {
@@ -164,6 +206,9 @@ mod tests {
         }
         for status in RunStatus::ALL {
             assert_eq!(RunStatus::parse(status.as_str()), Some(status));
+        }
+        for status in ScheduleStatus::ALL {
+            assert_eq!(ScheduleStatus::parse(status.as_str()), Some(status));
         }
     }
 

@@ -1,15 +1,18 @@
-//! `create-runs` (the scheme's createTaskRuns): rescues, then creates the missing runs.
+//! `create-runs` (the scheme's createTaskRuns): rescues, lets schedules go on, then creates the missing runs.
 
 use serde::Serialize;
 
+use super::announce::tell_notices;
 use super::outcomes::send_left_over;
+use super::pauses::remove_ended;
 use super::register::finish_dead_runners;
 use super::rescue::{RescueReport, rescue_runs};
 use super::{Context, EngineResult};
 use crate::domain::due::{DueFacts, NotDue, is_due};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
-use crate::domain::status::TaskStatus;
+use crate::domain::status::{ScheduleStatus, TaskStatus};
+use crate::store::{Advanced, Author};
 
 /// What `create-runs` did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -21,8 +24,14 @@ pub struct CreateRunsReport {
     pub rescue: RescueReport,
     /// Runners whose process is dead and that were marked finished.
     pub finished_runners: usize,
+    /// What became of schedules whose next time was to be planned.
+    pub schedules: Advanced,
     /// Runs created.
     pub created: usize,
+    /// Why nobody could be told of what needs somebody.
+    pub notify_problem: Option<String>,
+    /// Why the program of a hook did not do its work.
+    pub hook_problem: Option<String>,
 }
 
 /// A task whose time has come and that got no run.
@@ -36,7 +45,7 @@ pub struct Passed {
     pub reason: NotDue,
 }
 
-/// Rescues the runs of dead runners, then creates one run for every due task. `created` hears the number so far.
+/// Rescues the runs of dead runners, lets schedules go on, then creates one run for every due task. `created` hears the number so far.
 ///
 /// # Errors
 /// The database's.
@@ -50,8 +59,13 @@ pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineR
     fault_point!("create.rescued");
     let finished_runners = finish_dead_runners(ctx, settings.lease)?;
     fault_point!("create.runners_finished");
+    remove_ended(ctx)?;
+    let author = Author { name: &ctx.me.user, host: &ctx.me.host };
+    let schedules = ctx.store.advance_schedules(author, settings.schedule_grace_secs)?;
     let created = ctx.store.create_missing_runs(created)?;
-    Ok(CreateRunsReport { sent_outcomes, rescue, finished_runners, created })
+    let notify_problem = tell_notices(ctx)?;
+    let hook_problem = ctx.hook_problem.take();
+    Ok(CreateRunsReport { sent_outcomes, rescue, finished_runners, schedules, created, notify_problem, hook_problem })
 }
 
 /// Up to `limit` tasks whose time has come and that have no new run, with the first reason why not.
@@ -81,6 +95,8 @@ pub fn due_facts(task: &Task) -> DueFacts {
         max_retries: task.max_retries,
         waiting_for: task.waiting_for,
         is_quarantined: task.quarantined_on.is_some(),
+        is_planned: task.schedule.as_ref().is_none_or(|schedule| schedule.planned_on.is_some()),
+        is_schedule_paused: task.schedule.as_ref().is_some_and(|schedule| schedule.status.is(ScheduleStatus::Paused)),
         scheduled_on: task.scheduled_on,
     }
 }

@@ -23,7 +23,7 @@ use crate::handler::{HandlerError, RunContext};
 use crate::os::child::Stream;
 use crate::os::event_socket::EventSocket;
 use crate::os::spool::SpoolFile;
-use crate::store::{EndCondition, RunEnd};
+use crate::store::{EndCondition, RunEnd, RunRef};
 
 /// Beyond timeout and grace, before a runner that should have ended a handler is taken for unable to.
 const SILENCE_MARGIN: Duration = Duration::from_secs(30);
@@ -131,6 +131,11 @@ pub fn execute_run(
         let mut unsaved = leases.let_go(run.run_id);
         unsaved.add(last_news);
         unsaved.add(Unsaved { results: finished.results.clone(), ..Unsaved::default() });
+        if !unsaved.messages.is_empty() && !is_over {
+            // What cannot be kept now is given up: the end of the run must not wait for what was merely said.
+            let reference = RunRef { id: run.run_id, token: run.token.clone() };
+            let _ = ctx.store.record_messages(&reference, &unsaved.messages);
+        }
         let end = run_end(ctx, run, settings, &outcome.decision, unsaved, finished.outputs());
         if !is_over {
             outcome.lost_to = outcomes::record(ctx, spool.as_mut(), &Outcome::new(ctx, run, end))?;

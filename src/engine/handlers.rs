@@ -57,7 +57,11 @@ impl Handlers {
         Self { must_name_user: true, ..self }
     }
 
-    fn check_user(&self, place: &str, user: Option<&str>) -> Result<(), String> {
+    /// Whether a program may be started as this user, or as ours.
+    ///
+    /// # Errors
+    /// The configuration does not say whom it runs as, and has to.
+    pub(super) fn check_user(&self, place: &str, user: Option<&str>) -> Result<(), String> {
         if user.is_some() || !self.must_name_user {
             return Ok(());
         }

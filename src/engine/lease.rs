@@ -1,4 +1,4 @@
-//! Keeps the leases of this process and saves what its handlers report: a thread and a connection of its own, so that
+//! Keeps the leases of this process, saves what its handlers report and looks what operators have ordered: a thread and a connection of its own, so that
 //! neither a long handler nor a busy main thread looks like a dead runner, and a database that is slow or away keeps nobody
 //! from watching the handler.
 //!
@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use super::orders::Orders;
 use super::unsaved::Unsaved;
 use super::{EngineError, EngineResult};
 use crate::domain::ids::{RunId, RunnerId};
@@ -19,6 +20,8 @@ use crate::store::{DatabaseUrl, Renewal, RunRef, Store, StoreResult};
 
 /// The longest pause after a renewal that failed.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
+/// Between two looks at what operators have ordered.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// How long the end of the thread is waited for; it may hang in a call to a database that does not answer.
 const END_WAIT: Duration = Duration::from_secs(2);
 
@@ -42,7 +45,9 @@ struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     runner_id: RunnerId,
+    runner_name: String,
     times: LeaseTimes,
+    orders: Orders,
 }
 
 struct State {
@@ -60,11 +65,13 @@ struct State {
 enum Work {
     Renew(Vec<RunRef>),
     Save(RunRef, Unsaved),
+    Look,
     End,
 }
 
 struct HeldRun {
     run: RunRef,
+    class: String,
     lease: Lease,
     /// A run whose handler is silent for longer than its timeout allows, and whose end nobody brings about, is renewed no
     /// more: then anybody may end it.
@@ -98,7 +105,13 @@ impl LeaseKeeper {
     ///
     /// # Errors
     /// When no thread can be had.
-    pub fn start(url: &DatabaseUrl, runner_id: RunnerId, times: LeaseTimes, asked_at: Moment) -> EngineResult<Self> {
+    pub fn start(
+        url: &DatabaseUrl,
+        runner_id: RunnerId,
+        runner_name: &str,
+        times: LeaseTimes,
+        asked_at: Moment,
+    ) -> EngineResult<Self> {
         let runner = Lease { trusted_until: asked_at.plus(times.trusted_for()), is_lost: false };
         let state = State {
             runner,
@@ -108,7 +121,14 @@ impl LeaseKeeper {
             is_ending: false,
             has_ended: false,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), runner_id, times });
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            runner_id,
+            runner_name: runner_name.to_owned(),
+            times,
+            orders: Orders::default(),
+        });
         let (kept, url) = (Arc::clone(&shared), url.clone());
         thread::Builder::new()
             .name("leases".to_owned())
@@ -117,12 +137,13 @@ impl LeaseKeeper {
         Ok(Self { shared })
     }
 
-    /// Also keeps the lease of this run, which was claimed by a call made at `asked_at`; for as long as its handler is
+    /// Also keeps the lease of this run of this class, which was claimed by a call made at `asked_at`; for as long as its handler is
     /// silent for no longer than `silence`.
-    pub fn hold(&self, run: RunRef, asked_at: Moment, silence: Duration) {
+    pub fn hold(&self, run: RunRef, class: &str, asked_at: Moment, silence: Duration) {
         let lease = Lease { trusted_until: asked_at.plus(self.shared.times.trusted_for()), is_lost: false };
         self.shared.lock().runs.push(HeldRun {
             run,
+            class: class.to_owned(),
             lease,
             renew_until: Moment::after(silence),
             unsaved: Unsaved::default(),
@@ -166,6 +187,11 @@ impl LeaseKeeper {
         move || shared.standing(run_id) == Standing::Over
     }
 
+    /// What operators have ordered.
+    pub fn orders(&self) -> Orders {
+        self.shared.orders.clone()
+    }
+
     /// Where the runner itself stands: whether it still has its slot and may claim.
     pub fn runner_standing(&self) -> Standing {
         self.shared.lock().runner.standing()
@@ -200,7 +226,7 @@ impl Shared {
     }
 
     /// Waits for something to do. Renewals come first: a run whose lease is lost needs no news.
-    fn next_work(&self, renew_at: Moment) -> Work {
+    fn next_work(&self, renew_at: Moment, look_at: Moment) -> Work {
         let mut state = self.lock();
         loop {
             if state.is_ending {
@@ -210,8 +236,11 @@ impl Shared {
                 let is_wanted = |held: &&HeldRun| !held.lease.is_lost && !held.renew_until.has_passed();
                 return Work::Renew(state.runs.iter().filter(is_wanted).map(|held| held.run.clone()).collect());
             }
+            if look_at.has_passed() {
+                return Work::Look;
+            }
             let has_news = state.runs.iter().position(|held| !held.unsaved.is_empty() && !held.lease.is_lost);
-            let mut until = renew_at;
+            let mut until = renew_at.min(look_at);
             if let Some(at) = has_news {
                 if state.save_after.has_passed() {
                     let held = &mut state.runs[at];
@@ -256,9 +285,20 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
     fault_point!("lease.thread_started");
     let mut store = None;
     let mut renew_at = Moment::after(shared.times.renewal_pause(spread()));
+    let mut look_at = Moment::after(LOOK_PAUSE);
     loop {
-        let is_well = match shared.next_work(renew_at) {
+        let is_well = match shared.next_work(renew_at, look_at) {
             Work::End => break,
+            Work::Look => {
+                let looked = connected(&mut store, url).and_then(Store::list_pauses);
+                look_at = Moment::after(if looked.is_ok() { LOOK_PAUSE } else { RETRY_PAUSE });
+                if let Ok(pauses) = &looked {
+                    let classes: Vec<String> = shared.lock().runs.iter().map(|held| held.class.clone()).collect();
+                    shared.orders.note(pauses, &shared.runner_name, &classes);
+                }
+                fault_point!("lease.looked");
+                looked.is_ok()
+            }
             Work::Save(run, news) => {
                 let saved = connected(&mut store, url).and_then(|store| news.save(store, &run));
                 let is_well = saved.is_ok();

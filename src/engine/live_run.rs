@@ -9,6 +9,7 @@ use super::stopping::{Stopping, Urgency};
 use super::unsaved::Unsaved;
 use crate::domain::ending::Ending;
 use crate::domain::ids::RunId;
+use crate::domain::message::Message;
 use crate::handler::command::{CommandHandler, CommandObserver, HandlerEnd};
 use crate::handler::{Reporter, RunContext, TaskHandler, run_rust_handler};
 use crate::os::child::{Control, Stream};
@@ -136,6 +137,11 @@ impl Reporter for LiveRun<'_> {
     }
 
     fn heartbeat(&mut self) {
+        self.report();
+    }
+
+    fn message(&mut self, message: Message) {
+        self.pending.add_message(message);
         self.report();
     }
 }

@@ -1,21 +1,27 @@
 //! The use cases, one file a verb. Decides, and lets the store guard; asks the kernel through `os`, runs handlers through
 //! `handler`. Knows no command line and prints nothing.
 
+mod announce;
 pub mod classes;
 pub mod create_runs;
+pub mod events;
 pub mod execute;
 mod handler_finish;
 pub mod handlers;
 mod lease;
+pub mod limits;
 mod live_run;
 pub mod migrate;
+pub mod orders;
 pub(crate) mod outcomes;
+pub mod pauses;
 pub mod process_run;
 pub mod queue;
 pub mod register;
 pub mod report;
 pub mod rescue;
 pub mod retry;
+pub mod schedules;
 pub mod settings;
 pub mod status;
 mod stopping;
@@ -28,6 +34,9 @@ use std::path::Path;
 use chrono::{DateTime, Utc};
 
 pub use self::handlers::Handlers;
+use crate::config::Announcements;
+use crate::domain::limits::Obstacle;
+use crate::domain::pause::check_runner_name;
 use crate::domain::settings::Settings;
 use crate::os::account::is_root;
 pub use crate::os::child::{Stream, prepare_process};
@@ -38,7 +47,7 @@ use crate::os::identity::ProcessIdentity;
 use crate::os::random::token;
 use crate::os::spool::Spool;
 pub use crate::os::stop_signals::StopSignals;
-use crate::store::{Crash, Store};
+use crate::store::{Crash, NewEvent, Origin, Store};
 pub use crate::store::{DatabaseUrl, Engine, StoreError};
 
 /// Result of a use case.
@@ -50,6 +59,9 @@ pub enum EngineError {
     /// The input is wrong; nothing was changed.
     #[error("{0}")]
     Input(String),
+    /// What was asked for is not possible as things stand; nothing was changed.
+    #[error("{0}")]
+    Refused(String),
     /// No class of this name is known here.
     #[error("the task class \"{class}\" is not known here")]
     UnknownClass {
@@ -79,6 +91,14 @@ pub enum EngineError {
         run_id: i64,
         /// Its class.
         class: String,
+    },
+    /// A run that was asked for may not be claimed now: paused, or over a limit.
+    #[error("run {run_id} cannot be processed now: {obstacle}")]
+    Obstructed {
+        /// The run.
+        run_id: i64,
+        /// What stands in its way.
+        obstacle: Obstacle,
     },
     /// The lease of a run could not be renewed in time; its handler was killed and nothing was written for it.
     #[error("run {run_id} was given up: its lease could not be renewed in time, so its handler was killed")]
@@ -110,6 +130,8 @@ pub struct Me {
     pub host: String,
     /// Login name of the effective user.
     pub user: String,
+    /// By which operators know this process where it is a runner.
+    pub runner_name: String,
 }
 
 impl Me {
@@ -119,6 +141,7 @@ impl Me {
         Ok(Self {
             process_id: i64::from(identity.pid),
             identity: identity.to_string(),
+            runner_name: format!("{}:{}", host::host_name(), identity.pid),
             host: host::host_name(),
             user: host::user_name(),
         })
@@ -135,8 +158,12 @@ pub struct Context {
     pub me: Me,
     /// Where the outcomes of runs are kept until the database has them; `None` sends them at once and hopes.
     pub spool: Option<Spool>,
+    /// Who is told of what happens.
+    pub announcements: Announcements,
     /// Why an outcome could not be kept there.
     pub(crate) spool_problem: Option<String>,
+    /// Why the program of a hook did not do its work.
+    pub(crate) hook_problem: Option<String>,
 }
 
 impl Context {
@@ -147,7 +174,17 @@ impl Context {
     pub fn open(url: &DatabaseUrl, handlers: Handlers) -> EngineResult<Self> {
         // Whoever can insert a row there chooses what is done with root's rights.
         let handlers = if is_root() && others_can_queue(url) { handlers.naming_users() } else { handlers };
-        Ok(Self { store: Store::open(url)?, handlers, me: Me::new()?, spool: None, spool_problem: None })
+        let (mut store, me) = (Store::open(url)?, Me::new()?);
+        store.set_origin(Origin { actor: me.user.clone(), host: me.host.clone() });
+        Ok(Self {
+            store,
+            handlers,
+            me,
+            spool: None,
+            announcements: Announcements::default(),
+            spool_problem: None,
+            hook_problem: None,
+        })
     }
 
     /// Keeps the outcomes of runs in this directory of the local disk until the database has them.
@@ -155,6 +192,28 @@ impl Context {
     pub fn with_spool(mut self, directory: &Path) -> Self {
         self.spool = Some(Spool::new(directory, &self.store.url().to_string()));
         self
+    }
+
+    /// Tells these of what happens.
+    #[must_use]
+    pub fn with_announcements(self, announcements: Announcements) -> Self {
+        Self { announcements, ..self }
+    }
+
+    /// Gives this process a name as a runner, by which operators can pause, drain and stop it.
+    ///
+    /// # Errors
+    /// [`EngineError::Input`] for a name that cannot be used.
+    pub fn name_runner(&mut self, name: &str) -> EngineResult<()> {
+        check_runner_name(name).map_err(EngineError::Input)?;
+        name.clone_into(&mut self.me.runner_name);
+        Ok(())
+    }
+
+    /// Something that an operator did here, to be kept.
+    fn operator_event(&self, kind: &'static str, details: serde_json::Value) -> NewEvent {
+        let (actor, host) = (self.me.user.clone(), self.me.host.clone());
+        NewEvent { kind, task_id: None, run_id: None, actor, host, details }
     }
 
     /// A crash of a run of this class, noted by this process.

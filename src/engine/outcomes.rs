@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::announce::start_hook;
 use super::{Context, EngineError, EngineResult};
 use crate::domain::backoff::Backoff;
 use crate::domain::ids::{RunId, TaskId};
@@ -135,7 +136,10 @@ pub(super) fn record(
 fn send(ctx: &mut Context, outcome: &Outcome, claimed: Claimed) -> EngineResult<Option<String>> {
     let run = RunRef { id: claimed.run_id, token: outcome.token.clone() };
     match ctx.store.end_run(&run, &outcome.end)? {
-        Ended::Recorded => Ok(None),
+        Ended::Recorded => {
+            start_hook(ctx, claimed.task_id, claimed.run_id, &outcome.end)?;
+            Ok(None)
+        }
         Ended::Lost { found } => {
             record_late_result(ctx, outcome, claimed, &found)?;
             Ok(Some(found))

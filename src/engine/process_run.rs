@@ -67,6 +67,8 @@ pub struct ProcessReport {
     pub last_exit_code: Option<u8>,
     /// Why outcomes were not kept on the local disk until the database had them.
     pub spool_problem: Option<String>,
+    /// Why the program of a hook did not do its work.
+    pub hook_problem: Option<String>,
 }
 
 /// Registers as a runner and processes runs.
@@ -93,7 +95,7 @@ pub fn process_runs(
         }
         Registration::Registered(runner_id) => {
             fault_point!("register.committed");
-            let result = LeaseKeeper::start(ctx.store.url(), runner_id, settings.lease, asked_at)
+            let result = LeaseKeeper::start(ctx.store.url(), runner_id, &ctx.me.runner_name, settings.lease, asked_at)
                 .and_then(|leases| process_registered(ctx, &leases, &settings, runner_id, options, stop, listener));
             // A database that could not be reached for so long is not waited for once more; our death will be noticed.
             if matches!(result, Err(EngineError::LeaseOver { .. } | EngineError::Store(StoreError::Unreachable { .. })))
@@ -132,10 +134,10 @@ fn process_registered(
         None
     });
     fault_point!("process.spool_taken");
-    let stopping = Stopping::new(stop, options.stop_wait)?;
+    let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
     let mut succeeded_before = 0;
     let mut equipment = Equipment { settings, leases, stopping: &stopping, socket: socket.as_ref(), spool };
-    while options.wants_more(report.processed, until) && !stop.is_stopping() {
+    while options.wants_more(report.processed, until) && !stopping.is_leaving() {
         // Whose slot was given away meanwhile may be one too many (rule R5).
         if leases.runner_standing() != Standing::Held {
             break;
@@ -152,7 +154,7 @@ fn process_registered(
         fault_point!("claim.committed");
         let timeout_secs = ctx.handlers.timeout_secs(&run.class, run.task_timeout_secs, settings);
         let silence = longest_silence(timeout_secs, ctx.handlers.kill_grace(&run.class));
-        leases.hold(RunRef { id: run.run_id, token: run.token.clone() }, asked_at, silence);
+        leases.hold(RunRef { id: run.run_id, token: run.token.clone() }, &run.class, asked_at, silence);
         fault_point!("process.lease_held");
         let outcome = execute_run(ctx, &run, &mut equipment, listener);
         leases.let_go(run.run_id);
@@ -167,6 +169,7 @@ fn process_registered(
         }
     }
     report.spool_problem = report.spool_problem.or_else(|| ctx.spool_problem.take());
+    report.hook_problem = ctx.hook_problem.take();
     Ok(report)
 }
 
@@ -188,6 +191,7 @@ fn claim(
     let handlers = &ctx.handlers;
     let claim = Claim {
         runner_id,
+        runner_name: &ctx.me.runner_name,
         process_id: ctx.me.process_id,
         host: &ctx.me.host,
         process_identity: &ctx.me.identity,
@@ -200,6 +204,9 @@ fn claim(
         Some(run_id) => match ctx.store.claim_specific_run(run_id, &claim) {
             Ok(SpecificClaim::Claimed(run)) => Ok(Some(*run)),
             Ok(SpecificClaim::Refused { status, class }) => return Err(refused(run_id, status, class)),
+            Ok(SpecificClaim::Obstructed { obstacle }) => {
+                return Err(EngineError::Obstructed { run_id: run_id.0, obstacle });
+            }
             Err(error) => Err(error),
         },
     };

@@ -1,6 +1,6 @@
 //! `queue`: validates and inserts tasks (the scheme's queueTask).
 
-use chrono::{DateTime, TimeZone};
+use chrono::{DateTime, TimeZone, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -38,6 +38,9 @@ struct BatchLine<'a> {
     timeout: Option<String>,
     priority: Option<i64>,
     backoff: Option<String>,
+    every: Option<String>,
+    tz: Option<String>,
+    catch_up: Option<String>,
     by: Option<String>,
     name: Option<String>,
     after: Option<Vec<Reference>>,
@@ -77,20 +80,28 @@ pub struct QueuedLine {
 /// [`EngineError::Input`], [`EngineError::UnknownClass`], [`EngineError::ExecIsOff`], [`EngineError::KeyTaken`], or the
 /// database's.
 pub fn queue_task(ctx: &mut Context, request: TaskRequest, check: ClassCheck) -> EngineResult<TaskId> {
-    Ok(queue_one(ctx, request, check)?.id)
+    Ok(queue_one(ctx, request, check)?.0.id)
 }
 
-/// The same, and says whether the task is new.
+/// The same, and says whether the task is new, and when it is to be processed, unless that is now.
 ///
 /// # Errors
 /// Those of [`queue_task`].
-pub fn queue_one(ctx: &mut Context, request: TaskRequest, check: ClassCheck) -> EngineResult<QueuedTask> {
+pub fn queue_one(
+    ctx: &mut Context,
+    request: TaskRequest,
+    check: ClassCheck,
+) -> EngineResult<(QueuedTask, Option<DateTime<Utc>>)> {
     let settings = ctx.store.settings()?;
-    let task = check_request(ctx, request, check, &settings)?;
+    let mut task = check_request(ctx, request, check, &settings)?;
+    if task.recurrence.is_some() {
+        task = task.planned(ctx.store.now()?).map_err(EngineError::Input)?;
+    }
     fault_point!("queue.task_checked");
-    let inserted = ctx.store.insert_tasks(std::slice::from_ref(&task), &ctx.me.host, &mut |_| {});
+    let inserted = ctx.store.insert_tasks(std::slice::from_ref(&task), &mut |_| {});
     let queued = inserted.map_err(|error| refused(error).1)?;
-    queued.first().copied().ok_or_else(|| EngineError::Input("the database inserted nothing".to_owned()))
+    let queued = queued.first().ok_or_else(|| EngineError::Input("the database inserted nothing".to_owned()))?;
+    Ok((*queued, task.scheduled_on))
 }
 
 /// Queues the tasks of newline-delimited JSON, all or none. Blank lines are passed over. Local times are read in `zone`.
@@ -110,9 +121,11 @@ pub fn queue_batch<Zone: TimeZone>(
     let now = ctx.store.now()?.with_timezone(zone);
     let (mut tasks, mut names, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let parsed = parse_line(line, queued_by, &now)
-            .map_err(EngineError::Input)
-            .and_then(|line| Ok((check_request(ctx, line.request, check, &settings)?, line.names)));
+        let parsed = parse_line(line, queued_by, &now).map_err(EngineError::Input).and_then(|line| {
+            let task = check_request(ctx, line.request, check, &settings)?;
+            let task = task.planned(now.with_timezone(&Utc)).map_err(EngineError::Input)?;
+            Ok((task, line.names))
+        });
         let (task, of_line) = parsed.map_err(|error| at_line(index + 1, error))?;
         tasks.push(task);
         names.push(of_line);
@@ -126,7 +139,7 @@ pub fn queue_batch<Zone: TimeZone>(
     }
     let total = tasks.len();
     fault_point!("queue.batch_checked");
-    let queued = ctx.store.insert_tasks(&tasks, &ctx.me.host, &mut |count| inserted(count, total));
+    let queued = ctx.store.insert_tasks(&tasks, &mut |count| inserted(count, total));
     let queued = queued.map_err(|error| {
         let (place, error) = refused(error);
         match place {
@@ -185,6 +198,9 @@ pub(crate) fn parse_line<Zone: TimeZone>(
         unique: line.unique,
         on_conflict,
         unique_for_secs: line.unique_for.map(|text| whole_secs("unique_for", &text)).transpose()?,
+        every: line.every,
+        time_zone: line.tz,
+        catch_up: line.catch_up,
         queued_by: line.by.unwrap_or_else(|| queued_by.to_owned()),
     };
     Ok(ParsedLine { request, names: LineNames { name: line.name, after: after_names } })

@@ -40,6 +40,7 @@ pub fn register(ctx: &mut Context, lease: LeaseTimes) -> EngineResult<Registrati
         process_identity: ctx.me.identity.clone(),
         slots: 1,
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        name: ctx.me.runner_name.clone(),
     };
     Ok(ctx.store.register_runner(&runner)?)
 }

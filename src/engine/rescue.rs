@@ -5,18 +5,20 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::announce::start_hook;
 use super::outcomes::{is_being_sent, send_left_over};
 use super::register::liveness_of;
 use super::{Context, EngineResult};
 use crate::domain::decision::Decision;
 use crate::domain::ids::{RunId, TaskId};
+use crate::domain::notice::NoticeKind;
 use crate::domain::records::Run;
 use crate::domain::settings::Settings;
 use crate::domain::status::RunStatus;
 use crate::handler::command::marker;
 use crate::os::identity::{Liveness, ProcessIdentity};
 use crate::os::survivors::{RecordedHandler, end_survivors};
-use crate::store::{EndCondition, Ended, NewEvent, RunEnd, RunRef, StoreError};
+use crate::store::{EndCondition, Ended, NewEvent, NewNotice, RunEnd, RunRef, StoreError};
 
 /// From TERM to KILL for what survived its runner: everybody who creates runs here waits for it.
 const LONGEST_GRACE: Duration = Duration::from_secs(2);
@@ -155,6 +157,15 @@ fn rescue_run(
         Ok(count) => count,
         Err(error) => {
             report.stuck.push(format!("run {}: {error}", run.id));
+            ctx.store.record_notice_once(&NewNotice {
+                kind: NoticeKind::Stuck,
+                task_id: run.task_id,
+                run_id: run.id,
+                class: run.class.clone(),
+                host: ctx.me.host.clone(),
+                error_code: "not-ended".to_owned(),
+                error_message: error.to_string(),
+            })?;
             return Ok(());
         }
     };
@@ -181,6 +192,7 @@ fn rescue_run(
     // It carries the token that was examined: a run that changed hands meanwhile is left alone.
     if ctx.store.end_run(&RunRef { id: run.id, token }, &end)? == Ended::Recorded {
         fault_point!("rescue.committed");
+        start_hook(ctx, run.task_id, run.id, &end)?;
         report.rescued.push(Rescued {
             run_id: run.id,
             task_id: run.task_id,

@@ -42,7 +42,13 @@ pub fn set(ctx: &mut Context, setting: Setting, text: &str) -> EngineResult<i64>
     if Settings::from_rows(&before).is_ok() {
         Settings::from_rows(&after).map_err(input)?;
     }
-    ctx.store.set_setting(setting, value)?;
+    let is_this = |(name, _): &&(String, String)| name == setting.name();
+    let earlier = before.iter().find(is_this).map(|(_, text)| text.as_str());
+    let event = ctx.operator_event(
+        "setting-changed",
+        serde_json::json!({ "name": setting.name(), "from": earlier, "to": value.to_string() }),
+    );
+    ctx.store.set_setting(setting, value, &event)?;
     fault_point!("settings.committed");
     Ok(value)
 }

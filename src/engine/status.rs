@@ -1,5 +1,7 @@
 //! `status`: what is in the tables and why nothing moves, for a person or a program.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
@@ -7,7 +9,9 @@ use super::create_runs::due_facts;
 use super::{Context, EngineResult};
 use crate::domain::dependencies::LinkedTask;
 use crate::domain::due::{NotDue, is_due};
-use crate::domain::ids::TaskId;
+use crate::domain::ids::{RunId, RunnerId, TaskId};
+use crate::domain::limits::{Obstacle, Rate};
+use crate::domain::pause::Pause;
 use crate::domain::records::{Run, RunOutput, Runner, Task};
 use crate::domain::status::{RunStatus, TaskStatus};
 use crate::os::identity::{Liveness, ProcessIdentity};
@@ -42,6 +46,23 @@ pub enum Reason {
         /// Until then.
         until: DateTime<Utc>,
     },
+    /// It waits, and an operator keeps it from being claimed.
+    Paused {
+        /// Who paused what, how, why, since when and until when.
+        pause: Box<Pause>,
+    },
+    /// Its run waits, and as many runs of its class are being processed as may be.
+    ClassIsFull {
+        /// The limit.
+        max_running: i32,
+    },
+    /// Its run waits, and as many runs of its class have started as may in this time.
+    RateReached {
+        /// The limit.
+        rate: Rate,
+        /// When the next run of the class may start.
+        next_on: DateTime<Utc>,
+    },
     /// It is due and waits for `create-runs`.
     WaitsForCreateRuns,
     /// Its time has not come.
@@ -58,6 +79,13 @@ pub enum Reason {
         /// The first of them.
         on: Vec<LinkedTask>,
     },
+    /// It is the first task of a schedule whose first time is not known.
+    NotPlanned {
+        /// What keeps `create-runs` from finding it, if anything does.
+        problem: Option<String>,
+    },
+    /// Its schedule is paused.
+    SchedulePaused,
     /// It crashed too often: nobody tries it again before an operator says so.
     Quarantined {
         /// Crashes since the last success.
@@ -98,6 +126,8 @@ pub struct Overview {
     pub counts: TaskCounts,
     /// Slots of the runners that have not ended, and the limit.
     pub slots: (i64, i64),
+    /// What operators have paused.
+    pub pauses: Vec<Pause>,
     /// The page.
     pub lines: Vec<TaskLine>,
     /// Whether there are more tasks.
@@ -131,12 +161,14 @@ pub fn overview(ctx: &mut Context, filter: &TaskFilter) -> EngineResult<Overview
     let page = ctx.store.list_tasks(filter)?;
     let in_use = ctx.store.list_live_runners()?.iter().map(|runner| i64::from(runner.slots)).sum();
     let limit = i64::from(ctx.store.settings()?.runner_limit);
+    let pauses = ctx.store.list_pauses()?;
+    let mut known = HashMap::new();
     let mut lines = Vec::with_capacity(page.tasks.len());
     for (task, last_run) in page.tasks {
-        let reason = reason_of(ctx, &task, last_run.as_ref(), now)?;
+        let reason = reason_of(ctx, &task, last_run.as_ref(), now, &mut known)?;
         lines.push(TaskLine { task, last_run, reason });
     }
-    Ok(Overview { now, counts, slots: (in_use, limit), lines, has_more: page.has_more })
+    Ok(Overview { now, counts, slots: (in_use, limit), pauses, lines, has_more: page.has_more })
 }
 
 /// One task with its runs.
@@ -151,7 +183,7 @@ pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
         let outputs = ctx.store.list_run_outputs(run.id)?;
         runs.push((run, outputs));
     }
-    let reason = reason_of(ctx, &task, runs.first().map(|(run, _)| run), now)?;
+    let reason = reason_of(ctx, &task, runs.first().map(|(run, _)| run), now, &mut HashMap::new())?;
     let events = ctx.store.list_events_of_task(task_id, DETAIL_LIMIT)?;
     let prerequisites = ctx.store.list_prerequisites(task_id, false, DETAIL_LIMIT)?;
     let dependants = ctx.store.list_dependants(task_id, DETAIL_LIMIT)?;
@@ -176,19 +208,60 @@ pub struct RunnerLine {
     pub state: &'static str,
     /// Resident memory in bytes, where its process can be seen from here.
     pub memory_bytes: Option<u64>,
+    /// The runs that it works on.
+    pub works_on: Vec<WorkLine>,
+    /// Who paused it, drained it or stopped it.
+    pub pause: Option<Pause>,
 }
 
-/// The newest runners.
+/// A run that a runner works on.
+#[derive(Clone, Debug, Serialize)]
+pub struct WorkLine {
+    /// The run.
+    pub run_id: RunId,
+    /// Its task.
+    pub task_id: TaskId,
+    /// Its class.
+    pub class: String,
+    /// Since when.
+    pub started_on: Option<DateTime<Utc>>,
+    /// 0 to 100
+    pub percents_completed: i32,
+}
+
+/// The newest runners, or those of them that have not ended.
 ///
 /// # Errors
 /// The database's.
-pub fn list_runners(ctx: &mut Context, limit: i64) -> EngineResult<Vec<RunnerLine>> {
-    Ok(ctx.store.list_runners(limit)?.into_iter().map(runner_line).collect())
+pub fn list_runners(ctx: &mut Context, limit: i64, only_live: bool) -> EngineResult<Vec<RunnerLine>> {
+    let mut runners = if only_live { ctx.store.list_live_runners()? } else { ctx.store.list_runners(limit)? };
+    runners.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+    let ids: Vec<RunnerId> = runners.iter().map(|runner| runner.id).collect();
+    let (runs, pauses) = (ctx.store.list_runs_of_runners(&ids)?, ctx.store.list_pauses()?);
+    let mut lines: Vec<RunnerLine> = runners.into_iter().map(runner_line).collect();
+    for line in &mut lines {
+        let own = runs.iter().filter(|run| run.runner_id == Some(line.runner.id));
+        line.works_on = own.map(work_line).collect();
+        let is_live = line.runner.finished_on.is_none();
+        line.pause = pauses.iter().find(|pause| is_live && pause.scope.covers_runner(&line.runner.name)).cloned();
+    }
+    Ok(lines)
+}
+
+fn work_line(run: &Run) -> WorkLine {
+    WorkLine {
+        run_id: run.id,
+        task_id: run.task_id,
+        class: run.class.clone(),
+        started_on: run.started_on,
+        percents_completed: run.percents_completed,
+    }
 }
 
 fn runner_line(runner: Runner) -> RunnerLine {
+    let (works_on, pause) = (Vec::new(), None);
     if runner.finished_on.is_some() {
-        return RunnerLine { runner, state: "ended", memory_bytes: None };
+        return RunnerLine { runner, state: "ended", memory_bytes: None, works_on, pause };
     }
     let identity = runner.process_identity.parse::<ProcessIdentity>().ok();
     let state = match identity.as_ref().map(ProcessIdentity::liveness) {
@@ -196,13 +269,22 @@ fn runner_line(runner: Runner) -> RunnerLine {
         Some(Liveness::Dead) => "dead",
         Some(Liveness::Unknown) | None => "unknown",
     };
-    RunnerLine { runner, state, memory_bytes: identity.as_ref().and_then(memory_bytes) }
+    RunnerLine { runner, state, memory_bytes: identity.as_ref().and_then(memory_bytes), works_on, pause }
 }
 
-fn reason_of(ctx: &mut Context, task: &Task, last_run: Option<&Run>, now: DateTime<Utc>) -> EngineResult<Reason> {
+/// What is known to stand in the way of a class.
+type Known = HashMap<String, Option<Obstacle>>;
+
+fn reason_of(
+    ctx: &mut Context,
+    task: &Task,
+    last_run: Option<&Run>,
+    now: DateTime<Utc>,
+    known: &mut Known,
+) -> EngineResult<Reason> {
     let error = || last_run.map(error_text).unwrap_or_default();
     Ok(match is_due(&due_facts(task), now) {
-        Ok(()) => match waiting_run_reason(ctx, task)? {
+        Ok(()) => match waiting_run_reason(ctx, task, known)? {
             Reason::WaitsForRunner => Reason::WaitsForCreateRuns,
             obstacle => obstacle,
         },
@@ -210,7 +292,7 @@ fn reason_of(ctx: &mut Context, task: &Task, last_run: Option<&Run>, now: DateTi
             process_id: last_run.and_then(|run| run.process_id),
             host: last_run.map(|run| run.host.clone()).unwrap_or_default(),
         },
-        Err(NotDue::HasOpenRun) => waiting_run_reason(ctx, task)?,
+        Err(NotDue::HasOpenRun) => waiting_run_reason(ctx, task, known)?,
         Err(NotDue::NotYet) => {
             let has_failed = task.status.is(TaskStatus::Failed) || task.status.is(TaskStatus::Timeout);
             Reason::NotYet { on: task.scheduled_on, after_error: has_failed.then(error) }
@@ -218,6 +300,10 @@ fn reason_of(ctx: &mut Context, task: &Task, last_run: Option<&Run>, now: DateTi
         Err(NotDue::WaitsForDependencies(count)) => {
             Reason::WaitsForDependencies { count, on: ctx.store.list_prerequisites(task.id, true, NAMED_LIMIT)? }
         }
+        Err(NotDue::NotPlanned) => {
+            Reason::NotPlanned { problem: task.schedule.as_ref().and_then(|schedule| schedule.recurrence().err()) }
+        }
+        Err(NotDue::SchedulePaused) => Reason::SchedulePaused,
         Err(NotDue::Quarantined) => Reason::Quarantined { crashes: task.crashes, error: error() },
         Err(NotDue::Exhausted) => Reason::Exhausted { error: error() },
         Err(NotDue::Succeeded) => Reason::Done,
@@ -226,13 +312,32 @@ fn reason_of(ctx: &mut Context, task: &Task, last_run: Option<&Run>, now: DateTi
     })
 }
 
-fn waiting_run_reason(ctx: &mut Context, task: &Task) -> EngineResult<Reason> {
+fn waiting_run_reason(ctx: &mut Context, task: &Task, known: &mut Known) -> EngineResult<Reason> {
+    let obstacle = match known.get(&task.class) {
+        Some(obstacle) => obstacle.clone(),
+        None => {
+            // Whoever it is that will claim it: pauses of single runners do not count.
+            let obstacle = ctx.store.obstacle_to(&task.class, "")?;
+            known.insert(task.class.clone(), obstacle.clone());
+            obstacle
+        }
+    };
+    if let Some(Obstacle::Paused(pause)) = obstacle {
+        return Ok(Reason::Paused { pause });
+    }
     if ctx.handlers.find(&task.class).is_none() {
         return Ok(Reason::NoHandlerHere);
     }
     let holds = ctx.store.list_class_holds()?;
     let held = holds.into_iter().find(|hold| hold.class == task.class && hold.host == ctx.me.host);
-    Ok(held.map_or(Reason::WaitsForRunner, |hold| Reason::ClassHeld { why: hold.reason, until: hold.held_until }))
+    if let Some(hold) = held {
+        return Ok(Reason::ClassHeld { why: hold.reason, until: hold.held_until });
+    }
+    Ok(match obstacle {
+        Some(Obstacle::MaxRunning(max_running)) => Reason::ClassIsFull { max_running },
+        Some(Obstacle::Rate(rate, next_on)) => Reason::RateReached { rate, next_on },
+        Some(Obstacle::Paused(_)) | None => Reason::WaitsForRunner,
+    })
 }
 
 fn error_text(run: &Run) -> String {

@@ -1,9 +1,11 @@
-//! What a signal to stop means for the run in progress: the first lets it go on for a while, the second ends it.
+//! What a signal to stop means for the run in progress: the first lets it go on for a while, the second ends it. An operator
+//! who stops this runner from afar counts as the first.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
+use super::orders::Orders;
 use super::{EngineError, EngineResult};
 use crate::os::clock::Moment;
 use crate::os::stop_signals::{Alarm, StopSignals};
@@ -23,18 +25,26 @@ pub(super) enum Urgency {
 /// A runner that may be told to stop.
 pub struct Stopping<'a> {
     signals: &'a StopSignals,
+    orders: Orders,
     wait: Duration,
     /// When the first signal was noticed, and the second.
     noticed: Cell<Option<Moment>>,
     hurried: Cell<Option<Moment>>,
     alarm: Alarm,
+    has_rung: Cell<bool>,
 }
 
 impl<'a> Stopping<'a> {
     /// `wait` is how long a run may go on after the first signal.
-    pub(super) fn new(signals: &'a StopSignals, wait: Duration) -> EngineResult<Self> {
+    pub(super) fn new(signals: &'a StopSignals, orders: Orders, wait: Duration) -> EngineResult<Self> {
         let alarm = Alarm::new().map_err(|source| EngineError::Os { what: "no descriptor for the end", source })?;
-        Ok(Self { signals, wait, noticed: Cell::new(None), hurried: Cell::new(None), alarm })
+        let (noticed, hurried, has_rung) = (Cell::new(None), Cell::new(None), Cell::new(false));
+        Ok(Self { signals, orders, wait, noticed, hurried, alarm, has_rung })
+    }
+
+    /// Whether this runner is to claim nothing more: it was told to stop or to leave, or has ended a run for it.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.signals.is_stopping() || self.orders.is_leaving() || self.has_rung.get()
     }
 
     /// Readable when the handler must be asked to end.
@@ -44,11 +54,12 @@ impl<'a> Stopping<'a> {
 
     /// For another thread, which cannot ask the handler to end: whether the process must end now.
     pub(super) fn must_stop(&self) -> impl Fn() -> bool + Send + use<> {
-        let count = self.signals.counter().ok();
+        let (count, orders) = (self.signals.counter().ok(), self.orders.clone());
         let (wait, noticed) = (self.wait, Cell::new(None));
         move || {
-            let count = count.as_ref().map_or(0, |count| count());
+            let count = count.as_ref().map_or(0, |count| count()) + usize::from(orders.is_stopping());
             if count == 0 {
+                noticed.set(None);
                 return false;
             }
             let until = noticed.get().unwrap_or_else(|| Moment::after(wait));
@@ -60,8 +71,10 @@ impl<'a> Stopping<'a> {
     /// Looks whether signals have come; to be called every half second. `first` hears of the first one, unless it ends the
     /// run at once.
     pub(super) fn check(&self, first: &mut dyn FnMut(Duration)) -> Urgency {
-        let count = self.signals.count();
+        let count = self.signals.count() + usize::from(self.orders.is_stopping());
         if count == 0 {
+            // An order can be taken back, unlike a signal.
+            self.noticed.set(None);
             return Urgency::None;
         }
         let until = self.noticed.get().unwrap_or_else(|| {
@@ -74,6 +87,7 @@ impl<'a> Stopping<'a> {
         });
         if count >= 2 || until.has_passed() {
             self.alarm.ring();
+            self.has_rung.set(true);
         }
         if count >= 2 {
             let kill_at = self.hurried.get().unwrap_or_else(|| Moment::after(SECOND_GRACE));

@@ -1,7 +1,11 @@
 //! What is known of a running handler and is not in the database yet. Newer news replace older ones, so that a database
 //! that is away for an hour has one row to write afterwards.
 
+use crate::domain::message::Message;
 use crate::store::{RunRef, RunReport, Store, StoreResult};
+
+/// Messages that wait for the database.
+const MAX_MESSAGES: usize = 1_000;
 
 /// News of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +18,8 @@ pub struct Unsaved {
     pub message: Option<String>,
     /// JSON text
     pub results: Option<String>,
+    /// All that are not kept yet, in their order.
+    pub messages: Vec<Message>,
 }
 
 impl Unsaved {
@@ -28,6 +34,18 @@ impl Unsaved {
         self.percents_completed = newer.percents_completed.or(self.percents_completed);
         self.message = newer.message.or(self.message.take());
         self.results = newer.results.or(self.results.take());
+        for message in newer.messages {
+            self.add_message(message);
+        }
+    }
+
+    /// Adds a message. Beyond [`MAX_MESSAGES`] the oldest is dropped: a handler that says more than the database takes
+    /// must not fill our memory.
+    pub fn add_message(&mut self, message: Message) {
+        if self.messages.len() >= MAX_MESSAGES {
+            self.messages.remove(0);
+        }
+        self.messages.push(message);
     }
 
     /// Writes it. Whether the run is still ours.
@@ -39,6 +57,9 @@ impl Unsaved {
             Some((pid, identity)) => store.record_handler(run, *pid, identity)?,
             None => true,
         };
+        if is_ours && !self.messages.is_empty() && !store.record_messages(run, &self.messages)? {
+            return Ok(false);
+        }
         let report = RunReport {
             percents_completed: self.percents_completed,
             message: self.message.as_deref(),

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use super::{Reporter, RunContext, TaskHandler};
 use crate::domain::backoff::possible_delay_secs;
 use crate::domain::json::check_storable;
+use crate::domain::message::{Message, check_message};
 
 /// The run a handler works for.
 pub struct ActiveRun<'a> {
@@ -78,6 +79,18 @@ impl<'a> ActiveRun<'a> {
         check_storable(&json)
             .map_err(|what| HandlerError::no_retry("invalid-results", format!("the result {what}")))?;
         self.reporter.results(&json);
+        Ok(())
+    }
+
+    /// Sends a message that anyone may follow with `taskqueue events` or a listener.
+    ///
+    /// # Errors
+    /// Code `invalid-message` when it has no JSON form that every engine stores, no name, or is too large.
+    pub fn emit<T: Serialize + ?Sized>(&mut self, name: &str, data: &T) -> Result<(), HandlerError> {
+        let invalid = |what: String| HandlerError::no_retry("invalid-message", what);
+        let data = serde_json::to_string(data).map_err(|error| invalid(error.to_string()))?;
+        check_message(name, &data).map_err(invalid)?;
+        self.reporter.message(Message { name: name.to_owned(), data });
         Ok(())
     }
 

@@ -284,6 +284,9 @@ impl Observer for Listener<'_> {
         if event.heartbeat {
             self.observer.heartbeat();
         }
+        if let Some(message) = event.emitted {
+            self.observer.message(message);
+        }
         self.error = event.error.or_else(|| self.error.take());
         if is_report { Keep::Yes } else { Keep::No }
     }

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use crate::domain::backoff::possible_delay_secs;
 use crate::domain::ending::ReportedError;
 use crate::domain::json::check_storable;
+use crate::domain::message::{Message, check_message};
 
 /// What one line said; several keys may stand in one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,13 +23,19 @@ pub struct Event {
     pub error: Option<ReportedError>,
     /// A sign of life without news.
     pub heartbeat: bool,
+    /// For anyone who follows.
+    pub emitted: Option<Message>,
 }
 
 impl Event {
     /// Whether it tells that the handler goes on: any known key does.
     #[must_use]
     pub fn is_report(&self) -> bool {
-        self.progress.is_some() || self.result.is_some() || self.error.is_some() || self.heartbeat
+        self.progress.is_some()
+            || self.result.is_some()
+            || self.error.is_some()
+            || self.heartbeat
+            || self.emitted.is_some()
     }
 }
 
@@ -40,6 +47,9 @@ struct Line<'a> {
     result: Option<&'a RawValue>,
     error: Option<ErrorPart>,
     heartbeat: Option<bool>,
+    event: Option<String>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -58,7 +68,7 @@ enum Code {
 }
 
 /// Reads one line. `None` when it is malformed: no JSON object, a known key with a value of another type, a progress
-/// outside 0 to 100, or a result that not every engine stores. `null` is the same as a missing key. A delay that is not
+/// outside 0 to 100, a result that not every engine stores, or a message that may not be sent. `null` is the same as a missing key. A delay that is not
 /// possible is taken as the nearest one that is: the error it came with must not be lost.
 #[must_use]
 pub fn parse_event(line: &[u8]) -> Option<Event> {
@@ -79,12 +89,19 @@ pub fn parse_event(line: &[u8]) -> Option<Event> {
     if line.result.is_some_and(|json| check_storable(json.get()).is_err()) {
         return None;
     }
+    let data = line.data.map_or("null", RawValue::get);
+    let emitted = match line.event {
+        Some(name) if check_message(&name, data).is_err() => return None,
+        Some(name) => Some(Message { name, data: data.to_owned() }),
+        None => None,
+    };
     Some(Event {
         progress,
         message: line.message,
         result: line.result.map(|json| json.get().to_owned()),
         error,
         heartbeat: line.heartbeat.unwrap_or(false),
+        emitted,
     })
 }
 
@@ -169,6 +186,15 @@ mod tests {
     }
 
     #[test]
+    fn messages_keep_their_data_and_are_signs_of_life() {
+        let event = parse(r#"{"event":"page","data":{"n":1.50}}"#).unwrap();
+        assert!(event.is_report());
+        assert_eq!(event.emitted, Some(Message { name: "page".to_owned(), data: r#"{"n":1.50}"#.to_owned() }));
+        assert_eq!(parse(r#"{"event":"done"}"#).unwrap().emitted.unwrap().data, "null");
+        assert_eq!(parse(r#"{"data":1}"#).unwrap().emitted, None);
+    }
+
+    #[test]
     fn malformed_lines_are_refused() {
         for line in [
             "",
@@ -184,6 +210,8 @@ mod tests {
             r#"{"error":"text"}"#,
             r#"{"error":{"code":[]}}"#,
             r#"{"heartbeat":true} {}"#,
+            r#"{"event":""}"#,
+            r#"{"event":1}"#,
             r#"{"result":"\ud800"}"#,
             r#"{"result":[1e999]}"#,
         ] {

@@ -10,6 +10,8 @@ pub mod events;
 pub mod exec;
 pub mod registry;
 
+use crate::domain::message::Message;
+
 pub use active_run::{ActiveRun, HandlerError, run_rust_handler};
 
 /// What a handler is told about the run it works for.
@@ -45,6 +47,8 @@ pub trait Reporter {
     fn results(&mut self, json: &str);
     /// A sign of life without news. Like the others it restarts the timeout.
     fn heartbeat(&mut self) {}
+    /// For anyone who follows.
+    fn message(&mut self, _message: Message) {}
 }
 
 /// A task class that is handled by Rust code inside the runner.

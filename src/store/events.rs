@@ -1,22 +1,20 @@
-//! TaskQueueEvents: what should be known afterwards: late results, rescues, holds that
-//! were ended. A hold that begins stands on the run that began it.
+//! TaskQueueEvents: what should be known afterwards: late results, rescues, what operators did, messages of handlers. A
+//! hold that begins stands on the run that began it.
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use serde::Serialize;
 
 use super::backend::AnyConnection;
-use super::schema::task_queue_events::dsl::{
-    actor, details, host, id, kind, occurred_on, run_id, task_queue_events, task_queue_id,
-};
-use super::sql::Moment;
+use super::event_log::EventFilter;
+use super::schema::task_queue_events::dsl::{actor, details, host, kind, run_id, task_queue_events, task_queue_id};
 use super::{Store, StoreResult};
 use crate::domain::ids::{RunId, TaskId};
 
 /// Something to be kept.
 #[derive(Clone, Debug)]
 pub struct NewEvent {
-    /// What happened: `late-result`, `rescued`, `quarantined`, `retried`, `class-released`.
+    /// What happened; docs/events.md lists the kinds.
     pub kind: &'static str,
     /// The task that it is about.
     pub task_id: Option<TaskId>,
@@ -39,6 +37,8 @@ pub struct Event {
     pub occurred_on: DateTime<Utc>,
     /// What happened.
     pub kind: String,
+    /// The task that it is about.
+    pub task_id: Option<TaskId>,
     /// The run that it is about.
     pub run_id: Option<RunId>,
     /// Who did it.
@@ -94,24 +94,9 @@ impl Store {
     /// # Errors
     /// The database could not be asked.
     pub fn list_events_of_task(&mut self, task_id: TaskId, limit: i64) -> StoreResult<Vec<Event>> {
-        type Row = (i64, Moment, String, Option<i64>, String, String, String);
-        let rows: Vec<Row> = self.read(|conn| {
-            Ok(task_queue_events
-                .filter(task_queue_id.eq(task_id.0))
-                .order((task_queue_id.desc(), id.desc()))
-                .limit(limit)
-                .select((id, occurred_on, kind, run_id, actor, host, details))
-                .load(conn)?)
-        })?;
-        let event = |(event_id, when, what, run, who, place, rest): Row| Event {
-            id: event_id,
-            occurred_on: when.into(),
-            kind: what,
-            run_id: run.map(RunId),
-            actor: who,
-            host: place,
-            details: rest,
-        };
-        Ok(rows.into_iter().map(event).collect())
+        let filter = EventFilter { task_id: Some(task_id), ..EventFilter::default() };
+        let mut events = self.list_events(&filter, limit)?;
+        events.reverse();
+        Ok(events)
     }
 }

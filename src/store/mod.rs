@@ -1,18 +1,24 @@
 //! The database: the only folder that knows Diesel. It guards (every change of a status is a compare-and-set), it does
 //! not decide. Everything it hands out is of the domain.
 
+mod audit;
 mod backend;
 mod classes;
 mod dependencies;
 mod error;
+mod event_log;
 mod events;
 mod leases;
+mod limits;
 mod migrate;
+mod notices;
+mod pauses;
 mod queueing;
 mod receipts;
 mod rows;
 mod runners;
 mod runs;
+mod schedules;
 mod schema;
 mod settings;
 mod sql;
@@ -23,18 +29,26 @@ mod unique;
 
 use std::time::{Duration, Instant};
 
+use self::audit::AuditSwitch;
+pub use self::audit::Origin;
 use self::backend::AnyConnection;
 pub use self::backend::{DatabaseUrl, Engine};
 pub use self::classes::ClassHold;
 use self::error::Repeat;
 pub use self::error::{StoreError, StoreResult};
+pub use self::event_log::EventFilter;
 pub use self::events::{Event, NewEvent};
 pub use self::leases::Renewal;
 pub use self::migrate::{Migration, MigrationReport};
+pub use self::notices::{NewNotice, TakenNotices};
+pub use self::pauses::NewPause;
 pub use self::runners::{NewRunner, Registration};
 pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
-pub use self::transitions::{Claim, Crash, EndCondition, Ended, RetryAnswer, RunEnd, SpecificClaim};
+pub use self::transitions::{
+    Advanced, Author, Claim, Crash, EndCondition, Ended, RetryAnswer, RunEnd, ScheduleAnswer, ScheduleChange,
+    SpecificClaim,
+};
 use crate::os::random::spread;
 
 /// How long a closure is repeated while the database is busy, or while it cannot be reached any more: long enough for a
@@ -51,6 +65,9 @@ pub struct Store {
     has_written: bool,
     /// Whether whoever waits for an answer has no time any more.
     is_hurried: Option<Box<dyn Fn() -> bool + Send>>,
+    /// Who this process is.
+    origin: Origin,
+    audit: AuditSwitch,
 }
 
 impl Store {
@@ -70,7 +87,8 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
     pub fn connect(url: &DatabaseUrl) -> StoreResult<Self> {
-        Ok(Self { conn: backend::connect(url)?, url: url.clone(), has_written: false, is_hurried: None })
+        let (origin, audit) = (Origin::default(), AuditSwitch::default());
+        Ok(Self { conn: backend::connect(url)?, url: url.clone(), has_written: false, is_hurried: None, origin, audit })
     }
 
     /// Where it is.
@@ -99,9 +117,13 @@ impl Store {
         Ok(written)
     }
 
-    /// The same under the WRITE lock on TaskQueueRuns.
-    fn claim_write<T>(&mut self, mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
-        let written = self.repeat(&mut |conn| backend::claim_transaction(conn, &mut work))?;
+    /// The same under the WRITE lock on TaskQueueRuns. Who asks says whether it keeps events.
+    fn claim_write<T>(
+        &mut self,
+        keeps_events: bool,
+        mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>,
+    ) -> StoreResult<T> {
+        let written = self.repeat(&mut |conn| backend::claim_transaction(conn, keeps_events, &mut work))?;
         self.has_written = true;
         Ok(written)
     }

@@ -5,11 +5,12 @@ use std::collections::{BTreeSet, HashMap};
 use diesel::RunQueryDsl as _;
 use diesel::result::QueryResult;
 
+use super::audit::keep_queued;
 use super::backend::{self, AnyConnection};
 use super::dependencies::IDS_PER_STATEMENT;
 use super::rows::{DependencyRow, NewTaskRow};
 use super::sql::{Moment, db_now};
-use super::unique::{find_holder, key_taken, replace_task};
+use super::unique::{Author, find_holder, key_taken, replace_task};
 use super::{Store, StoreError, StoreResult};
 use crate::domain::dependencies::{Prerequisite, find_circle};
 use crate::domain::ids::TaskId;
@@ -26,14 +27,11 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::NotQueued`], or the database refused a row or could not be written; nothing is inserted then.
-    pub fn insert_tasks(
-        &mut self,
-        tasks: &[NewTask],
-        host: &str,
-        inserted: &mut dyn FnMut(usize),
-    ) -> StoreResult<Vec<QueuedTask>> {
+    pub fn insert_tasks(&mut self, tasks: &[NewTask], inserted: &mut dyn FnMut(usize)) -> StoreResult<Vec<QueuedTask>> {
+        let auditor = self.auditor()?;
+        let origin = self.origin.clone();
         let queued = self.write_key_once(|conn| {
-            let plan = Plan::make(conn, tasks, host)?;
+            let plan = Plan::make(conn, tasks, Author { origin: &origin, is_auditor: auditor.is_some() })?;
             let prerequisites = Prerequisites::lock(conn, &plan)?;
             let new: Vec<usize> = plan.new_places().collect();
             let now = diesel::select(db_now()).get_result::<Moment>(conn)?.into();
@@ -45,7 +43,11 @@ impl Store {
                         NewTaskRow::new(plan.content(*place), prerequisites.open_count(&plan.after(*place)), now)
                     })
                     .collect();
-                ids.extend(part.iter().copied().zip(backend::insert_tasks(conn, &rows)?));
+                let inserted_ids = backend::insert_tasks(conn, &rows)?;
+                if let Some(origin) = &auditor {
+                    keep_queued(conn, origin, &inserted_ids)?;
+                }
+                ids.extend(part.iter().copied().zip(inserted_ids));
                 inserted(ids.len());
                 fault_point!("queue.part_inserted");
             }
@@ -77,7 +79,7 @@ struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     /// Looks for the holders of all keys, and replaces those that are to be replaced.
-    fn make(conn: &mut AnyConnection, tasks: &'a [NewTask], host: &str) -> StoreResult<Self> {
+    fn make(conn: &mut AnyConnection, tasks: &'a [NewTask], author: Author<'_>) -> StoreResult<Self> {
         let replaces = |task: &NewTask| task.unique.as_ref().is_some_and(|key| key.on_conflict == OnConflict::Replace);
         if tasks.iter().any(replaces) {
             backend::lock_gate(conn, "create-runs")?;
@@ -89,10 +91,10 @@ impl<'a> Plan<'a> {
             let spot = match &task.unique {
                 None => Spot::New,
                 Some(unique) => match first_with.get(&(task.class.as_str(), unique.key.as_str())) {
-                    Some(earlier) => plan.spot_beside(conn, *earlier, place, unique, host)?,
+                    Some(earlier) => plan.spot_beside(conn, *earlier, place, unique, author)?,
                     None => {
                         first_with.insert((task.class.as_str(), unique.key.as_str()), place);
-                        plan.spot_in_store(conn, place, unique, host)?
+                        plan.spot_in_store(conn, place, unique, author)?
                     }
                 },
             };
@@ -107,7 +109,7 @@ impl<'a> Plan<'a> {
         conn: &mut AnyConnection,
         place: usize,
         unique: &Uniqueness,
-        host: &str,
+        author: Author<'_>,
     ) -> StoreResult<Spot> {
         let task = &self.tasks[place];
         let Some(holder) = find_holder(conn, task.class.as_str(), &unique.key)? else { return Ok(Spot::New) };
@@ -115,7 +117,7 @@ impl<'a> Plan<'a> {
         let there = |arrival| Ok(Spot::There(QueuedTask { id: TaskId(holder.id), arrival }));
         match unique.on_conflict {
             OnConflict::Return => return there(Arrival::Existing),
-            OnConflict::Replace if replace_task(conn, holder.id, task, host)? => return there(Arrival::Replaced),
+            OnConflict::Replace if replace_task(conn, holder.id, task, author)? => return there(Arrival::Replaced),
             OnConflict::Replace | OnConflict::Fail => {}
         }
         // Whoever could not be replaced was claimed since, or has ended.
@@ -132,11 +134,11 @@ impl<'a> Plan<'a> {
         earlier: usize,
         place: usize,
         unique: &Uniqueness,
-        host: &str,
+        author: Author<'_>,
     ) -> StoreResult<Spot> {
         match (unique.on_conflict, self.spots[earlier]) {
             (OnConflict::Return, _) => Ok(Spot::Same(earlier, Arrival::Existing)),
-            (OnConflict::Replace, Spot::There(_)) => self.spot_in_store(conn, place, unique, host),
+            (OnConflict::Replace, Spot::There(_)) => self.spot_in_store(conn, place, unique, author),
             (OnConflict::Replace, _) => {
                 self.replaced_by.insert(earlier, place);
                 Ok(Spot::Same(earlier, Arrival::Replaced))

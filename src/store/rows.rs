@@ -7,7 +7,7 @@ use super::schema::{task_queue, task_queue_dependencies, task_queue_run_outputs,
 use super::sql::Moment;
 use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::new_task::NewTask;
-use crate::domain::records::{Run, RunOutput, Runner, Task};
+use crate::domain::records::{Run, RunOutput, Runner, Task, TaskSchedule};
 
 /// A task to insert. What is `None` gets the column's default.
 #[derive(Clone, Debug, Insertable)]
@@ -24,6 +24,18 @@ pub(super) struct NewTaskRow {
     pub(super) waiting_for: i32,
     pub(super) unique_key: Option<String>,
     pub(super) unique_until: Option<Moment>,
+    pub(super) recurrence: Option<String>,
+    pub(super) time_zone: Option<String>,
+    pub(super) catch_up: Option<String>,
+    pub(super) schedule_id: Option<i64>,
+    pub(super) planned_on: Option<Moment>,
+}
+
+impl NewTaskRow {
+    /// Whether it belongs to a schedule. Such rows are few: bulk statements need not know their columns.
+    pub(super) const fn recurs(&self) -> bool {
+        self.recurrence.is_some()
+    }
 }
 
 impl NewTaskRow {
@@ -42,6 +54,12 @@ impl NewTaskRow {
             waiting_for,
             unique_key: task.unique.as_ref().map(|unique| unique.key.clone()),
             unique_until: window_secs.map(|secs| Moment::from(now + TimeDelta::seconds(secs.into()))),
+            recurrence: task.recurrence.as_ref().map(|recurrence| recurrence.every().to_owned()),
+            time_zone: task.recurrence.as_ref().map(|recurrence| recurrence.zone().to_owned()),
+            catch_up: task.recurrence.as_ref().map(|recurrence| recurrence.catch_up().to_string()),
+            // Its own id, which nobody knows before it is inserted.
+            schedule_id: None,
+            planned_on: task.recurrence.as_ref().and(task.scheduled_on).map(Moment::from),
         }
     }
 }
@@ -75,6 +93,12 @@ pub(super) struct TaskRow {
     backoff: Option<String>,
     crashes: i32,
     quarantined_on: Option<Moment>,
+    recurrence: Option<String>,
+    time_zone: String,
+    catch_up: String,
+    schedule_id: Option<i64>,
+    planned_on: Option<Moment>,
+    schedule_status: String,
     updated_on: Moment,
     unique_key: Option<String>,
     unique_until: Option<Moment>,
@@ -82,6 +106,14 @@ pub(super) struct TaskRow {
 
 impl From<TaskRow> for Task {
     fn from(row: TaskRow) -> Self {
+        let schedule = row.recurrence.map(|every| TaskSchedule {
+            id: TaskId(row.schedule_id.unwrap_or(row.id)),
+            every,
+            time_zone: row.time_zone,
+            catch_up: row.catch_up,
+            planned_on: row.planned_on.map(Into::into),
+            status: row.schedule_status.into(),
+        });
         Self {
             id: TaskId(row.id),
             queued_on: row.queued_on.into(),
@@ -100,6 +132,7 @@ impl From<TaskRow> for Task {
             backoff: row.backoff,
             crashes: row.crashes,
             quarantined_on: row.quarantined_on.map(Into::into),
+            schedule,
             updated_on: row.updated_on.into(),
             unique_key: row.unique_key,
             unique_until: row.unique_until.map(Into::into),
@@ -177,12 +210,14 @@ pub(super) struct RunnerRow {
     slots: i32,
     heartbeat_on: Moment,
     version: String,
+    name: String,
 }
 
 impl From<RunnerRow> for Runner {
     fn from(row: RunnerRow) -> Self {
         Self {
             id: RunnerId(row.id),
+            name: row.name,
             process_id: row.process_id,
             host: row.host,
             process_identity: row.process_identity,

@@ -5,7 +5,7 @@ use diesel::prelude::*;
 use super::backend;
 use super::rows::RunnerRow;
 use super::schema::task_queue_runners::dsl::{
-    finished_on, heartbeat_on, host, id, process_id, process_identity, slots, task_queue_runners, version,
+    finished_on, heartbeat_on, host, id, name, process_id, process_identity, slots, task_queue_runners, version,
 };
 use super::schema::task_queue_settings;
 use super::sql::db_now;
@@ -27,6 +27,8 @@ pub struct NewRunner {
     pub slots: i32,
     /// Version of the program.
     pub version: String,
+    /// By which operators know it.
+    pub name: String,
 }
 
 /// The answer to a process that asks to be a runner.
@@ -73,6 +75,7 @@ impl Store {
                     process_identity.eq(&runner.process_identity),
                     slots.eq(runner.slots),
                     version.eq(&runner.version),
+                    name.eq(&runner.name),
                 ))
                 .execute(conn)?;
             // Behind the gate the newest living row of this process is the one just inserted.

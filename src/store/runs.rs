@@ -2,15 +2,17 @@
 
 use diesel::prelude::*;
 
+use super::events::{NewEvent, insert_event};
 use super::rows::{RunOutputRow, RunRow};
 use super::schema::task_queue_run_outputs;
 use super::schema::task_queue_runs::dsl::{
-    handler_identity, handler_process_id, id, lease_expires_on, percents_completed, progress_message, results, status,
-    task_queue_id, task_queue_runs, token, updated_on,
+    handler_identity, handler_process_id, host, id, lease_expires_on, percents_completed, progress_message, results,
+    runner_id, status, task_queue_id, task_queue_runs, token, updated_on,
 };
 use super::sql::{Moment, db_now};
 use super::{Store, StoreError, StoreResult};
-use crate::domain::ids::{RunId, TaskId};
+use crate::domain::ids::{RunId, RunnerId, TaskId};
+use crate::domain::message::Message;
 use crate::domain::records::{Run, RunOutput};
 use crate::domain::status::RunStatus;
 
@@ -72,6 +74,23 @@ impl Store {
         Ok(rows.into_iter().map(Run::from).collect())
     }
 
+    /// The runs that these runners are processing.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_runs_of_runners(&mut self, runners: &[RunnerId]) -> StoreResult<Vec<Run>> {
+        let ids: Vec<i64> = runners.iter().map(|runner| runner.0).collect();
+        let rows: Vec<RunRow> = self.read(|conn| {
+            Ok(task_queue_runs
+                .filter(lease_expires_on.is_not_null())
+                .filter(runner_id.eq_any(&ids))
+                .order((lease_expires_on, id))
+                .select(RunRow::as_select())
+                .load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(Run::from).collect())
+    }
+
     /// The newest `limit` runs of all tasks, newest first.
     ///
     /// # Errors
@@ -108,6 +127,39 @@ impl Store {
                 .execute(conn)?;
             fault_point!("lease.before_handler_commit");
             Ok(updated == 1)
+        })
+    }
+
+    /// Keeps messages of the handler of a run as events. Whether the run is still ours.
+    ///
+    /// # Errors
+    /// The database could not be written; none is kept then.
+    pub fn record_messages(&mut self, run: &RunRef, messages: &[Message]) -> StoreResult<bool> {
+        self.write_once(|conn| {
+            let held: Option<(i64, String)> = task_queue_runs
+                .filter(id.eq(run.id.0))
+                .filter(status.eq(RunStatus::Processing.as_str()))
+                .filter(token.eq(&run.token))
+                .select((task_queue_id, host))
+                .first(conn)
+                .optional()?;
+            let Some((task_id, at)) = held else { return Ok(false) };
+            for message in messages {
+                let data: serde_json::Value = serde_json::from_str(&message.data).unwrap_or_default();
+                insert_event(
+                    conn,
+                    &NewEvent {
+                        kind: "message",
+                        task_id: Some(TaskId(task_id)),
+                        run_id: Some(run.id),
+                        actor: String::new(),
+                        host: at.clone(),
+                        details: serde_json::json!({ "name": message.name, "data": data }),
+                    },
+                )?;
+            }
+            fault_point!("lease.before_messages_commit");
+            Ok(true)
         })
     }
 

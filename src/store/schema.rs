@@ -38,6 +38,18 @@ diesel::table! {
         crashes -> Integer,
         #[sql_name = "QuarantinedOn"]
         quarantined_on -> Nullable<Timestamp>,
+        #[sql_name = "Recurrence"]
+        recurrence -> Nullable<Text>,
+        #[sql_name = "TimeZone"]
+        time_zone -> Text,
+        #[sql_name = "CatchUp"]
+        catch_up -> Text,
+        #[sql_name = "ScheduleId"]
+        schedule_id -> Nullable<BigInt>,
+        #[sql_name = "PlannedOn"]
+        planned_on -> Nullable<Timestamp>,
+        #[sql_name = "ScheduleStatus"]
+        schedule_status -> Text,
         #[sql_name = "UpdatedOn"]
         updated_on -> Timestamp,
         #[sql_name = "DueOn"]
@@ -48,6 +60,8 @@ diesel::table! {
         unique_until -> Nullable<Timestamp>,
         #[sql_name = "LiveUniqueKey"]
         live_unique_key -> Nullable<Text>,
+        #[sql_name = "ScheduleHead"]
+        schedule_head -> Nullable<Text>,
     }
 }
 
@@ -120,6 +134,8 @@ diesel::table! {
         claim_class -> Nullable<Text>,
         #[sql_name = "ClaimOrder"]
         claim_order -> Integer,
+        #[sql_name = "RunningClass"]
+        running_class -> Nullable<Text>,
     }
 }
 
@@ -144,6 +160,8 @@ diesel::table! {
         heartbeat_on -> Timestamp,
         #[sql_name = "Version"]
         version -> Text,
+        #[sql_name = "Name"]
+        name -> Text,
     }
 }
 
@@ -202,12 +220,82 @@ diesel::table! {
 }
 
 diesel::table! {
+    #[sql_name = "TaskQueuePauses"]
+    task_queue_pauses (scope, name) {
+        #[sql_name = "Scope"]
+        scope -> Text,
+        #[sql_name = "Name"]
+        name -> Text,
+        #[sql_name = "Mode"]
+        mode -> Text,
+        #[sql_name = "Reason"]
+        reason -> Text,
+        #[sql_name = "Author"]
+        author -> Text,
+        #[sql_name = "Host"]
+        host -> Text,
+        #[sql_name = "CreatedOn"]
+        created_on -> Timestamp,
+        #[sql_name = "Until"]
+        until -> Nullable<Timestamp>,
+    }
+}
+
+diesel::table! {
+    #[sql_name = "TaskQueueClassLimits"]
+    task_queue_class_limits (task_class) {
+        #[sql_name = "TaskClass"]
+        task_class -> Text,
+        #[sql_name = "MaxRunning"]
+        max_running -> Nullable<Integer>,
+        #[sql_name = "RateCount"]
+        rate_count -> Nullable<Integer>,
+        #[sql_name = "RateSecs"]
+        rate_secs -> Nullable<Integer>,
+    }
+}
+
+diesel::table! {
     #[sql_name = "TaskQueueSettings"]
     task_queue_settings (name) {
         #[sql_name = "Name"]
         name -> Text,
         #[sql_name = "Value"]
         value -> Text,
+    }
+}
+
+diesel::table! {
+    #[sql_name = "TaskQueueNotices"]
+    task_queue_notices (id) {
+        #[sql_name = "Id"]
+        id -> BigInt,
+        #[sql_name = "OccurredOn"]
+        occurred_on -> Timestamp,
+        #[sql_name = "Kind"]
+        kind -> Text,
+        #[sql_name = "TaskQueueId"]
+        task_queue_id -> Nullable<BigInt>,
+        #[sql_name = "RunId"]
+        run_id -> Nullable<BigInt>,
+        #[sql_name = "TaskClass"]
+        task_class -> Text,
+        #[sql_name = "Host"]
+        host -> Text,
+        #[sql_name = "ErrorCode"]
+        error_code -> Text,
+        #[sql_name = "ErrorMessage"]
+        error_message -> Text,
+    }
+}
+
+diesel::table! {
+    #[sql_name = "TaskQueueTimers"]
+    task_queue_timers (name) {
+        #[sql_name = "Name"]
+        name -> Text,
+        #[sql_name = "NextOn"]
+        next_on -> Timestamp,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use diesel::prelude::*;
 
+use super::events::{NewEvent, insert_event};
 use super::schema::task_queue_settings::dsl::{name, task_queue_settings, value};
 use super::{Store, StoreResult};
 use crate::domain::settings::{Setting, Settings};
@@ -24,19 +25,20 @@ impl Store {
         self.read(|conn| Ok(task_queue_settings.select((name, value)).order(name).load(conn)?))
     }
 
-    /// Sets a value that was checked against the range of the setting.
+    /// Sets a value that was checked against the range of the setting, and keeps the event.
     ///
     /// # Errors
     /// The database could not be written.
-    pub fn set_setting(&mut self, setting: Setting, new_value: i64) -> StoreResult<()> {
+    pub fn set_setting(&mut self, setting: Setting, new_value: i64, event: &NewEvent) -> StoreResult<()> {
         let text = new_value.to_string();
-        self.write(|conn| {
+        self.write_once(|conn| {
             let row = task_queue_settings.filter(name.eq(setting.name()));
             if diesel::update(row).set(value.eq(&text)).execute(conn)? == 0 {
                 diesel::insert_into(task_queue_settings)
                     .values((name.eq(setting.name()), value.eq(&text)))
                     .execute(conn)?;
             }
+            insert_event(conn, event)?;
             fault_point!("settings.before_commit");
             Ok(())
         })

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
+use super::audit::{keep_created, newest_run};
 use super::backend::{self, DueFrom};
 use super::rows::TaskRow;
 use super::schema::task_queue::dsl::{id, task_queue};
@@ -34,6 +35,7 @@ impl Store {
     pub fn create_missing_runs(&mut self, created: &mut dyn FnMut(usize)) -> StoreResult<usize> {
         self.remove_old_receipts()?;
         fault_point!("receipts.removed");
+        let auditor = self.auditor()?;
         let mut total = 0;
         let mut from = DueFrom::beginning();
         loop {
@@ -42,7 +44,11 @@ impl Store {
                 backend::enter_both_tables(conn)?;
                 fault_point!("create.gate_locked");
                 let Some(first) = backend::find_due(conn, from)? else { return Ok(None) };
+                let newest = newest_run(conn)?;
                 let created = backend::create_due_runs(conn, first, RUNS_PER_TRANSACTION)?;
+                if let Some(origin) = &auditor {
+                    keep_created(conn, origin, newest)?;
+                }
                 fault_point!("create.before_commit");
                 Ok(Some((first, created)))
             })?;

@@ -3,13 +3,14 @@
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
+use super::audit::{Origin, keep_run_transition};
 use super::backend::{self, AnyConnection};
 use super::events::{NewEvent, insert_event};
 use super::schema::task_queue::dsl;
 use super::schema::task_queue_runs;
 use super::sql::{Moment, db_now, db_now_plus};
 use super::{Store, StoreError, StoreResult};
-use crate::domain::ids::TaskId;
+use crate::domain::ids::{RunId, TaskId};
 use crate::domain::new_task::{NewTask, QueueRefusal};
 use crate::domain::status::{RunStatus, TaskStatus};
 use crate::domain::transition::{RunEvent, run_after};
@@ -17,6 +18,13 @@ use crate::domain::unique::Uniqueness;
 
 /// How often a write is repeated because others took the key that it had just found free.
 const RACES: u32 = 50;
+
+/// Who replaces, and whether every transition is kept.
+#[derive(Clone, Copy)]
+pub(super) struct Author<'a> {
+    pub(super) origin: &'a Origin,
+    pub(super) is_auditor: bool,
+}
 
 /// The live task that has a key, or the one that had it last in a window that is not over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,8 +67,8 @@ pub(super) fn key_taken(unique: &Uniqueness, holder: &Holder) -> QueueRefusal {
 
 /// Gives a waiting task the data, times and numbers of a new one. A run of it that waits is given back, so that the new
 /// time and priority count. Must run behind the gate `create-runs`: none is created meanwhile. `false` if it is not waiting.
-pub(super) fn replace_task(conn: &mut AnyConnection, id: i64, task: &NewTask, host: &str) -> StoreResult<bool> {
-    release_waiting_run(conn, id)?;
+pub(super) fn replace_task(conn: &mut AnyConnection, id: i64, task: &NewTask, author: Author<'_>) -> StoreResult<bool> {
+    release_waiting_run(conn, id, author)?;
     let window_secs = task.unique.as_ref().and_then(|unique| unique.window_secs);
     let waiting = [TaskStatus::Scheduled, TaskStatus::Failed, TaskStatus::Timeout].map(TaskStatus::as_str);
     let replaced = diesel::update(dsl::task_queue.filter(dsl::id.eq(id)))
@@ -95,7 +103,7 @@ pub(super) fn replace_task(conn: &mut AnyConnection, id: i64, task: &NewTask, ho
             task_id: Some(TaskId(id)),
             run_id: None,
             actor: task.queued_by.clone(),
-            host: host.to_owned(),
+            host: author.origin.host.clone(),
             details: serde_json::json!({ "key": task.unique.as_ref().map(|unique| &unique.key) }),
         },
     )?;
@@ -103,21 +111,29 @@ pub(super) fn replace_task(conn: &mut AnyConnection, id: i64, task: &NewTask, ho
     Ok(true)
 }
 
-fn release_waiting_run(conn: &mut AnyConnection, task_id: i64) -> StoreResult<()> {
+fn release_waiting_run(conn: &mut AnyConnection, task_id: i64, author: Author<'_>) -> StoreResult<()> {
     use task_queue_runs::dsl;
     let Some(status) = run_after(RunStatus::Scheduled, RunEvent::Release) else { return Ok(()) };
-    diesel::update(dsl::task_queue_runs)
-        .filter(dsl::open_task_id.eq(task_id))
+    let run_id: Option<i64> =
+        dsl::task_queue_runs.filter(dsl::open_task_id.eq(task_id)).select(dsl::id).first(conn).optional()?;
+    let Some(run_id) = run_id else { return Ok(()) };
+    let decision = "replaced: release";
+    let released = diesel::update(dsl::task_queue_runs)
+        .filter(dsl::id.eq(run_id))
         .filter(dsl::status.eq(RunStatus::Scheduled.as_str()))
         .set((
             dsl::status.eq(status.as_str()),
             dsl::finished_on.eq(db_now().nullable()),
             dsl::error_code.eq("replaced"),
             dsl::error_message.eq("its task was replaced by a new one with the same key"),
-            dsl::decision.eq("replaced: release"),
+            dsl::decision.eq(decision),
             dsl::updated_on.eq(db_now()),
         ))
         .execute(conn)?;
+    if released == 1 && author.is_auditor {
+        let details = serde_json::json!({ "status": status, "decision": decision });
+        keep_run_transition(conn, author.origin, "run-ended", (TaskId(task_id), RunId(run_id)), details)?;
+    }
     Ok(())
 }
 

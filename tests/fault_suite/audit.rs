@@ -1,5 +1,7 @@
 //! Triggers by which the database itself keeps what happens to its rows, and reading it all back.
 
+use std::collections::HashMap;
+
 use super::database::{EngineUnderTest, Raw};
 use super::records::{Change, RunRow, Table, TaskRow};
 
@@ -109,6 +111,8 @@ pub fn tasks(raw: &mut Raw, after: i64) -> Vec<TaskRow> {
         "\"FailedRetries\"",
         "\"Attempts\"",
         "\"CurrentRunId\"",
+        "\"ScheduleId\"",
+        "\"ScheduleHead\"",
     ];
     let all = rows(raw, &columns, &format!("\"TaskQueue\" WHERE \"Id\" > {after} ORDER BY \"Id\""));
     all.into_iter()
@@ -121,6 +125,8 @@ pub fn tasks(raw: &mut Raw, after: i64) -> Vec<TaskRow> {
             failed_retries: number(&row[5]),
             attempts: number(&row[6]),
             current_run: row[7].parse().ok(),
+            schedule: number(&row[8]),
+            head: row[9].clone(),
         })
         .collect()
 }
@@ -161,6 +167,13 @@ pub fn dependencies(raw: &mut Raw, after: i64) -> Vec<(i64, i64)> {
         &format!("\"TaskQueueDependencies\" WHERE \"TaskId\" > {after} ORDER BY \"TaskId\", \"DependsOnId\""),
     );
     all.into_iter().map(|row| (number(&row[0]), number(&row[1]))).collect()
+}
+
+/// Runs at once, of the classes that have a limit.
+pub fn class_limits(raw: &mut Raw) -> HashMap<String, i64> {
+    let columns = ["\"TaskClass\"", "\"MaxRunning\""];
+    let all = rows(raw, &columns, "\"TaskQueueClassLimits\" WHERE \"MaxRunning\" IS NOT NULL");
+    all.into_iter().map(|row| (row[0].clone(), number(&row[1]))).collect()
 }
 
 /// Tasks that `retry` gave a new start.

@@ -57,7 +57,11 @@ pub fn script(class: &str) -> String {
 pub fn configuration(home: &Path, program: &Path) -> String {
     // On a server nothing would run otherwise where we are root.
     let user = if rustix::process::geteuid().is_root() { "user = \"root\"\n" } else { "" };
-    let mut toml = format!("{user}[exec]\nenabled = true\n");
+    let mut toml = format!(
+        "{user}[exec]\nenabled = true\n\
+         [notify]\nlog = {:?}\nevery_secs = 0\n[hooks]\nretry = [\"/bin/true\"]\n",
+        notices_path(home)
+    );
     for (name, _) in CLASSES {
         let script = script(name);
         toml.push_str(&format!(
@@ -78,6 +82,11 @@ pub fn exec_arguments(home: &Path) -> [String; 3] {
 
 pub fn effects_path(home: &Path) -> std::path::PathBuf {
     home.join("effects")
+}
+
+/// What people were told.
+pub fn notices_path(home: &Path) -> std::path::PathBuf {
+    home.join("notices")
 }
 
 /// While there is such a file, no handler takes its time.

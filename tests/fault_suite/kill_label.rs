@@ -75,7 +75,7 @@ pub fn ways(job: &Job<'_>, stage: &mut Stage) -> Ways {
 fn discover(stage: &mut Stage) -> Ways {
     let mut ways = Ways::new();
     stage.begin_trial();
-    for scenario in &SCENARIOS {
+    for scenario in SCENARIOS {
         let log = stage.home().join(format!("reached-{}", scenario.name));
         let call = scenario.run(stage, None, Some(&log));
         assert!(call.is_ok(), "{}: {call:?}", scenario.name);

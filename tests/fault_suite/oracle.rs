@@ -8,15 +8,18 @@ mod tasks;
 use super::records::Records;
 
 /// The invariants, in the order of the documentation; each adds what it finds.
-const INVARIANTS: [fn(&Records, &mut Vec<String>); 12] = [
+const INVARIANTS: &[fn(&Records, &mut Vec<String>)] = &[
     tasks::nothing_acknowledged_is_lost,
     tasks::every_task_came_to_its_end,
+    tasks::somebody_is_told_of_what_is_given_up,
+    tasks::every_schedule_has_one_head,
     tasks::tasks_agree_with_their_runs,
     tasks::no_caller_sees_an_error,
     runs::one_open_run_of_a_task,
     runs::a_run_ends_exactly_once,
     runs::runners_stay_within_the_limit,
     runs::claims_are_first_in_first_out,
+    runs::classes_stay_within_their_limits,
     runs::times_are_in_order,
     runs::none_before_its_prerequisites,
     effects::one_live_handler_of_a_task,

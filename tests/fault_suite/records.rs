@@ -69,6 +69,16 @@ pub struct TaskRow {
     pub failed_retries: i64,
     pub attempts: i64,
     pub current_run: Option<i64>,
+    /// ScheduleId and ScheduleHead; 0 and empty where there are none.
+    pub schedule: i64,
+    pub head: String,
+}
+
+impl TaskRow {
+    /// Whether it is the newest task of a schedule, and nothing is to happen to it during a trial.
+    pub fn is_planned(&self) -> bool {
+        self.status == "scheduled" && ["waiting", "paused"].contains(&self.head.as_str())
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -96,6 +106,8 @@ pub struct Records {
     pub dependencies: Vec<(i64, i64)>,
     pub open_runners: i64,
     pub runner_limit: i64,
+    /// Runs at once, by class.
+    pub class_limits: HashMap<String, i64>,
     /// Slots that were taken when the trial began.
     pub slots_before: i64,
     /// Processes that carry the token of a run of this trial.
@@ -121,6 +133,8 @@ pub struct Records {
     /// Runners that lost their runs to another host while they were stopped: what their handlers do until they go on can be
     /// seen from nowhere.
     pub may_overlap: Vec<i64>,
+    /// Tasks of which somebody was told that they are exhausted, or will be.
+    pub told: Vec<i64>,
     /// Runs that were claimed out of order by order of the caller.
     pub is_order_free: bool,
 }

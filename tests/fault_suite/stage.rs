@@ -16,6 +16,8 @@ use super::records::{Call, Records};
 
 /// Clean ticks after which everything must have come to its end.
 const TICKS_TO_REST: usize = 8;
+/// Runs of the class `brief` that are processed at once.
+const BRIEF_AT_ONCE: i64 = 3;
 /// Every runner of this program has one slot.
 const OPEN_RUNNERS: &str = "SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL";
 
@@ -115,7 +117,7 @@ impl Stage {
         }
     }
 
-    /// Audit triggers, and settings under which no retry waits.
+    /// Audit triggers, settings under which no retry waits, a class with a limit.
     pub fn prepare_tables(&self) {
         let mut raw = self.raw.borrow_mut();
         audit::install(&mut raw, self.engine);
@@ -124,6 +126,9 @@ impl Stage {
         {
             raw.execute(&format!("UPDATE \"TaskQueueSettings\" SET \"Value\" = '{value}' WHERE \"Name\" = '{name}'"));
         }
+        raw.execute(&format!(
+            "INSERT INTO \"TaskQueueClassLimits\" (\"TaskClass\", \"MaxRunning\") VALUES ('brief', {BRIEF_AT_ONCE})"
+        ));
         if matches!(*raw, Raw::Sqlite(_)) {
             raw.execute("PRAGMA synchronous = OFF");
         }
@@ -272,7 +277,8 @@ impl Stage {
 
     /// Whether every task has come to its end, and every runner.
     pub fn is_at_rest(&self) -> bool {
-        let open = "SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" <> 'success' AND \"FailedRetries\" < \"MaxRetries\"";
+        let open = "SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" <> 'success' AND \"FailedRetries\" < \"MaxRetries\"
+            AND COALESCE(\"ScheduleHead\", '') <> 'paused' AND NOT (COALESCE(\"ScheduleHead\", '') = 'waiting' AND \"ScheduledOn\" > CURRENT_TIMESTAMP)";
         self.number(open) == 0 && self.number(OPEN_RUNNERS) == 0
     }
 
@@ -289,6 +295,7 @@ impl Stage {
             runs,
             dependencies: audit::dependencies(&mut raw, self.begin.task),
             open_runners: raw.numbers(OPEN_RUNNERS)[0].unwrap_or(0),
+            class_limits: audit::class_limits(&mut raw),
             runner_limit: raw
                 .texts("SELECT \"Value\" AS value FROM \"TaskQueueSettings\" WHERE \"Name\" = 'TaskQueueRunnerLimit'")
                 [0]
@@ -310,8 +317,18 @@ impl Stage {
             broken: self.broken.borrow().clone(),
             outcomes_are_kept: self.outcomes_are_kept.get(),
             may_overlap: self.may_overlap.borrow().clone(),
+            told: self.told(&mut raw),
             is_order_free: self.is_order_free,
         }
+    }
+
+    /// In the file, or waiting for somebody who tells it.
+    fn told(&self, raw: &mut Raw) -> Vec<i64> {
+        let lines = std::fs::read_to_string(handlers::notices_path(self.home())).unwrap_or_default();
+        let notices = lines.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let told = notices.filter_map(|notice| notice["task_id"].as_i64());
+        let waiting = raw.numbers("SELECT \"TaskQueueId\" AS value FROM \"TaskQueueNotices\"");
+        told.chain(waiting.into_iter().flatten()).collect()
     }
 
     fn left_files(&self) -> Vec<String> {

@@ -67,7 +67,8 @@ each_engine! {
             assert_eq!(shop.cli().run(&["queue", "work", "{\"secret\":1}"]).ok(), "1");
             assert_eq!(shop.cli().stdin("{\"class\":\"work\"}\n").run(&["queue", "--batch", "-"]).ok(), "2");
             assert_eq!(shop.cli().run(&["queue", "work", "--after", "1"]).ok(), "3");
-            for id in ["4", "4"] {
+            assert_eq!(shop.cli().run(&["queue", "work", "--every", "0 0 29 2 *"]).ok(), "4");
+            for id in ["5", "5"] {
                 assert_eq!(shop.cli().run(&["queue", "work", "--unique", "k", "--unique-for", "1h"]).ok(), id);
             }
             // It would change what others have queued.

@@ -26,20 +26,38 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `QuarantinedOn` datetime(6),
     `UniqueKey` varchar(190),
     `UniqueUntil` datetime(6),
+    `Recurrence` varchar(190),
+    `TimeZone` varchar(190) NOT NULL DEFAULT 'UTC',
+    `CatchUp` varchar(16) NOT NULL DEFAULT 'latest',
+    `ScheduleId` bigint,
+    `PlannedOn` datetime(6),
+    `ScheduleStatus` varchar(16) NOT NULL DEFAULT 'active',
     `UpdatedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     `DueOn` datetime(6) GENERATED ALWAYS AS (
         CASE WHEN `LastStatus` IN ('scheduled', 'failed', 'timeout') AND `CurrentRunId` IS NULL
             AND `FailedRetries` < `MaxRetries` AND `WaitingFor` = 0 AND `QuarantinedOn` IS NULL
+            AND (`Recurrence` IS NULL OR `PlannedOn` IS NOT NULL AND `ScheduleStatus` <> 'paused')
             AND `ScheduledOn` >= '1000-01-01' THEN `ScheduledOn` END) STORED,
     `LiveUniqueKey` varchar(190) GENERATED ALWAYS AS (
         CASE WHEN `UniqueUntil` IS NOT NULL OR `CurrentRunId` IS NOT NULL OR `LastStatus` = 'processing'
             OR `QuarantinedOn` IS NULL AND (`LastStatus` = 'scheduled'
                 OR `LastStatus` IN ('failed', 'timeout') AND `FailedRetries` < `MaxRetries`) THEN `UniqueKey` END) STORED,
     UNIQUE KEY `TaskQueueUnique` (`TaskClass`, `LiveUniqueKey`),
+    `ScheduleHead` varchar(16) GENERATED ALWAYS AS (
+        CASE WHEN `Recurrence` IS NULL OR `ScheduleStatus` IN ('followed', 'ended') THEN NULL
+            WHEN `ScheduleStatus` IN ('paused', 'broken') THEN `ScheduleStatus`
+            WHEN `ScheduleId` IS NULL OR `PlannedOn` IS NULL THEN 'new'
+            WHEN `CurrentRunId` IS NOT NULL OR `LastStatus` = 'processing' THEN 'open'
+            WHEN `LastStatus` IN ('success', 'cancelled') OR `QuarantinedOn` IS NOT NULL
+                OR `LastStatus` IN ('failed', 'timeout') AND `FailedRetries` >= `MaxRetries` THEN 'settled'
+            WHEN `LastStatus` = 'scheduled' AND `Attempts` = 0 THEN 'waiting'
+            ELSE 'open' END) STORED,
     KEY `TaskQueueDue` (`DueOn`, `Id`),
     KEY `TaskQueueByStatus` (`LastStatus`, `ScheduledOn`, `Id`),
     KEY `TaskQueueByClass` (`TaskClass`, `LastStatus`, `ScheduledOn`, `Id`),
     KEY `TaskQueueQuarantined` (`QuarantinedOn`, `Id`),
+    KEY `TaskQueueScheduleHead` (`ScheduleHead`, `ScheduledOn`, `Id`),
+    UNIQUE KEY `TaskQueuePlanned` (`ScheduleId`, `PlannedOn`),
     CONSTRAINT `ScheduledOn lies in the years 1000 to 9999`
         CHECK (`ScheduledOn` >= '1000-01-01'),
     CONSTRAINT `TaskClass has 1 to 190 characters`
@@ -65,7 +83,11 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     CONSTRAINT `Crashes is 0 or more`
         CHECK (`Crashes` >= 0),
     CONSTRAINT `UniqueKey has 1 to 190 characters`
-        CHECK (`UniqueKey` IS NULL OR char_length(`UniqueKey`) BETWEEN 1 AND 190)
+        CHECK (`UniqueKey` IS NULL OR char_length(`UniqueKey`) BETWEEN 1 AND 190),
+    CONSTRAINT `CatchUp is known`
+        CHECK (`CatchUp` IN ('none', 'latest', 'all')),
+    CONSTRAINT `ScheduleStatus is known`
+        CHECK (`ScheduleStatus` IN ('active', 'paused', 'broken', 'followed', 'ended'))
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueDependencies` (
@@ -109,6 +131,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
         CASE WHEN `Status` IN ('scheduled', 'processing') THEN `TaskQueueId` END) STORED,
     `ClaimClass` varchar(190) GENERATED ALWAYS AS (CASE WHEN `Status` = 'scheduled' THEN `TaskClass` END) STORED,
     `ClaimOrder` int GENERATED ALWAYS AS (-`Priority`) STORED,
+    `RunningClass` varchar(190) GENERATED ALWAYS AS (CASE WHEN `Status` = 'processing' THEN `TaskClass` END) STORED,
     CONSTRAINT `A run is finished if and only if it has FinishedOn`
         CHECK ((`Status` IN ('scheduled', 'processing')) = (`FinishedOn` IS NULL)),
     CONSTRAINT `A processing run has StartedOn, Token and LeaseExpiresOn`
@@ -117,6 +140,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     KEY `TaskQueueRunsClaim` (`ClaimClass`, `ClaimOrder`, `Id`),
     KEY `TaskQueueRunsLease` (`LeaseExpiresOn`, `Id`),
     KEY `TaskQueueRunsByTask` (`TaskQueueId`, `Id`),
+    KEY `TaskQueueRunsRunning` (`RunningClass`, `Id`),
+    KEY `TaskQueueRunsStarted` (`TaskClass`, `StartedOn`),
     CONSTRAINT `Attempt is 1 or more`
         CHECK (`Attempt` >= 1),
     CONSTRAINT `PercentsCompleted lies in 0 to 100`
@@ -137,6 +162,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRunners` (
     `Slots` int NOT NULL DEFAULT 1,
     `HeartbeatOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     `Version` varchar(190) NOT NULL DEFAULT '',
+    `Name` varchar(190) NOT NULL DEFAULT '',
     KEY `TaskQueueRunnersByEnd` (`FinishedOn`, `Id`),
     CONSTRAINT `Slots is 1 or more`
         CHECK (`Slots` >= 1)
@@ -165,6 +191,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueueEvents` (
     `Host` varchar(190) NOT NULL DEFAULT '',
     `Details` longtext NOT NULL DEFAULT ('{}'),
     KEY `TaskQueueEventsByTask` (`TaskQueueId`, `Id`),
+    KEY `TaskQueueEventsByKind` (`Kind`, `Id`),
     CONSTRAINT `Details is JSON`
         CHECK (json_valid(`Details`))
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
@@ -176,6 +203,39 @@ CREATE TABLE IF NOT EXISTS `TaskQueueClassHolds` (
     `HeldOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     `HeldUntil` datetime(6) NOT NULL,
     PRIMARY KEY (`TaskClass`, `Host`)
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS `TaskQueuePauses` (
+    `Scope` varchar(16) NOT NULL,
+    `Name` varchar(190) NOT NULL DEFAULT '',
+    `Mode` varchar(16) NOT NULL DEFAULT 'pause',
+    `Reason` mediumtext NOT NULL DEFAULT (''),
+    `Author` varchar(190) NOT NULL DEFAULT '',
+    `Host` varchar(190) NOT NULL DEFAULT '',
+    `CreatedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    `Until` datetime(6),
+    PRIMARY KEY (`Scope`, `Name`),
+    CONSTRAINT `Scope is known`
+        CHECK (`Scope` IN ('all', 'class', 'runner')),
+    CONSTRAINT `Mode is known`
+        CHECK (`Mode` IN ('pause', 'drain', 'stop')),
+    CONSTRAINT `A pause has a Name if and only if it is not of all`
+        CHECK ((`Scope` = 'all') = (`Name` = ''))
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS `TaskQueueClassLimits` (
+    `TaskClass` varchar(190) NOT NULL PRIMARY KEY,
+    `MaxRunning` int,
+    `RateCount` int,
+    `RateSecs` int,
+    CONSTRAINT `MaxRunning is 1 or more`
+        CHECK (`MaxRunning` IS NULL OR `MaxRunning` >= 1),
+    CONSTRAINT `RateCount lies in 1 to 10000`
+        CHECK (`RateCount` IS NULL OR `RateCount` BETWEEN 1 AND 10000),
+    CONSTRAINT `RateSecs lies in 1 to 86400`
+        CHECK (`RateSecs` IS NULL OR `RateSecs` BETWEEN 1 AND 86400),
+    CONSTRAINT `A rate has RateCount and RateSecs`
+        CHECK ((`RateCount` IS NULL) = (`RateSecs` IS NULL))
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueSettings` (
@@ -196,7 +256,9 @@ INSERT IGNORE INTO `TaskQueueSettings` (`Name`, `Value`) VALUES
     ('TaskQueueLeaseTime', '90'),
     ('TaskQueueLeaseRenewal', '20'),
     ('TaskQueueLeaseMargin', '15'),
-    ('TaskQueueMaxDataBytes', '1048576');
+    ('TaskQueueMaxDataBytes', '1048576'),
+    ('TaskQueueScheduleGrace', '900'),
+    ('TaskQueueAuditTransitions', '0');
 
 CREATE TABLE IF NOT EXISTS `TaskQueueReceipts` (
     `Token` varchar(64) NOT NULL PRIMARY KEY,
@@ -204,8 +266,27 @@ CREATE TABLE IF NOT EXISTS `TaskQueueReceipts` (
     KEY `TaskQueueReceiptsByTime` (`WrittenOn`)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
+CREATE TABLE IF NOT EXISTS `TaskQueueNotices` (
+    `Id` bigint NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    `OccurredOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    `Kind` varchar(190) NOT NULL,
+    `TaskQueueId` bigint,
+    `RunId` bigint,
+    `TaskClass` varchar(190) NOT NULL DEFAULT '',
+    `Host` varchar(190) NOT NULL DEFAULT '',
+    `ErrorCode` varchar(190) NOT NULL DEFAULT '',
+    `ErrorMessage` mediumtext NOT NULL DEFAULT ('')
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS `TaskQueueTimers` (
+    `Name` varchar(190) NOT NULL PRIMARY KEY,
+    `NextOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+INSERT IGNORE INTO `TaskQueueTimers` (`Name`) VALUES ('notify');
+
 CREATE TABLE IF NOT EXISTS `TaskQueueLocks` (
     `Name` varchar(190) NOT NULL PRIMARY KEY
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
-INSERT IGNORE INTO `TaskQueueLocks` (`Name`) VALUES ('create-runs'), ('register');
+INSERT IGNORE INTO `TaskQueueLocks` (`Name`) VALUES ('create-runs'), ('register'), ('notify');

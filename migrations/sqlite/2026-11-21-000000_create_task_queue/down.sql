@@ -1,6 +1,10 @@
 DROP TABLE "TaskQueueLocks";
+DROP TABLE "TaskQueueTimers";
+DROP TABLE "TaskQueueNotices";
 DROP TABLE "TaskQueueReceipts";
 DROP TABLE "TaskQueueSettings";
+DROP TABLE "TaskQueueClassLimits";
+DROP TABLE "TaskQueuePauses";
 DROP TABLE "TaskQueueClassHolds";
 DROP TABLE "TaskQueueEvents";
 DROP TABLE "TaskQueueRunOutputs";

@@ -37,10 +37,29 @@ CREATE TABLE "TaskQueue" (
     "UniqueKey" TEXT
         CONSTRAINT "UniqueKey has 1 to 190 characters" CHECK ("UniqueKey" IS NULL OR length("UniqueKey") BETWEEN 1 AND 190),
     "UniqueUntil" TEXT,
+    "Recurrence" TEXT,
+    "TimeZone" TEXT NOT NULL DEFAULT 'UTC',
+    "CatchUp" TEXT NOT NULL DEFAULT 'latest'
+        CONSTRAINT "CatchUp is known" CHECK ("CatchUp" IN ('none', 'latest', 'all')),
+    "ScheduleId" INTEGER,
+    "PlannedOn" TEXT,
+    "ScheduleStatus" TEXT NOT NULL DEFAULT 'active'
+        CONSTRAINT "ScheduleStatus is known"
+        CHECK ("ScheduleStatus" IN ('active', 'paused', 'broken', 'followed', 'ended')),
     "UpdatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
     "DueOn" TEXT GENERATED ALWAYS AS (
         CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout') AND "CurrentRunId" IS NULL
-            AND "FailedRetries" < "MaxRetries" AND "WaitingFor" = 0 AND "QuarantinedOn" IS NULL THEN "ScheduledOn" END) STORED,
+            AND "FailedRetries" < "MaxRetries" AND "WaitingFor" = 0 AND "QuarantinedOn" IS NULL
+            AND ("Recurrence" IS NULL OR "PlannedOn" IS NOT NULL AND "ScheduleStatus" <> 'paused') THEN "ScheduledOn" END) STORED,
+    "ScheduleHead" TEXT GENERATED ALWAYS AS (
+        CASE WHEN "Recurrence" IS NULL OR "ScheduleStatus" IN ('followed', 'ended') THEN NULL
+            WHEN "ScheduleStatus" IN ('paused', 'broken') THEN "ScheduleStatus"
+            WHEN "ScheduleId" IS NULL OR "PlannedOn" IS NULL THEN 'new'
+            WHEN "CurrentRunId" IS NOT NULL OR "LastStatus" = 'processing' THEN 'open'
+            WHEN "LastStatus" IN ('success', 'cancelled') OR "QuarantinedOn" IS NOT NULL
+                OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" >= "MaxRetries" THEN 'settled'
+            WHEN "LastStatus" = 'scheduled' AND "Attempts" = 0 THEN 'waiting'
+            ELSE 'open' END) STORED,
     "LiveUniqueKey" TEXT GENERATED ALWAYS AS (
         CASE WHEN "UniqueUntil" IS NOT NULL OR "CurrentRunId" IS NOT NULL OR "LastStatus" = 'processing'
             OR "QuarantinedOn" IS NULL AND ("LastStatus" = 'scheduled'
@@ -52,6 +71,8 @@ CREATE INDEX "TaskQueueByStatus" ON "TaskQueue" ("LastStatus", "ScheduledOn", "I
 CREATE INDEX "TaskQueueByClass" ON "TaskQueue" ("TaskClass", "LastStatus", "ScheduledOn", "Id");
 CREATE INDEX "TaskQueueQuarantined" ON "TaskQueue" ("QuarantinedOn", "Id") WHERE "QuarantinedOn" IS NOT NULL;
 CREATE UNIQUE INDEX "TaskQueueUnique" ON "TaskQueue" ("TaskClass", "LiveUniqueKey") WHERE "LiveUniqueKey" IS NOT NULL;
+CREATE INDEX "TaskQueueScheduleHead" ON "TaskQueue" ("ScheduleHead", "ScheduledOn", "Id") WHERE "ScheduleHead" IS NOT NULL;
+CREATE UNIQUE INDEX "TaskQueuePlanned" ON "TaskQueue" ("ScheduleId", "PlannedOn") WHERE "ScheduleId" IS NOT NULL;
 
 CREATE TABLE "TaskQueueDependencies" (
     "TaskId" INTEGER NOT NULL,
@@ -98,6 +119,7 @@ CREATE TABLE "TaskQueueRuns" (
         CASE WHEN "Status" IN ('scheduled', 'processing') THEN "TaskQueueId" END) STORED,
     "ClaimClass" TEXT GENERATED ALWAYS AS (CASE WHEN "Status" = 'scheduled' THEN "TaskClass" END) STORED,
     "ClaimOrder" INTEGER GENERATED ALWAYS AS (-"Priority") STORED,
+    "RunningClass" TEXT GENERATED ALWAYS AS (CASE WHEN "Status" = 'processing' THEN "TaskClass" END) STORED,
     CONSTRAINT "A run is finished if and only if it has FinishedOn"
         CHECK (("Status" IN ('scheduled', 'processing')) = ("FinishedOn" IS NULL)),
     CONSTRAINT "A processing run has StartedOn, Token and LeaseExpiresOn"
@@ -108,6 +130,8 @@ CREATE UNIQUE INDEX "TaskQueueRunsOpen" ON "TaskQueueRuns" ("OpenTaskId") WHERE 
 CREATE INDEX "TaskQueueRunsClaim" ON "TaskQueueRuns" ("ClaimClass", "ClaimOrder", "Id") WHERE "ClaimClass" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsLease" ON "TaskQueueRuns" ("LeaseExpiresOn", "Id") WHERE "LeaseExpiresOn" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsByTask" ON "TaskQueueRuns" ("TaskQueueId", "Id");
+CREATE INDEX "TaskQueueRunsRunning" ON "TaskQueueRuns" ("RunningClass", "Id") WHERE "RunningClass" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsStarted" ON "TaskQueueRuns" ("TaskClass", "StartedOn") WHERE "StartedOn" IS NOT NULL;
 
 CREATE TABLE "TaskQueueRunners" (
     "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
@@ -119,7 +143,8 @@ CREATE TABLE "TaskQueueRunners" (
     "Slots" INTEGER NOT NULL DEFAULT 1
         CONSTRAINT "Slots is 1 or more" CHECK ("Slots" >= 1),
     "HeartbeatOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
-    "Version" TEXT NOT NULL DEFAULT ''
+    "Version" TEXT NOT NULL DEFAULT '',
+    "Name" TEXT NOT NULL DEFAULT ''
 ) STRICT;
 
 CREATE INDEX "TaskQueueRunnersByEnd" ON "TaskQueueRunners" ("FinishedOn", "Id");
@@ -148,6 +173,7 @@ CREATE TABLE "TaskQueueEvents" (
 ) STRICT;
 
 CREATE INDEX "TaskQueueEventsByTask" ON "TaskQueueEvents" ("TaskQueueId", "Id");
+CREATE INDEX "TaskQueueEventsByKind" ON "TaskQueueEvents" ("Kind", "Id");
 
 CREATE TABLE "TaskQueueClassHolds" (
     "TaskClass" TEXT NOT NULL,
@@ -156,6 +182,32 @@ CREATE TABLE "TaskQueueClassHolds" (
     "HeldOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
     "HeldUntil" TEXT NOT NULL,
     PRIMARY KEY ("TaskClass", "Host")
+) STRICT;
+
+CREATE TABLE "TaskQueuePauses" (
+    "Scope" TEXT NOT NULL
+        CONSTRAINT "Scope is known" CHECK ("Scope" IN ('all', 'class', 'runner')),
+    "Name" TEXT NOT NULL DEFAULT '',
+    "Mode" TEXT NOT NULL DEFAULT 'pause'
+        CONSTRAINT "Mode is known" CHECK ("Mode" IN ('pause', 'drain', 'stop')),
+    "Reason" TEXT NOT NULL DEFAULT '',
+    "Author" TEXT NOT NULL DEFAULT '',
+    "Host" TEXT NOT NULL DEFAULT '',
+    "CreatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "Until" TEXT,
+    PRIMARY KEY ("Scope", "Name"),
+    CONSTRAINT "A pause has a Name if and only if it is not of all" CHECK (("Scope" = 'all') = ("Name" = ''))
+) STRICT;
+
+CREATE TABLE "TaskQueueClassLimits" (
+    "TaskClass" TEXT NOT NULL PRIMARY KEY,
+    "MaxRunning" INTEGER
+        CONSTRAINT "MaxRunning is 1 or more" CHECK ("MaxRunning" IS NULL OR "MaxRunning" >= 1),
+    "RateCount" INTEGER
+        CONSTRAINT "RateCount lies in 1 to 10000" CHECK ("RateCount" IS NULL OR "RateCount" BETWEEN 1 AND 10000),
+    "RateSecs" INTEGER
+        CONSTRAINT "RateSecs lies in 1 to 86400" CHECK ("RateSecs" IS NULL OR "RateSecs" BETWEEN 1 AND 86400),
+    CONSTRAINT "A rate has RateCount and RateSecs" CHECK (("RateCount" IS NULL) = ("RateSecs" IS NULL))
 ) STRICT;
 
 CREATE TABLE "TaskQueueSettings" (
@@ -175,7 +227,9 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueLeaseTime', '90'),
     ('TaskQueueLeaseRenewal', '20'),
     ('TaskQueueLeaseMargin', '15'),
-    ('TaskQueueMaxDataBytes', '1048576');
+    ('TaskQueueMaxDataBytes', '1048576'),
+    ('TaskQueueScheduleGrace', '900'),
+    ('TaskQueueAuditTransitions', '0');
 
 CREATE TABLE "TaskQueueReceipts" (
     "Token" TEXT NOT NULL PRIMARY KEY,
@@ -184,8 +238,27 @@ CREATE TABLE "TaskQueueReceipts" (
 
 CREATE INDEX "TaskQueueReceiptsByTime" ON "TaskQueueReceipts" ("WrittenOn");
 
+CREATE TABLE "TaskQueueNotices" (
+    "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    "OccurredOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "Kind" TEXT NOT NULL,
+    "TaskQueueId" INTEGER,
+    "RunId" INTEGER,
+    "TaskClass" TEXT NOT NULL DEFAULT '',
+    "Host" TEXT NOT NULL DEFAULT '',
+    "ErrorCode" TEXT NOT NULL DEFAULT '',
+    "ErrorMessage" TEXT NOT NULL DEFAULT ''
+) STRICT;
+
+CREATE TABLE "TaskQueueTimers" (
+    "Name" TEXT NOT NULL PRIMARY KEY,
+    "NextOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
+) STRICT;
+
+INSERT INTO "TaskQueueTimers" ("Name") VALUES ('notify');
+
 CREATE TABLE "TaskQueueLocks" (
     "Name" TEXT NOT NULL PRIMARY KEY
 ) STRICT;
 
-INSERT INTO "TaskQueueLocks" ("Name") VALUES ('create-runs'), ('register');
+INSERT INTO "TaskQueueLocks" ("Name") VALUES ('create-runs'), ('register'), ('notify');

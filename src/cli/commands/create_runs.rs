@@ -55,8 +55,33 @@ pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
             human::plural(i64::try_from(report.finished_runners).unwrap_or(i64::MAX), "dead runner")
         ));
     }
+    say_schedules(report, out);
+    warn_of_announcements(report, out);
     if report.created > 0 {
         out.say(&format!("{} created", human::plural(i64::try_from(report.created).unwrap_or(i64::MAX), "run")));
+    }
+}
+
+fn say_schedules(report: &CreateRunsReport, out: &mut Out) {
+    let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let schedules = report.schedules;
+    if schedules.planned > 0 {
+        let skipped = match schedules.skipped {
+            0 => String::new(),
+            count => format!(", {count} that had passed skipped"),
+        };
+        out.say(&format!("{} of schedules planned{skipped}", human::plural(number(schedules.planned), "time")));
+    }
+    if schedules.broken > 0 {
+        let broken = human::plural(number(schedules.broken), "schedule");
+        out.warn(&format!("{broken} cannot be read; `taskqueue schedule list` names what is broken"));
+    }
+}
+
+/// Says that somebody who should have been told was not.
+pub(crate) fn warn_of_announcements(report: &CreateRunsReport, out: &mut Out) {
+    for problem in report.notify_problem.iter().chain(&report.hook_problem) {
+        out.warn(problem);
     }
 }
 

@@ -79,6 +79,13 @@ pub(crate) fn warn_of_spool(report: &ProcessReport, out: &mut Out) {
     }
 }
 
+/// Says that a hook did not do its work.
+pub(crate) fn warn_of_hook(report: &ProcessReport, out: &mut Out) {
+    if let Some(problem) = &report.hook_problem {
+        out.warn(problem);
+    }
+}
+
 /// What `process-run` did, in words.
 pub(crate) fn report_words(report: &ProcessReport) -> String {
     if let Some((in_use, limit)) = report.limit_reached {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::outcome::{Narrator, report_words, warn_of_spool};
+use super::outcome::{Narrator, report_words, warn_of_hook, warn_of_spool};
 use super::task_options::duration_option;
 use crate::cli::error::{DONE, INTERRUPTED};
 use crate::cli::output::Out;
@@ -21,6 +21,9 @@ use crate::engine::process_run::{ProcessOptions, process_runs};
 pub(crate) struct ProcessRunArgs {
     /// Only this run, whatever stands before it
     run_id: Option<RunId>,
+    /// By which name `runners` shows it and `pause`, `drain` and `stop` find it [default: host and process number]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
     #[command(flatten)]
     repeat: RepeatArgs,
 }
@@ -55,11 +58,15 @@ pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> any
     let options = ProcessOptions { run_id: args.run_id, ..args.repeat.options(session.config.stop_wait)? };
     let stop = StopSignals::install()?;
     let mut ctx = session.open()?;
+    if let Some(name) = &args.name {
+        ctx.name_runner(name)?;
+    }
     let report = process_runs(&mut ctx, &options, &stop, &mut Narrator { out })?;
     if out.is_json() {
         out.json(&report)?;
     }
     warn_of_spool(&report, out);
+    warn_of_hook(&report, out);
     out.say_verbose(&report_words(&report));
     Ok(if stop.is_stopping() { INTERRUPTED } else { DONE })
 }

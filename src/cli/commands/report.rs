@@ -1,4 +1,4 @@
-//! `taskqueue progress` and `taskqueue result`: what a handler reports about itself, where descriptor 3 is awkward.
+//! `taskqueue progress`, `taskqueue result` and `taskqueue message`: what a handler reports about itself, where descriptor 3 is awkward.
 
 use std::io::{self, Read as _};
 
@@ -8,6 +8,7 @@ use clap::Args;
 use crate::cli::error::{CliError, DONE};
 use crate::config::HandlerEnvironment;
 use crate::domain::json::check_storable;
+use crate::domain::message::check_message;
 use crate::engine::report;
 
 /// From inside a handler: report progress, and that it is still alive
@@ -29,19 +30,41 @@ pub(crate) struct ResultArgs {
     text: String,
 }
 
+/// From inside a handler: send a message that anyone may follow with `events`
+#[derive(Debug, Args)]
+pub(crate) struct MessageArgs {
+    /// What it is called
+    name: String,
+    /// JSON text, or `-` for standard input
+    #[arg(value_name = "JSON", allow_hyphen_values = true)]
+    text: Option<String>,
+}
+
 pub(crate) fn progress(args: &ProgressArgs) -> anyhow::Result<u8> {
     send(&serde_json::json!({ "progress": args.percent, "message": args.message }))
 }
 
 pub(crate) fn result(args: &ResultArgs) -> anyhow::Result<u8> {
-    let mut text = args.text.clone();
+    let value = json_of("the result", &args.text)?;
+    send(&serde_json::json!({ "result": value }))
+}
+
+pub(crate) fn message(args: &MessageArgs) -> anyhow::Result<u8> {
+    let data = args.text.as_deref().map(|text| json_of("the data", text)).transpose()?;
+    check_message(&args.name, &data.as_ref().map_or_else(|| "null".to_owned(), ToString::to_string))
+        .map_err(CliError::usage)?;
+    send(&serde_json::json!({ "event": args.name, "data": data }))
+}
+
+/// The JSON of an argument, or of standard input.
+fn json_of(what: &str, text: &str) -> anyhow::Result<serde_json::Value> {
+    let mut text = text.to_owned();
     if text == "-" {
         text.clear();
         io::stdin().lock().read_to_string(&mut text)?;
     }
-    check_storable(&text).map_err(|what| CliError::usage(format!("the result {what}")))?;
-    let value: serde_json::Value = serde_json::from_str(&text).map_err(|error| CliError::usage(error.to_string()))?;
-    send(&serde_json::json!({ "result": value }))
+    check_storable(&text).map_err(|problem| CliError::usage(format!("{what} {problem}")))?;
+    Ok(serde_json::from_str(&text).map_err(|error| CliError::usage(error.to_string()))?)
 }
 
 fn send(event: &serde_json::Value) -> anyhow::Result<u8> {

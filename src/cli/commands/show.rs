@@ -1,18 +1,18 @@
 //! How `status` looks: for a person, or as JSON.
 
 use chrono::{DateTime, Utc};
-use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
 use super::links::{linked_line, waits_for};
+use super::pauses::pause_words;
 use crate::cli::output::Out;
 use crate::cli::output::clean::{clean_block, clean_line};
 use crate::cli::output::human::{count, distance, fitted, fitted_words, instant, plural, relative};
 use crate::cli::output::table::{Field, Tone, render};
 use crate::domain::backoff::Backoff;
-use crate::domain::records::{Run, RunOutput, Task};
+use crate::domain::records::{Run, RunOutput, Task, TaskSchedule};
 use crate::domain::status::{RunStatus, Stored, TaskStatus};
-use crate::engine::status::{Overview, Reason, RunnerLine, TaskCounts, TaskDetail, TaskLine};
+use crate::engine::status::{Overview, Reason, TaskCounts, TaskDetail, TaskLine};
 
 /// Counters, then the page of tasks.
 pub(super) fn overview(overview: &Overview, is_filtered: bool, out: &mut Out) -> anyhow::Result<()> {
@@ -21,10 +21,14 @@ pub(super) fn overview(overview: &Overview, is_filtered: bool, out: &mut Out) ->
         return out.json(&json!({
             "schema": "taskqueue.status/1", "now": overview.now, "counts": overview.counts,
             "runner_slots": { "in_use": overview.slots.0, "limit": overview.slots.1 },
-            "tasks": tasks, "has_more": overview.has_more,
+            "pauses": overview.pauses, "tasks": tasks, "has_more": overview.has_more,
         }));
     }
     let mut text = fitted(&counters(&overview.counts, overview.slots), "   ", out.width());
+    for pause in &overview.pauses {
+        text.push('\n');
+        text.push_str(&clean_line(&fitted_words(&pause_words(pause, overview.now), out.width())));
+    }
     if overview.lines.is_empty() {
         let next_step = if is_filtered {
             "No task is of this class and status."
@@ -113,10 +117,18 @@ fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
         Reason::WaitsForRunner => "waits for a runner".to_owned(),
         Reason::NoHandlerHere => "waits; its class has no handler on this host".to_owned(),
         Reason::ClassHeld { why, until } => format!("class held here, next try {}: {why}", relative(*until, now)),
+        Reason::Paused { pause } => pause_words(pause, now),
+        Reason::ClassIsFull { max_running } => format!("waits; its class has {max_running} running, its limit"),
+        Reason::RateReached { rate, next_on } => {
+            format!("waits; its class has reached its rate of {rate}, next start {}", relative(*next_on, now))
+        }
         Reason::WaitsForCreateRuns => "due; waits for create-runs or tick".to_owned(),
         Reason::NotYet { after_error: Some(error), .. } => format!("retry, after {error}"),
         Reason::NotYet { after_error: None, .. } => String::new(),
         Reason::WaitsForDependencies { count, on } => waits_for(*count, on),
+        Reason::NotPlanned { problem: Some(problem) } => format!("never planned: {problem}"),
+        Reason::NotPlanned { problem: None } => "waits for create-runs to plan it".to_owned(),
+        Reason::SchedulePaused => "its schedule is paused".to_owned(),
         Reason::Quarantined { crashes, error } => {
             let word = if *crashes == 1 { "crash" } else { "crashes" };
             format!("quarantined after {crashes} {word}: {error}")
@@ -189,6 +201,9 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
     if let Some(backoff) = &task.backoff {
         lines.push(format!("  backoff      {}", backoff_words(backoff)));
     }
+    if let Some(schedule) = &task.schedule {
+        lines.push(format!("  schedule     {}", schedule_words(schedule)));
+    }
     if task.crashes > 0 {
         lines.push(format!("  crashes      {} since the last success", task.crashes));
     }
@@ -221,6 +236,13 @@ fn backoff_words(backoff: &str) -> String {
     backoff
         .parse::<Backoff>()
         .map_or_else(|_| format!("{backoff} (cannot be read: the class's counts)"), |backoff| backoff.to_string())
+}
+
+fn schedule_words(schedule: &TaskSchedule) -> String {
+    let planned = schedule.planned_on.map(|on| format!(", planned for {}", instant(on))).unwrap_or_default();
+    let when = format!("{} in {}, catches up {}", schedule.every, schedule.time_zone, schedule.catch_up);
+    let problem = schedule.recurrence().err().map(|why| format!(" (cannot be read: {why})")).unwrap_or_default();
+    format!("{} ({}): {when}{planned}{problem}", schedule.id, schedule.status)
 }
 
 fn non_empty(text: String) -> String {
@@ -297,40 +319,5 @@ fn run_row(run: &Run, now: DateTime<Utc>) -> Vec<Field> {
         run.started_on.map(|on| relative(on, now)).unwrap_or_default().into(),
         took.into(),
         note.into(),
-    ]
-}
-
-/// The newest runners.
-pub(super) fn runners(lines: &[RunnerLine], now: DateTime<Utc>, out: &mut Out) -> anyhow::Result<()> {
-    if out.is_json() {
-        return lines.iter().try_for_each(|line| out.json(line));
-    }
-    if lines.is_empty() {
-        return out.data("No runners yet: process-run or tick in cron makes them.");
-    }
-    let rows = lines.iter().map(|line| runner_row(line, now)).collect();
-    let header = ["RUNNER", "PROCESS", "HOST", "SLOTS", "STATE", "STARTED", "MEMORY", "VERSION"];
-    let text = render(out, &header, rows, &[7, 3, 6]);
-    out.data(&text)
-}
-
-fn runner_row(line: &RunnerLine, now: DateTime<Utc>) -> Vec<Field> {
-    let runner = &line.runner;
-    let state = match (line.state, runner.finished_on) {
-        (_, Some(on)) => Field::toned(format!("ended {}", relative(on, now)), Tone::Quiet),
-        ("alive", None) => Field::toned("alive", Tone::Good),
-        ("dead", None) => Field::toned("dead; create-runs or the next runner frees its slot", Tone::Bad),
-        (_, None) => Field::toned("not visible from this host", Tone::Waiting),
-    };
-    let memory = line.memory_bytes.map(|bytes| HumanBytes(bytes).to_string()).unwrap_or_default();
-    vec![
-        runner.id.to_string().into(),
-        runner.process_id.to_string().into(),
-        runner.host.as_str().into(),
-        runner.slots.to_string().into(),
-        state,
-        relative(runner.started_on, now).into(),
-        memory.into(),
-        runner.version.as_str().into(),
     ]
 }

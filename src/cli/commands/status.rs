@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::show;
 use super::task_options::duration_option;
+use super::{runners, show};
 use crate::cli::error::{DONE, INTERRUPTED};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
@@ -26,7 +26,7 @@ pub(crate) struct StatusArgs {
     /// The newest runs instead of tasks
     #[arg(long, conflicts_with_all = ["ids", "runners"])]
     runs: bool,
-    /// The newest runners instead of tasks
+    /// The newest runners instead of tasks, those that have ended too
     #[arg(long, conflicts_with = "ids")]
     runners: bool,
     /// Only tasks of this class
@@ -72,7 +72,7 @@ pub(crate) fn run(session: Session, args: &StatusArgs, out: &mut Out) -> anyhow:
 
 fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Result<()> {
     if args.runners {
-        return show::runners(&status::list_runners(ctx, args.limit)?, ctx.now()?, out);
+        return runners::show(&status::list_runners(ctx, args.limit, false)?, ctx.now()?, out);
     }
     if args.runs {
         return show::runs(&status::list_runs(ctx, args.limit)?, ctx.now()?, out);

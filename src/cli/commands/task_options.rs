@@ -55,6 +55,15 @@ pub(crate) struct TaskOptions {
     /// The key stays taken for this time, even if the task ends before: 10m, 1d
     #[arg(long, value_name = "DURATION", requires = "unique")]
     unique_for: Option<String>,
+    /// Process it again and again: a cron expression like "0 3 * * *" (03:00 every day) or @daily
+    #[arg(long, value_name = "CRON", conflicts_with_all = ["run", "wait"])]
+    every: Option<String>,
+    /// The time zone of --every, like Europe/Berlin [default: UTC]
+    #[arg(long, value_name = "ZONE", requires = "every")]
+    tz: Option<String>,
+    /// What becomes of planned times that passed while nothing ran: none, latest, all [default: latest]
+    #[arg(long, value_name = "WHICH", requires = "every")]
+    catch_up: Option<String>,
     /// Who queues it [default: your login name]
     #[arg(long, value_name = "NAME")]
     pub(crate) by: Option<String>,
@@ -77,6 +86,7 @@ impl TaskOptions {
             || self.backoff.is_some()
             || !self.after.is_empty()
             || self.unique.is_some()
+            || self.every.is_some()
             || self.run
             || self.wait
     }
@@ -101,6 +111,9 @@ impl TaskOptions {
             unique: self.unique.clone(),
             on_conflict: self.on_conflict,
             unique_for_secs: unique_for_secs.map_err(|message| CliError::usage(format!("--unique-for: {message}")))?,
+            every: self.every.clone(),
+            time_zone: self.tz.clone(),
+            catch_up: self.catch_up.clone(),
             queued_by: self.by.clone().unwrap_or_else(|| ctx.me.user.clone()),
         })
     }
@@ -123,10 +136,9 @@ pub(crate) fn queue_and_follow(
     check: ClassCheck,
     out: &mut Out,
 ) -> anyhow::Result<u8> {
-    let scheduled_on = request.scheduled_on;
     let class = request.class.clone();
     let key = request.unique.clone().unwrap_or_default();
-    let queued = queue::queue_one(ctx, request, check)?;
+    let (queued, scheduled_on) = queue::queue_one(ctx, request, check)?;
     let id = queued.id;
     let follows = options.run || options.wait;
     if out.is_json() {

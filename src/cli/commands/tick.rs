@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::create_runs::say_report;
-use super::outcome::{Narrator, report_words, warn_of_spool};
+use super::create_runs::{say_report, warn_of_announcements};
+use super::outcome::{Narrator, report_words, warn_of_hook, warn_of_spool};
 use super::task_options::duration_option;
 use crate::cli::error::{DONE, INTERRUPTED};
 use crate::cli::output::Out;
@@ -25,6 +25,9 @@ pub(crate) struct TickArgs {
     /// Start no run after this time
     #[arg(long, value_name = "DURATION", default_value = "55s")]
     max_time: String,
+    /// By which name `runners` shows it and `pause`, `drain` and `stop` find it [default: host and process number]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
 }
 
 pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> anyhow::Result<u8> {
@@ -34,13 +37,19 @@ pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> anyhow::R
         ProcessOptions { drain: true, max_runs: args.max_runs, max_time, stop_wait, ..ProcessOptions::default() };
     let stop = StopSignals::install()?;
     let mut ctx = session.open()?;
+    if let Some(name) = &args.name {
+        ctx.name_runner(name)?;
+    }
     let report = tick(&mut ctx, &options, &stop, &mut Narrator { out })?;
     if out.is_json() {
         out.json(&report)?;
     } else if out.is_verbose() {
         say_report(&report.created, out);
+    } else {
+        warn_of_announcements(&report.created, out);
     }
     warn_of_spool(&report.processed, out);
+    warn_of_hook(&report.processed, out);
     out.say_verbose(&report_words(&report.processed));
     Ok(if stop.is_stopping() { INTERRUPTED } else { DONE })
 }

@@ -102,6 +102,7 @@ fn finish_transaction<T>(
 /// Runs `work` in one transaction under the WRITE lock on TaskQueueRuns (the scheme's lock for the pickup).
 pub(super) fn claim_transaction<T>(
     conn: &mut AnyConnection,
+    keeps_events: bool,
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
     match conn {
@@ -110,7 +111,7 @@ pub(super) fn claim_transaction<T>(
             postgres::lock_runs(conn)?;
             work(conn)
         }),
-        AnyConnection::Mysql(_) => mysql::under_table_locks(conn, work),
+        AnyConnection::Mysql(_) => mysql::under_table_locks(conn, keeps_events, work),
     }
 }
 
@@ -179,6 +180,16 @@ pub(super) fn insert_dependencies(conn: &mut AnyConnection, rows: &[DependencyRo
         AnyConnection::Sqlite(conn) => sqlite::insert_dependencies(conn, rows),
         AnyConnection::Postgres(conn) => postgres::insert_dependencies(conn, rows),
         AnyConnection::Mysql(conn) => mysql::insert_dependencies(conn, rows),
+    }
+}
+
+/// Sets the planned time of a row of a schedule, at which it is to be processed.
+pub(super) fn plan_task(conn: &mut AnyConnection, task_id: i64, planned_on: Moment) -> QueryResult<()> {
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::plan_task(conn, task_id, planned_on),
+        AnyConnection::Postgres(conn) => postgres::plan_task(conn, task_id, planned_on),
+        // Differs: a time from 2038 on must be sent as text.
+        AnyConnection::Mysql(conn) => mysql::plan_task(conn, task_id, planned_on),
     }
 }
 

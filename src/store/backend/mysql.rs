@@ -117,6 +117,7 @@ pub(super) fn with_migration_lock<T>(
 /// instead, and COMMIT comes before UNLOCK TABLES.
 pub(super) fn under_table_locks<T>(
     conn: &mut AnyConnection,
+    keeps_events: bool,
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
     // Whatever fails from here on, autocommit is switched on again: without it every later statement of this connection
@@ -124,8 +125,12 @@ pub(super) fn under_table_locks<T>(
     //
     // A claim takes milliseconds. Of a host that vanishes in the middle of one, and of each that vanishes while it waits
     // for the tables, they are free again after ten seconds.
-    let locked = conn
-        .batch_execute("SET autocommit = 0, wait_timeout = 10; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE;");
+    // Under LOCK TABLES nothing else can even be read.
+    let events = if keeps_events { ", `TaskQueueEvents` WRITE" } else { "" };
+    let locked = conn.batch_execute(&format!(
+        "SET autocommit = 0, wait_timeout = 10; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE,
+         `TaskQueuePauses` READ, `TaskQueueClassLimits` READ{events};"
+    ));
     let result = locked.map_err(StoreError::from).and_then(|()| work(conn)).and_then(|value| {
         conn.batch_execute("COMMIT")?;
         Ok(value)
@@ -174,6 +179,14 @@ pub(super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTaskRow]) -> Q
                     dsl::waiting_for.eq(row.waiting_for),
                     row.unique_key.as_ref().map(|key| dsl::unique_key.eq(key)),
                     row.unique_until.map(|on| dsl::unique_until.eq(as_datetime(on).nullable())),
+                    row.recurrence.as_ref().map(|text| dsl::recurrence.eq(text)),
+                    row.time_zone.as_ref().map(|text| dsl::time_zone.eq(text)),
+                    row.catch_up.as_ref().map(|text| dsl::catch_up.eq(text)),
+                    row.schedule_id.map(|schedule| dsl::schedule_id.eq(schedule)),
+                    row.planned_on.map(|on| {
+                        let text = sql::<Nullable<Timestamp>>("CAST(").bind::<Text, _>(as_text(on));
+                        dsl::planned_on.eq(text.sql(" AS DATETIME(6))"))
+                    }),
                 )
             })
             .collect();
@@ -218,6 +231,17 @@ pub(super) fn lock_tasks(conn: &mut MysqlConnection, ids: &[i64]) -> QueryResult
 pub(super) fn insert_dependencies(conn: &mut MysqlConnection, rows: &[DependencyRow]) -> QueryResult<()> {
     rows.chunks(ROWS_PER_STATEMENT)
         .try_for_each(|chunk| diesel::insert_into(task_queue_dependencies::table).values(chunk).execute(conn).map(drop))
+}
+
+pub(super) fn plan_task(conn: &mut MysqlConnection, task_id: i64, planned_on: Moment) -> QueryResult<()> {
+    diesel::sql_query(
+        "UPDATE `TaskQueue` SET `PlannedOn` = CAST(? AS DATETIME(6)), `ScheduledOn` = CAST(? AS DATETIME(6)) WHERE `Id` = ?",
+    )
+    .bind::<Text, _>(as_text(planned_on))
+    .bind::<Text, _>(as_text(planned_on))
+    .bind::<BigInt, _>(task_id)
+    .execute(conn)
+    .map(drop)
 }
 
 /// Diesel sends a time as the type TIMESTAMP, and MariaDB makes NULL of one that does not fit in there, from 2038 on:

@@ -77,6 +77,24 @@ struct IdRow {
 
 pub(super) fn insert_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
     let mut ids = Vec::with_capacity(rows.len());
+    for part in rows.chunk_by(|one, other| one.recurs() == other.recurs()) {
+        ids.extend(if part.iter().any(NewTaskRow::recurs) {
+            insert_one_by_one(conn, part)?
+        } else {
+            insert_in_bulk(conn, part)?
+        });
+    }
+    Ok(ids)
+}
+
+fn insert_one_by_one(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
+    rows.iter()
+        .map(|row| diesel::insert_into(task_queue::table).values(row).returning(task_queue::id).get_result(conn))
+        .collect()
+}
+
+fn insert_in_bulk(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
+    let mut ids = Vec::with_capacity(rows.len());
     for chunk in rows.chunks(ROWS_PER_STATEMENT) {
         // Arrays, not VALUES: one statement text for any number of rows, and several times faster to parse.
         let inserted: Vec<IdRow> = diesel::sql_query(
@@ -134,6 +152,13 @@ pub(super) fn insert_dependencies(conn: &mut PgConnection, rows: &[DependencyRow
         .execute(conn)?;
     }
     Ok(())
+}
+
+pub(super) fn plan_task(conn: &mut PgConnection, task_id: i64, planned_on: Moment) -> QueryResult<()> {
+    diesel::update(task_queue::table.filter(task_queue::id.eq(task_id)))
+        .set((task_queue::planned_on.eq(planned_on), task_queue::scheduled_on.eq(planned_on)))
+        .execute(conn)
+        .map(drop)
 }
 
 pub(super) fn find_due(conn: &mut PgConnection, from: DueFrom) -> QueryResult<Option<(Option<Moment>, i64)>> {

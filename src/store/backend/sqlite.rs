@@ -159,6 +159,13 @@ pub(super) fn insert_dependencies(conn: &mut SqliteConnection, rows: &[Dependenc
         .try_for_each(|row| diesel::insert_into(task_queue_dependencies::table).values(row).execute(conn).map(drop))
 }
 
+pub(super) fn plan_task(conn: &mut SqliteConnection, task_id: i64, planned_on: Moment) -> QueryResult<()> {
+    diesel::update(task_queue::table.filter(task_queue::id.eq(task_id)))
+        .set((task_queue::planned_on.eq(planned_on), task_queue::scheduled_on.eq(planned_on)))
+        .execute(conn)
+        .map(drop)
+}
+
 /// From the beginning each time: the index entries of tasks that are no longer due are gone at once.
 pub(super) fn find_due(conn: &mut SqliteConnection) -> QueryResult<Option<(Option<Moment>, i64)>> {
     use task_queue::dsl;

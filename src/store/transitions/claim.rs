@@ -3,11 +3,14 @@
 use diesel::prelude::*;
 use diesel::result::QueryResult;
 
+use super::super::audit::{Origin, keep_run_transition};
 use super::super::backend::AnyConnection;
+use super::super::limits::Obstacles;
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::super::{Store, StoreError, StoreResult};
 use crate::domain::ids::{RunId, RunnerId, TaskId};
+use crate::domain::limits::Obstacle;
 use crate::domain::records::ClaimedRun;
 use crate::domain::status::{RunStatus, TaskStatus};
 use crate::domain::transition::{RunEvent, TaskEvent, run_after, task_after};
@@ -16,6 +19,8 @@ use crate::domain::transition::{RunEvent, TaskEvent, run_after, task_after};
 pub struct Claim<'a> {
     /// The claiming runner's row.
     pub runner_id: RunnerId,
+    /// Its name, by which it may be paused.
+    pub runner_name: &'a str,
     /// Its PID.
     pub process_id: i64,
     /// Its host.
@@ -42,6 +47,11 @@ pub enum SpecificClaim {
         /// Its class.
         class: String,
     },
+    /// It waits, but may not be claimed now.
+    Obstructed {
+        /// Why.
+        obstacle: Obstacle,
+    },
 }
 
 type Head = (String, i64, i32);
@@ -52,13 +62,18 @@ impl Store {
     /// # Errors
     /// The database could not be written.
     pub fn claim_next_run(&mut self, claim: &Claim<'_>) -> StoreResult<Option<ClaimedRun>> {
-        self.claim_write(|conn| {
+        let auditor = self.auditor()?;
+        self.claim_write(auditor.is_some(), |conn| {
             fault_point!("claim.locked");
             if let Some(run) = already_claimed(conn, claim)? {
                 return Ok(Some(run));
             }
-            while let Some((_, run_id, _)) = first_claimable(conn, claim.is_runnable)? {
-                if let Some(run) = claim_run(conn, claim, run_id)? {
+            let mut obstacles = Obstacles::load(conn, claim.runner_name)?;
+            if obstacles.is_closed() {
+                return Ok(None);
+            }
+            while let Some((_, run_id, _)) = first_claimable(conn, claim.is_runnable, &mut obstacles)? {
+                if let Some(run) = claim_run(conn, claim, run_id, auditor.as_ref())? {
                     fault_point!("claim.before_commit");
                     return Ok(Some(run));
                 }
@@ -76,13 +91,14 @@ impl Store {
         Ok(found.map(|(run_id, task_id)| (RunId(run_id), TaskId(task_id))))
     }
 
-    /// Claims this run, whatever stands before it.
+    /// Claims this run, whatever stands before it. Pauses and limits are kept.
     ///
     /// # Errors
     /// [`StoreError::NotFound`]
     pub fn claim_specific_run(&mut self, run_id: RunId, claim: &Claim<'_>) -> StoreResult<SpecificClaim> {
         use task_queue_runs::dsl;
-        self.claim_write(|conn| {
+        let auditor = self.auditor()?;
+        self.claim_write(auditor.is_some(), |conn| {
             if let Some(run) = already_claimed(conn, claim)? {
                 return Ok(SpecificClaim::Claimed(Box::new(run)));
             }
@@ -92,13 +108,16 @@ impl Store {
                 .first(conn)
                 .optional()?;
             let Some((status, class)) = row else { return Err(StoreError::NotFound(format!("run {run_id}"))) };
-            if status == RunStatus::Scheduled.as_str()
-                && (claim.is_runnable)(&class)
-                && let Some(run) = claim_run(conn, claim, run_id.0)?
-            {
-                return Ok(SpecificClaim::Claimed(Box::new(run)));
+            if status != RunStatus::Scheduled.as_str() || !(claim.is_runnable)(&class) {
+                return Ok(SpecificClaim::Refused { status, class });
             }
-            Ok(SpecificClaim::Refused { status, class })
+            if let Some(obstacle) = Obstacles::load(conn, claim.runner_name)?.of_class(conn, &class)? {
+                return Ok(SpecificClaim::Obstructed { obstacle });
+            }
+            Ok(match claim_run(conn, claim, run_id.0, auditor.as_ref())? {
+                Some(run) => SpecificClaim::Claimed(Box::new(run)),
+                None => SpecificClaim::Refused { status, class },
+            })
         })
     }
 }
@@ -119,9 +138,13 @@ fn claimed_with(conn: &mut AnyConnection, token: &str) -> QueryResult<Option<(i6
         .optional()
 }
 
-/// The head of the queue among the classes that can be executed here. One index probe a class: rows of other classes,
-/// however many, are never walked.
-fn first_claimable(conn: &mut AnyConnection, is_runnable: &dyn Fn(&str) -> bool) -> StoreResult<Option<Head>> {
+/// The head of the queue among the classes that can be executed here and that nothing stands in the way of. One index
+/// probe a class: rows of other classes, however many, are never walked.
+fn first_claimable(
+    conn: &mut AnyConnection,
+    is_runnable: &dyn Fn(&str) -> bool,
+    obstacles: &mut Obstacles<'_>,
+) -> StoreResult<Option<Head>> {
     use super::super::schema::task_queue_runs::dsl::{claim_class, claim_order, id, task_queue_runs};
     let mut best: Option<Head> = None;
     let mut last_class = String::new();
@@ -135,6 +158,7 @@ fn first_claimable(conn: &mut AnyConnection, is_runnable: &dyn Fn(&str) -> bool)
         let Some((Some(class), run_id, order)) = head else { return Ok(best) };
         if is_runnable(&class)
             && best.as_ref().is_none_or(|(_, best_id, best_order)| (order, run_id) < (*best_order, *best_id))
+            && obstacles.of_class(conn, &class)?.is_none()
         {
             best = Some((class.clone(), run_id, order));
         }
@@ -143,7 +167,12 @@ fn first_claimable(conn: &mut AnyConnection, is_runnable: &dyn Fn(&str) -> bool)
 }
 
 /// Claims one run under the lock. `None` if it turned out to belong to no task; it has then ended as an error.
-fn claim_run(conn: &mut AnyConnection, claim: &Claim<'_>, run_id: i64) -> StoreResult<Option<ClaimedRun>> {
+fn claim_run(
+    conn: &mut AnyConnection,
+    claim: &Claim<'_>,
+    run_id: i64,
+    auditor: Option<&Origin>,
+) -> StoreResult<Option<ClaimedRun>> {
     use task_queue_runs::dsl;
     let task: Option<(i64, String)> = task_queue_runs::table
         .inner_join(task_queue::table.on(task_queue::id.eq(dsl::task_queue_id)))
@@ -180,12 +209,17 @@ fn claim_run(conn: &mut AnyConnection, claim: &Claim<'_>, run_id: i64) -> StoreR
             task_queue::updated_on.eq(db_now()),
         ))
         .execute(conn)?;
-    load_claimed(conn, run_id, claim.token).map(Some)
+    let claimed = load_claimed(conn, run_id, claim.token)?;
+    if let Some(origin) = auditor {
+        let details = serde_json::json!({ "attempt": claimed.attempt, "runner": claim.runner_name });
+        keep_run_transition(conn, origin, "run-started", (claimed.task_id, claimed.run_id), details)?;
+    }
+    Ok(Some(claimed))
 }
 
 fn load_claimed(conn: &mut AnyConnection, run_id: i64, token: &str) -> StoreResult<ClaimedRun> {
-    type Row = (i64, String, i32, Option<Moment>, String, i32, Option<i32>, Moment);
-    let (task_id, class, attempt, started_on, data, max_retries, task_timeout_secs, planned_on): Row =
+    type Row = (i64, String, i32, Option<Moment>, String, i32, Option<i32>, Moment, Option<Moment>);
+    let (task_id, class, attempt, started_on, data, max_retries, task_timeout_secs, scheduled_on, planned_on): Row =
         task_queue_runs::table
             .inner_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
             .filter(task_queue_runs::id.eq(run_id))
@@ -198,6 +232,7 @@ fn load_claimed(conn: &mut AnyConnection, run_id: i64, token: &str) -> StoreResu
                 task_queue::max_retries,
                 task_queue::timeout_secs,
                 task_queue::scheduled_on,
+                task_queue::planned_on,
             ))
             .first(conn)?;
     Ok(ClaimedRun {
@@ -209,8 +244,8 @@ fn load_claimed(conn: &mut AnyConnection, run_id: i64, token: &str) -> StoreResu
         attempt,
         max_retries,
         task_timeout_secs,
-        planned_on: planned_on.into(),
-        started_on: started_on.unwrap_or(planned_on).into(),
+        planned_on: planned_on.unwrap_or(scheduled_on).into(),
+        started_on: started_on.unwrap_or(scheduled_on).into(),
     })
 }
 

@@ -2,6 +2,7 @@
 
 use diesel::prelude::*;
 
+use super::super::audit::{keep_created, newest_run};
 use super::super::backend::{self, AnyConnection};
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::db_now;
@@ -14,31 +15,43 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`]
     pub fn open_run_of(&mut self, task_id: TaskId) -> StoreResult<Option<RunId>> {
-        use task_queue::dsl;
+        let auditor = self.auditor()?;
         self.write(|conn| {
             backend::lock_gate(conn, "create-runs")?;
             backend::enter_both_tables(conn)?;
-            type Row = (String, i32, i32, Option<i64>);
-            let due: Option<Row> = dsl::task_queue
-                .filter(dsl::id.eq(task_id.0))
-                .filter(dsl::due_on.le(db_now().nullable()))
-                .select((dsl::task_class, dsl::priority, dsl::attempts, dsl::current_run_id))
-                .first(conn)
-                .optional()?;
-            if let Some((class, priority, attempts, _)) = due {
-                create_one_run(conn, task_id, &class, priority, attempts)?;
+            let newest = newest_run(conn)?;
+            let open = open_run_if_due(conn, task_id)?;
+            if let Some(origin) = &auditor {
+                keep_created(conn, origin, newest)?;
             }
-            let open: Option<i64> = task_queue_runs::table
-                .filter(task_queue_runs::open_task_id.eq(task_id.0))
-                .select(task_queue_runs::id)
-                .first(conn)
-                .optional()?;
-            diesel::update(dsl::task_queue.filter(dsl::id.eq(task_id.0)).filter(dsl::current_run_id.is_null()))
-                .set(dsl::current_run_id.eq(open))
-                .execute(conn)?;
-            Ok(open.map(RunId))
+            Ok(open)
         })
     }
+}
+
+/// Creates the run of a task if it is due, and returns its open run. For who holds the gate, or the row because it has just
+/// been inserted.
+pub(super) fn open_run_if_due(conn: &mut AnyConnection, task_id: TaskId) -> StoreResult<Option<RunId>> {
+    use task_queue::dsl;
+    type Row = (String, i32, i32, Option<i64>);
+    let due: Option<Row> = dsl::task_queue
+        .filter(dsl::id.eq(task_id.0))
+        .filter(dsl::due_on.le(db_now().nullable()))
+        .select((dsl::task_class, dsl::priority, dsl::attempts, dsl::current_run_id))
+        .first(conn)
+        .optional()?;
+    if let Some((class, priority, attempts, _)) = due {
+        create_one_run(conn, task_id, &class, priority, attempts)?;
+    }
+    let open: Option<i64> = task_queue_runs::table
+        .filter(task_queue_runs::open_task_id.eq(task_id.0))
+        .select(task_queue_runs::id)
+        .first(conn)
+        .optional()?;
+    diesel::update(dsl::task_queue.filter(dsl::id.eq(task_id.0)).filter(dsl::current_run_id.is_null()))
+        .set(dsl::current_run_id.eq(open))
+        .execute(conn)?;
+    Ok(open.map(RunId))
 }
 
 fn create_one_run(

@@ -4,16 +4,20 @@ use diesel::prelude::*;
 use diesel::sql_types::{Bool, Nullable};
 use serde::{Deserialize, Serialize};
 
+use super::super::audit::keep_run_transition;
 use super::super::backend::{self, AnyConnection, ClassAtHost};
 use super::super::dependencies::satisfy_dependants;
 use super::super::events::{NewEvent, insert_event};
 use super::super::leases::leases_count;
+use super::super::notices::{NewNotice, insert_notice};
 use super::super::runs::RunRef;
 use super::super::schema::{task_queue, task_queue_run_outputs, task_queue_runs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::super::{Store, StoreResult};
+use super::recur::{Author, follow_settled};
 use crate::domain::backoff::Backoff;
 use crate::domain::ids::{RunId, TaskId};
+use crate::domain::notice::NoticeKind;
 use crate::domain::records::RunOutput;
 use crate::domain::status::{RunStatus, TaskStatus};
 use crate::domain::transition::{
@@ -108,13 +112,20 @@ impl Store {
         // Set by an attempt whose COMMIT came to nothing, or whose answer was lost: only then can a run that is over have
         // been ended by this very call.
         let mut was_written = false;
+        let auditor = self.auditor()?;
         self.write(|conn| {
             backend::enter_both_tables(conn)?;
             if !end_run_if_processing(conn, run, end, status)? {
                 return if was_written { repeated_or_lost(conn, run, end, status) } else { lost(conn, run) };
             }
             fault_point!("end.run_written");
-            aggregate_into_task(conn, run.id, end)?;
+            let task_id = aggregate_into_task(conn, run.id, end)?;
+            if let Some((origin, task_id)) = auditor.as_ref().zip(task_id) {
+                let details = serde_json::json!({
+                    "status": status, "error_code": end.error_code, "decision": end.decision,
+                });
+                keep_run_transition(conn, origin, "run-ended", (task_id, run.id), details)?;
+            }
             fault_point!("end.task_written");
             if let Some(event) = &end.note {
                 insert_event(conn, event)?;
@@ -191,10 +202,10 @@ fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd, status
     if is_own { Ok(Ended::Recorded) } else { lost(conn, run) }
 }
 
-/// The scheme's OnAfterItemUpdate: what the end of a run means for its task.
-fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<()> {
+/// The scheme's OnAfterItemUpdate: what the end of a run means for its task, whose id it returns.
+fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<Option<TaskId>> {
     use task_queue::dsl;
-    type Row = (i64, String, i32, i32, i32, i32, Option<String>);
+    type Row = (i64, String, i32, i32, i32, i32, Option<String>, String, Option<String>, String);
     let task: Option<Row> = dsl::task_queue
         .inner_join(task_queue_runs::table.on(task_queue_runs::task_queue_id.eq(dsl::id)))
         .filter(task_queue_runs::id.eq(run_id.0))
@@ -206,10 +217,15 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
             dsl::attempts,
             dsl::crashes,
             dsl::backoff,
+            dsl::task_class,
+            dsl::recurrence,
+            task_queue_runs::host,
         ))
         .first(conn)
         .optional()?;
-    let Some((task_id, status, failed, max, attempts, crashes, backoff)) = task else { return Ok(()) };
+    let Some((task_id, status, failed, max, attempts, crashes, backoff, class, recurrence, host)) = task else {
+        return Ok(None);
+    };
     let event = aggregated(end.event);
     let before = match event {
         TaskEvent::Release => status_before(conn, task_id)?,
@@ -248,10 +264,26 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
         insert_event(conn, &quarantine_event(task_id, run_id, crash, crashes_after))?;
     }
     if let Some((host, secs)) = &end.hold {
-        let class: String = dsl::task_queue.filter(dsl::id.eq(task_id)).select(dsl::task_class).first(conn)?;
         backend::hold_class(conn, &ClassAtHost { class: &class, host }, &end.error_message, *secs)?;
     }
-    Ok(())
+    if recurrence.is_some() {
+        // By nobody: the time has come.
+        follow_settled(conn, TaskId(task_id), &Author { name: "", host: &host })?;
+    }
+    let has_failed = matches!(event, TaskEvent::Fail | TaskEvent::TimeOut);
+    let kind = if quarantine.is_some() {
+        Some(NoticeKind::Quarantined)
+    } else if has_failed && failed_after >= max {
+        Some(NoticeKind::Exhausted)
+    } else {
+        end.hold.as_ref().map(|_| NoticeKind::Held)
+    };
+    if let Some(kind) = kind {
+        let (error_code, error_message) = (end.error_code.clone(), end.error_message.clone());
+        let task_id = TaskId(task_id);
+        insert_notice(conn, &NewNotice { kind, task_id, run_id, class, host, error_code, error_message })?;
+    }
+    Ok(Some(TaskId(task_id)))
 }
 
 fn quarantine_event(task_id: i64, run_id: RunId, crash: &Crash, crashes: i32) -> NewEvent {

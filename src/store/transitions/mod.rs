@@ -4,8 +4,12 @@
 mod claim;
 mod create;
 mod end;
+mod recur;
 mod retry;
+mod schedule;
 
 pub use self::claim::{Claim, SpecificClaim};
 pub use self::end::{Crash, EndCondition, Ended, RunEnd};
+pub use self::recur::{Advanced, Author};
 pub use self::retry::RetryAnswer;
+pub use self::schedule::{ScheduleAnswer, ScheduleChange};

@@ -23,8 +23,18 @@ enum Need {
     Runs,
     /// A runner that was killed at this step, while it worked for a task of this class.
     Killed(&'static str, &'static str),
+    /// A task that has failed for good, of which nobody was told.
+    Exhausted,
     /// A held class.
     Hold,
+    /// A schedule that nobody has planned.
+    Schedule,
+    /// A schedule whose first task is overdue and has its run. Its next planned time lies years ahead.
+    OverdueSchedule,
+    /// A pause of a class without tasks, that is over or is not.
+    Pause { is_over: bool },
+    /// A limit of a class without tasks.
+    Limit,
     /// A renewal every second.
     QuickLease,
 }
@@ -40,6 +50,8 @@ enum Args {
     Exec,
     /// A task that has just failed for good gets a new start.
     Retry,
+    /// The newest schedule is paused.
+    Pause,
     /// Inside a handler: the fault strikes the command that the handler calls.
     InHandler,
     /// In an empty database of its own.
@@ -52,7 +64,7 @@ const fn scenario(name: &'static str, needs: &'static [Need], args: Args) -> Sce
     Scenario { name, needs, args }
 }
 
-pub const SCENARIOS: [Scenario; 23] = [
+pub const SCENARIOS: &[Scenario] = &[
     scenario("queue", &[], Args::Queue),
     scenario("batch", &[], Args::QueueBatch),
     scenario("after", &[], Args::QueueAfter),
@@ -73,8 +85,17 @@ pub const SCENARIOS: [Scenario; 23] = [
     scenario("long", &[Need::QuickLease, Need::Task("long"), Need::Runs], DRAIN),
     scenario("tell", &[Need::Task("tell"), Need::Runs], Args::InHandler),
     scenario("retry", &[], Args::Retry),
+    scenario("notify", &[Need::Exhausted], Args::Plain(&["create-runs"])),
+    scenario("schedule-begins", &[Need::Schedule], Args::Plain(&["create-runs"])),
+    scenario("schedule-goes-on", &[Need::OverdueSchedule], DRAIN),
+    scenario("schedule-pauses", &[Need::OverdueSchedule], Args::Pause),
     scenario("settings", &[], Args::Plain(&["settings", "set", "TaskQueueRunTimeout", "86400"])),
     scenario("classes", &[Need::Hold], Args::Plain(&["classes", "release", "held"])),
+    scenario("pause", &[], Args::Plain(&["pause", "--class", "held", "--reason", "a test", "--for", "1h"])),
+    scenario("resume", &[Need::Pause { is_over: false }], Args::Plain(&["resume", "--class", "held"])),
+    scenario("pause-over", &[Need::Pause { is_over: true }], Args::Plain(&["create-runs"])),
+    scenario("limit", &[], Args::Plain(&["limits", "set", "held", "--running", "1", "--rate", "5/1m"])),
+    scenario("limit-remove", &[Need::Limit], Args::Plain(&["limits", "remove", "held"])),
     scenario("migrate", &[], Args::Migrate),
 ];
 
@@ -131,6 +152,10 @@ impl Scenario {
                 stage.settle();
                 stage.command(&["retry", &id])
             }
+            Args::Pause => {
+                let id = stage.number("SELECT MAX(\"ScheduleId\") AS value FROM \"TaskQueue\"").to_string();
+                stage.command(&["schedule", "pause", &id])
+            }
             Args::InHandler => stage.command(&["process-run", "--drain"]),
             Args::Migrate => stage.command(&["migrate"]),
         }
@@ -174,7 +199,23 @@ impl Need {
                 // Not every run before it: the step is that of the first run of the drain.
                 stage.command(&["process-run", "--drain"]).fault(&format!("{label}=kill")).run();
             }
+            Self::Exhausted => {
+                // Whoever was killed while it told somebody keeps others from it for two minutes.
+                stage.execute("UPDATE \"TaskQueueTimers\" SET \"NextOn\" = '2020-01-01 00:00:00.000000'");
+                stage.queue("fail");
+                for _ in 0..2 {
+                    clean(stage, &["create-runs"]);
+                    clean(stage, &["process-run", "--drain"]);
+                }
+            }
+            Self::Schedule => begin_schedule(stage, "NULL"),
+            Self::OverdueSchedule => {
+                begin_schedule(stage, "'2024-02-29 00:00:00.000000'");
+                clean(stage, &["create-runs"]);
+            }
             Self::Hold => hold(stage),
+            Self::Pause { is_over } => pause(stage, *is_over),
+            Self::Limit => clean(stage, &["limits", "set", "held", "--running", "1"]),
             Self::QuickLease => clean(stage, &["settings", "set", "TaskQueueLeaseRenewal", "1"]),
         }
     }
@@ -185,11 +226,26 @@ fn clean(stage: &Stage, args: &[&str]) {
     assert!(call.is_ok(), "{call:?}");
 }
 
+/// As an application does it, for the 29ths of February from the one that is given on.
+fn begin_schedule(stage: &Stage, planned_on: &str) {
+    stage.execute(&format!(
+        "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"MaxRetries\", \"Recurrence\", \"CatchUp\", \"PlannedOn\") \
+         VALUES ('note', 1000, '0 0 29 2 *', 'all', {planned_on})"
+    ));
+}
+
 fn hold(stage: &Stage) {
     stage.execute(
         "DELETE FROM \"TaskQueueClassHolds\"; INSERT INTO \"TaskQueueClassHolds\" (\"TaskClass\", \"Host\", \"Reason\", \"HeldOn\", \"HeldUntil\") \
          VALUES ('held', 'here', 'for a test', '2020-01-01 00:00:00.000000', '2199-01-01 00:00:00.000000')",
     );
+}
+
+fn pause(stage: &Stage, is_over: bool) {
+    let until = if is_over { "'2020-01-01 00:00:00.000000'" } else { "NULL" };
+    stage.execute(&format!(
+        "DELETE FROM \"TaskQueuePauses\"; INSERT INTO \"TaskQueuePauses\" (\"Scope\", \"Name\", \"Until\") VALUES ('class', 'held', {until})"
+    ));
 }
 
 /// The handler reads the fault from a file and says how its commands ended: 137 after a kill.

@@ -1,6 +1,6 @@
 //! Runs and runners, as the database's own triggers saw them (I2 to I5, I7).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::records::{Change, Records, Table};
 
@@ -68,19 +68,69 @@ pub fn runners_stay_within_the_limit(records: &Records, found: &mut Vec<String>)
     }
 }
 
-/// I5: no run is claimed while an older one waits.
+/// How many runs of each class are being processed, from change to change.
+struct Running<'a> {
+    class_of_task: HashMap<i64, &'a str>,
+    limits: &'a HashMap<String, i64>,
+    count: HashMap<&'a str, i64>,
+}
+
+impl<'a> Running<'a> {
+    fn new(records: &'a Records) -> Self {
+        let class_of_task = records.tasks.iter().map(|task| (task.id, task.class.as_str())).collect();
+        Self { class_of_task, limits: &records.class_limits, count: HashMap::new() }
+    }
+
+    fn class(&self, task_id: i64) -> &'a str {
+        self.class_of_task.get(&task_id).copied().unwrap_or_default()
+    }
+
+    /// How many are more than the limit of its class allows.
+    fn excess(&self, class: &str) -> Option<i64> {
+        Some(self.count.get(class).copied().unwrap_or(0) - self.limits.get(class)?)
+    }
+
+    fn is_full(&self, class: &str) -> bool {
+        self.excess(class).is_some_and(|excess| excess >= 0)
+    }
+
+    fn note(&mut self, change: &Change) {
+        let class = self.class(change.task_id);
+        let count = self.count.entry(class).or_default();
+        *count += i64::from(change.new == "processing") - i64::from(change.old == "processing");
+    }
+}
+
+/// I5: no run is claimed while an older one waits whose class is not full.
 pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>) {
-    let mut waiting = BTreeSet::new();
+    let mut waiting: BTreeMap<i64, &str> = BTreeMap::new();
+    let mut running = Running::new(records);
     for change in changes_of(records, Table::Run) {
+        let first = waiting.iter().find(|(_, class)| !running.is_full(class)).map(|(run, _)| *run);
+        running.note(change);
         if change.new == "scheduled" {
-            waiting.insert(change.id);
+            waiting.insert(change.id, running.class(change.task_id));
             continue;
         }
-        let first = waiting.first().copied();
-        let was_waiting = waiting.remove(&change.id);
+        let was_waiting = waiting.remove(&change.id).is_some();
         if was_waiting && change.new == "processing" && first != Some(change.id) && !records.is_order_free {
             found
                 .push(format!("I5: run {} was claimed while run {first:?} waited, at change {}", change.id, change.at));
+        }
+    }
+}
+
+/// I8: never more runs of a class are processed than its limit.
+pub fn classes_stay_within_their_limits(records: &Records, found: &mut Vec<String>) {
+    let mut running = Running::new(records);
+    for change in changes_of(records, Table::Run) {
+        running.note(change);
+        let class = running.class(change.task_id);
+        if change.new == "processing"
+            && change.old != "processing"
+            && running.excess(class).is_some_and(|excess| excess > 0)
+        {
+            found.push(format!("I8: run {} is one too many of class {class} at change {}", change.id, change.at));
         }
     }
 }

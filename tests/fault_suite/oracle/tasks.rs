@@ -1,5 +1,7 @@
 //! Tasks: none lost, none twice, each at its end, and in agreement with its runs (I1, I7).
 
+use std::collections::BTreeSet;
+
 use crate::records::{Fate, Records};
 
 /// I1: what a caller was told is true, and what a caller was not told happened once or not at all.
@@ -25,12 +27,34 @@ pub fn nothing_acknowledged_is_lost(records: &Records, found: &mut Vec<String>) 
 
 /// I1: at rest every task has succeeded, or is exhausted where its handler fails by design.
 pub fn every_task_came_to_its_end(records: &Records, found: &mut Vec<String>) {
-    for task in &records.tasks {
+    for task in records.tasks.iter().filter(|task| !task.is_planned() || task.current_run.is_some()) {
         let fails = records.failing_classes.contains(&task.class);
         let is_exhausted =
             ["failed", "timeout"].contains(&task.status.as_str()) && task.failed_retries >= task.max_retries;
         if !(task.status == "success" && !fails || fails && is_exhausted) || task.current_run.is_some() {
             found.push(format!("I1: task {} did not come to its end: {task:?}", task.id));
+        }
+    }
+}
+
+/// I1: nobody is left to find out alone that a task was given up.
+pub fn somebody_is_told_of_what_is_given_up(records: &Records, found: &mut Vec<String>) {
+    for task in &records.tasks {
+        let is_exhausted =
+            ["failed", "timeout"].contains(&task.status.as_str()) && task.failed_retries >= task.max_retries;
+        if is_exhausted && !records.told.contains(&task.id) {
+            found.push(format!("I1: nobody was told that task {} is exhausted", task.id));
+        }
+    }
+}
+
+/// I1: a schedule goes on, by one task at a time.
+pub fn every_schedule_has_one_head(records: &Records, found: &mut Vec<String>) {
+    let schedules: BTreeSet<i64> = records.tasks.iter().map(|task| task.schedule).filter(|id| *id != 0).collect();
+    for schedule in schedules {
+        let tasks: Vec<_> = records.tasks.iter().filter(|task| task.schedule == schedule).collect();
+        if tasks.iter().filter(|task| !task.head.is_empty()).count() != 1 {
+            found.push(format!("I1: schedule {schedule} has not one newest task: {tasks:?}"));
         }
     }
 }

@@ -1,18 +1,24 @@
 //! The command line as a user sees it: what is printed where, exit statuses, what becomes of tasks. One file a verb, then
 //! what handlers may rely on, then what is refused.
 
+mod announcements;
 mod bad_input;
 mod bad_store;
 mod classes;
 mod create_runs;
 mod dependencies;
+mod events;
 mod exec;
 mod handlers;
 mod handlers_misbehaving;
 mod handlers_rights;
+mod limits;
+mod pauses;
 mod process_run;
 mod queue;
 mod retry;
+mod runners;
+mod schedule;
 mod settings;
 mod status;
 mod status_terminal;

@@ -164,6 +164,7 @@ each_engine! {
             assert!(unique(db, "k", &more).fails(2).contains(why), "{more:?}");
         }
         assert!(unique(db, "k", &["--on-conflict", "replace", "--after", "1"]).fails(2).contains("cannot wait for others"));
+        assert!(unique(db, "k", &["--every", "@daily"]).fails(2).contains("tasks of a schedule"));
         for option in ["--on-conflict=fail", "--unique-for=1h"] {
             assert!(db.cli().run(&["queue", "echo", option]).fails(2).contains("--unique"), "{option}");
         }

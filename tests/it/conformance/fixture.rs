@@ -169,6 +169,7 @@ pub fn claim_of(
     store
         .claim_next_run(&Claim {
             runner_id: RunnerId(1),
+            runner_name: "one",
             process_id: i64::from(identity.pid),
             host: "here",
             process_identity: &identity.to_string(),

@@ -6,6 +6,7 @@ mod migrate;
 mod model;
 mod plans;
 mod rules;
+mod schedules;
 mod schema;
 mod scheme;
 mod transitions;

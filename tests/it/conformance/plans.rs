@@ -211,6 +211,21 @@ each_engine! {
             1_000,
             "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"LeaseExpiresOn\" IS NOT NULL AND \"Token\" = 'none' LIMIT 1",
         );
+        // store::limits::count_running: those that are counted, not those that wait.
+        is_read_from(
+            db,
+            "TaskQueueRunsRunning",
+            201,
+            "SELECT COUNT(*) FROM \"TaskQueueRuns\" WHERE \"RunningClass\" = 'class3'",
+        );
+        // store::limits::next_start: as many as the rate has.
+        is_read_from(
+            db,
+            "TaskQueueRunsStarted",
+            100,
+            "SELECT \"StartedOn\" FROM \"TaskQueueRuns\" WHERE \"TaskClass\" = 'class3' AND \"StartedOn\" IS NOT NULL
+             ORDER BY \"TaskClass\" DESC, \"StartedOn\" DESC LIMIT 1 OFFSET 99",
+        );
         // store::backend::*::find_due and create_due_runs: the due tasks from a place in their order.
         let due = match db.engine {
             EngineUnderTest::Sqlite => format!("t.\"DueOn\" <= {now}"),
@@ -331,6 +346,19 @@ each_engine! {
             "TaskQueueDue",
             1,
             &format!("SELECT \"DueOn\" FROM \"TaskQueue\" WHERE \"DueOn\" <= {now} ORDER BY \"DueOn\", \"Id\" LIMIT 1"),
+        );
+        // store::transitions::recur::heads_to_advance, where there is no schedule, and among the planned of one.
+        is_read_from(
+            db,
+            "TaskQueueScheduleHead",
+            1,
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ScheduleHead\" IS NOT NULL ORDER BY \"ScheduleHead\", \"ScheduledOn\", \"Id\" LIMIT 1",
+        );
+        is_read_from(
+            db,
+            "TaskQueueScheduleHead",
+            1,
+            &format!("SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ScheduleHead\" = 'waiting' AND \"ScheduledOn\" <= {now}"),
         );
         // store::classes::list_task_classes
         is_read_from(

@@ -288,6 +288,7 @@ each_engine! {
                     process_identity: own.to_string(),
                     slots,
                     version: String::new(),
+                    name: String::new(),
                 };
                 move || match db.store().register_runner(&runner).unwrap() {
                     Registration::Registered(_) => slots,

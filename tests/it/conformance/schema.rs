@@ -15,23 +15,27 @@ use crate::support::{EngineUnderTest, TestDb};
 
 /// Each table with its columns in alphabetical order: `?` after those that may be NULL, `=` after those with a default,
 /// `*` after those that the database computes. Then the columns of the primary key, and of unique indexes.
-const SCHEMA: &[(&str, &str, &str, &str)] = &[
+pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
-        "Attempts= Backoff? Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= LiveUniqueKey?* MaxRetries= Priority= QuarantinedOn? QueuedById= QueuedOn= \
-         ScheduledOn= TaskClass TaskData= Timeout? UniqueKey? UniqueUntil? UpdatedOn= WaitingFor=",
+        "Attempts= Backoff? CatchUp= Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= LiveUniqueKey?* MaxRetries= PlannedOn? \
+         Priority= QuarantinedOn? QueuedById= QueuedOn= Recurrence? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= TaskClass \
+         TaskData= TimeZone= Timeout? UniqueKey? UniqueUntil? UpdatedOn= WaitingFor=",
         "Id",
-        "TaskClass LiveUniqueKey",
+        "ScheduleId PlannedOn TaskClass LiveUniqueKey",
     ),
     ("TaskQueueClassHolds", "HeldOn= HeldUntil Host Reason TaskClass", "TaskClass Host", ""),
+    ("TaskQueueClassLimits", "MaxRunning? RateCount? RateSecs? TaskClass", "TaskClass", ""),
     ("TaskQueueDependencies", "DependsOnId IsSatisfied= TaskId", "TaskId DependsOnId", ""),
     ("TaskQueueEvents", "Actor= Details= Host= Id Kind OccurredOn= RunId? TaskQueueId?", "Id", ""),
     ("TaskQueueLocks", "Name", "Name", ""),
+    ("TaskQueueNotices", "ErrorCode= ErrorMessage= Host= Id Kind OccurredOn= RunId? TaskClass= TaskQueueId?", "Id", ""),
+    ("TaskQueuePauses", "Author= CreatedOn= Host= Mode= Name= Reason= Scope Until?", "Scope Name", ""),
     ("TaskQueueReceipts", "Token WrittenOn=", "Token", ""),
     ("TaskQueueRunOutputs", "Content IsLossy= RunId Stream TotalBytes", "RunId Stream", ""),
     (
         "TaskQueueRunners",
-        "FinishedOn? HeartbeatOn= Host= Id ProcessId ProcessIdentity= Slots= StartedOn= Version=",
+        "FinishedOn? HeartbeatOn= Host= Id Name= ProcessId ProcessIdentity= Slots= StartedOn= Version=",
         "Id",
         "",
     ),
@@ -39,11 +43,12 @@ const SCHEMA: &[(&str, &str, &str, &str)] = &[
         "TaskQueueRuns",
         "Attempt= ClaimClass?* ClaimOrder* CreatedOn= Decision= ErrorCode= ErrorMessage= FinishedOn? HandlerIdentity= \
          HandlerProcessId? Host= Id LeaseExpiresOn? OpenTaskId?* PercentsCompleted= Priority= ProcessId? ProcessIdentity= \
-         ProgressMessage= Results? RunnerId? StartedOn? Status= TaskClass TaskQueueId Token? UpdatedOn=",
+         ProgressMessage= Results? RunnerId? RunningClass?* StartedOn? Status= TaskClass TaskQueueId Token? UpdatedOn=",
         "Id",
         "OpenTaskId",
     ),
     ("TaskQueueSettings", "Name Value", "Name", ""),
+    ("TaskQueueTimers", "Name NextOn=", "Name", ""),
 ];
 
 /// ClaimOrder is never NULL, but only SQLite and the MySQL family could be told so of a computed column and keep its
@@ -108,7 +113,7 @@ fn keys(db: &TestDb, table: &str, is_primary: bool) -> String {
             "SELECT a.attname::text AS value FROM pg_index AS i
              JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k (number, place) ON true
              JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.number
-             WHERE i.indrelid = '\"{table}\"'::regclass AND i.indisunique AND i.indisprimary = {is_primary} ORDER BY k.place"
+             WHERE i.indrelid = '\"{table}\"'::regclass AND i.indisunique AND i.indisprimary = {is_primary} ORDER BY i.indexrelid::regclass::text, k.place"
         ),
         (EngineUnderTest::Mariadb | EngineUnderTest::Mysql, _) => format!(
             "SELECT CONVERT(COLUMN_NAME USING utf8mb4) AS value FROM information_schema.STATISTICS
@@ -151,6 +156,8 @@ fn insert(table: &str, columns: &str, values: &str) -> String {
         "TaskQueueRunOutputs" => ("\"RunId\", \"Content\", \"TotalBytes\"", "1, 'x', 1"),
         "TaskQueueEvents" => ("\"Kind\"", "'x'"),
         "TaskQueueDependencies" => ("\"TaskId\"", "1"),
+        "TaskQueuePauses" => ("\"Scope\"", "'all'"),
+        "TaskQueueClassLimits" => ("\"TaskClass\"", "'x'"),
         _ => ("\"Name\"", "'x'"),
     };
     let columns: Vec<String> = columns.split(' ').map(|column| format!("\"{column}\"")).collect();
@@ -204,6 +211,8 @@ each_engine! {
             ("TaskQueue", "TaskClass UniqueKey", "'y', 'k'", "'z', ''"),
             ("TaskQueue", "UniqueKey LastStatus", "'k', 'success'", "'k', 'processing'"),
             ("TaskQueue", "UniqueKey LastStatus", "'k', 'cancelled'", "'k', 'scheduled'"),
+            ("TaskQueue", "CatchUp", "'none'", "'some'"),
+            ("TaskQueue", "ScheduleStatus", "'paused'", "'off'"),
             ("TaskQueue", "ScheduledOn", "'2026-01-01 00:00:00'", "NULL"),
             ("TaskQueue", "ScheduledOn", "'2026-01-01 00:00:00.123456'", "'someday'"),
             ("TaskQueue", "ScheduledOn", "'1000-01-01 00:00:00'", "'0999-12-31 00:00:00'"),
@@ -240,6 +249,14 @@ each_engine! {
             ("TaskQueueDependencies", "DependsOnId", "2", "1"),
             ("TaskQueueDependencies", "TaskId DependsOnId", "3, 2", "1, 2"),
             ("TaskQueueEvents", "Details", "'{}'", "'{'"),
+            ("TaskQueuePauses", "Scope Name", "'runner', 'a'", "'host', 'b'"),
+            ("TaskQueuePauses", "Scope Name", "'all', ''", "'all', 'a'"),
+            ("TaskQueuePauses", "Scope Name Mode", "'class', 'a', 'stop'", "'class', 'b', 'halt'"),
+            ("TaskQueuePauses", "Scope Name", "'class', 'c'", "'class', ''"),
+            ("TaskQueueClassLimits", "TaskClass MaxRunning", "'a', 1", "'b', 0"),
+            ("TaskQueueClassLimits", "TaskClass RateCount RateSecs", "'c', 10000, 86400", "'d', 10001, 1"),
+            ("TaskQueueClassLimits", "TaskClass RateCount RateSecs", "'e', 1, 1", "'f', 1, NULL"),
+            ("TaskQueueClassLimits", "TaskClass RateCount RateSecs", "'g', NULL, NULL", "'h', 1, 0"),
             ("TaskQueueSettings", "Value", "'1'", "''"),
         ];
         for (table, columns, good, bad) in cases {
@@ -381,15 +398,23 @@ each_engine! {
                     for waiting in [0, 2] {
                         for on in [&past, &future] {
                             for quarantined in ["NULL", past.as_str()] {
-                                rows.push(format!("('work', '{status}', {open_run}, {failed}, {waiting}, {on}, {quarantined})"));
+                                for schedule in ["NULL, NULL, 'active'", &format!("'@daily', {past}, 'paused'")] {
+                                    rows.push(format!(
+                                        "('work', '{status}', {open_run}, {failed}, {waiting}, {on}, {quarantined}, {schedule})"
+                                    ));
+                                }
                             }
                         }
                     }
                 }
             }
         }
+        for schedule in ["'@daily', NULL, 'active'", &format!("'@daily', {past}, 'active'")] {
+            rows.push(format!("('work', 'scheduled', NULL, 0, 0, {past}, NULL, {schedule})"));
+        }
         db.execute(&format!(
-            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"WaitingFor\", \"ScheduledOn\", \"QuarantinedOn\") VALUES {}",
+            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"WaitingFor\", \"ScheduledOn\", \"QuarantinedOn\",
+                \"Recurrence\", \"PlannedOn\", \"ScheduleStatus\") VALUES {}",
             rows.join(", ")
         ));
         let due: BTreeSet<i64> = db
@@ -401,11 +426,11 @@ each_engine! {
         let mut store = db.store();
         let now = store.now().unwrap();
         let ids = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\"");
-        assert_eq!(ids.len(), 384);
+        assert_eq!(ids.len(), 2 * 384 + 2);
         for id in ids.into_iter().flatten() {
             let task = store.get_task(TaskId(id)).unwrap();
             assert_eq!(due.contains(&id), is_due(&due_facts(&task), now).is_ok(), "{task:?}");
         }
-        assert_eq!(due.len(), 6);
+        assert_eq!(due.len(), 7);
     }
 }

@@ -78,7 +78,7 @@ fn the_commands_of_the_readme_do_what_it_says() {
 
 #[test]
 fn the_commands_of_the_other_pages_do_what_they_say() {
-    for page in PAGES.into_iter().filter(|page| *page != "README.md") {
+    for page in PAGES.iter().copied().filter(|page| *page != "README.md") {
         check_commands_of(page);
     }
 }

@@ -26,6 +26,8 @@ pub(crate) fn configuration_keys() -> BTreeSet<String> {
     let tables = [
         unknown.to_owned(),
         format!("[exec]\n{unknown}"),
+        format!("[notify]\n{unknown}"),
+        format!("[hooks]\n{unknown}"),
         format!("{class}{unknown}"),
         format!("{class}[class.a.exit]\n{unknown}"),
         format!("{class}[class.a.limits]\n{unknown}"),

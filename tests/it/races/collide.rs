@@ -101,6 +101,7 @@ each_engine! {
         db.execute("ALTER TABLE \"TaskQueueRuns\" RENAME TO \"Away\"");
         let failed = ctx.store.claim_next_run(&Claim {
             runner_id: RunnerId(1),
+        runner_name: "one",
             process_id: 1,
             host: "here",
             process_identity: "nobody",

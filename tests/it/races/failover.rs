@@ -9,7 +9,7 @@ use std::thread;
 
 use taskqueue::domain::settings::Setting;
 use taskqueue::engine::DatabaseUrl;
-use taskqueue::store::Store;
+use taskqueue::store::{NewEvent, Store};
 
 use super::server::Server;
 use super::stage::{Stage, column, shorten_leases, start_runner, statuses, task, wait_dead};
@@ -31,6 +31,12 @@ fn ends_well(runner: Child, db: &TestDb) {
     let ended = finish(runner);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!((statuses(db), task(db)), (vec!["success".to_owned()], ("success".to_owned(), 0, 1)));
+}
+
+/// The event of a changed setting.
+fn changed() -> NewEvent {
+    let (actor, host) = (String::new(), String::new());
+    NewEvent { kind: "setting-changed", task_id: None, run_id: None, actor, host, details: serde_json::json!({}) }
 }
 
 each_server! {
@@ -88,11 +94,11 @@ each_server! {
         let mut store = Store::open(&DatabaseUrl::parse(&address).unwrap()).unwrap();
         let limit = "SELECT CAST(\"Value\" AS SIGNED) AS value FROM \"TaskQueueSettings\" WHERE \"Name\" = 'TaskQueueRunnerLimit'";
         let limits = || (first.raw().numbers(limit), db.raw().numbers(limit));
-        store.set_setting(Setting::RunnerLimit, 5).unwrap();
+        store.set_setting(Setting::RunnerLimit, 5, &changed()).unwrap();
         let before = limits();
         assert_eq!(before.0, [Some(5)]);
         first.execute("SET GLOBAL read_only = 1");
-        store.set_setting(Setting::RunnerLimit, 6).unwrap();
+        store.set_setting(Setting::RunnerLimit, 6, &changed()).unwrap();
         db.execute(&format!("DROP USER {user}@'%'"));
         assert_eq!(limits(), (before.0, vec![Some(6)]));
     }

@@ -34,6 +34,7 @@ fn claim_with(store: &mut Store, token: &str, is_runnable: &dyn Fn(&str) -> bool
 fn claim_of<'a>(token: &'a str, is_runnable: &'a dyn Fn(&str) -> bool) -> Claim<'a> {
     Claim {
         runner_id: RunnerId(1),
+        runner_name: "one",
         process_id: 4_194_304,
         host: "elsewhere",
         process_identity: "unknown",
@@ -153,6 +154,7 @@ each_engine! {
                             process_identity: format!("round {round} runner {number}"),
                             slots: 1,
                             version: String::new(),
+                            name: String::new(),
                         };
                         barrier.wait();
                         store.register_runner(&runner).unwrap()

@@ -22,7 +22,7 @@ fn keyed(key: &str, on_conflict: OnConflict) -> NewTask {
 }
 
 fn insert(store: &mut Store, task: &NewTask) -> (i64, Arrival) {
-    let queued = store.insert_tasks(std::slice::from_ref(task), "here", &mut |_| {}).unwrap()[0];
+    let queued = store.insert_tasks(std::slice::from_ref(task), &mut |_| {}).unwrap()[0];
     (queued.id.0, queued.arrival)
 }
 
@@ -75,7 +75,7 @@ each_engine! {
             create(&mut willing(db));
             let new = NewTask { data: "2".to_owned(), ..keyed(&key, OnConflict::Replace) };
             let (claimed, replaced) = at_once(db, claim, |store| {
-                store.insert_tasks(std::slice::from_ref(&new), "here", &mut |_| {})
+                store.insert_tasks(std::slice::from_ref(&new), &mut |_| {})
             });
             // One of them was first, and the other one noticed.
             match (claimed, replaced) {

@@ -112,6 +112,19 @@ pub enum Command {
     ReleaseClass {
         class: usize,
     },
+    /// Of a class, or of all.
+    Pause {
+        class: Option<usize>,
+    },
+    Resume {
+        class: Option<usize>,
+    },
+    /// Runs at once, and starts for as long as the test lasts; neither is no limit.
+    LimitClass {
+        class: usize,
+        max_running: Option<i32>,
+        starts: Option<i32>,
+    },
     RetryTask {
         task: usize,
     },
@@ -174,6 +187,21 @@ fn queue() -> impl Strategy<Value = Command> {
     })
 }
 
+/// A class more often than all: a store in which everything is paused most of the time tests nothing else.
+fn paused() -> impl Strategy<Value = Option<usize>> + Clone {
+    prop_oneof![3 => class().prop_map(Some), 1 => Just(None)]
+}
+
+fn limit_class() -> impl Strategy<Value = Command> {
+    let max_running = prop_oneof![1 => Just(None), 1 => (1..=2_i32).prop_map(Some)];
+    let starts = prop_oneof![2 => Just(None), 1 => (1..=4_i32).prop_map(Some)];
+    (class(), max_running, starts).prop_map(|(class, max_running, starts)| Command::LimitClass {
+        class,
+        max_running,
+        starts,
+    })
+}
+
 type Choices = Vec<(u32, BoxedStrategy<Command>)>;
 
 /// Any command that makes sense now.
@@ -189,6 +217,9 @@ pub fn any_command(model: &Model) -> BoxedStrategy<Command> {
         (2, (who(), 1..=3_i32).prop_map(|(who, slots)| Command::Register { who, slots }).boxed()),
         (1, (0..=4_i32).prop_map(|limit| Command::SetLimit { limit }).boxed()),
         (1, class().prop_map(|class| Command::ReleaseClass { class }).boxed()),
+        (1, paused().prop_map(|class| Command::Pause { class }).boxed()),
+        (3, paused().prop_map(|class| Command::Resume { class }).boxed()),
+        (2, limit_class().boxed()),
     ];
     add_for_tasks(&mut choices, model);
     add_for_runs(&mut choices, model);

@@ -7,12 +7,15 @@ use chrono::{DateTime, TimeDelta, Utc};
 use taskqueue::HandlerError;
 use taskqueue::domain::backoff::Backoff;
 use taskqueue::domain::ids::{RunId, RunnerId, TaskId};
+use taskqueue::domain::limits::{ClassLimit, Rate};
 use taskqueue::domain::new_task::TaskRequest;
+use taskqueue::domain::pause::{PauseMode, PauseScope};
 use taskqueue::domain::records::ClaimedRun;
 use taskqueue::domain::settings::Setting;
+use taskqueue::engine::pauses::{PauseRequest, pause, resume};
 use taskqueue::engine::queue::{ClassCheck, queue_task};
 use taskqueue::engine::retry::retry_tasks;
-use taskqueue::engine::{Context, EngineError, classes, settings};
+use taskqueue::engine::{Context, EngineError, classes, limits, settings};
 use taskqueue::handler::registry::HandlerRegistry;
 use taskqueue::os::identity::ProcessIdentity;
 use taskqueue::store::{Claim, Crash, Ended, NewRunner, Registration, RunEnd, RunRef, RunReport, SpecificClaim};
@@ -47,6 +50,10 @@ fn handle(handled: Handled) -> HandlerResult {
         Handled::Fail { retry, is_later } => Err(error(retry, if is_later { FAR_SECS } else { 0 })),
         Handled::Panic => panic!("as the model asked"),
     }
+}
+
+fn scope(class: Option<usize>) -> PauseScope {
+    class.map_or(PauseScope::All, |class| PauseScope::Class(CLASSES[class].to_owned()))
 }
 
 impl<'a> Real<'a> {
@@ -88,6 +95,8 @@ impl<'a> Real<'a> {
             "TaskQueue",
             "TaskQueueRunners",
             "TaskQueueClassHolds",
+            "TaskQueuePauses",
+            "TaskQueueClassLimits",
         ] {
             self.raw.execute(&format!("DELETE FROM \"{table}\""));
         }
@@ -129,11 +138,12 @@ impl<'a> Real<'a> {
             }
             Command::ClaimNext(claimant) => match self.claim(claimant, None) {
                 SpecificClaim::Claimed(run) => self.claimed(&run),
-                SpecificClaim::Refused { .. } => Answer::NothingToClaim,
+                SpecificClaim::Refused { .. } | SpecificClaim::Obstructed { .. } => Answer::NothingToClaim,
             },
             Command::ClaimRun { run, claimant } => match self.claim(claimant, Some(run)) {
                 SpecificClaim::Claimed(run) => self.claimed(&run),
                 SpecificClaim::Refused { status, class } => Answer::NotClaimed { status, class },
+                SpecificClaim::Obstructed { .. } => Answer::Obstructed,
             },
             Command::EndRun { run, end } => self.end_run(&self.reference(run), &end),
             Command::EndWithWrongToken { run, end } => {
@@ -168,6 +178,13 @@ impl<'a> Real<'a> {
                 let id = self.runners[runner];
                 self.update("TaskQueueRunners", &format!("\"HeartbeatOn\" = {LONG_AGO}"), id.0)
             }
+            Command::Pause { class } => {
+                let (scope, mode) = (scope(class), PauseMode::Pause);
+                pause(&mut self.ctx, PauseRequest { scope, mode, reason: String::new(), duration: None }).unwrap();
+                Answer::Done
+            }
+            Command::Resume { class } => Answer::Count(usize::from(resume(&mut self.ctx, &scope(class)).unwrap())),
+            Command::LimitClass { class, max_running, starts } => self.limit_class(class, max_running, starts),
             Command::RetryTask { task } => {
                 let is_retried = retry_tasks(&mut self.ctx, &[self.tasks[task]]).unwrap()[0].retried;
                 if is_retried {
@@ -180,6 +197,17 @@ impl<'a> Real<'a> {
             Command::GrantRetry { task } => self.update_task("\"MaxRetries\" = \"FailedRetries\" + 1", task),
             Command::MakeDue { task } => self.update_task(&format!("\"ScheduledOn\" = {LONG_AGO}"), task),
         }
+    }
+
+    fn limit_class(&mut self, class: usize, max_running: Option<i32>, starts: Option<i32>) -> Answer {
+        let class = CLASSES[class].to_owned();
+        if max_running.is_none() && starts.is_none() {
+            limits::remove(&mut self.ctx, &class).unwrap();
+        } else {
+            let rate = starts.map(|count| Rate { count, secs: 86_400 });
+            limits::set(&mut self.ctx, &ClassLimit { class, max_running, rate }).unwrap();
+        }
+        Answer::Done
     }
 
     fn sql(&mut self, statement: &str) -> Answer {
@@ -241,6 +269,7 @@ impl<'a> Real<'a> {
         let identity = self.identity(claimant.who);
         let claim = Claim {
             runner_id: RunnerId(1),
+            runner_name: "one",
             process_id: identity.pid.into(),
             host: &self.ctx.me.host,
             process_identity: &identity.to_string(),
@@ -315,6 +344,7 @@ impl<'a> Real<'a> {
             process_identity: identity.to_string(),
             slots,
             version: "model".to_owned(),
+            name: String::new(),
         };
         match self.ctx.store.register_runner(&runner).unwrap() {
             Registration::Registered(_) => Answer::Registered,

@@ -74,6 +74,7 @@ pub enum Answer {
     Claimed { run: usize, task: usize, attempt: i32, max_retries: i32 },
     NothingToClaim,
     NotClaimed { status: String, class: String },
+    Obstructed,
     Recorded,
     Lost { found: String },
     IsOurs(bool),
@@ -94,11 +95,23 @@ pub struct Model {
     /// Class, and whether it is held on this host or on another.
     pub holds: BTreeSet<(usize, bool)>,
     pub limit: i32,
+    /// Classes that are paused; `None` is all.
+    pub pauses: BTreeSet<Option<usize>>,
+    /// For each class: runs at once, starts.
+    pub class_limits: [(Option<i32>, Option<i32>); 3],
 }
 
 impl Model {
     pub fn new() -> Self {
-        Self { tasks: Vec::new(), runs: Vec::new(), runners: Vec::new(), holds: BTreeSet::new(), limit: 8 }
+        Self {
+            tasks: Vec::new(),
+            runs: Vec::new(),
+            runners: Vec::new(),
+            holds: BTreeSet::new(),
+            limit: 8,
+            pauses: BTreeSet::new(),
+            class_limits: [(None, None); 3],
+        }
     }
 
     pub fn processing_runs(&self) -> Vec<usize> {
@@ -196,6 +209,15 @@ impl Model {
                 self.holds.retain(|(held, _)| *held != class);
                 Answer::Count(before - self.holds.len())
             }
+            Command::Pause { class } => {
+                self.pauses.insert(class);
+                Answer::Done
+            }
+            Command::Resume { class } => Answer::Count(usize::from(self.pauses.remove(&class))),
+            Command::LimitClass { class, max_running, starts } => {
+                self.class_limits[class] = (max_running, starts);
+                Answer::Done
+            }
             Command::RetryTask { task } => {
                 let task = &mut self.tasks[task];
                 let may_retry = matches!(task.status, "failed" | "timeout") && task.open_run.is_none();
@@ -279,10 +301,24 @@ impl Model {
         rescued
     }
 
+    /// Whether a pause or a limit keeps runs of this class from being claimed.
+    fn is_obstructed(&self, class: usize) -> bool {
+        let of_class = |run: &&Run| self.tasks[run.task].class == class;
+        let count = |is_counted: fn(&Run) -> bool| {
+            i32::try_from(self.runs.iter().filter(of_class).filter(|run| is_counted(run)).count()).unwrap()
+        };
+        let (max_running, starts) = self.class_limits[class];
+        self.pauses.contains(&None)
+            || self.pauses.contains(&Some(class))
+            || max_running.is_some_and(|max| count(|run| run.status == "processing") >= max)
+            || starts.is_some_and(|starts| count(|run| run.holder.is_some()) >= starts)
+    }
+
     /// Rule R6.
     fn first_claimable(&self, can: [bool; 3]) -> Option<usize> {
         (0..self.runs.len())
             .filter(|run| self.runs[*run].status == "scheduled" && can[self.class_of(*run)])
+            .filter(|run| !self.is_obstructed(self.class_of(*run)))
             .min_by_key(|run| (-self.tasks[self.runs[*run].task].priority, *run))
     }
 
@@ -303,6 +339,9 @@ impl Model {
     fn claim_run(&mut self, run: usize, claimant: Claimant) -> Answer {
         let class = self.class_of(run);
         if self.runs[run].status == "scheduled" && claimant.can[class] {
+            if self.is_obstructed(class) {
+                return Answer::Obstructed;
+            }
             return self.claim(run, claimant.who);
         }
         Answer::NotClaimed { status: self.runs[run].status.to_owned(), class: CLASSES[class].to_owned() }

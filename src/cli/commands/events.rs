@@ -1,0 +1,114 @@
+//! `taskqueue events`
+
+use std::ops::ControlFlow;
+
+use anyhow::Result;
+use chrono::{Local, TimeDelta};
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::cli::error::{CliError, DONE, INTERRUPTED};
+use crate::cli::output::Out;
+use crate::cli::output::clean::clean_line;
+use crate::cli::output::human::instant;
+use crate::cli::session::Session;
+use crate::domain::ids::TaskId;
+use crate::domain::when;
+use crate::engine::events::{self, Event, EventFilter};
+use crate::engine::{Context, StopSignals};
+
+/// Show what operators, rescuers and handlers did, and follow what comes
+///
+/// With the setting TaskQueueAuditTransitions also every change of a status.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue events\n  taskqueue events --task 4711\n  taskqueue events --kind message --kind retried --since 2h\n  taskqueue events --follow --json"
+)]
+pub(crate) struct EventsArgs {
+    /// Only those about this task
+    #[arg(long, value_name = "TASK")]
+    task: Option<TaskId>,
+    /// Only those of this kind; may be given more than once
+    #[arg(long, value_name = "KIND")]
+    kind: Vec<String>,
+    /// Only those since this time, or in this time: "2026-11-21 10:00", 2h
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// The newest N
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(i64).range(1..=100_000))]
+    limit: i64,
+    /// Then go on with those that come, until a signal
+    #[arg(short, long)]
+    follow: bool,
+}
+
+pub(crate) fn run(session: Session, args: &EventsArgs, out: &mut Out) -> Result<u8> {
+    let stop = args.follow.then(StopSignals::install).transpose()?;
+    let mut ctx = session.open()?;
+    let filter = filter(&mut ctx, args)?;
+    let Some(stop) = stop else {
+        for event in events::list(&mut ctx, &filter, args.limit)? {
+            show(&event, out)?;
+        }
+        return Ok(DONE);
+    };
+    // Followed from before the list is read, so that nothing falls between the two.
+    let mut follower = events::Follower::from_now(&mut ctx, filter.clone())?;
+    let newest = events::list(&mut ctx, &filter, args.limit)?;
+    for event in &newest {
+        show(event, out)?;
+    }
+    let shown = newest.last().map_or(0, |event| event.id);
+    events::follow::<anyhow::Error>(&mut ctx, &mut follower, &stop, &mut |event| {
+        if event.id <= shown && newest.iter().any(|other| other.id == event.id) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        show(event, out)?;
+        Ok(if out.is_unread() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    Ok(if stop.is_stopping() { INTERRUPTED } else { DONE })
+}
+
+fn filter(ctx: &mut Context, args: &EventsArgs) -> Result<EventFilter> {
+    let since = match &args.since {
+        Some(text) => {
+            let now = ctx.now()?.with_timezone(&Local);
+            let ago = when::parse_duration(text).ok().and_then(|ago| TimeDelta::from_std(ago).ok());
+            Some(match ago.and_then(|ago| now.to_utc().checked_sub_signed(ago)) {
+                Some(since) => since,
+                None => {
+                    when::parse_instant(text, &now).map_err(|message| CliError::usage(format!("--since: {message}")))?
+                }
+            })
+        }
+        None => None,
+    };
+    Ok(EventFilter { task_id: args.task, kinds: args.kind.clone(), since })
+}
+
+fn show(event: &Event, out: &mut Out) -> Result<()> {
+    if out.is_json() {
+        let mut value = json!(event);
+        value["details"] = details(event);
+        return out.json(&value);
+    }
+    let about = match (event.task_id, event.run_id) {
+        (Some(task), Some(run)) => format!("   task {task} run {run}"),
+        (Some(task), None) => format!("   task {task}"),
+        (None, Some(run)) => format!("   run {run}"),
+        (None, None) => String::new(),
+    };
+    let by = match (event.actor.as_str(), event.host.as_str()) {
+        ("", "") => String::new(),
+        ("", host) => format!("   on {host}"),
+        (actor, "") => format!("   {actor}"),
+        (actor, host) => format!("   {actor} on {host}"),
+    };
+    let rest = if event.details == "{}" { String::new() } else { format!("   {}", event.details) };
+    out.data(&clean_line(&format!("{}   {}{about}{by}{rest}", instant(event.occurred_on), event.kind)))
+}
+
+/// As JSON, not as text that contains JSON.
+fn details(event: &Event) -> Value {
+    serde_json::from_str(&event.details).unwrap_or_else(|_| json!(event.details))
+}

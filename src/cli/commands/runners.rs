@@ -1,0 +1,77 @@
+//! `taskqueue runners`
+
+use chrono::{DateTime, Utc};
+use clap::Args;
+use indicatif::HumanBytes;
+
+use super::pauses::pause_words;
+use crate::cli::error::DONE;
+use crate::cli::output::Out;
+use crate::cli::output::human::relative;
+use crate::cli::output::table::{Field, Tone, render};
+use crate::cli::session::Session;
+use crate::engine::status::{self, RunnerLine, WorkLine};
+
+/// Show the runners that live: their names, what they work on, since when
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue runners\n  taskqueue drain --runner mail-1\n  taskqueue status --runners     those that have ended too"
+)]
+pub(crate) struct RunnersArgs {
+    /// At most N runners
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(i64).range(1..=100_000))]
+    limit: i64,
+}
+
+pub(crate) fn run(session: Session, args: &RunnersArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let mut ctx = session.open()?;
+    let lines = status::list_runners(&mut ctx, args.limit, true)?;
+    show(&lines, ctx.now()?, out)?;
+    Ok(DONE)
+}
+
+pub(super) fn show(lines: &[RunnerLine], now: DateTime<Utc>, out: &mut Out) -> anyhow::Result<()> {
+    if out.is_json() {
+        return lines.iter().try_for_each(|line| out.json(line));
+    }
+    if lines.is_empty() {
+        return out.data("No runners: process-run or tick in cron makes them.");
+    }
+    let rows = lines.iter().map(|line| row(line, now)).collect();
+    let header = ["RUNNER", "NAME", "PROCESS", "HOST", "STATE", "STARTED", "HEARD OF", "WORKS ON", "MEMORY", "VERSION"];
+    let text = render(out, &header, rows, &[9, 8, 6, 2, 5, 3]);
+    out.data(&text)
+}
+
+fn row(line: &RunnerLine, now: DateTime<Utc>) -> Vec<Field> {
+    let runner = &line.runner;
+    let memory = line.memory_bytes.map(|bytes| HumanBytes(bytes).to_string()).unwrap_or_default();
+    vec![
+        runner.id.to_string().into(),
+        runner.name.as_str().into(),
+        runner.process_id.to_string().into(),
+        runner.host.as_str().into(),
+        state(line, now),
+        relative(runner.started_on, now).into(),
+        relative(runner.heartbeat_on, now).into(),
+        line.works_on.iter().map(|work| work_words(work, now)).collect::<Vec<_>>().join(", ").into(),
+        memory.into(),
+        runner.version.as_str().into(),
+    ]
+}
+
+fn state(line: &RunnerLine, now: DateTime<Utc>) -> Field {
+    match (line.state, line.runner.finished_on, &line.pause) {
+        (_, Some(on), _) => Field::toned(format!("ended {}", relative(on, now)), Tone::Quiet),
+        ("dead", None, _) => Field::toned("dead; create-runs or the next runner frees its slot", Tone::Bad),
+        (_, None, Some(pause)) => Field::toned(pause_words(pause, now), Tone::Waiting),
+        ("alive", None, None) => Field::toned("alive", Tone::Good),
+        (_, None, None) => Field::toned("not visible from this host", Tone::Waiting),
+    }
+}
+
+fn work_words(work: &WorkLine, now: DateTime<Utc>) -> String {
+    let since = work.started_on.map(|on| format!(", started {}", relative(on, now))).unwrap_or_default();
+    let percents = if work.percents_completed > 0 { format!(" {}%", work.percents_completed) } else { String::new() };
+    format!("task {} ({}{percents}){since}", work.task_id, work.class)
+}

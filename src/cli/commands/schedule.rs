@@ -1,0 +1,172 @@
+//! `taskqueue schedule`
+
+use chrono::{DateTime, Utc};
+use clap::{Args, Subcommand};
+
+use crate::cli::error::{CliError, DONE};
+use crate::cli::output::Out;
+use crate::cli::output::clean::clean_line;
+use crate::cli::output::human::{instant, relative};
+use crate::cli::output::table::{Field, Tone, render};
+use crate::cli::session::Session;
+use crate::domain::ids::TaskId;
+use crate::domain::records::Task;
+use crate::domain::status::{ScheduleStatus, Stored};
+use crate::engine::Context;
+use crate::engine::schedules::{self, Schedule, ScheduleDetail, ScheduleEdit};
+
+/// List, pause, change and remove what happens again and again
+///
+/// `taskqueue queue CLASS --every 'CRON' --tz ZONE` begins a schedule. It is named by the id of its first task; that of
+/// any other of its tasks does as well.
+#[derive(Debug, Args)]
+pub(crate) struct ScheduleArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// All schedules, with their next times
+    List,
+    /// One schedule: its next times and its last tasks
+    Show {
+        /// The schedule
+        id: TaskId,
+    },
+    /// Nothing of it happens before it is resumed; what is processed goes on
+    Pause {
+        /// The schedule
+        id: TaskId,
+    },
+    /// It goes on; what passed meanwhile counts by its way to catch up
+    Resume {
+        /// The schedule
+        id: TaskId,
+    },
+    /// It happens at other times
+    Edit {
+        /// The schedule
+        id: TaskId,
+        /// The cron expression
+        #[arg(long, value_name = "CRON", required_unless_present_any = ["tz", "catch_up"])]
+        every: Option<String>,
+        /// The time zone, like Europe/Berlin
+        #[arg(long, value_name = "ZONE")]
+        tz: Option<String>,
+        /// What becomes of planned times that passed while nothing ran: none, latest, all
+        #[arg(long, value_name = "WHICH")]
+        catch_up: Option<String>,
+    },
+    /// Nothing follows any more: the task that waits is cancelled, one that is processed is the last
+    Remove {
+        /// The schedule
+        id: TaskId,
+    },
+}
+
+pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let mut ctx = session.open()?;
+    match args.action.as_ref().unwrap_or(&Action::List) {
+        Action::List => list(&mut ctx, out)?,
+        Action::Show { id } => show(&mut ctx, *id, out)?,
+        Action::Pause { id } => tell(&schedules::pause(&mut ctx, *id)?, "is paused", None, out)?,
+        Action::Resume { id } => {
+            let schedule = schedules::resume(&mut ctx, *id)?;
+            tell(&schedule, "goes on", Some(ctx.now()?), out)?;
+        }
+        Action::Edit { id, every, tz, catch_up } => {
+            let edit = ScheduleEdit { every: every.clone(), time_zone: tz.clone(), catch_up: catch_up.clone() };
+            let schedule = schedules::edit(&mut ctx, *id, &edit)?;
+            tell(&schedule, "is changed", Some(ctx.now()?), out)?;
+        }
+        Action::Remove { id } => tell(&schedules::remove(&mut ctx, *id)?, "is removed", None, out)?,
+    }
+    Ok(DONE)
+}
+
+fn tell(schedule: &Schedule, what: &str, now: Option<DateTime<Utc>>, out: &mut Out) -> anyhow::Result<()> {
+    if out.is_json() {
+        return out.json(schedule);
+    }
+    let next = match (now, schedule.planned_on) {
+        (Some(now), Some(on)) => format!(", next {} ({})", instant(on), relative(on, now)),
+        _ => String::new(),
+    };
+    out.say(&format!("schedule {} {what}{next}", schedule.id));
+    Ok(())
+}
+
+fn list(ctx: &mut Context, out: &mut Out) -> anyhow::Result<()> {
+    let all = schedules::list(ctx)?;
+    if out.is_json() {
+        return all.iter().try_for_each(|schedule| out.json(schedule));
+    }
+    if all.is_empty() {
+        return out.data("No schedules. Begin one: taskqueue queue CLASS --every '0 3 * * *' --tz Europe/Berlin");
+    }
+    let now = ctx.now()?;
+    let rows = all.iter().map(|schedule| row(schedule, now)).collect();
+    let header = ["SCHEDULE", "CLASS", "EVERY", "ZONE", "CATCH-UP", "STATUS", "TASK", "PLANNED", "NOTE"];
+    let text = render(out, &header, rows, &[4, 6, 3]);
+    out.data(&text)
+}
+
+fn row(schedule: &Schedule, now: DateTime<Utc>) -> Vec<Field> {
+    let tone = match schedule.status {
+        Stored::Known(ScheduleStatus::Active) => Tone::Good,
+        Stored::Known(ScheduleStatus::Paused) => Tone::Waiting,
+        Stored::Known(ScheduleStatus::Broken) | Stored::Unknown(_) => Tone::Bad,
+        Stored::Known(ScheduleStatus::Followed | ScheduleStatus::Ended) => Tone::Quiet,
+    };
+    vec![
+        schedule.id.to_string().into(),
+        schedule.class.as_str().into(),
+        schedule.every.as_str().into(),
+        schedule.time_zone.as_str().into(),
+        schedule.catch_up.as_str().into(),
+        Field::toned(schedule.status.to_string(), tone),
+        format!("{} {}", schedule.task_id, schedule.task_status).into(),
+        schedule.planned_on.map_or_else(|| "-".to_owned(), |on| planned(on, now)).into(),
+        schedule.problem.clone().unwrap_or_default().into(),
+    ]
+}
+
+fn planned(on: DateTime<Utc>, now: DateTime<Utc>) -> String {
+    format!("{} ({})", instant(on), relative(on, now))
+}
+
+fn show(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<()> {
+    let Some(detail) = schedules::show(ctx, id)? else {
+        return Err(CliError::failed(format!("task {id} belongs to no schedule")).into());
+    };
+    let now = ctx.now()?;
+    if out.is_json() {
+        return out.json(&serde_json::json!({
+            "schema": "taskqueue.schedule/1", "now": now, "schedule": detail.schedule, "next_times": detail.next_times,
+            "tasks": detail.tasks,
+        }));
+    }
+    out.data(&block(&detail, now))
+}
+
+fn block(detail: &ScheduleDetail, now: DateTime<Utc>) -> String {
+    let schedule = &detail.schedule;
+    let mut lines = vec![
+        format!("schedule {}   {}   {}", schedule.id, schedule.class, schedule.status),
+        format!("  every        {} in {}", schedule.every, schedule.time_zone),
+        format!("  catches up   {}", schedule.catch_up),
+    ];
+    if let Some(problem) = &schedule.problem {
+        lines.push(format!("  problem      {problem}"));
+    }
+    lines.extend(detail.next_times.iter().map(|on| format!("  next         {}", planned(*on, now))));
+    lines.extend(detail.tasks.iter().map(|task| task_line(task, now)));
+    lines.iter().map(|line| clean_line(line)).collect::<Vec<_>>().join("\n")
+}
+
+fn task_line(task: &Task, now: DateTime<Utc>) -> String {
+    let on = task.schedule.as_ref().and_then(|schedule| schedule.planned_on);
+    let planned = on.map_or_else(|| "never planned".to_owned(), |on| planned(on, now));
+    format!("task {}   {}   {planned}", task.id, task.status)
+}

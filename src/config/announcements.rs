@@ -1,0 +1,125 @@
+//! Who is told of what happens: the tables `[notify]` and `[hooks]`.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::file::{check_argv, check_user, in_range};
+
+const DEFAULT_EVERY_SECS: i64 = 300;
+const MAX_EVERY_SECS: i64 = 86_400;
+
+/// Who is told of what happens. Nobody, unless the configuration says so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Announcements {
+    /// Who is told of what needs somebody.
+    pub notify: Option<Notify>,
+    /// What is started after runs.
+    pub hooks: Vec<(HookKind, Vec<String>)>,
+    /// Whom the programs of the hooks run as.
+    pub hook_user: Option<String>,
+}
+
+/// Who is told of exhausted and quarantined tasks, held classes and stuck runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notify {
+    /// A program that gets the message on its standard input; may be empty.
+    pub argv: Vec<String>,
+    /// A file to which each notice is appended as a line.
+    pub log: Option<PathBuf>,
+    /// Seconds between two messages, at least.
+    pub every_secs: i64,
+    /// Whom the program runs as.
+    pub user: Option<String>,
+}
+
+/// After what a hook is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookKind {
+    /// A run succeeded.
+    Success,
+    /// A run failed or timed out, and its task is not tried again.
+    Failure,
+    /// A run failed or timed out, and its task is tried again.
+    Retry,
+}
+
+impl HookKind {
+    /// The name in the configuration and in what the program gets.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Failure => "failure",
+            Self::Retry => "retry",
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NotifyTable {
+    #[serde(default)]
+    argv: Vec<String>,
+    log: Option<PathBuf>,
+    every_secs: Option<i64>,
+    user: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HooksTable {
+    success: Option<Vec<String>>,
+    failure: Option<Vec<String>>,
+    retry: Option<Vec<String>>,
+    user: Option<String>,
+}
+
+impl Announcements {
+    /// From the tables of the file; `default_user` is the one at its top.
+    pub(super) fn from_tables(
+        notify: Option<NotifyTable>,
+        hooks: HooksTable,
+        default_user: Option<&str>,
+    ) -> Result<Self, String> {
+        let or_default = |user: Option<String>| user.or_else(|| default_user.map(str::to_owned));
+        check_user(hooks.user.as_deref())?;
+        let kinds =
+            [(HookKind::Success, hooks.success), (HookKind::Failure, hooks.failure), (HookKind::Retry, hooks.retry)];
+        let mut found = Vec::new();
+        for (kind, argv) in kinds {
+            let Some(argv) = argv else { continue };
+            check_argv(&argv).map_err(|why| format!("hooks: {}: {why}", kind.as_str()))?;
+            found.push((kind, argv));
+        }
+        let notify = notify.map(NotifyTable::check).transpose().map_err(|why| format!("notify: {why}"))?;
+        Ok(Self {
+            notify: notify.map(|notify| Notify { user: or_default(notify.user), ..notify }),
+            hooks: found,
+            hook_user: or_default(hooks.user),
+        })
+    }
+
+    /// The program of this hook.
+    #[must_use]
+    pub fn hook(&self, kind: HookKind) -> Option<&[String]> {
+        self.hooks.iter().find(|(of, _)| *of == kind).map(|(_, argv)| argv.as_slice())
+    }
+}
+
+impl NotifyTable {
+    fn check(self) -> Result<Notify, String> {
+        if self.argv.is_empty() && self.log.is_none() {
+            return Err("argv or log must say who is told".to_owned());
+        }
+        if !self.argv.is_empty() {
+            check_argv(&self.argv)?;
+        }
+        if self.log.as_deref().is_some_and(|log| !log.is_absolute()) {
+            return Err("log must be an absolute path".to_owned());
+        }
+        check_user(self.user.as_deref())?;
+        let every_secs = in_range("every_secs", self.every_secs, 0, MAX_EVERY_SECS)?.unwrap_or(DEFAULT_EVERY_SECS);
+        Ok(Notify { argv: self.argv, log: self.log, every_secs, user: self.user })
+    }
+}

@@ -1,0 +1,107 @@
+//! Limits of a class: how many of its runs may be processed at once, and how many may start in a time.
+
+use std::fmt;
+use std::str::FromStr;
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+
+use super::pause::Pause;
+use super::when::parse_duration;
+
+/// The largest number of runs of a class at once.
+pub const MAX_RUNNING: i32 = 1_000_000;
+/// The largest number of starts in the time of a rate: the claim looks at so many.
+pub const MAX_RATE_COUNT: i32 = 10_000;
+/// The longest time of a rate: a day.
+pub const MAX_RATE_SECS: i32 = 86_400;
+
+/// At most so many starts in any stretch of so many seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Rate {
+    /// Starts.
+    pub count: i32,
+    /// Seconds.
+    pub secs: i32,
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    /// `100/1m`: so many in so long; `5/1h30m`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("\"{text}\" is no rate; write how many runs may start in which time: 100/1m");
+        let (count, time) = text.split_once('/').ok_or_else(wrong)?;
+        let count: i32 = count.trim().parse().map_err(|_| wrong())?;
+        // `100/m` is what people write for `100/1m`.
+        let time = if time.starts_with(|c: char| c.is_ascii_digit()) { time.to_owned() } else { format!("1{time}") };
+        let time = parse_duration(&time).map_err(|_| wrong())?;
+        if time.subsec_nanos() != 0 {
+            return Err("the time of a rate is whole seconds".to_owned());
+        }
+        let secs = i32::try_from(time.as_secs()).unwrap_or(i32::MAX);
+        if !(1..=MAX_RATE_COUNT).contains(&count) || !(1..=MAX_RATE_SECS).contains(&secs) {
+            return Err(format!("a rate has 1 to {MAX_RATE_COUNT} runs in 1 to {MAX_RATE_SECS} seconds"));
+        }
+        Ok(Self { count, secs })
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}s", self.count, self.secs)
+    }
+}
+
+/// A row of TaskQueueClassLimits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClassLimit {
+    /// The class.
+    pub class: String,
+    /// Runs that are processed at once, all hosts together.
+    pub max_running: Option<i32>,
+    /// Starts in a time.
+    pub rate: Option<Rate>,
+}
+
+/// Why a run that waits is not claimed now, though nothing is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// An operator paused it.
+    Paused(Box<Pause>),
+    /// So many runs of its class are being processed, and that is the limit.
+    MaxRunning(i32),
+    /// So many runs of its class have started; the next may at this time.
+    Rate(Rate, DateTime<Utc>),
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Paused(pause) => write!(f, "{} is paused by {}", pause.scope, pause.author),
+            Self::MaxRunning(max) => write!(f, "its class has {max} running, which is its limit"),
+            Self::Rate(rate, _) => write!(f, "its class has reached its rate of {rate}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_as_people_write_them() {
+        let cases = [("100/1m", 100, 60), ("5/s", 5, 1), ("1/1h30m", 1, 5_400), ("10000/24h", 10_000, 86_400)];
+        for (text, count, secs) in cases {
+            assert_eq!(text.parse(), Ok(Rate { count, secs }), "{text}");
+        }
+        assert_eq!(Rate { count: 3, secs: 60 }.to_string().parse(), Ok(Rate { count: 3, secs: 60 }));
+    }
+
+    #[test]
+    fn what_is_no_rate_is_refused() {
+        for text in ["", "5", "/1m", "5/", "0/1m", "-1/1m", "10001/1m", "5/25h", "5/1.5s", "5/500ms", "5/0s", "a/1m"] {
+            assert!(text.parse::<Rate>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The planned times, above all on the days on which the clock jumps.
+
+use super::*;
+
+fn schedule(every: &str, zone: &str, catch_up: &str) -> Recurrence {
+    Recurrence::parse(every, zone, catch_up).unwrap()
+}
+
+fn at(text: &str) -> DateTime<Utc> {
+    DateTime::parse_from_rfc3339(text).unwrap().with_timezone(&Utc)
+}
+
+/// The planned times after an instant, as they stand on the wall.
+#[track_caller]
+fn happens(every: &str, zone: &str, after: &str, expected: &[&str]) {
+    let schedule = schedule(every, zone, "all");
+    let mut place = at(after);
+    for expected in expected {
+        place = schedule.next_after(place).unwrap();
+        let wall = place.with_timezone(&zone.parse::<Tz>().unwrap()).format("%F %T %:z").to_string();
+        assert_eq!(wall, *expected, "{every} in {zone}");
+    }
+}
+
+#[test]
+fn a_time_that_the_clock_leaves_out_happens_once_at_the_first_moment_after() {
+    // Berlin, 29 March 2026: 02:00 is 03:00.
+    happens(
+        "30 2 * * *",
+        "Europe/Berlin",
+        "2026-03-28T00:00:00Z",
+        &["2026-03-28 02:30:00 +01:00", "2026-03-29 03:00:00 +02:00", "2026-03-30 02:30:00 +02:00"],
+    );
+    // Several of them, and one that is the first moment after, are one.
+    happens(
+        "15,45 2,3 * * *",
+        "Europe/Berlin",
+        "2026-03-29T00:00:00Z",
+        &[
+            "2026-03-29 03:00:00 +02:00",
+            "2026-03-29 03:15:00 +02:00",
+            "2026-03-29 03:45:00 +02:00",
+            "2026-03-30 02:15:00 +02:00",
+        ],
+    );
+    happens(
+        "0 2,3 * * *",
+        "Europe/Berlin",
+        "2026-03-29T00:00:00Z",
+        &["2026-03-29 03:00:00 +02:00", "2026-03-30 02:00:00 +02:00"],
+    );
+    // Half an hour on Lord Howe Island, and a whole day that Samoa left out.
+    happens(
+        "15 2 * * *",
+        "Australia/Lord_Howe",
+        "2026-10-03T00:00:00Z",
+        &["2026-10-04 02:30:00 +11:00", "2026-10-05 02:15:00 +11:00"],
+    );
+    happens(
+        "0 3 * * *",
+        "Pacific/Apia",
+        "2011-12-29T20:00:00Z",
+        &["2011-12-31 00:00:00 +14:00", "2011-12-31 03:00:00 +14:00"],
+    );
+}
+
+#[test]
+fn a_time_that_comes_twice_happens_once() {
+    // Berlin, 25 October 2026: 03:00 is 02:00.
+    happens(
+        "30 2 * * *",
+        "Europe/Berlin",
+        "2026-10-24T10:00:00Z",
+        &["2026-10-25 02:30:00 +02:00", "2026-10-26 02:30:00 +01:00"],
+    );
+    happens(
+        "*/30 1-3 * * *",
+        "Europe/Berlin",
+        "2026-10-25T00:00:00Z",
+        &["2026-10-25 02:30:00 +02:00", "2026-10-25 03:00:00 +01:00", "2026-10-25 03:30:00 +01:00"],
+    );
+    // Seen from between the two.
+    happens("30 2 * * *", "Europe/Berlin", "2026-10-25T01:00:00Z", &["2026-10-26 02:30:00 +01:00"]);
+}
+
+#[test]
+fn steps_of_elapsed_time_go_on_as_if_no_clock_had_jumped() {
+    happens(
+        "30 * * * *",
+        "Europe/Berlin",
+        "2026-03-29T00:00:00Z",
+        &["2026-03-29 01:30:00 +01:00", "2026-03-29 03:30:00 +02:00"],
+    );
+    happens(
+        "30 * * * *",
+        "Europe/Berlin",
+        "2026-10-25T00:00:00Z",
+        &["2026-10-25 02:30:00 +02:00", "2026-10-25 02:30:00 +01:00", "2026-10-25 03:30:00 +01:00"],
+    );
+}
+
+#[test]
+fn planned_times_follow_the_fields_and_nicknames() {
+    happens(
+        "*/10 * * * * *",
+        "UTC",
+        "2026-01-01T00:00:55.5Z",
+        &["2026-01-01 00:01:00 +00:00", "2026-01-01 00:01:10 +00:00"],
+    );
+    happens("@daily", "America/New_York", "2026-01-01T00:00:00Z", &["2026-01-01 00:00:00 -05:00"]);
+    happens("0 12 * * MON-FRI", "UTC", "2026-11-20T12:00:00Z", &["2026-11-23 12:00:00 +00:00"]);
+    happens("0 0 29 2 *", "UTC", "2026-01-01T00:00:00Z", &["2028-02-29 00:00:00 +00:00"]);
+    assert_eq!(
+        schedule("0 3 * * *", "UTC", "all").first_from(at("2026-01-01T03:00:00Z")),
+        Some(at("2026-01-01T03:00:00Z"))
+    );
+}
+
+#[test]
+fn what_is_no_schedule_is_refused_and_says_why() {
+    let cases = [
+        ("", "UTC", "latest", "no cron expression"),
+        ("* * * *", "UTC", "latest", "no cron expression"),
+        ("61 * * * *", "UTC", "latest", "no cron expression"),
+        ("0 3 * * * 2026 *", "UTC", "latest", "no cron expression"),
+        ("0 3 * * ü", "UTC", "latest", "ASCII"),
+        ("@sometimes", "UTC", "latest", "no cron expression"),
+        ("0 3 * * *", "Europe/Atlantis", "latest", "no time zone"),
+        ("0 3 * * *", "", "latest", "no time zone"),
+        ("0 3 * * *", "UTC", "sometimes", "none, latest or all"),
+    ];
+    for (every, zone, catch_up, why) in cases {
+        let error = Recurrence::parse(every, zone, catch_up).unwrap_err();
+        assert!(error.contains(why), "{every}: {error}");
+    }
+    assert_eq!(schedule(" 0  3 * * * ", "UTC", "none").every(), "0 3 * * *");
+}
+
+#[test]
+fn what_never_happens_has_no_next_time() {
+    assert_eq!(schedule("0 0 30 2 *", "Europe/Berlin", "all").next_after(at("2026-01-01T00:00:00Z")), None);
+}
+
+#[test]
+fn after_its_time_a_schedule_steps_on_by_the_way_in_which_it_catches_up() {
+    let (last, soon, late) = (at("2026-01-01T03:00:00Z"), at("2026-01-01T03:05:00Z"), at("2026-01-04T09:00:00Z"));
+    let step = |catch_up: &str, now| schedule("0 3 * * *", "UTC", catch_up).step_after(last, now).unwrap();
+    for catch_up in ["none", "latest", "all"] {
+        assert_eq!(step(catch_up, soon), Step { planned_on: at("2026-01-02T03:00:00Z"), skipped: 0 });
+    }
+    assert_eq!(step("none", late), Step { planned_on: at("2026-01-05T03:00:00Z"), skipped: 3 });
+    assert_eq!(step("latest", late), Step { planned_on: at("2026-01-04T03:00:00Z"), skipped: 2 });
+    assert_eq!(step("all", late), Step { planned_on: at("2026-01-02T03:00:00Z"), skipped: 0 });
+}
+
+#[test]
+fn a_planned_time_that_was_never_tried_moves_when_a_later_one_has_passed_or_when_it_is_too_late() {
+    let planned = at("2026-01-01T03:00:00Z");
+    let moved = |catch_up: &str, now: &str| schedule("0 3 * * *", "UTC", catch_up).move_overdue(planned, at(now), 600);
+    assert_eq!(moved("none", "2026-01-01T03:10:00Z"), None);
+    assert_eq!(
+        moved("none", "2026-01-01T03:10:01Z"),
+        Some(Step { planned_on: at("2026-01-02T03:00:00Z"), skipped: 1 })
+    );
+    assert_eq!(moved("latest", "2026-01-02T02:59:59Z"), None);
+    assert_eq!(moved("all", "2026-01-09T00:00:00Z"), None);
+    assert_eq!(
+        moved("none", "2026-01-02T03:00:00Z"),
+        Some(Step { planned_on: at("2026-01-03T03:00:00Z"), skipped: 2 })
+    );
+    assert_eq!(
+        moved("latest", "2026-01-02T03:00:00Z"),
+        Some(Step { planned_on: at("2026-01-02T03:00:00Z"), skipped: 1 })
+    );
+}
+
+#[test]
+fn years_of_seconds_are_passed_over_in_no_time() {
+    let schedule = schedule("* * * * * *", "Europe/Berlin", "latest");
+    let step = schedule.step_after(at("2020-01-01T00:00:00Z"), at("2026-01-01T00:00:00.5Z")).unwrap();
+    assert_eq!(step, Step { planned_on: at("2026-01-01T00:00:00Z"), skipped: MAX_COUNTED });
+}

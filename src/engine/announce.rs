@@ -1,0 +1,214 @@
+//! Tells people and programs what happened: notices, gathered and told by whoever creates runs, and hooks, started by
+//! whoever recorded the end of a run.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::{Context, EngineResult, new_token};
+use crate::config::{HookKind, Notify};
+use crate::domain::confinement::Confinement;
+use crate::domain::ending::Ending;
+use crate::domain::ids::{RunId, TaskId};
+use crate::domain::notice::{Digest, Notice};
+use crate::domain::transition::RunEvent;
+use crate::handler::command::{CommandHandler, CommandObserver, CommandSource};
+use crate::handler::{Reporter, RunContext};
+use crate::os::child::Control;
+use crate::os::identity::ProcessIdentity;
+use crate::store::RunEnd;
+
+/// How long a program may take that tells somebody: everybody who creates runs here waits for it.
+const TELL_SECS: i64 = 60;
+/// How long the program of a hook may take: its runner waits for it.
+const HOOK_SECS: i64 = 30;
+const KILL_GRACE: Duration = Duration::from_secs(2);
+const OUTPUT_LIMIT_BYTES: usize = 4 << 10;
+
+/// What a program that tells gets on its standard input.
+#[derive(Serialize)]
+struct Message<'a> {
+    event: &'static str,
+    database: String,
+    host: &'a str,
+    #[serde(flatten)]
+    digest: &'a Digest,
+}
+
+/// What the program of a hook gets on its standard input.
+#[derive(Serialize)]
+struct RunNews<'a> {
+    event: &'static str,
+    task_id: TaskId,
+    run_id: RunId,
+    class: &'a str,
+    attempts: i32,
+    failed_retries: i32,
+    max_retries: i32,
+    decision: &'a str,
+    error_code: &'a str,
+    error_message: &'a str,
+    results: Option<Box<RawValue>>,
+    host: &'a str,
+}
+
+/// Tells what there is to tell, if this configuration says to whom. Why nobody could be told, if so: then it is tried again.
+///
+/// # Errors
+/// The database's.
+pub(super) fn tell_notices(ctx: &mut Context) -> EngineResult<Option<String>> {
+    let Some(notify) = ctx.announcements.notify.clone() else {
+        ctx.store.remove_old_notices()?;
+        return Ok(None);
+    };
+    // Nobody else begins while our program may still be at it.
+    let taken = ctx.store.take_notices(notify.every_secs.max(2 * TELL_SECS))?;
+    let Some(digest) = Digest::of(&taken.notices) else { return Ok(None) };
+    fault_point!("notices.taken");
+    let problem = tell(ctx, &notify, &digest, &taken.notices)?;
+    fault_point!("notices.told");
+    if problem.is_none() {
+        ctx.store.remove_told_notices(&taken)?;
+    }
+    ctx.store.tell_again_after(notify.every_secs)?;
+    Ok(problem)
+}
+
+fn tell(ctx: &Context, notify: &Notify, digest: &Digest, notices: &[Notice]) -> EngineResult<Option<String>> {
+    if let Some(log) = &notify.log
+        && let Err(error) = append(log, notices)
+    {
+        return Ok(Some(format!("notices cannot be written to {}: {error}", log.display())));
+    }
+    if notify.argv.is_empty() {
+        return Ok(None);
+    }
+    let message = Message { event: "notices", database: ctx.store.url().to_string(), host: &ctx.me.host, digest };
+    let program = Program { argv: &notify.argv, user: notify.user.as_deref(), limit_secs: TELL_SECS };
+    let problem = program.run(ctx, &to_json(&message), TaskId(0), RunId(0))?;
+    Ok(problem.map(|why| format!("nobody was told of {} notices: {why}", digest.count)))
+}
+
+/// One line for each.
+fn append(log: &Path, notices: &[Notice]) -> std::io::Result<()> {
+    let lines: String = notices.iter().map(|notice| to_json(notice) + "\n").collect();
+    OpenOptions::new().append(true).create(true).open(log)?.write_all(lines.as_bytes())
+}
+
+/// Starts the program that wants to know how this run ended, if there is one. Whoever dies before has told nobody: what
+/// must not be missed is in the tables.
+pub(super) fn start_hook(ctx: &mut Context, task_id: TaskId, run_id: RunId, end: &RunEnd) -> EngineResult<()> {
+    let may_want = match end.event {
+        RunEvent::Succeed => ctx.announcements.hook(HookKind::Success).is_some(),
+        RunEvent::Fail | RunEvent::TimeOut => !ctx.announcements.hooks.is_empty(),
+        RunEvent::Claim | RunEvent::Cancel | RunEvent::Release => false,
+    };
+    if !may_want {
+        return Ok(());
+    }
+    let task = ctx.store.get_task(task_id)?;
+    let kind = match end.event {
+        RunEvent::Succeed => HookKind::Success,
+        _ if task.is_settled() => HookKind::Failure,
+        _ => HookKind::Retry,
+    };
+    let Some(argv) = ctx.announcements.hook(kind) else { return Ok(()) };
+    let news = RunNews {
+        event: kind.as_str(),
+        task_id,
+        run_id,
+        class: &task.class,
+        attempts: task.attempts,
+        failed_retries: task.failed_retries,
+        max_retries: task.max_retries,
+        decision: &end.decision,
+        error_code: &end.error_code,
+        error_message: &end.error_message,
+        results: end.results.clone().and_then(|json| RawValue::from_string(json).ok()),
+        host: &ctx.me.host,
+    };
+    let program = Program { argv, user: ctx.announcements.hook_user.as_deref(), limit_secs: HOOK_SECS };
+    let problem = program.run(ctx, &to_json(&news), task_id, run_id)?;
+    let problem = problem.map(|why| format!("the hook \"{}\" of run {run_id}: {why}", kind.as_str()));
+    ctx.hook_problem = problem.or_else(|| ctx.hook_problem.take());
+    fault_point!("hook.ended");
+    Ok(())
+}
+
+/// A program of the configuration that is told something.
+struct Program<'a> {
+    argv: &'a [String],
+    user: Option<&'a str>,
+    limit_secs: i64,
+}
+
+impl Program<'_> {
+    /// Runs it as a handler is run: a clean environment, the input, a limit. Why it did not do its work, if so.
+    fn run(&self, ctx: &Context, input: &str, task_id: TaskId, run_id: RunId) -> EngineResult<Option<String>> {
+        if let Err(why) = ctx.handlers.check_user("in its table or at the top of the file", self.user) {
+            return Ok(Some(why));
+        }
+        let command = CommandHandler {
+            argv: self.argv.to_vec(),
+            source: CommandSource::Configuration,
+            cwd: Some("/".into()),
+            env: Vec::new(),
+            pass_env: Vec::new(),
+            confinement: Confinement { user: self.user.map(str::to_owned), ..Confinement::default() },
+            kill_grace: KILL_GRACE,
+            output_limit_bytes: OUTPUT_LIMIT_BYTES,
+        };
+        let context = RunContext {
+            task_id: task_id.0,
+            run_id: run_id.0,
+            attempt: 1,
+            max_retries: 0,
+            class: String::new(),
+            data: input.to_owned(),
+            // Not that of the run: its processes are not the run's.
+            token: new_token()?,
+            planned_on: String::new(),
+            timeout_secs: self.limit_secs,
+            deadline: String::new(),
+        };
+        let end = command.run(&context, None, None, &mut Unheard);
+        let stderr = end.stderr.to_text();
+        let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+        let said = if last_line.is_empty() { String::new() } else { format!(": {last_line}") };
+        Ok(match end.ending {
+            Ending::Exited(0) => None,
+            Ending::Exited(code) => Some(format!("{} exited with {code}{said}", self.argv[0])),
+            Ending::TimedOut => Some(format!("{} took longer than {} seconds", self.argv[0], self.limit_secs)),
+            Ending::CouldNotStart(why) | Ending::NoRoom(why) | Ending::Misconfigured(why) => Some(why),
+            Ending::Signalled(_) | Ending::Killed { .. } | Ending::Stopped => {
+                Some(format!("{} was ended by a signal{said}", self.argv[0]))
+            }
+        })
+    }
+}
+
+/// Nobody listens to what such a program reports.
+struct Unheard;
+
+impl Reporter for Unheard {
+    fn progress(&mut self, _percent: i32, _message: Option<&str>) {}
+
+    fn results(&mut self, _json: &str) {}
+}
+
+impl CommandObserver for Unheard {
+    fn started(&mut self, _handler: &ProcessIdentity) {}
+
+    fn idle(&mut self) -> Control {
+        Control::Continue
+    }
+}
+
+/// Of our own types, which always have a text.
+fn to_json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}

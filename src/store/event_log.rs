@@ -1,0 +1,131 @@
+//! TaskQueueEvents as they are read: the newest, and those that come.
+
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
+
+use super::events::Event;
+use super::schema::task_queue_events::dsl::{
+    actor, details, host, id, kind, occurred_on, run_id, task_queue_events, task_queue_id,
+};
+use super::sql::Moment;
+use super::{Store, StoreResult};
+use crate::domain::ids::{RunId, TaskId};
+
+/// Events that are looked at with one query.
+const PAGE: i64 = 1_000;
+
+/// Which events.
+#[derive(Clone, Debug, Default)]
+pub struct EventFilter {
+    /// About this task.
+    pub task_id: Option<TaskId>,
+    /// Of one of these kinds; empty means all.
+    pub kinds: Vec<String>,
+    /// Not before this time.
+    pub since: Option<DateTime<Utc>>,
+}
+
+impl EventFilter {
+    /// Whether this event is one of them.
+    #[must_use]
+    pub fn matches(&self, event: &Event) -> bool {
+        self.task_id.is_none_or(|task| event.task_id == Some(task))
+            && (self.kinds.is_empty() || self.kinds.contains(&event.kind))
+            && self.since.is_none_or(|since| event.occurred_on >= since)
+    }
+}
+
+type Row = (i64, Moment, String, Option<i64>, Option<i64>, String, String, String);
+const COLUMNS: (id, occurred_on, kind, task_queue_id, run_id, actor, host, details) =
+    (id, occurred_on, kind, task_queue_id, run_id, actor, host, details);
+
+fn event((event_id, when, what, task, run, who, place, rest): Row) -> Event {
+    Event {
+        id: event_id,
+        occurred_on: when.into(),
+        kind: what,
+        task_id: task.map(TaskId),
+        run_id: run.map(RunId),
+        actor: who,
+        host: place,
+        details: rest,
+    }
+}
+
+impl Store {
+    /// The newest `limit` of these events, oldest first. Each kind is read from an index.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_events(&mut self, filter: &EventFilter, limit: i64) -> StoreResult<Vec<Event>> {
+        let mut found = Vec::new();
+        if filter.task_id.is_some() || filter.kinds.is_empty() {
+            found = self.newest_events(filter, None, limit)?;
+        } else {
+            for one in &filter.kinds {
+                found.extend(self.newest_events(filter, Some(one), limit)?);
+            }
+        }
+        found.sort_by_key(|event| std::cmp::Reverse(event.id));
+        found.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        found.reverse();
+        Ok(found)
+    }
+
+    /// Page by page, so that a search for what is rare ends where the time asked for begins.
+    fn newest_events(&mut self, filter: &EventFilter, of_kind: Option<&str>, limit: i64) -> StoreResult<Vec<Event>> {
+        let (mut found, mut before) = (Vec::new(), i64::MAX);
+        loop {
+            let rows: Vec<Row> = self.read(|conn| {
+                let page = task_queue_events.filter(id.lt(before)).limit(PAGE.min(limit.max(1))).select(COLUMNS);
+                Ok(match (filter.task_id, of_kind) {
+                    (Some(task), _) => {
+                        page.filter(task_queue_id.eq(task.0)).order((task_queue_id.desc(), id.desc())).load(conn)?
+                    }
+                    (None, Some(one)) => page.filter(kind.eq(one)).order((kind.desc(), id.desc())).load(conn)?,
+                    (None, None) => page.order(id.desc()).load(conn)?,
+                })
+            })?;
+            let events: Vec<Event> = rows.into_iter().map(event).collect();
+            let Some(last) = events.last() else { return Ok(found) };
+            before = last.id;
+            let is_over = filter.since.is_some_and(|since| events.iter().all(|event| event.occurred_on < since));
+            found.extend(events.into_iter().filter(|event| filter.matches(event)));
+            if is_over || i64::try_from(found.len()).unwrap_or(i64::MAX) >= limit {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Up to a page of the events after this one, whatever they are about, in their order.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn events_after(&mut self, after: i64) -> StoreResult<Vec<Event>> {
+        let rows: Vec<Row> = self.read(|conn| {
+            Ok(task_queue_events.filter(id.gt(after)).order(id).limit(PAGE).select(COLUMNS).load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(event).collect())
+    }
+
+    /// Those of these events that there are.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn events_with_ids(&mut self, ids: &[i64]) -> StoreResult<Vec<Event>> {
+        let rows: Vec<Row> =
+            self.read(|conn| Ok(task_queue_events.filter(id.eq_any(ids)).order(id).select(COLUMNS).load(conn)?))?;
+        Ok(rows.into_iter().map(event).collect())
+    }
+
+    /// The ids of the newest page of events, in their order.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn newest_event_ids(&mut self) -> StoreResult<Vec<i64>> {
+        let mut ids: Vec<i64> =
+            self.read(|conn| Ok(task_queue_events.order(id.desc()).limit(PAGE).select(id).load(conn)?))?;
+        ids.reverse();
+        Ok(ids)
+    }
+}

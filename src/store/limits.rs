@@ -1,0 +1,165 @@
+//! TaskQueueClassLimits, and what keeps a run from being claimed though nothing is wrong with it: pauses and limits. What
+//! is counted is counted under the lock of the claim, so that no race lets one too many in.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use diesel::prelude::*;
+
+use super::backend::AnyConnection;
+use super::events::{NewEvent, insert_event};
+use super::pauses::load_pauses;
+use super::schema::task_queue_class_limits::dsl::{
+    max_running, rate_count, rate_secs, task_class, task_queue_class_limits,
+};
+use super::schema::task_queue_runs;
+use super::sql::{Moment, db_now};
+use super::{Store, StoreResult};
+use crate::domain::limits::{ClassLimit, Obstacle, Rate};
+use crate::domain::pause::Pause;
+
+impl Store {
+    /// All limits, by class.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_class_limits(&mut self) -> StoreResult<Vec<ClassLimit>> {
+        self.read(load_limits)
+    }
+
+    /// Sets the limits of a class, in place of those that it has, and keeps the event. Claims that begin from now on keep
+    /// to it; runs that are being processed go on.
+    ///
+    /// # Errors
+    /// The database could not be written; nothing has changed then.
+    pub fn set_class_limit(&mut self, limit: &ClassLimit, event: &NewEvent) -> StoreResult<()> {
+        self.write_once(|conn| {
+            diesel::delete(task_queue_class_limits.filter(task_class.eq(&limit.class))).execute(conn)?;
+            diesel::insert_into(task_queue_class_limits)
+                .values((
+                    task_class.eq(&limit.class),
+                    max_running.eq(limit.max_running),
+                    rate_count.eq(limit.rate.map(|rate| rate.count)),
+                    rate_secs.eq(limit.rate.map(|rate| rate.secs)),
+                ))
+                .execute(conn)?;
+            insert_event(conn, event)?;
+            fault_point!("limits.before_set_commit");
+            Ok(())
+        })
+    }
+
+    /// Removes the limits of a class, and keeps the event. Whether it had any.
+    ///
+    /// # Errors
+    /// The database could not be written; nothing has changed then.
+    pub fn remove_class_limit(&mut self, class: &str, event: &NewEvent) -> StoreResult<bool> {
+        self.write_once(|conn| {
+            let removed = diesel::delete(task_queue_class_limits.filter(task_class.eq(class))).execute(conn)?;
+            if removed > 0 {
+                insert_event(conn, event)?;
+            }
+            fault_point!("limits.before_remove_commit");
+            Ok(removed > 0)
+        })
+    }
+
+    /// How many runs of this class are being processed.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn count_running(&mut self, class: &str) -> StoreResult<i64> {
+        self.read(|conn| Ok(count_running(conn, class)?))
+    }
+
+    /// What keeps a runner of this name from claiming runs of this class now, pauses of the runner itself included.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn obstacle_to(&mut self, class: &str, runner_name: &str) -> StoreResult<Option<Obstacle>> {
+        self.read(|conn| Obstacles::load(conn, runner_name)?.of_class(conn, class))
+    }
+}
+
+fn load_limits(conn: &mut AnyConnection) -> StoreResult<Vec<ClassLimit>> {
+    type Row = (String, Option<i32>, Option<i32>, Option<i32>);
+    let rows: Vec<Row> = task_queue_class_limits
+        .order(task_class)
+        .select((task_class, max_running, rate_count, rate_secs))
+        .load(conn)?;
+    let limit = |(class, max, count, secs): Row| ClassLimit {
+        class,
+        max_running: max,
+        rate: count.zip(secs).map(|(count, secs)| Rate { count, secs }),
+    };
+    Ok(rows.into_iter().map(limit).collect())
+}
+
+/// Pauses and limits as they stand, and what was found out about each class so far: to be dropped with the lock.
+pub(super) struct Obstacles<'a> {
+    pauses: Vec<Pause>,
+    limits: Vec<ClassLimit>,
+    runner_name: &'a str,
+    known: HashMap<String, Option<Obstacle>>,
+}
+
+impl<'a> Obstacles<'a> {
+    pub(super) fn load(conn: &mut AnyConnection, runner_name: &'a str) -> StoreResult<Self> {
+        Ok(Self { pauses: load_pauses(conn)?, limits: load_limits(conn)?, runner_name, known: HashMap::new() })
+    }
+
+    /// Whether nothing at all can be claimed by this runner.
+    pub(super) fn is_closed(&self) -> bool {
+        self.pauses.iter().any(|pause| pause.scope.covers_runner(self.runner_name))
+    }
+
+    /// What keeps runs of this class from being claimed, if anything does.
+    pub(super) fn of_class(&mut self, conn: &mut AnyConnection, class: &str) -> StoreResult<Option<Obstacle>> {
+        if let Some(obstacle) = self.known.get(class) {
+            return Ok(obstacle.clone());
+        }
+        let obstacle = self.find(conn, class)?;
+        self.known.insert(class.to_owned(), obstacle.clone());
+        Ok(obstacle)
+    }
+
+    fn find(&self, conn: &mut AnyConnection, class: &str) -> StoreResult<Option<Obstacle>> {
+        if let Some(pause) = self.pauses.iter().find(|pause| pause.scope.covers(class, self.runner_name)) {
+            return Ok(Some(Obstacle::Paused(Box::new(pause.clone()))));
+        }
+        let Some(limit) = self.limits.iter().find(|limit| limit.class == class) else { return Ok(None) };
+        if let Some(max) = limit.max_running
+            && count_running(conn, class)? >= i64::from(max)
+        {
+            return Ok(Some(Obstacle::MaxRunning(max)));
+        }
+        match limit.rate {
+            Some(rate) => Ok(next_start(conn, class, rate)?.map(|on| Obstacle::Rate(rate, on))),
+            None => Ok(None),
+        }
+    }
+}
+
+fn count_running(conn: &mut AnyConnection, class: &str) -> QueryResult<i64> {
+    task_queue_runs::table.filter(task_queue_runs::running_class.eq(class)).count().get_result(conn)
+}
+
+/// When the next run of the class may start, if not now. The window slides: as many starts as the rate has must lie
+/// further back than its time.
+fn next_start(conn: &mut AnyConnection, class: &str, rate: Rate) -> QueryResult<Option<DateTime<Utc>>> {
+    use task_queue_runs::dsl;
+    let start: Option<Option<Moment>> = dsl::task_queue_runs
+        .filter(dsl::task_class.eq(class))
+        .filter(dsl::started_on.is_not_null())
+        .order((dsl::task_class.desc(), dsl::started_on.desc()))
+        .offset(i64::from(rate.count) - 1)
+        .limit(1)
+        .select(dsl::started_on)
+        .first(conn)
+        .optional()?;
+    let Some(start) = start.flatten() else { return Ok(None) };
+    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let (start, now): (DateTime<Utc>, DateTime<Utc>) = (start.into(), now.into());
+    let next = start + TimeDelta::seconds(i64::from(rate.secs));
+    Ok((next > now).then_some(next))
+}

@@ -1,0 +1,168 @@
+//! What an operator does to a schedule: pause, resume, another time, an end. What is processed goes on; a run that nobody
+//! has claimed is given back or cancelled.
+
+use diesel::prelude::*;
+
+use super::super::backend::{self, AnyConnection};
+use super::super::events::{NewEvent, insert_event};
+use super::super::schedules::head_of;
+use super::super::schema::task_queue::dsl;
+use super::super::schema::task_queue_runs;
+use super::super::sql::{Moment, db_now};
+use super::super::{Store, StoreResult};
+use crate::domain::ids::TaskId;
+use crate::domain::records::{Task, TaskSchedule};
+use crate::domain::recurrence::Recurrence;
+use crate::domain::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
+use crate::domain::transition::{RunEvent, TaskEvent, run_after, task_after};
+
+/// What is to happen to a schedule.
+#[derive(Clone, Debug)]
+pub enum ScheduleChange {
+    /// Nothing happens before it is resumed.
+    Pause,
+    /// It goes on.
+    Resume,
+    /// It happens at other times.
+    Edit(Box<Recurrence>),
+    /// Nothing follows any more.
+    Remove,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScheduleAnswer {
+    /// Done; with the newest task of the schedule as it was before.
+    Changed(Box<Task>),
+    /// It is in this status, which does not allow it.
+    Refused(String),
+    /// The times that were asked for never come.
+    NeverHappens,
+    /// There is no such schedule, or not any more.
+    NoSuchSchedule,
+}
+
+impl Store {
+    /// Changes a schedule, and keeps the event in the same transaction, for its newest task.
+    ///
+    /// # Errors
+    /// The database could not be written; nothing has changed then.
+    pub fn change_schedule(
+        &mut self,
+        schedule: TaskId,
+        change: &ScheduleChange,
+        event: &NewEvent,
+    ) -> StoreResult<ScheduleAnswer> {
+        self.write_once(|conn| {
+            backend::enter_both_tables(conn)?;
+            let Some(head) = head_of(conn, schedule)? else { return Ok(ScheduleAnswer::NoSuchSchedule) };
+            let Some(seen) = head.schedule.clone() else { return Ok(ScheduleAnswer::NoSuchSchedule) };
+            let answer = match change {
+                ScheduleChange::Pause => pause(conn, &head, &seen)?,
+                ScheduleChange::Resume => resume(conn, &head, &seen)?,
+                ScheduleChange::Edit(recurrence) => edit(conn, &head, &seen, recurrence)?,
+                ScheduleChange::Remove => remove(conn, &head)?,
+            };
+            if let Some(answer) = answer {
+                return Ok(answer);
+            }
+            insert_event(conn, &NewEvent { task_id: Some(head.id), ..event.clone() })?;
+            fault_point!("schedule.before_commit");
+            Ok(ScheduleAnswer::Changed(Box::new(head)))
+        })
+    }
+}
+
+fn refused(seen: &TaskSchedule) -> Option<ScheduleAnswer> {
+    Some(ScheduleAnswer::Refused(seen.status.to_string()))
+}
+
+fn pause(conn: &mut AnyConnection, head: &Task, seen: &TaskSchedule) -> StoreResult<Option<ScheduleAnswer>> {
+    if !seen.status.is(ScheduleStatus::Active) {
+        return Ok(refused(seen));
+    }
+    set_status(conn, head, ScheduleStatus::Paused)?;
+    take_waiting_run(conn, head, RunEvent::Release)?;
+    Ok(None)
+}
+
+fn resume(conn: &mut AnyConnection, head: &Task, seen: &TaskSchedule) -> StoreResult<Option<ScheduleAnswer>> {
+    if !seen.status.is(ScheduleStatus::Paused) {
+        return Ok(refused(seen));
+    }
+    set_status(conn, head, ScheduleStatus::Active)?;
+    Ok(None)
+}
+
+fn edit(
+    conn: &mut AnyConnection,
+    head: &Task,
+    seen: &TaskSchedule,
+    recurrence: &Recurrence,
+) -> StoreResult<Option<ScheduleAnswer>> {
+    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let Some(next) = recurrence.next_after(now.into()) else { return Ok(Some(ScheduleAnswer::NeverHappens)) };
+    let status = if seen.status.is(ScheduleStatus::Paused) { ScheduleStatus::Paused } else { ScheduleStatus::Active };
+    set_status(conn, head, status)?;
+    diesel::update(dsl::task_queue.filter(dsl::id.eq(head.id.0)))
+        .set((
+            dsl::recurrence.eq(recurrence.every()),
+            dsl::time_zone.eq(recurrence.zone()),
+            dsl::catch_up.eq(recurrence.catch_up().as_str()),
+        ))
+        .execute(conn)?;
+    let has_same_times = (seen.every.as_str(), seen.time_zone.as_str()) == (recurrence.every(), recurrence.zone());
+    let is_untried = head.status.is(TaskStatus::Scheduled) && head.attempts == 0;
+    if is_untried && !has_same_times && take_waiting_run(conn, head, RunEvent::Release)? {
+        backend::plan_task(conn, head.id.0, next.into())?;
+    }
+    Ok(None)
+}
+
+fn remove(conn: &mut AnyConnection, head: &Task) -> StoreResult<Option<ScheduleAnswer>> {
+    set_status(conn, head, ScheduleStatus::Ended)?;
+    if head.is_settled() || !take_waiting_run(conn, head, RunEvent::Cancel)? {
+        return Ok(None);
+    }
+    let cancelled = match head.status {
+        Stored::Known(from) => task_after(from, TaskEvent::Cancel, from),
+        Stored::Unknown(_) => None,
+    };
+    diesel::update(dsl::task_queue.filter(dsl::id.eq(head.id.0)).filter(dsl::current_run_id.is_null()))
+        .set((cancelled.map(|status| dsl::last_status.eq(status.as_str())), dsl::updated_on.eq(db_now())))
+        .execute(conn)?;
+    Ok(None)
+}
+
+fn set_status(conn: &mut AnyConnection, head: &Task, status: ScheduleStatus) -> StoreResult<()> {
+    let schedule_id = head.schedule.as_ref().map(|schedule| schedule.id.0);
+    diesel::update(dsl::task_queue.filter(dsl::id.eq(head.id.0)))
+        .set((dsl::schedule_status.eq(status.as_str()), dsl::schedule_id.eq(schedule_id), dsl::updated_on.eq(db_now())))
+        .execute(conn)?;
+    Ok(())
+}
+
+/// Ends the run of a task that nobody has claimed. `false` if somebody has: the task is processed.
+fn take_waiting_run(conn: &mut AnyConnection, head: &Task, event: RunEvent) -> StoreResult<bool> {
+    use task_queue_runs::dsl as run;
+    let Some(ended) = run_after(RunStatus::Scheduled, event) else { return Ok(false) };
+    diesel::update(run::task_queue_runs)
+        .filter(run::open_task_id.eq(head.id.0))
+        .filter(run::status.eq(RunStatus::Scheduled.as_str()))
+        .set((
+            run::status.eq(ended.as_str()),
+            run::finished_on.eq(db_now().nullable()),
+            run::decision.eq("its schedule was changed"),
+            run::updated_on.eq(db_now()),
+        ))
+        .execute(conn)?;
+    let is_open: bool =
+        diesel::select(diesel::dsl::exists(run::task_queue_runs.filter(run::open_task_id.eq(head.id.0))))
+            .get_result(conn)?;
+    if !is_open {
+        diesel::update(dsl::task_queue.filter(dsl::id.eq(head.id.0)))
+            .set(dsl::current_run_id.eq(None::<i64>))
+            .execute(conn)?;
+    }
+    Ok(!is_open)
+}

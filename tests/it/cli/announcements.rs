@@ -1,0 +1,185 @@
+//! Who is told of what: notices of what needs somebody, and programs that are started when a run has ended.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{error_and_hint, process, shell_class, task, write};
+use crate::each_engine;
+use crate::support::TestDb;
+
+/// Appends what it is given to the file `told`, and fails while there is a file `deaf`.
+fn program(db: &TestDb) -> String {
+    let (told, deaf) = (db.home().join("told"), db.home().join("deaf"));
+    let script = format!(
+        "[ ! -e '{}' ] || {{ echo 'nobody home' >&2; exit 7; }}\ncat >>'{}'\necho >>'{}'\n",
+        deaf.display(),
+        told.display(),
+        told.display()
+    );
+    let path = write(db, "tell.sh", script);
+    format!("[\"/bin/sh\", \"{}\"]", path.display())
+}
+
+/// What the program was told, one message after the other.
+fn told(db: &TestDb) -> Vec<Value> {
+    lines(&db.home().join("told"))
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn notify(db: &TestDb, every_secs: u32) -> String {
+    format!("[notify]\nargv = {}\nevery_secs = {every_secs}\n", program(db))
+}
+
+/// A task that fails once and for all.
+fn exhaust(db: &TestDb) -> String {
+    let id = db.cli().run(&["queue", "work", "--max-retries", "1"]).ok();
+    db.cli().run(&["create-runs"]).ok();
+    db.cli().run(&["process-run", "--drain"]).ok();
+    id
+}
+
+fn waiting(db: &TestDb) -> i64 {
+    db.number("SELECT COUNT(*) AS value FROM \"TaskQueueNotices\"")
+}
+
+each_engine! {
+    fn somebody_is_told_once_of_a_task_that_is_exhausted(db) {
+        db.configure(&format!("{}{}", notify(db, 0), shell_class(db, "work", "echo 'no such mailbox' >&2; exit 1")));
+        let id = exhaust(db);
+        assert_eq!(told(db), [] as [Value; 0], "it is told by whoever creates runs");
+        db.cli().run(&["create-runs"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        let messages = told(db);
+        assert_eq!(messages.len(), 1);
+        assert_eq!((&messages[0]["event"], &messages[0]["count"]), (&"notices".into(), &1.into()));
+        let notice = &messages[0]["notices"][0];
+        assert_eq!((notice["kind"].as_str(), notice["class"].as_str()), (Some("exhausted"), Some("work")));
+        assert_eq!(notice["task_id"].to_string(), id);
+        assert!(notice["error_message"].as_str().unwrap().contains("no such mailbox"), "{notice}");
+        assert_eq!(messages[0]["groups"][0]["count"], 1);
+        assert!(!messages[0]["database"].as_str().unwrap().contains("taskqueue:taskqueue@"), "a password is told");
+    }
+
+    fn a_task_that_is_tried_again_is_no_notice(db) {
+        db.configure(&format!("{}{}", notify(db, 0), shell_class(db, "work", "exit 1")));
+        process(db, "work", "{}");
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!((told(db).len(), waiting(db)), (0, 0));
+    }
+
+    fn what_gathers_between_two_messages_is_one_message(db) {
+        db.configure(&format!("{}{}", notify(db, 3_600), shell_class(db, "work", "exit 1")));
+        exhaust(db);
+        db.cli().run(&["create-runs"]).ok();
+        exhaust(db);
+        exhaust(db);
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!((told(db).len(), waiting(db)), (1, 2), "it is too early for another message");
+        db.execute("UPDATE \"TaskQueueTimers\" SET \"NextOn\" = '2020-01-01 00:00:00.000000'");
+        db.cli().run(&["create-runs"]).ok();
+        let messages = told(db);
+        assert_eq!((messages.len(), messages[1]["count"].as_i64(), waiting(db)), (2, Some(2), 0));
+    }
+
+    fn nothing_is_forgotten_while_nobody_can_be_told(db) {
+        db.configure(&format!("{}{}", notify(db, 0), shell_class(db, "work", "exit 1")));
+        let deaf = write(db, "deaf", "");
+        exhaust(db);
+        let ended = db.cli().run(&["create-runs"]);
+        assert!(ended.stderr.contains("nobody was told of 1 notices") && ended.stderr.contains("exited with 7: nobody home"), "{ended:?}");
+        assert_eq!((ended.code, waiting(db)), (Some(0), 1));
+        std::fs::remove_file(deaf).unwrap();
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!((told(db).len(), waiting(db)), (1, 0));
+    }
+
+    fn notices_wait_for_a_host_that_tells_somebody_and_not_for_ever(db) {
+        db.configure(&shell_class(db, "work", "exit 1"));
+        exhaust(db);
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!(waiting(db), 1);
+        db.execute("UPDATE \"TaskQueueNotices\" SET \"OccurredOn\" = '2020-01-01 00:00:00.000000'");
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!(waiting(db), 0);
+    }
+
+    fn a_quarantined_task_and_a_held_class_are_notices_in_a_log(db) {
+        let log = db.home().join("notices.log");
+        db.configure(&format!(
+            "[notify]\nlog = {log:?}\nevery_secs = 0\n{}crash_limit = 1\n[class.gone]\nargv = [\"/nowhere/program\"]\n",
+            shell_class(db, "crash", "kill -KILL $$")
+        ));
+        for class in ["crash", "gone"] {
+            db.cli().run(&["queue", class]).ok();
+        }
+        db.cli().run(&["tick"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        let mut kinds: Vec<(String, String)> = lines(&log)
+            .iter()
+            .map(|notice| (notice["kind"].as_str().unwrap().to_owned(), notice["class"].as_str().unwrap().to_owned()))
+            .collect();
+        kinds.sort();
+        assert_eq!(kinds, [("held", "gone"), ("quarantined", "crash")].map(|(a, b)| (a.to_owned(), b.to_owned())));
+    }
+
+    fn two_processes_that_create_runs_tell_of_a_notice_once(db) {
+        db.configure(&format!("{}{}", notify(db, 0), shell_class(db, "work", "exit 1")));
+        exhaust(db);
+        let calls: Vec<_> = (0..8).map(|_| db.cli().spawn(&["create-runs"])).collect();
+        for call in calls {
+            assert!(call.wait_with_output().unwrap().status.success());
+        }
+        let notices: Vec<Value> = told(db).iter().flat_map(|message| message["notices"].as_array().unwrap().clone()).collect();
+        assert_eq!(notices.len(), 1, "{notices:?}");
+    }
+
+    fn hooks_are_started_after_a_success_a_retry_and_a_failure(db) {
+        let argv = program(db);
+        db.configure(&format!(
+            "[hooks]\nsuccess = {argv}\nfailure = {argv}\nretry = {argv}\n{}{}",
+            shell_class(db, "good", "echo '{\"result\":{\"rows\":3}}' >&3"),
+            shell_class(db, "work", "exit 1")
+        ));
+        process(db, "good", "{}");
+        process(db, "work", "{}");
+        exhaust(db);
+        let news = told(db);
+        let events: Vec<&str> = news.iter().map(|news| news["event"].as_str().unwrap()).collect();
+        assert_eq!(events, ["success", "retry", "failure"]);
+        assert_eq!((&news[0]["results"]["rows"], &news[0]["class"]), (&3.into(), &"good".into()));
+        assert_eq!((&news[1]["error_code"], &news[1]["failed_retries"]), (&"exit:1".into(), &1.into()));
+        assert_eq!((&news[2]["task_id"], &news[2]["max_retries"]), (&3.into(), &1.into()));
+    }
+
+    fn a_hook_that_fails_is_named_and_changes_nothing(db) {
+        let argv = program(db);
+        db.configure(&format!("[hooks]\nsuccess = {argv}\n{}", shell_class(db, "good", "true")));
+        write(db, "deaf", "");
+        db.cli().run(&["queue", "good"]).ok();
+        let ended = db.cli().run(&["tick"]);
+        assert!(ended.stderr.contains("the hook \"success\" of run 1: /bin/sh exited with 7: nobody home"), "{ended:?}");
+        assert_eq!(ended.code, Some(0));
+        assert_eq!(task(db, "1")["status"], "success");
+    }
+
+    fn an_announcement_that_cannot_be_made_is_refused_with_the_reason(db) {
+        let cases = [
+            ("[notify]\nevery_secs = 60\n", "argv or log must say who is told"),
+            ("[notify]\nlog = \"notices.log\"\n", "log must be an absolute path"),
+            ("[notify]\nargv = [\"mail\"]\n", "has no absolute path"),
+            ("[notify]\nlog = \"/x\"\nevery_secs = -1\n", "every_secs is -1; it must lie in 0 to 86400"),
+            ("[hooks]\nsuccess = []\n", "hooks: success: argv is empty"),
+            ("[hooks]\ncancel = [\"/bin/true\"]\n", "unknown field `cancel`"),
+        ];
+        for (toml, words) in cases {
+            db.configure(toml);
+            let (error, _) = error_and_hint(&db.cli().run(&["create-runs"]).fails(78));
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! `taskqueue events`: what was kept, what comes, messages of handlers, the audit of transitions.
+
+use std::io::{BufRead as _, BufReader};
+use std::ops::ControlFlow;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use taskqueue::engine::StopSignals;
+use taskqueue::engine::events::{EventFilter, Follower, follow};
+use taskqueue::engine::{EngineError, EngineResult};
+
+use super::{ECHO, shell_class, signal};
+use crate::conformance::fixture::{context, process_one, queue_with_run, willing};
+use crate::each_engine;
+use crate::races::tools::begin_write;
+use crate::support::cli::finish;
+use crate::support::{EngineUnderTest, TestDb};
+
+fn events(db: &TestDb, args: &[&str]) -> Vec<Value> {
+    let text = db.cli().run(&[&["events", "--json"], args].concat()).ok();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn kinds(db: &TestDb, args: &[&str]) -> Vec<String> {
+    events(db, args).iter().map(|event| event["kind"].as_str().unwrap().to_owned()).collect()
+}
+
+fn insert(kind: &str) -> String {
+    format!("INSERT INTO \"TaskQueueEvents\" (\"Kind\") VALUES ('{kind}')")
+}
+
+each_engine! {
+    fn what_operators_did_is_listed_oldest_first_with_who_and_where(db) {
+        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "3"]).ok();
+        db.cli().run(&["pause", "--all", "--reason", "upgrade"]).ok();
+        db.cli().run(&["resume", "--all"]).ok();
+        let all = events(db, &[]);
+        let changed = &all[0];
+        assert_eq!(changed["details"], json!({ "name": "TaskQueueRunnerLimit", "from": "8", "to": "3" }));
+        assert!(changed["actor"].as_str().is_some_and(|actor| !actor.is_empty()) && changed["host"].is_string());
+        assert_eq!(kinds(db, &[]), ["setting-changed", "paused", "resumed"]);
+        assert_eq!(all[1]["details"]["reason"], "upgrade");
+        assert_eq!(kinds(db, &["-n", "1"]), ["resumed"]);
+        assert_eq!(kinds(db, &["--kind", "paused", "--kind", "setting-changed"]), ["setting-changed", "paused"]);
+        let text = db.cli().run(&["events"]).ok();
+        assert!(text.lines().count() == 3 && text.contains("   paused   ") && text.contains("upgrade"), "{text}");
+    }
+
+    fn events_are_chosen_by_task_and_by_time(db) {
+        db.configure(ECHO);
+        db.execute("INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"OccurredOn\") VALUES
+            ('a', 7, '2020-01-01 00:00:00'), ('b', 8, '2020-01-02 00:00:00')");
+        db.execute(&insert("c"));
+        assert_eq!(kinds(db, &["--task", "7"]), ["a"]);
+        assert_eq!(kinds(db, &["--since", "1h"]), ["c"]);
+        assert_eq!(kinds(db, &["--since", "2020-01-02T00:00:00Z"]), ["b", "c"]);
+        assert_eq!(kinds(db, &["--task", "9"]), Vec::<String>::new());
+        assert!(db.cli().run(&["events", "--since", "someday"]).fails(2).contains("--since: "));
+    }
+
+    fn who_follows_sees_what_comes_until_a_signal(db) {
+        db.cli().run(&["pause", "--class", "before"]).ok();
+        let mut following = db.cli().spawn(&["events", "--follow", "--json", "--kind", "paused"]);
+        let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
+        let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+        assert_eq!(next()["details"]["name"], "before");
+        for class in ["one", "two"] {
+            db.cli().run(&["pause", "--class", class]).ok();
+            db.cli().run(&["resume", "--class", class]).ok();
+            assert_eq!(next()["details"]["name"], class);
+        }
+        signal(&following, Signal::TERM);
+        assert_eq!(finish(following).code, Some(130));
+    }
+
+    fn an_event_that_is_committed_late_is_seen_all_the_same_and_none_twice(db) {
+        let mut ctx = willing(db);
+        db.execute(&insert("first"));
+        let mut follower = Follower::from_now(&mut ctx, EventFilter::default()).unwrap();
+        let mut seen = |ctx: &mut taskqueue::engine::Context| -> Vec<String> {
+            follower.next(ctx).unwrap().into_iter().map(|event| event.kind).collect()
+        };
+        // SQLite lets nobody write beside a transaction that does.
+        let mut slow = (db.engine != EngineUnderTest::Sqlite).then(|| db.raw());
+        if let Some(slow) = &mut slow {
+            begin_write(slow);
+            slow.execute(&insert("slow"));
+        }
+        db.execute(&insert("quick"));
+        assert_eq!(seen(&mut ctx), ["quick"]);
+        if let Some(slow) = &mut slow {
+            slow.execute("COMMIT");
+            assert_eq!(seen(&mut ctx), ["slow"]);
+        }
+        assert_eq!(seen(&mut ctx), Vec::<String>::new());
+        db.execute(&insert("last"));
+        assert_eq!(seen(&mut ctx), ["last"]);
+    }
+
+    fn a_program_on_the_library_listens_to_messages_of_handlers(db) {
+        let mut ctx = context(db, "work", |run| run.emit("greeting", &json!({ "to": "Ann" })));
+        let filter = EventFilter { kinds: vec!["message".to_owned()], ..EventFilter::default() };
+        let mut follower = Follower::from_now(&mut ctx, filter).unwrap();
+        let (task_id, run_id) = queue_with_run(&mut ctx, "work");
+        process_one(&mut ctx);
+        let mut heard = Vec::new();
+        follow(&mut ctx, &mut follower, &StopSignals::install().unwrap(), &mut |event| {
+            heard.push((event.task_id, event.run_id, event.details.clone()));
+            EngineResult::<_>::Ok(ControlFlow::Break(()))
+        })
+        .map_err(|error: EngineError| error)
+        .unwrap();
+        assert_eq!(heard, [(Some(task_id), Some(run_id), json!({ "name": "greeting", "data": { "to": "Ann" } }).to_string())]);
+    }
+
+    fn handlers_send_messages_by_descriptor_and_by_command(db) {
+        let program = env!("CARGO_BIN_EXE_taskqueue");
+        let script = format!(
+            "echo '{{\"event\":\"page\",\"data\":{{\"n\":1.50}}}}' >&3\n{program} message page '{{\"n\":2}}' && {program} message done\n\
+             {program} message '' 1; [ $? = 2 ] && {program} message x '{{'; [ $? = 2 ]"
+        );
+        db.configure(&shell_class(db, "talk", &script));
+        db.cli().run(&["queue", "talk", "--run"]).ok();
+        let all = events(db, &["--kind", "message"]);
+        let said: Vec<&Value> = all.iter().map(|event| &event["details"]).collect();
+        assert_eq!(said, [&json!({"name":"page","data":{"n":1.5}}), &json!({"name":"page","data":{"n":2}}), &json!({"name":"done","data":null})]);
+        assert_eq!((&all[0]["task_id"], &all[0]["run_id"]), (&json!(1), &json!(1)));
+        assert!(db.cli().run(&["message", "x"]).fails(2).contains("inside a handler only"));
+    }
+
+    fn every_transition_is_kept_where_the_setting_is_on_and_none_where_it_is_not(db) {
+        let transitions = ["--kind", "task-queued", "--kind", "run-created", "--kind", "run-started", "--kind", "run-ended"];
+        db.configure(&format!("{ECHO}[class.bad]\nargv = [\"/bin/false\"]\n"));
+        db.cli().run(&["queue", "echo"]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(kinds(db, &transitions), Vec::<String>::new());
+        db.cli().run(&["settings", "set", "TaskQueueAuditTransitions", "1"]).ok();
+        db.cli().stdin("{\"class\":\"echo\"}\n{\"class\":\"bad\"}\n").run(&["queue", "--batch", "-"]).ok();
+        db.cli().run(&["tick"]).ok();
+        let all = events(db, &transitions);
+        let of = |task: i64| -> Vec<&str> {
+            all.iter().filter(|event| event["task_id"] == task).map(|event| event["kind"].as_str().unwrap()).collect()
+        };
+        for task in [2, 3] {
+            assert_eq!(of(task), ["task-queued", "run-created", "run-started", "run-ended"]);
+        }
+        let ended: Vec<&Value> = all.iter().filter(|event| event["kind"] == "run-ended").map(|event| &event["details"]).collect();
+        assert_eq!((&ended[0]["status"], &ended[1]["status"], &ended[1]["error_code"]), (&json!("success"), &json!("error"), &json!("exit:1")));
+        assert!(all.iter().all(|event| event["actor"].as_str().is_some_and(|actor| !actor.is_empty())), "{all:?}");
+        // As `queue --run` creates and claims it.
+        db.cli().run(&["queue", "echo", "--run"]).ok();
+        assert_eq!(kinds(db, &["--task", "4"]), ["task-queued", "run-created", "run-started", "run-ended"]);
+    }
+}

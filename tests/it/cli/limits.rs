@@ -1,0 +1,98 @@
+//! `taskqueue limits`, and what claims make of them.
+
+use serde_json::json;
+
+use super::{ECHO, detail, error_and_hint, shell_class, task, wait_for_file, write};
+use crate::each_engine;
+use crate::support::TestDb;
+use crate::support::cli::finish;
+
+/// Two classes; the handler of `slow` writes its PID and waits for `go`.
+fn configure(db: &TestDb) {
+    let script = format!("cd {}; echo $$ > pid; until test -e go; do sleep 0.02; done", db.home().display());
+    let class = shell_class(db, "slow", &script);
+    db.configure(&format!("{class}{ECHO}"));
+}
+
+each_engine! {
+    fn limits_are_set_listed_and_removed_and_each_change_is_kept(db) {
+        db.configure(ECHO);
+        assert_eq!(db.cli().run(&["limits"]).ok(), "No class has a limit.");
+        let ended = db.cli().run(&["limits", "set", "echo", "--running", "2", "--rate", "100/1m"]);
+        assert_eq!(ended.stderr, "class echo: at most 2 at once, at most 100 starts in 60 seconds\n");
+        db.cli().run(&["limits", "set", "mail", "--rate", "5/s"]).ok();
+        let text = db.cli().run(&["limits", "list"]).ok();
+        assert!(text.contains("echo") && text.contains("100/60s") && text.contains("5/1s"), "{text}");
+        let lines = db.cli().run(&["limits", "--json"]).ok();
+        let first: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+        assert_eq!(first, json!({ "class": "echo", "max_running": 2, "rate": { "count": 100, "secs": 60 }, "running": 0 }));
+        // What is not given has no limit from now on.
+        db.cli().run(&["limits", "set", "echo", "--running", "3"]).ok();
+        let lines = db.cli().run(&["limits", "--json"]).ok();
+        assert!(lines.lines().next().unwrap().contains("\"max_running\":3,\"rate\":null"), "{lines}");
+        db.cli().run(&["limits", "remove", "echo"]).ok();
+        assert!(db.cli().run(&["limits", "remove", "echo"]).fails(3).contains("had no limits"));
+        let kinds = db.raw().texts("SELECT \"Kind\" AS value FROM \"TaskQueueEvents\" ORDER BY \"Id\"");
+        let kinds: Vec<String> = kinds.into_iter().flatten().collect();
+        assert_eq!(kinds, ["limit-set", "limit-set", "limit-set", "limit-removed"]);
+    }
+
+    fn a_limit_that_makes_no_sense_is_refused_and_nothing_changes(db) {
+        for args in [
+            &["echo"][..],
+            &["echo", "--running", "0"],
+            &["echo", "--running", "many"],
+            &["echo", "--rate", "5"],
+            &["echo", "--rate", "0/1m"],
+            &["echo", "--rate", "10001/1m"],
+            &["echo", "--rate", "5/2d"],
+            &["a b", "--running", "1"],
+        ] {
+            let stderr = db.cli().run(&[&["limits", "set"], args].concat()).fails(2);
+            assert!(stderr.contains("error: "), "{args:?}: {stderr}");
+        }
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueClassLimits\""), 0);
+    }
+
+    fn a_full_class_waits_while_others_go_on_and_status_says_so(db) {
+        configure(db);
+        db.cli().run(&["limits", "set", "slow", "--running", "1"]).ok();
+        for class in ["slow", "slow", "echo"] {
+            db.cli().run(&["queue", class]).ok();
+        }
+        db.cli().run(&["create-runs"]).ok();
+        let runner = db.cli().spawn(&["process-run"]);
+        wait_for_file(db, "pid");
+        // The second of `slow` stands before it, and is passed over.
+        db.cli().run(&["process-run", "--drain"]).ok();
+        assert_eq!((task(db, "2")["status"].clone(), task(db, "3")["status"].clone()), (json!("scheduled"), json!("success")));
+        let waiting = detail(db, "2");
+        assert_eq!(waiting["why"], json!({ "reason": "class_is_full", "max_running": 1 }));
+        assert!(db.cli().run(&["status", "2"]).ok().contains("its class has 1 running, its limit"));
+        let run_id = waiting["runs"][0]["id"].to_string();
+        let (error, _) = error_and_hint(&db.cli().run(&["process-run", &run_id]).fails(1));
+        assert!(error.contains("1 running, which is its limit"), "{error}");
+        write(db, "go", "");
+        assert_eq!(finish(runner).code, Some(0));
+        db.cli().run(&["process-run", "--drain"]).ok();
+        assert_eq!(task(db, "2")["status"], "success");
+    }
+
+    fn a_rate_lets_so_many_start_and_status_says_when_the_next_may(db) {
+        db.configure(ECHO);
+        db.cli().run(&["limits", "set", "echo", "--rate", "2/1h"]).ok();
+        db.cli().stdin("{\"class\":\"echo\"}\n".repeat(3)).run(&["queue", "--batch", "-"]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'success'"), 2);
+        let why = detail(db, "3")["why"].clone();
+        assert_eq!((&why["reason"], &why["rate"]), (&json!("rate_reached"), &json!({ "count": 2, "secs": 3600 })));
+        let next: chrono::DateTime<chrono::Utc> = why["next_on"].as_str().unwrap().parse().unwrap();
+        let first: chrono::DateTime<chrono::Utc> =
+            detail(db, "1")["runs"][0]["started_on"].as_str().unwrap().parse().unwrap();
+        assert_eq!(next - first, chrono::TimeDelta::hours(1));
+        assert!(db.cli().run(&["status", "3"]).ok().contains("its rate of 2/3600s, next start in 59m"));
+        db.cli().run(&["limits", "remove", "echo"]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(task(db, "3")["status"], "success");
+    }
+}

@@ -1,0 +1,184 @@
+//! `pause`, `drain`, `stop` and `resume`: what is not claimed, who is sent away, and who says why.
+
+use std::io::Read as _;
+
+use serde_json::{Value, json};
+
+use super::{ECHO, detail, error_and_hint, is_alive, shell_class, task, wait_for_file, write};
+use crate::each_engine;
+use crate::support::TestDb;
+use crate::support::cli::finish;
+
+/// Classes `echo`, and `work` whose handler writes its PID and works until `go` is there; TERM ends it.
+fn configure(db: &TestDb, stop_wait_secs: i64) {
+    let script = format!(
+        "cd {}; trap 'echo term > got; exit 1' TERM; echo $$ > pid.new; mv pid.new pid; until test -e go; do sleep 0.02; done",
+        db.home().display()
+    );
+    let class = shell_class(db, "work", &script);
+    db.configure(&format!("stop_wait_secs = {stop_wait_secs}\n{class}{ECHO}"));
+}
+
+fn queue(db: &TestDb, classes: &[&str]) {
+    for class in classes {
+        db.cli().run(&["queue", class]).ok();
+    }
+    db.cli().run(&["create-runs"]).ok();
+}
+
+fn statuses(db: &TestDb, ids: &[&str]) -> Vec<Value> {
+    ids.iter().map(|id| task(db, id)["status"].clone()).collect()
+}
+
+fn kinds(db: &TestDb) -> Vec<String> {
+    db.raw().texts("SELECT \"Kind\" AS value FROM \"TaskQueueEvents\" ORDER BY \"Id\"").into_iter().flatten().collect()
+}
+
+each_engine! {
+    fn a_paused_class_waits_others_go_on_and_status_says_who_paused_it_and_why(db) {
+        configure(db, 0);
+        queue(db, &["echo", "work", "echo"]);
+        write(db, "go", "");
+        let said = db.cli().run(&["pause", "--class", "ec*", "--reason", "the disk is full"]);
+        assert!(said.stderr.starts_with("class ec* is paused until"), "{said:?}");
+        db.cli().run(&["process-run", "--drain"]).ok();
+        assert_eq!(statuses(db, &["1", "2", "3"]), ["scheduled", "success", "scheduled"]);
+        let why = detail(db, "1")["why"].clone();
+        assert_eq!(why["reason"], "paused");
+        assert_eq!((&why["pause"]["scope"], &why["pause"]["name"], &why["pause"]["mode"]), (&json!("class"), &json!("ec*"), &json!("pause")));
+        assert_eq!((&why["pause"]["reason"], &why["pause"]["until"]), (&json!("the disk is full"), &Value::Null));
+        let author = why["pause"]["author"].as_str().unwrap();
+        let text = db.cli().run(&["status", "1"]).ok();
+        assert!(text.contains("class ec* paused") && text.contains(&format!("by {author} on ")) && text.contains(": the disk is full"), "{text}");
+        assert!(db.cli().run(&["status"]).ok().contains("class ec* paused"));
+        assert_eq!(db.cli().run(&["status", "--json"]).json()["pauses"][0]["name"], "ec*");
+        db.cli().run(&["resume", "--class", "ec*"]).ok();
+        db.cli().run(&["process-run", "--drain"]).ok();
+        assert_eq!(statuses(db, &["1", "3"]), ["success", "success"]);
+        assert_eq!(kinds(db), ["paused", "resumed"]);
+    }
+
+    fn when_everything_is_paused_nothing_is_claimed_and_runs_are_still_created(db) {
+        configure(db, 0);
+        db.cli().run(&["pause", "--all"]).ok();
+        queue(db, &["echo"]);
+        assert_eq!(db.cli().run(&["tick"]).ok(), "");
+        assert_eq!(statuses(db, &["1"]), ["scheduled"]);
+        assert_eq!(detail(db, "1")["runs"][0]["status"], "scheduled");
+        let (error, _) = error_and_hint(&db.cli().run(&["process-run", "1"]).fails(1));
+        assert!(error.contains("everything is paused by "), "{error}");
+        db.cli().run(&["resume", "--all"]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(statuses(db, &["1"]), ["success"]);
+    }
+
+    fn a_pause_ends_by_itself_and_create_runs_keeps_the_event(db) {
+        configure(db, 0);
+        queue(db, &["echo"]);
+        db.cli().run(&["pause", "--class", "echo", "--for", "1h"]).ok();
+        assert!(detail(db, "1")["why"]["pause"]["until"].is_string());
+        assert!(db.cli().run(&["pause"]).ok().contains("in 59m"));
+        db.execute("UPDATE \"TaskQueuePauses\" SET \"Until\" = '2020-01-01 00:00:00.000000'");
+        assert_eq!(db.cli().run(&["pause"]).ok(), "Nothing is paused.");
+        db.cli().run(&["process-run"]).ok();
+        assert_eq!(statuses(db, &["1"]), ["success"]);
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!(kinds(db), ["paused", "pause-over"]);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueuePauses\""), 0);
+        assert!(db.cli().run(&["resume", "--class", "echo"]).fails(3).contains("was not paused"));
+    }
+
+    fn a_later_order_takes_the_place_of_an_earlier_one_for_the_same(db) {
+        db.cli().run(&["pause", "--all", "--reason", "one", "--for", "1h"]).ok();
+        db.cli().run(&["drain", "--all", "--reason", "two"]).ok();
+        let only: Value = db.cli().run(&["pause", "--json"]).json();
+        assert_eq!((&only["mode"], &only["reason"], &only["until"]), (&json!("drain"), &json!("two"), &Value::Null));
+        db.cli().run(&["pause", "--runner", "a"]).ok();
+        let said = db.cli().run(&["resume", "--all"]);
+        assert_eq!(said.stderr, "everything is resumed\n1 other pause left; `taskqueue pause` lists them\n");
+    }
+
+    fn what_makes_no_sense_is_refused_and_nothing_is_paused(db) {
+        for args in [
+            &["drain"][..],
+            &["stop"],
+            &["resume"],
+            &["pause", "--reason", "x"],
+            &["pause", "--all", "--class", "x"],
+            &["pause", "--class", ""],
+            &["pause", "--runner", ""],
+            &["pause", "--all", "--for", "soon"],
+            &["pause", "--all", "--for", "10ms"],
+            &["pause", "--all", "--reason", &"x".repeat(1_001)],
+        ] {
+            assert!(db.cli().run(args).fails(2).contains("error: "), "{args:?}");
+        }
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueuePauses\""), 0);
+    }
+
+    fn a_paused_runner_claims_nothing_and_others_do(db) {
+        configure(db, 0);
+        queue(db, &["echo"]);
+        let said = db.cli().run(&["pause", "--runner", "one"]);
+        assert!(said.stderr.contains("no runner of this name lives now"), "{said:?}");
+        db.cli().run(&["process-run", "--name", "one"]).ok();
+        assert_eq!(statuses(db, &["1"]), ["scheduled"]);
+        assert_eq!(detail(db, "1")["why"]["reason"], "waits_for_runner");
+        db.cli().run(&["process-run", "--name", "two"]).ok();
+        assert_eq!(statuses(db, &["1"]), ["success"]);
+    }
+
+    fn a_drained_runner_ends_when_its_run_has_ended(db) {
+        configure(db, 86_400);
+        queue(db, &["work", "echo"]);
+        let runner = db.cli().spawn(&["process-run", "--drain", "--name", "one"]);
+        wait_for_file(db, "pid");
+        let told: Value = db.cli().run(&["drain", "--runner", "one", "--json"]).json();
+        assert_eq!(told["runners"], json!(["one"]));
+        write(db, "go", "");
+        assert_eq!(finish(runner).code, Some(0));
+        assert_eq!(statuses(db, &["1", "2"]), ["success", "scheduled"]);
+        assert!(!db.home().join("got").exists(), "nobody asked the handler to end");
+    }
+
+    fn a_stopped_runner_gives_its_run_back_after_its_wait(db) {
+        for target in [&["--all"][..], &["--runner", "one"], &["--class", "work"]] {
+            configure(db, 0);
+            queue(db, &["work", "echo"]);
+            let runner = db.cli().spawn(&["process-run", "--drain", "--name", "one"]);
+            let handler = wait_for_file(db, "pid");
+            db.cli().run(&[&["stop"], target].concat()).ok();
+            assert_eq!(finish(runner).code, Some(0));
+            assert_eq!(wait_for_file(db, "got"), "term");
+            assert!(!is_alive(&handler));
+            let id = db.number("SELECT MAX(\"Id\") AS value FROM \"TaskQueue\" WHERE \"TaskClass\" = 'work'").to_string();
+            let after = detail(db, &id);
+            assert_eq!((&after["task"]["status"], &after["task"]["attempts"]), (&json!("scheduled"), &json!(0)));
+            assert_eq!((&after["runs"][0]["status"], &after["runs"][0]["error_code"]), (&json!("released"), &json!("runner-stopped")));
+            assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL"), 0);
+            db.cli().run(&[&["resume"], target].concat()).ok();
+            write(db, "go", "");
+            db.cli().run(&["tick"]).ok();
+            assert_eq!(task(db, &id)["status"], "success");
+            for file in ["go", "pid", "got"] {
+                std::fs::remove_file(db.home().join(file)).unwrap();
+            }
+        }
+    }
+
+    fn a_run_may_finish_within_the_wait_of_a_stop(db) {
+        configure(db, 86_400);
+        queue(db, &["work", "echo"]);
+        let mut runner = db.cli().spawn(&["process-run", "--drain", "--name", "one"]);
+        wait_for_file(db, "pid");
+        db.cli().run(&["stop", "--all"]).ok();
+        // It says so, which is how we know that it has looked.
+        let mut said = vec![0; 1_000];
+        let count = runner.stderr.as_mut().unwrap().read(&mut said).unwrap();
+        assert!(String::from_utf8_lossy(&said[..count]).starts_with("stopping: run "));
+        write(db, "go", "");
+        assert_eq!(finish(runner).code, Some(0));
+        assert_eq!(statuses(db, &["1", "2"]), ["success", "scheduled"]);
+        assert!(!db.home().join("got").exists(), "nobody asked the handler to end");
+    }
+}

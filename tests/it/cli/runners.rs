@@ -1,0 +1,51 @@
+//! `taskqueue runners`: names, what they work on, who paused them.
+
+use serde_json::Value;
+
+use super::{error_and_hint, shell_class, wait_for_file, write};
+use crate::each_engine;
+use crate::support::cli::finish;
+
+each_engine! {
+    fn runners_are_shown_with_their_names_and_what_they_work_on(db) {
+        assert_eq!(db.cli().run(&["runners"]).ok(), "No runners: process-run or tick in cron makes them.");
+        let script = format!(
+            "cd {}; echo '{{\"progress\":40}}' >&3; echo $$ > pid; until test -e go; do sleep 0.02; done",
+            db.home().display()
+        );
+        db.configure(&shell_class(db, "slow", &script));
+        db.cli().run(&["queue", "slow"]).ok();
+        let runner = db.cli().spawn(&["tick", "--name", "import 1"]);
+        wait_for_file(db, "pid");
+        let line: Value = db.cli().run(&["runners", "--json"]).json();
+        assert_eq!((&line["name"], &line["state"], &line["pause"]), (&"import 1".into(), &"alive".into(), &Value::Null));
+        assert_eq!(line["process_id"], runner.id());
+        let work = &line["works_on"][0];
+        assert_eq!((&work["task_id"], &work["class"]), (&1.into(), &"slow".into()));
+        assert!(work["started_on"].is_string() && line["heartbeat_on"].is_string(), "{line}");
+        db.cli().run(&["pause", "--runner", "import 1", "--reason", "lunch"]).ok();
+        let text = db.cli().run(&["runners"]).ok();
+        for words in ["import 1", "task 1 (slow", "runner import 1 paused", ": lunch"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        write(db, "go", "");
+        assert_eq!(finish(runner).code, Some(0));
+        assert_eq!(db.cli().run(&["runners"]).ok(), "No runners: process-run or tick in cron makes them.");
+        let ended: Value = db.cli().run(&["status", "--runners", "--json"]).json();
+        assert_eq!((&ended["name"], &ended["state"], &ended["works_on"]), (&"import 1".into(), &"ended".into(), &Value::Array(vec![])));
+    }
+
+    fn a_runner_without_a_name_is_called_by_host_and_process(db) {
+        db.cli().run(&["process-run"]).ok();
+        let line: Value = db.cli().run(&["status", "--runners", "--json"]).json();
+        let name = format!("{}:{}", line["host"].as_str().unwrap(), line["process_id"]);
+        assert_eq!(line["name"], name.as_str());
+    }
+
+    fn a_name_that_cannot_be_seen_is_refused(db) {
+        for bad in ["", "a\nb", &"x".repeat(191)] {
+            let (error, _) = error_and_hint(&db.cli().run(&["process-run", "--name", bad]).fails(2));
+            assert!(error.contains("the name of a runner"), "{error}");
+        }
+    }
+}

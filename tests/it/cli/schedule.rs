@@ -1,0 +1,79 @@
+//! `schedule`, and `queue --every`.
+
+use super::{ECHO, count_tasks, detail, error_and_hint, task};
+use crate::each_engine;
+use crate::support::TestDb;
+
+fn planned_on(db: &TestDb, id: &str) -> String {
+    task(db, id)["schedule"]["planned_on"].as_str().unwrap_or_default().to_owned()
+}
+
+each_engine! {
+    fn a_schedule_is_queued_with_the_first_time_that_is_planned(db) {
+        db.configure(ECHO);
+        let ended = db.cli().run(&["queue", "echo", "--every", "30 2 29 2 *", "--tz", "Europe/Berlin"]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "1\n"), "{ended:?}");
+        assert!(ended.stderr.contains("to be processed 20") && ended.stderr.contains("-02-29T01:30:00Z"), "{ended:?}");
+        let schedule = &task(db, "1")["schedule"];
+        assert_eq!((&schedule["id"], &schedule["every"], &schedule["catch_up"]), (&1.into(), &"30 2 29 2 *".into(), &"latest".into()));
+        assert_eq!(schedule["planned_on"], task(db, "1")["scheduled_on"]);
+        // From a time on.
+        db.cli().run(&["queue", "echo", "--every", "@yearly", "--at", "2097-03-01T00:00:00Z", "--catch-up", "all"]).ok();
+        assert_eq!(planned_on(db, "2"), "2098-01-01T00:00:00Z");
+        let line = "{\"class\":\"echo\",\"every\":\"0 0 29 2 *\",\"tz\":\"Asia/Tokyo\",\"catch_up\":\"none\"}\n{\"class\":\"echo\"}\n";
+        let ids = db.cli().stdin(line.repeat(2)).run(&["queue", "--batch", "-"]).ok();
+        assert_eq!(ids, "3\n4\n5\n6");
+        assert!(planned_on(db, "3").contains("-02-28T15:00:00Z"), "{}", planned_on(db, "3"));
+        assert!(planned_on(db, "5").contains("-02-28T15:00:00Z") && task(db, "6")["schedule"].is_null());
+    }
+
+    fn what_is_no_schedule_is_refused_and_nothing_is_queued(db) {
+        db.configure(ECHO);
+        for (options, why) in [
+            (&["--every", "nonsense"][..], "no cron expression"),
+            (&["--every", "0 0 31 2 *"], "never happens"),
+            (&["--every", "0 3 * * *", "--tz", "Berlin"], "no time zone"),
+            (&["--every", "0 3 * * *", "--catch-up", "some"], "none, latest or all"),
+        ] {
+            let args = [&["queue", "echo"][..], options].concat();
+            let (error, _) = error_and_hint(&db.cli().run(&args).fails(2));
+            assert!(error.contains(why), "{error}");
+        }
+        for options in [&["--tz", "UTC"][..], &["--catch-up", "all"], &["--every", "@daily", "--run"]] {
+            assert_eq!(db.cli().run(&[&["queue", "echo"][..], options].concat()).code, Some(2));
+        }
+        let line = "{\"class\":\"echo\",\"tz\":\"UTC\"}";
+        let (error, _) = error_and_hint(&db.cli().stdin(line).run(&["queue", "--batch", "-"]).fails(2));
+        assert!(error.contains("line 1") && error.contains("belong to a schedule"), "{error}");
+        assert_eq!(count_tasks(db), 0);
+    }
+
+    fn schedules_are_listed_shown_paused_edited_and_removed(db) {
+        db.configure(ECHO);
+        assert!(db.cli().run(&["schedule"]).ok().starts_with("No schedules."));
+        db.cli().run(&["queue", "echo", "{\"a\":1}", "--every", "0 0 29 2 *"]).ok();
+        db.cli().run(&["queue", "echo"]).ok();
+        let listed = db.cli().run(&["schedule", "list"]).ok();
+        assert!(listed.contains("0 0 29 2 *") && listed.contains("active") && listed.lines().count() == 2, "{listed}");
+        assert_eq!(db.cli().run(&["schedule", "list", "--json"]).json()["id"], 1);
+        let shown = db.cli().run(&["schedule", "show", "1"]).ok();
+        assert!(shown.contains("every        0 0 29 2 * in UTC") && shown.matches("  next ").count() == 5, "{shown}");
+        let ended = db.cli().run(&["schedule", "pause", "1"]);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "schedule 1 is paused\n"));
+        assert_eq!(detail(db, "1")["why"]["reason"], "schedule_paused");
+        let (error, _) = error_and_hint(&db.cli().run(&["schedule", "pause", "1"]).fails(1));
+        assert!(error.contains("schedule 1 is paused"), "{error}");
+        assert!(db.cli().run(&["schedule", "resume", "1"]).stderr.starts_with("schedule 1 goes on, next 20"));
+        let edited = db.cli().run(&["schedule", "edit", "1", "--every", "0 12 29 2 *", "--tz", "Asia/Tokyo", "--json"]).json();
+        assert!(edited["planned_on"].as_str().unwrap().contains("-02-29T03:00:00Z"), "{edited}");
+        assert_eq!(db.cli().run(&["schedule", "edit", "1"]).code, Some(2));
+        assert_eq!(db.cli().run(&["schedule", "edit", "1", "--every", "never"]).code, Some(2));
+        assert_eq!(db.cli().run(&["schedule", "remove", "1"]).stderr, "schedule 1 is removed\n");
+        assert_eq!(task(db, "1")["status"], "cancelled");
+        assert_eq!(db.cli().run(&["schedule", "remove", "1"]).code, Some(1));
+        assert_eq!(db.cli().run(&["schedule", "show", "2"]).code, Some(1));
+        assert_eq!(db.cli().run(&["schedule", "pause", "99"]).code, Some(3));
+        let kinds: Vec<String> = detail(db, "1")["events"].as_array().unwrap().iter().map(|event| event["kind"].to_string()).collect();
+        assert_eq!(kinds, ["\"schedule-removed\"", "\"schedule-edited\"", "\"schedule-resumed\"", "\"schedule-paused\""]);
+    }
+}

@@ -1,0 +1,249 @@
+//! Schedules: a chain of tasks, one for each planned time. Planned times are 29ths of February, so that none comes while a
+//! test runs.
+
+use chrono::{DateTime, Utc};
+use taskqueue::domain::ids::TaskId;
+use taskqueue::domain::new_task::TaskRequest;
+use taskqueue::domain::recurrence::Recurrence;
+use taskqueue::domain::status::ScheduleStatus;
+use taskqueue::engine::Context;
+use taskqueue::engine::queue::{ClassCheck, queue_task};
+use taskqueue::engine::schedules::{self, ScheduleEdit};
+
+use super::fixture::*;
+use crate::each_engine;
+use crate::support::TestDb;
+
+const LEAP_DAYS: &str = "0 0 29 2 *";
+
+fn queue_schedule(ctx: &mut Context, catch_up: &str) -> TaskId {
+    let every = TaskRequest { every: Some(LEAP_DAYS.into()), catch_up: Some(catch_up.into()), ..request("work") };
+    queue_task(ctx, every, ClassCheck::AnyName).unwrap()
+}
+
+/// Moves the planned time of a task into the past.
+fn plan(db: &TestDb, id: TaskId, year: u32) {
+    db.execute(&format!(
+        "UPDATE \"TaskQueue\" SET \"PlannedOn\" = '{year}-02-29 00:00:00.000000', \"ScheduledOn\" = '{year}-02-29 00:00:00.000000'
+         WHERE \"Id\" = {id}"
+    ));
+}
+
+fn next_leap_day(now: DateTime<Utc>) -> DateTime<Utc> {
+    Recurrence::parse(LEAP_DAYS, "UTC", "all").unwrap().next_after(now).unwrap()
+}
+
+fn past_leap_day(year: u32) -> DateTime<Utc> {
+    format!("{year}-02-29T00:00:00Z").parse().unwrap()
+}
+
+/// Id, planned time and status within the chain of all tasks.
+fn chain(db: &TestDb) -> Vec<(i64, DateTime<Utc>, String)> {
+    let ids = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" ORDER BY \"Id\"");
+    ids.into_iter()
+        .flatten()
+        .map(|id| {
+            let schedule = task(db, TaskId(id)).schedule.unwrap();
+            assert_eq!(schedule.id, TaskId(1));
+            (id, schedule.planned_on.unwrap(), schedule.status.to_string())
+        })
+        .collect()
+}
+
+fn events(db: &TestDb, kind: &str) -> Vec<serde_json::Value> {
+    let sql = format!("SELECT \"Details\" AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = '{kind}' ORDER BY \"Id\"");
+    db.raw().texts(&sql).into_iter().flatten().map(|text| serde_json::from_str(&text).unwrap()).collect()
+}
+
+each_engine! {
+    fn each_planned_time_that_passed_has_a_task_of_its_own_where_all_are_caught_up(db) {
+        let mut ctx = willing(db);
+        let id = queue_schedule(&mut ctx, "all");
+        let next = next_leap_day(ctx.now().unwrap());
+        assert_eq!(task(db, id).scheduled_on, next);
+        assert_eq!(create(&mut ctx).created, 0);
+        plan(db, id, 2016);
+        assert_eq!(create(&mut ctx).created, 1);
+        // The next ones are due as soon as they are known, and no create-runs comes between.
+        assert!(drain(&mut ctx).succeeded >= 3);
+        let chain = chain(db);
+        assert_eq!(chain[0], (1, past_leap_day(2016), "followed".to_owned()));
+        assert_eq!(chain[1].1, past_leap_day(2020));
+        assert_eq!((chain.last().unwrap().1, chain.last().unwrap().2.as_str()), (next, "active"));
+        assert_eq!(events(db, "skipped"), Vec::<serde_json::Value>::new());
+        let copied = task(db, TaskId(2));
+        assert_eq!((copied.class.as_str(), copied.queued_by.as_str(), copied.attempts), ("work", "tester", 1));
+    }
+
+    fn only_the_latest_planned_time_that_passed_happens_unless_all_are_caught_up(db) {
+        let mut ctx = willing(db);
+        let id = queue_schedule(&mut ctx, "latest");
+        create(&mut ctx);
+        plan(db, id, 2012);
+        let report = create(&mut ctx);
+        assert_eq!((report.created, report.schedules.planned), (1, 1));
+        let moved = task(db, id).schedule.unwrap().planned_on.unwrap();
+        assert!(moved >= past_leap_day(2024) && moved <= ctx.now().unwrap());
+        assert_eq!(events(db, "skipped").len(), 1);
+        assert!(events(db, "skipped")[0]["skipped"].as_i64().unwrap() >= 3);
+        assert_eq!(drain(&mut ctx).succeeded, 1);
+        assert_eq!(chain(db).len(), 2);
+    }
+
+    fn a_planned_time_that_passed_is_skipped_where_none_is_caught_up(db) {
+        let mut ctx = willing(db);
+        let id = queue_schedule(&mut ctx, "none");
+        create(&mut ctx);
+        plan(db, id, 2020);
+        assert_eq!(create(&mut ctx).created, 0);
+        let planned = chain(db);
+        assert_eq!(planned, [(1, next_leap_day(ctx.now().unwrap()), "active".to_owned())]);
+        assert!(events(db, "skipped")[0]["skipped"].as_i64().unwrap() >= 2);
+        // One that is late by no more than the grace happens.
+        db.execute("UPDATE \"TaskQueue\" SET \"Recurrence\" = '* * * * *'");
+        let just_now = sql_now(db.engine, -60);
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"PlannedOn\" = {just_now}, \"ScheduledOn\" = {just_now}"));
+        assert_eq!(create(&mut ctx).created, 1);
+    }
+
+    fn a_schedule_goes_on_however_its_head_settled(db) {
+        let mut ctx = failing(db);
+        queue_schedule(&mut ctx, "none");
+        create(&mut ctx);
+        let ends = [
+            "\"LastStatus\" = 'cancelled'",
+            "\"LastStatus\" = 'failed', \"Attempts\" = 5, \"FailedRetries\" = \"MaxRetries\"",
+            "\"LastStatus\" = 'timeout', \"Attempts\" = 1, \"FailedRetries\" = 1, \"QuarantinedOn\" = \"QueuedOn\"",
+            "\"LastStatus\" = 'success', \"Attempts\" = 1",
+        ];
+        let mut year = 2004;
+        for (number, end) in ends.iter().enumerate() {
+            let head = i64::try_from(number).unwrap() + 1;
+            db.execute(&format!("UPDATE \"TaskQueue\" SET {end} WHERE \"Id\" = {head}"));
+            plan(db, TaskId(head), year);
+            assert_eq!(create(&mut ctx).schedules.planned, 1, "{end}");
+            assert_eq!(chain(db).len(), number + 2, "{end}");
+            year += 4;
+        }
+        // By the end of its last attempt, too: a retry is left, then none is.
+        let head = TaskId(5);
+        db.execute("UPDATE \"TaskQueue\" SET \"MaxRetries\" = 2, \"CatchUp\" = 'all' WHERE \"Id\" = 5");
+        plan(db, head, 2024);
+        assert_eq!(create(&mut ctx).created, 1);
+        assert_eq!(process_one(&mut ctx).processed, 1);
+        assert_eq!(chain(db).len(), 5);
+        make_due(db, head);
+        assert_eq!(create(&mut ctx).created, 1);
+        assert_eq!(process_one(&mut ctx).processed, 1);
+        assert_eq!(chain(db).len(), 6);
+        assert_eq!(task(db, TaskId(6)).max_retries, 2);
+    }
+
+    fn a_row_that_was_inserted_with_an_expression_is_a_schedule(db) {
+        let mut ctx = willing(db);
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Recurrence\", \"TimeZone\") VALUES ('work', '0 0 29 2 *', 'Europe/Berlin')");
+        assert_eq!(ctx.store.open_run_of(TaskId(1)).unwrap(), None);
+        let report = create(&mut ctx);
+        assert_eq!((report.schedules.planned, report.created), (1, 0));
+        let planned = task(db, TaskId(1));
+        assert_eq!(planned.scheduled_on.format("%m-%d %T").to_string(), "02-28 23:00:00");
+        assert_eq!(planned.schedule.unwrap().planned_on, Some(planned.scheduled_on));
+        assert_eq!(create(&mut ctx).schedules.planned, 0);
+    }
+
+    fn an_expression_that_nobody_can_read_is_named_once_and_can_be_mended(db) {
+        let mut ctx = willing(db);
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Recurrence\") VALUES ('work', 'every day')");
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Recurrence\") VALUES ('work', '0 0 30 2 *')");
+        assert_eq!(create(&mut ctx).schedules.broken, 2);
+        let report = create(&mut ctx);
+        assert_eq!((report.schedules.broken, report.created), (0, 0));
+        let broken = events(db, "schedule-broken");
+        assert_eq!(broken.len(), 2);
+        assert!(broken[0]["why"].as_str().unwrap().contains("no cron expression"), "{broken:?}");
+        assert!(broken[1]["why"].as_str().unwrap().contains("never happens"), "{broken:?}");
+        let shown = db.cli().run(&["status", "1"]).ok();
+        assert!(shown.contains("never planned: \"every day\" is no cron expression"), "{shown}");
+        let edit = ScheduleEdit { every: Some(LEAP_DAYS.to_owned()), ..ScheduleEdit::default() };
+        let mended = schedules::edit(&mut ctx, TaskId(1), &edit).unwrap();
+        assert!(mended.status.is(ScheduleStatus::Active) && mended.planned_on.is_some());
+    }
+
+    fn the_handler_learns_the_planned_time_also_of_a_later_attempt(db) {
+        let mut ctx = failing(db);
+        let id = queue_schedule(&mut ctx, "all");
+        create(&mut ctx);
+        plan(db, id, 2024);
+        create(&mut ctx);
+        assert_eq!(process_one(&mut ctx).processed, 1);
+        make_due(db, id);
+        create(&mut ctx);
+        assert_eq!(claim(&mut ctx.store).unwrap().planned_on, past_leap_day(2024));
+    }
+
+    fn a_paused_schedule_gives_back_its_run_and_goes_on_when_it_is_resumed(db) {
+        let mut ctx = willing(db);
+        let id = queue_schedule(&mut ctx, "all");
+        create(&mut ctx);
+        plan(db, id, 2024);
+        assert_eq!(create(&mut ctx).created, 1);
+        assert!(schedules::pause(&mut ctx, id).unwrap().status.is(ScheduleStatus::Paused));
+        assert_eq!(last_run(db, id).status.to_string(), "released");
+        assert_eq!(create(&mut ctx).created, 0);
+        assert!(schedules::pause(&mut ctx, id).unwrap_err().to_string().contains("is paused"));
+        schedules::resume(&mut ctx, id).unwrap();
+        assert_eq!(create(&mut ctx).created, 1);
+        // What is processed goes on, and nothing follows it.
+        let run = claim(&mut ctx.store).unwrap();
+        schedules::pause(&mut ctx, id).unwrap();
+        ctx.store.end_run(&reference(&run), &ending(taskqueue::domain::transition::RunEvent::Succeed)).unwrap();
+        assert_eq!(create(&mut ctx).schedules.planned, 0);
+        assert_eq!(chain(db).len(), 1);
+        // Whoever resumes it sees when it goes on.
+        let resumed = schedules::resume(&mut ctx, id).unwrap();
+        assert_eq!((resumed.task_id, resumed.planned_on), (TaskId(2), Some(next_leap_day(ctx.now().unwrap()))));
+        let kinds = db.raw().texts("SELECT \"Kind\" AS value FROM \"TaskQueueEvents\" ORDER BY \"Id\"");
+        let kinds: Vec<String> = kinds.into_iter().flatten().collect();
+        assert_eq!(kinds, ["schedule-paused", "schedule-resumed", "schedule-paused", "schedule-resumed"]);
+    }
+
+    fn a_schedule_that_was_removed_cancels_what_waits_and_lets_end_what_is_processed(db) {
+        let mut ctx = willing(db);
+        let id = queue_schedule(&mut ctx, "all");
+        create(&mut ctx);
+        plan(db, id, 2024);
+        create(&mut ctx);
+        schedules::remove(&mut ctx, id).unwrap();
+        assert_eq!((task(db, id).status.to_string(), last_run(db, id).status.to_string()), ("cancelled".to_owned(), "cancelled".to_owned()));
+        assert_eq!(create(&mut ctx).schedules.planned, 0);
+        assert!(schedules::resume(&mut ctx, id).unwrap_err().to_string().contains("removed"));
+        assert_eq!(schedules::list(&mut ctx).unwrap().len(), 0);
+        let other = queue_schedule(&mut ctx, "all");
+        create(&mut ctx);
+        plan(db, other, 2024);
+        create(&mut ctx);
+        let run = claim(&mut ctx.store).unwrap();
+        schedules::remove(&mut ctx, other).unwrap();
+        ctx.store.end_run(&reference(&run), &ending(taskqueue::domain::transition::RunEvent::Succeed)).unwrap();
+        assert_eq!(task(db, other).status.to_string(), "success");
+        assert_eq!(create(&mut ctx).schedules.planned, 0);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 2);
+    }
+
+    fn another_time_holds_for_the_task_that_waits_and_for_all_that_follow(db) {
+        let mut ctx = willing(db);
+        let id = queue_schedule(&mut ctx, "latest");
+        create(&mut ctx);
+        plan(db, id, 2024);
+        create(&mut ctx);
+        let edit = ScheduleEdit { every: Some("0 12 29 2 *".to_owned()), time_zone: Some("Asia/Tokyo".to_owned()), catch_up: None };
+        let edited = schedules::edit(&mut ctx, id, &edit).unwrap();
+        assert_eq!(edited.planned_on.unwrap().format("%m-%d %H:%M").to_string(), "02-29 03:00");
+        assert_eq!(task(db, id).current_run_id, None);
+        let bad = ScheduleEdit { every: Some("nonsense".to_owned()), ..ScheduleEdit::default() };
+        assert!(schedules::edit(&mut ctx, id, &bad).unwrap_err().to_string().contains("no cron expression"));
+        let bad = ScheduleEdit { every: Some("0 0 31 2 *".to_owned()), ..ScheduleEdit::default() };
+        assert!(schedules::edit(&mut ctx, id, &bad).unwrap_err().to_string().contains("never"));
+        assert_eq!(task(db, id).schedule.unwrap().every, "0 12 29 2 *");
+    }
+}

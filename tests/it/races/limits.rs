@@ -1,0 +1,140 @@
+//! Limits of classes under many claims at once: never one too many, and none is lost.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use taskqueue::domain::ids::RunId;
+use taskqueue::domain::limits::{ClassLimit, Rate};
+use taskqueue::domain::transition::RunEvent;
+use taskqueue::engine::limits;
+use taskqueue::store::{Ended, Store};
+
+use super::tools::{intervals, most_at_once};
+use crate::conformance::fixture::{claim, create, ending, queue, reference, willing};
+use crate::each_engine;
+use crate::support::{TestDb, wait_until};
+
+const AT_ONCE: usize = 8;
+
+fn set(db: &TestDb, class: &str, max_running: Option<i32>, rate: Option<Rate>) {
+    limits::set(&mut willing(db), &ClassLimit { class: class.to_owned(), max_running, rate }).unwrap();
+}
+
+fn queue_many(db: &TestDb, class: &str, count: usize) {
+    let mut ctx = willing(db);
+    for _ in 0..count {
+        queue(&mut ctx, class);
+    }
+    create(&mut ctx);
+}
+
+/// The same in many threads at once, each with a connection of its own.
+fn at_once(db: &TestDb, work: impl Fn(&mut Store) + Sync) {
+    let (barrier, work) = (&Barrier::new(AT_ONCE), &work);
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            let mut store = db.store();
+            scope.spawn(move || {
+                barrier.wait();
+                work(&mut store);
+            });
+        }
+    });
+}
+
+fn claimed_runs(db: &TestDb) -> i64 {
+    db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"StartedOn\" IS NOT NULL")
+}
+
+each_engine! {
+    fn of_many_claims_at_once_no_more_than_the_limit_are_let_in(db) {
+        queue_many(db, "work", 20);
+        set(db, "work", Some(3), None);
+        at_once(db, |store| while claim(store).is_some() {});
+        assert_eq!(claimed_runs(db), 3);
+        set(db, "work", Some(5), None);
+        at_once(db, |store| while claim(store).is_some() {});
+        assert_eq!(claimed_runs(db), 5);
+        // A limit below what is being processed ends nobody and lets nobody in.
+        set(db, "work", Some(2), None);
+        at_once(db, |store| assert!(claim(store).is_none()));
+    }
+
+    fn while_runs_begin_and_end_at_once_there_are_never_more_than_the_limit(db) {
+        const TASKS: usize = 60;
+        queue_many(db, "work", TASKS);
+        set(db, "work", Some(2), None);
+        let (done, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        at_once(db, |store| {
+            loop {
+                let before = done.load(Ordering::SeqCst);
+                if before == TASKS {
+                    break;
+                }
+                match claim(store) {
+                    Some(run) => {
+                        let ended = store.end_run(&reference(&run), &ending(RunEvent::Succeed)).unwrap();
+                        assert_eq!(ended, Ended::Recorded);
+                        done.fetch_add(1, Ordering::SeqCst);
+                    }
+                    // Whoever asks again and again without anything having ended keeps others from ending on MySQL,
+                    // where those who want to lock tables go first.
+                    None => {
+                        refused.fetch_add(1, Ordering::SeqCst);
+                        wait_until("a run ends", || done.load(Ordering::SeqCst) != before);
+                    }
+                }
+            }
+        });
+        assert!(refused.load(Ordering::SeqCst) > 0, "nobody ever came to a full class");
+        assert!(most_at_once(&intervals(db, "TaskQueueRuns")) <= 2);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'success'"), 60);
+    }
+
+    fn of_many_claims_at_once_no_more_start_than_the_rate_allows_and_its_window_slides(db) {
+        queue_many(db, "work", 20);
+        set(db, "work", None, Some(Rate { count: 4, secs: 3_600 }));
+        at_once(db, |store| while claim(store).is_some() {});
+        assert_eq!(claimed_runs(db), 4);
+        // Starts that the window has left behind count no more, whatever became of the runs.
+        for moved in [1, 2] {
+            db.execute(
+                "UPDATE \"TaskQueueRuns\" SET \"StartedOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" IN
+                     (SELECT first FROM (SELECT MIN(\"Id\") AS first FROM \"TaskQueueRuns\" WHERE \"StartedOn\" > '2021-01-01 00:00:00') AS s)",
+            );
+            at_once(db, |store| while claim(store).is_some() {});
+            assert_eq!(claimed_runs(db), 4 + moved);
+        }
+    }
+
+    fn a_run_that_is_given_back_has_started_all_the_same(db) {
+        queue_many(db, "work", 3);
+        set(db, "work", Some(1), Some(Rate { count: 2, secs: 3_600 }));
+        let mut store = db.store();
+        for _ in 0..2 {
+            let run = claim(&mut store).unwrap();
+            store.end_run(&reference(&run), &ending(RunEvent::Release)).unwrap();
+        }
+        assert!(claim(&mut store).is_none());
+    }
+
+    fn a_short_rate_lets_the_next_in_by_itself(db) {
+        queue_many(db, "work", 3);
+        set(db, "work", None, Some(Rate { count: 1, secs: 1 }));
+        let mut store = db.store();
+        for _ in 0..3 {
+            wait_until("the rate lets the next run in", || claim(&mut store).is_some());
+        }
+        let starts: Vec<_> = (1..=3).map(|id| store.get_run(RunId(id)).unwrap().started_on.unwrap()).collect();
+        assert!(starts.windows(2).all(|pair| pair[1] - pair[0] >= chrono::TimeDelta::seconds(1)), "{starts:?}");
+    }
+
+    fn limits_of_one_class_let_the_first_of_another_in(db) {
+        queue_many(db, "a.full", 5);
+        queue_many(db, "b.free", 2);
+        set(db, "a.full", Some(1), None);
+        let mut store = db.store();
+        let classes: Vec<String> = std::iter::from_fn(|| claim(&mut store)).map(|run| run.class).collect();
+        assert_eq!(classes, ["a.full", "b.free", "b.free"]);
+    }
+}
