@@ -22,6 +22,7 @@ const INVARIANTS: &[fn(&Records, &mut Vec<String>)] = &[
     runs::classes_stay_within_their_limits,
     runs::times_are_in_order,
     runs::none_before_its_prerequisites,
+    tasks::one_live_task_with_a_key,
     effects::one_live_handler_of_a_task,
     effects::what_a_handler_finished_is_recorded,
 ];
