@@ -287,12 +287,16 @@ each_engine! {
             "SELECT * FROM \"TaskQueueRuns\" WHERE \"LeaseExpiresOn\" IS NOT NULL AND \"Status\" = 'processing'
              ORDER BY \"LeaseExpiresOn\", \"Id\" LIMIT 500",
         );
+        let key = db.text("SELECT \"LiveUniqueKey\" AS value FROM \"TaskQueue\" WHERE \"TaskClass\" = 'class3' AND \"LiveUniqueKey\" IS NOT NULL");
         // store::unique::find_holder: once for each unique task that is queued.
         is_read_from(
             db,
             "TaskQueueUnique",
             1,
-            "SELECT \"Id\", \"LastStatus\" FROM \"TaskQueue\" WHERE \"TaskClass\" = 'class3' AND \"LiveUniqueKey\" = 'key70003' LIMIT 1",
+            &format!(
+                "SELECT \"Id\", \"LastStatus\" FROM \"TaskQueue\" WHERE \"TaskClass\" = 'class3' AND \"LiveUniqueKey\" = '{}' LIMIT 1",
+                key.unwrap()
+            ),
         );
         // store::dependencies::satisfy_dependants: once at the end of each run that succeeds.
         is_read_from(
