@@ -17,8 +17,10 @@ GRANT SELECT ON `TaskQueueSettings` TO taskqueue_enqueue, taskqueue_runner;
 
 -- Queues by INSERT or by `taskqueue queue`, and sees what became of a task, but no data and no results.
 GRANT INSERT (`TaskClass`, `TaskData`, `QueuedById`, `ScheduledOn`, `MaxRetries`, `Timeout`, `Priority`, `Backoff`,
-        `WaitingFor`, `Recurrence`, `TimeZone`, `CatchUp`, `ScheduleId`, `PlannedOn`),
-    SELECT (`Id`, `QueuedOn`, `QueuedById`, `ScheduledOn`, `TaskClass`, `LastStatus`, `FailedRetries`, `MaxRetries`, `DueOn`)
+        `WaitingFor`, `UniqueKey`, `UniqueUntil`, `Recurrence`, `TimeZone`, `CatchUp`, `ScheduleId`, `PlannedOn`),
+    SELECT (`Id`, `QueuedOn`, `QueuedById`, `ScheduledOn`, `TaskClass`, `LastStatus`, `FailedRetries`, `MaxRetries`, `DueOn`,
+        `UniqueKey`, `UniqueUntil`, `LiveUniqueKey`),
+    UPDATE (`UniqueUntil`)
     ON `TaskQueue` TO taskqueue_enqueue;
 GRANT SELECT, INSERT ON `TaskQueueReceipts` TO taskqueue_enqueue;
 GRANT INSERT ON `TaskQueueDependencies` TO taskqueue_enqueue;

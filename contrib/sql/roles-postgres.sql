@@ -23,14 +23,16 @@ GRANT SELECT ON "__diesel_schema_migrations", "TaskQueueSettings"
 
 -- Queues by INSERT or by `taskqueue queue`, and sees what became of a task, but no data and no results.
 GRANT INSERT ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries", "Timeout", "Priority", "Backoff",
-        "WaitingFor", "Recurrence", "TimeZone", "CatchUp", "ScheduleId", "PlannedOn") ON "TaskQueue"
+        "WaitingFor", "UniqueKey", "UniqueUntil", "Recurrence", "TimeZone", "CatchUp", "ScheduleId", "PlannedOn") ON "TaskQueue"
     TO taskqueue_enqueue;
-GRANT SELECT ("Id", "QueuedOn", "QueuedById", "ScheduledOn", "TaskClass", "LastStatus", "FailedRetries", "MaxRetries", "DueOn")
+GRANT SELECT ("Id", "QueuedOn", "QueuedById", "ScheduledOn", "TaskClass", "LastStatus", "FailedRetries", "MaxRetries", "DueOn",
+        "UniqueKey", "UniqueUntil", "LiveUniqueKey")
     ON "TaskQueue" TO taskqueue_enqueue;
 GRANT SELECT, INSERT ON "TaskQueueReceipts" TO taskqueue_enqueue;
 GRANT INSERT ON "TaskQueueDependencies" TO taskqueue_enqueue;
--- Nobody may lock a row who may not change any of it, and whoever queues a task that waits for others locks those.
-GRANT UPDATE ("WaitingFor") ON "TaskQueue" TO taskqueue_enqueue;
+-- Takes away windows that are over. And nobody may lock a row who may not change any of it: whoever queues a task that waits
+-- for others locks those.
+GRANT UPDATE ("UniqueUntil") ON "TaskQueue" TO taskqueue_enqueue;
 
 -- Creates runs, claims and ends them, and deletes what was kept long enough. Changes no settings.
 GRANT SELECT, INSERT, UPDATE ON "TaskQueueLocks" TO taskqueue_runner;

@@ -118,6 +118,7 @@ impl From<EngineError> for CliError {
             EngineError::ExecIsOff => Self { kind: "exec_off", ..Self::usage(message) }.with_hint(
                 "`enabled = true` under [exec] in the configuration switches it on; better, configure a class for the program",
             ),
+            EngineError::KeyTaken(_) => Self { kind: "key_taken", ..Self::failed(message) },
             EngineError::NotWaiting { .. } => Self { kind: "not_waiting", ..Self::failed(message) },
             EngineError::NotRunnable { class, .. } => Self { kind: "not_runnable", ..Self::failed(message) }
                 .with_hint(format!("`taskqueue classes` says why; `taskqueue classes release {class}` tries a held class again")),

@@ -85,7 +85,8 @@ fn circle_words(circle: &[usize], lines: &[LineNames]) -> String {
 }
 
 /// The places of a circle, each waiting for the next one, the first one repeated at its end.
-fn find_circle(after: &[Vec<usize>]) -> Option<Vec<usize>> {
+#[must_use]
+pub fn find_circle(after: &[Vec<usize>]) -> Option<Vec<usize>> {
     let left = without_those_that_can_run(after);
     let mut path = vec![*left.iter().min()?];
     // Whoever is left waits for another one that is left: whoever goes on from one to the next comes round.

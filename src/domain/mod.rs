@@ -27,4 +27,5 @@ pub mod status;
 pub mod task_change;
 pub mod task_class;
 pub mod transition;
+pub mod unique;
 pub mod when;

@@ -9,6 +9,7 @@ use super::json::check_storable;
 use super::recurrence::{CatchUp, Recurrence};
 use super::settings::Settings;
 use super::task_class::TaskClass;
+use super::unique::{OnConflict, Uniqueness, check_key};
 
 /// The highest priority, and the lowest with a minus.
 pub const MAX_PRIORITY: i32 = 1_000;
@@ -36,6 +37,12 @@ pub struct TaskRequest {
     pub backoff: Option<String>,
     /// Tasks that must succeed before it runs.
     pub after: Vec<TaskId>,
+    /// A key that no other live task of its class has.
+    pub unique: Option<String>,
+    /// What is done if another one has it; `None` returns that one.
+    pub on_conflict: Option<OnConflict>,
+    /// Seconds for which the key stays taken, even if the task ends before.
+    pub unique_for_secs: Option<i64>,
     /// A cron expression: it is the first task of a schedule.
     pub every: Option<String>,
     /// The zone of the expression; `None` is UTC.
@@ -65,6 +72,8 @@ pub struct NewTask {
     pub backoff: Option<Backoff>,
     /// What must succeed before it runs.
     pub after: Vec<Prerequisite>,
+    /// Its key, if it is to be unique.
+    pub unique: Option<Uniqueness>,
     /// The schedule that it begins.
     pub recurrence: Option<Recurrence>,
     /// Who queues it.
@@ -91,6 +100,25 @@ pub enum QueueRefusal {
     /// A task for which it is to wait does not exist.
     #[error("there is no task {0} for which it could wait")]
     NoSuchTask(TaskId),
+    /// Its key is taken.
+    #[error("task {holder} has the key \"{key}\" already and is {status}")]
+    KeyTaken {
+        /// The key.
+        key: String,
+        /// Who has it.
+        holder: TaskId,
+        /// Its status.
+        status: String,
+    },
+    /// Its key is that of an earlier task of the batch.
+    #[error("an earlier line has the key \"{key}\" already")]
+    KeyInBatch {
+        /// The key.
+        key: String,
+    },
+    /// Tasks with the same key are one task, which would wait for itself.
+    #[error("this task would wait for itself for ever, because lines with the same key are one task")]
+    CircleByKeys,
 }
 
 impl TaskRequest {
@@ -107,6 +135,10 @@ impl TaskRequest {
         }
         if self.queued_by.chars().count() > MAX_QUEUED_BY_LENGTH || self.queued_by.contains('\0') {
             return Err(format!("who queues it may have at most {MAX_QUEUED_BY_LENGTH} characters and no NUL"));
+        }
+        let unique = validate_unique(self.unique, self.on_conflict, self.unique_for_secs, self.after.is_empty())?;
+        if unique.is_some() && self.every.is_some() {
+            return Err("the tasks of a schedule have no unique key: no two of them are live at once".to_owned());
         }
         let recurrence = match (self.every, self.time_zone, self.catch_up) {
             (None, None, None) => None,
@@ -127,11 +159,33 @@ impl TaskRequest {
             priority: in_range("priority", self.priority, -i64::from(MAX_PRIORITY), i64::from(MAX_PRIORITY))?
                 .unwrap_or(0),
             backoff: self.backoff.map(|text| text.parse()).transpose()?,
+            unique,
             after: self.after.into_iter().map(Prerequisite::Task).collect(),
             recurrence,
             queued_by: self.queued_by,
         })
     }
+}
+
+fn validate_unique(
+    key: Option<String>,
+    on_conflict: Option<OnConflict>,
+    window_secs: Option<i64>,
+    waits_for_nobody: bool,
+) -> Result<Option<Uniqueness>, String> {
+    let Some(key) = key else {
+        let is_about_keys = on_conflict.is_some() || window_secs.is_some();
+        return if is_about_keys { Err("on-conflict and unique-for need a unique key".to_owned()) } else { Ok(None) };
+    };
+    check_key(&key)?;
+    let on_conflict = on_conflict.unwrap_or_default();
+    if on_conflict == OnConflict::Replace && !waits_for_nobody {
+        return Err(
+            "a task that replaces another one cannot wait for others: that one keeps those it waits for".to_owned()
+        );
+    }
+    let window_secs = in_range("unique-for", window_secs, 1, MAX_TIMEOUT_SECS)?;
+    Ok(Some(Uniqueness { key, window_secs, on_conflict }))
 }
 
 pub(super) fn in_range(name: &str, value: Option<i64>, low: i64, high: i64) -> Result<Option<i32>, String> {

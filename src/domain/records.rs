@@ -48,6 +48,10 @@ pub struct Task {
     pub schedule: Option<TaskSchedule>,
     /// When the row changed last.
     pub updated_on: DateTime<Utc>,
+    /// A key that no other live task of its class has.
+    pub unique_key: Option<String>,
+    /// Until when the key stays taken, even if the task ends before.
+    pub unique_until: Option<DateTime<Utc>>,
 }
 
 /// What a row of TaskQueue says of its schedule.

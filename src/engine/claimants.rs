@@ -9,7 +9,6 @@ use super::announce::start_hook;
 use super::execute::MAX_MESSAGE_CHARS;
 use super::handler_finish::storable;
 use super::{Context, EngineError, EngineResult};
-use crate::domain::backoff::Backoff;
 use crate::domain::decision::Decision;
 use crate::domain::ending::ReportedError;
 use crate::domain::ids::{RunId, TaskId};
@@ -46,6 +45,10 @@ pub struct Renewed {
     pub run_id: RunId,
     /// When somebody else may get it, unless another heartbeat comes before.
     pub deadline: DateTime<Utc>,
+    /// Whether somebody wants it to end: stop working, and end it as not done.
+    pub cancel_requested: bool,
+    /// Why, or who; empty unless somebody does.
+    pub cancel_reason: String,
 }
 
 /// How a claimant's work ended.
@@ -84,10 +87,12 @@ pub fn renew(ctx: &mut Context, held: &Held, news: &News) -> EngineResult<Renewe
     let message = news.message.as_deref().map(|message| storable(message, 1_000));
     let report = RunReport { percents_completed: news.percents, message: message.as_deref(), results: None };
     fault_point!("claimants.before_renew");
-    match ctx.store.renew_outside(&held.reference(), &report, lease_secs)? {
-        Some(deadline) => Ok(Renewed { run_id: held.run_id, deadline }),
-        None => Err(not_held(&ctx.store.get_run(held.run_id)?, held)),
-    }
+    let deadline = ctx.store.renew_outside(&held.reference(), &report, lease_secs)?;
+    // Asked afterwards, so that nothing that was said before the renewal is missed.
+    let run = ctx.store.get_run(held.run_id)?;
+    let Some(deadline) = deadline else { return Err(not_held(&run, held)) };
+    let cancel_requested = run.cancel_requested_on.is_some();
+    Ok(Renewed { run_id: held.run_id, deadline, cancel_requested, cancel_reason: run.cancel_reason })
 }
 
 /// Records how a claimant's work ended. The same once more changes nothing and is no error: the answer may have been lost.
@@ -107,17 +112,22 @@ pub fn resolve(ctx: &mut Context, held: &Held, resolution: &Resolution) -> Engin
         status: status.to_owned(),
         was_recorded_before,
     };
-    let status = run_after(RunStatus::Processing, end.event).map_or("", RunStatus::as_str);
-    if ended == Ended::Recorded {
-        start_hook(ctx, run.task_id, run.id, &end)?;
-        return Ok(resolved(status, false));
+    match ended {
+        Ended::Recorded => {
+            start_hook(ctx, run.task_id, run.id, &end)?;
+            let status = run_after(RunStatus::Processing, end.event).map_or("", RunStatus::as_str);
+            Ok(resolved(status, false))
+        }
+        Ended::Cancelled => Ok(resolved(RunStatus::Cancelled.as_str(), false)),
+        Ended::Lost { .. } => {
+            let found = ctx.store.get_run(held.run_id)?;
+            if end.is_end_of(&found) {
+                return Ok(resolved(&found.status.to_string(), true));
+            }
+            record_late_result(ctx, &found, &end)?;
+            Err(not_held(&found, held))
+        }
     }
-    let found = ctx.store.get_run(held.run_id)?;
-    if found.status.to_string() == status && found.decision == end.decision && found.error_code == end.error_code {
-        return Ok(resolved(status, true));
-    }
-    record_late_result(ctx, &found, &end)?;
-    Err(not_held(&found, held))
 }
 
 /// Gives back, at no cost, a run that its claimant never got to see.
@@ -125,13 +135,8 @@ pub fn resolve(ctx: &mut Context, held: &Held, resolution: &Resolution) -> Engin
 /// # Errors
 /// The database's.
 pub fn give_back(ctx: &mut Context, run: &ClaimedRun) -> EngineResult<()> {
-    let end = RunEnd {
-        event: RunEvent::Release,
-        error_code: "not-delivered".to_owned(),
-        error_message: "the claimant could not be told".to_owned(),
-        decision: "not-delivered: released".to_owned(),
-        ..plain_end()
-    };
+    let end =
+        RunEnd::of(RunEvent::Release, "not-delivered", "the claimant could not be told", "not-delivered: released");
     ctx.store.end_run(&RunRef { id: run.run_id, token: run.token.clone() }, &end)?;
     Ok(())
 }
@@ -198,13 +203,10 @@ fn end_of(ctx: &Context, run: &Run, resolution: &Resolution) -> RunEnd {
     };
     let details =
         json!({ "decision": decision.rule, "error_code": decision.error_code, "message": decision.error_message });
+    let (code, message) = (storable(&decision.error_code, 190), storable(&decision.error_message, MAX_MESSAGE_CHARS));
     RunEnd {
-        event: decision.event,
         may_retry: decision.may_retry,
         delay_secs: decision.delay_secs,
-        error_code: storable(&decision.error_code, 190),
-        error_message: storable(&decision.error_message, MAX_MESSAGE_CHARS),
-        decision: decision.rule,
         results,
         condition,
         note: Some(NewEvent {
@@ -215,29 +217,7 @@ fn end_of(ctx: &Context, run: &Run, resolution: &Resolution) -> RunEnd {
             host: ctx.me.host.clone(),
             details,
         }),
-        ..plain_end()
-    }
-}
-
-/// An end that asks for nothing.
-fn plain_end() -> RunEnd {
-    RunEnd {
-        event: RunEvent::Succeed,
-        may_retry: true,
-        delay_secs: None,
-        backoff: Backoff::Fixed(0),
-        crash: None,
-        error_code: String::new(),
-        error_message: String::new(),
-        decision: String::new(),
-        handler: None,
-        percents_completed: None,
-        message: None,
-        results: None,
-        outputs: Vec::new(),
-        hold: None,
-        condition: EndCondition::Held,
-        note: None,
+        ..RunEnd::of(decision.event, &code, &message, &decision.rule)
     }
 }
 

@@ -83,6 +83,9 @@ pub enum EngineError {
     /// The class `exec` is off for this store.
     #[error("the class \"exec\" is off for this database, because whoever can insert a row could run any program")]
     ExecIsOff,
+    /// The key of a unique task is taken; nothing was queued.
+    #[error("{0}")]
+    KeyTaken(String),
     /// A run that was asked for is not waiting: somebody else was first.
     #[error("run {run_id} cannot be processed: it is {status}")]
     NotWaiting {

@@ -7,9 +7,10 @@ use serde_json::value::RawValue;
 use super::{Context, EngineError, EngineResult};
 use crate::domain::dependencies::{LineNames, Prerequisite, resolve_names};
 use crate::domain::ids::TaskId;
-use crate::domain::new_task::{NewTask, TaskRequest};
+use crate::domain::new_task::{NewTask, QueueRefusal, TaskRequest};
 use crate::domain::settings::Settings;
 use crate::domain::task_class::EXEC_CLASS;
+use crate::domain::unique::{OnConflict, QueuedTask};
 use crate::domain::when;
 use crate::handler::exec::ExecRequest;
 use crate::store::StoreError;
@@ -43,6 +44,9 @@ struct BatchLine<'a> {
     by: Option<String>,
     name: Option<String>,
     after: Option<Vec<Reference>>,
+    unique: Option<String>,
+    on_conflict: Option<String>,
+    unique_for: Option<String>,
 }
 
 /// A task for which another one waits, as a line names it: by its id, or by the name of its line.
@@ -62,39 +66,42 @@ pub(crate) struct ParsedLine {
 /// A task of a batch that is queued.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QueuedLine {
-    /// Its id.
-    pub id: TaskId,
+    /// The task.
+    #[serde(flatten)]
+    pub task: QueuedTask,
     /// The name of its line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-/// Queues one task and returns its id.
+/// Queues one task and returns its id, or that of the task that has its key already.
 ///
 /// # Errors
-/// [`EngineError::Input`], [`EngineError::UnknownClass`], [`EngineError::ExecIsOff`], or the database's.
+/// [`EngineError::Input`], [`EngineError::UnknownClass`], [`EngineError::ExecIsOff`], [`EngineError::KeyTaken`], or the
+/// database's.
 pub fn queue_task(ctx: &mut Context, request: TaskRequest, check: ClassCheck) -> EngineResult<TaskId> {
-    queue_at(ctx, request, check).map(|(id, _)| id)
+    Ok(queue_one(ctx, request, check)?.0.id)
 }
 
-/// Queues one task and returns its id and when it is to be processed, unless that is now.
+/// The same, and says whether the task is new, and when it is to be processed, unless that is now.
 ///
 /// # Errors
 /// Those of [`queue_task`].
-pub fn queue_at(
+pub fn queue_one(
     ctx: &mut Context,
     request: TaskRequest,
     check: ClassCheck,
-) -> EngineResult<(TaskId, Option<DateTime<Utc>>)> {
+) -> EngineResult<(QueuedTask, Option<DateTime<Utc>>)> {
     let settings = ctx.store.settings()?;
     let mut task = check_request(ctx, request, check, &settings)?;
     if task.recurrence.is_some() {
         task = task.planned(ctx.store.now()?).map_err(EngineError::Input)?;
     }
     fault_point!("queue.task_checked");
-    let ids = ctx.store.insert_tasks(std::slice::from_ref(&task), &mut |_| {}).map_err(|error| refused(error).1)?;
-    let id = ids.first().ok_or_else(|| EngineError::Input("the database inserted nothing".to_owned()))?;
-    Ok((*id, task.scheduled_on))
+    let inserted = ctx.store.insert_tasks(std::slice::from_ref(&task), &mut |_| {});
+    let queued = inserted.map_err(|error| refused(error).1)?;
+    let queued = queued.first().ok_or_else(|| EngineError::Input("the database inserted nothing".to_owned()))?;
+    Ok((*queued, task.scheduled_on))
 }
 
 /// Queues the tasks of newline-delimited JSON, all or none. Blank lines are passed over. Local times are read in `zone`.
@@ -132,19 +139,23 @@ pub fn queue_batch<Zone: TimeZone>(
     }
     let total = tasks.len();
     fault_point!("queue.batch_checked");
-    let ids = ctx.store.insert_tasks(&tasks, &mut |count| inserted(count, total)).map_err(|error| {
+    let queued = ctx.store.insert_tasks(&tasks, &mut |count| inserted(count, total));
+    let queued = queued.map_err(|error| {
         let (place, error) = refused(error);
         match place {
             Some(place) => at_line(number_of(place), error),
             None => error,
         }
     })?;
-    Ok(ids.into_iter().zip(names).map(|(id, names)| QueuedLine { id, name: names.name }).collect())
+    Ok(queued.into_iter().zip(names).map(|(task, names)| QueuedLine { task, name: names.name }).collect())
 }
 
 /// What the store found wrong with which task of a batch.
 fn refused(error: StoreError) -> (Option<usize>, EngineError) {
     match error {
+        StoreError::NotQueued { index, refusal: taken @ QueueRefusal::KeyTaken { .. } } => {
+            (Some(index), EngineError::KeyTaken(taken.to_string()))
+        }
         StoreError::NotQueued { index, refusal } => (Some(index), EngineError::Input(refusal.to_string())),
         other => (None, EngineError::Store(other)),
     }
@@ -170,6 +181,11 @@ pub(crate) fn parse_line<Zone: TimeZone>(
             Reference::Name(name) => after_names.push(name),
         }
     }
+    let on_conflict: Option<OnConflict> =
+        line.on_conflict.map(|text| text.parse()).transpose().map_err(|what| format!("\"on_conflict\": {what}"))?;
+    if on_conflict == Some(OnConflict::Replace) && !after_names.is_empty() {
+        return Err("\"on_conflict\":\"replace\" and \"after\" exclude each other".to_owned());
+    }
     let request = TaskRequest {
         class: line.class,
         data: line.data.map(|data| data.get().to_owned()),
@@ -179,6 +195,9 @@ pub(crate) fn parse_line<Zone: TimeZone>(
         priority: line.priority,
         backoff: line.backoff,
         after,
+        unique: line.unique,
+        on_conflict,
+        unique_for_secs: line.unique_for.map(|text| whole_secs("unique_for", &text)).transpose()?,
         every: line.every,
         time_zone: line.tz,
         catch_up: line.catch_up,
@@ -192,9 +211,17 @@ pub(crate) fn parse_line<Zone: TimeZone>(
 /// # Errors
 /// No duration, or a fraction of a second.
 pub fn timeout_secs(text: &str) -> Result<i64, String> {
+    whole_secs("a timeout", text)
+}
+
+/// Whole seconds of a duration as it is written; `what` it is goes into the error.
+///
+/// # Errors
+/// No duration, or a fraction of a second.
+pub fn whole_secs(what: &str, text: &str) -> Result<i64, String> {
     let duration = when::parse_duration(text)?;
     if duration.subsec_nanos() != 0 {
-        return Err(format!("\"{text}\" has a fraction of a second; a timeout is whole seconds"));
+        return Err(format!("\"{text}\" has a fraction of a second; {what} is whole seconds"));
     }
     i64::try_from(duration.as_secs()).map_err(|_| format!("\"{text}\" is too long"))
 }
@@ -202,6 +229,7 @@ pub fn timeout_secs(text: &str) -> Result<i64, String> {
 fn at_line(number: usize, error: EngineError) -> EngineError {
     match error {
         EngineError::Input(message) => EngineError::Input(format!("line {number}: {message}")),
+        EngineError::KeyTaken(message) => EngineError::KeyTaken(format!("line {number}: {message}")),
         EngineError::UnknownClass { class, nearest } => {
             let hint = nearest.first().map(|name| format!("; did you mean \"{name}\"?")).unwrap_or_default();
             EngineError::Input(format!("line {number}: the task class \"{class}\" is not known here{hint}"))

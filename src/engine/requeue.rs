@@ -1,5 +1,6 @@
 //! `requeue`: a task that is over runs again from the start, as the same row.
 
+use super::retry::key_taken;
 use super::selected::{Hear, PORTION, TaskAnswer, event_of, preview};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
@@ -22,6 +23,7 @@ pub fn requeue_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> Engin
                 RestartAnswer::Done => TaskAnswer::done(*id, "requeued", format!("task {id} is queued again")),
                 RestartAnswer::NoSuchTask => TaskAnswer::no_such_task(*id),
                 RestartAnswer::Refused { status, has_open_run } => refused(*id, &status, has_open_run),
+                RestartAnswer::KeyTaken(taken) => TaskAnswer::refused(*id, key_taken(*id, &taken)),
             });
         }
     }

@@ -6,7 +6,7 @@ use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
 use crate::domain::selection::{Selection, StatusFilter};
 use crate::domain::status::TaskStatus;
-use crate::store::{Restart, RestartAnswer};
+use crate::store::{KeyTaken, Restart, RestartAnswer};
 
 /// Makes each of these tasks due now, with all its retries, if its last attempt failed.
 ///
@@ -22,6 +22,7 @@ pub fn retry_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineR
                 RestartAnswer::Done => TaskAnswer::done(*id, "retried", format!("task {id} is tried again")),
                 RestartAnswer::NoSuchTask => TaskAnswer::no_such_task(*id),
                 RestartAnswer::Refused { status, has_open_run } => refused(*id, &status, has_open_run),
+                RestartAnswer::KeyTaken(taken) => TaskAnswer::refused(*id, key_taken(*id, &taken)),
             });
         }
     }
@@ -34,6 +35,12 @@ pub fn retry_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineR
 /// The database's.
 pub fn preview_retry(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
     preview(ctx, ids, &outlook, hear)
+}
+
+/// Why a task is not made live again whose key another one has.
+pub(super) fn key_taken(id: TaskId, taken: &KeyTaken) -> String {
+    let KeyTaken { key, holder, status } = taken;
+    format!("task {id} is not tried again: task {holder}, queued since, has its key \"{key}\" and is {status}")
 }
 
 fn outlook(task: &Task) -> TaskAnswer {

@@ -1,50 +1,216 @@
-//! New tasks, with what they wait for, in one transaction: all or none.
+//! New tasks, with their keys and what they wait for, in one transaction: all or none.
 
 use std::collections::{BTreeSet, HashMap};
 
+use diesel::RunQueryDsl as _;
 use diesel::result::QueryResult;
 
 use super::audit::keep_queued;
 use super::backend::{self, AnyConnection};
 use super::dependencies::IDS_PER_STATEMENT;
 use super::rows::{DependencyRow, NewTaskRow};
+use super::sql::{Moment, db_now};
+use super::unique::{Author, find_holder, key_taken, replace_task};
 use super::{Store, StoreError, StoreResult};
-use crate::domain::dependencies::Prerequisite;
+use crate::domain::dependencies::{Prerequisite, find_circle};
 use crate::domain::ids::TaskId;
 use crate::domain::new_task::{NewTask, QueueRefusal};
 use crate::domain::status::TaskStatus;
+use crate::domain::unique::{Arrival, OnConflict, QueuedTask, Uniqueness};
 
 /// Rows between two calls of `inserted`.
 const PART: usize = 10_000;
 
 impl Store {
-    /// Inserts all tasks or none, and returns their ids in the order given. Calls `inserted` with the number of rows
-    /// after each part of a long batch.
+    /// Inserts all tasks or none, and returns them in the order given. A task whose key is taken is met as it says. Calls
+    /// `inserted` with the number of rows after each part of a long batch.
     ///
     /// # Errors
     /// [`StoreError::NotQueued`], or the database refused a row or could not be written; nothing is inserted then.
-    pub fn insert_tasks(&mut self, tasks: &[NewTask], inserted: &mut dyn FnMut(usize)) -> StoreResult<Vec<TaskId>> {
+    pub fn insert_tasks(&mut self, tasks: &[NewTask], inserted: &mut dyn FnMut(usize)) -> StoreResult<Vec<QueuedTask>> {
         let auditor = self.auditor()?;
-        let inserted_ids = self.write_once(|conn| {
-            let prerequisites = Prerequisites::lock(conn, tasks)?;
-            let mut ids = Vec::with_capacity(tasks.len());
-            for part in tasks.chunks(PART) {
-                let rows: Vec<NewTaskRow> =
-                    part.iter().map(|task| NewTaskRow::new(task, prerequisites.open_count(task))).collect();
-                let new = backend::insert_tasks(conn, &rows)?;
+        let origin = self.origin.clone();
+        let queued = self.write_key_once(|conn| {
+            let plan = Plan::make(conn, tasks, Author { origin: &origin, is_auditor: auditor.is_some() })?;
+            let prerequisites = Prerequisites::lock(conn, &plan)?;
+            let new: Vec<usize> = plan.new_places().collect();
+            let now = diesel::select(db_now()).get_result::<Moment>(conn)?.into();
+            let mut ids = HashMap::with_capacity(new.len());
+            for part in new.chunks(PART) {
+                let rows: Vec<NewTaskRow> = part
+                    .iter()
+                    .map(|place| {
+                        NewTaskRow::new(plan.content(*place), prerequisites.open_count(&plan.after(*place)), now)
+                    })
+                    .collect();
+                let inserted_ids = backend::insert_tasks(conn, &rows)?;
                 if let Some(origin) = &auditor {
-                    keep_queued(conn, origin, &new)?;
+                    keep_queued(conn, origin, &inserted_ids)?;
                 }
-                ids.extend(new.into_iter().map(TaskId));
+                ids.extend(part.iter().copied().zip(inserted_ids));
                 inserted(ids.len());
                 fault_point!("queue.part_inserted");
             }
-            insert_dependencies(conn, tasks, &ids, &prerequisites)?;
+            insert_dependencies(conn, &plan, &ids, &prerequisites)?;
             fault_point!("queue.before_commit");
-            Ok(ids)
+            Ok(plan.queued(&ids))
         })?;
         fault_point!("queue.committed");
-        Ok(inserted_ids)
+        Ok(queued)
+    }
+}
+
+/// Where a task of the batch is, or will be.
+#[derive(Clone, Copy)]
+enum Spot {
+    New,
+    There(QueuedTask),
+    /// It is the same as an earlier one of the batch, which has its key.
+    Same(usize, Arrival),
+}
+
+/// What is inserted for which task of a batch.
+struct Plan<'a> {
+    tasks: &'a [NewTask],
+    spots: Vec<Spot>,
+    /// Tasks whose data, times and numbers are those of a later one that replaces them.
+    replaced_by: HashMap<usize, usize>,
+}
+
+impl<'a> Plan<'a> {
+    /// Looks for the holders of all keys, and replaces those that are to be replaced.
+    fn make(conn: &mut AnyConnection, tasks: &'a [NewTask], author: Author<'_>) -> StoreResult<Self> {
+        let replaces = |task: &NewTask| task.unique.as_ref().is_some_and(|key| key.on_conflict == OnConflict::Replace);
+        if tasks.iter().any(replaces) {
+            backend::lock_gate(conn, "create-runs")?;
+            backend::enter_both_tables(conn)?;
+        }
+        let mut plan = Self { tasks, spots: Vec::with_capacity(tasks.len()), replaced_by: HashMap::new() };
+        let mut first_with = HashMap::new();
+        for (place, task) in tasks.iter().enumerate() {
+            let spot = match &task.unique {
+                None => Spot::New,
+                Some(unique) => match first_with.get(&(task.class.as_str(), unique.key.as_str())) {
+                    Some(earlier) => plan.spot_beside(conn, *earlier, place, unique, author)?,
+                    None => {
+                        first_with.insert((task.class.as_str(), unique.key.as_str()), place);
+                        plan.spot_in_store(conn, place, unique, author)?
+                    }
+                },
+            };
+            plan.spots.push(spot);
+        }
+        plan.check_circles()?;
+        Ok(plan)
+    }
+
+    fn spot_in_store(
+        &self,
+        conn: &mut AnyConnection,
+        place: usize,
+        unique: &Uniqueness,
+        author: Author<'_>,
+    ) -> StoreResult<Spot> {
+        let task = &self.tasks[place];
+        let Some(holder) = find_holder(conn, task.class.as_str(), &unique.key)? else { return Ok(Spot::New) };
+        fault_point!("queue.key_found");
+        let there = |arrival| Ok(Spot::There(QueuedTask { id: TaskId(holder.id), arrival }));
+        match unique.on_conflict {
+            OnConflict::Return => return there(Arrival::Existing),
+            OnConflict::Replace if replace_task(conn, holder.id, task, author)? => return there(Arrival::Replaced),
+            OnConflict::Replace | OnConflict::Fail => {}
+        }
+        // Whoever could not be replaced was claimed since, or has ended.
+        match find_holder(conn, task.class.as_str(), &unique.key)? {
+            Some(holder) => Err(StoreError::NotQueued { index: place, refusal: key_taken(unique, &holder) }),
+            None => Ok(Spot::New),
+        }
+    }
+
+    /// An earlier task of the batch has the key.
+    fn spot_beside(
+        &mut self,
+        conn: &mut AnyConnection,
+        earlier: usize,
+        place: usize,
+        unique: &Uniqueness,
+        author: Author<'_>,
+    ) -> StoreResult<Spot> {
+        match (unique.on_conflict, self.spots[earlier]) {
+            (OnConflict::Return, _) => Ok(Spot::Same(earlier, Arrival::Existing)),
+            (OnConflict::Replace, Spot::There(_)) => self.spot_in_store(conn, place, unique, author),
+            (OnConflict::Replace, _) => {
+                self.replaced_by.insert(earlier, place);
+                Ok(Spot::Same(earlier, Arrival::Replaced))
+            }
+            (OnConflict::Fail, _) => Err(StoreError::NotQueued {
+                index: place,
+                refusal: QueueRefusal::KeyInBatch { key: unique.key.clone() },
+            }),
+        }
+    }
+
+    /// Lines that are one task because of their key may wait for each other where their names did not.
+    fn check_circles(&self) -> StoreResult<()> {
+        if !self.spots.iter().any(|spot| matches!(spot, Spot::Same(..))) {
+            return Ok(());
+        }
+        let in_batch = |place| match place {
+            Prerequisite::InBatch(place) => Some(place),
+            Prerequisite::Task(_) => None,
+        };
+        let is_new = |place: &usize| matches!(self.spots[*place], Spot::New);
+        let after: Vec<Vec<usize>> =
+            (0..self.tasks.len())
+                .map(|place| {
+                    if is_new(&place) {
+                        self.after(place).into_iter().filter_map(in_batch).collect()
+                    } else {
+                        Vec::new()
+                    }
+                })
+                .collect();
+        match find_circle(&after) {
+            Some(circle) => Err(StoreError::NotQueued { index: circle[0], refusal: QueueRefusal::CircleByKeys }),
+            None => Ok(()),
+        }
+    }
+
+    fn new_places(&self) -> impl Iterator<Item = usize> {
+        (0..self.spots.len()).filter(|place| matches!(self.spots[*place], Spot::New))
+    }
+
+    fn content(&self, place: usize) -> &NewTask {
+        &self.tasks[self.replaced_by.get(&place).copied().unwrap_or(place)]
+    }
+
+    /// What a new task waits for, each once.
+    fn after(&self, place: usize) -> BTreeSet<Prerequisite> {
+        let at_its_spot = |prerequisite: &Prerequisite| match *prerequisite {
+            Prerequisite::InBatch(other) => match self.spots.get(other) {
+                Some(Spot::There(queued)) => Prerequisite::Task(queued.id),
+                Some(Spot::Same(first, _)) => match self.spots[*first] {
+                    Spot::There(queued) => Prerequisite::Task(queued.id),
+                    _ => Prerequisite::InBatch(*first),
+                },
+                _ => Prerequisite::InBatch(other),
+            },
+            stored => stored,
+        };
+        self.tasks[place].after.iter().map(at_its_spot).collect()
+    }
+
+    fn queued(&self, ids: &HashMap<usize, i64>) -> Vec<QueuedTask> {
+        let id_at = |place: &usize| TaskId(ids.get(place).copied().unwrap_or_default());
+        let queued = |(place, spot): (usize, &Spot)| match spot {
+            Spot::New => QueuedTask { id: id_at(&place), arrival: Arrival::Queued },
+            Spot::There(queued) => *queued,
+            Spot::Same(first, arrival) => match self.spots[*first] {
+                Spot::There(QueuedTask { id, .. }) => QueuedTask { id, arrival: *arrival },
+                _ => QueuedTask { id: id_at(first), arrival: *arrival },
+            },
+        };
+        self.spots.iter().enumerate().map(queued).collect()
     }
 }
 
@@ -56,24 +222,28 @@ struct Prerequisites {
 
 impl Prerequisites {
     /// Locks their rows in the order of their ids: none of them can succeed unnoticed before the new tasks are there.
-    fn lock(conn: &mut AnyConnection, tasks: &[NewTask]) -> StoreResult<Self> {
-        let ids: BTreeSet<i64> = tasks.iter().flat_map(|task| &task.after).filter_map(stored_id).collect();
-        let ids: Vec<i64> = ids.into_iter().collect();
+    fn lock(conn: &mut AnyConnection, plan: &Plan<'_>) -> StoreResult<Self> {
+        let waits = |place: &usize| !plan.tasks[*place].after.is_empty();
+        let wanted: BTreeSet<(i64, usize)> = plan
+            .new_places()
+            .filter(waits)
+            .flat_map(|place| plan.after(place).iter().filter_map(stored_id).map(|id| (id, place)).collect::<Vec<_>>())
+            .collect();
+        let mut ids: Vec<i64> = wanted.iter().map(|(id, _)| *id).collect();
+        ids.dedup();
         let mut has_succeeded = HashMap::with_capacity(ids.len());
         for part in ids.chunks(IDS_PER_STATEMENT) {
             for (id, status) in backend::lock_prerequisites(conn, part)? {
                 has_succeeded.insert(id, status == TaskStatus::Success.as_str());
             }
         }
-        let found = Self { has_succeeded };
-        match tasks.iter().enumerate().find_map(|(index, task)| Some((index, found.first_missing(task)?))) {
-            Some((index, id)) => Err(StoreError::NotQueued { index, refusal: QueueRefusal::NoSuchTask(id) }),
-            None => Ok(found),
+        let missing = wanted.iter().filter(|(id, _)| !has_succeeded.contains_key(id)).min_by_key(|(_, place)| *place);
+        match missing {
+            Some((id, place)) => {
+                Err(StoreError::NotQueued { index: *place, refusal: QueueRefusal::NoSuchTask(TaskId(*id)) })
+            }
+            None => Ok(Self { has_succeeded }),
         }
-    }
-
-    fn first_missing(&self, task: &NewTask) -> Option<TaskId> {
-        task.after.iter().filter_map(stored_id).find(|id| !self.has_succeeded.contains_key(id)).map(TaskId)
     }
 
     fn is_satisfied(&self, prerequisite: &Prerequisite) -> bool {
@@ -81,8 +251,8 @@ impl Prerequisites {
     }
 
     /// What WaitingFor of a new task is.
-    fn open_count(&self, task: &NewTask) -> i32 {
-        let open = distinct(task).into_iter().filter(|prerequisite| !self.is_satisfied(prerequisite)).count();
+    fn open_count(&self, after: &BTreeSet<Prerequisite>) -> i32 {
+        let open = after.iter().filter(|prerequisite| !self.is_satisfied(prerequisite)).count();
         i32::try_from(open).unwrap_or(i32::MAX)
     }
 }
@@ -94,26 +264,23 @@ const fn stored_id(prerequisite: &Prerequisite) -> Option<i64> {
     }
 }
 
-fn distinct(task: &NewTask) -> BTreeSet<Prerequisite> {
-    task.after.iter().copied().collect()
-}
-
 fn insert_dependencies(
     conn: &mut AnyConnection,
-    tasks: &[NewTask],
-    ids: &[TaskId],
+    plan: &Plan<'_>,
+    ids: &HashMap<usize, i64>,
     prerequisites: &Prerequisites,
 ) -> QueryResult<()> {
     let mut rows = Vec::new();
-    for (task, id) in tasks.iter().zip(ids) {
-        for prerequisite in distinct(task) {
+    for place in plan.new_places() {
+        for prerequisite in plan.after(place) {
             let depends_on = match prerequisite {
-                Prerequisite::Task(stored) => Some(stored),
-                Prerequisite::InBatch(place) => ids.get(place).copied(),
+                Prerequisite::Task(stored) => Some(stored.0),
+                Prerequisite::InBatch(other) => ids.get(&other).copied(),
             };
-            rows.extend(depends_on.map(|depends_on| DependencyRow {
-                task_id: id.0,
-                depends_on_id: depends_on.0,
+            let pair = ids.get(&place).copied().zip(depends_on);
+            rows.extend(pair.map(|(task_id, depends_on_id)| DependencyRow {
+                task_id,
+                depends_on_id,
                 is_satisfied: prerequisites.is_satisfied(&prerequisite),
             }));
         }

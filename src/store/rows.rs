@@ -1,5 +1,6 @@
 //! Rows as Diesel reads and writes them, and how they become what the domain knows.
 
+use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 
 use super::schema::{task_queue, task_queue_dependencies, task_queue_run_outputs, task_queue_runners, task_queue_runs};
@@ -21,6 +22,8 @@ pub(super) struct NewTaskRow {
     pub(super) priority: i32,
     pub(super) backoff: Option<String>,
     pub(super) waiting_for: i32,
+    pub(super) unique_key: Option<String>,
+    pub(super) unique_until: Option<Moment>,
     pub(super) recurrence: Option<String>,
     pub(super) time_zone: Option<String>,
     pub(super) catch_up: Option<String>,
@@ -36,8 +39,9 @@ impl NewTaskRow {
 }
 
 impl NewTaskRow {
-    /// A task that waits for so many others.
-    pub(super) fn new(task: &NewTask, waiting_for: i32) -> Self {
+    /// A task that waits for so many others. `now` is the database's clock.
+    pub(super) fn new(task: &NewTask, waiting_for: i32, now: DateTime<Utc>) -> Self {
+        let window_secs = task.unique.as_ref().and_then(|unique| unique.window_secs);
         Self {
             task_class: task.class.as_str().to_owned(),
             task_data: task.data.clone(),
@@ -48,6 +52,8 @@ impl NewTaskRow {
             priority: task.priority,
             backoff: task.backoff.as_ref().map(ToString::to_string),
             waiting_for,
+            unique_key: task.unique.as_ref().map(|unique| unique.key.clone()),
+            unique_until: window_secs.map(|secs| Moment::from(now + TimeDelta::seconds(secs.into()))),
             recurrence: task.recurrence.as_ref().map(|recurrence| recurrence.every().to_owned()),
             time_zone: task.recurrence.as_ref().map(|recurrence| recurrence.zone().to_owned()),
             catch_up: task.recurrence.as_ref().map(|recurrence| recurrence.catch_up().to_string()),
@@ -94,6 +100,8 @@ pub(super) struct TaskRow {
     planned_on: Option<Moment>,
     schedule_status: String,
     updated_on: Moment,
+    unique_key: Option<String>,
+    unique_until: Option<Moment>,
 }
 
 impl From<TaskRow> for Task {
@@ -126,6 +134,8 @@ impl From<TaskRow> for Task {
             quarantined_on: row.quarantined_on.map(Into::into),
             schedule,
             updated_on: row.updated_on.into(),
+            unique_key: row.unique_key,
+            unique_until: row.unique_until.map(Into::into),
         }
     }
 }

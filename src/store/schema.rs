@@ -54,6 +54,12 @@ diesel::table! {
         updated_on -> Timestamp,
         #[sql_name = "DueOn"]
         due_on -> Nullable<Timestamp>,
+        #[sql_name = "UniqueKey"]
+        unique_key -> Nullable<Text>,
+        #[sql_name = "UniqueUntil"]
+        unique_until -> Nullable<Timestamp>,
+        #[sql_name = "LiveUniqueKey"]
+        live_unique_key -> Nullable<Text>,
         #[sql_name = "ScheduleHead"]
         schedule_head -> Nullable<Text>,
     }

@@ -7,7 +7,10 @@ use diesel::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::backend::{self, AnyConnection};
-use super::schema::{task_queue, task_queue_dependencies, task_queue_events, task_queue_run_outputs, task_queue_runs};
+use super::schema::{
+    task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
+    task_queue_runs,
+};
 use super::sql::Moment;
 use super::{Store, StoreResult};
 use crate::domain::status::{RunStatus, TaskStatus};
@@ -32,6 +35,9 @@ pub struct TransferredTask {
     /// The tasks that must succeed before.
     #[serde(default)]
     after: Vec<DependencyColumns>,
+    /// Claimants that have rejected it.
+    #[serde(default)]
+    rejections: Vec<RejectionColumns>,
 }
 
 /// A run and what its handler wrote.
@@ -102,6 +108,8 @@ struct RunColumns {
     error_message: String,
     decision: String,
     process_id: Option<i64>,
+    #[serde(default)]
+    claimant: Option<String>,
     host: String,
     process_identity: String,
     handler_process_id: Option<i64>,
@@ -148,6 +156,17 @@ struct DependencyColumns {
     depends_on_id: i64,
     /// IsSatisfied
     is_satisfied: bool,
+}
+
+/// A row of TaskQueueRejections.
+#[derive(Clone, Debug, Queryable, Selectable, Insertable, Serialize, Deserialize)]
+#[diesel(table_name = task_queue_rejections)]
+#[serde(deny_unknown_fields)]
+struct RejectionColumns {
+    #[serde(skip)]
+    task_id: i64,
+    claimant: String,
+    rejected_on: Moment,
 }
 
 impl TransferredTask {
@@ -225,10 +244,12 @@ impl Store {
             let mut runs = runs_of(conn, &ids)?;
             let mut events = events_of(conn, &ids)?;
             let mut after = dependencies_of(conn, &ids)?;
+            let mut rejections = rejections_of(conn, &ids)?;
             let whole = |task: TaskColumns| TransferredTask {
                 runs: runs.remove(&task.id).unwrap_or_default(),
                 events: events.remove(&task.id).unwrap_or_default(),
                 after: after.remove(&task.id).unwrap_or_default(),
+                rejections: rejections.remove(&task.id).unwrap_or_default(),
                 task,
             };
             Ok(tasks.into_iter().map(whole).collect())
@@ -333,6 +354,10 @@ fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids)
     for run in &whole.runs {
         import_run(conn, run, id, ids)?;
     }
+    for rejection in &whole.rejections {
+        let row = RejectionColumns { task_id: id, ..rejection.clone() };
+        diesel::insert_into(task_queue_rejections::table).values(&row).execute(conn)?;
+    }
     for event in &whole.events {
         let run_id = event.run_id.and_then(|old| ids.runs.get(&old).copied());
         let row = EventColumns { task_queue_id: Some(id), run_id, ..event.clone() };
@@ -367,6 +392,7 @@ fn import_run(conn: &mut AnyConnection, whole: &TransferredRun, task_id: i64, id
                 error_message,
                 decision,
                 process_id,
+                claimant,
                 host,
                 process_identity,
                 handler_process_id,
@@ -461,4 +487,17 @@ fn dependencies_of(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashM
         after.entry(edge.task_id).or_default().push(edge);
     }
     Ok(after)
+}
+
+fn rejections_of(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashMap<i64, Vec<RejectionColumns>>> {
+    let rows: Vec<RejectionColumns> = task_queue_rejections::table
+        .filter(task_queue_rejections::task_id.eq_any(tasks))
+        .order((task_queue_rejections::task_id, task_queue_rejections::claimant))
+        .select(RejectionColumns::as_select())
+        .load(conn)?;
+    let mut rejections: HashMap<i64, Vec<RejectionColumns>> = HashMap::new();
+    for rejection in rows {
+        rejections.entry(rejection.task_id).or_default().push(rejection);
+    }
+    Ok(rejections)
 }

@@ -161,6 +161,13 @@ pub fn runs(raw: &mut Raw, after: i64) -> Vec<RunRow> {
         .collect()
 }
 
+/// The tasks that have a key.
+pub fn keys(raw: &mut Raw, after: i64) -> Vec<(i64, String)> {
+    let from = format!("\"TaskQueue\" WHERE \"Id\" > {after} AND \"UniqueKey\" IS NOT NULL ORDER BY \"Id\"");
+    let all = rows(raw, &["\"Id\"", "\"UniqueKey\""], &from);
+    all.into_iter().map(|row| (number(&row[0]), row[1].clone())).collect()
+}
+
 /// Each task with one that must succeed before it runs.
 pub fn dependencies(raw: &mut Raw, after: i64) -> Vec<(i64, i64)> {
     let all = rows(

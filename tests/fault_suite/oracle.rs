@@ -23,6 +23,7 @@ const INVARIANTS: &[fn(&Records, &mut Vec<String>)] = &[
     runs::times_are_in_order,
     runs::none_before_its_prerequisites,
     runs::what_is_rejected_never_comes_back,
+    tasks::one_live_task_with_a_key,
     effects::one_live_handler_of_a_task,
     effects::what_a_handler_finished_is_recorded,
 ];

@@ -104,6 +104,8 @@ pub struct Records {
     pub audit: Vec<Change>,
     pub tasks: Vec<TaskRow>,
     pub runs: Vec<RunRow>,
+    /// Tasks with the key that each has.
+    pub keys: Vec<(i64, String)>,
     /// Tasks, each with one that must succeed before it runs.
     pub dependencies: Vec<(i64, i64)>,
     pub open_runners: i64,

@@ -294,6 +294,7 @@ impl Stage {
             audit: audit::changes(&mut raw, self.begin.audit),
             tasks: audit::tasks(&mut raw, self.begin.task),
             runs,
+            keys: audit::keys(&mut raw, self.begin.task),
             dependencies: audit::dependencies(&mut raw, self.begin.task),
             open_runners: raw.numbers(OPEN_RUNNERS)[0].unwrap_or(0),
             class_limits: audit::class_limits(&mut raw),

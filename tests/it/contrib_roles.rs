@@ -68,6 +68,12 @@ each_engine! {
             assert_eq!(shop.cli().stdin("{\"class\":\"work\"}\n").run(&["queue", "--batch", "-"]).ok(), "2");
             assert_eq!(shop.cli().run(&["queue", "work", "--after", "1"]).ok(), "3");
             assert_eq!(shop.cli().run(&["queue", "work", "--every", "0 0 29 2 *"]).ok(), "4");
+            for id in ["5", "5"] {
+                assert_eq!(shop.cli().run(&["queue", "work", "--unique", "k", "--unique-for", "1h"]).ok(), id);
+            }
+            // It would change what others have queued.
+            let ended = shop.cli().run(&["queue", "work", "--unique", "k", "--on-conflict", "replace"]);
+            assert_eq!(ended.code, Some(78), "{ended:?}");
             for refused in ["tick", "create-runs", "process-run", "status", "settings set TaskQueueRunnerLimit 9", "status 1"] {
                 let ended = shop.cli().run(&refused.split(' ').collect::<Vec<_>>());
                 assert_eq!(ended.code, Some(78), "{refused}: {ended:?}");
@@ -75,8 +81,8 @@ each_engine! {
             }
 
             assert_eq!(host.cli().run(&["tick"]).ok(), "");
-            assert!(host.cli().run(&["status"]).ok().contains("success 3"));
-            assert_eq!(shop.cli().run(&["queue", "work"]).ok(), "4");
+            assert!(host.cli().run(&["status"]).ok().contains("success 4"));
+            assert_eq!(shop.cli().run(&["queue", "work"]).ok(), "6");
             assert_eq!(shop.cli().run(&["claim", "--claimant", "bot"]).code, Some(78));
             let line: serde_json::Value = host.cli().run(&["claim", "--claimant", "bot"]).json();
             let (run, token) = (line["run_id"].to_string(), line["token"].as_str().unwrap());

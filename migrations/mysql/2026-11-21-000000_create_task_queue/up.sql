@@ -24,6 +24,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `Backoff` varchar(250),
     `Crashes` int NOT NULL DEFAULT 0,
     `QuarantinedOn` datetime(6),
+    `UniqueKey` varchar(190),
+    `UniqueUntil` datetime(6),
     `Recurrence` varchar(190),
     `TimeZone` varchar(190) NOT NULL DEFAULT 'UTC',
     `CatchUp` varchar(16) NOT NULL DEFAULT 'latest',
@@ -36,6 +38,11 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
             AND `FailedRetries` < `MaxRetries` AND `WaitingFor` = 0 AND `QuarantinedOn` IS NULL
             AND (`Recurrence` IS NULL OR `PlannedOn` IS NOT NULL AND `ScheduleStatus` <> 'paused')
             AND `ScheduledOn` >= '1000-01-01' THEN `ScheduledOn` END) STORED,
+    `LiveUniqueKey` varchar(190) GENERATED ALWAYS AS (
+        CASE WHEN `UniqueUntil` IS NOT NULL OR `CurrentRunId` IS NOT NULL OR `LastStatus` = 'processing'
+            OR `QuarantinedOn` IS NULL AND (`LastStatus` = 'scheduled'
+                OR `LastStatus` IN ('failed', 'timeout') AND `FailedRetries` < `MaxRetries`) THEN `UniqueKey` END) STORED,
+    UNIQUE KEY `TaskQueueUnique` (`TaskClass`, `LiveUniqueKey`),
     `ScheduleHead` varchar(16) GENERATED ALWAYS AS (
         CASE WHEN `Recurrence` IS NULL OR `ScheduleStatus` IN ('followed', 'ended') THEN NULL
             WHEN `ScheduleStatus` IN ('paused', 'broken') THEN `ScheduleStatus`
@@ -76,6 +83,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
         CHECK (`Backoff` IS NULL OR char_length(`Backoff`) BETWEEN 1 AND 250),
     CONSTRAINT `Crashes is 0 or more`
         CHECK (`Crashes` >= 0),
+    CONSTRAINT `UniqueKey has 1 to 190 characters`
+        CHECK (`UniqueKey` IS NULL OR char_length(`UniqueKey`) BETWEEN 1 AND 190),
     CONSTRAINT `CatchUp is known`
         CHECK (`CatchUp` IN ('none', 'latest', 'all')),
     CONSTRAINT `ScheduleStatus is known`

@@ -34,6 +34,9 @@ CREATE TABLE "TaskQueue" (
     "Crashes" INTEGER NOT NULL DEFAULT 0
         CONSTRAINT "Crashes is 0 or more" CHECK ("Crashes" >= 0),
     "QuarantinedOn" TEXT,
+    "UniqueKey" TEXT
+        CONSTRAINT "UniqueKey has 1 to 190 characters" CHECK ("UniqueKey" IS NULL OR length("UniqueKey") BETWEEN 1 AND 190),
+    "UniqueUntil" TEXT,
     "Recurrence" TEXT,
     "TimeZone" TEXT NOT NULL DEFAULT 'UTC',
     "CatchUp" TEXT NOT NULL DEFAULT 'latest'
@@ -57,13 +60,18 @@ CREATE TABLE "TaskQueue" (
                 OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" >= "MaxRetries" THEN 'settled'
             WHEN "ScheduleId" IS NULL THEN 'new'
             WHEN "LastStatus" = 'scheduled' AND "Attempts" = 0 THEN 'waiting'
-            ELSE 'open' END) STORED
+            ELSE 'open' END) STORED,
+    "LiveUniqueKey" TEXT GENERATED ALWAYS AS (
+        CASE WHEN "UniqueUntil" IS NOT NULL OR "CurrentRunId" IS NOT NULL OR "LastStatus" = 'processing'
+            OR "QuarantinedOn" IS NULL AND ("LastStatus" = 'scheduled'
+                OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" < "MaxRetries") THEN "UniqueKey" END) STORED
 ) STRICT;
 
 CREATE INDEX "TaskQueueDue" ON "TaskQueue" ("DueOn", "Id") WHERE "DueOn" IS NOT NULL;
 CREATE INDEX "TaskQueueByStatus" ON "TaskQueue" ("LastStatus", "ScheduledOn", "Id");
 CREATE INDEX "TaskQueueByClass" ON "TaskQueue" ("TaskClass", "LastStatus", "ScheduledOn", "Id");
 CREATE INDEX "TaskQueueQuarantined" ON "TaskQueue" ("QuarantinedOn", "Id") WHERE "QuarantinedOn" IS NOT NULL;
+CREATE UNIQUE INDEX "TaskQueueUnique" ON "TaskQueue" ("TaskClass", "LiveUniqueKey") WHERE "LiveUniqueKey" IS NOT NULL;
 CREATE INDEX "TaskQueueScheduleHead" ON "TaskQueue" ("ScheduleHead", "ScheduledOn", "Id") WHERE "ScheduleHead" IS NOT NULL;
 CREATE UNIQUE INDEX "TaskQueuePlanned" ON "TaskQueue" ("ScheduleId", "PlannedOn") WHERE "ScheduleId" IS NOT NULL;
 

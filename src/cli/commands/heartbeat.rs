@@ -3,6 +3,7 @@
 use clap::Args;
 
 use crate::cli::error::DONE;
+use crate::cli::output::clean::clean_line;
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
 use crate::domain::ids::RunId;
@@ -27,7 +28,8 @@ impl HeldArgs {
 
 /// Say that a run you claimed is still worked for: its deadline moves
 ///
-/// Exit status 1 when the run is not yours any more: stop working for it.
+/// Exit status 1 when the run is not yours any more: stop working for it. Prints a line, `cancel: REASON`, when somebody
+/// wants the run to end: stop working, and end it with `release` or `resolve --error`.
 #[derive(Debug, Args)]
 pub(crate) struct HeartbeatArgs {
     #[command(flatten)]
@@ -44,6 +46,9 @@ pub(crate) fn tell(session: Session, held: &Held, news: &News, out: &mut Out) ->
     let renewed = renew(&mut ctx, held, news)?;
     if out.is_json() {
         out.json(&renewed)?;
+    } else if renewed.cancel_requested {
+        // A shell needs no more than whether there is any output.
+        out.data(&clean_line(&format!("cancel: {}", renewed.cancel_reason)))?;
     } else {
         out.say_verbose(&format!("run {} is yours until {}", renewed.run_id, human::instant(renewed.deadline)));
     }

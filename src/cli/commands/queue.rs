@@ -13,6 +13,7 @@ use super::task_options::{TaskOptions, queue_and_follow};
 use crate::cli::error::{CliError, DONE};
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
+use crate::domain::unique::Arrival;
 use crate::engine::Context;
 use crate::engine::queue::{ClassCheck, QueuedLine, queue_batch};
 
@@ -20,8 +21,8 @@ use crate::engine::queue::{ClassCheck, QueuedLine, queue_batch};
 ///
 /// DATA is JSON text, `-` for standard input, or `@FILE`; without it the data is {}. A line of a batch is an object:
 /// {"class":"mail.send","data":{"to":"x"}} with the long option names as further keys: at, in, max_retries, timeout,
-/// priority, backoff, every, tz, catch_up, by, after. "after" is a list of ids, and of names that other lines give themselves
-/// with "name". All lines are queued or none.
+/// priority, backoff, every, tz, catch_up, by, after, unique, on_conflict, unique_for. "after" is a list of ids, and of names
+/// that other lines give themselves with "name". All lines are queued or none.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue queue mail.send '{\"to\":\"ann@example.org\"}'\n  taskqueue queue report.daily --at 'tomorrow 03:00'\n  taskqueue queue report.send --after 4711\n  generate-tasks | taskqueue queue --batch -"
@@ -82,10 +83,21 @@ fn queue_lines(
     bar.finish_and_clear();
     let queued = result?;
     print_ids(&queued, out).with_context(|| match queued.as_slice() {
-        [first, .., last] => format!("tasks {} to {} are queued, but their ids cannot be told", first.id, last.id),
+        [first, .., last] => {
+            format!("tasks {} to {} are queued, but their ids cannot be told", first.task.id, last.task.id)
+        }
         _ => "the tasks are queued, but their ids cannot be told".to_owned(),
     })?;
-    out.say(&format!("queued {}", human::plural(i64::try_from(queued.len()).unwrap_or(i64::MAX), "task")));
+    let count = |wanted| queued.iter().filter(|line| line.task.arrival == wanted).count();
+    let there = match (count(Arrival::Existing), count(Arrival::Replaced)) {
+        (0, 0) => String::new(),
+        (existing, 0) => format!("; {existing} there already"),
+        (existing, replaced) => format!("; {existing} there already, {replaced} replaced"),
+    };
+    out.say(&format!(
+        "queued {}{there}",
+        human::plural(i64::try_from(count(Arrival::Queued)).unwrap_or(i64::MAX), "task")
+    ));
     Ok(DONE)
 }
 
@@ -95,7 +107,7 @@ fn print_ids(queued: &[QueuedLine], out: &mut Out) -> anyhow::Result<()> {
             out.json(line)?;
         }
     } else if !queued.is_empty() {
-        let lines: Vec<String> = queued.iter().map(|line| line.id.to_string()).collect();
+        let lines: Vec<String> = queued.iter().map(|line| line.task.id.to_string()).collect();
         out.data(&lines.join("\n"))?;
     }
     Ok(())

@@ -245,6 +245,10 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
     if !detail.rejected_by.is_empty() {
         lines.push(format!("  rejected by  {}", detail.rejected_by.join(", ")));
     }
+    if let Some(key) = &task.unique_key {
+        let until = task.unique_until.map(|on| format!(" (until {} at least)", instant(on))).unwrap_or_default();
+        lines.push(format!("  unique       {key}{until}"));
+    }
     lines.extend(linked_line("after", &detail.prerequisites));
     lines.extend(linked_line("before", &detail.dependants));
     lines.push(format!("  data         {}", task.data));

@@ -13,6 +13,7 @@ use crate::domain::ids::{RunId, TaskId};
 use crate::domain::new_task::TaskRequest;
 use crate::domain::records::{ClaimedRun, RunOutput, Task};
 use crate::domain::status::TaskStatus;
+use crate::domain::unique::{Arrival, OnConflict};
 use crate::domain::when;
 use crate::engine::StopSignals;
 use crate::engine::Stream;
@@ -45,6 +46,15 @@ pub(crate) struct TaskOptions {
     /// Run it once these tasks have succeeded; may be given more than once, or with several ids
     #[arg(long, value_name = "TASK", value_delimiter = ',')]
     after: Vec<TaskId>,
+    /// Of the live tasks of its class only one has this key
+    #[arg(long, value_name = "KEY")]
+    unique: Option<String>,
+    /// If another one has it: return that one, replace what it is to do, or fail [default: return]
+    #[arg(long, value_name = "WHAT", requires = "unique")]
+    on_conflict: Option<OnConflict>,
+    /// The key stays taken for this time, even if the task ends before: 10m, 1d
+    #[arg(long, value_name = "DURATION", requires = "unique")]
+    unique_for: Option<String>,
     /// Process it again and again: a cron expression like "0 3 * * *" (03:00 every day) or @daily
     #[arg(long, value_name = "CRON", conflicts_with_all = ["run", "wait"])]
     every: Option<String>,
@@ -75,6 +85,7 @@ impl TaskOptions {
             || self.priority.is_some()
             || self.backoff.is_some()
             || !self.after.is_empty()
+            || self.unique.is_some()
             || self.every.is_some()
             || self.run
             || self.wait
@@ -84,6 +95,7 @@ impl TaskOptions {
     pub(crate) fn request(&self, ctx: &mut Context, class: &str, data: Option<String>) -> anyhow::Result<TaskRequest> {
         let scheduled_on = resolve_time(ctx, self.at.as_deref(), self.delay.as_deref())?;
         let timeout_secs = self.timeout.as_deref().map(queue::timeout_secs).transpose();
+        let unique_for_secs = self.unique_for.as_deref().map(|text| queue::whole_secs("unique-for", text)).transpose();
         Ok(TaskRequest {
             class: class.to_owned(),
             data,
@@ -93,6 +105,9 @@ impl TaskOptions {
             priority: self.priority,
             backoff: self.backoff.clone(),
             after: self.after.clone(),
+            unique: self.unique.clone(),
+            on_conflict: self.on_conflict,
+            unique_for_secs: unique_for_secs.map_err(|message| CliError::usage(format!("--unique-for: {message}")))?,
             every: self.every.clone(),
             time_zone: self.tz.clone(),
             catch_up: self.catch_up.clone(),
@@ -126,15 +141,24 @@ pub(crate) fn queue_and_follow(
     out: &mut Out,
 ) -> anyhow::Result<u8> {
     let class = request.class.clone();
-    let (id, scheduled_on) = queue::queue_at(ctx, request, check)?;
+    let key = request.unique.clone().unwrap_or_default();
+    let (queued, scheduled_on) = queue::queue_one(ctx, request, check)?;
+    let id = queued.id;
     let follows = options.run || options.wait;
     if out.is_json() {
-        out.json(&serde_json::json!({ "id": id, "class": class, "scheduled_on": scheduled_on }))
-            .with_context(|| format!("task {id} is queued, but its id cannot be told"))?;
+        out.json(&serde_json::json!({
+            "id": id, "class": class, "scheduled_on": scheduled_on, "arrival": queued.arrival,
+        }))
+        .with_context(|| format!("task {id} is queued, but its id cannot be told"))?;
     } else if !follows {
         out.data(&id.to_string()).with_context(|| format!("task {id} is queued, but its id cannot be told"))?;
-        if out.is_terminal() || scheduled_on.is_some() {
-            say_queued(ctx, id, &class, scheduled_on, out)?;
+        match queued.arrival {
+            Arrival::Existing => out.say(&format!("task {id} has the key \"{key}\" already; nothing was queued")),
+            Arrival::Replaced => out.say(&format!("task {id} had the key \"{key}\" and was replaced")),
+            Arrival::Queued if out.is_terminal() || scheduled_on.is_some() => {
+                say_queued(ctx, id, &class, scheduled_on, out)?;
+            }
+            Arrival::Queued => {}
         }
     }
     match (options.run, options.wait) {

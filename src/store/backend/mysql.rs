@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::connection::{CacheSize, SimpleConnection as _};
-use diesel::dsl::{DuplicatedKeys, sql};
+use diesel::dsl::{AsExprOf, DuplicatedKeys, sql};
+use diesel::expression::{SqlLiteral, UncheckedBind};
 use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text, Timestamp};
@@ -170,15 +171,14 @@ pub(super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTaskRow]) -> Q
                     dsl::task_class.eq(&row.task_class),
                     dsl::task_data.eq(&row.task_data),
                     dsl::queued_by_id.eq(&row.queued_by_id),
-                    row.scheduled_on.map(|on| {
-                        let text = sql::<Timestamp>("CAST(").bind::<Text, _>(as_text(on));
-                        dsl::scheduled_on.eq(text.sql(" AS DATETIME(6))"))
-                    }),
+                    row.scheduled_on.map(|on| dsl::scheduled_on.eq(as_datetime(on))),
                     dsl::max_retries.eq(row.max_retries),
                     row.timeout_secs.map(|secs| dsl::timeout_secs.eq(secs)),
                     dsl::priority.eq(row.priority),
                     row.backoff.as_ref().map(|text| dsl::backoff.eq(text)),
                     dsl::waiting_for.eq(row.waiting_for),
+                    row.unique_key.as_ref().map(|key| dsl::unique_key.eq(key)),
+                    row.unique_until.map(|on| dsl::unique_until.eq(as_datetime(on).nullable())),
                     row.recurrence.as_ref().map(|text| dsl::recurrence.eq(text)),
                     row.time_zone.as_ref().map(|text| dsl::time_zone.eq(text)),
                     row.catch_up.as_ref().map(|text| dsl::catch_up.eq(text)),
@@ -258,6 +258,19 @@ pub(super) fn last_inserted_id(conn: &mut MysqlConnection) -> QueryResult<i64> {
 /// text has no such end.
 fn as_text(moment: Moment) -> String {
     DateTime::<Utc>::from(moment).format("%F %T%.6f").to_string()
+}
+
+type AsDatetime = SqlLiteral<Timestamp, UncheckedBind<SqlLiteral<Timestamp>, AsExprOf<String, Text>>>;
+
+fn as_datetime(moment: Moment) -> AsDatetime {
+    sql::<Timestamp>("CAST(").bind::<Text, _>(as_text(moment)).sql(" AS DATETIME(6))")
+}
+
+pub(super) fn set_scheduled_on(conn: &mut MysqlConnection, id: i64, on: Moment) -> QueryResult<()> {
+    diesel::update(dsl::task_queue.filter(dsl::id.eq(id)))
+        .set(dsl::scheduled_on.eq(as_datetime(on)))
+        .execute(conn)
+        .map(drop)
 }
 
 fn statement_rows(rows: &[NewTaskRow]) -> usize {

@@ -130,11 +130,12 @@ fn insert_in_bulk(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<V
         // Arrays, not VALUES: one statement text for any number of rows, and several times faster to parse.
         let inserted: Vec<IdRow> = diesel::sql_query(
             r#"INSERT INTO "TaskQueue" ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries", "Timeout", "Priority", "Backoff",
-                   "WaitingFor")
+                   "WaitingFor", "UniqueKey", "UniqueUntil")
                SELECT n.class, n.data, n.queued_by, COALESCE(n.scheduled_on, clock_timestamp()), n.max_retries, n.timeout_secs, n.priority,
-                   n.backoff, n.waiting_for
-               FROM unnest($1, $2, $3, $4::timestamptz[], $5, $6, $7, $8, $9) WITH ORDINALITY
-                    AS n (class, data, queued_by, scheduled_on, max_retries, timeout_secs, priority, backoff, waiting_for, place)
+                   n.backoff, n.waiting_for, n.unique_key, n.unique_until
+               FROM unnest($1, $2, $3, $4::timestamptz[], $5, $6, $7, $8, $9, $10, $11::timestamptz[]) WITH ORDINALITY
+                    AS n (class, data, queued_by, scheduled_on, max_retries, timeout_secs, priority, backoff, waiting_for, unique_key,
+                          unique_until, place)
                ORDER BY n.place
                RETURNING "Id""#,
         )
@@ -147,6 +148,8 @@ fn insert_in_bulk(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<V
         .bind::<Array<Integer>, _>(chunk.iter().map(|row| row.priority).collect::<Vec<_>>())
         .bind::<Array<Nullable<Text>>, _>(chunk.iter().map(|row| row.backoff.as_deref()).collect::<Vec<_>>())
         .bind::<Array<Integer>, _>(chunk.iter().map(|row| row.waiting_for).collect::<Vec<_>>())
+        .bind::<Array<Nullable<Text>>, _>(chunk.iter().map(|row| row.unique_key.as_deref()).collect::<Vec<_>>())
+        .bind::<Array<Nullable<Timestamp>>, _>(chunk.iter().map(|row| row.unique_until).collect::<Vec<_>>())
         .load(conn)?;
         ids.extend(inserted.into_iter().map(|row| row.id));
     }

@@ -18,7 +18,7 @@ pub use self::edit::EditAnswer;
 pub use self::end::{Crash, EndCondition, Ended, RunEnd};
 pub use self::outside_claim::{OutsideClaim, OutsideRun};
 pub use self::recur::{Advanced, Author};
-pub use self::retry::{Restart, RestartAnswer};
+pub use self::retry::{KeyTaken, Restart, RestartAnswer};
 pub use self::schedule::{ScheduleAnswer, ScheduleChange};
 
 use super::StoreResult;

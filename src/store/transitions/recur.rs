@@ -225,6 +225,9 @@ fn next_row(task: &Task, schedule: &TaskSchedule, recurrence: &Recurrence, step:
         backoff: task.backoff.clone(),
         // What the first one waited for has succeeded.
         waiting_for: 0,
+        // No two tasks of a schedule are live at once.
+        unique_key: None,
+        unique_until: None,
         recurrence: Some(recurrence.every().to_owned()),
         time_zone: Some(recurrence.zone().to_owned()),
         catch_up: Some(recurrence.catch_up().to_string()),

@@ -7,6 +7,7 @@ use super::super::backend::AnyConnection;
 use super::super::events::{NewEvent, insert_event};
 use super::super::schema::task_queue::dsl;
 use super::super::sql::{Moment, db_now};
+use super::super::unique::find_other_holder;
 use super::super::{Store, StoreResult};
 use super::enter_tasks;
 use crate::domain::ids::TaskId;
@@ -33,6 +34,17 @@ impl Restart {
     }
 }
 
+/// Who has a key that a task wants back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyTaken {
+    /// The key.
+    pub key: String,
+    /// Who has it.
+    pub holder: TaskId,
+    /// Its status.
+    pub status: String,
+}
+
 /// The answer to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RestartAnswer {
@@ -45,6 +57,8 @@ pub enum RestartAnswer {
         /// Whether a run of it waits or is processed.
         has_open_run: bool,
     },
+    /// Another live task, queued since, has its key: that one wins.
+    KeyTaken(KeyTaken),
     /// There is no such task.
     NoSuchTask,
 }
@@ -61,7 +75,7 @@ impl Store {
         restart: Restart,
         event: &NewEvent,
     ) -> StoreResult<Vec<RestartAnswer>> {
-        self.write_once(|conn| {
+        self.write_key_once(|conn| {
             enter_tasks(conn, ids)?;
             let answers = ids.iter().map(|id| restart_task(conn, *id, restart, event)).collect::<StoreResult<_>>()?;
             fault_point!("retry.before_commit");
@@ -76,6 +90,10 @@ fn restart_task(
     restart: Restart,
     event: &NewEvent,
 ) -> StoreResult<RestartAnswer> {
+    if let Some((key, holder)) = find_other_holder(conn, task_id, &restart.from())? {
+        return Ok(RestartAnswer::KeyTaken(KeyTaken { key, holder: TaskId(holder.id), status: holder.status }));
+    }
+    fault_point!("retry.key_free");
     let is_anew = restart == Restart::Requeue;
     let updated = diesel::update(dsl::task_queue.filter(dsl::id.eq(task_id.0)))
         .filter(dsl::last_status.eq_any(restart.from()))

@@ -49,6 +49,8 @@ enum Args {
     QueueBatch,
     /// Behind another task.
     QueueAfter,
+    /// With a key that a waiting task with a run has; what is to be done then.
+    Unique(&'static str),
     /// Lines that wait for each other and for another task.
     QueueNames,
     Exec,
@@ -94,6 +96,8 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("batch", &[], Args::QueueBatch),
     scenario("after", &[], Args::QueueAfter),
     scenario("names", &[], Args::QueueNames),
+    scenario("unique", &[], Args::Unique("return")),
+    scenario("replace", &[], Args::Unique("replace")),
     scenario("exec", &[], Args::Exec),
     scenario("create", &[Need::Task("note"), Need::Task("note")], Args::Plain(&["create-runs"])),
     scenario("rescue", &[Need::Killed("note", "claim.committed")], Args::Plain(&["create-runs"])),
@@ -174,6 +178,17 @@ impl Scenario {
                 let (first, marker) = (stage.queue("note").to_string(), stage.marker());
                 let data = format!("{{\"m\":\"{marker}\"}}");
                 stage.command(&["queue", "note", &data, "--after", &first]).queues(&marker, 1)
+            }
+            Args::Unique(on_conflict) => {
+                let marker = stage.marker();
+                // Whichever of the two is there in the end has the marker.
+                let queue = |more: &str| {
+                    let data = format!("{{\"m\":\"{marker}\"{more}}}");
+                    stage.command(&["queue", "brief", &data, "--unique", &marker, "--on-conflict", on_conflict])
+                };
+                queue("").queues(&marker, 1).run();
+                clean(stage, &["create-runs"]);
+                queue(",\"again\":true")
             }
             Args::QueueNames => {
                 let (first, marker) = (stage.queue("brief"), stage.marker());

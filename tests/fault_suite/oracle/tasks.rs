@@ -1,8 +1,8 @@
 //! Tasks: none lost, none twice, each at its end, and in agreement with its runs (I1, I7).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
-use crate::records::{Fate, Records};
+use crate::records::{Fate, Records, Table};
 
 /// I1: what a caller was told is true, and what a caller was not told happened once or not at all.
 pub fn nothing_acknowledged_is_lost(records: &Records, found: &mut Vec<String>) {
@@ -112,6 +112,24 @@ pub fn no_caller_sees_an_error(records: &Records, found: &mut Vec<String>) {
         let failed = matches!(call.fate, Fate::Exited(code) if code != 0);
         if failed && !records.may_fail && !is_expired(call.pid) {
             found.push(format!("I8: {:?} failed with {:?}: {}", call.args, call.fate, call.stderr.trim()));
+        }
+    }
+}
+
+/// I12: never two live tasks with one key. Where a key is used, handlers fail too seldom to exhaust a task.
+pub fn one_live_task_with_a_key(records: &Records, found: &mut Vec<String>) {
+    let keys: HashMap<i64, &str> = records.keys.iter().map(|(task, key)| (*task, key.as_str())).collect();
+    let mut live: HashMap<&str, BTreeSet<i64>> = HashMap::new();
+    for change in records.audit.iter().filter(|change| change.table == Table::Task) {
+        let Some(key) = keys.get(&change.id) else { continue };
+        let tasks = live.entry(key).or_default();
+        if ["success", "cancelled"].contains(&change.new.as_str()) {
+            tasks.remove(&change.id);
+        } else {
+            tasks.insert(change.id);
+        }
+        if tasks.len() > 1 {
+            found.push(format!("I10: the tasks {tasks:?} have the key {key} at change {}", change.at));
         }
     }
 }

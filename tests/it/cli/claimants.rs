@@ -180,4 +180,24 @@ each_engine! {
             assert_eq!(db.cli().run(&["status", &format!("--token={wrong}")]).code, Some(3), "{wrong}");
         }
     }
+
+    fn a_claimant_is_told_that_its_run_is_to_be_cancelled_and_ends_it(db) {
+        let held = queue_and_claim(db, &[]);
+        assert_eq!(held.say(db, "heartbeat", &[]).ok(), "");
+        assert_eq!(db.cli().run(&["cancel", &held.task, "--reason", "wrong file"]).code, Some(0));
+        assert!(held.say(db, "heartbeat", &[]).ok().starts_with("cancel: "));
+        let told = held.say(db, "progress", &["50", "--json"]).json();
+        assert_eq!(told["cancel_requested"], true);
+        assert!(told["cancel_reason"].as_str().unwrap().contains("wrong file"), "{told}");
+        let ended = held.say(db, "resolve", &["--error", "stopped", "--json"]).json();
+        assert_eq!((&ended["status"], &ended["was_recorded_before"]), (&json!("cancelled"), &json!(false)));
+        let again = held.say(db, "resolve", &["--error", "stopped", "--json"]).json();
+        assert_eq!((&again["status"], &again["was_recorded_before"]), (&json!("cancelled"), &json!(true)));
+        assert_eq!(task(db, &held.task)["status"], "cancelled");
+        // What was done before it could be told is done.
+        let done = queue_and_claim(db, &[]);
+        assert_eq!(db.cli().run(&["cancel", &done.task]).code, Some(0));
+        assert_eq!(done.say(db, "resolve", &[]).ok(), "");
+        assert_eq!(task(db, &done.task)["status"], "success");
+    }
 }

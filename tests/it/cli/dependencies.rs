@@ -108,7 +108,10 @@ each_engine! {
             json!({ "class": "note", "data": "right", "name": "right", "after": ["fetch"] }),
             json!({ "class": "note", "data": "fetch", "name": "fetch", "after": [1] }),
         ]).ok();
-        assert_eq!(printed, "{\"id\":2}\n{\"id\":3,\"name\":\"left\"}\n{\"id\":4,\"name\":\"right\"}\n{\"id\":5,\"name\":\"fetch\"}");
+        let lines: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines[0], json!({ "id": 2, "arrival": "queued" }));
+        assert_eq!(lines[1..].iter().map(|line| (&line["id"], &line["name"])).collect::<Vec<_>>(),
+            [(&json!(3), &json!("left")), (&json!(4), &json!("right")), (&json!(5), &json!("fetch"))]);
         assert_eq!(["2", "3", "4", "5"].map(|id| task(db, id)["waiting_for"].as_i64().unwrap()), [2, 1, 1, 1]);
         tick(db);
         assert_eq!(order(db), ["0", "fetch", "left", "right", "send"]);

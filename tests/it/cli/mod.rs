@@ -30,6 +30,7 @@ mod status_terminal;
 mod stopping;
 mod tick;
 mod transfer;
+mod unique;
 
 use std::path::PathBuf;
 use std::process::Child;

@@ -89,7 +89,8 @@ each_engine! {
         assert_eq!((&second["timeout_secs"], &second["queued_by"]), (&9.into(), &"me".into()));
         assert_eq!(task(db, &ids[2])["data"], serde_json::json!([2]));
         let from_input = db.cli().stdin(batch).run(&["queue", "--batch", "-", "--json"]).ok();
-        assert_eq!(from_input, "{\"id\":4}\n{\"id\":5}\n{\"id\":6}");
+        let queued = |id: i32| format!("{{\"id\":{id},\"arrival\":\"queued\"}}");
+        assert_eq!(from_input, [4, 5, 6].map(queued).join("\n"));
     }
 
     fn a_batch_with_one_bad_line_queues_nothing_and_names_the_line(db) {

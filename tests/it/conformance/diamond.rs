@@ -78,7 +78,7 @@ each_engine! {
         let started = Instant::now();
         let queued = queue_batch(&mut ctx, &lines(width), &Utc, "tester", ClassCheck::KnownHere, &mut |_, _| {}).unwrap();
         let queueing = started.elapsed();
-        let ids: HashMap<String, TaskId> = queued.into_iter().map(|line| (line.name.unwrap(), line.id)).collect();
+        let ids: HashMap<String, TaskId> = queued.into_iter().map(|line| (line.name.unwrap(), line.task.id)).collect();
         // Whoever waits for the middle, however indirectly.
         let mut blocked: Vec<Place> = vec![middle];
         for place in places(width) {

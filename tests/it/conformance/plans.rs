@@ -62,6 +62,11 @@ fn fill(db: &TestDb) {
          WHERE \"Status\" = 'scheduled' AND \"Id\" % 50 = 0",
         sql_now(db.engine, 3_600)
     ));
+    let key = match db.engine {
+        EngineUnderTest::Sqlite | EngineUnderTest::Postgres => "'key' || \"Id\"",
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "CONCAT('key', \"Id\")",
+    };
+    raw.execute(&format!("UPDATE \"TaskQueue\" SET \"UniqueKey\" = {key} WHERE \"Id\" % 2 = 1"));
     raw.execute(
         "INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"RunId\")
          SELECT CASE WHEN \"Id\" <= 100 THEN 'message' ELSE 'run-ended' END, \"TaskQueueId\", \"Id\" FROM \"TaskQueueRuns\"",
@@ -309,6 +314,17 @@ each_engine! {
             500,
             "SELECT * FROM \"TaskQueueRuns\" WHERE \"LeaseExpiresOn\" IS NOT NULL AND \"Status\" = 'processing'
              ORDER BY \"LeaseExpiresOn\", \"Id\" LIMIT 500",
+        );
+        let key = db.text("SELECT \"LiveUniqueKey\" AS value FROM \"TaskQueue\" WHERE \"TaskClass\" = 'class3' AND \"LiveUniqueKey\" IS NOT NULL");
+        // store::unique::find_holder: once for each unique task that is queued.
+        is_read_from(
+            db,
+            "TaskQueueUnique",
+            1,
+            &format!(
+                "SELECT \"Id\", \"LastStatus\" FROM \"TaskQueue\" WHERE \"TaskClass\" = 'class3' AND \"LiveUniqueKey\" = '{}' LIMIT 1",
+                key.unwrap()
+            ),
         );
         // store::dependencies::satisfy_dependants: once at the end of each run that succeeds.
         is_read_from(

@@ -18,11 +18,11 @@ use crate::support::{EngineUnderTest, TestDb};
 pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
-        "Attempts= Backoff? CatchUp= Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= MaxRetries= PlannedOn? Priority= \
-         QuarantinedOn? QueuedById= QueuedOn= Recurrence? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= TaskClass TaskData= \
-         TimeZone= Timeout? UpdatedOn= WaitingFor=",
+        "Attempts= Backoff? CatchUp= Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= LiveUniqueKey?* MaxRetries= PlannedOn? \
+         Priority= QuarantinedOn? QueuedById= QueuedOn= Recurrence? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= TaskClass \
+         TaskData= TimeZone= Timeout? UniqueKey? UniqueUntil? UpdatedOn= WaitingFor=",
         "Id",
-        "ScheduleId PlannedOn",
+        "ScheduleId PlannedOn TaskClass LiveUniqueKey",
     ),
     ("TaskQueueClassHolds", "HeldOn= HeldUntil Host Reason TaskClass", "TaskClass Host", ""),
     ("TaskQueueClassLimits", "MaxRunning? RateCount? RateSecs? TaskClass", "TaskClass", ""),
@@ -114,7 +114,7 @@ fn keys(db: &TestDb, table: &str, is_primary: bool) -> String {
             "SELECT a.attname::text AS value FROM pg_index AS i
              JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k (number, place) ON true
              JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.number
-             WHERE i.indrelid = '\"{table}\"'::regclass AND i.indisunique AND i.indisprimary = {is_primary} ORDER BY k.place"
+             WHERE i.indrelid = '\"{table}\"'::regclass AND i.indisunique AND i.indisprimary = {is_primary} ORDER BY i.indexrelid::regclass::text, k.place"
         ),
         (EngineUnderTest::Mariadb | EngineUnderTest::Mysql, _) => format!(
             "SELECT CONVERT(COLUMN_NAME USING utf8mb4) AS value FROM information_schema.STATISTICS
@@ -208,6 +208,10 @@ each_engine! {
             ("TaskQueue", "Priority", "-1000", "-1001"),
             ("TaskQueue", "Timeout", "NULL", "0"),
             ("TaskQueue", "WaitingFor", "0", "-1"),
+            ("TaskQueue", "UniqueKey", "'k'", "'k'"),
+            ("TaskQueue", "TaskClass UniqueKey", "'y', 'k'", "'z', ''"),
+            ("TaskQueue", "UniqueKey LastStatus", "'k', 'success'", "'k', 'processing'"),
+            ("TaskQueue", "UniqueKey LastStatus", "'k', 'cancelled'", "'k', 'scheduled'"),
             ("TaskQueue", "CatchUp", "'none'", "'some'"),
             ("TaskQueue", "ScheduleStatus", "'paused'", "'off'"),
             ("TaskQueue", "ScheduledOn", "'2026-01-01 00:00:00'", "NULL"),
@@ -354,6 +358,35 @@ each_engine! {
             let id = queue_task(&mut ctx, request, ClassCheck::KnownHere).unwrap();
             assert_eq!(task(db, id).scheduled_on, wanted);
             assert_eq!(task(db, id).scheduled_on.nanosecond() % 1_000, 0);
+        }
+    }
+
+    fn live_unique_key_says_the_same_as_a_task_that_is_not_settled(db) {
+        let past = sql_now(db.engine, -60);
+        let mut rows = Vec::new();
+        for status in TaskStatus::ALL {
+            for open_run in ["NULL", "7"] {
+                for failed in [0, 5] {
+                    for quarantined in ["NULL", past.as_str()] {
+                        for until in ["NULL", past.as_str()] {
+                            let key = rows.len();
+                            rows.push(format!("('work', '{status}', {open_run}, {failed}, {quarantined}, {until}, 'k{key}')"));
+                        }
+                    }
+                }
+            }
+        }
+        db.execute(&format!(
+            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"QuarantinedOn\", \"UniqueUntil\", \"UniqueKey\") VALUES {}",
+            rows.join(", ")
+        ));
+        let taken = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" WHERE \"LiveUniqueKey\" = \"UniqueKey\"");
+        let ids = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\"");
+        assert_eq!(ids.len(), 96);
+        for id in ids.into_iter().flatten() {
+            let task = task(db, TaskId(id));
+            let is_taken = !task.is_settled() || task.current_run_id.is_some() || task.unique_until.is_some();
+            assert_eq!(taken.contains(&Some(id)), is_taken, "{task:?}");
         }
     }
 

@@ -20,19 +20,43 @@ fn execute_as_written(db: &TestDb, block: &Block) {
     result.unwrap_or_else(|error| panic!("{}: {error}", block.place()));
 }
 
-/// The blocks of a page that write this table on this engine, as they are written.
-fn recipe(db: &TestDb, page: &str, table: &str) -> Block {
+/// Whether it is SQL for this engine.
+fn is_for(db: &TestDb, block: &Block) -> bool {
     let engine = if db.is_mysql_like() { "mysql" } else { db.engine.name() };
+    block.is("sql") && block.words.iter().any(|word| word == engine)
+}
+
+/// The block of a page that writes this table on this engine.
+fn recipe(db: &TestDb, page: &str, table: &str) -> Block {
     let is_it = |block: &Block| {
         block.page == page
-            && block.is("sql")
-            && block.words.iter().any(|word| word == engine)
+            && is_for(db, block)
             && block.text.replace('"', "").contains(&format!("INSERT INTO {table} ("))
     };
-    all_blocks().into_iter().find(is_it).unwrap_or_else(|| panic!("{page} has no recipe for {table} on {engine}"))
+    all_blocks().into_iter().find(is_it).unwrap_or_else(|| panic!("{page} has no recipe for {table}"))
 }
 
 each_engine! {
+    fn the_recipe_for_a_unique_task_queues_it_once_and_again_when_its_window_is_over(db) {
+        let mut ctx = context(db, "report", |_| Ok(()));
+        let count = || db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\"");
+        let block = all_blocks()
+            .into_iter()
+            .find(|block| block.page == "docs/tasks.md" && block.text.contains("UniqueKey") && is_for(db, block))
+            .unwrap();
+        for _ in 0..2 {
+            execute_as_written(db, &block);
+            assert_eq!(count(), 1);
+        }
+        create(&mut ctx);
+        assert_eq!(drain(&mut ctx).succeeded, 1);
+        for (until, expected) in [("2099-01-01", 1), ("2020-01-01", 2)] {
+            db.execute(&format!("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = '{until} 00:00:00.000000'"));
+            execute_as_written(db, &block);
+            assert_eq!(count(), expected);
+        }
+    }
+
     fn the_recipe_for_a_task_after_others_makes_it_wait_for_those_that_have_not_succeeded(db) {
         let mut ctx = context(db, "step", |_| Ok(()));
         let (first, second) = (queue(&mut ctx, "step"), queue(&mut ctx, "step"));

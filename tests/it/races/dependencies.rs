@@ -22,7 +22,7 @@ fn after(ids: &[TaskId]) -> NewTask {
 }
 
 fn insert(store: &mut Store, tasks: &[NewTask]) -> Vec<TaskId> {
-    store.insert_tasks(tasks, &mut |_| {}).unwrap()
+    store.insert_tasks(tasks, &mut |_| {}).unwrap().into_iter().map(|queued| queued.id).collect()
 }
 
 /// Tasks whose runs are processing.

@@ -19,3 +19,4 @@ mod server;
 mod stage;
 mod storm;
 pub(crate) mod tools;
+mod unique;

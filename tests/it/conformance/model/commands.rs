@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 use taskqueue::domain::transition::RunEvent;
+use taskqueue::domain::unique::OnConflict;
 
 use super::reference::{Model, When, Who};
 
@@ -61,6 +62,12 @@ pub enum Command {
     QueueAfter {
         class: usize,
         after: [usize; 2],
+    },
+    /// With one of two keys of its class.
+    QueueUnique {
+        class: usize,
+        key: u8,
+        on_conflict: OnConflict,
     },
     /// By a plain INSERT of an application, which names nothing that it need not.
     Insert {
@@ -234,6 +241,15 @@ fn limit_class() -> impl Strategy<Value = Command> {
     })
 }
 
+fn unique() -> impl Strategy<Value = Command> {
+    let on_conflict = select(vec![OnConflict::Return, OnConflict::Replace, OnConflict::Fail]);
+    (class(), 0..2_u8, on_conflict).prop_map(|(class, key, on_conflict)| Command::QueueUnique {
+        class,
+        key,
+        on_conflict,
+    })
+}
+
 type Choices = Vec<(u32, BoxedStrategy<Command>)>;
 
 /// Any command that makes sense now.
@@ -241,6 +257,7 @@ pub fn any_command(model: &Model) -> BoxedStrategy<Command> {
     let mut choices: Choices = vec![
         (8, queue().boxed()),
         (2, class().prop_map(|class| Command::Insert { class }).boxed()),
+        (4, unique().boxed()),
         (1, Just(Command::QueueBad { max_retries: 0, priority: 0 }).boxed()),
         (1, Just(Command::QueueBad { max_retries: 1, priority: 1_001 }).boxed()),
         (8, Just(Command::CreateRuns).boxed()),

@@ -14,9 +14,10 @@ use taskqueue::domain::records::ClaimedRun;
 use taskqueue::domain::settings::Setting;
 use taskqueue::domain::task_change::ChangeRequest;
 use taskqueue::domain::transition::RunEvent;
+use taskqueue::domain::unique::{Arrival, QueuedTask};
 use taskqueue::engine::edit::{Edit, edit_tasks};
 use taskqueue::engine::pauses::{PauseRequest, pause, resume};
-use taskqueue::engine::queue::{ClassCheck, queue_task};
+use taskqueue::engine::queue::{ClassCheck, queue_one};
 use taskqueue::engine::requeue::requeue_tasks;
 use taskqueue::engine::retry::retry_tasks;
 use taskqueue::engine::selected::TaskAnswer;
@@ -134,6 +135,14 @@ impl<'a> Real<'a> {
                 let every = Some("0 0 29 2 *".to_owned());
                 self.queue(class, TaskRequest { every, max_retries: Some(2), ..TaskRequest::default() })
             }
+            Command::QueueUnique { class, key, on_conflict } => {
+                let priority = Some(1);
+                let unique = Some(format!("k{key}"));
+                self.queue(
+                    class,
+                    TaskRequest { priority, unique, on_conflict: Some(on_conflict), ..TaskRequest::default() },
+                )
+            }
             Command::QueueBad { max_retries, priority } => {
                 let request =
                     TaskRequest { max_retries: Some(max_retries), priority: Some(priority), ..TaskRequest::default() };
@@ -242,7 +251,13 @@ impl<'a> Real<'a> {
                 Answer::Done
             }
             Command::CancelTask { task } => self.update_task("\"LastStatus\" = 'cancelled'", task),
-            Command::GrantRetry { task } => self.update_task("\"MaxRetries\" = \"FailedRetries\" + 1", task),
+            // Refused by the index where another task has its key.
+            Command::GrantRetry { task } => {
+                let id = self.tasks[task].0;
+                let sql =
+                    format!("UPDATE \"TaskQueue\" SET \"MaxRetries\" = \"FailedRetries\" + 1 WHERE \"Id\" = {id}");
+                if self.raw.try_execute(&sql).is_ok() { Answer::Done } else { Answer::Refused }
+            }
             Command::MakeDue { task } => self.update_task(&format!("\"ScheduledOn\" = {LONG_AGO}"), task),
         }
     }
@@ -282,9 +297,13 @@ impl<'a> Real<'a> {
 
     fn queue(&mut self, class: usize, request: TaskRequest) -> Answer {
         let request = TaskRequest { class: CLASSES[class].to_owned(), queued_by: "model".to_owned(), ..request };
-        match queue_task(&mut self.ctx, request, ClassCheck::KnownHere) {
+        match queue_one(&mut self.ctx, request, ClassCheck::KnownHere) {
+            // As after a retry.
+            Ok((QueuedTask { id, arrival: Arrival::Replaced }, _)) => {
+                self.update("TaskQueue", &format!("\"ScheduledOn\" = {LONG_AGO}"), id.0)
+            }
             Ok(_) => Answer::Done,
-            Err(EngineError::Input(_)) => Answer::Refused,
+            Err(EngineError::Input(_) | EngineError::KeyTaken(_)) => Answer::Refused,
             Err(error) => panic!("{error}"),
         }
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use taskqueue::domain::transition::RunEvent;
+use taskqueue::domain::unique::OnConflict;
 
 use super::commands::{CLASSES, Claimant, Command, Delay, End, Handled};
 
@@ -46,6 +47,8 @@ pub struct Task {
     pub waits_for: BTreeSet<usize>,
     /// Whether it is the newest of a schedule.
     pub recurs: bool,
+    /// Unique among the live tasks of its class.
+    pub key: Option<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -243,6 +246,7 @@ impl Model {
                 }
                 answer
             }
+            Command::QueueUnique { class, key, on_conflict } => self.queue_unique(class, key, on_conflict),
             Command::Insert { class } => self.add_task(class, 0, 5, When::Now),
             Command::QueueSchedule { class } => {
                 self.add_task(class, 0, 2, When::Later);
@@ -322,8 +326,9 @@ impl Model {
                 Answer::Done
             }
             Command::RetryTask { task } => {
+                let is_taken = self.is_key_taken(task);
                 let task = &mut self.tasks[task];
-                let may_retry = matches!(task.status, "failed" | "timeout") && task.open_run.is_none();
+                let may_retry = matches!(task.status, "failed" | "timeout") && task.open_run.is_none() && !is_taken;
                 if may_retry {
                     (task.failed_retries, task.crashes, task.is_quarantined, task.when) = (0, 0, false, When::Past(0));
                 }
@@ -331,8 +336,10 @@ impl Model {
             }
             Command::Cancel { task } => self.cancel(task),
             Command::Requeue { task } => {
+                let is_taken = self.is_key_taken(task);
                 let task = &mut self.tasks[task];
-                let is_over = !matches!(task.status, "scheduled" | "processing") && task.open_run.is_none();
+                let is_over =
+                    !matches!(task.status, "scheduled" | "processing") && task.open_run.is_none() && !is_taken;
                 if is_over {
                     (task.status, task.when) = ("scheduled", When::Past(0));
                     (task.failed_retries, task.crashes, task.is_quarantined) = (0, 0, false);
@@ -346,6 +353,14 @@ impl Model {
                 Answer::Done
             }
             Command::GrantRetry { task } => {
+                let is_taken = self.is_key_taken(task);
+                // It would be live again.
+                if is_taken
+                    && matches!(self.tasks[task].status, "failed" | "timeout")
+                    && !self.tasks[task].is_quarantined
+                {
+                    return Answer::Refused;
+                }
                 self.tasks[task].max_retries = self.tasks[task].failed_retries + 1;
                 Answer::Done
             }
@@ -370,7 +385,62 @@ impl Model {
             open_run: None,
             waits_for: BTreeSet::new(),
             recurs: false,
+            key: None,
         });
+        Answer::Done
+    }
+
+    /// Nothing more happens to it by itself.
+    fn is_live(task: &Task) -> bool {
+        let is_tried_again = matches!(task.status, "failed" | "timeout") && task.failed_retries < task.max_retries;
+        task.open_run.is_some()
+            || task.status == "processing"
+            || !task.is_quarantined && (task.status == "scheduled" || is_tried_again)
+    }
+
+    fn is_key_taken(&self, task: usize) -> bool {
+        let class = self.tasks[task].class;
+        self.tasks[task].key.is_some_and(|key| self.holder(class, key, Some(task)).is_some())
+    }
+
+    /// The live task with this key, but for one.
+    fn holder(&self, class: usize, key: u8, but: Option<usize>) -> Option<usize> {
+        (0..self.tasks.len()).find(|number| {
+            let task = &self.tasks[*number];
+            Some(*number) != but && task.class == class && task.key == Some(key) && Self::is_live(task)
+        })
+    }
+
+    fn queue_unique(&mut self, class: usize, key: u8, on_conflict: OnConflict) -> Answer {
+        let Some(holder) = self.holder(class, key, None) else {
+            let answer = self.add_task(class, 1, 5, When::Now);
+            if let Some(task) = self.tasks.last_mut() {
+                task.key = Some(key);
+            }
+            return answer;
+        };
+        match on_conflict {
+            OnConflict::Return => Answer::Done,
+            OnConflict::Fail => Answer::Refused,
+            OnConflict::Replace => self.replace(holder),
+        }
+    }
+
+    fn replace(&mut self, holder: usize) -> Answer {
+        let task = &self.tasks[holder];
+        let is_waiting = matches!(task.status, "scheduled" | "failed" | "timeout")
+            && !task.is_quarantined
+            && task.failed_retries < task.max_retries;
+        let is_processed = task.open_run.is_some_and(|run| self.runs[run].status == "processing");
+        if !is_waiting || is_processed {
+            return Answer::Refused;
+        }
+        if let Some(run) = self.tasks[holder].open_run.take() {
+            (self.runs[run].status, self.runs[run].error_code) = ("released", "replaced");
+        }
+        let task = &mut self.tasks[holder];
+        (task.priority, task.max_retries, task.failed_retries, task.crashes) = (1, 5, 0, 0);
+        task.when = When::Past(0);
         Answer::Done
     }
 

@@ -1,0 +1,117 @@
+//! Many who want the same key at the same moment: one gets it, and nobody hears of a violated index.
+//!
+//! `TASKQUEUE_TEST_UNIQUE` is how many programs ask at once.
+
+use taskqueue::domain::new_task::{NewTask, TaskRequest};
+use taskqueue::domain::settings::Settings;
+use taskqueue::domain::unique::{Arrival, OnConflict};
+use taskqueue::engine::retry::retry_tasks;
+use taskqueue::engine::selected::TaskAnswer;
+use taskqueue::store::Store;
+
+use super::lose::at_once;
+use super::tools::run_at_once;
+use crate::conformance::fixture::{claim, create, drain, request, willing};
+use crate::each_engine;
+
+const ROUNDS: usize = 20;
+
+fn keyed(key: &str, on_conflict: OnConflict) -> NewTask {
+    let settings = Settings::from_rows(&[]).unwrap();
+    let asked = TaskRequest { unique: Some(key.to_owned()), on_conflict: Some(on_conflict), ..request("work") };
+    asked.validate(&settings).unwrap()
+}
+
+fn insert(store: &mut Store, task: &NewTask) -> (i64, Arrival) {
+    let queued = store.insert_tasks(std::slice::from_ref(task), &mut |_| {}).unwrap()[0];
+    (queued.id.0, queued.arrival)
+}
+
+/// At most one for each key.
+const LIVE: &str = "SELECT COALESCE(MAX(c), 0) AS value FROM (SELECT COUNT(*) AS c FROM \"TaskQueue\"
+    WHERE \"LastStatus\" IN ('scheduled', 'processing') GROUP BY \"UniqueKey\") AS counted";
+
+each_engine! {
+    fn many_programs_that_queue_one_key_at_once_leave_one_task(db) {
+        let count = std::env::var("TASKQUEUE_TEST_UNIQUE").map_or(24, |text| text.parse().unwrap());
+        let queue: &[&str] = &["queue", "work", "--any-class", "--unique", "k"];
+        let ids: Vec<String> = run_at_once(db, &vec![queue; count]).into_iter().map(|ended| ended.ok()).collect();
+        assert_eq!(ids.len(), count);
+        assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 1);
+    }
+
+    fn of_two_who_want_a_key_one_gets_it_and_the_other_the_same_task(db) {
+        for round in 0..ROUNDS {
+            let task = keyed(&round.to_string(), OnConflict::Return);
+            let (one, other) = at_once(db, |store| insert(store, &task), |store| insert(store, &task));
+            assert_eq!(one.0, other.0);
+            assert!((one.1 == Arrival::Queued) != (other.1 == Arrival::Queued), "{one:?} {other:?}");
+        }
+    }
+
+    fn an_old_task_that_is_retried_while_its_key_is_queued_anew_never_makes_two_live_ones(db) {
+        let mut contexts = [willing(db), willing(db)];
+        for round in 0..ROUNDS {
+            let task = keyed(&round.to_string(), OnConflict::Return);
+            let (old, _) = insert(&mut db.store(), &task);
+            db.execute(&format!(
+                "UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"FailedRetries\" = \"MaxRetries\" WHERE \"Id\" = {old}"
+            ));
+            let [ctx, _] = &mut contexts;
+            let (retried, queued) = at_once(
+                db,
+                |_| {
+                    let mut is_retried = false;
+                    let mut hear = |answer: TaskAnswer| is_retried = answer.result.is_some();
+                    retry_tasks(ctx, &[taskqueue::domain::ids::TaskId(old)], &mut hear).unwrap();
+                    is_retried
+                },
+                |store| insert(store, &task),
+            );
+            // Either the old one is live again and the same, or there is a new one and the old one was refused.
+            assert_eq!(retried, queued == (old, Arrival::Existing), "{queued:?}");
+        }
+    }
+
+    fn a_task_that_is_claimed_while_it_is_replaced_is_executed_with_the_old_or_with_the_new_data(db) {
+        for round in 0..ROUNDS {
+            let key = round.to_string();
+            insert(&mut db.store(), &keyed(&key, OnConflict::Return));
+            create(&mut willing(db));
+            let new = NewTask { data: "2".to_owned(), ..keyed(&key, OnConflict::Replace) };
+            let (claimed, replaced) = at_once(db, claim, |store| {
+                store.insert_tasks(std::slice::from_ref(&new), &mut |_| {})
+            });
+            // One of them was first, and the other one noticed.
+            match (claimed, replaced) {
+                (Some(run), refused) => {
+                    assert!(refused.unwrap_err().to_string().ends_with("and is processing"));
+                    assert_eq!(run.data, "{}");
+                }
+                (None, replaced) => assert_eq!(replaced.unwrap()[0].arrival, Arrival::Replaced),
+            }
+            assert_eq!(db.number(LIVE), 1);
+            db.execute("DELETE FROM \"TaskQueueRuns\"");
+            db.execute("DELETE FROM \"TaskQueue\"");
+        }
+    }
+
+    fn tasks_with_one_key_that_are_queued_again_and_again_while_they_are_processed_run_one_after_the_other(db) {
+        let mut ctx = willing(db);
+        let task = keyed("k", OnConflict::Return);
+        let mut done = 0;
+        while done < 10 {
+            let (_, succeeded) = at_once(
+                db,
+                |store| insert(store, &task),
+                |_| {
+                    create(&mut ctx);
+                    drain(&mut ctx).succeeded
+                },
+            );
+            done += succeeded;
+            assert!(db.number(LIVE) <= 1);
+        }
+    }
+}
