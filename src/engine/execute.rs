@@ -115,6 +115,7 @@ pub fn execute_run(
         None => HandlerFinish::could_not_start("no handler is configured here"),
     };
     fault_point!("execute.handler_ended");
+    let was_over = live.was_over();
     let last_news = live.into_last_news();
     let decision = finished.decision(ctx, run, timeout_secs);
     let mut outcome = RunOutcome {
@@ -124,7 +125,7 @@ pub fn execute_run(
         unended: finished.unended.clone(),
     };
     // Between here and the write its lease is trusted for the margin at least; the write is guarded by its token anyway.
-    let is_over = leases.standing(run.run_id) == Standing::Over;
+    let is_over = was_over || leases.standing(run.run_id) == Standing::Over;
     // Rule R7: a run of which something still lives is not ended; whoever finds this process gone tries again.
     if outcome.unended.is_none() {
         fault_point!("execute.before_record");

@@ -32,6 +32,8 @@ pub(super) struct LiveRun<'a> {
     longest_silence: Duration,
     pending: Unsaved,
     save_after: Moment,
+    /// Its handler had to be killed for the lease: the database may have come back since, the handler does not.
+    was_over: bool,
     watchdog: Option<Watchdog>,
     stopping: &'a Stopping<'a>,
     listener: &'a mut dyn RunListener,
@@ -48,7 +50,23 @@ impl<'a> LiveRun<'a> {
         let (pending, save_after) = (Unsaved::default(), Moment::now());
         // What is not held is not executed.
         let order = leases.cancel_order(run_id).unwrap_or_else(|| Arc::new(CancelOrder::new()));
-        Self { run_id, leases, order, longest_silence, pending, save_after, watchdog: None, stopping, listener }
+        Self {
+            run_id,
+            leases,
+            order,
+            longest_silence,
+            pending,
+            save_after,
+            was_over: false,
+            watchdog: None,
+            stopping,
+            listener,
+        }
+    }
+
+    /// Whether its lease was seen to be over.
+    pub(super) fn was_over(&self) -> bool {
+        self.was_over
     }
 
     /// What it reported that was not saved.
@@ -180,6 +198,8 @@ impl CommandObserver for LiveRun<'_> {
             return Control::Kill;
         }
         // Somebody else works for the task now, or may any moment: no time to ask it to end.
-        if self.leases.standing(self.run_id) == Standing::Held { Control::Continue } else { Control::Kill }
+        let standing = self.leases.standing(self.run_id);
+        self.was_over |= standing == Standing::Over;
+        if standing == Standing::Held { Control::Continue } else { Control::Kill }
     }
 }
