@@ -466,6 +466,9 @@ impl Model {
                 return Answer::CancelRequested { run };
             }
             self.end_waiting(run);
+            if std::mem::replace(&mut self.tasks[task].status, "cancelled") != "cancelled" {
+                self.follow(task);
+            }
         } else if matches!(self.tasks[task].status, "success" | "cancelled") {
             return Answer::Refused;
         }
@@ -619,7 +622,8 @@ impl Model {
         let number = run.task;
         let task = &mut self.tasks[number];
         task.open_run = None;
-        if task.status == "processing" {
+        let is_its_end = task.status == "processing";
+        if is_its_end {
             task.status = of_task;
             if of_task == "success" {
                 for other in &mut self.tasks {
@@ -653,8 +657,10 @@ impl Model {
         if let Some(is_here) = end.hold {
             self.holds.insert((task.class, is_here));
         }
-        let task = self.runs[index].task;
-        self.follow(task);
+        // Of what somebody has settled in the tables, create-runs finds it out.
+        if is_its_end {
+            self.follow(number);
+        }
         is_instead
     }
 
