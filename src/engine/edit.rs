@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde_json::json;
 
-use super::selected::{Hear, PORTION, TaskAnswer, event_of, preview};
+use super::selected::{Hear, PORTION, TaskAnswer, event_of, key_taken, preview};
 use super::{Context, EngineError, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
@@ -38,6 +38,7 @@ pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, hear: Hear<'_>
                 EditAnswer::Edited(task) => edited(&task),
                 EditAnswer::Stale(task) => stale(&task),
                 EditAnswer::Unknown(task) => unknown(&task),
+                EditAnswer::KeyTaken(holder) => key_taken(*id, "edited", &holder),
                 EditAnswer::NoSuchTask => TaskAnswer::no_such_task(*id),
             });
         }

@@ -1,7 +1,6 @@
 //! `requeue`: a task that is over runs again from the start, as the same row.
 
-use super::retry::key_taken;
-use super::selected::{Hear, PORTION, TaskAnswer, event_of, preview};
+use super::selected::{Hear, PORTION, TaskAnswer, event_of, key_taken, preview};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
@@ -21,9 +20,9 @@ pub fn requeue_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> Engin
         for (id, answer) in portion.iter().zip(answers) {
             hear(match answer {
                 RestartAnswer::Done => TaskAnswer::done(*id, "requeued", format!("task {id} is queued again")),
+                RestartAnswer::KeyTaken(holder) => key_taken(*id, "queued again", &holder),
                 RestartAnswer::NoSuchTask => TaskAnswer::no_such_task(*id),
                 RestartAnswer::Refused { status, has_open_run } => refused(*id, &status, has_open_run),
-                RestartAnswer::KeyTaken(taken) => TaskAnswer::refused(*id, key_taken(*id, &taken)),
             });
         }
     }

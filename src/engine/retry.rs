@@ -1,12 +1,12 @@
 //! `retry`: a task that failed, is exhausted or quarantined gets a new start.
 
-use super::selected::{Hear, PORTION, TaskAnswer, event_of, preview};
+use super::selected::{Hear, PORTION, TaskAnswer, event_of, key_taken, preview};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
 use crate::domain::selection::{Selection, StatusFilter};
 use crate::domain::status::TaskStatus;
-use crate::store::{KeyTaken, Restart, RestartAnswer};
+use crate::store::{Restart, RestartAnswer};
 
 /// Makes each of these tasks due now, with all its retries, if its last attempt failed.
 ///
@@ -20,9 +20,9 @@ pub fn retry_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineR
         for (id, answer) in portion.iter().zip(answers) {
             hear(match answer {
                 RestartAnswer::Done => TaskAnswer::done(*id, "retried", format!("task {id} is tried again")),
+                RestartAnswer::KeyTaken(holder) => key_taken(*id, "tried again", &holder),
                 RestartAnswer::NoSuchTask => TaskAnswer::no_such_task(*id),
                 RestartAnswer::Refused { status, has_open_run } => refused(*id, &status, has_open_run),
-                RestartAnswer::KeyTaken(taken) => TaskAnswer::refused(*id, key_taken(*id, &taken)),
             });
         }
     }
@@ -35,12 +35,6 @@ pub fn retry_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineR
 /// The database's.
 pub fn preview_retry(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
     preview(ctx, ids, &outlook, hear)
-}
-
-/// Why a task is not made live again whose key another one has.
-pub(super) fn key_taken(id: TaskId, taken: &KeyTaken) -> String {
-    let KeyTaken { key, holder, status } = taken;
-    format!("task {id} is not tried again: task {holder}, queued since, has its key \"{key}\" and is {status}")
 }
 
 fn outlook(task: &Task) -> TaskAnswer {

@@ -6,7 +6,7 @@ use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
 use crate::domain::selection::Selection;
-use crate::store::NewEvent;
+use crate::store::{Holder, NewEvent};
 
 /// Tasks that are changed in one transaction: bounds the time for which others wait.
 pub(super) const PORTION: usize = 100;
@@ -72,4 +72,13 @@ pub(super) fn preview(
 /// An event of this kind about a task yet to be named, by whoever works here.
 pub(super) fn event_of(ctx: &Context, kind: &'static str, details: serde_json::Value) -> NewEvent {
     NewEvent { kind, task_id: None, run_id: None, actor: ctx.me.user.clone(), host: ctx.me.host.clone(), details }
+}
+
+/// A task that cannot be live again, because another one has its key.
+pub(super) fn key_taken(id: TaskId, what: &str, holder: &Holder) -> TaskAnswer {
+    let Holder { id: other, key, status } = holder;
+    TaskAnswer::refused(
+        id,
+        format!("task {id} is not {what}: task {other}, queued since, has its key \"{key}\" and is {status}"),
+    )
 }

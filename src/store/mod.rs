@@ -52,9 +52,10 @@ pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
 pub use self::transfer::{Imported, TransferredTask};
 pub use self::transitions::{
-    Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, KeyTaken, OutsideClaim, OutsideRun,
-    Restart, RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
+    Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, OutsideClaim, OutsideRun, Restart,
+    RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
 };
+pub use self::unique::Holder;
 use crate::os::random::spread;
 use crate::os::sockets::LibrarySocket;
 

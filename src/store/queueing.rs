@@ -10,7 +10,8 @@ use super::backend::{self, AnyConnection};
 use super::dependencies::IDS_PER_STATEMENT;
 use super::rows::{DependencyRow, NewTaskRow};
 use super::sql::{Moment, db_now};
-use super::unique::{Author, find_holder, key_taken, replace_task};
+use super::transitions::{Replacer, replace_task};
+use super::unique::find_holder;
 use super::{Store, StoreError, StoreResult};
 use crate::domain::dependencies::{Prerequisite, find_circle};
 use crate::domain::ids::TaskId;
@@ -31,7 +32,7 @@ impl Store {
         let auditor = self.auditor()?;
         let origin = self.origin.clone();
         let queued = self.write_key_once(|conn| {
-            let plan = Plan::make(conn, tasks, Author { origin: &origin, is_auditor: auditor.is_some() })?;
+            let plan = Plan::make(conn, tasks, Replacer { origin: &origin, is_auditor: auditor.is_some() })?;
             let prerequisites = Prerequisites::lock(conn, &plan)?;
             let new: Vec<usize> = plan.new_places().collect();
             let now = diesel::select(db_now()).get_result::<Moment>(conn)?.into();
@@ -79,7 +80,7 @@ struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     /// Looks for the holders of all keys, and replaces those that are to be replaced.
-    fn make(conn: &mut AnyConnection, tasks: &'a [NewTask], author: Author<'_>) -> StoreResult<Self> {
+    fn make(conn: &mut AnyConnection, tasks: &'a [NewTask], replacer: Replacer<'_>) -> StoreResult<Self> {
         let replaces = |task: &NewTask| task.unique.as_ref().is_some_and(|key| key.on_conflict == OnConflict::Replace);
         if tasks.iter().any(replaces) {
             backend::lock_gate(conn, "create-runs")?;
@@ -91,10 +92,10 @@ impl<'a> Plan<'a> {
             let spot = match &task.unique {
                 None => Spot::New,
                 Some(unique) => match first_with.get(&(task.class.as_str(), unique.key.as_str())) {
-                    Some(earlier) => plan.spot_beside(conn, *earlier, place, unique, author)?,
+                    Some(earlier) => plan.spot_beside(conn, *earlier, place, unique, replacer)?,
                     None => {
                         first_with.insert((task.class.as_str(), unique.key.as_str()), place);
-                        plan.spot_in_store(conn, place, unique, author)?
+                        plan.spot_in_store(conn, place, unique, replacer)?
                     }
                 },
             };
@@ -109,20 +110,23 @@ impl<'a> Plan<'a> {
         conn: &mut AnyConnection,
         place: usize,
         unique: &Uniqueness,
-        author: Author<'_>,
+        replacer: Replacer<'_>,
     ) -> StoreResult<Spot> {
         let task = &self.tasks[place];
         let Some(holder) = find_holder(conn, task.class.as_str(), &unique.key)? else { return Ok(Spot::New) };
         fault_point!("queue.key_found");
-        let there = |arrival| Ok(Spot::There(QueuedTask { id: TaskId(holder.id), arrival }));
+        let there = |arrival| Ok(Spot::There(QueuedTask { id: holder.id, arrival }));
         match unique.on_conflict {
             OnConflict::Return => return there(Arrival::Existing),
-            OnConflict::Replace if replace_task(conn, holder.id, task, author)? => return there(Arrival::Replaced),
+            OnConflict::Replace if replace_task(conn, holder.id, task, replacer)? => return there(Arrival::Replaced),
             OnConflict::Replace | OnConflict::Fail => {}
         }
         // Whoever could not be replaced was claimed since, or has ended.
         match find_holder(conn, task.class.as_str(), &unique.key)? {
-            Some(holder) => Err(StoreError::NotQueued { index: place, refusal: key_taken(unique, &holder) }),
+            Some(holder) => Err(StoreError::NotQueued {
+                index: place,
+                refusal: QueueRefusal::KeyTaken { key: holder.key, holder: holder.id, status: holder.status },
+            }),
             None => Ok(Spot::New),
         }
     }
@@ -134,11 +138,11 @@ impl<'a> Plan<'a> {
         earlier: usize,
         place: usize,
         unique: &Uniqueness,
-        author: Author<'_>,
+        replacer: Replacer<'_>,
     ) -> StoreResult<Spot> {
         match (unique.on_conflict, self.spots[earlier]) {
             (OnConflict::Return, _) => Ok(Spot::Same(earlier, Arrival::Existing)),
-            (OnConflict::Replace, Spot::There(_)) => self.spot_in_store(conn, place, unique, author),
+            (OnConflict::Replace, Spot::There(_)) => self.spot_in_store(conn, place, unique, replacer),
             (OnConflict::Replace, _) => {
                 self.replaced_by.insert(earlier, place);
                 Ok(Spot::Same(earlier, Arrival::Replaced))

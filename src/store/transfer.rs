@@ -75,6 +75,10 @@ struct TaskColumns {
     backoff: Option<String>,
     crashes: i32,
     quarantined_on: Option<Moment>,
+    #[serde(default)]
+    unique_key: Option<String>,
+    #[serde(default)]
+    unique_until: Option<Moment>,
     recurrence: Option<String>,
     time_zone: String,
     catch_up: String,
@@ -339,6 +343,8 @@ fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids)
                 backoff,
                 crashes,
                 quarantined_on,
+                unique_key,
+                unique_until,
                 recurrence,
                 time_zone,
                 catch_up,

@@ -10,7 +10,6 @@ mod url;
 
 use chrono::{DateTime, TimeDelta};
 use diesel::connection::{AnsiTransactionManager, Connection, TransactionManager};
-use diesel::prelude::*;
 use diesel::result::{Error as DieselError, QueryResult};
 use diesel_migrations::EmbeddedMigrations;
 
@@ -18,7 +17,6 @@ pub(super) use self::connection::AnyConnection;
 pub use self::url::{DatabaseUrl, Engine};
 use super::error::{Repeat, StoreError, StoreResult, classify_portably};
 use super::rows::{DependencyRow, NewTaskRow};
-use super::schema::task_queue;
 use super::sql::Moment;
 use crate::os::sockets::LibrarySocket;
 
@@ -189,16 +187,6 @@ pub(super) fn lock_tasks(conn: &mut AnyConnection, ids: &[i64]) -> QueryResult<(
         AnyConnection::Sqlite(_) => Ok(()),
         AnyConnection::Postgres(conn) => postgres::lock_tasks(conn, ids),
         AnyConnection::Mysql(conn) => mysql::lock_tasks(conn, ids),
-    }
-}
-
-/// Moves the time at which a task is to be processed.
-pub(super) fn set_scheduled_on(conn: &mut AnyConnection, id: i64, on: Moment) -> QueryResult<()> {
-    match conn {
-        AnyConnection::Mysql(conn) => mysql::set_scheduled_on(conn, id, on),
-        AnyConnection::Sqlite(_) | AnyConnection::Postgres(_) => {
-            diesel::update(task_queue::table.find(id)).set(task_queue::scheduled_on.eq(on)).execute(conn).map(drop)
-        }
     }
 }
 

@@ -266,13 +266,6 @@ fn as_datetime(moment: Moment) -> AsDatetime {
     sql::<Timestamp>("CAST(").bind::<Text, _>(as_text(moment)).sql(" AS DATETIME(6))")
 }
 
-pub(super) fn set_scheduled_on(conn: &mut MysqlConnection, id: i64, on: Moment) -> QueryResult<()> {
-    diesel::update(dsl::task_queue.filter(dsl::id.eq(id)))
-        .set(dsl::scheduled_on.eq(as_datetime(on)))
-        .execute(conn)
-        .map(drop)
-}
-
 fn statement_rows(rows: &[NewTaskRow]) -> usize {
     let mut bytes = 0;
     let fitting = rows.iter().take(ROWS_PER_STATEMENT).take_while(|row| {

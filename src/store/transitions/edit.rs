@@ -9,14 +9,18 @@ use super::super::events::{NewEvent, insert_event};
 use super::super::rows::TaskRow;
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::{Moment, any_year, db_now};
+use super::super::unique::{Holder, find_other_holder};
 use super::super::{Store, StoreResult};
 use super::end::{RunEnd, end_waiting_run};
 use super::enter_tasks;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::Task;
-use crate::domain::status::{RunStatus, Stored};
+use crate::domain::status::{RunStatus, Stored, TaskStatus};
 use crate::domain::task_change::TaskChange;
 use crate::domain::transition::RunEvent;
+
+/// Who fails and has retries left is live.
+const FAILED: [&str; 2] = [TaskStatus::Failed.as_str(), TaskStatus::Timeout.as_str()];
 
 /// The answer to an edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +31,8 @@ pub enum EditAnswer {
     Stale(Box<Task>),
     /// Its status is one that this version does not know; as it is.
     Unknown(Box<Task>),
+    /// With more retries it would be live again, and another live task has its key.
+    KeyTaken(Holder),
     /// There is no such task.
     NoSuchTask,
 }
@@ -45,7 +51,7 @@ impl Store {
         event: &NewEvent,
     ) -> StoreResult<Vec<EditAnswer>> {
         let auditor = self.auditor()?;
-        self.write_once(|conn| {
+        self.write_key_once(|conn| {
             enter_tasks(conn, ids)?;
             keep_claims_out(conn)?;
             let edit = |id: &TaskId| edit_task(conn, *id, change, if_updated_on, event, auditor.as_ref());
@@ -83,6 +89,11 @@ fn edit_task(
     }
     if matches!(task.status, Stored::Unknown(_)) {
         return Ok(EditAnswer::Unknown(task));
+    }
+    if change.max_retries.is_some_and(|max| max > task.failed_retries)
+        && let Some(holder) = find_other_holder(conn, id, &FAILED)?
+    {
+        return Ok(EditAnswer::KeyTaken(holder));
     }
     let now: DateTime<Utc> = diesel::select(db_now()).get_result::<Moment>(conn)?.into();
     edit_waiting_run(conn, &task, change, now, auditor)?;

@@ -9,6 +9,7 @@ mod end;
 mod outside_claim;
 mod recur;
 mod reject;
+mod replace;
 mod retry;
 mod schedule;
 
@@ -18,7 +19,8 @@ pub use self::edit::EditAnswer;
 pub use self::end::{Crash, EndCondition, Ended, RunEnd};
 pub use self::outside_claim::{OutsideClaim, OutsideRun};
 pub use self::recur::{Advanced, Author};
-pub use self::retry::{KeyTaken, Restart, RestartAnswer};
+pub(super) use self::replace::{Replacer, replace_task};
+pub use self::retry::{Restart, RestartAnswer};
 pub use self::schedule::{ScheduleAnswer, ScheduleChange};
 
 use super::StoreResult;

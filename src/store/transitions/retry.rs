@@ -7,7 +7,7 @@ use super::super::backend::AnyConnection;
 use super::super::events::{NewEvent, insert_event};
 use super::super::schema::task_queue::dsl;
 use super::super::sql::{Moment, db_now};
-use super::super::unique::find_other_holder;
+use super::super::unique::{Holder, find_other_holder};
 use super::super::{Store, StoreResult};
 use super::enter_tasks;
 use crate::domain::ids::TaskId;
@@ -34,17 +34,6 @@ impl Restart {
     }
 }
 
-/// Who has a key that a task wants back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyTaken {
-    /// The key.
-    pub key: String,
-    /// Who has it.
-    pub holder: TaskId,
-    /// Its status.
-    pub status: String,
-}
-
 /// The answer to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RestartAnswer {
@@ -58,7 +47,7 @@ pub enum RestartAnswer {
         has_open_run: bool,
     },
     /// Another live task, queued since, has its key: that one wins.
-    KeyTaken(KeyTaken),
+    KeyTaken(Holder),
     /// There is no such task.
     NoSuchTask,
 }
@@ -90,8 +79,8 @@ fn restart_task(
     restart: Restart,
     event: &NewEvent,
 ) -> StoreResult<RestartAnswer> {
-    if let Some((key, holder)) = find_other_holder(conn, task_id, &restart.from())? {
-        return Ok(RestartAnswer::KeyTaken(KeyTaken { key, holder: TaskId(holder.id), status: holder.status }));
+    if let Some(holder) = find_other_holder(conn, task_id, &restart.from())? {
+        return Ok(RestartAnswer::KeyTaken(holder));
     }
     fault_point!("retry.key_free");
     let is_anew = restart == Restart::Requeue;

@@ -160,7 +160,8 @@ fn a_runner_that_is_not_root_runs_as_itself_and_as_nobody_else() {
         for class in ["plain", "own", "other"] {
             let _ = as_nobody(&["queue", class]).ok();
         }
-        let _ = as_nobody(&["tick"]);
+        let _ = as_nobody(&["create-runs"]);
+        let _ = as_nobody(&["process-run", "--drain"]);
         assert_eq!(printed(&detail(db, "1"), "stdout"), "nobody\n");
         assert_eq!(printed(&detail(db, "2"), "stdout"), "nobody\n");
         let other = detail(db, "3");

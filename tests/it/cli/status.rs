@@ -37,7 +37,7 @@ each_engine! {
         let text = db.cli().run(&["status", "--class", "nope"]).ok();
         assert!(text.contains("No task is of this class and status."), "{text}");
         assert!(db.cli().run(&["status", "--runs"]).ok().contains("No runs yet"));
-        assert!(db.cli().run(&["status", "--runners"]).ok().contains("No runners yet"));
+        assert!(db.cli().run(&["status", "--runners"]).ok().contains("No runners: "));
     }
 
     fn the_counters_come_first_and_then_a_bounded_page(db) {

@@ -55,6 +55,29 @@ each_engine! {
         assert_eq!(unique(db, "k", &[]).ok(), "1");
     }
 
+    fn an_exhausted_task_whose_key_a_newer_one_has_is_neither_requeued_nor_given_more_retries(db) {
+        db.configure(&shell_class(db, "echo", "exit 1"));
+        unique(db, "k", &["--max-retries", "1"]).ok();
+        tick(db);
+        assert_eq!(unique(db, "k", &[]).ok(), "2");
+        for verb in [["requeue", "1"].as_slice(), &["edit", "1", "--max-retries", "5"]] {
+            let ended = db.cli().run(verb);
+            assert!(ended.stderr.contains("task 2, queued since, has its key \"k\" and is scheduled"), "{ended:?}");
+            assert_eq!(ended.code, Some(1), "{ended:?}");
+        }
+        assert_eq!(task(db, "1")["max_retries"], 1);
+        let _ = db.cli().run(&["edit", "1", "--priority", "5"]).ok();
+    }
+
+    fn export_and_import_keep_keys_and_windows(db) {
+        db.configure(ECHO);
+        unique(db, "k", &["--unique-for", "1h", "--in", "1h"]).ok();
+        let exported = db.cli().run(&["export"]).ok();
+        db.execute("DELETE FROM \"TaskQueue\"");
+        let _ = db.cli().stdin(exported).run(&["import", "-"]).ok();
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LiveUniqueKey\" = 'k' AND \"UniqueUntil\" IS NOT NULL"), 1);
+    }
+
     fn fail_names_the_task_that_is_there_and_queues_nothing(db) {
         db.configure(ECHO);
         unique(db, "k", &[]).ok();

@@ -2,17 +2,18 @@
 //!
 //! `TASKQUEUE_TEST_UNIQUE` is how many programs ask at once.
 
+use taskqueue::domain::ids::TaskId;
 use taskqueue::domain::new_task::{NewTask, TaskRequest};
 use taskqueue::domain::settings::Settings;
 use taskqueue::domain::unique::{Arrival, OnConflict};
 use taskqueue::engine::retry::retry_tasks;
-use taskqueue::engine::selected::TaskAnswer;
 use taskqueue::store::Store;
 
 use super::lose::at_once;
 use super::tools::run_at_once;
 use crate::conformance::fixture::{claim, create, drain, request, willing};
 use crate::each_engine;
+use crate::support::EngineUnderTest;
 
 const ROUNDS: usize = 20;
 
@@ -34,7 +35,10 @@ const LIVE: &str = "SELECT COALESCE(MAX(c), 0) AS value FROM (SELECT COUNT(*) AS
 each_engine! {
     fn many_programs_that_queue_one_key_at_once_leave_one_task(db) {
         let count = std::env::var("TASKQUEUE_TEST_UNIQUE").map_or(24, |text| text.parse().unwrap());
-        let queue: &[&str] = &["queue", "work", "--any-class", "--unique", "k"];
+        // However long so many take to connect.
+        let options = if db.engine == EngineUnderTest::Sqlite { "" } else { "?connect_timeout=300" };
+        let url = format!("{}{options}", db.url_text());
+        let queue: &[&str] = &["queue", "work", "--any-class", "--unique", "k", "--database", &url];
         let ids: Vec<String> = run_at_once(db, &vec![queue; count]).into_iter().map(|ended| ended.ok()).collect();
         assert_eq!(ids.len(), count);
         assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
@@ -63,8 +67,7 @@ each_engine! {
                 db,
                 |_| {
                     let mut is_retried = false;
-                    let mut hear = |answer: TaskAnswer| is_retried = answer.result.is_some();
-                    retry_tasks(ctx, &[taskqueue::domain::ids::TaskId(old)], &mut hear).unwrap();
+                    retry_tasks(ctx, &[TaskId(old)], &mut |answer| is_retried = answer.result.is_some()).unwrap();
                     is_retried
                 },
                 |store| insert(store, &task),
