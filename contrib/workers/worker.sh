@@ -12,6 +12,7 @@ wait=${2-30s}
 
 # The fields of a line of `claim` always stand in this order.
 field() {
+    # shellcheck disable=SC1003 # the backslash before the quote is sed's
     printf '%s\n' "$line" | sed -n 's/^{"run_id":\([0-9]*\),"task_id":[0-9]*,"token":"\([^"]*\)","class":"[^"]*","data":\(.*\),"attempt":[0-9]*,"max_retries":[0-9]*,"timeout_secs":\([0-9]*\),"deadline":"[^"]*"}$/\'"$1"'/p'
 }
 
