@@ -27,7 +27,7 @@ const COMMANDS: [&str; 11] =
 
 fn run(job: &Job<'_>) {
     let Some((mut stage, mut proxy)) = behind_proxy(job) else { return job.note("no server".to_owned()) };
-    for trial in job.trials(2, 84) {
+    for trial in job.trials(2, 42) {
         let mut rng = job.rng(trial);
         let is_fit = job.trial(trial, &mut stage, |stage| {
             stage.outcomes_are_kept.set(true);

@@ -198,3 +198,27 @@ fn the_table_of_tasks_is_the_state_machine() {
     }
     assert_eq!(documented_changes("Tasks"), real);
 }
+
+/// Every file below a directory.
+fn files_below(directory: &std::path::Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn every_feature_of_the_sources_names_a_test_that_exists() {
+    let code: String = ["src", "tests"]
+        .iter()
+        .flat_map(|directory| files_below(&root().join(directory)))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .map(|path| std::fs::read_to_string(path).unwrap())
+        .collect();
+    let rows = table_rows(&read("docs/sources.md"));
+    let features: Vec<&Vec<String>> =
+        rows.iter().filter(|row| row[0] != "Feature" && !row[0].starts_with("--")).collect();
+    assert!(features.len() > 50, "{}", features.len());
+    for row in features {
+        let test = &row[4];
+        assert!(code.contains(&format!("fn {test}(")), "{}: {test}", row[0]);
+    }
+}
