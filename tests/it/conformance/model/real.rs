@@ -380,7 +380,8 @@ impl<'a> Real<'a> {
         };
         let has_any = self.ctx.store.has_claimable_outside(&claim).unwrap();
         let claimed = self.ctx.store.claim_outside(&claim).unwrap();
-        assert_eq!(has_any, !claimed.is_empty());
+        // There may have been but the run of a task that was cancelled meanwhile, which the claim ends.
+        assert!(has_any || claimed.is_empty());
         claimed.first().map_or(Answer::NothingToClaim, |claimed| self.claimed(&claimed.run))
     }
 
