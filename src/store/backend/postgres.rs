@@ -31,11 +31,13 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<PgConnection> {
     let mut conn = PgConnection::establish(url.address()).map_err(|error| shown(&error))?;
     // UTC makes Diesel's timestamp without zone mean the instant that the timestamptz columns hold. The limits keep a
     // dead client from holding its locks for ever. Generic plans: with a large backlog the claim's probes would be
-    // planned anew each time, which costs more than the probes, and each of our statements has but one good plan. No JIT: its compiler takes longer than any of them.
+    // planned anew each time, which costs more than the probes, and each of our statements has but one good plan. No JIT:
+    // its compiler takes longer than any of them. No bitmaps: they lose the order of an index, and where the estimates are
+    // stale all rows are sorted for a part of them.
     conn.batch_execute(
         "SET TIME ZONE 'UTC'; SET lock_timeout = '30s'; SET statement_timeout = '600s';
          SET idle_in_transaction_session_timeout = '60s'; SET client_min_messages = warning;
-         SET plan_cache_mode = force_generic_plan; SET jit = off;",
+         SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_bitmapscan = off;",
     )
     .map_err(|error| shown(&error))?;
     Ok(conn)

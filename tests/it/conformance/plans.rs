@@ -106,11 +106,14 @@ struct MysqlLine {
     extra: Option<String>,
 }
 
-/// A session like the store's (store::backend::mysql::connect), as far as planners look at it.
+/// A session like the store's (connect in store::backend), as far as planners look at it.
 fn session(db: &TestDb) -> Raw {
     let mut raw = db.raw();
     if db.is_mysql_like() {
         raw.execute("SET NAMES utf8mb4 COLLATE utf8mb4_bin");
+    }
+    if db.engine == EngineUnderTest::Postgres {
+        raw.execute("SET enable_bitmapscan = off");
     }
     raw
 }
