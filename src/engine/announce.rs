@@ -100,15 +100,24 @@ fn append(log: &Path, notices: &[Notice]) -> std::io::Result<()> {
 }
 
 /// Starts the program that wants to know how this run ended, if there is one. Whoever dies before has told nobody: what
-/// must not be missed is in the tables.
-pub(super) fn start_hook(ctx: &mut Context, task_id: TaskId, run_id: RunId, end: &RunEnd) -> EngineResult<()> {
+/// must not be missed is in the tables. The end is recorded by now: whatever fails here is named, and fails nothing else.
+pub(super) fn start_hook(ctx: &mut Context, task_id: TaskId, run_id: RunId, end: &RunEnd) {
+    let problem = match hook_problem(ctx, task_id, run_id, end) {
+        Ok(problem) => problem,
+        Err(error) => Some(format!("the hook of run {run_id} was not started: {error}")),
+    };
+    ctx.hook_problem = problem.or_else(|| ctx.hook_problem.take());
+}
+
+/// Why the program that wants to know did not do its work, if so.
+fn hook_problem(ctx: &mut Context, task_id: TaskId, run_id: RunId, end: &RunEnd) -> EngineResult<Option<String>> {
     let may_want = match end.event {
         RunEvent::Succeed => ctx.announcements.hook(HookKind::Success).is_some(),
         RunEvent::Fail | RunEvent::TimeOut => !ctx.announcements.hooks.is_empty(),
         RunEvent::Claim | RunEvent::Cancel | RunEvent::Release => false,
     };
     if !may_want {
-        return Ok(());
+        return Ok(None);
     }
     let task = ctx.store.get_task(task_id)?;
     let kind = match end.event {
@@ -116,7 +125,7 @@ pub(super) fn start_hook(ctx: &mut Context, task_id: TaskId, run_id: RunId, end:
         _ if task.is_settled() => HookKind::Failure,
         _ => HookKind::Retry,
     };
-    let Some(argv) = ctx.announcements.hook(kind) else { return Ok(()) };
+    let Some(argv) = ctx.announcements.hook(kind) else { return Ok(None) };
     let news = RunNews {
         event: kind.as_str(),
         task_id,
@@ -133,10 +142,8 @@ pub(super) fn start_hook(ctx: &mut Context, task_id: TaskId, run_id: RunId, end:
     };
     let program = Program { argv, user: ctx.announcements.hook_user.as_deref(), limit_secs: HOOK_SECS };
     let problem = program.run(ctx, &to_json(&news), task_id, run_id)?;
-    let problem = problem.map(|why| format!("the hook \"{}\" of run {run_id}: {why}", kind.as_str()));
-    ctx.hook_problem = problem.or_else(|| ctx.hook_problem.take());
     fault_point!("hook.ended");
-    Ok(())
+    Ok(problem.map(|why| format!("the hook \"{}\" of run {run_id}: {why}", kind.as_str())))
 }
 
 /// A program of the configuration that is told something.

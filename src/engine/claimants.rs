@@ -114,7 +114,7 @@ pub fn resolve(ctx: &mut Context, held: &Held, resolution: &Resolution) -> Engin
     };
     match ended {
         Ended::Recorded => {
-            start_hook(ctx, run.task_id, run.id, &end)?;
+            start_hook(ctx, run.task_id, run.id, &end);
             let status = run_after(RunStatus::Processing, end.event).map_or("", RunStatus::as_str);
             Ok(resolved(status, false))
         }

@@ -1,7 +1,6 @@
-//! Keeps the leases of this process, saves what its handlers report, looks what operators have ordered and hears which of its
-//! runs are cancelled: a thread and a connection of its own, so that
-//! neither a long handler nor a busy main thread looks like a dead runner, and a database that is slow or away keeps nobody
-//! from watching the handler.
+//! Keeps the leases of this process, saves what its handlers report, looks what operators have ordered and hears which of
+//! its runs are cancelled: a thread and a connection of its own, so that neither a long handler nor a busy main thread looks
+//! like a dead runner, and a database that is slow or away keeps nobody from watching the handler.
 //!
 //! The thread may hang in a call to the database. Whoever works for a run therefore asks [`LeaseKeeper::standing`] by
 //! itself, often enough, and gives up when the lease can no longer be trusted.

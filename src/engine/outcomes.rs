@@ -118,7 +118,7 @@ fn send(ctx: &mut Context, outcome: &Outcome, claimed: Claimed) -> EngineResult<
     let run = RunRef { id: claimed.run_id, token: outcome.token.clone() };
     match ctx.store.end_run(&run, &outcome.end)? {
         Ended::Recorded => {
-            start_hook(ctx, claimed.task_id, claimed.run_id, &outcome.end)?;
+            start_hook(ctx, claimed.task_id, claimed.run_id, &outcome.end);
             Ok(None)
         }
         Ended::Cancelled => Ok(None),

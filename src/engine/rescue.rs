@@ -193,7 +193,7 @@ fn rescue_run(
     if matches!(ended, Ended::Recorded | Ended::Cancelled) {
         fault_point!("rescue.committed");
         if ended == Ended::Recorded {
-            start_hook(ctx, run.task_id, run.id, &end)?;
+            start_hook(ctx, run.task_id, run.id, &end);
         }
         report.rescued.push(Rescued {
             run_id: run.id,

@@ -82,6 +82,9 @@ pub(crate) fn release(session: Session, args: &ReleaseArgs, out: &mut Out) -> an
 fn end(session: Session, held: &Held, resolution: &Resolution, out: &mut Out) -> anyhow::Result<u8> {
     let mut ctx = session.open()?;
     let resolved = resolve(&mut ctx, held, resolution)?;
+    if let Some(problem) = &ctx.hook_problem {
+        out.warn(problem);
+    }
     if out.is_json() {
         out.json(&resolved)?;
     } else if resolved.was_recorded_before {

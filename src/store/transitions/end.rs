@@ -396,20 +396,23 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
         // By nobody: the time has come.
         follow_settled(conn, TaskId(task_id), &Author { name: "", host: &host })?;
     }
-    let has_failed = matches!(event, TaskEvent::Fail | TaskEvent::TimeOut);
-    let kind = if quarantine.is_some() {
-        Some(NoticeKind::Quarantined)
-    } else if has_failed && failed_after >= max {
-        Some(NoticeKind::Exhausted)
-    } else {
-        end.hold.as_ref().map(|_| NoticeKind::Held)
-    };
-    if let Some(kind) = kind {
+    let is_exhausted = matches!(event, TaskEvent::Fail | TaskEvent::TimeOut) && failed_after >= max;
+    if let Some(kind) = what_to_tell(quarantine.is_some(), is_exhausted, end.hold.is_some()) {
         let (error_code, error_message) = (end.error_code.clone(), end.error_message.clone());
         let task_id = TaskId(task_id);
         insert_notice(conn, &NewNotice { kind, task_id, run_id, class, host, error_code, error_message })?;
     }
     Ok(Some(TaskId(task_id)))
+}
+
+/// What somebody must know of an end; of several things the one that needs him most.
+const fn what_to_tell(is_quarantined: bool, is_exhausted: bool, is_held: bool) -> Option<NoticeKind> {
+    match (is_quarantined, is_exhausted, is_held) {
+        (true, _, _) => Some(NoticeKind::Quarantined),
+        (false, true, _) => Some(NoticeKind::Exhausted),
+        (false, false, true) => Some(NoticeKind::Held),
+        (false, false, false) => None,
+    }
 }
 
 fn quarantine_event(task_id: i64, run_id: RunId, crash: &Crash, crashes: i32) -> NewEvent {

@@ -167,6 +167,22 @@ each_engine! {
         assert_eq!(task(db, "1")["status"], "success");
     }
 
+    fn the_end_of_a_claimants_run_starts_hooks_too_and_names_one_that_fails(db) {
+        let argv = program(db);
+        db.configure(&format!("[hooks]\nsuccess = {argv}\n"));
+        let end_one = || {
+            db.cli().run(&["queue", "any", "--any-class"]).ok();
+            let run: Value = db.cli().run(&["claim", "--claimant", "bot"]).json();
+            db.cli().run(&["resolve", &run["run_id"].to_string(), "--token", run["token"].as_str().unwrap()])
+        };
+        assert_eq!(end_one().ok(), "");
+        assert_eq!(told(db)[0]["event"], "success");
+        write(db, "deaf", "");
+        let ended = end_one();
+        assert!(ended.stderr.contains("the hook \"success\" of run 2: /bin/sh exited with 7: nobody home"), "{ended:?}");
+        assert_eq!((ended.code, told(db).len()), (Some(0), 1));
+    }
+
     fn an_announcement_that_cannot_be_made_is_refused_with_the_reason(db) {
         let cases = [
             ("[notify]\nevery_secs = 60\n", "argv or log must say who is told"),

@@ -1,0 +1,244 @@
+//! What happens to runs and runners of the model.
+
+use super::*;
+
+impl Model {
+    /// The head of the queue, once all before it have ended whose tasks were cancelled.
+    pub(super) fn next_claimable(&mut self, can: [bool; 3]) -> Option<usize> {
+        while let Some(run) = self.first_claimable(can) {
+            if self.tasks[self.runs[run].task].status != "cancelled" {
+                return Some(run);
+            }
+            self.end_waiting(run);
+        }
+        None
+    }
+
+    pub(super) fn create_runs(&mut self) -> Answer {
+        let rescued = self.rescue();
+        let finished_runners = self.finish_dead_runners();
+        for task in 0..self.tasks.len() {
+            self.follow(task);
+        }
+        let mut due: Vec<usize> = (0..self.tasks.len()).filter(|task| self.is_due(*task)).collect();
+        due.sort_by_key(|task| (self.tasks[*task].when, *task));
+        for task in &due {
+            self.create_run(*task);
+        }
+        Answer::Created { rescued, finished_runners, created: due.len() }
+    }
+
+    /// Only dead releases work; whoever has not renewed its lease has lost it.
+    pub(super) fn rescue(&mut self) -> BTreeSet<(usize, &'static str)> {
+        let mut rescued = BTreeSet::new();
+        for run in self.processing_runs() {
+            let is_outside = self.runs[run].claimant.is_some();
+            let reason = match &self.runs[run] {
+                Run { holder: Some(Who::Dead), .. } if is_outside => "claimant-died",
+                Run { holder: Some(Who::Dead), .. } => "runner-died",
+                Run { is_lease_over: true, .. } => "lease-expired",
+                _ => continue,
+            };
+            // A claimant that is late has not crashed.
+            let is_crash = !is_outside || reason == "claimant-died";
+            self.end(
+                run,
+                &End { event: RunEvent::TimeOut, may_retry: true, is_crash, delay: Delay::None, hold: None },
+                reason,
+            );
+            rescued.insert((run, reason));
+        }
+        rescued
+    }
+
+    /// Whether a pause or a limit keeps runs of this class from being claimed.
+    pub(super) fn is_obstructed(&self, class: usize) -> bool {
+        let of_class = |run: &&Run| self.tasks[run.task].class == class;
+        let count = |is_counted: fn(&Run) -> bool| {
+            i32::try_from(self.runs.iter().filter(of_class).filter(|run| is_counted(run)).count()).unwrap()
+        };
+        let (max_running, starts) = self.class_limits[class];
+        self.pauses.contains(&None)
+            || self.pauses.contains(&Some(class))
+            || max_running.is_some_and(|max| count(|run| run.status == "processing") >= max)
+            || starts.is_some_and(|starts| count(|run| run.holder.is_some()) >= starts)
+    }
+
+    /// Rule R6.
+    pub(super) fn first_claimable(&self, can: [bool; 3]) -> Option<usize> {
+        self.first_of(can, |_| true)
+    }
+
+    pub(super) fn first_of(&self, can: [bool; 3], is_offered: impl Fn(&usize) -> bool) -> Option<usize> {
+        (0..self.runs.len())
+            .filter(|run| self.runs[*run].status == "scheduled" && can[self.class_of(*run)])
+            .filter(is_offered)
+            .filter(|run| !self.is_obstructed(self.class_of(*run)))
+            .min_by_key(|run| (-self.runs[*run].priority, *run))
+    }
+
+    pub(super) fn class_of(&self, run: usize) -> usize {
+        self.tasks[self.runs[run].task].class
+    }
+
+    pub(super) fn claim(&mut self, index: usize, who: Who) -> Answer {
+        let run = &mut self.runs[index];
+        (run.status, run.holder) = ("processing", Some(who));
+        let task = &mut self.tasks[run.task];
+        task.status = "processing";
+        Answer::Claimed { run: index, task: run.task, attempt: run.attempt, max_retries: task.max_retries }
+    }
+
+    pub(super) fn claim_run(&mut self, run: usize, claimant: Claimant) -> Answer {
+        let class = self.class_of(run);
+        if self.runs[run].status == "scheduled" && claimant.can[class] {
+            if self.is_obstructed(class) {
+                return Answer::Obstructed;
+            }
+            if self.tasks[self.runs[run].task].status != "cancelled" {
+                return self.claim(run, claimant.who);
+            }
+            self.end_waiting(run);
+        }
+        Answer::NotClaimed { status: self.runs[run].status.to_owned(), class: CLASSES[class].to_owned() }
+    }
+
+    pub(super) fn end_if_processing(&mut self, run: usize, end: &End) -> Answer {
+        if self.runs[run].status != "processing" {
+            return Answer::Lost { found: self.runs[run].status.to_owned() };
+        }
+        let has_failed = matches!(end.event, RunEvent::Fail | RunEvent::TimeOut);
+        let as_cancelled = self.end(run, end, if has_failed { "E1" } else { "" });
+        if as_cancelled { Answer::RecordedAsCancelled } else { Answer::Recorded }
+    }
+
+    /// Rules R3 and R4. Whether it was cancelled instead.
+    pub(super) fn end(&mut self, index: usize, end: &End, error_code: &'static str) -> bool {
+        let is_instead = self.runs[index].is_unwanted && !matches!(end.event, RunEvent::Succeed | RunEvent::Cancel);
+        let end = &if is_instead { End { event: RunEvent::Cancel, ..*end } } else { *end };
+        let (of_run, of_task) = match end.event {
+            RunEvent::Succeed => ("success", "success"),
+            RunEvent::Fail => ("error", "failed"),
+            RunEvent::TimeOut => ("timeout", "timeout"),
+            RunEvent::Cancel => ("cancelled", "cancelled"),
+            RunEvent::Release => ("released", self.status_before(self.runs[index].task)),
+            RunEvent::Claim => unreachable!("a claim is no end"),
+        };
+        let run = &mut self.runs[index];
+        (run.status, run.error_code, run.is_lease_over) = (of_run, error_code, false);
+        let number = run.task;
+        let task = &mut self.tasks[number];
+        task.open_run = None;
+        let is_its_end = task.status == "processing";
+        if is_its_end {
+            task.status = of_task;
+            if of_task == "success" {
+                for other in &mut self.tasks {
+                    other.waits_for.remove(&number);
+                }
+            }
+        }
+        let task = &mut self.tasks[number];
+        let has_failed = matches!(end.event, RunEvent::Fail | RunEvent::TimeOut);
+        if has_failed {
+            let counted = task.failed_retries + 1;
+            task.failed_retries = if end.may_retry { counted } else { counted.max(task.max_retries) };
+        } else if end.event == RunEvent::Succeed {
+            (task.failed_retries, task.crashes) = (0, 0);
+        }
+        if has_failed && end.is_crash {
+            task.crashes += 1;
+            task.is_quarantined |= task.crashes >= CRASH_LIMIT;
+        }
+        if end.event != RunEvent::Release {
+            task.attempts += 1;
+        }
+        let waits = match end.delay {
+            Delay::None => false,
+            Delay::Long => has_failed || end.event == RunEvent::Release,
+            Delay::Backoff => has_failed,
+        };
+        if waits {
+            task.when = When::Later;
+        }
+        if let Some(is_here) = end.hold {
+            self.holds.insert((task.class, is_here));
+        }
+        // Of what somebody has settled in the tables, create-runs finds it out.
+        if is_its_end {
+            self.follow(number);
+        }
+        is_instead
+    }
+
+    /// The status of the last attempt that counted, if that failed.
+    pub(super) fn status_before(&self, task: usize) -> &'static str {
+        let ended = |run: &Run| match run.status {
+            "success" | "cancelled" => Some("scheduled"),
+            "error" => Some("failed"),
+            "timeout" => Some("timeout"),
+            _ => None,
+        };
+        self.runs.iter().rev().filter(|run| run.task == task).find_map(ended).unwrap_or("scheduled")
+    }
+
+    pub(super) fn renew(&mut self, runner: usize, run: usize) -> Answer {
+        let is_registered = !self.runners[runner].is_finished;
+        if is_registered {
+            self.runners[runner].is_silent = false;
+        }
+        let is_lost = self.runs[run].status != "processing";
+        if !is_lost {
+            self.runs[run].is_lease_over = false;
+        }
+        Answer::Renewed { is_registered, is_lost }
+    }
+
+    /// Rule R5.
+    pub(super) fn register(&mut self, who: Who, slots: i32) -> Answer {
+        let in_use = self.slots_in_use();
+        if in_use + slots > self.limit {
+            return Answer::LimitReached { in_use: i64::from(in_use), limit: i64::from(self.limit) };
+        }
+        self.runners.push(Runner { who, slots, is_silent: false, is_finished: false });
+        Answer::Registered
+    }
+
+    pub(super) fn finish(&mut self, runner: usize) -> bool {
+        !std::mem::replace(&mut self.runners[runner].is_finished, true)
+    }
+
+    pub(super) fn finish_dead_runners(&mut self) -> usize {
+        let is_over = |runner: &Runner| match runner.who {
+            Who::Dead => true,
+            Who::Elsewhere => runner.is_silent,
+            Who::Alive => false,
+        };
+        (0..self.runners.len()).filter(|runner| is_over(&self.runners[*runner]) && self.finish(*runner)).count()
+    }
+
+    pub(super) fn process(&mut self, handled: Handled) -> Answer {
+        self.finish_dead_runners();
+        let registered = self.register(Who::Alive, 1);
+        if registered != Answer::Registered {
+            return registered;
+        }
+        let can = [0, 1, 2].map(|class| !self.holds.contains(&(class, true)));
+        let first = self.next_claimable(can);
+        if let Some(run) = first {
+            self.claim(run, Who::Alive);
+            let (event, may_retry, is_later, code) = match handled {
+                Handled::Succeed => (RunEvent::Succeed, true, false, ""),
+                Handled::Fail { retry, is_later } => (RunEvent::Fail, retry, is_later, "E1"),
+                Handled::Panic => (RunEvent::Fail, true, true, "panic"),
+            };
+            let delay = if is_later { Delay::Long } else { Delay::None };
+            self.end(run, &End { event, may_retry, is_crash: false, delay, hold: None }, code);
+        }
+        if let Some(runner) = self.runners.last_mut() {
+            runner.is_finished = true;
+        }
+        let is_success = first.is_some() && matches!(handled, Handled::Succeed);
+        Answer::Processed { runs: u64::from(first.is_some()), succeeded: u64::from(is_success) }
+    }
+}
