@@ -37,7 +37,7 @@ fn run(job: &Job<'_>) {
         let mut rng = job.rng(trial);
         let home = tempfile::tempdir().unwrap();
         let (disk, state) = (home.path().join("disk"), home.path().join(".local/state"));
-        let small = Disk::mount(&disk, 3 << 10).and_then(|store| Ok([store, Disk::mount(&state, 256)?]));
+        let small = Disk::mount(&disk, 8 << 10).and_then(|store| Ok([store, Disk::mount(&state, 256)?]));
         let disks = match small {
             Ok(disks) => disks,
             Err(why) => return job.impossible(&why),
