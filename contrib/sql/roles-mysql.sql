@@ -17,7 +17,7 @@ GRANT SELECT ON `TaskQueueSettings` TO taskqueue_enqueue, taskqueue_runner;
 
 -- Queues by INSERT or by `taskqueue queue`, and sees what became of a task, but no data and no results.
 GRANT INSERT (`TaskClass`, `TaskData`, `QueuedById`, `ScheduledOn`, `MaxRetries`, `Timeout`, `Priority`, `Backoff`,
-        `WaitingFor`, `UniqueKey`, `UniqueUntil`, `Recurrence`, `TimeZone`, `CatchUp`, `ScheduleId`, `PlannedOn`),
+        `WaitingFor`, `UniqueKey`, `UniqueUntil`, `LimitKey`, `Recurrence`, `TimeZone`, `CatchUp`, `ScheduleId`, `PlannedOn`),
     SELECT (`Id`, `QueuedOn`, `QueuedById`, `ScheduledOn`, `TaskClass`, `LastStatus`, `FailedRetries`, `MaxRetries`, `DueOn`,
         `UniqueKey`, `UniqueUntil`, `LiveUniqueKey`),
     UPDATE (`UniqueUntil`)
@@ -38,6 +38,7 @@ GRANT SELECT, INSERT, DELETE ON `TaskQueueRejections` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassHolds` TO taskqueue_runner;
 GRANT SELECT, DELETE ON `TaskQueuePauses` TO taskqueue_runner;
 GRANT SELECT ON `TaskQueueClassLimits` TO taskqueue_runner;
+GRANT SELECT ON `TaskQueueKeyLimits` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueReceipts` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueNotices` TO taskqueue_runner;
 GRANT SELECT, UPDATE ON `TaskQueueTimers` TO taskqueue_runner;
@@ -53,6 +54,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRejections` TO taskqueue_admin
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassHolds` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueuePauses` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassLimits` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueKeyLimits` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueSettings` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueLocks` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueReceipts` TO taskqueue_admin;

@@ -43,6 +43,8 @@ pub struct TaskRequest {
     pub on_conflict: Option<OnConflict>,
     /// Seconds for which the key stays taken, even if the task ends before.
     pub unique_for_secs: Option<i64>,
+    /// The key of which only so many are processed at once, if it has one.
+    pub limit_key: Option<String>,
     /// A cron expression: it is the first task of a schedule.
     pub every: Option<String>,
     /// The zone of the expression; `None` is UTC.
@@ -74,6 +76,8 @@ pub struct NewTask {
     pub after: Vec<Prerequisite>,
     /// Its key, if it is to be unique.
     pub unique: Option<Uniqueness>,
+    /// The key of which only so many are processed at once, if it has one.
+    pub limit_key: Option<String>,
     /// The schedule that it begins.
     pub recurrence: Option<Recurrence>,
     /// Who queues it.
@@ -149,6 +153,9 @@ impl TaskRequest {
                 catch_up.as_deref().unwrap_or(CatchUp::default().as_str()),
             )?),
         };
+        if let Some(key) = &self.limit_key {
+            check_key("limit key", key)?;
+        }
         let max_retries = in_range("max-retries", self.max_retries, 1, 1_000_000)?;
         Ok(NewTask {
             class,
@@ -160,6 +167,7 @@ impl TaskRequest {
                 .unwrap_or(0),
             backoff: self.backoff.map(|text| text.parse()).transpose()?,
             unique,
+            limit_key: self.limit_key,
             after: self.after.into_iter().map(Prerequisite::Task).collect(),
             recurrence,
             queued_by: self.queued_by,
@@ -177,7 +185,7 @@ fn validate_unique(
         let is_about_keys = on_conflict.is_some() || window_secs.is_some();
         return if is_about_keys { Err("on-conflict and unique-for need a unique key".to_owned()) } else { Ok(None) };
     };
-    check_key(&key)?;
+    check_key("unique key", &key)?;
     let on_conflict = on_conflict.unwrap_or_default();
     if on_conflict == OnConflict::Replace && !waits_for_nobody {
         return Err(

@@ -52,6 +52,8 @@ pub struct Task {
     pub unique_key: Option<String>,
     /// Until when the key stays taken, even if the task ends before.
     pub unique_until: Option<DateTime<Utc>>,
+    /// The key of which only so many are processed at once, if it has one.
+    pub limit_key: Option<String>,
 }
 
 /// What a row of TaskQueue says of its schedule.
@@ -153,6 +155,10 @@ pub struct Run {
     pub cancel_requested_on: Option<DateTime<Utc>>,
     /// Why, or who.
     pub cancel_reason: String,
+    /// The key of which only so many are processed at once, if its task had one when the run was created.
+    pub limit_key: Option<String>,
+    /// Whether it has, or had, one of the slots of that key: without one it is not claimed.
+    pub has_key_slot: bool,
     /// When the row changed last.
     pub updated_on: DateTime<Utc>,
 }

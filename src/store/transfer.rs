@@ -79,6 +79,8 @@ struct TaskColumns {
     unique_key: Option<String>,
     #[serde(default)]
     unique_until: Option<Moment>,
+    #[serde(default)]
+    limit_key: Option<String>,
     recurrence: Option<String>,
     time_zone: String,
     catch_up: String,
@@ -345,6 +347,7 @@ fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids)
                 quarantined_on,
                 unique_key,
                 unique_until,
+                limit_key,
                 recurrence,
                 time_zone,
                 catch_up,

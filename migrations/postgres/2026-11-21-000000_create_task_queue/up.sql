@@ -39,6 +39,8 @@ CREATE TABLE "TaskQueue" (
     "UniqueKey" text COLLATE "C"
         CONSTRAINT "UniqueKey has 1 to 190 characters" CHECK ("UniqueKey" IS NULL OR length("UniqueKey") BETWEEN 1 AND 190),
     "UniqueUntil" timestamptz,
+    "LimitKey" text COLLATE "C"
+        CONSTRAINT "LimitKey has 1 to 190 characters" CHECK ("LimitKey" IS NULL OR length("LimitKey") BETWEEN 1 AND 190),
     "Recurrence" text,
     "TimeZone" text COLLATE "C" NOT NULL DEFAULT 'UTC',
     "CatchUp" text COLLATE "C" NOT NULL DEFAULT 'latest'
@@ -119,12 +121,19 @@ CREATE TABLE "TaskQueueRuns" (
     "HandlerIdentity" text NOT NULL DEFAULT '',
     "CancelRequestedOn" timestamptz,
     "CancelReason" text NOT NULL DEFAULT '',
+    "LimitKey" text COLLATE "C",
+    "HasKeySlot" boolean NOT NULL DEFAULT false,
     "UpdatedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
     "OpenTaskId" bigint GENERATED ALWAYS AS (
         CASE WHEN "Status" IN ('scheduled', 'processing') THEN "TaskQueueId" END) STORED,
-    "ClaimClass" text COLLATE "C" GENERATED ALWAYS AS (CASE WHEN "Status" = 'scheduled' THEN "TaskClass" END) STORED,
+    "ClaimClass" text COLLATE "C" GENERATED ALWAYS AS (
+        CASE WHEN "Status" = 'scheduled' AND ("LimitKey" IS NULL OR "HasKeySlot") THEN "TaskClass" END) STORED,
     "ClaimOrder" integer GENERATED ALWAYS AS (-"Priority") STORED,
     "RunningClass" text COLLATE "C" GENERATED ALWAYS AS (CASE WHEN "Status" = 'processing' THEN "TaskClass" END) STORED,
+    "WaitingKey" text COLLATE "C" GENERATED ALWAYS AS (
+        CASE WHEN "Status" = 'scheduled' AND NOT "HasKeySlot" THEN "LimitKey" END) STORED,
+    "HeldKey" text COLLATE "C" GENERATED ALWAYS AS (
+        CASE WHEN "Status" IN ('scheduled', 'processing') AND "HasKeySlot" THEN "LimitKey" END) STORED,
     CONSTRAINT "A run is finished if and only if it has FinishedOn"
         CHECK (("Status" IN ('scheduled', 'processing')) = ("FinishedOn" IS NULL)),
     CONSTRAINT "A processing run has StartedOn, Token and LeaseExpiresOn"
@@ -136,6 +145,8 @@ CREATE INDEX "TaskQueueRunsClaim" ON "TaskQueueRuns" ("ClaimClass", "ClaimOrder"
 CREATE INDEX "TaskQueueRunsLease" ON "TaskQueueRuns" ("LeaseExpiresOn", "Id") WHERE "LeaseExpiresOn" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsByTask" ON "TaskQueueRuns" ("TaskQueueId", "Id");
 CREATE INDEX "TaskQueueRunsRunning" ON "TaskQueueRuns" ("RunningClass", "Id") WHERE "RunningClass" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsWaitingKey" ON "TaskQueueRuns" ("WaitingKey", "ClaimOrder", "Id") WHERE "WaitingKey" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsHeldKey" ON "TaskQueueRuns" ("HeldKey", "ClaimOrder", "Id") WHERE "HeldKey" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsStarted" ON "TaskQueueRuns" ("TaskClass", "StartedOn") WHERE "StartedOn" IS NOT NULL;
 
 CREATE TABLE "TaskQueueRunners" (
@@ -218,6 +229,13 @@ CREATE TABLE "TaskQueueClassLimits" (
     "RateSecs" integer
         CONSTRAINT "RateSecs lies in 1 to 86400" CHECK ("RateSecs" IS NULL OR "RateSecs" BETWEEN 1 AND 86400),
     CONSTRAINT "A rate has RateCount and RateSecs" CHECK (("RateCount" IS NULL) = ("RateSecs" IS NULL))
+);
+
+CREATE TABLE "TaskQueueKeyLimits" (
+    "LimitKey" text COLLATE "C" NOT NULL PRIMARY KEY
+        CONSTRAINT "A limited key has 1 to 190 characters" CHECK (length("LimitKey") BETWEEN 1 AND 190),
+    "MaxRunning" integer NOT NULL
+        CONSTRAINT "A limited key has MaxRunning of 1 or more" CHECK ("MaxRunning" >= 1)
 );
 
 CREATE TABLE "TaskQueueSettings" (

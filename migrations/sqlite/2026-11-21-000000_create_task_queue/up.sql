@@ -37,6 +37,8 @@ CREATE TABLE "TaskQueue" (
     "UniqueKey" TEXT
         CONSTRAINT "UniqueKey has 1 to 190 characters" CHECK ("UniqueKey" IS NULL OR length("UniqueKey") BETWEEN 1 AND 190),
     "UniqueUntil" TEXT,
+    "LimitKey" TEXT
+        CONSTRAINT "LimitKey has 1 to 190 characters" CHECK ("LimitKey" IS NULL OR length("LimitKey") BETWEEN 1 AND 190),
     "Recurrence" TEXT,
     "TimeZone" TEXT NOT NULL DEFAULT 'UTC',
     "CatchUp" TEXT NOT NULL DEFAULT 'latest'
@@ -119,12 +121,20 @@ CREATE TABLE "TaskQueueRuns" (
     "HandlerIdentity" TEXT NOT NULL DEFAULT '',
     "CancelRequestedOn" TEXT,
     "CancelReason" TEXT NOT NULL DEFAULT '',
+    "LimitKey" TEXT,
+    "HasKeySlot" INTEGER NOT NULL DEFAULT 0
+        CONSTRAINT "HasKeySlot is 0 or 1" CHECK ("HasKeySlot" IN (0, 1)),
     "UpdatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
     "OpenTaskId" INTEGER GENERATED ALWAYS AS (
         CASE WHEN "Status" IN ('scheduled', 'processing') THEN "TaskQueueId" END) STORED,
-    "ClaimClass" TEXT GENERATED ALWAYS AS (CASE WHEN "Status" = 'scheduled' THEN "TaskClass" END) STORED,
+    "ClaimClass" TEXT GENERATED ALWAYS AS (
+        CASE WHEN "Status" = 'scheduled' AND ("LimitKey" IS NULL OR "HasKeySlot") THEN "TaskClass" END) STORED,
     "ClaimOrder" INTEGER GENERATED ALWAYS AS (-"Priority") STORED,
     "RunningClass" TEXT GENERATED ALWAYS AS (CASE WHEN "Status" = 'processing' THEN "TaskClass" END) STORED,
+    "WaitingKey" TEXT GENERATED ALWAYS AS (
+        CASE WHEN "Status" = 'scheduled' AND NOT "HasKeySlot" THEN "LimitKey" END) STORED,
+    "HeldKey" TEXT GENERATED ALWAYS AS (
+        CASE WHEN "Status" IN ('scheduled', 'processing') AND "HasKeySlot" THEN "LimitKey" END) STORED,
     CONSTRAINT "A run is finished if and only if it has FinishedOn"
         CHECK (("Status" IN ('scheduled', 'processing')) = ("FinishedOn" IS NULL)),
     CONSTRAINT "A processing run has StartedOn, Token and LeaseExpiresOn"
@@ -136,6 +146,8 @@ CREATE INDEX "TaskQueueRunsClaim" ON "TaskQueueRuns" ("ClaimClass", "ClaimOrder"
 CREATE INDEX "TaskQueueRunsLease" ON "TaskQueueRuns" ("LeaseExpiresOn", "Id") WHERE "LeaseExpiresOn" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsByTask" ON "TaskQueueRuns" ("TaskQueueId", "Id");
 CREATE INDEX "TaskQueueRunsRunning" ON "TaskQueueRuns" ("RunningClass", "Id") WHERE "RunningClass" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsWaitingKey" ON "TaskQueueRuns" ("WaitingKey", "ClaimOrder", "Id") WHERE "WaitingKey" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsHeldKey" ON "TaskQueueRuns" ("HeldKey", "ClaimOrder", "Id") WHERE "HeldKey" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsStarted" ON "TaskQueueRuns" ("TaskClass", "StartedOn") WHERE "StartedOn" IS NOT NULL;
 
 CREATE TABLE "TaskQueueRunners" (
@@ -220,6 +232,13 @@ CREATE TABLE "TaskQueueClassLimits" (
     "RateSecs" INTEGER
         CONSTRAINT "RateSecs lies in 1 to 86400" CHECK ("RateSecs" IS NULL OR "RateSecs" BETWEEN 1 AND 86400),
     CONSTRAINT "A rate has RateCount and RateSecs" CHECK (("RateCount" IS NULL) = ("RateSecs" IS NULL))
+) STRICT;
+
+CREATE TABLE "TaskQueueKeyLimits" (
+    "LimitKey" TEXT NOT NULL PRIMARY KEY
+        CONSTRAINT "A limited key has 1 to 190 characters" CHECK (length("LimitKey") BETWEEN 1 AND 190),
+    "MaxRunning" INTEGER NOT NULL
+        CONSTRAINT "A limited key has MaxRunning of 1 or more" CHECK ("MaxRunning" >= 1)
 ) STRICT;
 
 CREATE TABLE "TaskQueueSettings" (

@@ -55,6 +55,9 @@ pub(crate) struct TaskOptions {
     /// The key stays taken for this time, even if the task ends before: 10m, 1d
     #[arg(long, value_name = "DURATION", requires = "unique")]
     unique_for: Option<String>,
+    /// Of the tasks with this key, of whatever class, only one is processed at once; `limits` says how many instead
+    #[arg(long, value_name = "KEY")]
+    limit_key: Option<String>,
     /// Process it again and again: a cron expression like "0 3 * * *" (03:00 every day) or @daily
     #[arg(long, value_name = "CRON", conflicts_with_all = ["run", "wait"])]
     every: Option<String>,
@@ -86,6 +89,7 @@ impl TaskOptions {
             || self.backoff.is_some()
             || !self.after.is_empty()
             || self.unique.is_some()
+            || self.limit_key.is_some()
             || self.every.is_some()
             || self.run
             || self.wait
@@ -108,6 +112,7 @@ impl TaskOptions {
             unique: self.unique.clone(),
             on_conflict: self.on_conflict,
             unique_for_secs: unique_for_secs.map_err(|message| CliError::usage(format!("--unique-for: {message}")))?,
+            limit_key: self.limit_key.clone(),
             every: self.every.clone(),
             time_zone: self.tz.clone(),
             catch_up: self.catch_up.clone(),

@@ -51,14 +51,16 @@ impl Store {
         event: &NewEvent,
     ) -> StoreResult<Vec<EditAnswer>> {
         let auditor = self.auditor()?;
-        self.write_key_once(|conn| {
+        let answers = self.write_key_once(|conn| {
             enter_tasks(conn, ids)?;
             keep_claims_out(conn)?;
             let edit = |id: &TaskId| edit_task(conn, *id, change, if_updated_on, event, auditor.as_ref());
             let answers = ids.iter().map(edit).collect::<StoreResult<_>>()?;
             fault_point!("edit.before_commit");
             Ok(answers)
-        })
+        })?;
+        self.give_freed_key_slots();
+        Ok(answers)
     }
 }
 

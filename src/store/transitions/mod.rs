@@ -1,6 +1,7 @@
 //! Every change of a status, as compare-and-set: a write says from which status (and with which token) it starts and
 //! must touch one row. Task and run change in one transaction (rule R4). Which changes exist is the domain's matter.
 
+mod aggregate;
 mod cancel;
 mod claim;
 mod create;

@@ -228,6 +228,7 @@ fn next_row(task: &Task, schedule: &TaskSchedule, recurrence: &Recurrence, step:
         // No two tasks of a schedule are live at once.
         unique_key: None,
         unique_until: None,
+        limit_key: task.limit_key.clone(),
         recurrence: Some(recurrence.every().to_owned()),
         time_zone: Some(recurrence.zone().to_owned()),
         catch_up: Some(recurrence.catch_up().to_string()),

@@ -241,6 +241,37 @@ each_engine! {
             201,
             "SELECT COUNT(*) FROM \"TaskQueueRuns\" WHERE \"RunningClass\" = 'class3'",
         );
+        // store::key_slots: the next key for which runs wait, the first of them, and those that have a slot.
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"LimitKey\" = CASE WHEN \"Id\" % 2 = 0 THEN 'one' ELSE 'two' END, \"HasKeySlot\" = (\"Id\" % 5000 = 2)
+             WHERE \"Status\" = 'scheduled'");
+        db.execute(if db.is_mysql_like() { "ANALYZE TABLE \"TaskQueueRuns\"" } else { "ANALYZE \"TaskQueueRuns\"" });
+        is_read_from(
+            db,
+            "TaskQueueRunsWaitingKey",
+            50,
+            "SELECT \"WaitingKey\" FROM \"TaskQueueRuns\" WHERE \"WaitingKey\" > 'one'
+             ORDER BY \"WaitingKey\", \"ClaimOrder\", \"Id\" LIMIT 1",
+        );
+        is_read_from(
+            db,
+            "TaskQueueRunsWaitingKey",
+            50,
+            "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"WaitingKey\" = 'one'
+             ORDER BY \"WaitingKey\", \"ClaimOrder\", \"Id\" LIMIT 2",
+        );
+        is_read_from(
+            db,
+            "TaskQueueRunsHeldKey",
+            50,
+            "SELECT \"HeldKey\", COUNT(*) FROM \"TaskQueueRuns\" WHERE \"HeldKey\" IN ('one', 'three') GROUP BY \"HeldKey\"",
+        );
+        is_read_from(
+            db,
+            "TaskQueueRunsHeldKey",
+            50,
+            "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'one' AND \"Status\" = 'scheduled'
+             ORDER BY \"HeldKey\" DESC, \"ClaimOrder\" DESC, \"Id\" DESC LIMIT 2",
+        );
         // store::limits::next_start: as many as the rate has.
         is_read_from(
             db,

@@ -25,6 +25,7 @@ impl Model {
         for task in &due {
             self.create_run(*task);
         }
+        self.give_key_slots();
         Answer::Created { rescued, finished_runners, created: due.len() }
     }
 
@@ -64,6 +65,41 @@ impl Model {
             || starts.is_some_and(|starts| count(|run| run.holder.is_some()) >= starts)
     }
 
+    pub(super) fn give_key_slots(&mut self) {
+        [0, 1].into_iter().for_each(|key| self.fit_key(key));
+    }
+
+    /// As many open runs have a slot as may, the first in order of those that wait; the last in order lose theirs.
+    pub(super) fn fit_key(&mut self, key: u8) {
+        while self.held_slots(key) < self.key_limits[usize::from(key)] {
+            let waiting = self.scheduled_with(key, false).min_by_key(|run| (-self.runs[*run].priority, *run));
+            let Some(first) = waiting else { return };
+            self.runs[first].has_key_slot = true;
+        }
+        while self.held_slots(key) > self.key_limits[usize::from(key)] {
+            let waiting = self.scheduled_with(key, true).max_by_key(|run| (-self.runs[*run].priority, *run));
+            let Some(last) = waiting else { return };
+            self.runs[last].has_key_slot = false;
+        }
+    }
+
+    fn held_slots(&self, key: u8) -> i32 {
+        let is_open = |run: &&Run| matches!(run.status, "scheduled" | "processing");
+        let holders = self.runs.iter().filter(is_open).filter(|run| run.has_key_slot);
+        i32::try_from(holders.filter(|run| self.tasks[run.task].limit_key == Some(key)).count()).unwrap()
+    }
+
+    fn scheduled_with(&self, key: u8, has_slot: bool) -> impl Iterator<Item = usize> {
+        (0..self.runs.len()).filter(move |run| {
+            let run = &self.runs[*run];
+            run.status == "scheduled" && run.has_key_slot == has_slot && self.tasks[run.task].limit_key == Some(key)
+        })
+    }
+
+    fn waits_for_key(&self, run: usize) -> Option<u8> {
+        self.tasks[self.runs[run].task].limit_key.filter(|_| !self.runs[run].has_key_slot)
+    }
+
     /// Rule R6.
     pub(super) fn first_claimable(&self, can: [bool; 3]) -> Option<usize> {
         self.first_of(can, |_| true)
@@ -73,6 +109,7 @@ impl Model {
         (0..self.runs.len())
             .filter(|run| self.runs[*run].status == "scheduled" && can[self.class_of(*run)])
             .filter(is_offered)
+            .filter(|run| self.waits_for_key(*run).is_none())
             .filter(|run| !self.is_obstructed(self.class_of(*run)))
             .min_by_key(|run| (-self.runs[*run].priority, *run))
     }
@@ -94,6 +131,12 @@ impl Model {
         if self.runs[run].status == "scheduled" && claimant.can[class] {
             if self.is_obstructed(class) {
                 return Answer::Obstructed;
+            }
+            if let Some(key) = self.waits_for_key(run) {
+                if self.held_slots(key) >= self.key_limits[usize::from(key)] {
+                    return Answer::Obstructed;
+                }
+                self.runs[run].has_key_slot = true;
             }
             if self.tasks[self.runs[run].task].status != "cancelled" {
                 return self.claim(run, claimant.who);
@@ -167,6 +210,9 @@ impl Model {
         // Of what somebody has settled in the tables, create-runs finds it out.
         if is_its_end {
             self.follow(number);
+        }
+        if let Some(key) = self.tasks[number].limit_key.filter(|_| self.runs[index].has_key_slot) {
+            self.fit_key(key);
         }
         is_instead
     }
