@@ -8,10 +8,11 @@ use wildmatch::WildMatch;
 
 use super::ids::TaskId;
 use super::status::TaskStatus;
+use super::unique::check_key;
 use super::when::parse_duration;
 
 /// The keys of filters, for whoever mistypes one.
-const KEYS: &str = "class, status, by, error, older, newer";
+const KEYS: &str = "class, status, by, error, schedule, key, older, newer";
 
 /// A selection of tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,10 @@ pub struct Selection {
     pub queued_by: Vec<String>,
     /// Failed, with one of these error codes in the last attempt that failed; empty means all.
     pub errors: Vec<String>,
+    /// Of one of these schedules, each named by its first task; empty means all, and those of none.
+    pub schedules: Vec<TaskId>,
+    /// With one of these unique keys, whether it is still taken or not; empty means all, and those without.
+    pub unique_keys: Vec<String>,
     /// Queued longer ago than so many seconds.
     pub older_secs: Option<i64>,
     /// Queued less long ago than so many seconds.
@@ -136,7 +141,11 @@ impl Selection {
     /// Whether tasks are chosen by what they are.
     #[must_use]
     pub fn has_filter(&self) -> bool {
-        !(self.classes.is_empty() && self.statuses.is_empty() && self.queued_by.is_empty() && self.errors.is_empty())
+        let has_names = !(self.classes.is_empty() && self.queued_by.is_empty() && self.errors.is_empty());
+        let has_ties = !(self.schedules.is_empty() && self.unique_keys.is_empty());
+        has_names
+            || has_ties
+            || !self.statuses.is_empty()
             || self.older_secs.is_some()
             || self.newer_secs.is_some()
     }
@@ -175,6 +184,11 @@ impl Selection {
             "status" => self.statuses.push(value.parse()?),
             "by" => self.queued_by.push(value.to_owned()),
             "error" => self.errors.push(value.to_owned()),
+            "schedule" => self.schedules.push(value.parse()?),
+            "key" => {
+                check_key(value)?;
+                self.unique_keys.push(value.to_owned());
+            }
             "older" => {
                 let secs = whole_secs(value)?;
                 self.older_secs = Some(self.older_secs.map_or(secs, |other| other.min(secs)));
@@ -227,6 +241,17 @@ mod tests {
     }
 
     #[test]
+    fn a_schedule_is_named_by_its_first_task_and_a_key_to_the_byte() {
+        let selection = parse("schedule=7 schedule=12 key=order-17 key=a=b").unwrap();
+        assert_eq!(selection.schedules, [TaskId(7), TaskId(12)]);
+        assert_eq!(selection.unique_keys, ["order-17", "a=b"]);
+        for words in ["schedule=7", "key=order-17"] {
+            let selection = parse(words).unwrap();
+            assert!(selection.has_filter() && !selection.has_ids() && !selection.is_named(), "{words}");
+        }
+    }
+
+    #[test]
     fn a_pattern_matches_whole_names() {
         assert!(ClassFilter::new("mail.*").matches("mail.send") && !ClassFilter::new("mail.*").matches("email.send"));
         assert!(ClassFilter::new("a").matches("a") && !ClassFilter::new("a").matches("ab"));
@@ -245,6 +270,10 @@ mod tests {
             ("class=", "has no value"),
             ("colour=red", "\"colour\" is no key"),
             ("older=5", "\"5\" is no duration"),
+            ("schedule=daily", "\"daily\" is not an id"),
+            ("schedule=0", "\"0\" is not an id"),
+            ("key=", "has no value"),
+            (format!("key={}", "x".repeat(191)).as_str(), "191 characters"),
         ] {
             let error = parse(words).unwrap_err();
             assert!(error.contains(part), "{words}: {error}");

@@ -1,10 +1,13 @@
-//! `prune`: what is finished is deleted once it was kept long enough; some of it by each `create-runs`.
+//! `prune`: what is finished is deleted once it was kept long enough; some of it by each `create-runs`. And what somebody
+//! selects, however old it is.
 
+use super::selected::{Hear, PORTION, TaskAnswer};
 use super::{Context, EngineResult};
-use crate::domain::retention::Retention;
+use crate::domain::ids::TaskId;
+use crate::domain::retention::{Kept, Retention};
 use crate::domain::status::TaskStatus;
 pub use crate::store::Pruned;
-use crate::store::{PrunePlace, PruneRule, PruneWindow};
+use crate::store::{PrunePlace, PruneRule, PruneVerdict, PruneWindow};
 
 /// Parts that a `create-runs` deletes of each kind: it is called again soon.
 const PARTS_OF_CREATE_RUNS: usize = 10;
@@ -145,6 +148,51 @@ fn prune_the_rest(ctx: &mut Context, retention: &Retention, parts: usize, total:
         total.events += until_nothing_is_left(parts, || Ok(ctx.store.prune_events(secs)?))?;
     }
     Ok(())
+}
+
+/// Deletes those of these tasks that are finished for good, however old they are, with all that belongs to them.
+///
+/// # Errors
+/// The database's; the tasks before stay deleted.
+pub fn prune_selected(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
+    let mut left = ids.to_vec();
+    loop {
+        let mut awaited = Vec::new();
+        for portion in left.chunks(PORTION) {
+            let verdicts = ctx.store.prune_named_tasks(portion)?;
+            fault_point!("prune.committed");
+            for (id, verdict) in portion.iter().copied().zip(verdicts) {
+                match verdict {
+                    PruneVerdict::Stays { why: Kept::Awaited, .. } => awaited.push((id, verdict)),
+                    verdict => hear(answer(id, verdict, "is deleted")),
+                }
+            }
+        }
+        // What waited for them may have gone with a later portion. Dependants are mostly newer: now the newest first.
+        if awaited.is_empty() || awaited.len() == left.len() {
+            awaited.into_iter().for_each(|(id, verdict)| hear(answer(id, verdict, "is deleted")));
+            return Ok(());
+        }
+        left = awaited.into_iter().rev().map(|(id, _)| id).collect();
+    }
+}
+
+/// What `prune_selected` would do now; changes nothing.
+///
+/// # Errors
+/// The database's.
+pub fn preview_prune(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
+    let verdicts = ctx.store.judge_tasks(ids)?;
+    ids.iter().zip(verdicts).for_each(|(id, verdict)| hear(answer(*id, verdict, "would be deleted")));
+    Ok(())
+}
+
+fn answer(id: TaskId, verdict: PruneVerdict, done: &str) -> TaskAnswer {
+    match verdict {
+        PruneVerdict::Goes => TaskAnswer::done(id, "pruned", format!("task {id} {done}")),
+        PruneVerdict::Stays { status, why } => TaskAnswer::refused(id, format!("task {id} is {status}; {why}")),
+        PruneVerdict::NoSuchTask => TaskAnswer::no_such_task(id),
+    }
 }
 
 fn until_nothing_is_left(parts: usize, mut prune: impl FnMut() -> EngineResult<usize>) -> EngineResult<usize> {

@@ -41,6 +41,22 @@ pub(super) fn satisfy_dependants(conn: &mut AnyConnection, prerequisite: i64) ->
     Ok(())
 }
 
+/// All to which these lead, step by step, without these themselves.
+fn follow(from: &[TaskId], mut step: impl FnMut(&[i64]) -> QueryResult<Vec<i64>>) -> QueryResult<Vec<TaskId>> {
+    let mut seen: BTreeSet<i64> = from.iter().map(|id| id.0).collect();
+    let mut found = BTreeSet::new();
+    let mut newest: Vec<i64> = seen.iter().copied().collect();
+    while !newest.is_empty() {
+        let mut next = Vec::new();
+        for part in newest.chunks(IDS_PER_STATEMENT) {
+            next.extend(step(part)?.into_iter().filter(|id| seen.insert(*id)));
+        }
+        found.extend(next.iter().copied().map(TaskId));
+        newest = next;
+    }
+    Ok(found.into_iter().collect())
+}
+
 /// The other side of a dependency and what its row says, if it is there.
 type Link = (i64, bool, Option<(String, String, i32, i32, Option<Moment>)>);
 
@@ -100,21 +116,25 @@ impl Store {
     /// The database could not be asked.
     pub fn list_all_dependants(&mut self, prerequisites: &[TaskId]) -> StoreResult<Vec<TaskId>> {
         self.read(|conn| {
-            let mut seen: BTreeSet<i64> = prerequisites.iter().map(|id| id.0).collect();
-            let mut found = BTreeSet::new();
-            let mut newest: Vec<i64> = seen.iter().copied().collect();
-            while !newest.is_empty() {
-                let mut next = Vec::new();
-                for part in newest.chunks(IDS_PER_STATEMENT) {
-                    let waiting =
-                        task_queue_dependencies.filter(depends_on_id.eq_any(part)).filter(is_satisfied.eq(false));
-                    let waiting: Vec<i64> = waiting.select(task_id).load(conn)?;
-                    next.extend(waiting.into_iter().filter(|id| seen.insert(*id)));
-                }
-                found.extend(next.iter().copied().map(TaskId));
-                newest = next;
-            }
-            Ok(found.into_iter().collect())
+            let waiting = |part: &[i64]| {
+                let of_part = task_queue_dependencies.filter(depends_on_id.eq_any(part)).filter(is_satisfied.eq(false));
+                of_part.select(task_id).load(conn)
+            };
+            Ok(follow(prerequisites, waiting)?)
+        })
+    }
+
+    /// The tasks for which one of these still waits, or one for which they wait, and so on; without these themselves.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_all_prerequisites(&mut self, dependants: &[TaskId]) -> StoreResult<Vec<TaskId>> {
+        self.read(|conn| {
+            let awaited = |part: &[i64]| {
+                let of_part = task_queue_dependencies.filter(task_id.eq_any(part)).filter(is_satisfied.eq(false));
+                of_part.select(depends_on_id).load(conn)
+            };
+            Ok(follow(dependants, awaited)?)
         })
     }
 

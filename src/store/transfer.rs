@@ -13,6 +13,7 @@ use super::schema::{
 };
 use super::sql::Moment;
 use super::{Store, StoreResult};
+use crate::domain::ids::TaskId;
 use crate::domain::status::{RunStatus, TaskStatus};
 
 /// Tasks that are read together.
@@ -182,12 +183,6 @@ impl TransferredTask {
         self.task.id
     }
 
-    /// Its class.
-    #[must_use]
-    pub fn class(&self) -> &str {
-        &self.task.task_class
-    }
-
     /// LastStatus
     #[must_use]
     pub fn status(&self) -> &str {
@@ -202,6 +197,28 @@ impl TransferredTask {
     /// The tasks that have not succeeded and must before.
     pub fn waits_for(&self) -> impl Iterator<Item = i64> {
         self.after.iter().filter(|edge| !edge.is_satisfied).map(|edge| edge.depends_on_id)
+    }
+
+    /// Lets it wait for this one no more.
+    pub fn satisfy(&mut self, prerequisite: i64) {
+        let of_it = |edge: &&mut DependencyColumns| edge.depends_on_id == prerequisite && !edge.is_satisfied;
+        for edge in self.after.iter_mut().filter(of_it) {
+            edge.is_satisfied = true;
+            self.task.waiting_for = (self.task.waiting_for - 1).max(0);
+        }
+    }
+
+    /// Nothing happens to it any more unless somebody wants it to.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        match TaskStatus::parse(&self.task.last_status) {
+            Some(TaskStatus::Success | TaskStatus::Cancelled) => true,
+            Some(TaskStatus::Failed | TaskStatus::Timeout) => {
+                self.task.failed_retries >= self.task.max_retries || self.task.quarantined_on.is_some()
+            }
+            Some(TaskStatus::Scheduled) => self.task.quarantined_on.is_some(),
+            Some(TaskStatus::Processing) | None => false,
+        }
     }
 
     /// The statuses of its runs, the newest first.
@@ -240,25 +257,22 @@ impl Store {
     /// The database could not be asked.
     pub fn export_page(&mut self, after: i64) -> StoreResult<Vec<TransferredTask>> {
         self.read(|conn| {
-            let tasks: Vec<TaskColumns> = task_queue::table
-                .filter(task_queue::id.gt(after))
-                .order(task_queue::id)
-                .limit(PAGE)
-                .select(TaskColumns::as_select())
-                .load(conn)?;
-            let ids: Vec<i64> = tasks.iter().map(|task| task.id).collect();
-            let mut runs = runs_of(conn, &ids)?;
-            let mut events = events_of(conn, &ids)?;
-            let mut after = dependencies_of(conn, &ids)?;
-            let mut rejections = rejections_of(conn, &ids)?;
-            let whole = |task: TaskColumns| TransferredTask {
-                runs: runs.remove(&task.id).unwrap_or_default(),
-                events: events.remove(&task.id).unwrap_or_default(),
-                after: after.remove(&task.id).unwrap_or_default(),
-                rejections: rejections.remove(&task.id).unwrap_or_default(),
-                task,
-            };
-            Ok(tasks.into_iter().map(whole).collect())
+            let tasks = task_queue::table.filter(task_queue::id.gt(after)).order(task_queue::id).limit(PAGE);
+            let tasks = tasks.select(TaskColumns::as_select()).load(conn)?;
+            with_all_that_belongs_to_them(conn, tasks)
+        })
+    }
+
+    /// Those of these tasks that there are, in the order of their ids, with all that belongs to them: for some hundreds.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn export_tasks(&mut self, ids: &[TaskId]) -> StoreResult<Vec<TransferredTask>> {
+        let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+        self.read(|conn| {
+            let tasks = task_queue::table.filter(task_queue::id.eq_any(&ids)).order(task_queue::id);
+            let tasks = tasks.select(TaskColumns::as_select()).load(conn)?;
+            with_all_that_belongs_to_them(conn, tasks)
         })
     }
 
@@ -419,7 +433,7 @@ fn import_run(conn: &mut AnyConnection, whole: &TransferredRun, task_id: i64, id
     Ok(())
 }
 
-/// Those whose other side stayed behind have been satisfied, and are of no use any more.
+/// Nobody waits for what stayed behind: those dependencies are of no use any more.
 fn import_dependencies(conn: &mut AnyConnection, tasks: &[TransferredTask], ids: &Ids) -> StoreResult<()> {
     for whole in tasks {
         let Some(task_id) = ids.tasks.get(&whole.task.id) else { continue };
@@ -444,6 +458,25 @@ fn mend_schedules(conn: &mut AnyConnection, tasks: &[TransferredTask], ids: &Ids
             .execute(conn)?;
     }
     Ok(())
+}
+
+fn with_all_that_belongs_to_them(
+    conn: &mut AnyConnection,
+    tasks: Vec<TaskColumns>,
+) -> StoreResult<Vec<TransferredTask>> {
+    let ids: Vec<i64> = tasks.iter().map(|task| task.id).collect();
+    let mut runs = runs_of(conn, &ids)?;
+    let mut events = events_of(conn, &ids)?;
+    let mut after = dependencies_of(conn, &ids)?;
+    let mut rejections = rejections_of(conn, &ids)?;
+    let whole = |task: TaskColumns| TransferredTask {
+        runs: runs.remove(&task.id).unwrap_or_default(),
+        events: events.remove(&task.id).unwrap_or_default(),
+        after: after.remove(&task.id).unwrap_or_default(),
+        rejections: rejections.remove(&task.id).unwrap_or_default(),
+        task,
+    };
+    Ok(tasks.into_iter().map(whole).collect())
 }
 
 fn runs_of(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashMap<i64, Vec<TransferredRun>>> {

@@ -44,6 +44,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
             OR `QuarantinedOn` IS NULL AND (`LastStatus` = 'scheduled'
                 OR `LastStatus` IN ('failed', 'timeout') AND `FailedRetries` < `MaxRetries`) THEN `UniqueKey` END) STORED,
     UNIQUE KEY `TaskQueueUnique` (`TaskClass`, `LiveUniqueKey`),
+    KEY `TaskQueueByUniqueKey` (`UniqueKey`, `Id`),
     `ScheduleHead` varchar(16) GENERATED ALWAYS AS (
         CASE WHEN `Recurrence` IS NULL OR `ScheduleStatus` IN ('followed', 'ended') THEN NULL
             WHEN `ScheduleStatus` IN ('paused', 'broken') THEN `ScheduleStatus`

@@ -13,19 +13,23 @@ use crate::domain::selection::Selection;
 use crate::engine::selected::{Hear, TaskAnswer, select_tasks};
 use crate::engine::{Context, EngineResult};
 
+/// How every verb explains its selection.
+pub(crate) const SELECTION_HELP: &str = "The tasks: ids (12), ranges (5-9), last, or filters, which must all hold: \
+    class=mail.* status=failed by=ann error=exit:1 schedule=7 key=order-17 older=2d newer=1h. Statuses are those of \
+    `status`, and exhausted, quarantined, waiting and due";
+
 /// Which tasks.
 #[derive(Debug, Args)]
 pub(crate) struct SelectedArgs {
-    /// The tasks: ids (12), ranges (5-9), last, or filters, which must all hold: class=mail.* status=failed by=ann
-    /// error=exit:1 older=2d newer=1h. Statuses are those of `status`, and exhausted, quarantined, waiting and due
-    #[arg(required = true, value_name = "SELECTION")]
-    selection: Vec<String>,
+    /// The tasks
+    #[arg(required = true, value_name = "SELECTION", help = SELECTION_HELP)]
+    pub(crate) selection: Vec<String>,
     /// Do it to all that a range or a filter selects, without a question
     #[arg(short, long)]
-    yes: bool,
+    pub(crate) yes: bool,
     /// Only say what would be done
     #[arg(long)]
-    dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 /// Does something to these tasks, or says what it would do, and tells of each.

@@ -133,6 +133,7 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("schedule-pauses", &[Need::OverdueSchedule], Args::Pause),
     scenario("import", &[], Args::Import),
     scenario("prune", &[Need::Old], Args::Plain(&["prune"])),
+    scenario("prune-selected", &[Need::Old], Args::Plain(&["prune", "--yes", "by=long-ago"])),
     scenario("settings", &[], Args::Plain(&["settings", "set", "TaskQueueRunTimeout", "86400"])),
     scenario("classes", &[Need::Hold], Args::Plain(&["classes", "release", "held"])),
     scenario("pause", &[], Args::Plain(&["pause", "--class", "held", "--reason", "a test", "--for", "1h"])),
@@ -292,8 +293,8 @@ impl Need {
                 clean(stage, &["create-runs"]);
             }
             Self::Old => stage.execute(
-                "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"UpdatedOn\") VALUES \
-                 ('note', 'success', '2020-01-01 00:00:00.000000', '2020-01-01 00:00:00.000000')",
+                "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"UpdatedOn\", \"QueuedById\") VALUES \
+                 ('note', 'success', '2020-01-01 00:00:00.000000', '2020-01-01 00:00:00.000000', 'long-ago')",
             ),
             Self::Hold => hold(stage),
             Self::Pause { is_over } => pause(stage, *is_over),

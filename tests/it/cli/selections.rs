@@ -70,6 +70,58 @@ each_engine! {
         selects(db, "status=waiting", &[4, 5, 6, 7]);
     }
 
+    fn a_schedule_is_selected_with_all_its_tasks_also_before_it_is_planned(db) {
+        fill(db);
+        let every = |cron: &str| db.cli().run(&["queue", "--any-class", "report", "--every", cron]).ok();
+        let (first, second) = (every("0 0 29 2 *"), every("0 0 1 1 *"));
+        assert_eq!((first.as_str(), second.as_str()), ("8", "9"));
+        // As an application queues one, without a planned time.
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Recurrence\") VALUES ('report', '0 0 29 2 *')");
+        selects(db, "schedule=8", &[8]);
+        selects(db, "schedule=10", &[10]);
+        db.cli().run(&["create-runs"]).ok();
+        db.execute(
+            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Recurrence\", \"ScheduleId\", \"PlannedOn\", \"LastStatus\", \"ScheduleStatus\")
+             VALUES ('report', '0 0 29 2 *', 8, '2020-02-29 00:00:00.000000', 'success', 'followed')",
+        );
+        for (words, expected) in [
+            ("schedule=8", [8, 11].as_slice()),
+            ("schedule=10", &[10]),
+            ("schedule=8 schedule=9", &[8, 9, 11]),
+            ("schedule=8 status=success", &[11]),
+            ("1-9 schedule=8", &[8]),
+            // Tasks, but of no schedule, or not the first one.
+            ("schedule=1", &[]),
+            ("schedule=11", &[]),
+        ] {
+            selects(db, words, expected);
+        }
+    }
+
+    fn a_key_selects_what_has_it_live_or_over_and_in_every_class(db) {
+        fill(db);
+        for class in ["print", "sort"] {
+            db.cli().run(&["queue", "--any-class", class, "--unique", "order-17"]).ok();
+        }
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success' WHERE \"Id\" = 8");
+        db.cli().run(&["queue", "--any-class", "print", "--unique", "order-17"]).ok();
+        db.cli().run(&["queue", "--any-class", "print", "--unique", "order-18"]).ok();
+        for (words, expected) in [
+            ("key=order-17", [8, 9, 10].as_slice()),
+            ("key=order-17 key=order-18", &[8, 9, 10, 11]),
+            ("key=order-17 class=print", &[8, 10]),
+            ("key=order-17 status=due", &[9, 10]),
+            ("8-9 key=order-17", &[8, 9]),
+            ("key=ORDER-17", &[]),
+            ("key=order-1", &[]),
+        ] {
+            selects(db, words, expected);
+        }
+        let said = db.cli().run(&["cancel", "--yes", "key=order-17"]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        selects(db, "key=order-17 status=cancelled", &[9, 10]);
+    }
+
     fn the_error_of_a_task_is_that_of_the_last_attempt_that_failed(db) {
         fill(db);
         db.cli().run(&["retry", "1"]).ok();

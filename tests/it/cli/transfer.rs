@@ -80,7 +80,30 @@ each_engine! {
         for table in ["TaskQueueRuns", "TaskQueueRunOutputs", "TaskQueueEvents"] {
             assert_eq!(db.number(&format!("SELECT COUNT(*) AS value FROM \"{table}\"")) % 2, 0, "{table}");
         }
-        assert_eq!(db.cli().run(&["export", "--class", "fail", "--status", "failed"]).ok().lines().count(), 4 + 2);
+        assert_eq!(db.cli().run(&["export", "class=fail", "status=failed"]).ok().lines().count(), 4 + 2);
+    }
+
+    fn a_selection_is_exported_with_all_that_belongs_to_it_and_nothing_else(db) {
+        fill(db);
+        let all = db.cli().run(&["export"]).ok();
+        let lines: Vec<&str> = all.lines().collect();
+        // In the order of the ids, whatever the order of the words.
+        let some = db.cli().run(&["export", "last", "2-3", "1"]);
+        assert_eq!((some.code, some.stderr.as_str()), (Some(0), "exported 4 tasks\n"));
+        let expected = [&lines[..4], &lines[6..7], &["{\"end_of_export\":4}"]].concat();
+        assert_eq!(some.stdout.lines().collect::<Vec<_>>(), expected);
+        clear(db);
+        db.cli().stdin(some.stdout.clone()).run(&["import"]).ok();
+        assert_eq!(db.cli().run(&["export"]).ok(), some.stdout.trim_end());
+
+        let nothing = db.cli().run(&["export", "class=none"]);
+        assert_eq!((nothing.code, nothing.stdout.as_str()), (Some(3), ""));
+        assert_eq!(nothing.stderr, "no task is selected by that\n");
+        let one = db.cli().run(&["export", "1", "99"]);
+        assert_eq!((one.code, one.stderr.as_str()), (Some(1), "warning: there is no task 99\nexported 1 task\n"));
+        assert_eq!(one.stdout.lines().count(), 1 + 2);
+        assert_eq!(db.cli().run(&["export", "99"]).code, Some(3));
+        error_and_hint(&db.cli().run(&["export", "newest"]).fails(2));
     }
 
     fn dependencies_go_with_their_tasks_and_nobody_waits_in_vain(db) {
@@ -90,8 +113,9 @@ each_engine! {
         db.cli().run(&["queue", "work", "--in", "1h"]).ok();
         db.cli().run(&["queue", "work", "--after", "1", "--after", "2"]).ok();
         let exported = db.cli().run(&["export"]).ok();
-        let alone = db.cli().run(&["export", "3"]).ok();
-        let (error, _) = error_and_hint(&db.cli().stdin(alone).run(&["import"]).fails(2));
+        let alone = db.cli().run(&["export", "3"]);
+        assert!(alone.stderr.contains("warning: task 3 waits for task 2, which is not exported: "), "{alone:?}");
+        let (error, _) = error_and_hint(&db.cli().stdin(alone.stdout).run(&["import"]).fails(2));
         assert!(error.contains("task 3 waits for task 2, which is not in the export"), "{error}");
         db.cli().stdin(exported).run(&["import"]).ok();
         let edges = "SELECT \"DependsOnId\" AS value FROM \"TaskQueueDependencies\" WHERE \"TaskId\" = 6 ORDER BY \"DependsOnId\"";
@@ -99,6 +123,62 @@ each_engine! {
         db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = 5");
         db.cli().run(&["tick"]).ok();
         assert_eq!((&task(db, "6")["status"], &task(db, "3")["status"]), (&"success".into(), &"scheduled".into()));
+    }
+
+    fn what_a_task_waits_for_is_exported_with_it_where_that_is_wanted(db) {
+        for after in [&[][..], &["1"], &["2"], &[]] {
+            let after: Vec<&str> = after.iter().flat_map(|id| ["--after", *id]).collect();
+            db.cli().run(&[&["queue", "--any-class", "work"][..], after.as_slice()].concat()).ok();
+        }
+        let chain = db.cli().run(&["export", "3", "--prerequisites"]);
+        assert_eq!((chain.code, chain.stderr.as_str()), (Some(0), "exported 3 tasks\n"));
+        let other = elsewhere(db);
+        other.clone().stdin(chain.stdout).run(&["import"]).ok();
+        assert_eq!(other.run(&["status", "--json", "3"]).json()["task"]["waiting_for"], 1);
+    }
+
+    fn what_is_over_or_has_been_satisfied_since_waits_for_nobody_in_another_store(db) {
+        for after in [&[][..], &["1"], &["1"], &["1"]] {
+            let after: Vec<&str> = after.iter().flat_map(|id| ["--after", *id]).collect();
+            db.cli().run(&[&["queue", "--any-class", "work"][..], after.as_slice()].concat()).ok();
+        }
+        db.cli().run(&["cancel", "2"]).ok();
+        // The row of task 3 was read before task 1 succeeded, that of task 4 afterwards.
+        let before = db.cli().run(&["export", "2", "3"]).ok();
+        db.configure(&shell_class(db, "work", "exit 0"));
+        db.cli().run(&["create-runs"]).ok();
+        db.cli().run(&["process-run"]).ok();
+        let after = db.cli().run(&["export", "1", "4"]).ok();
+        let (before, after): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
+
+        let alone = [before[0], before[1], "{\"end_of_export\":1}"].join("\n");
+        let mixed = [&after[..2], &before[1..3], &after[2..3], &["{\"end_of_export\":4}"]].concat().join("\n");
+        for text in [alone, mixed] {
+            clear(db);
+            db.execute("DELETE FROM \"TaskQueueDependencies\"");
+            db.cli().stdin(text).run(&["import"]).ok();
+            assert_eq!(db.number("SELECT SUM(\"WaitingFor\") AS value FROM \"TaskQueue\""), 0);
+            assert_eq!(task(db, "2")["status"], "cancelled");
+        }
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueDependencies\""), 3);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"DueOn\" IS NOT NULL"), 2);
+    }
+
+    fn what_was_queued_again_and_is_processed_is_processed_where_it_comes_to(db) {
+        use crate::conformance::fixture::{claim, create, drain, queue, willing};
+        let mut ctx = willing(db);
+        queue(&mut ctx, "work");
+        create(&mut ctx);
+        drain(&mut ctx);
+        db.cli().run(&["requeue", "1"]).ok();
+        create(&mut ctx);
+        claim(&mut ctx.store).unwrap();
+        let exported = db.cli().run(&["export"]).ok();
+        clear(db);
+        db.cli().stdin(exported).run(&["import"]).ok();
+        assert_eq!(task(db, "1")["status"], "scheduled");
+        create(&mut ctx);
+        assert_eq!(drain(&mut ctx).succeeded, 1);
     }
 
     fn what_waits_or_is_processed_is_tried_again_where_it_comes_to(db) {

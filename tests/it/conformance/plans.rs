@@ -67,6 +67,11 @@ fn fill(db: &TestDb) {
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "CONCAT('key', \"Id\")",
     };
     raw.execute(&format!("UPDATE \"TaskQueue\" SET \"UniqueKey\" = {key} WHERE \"Id\" % 2 = 1"));
+    // Ten schedules, as far as an index looks at them.
+    raw.execute(
+        "UPDATE \"TaskQueue\" SET \"ScheduleId\" = \"Id\" - \"Id\" % 100, \"PlannedOn\" = \"ScheduledOn\"
+         WHERE \"Id\" >= 100 AND \"Id\" < 1100",
+    );
     raw.execute(
         "INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"RunId\")
          SELECT CASE WHEN \"Id\" <= 100 THEN 'message' ELSE 'run-ended' END, \"TaskQueueId\", \"Id\" FROM \"TaskQueueRuns\"",
@@ -456,6 +461,25 @@ each_engine! {
             "TaskQueueByClass",
             0,
             "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"TaskClass\" IN ('class7') AND \"LastStatus\" = 'success'",
+        );
+        // The same: the tasks of a schedule, the first one of a new schedule, and the tasks with a key.
+        is_read_from(db, "TaskQueuePlanned", 100, "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ScheduleId\" IN (500)");
+        let primary_key = match db.engine {
+            EngineUnderTest::Sqlite => "INTEGER PRIMARY KEY",
+            EngineUnderTest::Postgres => "TaskQueue_pkey",
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "PRIMARY",
+        };
+        is_read_from(
+            db,
+            primary_key,
+            2,
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"Id\" IN (500, 40000) AND \"ScheduleId\" IS NULL AND \"Recurrence\" IS NOT NULL",
+        );
+        is_read_from(
+            db,
+            "TaskQueueByUniqueKey",
+            2,
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"UniqueKey\" IN ('key40001', 'key501')",
         );
         // store::classes::list_task_classes
         is_read_from(

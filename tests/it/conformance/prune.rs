@@ -2,10 +2,11 @@
 
 use taskqueue::domain::ids::TaskId;
 use taskqueue::domain::new_task::TaskRequest;
+use taskqueue::domain::selection::Selection;
 use taskqueue::domain::settings::Setting;
 use taskqueue::domain::status::TaskStatus;
 use taskqueue::engine::Context;
-use taskqueue::engine::prune::{PruneRequest, Pruned, count_prunable, prune};
+use taskqueue::engine::prune::{PruneRequest, Pruned, count_prunable, prune, prune_selected};
 use taskqueue::engine::queue::{ClassCheck, queue_task};
 use taskqueue::engine::settings;
 
@@ -174,6 +175,103 @@ each_engine! {
         make_old(db, "\"Id\" = 3");
         assert_eq!(create(&mut ctx).pruned.tasks, 2);
         assert_eq!((count(db, "TaskQueue"), count(db, "TaskQueueDependencies")), (0, 0));
+    }
+
+    fn what_only_waits_for_each_other_goes_together(db) {
+        let mut ctx = willing(db);
+        let first = queue(&mut ctx, "work");
+        let second = queue_task(&mut ctx, TaskRequest { after: vec![first], ..request("work") }, ClassCheck::AnyName).unwrap();
+        let third = queue_task(&mut ctx, TaskRequest { after: vec![second], ..request("work") }, ClassCheck::AnyName).unwrap();
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'");
+        make_old(db, &format!("\"Id\" < {third}"));
+        // The newest stays, and with it that for which it waits, and that for which that waits.
+        assert_eq!(create(&mut ctx).pruned.tasks, 0);
+        make_old(db, "1 = 1");
+        assert_eq!(create(&mut ctx).pruned.tasks, 3);
+        assert_eq!((count(db, "TaskQueue"), count(db, "TaskQueueDependencies")), (0, 0));
+    }
+
+    fn a_selection_is_pruned_however_young_with_all_that_belongs_to_it(db) {
+        let mut ctx = willing(db);
+        finished(db, &mut ctx, 3);
+        assert_eq!(db.cli().run(&["prune", "2"]).stderr, "task 2 is deleted\n");
+        for table in ["TaskQueue", "TaskQueueRuns", "TaskQueueRunOutputs", "TaskQueueEvents"] {
+            assert_eq!(count(db, table), 2, "{table}");
+        }
+        let asked = db.cli().run(&["prune", "status=success"]);
+        assert_eq!(asked.code, Some(2), "{asked:?}");
+        assert!(asked.stderr.contains("that selects 2 tasks, and nobody can be asked"), "{asked:?}");
+        let said = db.cli().run(&["prune", "--dry-run", "1-3"]);
+        assert_eq!(said.stderr, "task 1 would be deleted\ntask 3 would be deleted\n2 tasks would be deleted\n");
+        assert_eq!(count(db, "TaskQueue"), 2);
+        let answers = db.cli().run(&["prune", "--json", "--yes", "class=work"]).ok();
+        assert!(answers.lines().all(|line| line.contains("\"result\":\"pruned\"")), "{answers}");
+        assert_eq!((count(db, "TaskQueue"), count(db, "TaskQueueRuns")), (0, 0));
+        assert_eq!(db.cli().run(&["prune", "--yes", "1-3"]).code, Some(3));
+        // What a selection says is not said twice.
+        assert_eq!(db.cli().run(&["prune", "1-3", "--older-than", "1h"]).code, Some(2));
+    }
+
+    fn of_a_selection_what_is_not_finished_is_kept_and_the_reason_is_said(db) {
+        let mut ctx = willing(db);
+        for _ in 0..8 {
+            queue(&mut ctx, "work");
+        }
+        let rows = [
+            (2, "\"LastStatus\" = 'failed', \"FailedRetries\" = 1"),
+            (3, "\"LastStatus\" = 'processing', \"CurrentRunId\" = 77"),
+            (4, "\"LastStatus\" = 'success', \"Recurrence\" = 'nonsense', \"ScheduleStatus\" = 'broken'"),
+            (5, "\"LastStatus\" = 'cancelled'"),
+            (6, "\"LastStatus\" = 'timeout', \"FailedRetries\" = \"MaxRetries\""),
+            (7, "\"LastStatus\" = 'success'"),
+        ];
+        for (id, change) in rows {
+            db.execute(&format!("UPDATE \"TaskQueue\" SET {change} WHERE \"Id\" = {id}"));
+        }
+        // An open run of which its task does not know, and a task for which another one waits.
+        db.execute("INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\") VALUES (7, 'work')");
+        db.execute("UPDATE \"TaskQueue\" SET \"WaitingFor\" = 1 WHERE \"Id\" = 8");
+        db.execute("INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\") VALUES (8, 5)");
+        let reasons = [
+            "task 1 is scheduled; it is not over",
+            "task 2 is failed; it is to be tried again",
+            "task 3 is processing; it has an open run",
+            "task 4 is success; it is the newest task of its schedule",
+            "task 5 is cancelled; others wait for it",
+            "task 6 would be deleted",
+            "task 7 is success; it has an open run",
+            "task 8 is scheduled; it is not over",
+            "1 task would be deleted",
+        ];
+        let said = db.cli().run(&["prune", "--dry-run", "class=work"]);
+        assert_eq!((said.code, said.stderr.lines().collect::<Vec<_>>()), (Some(0), reasons.to_vec()));
+        let said = db.cli().run(&["prune", "--yes", "class=work"]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(said.stderr.starts_with("1 task deleted\n"), "{said:?}");
+        assert!(said.stderr.contains("2 tasks left alone: each is scheduled; it is not over"), "{said:?}");
+        assert!(said.stderr.contains("1 task left alone: it is cancelled; others wait for it"), "{said:?}");
+        assert_eq!((count(db, "TaskQueue"), count(db, "TaskQueueRuns")), (7, 1));
+        let said = db.cli().run(&["prune", "5", "99"]);
+        assert_eq!(said.code, Some(1), "{said:?}");
+        assert_eq!(said.stderr, "warning: task 5 is cancelled; others wait for it\nwarning: there is no task 99\n");
+        // With what waits for it, it goes.
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = 8");
+        assert_eq!(db.cli().run(&["prune", "5", "8"]).stderr, "task 5 is deleted\ntask 8 is deleted\n");
+    }
+
+    fn a_selection_of_several_portions_goes_whole_whoever_waits_for_whom(db) {
+        let mut ctx = willing(db);
+        let tasks = ["('work', 'cancelled')"; 250];
+        db.execute(&format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\") VALUES {}", tasks.join(", ")));
+        // Each waits for the one before, and the last of all for nobody any more.
+        db.execute(
+            "INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\")
+             SELECT \"Id\", \"Id\" - 1 FROM \"TaskQueue\" WHERE \"Id\" > (SELECT MIN(\"Id\") FROM \"TaskQueue\")",
+        );
+        let all = ctx.store.select_tasks(&Selection::parse(&["class=work"]).unwrap()).unwrap();
+        let mut deleted = 0;
+        prune_selected(&mut ctx, &all, &mut |answer| deleted += usize::from(answer.result.is_some())).unwrap();
+        assert_eq!((deleted, count(db, "TaskQueue"), count(db, "TaskQueueDependencies")), (250, 0, 0));
     }
 
     fn prune_says_what_it_would_do_and_wants_a_yes_for_what_nobody_has_set(db) {

@@ -8,7 +8,9 @@ use taskqueue::domain::status::TaskStatus;
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::engine::Context;
 use taskqueue::engine::queue::{ClassCheck, queue_task};
-use taskqueue::store::{Author, Ended, NewEvent, PruneRule, Restart, RestartAnswer, ScheduleChange, Store};
+use taskqueue::store::{
+    Author, Ended, NewEvent, PruneRule, PruneVerdict, Restart, RestartAnswer, ScheduleChange, Store,
+};
 
 use crate::conformance::fixture::{claim, create, ending, queue_with_run, reference, request, willing};
 use crate::each_engine;
@@ -150,6 +152,30 @@ each_engine! {
             assert!(if is_there == 1 { done >= 1 } else { done == 1 }, "{is_there} {done}");
             let runs = db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"TaskQueueId\" = {id}"));
             assert_eq!(runs, is_there);
+            db.execute("DELETE FROM \"TaskQueueRuns\"; DELETE FROM \"TaskQueue\"");
+        }
+    }
+
+    fn a_prune_of_a_selection_and_a_retry_at_once_leave_the_task_to_one_of_them(db) {
+        let mut ctx = willing(db);
+        let event = NewEvent {
+            kind: "retried",
+            task_id: None,
+            run_id: None,
+            actor: String::new(),
+            host: String::new(),
+            details: serde_json::json!({}),
+        };
+        for _ in 0..5 {
+            let id = exhausted(db, &mut ctx);
+            let done = at_once(db, |store, number| match number % 2 {
+                0 => (usize::from(store.prune_named_tasks(&[id]).unwrap() == [PruneVerdict::Goes]), 0),
+                _ => (0, usize::from(store.restart_tasks(&[id], Restart::Retry, &event).unwrap() == [RestartAnswer::Done])),
+            });
+            let (pruned, retried) = done.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+            let is_there = db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Id\" = {id}"));
+            // A retry may be repeated: it says so each time.
+            assert_eq!((pruned == 1, retried > 0), (is_there == 0, is_there == 1), "{pruned} {retried}");
             db.execute("DELETE FROM \"TaskQueueRuns\"; DELETE FROM \"TaskQueue\"");
         }
     }
