@@ -120,6 +120,7 @@ CREATE TABLE "TaskQueueRuns" (
     "CancelRequestedOn" TEXT,
     "CancelReason" TEXT NOT NULL DEFAULT '',
     "UpdatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "ResultsOn" TEXT GENERATED ALWAYS AS (CASE WHEN "Results" IS NOT NULL THEN "FinishedOn" END) STORED,
     "OpenTaskId" INTEGER GENERATED ALWAYS AS (
         CASE WHEN "Status" IN ('scheduled', 'processing') THEN "TaskQueueId" END) STORED,
     "ClaimClass" TEXT GENERATED ALWAYS AS (CASE WHEN "Status" = 'scheduled' THEN "TaskClass" END) STORED,
@@ -137,6 +138,7 @@ CREATE INDEX "TaskQueueRunsLease" ON "TaskQueueRuns" ("LeaseExpiresOn", "Id") WH
 CREATE INDEX "TaskQueueRunsByTask" ON "TaskQueueRuns" ("TaskQueueId", "Id");
 CREATE INDEX "TaskQueueRunsRunning" ON "TaskQueueRuns" ("RunningClass", "Id") WHERE "RunningClass" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsStarted" ON "TaskQueueRuns" ("TaskClass", "StartedOn") WHERE "StartedOn" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsResults" ON "TaskQueueRuns" ("ResultsOn", "Id") WHERE "ResultsOn" IS NOT NULL;
 
 CREATE TABLE "TaskQueueRunners" (
     "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
@@ -246,6 +248,7 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueKeepCancelled', '30'),
     ('TaskQueueKeepFailed', '90'),
     ('TaskQueueKeepOutputs', '14'),
+    ('TaskQueueKeepResults', '30'),
     ('TaskQueueKeepRunners', '30'),
     ('TaskQueueMaxSuccess', '0'),
     ('TaskQueueMaxCancelled', '0'),

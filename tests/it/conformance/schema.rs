@@ -44,7 +44,7 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
         "TaskQueueRuns",
         "Attempt= CancelReason= CancelRequestedOn? ClaimClass?* ClaimOrder* Claimant? CreatedOn= Decision= ErrorCode= ErrorMessage= FinishedOn? HandlerIdentity= \
          HandlerProcessId? Host= Id LeaseExpiresOn? OpenTaskId?* PercentsCompleted= Priority= ProcessId? ProcessIdentity= \
-         ProgressMessage= Results? RunnerId? RunningClass?* StartedOn? Status= TaskClass TaskQueueId Token? UpdatedOn=",
+         ProgressMessage= Results? ResultsOn?* RunnerId? RunningClass?* StartedOn? Status= TaskClass TaskQueueId Token? UpdatedOn=",
         "Id",
         "OpenTaskId",
     ),
