@@ -5,6 +5,7 @@
 use diesel::prelude::*;
 use serde::Serialize;
 
+use super::super::audit::{Origin, keep_queued, keep_run_transition};
 use super::super::backend::{self, AnyConnection};
 use super::super::events::{NewEvent, insert_event};
 use super::super::rows::{NewTaskRow, TaskRow};
@@ -29,6 +30,13 @@ pub struct Author<'a> {
     pub host: &'a str,
 }
 
+/// Who inserts the next task of a schedule, and whether every transition is kept.
+#[derive(Clone, Copy)]
+pub(super) struct Follower<'a> {
+    pub(super) author: Author<'a>,
+    pub(super) is_auditor: bool,
+}
+
 /// What became of schedules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Advanced {
@@ -38,6 +46,14 @@ pub struct Advanced {
     pub skipped: usize,
     /// Schedules that nobody can read.
     pub broken: usize,
+}
+
+impl Follower<'_> {
+    /// Who keeps the transitions, if they are kept.
+    fn auditor(&self) -> Option<Origin> {
+        let Author { name, host } = self.author;
+        self.is_auditor.then(|| Origin { actor: name.to_owned(), host: host.to_owned() })
+    }
 }
 
 impl Advanced {
@@ -55,6 +71,7 @@ impl Store {
     /// # Errors
     /// The database could not be written; what earlier transactions wrote stays.
     pub fn advance_schedules(&mut self, author: Author<'_>, grace_secs: i64) -> StoreResult<Advanced> {
+        let follower = Follower { author, is_auditor: self.auditor()?.is_some() };
         let ids = self.read(heads_to_advance)?;
         let mut total = Advanced::default();
         for part in ids.chunks(HEADS_PER_TRANSACTION) {
@@ -63,7 +80,7 @@ impl Store {
                 backend::enter_both_tables(conn)?;
                 let mut advanced = Advanced::default();
                 for id in part {
-                    advanced.add(advance(conn, TaskId(*id), &author, grace_secs)?);
+                    advanced.add(advance(conn, TaskId(*id), follower, grace_secs)?);
                 }
                 fault_point!("recur.before_commit");
                 Ok(advanced)
@@ -78,9 +95,10 @@ impl Store {
     /// # Errors
     /// The database could not be written.
     pub fn advance_schedule(&mut self, head: TaskId, author: Author<'_>, grace_secs: i64) -> StoreResult<Advanced> {
+        let follower = Follower { author, is_auditor: self.auditor()?.is_some() };
         self.write(|conn| {
             backend::enter_both_tables(conn)?;
-            advance(conn, head, &author, grace_secs)
+            advance(conn, head, follower, grace_secs)
         })
     }
 }
@@ -110,9 +128,9 @@ fn heads_to_advance(conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
 }
 
 /// The next task of the schedule whose head this is, if it has settled.
-pub(super) fn follow_settled(conn: &mut AnyConnection, id: TaskId, author: &Author<'_>) -> StoreResult<()> {
+pub(super) fn follow_settled(conn: &mut AnyConnection, id: TaskId, follower: Follower<'_>) -> StoreResult<()> {
     match find_head(conn, id)? {
-        Some((task, schedule, head)) if head == "settled" => follow(conn, &task, &schedule, author).map(drop),
+        Some((task, schedule, head)) if head == "settled" => follow(conn, &task, &schedule, follower).map(drop),
         _ => Ok(()),
     }
 }
@@ -130,11 +148,12 @@ fn find_head(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Option<(Task, 
     }))
 }
 
-fn advance(conn: &mut AnyConnection, id: TaskId, author: &Author<'_>, grace_secs: i64) -> StoreResult<Advanced> {
+fn advance(conn: &mut AnyConnection, id: TaskId, follower: Follower<'_>, grace_secs: i64) -> StoreResult<Advanced> {
+    let author = &follower.author;
     let Some((task, schedule, head)) = find_head(conn, id)? else { return Ok(Advanced::default()) };
     match head.as_str() {
         "new" => adopt(conn, &task, &schedule, author),
-        "settled" => follow(conn, &task, &schedule, author),
+        "settled" => follow(conn, &task, &schedule, follower),
         "waiting" => move_if_missed(conn, &task, &schedule, author, grace_secs),
         _ => Ok(Advanced::default()),
     }
@@ -166,8 +185,9 @@ fn follow(
     conn: &mut AnyConnection,
     task: &Task,
     schedule: &TaskSchedule,
-    author: &Author<'_>,
+    follower: Follower<'_>,
 ) -> StoreResult<Advanced> {
+    let author = &follower.author;
     let now: Moment = diesel::select(db_now()).get_result(conn)?;
     let last = schedule.planned_on.unwrap_or(task.scheduled_on);
     let next = schedule.recurrence().and_then(|recurrence| {
@@ -184,10 +204,17 @@ fn follow(
     fault_point!("recur.head_followed");
     let step = free_step(conn, schedule, &recurrence, step)?;
     let row = next_row(task, schedule, &recurrence, step);
-    for id in backend::insert_tasks(conn, &[row])? {
-        note_skipped(conn, TaskId(id), &recurrence, step, author)?;
+    let auditor = follower.auditor();
+    for id in backend::insert_tasks(conn, &[row])?.into_iter().map(TaskId) {
+        if let Some(origin) = &auditor {
+            keep_queued(conn, origin, &[id.0])?;
+        }
+        note_skipped(conn, id, &recurrence, step, author)?;
         // Its time may have passed already: whoever drains the queue goes on with it.
-        open_run_if_due(conn, TaskId(id))?;
+        let open = open_run_if_due(conn, id)?;
+        if let Some((origin, run_id)) = auditor.as_ref().zip(open) {
+            keep_run_transition(conn, origin, "run-created", (id, run_id), serde_json::json!({}))?;
+        }
     }
     fault_point!("recur.next_inserted");
     Ok(Advanced { planned: 1, skipped: step.skipped, broken: 0 })
