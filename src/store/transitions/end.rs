@@ -170,7 +170,7 @@ impl Store {
         // been ended by this very call.
         let mut was_written = false;
         let auditor = self.auditor()?;
-        self.write(|conn| {
+        self.write_key(|conn| {
             backend::enter_both_tables(conn)?;
             let mut ended = Ended::Recorded;
             let mut end = end;

@@ -7,10 +7,11 @@ use serde::Serialize;
 
 use super::super::audit::{Origin, keep_queued, keep_run_transition};
 use super::super::backend::{self, AnyConnection};
-use super::super::events::{NewEvent, insert_event};
+use super::super::events::{NewEvent, insert_event, is_kept_of_task};
 use super::super::rows::{NewTaskRow, TaskRow};
 use super::super::schema::task_queue::dsl;
 use super::super::sql::{Moment, db_now};
+use super::super::unique::{Holder, find_holder};
 use super::super::{Store, StoreResult};
 use super::create::open_run_if_due;
 use crate::domain::ids::TaskId;
@@ -75,7 +76,7 @@ impl Store {
         let ids = self.read(heads_to_advance)?;
         let mut total = Advanced::default();
         for part in ids.chunks(HEADS_PER_TRANSACTION) {
-            let advanced = self.write(|conn| {
+            let advanced = self.write_key(|conn| {
                 backend::lock_gate(conn, "create-runs")?;
                 backend::enter_both_tables(conn)?;
                 let mut advanced = Advanced::default();
@@ -96,7 +97,7 @@ impl Store {
     /// The database could not be written.
     pub fn advance_schedule(&mut self, head: TaskId, author: Author<'_>, grace_secs: i64) -> StoreResult<Advanced> {
         let follower = Follower { author, is_auditor: self.auditor()?.is_some() };
-        self.write(|conn| {
+        self.write_key(|conn| {
             backend::enter_both_tables(conn)?;
             advance(conn, head, follower, grace_secs)
         })
@@ -198,10 +199,15 @@ fn follow(
         Ok(next) => next,
         Err(why) => return break_off(conn, task, schedule, author, "settled", &why),
     };
+    if let Some(holder) = other_holder(conn, task)? {
+        wait_for_key(conn, task, &holder, author)?;
+        return Ok(Advanced::default());
+    }
     if !change_head(conn, task, "settled", ScheduleStatus::Followed)? {
         return Ok(Advanced::default());
     }
     fault_point!("recur.head_followed");
+    hand_key_over(conn, task)?;
     let step = free_step(conn, schedule, &recurrence, step)?;
     let row = next_row(task, schedule, &recurrence, step);
     let auditor = follower.auditor();
@@ -218,6 +224,34 @@ fn follow(
     }
     fault_point!("recur.next_inserted");
     Ok(Advanced { planned: 1, skipped: step.skipped, broken: 0 })
+}
+
+/// Somebody may have taken the key of a head that was settled by something else than the end of its run.
+fn other_holder(conn: &mut AnyConnection, task: &Task) -> StoreResult<Option<Holder>> {
+    let Some(key) = &task.unique_key else { return Ok(None) };
+    Ok(find_holder(conn, &task.class, key)?.filter(|holder| holder.id != task.id))
+}
+
+/// Nothing follows before the holder has ended: each `create-runs` looks again. What passes meanwhile counts by the way to catch
+/// up.
+fn wait_for_key(conn: &mut AnyConnection, task: &Task, holder: &Holder, author: &Author<'_>) -> StoreResult<()> {
+    let details = serde_json::json!({ "key": holder.key, "holder": holder.id });
+    let event = event("key-taken", task.id, author, details);
+    // The holder may be the next task, which somebody else has just inserted: the head says so.
+    if !is_kept_of_task(conn, &event)? && change_head(conn, task, "settled", ScheduleStatus::Active)? {
+        insert_event(conn, &event)?;
+    }
+    Ok(())
+}
+
+/// A window by which the one that has ended keeps its key would keep it from its own successor.
+fn hand_key_over(conn: &mut AnyConnection, task: &Task) -> StoreResult<()> {
+    if task.unique_until.is_some() {
+        diesel::update(dsl::task_queue.filter(dsl::id.eq(task.id.0)))
+            .set(dsl::unique_until.eq(None::<Moment>))
+            .execute(conn)?;
+    }
+    Ok(())
 }
 
 /// Whoever inserts rows by SQL may have taken the planned time; that must not keep a run from ending.
@@ -252,8 +286,7 @@ fn next_row(task: &Task, schedule: &TaskSchedule, recurrence: &Recurrence, step:
         backoff: task.backoff.clone(),
         // What the first one waited for has succeeded.
         waiting_for: 0,
-        // No two tasks of a schedule are live at once.
-        unique_key: None,
+        unique_key: task.unique_key.clone(),
         unique_until: None,
         recurrence: Some(recurrence.every().to_owned()),
         time_zone: Some(recurrence.zone().to_owned()),
