@@ -69,7 +69,7 @@ pub struct ScheduleEdit {
 /// # Errors
 /// The database's.
 pub fn list(ctx: &mut Context) -> EngineResult<Vec<Schedule>> {
-    let mut all = Vec::new();
+    let mut all: Vec<Schedule> = Vec::new();
     for head in ctx.store.list_schedules()? {
         all.extend(from_head(ctx, head)?);
     }

@@ -68,8 +68,10 @@ impl Store {
     /// # Errors
     /// The database could not be asked.
     pub fn find_key_holder(&mut self, class: &str, key: &str) -> StoreResult<Option<TaskId>> {
-        let of_key = || dsl::task_queue.filter(dsl::task_class.eq(class)).filter(dsl::live_unique_key.eq(key));
-        let found: Option<i64> = self.read(|conn| Ok(of_key().select(dsl::id).first(conn).optional()?))?;
+        let found: Option<i64> = self.read(|conn| {
+            let of_key = dsl::task_queue.filter(dsl::task_class.eq(class)).filter(dsl::live_unique_key.eq(key));
+            Ok(of_key.select(dsl::id).first(conn).optional()?)
+        })?;
         Ok(found.map(TaskId))
     }
 

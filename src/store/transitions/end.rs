@@ -15,7 +15,7 @@ use super::super::runs::RunRef;
 use super::super::schema::{task_queue, task_queue_run_outputs, task_queue_runs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::super::{Store, StoreResult};
-use super::recur::{Author, Follower, follow_settled};
+use super::recur::{Author, follow_settled};
 use super::reject::remember_rejection;
 use crate::domain::backoff::Backoff;
 use crate::domain::ids::{RunId, TaskId};
@@ -183,7 +183,10 @@ impl Store {
                 }
             }
             fault_point!("end.run_written");
-            end_task_too(conn, run.id, RunStatus::Processing, end, auditor.as_ref())?;
+            let task_id = aggregate_into_task(conn, run.id, end)?;
+            if let Some((origin, task_id)) = auditor.as_ref().zip(task_id) {
+                keep_end(conn, origin, (task_id, run.id), RunStatus::Processing, end)?;
+            }
             fault_point!("end.task_written");
             if let Some(event) = &end.note {
                 insert_event(conn, event)?;
@@ -316,42 +319,16 @@ pub(super) fn end_waiting_run(
         ))
         .execute(conn)?;
     if ended == 1 {
-        end_task_too(conn, run_id, RunStatus::Scheduled, end, auditor)?;
+        let task_id = aggregate_into_task(conn, run_id, end)?;
+        if let Some((origin, task_id)) = auditor.zip(task_id) {
+            keep_end(conn, origin, (task_id, run_id), RunStatus::Scheduled, end)?;
+        }
     }
     Ok(ended == 1)
 }
 
-/// What the end of a run that was in `from` means for its task and for the schedule of that, in the order of what is kept.
-fn end_task_too(
-    conn: &mut AnyConnection,
-    run_id: RunId,
-    from: RunStatus,
-    end: &RunEnd,
-    auditor: Option<&Origin>,
-) -> StoreResult<()> {
-    let Some(EndedTask { id, may_be_followed, host }) = aggregate_into_task(conn, run_id, end)? else { return Ok(()) };
-    if let Some(origin) = auditor {
-        keep_end(conn, origin, (id, run_id), from, end)?;
-    }
-    if may_be_followed {
-        // By nobody: the time has come.
-        let author = Author { name: "", host: &host };
-        follow_settled(conn, id, Follower { author, is_auditor: auditor.is_some() })?;
-    }
-    Ok(())
-}
-
-/// The task of a run that has ended.
-struct EndedTask {
-    id: TaskId,
-    /// Whether it belongs to a schedule that may go on now.
-    may_be_followed: bool,
-    /// Where the run was.
-    host: String,
-}
-
-/// The scheme's OnAfterItemUpdate: what the end of a run means for its task, which it returns.
-fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<Option<EndedTask>> {
+/// The scheme's OnAfterItemUpdate: what the end of a run means for its task, whose id it returns.
+fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<Option<TaskId>> {
     use task_queue::dsl;
     type Row = (i64, String, i32, i32, i32, i32, Option<String>, String, Option<String>, String);
     let task: Option<Row> = dsl::task_queue
@@ -414,15 +391,18 @@ fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) ->
     if let Some((host, secs)) = &end.hold {
         backend::hold_class(conn, &ClassAtHost { class: &class, host }, &end.error_message, *secs)?;
     }
+    // Of one that somebody has settled in the tables, `create-runs` finds it out; a claim could not write what follows.
+    if recurrence.is_some() && next_status.is_some() {
+        // By nobody: the time has come.
+        follow_settled(conn, TaskId(task_id), &Author { name: "", host: &host })?;
+    }
     let is_exhausted = matches!(event, TaskEvent::Fail | TaskEvent::TimeOut) && failed_after >= max;
     if let Some(kind) = what_to_tell(quarantine.is_some(), is_exhausted, end.hold.is_some()) {
         let (error_code, error_message) = (end.error_code.clone(), end.error_message.clone());
-        let (task_id, host) = (TaskId(task_id), host.clone());
+        let task_id = TaskId(task_id);
         insert_notice(conn, &NewNotice { kind, task_id, run_id, class, host, error_code, error_message })?;
     }
-    // Of one that somebody has settled in the tables, `create-runs` finds it out; a claim could not write what follows.
-    let may_be_followed = recurrence.is_some() && next_status.is_some();
-    Ok(Some(EndedTask { id: TaskId(task_id), may_be_followed, host }))
+    Ok(Some(TaskId(task_id)))
 }
 
 /// What somebody must know of an end; of several things the one that needs him most.

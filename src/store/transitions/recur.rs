@@ -5,7 +5,7 @@
 use diesel::prelude::*;
 use serde::Serialize;
 
-use super::super::audit::{Origin, keep_queued, keep_run_transition};
+use super::super::audit::{Origin, keep_queued, keep_run_transition, keeps_transitions};
 use super::super::backend::{self, AnyConnection};
 use super::super::events::{NewEvent, insert_event, is_kept_of_task};
 use super::super::rows::{NewTaskRow, TaskRow};
@@ -31,11 +31,10 @@ pub struct Author<'a> {
     pub host: &'a str,
 }
 
-/// Who inserts the next task of a schedule, and whether every transition is kept.
-#[derive(Clone, Copy)]
-pub(super) struct Follower<'a> {
-    pub(super) author: Author<'a>,
-    pub(super) is_auditor: bool,
+impl Author<'_> {
+    fn origin(&self) -> Origin {
+        Origin { actor: self.name.to_owned(), host: self.host.to_owned() }
+    }
 }
 
 /// What became of schedules.
@@ -47,14 +46,6 @@ pub struct Advanced {
     pub skipped: usize,
     /// Schedules that nobody can read.
     pub broken: usize,
-}
-
-impl Follower<'_> {
-    /// Who keeps the transitions, if they are kept.
-    fn auditor(&self) -> Option<Origin> {
-        let Author { name, host } = self.author;
-        self.is_auditor.then(|| Origin { actor: name.to_owned(), host: host.to_owned() })
-    }
 }
 
 impl Advanced {
@@ -72,7 +63,6 @@ impl Store {
     /// # Errors
     /// The database could not be written; what earlier transactions wrote stays.
     pub fn advance_schedules(&mut self, author: Author<'_>, grace_secs: i64) -> StoreResult<Advanced> {
-        let follower = Follower { author, is_auditor: self.auditor()?.is_some() };
         let ids = self.read(heads_to_advance)?;
         let mut total = Advanced::default();
         for part in ids.chunks(HEADS_PER_TRANSACTION) {
@@ -81,7 +71,7 @@ impl Store {
                 backend::enter_both_tables(conn)?;
                 let mut advanced = Advanced::default();
                 for id in part {
-                    advanced.add(advance(conn, TaskId(*id), follower, grace_secs)?);
+                    advanced.add(advance(conn, TaskId(*id), &author, grace_secs)?);
                 }
                 fault_point!("recur.before_commit");
                 Ok(advanced)
@@ -96,10 +86,9 @@ impl Store {
     /// # Errors
     /// The database could not be written.
     pub fn advance_schedule(&mut self, head: TaskId, author: Author<'_>, grace_secs: i64) -> StoreResult<Advanced> {
-        let follower = Follower { author, is_auditor: self.auditor()?.is_some() };
         self.write_key(|conn| {
             backend::enter_both_tables(conn)?;
-            advance(conn, head, follower, grace_secs)
+            advance(conn, head, &author, grace_secs)
         })
     }
 }
@@ -129,9 +118,9 @@ fn heads_to_advance(conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
 }
 
 /// The next task of the schedule whose head this is, if it has settled.
-pub(super) fn follow_settled(conn: &mut AnyConnection, id: TaskId, follower: Follower<'_>) -> StoreResult<()> {
+pub(super) fn follow_settled(conn: &mut AnyConnection, id: TaskId, author: &Author<'_>) -> StoreResult<()> {
     match find_head(conn, id)? {
-        Some((task, schedule, head)) if head == "settled" => follow(conn, &task, &schedule, follower).map(drop),
+        Some((task, schedule, head)) if head == "settled" => follow(conn, &task, &schedule, author).map(drop),
         _ => Ok(()),
     }
 }
@@ -149,12 +138,11 @@ fn find_head(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Option<(Task, 
     }))
 }
 
-fn advance(conn: &mut AnyConnection, id: TaskId, follower: Follower<'_>, grace_secs: i64) -> StoreResult<Advanced> {
-    let author = &follower.author;
+fn advance(conn: &mut AnyConnection, id: TaskId, author: &Author<'_>, grace_secs: i64) -> StoreResult<Advanced> {
     let Some((task, schedule, head)) = find_head(conn, id)? else { return Ok(Advanced::default()) };
     match head.as_str() {
         "new" => adopt(conn, &task, &schedule, author),
-        "settled" => follow(conn, &task, &schedule, follower),
+        "settled" => follow(conn, &task, &schedule, author),
         "waiting" => move_if_missed(conn, &task, &schedule, author, grace_secs),
         _ => Ok(Advanced::default()),
     }
@@ -186,9 +174,8 @@ fn follow(
     conn: &mut AnyConnection,
     task: &Task,
     schedule: &TaskSchedule,
-    follower: Follower<'_>,
+    author: &Author<'_>,
 ) -> StoreResult<Advanced> {
-    let author = &follower.author;
     let now: Moment = diesel::select(db_now()).get_result(conn)?;
     let last = schedule.planned_on.unwrap_or(task.scheduled_on);
     let next = schedule.recurrence().and_then(|recurrence| {
@@ -210,7 +197,7 @@ fn follow(
     hand_key_over(conn, task)?;
     let step = free_step(conn, schedule, &recurrence, step)?;
     let row = next_row(task, schedule, &recurrence, step);
-    let auditor = follower.auditor();
+    let auditor = keeps_transitions(conn)?.then(|| author.origin());
     for id in backend::insert_tasks(conn, &[row])?.into_iter().map(TaskId) {
         if let Some(origin) = &auditor {
             keep_queued(conn, origin, &[id.0])?;
