@@ -141,8 +141,8 @@ impl TaskRequest {
             return Err(format!("who queues it may have at most {MAX_QUEUED_BY_LENGTH} characters and no NUL"));
         }
         let unique = validate_unique(self.unique, self.on_conflict, self.unique_for_secs, self.after.is_empty())?;
-        if unique.is_some() && self.every.is_some() {
-            return Err("the tasks of a schedule have no unique key: no two of them are live at once".to_owned());
+        if let Some(unique) = unique.as_ref().filter(|_| self.every.is_some()) {
+            validate_key_of_schedule(unique)?;
         }
         let recurrence = match (self.every, self.time_zone, self.catch_up) {
             (None, None, None) => None,
@@ -194,6 +194,16 @@ fn validate_unique(
     }
     let window_secs = in_range("unique-for", window_secs, 1, MAX_TIMEOUT_SECS)?;
     Ok(Some(Uniqueness { key, window_secs, on_conflict }))
+}
+
+fn validate_key_of_schedule(unique: &Uniqueness) -> Result<(), String> {
+    if unique.window_secs.is_some() {
+        return Err("a schedule has its key as long as it goes on: unique-for is for tasks that happen once".to_owned());
+    }
+    if unique.on_conflict == OnConflict::Replace {
+        return Err("a schedule replaces nothing: change the one that is there by `schedule edit` and `edit`".to_owned());
+    }
+    Ok(())
 }
 
 pub(super) fn in_range(name: &str, value: Option<i64>, low: i64, high: i64) -> Result<Option<i32>, String> {

@@ -43,6 +43,8 @@ pub struct Retention {
     pub failed: Keep,
     /// What handlers wrote.
     pub outputs: Keep,
+    /// What handlers left as their results.
+    pub results: Keep,
     /// Runners that ended, and events that belong to no task.
     pub runners: Keep,
 }

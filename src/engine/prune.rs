@@ -143,6 +143,9 @@ fn prune_the_rest(ctx: &mut Context, retention: &Retention, parts: usize, total:
     if let Some(secs) = retention.outputs.older_than_secs() {
         total.outputs += until_nothing_is_left(parts, || Ok(ctx.store.prune_outputs(secs)?))?;
     }
+    if let Some(secs) = retention.results.older_than_secs() {
+        total.results += until_nothing_is_left(parts, || Ok(ctx.store.prune_results(secs)?))?;
+    }
     if let Some(secs) = retention.runners.older_than_secs() {
         total.runners += until_nothing_is_left(parts, || Ok(ctx.store.prune_runners(secs)?))?;
         total.events += until_nothing_is_left(parts, || Ok(ctx.store.prune_events(secs)?))?;

@@ -76,7 +76,7 @@ pub(super) fn event_of(ctx: &Context, kind: &'static str, details: serde_json::V
 
 /// A task that cannot be live again, because another one has its key.
 pub(super) fn key_taken(id: TaskId, what: &str, holder: &Holder) -> TaskAnswer {
-    let Holder { id: other, key, status } = holder;
+    let Holder { id: other, key, status, .. } = holder;
     TaskAnswer::refused(
         id,
         format!("task {id} is not {what}: task {other}, queued since, has its key \"{key}\" and is {status}"),

@@ -64,6 +64,15 @@ pub(super) fn insert_event(conn: &mut AnyConnection, event: &NewEvent) -> StoreR
     Ok(())
 }
 
+/// Whether the same was kept of its task before.
+pub(super) fn is_kept_of_task(conn: &mut AnyConnection, event: &NewEvent) -> StoreResult<bool> {
+    let same = task_queue_events
+        .filter(task_queue_id.eq(event.task_id.map(|task| task.0)))
+        .filter(kind.eq(event.kind))
+        .filter(details.eq(event.details.to_string()));
+    Ok(diesel::select(diesel::dsl::exists(same)).get_result(conn)?)
+}
+
 impl Store {
     /// Keeps an event.
     ///

@@ -10,7 +10,7 @@ use super::schema::{
     task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
     task_queue_runners, task_queue_runs,
 };
-use super::sql::{Moment, db_now_plus};
+use super::sql::{Moment, db_now, db_now_plus};
 use super::{Store, StoreResult};
 use crate::domain::ids::TaskId;
 use crate::domain::status::TaskStatus;
@@ -63,6 +63,8 @@ pub struct Pruned {
     pub tasks: usize,
     /// Runs of which the output was deleted.
     pub outputs: usize,
+    /// Runs of which the results were deleted.
+    pub results: usize,
     /// Runners.
     pub runners: usize,
     /// Events that belonged to no task.
@@ -182,6 +184,33 @@ impl Store {
             let old = old_runs(conn, &ids, older_than_secs)?;
             diesel::delete(dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(&old))).execute(conn)?;
             Ok(old.len())
+        })
+    }
+
+    /// Deletes the oldest results, of runs that ended so many seconds ago, and returns of how many runs. All else about a
+    /// run stays as it is; those whose results are gone are in the index no more.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn prune_results(&mut self, older_than_secs: i64) -> StoreResult<usize> {
+        use task_queue_runs::dsl;
+        let ids: Vec<i64> = self.read(|conn| {
+            let limit: Moment = diesel::select(db_now_plus(-older_than_secs)).get_result(conn)?;
+            Ok(dsl::task_queue_runs
+                .filter(dsl::results_on.lt(limit))
+                .order((dsl::results_on, dsl::id))
+                .limit(WINDOW)
+                .select(dsl::id)
+                .load(conn)?)
+        })?;
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        self.write(|conn| {
+            let old = dsl::task_queue_runs.filter(dsl::id.eq_any(&ids)).filter(dsl::finished_on.is_not_null());
+            Ok(diesel::update(old)
+                .set((dsl::results.eq(None::<String>), dsl::updated_on.eq(db_now())))
+                .execute(conn)?)
         })
     }
 

@@ -140,6 +140,8 @@ diesel::table! {
         has_key_slot -> Bool,
         #[sql_name = "UpdatedOn"]
         updated_on -> Timestamp,
+        #[sql_name = "ResultsOn"]
+        results_on -> Nullable<Timestamp>,
         #[sql_name = "OpenTaskId"]
         open_task_id -> Nullable<BigInt>,
         #[sql_name = "ClaimClass"]

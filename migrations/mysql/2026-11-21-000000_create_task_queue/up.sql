@@ -137,6 +137,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     `LimitKey` varchar(190),
     `HasKeySlot` boolean NOT NULL DEFAULT 0,
     `UpdatedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    `ResultsOn` datetime(6) GENERATED ALWAYS AS (CASE WHEN `Results` IS NOT NULL THEN `FinishedOn` END) STORED,
     `OpenTaskId` bigint GENERATED ALWAYS AS (
         CASE WHEN `Status` IN ('scheduled', 'processing') THEN `TaskQueueId` END) STORED,
     `ClaimClass` varchar(190) GENERATED ALWAYS AS (
@@ -159,6 +160,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     KEY `TaskQueueRunsWaitingKey` (`WaitingKey`, `ClaimOrder`, `Id`),
     KEY `TaskQueueRunsHeldKey` (`HeldKey`, `ClaimOrder`, `Id`),
     KEY `TaskQueueRunsStarted` (`TaskClass`, `StartedOn`),
+    KEY `TaskQueueRunsResults` (`ResultsOn`, `Id`),
     CONSTRAINT `Attempt is 1 or more`
         CHECK (`Attempt` >= 1),
     CONSTRAINT `Claimant has 1 to 190 characters`
@@ -298,6 +300,7 @@ INSERT IGNORE INTO `TaskQueueSettings` (`Name`, `Value`) VALUES
     ('TaskQueueKeepCancelled', '30'),
     ('TaskQueueKeepFailed', '90'),
     ('TaskQueueKeepOutputs', '14'),
+    ('TaskQueueKeepResults', '30'),
     ('TaskQueueKeepRunners', '30'),
     ('TaskQueueMaxSuccess', '0'),
     ('TaskQueueMaxCancelled', '0'),

@@ -126,6 +126,7 @@ CREATE TABLE "TaskQueueRuns" (
     "HasKeySlot" INTEGER NOT NULL DEFAULT 0
         CONSTRAINT "HasKeySlot is 0 or 1" CHECK ("HasKeySlot" IN (0, 1)),
     "UpdatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "ResultsOn" TEXT GENERATED ALWAYS AS (CASE WHEN "Results" IS NOT NULL THEN "FinishedOn" END) STORED,
     "OpenTaskId" INTEGER GENERATED ALWAYS AS (
         CASE WHEN "Status" IN ('scheduled', 'processing') THEN "TaskQueueId" END) STORED,
     "ClaimClass" TEXT GENERATED ALWAYS AS (
@@ -150,6 +151,7 @@ CREATE INDEX "TaskQueueRunsRunning" ON "TaskQueueRuns" ("RunningClass", "Id") WH
 CREATE INDEX "TaskQueueRunsWaitingKey" ON "TaskQueueRuns" ("WaitingKey", "ClaimOrder", "Id") WHERE "WaitingKey" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsHeldKey" ON "TaskQueueRuns" ("HeldKey", "ClaimOrder", "Id") WHERE "HeldKey" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsStarted" ON "TaskQueueRuns" ("TaskClass", "StartedOn") WHERE "StartedOn" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsResults" ON "TaskQueueRuns" ("ResultsOn", "Id") WHERE "ResultsOn" IS NOT NULL;
 
 CREATE TABLE "TaskQueueRunners" (
     "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
@@ -266,6 +268,7 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueKeepCancelled', '30'),
     ('TaskQueueKeepFailed', '90'),
     ('TaskQueueKeepOutputs', '14'),
+    ('TaskQueueKeepResults', '30'),
     ('TaskQueueKeepRunners', '30'),
     ('TaskQueueMaxSuccess', '0'),
     ('TaskQueueMaxCancelled', '0'),

@@ -100,6 +100,7 @@ pub(crate) fn pruned_words(pruned: &Pruned) -> Option<String> {
     let parts = [
         (pruned.tasks, "finished task"),
         (pruned.outputs, "old output"),
+        (pruned.results, "old result"),
         (pruned.runners, "old runner"),
         (pruned.events, "old event"),
     ];

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use chrono::{DateTime, Local, Utc};
 use clap::Args;
 
+use super::attempt_options::AttemptOptions;
 use super::outcome;
 use crate::cli::error::{CliError, DONE, FAILED, INTERRUPTED};
 use crate::cli::output::{Out, human};
@@ -25,24 +26,8 @@ use crate::engine::{Context, EngineError};
 /// When and how a task is processed.
 #[derive(Debug, Args)]
 pub(crate) struct TaskOptions {
-    /// Process it at this time: 2026-11-21T10:00:00Z, "2026-11-21 10:00", "tomorrow 03:00", +30m
-    #[arg(long, value_name = "TIME", conflicts_with = "delay")]
-    at: Option<String>,
-    /// Process it after this time: 30m, 2h30m, 1d
-    #[arg(long = "in", id = "delay", value_name = "DURATION")]
-    delay: Option<String>,
-    /// Failed attempts before it is exhausted [default: the setting TaskQueueMaxRetries]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    max_retries: Option<i64>,
-    /// Time without end or report after which an attempt times out: 90s, 2h
-    #[arg(long, value_name = "DURATION")]
-    timeout: Option<String>,
-    /// Higher first, -1000 to 1000
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    priority: Option<i64>,
-    /// Waits before retries: exponential:10s..1h, fixed:30s or list:10s,1m,10m [default: those of the class, or the settings]
-    #[arg(long, value_name = "BACKOFF")]
-    backoff: Option<String>,
+    #[command(flatten)]
+    attempts: AttemptOptions,
     /// Run it once these tasks have succeeded; may be given more than once, or with several ids
     #[arg(long, value_name = "TASK", value_delimiter = ',')]
     after: Vec<TaskId>,
@@ -81,12 +66,7 @@ pub(crate) struct TaskOptions {
 impl TaskOptions {
     /// Whether an option was given that a batch takes from its lines.
     pub(crate) fn has_task_option(&self) -> bool {
-        self.at.is_some()
-            || self.delay.is_some()
-            || self.max_retries.is_some()
-            || self.timeout.is_some()
-            || self.priority.is_some()
-            || self.backoff.is_some()
+        self.attempts.is_given()
             || !self.after.is_empty()
             || self.unique.is_some()
             || self.limit_key.is_some()
@@ -97,17 +77,16 @@ impl TaskOptions {
 
     /// The request, with times resolved from the database's clock in the zone of the person at the keyboard.
     pub(crate) fn request(&self, ctx: &mut Context, class: &str, data: Option<String>) -> anyhow::Result<TaskRequest> {
-        let scheduled_on = resolve_time(ctx, self.at.as_deref(), self.delay.as_deref())?;
-        let timeout_secs = self.timeout.as_deref().map(queue::timeout_secs).transpose();
+        let scheduled_on = self.attempts.scheduled_on(ctx)?;
         let unique_for_secs = self.unique_for.as_deref().map(|text| queue::whole_secs("unique-for", text)).transpose();
         Ok(TaskRequest {
             class: class.to_owned(),
             data,
             scheduled_on,
-            max_retries: self.max_retries,
-            timeout_secs: timeout_secs.map_err(|message| CliError::usage(format!("--timeout: {message}")))?,
-            priority: self.priority,
-            backoff: self.backoff.clone(),
+            max_retries: self.attempts.max_retries,
+            timeout_secs: self.attempts.timeout(queue::timeout_secs)?,
+            priority: self.attempts.priority,
+            backoff: self.attempts.backoff.clone(),
             after: self.after.clone(),
             unique: self.unique.clone(),
             on_conflict: self.on_conflict,
@@ -119,22 +98,6 @@ impl TaskOptions {
             queued_by: self.by.clone().unwrap_or_else(|| ctx.me.user.clone()),
         })
     }
-}
-
-/// What `--at` or `--in` says, from the database's clock in the zone of the person at the keyboard.
-pub(super) fn resolve_time(
-    ctx: &mut Context,
-    at: Option<&str>,
-    delay: Option<&str>,
-) -> Result<Option<DateTime<Utc>>, CliError> {
-    let (option, text) = match (at, delay) {
-        (Some(at), _) => ("--at", at.to_owned()),
-        (None, Some(delay)) => ("--in", format!("+{delay}")),
-        (None, None) => return Ok(None),
-    };
-    let now = ctx.now()?.with_timezone(&Local);
-    let instant = when::parse_instant(&text, &now);
-    instant.map(Some).map_err(|message| CliError::usage(format!("{option}: {message}")))
 }
 
 /// Queues the task, prints its id and, if asked to, sees it through.

@@ -54,7 +54,7 @@ impl Store {
     /// The database could not be written; nothing has changed then.
     pub fn cancel_tasks(&mut self, ids: &[TaskId], reason: &str, event: &NewEvent) -> StoreResult<Vec<CancelAnswer>> {
         let auditor = self.auditor()?;
-        let answers = self.write_once(|conn| {
+        let answers = self.write_key_once(|conn| {
             enter_tasks(conn, ids)?;
             let cancel = |id: &TaskId| cancel_task(conn, *id, reason, event, auditor.as_ref());
             let answers = ids.iter().map(cancel).collect::<StoreResult<_>>()?;

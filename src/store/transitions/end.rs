@@ -166,7 +166,7 @@ impl Store {
         let mut was_written = false;
         let mut freed_key = None;
         let auditor = self.auditor()?;
-        let ended = self.write(|conn| {
+        let ended = self.write_key(|conn| {
             backend::enter_both_tables(conn)?;
             let mut ended = Ended::Recorded;
             let mut end = end;
@@ -287,7 +287,7 @@ fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd) -> Sto
 }
 
 /// Keeps the end of a run that was in `from`.
-fn keep_end(
+pub(super) fn keep_end(
     conn: &mut AnyConnection,
     origin: &Origin,
     ids: (TaskId, RunId),

@@ -5,11 +5,13 @@
 use diesel::prelude::*;
 use serde::Serialize;
 
+use super::super::audit::{Origin, keep_queued, keep_run_transition, keeps_transitions};
 use super::super::backend::{self, AnyConnection};
-use super::super::events::{NewEvent, insert_event};
+use super::super::events::{NewEvent, insert_event, is_kept_of_task};
 use super::super::rows::{NewTaskRow, TaskRow};
 use super::super::schema::task_queue::dsl;
 use super::super::sql::{Moment, db_now};
+use super::super::unique::{Holder, find_holder};
 use super::super::{Store, StoreResult};
 use super::create::open_run_if_due;
 use crate::domain::ids::TaskId;
@@ -27,6 +29,12 @@ pub struct Author<'a> {
     pub name: &'a str,
     /// Where.
     pub host: &'a str,
+}
+
+impl Author<'_> {
+    fn origin(&self) -> Origin {
+        Origin { actor: self.name.to_owned(), host: self.host.to_owned() }
+    }
 }
 
 /// What became of schedules.
@@ -58,7 +66,7 @@ impl Store {
         let ids = self.read(heads_to_advance)?;
         let mut total = Advanced::default();
         for part in ids.chunks(HEADS_PER_TRANSACTION) {
-            let advanced = self.write(|conn| {
+            let advanced = self.write_key(|conn| {
                 backend::lock_gate(conn, "create-runs")?;
                 backend::enter_both_tables(conn)?;
                 let mut advanced = Advanced::default();
@@ -78,7 +86,7 @@ impl Store {
     /// # Errors
     /// The database could not be written.
     pub fn advance_schedule(&mut self, head: TaskId, author: Author<'_>, grace_secs: i64) -> StoreResult<Advanced> {
-        self.write(|conn| {
+        self.write_key(|conn| {
             backend::enter_both_tables(conn)?;
             advance(conn, head, &author, grace_secs)
         })
@@ -178,19 +186,59 @@ fn follow(
         Ok(next) => next,
         Err(why) => return break_off(conn, task, schedule, author, "settled", &why),
     };
+    if let Some(holder) = other_holder(conn, task)? {
+        wait_for_key(conn, task, &holder, author)?;
+        return Ok(Advanced::default());
+    }
     if !change_head(conn, task, "settled", ScheduleStatus::Followed)? {
         return Ok(Advanced::default());
     }
     fault_point!("recur.head_followed");
+    hand_key_over(conn, task)?;
     let step = free_step(conn, schedule, &recurrence, step)?;
     let row = next_row(task, schedule, &recurrence, step);
-    for id in backend::insert_tasks(conn, &[row])? {
-        note_skipped(conn, TaskId(id), &recurrence, step, author)?;
+    let auditor = keeps_transitions(conn)?.then(|| author.origin());
+    for id in backend::insert_tasks(conn, &[row])?.into_iter().map(TaskId) {
+        if let Some(origin) = &auditor {
+            keep_queued(conn, origin, &[id.0])?;
+        }
+        note_skipped(conn, id, &recurrence, step, author)?;
         // Its time may have passed already: whoever drains the queue goes on with it.
-        open_run_if_due(conn, TaskId(id))?;
+        let open = open_run_if_due(conn, id)?;
+        if let Some((origin, run_id)) = auditor.as_ref().zip(open) {
+            keep_run_transition(conn, origin, "run-created", (id, run_id), serde_json::json!({}))?;
+        }
     }
     fault_point!("recur.next_inserted");
     Ok(Advanced { planned: 1, skipped: step.skipped, broken: 0 })
+}
+
+/// Somebody may have taken the key of a head that was settled by something else than the end of its run.
+fn other_holder(conn: &mut AnyConnection, task: &Task) -> StoreResult<Option<Holder>> {
+    let Some(key) = &task.unique_key else { return Ok(None) };
+    Ok(find_holder(conn, &task.class, key)?.filter(|holder| holder.id != task.id))
+}
+
+/// Nothing follows before the holder has ended: each `create-runs` looks again. What passes meanwhile counts by the way to catch
+/// up.
+fn wait_for_key(conn: &mut AnyConnection, task: &Task, holder: &Holder, author: &Author<'_>) -> StoreResult<()> {
+    let details = serde_json::json!({ "key": holder.key, "holder": holder.id });
+    let event = event("key-taken", task.id, author, details);
+    // The holder may be the next task, which somebody else has just inserted: the head says so.
+    if !is_kept_of_task(conn, &event)? && change_head(conn, task, "settled", ScheduleStatus::Active)? {
+        insert_event(conn, &event)?;
+    }
+    Ok(())
+}
+
+/// A window by which the one that has ended keeps its key would keep it from its own successor.
+fn hand_key_over(conn: &mut AnyConnection, task: &Task) -> StoreResult<()> {
+    if task.unique_until.is_some() {
+        diesel::update(dsl::task_queue.filter(dsl::id.eq(task.id.0)))
+            .set(dsl::unique_until.eq(None::<Moment>))
+            .execute(conn)?;
+    }
+    Ok(())
 }
 
 /// Whoever inserts rows by SQL may have taken the planned time; that must not keep a run from ending.
@@ -225,8 +273,7 @@ fn next_row(task: &Task, schedule: &TaskSchedule, recurrence: &Recurrence, step:
         backoff: task.backoff.clone(),
         // What the first one waited for has succeeded.
         waiting_for: 0,
-        // No two tasks of a schedule are live at once.
-        unique_key: None,
+        unique_key: task.unique_key.clone(),
         unique_until: None,
         limit_key: task.limit_key.clone(),
         recurrence: Some(recurrence.every().to_owned()),

@@ -3,6 +3,7 @@
 
 use diesel::prelude::*;
 
+use super::super::audit::Origin;
 use super::super::backend::{self, AnyConnection};
 use super::super::events::{NewEvent, insert_event};
 use super::super::schedules::head_of;
@@ -10,7 +11,8 @@ use super::super::schema::task_queue::dsl;
 use super::super::schema::task_queue_runs;
 use super::super::sql::{Moment, db_now};
 use super::super::{Store, StoreResult};
-use crate::domain::ids::TaskId;
+use super::end::{RunEnd, keep_end};
+use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::{Task, TaskSchedule};
 use crate::domain::recurrence::Recurrence;
 use crate::domain::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
@@ -53,15 +55,17 @@ impl Store {
         change: &ScheduleChange,
         event: &NewEvent,
     ) -> StoreResult<ScheduleAnswer> {
+        let auditor = self.auditor()?;
+        let auditor = auditor.as_ref();
         self.write_once(|conn| {
             backend::enter_both_tables(conn)?;
             let Some(head) = head_of(conn, schedule)? else { return Ok(ScheduleAnswer::NoSuchSchedule) };
             let Some(seen) = head.schedule.clone() else { return Ok(ScheduleAnswer::NoSuchSchedule) };
             let answer = match change {
-                ScheduleChange::Pause => pause(conn, &head, &seen)?,
+                ScheduleChange::Pause => pause(conn, &head, &seen, auditor)?,
                 ScheduleChange::Resume => resume(conn, &head, &seen)?,
-                ScheduleChange::Edit(recurrence) => edit(conn, &head, &seen, recurrence)?,
-                ScheduleChange::Remove => remove(conn, &head)?,
+                ScheduleChange::Edit(recurrence) => edit(conn, &head, &seen, recurrence, auditor)?,
+                ScheduleChange::Remove => remove(conn, &head, auditor)?,
             };
             if let Some(answer) = answer {
                 return Ok(answer);
@@ -77,12 +81,17 @@ fn refused(seen: &TaskSchedule) -> Option<ScheduleAnswer> {
     Some(ScheduleAnswer::Refused(seen.status.to_string()))
 }
 
-fn pause(conn: &mut AnyConnection, head: &Task, seen: &TaskSchedule) -> StoreResult<Option<ScheduleAnswer>> {
+fn pause(
+    conn: &mut AnyConnection,
+    head: &Task,
+    seen: &TaskSchedule,
+    auditor: Option<&Origin>,
+) -> StoreResult<Option<ScheduleAnswer>> {
     if !seen.status.is(ScheduleStatus::Active) {
         return Ok(refused(seen));
     }
     set_status(conn, head, ScheduleStatus::Paused)?;
-    take_waiting_run(conn, head, RunEvent::Release)?;
+    take_waiting_run(conn, head, RunEvent::Release, auditor)?;
     Ok(None)
 }
 
@@ -99,6 +108,7 @@ fn edit(
     head: &Task,
     seen: &TaskSchedule,
     recurrence: &Recurrence,
+    auditor: Option<&Origin>,
 ) -> StoreResult<Option<ScheduleAnswer>> {
     let now: Moment = diesel::select(db_now()).get_result(conn)?;
     let Some(next) = recurrence.next_after(now.into()) else { return Ok(Some(ScheduleAnswer::NeverHappens)) };
@@ -113,15 +123,19 @@ fn edit(
         .execute(conn)?;
     let has_same_times = (seen.every.as_str(), seen.time_zone.as_str()) == (recurrence.every(), recurrence.zone());
     let is_untried = head.status.is(TaskStatus::Scheduled) && head.attempts == 0;
-    if is_untried && !has_same_times && take_waiting_run(conn, head, RunEvent::Release)? {
+    if is_untried && !has_same_times && take_waiting_run(conn, head, RunEvent::Release, auditor)? {
         backend::plan_task(conn, head.id.0, next.into(), Some(next.into()))?;
     }
     Ok(None)
 }
 
-fn remove(conn: &mut AnyConnection, head: &Task) -> StoreResult<Option<ScheduleAnswer>> {
+fn remove(
+    conn: &mut AnyConnection,
+    head: &Task,
+    auditor: Option<&Origin>,
+) -> StoreResult<Option<ScheduleAnswer>> {
     set_status(conn, head, ScheduleStatus::Ended)?;
-    if head.is_settled() || !take_waiting_run(conn, head, RunEvent::Cancel)? {
+    if head.is_settled() || !take_waiting_run(conn, head, RunEvent::Cancel, auditor)? {
         return Ok(None);
     }
     let cancelled = match head.status {
@@ -143,19 +157,31 @@ fn set_status(conn: &mut AnyConnection, head: &Task, status: ScheduleStatus) -> 
 }
 
 /// Ends the run of a task that nobody has claimed. `false` if somebody has: the task is processed.
-fn take_waiting_run(conn: &mut AnyConnection, head: &Task, event: RunEvent) -> StoreResult<bool> {
+fn take_waiting_run(
+    conn: &mut AnyConnection,
+    head: &Task,
+    event: RunEvent,
+    auditor: Option<&Origin>,
+) -> StoreResult<bool> {
     use task_queue_runs::dsl as run;
-    let Some(ended) = run_after(RunStatus::Scheduled, event) else { return Ok(false) };
-    diesel::update(run::task_queue_runs)
+    let Some(status) = run_after(RunStatus::Scheduled, event) else { return Ok(false) };
+    let end = RunEnd::of(event, "", "", "its schedule was changed");
+    let ended = diesel::update(run::task_queue_runs)
         .filter(run::open_task_id.eq(head.id.0))
         .filter(run::status.eq(RunStatus::Scheduled.as_str()))
         .set((
-            run::status.eq(ended.as_str()),
+            run::status.eq(status.as_str()),
             run::finished_on.eq(db_now().nullable()),
-            run::decision.eq("its schedule was changed"),
+            run::decision.eq(&end.decision),
             run::updated_on.eq(db_now()),
         ))
         .execute(conn)?;
+    if let Some(origin) = auditor.filter(|_| ended == 1) {
+        // The newest one: it was open.
+        let runs = run::task_queue_runs.filter(run::task_queue_id.eq(head.id.0));
+        let run_id: i64 = runs.order((run::task_queue_id.desc(), run::id.desc())).select(run::id).first(conn)?;
+        keep_end(conn, origin, (head.id, RunId(run_id)), RunStatus::Scheduled, &end)?;
+    }
     let is_open: bool =
         diesel::select(diesel::dsl::exists(run::task_queue_runs.filter(run::open_task_id.eq(head.id.0))))
             .get_result(conn)?;

@@ -151,4 +151,39 @@ each_engine! {
         db.cli().run(&["queue", "echo", "--run"]).ok();
         assert_eq!(kinds(db, &["--task", "4"]), ["task-queued", "run-created", "run-started", "run-ended"]);
     }
+
+    fn what_a_schedule_queues_creates_and_gives_back_is_kept_like_what_people_do(db) {
+        let plan = |id: i64, year: u32| {
+            db.execute(&format!(
+                "UPDATE \"TaskQueue\" SET \"PlannedOn\" = '{year}-02-29 00:00:00', \"ScheduledOn\" = '{year}-02-29 00:00:00' WHERE \"Id\" = {id}"
+            ));
+        };
+        let of = |id: i64| kinds(db, &["--task", &id.to_string()]);
+        let actor_of = |id: i64| events(db, &["--kind", "task-queued", "--task", &id.to_string()])[0]["actor"].clone();
+        db.configure(ECHO);
+        db.cli().run(&["settings", "set", "TaskQueueAuditTransitions", "1"]).ok();
+        db.cli().run(&["queue", "echo", "--every", "0 0 29 2 *", "--catch-up", "all"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        plan(1, 2016);
+        db.cli().run(&["tick"]).ok();
+        // The one that waits for its time, after one for each that has passed.
+        let last = db.number("SELECT MAX(\"Id\") AS value FROM \"TaskQueue\"");
+        assert!(last >= 4);
+        for id in 1..last {
+            assert_eq!(of(id), ["task-queued", "run-created", "run-started", "run-ended"], "{id}");
+        }
+        assert_eq!(of(last), ["task-queued"]);
+        assert_eq!(actor_of(last), "");
+        // What follows a task that did not end by a run.
+        db.cli().run(&["cancel", &last.to_string()]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!(of(last + 1), ["task-queued"]);
+        assert_ne!(actor_of(last + 1), "");
+        plan(last + 1, 2012);
+        db.cli().run(&["create-runs"]).ok();
+        db.cli().run(&["schedule", "pause", "1"]).ok();
+        assert_eq!(of(last + 1), ["task-queued", "run-created", "run-ended", "schedule-paused"]);
+        let ended = &events(db, &["--kind", "run-ended", "--task", &(last + 1).to_string()])[0]["details"];
+        assert_eq!((&ended["status"], &ended["decision"]), (&json!("released"), &json!("its schedule was changed")));
+    }
 }

@@ -174,6 +174,35 @@ each_engine! {
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success'"), 3);
     }
 
+    fn a_schedule_with_a_key_is_begun_once(db) {
+        db.configure(ECHO);
+        let begin = ["--every", "0 0 29 2 *"];
+        assert_eq!(unique(db, "k", &begin).ok(), "1");
+        let again = unique(db, "k", &begin);
+        assert_eq!(again.stderr, "task 1 has the key \"k\" already; nothing was queued\n");
+        assert_eq!(again.ok(), "1");
+        db.cli().run(&["create-runs"]).ok();
+        db.cli().run(&["cancel", "1"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!(unique(db, "k", &begin).ok(), "2");
+        // A task that happens once is none of its tasks, and does not change them.
+        assert_eq!(unique(db, "k", &[]).ok(), "2");
+        let (error, _) = error_and_hint(&unique(db, "k", &["--on-conflict", "replace"]).fails(1));
+        assert_eq!(error, "error: task 2 has the key \"k\" already and is scheduled");
+        assert_eq!(unique(db, "once", &[]).ok(), "3");
+        let (error, _) = error_and_hint(&unique(db, "once", &begin).fails(1));
+        assert_eq!(error, "error: task 3 has the key \"once\" already and is scheduled");
+        let once = json!({ "class": "echo", "unique": "b" });
+        let every = json!({ "class": "echo", "unique": "b", "every": "@daily" });
+        let replacing = json!({ "class": "echo", "unique": "b", "on_conflict": "replace" });
+        for lines in [[once, every.clone()], [every, replacing]] {
+            assert!(queue_lines(db, &lines).fails(2).contains("line 2: an earlier line has the key"));
+        }
+        // It has its key as long as it goes on.
+        db.cli().run(&["schedule", "remove", "1"]).ok();
+        assert_eq!(unique(db, "k", &[]).ok(), "4");
+    }
+
     fn keys_and_windows_that_make_no_sense_are_refused(db) {
         db.configure(ECHO);
         for key in ["", " a", "a ", "a\tb", &"x".repeat(191)] {
@@ -187,7 +216,9 @@ each_engine! {
             assert!(unique(db, "k", &more).fails(2).contains(why), "{more:?}");
         }
         assert!(unique(db, "k", &["--on-conflict", "replace", "--after", "1"]).fails(2).contains("cannot wait for others"));
-        assert!(unique(db, "k", &["--every", "@daily"]).fails(2).contains("tasks of a schedule"));
+        for (more, why) in [(["--unique-for", "1h"], "as long as it goes on"), (["--on-conflict", "replace"], "replaces nothing")] {
+            assert!(unique(db, "k", &[&["--every", "@daily"][..], &more].concat()).fails(2).contains(why), "{more:?}");
+        }
         for option in ["--on-conflict=fail", "--unique-for=1h"] {
             assert!(db.cli().run(&["queue", "echo", option]).fails(2).contains("--unique"), "{option}");
         }

@@ -72,6 +72,8 @@ fn fill(db: &TestDb) {
         "UPDATE \"TaskQueue\" SET \"ScheduleId\" = \"Id\" - \"Id\" % 100, \"PlannedOn\" = \"ScheduledOn\"
          WHERE \"Id\" >= 100 AND \"Id\" < 1100",
     );
+    // Those of the others have expired.
+    raw.execute("UPDATE \"TaskQueueRuns\" SET \"Results\" = '{}' WHERE \"Status\" = 'success' AND \"Id\" % 100 = 0");
     raw.execute(
         "INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"RunId\")
          SELECT CASE WHEN \"Id\" <= 100 THEN 'message' ELSE 'run-ended' END, \"TaskQueueId\", \"Id\" FROM \"TaskQueueRuns\"",
@@ -436,6 +438,17 @@ each_engine! {
             "SELECT \"ScheduledOn\", \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success'
              ORDER BY \"LastStatus\" DESC, \"ScheduledOn\" DESC, \"Id\" DESC LIMIT 1 OFFSET 100",
         );
+        // store::prune::prune_results, where nothing is old, and where everything is: never those whose results are gone.
+        for (until, most_rows) in [(long_ago, 1), (now, 500)] {
+            is_read_from(
+                db,
+                "TaskQueueRunsResults",
+                most_rows,
+                &format!(
+                    "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"ResultsOn\" < {until} ORDER BY \"ResultsOn\", \"Id\" LIMIT 500"
+                ),
+            );
+        }
         // store::transitions::recur::heads_to_advance, where there is no schedule, and among the planned of one.
         is_read_from(
             db,

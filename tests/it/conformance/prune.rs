@@ -2,6 +2,7 @@
 
 use taskqueue::domain::ids::TaskId;
 use taskqueue::domain::new_task::TaskRequest;
+use taskqueue::domain::records::Run;
 use taskqueue::domain::selection::Selection;
 use taskqueue::domain::settings::Setting;
 use taskqueue::domain::status::TaskStatus;
@@ -105,18 +106,47 @@ each_engine! {
         db.execute("INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"OccurredOn\") VALUES ('old', '2020-01-01 00:00:00.000000')");
         db.execute("INSERT INTO \"TaskQueueEvents\" (\"Kind\") VALUES ('new')");
         let runners = usize::try_from(count(db, "TaskQueueRunners") - 1).unwrap();
-        assert_eq!(create(&mut ctx).pruned, Pruned { tasks: 0, outputs: 2, runners, events: 1 });
+        assert_eq!(create(&mut ctx).pruned, Pruned { outputs: 2, runners, events: 1, ..Pruned::default() });
         assert_eq!((count(db, "TaskQueueRunOutputs"), count(db, "TaskQueueEvents")), (1, 4));
-        // Results stay with their runs.
         assert_eq!(count(db, "TaskQueueRuns"), 3);
+    }
+
+    fn results_expire_by_the_end_of_their_run_and_all_else_about_it_stays(db) {
+        let mut ctx = willing(db);
+        settings::set(&mut ctx, Setting::KeepOutputs, "0").unwrap();
+        finished(db, &mut ctx, 4);
+        queue_with_run(&mut ctx, "work");
+        claim(&mut ctx.store).unwrap();
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"Results\" = '[1]' WHERE \"Id\" <> 3");
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"FinishedOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" < 4");
+        let before = last_run(db, TaskId(1));
+        assert_eq!(create(&mut ctx).pruned, Pruned { results: 2, ..Pruned::default() });
+        let after = last_run(db, TaskId(1));
+        assert_eq!(after, Run { results: None, updated_on: after.updated_on, ..before });
+        // A young one, and one of a run that has not ended.
+        let left = "SELECT \"Id\" AS value FROM \"TaskQueueRuns\" WHERE \"Results\" IS NOT NULL ORDER BY \"Id\"";
+        assert_eq!(db.raw().numbers(left), [Some(4), Some(5)]);
+        assert_eq!(create(&mut ctx).pruned, Pruned::default());
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"FinishedOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = 4");
+        assert_eq!(db.cli().run(&["prune"]).stderr, "1 old result pruned\n");
+        assert_eq!((count(db, "TaskQueueRuns"), count(db, "TaskQueueRunOutputs")), (5, 4));
+    }
+
+    fn more_results_than_a_part_expire_at_once(db) {
+        let mut ctx = willing(db);
+        let run = "(1, 'work', 'success', '2020-01-01 00:00:00.000000', '{}')";
+        let runs = vec![run; 1_200].join(", ");
+        db.execute(&format!("INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"Status\", \"FinishedOn\", \"Results\") VALUES {runs}"));
+        assert_eq!(create(&mut ctx).pruned.results, 1_200);
+        assert_eq!(db.number("SELECT COUNT(\"Results\") AS value FROM \"TaskQueueRuns\""), 0);
     }
 
     fn a_limit_of_zero_keeps_everything_for_ever(db) {
         let mut ctx = willing(db);
         finished(db, &mut ctx, 2);
         make_old(db, "1 = 1");
-        db.execute("UPDATE \"TaskQueueRuns\" SET \"FinishedOn\" = '2020-01-01 00:00:00.000000'");
-        for setting in [Setting::KeepSuccess, Setting::KeepOutputs] {
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"FinishedOn\" = '2020-01-01 00:00:00.000000', \"Results\" = '{}'");
+        for setting in [Setting::KeepSuccess, Setting::KeepOutputs, Setting::KeepResults] {
             settings::set(&mut ctx, setting, "0").unwrap();
         }
         assert_eq!(create(&mut ctx).pruned, Pruned::default());

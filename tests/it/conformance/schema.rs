@@ -45,7 +45,7 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
         "TaskQueueRuns",
         "Attempt= CancelReason= CancelRequestedOn? ClaimClass?* ClaimOrder* Claimant? CreatedOn= Decision= ErrorCode= ErrorMessage= FinishedOn? HandlerIdentity= \
          HandlerProcessId? HasKeySlot= HeldKey?* Host= Id LeaseExpiresOn? LimitKey? OpenTaskId?* PercentsCompleted= Priority= ProcessId? ProcessIdentity= \
-         ProgressMessage= Results? RunnerId? RunningClass?* StartedOn? Status= TaskClass TaskQueueId Token? UpdatedOn= WaitingKey?*",
+         ProgressMessage= Results? ResultsOn?* RunnerId? RunningClass?* StartedOn? Status= TaskClass TaskQueueId Token? UpdatedOn= WaitingKey?*",
         "Id",
         "OpenTaskId",
     ),

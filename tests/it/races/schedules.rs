@@ -3,7 +3,8 @@
 use std::sync::Barrier;
 
 use taskqueue::domain::ids::TaskId;
-use taskqueue::domain::new_task::TaskRequest;
+use taskqueue::domain::new_task::{NewTask, TaskRequest};
+use taskqueue::domain::settings::Settings;
 use taskqueue::domain::status::TaskStatus;
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::engine::Context;
@@ -38,8 +39,8 @@ fn at_once<T: Send>(db: &TestDb, work: impl Fn(&mut Store, usize) -> T + Sync) -
 }
 
 /// A schedule whose first task is overdue and has its run.
-fn overdue(db: &TestDb, ctx: &mut Context) -> TaskId {
-    let every = TaskRequest { every: Some("0 0 29 2 *".into()), catch_up: Some("all".into()), ..request("work") };
+fn overdue(db: &TestDb, ctx: &mut Context, unique: Option<String>) -> TaskId {
+    let every = TaskRequest { every: Some("0 0 29 2 *".into()), catch_up: Some("all".into()), unique, ..request("work") };
     let id = queue_task(ctx, every, ClassCheck::AnyName).unwrap();
     db.execute(&format!(
         "UPDATE \"TaskQueue\" SET \"PlannedOn\" = '2024-02-29 00:00:00.000000', \"ScheduledOn\" = '2024-02-29 00:00:00.000000'
@@ -47,6 +48,22 @@ fn overdue(db: &TestDb, ctx: &mut Context) -> TaskId {
     ));
     create(ctx);
     id
+}
+
+/// As if somebody had settled the task in the tables.
+fn settle(db: &TestDb, id: TaskId) {
+    db.execute("UPDATE \"TaskQueueRuns\" SET \"Status\" = 'success', \"FinishedOn\" = \"CreatedOn\" WHERE \"Status\" = 'scheduled'");
+    db.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success', \"CurrentRunId\" = NULL WHERE \"Id\" = {id}"));
+}
+
+/// A task of no schedule.
+fn keyed(key: &str) -> NewTask {
+    let asked = TaskRequest { unique: Some(key.to_owned()), ..request("work") };
+    asked.validate(&Settings::from_rows(&[]).unwrap()).unwrap()
+}
+
+fn insert(store: &mut Store, task: &NewTask) -> TaskId {
+    store.insert_tasks(std::slice::from_ref(task), &mut |_| {}).unwrap()[0].id
 }
 
 /// A task that failed for good, long ago.
@@ -68,9 +85,8 @@ each_engine! {
     fn processes_that_let_a_schedule_go_on_at_once_leave_one_next_task(db) {
         let mut ctx = willing(db);
         for _ in 0..5 {
-            let id = overdue(db, &mut ctx);
-            db.execute("UPDATE \"TaskQueueRuns\" SET \"Status\" = 'success', \"FinishedOn\" = \"CreatedOn\" WHERE \"Status\" = 'scheduled'");
-            db.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success', \"CurrentRunId\" = NULL WHERE \"Id\" = {id}"));
+            let id = overdue(db, &mut ctx, None);
+            settle(db, id);
             // By create-runs, which others wait for, and alone, where nobody waits for anybody.
             let planned = at_once(db, |store, number| match number % 2 {
                 0 => store.advance_schedules(NOBODY, 900).unwrap().planned,
@@ -84,7 +100,7 @@ each_engine! {
     fn an_end_and_a_create_runs_at_once_leave_one_next_task(db) {
         let mut ctx = willing(db);
         for _ in 0..5 {
-            let id = overdue(db, &mut ctx);
+            let id = overdue(db, &mut ctx, None);
             let run = reference(&claim(&mut ctx.store).unwrap());
             at_once(db, |store, number| {
                 if number == 0 {
@@ -95,6 +111,50 @@ each_engine! {
                 }
             });
             assert_eq!(tasks_of(db, id), 2);
+        }
+    }
+
+    fn the_key_of_a_schedule_is_never_free_between_one_task_and_the_next(db) {
+        let mut ctx = willing(db);
+        for round in 0..5 {
+            let key = format!("k{round}");
+            let id = overdue(db, &mut ctx, Some(key.clone()));
+            let run = reference(&claim(&mut ctx.store).unwrap());
+            let task = keyed(&key);
+            let found = at_once(db, |store, number| {
+                if number > 0 {
+                    return insert(store, &task);
+                }
+                assert_eq!(store.end_run(&run, &ending(RunEvent::Succeed)).unwrap(), Ended::Recorded);
+                id
+            });
+            assert_eq!(tasks_of(db, id), 2);
+            let of_schedule = format!("SELECT \"Id\" AS value FROM \"TaskQueue\" WHERE \"ScheduleId\" = {id}");
+            let of_schedule = db.raw().numbers(&of_schedule);
+            assert!(found.iter().all(|id| of_schedule.contains(&Some(id.0))), "{found:?} {of_schedule:?}");
+        }
+    }
+
+    fn of_a_schedule_and_those_who_want_its_key_while_it_is_free_one_gets_it_and_the_schedule_goes_on(db) {
+        let mut ctx = willing(db);
+        for round in 0..5 {
+            let key = format!("k{round}");
+            let live = format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LiveUniqueKey\" = '{key}'");
+            let id = overdue(db, &mut ctx, Some(key.clone()));
+            settle(db, id);
+            let task = keyed(&key);
+            at_once(db, |store, number| match number % 3 {
+                0 => store.advance_schedules(NOBODY, 900).unwrap().planned,
+                1 => store.advance_schedule(id, NOBODY, 900).unwrap().planned,
+                _ => usize::from(insert(store, &task) == id),
+            });
+            assert_eq!(db.number(&live), 1);
+            let told = format!("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'key-taken' AND \"TaskQueueId\" = {id}");
+            assert!(db.number(&told) <= 1);
+            // However that was, it goes on once nobody else has its key.
+            db.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success' WHERE \"UniqueKey\" = '{key}' AND \"ScheduleId\" IS NULL"));
+            ctx.store.advance_schedule(id, NOBODY, 900).unwrap();
+            assert_eq!((tasks_of(db, id), db.number(&live)), (2, 1));
         }
     }
 
@@ -109,7 +169,7 @@ each_engine! {
             details: serde_json::json!({}),
         };
         for _ in 0..5 {
-            let id = overdue(db, &mut ctx);
+            let id = overdue(db, &mut ctx, None);
             let claimed: usize = at_once(db, |store, number| {
                 if number == 0 {
                     store.change_schedule(id, &ScheduleChange::Pause, &event).unwrap();
