@@ -186,7 +186,7 @@ impl Selection {
             "error" => self.errors.push(value.to_owned()),
             "schedule" => self.schedules.push(value.parse()?),
             "key" => {
-                check_key(value)?;
+                check_key("unique key", value)?;
                 self.unique_keys.push(value.to_owned());
             }
             "older" => {

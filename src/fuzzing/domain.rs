@@ -126,7 +126,7 @@ pub fn selection(input: &[u8]) {
     assert!(selection.has_ids() || selection.has_filter(), "something is selected");
     assert!(selection.ranges.iter().all(|(first, last)| first.0 >= 1 && first <= last));
     assert!(selection.ids.iter().chain(&selection.schedules).all(|id| id.0 >= 1));
-    assert!(selection.unique_keys.iter().all(|key| check_key(key).is_ok()), "a key that some task can have");
+    assert!(selection.unique_keys.iter().all(|key| check_key("key", key).is_ok()), "a key that some task can have");
     assert!(!selection.is_named() || !selection.has_filter(), "a filter may select many");
     assert!([selection.older_secs, selection.newer_secs].into_iter().flatten().all(|secs| secs >= 0));
 }
