@@ -1,8 +1,9 @@
 //! When a schedule happens: the planned times of a cron expression in a time zone, and which of them come next.
 //!
 //! Cron speaks of the wall clock, which jumps twice a year. Where an expression names hours, a time that the clock leaves
-//! out happens once, at the first moment after the jump, and a time that comes twice happens at the first of the two.
-//! Where it leaves the hours open (`*`), its times are steps of elapsed time, which no jump changes.
+//! out happens once, at the first moment after the jump, and a time that comes twice happens at the first of the two. Steps
+//! of several hours name hours, too. Where it leaves them all open (`*`), its times are steps of elapsed time, which no jump
+//! changes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -231,14 +232,14 @@ impl Recurrence {
     }
 }
 
-/// Whether the field of the hours is anything but `*` and steps of it.
+/// Whether the field of the hours is anything but all of them: cron takes steps of several hours for a list of them.
 fn names_hours(every: &str) -> bool {
     if every.starts_with('@') {
         return !every.eq_ignore_ascii_case("@hourly");
     }
     let fields: Vec<&str> = every.split(' ').collect();
     let hours = if fields.len() == 5 { fields.get(1) } else { fields.get(2) };
-    hours.is_some_and(|hours| !hours.starts_with(['*', '?']))
+    hours.is_some_and(|hours| !matches!(*hours, "*" | "?" | "*/1"))
 }
 
 #[cfg(test)]
