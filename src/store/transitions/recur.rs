@@ -10,6 +10,7 @@ use super::super::backend::{self, AnyConnection};
 use super::super::events::{NewEvent, insert_event, is_kept_of_task};
 use super::super::rows::{NewTaskRow, TaskRow};
 use super::super::schema::task_queue::dsl;
+use super::super::settings::schedule_grace_secs;
 use super::super::sql::{Moment, db_now};
 use super::super::unique::{Holder, find_holder};
 use super::super::{Store, StoreResult};
@@ -120,7 +121,10 @@ fn heads_to_advance(conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
 /// The next task of the schedule whose head this is, if it has settled.
 pub(super) fn follow_settled(conn: &mut AnyConnection, id: TaskId, author: &Author<'_>) -> StoreResult<()> {
     match find_head(conn, id)? {
-        Some((task, schedule, head)) if head == "settled" => follow(conn, &task, &schedule, author).map(drop),
+        Some((task, schedule, head)) if head == "settled" => {
+            let grace_secs = schedule_grace_secs(conn)?;
+            follow(conn, &task, &schedule, author, grace_secs).map(drop)
+        }
         _ => Ok(()),
     }
 }
@@ -142,7 +146,7 @@ fn advance(conn: &mut AnyConnection, id: TaskId, author: &Author<'_>, grace_secs
     let Some((task, schedule, head)) = find_head(conn, id)? else { return Ok(Advanced::default()) };
     match head.as_str() {
         "new" => adopt(conn, &task, &schedule, author),
-        "settled" => follow(conn, &task, &schedule, author),
+        "settled" => follow(conn, &task, &schedule, author, grace_secs),
         "waiting" => move_if_missed(conn, &task, &schedule, author, grace_secs),
         _ => Ok(Advanced::default()),
     }
@@ -175,11 +179,12 @@ fn follow(
     task: &Task,
     schedule: &TaskSchedule,
     author: &Author<'_>,
+    grace_secs: i64,
 ) -> StoreResult<Advanced> {
     let now: Moment = diesel::select(db_now()).get_result(conn)?;
     let last = schedule.planned_on.unwrap_or(task.scheduled_on);
     let next = schedule.recurrence().and_then(|recurrence| {
-        let step = recurrence.step_after(last, now.into()).ok_or_else(|| NEVER.to_owned())?;
+        let step = recurrence.step_after(last, now.into(), grace_secs).ok_or_else(|| NEVER.to_owned())?;
         Ok((recurrence, step))
     });
     let (recurrence, step) = match next {

@@ -121,6 +121,23 @@ each_engine! {
         assert_eq!(create(&mut ctx).created, 1);
     }
 
+    fn after_a_task_that_took_too_long_a_time_within_the_grace_happens_where_none_is_caught_up(db) {
+        let mut ctx = willing(db);
+        let mut head = queue_schedule(&mut ctx, "none");
+        db.execute("UPDATE \"TaskQueue\" SET \"Recurrence\" = '@daily'");
+        for (days_ago, grace_secs, happens) in [(2, 604_800, true), (3, 0, false)] {
+            db.execute(&format!("UPDATE \"TaskQueueSettings\" SET \"Value\" = '{grace_secs}' WHERE \"Name\" = 'TaskQueueScheduleGrace'"));
+            let long_ago = sql_now(db.engine, -86_400 * days_ago);
+            db.execute(&format!("UPDATE \"TaskQueue\" SET \"PlannedOn\" = {long_ago}, \"ScheduledOn\" = {long_ago} WHERE \"Id\" = {head}"));
+            let run_id = ctx.store.open_run_of(head).unwrap().unwrap();
+            let run = claim(&mut ctx.store).unwrap();
+            assert_eq!(run.run_id, run_id);
+            ctx.store.end_run(&reference(&run), &ending(taskqueue::domain::transition::RunEvent::Succeed)).unwrap();
+            head = TaskId(head.0 + 1);
+            assert_eq!(task(db, head).current_run_id.is_some(), happens);
+        }
+    }
+
     fn a_schedule_goes_on_however_its_head_settled(db) {
         let mut ctx = failing(db);
         queue_schedule(&mut ctx, "none");
