@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::super::audit::{Origin, keep_queued, keep_run_transition, keeps_transitions};
 use super::super::backend::{self, AnyConnection};
+use super::super::dependencies::OpenPrerequisites;
 use super::super::events::{NewEvent, insert_event, is_kept_of_task};
 use super::super::rows::{NewTaskRow, TaskRow};
 use super::super::schema::task_queue::dsl;
@@ -195,15 +196,17 @@ fn follow(
         wait_for_key(conn, task, &holder, author)?;
         return Ok(Advanced::default());
     }
+    let prerequisites = OpenPrerequisites::lock(conn, task.id.0)?;
     if !change_head(conn, task, "settled", ScheduleStatus::Followed)? {
         return Ok(Advanced::default());
     }
     fault_point!("recur.head_followed");
     hand_key_over(conn, task)?;
     let step = free_step(conn, schedule, &recurrence, step)?;
-    let row = next_row(task, schedule, &recurrence, step);
+    let row = next_row(task, schedule, &recurrence, step, prerequisites.open_count());
     let auditor = keeps_transitions(conn)?.then(|| author.origin());
     for id in backend::insert_tasks(conn, &[row])?.into_iter().map(TaskId) {
+        prerequisites.insert_for(conn, id.0)?;
         if let Some(origin) = &auditor {
             keep_queued(conn, origin, &[id.0])?;
         }
@@ -265,8 +268,15 @@ fn free_step(
     }
 }
 
-/// What an operator changed of the task that settled holds for the next one, too.
-fn next_row(task: &Task, schedule: &TaskSchedule, recurrence: &Recurrence, step: Step) -> NewTaskRow {
+/// What an operator changed of the task that settled holds for the next one, too; and so does what it still waited for when
+/// somebody cancelled it.
+fn next_row(
+    task: &Task,
+    schedule: &TaskSchedule,
+    recurrence: &Recurrence,
+    step: Step,
+    waiting_for: i32,
+) -> NewTaskRow {
     NewTaskRow {
         task_class: task.class.clone(),
         task_data: task.data.clone(),
@@ -276,8 +286,7 @@ fn next_row(task: &Task, schedule: &TaskSchedule, recurrence: &Recurrence, step:
         timeout_secs: task.timeout_secs,
         priority: task.priority,
         backoff: task.backoff.clone(),
-        // What the first one waited for has succeeded.
-        waiting_for: 0,
+        waiting_for,
         unique_key: task.unique_key.clone(),
         unique_until: None,
         limit_key: task.limit_key.clone(),

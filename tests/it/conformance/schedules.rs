@@ -337,6 +337,32 @@ each_engine! {
         assert_eq!(queue_with_key(&mut ctx), TaskId(3));
     }
 
+    fn the_next_task_waits_for_what_a_cancelled_one_still_waited_for(db) {
+        let mut ctx = willing(db);
+        let [done, open] = ["work", "work"].map(|class| queue(&mut ctx, class));
+        let every = TaskRequest { every: Some(LEAP_DAYS.into()), after: vec![done, open], ..request("work") };
+        let id = queue_task(&mut ctx, every, ClassCheck::AnyName).unwrap();
+        let succeed = |ctx: &mut Context, id: TaskId| {
+            ctx.store.open_run_of(id).unwrap().unwrap();
+            let run = claim(&mut ctx.store).unwrap();
+            assert_eq!(run.task_id, id);
+            ctx.store.end_run(&reference(&run), &ending(taskqueue::domain::transition::RunEvent::Succeed)).unwrap();
+        };
+        succeed(&mut ctx, done);
+        assert_eq!(task(db, id).waiting_for, 1);
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = {id}"));
+        assert_eq!(ctx.store.advance_schedules(taskqueue::store::Author { name: "tester", host: "here" }, 900).unwrap().planned, 1);
+        let next = TaskId(id.0 + 1);
+        assert_eq!(task(db, next).waiting_for, 1);
+        let awaited = ctx.store.list_prerequisites(next, false, 10).unwrap();
+        assert_eq!(awaited.iter().map(|link| (link.id, link.is_satisfied)).collect::<Vec<_>>(), [(open, false)]);
+        plan(db, next, 2024);
+        assert_eq!(ctx.store.open_run_of(next).unwrap(), None);
+        succeed(&mut ctx, open);
+        assert_eq!(task(db, next).waiting_for, 0);
+        assert!(ctx.store.open_run_of(next).unwrap().is_some());
+    }
+
     fn another_time_holds_for_the_task_that_waits_and_for_all_that_follow(db) {
         let mut ctx = willing(db);
         let id = queue_schedule(&mut ctx, "latest");
