@@ -7,9 +7,11 @@ use serde::Serialize;
 
 use super::super::audit::{Origin, keep_queued, keep_run_transition, keeps_transitions};
 use super::super::backend::{self, AnyConnection};
+use super::super::dependencies::OpenPrerequisites;
 use super::super::events::{NewEvent, insert_event, is_kept_of_task};
 use super::super::rows::{NewTaskRow, TaskRow};
 use super::super::schema::task_queue::dsl;
+use super::super::settings::schedule_grace_secs;
 use super::super::sql::{Moment, db_now};
 use super::super::unique::{Holder, find_holder};
 use super::super::{Store, StoreResult};
@@ -120,7 +122,10 @@ fn heads_to_advance(conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
 /// The next task of the schedule whose head this is, if it has settled.
 pub(super) fn follow_settled(conn: &mut AnyConnection, id: TaskId, author: &Author<'_>) -> StoreResult<()> {
     match find_head(conn, id)? {
-        Some((task, schedule, head)) if head == "settled" => follow(conn, &task, &schedule, author).map(drop),
+        Some((task, schedule, head)) if head == "settled" => {
+            let grace_secs = schedule_grace_secs(conn)?;
+            follow(conn, &task, &schedule, author, grace_secs).map(drop)
+        }
         _ => Ok(()),
     }
 }
@@ -142,7 +147,7 @@ fn advance(conn: &mut AnyConnection, id: TaskId, author: &Author<'_>, grace_secs
     let Some((task, schedule, head)) = find_head(conn, id)? else { return Ok(Advanced::default()) };
     match head.as_str() {
         "new" => adopt(conn, &task, &schedule, author),
-        "settled" => follow(conn, &task, &schedule, author),
+        "settled" => follow(conn, &task, &schedule, author, grace_secs),
         "waiting" => move_if_missed(conn, &task, &schedule, author, grace_secs),
         _ => Ok(Advanced::default()),
     }
@@ -175,11 +180,12 @@ fn follow(
     task: &Task,
     schedule: &TaskSchedule,
     author: &Author<'_>,
+    grace_secs: i64,
 ) -> StoreResult<Advanced> {
     let now: Moment = diesel::select(db_now()).get_result(conn)?;
     let last = schedule.planned_on.unwrap_or(task.scheduled_on);
     let next = schedule.recurrence().and_then(|recurrence| {
-        let step = recurrence.step_after(last, now.into()).ok_or_else(|| NEVER.to_owned())?;
+        let step = recurrence.step_after(last, now.into(), grace_secs).ok_or_else(|| NEVER.to_owned())?;
         Ok((recurrence, step))
     });
     let (recurrence, step) = match next {
@@ -190,15 +196,17 @@ fn follow(
         wait_for_key(conn, task, &holder, author)?;
         return Ok(Advanced::default());
     }
+    let prerequisites = OpenPrerequisites::lock(conn, task.id.0)?;
     if !change_head(conn, task, "settled", ScheduleStatus::Followed)? {
         return Ok(Advanced::default());
     }
     fault_point!("recur.head_followed");
     hand_key_over(conn, task)?;
     let step = free_step(conn, schedule, &recurrence, step)?;
-    let row = next_row(task, schedule, &recurrence, step);
+    let row = next_row(task, schedule, &recurrence, step, prerequisites.open_count());
     let auditor = keeps_transitions(conn)?.then(|| author.origin());
     for id in backend::insert_tasks(conn, &[row])?.into_iter().map(TaskId) {
+        prerequisites.insert_for(conn, id.0)?;
         if let Some(origin) = &auditor {
             keep_queued(conn, origin, &[id.0])?;
         }
@@ -260,8 +268,15 @@ fn free_step(
     }
 }
 
-/// What an operator changed of the task that settled holds for the next one, too.
-fn next_row(task: &Task, schedule: &TaskSchedule, recurrence: &Recurrence, step: Step) -> NewTaskRow {
+/// What an operator changed of the task that settled holds for the next one, too; and so does what it still waited for when
+/// somebody cancelled it.
+fn next_row(
+    task: &Task,
+    schedule: &TaskSchedule,
+    recurrence: &Recurrence,
+    step: Step,
+    waiting_for: i32,
+) -> NewTaskRow {
     NewTaskRow {
         task_class: task.class.clone(),
         task_data: task.data.clone(),
@@ -271,8 +286,7 @@ fn next_row(task: &Task, schedule: &TaskSchedule, recurrence: &Recurrence, step:
         timeout_secs: task.timeout_secs,
         priority: task.priority,
         backoff: task.backoff.clone(),
-        // What the first one waited for has succeeded.
-        waiting_for: 0,
+        waiting_for,
         unique_key: task.unique_key.clone(),
         unique_until: None,
         limit_key: task.limit_key.clone(),

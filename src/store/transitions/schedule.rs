@@ -10,13 +10,17 @@ use super::super::schedules::head_of;
 use super::super::schema::task_queue::dsl;
 use super::super::schema::task_queue_runs;
 use super::super::sql::{Moment, db_now};
-use super::super::{Store, StoreResult};
+use super::super::{Store, StoreError, StoreResult};
 use super::end::{RunEnd, keep_end};
+use super::keep_claims_out;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::{Task, TaskSchedule};
 use crate::domain::recurrence::Recurrence;
 use crate::domain::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
 use crate::domain::transition::{RunEvent, TaskEvent, run_after, task_after};
+
+/// How often the head may have become another one before its row was held.
+const LOOKS: usize = 20;
 
 /// What is to happen to a schedule.
 #[derive(Clone, Debug)]
@@ -57,9 +61,10 @@ impl Store {
     ) -> StoreResult<ScheduleAnswer> {
         let auditor = self.auditor()?;
         let auditor = auditor.as_ref();
-        self.write_once(|conn| {
+        let answer = self.write_once(|conn| {
             backend::enter_both_tables(conn)?;
-            let Some(head) = head_of(conn, schedule)? else { return Ok(ScheduleAnswer::NoSuchSchedule) };
+            keep_claims_out(conn)?;
+            let Some(head) = lock_head(conn, schedule)? else { return Ok(ScheduleAnswer::NoSuchSchedule) };
             let Some(seen) = head.schedule.clone() else { return Ok(ScheduleAnswer::NoSuchSchedule) };
             let answer = match change {
                 ScheduleChange::Pause => pause(conn, &head, &seen, auditor)?,
@@ -73,8 +78,25 @@ impl Store {
             insert_event(conn, &NewEvent { task_id: Some(head.id), ..event.clone() })?;
             fault_point!("schedule.before_commit");
             Ok(ScheduleAnswer::Changed(Box::new(head)))
-        })
+        })?;
+        self.give_freed_key_slots();
+        Ok(answer)
     }
+}
+
+/// The head of a schedule, which nobody changes from here on. Whoever ended its last run while its row was waited for has
+/// made another task the head.
+fn lock_head(conn: &mut AnyConnection, schedule: TaskId) -> StoreResult<Option<Task>> {
+    let mut locked = None;
+    for _ in 0..LOOKS {
+        let Some(head) = head_of(conn, schedule)? else { return Ok(None) };
+        if locked == Some(head.id) {
+            return Ok(Some(head));
+        }
+        backend::lock_tasks(conn, &[head.id.0])?;
+        locked = Some(head.id);
+    }
+    Err(StoreError::Busy(format!("schedule {schedule} went on each time that it was looked at")))
 }
 
 fn refused(seen: &TaskSchedule) -> Option<ScheduleAnswer> {
@@ -166,21 +188,24 @@ fn take_waiting_run(
     use task_queue_runs::dsl as run;
     let Some(status) = run_after(RunStatus::Scheduled, event) else { return Ok(false) };
     let end = RunEnd::of(event, "", "", "its schedule was changed");
-    let ended = diesel::update(run::task_queue_runs)
+    // Looked for first: a write by OpenTaskId may wait for a run that is just being ended, whose end waits for the head.
+    let waiting = run::task_queue_runs
         .filter(run::open_task_id.eq(head.id.0))
-        .filter(run::status.eq(RunStatus::Scheduled.as_str()))
-        .set((
-            run::status.eq(status.as_str()),
-            run::finished_on.eq(db_now().nullable()),
-            run::decision.eq(&end.decision),
-            run::updated_on.eq(db_now()),
-        ))
-        .execute(conn)?;
-    if let Some(origin) = auditor.filter(|_| ended == 1) {
-        // The newest one: it was open.
-        let runs = run::task_queue_runs.filter(run::task_queue_id.eq(head.id.0));
-        let run_id: i64 = runs.order((run::task_queue_id.desc(), run::id.desc())).select(run::id).first(conn)?;
-        keep_end(conn, origin, (head.id, RunId(run_id)), RunStatus::Scheduled, &end)?;
+        .filter(run::status.eq(RunStatus::Scheduled.as_str()));
+    let run_id: Option<i64> = waiting.select(run::id).first(conn).optional()?;
+    if let Some(run_id) = run_id {
+        let ended = diesel::update(run::task_queue_runs.filter(run::id.eq(run_id)))
+            .filter(run::status.eq(RunStatus::Scheduled.as_str()))
+            .set((
+                run::status.eq(status.as_str()),
+                run::finished_on.eq(db_now().nullable()),
+                run::decision.eq(&end.decision),
+                run::updated_on.eq(db_now()),
+            ))
+            .execute(conn)?;
+        if let Some(origin) = auditor.filter(|_| ended == 1) {
+            keep_end(conn, origin, (head.id, RunId(run_id)), RunStatus::Scheduled, &end)?;
+        }
     }
     let is_open: bool =
         diesel::select(diesel::dsl::exists(run::task_queue_runs.filter(run::open_task_id.eq(head.id.0))))

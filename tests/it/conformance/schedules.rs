@@ -121,6 +121,23 @@ each_engine! {
         assert_eq!(create(&mut ctx).created, 1);
     }
 
+    fn after_a_task_that_took_too_long_a_time_within_the_grace_happens_where_none_is_caught_up(db) {
+        let mut ctx = willing(db);
+        let mut head = queue_schedule(&mut ctx, "none");
+        db.execute("UPDATE \"TaskQueue\" SET \"Recurrence\" = '@daily'");
+        for (days_ago, grace_secs, happens) in [(2, 604_800, true), (3, 0, false)] {
+            db.execute(&format!("UPDATE \"TaskQueueSettings\" SET \"Value\" = '{grace_secs}' WHERE \"Name\" = 'TaskQueueScheduleGrace'"));
+            let long_ago = sql_now(db.engine, -86_400 * days_ago);
+            db.execute(&format!("UPDATE \"TaskQueue\" SET \"PlannedOn\" = {long_ago}, \"ScheduledOn\" = {long_ago} WHERE \"Id\" = {head}"));
+            let run_id = ctx.store.open_run_of(head).unwrap().unwrap();
+            let run = claim(&mut ctx.store).unwrap();
+            assert_eq!(run.run_id, run_id);
+            ctx.store.end_run(&reference(&run), &ending(taskqueue::domain::transition::RunEvent::Succeed)).unwrap();
+            head = TaskId(head.0 + 1);
+            assert_eq!(task(db, head).current_run_id.is_some(), happens);
+        }
+    }
+
     fn a_schedule_goes_on_however_its_head_settled(db) {
         let mut ctx = failing(db);
         queue_schedule(&mut ctx, "none");
@@ -318,6 +335,32 @@ each_engine! {
         assert_eq!(drain(&mut ctx).succeeded, 1);
         assert_eq!(create(&mut ctx).schedules.planned, 1);
         assert_eq!(queue_with_key(&mut ctx), TaskId(3));
+    }
+
+    fn the_next_task_waits_for_what_a_cancelled_one_still_waited_for(db) {
+        let mut ctx = willing(db);
+        let [done, open] = ["work", "work"].map(|class| queue(&mut ctx, class));
+        let every = TaskRequest { every: Some(LEAP_DAYS.into()), after: vec![done, open], ..request("work") };
+        let id = queue_task(&mut ctx, every, ClassCheck::AnyName).unwrap();
+        let succeed = |ctx: &mut Context, id: TaskId| {
+            ctx.store.open_run_of(id).unwrap().unwrap();
+            let run = claim(&mut ctx.store).unwrap();
+            assert_eq!(run.task_id, id);
+            ctx.store.end_run(&reference(&run), &ending(taskqueue::domain::transition::RunEvent::Succeed)).unwrap();
+        };
+        succeed(&mut ctx, done);
+        assert_eq!(task(db, id).waiting_for, 1);
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = {id}"));
+        assert_eq!(ctx.store.advance_schedules(taskqueue::store::Author { name: "tester", host: "here" }, 900).unwrap().planned, 1);
+        let next = TaskId(id.0 + 1);
+        assert_eq!(task(db, next).waiting_for, 1);
+        let awaited = ctx.store.list_prerequisites(next, false, 10).unwrap();
+        assert_eq!(awaited.iter().map(|link| (link.id, link.is_satisfied)).collect::<Vec<_>>(), [(open, false)]);
+        plan(db, next, 2024);
+        assert_eq!(ctx.store.open_run_of(next).unwrap(), None);
+        succeed(&mut ctx, open);
+        assert_eq!(task(db, next).waiting_for, 0);
+        assert!(ctx.store.open_run_of(next).unwrap().is_some());
     }
 
     fn another_time_holds_for_the_task_that_waits_and_for_all_that_follow(db) {
