@@ -188,17 +188,7 @@ impl Store {
             if let Some(event) = &end.note {
                 insert_event(conn, event)?;
             }
-            for output in &end.outputs {
-                diesel::insert_into(task_queue_run_outputs::table)
-                    .values((
-                        task_queue_run_outputs::run_id.eq(run.id.0),
-                        task_queue_run_outputs::stream.eq(&output.stream),
-                        task_queue_run_outputs::content.eq(&output.content),
-                        task_queue_run_outputs::total_bytes.eq(output.total_bytes),
-                        task_queue_run_outputs::is_lossy.eq(output.is_lossy),
-                    ))
-                    .execute(conn)?;
-            }
+            insert_outputs(conn, run.id, &end.outputs)?;
             if end.condition == EndCondition::Rejected {
                 remember_rejection(conn, run.id)?;
             }
@@ -261,6 +251,21 @@ fn end_run_if_processing(
         ))
         .execute(conn)?;
     Ok(updated == 1)
+}
+
+fn insert_outputs(conn: &mut AnyConnection, run_id: RunId, outputs: &[RunOutput]) -> StoreResult<()> {
+    for output in outputs {
+        diesel::insert_into(task_queue_run_outputs::table)
+            .values((
+                task_queue_run_outputs::run_id.eq(run_id.0),
+                task_queue_run_outputs::stream.eq(&output.stream),
+                task_queue_run_outputs::content.eq(&output.content),
+                task_queue_run_outputs::total_bytes.eq(output.total_bytes),
+                task_queue_run_outputs::is_lossy.eq(output.is_lossy),
+            ))
+            .execute(conn)?;
+    }
+    Ok(())
 }
 
 /// Why a run could not be ended: the status that it has.

@@ -116,7 +116,7 @@ each_engine! {
         assert_eq!(count(db, "\"HeldKey\" = 'k'"), 1);
         let holder = db.number("SELECT \"TaskQueueId\" AS value FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'k'");
         let ids = [taskqueue::domain::ids::TaskId(holder)];
-        cancel::cancel_tasks(&mut willing(db), &ids, "a test", &mut |_| ()).unwrap();
+        cancel::cancel_tasks(&mut willing(db), &ids, Some("a test"), &mut |_| ()).unwrap();
         let next = claim(&mut store).unwrap();
         assert_ne!(next.task_id.0, holder);
     }
