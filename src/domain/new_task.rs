@@ -201,7 +201,9 @@ fn validate_key_of_schedule(unique: &Uniqueness) -> Result<(), String> {
         return Err("a schedule has its key as long as it goes on: unique-for is for tasks that happen once".to_owned());
     }
     if unique.on_conflict == OnConflict::Replace {
-        return Err("a schedule replaces nothing: change the one that is there by `schedule edit` and `edit`".to_owned());
+        return Err(
+            "a schedule replaces nothing: change the one that is there by `schedule edit` and `edit`".to_owned()
+        );
     }
     Ok(())
 }

@@ -143,11 +143,7 @@ impl Selection {
     pub fn has_filter(&self) -> bool {
         let has_names = !(self.classes.is_empty() && self.queued_by.is_empty() && self.errors.is_empty());
         let has_ties = !(self.schedules.is_empty() && self.unique_keys.is_empty());
-        has_names
-            || has_ties
-            || !self.statuses.is_empty()
-            || self.older_secs.is_some()
-            || self.newer_secs.is_some()
+        has_names || has_ties || !self.statuses.is_empty() || self.older_secs.is_some() || self.newer_secs.is_some()
     }
 
     /// Whether tasks are chosen by their ids, so that no others come into question.

@@ -109,5 +109,7 @@ fn check_max_running(max: i32) -> EngineResult<()> {
     if (1..=MAX_RUNNING).contains(&max) {
         return Ok(());
     }
-    Err(EngineError::Input(format!("1 to {MAX_RUNNING} runs may be processed at once; to have none, pause their class")))
+    Err(EngineError::Input(format!(
+        "1 to {MAX_RUNNING} runs may be processed at once; to have none, pause their class"
+    )))
 }

@@ -1,6 +1,8 @@
 //! `retry`: a task that failed, is exhausted or quarantined gets a new start.
 
-use super::selected::{Hear, PORTION, TaskAnswer, event_of, key_taken, place_in_schedule, places_in_schedules, preview};
+use super::selected::{
+    Hear, PORTION, TaskAnswer, event_of, key_taken, place_in_schedule, places_in_schedules, preview,
+};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;

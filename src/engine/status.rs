@@ -325,10 +325,12 @@ fn reason_of(
             host: last_run.map(|run| run.host.clone()).unwrap_or_default(),
             claimant: last_run.and_then(|run| run.claimant.clone()),
         },
-        Err(NotDue::HasOpenRun) => match last_run.filter(|run| run.status.is(RunStatus::Scheduled) && !run.has_key_slot) {
-            Some(Run { limit_key: Some(key), .. }) => key_reason(ctx, key)?,
-            _ => waiting_run_reason(ctx, task, known)?,
-        },
+        Err(NotDue::HasOpenRun) => {
+            match last_run.filter(|run| run.status.is(RunStatus::Scheduled) && !run.has_key_slot) {
+                Some(Run { limit_key: Some(key), .. }) => key_reason(ctx, key)?,
+                _ => waiting_run_reason(ctx, task, known)?,
+            }
+        }
         Err(NotDue::NotYet) => {
             let has_failed = task.status.is(TaskStatus::Failed) || task.status.is(TaskStatus::Timeout);
             Reason::NotYet { on: task.scheduled_on, after_error: has_failed.then(error) }
@@ -379,11 +381,7 @@ fn waiting_run_reason(ctx: &mut Context, task: &Task, known: &mut Known) -> Engi
 
 fn key_reason(ctx: &mut Context, key: &str) -> EngineResult<Reason> {
     let use_of_key = ctx.store.use_of_key(key)?;
-    Ok(Reason::KeyIsFull {
-        key: key.to_owned(),
-        max_running: use_of_key.max_running,
-        running: use_of_key.running,
-    })
+    Ok(Reason::KeyIsFull { key: key.to_owned(), max_running: use_of_key.max_running, running: use_of_key.running })
 }
 
 fn error_text(run: &Run) -> String {

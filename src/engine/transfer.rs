@@ -148,8 +148,7 @@ fn read(text: &str) -> Result<Vec<TransferredTask>, String> {
 /// another task would wait for it for ever.
 fn settle_dependencies(tasks: &mut [TransferredTask]) -> Result<(), String> {
     let success = TaskStatus::Success.as_str();
-    let has_succeeded: HashMap<i64, bool> =
-        tasks.iter().map(|whole| (whole.id(), whole.status() == success)).collect();
+    let has_succeeded: HashMap<i64, bool> = tasks.iter().map(|whole| (whole.id(), whole.status() == success)).collect();
     for whole in tasks {
         for awaited in whole.waits_for().collect::<Vec<_>>() {
             match has_succeeded.get(&awaited) {

@@ -57,7 +57,8 @@ impl OpenPrerequisites {
         let mut found = Vec::with_capacity(ids.len());
         for part in ids.chunks(IDS_PER_STATEMENT) {
             let statuses: HashMap<i64, String> = backend::lock_prerequisites(conn, part)?.into_iter().collect();
-            let has_succeeded = |id: &i64| statuses.get(id).is_some_and(|status| status == TaskStatus::Success.as_str());
+            let has_succeeded =
+                |id: &i64| statuses.get(id).is_some_and(|status| status == TaskStatus::Success.as_str());
             found.extend(part.iter().map(|id| (*id, has_succeeded(id))));
         }
         Ok(Self { found })

@@ -74,8 +74,7 @@ impl Store {
     pub fn remove_key_limit(&mut self, key: &str, event: &NewEvent) -> StoreResult<bool> {
         use task_queue_key_limits::dsl;
         let is_removed = self.write_once(|conn| {
-            let removed =
-                diesel::delete(dsl::task_queue_key_limits.filter(dsl::limit_key.eq(key))).execute(conn)?;
+            let removed = diesel::delete(dsl::task_queue_key_limits.filter(dsl::limit_key.eq(key))).execute(conn)?;
             if removed > 0 {
                 insert_event(conn, event)?;
             }
@@ -205,11 +204,8 @@ fn count_held(conn: &mut AnyConnection, key: &str) -> QueryResult<i64> {
 }
 
 fn count_held_by_key(conn: &mut AnyConnection, keys: &[String]) -> QueryResult<HashMap<String, i64>> {
-    let counts: Vec<(Option<String>, i64)> = task_queue_runs
-        .filter(held_key.eq_any(keys))
-        .group_by(held_key)
-        .select((held_key, count_star()))
-        .load(conn)?;
+    let counts: Vec<(Option<String>, i64)> =
+        task_queue_runs.filter(held_key.eq_any(keys)).group_by(held_key).select((held_key, count_star())).load(conn)?;
     Ok(counts.into_iter().filter_map(|(key, count)| Some((key?, count))).collect())
 }
 

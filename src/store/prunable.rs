@@ -107,7 +107,8 @@ fn with_open_run(conn: &mut AnyConnection, ids: &BTreeSet<i64>) -> StoreResult<V
     let ids: Vec<Option<i64>> = ids.iter().copied().map(Some).collect();
     let mut found = Vec::new();
     for part in ids.chunks(IDS_PER_STATEMENT) {
-        let open = dsl::task_queue_runs.filter(dsl::open_task_id.eq_any(part.iter().copied())).select(dsl::open_task_id);
+        let open =
+            dsl::task_queue_runs.filter(dsl::open_task_id.eq_any(part.iter().copied())).select(dsl::open_task_id);
         found.extend(open.load::<Option<i64>>(conn)?.into_iter().flatten());
     }
     Ok(found)

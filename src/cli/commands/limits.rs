@@ -93,7 +93,10 @@ fn remove(session: Session, target: &Target, out: &mut Out) -> anyhow::Result<u8
         None => {
             let class = target.name();
             let is_removed = limits::remove(ctx, &class)?;
-            (is_removed, format!("class {class} {}", if is_removed { "has no limits any more" } else { "had no limits" }))
+            (
+                is_removed,
+                format!("class {class} {}", if is_removed { "has no limits any more" } else { "had no limits" }),
+            )
         }
     };
     out.say(&then);

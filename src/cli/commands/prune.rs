@@ -82,16 +82,10 @@ pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::
 }
 
 fn run_selected(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let selected =
-        SelectedArgs { selection: args.selection.clone(), yes: args.yes, dry_run: args.dry_run };
+    let selected = SelectedArgs { selection: args.selection.clone(), yes: args.yes, dry_run: args.dry_run };
     let mut ctx = session.open()?;
-    let mut verb = BulkVerb {
-        name: "prune",
-        done: "deleted",
-        widen: None,
-        act: &mut prune_selected,
-        preview: &mut preview_prune,
-    };
+    let mut verb =
+        BulkVerb { name: "prune", done: "deleted", widen: None, act: &mut prune_selected, preview: &mut preview_prune };
     selected::run(&mut ctx, &selected, &mut verb, out)
 }
 

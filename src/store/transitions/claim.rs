@@ -136,7 +136,9 @@ impl Store {
                 .select((dsl::status, dsl::task_class, dsl::waiting_key))
                 .first(conn)
                 .optional()?;
-            let Some((status, class, waiting_key)) = row else { return Err(StoreError::NotFound(format!("run {run_id}"))) };
+            let Some((status, class, waiting_key)) = row else {
+                return Err(StoreError::NotFound(format!("run {run_id}")));
+            };
             if status != RunStatus::Scheduled.as_str() || !(claim.is_runnable)(&class) {
                 return Ok(SpecificClaim::Refused { status, class });
             }

@@ -270,13 +270,7 @@ fn free_step(
 
 /// What an operator changed of the task that settled holds for the next one, too; and so does what it still waited for when
 /// somebody cancelled it.
-fn next_row(
-    task: &Task,
-    schedule: &TaskSchedule,
-    recurrence: &Recurrence,
-    step: Step,
-    waiting_for: i32,
-) -> NewTaskRow {
+fn next_row(task: &Task, schedule: &TaskSchedule, recurrence: &Recurrence, step: Step, waiting_for: i32) -> NewTaskRow {
     NewTaskRow {
         task_class: task.class.clone(),
         task_data: task.data.clone(),

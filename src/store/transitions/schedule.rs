@@ -151,11 +151,7 @@ fn edit(
     Ok(None)
 }
 
-fn remove(
-    conn: &mut AnyConnection,
-    head: &Task,
-    auditor: Option<&Origin>,
-) -> StoreResult<Option<ScheduleAnswer>> {
+fn remove(conn: &mut AnyConnection, head: &Task, auditor: Option<&Origin>) -> StoreResult<Option<ScheduleAnswer>> {
     set_status(conn, head, ScheduleStatus::Ended)?;
     if head.is_settled() || !take_waiting_run(conn, head, RunEvent::Cancel, auditor)? {
         return Ok(None);

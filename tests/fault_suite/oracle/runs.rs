@@ -173,7 +173,10 @@ pub fn keys_are_one_at_a_time(records: &Records, found: &mut Vec<String>) {
             runs.remove(&change.id);
         }
         if runs.len() > 1 && change.old == "scheduled" {
-            found.push(format!("I13: the runs {runs:?} with the key {key} are processed at once at change {}", change.at));
+            found.push(format!(
+                "I13: the runs {runs:?} with the key {key} are processed at once at change {}",
+                change.at
+            ));
         }
     }
 }

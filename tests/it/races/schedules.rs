@@ -44,7 +44,8 @@ fn at_once<T: Send>(db: &TestDb, work: impl Fn(&mut Store, usize) -> T + Sync) -
 
 /// A schedule whose first task is overdue and has its run.
 fn overdue(db: &TestDb, ctx: &mut Context, unique: Option<String>) -> TaskId {
-    let every = TaskRequest { every: Some("0 0 29 2 *".into()), catch_up: Some("all".into()), unique, ..request("work") };
+    let every =
+        TaskRequest { every: Some("0 0 29 2 *".into()), catch_up: Some("all".into()), unique, ..request("work") };
     let id = queue_task(ctx, every, ClassCheck::AnyName).unwrap();
     db.execute(&format!(
         "UPDATE \"TaskQueue\" SET \"PlannedOn\" = '2024-02-29 00:00:00.000000', \"ScheduledOn\" = '2024-02-29 00:00:00.000000'
@@ -57,7 +58,9 @@ fn overdue(db: &TestDb, ctx: &mut Context, unique: Option<String>) -> TaskId {
 /// As if somebody had settled the task in the tables.
 fn settle(db: &TestDb, id: TaskId) {
     db.execute("UPDATE \"TaskQueueRuns\" SET \"Status\" = 'success', \"FinishedOn\" = \"CreatedOn\" WHERE \"Status\" = 'scheduled'");
-    db.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success', \"CurrentRunId\" = NULL WHERE \"Id\" = {id}"));
+    db.execute(&format!(
+        "UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success', \"CurrentRunId\" = NULL WHERE \"Id\" = {id}"
+    ));
 }
 
 /// A task of no schedule.
