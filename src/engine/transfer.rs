@@ -1,7 +1,7 @@
 //! `export` and `import`: tasks with their runs, outputs and events as newline-delimited JSON, also between engines. The
 //! first line says what it is, the last one how many tasks there were: a file that was cut off is refused.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -71,23 +71,24 @@ pub fn export_selected(
     line: &mut dyn FnMut(String) -> EngineResult<()>,
 ) -> EngineResult<Exported> {
     line(to_json(&FirstLine { taskqueue_export: VERSION })?)?;
-    let wanted: BTreeSet<TaskId> = ids.iter().copied().collect();
-    let ids: Vec<TaskId> = wanted.iter().copied().collect();
-    let mut exported = Exported::default();
+    let mut ids = ids.to_vec();
+    ids.sort_unstable();
+    ids.dedup();
+    let (mut exported, mut here) = (Exported::default(), HashSet::new());
     for portion in ids.chunks(PORTION) {
-        let mut missing: BTreeSet<TaskId> = portion.iter().copied().collect();
         for whole in ctx.store.export_tasks(portion)? {
             line(to_json(&whole)?)?;
             let id = TaskId(whole.id());
-            missing.remove(&id);
-            exported.tasks += 1;
+            here.insert(id);
             if !whole.is_settled() {
-                let stays_behind = whole.waits_for().map(TaskId).find(|awaited| !wanted.contains(awaited));
-                exported.in_vain.extend(stays_behind.map(|awaited| (id, awaited)));
+                exported.in_vain.extend(whole.waits_for().map(|awaited| (id, TaskId(awaited))));
             }
         }
-        exported.missing.extend(missing);
+        exported.missing.extend(portion.iter().copied().filter(|id| !here.contains(id)));
     }
+    exported.tasks = here.len();
+    exported.in_vain.retain(|(_, awaited)| !here.contains(awaited));
+    exported.in_vain.dedup_by_key(|(id, _)| *id);
     line(to_json(&LastLine { end_of_export: exported.tasks })?)?;
     Ok(exported)
 }
