@@ -199,8 +199,8 @@ each_engine! {
             assert!(queue_lines(db, &lines).fails(2).contains("line 2: an earlier line has the key"));
         }
         // It has its key as long as it goes on, and the last of its tasks is none to which others could follow.
-        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'processing' WHERE \"Id\" = 2");
         db.cli().run(&["schedule", "remove", "1"]).ok();
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'processing' WHERE \"Id\" = 2");
         assert!(unique(db, "k", &begin).fails(1).contains("task 2 has the key \"k\" already and is processing"));
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success' WHERE \"Id\" = 2");
         assert_eq!(unique(db, "k", &begin).ok(), "4");
