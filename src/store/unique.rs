@@ -21,7 +21,7 @@ pub struct Holder {
     pub key: String,
     /// LastStatus
     pub status: String,
-    /// Whether it belongs to a schedule.
+    /// Whether others follow it, because it belongs to a schedule.
     pub recurs: bool,
 }
 
@@ -36,12 +36,12 @@ pub(super) fn find_holder(conn: &mut AnyConnection, class: &str, key: &str) -> S
             .execute(conn)?;
     }
     let found: Option<(i64, String, Option<String>)> =
-        of_key().select((dsl::id, dsl::last_status, dsl::recurrence)).first(conn).optional()?;
-    Ok(found.map(|(id, status, recurrence)| Holder {
+        of_key().select((dsl::id, dsl::last_status, dsl::schedule_head)).first(conn).optional()?;
+    Ok(found.map(|(id, status, schedule_head)| Holder {
         id: TaskId(id),
         key: key.to_owned(),
         status,
-        recurs: recurrence.is_some(),
+        recurs: schedule_head.is_some(),
     }))
 }
 

@@ -198,9 +198,12 @@ each_engine! {
         for lines in [[once, every.clone()], [every, replacing]] {
             assert!(queue_lines(db, &lines).fails(2).contains("line 2: an earlier line has the key"));
         }
-        // It has its key as long as it goes on.
+        // It has its key as long as it goes on, and the last of its tasks is none to which others could follow.
         db.cli().run(&["schedule", "remove", "1"]).ok();
-        assert_eq!(unique(db, "k", &[]).ok(), "4");
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'processing' WHERE \"Id\" = 2");
+        assert!(unique(db, "k", &begin).fails(1).contains("task 2 has the key \"k\" already and is processing"));
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success' WHERE \"Id\" = 2");
+        assert_eq!(unique(db, "k", &begin).ok(), "4");
     }
 
     fn keys_and_windows_that_make_no_sense_are_refused(db) {
