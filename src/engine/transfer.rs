@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Context, EngineError, EngineResult};
 use crate::domain::ids::TaskId;
-use crate::domain::status::{RunStatus, TaskStatus};
+use crate::domain::status::TaskStatus;
+use crate::domain::transition::status_before;
 pub use crate::store::Imported;
 use crate::store::TransferredTask;
 
@@ -167,17 +168,11 @@ fn settle_dependencies(tasks: &mut [TransferredTask]) -> Result<(), String> {
     Ok(())
 }
 
-/// Nobody here works on it: what waited gets a new run, what was processed is given back. What had succeeded or was cancelled
-/// before was processed because somebody queued it again.
+/// Nobody here works on it: what waited gets a new run, what was processed is given back.
 fn bring_to_rest(whole: &mut TransferredTask) {
     whole.end_open_runs("imported while it was processed");
     if whole.status() == TaskStatus::Processing.as_str() {
-        let before = whole.run_statuses().flatten().find_map(|status| match status {
-            RunStatus::Success | RunStatus::Cancelled => Some(TaskStatus::Scheduled),
-            RunStatus::Error => Some(TaskStatus::Failed),
-            RunStatus::Timeout => Some(TaskStatus::Timeout),
-            RunStatus::Scheduled | RunStatus::Processing | RunStatus::Released => None,
-        });
+        let before = whole.run_statuses().flatten().find_map(status_before);
         whole.set_status(before.unwrap_or(TaskStatus::Scheduled));
     }
 }

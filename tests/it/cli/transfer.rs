@@ -170,15 +170,19 @@ each_engine! {
         queue(&mut ctx, "work");
         create(&mut ctx);
         drain(&mut ctx);
-        db.cli().run(&["requeue", "1"]).ok();
+        queue(&mut ctx, "work");
         create(&mut ctx);
+        db.cli().run(&["cancel", "2"]).ok();
+        db.cli().run(&["requeue", "1", "2"]).ok();
+        create(&mut ctx);
+        claim(&mut ctx.store).unwrap();
         claim(&mut ctx.store).unwrap();
         let exported = db.cli().run(&["export"]).ok();
         clear(db);
         db.cli().stdin(exported).run(&["import"]).ok();
-        assert_eq!(task(db, "1")["status"], "scheduled");
+        assert_eq!((&task(db, "1")["status"], &task(db, "2")["status"]), (&"scheduled".into(), &"scheduled".into()));
         create(&mut ctx);
-        assert_eq!(drain(&mut ctx).succeeded, 1);
+        assert_eq!(drain(&mut ctx).succeeded, 2);
     }
 
     fn what_waits_or_is_processed_is_tried_again_where_it_comes_to(db) {
