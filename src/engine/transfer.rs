@@ -145,8 +145,8 @@ fn read(text: &str) -> Result<Vec<TransferredTask>, String> {
     Err("the export was cut off: its last line is missing".to_owned())
 }
 
-/// Nobody waits for what has succeeded since its dependant was written. What is over waits for nothing that stayed behind;
-/// another task would wait for it for ever.
+/// Nobody waits for what has succeeded since its dependant was read, whole or in part. What is over waits for nothing that
+/// stayed behind; another task would wait for it for ever.
 fn settle_dependencies(tasks: &mut [TransferredTask]) -> Result<(), String> {
     let success = TaskStatus::Success.as_str();
     let has_succeeded: HashMap<i64, bool> =
@@ -164,6 +164,7 @@ fn settle_dependencies(tasks: &mut [TransferredTask]) -> Result<(), String> {
                 Some(true) | None => whole.satisfy(awaited),
             }
         }
+        whole.count_prerequisites();
     }
     Ok(())
 }

@@ -201,11 +201,14 @@ impl TransferredTask {
 
     /// Lets it wait for this one no more.
     pub fn satisfy(&mut self, prerequisite: i64) {
-        let of_it = |edge: &&mut DependencyColumns| edge.depends_on_id == prerequisite && !edge.is_satisfied;
-        for edge in self.after.iter_mut().filter(of_it) {
+        for edge in self.after.iter_mut().filter(|edge| edge.depends_on_id == prerequisite) {
             edge.is_satisfied = true;
-            self.task.waiting_for = (self.task.waiting_for - 1).max(0);
         }
+    }
+
+    /// Lets it wait for as many as have not succeeded: its row may have been read before one of them did.
+    pub fn count_prerequisites(&mut self) {
+        self.task.waiting_for = i32::try_from(self.waits_for().count()).unwrap_or(i32::MAX);
     }
 
     /// Nothing happens to it any more unless somebody wants it to.

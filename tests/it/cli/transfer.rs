@@ -164,6 +164,38 @@ each_engine! {
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"DueOn\" IS NOT NULL"), 2);
     }
 
+    fn who_was_read_while_the_task_before_succeeded_does_not_wait_for_ever(db) {
+        db.configure(&shell_class(db, "work", "exit 0"));
+        for after in [&[][..], &["--after", "1"], &[], &["--after", "1,3"]] {
+            db.cli().run(&[&["queue", "work"][..], after].concat()).ok();
+        }
+        let exported = db.cli().run(&["export"]).ok();
+        let lines: Vec<serde_json::Value> = exported.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let text = |lines: &[serde_json::Value]| lines.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        let waiting = || -> Vec<i64> {
+            let numbers = "SELECT \"WaitingFor\" AS value FROM \"TaskQueue\" ORDER BY \"Id\"";
+            db.raw().numbers(numbers).into_iter().flatten().collect()
+        };
+        // Between the rows and their dependencies, as the page of task 1 was read before it.
+        let mut torn = lines.clone();
+        for line in [2, 4] {
+            torn[line]["after"][0]["is_satisfied"] = true.into();
+        }
+        // On a later page than those that wait for it.
+        let mut late = lines;
+        late[1]["task"]["last_status"] = "success".into();
+        for (tasks, what) in [(torn, "torn"), (late, "late")] {
+            clear(db);
+            db.execute("DELETE FROM \"TaskQueueDependencies\"");
+            db.cli().stdin(text(&tasks)).run(&["import"]).ok();
+            assert_eq!(waiting(), [0, 0, 0, 1], "{what}");
+            let open = "SELECT COUNT(*) AS value FROM \"TaskQueueDependencies\" WHERE \"IsSatisfied\" = false";
+            assert_eq!(db.number(open), 1, "{what}");
+            db.cli().run(&["tick"]).ok();
+            assert_eq!(task(db, "4")["status"], "success", "{what}");
+        }
+    }
+
     fn what_was_queued_again_and_is_processed_is_processed_where_it_comes_to(db) {
         use crate::conformance::fixture::{claim, create, drain, queue, willing};
         let mut ctx = willing(db);
