@@ -2,6 +2,7 @@
 //! first line says what it is, the last one how many tasks there were: a file that was cut off is refused.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
@@ -41,24 +42,31 @@ struct LastLine {
     end_of_export: usize,
 }
 
-/// Hands every task to `line`, as a line of JSON, between a first and a last one. A task is as it was when its page was read:
-/// what changes meanwhile may be in it or not.
+/// Hears a line of JSON, and says whether it wants another one.
+pub type HearLine<'a> = &'a mut dyn FnMut(String) -> EngineResult<ControlFlow<()>>;
+
+/// Hands every task to `line`, between a first and a last line, as long as it wants more. A task is as it was when its page was
+/// read: what changes meanwhile may be in it or not.
 ///
 /// # Errors
 /// The database's, and those of `line`.
-pub fn export_all(ctx: &mut Context, line: &mut dyn FnMut(String) -> EngineResult<()>) -> EngineResult<Exported> {
-    line(to_json(&FirstLine { taskqueue_export: VERSION })?)?;
+pub fn export_all(ctx: &mut Context, line: HearLine<'_>) -> EngineResult<Exported> {
     let (mut exported, mut after) = (Exported::default(), 0);
+    if line(to_json(&FirstLine { taskqueue_export: VERSION })?)?.is_break() {
+        return Ok(exported);
+    }
     loop {
         let page = ctx.store.export_page(after)?;
         let Some(last) = page.last() else { break };
         after = last.id();
         for whole in &page {
-            line(to_json(whole)?)?;
+            if line(to_json(whole)?)?.is_break() {
+                return Ok(exported);
+            }
+            exported.tasks += 1;
         }
-        exported.tasks += page.len();
     }
-    line(to_json(&LastLine { end_of_export: exported.tasks })?)?;
+    line(to_json(&LastLine { end_of_export: exported.tasks })?).map(drop)?;
     Ok(exported)
 }
 
@@ -66,19 +74,19 @@ pub fn export_all(ctx: &mut Context, line: &mut dyn FnMut(String) -> EngineResul
 ///
 /// # Errors
 /// The database's, and those of `line`.
-pub fn export_selected(
-    ctx: &mut Context,
-    ids: &[TaskId],
-    line: &mut dyn FnMut(String) -> EngineResult<()>,
-) -> EngineResult<Exported> {
-    line(to_json(&FirstLine { taskqueue_export: VERSION })?)?;
+pub fn export_selected(ctx: &mut Context, ids: &[TaskId], line: HearLine<'_>) -> EngineResult<Exported> {
     let wanted: BTreeSet<TaskId> = ids.iter().copied().collect();
     let ids: Vec<TaskId> = wanted.iter().copied().collect();
     let mut exported = Exported::default();
+    if line(to_json(&FirstLine { taskqueue_export: VERSION })?)?.is_break() {
+        return Ok(exported);
+    }
     for portion in ids.chunks(PORTION) {
         let mut missing: BTreeSet<TaskId> = portion.iter().copied().collect();
         for whole in ctx.store.export_tasks(portion)? {
-            line(to_json(&whole)?)?;
+            if line(to_json(&whole)?)?.is_break() {
+                return Ok(exported);
+            }
             let id = TaskId(whole.id());
             missing.remove(&id);
             exported.tasks += 1;
@@ -89,7 +97,7 @@ pub fn export_selected(
         }
         exported.missing.extend(missing);
     }
-    line(to_json(&LastLine { end_of_export: exported.tasks })?)?;
+    line(to_json(&LastLine { end_of_export: exported.tasks })?).map(drop)?;
     Ok(exported)
 }
 
@@ -106,14 +114,15 @@ fn to_json<T: Serialize>(value: &T) -> EngineResult<String> {
     serde_json::to_string(value).map_err(|error| EngineError::Input(error.to_string()))
 }
 
-/// Inserts all tasks of an export, or none. `imported` hears how many are in the transaction so far, and of how many.
+/// Inserts all tasks of an export, or none, and keeps an event of it. `imported` hears how many are in the transaction so far, and of how many.
 ///
 /// # Errors
 /// [`EngineError::Input`] with the number of the first bad line, or the database's.
 pub fn import(ctx: &mut Context, text: &str, imported: &mut dyn FnMut(usize, usize)) -> EngineResult<Imported> {
     let tasks = read(text).map_err(EngineError::Input)?;
     let total = tasks.len();
-    let imported = ctx.store.import_tasks(&tasks, &mut |count| imported(count, total))?;
+    let event = ctx.operator_event("imported", serde_json::json!({}));
+    let imported = ctx.store.import_tasks(&tasks, &event, &mut |count| imported(count, total))?;
     fault_point!("import.committed");
     Ok(imported)
 }
