@@ -77,6 +77,10 @@ pub enum Kept {
     OpenRun,
     /// It is the newest task of a schedule: without it there is none.
     ScheduleHead,
+    /// Its unique key is taken for a time that is not over.
+    KeyTaken,
+    /// A run of it started so short a time ago that the rate of its class counts it.
+    CountedByRate,
     /// A task that stays waits for it.
     Awaited,
 }
@@ -88,6 +92,8 @@ impl fmt::Display for Kept {
             Self::TriedAgain => "it is to be tried again",
             Self::OpenRun => "it has an open run",
             Self::ScheduleHead => "it is the newest task of its schedule",
+            Self::KeyTaken => "it keeps its unique key for a while yet",
+            Self::CountedByRate => "the rate of its class still counts a run of it",
             Self::Awaited => "others wait for it",
         })
     }

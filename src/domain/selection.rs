@@ -152,6 +152,18 @@ impl Selection {
         self.has_last || !self.ids.is_empty() || !self.ranges.is_empty()
     }
 
+    /// Leaves out what is in none of these statuses, unless somebody has named tasks or statuses: most tasks of a store are
+    /// over, and an index leads past them.
+    pub fn narrow_to(&mut self, statuses: &[TaskStatus]) {
+        if self.has_ids() || !self.statuses.is_empty() {
+            return;
+        }
+        // What has not failed has no error, whatever became of an attempt before.
+        let is_failure = |status: &TaskStatus| matches!(status, TaskStatus::Failed | TaskStatus::Timeout);
+        let may_be = |status: &TaskStatus| self.errors.is_empty() || is_failure(status);
+        self.statuses = statuses.iter().copied().filter(may_be).map(StatusFilter::Is).collect();
+    }
+
     fn add(&mut self, word: &str) -> Result<(), String> {
         if let Some((key, value)) = word.split_once('=') {
             return self.add_filter(key, value);
@@ -244,6 +256,23 @@ mod tests {
         for words in ["schedule=7", "key=order-17"] {
             let selection = parse(words).unwrap();
             assert!(selection.has_filter() && !selection.has_ids() && !selection.is_named(), "{words}");
+        }
+    }
+
+    #[test]
+    fn what_a_verb_cannot_act_on_is_left_out_where_nobody_has_named_it() {
+        let of = |words: &str, statuses: &[TaskStatus]| {
+            let mut selection = parse(words).unwrap();
+            selection.narrow_to(statuses);
+            selection.statuses
+        };
+        let (scheduled, failed) = (TaskStatus::Scheduled, TaskStatus::Failed);
+        assert_eq!(of("by=ann", &[scheduled, failed]), [StatusFilter::Is(scheduled), StatusFilter::Is(failed)]);
+        assert_eq!(of("by=ann error=exit:1", &[scheduled, failed]), [StatusFilter::Is(failed)]);
+        assert_eq!(of("by=ann status=due", &[scheduled]), [StatusFilter::Due]);
+        assert!(of("older=1h", &[]).is_empty());
+        for named in ["7", "1-9 by=ann", "last class=a"] {
+            assert!(of(named, &[scheduled]).is_empty(), "{named}");
         }
     }
 

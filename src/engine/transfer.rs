@@ -2,12 +2,14 @@
 //! first line says what it is, the last one how many tasks there were: a file that was cut off is refused.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Context, EngineError, EngineResult};
 use crate::domain::ids::TaskId;
-use crate::domain::status::{RunStatus, TaskStatus};
+use crate::domain::status::TaskStatus;
+use crate::domain::transition::status_before;
 pub use crate::store::Imported;
 use crate::store::TransferredTask;
 
@@ -40,24 +42,31 @@ struct LastLine {
     end_of_export: usize,
 }
 
-/// Hands every task to `line`, as a line of JSON, between a first and a last one. A task is as it was when its page was read:
-/// what changes meanwhile may be in it or not.
+/// Hears a line of JSON, and says whether it wants another one.
+pub type HearLine<'a> = &'a mut dyn FnMut(String) -> EngineResult<ControlFlow<()>>;
+
+/// Hands every task to `line`, between a first and a last line, as long as it wants more. A task is as it was when its page was
+/// read: what changes meanwhile may be in it or not.
 ///
 /// # Errors
 /// The database's, and those of `line`.
-pub fn export_all(ctx: &mut Context, line: &mut dyn FnMut(String) -> EngineResult<()>) -> EngineResult<Exported> {
-    line(to_json(&FirstLine { taskqueue_export: VERSION })?)?;
+pub fn export_all(ctx: &mut Context, line: HearLine<'_>) -> EngineResult<Exported> {
     let (mut exported, mut after) = (Exported::default(), 0);
+    if line(to_json(&FirstLine { taskqueue_export: VERSION })?)?.is_break() {
+        return Ok(exported);
+    }
     loop {
         let page = ctx.store.export_page(after)?;
         let Some(last) = page.last() else { break };
         after = last.id();
         for whole in &page {
-            line(to_json(whole)?)?;
+            if line(to_json(whole)?)?.is_break() {
+                return Ok(exported);
+            }
+            exported.tasks += 1;
         }
-        exported.tasks += page.len();
     }
-    line(to_json(&LastLine { end_of_export: exported.tasks })?)?;
+    line(to_json(&LastLine { end_of_export: exported.tasks })?).map(drop)?;
     Ok(exported)
 }
 
@@ -65,19 +74,19 @@ pub fn export_all(ctx: &mut Context, line: &mut dyn FnMut(String) -> EngineResul
 ///
 /// # Errors
 /// The database's, and those of `line`.
-pub fn export_selected(
-    ctx: &mut Context,
-    ids: &[TaskId],
-    line: &mut dyn FnMut(String) -> EngineResult<()>,
-) -> EngineResult<Exported> {
-    line(to_json(&FirstLine { taskqueue_export: VERSION })?)?;
+pub fn export_selected(ctx: &mut Context, ids: &[TaskId], line: HearLine<'_>) -> EngineResult<Exported> {
+    let (mut exported, mut here) = (Exported::default(), HashSet::new());
+    if line(to_json(&FirstLine { taskqueue_export: VERSION })?)?.is_break() {
+        return Ok(exported);
+    }
     let mut ids = ids.to_vec();
     ids.sort_unstable();
     ids.dedup();
-    let (mut exported, mut here) = (Exported::default(), HashSet::new());
     for portion in ids.chunks(PORTION) {
         for whole in ctx.store.export_tasks(portion)? {
-            line(to_json(&whole)?)?;
+            if line(to_json(&whole)?)?.is_break() {
+                return Ok(exported);
+            }
             let id = TaskId(whole.id());
             here.insert(id);
             if !whole.is_settled() {
@@ -89,7 +98,7 @@ pub fn export_selected(
     exported.tasks = here.len();
     exported.in_vain.retain(|(_, awaited)| !here.contains(awaited));
     exported.in_vain.dedup_by_key(|(id, _)| *id);
-    line(to_json(&LastLine { end_of_export: exported.tasks })?)?;
+    line(to_json(&LastLine { end_of_export: exported.tasks })?).map(drop)?;
     Ok(exported)
 }
 
@@ -106,14 +115,15 @@ fn to_json<T: Serialize>(value: &T) -> EngineResult<String> {
     serde_json::to_string(value).map_err(|error| EngineError::Input(error.to_string()))
 }
 
-/// Inserts all tasks of an export, or none. `imported` hears how many are in the transaction so far, and of how many.
+/// Inserts all tasks of an export, or none, and keeps an event of it. `imported` hears how many are in the transaction so far, and of how many.
 ///
 /// # Errors
 /// [`EngineError::Input`] with the number of the first bad line, or the database's.
 pub fn import(ctx: &mut Context, text: &str, imported: &mut dyn FnMut(usize, usize)) -> EngineResult<Imported> {
     let tasks = read(text).map_err(EngineError::Input)?;
     let total = tasks.len();
-    let imported = ctx.store.import_tasks(&tasks, &mut |count| imported(count, total))?;
+    let event = ctx.operator_event("imported", serde_json::json!({}));
+    let imported = ctx.store.import_tasks(&tasks, &event, &mut |count| imported(count, total))?;
     fault_point!("import.committed");
     Ok(imported)
 }
@@ -145,8 +155,8 @@ fn read(text: &str) -> Result<Vec<TransferredTask>, String> {
     Err("the export was cut off: its last line is missing".to_owned())
 }
 
-/// Nobody waits for what has succeeded since its dependant was written. What is over waits for nothing that stayed behind;
-/// another task would wait for it for ever.
+/// Nobody waits for what has succeeded since its dependant was read, whole or in part. What is over waits for nothing that
+/// stayed behind; another task would wait for it for ever.
 fn settle_dependencies(tasks: &mut [TransferredTask]) -> Result<(), String> {
     let success = TaskStatus::Success.as_str();
     let has_succeeded: HashMap<i64, bool> = tasks.iter().map(|whole| (whole.id(), whole.status() == success)).collect();
@@ -163,21 +173,16 @@ fn settle_dependencies(tasks: &mut [TransferredTask]) -> Result<(), String> {
                 Some(true) | None => whole.satisfy(awaited),
             }
         }
+        whole.count_prerequisites();
     }
     Ok(())
 }
 
-/// Nobody here works on it: what waited gets a new run, what was processed is given back. What had succeeded or was cancelled
-/// before was processed because somebody queued it again.
+/// Nobody here works on it: what waited gets a new run, what was processed is given back.
 fn bring_to_rest(whole: &mut TransferredTask) {
     whole.end_open_runs("imported while it was processed");
     if whole.status() == TaskStatus::Processing.as_str() {
-        let before = whole.run_statuses().flatten().find_map(|status| match status {
-            RunStatus::Success | RunStatus::Cancelled => Some(TaskStatus::Scheduled),
-            RunStatus::Error => Some(TaskStatus::Failed),
-            RunStatus::Timeout => Some(TaskStatus::Timeout),
-            RunStatus::Scheduled | RunStatus::Processing | RunStatus::Released => None,
-        });
+        let before = whole.run_statuses().flatten().find_map(status_before);
         whole.set_status(before.unwrap_or(TaskStatus::Scheduled));
     }
 }

@@ -1,5 +1,6 @@
 //! Which tasks may be deleted. One rule, for those that were kept long enough and for those that somebody names: finished
-//! for good, without an open run, not the head of a schedule, and not awaited by a task that stays.
+//! for good, without an open run, not the head of a schedule, not awaited by a task that stays, and no evidence for what is
+//! unique for a time or has a rate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +8,9 @@ use diesel::prelude::*;
 
 use super::StoreResult;
 use super::backend::AnyConnection;
+use super::limits::counted_by_rates;
 use super::schema::{task_queue, task_queue_dependencies, task_queue_runs};
-use super::sql::Moment;
+use super::sql::{Moment, db_now};
 use crate::domain::retention::{Kept, Retention};
 use crate::domain::status::TaskStatus;
 
@@ -44,11 +46,12 @@ pub(super) struct Candidate {
     quarantined_on: Option<Moment>,
     current_run_id: Option<i64>,
     schedule_head: Option<String>,
+    unique_until: Option<Moment>,
 }
 
 impl Candidate {
     /// Why it stays, as far as its own row knows.
-    fn kept(&self) -> Option<Kept> {
+    fn kept(&self, now: Moment) -> Option<Kept> {
         let status = TaskStatus::parse(&self.last_status);
         let has_failed = matches!(status, Some(TaskStatus::Failed | TaskStatus::Timeout));
         if self.current_run_id.is_some() {
@@ -59,6 +62,8 @@ impl Candidate {
             Some(Kept::TriedAgain)
         } else if self.schedule_head.is_some() {
             Some(Kept::ScheduleHead)
+        } else if self.unique_until.is_some_and(|until| until > now) {
+            Some(Kept::KeyTaken)
         } else {
             None
         }
@@ -78,11 +83,19 @@ pub(super) fn load_by_id(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<V
 
 /// Those of these tasks that stay, and why. What only waits for each other may go together.
 pub(super) fn find_kept(conn: &mut AnyConnection, rows: &[Candidate]) -> StoreResult<BTreeMap<i64, Kept>> {
-    let mut kept: BTreeMap<i64, Kept> = rows.iter().filter_map(|row| Some((row.id, row.kept()?))).collect();
+    if rows.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let mut kept: BTreeMap<i64, Kept> = rows.iter().filter_map(|row| Some((row.id, row.kept(now)?))).collect();
     let mut going: BTreeSet<i64> = rows.iter().map(|row| row.id).filter(|id| !kept.contains_key(id)).collect();
     for id in with_open_run(conn, &going)? {
         going.remove(&id);
         kept.insert(id, Kept::OpenRun);
+    }
+    for id in counted_by_rates(conn, &going)? {
+        going.remove(&id);
+        kept.insert(id, Kept::CountedByRate);
     }
     for id in awaited(conn, &going)? {
         kept.insert(id, Kept::Awaited);

@@ -10,7 +10,7 @@ use super::schema::{
     task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
     task_queue_runners, task_queue_runs,
 };
-use super::sql::{Moment, db_now, db_now_plus};
+use super::sql::{Moment, any_year, db_now, db_now_plus};
 use super::{Store, StoreResult};
 use crate::domain::ids::TaskId;
 use crate::domain::status::TaskStatus;
@@ -71,9 +71,9 @@ pub struct Pruned {
     pub events: usize,
 }
 
-/// Up to which place a rule reaches, and from which change on a row is too young.
+/// Up to which place a rule reaches, and from which change on a row is too young; `None` where there is no end.
 struct Bounds {
-    until: PrunePlace,
+    until: Option<PrunePlace>,
     younger_from: Option<Moment>,
 }
 
@@ -86,9 +86,24 @@ impl Store {
         let Some(secs) = rule.older_than_secs else { return Ok(PruneWindow::default()) };
         self.read(|conn| {
             let limit: Moment = diesel::select(db_now_plus(-secs)).get_result(conn)?;
-            // Whatever was to be processed later than that ended later, too.
-            let bounds = Bounds { until: PrunePlace(limit, i64::MAX), younger_from: Some(limit) };
+            // Whatever was to be processed later than that ended later, too, or before its time.
+            let bounds = Bounds { until: Some(PrunePlace(limit, i64::MAX)), younger_from: Some(limit) };
             load_window(conn, rule, from, &bounds)
+        })
+    }
+
+    /// A part of the tasks that the rule reaches by their age and whose time is still to come: most of them were cancelled
+    /// before it. Whose time has come since is found by it.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn find_old_tasks_ahead(&mut self, rule: &PruneRule, from: Option<PrunePlace>) -> StoreResult<PruneWindow> {
+        let Some(secs) = rule.older_than_secs else { return Ok(PruneWindow::default()) };
+        self.read(|conn| {
+            let now: Moment = diesel::select(db_now()).get_result(conn)?;
+            let limit: Moment = diesel::select(db_now_plus(-secs)).get_result(conn)?;
+            let bounds = Bounds { until: None, younger_from: Some(limit) };
+            load_window(conn, rule, Some(from.unwrap_or(PrunePlace(now, i64::MAX))), &bounds)
         })
     }
 
@@ -99,7 +114,7 @@ impl Store {
     pub fn find_excess_tasks(&mut self, rule: &PruneRule, from: Option<PrunePlace>) -> StoreResult<PruneWindow> {
         let Some(most) = rule.at_most else { return Ok(PruneWindow::default()) };
         self.read(|conn| match first_in_excess(conn, rule, most)? {
-            Some(until) => load_window(conn, rule, from, &Bounds { until, younger_from: None }),
+            Some(until) => load_window(conn, rule, from, &Bounds { until: Some(until), younger_from: None }),
             None => Ok(PruneWindow::default()),
         })
     }
@@ -295,12 +310,12 @@ fn load_window(
     from: Option<PrunePlace>,
     bounds: &Bounds,
 ) -> StoreResult<PruneWindow> {
-    let rows = load_candidates(conn, rule, from, bounds.until.0)?;
+    let rows = load_candidates(conn, rule, from, bounds)?;
     let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < WINDOW;
     let next = if is_last { None } else { rows.last().map(place_of) };
     let is_found = |row: &Candidate| {
         let is_old = bounds.younger_from.is_none_or(|young| row.updated_on < young);
-        is_old && place_of(row) <= bounds.until
+        is_old && bounds.until.is_none_or(|until| place_of(row) <= until)
     };
     let found: Vec<Candidate> = rows.into_iter().filter(is_found).collect();
     let kept = find_kept(conn, &found)?;
@@ -316,26 +331,34 @@ fn load_candidates(
     conn: &mut AnyConnection,
     rule: &PruneRule,
     from: Option<PrunePlace>,
-    until: Moment,
+    bounds: &Bounds,
 ) -> StoreResult<Vec<Candidate>> {
     use task_queue::dsl;
-    let of_status = dsl::task_queue
+    let mut query = dsl::task_queue
         .filter(dsl::last_status.eq(rule.status.as_str()))
-        .filter(dsl::scheduled_on.le(until))
+        // However many keep their key: those behind them are found.
+        .filter(dsl::unique_until.is_null().or(dsl::unique_until.le(db_now().nullable())))
         .limit(WINDOW)
-        .select(Candidate::as_select());
-    let after = |PrunePlace(on, id)| dsl::scheduled_on.gt(on).or(dsl::scheduled_on.eq(on).and(dsl::id.gt(id)));
+        .select(Candidate::as_select())
+        .into_boxed();
+    if let Some(PrunePlace(on, id)) = from {
+        let (later, same) = (dsl::scheduled_on.gt(any_year(on)), dsl::scheduled_on.eq(any_year(on)));
+        // The first one says where in the index it begins.
+        query = query.filter(dsl::scheduled_on.ge(any_year(on))).filter(later.or(same.and(dsl::id.gt(id))));
+    }
+    query = match (bounds.until, bounds.younger_from) {
+        (Some(until), _) => query.filter(dsl::scheduled_on.le(any_year(until.0))),
+        (None, Some(young)) => query.filter(dsl::updated_on.lt(young)),
+        (None, None) => query,
+    };
     // The whole index is named in the order, as in `list_by_status`.
-    let by_status = (dsl::last_status, dsl::scheduled_on, dsl::id);
-    let by_class = (dsl::task_class, dsl::last_status, dsl::scheduled_on, dsl::id);
-    Ok(match (&rule.class, from) {
-        (None, None) => of_status.order(by_status).load(conn)?,
-        (None, Some(place)) => of_status.filter(after(place)).order(by_status).load(conn)?,
-        (Some(class), None) => of_status.filter(dsl::task_class.eq(class)).order(by_class).load(conn)?,
-        (Some(class), Some(place)) => {
-            of_status.filter(dsl::task_class.eq(class)).filter(after(place)).order(by_class).load(conn)?
-        }
-    })
+    query = match &rule.class {
+        None => query.order((dsl::last_status, dsl::scheduled_on, dsl::id)),
+        Some(class) => query
+            .filter(dsl::task_class.eq(class))
+            .order((dsl::task_class, dsl::last_status, dsl::scheduled_on, dsl::id)),
+    };
+    Ok(query.load(conn)?)
 }
 
 /// Deletes these tasks, which this transaction has locked and found prunable.

@@ -1,4 +1,5 @@
-//! Which tasks a selection means: a question for each state and each place, so that every one of them reads one index.
+//! Which tasks a selection means: a question for each state and each place. A class, a status, an error, a schedule, a key and
+//! ids each lead to an index; who queued a task and when lead to none, and are asked of what the others leave, or of all.
 
 use std::collections::BTreeSet;
 

@@ -7,6 +7,7 @@ use diesel::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::backend::{self, AnyConnection};
+use super::events::{NewEvent, insert_event};
 use super::schema::{
     task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
     task_queue_runs,
@@ -201,11 +202,14 @@ impl TransferredTask {
 
     /// Lets it wait for this one no more.
     pub fn satisfy(&mut self, prerequisite: i64) {
-        let of_it = |edge: &&mut DependencyColumns| edge.depends_on_id == prerequisite && !edge.is_satisfied;
-        for edge in self.after.iter_mut().filter(of_it) {
+        for edge in self.after.iter_mut().filter(|edge| edge.depends_on_id == prerequisite) {
             edge.is_satisfied = true;
-            self.task.waiting_for = (self.task.waiting_for - 1).max(0);
         }
+    }
+
+    /// Lets it wait for as many as have not succeeded: its row may have been read before one of them did.
+    pub fn count_prerequisites(&mut self) {
+        self.task.waiting_for = i32::try_from(self.waits_for().count()).unwrap_or(i32::MAX);
     }
 
     /// Nothing happens to it any more unless somebody wants it to.
@@ -276,14 +280,16 @@ impl Store {
         })
     }
 
-    /// Inserts all of them or none. They keep their ids in a store without tasks; elsewhere they get new ones, and what
-    /// refers to them is changed with them. `imported` hears how many are in the transaction so far.
+    /// Inserts all of them or none, and keeps the event with what was done. They keep their ids in a store without tasks;
+    /// elsewhere they get new ones, and what refers to them is changed with them. `imported` hears how many are in the
+    /// transaction so far.
     ///
     /// # Errors
     /// The database refused a row or could not be written; nothing is inserted then.
     pub fn import_tasks(
         &mut self,
         tasks: &[TransferredTask],
+        event: &NewEvent,
         imported: &mut dyn FnMut(usize),
     ) -> StoreResult<Imported> {
         self.write_once(|conn| {
@@ -300,8 +306,10 @@ impl Store {
             if ids.keeps {
                 backend::go_on_after_ids(conn)?;
             }
+            let done = Imported { tasks: tasks.len(), runs, keeps_ids: ids.keeps };
+            insert_event(conn, &NewEvent { details: serde_json::json!(done), ..event.clone() })?;
             fault_point!("import.before_commit");
-            Ok(Imported { tasks: tasks.len(), runs, keeps_ids: ids.keeps })
+            Ok(done)
         })
     }
 }

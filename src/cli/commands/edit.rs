@@ -9,6 +9,7 @@ use super::selected::{self, BulkVerb, SelectedArgs};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::domain::task_change::ChangeRequest;
+use crate::domain::transition::{TaskEvent, statuses_for};
 use crate::engine::edit::{Edit, edit_tasks, preview_edit};
 use crate::engine::queue::timeout_secs;
 
@@ -64,6 +65,8 @@ pub(crate) fn run(session: Session, args: &EditArgs, out: &mut Out) -> anyhow::R
     let mut verb = BulkVerb {
         name: "edit",
         done: "edited",
+        // What is not over: that can be cancelled, too.
+        statuses: statuses_for(TaskEvent::Cancel),
         widen: None,
         act: &mut |ctx, ids, hear| edit_tasks(ctx, ids, &edit, hear),
         preview: &mut |ctx, ids, hear| preview_edit(ctx, ids, &edit, hear),

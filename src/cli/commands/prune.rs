@@ -16,7 +16,8 @@ use crate::engine::prune::{PruneRequest, Pruned, count_prunable, preview_prune, 
 ///
 /// Without options it does what the settings TaskQueueKeep… and TaskQueueMax… say, as every create-runs does with a part of
 /// it; with them, what they name; with a selection, those of its tasks that are finished, however old they are. A task that
-/// has an open run, that may be tried again, for which others wait, or that is the newest of a schedule is never deleted.
+/// has an open run, that may be tried again, for which others wait, that is the newest of a schedule, that keeps its unique key
+/// for a time, or of which a rate counts a run is never deleted.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue prune --dry-run\n  taskqueue prune --status success --older-than 7d --yes\n  taskqueue prune 4711\n  taskqueue prune class=import.* status=cancelled --dry-run"
@@ -83,9 +84,16 @@ pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::
 
 fn run_selected(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::Result<u8> {
     let selected = SelectedArgs { selection: args.selection.clone(), yes: args.yes, dry_run: args.dry_run };
+    let words = args.selection.join(" ");
     let mut ctx = session.open()?;
-    let mut verb =
-        BulkVerb { name: "prune", done: "deleted", widen: None, act: &mut prune_selected, preview: &mut preview_prune };
+    let mut verb = BulkVerb {
+        name: "prune",
+        done: "deleted",
+        statuses: Vec::new(),
+        widen: None,
+        act: &mut |ctx, ids, hear| prune_selected(ctx, ids, &words, hear),
+        preview: &mut preview_prune,
+    };
     selected::run(&mut ctx, &selected, &mut verb, out)
 }
 

@@ -10,6 +10,7 @@ use crate::cli::error::{CliError, DONE, FAILED, INTERRUPTED, NOT_FOUND};
 use crate::cli::output::{Out, human};
 use crate::domain::ids::TaskId;
 use crate::domain::selection::Selection;
+use crate::domain::status::TaskStatus;
 use crate::engine::selected::{Hear, TaskAnswer, select_tasks};
 use crate::engine::{Context, EngineResult};
 
@@ -44,6 +45,8 @@ pub(crate) struct BulkVerb<'a> {
     pub(crate) name: &'a str,
     /// What has been done to several: `tried again`.
     pub(crate) done: &'a str,
+    /// The statuses in which it can do something; empty where it has something to say about every one.
+    pub(crate) statuses: Vec<TaskStatus>,
     /// Adds what belongs to the selected tasks.
     pub(crate) widen: Option<Widen>,
     /// Does it.
@@ -59,7 +62,8 @@ pub(crate) fn run(
     verb: &mut BulkVerb<'_>,
     out: &mut Out,
 ) -> anyhow::Result<u8> {
-    let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
+    let mut selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
+    selection.narrow_to(&verb.statuses);
     let ids = select_tasks(ctx, &selection)?;
     if ids.is_empty() {
         out.say("no task is selected by that");

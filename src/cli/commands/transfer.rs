@@ -1,5 +1,6 @@
 //! `taskqueue export` and `taskqueue import`
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -47,7 +48,9 @@ pub(crate) fn run_export(session: Session, args: &ExportArgs, out: &mut Out) -> 
     if args.selection.is_empty() {
         let mut ctx = session.open()?;
         let exported = export_all(&mut ctx, &mut |line| print(&line, out))?;
-        tell(&exported, out);
+        if !out.is_unread() {
+            tell(&exported, out);
+        }
         return Ok(DONE);
     }
     let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
@@ -58,6 +61,9 @@ pub(crate) fn run_export(session: Session, args: &ExportArgs, out: &mut Out) -> 
         return Ok(NOT_FOUND);
     }
     let exported = export_selected(&mut ctx, &ids, &mut |line| print(&line, out))?;
+    if out.is_unread() {
+        return Ok(DONE);
+    }
     // What a range or a filter has selected may have been deleted since.
     let missing = if selection.is_named() { exported.missing.as_slice() } else { &[] };
     for id in missing {
@@ -76,8 +82,10 @@ fn ids_of(ctx: &mut Context, selection: &Selection, with_awaited: bool) -> Engin
     if with_awaited { with_prerequisites(ctx, ids) } else { Ok(ids) }
 }
 
-fn print(line: &str, out: &mut Out) -> EngineResult<()> {
-    out.data(line).map_err(|error| EngineError::Refused(format!("{error:#}")))
+/// Nothing more is read once nobody reads what is printed.
+fn print(line: &str, out: &mut Out) -> EngineResult<ControlFlow<()>> {
+    out.json_text(line).map_err(|error| EngineError::Refused(format!("{error:#}")))?;
+    Ok(if out.is_unread() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
 }
 
 fn tell(exported: &Exported, out: &mut Out) {

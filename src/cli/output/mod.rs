@@ -87,8 +87,12 @@ impl Out {
 
     /// Data as one line of JSON.
     pub(crate) fn json<T: Serialize + ?Sized>(&mut self, value: &T) -> anyhow::Result<()> {
-        let text = serde_json::to_string(value)?;
-        self.data(&clean_json(&text))
+        self.json_text(&serde_json::to_string(value)?)
+    }
+
+    /// The same of a line that is JSON already.
+    pub(crate) fn json_text(&mut self, text: &str) -> anyhow::Result<()> {
+        self.data(&clean_json(text))
     }
 
     /// What a handler wrote, to the byte.

@@ -15,7 +15,9 @@ use crate::domain::backoff::Backoff;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::notice::NoticeKind;
 use crate::domain::status::{RunStatus, TaskStatus};
-use crate::domain::transition::{TaskEvent, aggregated, crashes_after, failed_retries_after, task_after};
+use crate::domain::transition::{
+    TaskEvent, aggregated, crashes_after, failed_retries_after, status_before, task_after,
+};
 
 /// The task of a run that has ended.
 pub(super) struct Aggregated {
@@ -76,7 +78,7 @@ pub(super) fn aggregate_into_task(
 fn task_after_end(conn: &mut AnyConnection, task: &TaskBefore, end: &RunEnd) -> StoreResult<TaskAfter> {
     let event = aggregated(end.event);
     let before = match event {
-        TaskEvent::Release => status_before(conn, task.id)?,
+        TaskEvent::Release => last_status_before(conn, task.id)?,
         _ => TaskStatus::Scheduled,
     };
     let failed_retries = failed_retries_after(event, task.failed_retries, task.max_retries, end.may_retry);
@@ -183,12 +185,11 @@ fn quarantine_event(task_id: i64, run_id: RunId, crash: &Crash, crashes: i32) ->
     }
 }
 
-/// The status that a task had before its open run was claimed: that of its last attempt that counted, if that failed. What
-/// succeeded or was cancelled has a run only because somebody queued it again.
-fn status_before(conn: &mut AnyConnection, task_id: i64) -> StoreResult<TaskStatus> {
+/// The status that a task had before its open run was claimed, by the last of its runs that counted.
+fn last_status_before(conn: &mut AnyConnection, task_id: i64) -> StoreResult<TaskStatus> {
     use task_queue_runs::dsl;
-    let counted =
-        [RunStatus::Success, RunStatus::Error, RunStatus::Timeout, RunStatus::Cancelled].map(RunStatus::as_str);
+    let counted: Vec<&str> =
+        RunStatus::ALL.into_iter().filter(|status| status_before(*status).is_some()).map(RunStatus::as_str).collect();
     let last: Option<String> = dsl::task_queue_runs
         .filter(dsl::task_queue_id.eq(task_id))
         .filter(dsl::status.eq_any(counted))
@@ -196,9 +197,6 @@ fn status_before(conn: &mut AnyConnection, task_id: i64) -> StoreResult<TaskStat
         .select(dsl::status)
         .first(conn)
         .optional()?;
-    Ok(match last.as_deref().and_then(RunStatus::parse) {
-        Some(RunStatus::Error) => TaskStatus::Failed,
-        Some(RunStatus::Timeout) => TaskStatus::Timeout,
-        _ => TaskStatus::Scheduled,
-    })
+    let before = last.as_deref().and_then(RunStatus::parse).and_then(status_before);
+    Ok(before.unwrap_or(TaskStatus::Scheduled))
 }

@@ -162,6 +162,38 @@ each_engine! {
         selects(db, "status=exhausted", &[]);
     }
 
+    fn a_filter_selects_what_the_verb_can_act_on_and_an_id_is_refused(db) {
+        fill(db);
+        db.cli().run(&["cancel", "4"]).ok();
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success', \"QueuedById\" = 'bob' WHERE \"Id\" = 7");
+        for (args, stderr) in [
+            (&["cancel", "--yes", "by=bob"][..], "1 task cancelled\n"),
+            (&["requeue", "--yes", "by=bob"], "2 tasks queued again\n"),
+            (&["edit", "--yes", "newer=1h", "class=print", "--priority", "3"], "2 tasks edited\n"),
+            (&["retry", "--yes", "newer=1h"], "3 tasks tried again\n"),
+        ] {
+            let said = db.cli().run(args);
+            assert_eq!((said.code, said.stderr.as_str()), (Some(0), stderr), "{args:?}");
+        }
+        // Whoever says which status or which tasks hears why not.
+        let said = db.cli().run(&["cancel", "--yes", "by=ann", "status=cancelled"]);
+        assert_eq!((said.code, said.stderr.contains("1 task left alone: it is cancelled")), (Some(3), true), "{said:?}");
+        let said = db.cli().run(&["cancel", "4"]);
+        assert_eq!((said.code, said.stderr.as_str()), (Some(1), "warning: task 4 is cancelled; there is nothing to cancel\n"));
+        assert_eq!(db.cli().run(&["retry", "5"]).code, Some(1));
+    }
+
+    fn what_waits_for_a_cancelled_task_is_cancelled_by_a_filter_too(db) {
+        for after in [&[][..], &["--after", "1"]] {
+            db.cli().run(&[&["queue", "--any-class", "print"][..], after].concat()).ok();
+        }
+        db.execute("UPDATE \"TaskQueue\" SET \"QueuedById\" = 'ann' WHERE \"Id\" = 1");
+        db.cli().run(&["cancel", "1"]).ok();
+        let said = db.cli().run(&["cancel", "--yes", "--dependants", "by=ann"]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        selects(db, "status=cancelled", &[1, 2]);
+    }
+
     fn what_selects_nothing_ends_with_3_and_changes_nothing(db) {
         fill(db);
         for selection in [["class=none", "--yes"].as_slice(), &["800-900"], &["status=waiting", "class=print", "--yes"], &["99"]] {

@@ -422,12 +422,30 @@ each_engine! {
         );
         // store::prune::load_candidates, where nothing is old, and first_in_excess.
         let long_ago = "'2020-01-01 00:00:00.000000'";
+        let keeps_no_key = format!("(\"UniqueUntil\" IS NULL OR \"UniqueUntil\" <= {now})");
         is_read_from(
             db,
             "TaskQueueByStatus",
             1,
             &format!(
-                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"ScheduledOn\" <= {long_ago}
+                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND {keeps_no_key}
+                     AND \"ScheduledOn\" <= {long_ago}
+                 ORDER BY \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 500"
+            ),
+        );
+        // The same for tasks that were over before their time, of which there are none.
+        let ahead = match db.engine {
+            EngineUnderTest::Sqlite | EngineUnderTest::Postgres => "'2100-01-01 00:00:00.000000'",
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "CAST('2100-01-01 00:00:00.000000' AS DATETIME(6))",
+        };
+        is_read_from(
+            db,
+            "TaskQueueByStatus",
+            1,
+            &format!(
+                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND {keeps_no_key}
+                     AND \"ScheduledOn\" >= {ahead} AND (\"ScheduledOn\" > {ahead} OR (\"ScheduledOn\" = {ahead} AND \"Id\" > 7))
+                     AND \"UpdatedOn\" < {long_ago}
                  ORDER BY \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 500"
             ),
         );
@@ -474,6 +492,13 @@ each_engine! {
             "TaskQueueByClass",
             0,
             "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"TaskClass\" IN ('class7') AND \"LastStatus\" = 'success'",
+        );
+        // The same: who queued them and when, asked of those that a verb can act on.
+        is_read_from(
+            db,
+            "TaskQueueByStatus",
+            0,
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'failed' AND \"QueuedById\" IN ('ann') AND \"QueuedOn\" < '2020-01-01 00:00:00.000000'",
         );
         // The same: the tasks of a schedule, the first one of a new schedule, and the tasks with a key.
         is_read_from(db, "TaskQueuePlanned", 100, "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ScheduleId\" IN (500)");

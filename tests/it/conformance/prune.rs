@@ -10,6 +10,7 @@ use taskqueue::engine::Context;
 use taskqueue::engine::prune::{PruneRequest, Pruned, count_prunable, prune, prune_selected};
 use taskqueue::engine::queue::{ClassCheck, queue_task};
 use taskqueue::engine::settings;
+use taskqueue::store::PruneRule;
 
 use super::fixture::*;
 use crate::each_engine;
@@ -225,9 +226,10 @@ each_engine! {
         let mut ctx = willing(db);
         finished(db, &mut ctx, 3);
         assert_eq!(db.cli().run(&["prune", "2"]).stderr, "task 2 is deleted\n");
-        for table in ["TaskQueue", "TaskQueueRuns", "TaskQueueRunOutputs", "TaskQueueEvents"] {
+        for table in ["TaskQueue", "TaskQueueRuns", "TaskQueueRunOutputs"] {
             assert_eq!(count(db, table), 2, "{table}");
         }
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"TaskQueueId\" IS NOT NULL"), 2);
         let asked = db.cli().run(&["prune", "status=success"]);
         assert_eq!(asked.code, Some(2), "{asked:?}");
         assert!(asked.stderr.contains("that selects 2 tasks, and nobody can be asked"), "{asked:?}");
@@ -300,8 +302,140 @@ each_engine! {
         );
         let all = ctx.store.select_tasks(&Selection::parse(&["class=work"]).unwrap()).unwrap();
         let mut deleted = 0;
-        prune_selected(&mut ctx, &all, &mut |answer| deleted += usize::from(answer.result.is_some())).unwrap();
+        prune_selected(&mut ctx, &all, "class=work", &mut |answer| deleted += usize::from(answer.result.is_some())).unwrap();
         assert_eq!((deleted, count(db, "TaskQueue"), count(db, "TaskQueueDependencies")), (250, 0, 0));
+    }
+
+    fn a_key_that_is_taken_for_a_time_stays_taken_whatever_is_pruned(db) {
+        let mut ctx = willing(db);
+        for key in ["a", "b", "c"] {
+            db.cli().run(&["queue", "--any-class", "work", "--unique", key, "--unique-for", "60d"]).ok();
+        }
+        queue(&mut ctx, "work");
+        create(&mut ctx);
+        drain(&mut ctx);
+        make_old(db, "1 = 1");
+        // The window of one is over.
+        db.execute("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = 2");
+        let said = db.cli().run(&["prune", "--dry-run", "1-4"]);
+        let first = "task 1 is success; it keeps its unique key for a while yet\n";
+        assert!(said.stderr.starts_with(first) && said.stderr.ends_with("2 tasks would be deleted\n"), "{said:?}");
+        assert_eq!(count_prunable(&mut ctx, &PruneRequest::default()).unwrap(), 2);
+        assert_eq!(create(&mut ctx).pruned.tasks, 2);
+        let said = db.cli().run(&["prune", "--older-than", "0s", "--yes"]);
+        assert_eq!((said.code, said.stderr.as_str()), (Some(0), "nothing to prune\n"));
+        let said = db.cli().run(&["prune", "1"]);
+        assert_eq!((said.code, said.stderr.as_str()), (Some(1), &*format!("warning: {first}")));
+        let again = db.cli().run(&["queue", "--any-class", "work", "--unique", "a"]);
+        assert_eq!(again.stderr, "task 1 has the key \"a\" already; nothing was queued\n");
+        // Once the windows are over they go.
+        db.execute("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = '2020-01-01 00:00:00.000000'");
+        assert_eq!(create(&mut ctx).pruned.tasks, 2);
+    }
+
+    fn what_gets_its_key_for_a_time_after_it_was_chosen_is_not_deleted(db) {
+        let mut ctx = willing(db);
+        db.cli().run(&["queue", "--any-class", "work", "--unique", "a"]).ok();
+        create(&mut ctx);
+        drain(&mut ctx);
+        make_old(db, "1 = 1");
+        let rule = PruneRule { status: TaskStatus::Success, class: None, older_than_secs: Some(60), at_most: None };
+        let window = ctx.store.find_old_tasks(&rule, None).unwrap();
+        assert_eq!(window.count(), 1);
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = {}", sql_now(db.engine, 3_600)));
+        assert_eq!(ctx.store.prune_tasks(&rule, &window).unwrap(), 0);
+    }
+
+    fn more_that_keep_their_keys_than_are_looked_at_hide_nothing_behind_them(db) {
+        let mut ctx = willing(db);
+        let until = sql_now(db.engine, 3_600);
+        let rows: Vec<String> = (0..600).map(|number| format!("('work', 'success', 'key{number}', {until})")).collect();
+        db.execute(&format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"UniqueKey\", \"UniqueUntil\") VALUES {}", rows.join(", ")));
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\") VALUES ('work', 'success')");
+        make_old(db, "1 = 1");
+        let rule = PruneRule { status: TaskStatus::Success, class: None, older_than_secs: Some(60), at_most: None };
+        let window = ctx.store.find_old_tasks(&rule, None).unwrap();
+        assert_eq!((window.count(), window.next), (1, None));
+    }
+
+    fn a_rate_stays_exact_whatever_is_pruned(db) {
+        let mut ctx = willing(db);
+        finished(db, &mut ctx, 2);
+        queue(&mut ctx, "work");
+        create(&mut ctx);
+        db.cli().run(&["limits", "set", "work", "--rate", "2/1h"]).ok();
+        db.cli().run(&["limits", "set", "other", "--rate", "1/1d"]).ok();
+        settings::set(&mut ctx, Setting::MaxSuccess, "1").unwrap();
+        make_old(db, "\"LastStatus\" = 'success'");
+        assert_eq!(create(&mut ctx).pruned.tasks, 0);
+        assert_eq!(db.cli().run(&["prune", "--older-than", "10m", "--yes"]).stderr, "nothing to prune\n");
+        let said = db.cli().run(&["prune", "1-2", "--dry-run"]);
+        let reason = "is success; the rate of its class still counts a run of it";
+        assert_eq!(said.stderr, format!("task 1 {reason}\ntask 2 {reason}\n0 tasks would be deleted\n"));
+        assert!(claim(&mut ctx.store).is_none());
+        // One of them started before the window of its own class, though not before that of another one.
+        db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"StartedOn\" = {} WHERE \"TaskQueueId\" = 1", sql_now(db.engine, -4_000)));
+        assert_eq!(count_prunable(&mut ctx, &PruneRequest::default()).unwrap(), 1);
+        assert_eq!(create(&mut ctx).pruned.tasks, 1);
+        assert_eq!((task(db, TaskId(2)).id, count(db, "TaskQueue")), (TaskId(2), 2));
+        db.cli().run(&["limits", "remove", "work"]).ok();
+        assert_eq!(db.cli().run(&["prune", "2"]).stderr, "task 2 is deleted\n");
+    }
+
+    fn a_task_that_was_cancelled_before_its_time_is_pruned_by_its_age(db) {
+        let mut ctx = willing(db);
+        for at in ["2031-01-01T00:00:00Z", "2098-01-01T00:00:00Z", "2098-01-01T00:00:00Z"] {
+            db.cli().run(&["queue", "--any-class", "work", "--at", at]).ok();
+        }
+        db.cli().run(&["cancel", "1", "2"]).ok();
+        assert_eq!(create(&mut ctx).pruned.tasks, 0);
+        let long_ago = "\"UpdatedOn\" = '2020-01-01 00:00:00.000000'";
+        db.execute(&format!("UPDATE \"TaskQueue\" SET {long_ago} WHERE \"Id\" <> 1"));
+        assert_eq!(count_prunable(&mut ctx, &PruneRequest::default()).unwrap(), 1);
+        assert_eq!(create(&mut ctx).pruned.tasks, 1);
+        assert_eq!(db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" ORDER BY \"Id\""), [Some(1), Some(3)]);
+        let of_class = ["prune", "--older-than", "1h", "--class", "work", "--yes"];
+        assert_eq!(db.cli().run(&of_class).stderr, "nothing to prune\n");
+        db.execute(&format!("UPDATE \"TaskQueue\" SET {long_ago}"));
+        assert_eq!(db.cli().run(&of_class).stderr, "1 finished task pruned\n");
+    }
+
+    fn more_than_a_part_of_what_was_cancelled_before_its_time_is_pruned_by_age_and_by_number(db) {
+        let mut ctx = willing(db);
+        let far = "('work', 'cancelled', '2098-01-01 00:00:00.000000', '2020-01-01 00:00:00.000000')";
+        let rows = vec![far; 1_200].join(", ");
+        let insert = format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"UpdatedOn\") VALUES {rows}");
+        db.execute(&insert);
+        assert_eq!(create(&mut ctx).pruned.tasks, 1_200);
+        db.execute(&insert);
+        settings::set(&mut ctx, Setting::KeepCancelled, "0").unwrap();
+        settings::set(&mut ctx, Setting::MaxCancelled, "100").unwrap();
+        assert_eq!(create(&mut ctx).pruned.tasks, 1_100);
+    }
+
+    fn what_operators_prune_is_kept_as_an_event_and_what_expires_is_not(db) {
+        let mut ctx = willing(db);
+        finished(db, &mut ctx, 4);
+        db.execute("UPDATE \"TaskQueue\" SET \"UpdatedOn\" = '2020-01-01 00:00:00.000000', \"ScheduledOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = 1");
+        assert_eq!(create(&mut ctx).pruned.tasks, 1);
+        assert_eq!(db.cli().run(&["events", "--kind", "pruned", "--json"]).ok(), "");
+        assert_eq!(db.cli().run(&["prune", "2", "9"]).code, Some(1));
+        assert_eq!(db.cli().run(&["prune", "class=none", "--yes"]).code, Some(3));
+        db.cli().run(&["prune", "--older-than", "0s", "--status", "success", "--yes"]).ok();
+        db.cli().run(&["prune"]).ok();
+        let events = db.cli().run(&["events", "--kind", "pruned", "--json"]).ok();
+        let events: Vec<serde_json::Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let details: Vec<&serde_json::Value> = events.iter().map(|event| &event["details"]).collect();
+        assert_eq!(details, [
+            &serde_json::json!({ "tasks": 1, "selection": "2 9" }),
+            &serde_json::json!({
+                "tasks": 2, "outputs": 0, "results": 0, "runners": 0, "events": 0,
+                "older_than_secs": 0, "statuses": ["success"], "class": null
+            }),
+        ]);
+        for event in &events {
+            assert!(event["task_id"].is_null() && event["actor"].as_str().is_some_and(|actor| !actor.is_empty()), "{event}");
+        }
     }
 
     fn prune_says_what_it_would_do_and_wants_a_yes_for_what_nobody_has_set(db) {
