@@ -37,6 +37,19 @@ each_engine! {
         assert_eq!(unique(db, "daily", &[]).ok(), "4");
     }
 
+    fn the_key_of_a_task_that_was_cancelled_in_plain_sql_is_free_while_its_run_still_waits(db) {
+        db.configure(ECHO);
+        unique(db, "k", &[]).ok();
+        unique(db, "window", &["--unique-for", "1h"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"LastStatus\" IN ('scheduled', 'failed', 'timeout')");
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'scheduled'"), 2);
+        assert_eq!(unique(db, "k", &[]).ok(), "3");
+        assert_eq!(unique(db, "window", &[]).ok(), "2", "its time is not over");
+        tick(db);
+        assert_eq!(["1", "2", "3"].map(|id| task(db, id)["status"].clone()), ["cancelled", "cancelled", "success"].map(Value::from));
+    }
+
     fn the_key_of_a_task_that_is_tried_again_is_taken_and_that_of_an_exhausted_one_is_free(db) {
         db.configure(&shell_class(db, "echo", "exit 1"));
         unique(db, "k", &["--max-retries", "2", "--backoff", "fixed:0s"]).ok();
