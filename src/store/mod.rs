@@ -174,9 +174,8 @@ impl Store {
     ) -> StoreResult<T> {
         // Of a task that somebody cancels in the tables at this very moment, another one may take the key before the claim
         // makes it live again: the next look sees that it is cancelled.
-        let written = look_again(|| {
-            self.repeat(&mut |conn| backend::claim_transaction(conn, keeps_events, &mut work))
-        })?;
+        let written =
+            look_again(|| self.repeat(&mut |conn| backend::claim_transaction(conn, keeps_events, &mut work)))?;
         self.has_written = true;
         Ok(written)
     }
