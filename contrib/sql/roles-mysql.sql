@@ -24,6 +24,8 @@ GRANT INSERT (`TaskClass`, `TaskData`, `QueuedById`, `ScheduledOn`, `MaxRetries`
     ON `TaskQueue` TO taskqueue_enqueue;
 GRANT SELECT, INSERT ON `TaskQueueReceipts` TO taskqueue_enqueue;
 GRANT INSERT ON `TaskQueueDependencies` TO taskqueue_enqueue;
+-- Where transitions are kept (TaskQueueAuditTransitions), who queues keeps that it did.
+GRANT INSERT (`Kind`, `TaskQueueId`, `Actor`, `Host`) ON `TaskQueueEvents` TO taskqueue_enqueue;
 
 -- Creates runs, claims and ends them, and deletes what was kept long enough. Changes no settings. The claim locks its tables.
 GRANT LOCK TABLES ON * TO taskqueue_runner, taskqueue_admin;

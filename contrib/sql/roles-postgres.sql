@@ -30,6 +30,8 @@ GRANT SELECT ("Id", "QueuedOn", "QueuedById", "ScheduledOn", "TaskClass", "LastS
     ON "TaskQueue" TO taskqueue_enqueue;
 GRANT SELECT, INSERT ON "TaskQueueReceipts" TO taskqueue_enqueue;
 GRANT INSERT ON "TaskQueueDependencies" TO taskqueue_enqueue;
+-- Where transitions are kept (TaskQueueAuditTransitions), who queues keeps that it did.
+GRANT INSERT ("Kind", "TaskQueueId", "Actor", "Host") ON "TaskQueueEvents" TO taskqueue_enqueue;
 -- Takes away windows that are over. And nobody may lock a row who may not change any of it: whoever queues a task that waits
 -- for others locks those.
 GRANT UPDATE ("UniqueUntil") ON "TaskQueue" TO taskqueue_enqueue;

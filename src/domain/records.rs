@@ -97,6 +97,15 @@ impl Task {
         let is_done = self.status.is(TaskStatus::Success) || self.status.is(TaskStatus::Cancelled);
         is_done || self.is_exhausted() || (self.quarantined_on.is_some() && !self.status.is(TaskStatus::Processing))
     }
+
+    /// Whether its key, if it has one, is taken: until it has settled and its last run has ended, but not by the waiting run
+    /// of a task that was cancelled, which is not executed any more; and for as long as it has a window, which whoever comes
+    /// across it takes away once it is over.
+    #[must_use]
+    pub fn has_its_key(&self) -> bool {
+        let has_run = self.current_run_id.is_some() && !self.status.is(TaskStatus::Cancelled);
+        !self.is_settled() || has_run || self.unique_until.is_some()
+    }
 }
 
 /// A row of TaskQueueRuns, without its captured output.

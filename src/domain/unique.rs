@@ -1,5 +1,5 @@
 //! Unique tasks: of the live tasks of a class at most one has a key. The database enforces it, by an index over the
-//! generated column LiveUniqueKey; a test of the store holds that and [`Task::is_settled`](super::records::Task) together.
+//! generated column LiveUniqueKey; a test of the store holds that and [`Task::has_its_key`](super::records::Task) together.
 
 use std::fmt;
 use std::str::FromStr;

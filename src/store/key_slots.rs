@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use diesel::dsl::count_star;
 use diesel::prelude::*;
 
-use super::backend::AnyConnection;
+use super::backend::{self, AnyConnection};
 use super::events::{NewEvent, insert_event};
 use super::schema::task_queue_key_limits;
 use super::schema::task_queue_runs::dsl::{
@@ -55,7 +55,9 @@ impl Store {
     /// The database could not be written.
     pub fn set_key_limit(&mut self, limit: &KeyLimit, event: &NewEvent) -> StoreResult<()> {
         use task_queue_key_limits::dsl;
-        self.write_once(|conn| {
+        // Two who limit the same at once find nothing to remove; the second one looks again.
+        self.write_key_once(|conn| {
+            backend::enter_both_tables(conn)?;
             diesel::delete(dsl::task_queue_key_limits.filter(dsl::limit_key.eq(&limit.key))).execute(conn)?;
             diesel::insert_into(dsl::task_queue_key_limits)
                 .values((dsl::limit_key.eq(&limit.key), dsl::max_running.eq(limit.max_running)))
@@ -74,6 +76,7 @@ impl Store {
     pub fn remove_key_limit(&mut self, key: &str, event: &NewEvent) -> StoreResult<bool> {
         use task_queue_key_limits::dsl;
         let is_removed = self.write_once(|conn| {
+            backend::enter_both_tables(conn)?;
             let removed = diesel::delete(dsl::task_queue_key_limits.filter(dsl::limit_key.eq(key))).execute(conn)?;
             if removed > 0 {
                 insert_event(conn, event)?;

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 
-use super::backend::AnyConnection;
+use super::backend::{self, AnyConnection};
 use super::events::{NewEvent, insert_event};
 use super::pauses::load_pauses;
 use super::schema::task_queue_class_limits::dsl::{
@@ -36,7 +36,9 @@ impl Store {
     /// # Errors
     /// The database could not be written; nothing has changed then.
     pub fn set_class_limit(&mut self, limit: &ClassLimit, event: &NewEvent) -> StoreResult<()> {
-        self.write_once(|conn| {
+        // Two who limit the same at once find nothing to remove; the second one looks again.
+        self.write_key_once(|conn| {
+            backend::enter_both_tables(conn)?;
             diesel::delete(task_queue_class_limits.filter(task_class.eq(&limit.class))).execute(conn)?;
             diesel::insert_into(task_queue_class_limits)
                 .values((
@@ -58,6 +60,7 @@ impl Store {
     /// The database could not be written; nothing has changed then.
     pub fn remove_class_limit(&mut self, class: &str, event: &NewEvent) -> StoreResult<bool> {
         self.write_once(|conn| {
+            backend::enter_both_tables(conn)?;
             let removed = diesel::delete(task_queue_class_limits.filter(task_class.eq(class))).execute(conn)?;
             if removed > 0 {
                 insert_event(conn, event)?;

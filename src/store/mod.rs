@@ -60,6 +60,7 @@ pub use self::transitions::{
     RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
 };
 pub use self::unique::Holder;
+use self::unique::look_again;
 use crate::os::random::spread;
 use crate::os::sockets::LibrarySocket;
 
@@ -171,7 +172,10 @@ impl Store {
         keeps_events: bool,
         mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>,
     ) -> StoreResult<T> {
-        let written = self.repeat(&mut |conn| backend::claim_transaction(conn, keeps_events, &mut work))?;
+        // Of a task that somebody cancels in the tables at this very moment, another one may take the key before the claim
+        // makes it live again: the next look sees that it is cancelled.
+        let written =
+            look_again(|| self.repeat(&mut |conn| backend::claim_transaction(conn, keeps_events, &mut work)))?;
         self.has_written = true;
         Ok(written)
     }

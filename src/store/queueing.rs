@@ -84,6 +84,9 @@ impl<'a> Plan<'a> {
         let replaces = |task: &NewTask| task.unique.as_ref().is_some_and(|key| key.on_conflict == OnConflict::Replace);
         if tasks.iter().any(replaces) {
             backend::lock_gate(conn, "create-runs")?;
+        }
+        // Those look for other tasks before they insert their own.
+        if tasks.iter().any(|task| task.unique.is_some() || !task.after.is_empty()) {
             backend::enter_both_tables(conn)?;
         }
         let mut plan = Self { tasks, spots: Vec::with_capacity(tasks.len()), replaced_by: HashMap::new() };

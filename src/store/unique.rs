@@ -93,7 +93,8 @@ impl Store {
     }
 }
 
-fn look_again<T>(mut write: impl FnMut() -> StoreResult<T>) -> StoreResult<T> {
+/// Repeats a write that found a key free which others took before it was done.
+pub(super) fn look_again<T>(mut write: impl FnMut() -> StoreResult<T>) -> StoreResult<T> {
     let mut races = 0;
     loop {
         match write() {

@@ -40,7 +40,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
             AND (`Recurrence` IS NULL OR `PlannedOn` IS NOT NULL AND `ScheduleStatus` <> 'paused')
             AND `ScheduledOn` >= '1000-01-01' THEN `ScheduledOn` END) STORED,
     `LiveUniqueKey` varchar(190) GENERATED ALWAYS AS (
-        CASE WHEN `UniqueUntil` IS NOT NULL OR `CurrentRunId` IS NOT NULL OR `LastStatus` = 'processing'
+        CASE WHEN `UniqueUntil` IS NOT NULL OR `LastStatus` = 'processing'
+            OR `CurrentRunId` IS NOT NULL AND `LastStatus` <> 'cancelled'
             OR `QuarantinedOn` IS NULL AND (`LastStatus` = 'scheduled'
                 OR `LastStatus` IN ('failed', 'timeout') AND `FailedRetries` < `MaxRetries`) THEN `UniqueKey` END) STORED,
     UNIQUE KEY `TaskQueueUnique` (`TaskClass`, `LiveUniqueKey`),

@@ -66,7 +66,8 @@ CREATE TABLE "TaskQueue" (
             WHEN "LastStatus" = 'scheduled' AND "Attempts" = 0 THEN 'waiting'
             ELSE 'open' END) STORED,
     "LiveUniqueKey" text COLLATE "C" GENERATED ALWAYS AS (
-        CASE WHEN "UniqueUntil" IS NOT NULL OR "CurrentRunId" IS NOT NULL OR "LastStatus" = 'processing'
+        CASE WHEN "UniqueUntil" IS NOT NULL OR "LastStatus" = 'processing'
+            OR "CurrentRunId" IS NOT NULL AND "LastStatus" <> 'cancelled'
             OR "QuarantinedOn" IS NULL AND ("LastStatus" = 'scheduled'
                 OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" < "MaxRetries") THEN "UniqueKey" END) STORED
 );

@@ -20,7 +20,7 @@ use crate::engine::StopSignals;
 use crate::engine::Stream;
 use crate::engine::execute::{RunListener, RunOutcome};
 use crate::engine::queue::{self, ClassCheck};
-use crate::engine::wait::{self, WaitNews, Waited};
+use crate::engine::wait::{self, RanHere, WaitNews, Waited};
 use crate::engine::{Context, EngineError};
 
 /// When and how a task is processed.
@@ -120,20 +120,31 @@ pub(crate) fn queue_and_follow(
         .with_context(|| format!("task {id} is queued, but its id cannot be told"))?;
     } else if !follows {
         out.data(&id.to_string()).with_context(|| format!("task {id} is queued, but its id cannot be told"))?;
-        match queued.arrival {
-            Arrival::Existing => out.say(&format!("task {id} has the key \"{key}\" already; nothing was queued")),
-            Arrival::Replaced => out.say(&format!("task {id} had the key \"{key}\" and was replaced")),
-            Arrival::Queued if out.is_terminal() || scheduled_on.is_some() => {
-                say_queued(ctx, id, &class, scheduled_on, out)?;
-            }
-            Arrival::Queued => {}
-        }
+    }
+    let is_told = !follows && !out.is_json() && (out.is_terminal() || scheduled_on.is_some());
+    match queued.arrival {
+        Arrival::Existing => out.say(&format!("task {id} has the key \"{key}\" already; nothing was queued")),
+        Arrival::Replaced => out.say(&format!("task {id} had the key \"{key}\" and was replaced")),
+        Arrival::Queued if is_told => say_queued(ctx, id, &class, scheduled_on, out)?,
+        Arrival::Queued => {}
     }
     match (options.run, options.wait) {
         (true, _) => run_here(ctx, id, out),
-        (_, true) => wait_for(ctx, id, out),
+        (_, true) => {
+            if queued.arrival == Arrival::Existing
+                && let Some(why) = wait::why_over(ctx, id)?
+            {
+                say_over(id, &why, out);
+            }
+            wait_for(ctx, id, out)
+        }
         _ => Ok(DONE),
     }
+}
+
+/// Says of a task that had its key and has ended that nothing more happens: what follows is how it ended.
+fn say_over(id: TaskId, why: &str, out: &mut Out) {
+    out.say(&format!("task {id} is over: {why}"));
 }
 
 fn say_queued(
@@ -196,7 +207,11 @@ fn run_here(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> 
             outcome::say_failure(&outcome, id, out);
             Ok(outcome.exit_code)
         }
-        (Ok(_), None) => {
+        (Ok(RanHere::Over(why)), None) => {
+            say_over(id, &why, out);
+            wait_for(ctx, id, out)
+        }
+        (Ok(RanHere::Processed(_) | RanHere::Stopped), None) => {
             out.say(&format!("task {id} stays queued"));
             Ok(INTERRUPTED)
         }
@@ -232,7 +247,7 @@ fn wait_for(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> 
 
 fn pass_outputs(outputs: &[RunOutput], out: &mut Out) {
     for output in outputs {
-        out.pass_through(output.stream == "stderr", output.content.as_bytes());
+        out.kept_output(output.stream == "stderr", &output.content);
     }
 }
 

@@ -145,9 +145,10 @@ pub(super) fn under_table_locks<T>(
 }
 
 /// LOCK TABLES takes its tables in the order of their names. A transaction that writes TaskQueueRuns first and then asks
-/// for TaskQueue deadlocks with it, and is the one that the server sacrifices, again and again while claims go on. A
-/// locking read takes the metadata lock that a write needs (a plain read takes a weaker one, which deadlocks when it is
-/// raised) and, since there is no such row, nothing else.
+/// for TaskQueue, or TaskQueuePauses and then for TaskQueueEvents, deadlocks with it, and is the one that the server
+/// sacrifices, again and again while claims go on; and so is one that reads TaskQueue before it inserts. A locking read takes
+/// the metadata lock that a write needs (a plain read takes a weaker one, which deadlocks when it is raised) and, since there
+/// is no such row, nothing else.
 pub(super) fn enter_task_table(conn: &mut MysqlConnection) -> QueryResult<()> {
     diesel::sql_query("SELECT 1 FROM `TaskQueue` WHERE `Id` = 0 FOR UPDATE").execute(conn).map(drop)
 }

@@ -11,7 +11,7 @@ use taskqueue::engine::{EngineError, EngineResult};
 
 use super::{ECHO, shell_class, signal};
 use crate::conformance::fixture::{context, process_one, queue_with_run, willing};
-use crate::each_engine;
+use crate::{each_engine, each_server};
 use crate::races::tools::begin_write;
 use crate::support::cli::finish;
 use crate::support::{EngineUnderTest, TestDb};
@@ -185,5 +185,32 @@ each_engine! {
         assert_eq!(of(last + 1), ["task-queued", "run-created", "run-ended", "schedule-paused"]);
         let ended = &events(db, &["--kind", "run-ended", "--task", &(last + 1).to_string()])[0]["details"];
         assert_eq!((&ended["status"], &ended["decision"]), (&json!("released"), &json!("its schedule was changed")));
+    }
+}
+
+each_server! {
+    fn thousands_of_events_that_one_transaction_holds_back_are_all_seen_and_none_twice(db) {
+        const HELD: usize = 3_000;
+        let mut ctx = willing(db);
+        db.execute(&insert("first"));
+        let mut slow = db.raw();
+        begin_write(&mut slow);
+        slow.execute(&format!("INSERT INTO \"TaskQueueEvents\" (\"Kind\") VALUES {}", vec!["('slow')"; HELD].join(", ")));
+        db.execute(&insert("before"));
+        // One that begins while they are held back sees them, too.
+        let mut follower = Follower::from_now(&mut ctx, EventFilter::default()).unwrap();
+        db.execute(&insert("quick"));
+        let mut seen = |ctx: &mut taskqueue::engine::Context| -> Vec<(i64, String)> {
+            follower.next(ctx).unwrap().into_iter().map(|event| (event.id, event.kind)).collect()
+        };
+        let kinds = |events: &[(i64, String)]| -> Vec<String> { events.iter().map(|(_, kind)| kind.clone()).collect() };
+        assert_eq!(kinds(&seen(&mut ctx)), ["quick"]);
+        assert_eq!(kinds(&seen(&mut ctx)), Vec::<String>::new());
+        slow.execute("COMMIT");
+        let late = seen(&mut ctx);
+        assert_eq!(kinds(&late), vec!["slow"; HELD]);
+        assert!(late.is_sorted_by_key(|(id, _)| *id));
+        db.execute(&insert("last"));
+        assert_eq!(kinds(&seen(&mut ctx)), ["last"]);
     }
 }

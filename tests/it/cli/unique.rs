@@ -37,6 +37,50 @@ each_engine! {
         assert_eq!(unique(db, "daily", &[]).ok(), "4");
     }
 
+    fn run_and_wait_end_as_the_task_did_that_has_the_key_and_is_over(db) {
+        db.configure(&shell_class(db, "work", "code=$(cat); echo said; exit $code"));
+        for (id, key, code, why) in [(1, "well", 0, "it succeeded"), (2, "badly", 3, "no retry is left")] {
+            let data = code.to_string();
+            let queue = |follow: &str| {
+                db.cli().run(&["queue", "work", &data, "--unique", key, "--unique-for", "1h", "--max-retries", "1", follow])
+            };
+            let first = queue("--run");
+            assert_eq!((first.code, first.stdout.as_str()), (Some(code), "said\n"), "{first:?}");
+            for follow in ["--run", "--wait"] {
+                let again = queue(follow);
+                let words = format!("task {id} has the key \"{key}\" already; nothing was queued\ntask {id} is over: {why}\n");
+                assert_eq!((again.code, again.stdout.as_str(), again.stderr.as_str()), (Some(code), "said\n", words.as_str()));
+            }
+        }
+        assert_eq!(count_tasks(db), 2);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\""), 2);
+    }
+
+    fn run_says_of_a_task_that_was_there_what_becomes_of_it(db) {
+        db.configure(ECHO);
+        unique(db, "k", &["--in", "1h"]).ok();
+        let stays = unique(db, "k", &["--run"]);
+        assert!(stays.stderr.contains("task 1 has the key \"k\" already; nothing was queued"), "{stays:?}");
+        assert!(stays.fails(1).contains("task 1 is queued, but not run now: its time has not come"));
+        let replaced = db.cli().run(&["queue", "echo", "7", "--unique", "k", "--on-conflict", "replace", "--run"]);
+        assert_eq!((replaced.code, replaced.stdout.as_str()), (Some(0), "7"), "{replaced:?}");
+        assert!(replaced.stderr.contains("task 1 had the key \"k\" and was replaced"), "{replaced:?}");
+        assert_eq!((count_tasks(db), task(db, "1")["status"].clone()), (1, json!("success")));
+    }
+
+    fn the_key_of_a_task_that_was_cancelled_in_plain_sql_is_free_while_its_run_still_waits(db) {
+        db.configure(ECHO);
+        unique(db, "k", &[]).ok();
+        unique(db, "window", &["--unique-for", "1h"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"LastStatus\" IN ('scheduled', 'failed', 'timeout')");
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'scheduled'"), 2);
+        assert_eq!(unique(db, "k", &[]).ok(), "3");
+        assert_eq!(unique(db, "window", &[]).ok(), "2", "its time is not over");
+        tick(db);
+        assert_eq!(["1", "2", "3"].map(|id| task(db, id)["status"].clone()), ["cancelled", "cancelled", "success"].map(Value::from));
+    }
+
     fn the_key_of_a_task_that_is_tried_again_is_taken_and_that_of_an_exhausted_one_is_free(db) {
         db.configure(&shell_class(db, "echo", "exit 1"));
         unique(db, "k", &["--max-retries", "2", "--backoff", "fixed:0s"]).ok();

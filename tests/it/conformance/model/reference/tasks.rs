@@ -23,10 +23,10 @@ impl Model {
         Answer::Done
     }
 
-    /// Nothing more happens to it by itself.
+    /// Something happens to it by itself. A run of a cancelled one that waits is not executed.
     pub(super) fn is_live(task: &Task) -> bool {
         let is_tried_again = matches!(task.status, "failed" | "timeout") && task.failed_retries < task.max_retries;
-        task.open_run.is_some()
+        task.open_run.is_some() && task.status != "cancelled"
             || task.status == "processing"
             || !task.is_quarantined && (task.status == "scheduled" || is_tried_again)
     }
