@@ -354,9 +354,12 @@ fn load_candidates(
     // The whole index is named in the order, as in `list_by_status`.
     query = match &rule.class {
         None => query.order((dsl::last_status, dsl::scheduled_on, dsl::id)),
-        Some(class) => query
-            .filter(dsl::task_class.eq(class))
-            .order((dsl::task_class, dsl::last_status, dsl::scheduled_on, dsl::id)),
+        Some(class) => query.filter(dsl::task_class.eq(class)).order((
+            dsl::task_class,
+            dsl::last_status,
+            dsl::scheduled_on,
+            dsl::id,
+        )),
     };
     Ok(query.load(conn)?)
 }

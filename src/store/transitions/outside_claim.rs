@@ -160,8 +160,7 @@ fn held_with(conn: &mut AnyConnection, claimant: &str, secrets: &[String]) -> Qu
         .select((dsl::id, dsl::token))
         .load(conn)?;
     let with = |secret: &String| {
-        let (run_id, token) =
-            held.iter().find(|(run_id, token)| token.as_ref() == Some(&token_of(*run_id, secret)))?;
+        let (run_id, token) = held.iter().find(|(run_id, token)| token.as_ref() == Some(&token_of(*run_id, secret)))?;
         Some((*run_id, token.clone()?))
     };
     Ok(secrets.iter().filter_map(with).collect())

@@ -11,10 +11,10 @@ use taskqueue::engine::{EngineError, EngineResult};
 
 use super::{ECHO, shell_class, signal};
 use crate::conformance::fixture::{context, process_one, queue_with_run, willing};
-use crate::{each_engine, each_server};
 use crate::races::tools::begin_write;
 use crate::support::cli::finish;
 use crate::support::{EngineUnderTest, TestDb};
+use crate::{each_engine, each_server};
 
 fn events(db: &TestDb, args: &[&str]) -> Vec<Value> {
     let text = db.cli().run(&[&["events", "--json"], args].concat()).ok();
