@@ -285,7 +285,7 @@ each_engine! {
         assert_eq!((count(db, "TaskQueue"), count(db, "TaskQueueRuns")), (7, 1));
         let said = db.cli().run(&["prune", "5", "99"]);
         assert_eq!(said.code, Some(1), "{said:?}");
-        assert_eq!(said.stderr, "warning: task 5 is cancelled; others wait for it\nwarning: there is no task 99\n");
+        assert_eq!(said.stderr, "warning: there is no task 99\nwarning: task 5 is cancelled; others wait for it\n");
         // With what waits for it, it goes.
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = 8");
         assert_eq!(db.cli().run(&["prune", "5", "8"]).stderr, "task 5 is deleted\ntask 8 is deleted\n");

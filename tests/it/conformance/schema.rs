@@ -160,6 +160,7 @@ fn insert(table: &str, columns: &str, values: &str) -> String {
         "TaskQueueDependencies" => ("\"TaskId\"", "1"),
         "TaskQueuePauses" => ("\"Scope\"", "'all'"),
         "TaskQueueClassLimits" => ("\"TaskClass\"", "'x'"),
+        "TaskQueueKeyLimits" => ("\"LimitKey\"", "'x'"),
         _ => ("\"Name\"", "'x'"),
     };
     let columns: Vec<String> = columns.split(' ').map(|column| format!("\"{column}\"")).collect();
