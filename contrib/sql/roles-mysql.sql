@@ -19,7 +19,7 @@ GRANT SELECT ON `TaskQueueSettings` TO taskqueue_enqueue, taskqueue_runner;
 GRANT INSERT (`TaskClass`, `TaskData`, `QueuedById`, `ScheduledOn`, `MaxRetries`, `Timeout`, `Priority`, `Backoff`,
         `WaitingFor`, `UniqueKey`, `UniqueUntil`, `LimitKey`, `Recurrence`, `TimeZone`, `CatchUp`, `ScheduleId`, `PlannedOn`),
     SELECT (`Id`, `QueuedOn`, `QueuedById`, `ScheduledOn`, `TaskClass`, `LastStatus`, `FailedRetries`, `MaxRetries`, `DueOn`,
-        `UniqueKey`, `UniqueUntil`, `LiveUniqueKey`),
+        `UniqueKey`, `UniqueUntil`, `LiveUniqueKey`, `ScheduleHead`),
     UPDATE (`UniqueUntil`)
     ON `TaskQueue` TO taskqueue_enqueue;
 GRANT SELECT, INSERT ON `TaskQueueReceipts` TO taskqueue_enqueue;

@@ -23,10 +23,10 @@ GRANT SELECT ON "__diesel_schema_migrations", "TaskQueueSettings"
 
 -- Queues by INSERT or by `taskqueue queue`, and sees what became of a task, but no data and no results.
 GRANT INSERT ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries", "Timeout", "Priority", "Backoff",
-        "WaitingFor", "UniqueKey", "UniqueUntil", "LimitKey", "Recurrence", "TimeZone", "CatchUp", "ScheduleId", "PlannedOn") ON "TaskQueue"
-    TO taskqueue_enqueue;
+        "WaitingFor", "UniqueKey", "UniqueUntil", "LimitKey", "Recurrence", "TimeZone", "CatchUp", "ScheduleId", "PlannedOn")
+    ON "TaskQueue" TO taskqueue_enqueue;
 GRANT SELECT ("Id", "QueuedOn", "QueuedById", "ScheduledOn", "TaskClass", "LastStatus", "FailedRetries", "MaxRetries", "DueOn",
-        "UniqueKey", "UniqueUntil", "LiveUniqueKey")
+        "UniqueKey", "UniqueUntil", "LiveUniqueKey", "ScheduleHead")
     ON "TaskQueue" TO taskqueue_enqueue;
 GRANT SELECT, INSERT ON "TaskQueueReceipts" TO taskqueue_enqueue;
 GRANT INSERT ON "TaskQueueDependencies" TO taskqueue_enqueue;

@@ -236,7 +236,7 @@ each_engine! {
         let lines: Vec<serde_json::Value> = exported.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let text = |lines: &[serde_json::Value]| lines.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         let waiting = || -> Vec<i64> {
-            let numbers = "SELECT \"WaitingFor\" AS value FROM \"TaskQueue\" ORDER BY \"Id\"";
+            let numbers = "SELECT 0 * \"Id\" + \"WaitingFor\" AS value FROM \"TaskQueue\" ORDER BY \"Id\"";
             db.raw().numbers(numbers).into_iter().flatten().collect()
         };
         // Between the rows and their dependencies, as the page of task 1 was read before it.
