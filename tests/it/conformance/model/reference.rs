@@ -281,8 +281,7 @@ impl Model {
             },
             Command::ClaimRun { run, claimant } => self.claim_run(run, claimant),
             Command::ClaimOutside { by, claimant } => {
-                let is_offered = |run: &usize| !self.rejections.contains(&(self.runs[*run].task, by));
-                match self.first_of(claimant.can, is_offered) {
+                match self.next_offered(claimant.can, by) {
                     Some(run) => {
                         self.runs[run].claimant = Some(by);
                         self.claim(run, claimant.who)

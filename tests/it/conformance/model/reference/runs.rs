@@ -5,13 +5,28 @@ use super::*;
 impl Model {
     /// The head of the queue, once all before it have ended whose tasks were cancelled.
     pub(super) fn next_claimable(&mut self, can: [bool; 3]) -> Option<usize> {
-        while let Some(run) = self.first_claimable(can) {
-            if self.tasks[self.runs[run].task].status != "cancelled" {
+        while let Some(run) = self.first_of(can, |_| true) {
+            if !self.is_cancelled(run) {
                 return Some(run);
             }
             self.end_waiting(run);
         }
         None
+    }
+
+    /// The same for a claimant of this number, which is not offered what it has rejected.
+    pub(super) fn next_offered(&mut self, can: [bool; 3], by: usize) -> Option<usize> {
+        while let Some(run) = self.first_of(can, |run| !self.rejections.contains(&(self.runs[*run].task, by))) {
+            if !self.is_cancelled(run) {
+                return Some(run);
+            }
+            self.end_waiting(run);
+        }
+        None
+    }
+
+    fn is_cancelled(&self, run: usize) -> bool {
+        self.tasks[self.runs[run].task].status == "cancelled"
     }
 
     pub(super) fn create_runs(&mut self) -> Answer {
@@ -101,10 +116,6 @@ impl Model {
     }
 
     /// Rule R6.
-    pub(super) fn first_claimable(&self, can: [bool; 3]) -> Option<usize> {
-        self.first_of(can, |_| true)
-    }
-
     pub(super) fn first_of(&self, can: [bool; 3], is_offered: impl Fn(&usize) -> bool) -> Option<usize> {
         (0..self.runs.len())
             .filter(|run| self.runs[*run].status == "scheduled" && can[self.class_of(*run)])
@@ -138,7 +149,7 @@ impl Model {
                 }
                 self.runs[run].has_key_slot = true;
             }
-            if self.tasks[self.runs[run].task].status != "cancelled" {
+            if !self.is_cancelled(run) {
                 return self.claim(run, claimant.who);
             }
             self.end_waiting(run);
