@@ -38,7 +38,7 @@ fn run(job: &Job<'_>) {
 /// A batch of so many tasks, every third of them with one limit key.
 pub fn brief_lines(marker: &str, count: usize) -> String {
     let line = |number: usize| {
-        let key = if number % 3 == 0 { r#","limit_key":"shared""# } else { "" };
+        let key = if number.is_multiple_of(3) { r#","limit_key":"shared""# } else { "" };
         format!("{{\"class\":\"brief\",\"data\":{{\"m\":\"{marker}\"}}{key}}}\n")
     };
     (0..count).map(line).collect()

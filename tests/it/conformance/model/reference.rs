@@ -280,15 +280,13 @@ impl Model {
                 None => Answer::NothingToClaim,
             },
             Command::ClaimRun { run, claimant } => self.claim_run(run, claimant),
-            Command::ClaimOutside { by, claimant } => {
-                match self.next_offered(claimant.can, by) {
-                    Some(run) => {
-                        self.runs[run].claimant = Some(by);
-                        self.claim(run, claimant.who)
-                    }
-                    None => Answer::NothingToClaim,
+            Command::ClaimOutside { by, claimant } => match self.next_offered(claimant.can, by) {
+                Some(run) => {
+                    self.runs[run].claimant = Some(by);
+                    self.claim(run, claimant.who)
                 }
-            }
+                None => Answer::NothingToClaim,
+            },
             Command::Reject { run } => {
                 let end =
                     End { event: RunEvent::Fail, may_retry: true, is_crash: false, delay: Delay::None, hold: None };
