@@ -87,9 +87,9 @@ fn figures_of(store: &BenchStore, small: &BenchStore, tasks: usize) -> Figures {
 }
 
 /// Claims of the first runs that may, with all the others before them: each beside as many claims in the small store.
-fn claims_behind(small: &BenchStore, large: &BenchStore, tasks: usize) -> [(Duration, Duration); 4] {
+fn claims_behind(small: &BenchStore, large: &BenchStore, tasks: usize) -> [(Duration, Duration); 6] {
     for store in [small, large] {
-        store.add_due("bench.b", 8 * CLAIMS);
+        store.add_due("bench.b", 12 * CLAIMS);
         process(store, &["create-runs"]);
         store.analyze();
     }
@@ -114,5 +114,11 @@ fn claims_behind(small: &BenchStore, large: &BenchStore, tasks: usize) -> [(Dura
     large.add_delayed("bench.a", tasks);
     large.analyze();
     let delayed = measured(&["create-runs"], &["create-runs"]);
-    [paused, full, rated, delayed]
+    large.add_waiting("bench.a", tasks);
+    large.analyze();
+    let waiting = measured(&["create-runs"], &["create-runs"]);
+    large.add_keyed("bench.a", tasks);
+    small.add_keyed("bench.a", SMALL);
+    let keyed = measured(&["create-runs"], &["status"]);
+    [paused, full, rated, delayed, waiting, keyed]
 }

@@ -23,8 +23,9 @@ pub struct Figures {
     pub claim_small: Duration,
     pub claim_large: Duration,
     pub status: Duration,
-    /// Claims with 1,000 and with all before them that are paused, in a full class, over a rate, delayed.
-    pub behind: [(Duration, Duration); 4],
+    /// Claims beside 1,000 and beside all that are paused, in a full class, over a rate, delayed, waiting for other tasks,
+    /// waiting for a slot of their limit key.
+    pub behind: [(Duration, Duration); 6],
 }
 
 pub fn median(times: &[Duration]) -> Duration {
@@ -112,6 +113,8 @@ const ROWS: &[Row] = &[
     ("… in a class that is full", |_, f| ratio(f.behind[1].1, f.behind[1].0)),
     ("… in a class over its rate", |_, f| ratio(f.behind[2].1, f.behind[2].0)),
     ("… delayed", |_, f| ratio(f.behind[3].1, f.behind[3].0)),
+    ("… waiting for other tasks", |_, f| ratio(f.behind[4].1, f.behind[4].0)),
+    ("… waiting for a slot of their limit key", |_, f| ratio(f.behind[5].1, f.behind[5].0)),
     ("one claim behind all, paused", |_, f| millis(f.behind[0].1)),
     ("status, whole process, all waiting and as many finished", |_, f| millis(f.status)),
 ];

@@ -87,6 +87,16 @@ impl BenchStore {
         );
     }
 
+    /// So many tasks of a class that wait for others, none of which succeeds during the test.
+    pub fn add_waiting(&self, class: &str, tasks: usize) {
+        self.insert_numbered(tasks, &format!("(\"TaskClass\", \"WaitingFor\") SELECT '{class}', 1"));
+    }
+
+    /// So many tasks of a class with one limit key.
+    pub fn add_keyed(&self, class: &str, tasks: usize) {
+        self.insert_numbered(tasks, &format!("(\"TaskClass\", \"LimitKey\") SELECT '{class}', 'bench'"));
+    }
+
     fn insert_numbered(&self, tasks: usize, columns_and_values: &str) {
         let numbers = match self.engine {
             EngineUnderTest::Postgres => format!("SELECT n FROM generate_series(1, {tasks}) AS g (n)"),

@@ -17,13 +17,15 @@ GRANT SELECT ON `TaskQueueSettings` TO taskqueue_enqueue, taskqueue_runner;
 
 -- Queues by INSERT or by `taskqueue queue`, and sees what became of a task, but no data and no results.
 GRANT INSERT (`TaskClass`, `TaskData`, `QueuedById`, `ScheduledOn`, `MaxRetries`, `Timeout`, `Priority`, `Backoff`,
-        `WaitingFor`, `UniqueKey`, `UniqueUntil`, `Recurrence`, `TimeZone`, `CatchUp`, `ScheduleId`, `PlannedOn`),
+        `WaitingFor`, `UniqueKey`, `UniqueUntil`, `LimitKey`, `Recurrence`, `TimeZone`, `CatchUp`, `ScheduleId`, `PlannedOn`),
     SELECT (`Id`, `QueuedOn`, `QueuedById`, `ScheduledOn`, `TaskClass`, `LastStatus`, `FailedRetries`, `MaxRetries`, `DueOn`,
-        `UniqueKey`, `UniqueUntil`, `LiveUniqueKey`),
+        `UniqueKey`, `UniqueUntil`, `LiveUniqueKey`, `ScheduleHead`),
     UPDATE (`UniqueUntil`)
     ON `TaskQueue` TO taskqueue_enqueue;
 GRANT SELECT, INSERT ON `TaskQueueReceipts` TO taskqueue_enqueue;
 GRANT INSERT ON `TaskQueueDependencies` TO taskqueue_enqueue;
+-- Where transitions are kept (TaskQueueAuditTransitions), who queues keeps that it did.
+GRANT INSERT (`Kind`, `TaskQueueId`, `Actor`, `Host`) ON `TaskQueueEvents` TO taskqueue_enqueue;
 
 -- Creates runs, claims and ends them, and deletes what was kept long enough. Changes no settings. The claim locks its tables.
 GRANT LOCK TABLES ON * TO taskqueue_runner, taskqueue_admin;
@@ -38,6 +40,7 @@ GRANT SELECT, INSERT, DELETE ON `TaskQueueRejections` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassHolds` TO taskqueue_runner;
 GRANT SELECT, DELETE ON `TaskQueuePauses` TO taskqueue_runner;
 GRANT SELECT ON `TaskQueueClassLimits` TO taskqueue_runner;
+GRANT SELECT ON `TaskQueueKeyLimits` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueReceipts` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueNotices` TO taskqueue_runner;
 GRANT SELECT, UPDATE ON `TaskQueueTimers` TO taskqueue_runner;
@@ -53,6 +56,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRejections` TO taskqueue_admin
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassHolds` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueuePauses` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueClassLimits` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueKeyLimits` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueSettings` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueLocks` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueReceipts` TO taskqueue_admin;

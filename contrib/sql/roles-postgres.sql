@@ -23,13 +23,15 @@ GRANT SELECT ON "__diesel_schema_migrations", "TaskQueueSettings"
 
 -- Queues by INSERT or by `taskqueue queue`, and sees what became of a task, but no data and no results.
 GRANT INSERT ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries", "Timeout", "Priority", "Backoff",
-        "WaitingFor", "UniqueKey", "UniqueUntil", "Recurrence", "TimeZone", "CatchUp", "ScheduleId", "PlannedOn") ON "TaskQueue"
-    TO taskqueue_enqueue;
+        "WaitingFor", "UniqueKey", "UniqueUntil", "LimitKey", "Recurrence", "TimeZone", "CatchUp", "ScheduleId", "PlannedOn")
+    ON "TaskQueue" TO taskqueue_enqueue;
 GRANT SELECT ("Id", "QueuedOn", "QueuedById", "ScheduledOn", "TaskClass", "LastStatus", "FailedRetries", "MaxRetries", "DueOn",
-        "UniqueKey", "UniqueUntil", "LiveUniqueKey")
+        "UniqueKey", "UniqueUntil", "LiveUniqueKey", "ScheduleHead")
     ON "TaskQueue" TO taskqueue_enqueue;
 GRANT SELECT, INSERT ON "TaskQueueReceipts" TO taskqueue_enqueue;
 GRANT INSERT ON "TaskQueueDependencies" TO taskqueue_enqueue;
+-- Where transitions are kept (TaskQueueAuditTransitions), who queues keeps that it did.
+GRANT INSERT ("Kind", "TaskQueueId", "Actor", "Host") ON "TaskQueueEvents" TO taskqueue_enqueue;
 -- Takes away windows that are over. And nobody may lock a row who may not change any of it: whoever queues a task that waits
 -- for others locks those.
 GRANT UPDATE ("UniqueUntil") ON "TaskQueue" TO taskqueue_enqueue;
@@ -41,11 +43,11 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueue
     "TaskQueueDependencies", "TaskQueueClassHolds", "TaskQueueReceipts", "TaskQueueNotices" TO taskqueue_runner;
 GRANT SELECT, UPDATE ON "TaskQueueTimers" TO taskqueue_runner;
 GRANT SELECT, DELETE ON "TaskQueuePauses" TO taskqueue_runner;
-GRANT SELECT ON "TaskQueueClassLimits" TO taskqueue_runner;
+GRANT SELECT ON "TaskQueueClassLimits", "TaskQueueKeyLimits" TO taskqueue_runner;
 
 -- Everything but the tables themselves: those belong to their owner, who migrates.
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs",
     "TaskQueueEvents", "TaskQueueClassHolds", "TaskQueueSettings", "TaskQueueLocks", "TaskQueueReceipts",
     "TaskQueueNotices", "TaskQueueTimers", "TaskQueueDependencies", "TaskQueuePauses", "TaskQueueClassLimits",
-    "TaskQueueRejections"
+    "TaskQueueKeyLimits", "TaskQueueRejections"
     TO taskqueue_admin;

@@ -1,4 +1,5 @@
-//! Limits of a class: how many of its runs may be processed at once, and how many may start in a time.
+//! Limits: how many runs of a class may be processed at once, and how many may start in a time; and how many of those
+//! that have a key in common, of whatever class.
 
 use std::fmt;
 use std::str::FromStr;
@@ -64,6 +65,18 @@ pub struct ClassLimit {
     pub rate: Option<Rate>,
 }
 
+/// Runs with the same limit key that are processed at once, where nobody set another limit for it.
+pub const DEFAULT_KEY_LIMIT: i32 = 1;
+
+/// A row of TaskQueueKeyLimits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeyLimit {
+    /// The key.
+    pub key: String,
+    /// Runs with this key, of whatever class, that are processed at once, all hosts together.
+    pub max_running: i32,
+}
+
 /// Why a run that waits is not claimed now, though nothing is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
@@ -73,6 +86,8 @@ pub enum Obstacle {
     MaxRunning(i32),
     /// So many runs of its class have started; the next may at this time.
     Rate(Rate, DateTime<Utc>),
+    /// So many runs with its limit key have a slot already, and that is the limit.
+    KeyIsFull(KeyLimit),
 }
 
 impl fmt::Display for Obstacle {
@@ -81,6 +96,9 @@ impl fmt::Display for Obstacle {
             Self::Paused(pause) => write!(f, "{} is paused by {}", pause.scope, pause.author),
             Self::MaxRunning(max) => write!(f, "its class has {max} running, which is its limit"),
             Self::Rate(rate, _) => write!(f, "its class has reached its rate of {rate}"),
+            Self::KeyIsFull(KeyLimit { key, max_running }) => {
+                write!(f, "{max_running} with its limit key \"{key}\" may run at once, and others are before it")
+            }
         }
     }
 }

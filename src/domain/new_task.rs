@@ -43,6 +43,8 @@ pub struct TaskRequest {
     pub on_conflict: Option<OnConflict>,
     /// Seconds for which the key stays taken, even if the task ends before.
     pub unique_for_secs: Option<i64>,
+    /// The key of which only so many are processed at once, if it has one.
+    pub limit_key: Option<String>,
     /// A cron expression: it is the first task of a schedule.
     pub every: Option<String>,
     /// The zone of the expression; `None` is UTC.
@@ -74,6 +76,8 @@ pub struct NewTask {
     pub after: Vec<Prerequisite>,
     /// Its key, if it is to be unique.
     pub unique: Option<Uniqueness>,
+    /// The key of which only so many are processed at once, if it has one.
+    pub limit_key: Option<String>,
     /// The schedule that it begins.
     pub recurrence: Option<Recurrence>,
     /// Who queues it.
@@ -137,8 +141,8 @@ impl TaskRequest {
             return Err(format!("who queues it may have at most {MAX_QUEUED_BY_LENGTH} characters and no NUL"));
         }
         let unique = validate_unique(self.unique, self.on_conflict, self.unique_for_secs, self.after.is_empty())?;
-        if unique.is_some() && self.every.is_some() {
-            return Err("the tasks of a schedule have no unique key: no two of them are live at once".to_owned());
+        if let Some(unique) = unique.as_ref().filter(|_| self.every.is_some()) {
+            validate_key_of_schedule(unique)?;
         }
         let recurrence = match (self.every, self.time_zone, self.catch_up) {
             (None, None, None) => None,
@@ -149,6 +153,9 @@ impl TaskRequest {
                 catch_up.as_deref().unwrap_or(CatchUp::default().as_str()),
             )?),
         };
+        if let Some(key) = &self.limit_key {
+            check_key("limit key", key)?;
+        }
         let max_retries = in_range("max-retries", self.max_retries, 1, 1_000_000)?;
         Ok(NewTask {
             class,
@@ -160,6 +167,7 @@ impl TaskRequest {
                 .unwrap_or(0),
             backoff: self.backoff.map(|text| text.parse()).transpose()?,
             unique,
+            limit_key: self.limit_key,
             after: self.after.into_iter().map(Prerequisite::Task).collect(),
             recurrence,
             queued_by: self.queued_by,
@@ -177,7 +185,7 @@ fn validate_unique(
         let is_about_keys = on_conflict.is_some() || window_secs.is_some();
         return if is_about_keys { Err("on-conflict and unique-for need a unique key".to_owned()) } else { Ok(None) };
     };
-    check_key(&key)?;
+    check_key("unique key", &key)?;
     let on_conflict = on_conflict.unwrap_or_default();
     if on_conflict == OnConflict::Replace && !waits_for_nobody {
         return Err(
@@ -186,6 +194,18 @@ fn validate_unique(
     }
     let window_secs = in_range("unique-for", window_secs, 1, MAX_TIMEOUT_SECS)?;
     Ok(Some(Uniqueness { key, window_secs, on_conflict }))
+}
+
+fn validate_key_of_schedule(unique: &Uniqueness) -> Result<(), String> {
+    if unique.window_secs.is_some() {
+        return Err("a schedule has its key as long as it goes on: unique-for is for tasks that happen once".to_owned());
+    }
+    if unique.on_conflict == OnConflict::Replace {
+        return Err(
+            "a schedule replaces nothing: change the one that is there by `schedule edit` and `edit`".to_owned()
+        );
+    }
+    Ok(())
 }
 
 pub(super) fn in_range(name: &str, value: Option<i64>, low: i64, high: i64) -> Result<Option<i32>, String> {

@@ -52,6 +52,8 @@ pub struct Task {
     pub unique_key: Option<String>,
     /// Until when the key stays taken, even if the task ends before.
     pub unique_until: Option<DateTime<Utc>>,
+    /// The key of which only so many are processed at once, if it has one.
+    pub limit_key: Option<String>,
 }
 
 /// What a row of TaskQueue says of its schedule.
@@ -94,6 +96,15 @@ impl Task {
     pub fn is_settled(&self) -> bool {
         let is_done = self.status.is(TaskStatus::Success) || self.status.is(TaskStatus::Cancelled);
         is_done || self.is_exhausted() || (self.quarantined_on.is_some() && !self.status.is(TaskStatus::Processing))
+    }
+
+    /// Whether its key, if it has one, is taken: until it has settled and its last run has ended, but not by the waiting run
+    /// of a task that was cancelled, which is not executed any more; and for as long as it has a window, which whoever comes
+    /// across it takes away once it is over.
+    #[must_use]
+    pub fn has_its_key(&self) -> bool {
+        let has_run = self.current_run_id.is_some() && !self.status.is(TaskStatus::Cancelled);
+        !self.is_settled() || has_run || self.unique_until.is_some()
     }
 }
 
@@ -153,6 +164,10 @@ pub struct Run {
     pub cancel_requested_on: Option<DateTime<Utc>>,
     /// Why, or who.
     pub cancel_reason: String,
+    /// The key of which only so many are processed at once, if its task had one when the run was created.
+    pub limit_key: Option<String>,
+    /// Whether it has, or had, one of the slots of that key: without one it is not claimed.
+    pub has_key_slot: bool,
     /// When the row changed last.
     pub updated_on: DateTime<Utc>,
 }

@@ -1,8 +1,9 @@
 //! When a schedule happens: the planned times of a cron expression in a time zone, and which of them come next.
 //!
 //! Cron speaks of the wall clock, which jumps twice a year. Where an expression names hours, a time that the clock leaves
-//! out happens once, at the first moment after the jump, and a time that comes twice happens at the first of the two.
-//! Where it leaves the hours open (`*`), its times are steps of elapsed time, which no jump changes.
+//! out happens once, at the first moment after the jump, and a time that comes twice happens at the first of the two. Steps
+//! of several hours name hours, too. Where it leaves them all open (`*`), its times are steps of elapsed time, which no jump
+//! changes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -175,29 +176,34 @@ impl Recurrence {
         self.next_after(from.checked_sub_signed(TimeDelta::microseconds(1))?)
     }
 
-    /// What comes after the planned time `last`, seen at `now`, by the way in which it catches up.
+    /// What comes after the planned time `last`, seen at `now`, by the way in which it catches up. Without catching up that is
+    /// the last time that has passed if it is late by no more than `grace_secs`, and the first of the future otherwise.
     #[must_use]
-    pub fn step_after(&self, last: DateTime<Utc>, now: DateTime<Utc>) -> Option<Step> {
+    pub fn step_after(&self, last: DateTime<Utc>, now: DateTime<Utc>, grace_secs: i64) -> Option<Step> {
         let next = self.next_after(last)?;
         let planned_on = match self.catch_up {
             CatchUp::All => next,
             CatchUp::Latest => self.last_until(now, last).unwrap_or(next),
             CatchUp::None if next > now => next,
-            CatchUp::None => self.next_after(now)?,
+            CatchUp::None => {
+                let late = self.last_until(now, last.max(before_grace(now, grace_secs)?));
+                late.or_else(|| self.next_after(now))?
+            }
         };
         Some(Step { planned_on, skipped: self.count_between(last, planned_on) })
     }
 
-    /// Where a planned time that has passed and was never tried is moved to, if it does not stay. Without catching up, to
-    /// the first time of the future once it is later than `grace_secs`; to the last that has passed where that one counts.
+    /// Where a planned time that has passed and was never tried is moved to, if it does not stay: it stays as long as it is the
+    /// last that has passed and, without catching up, is late by no more than `grace_secs`.
     #[must_use]
     pub fn move_overdue(&self, planned_on: DateTime<Utc>, now: DateTime<Utc>, grace_secs: i64) -> Option<Step> {
+        let has_later = || self.next_after(planned_on).map(|next| next <= now);
         let is_missed = match self.catch_up {
             CatchUp::All => false,
-            CatchUp::Latest => self.next_after(planned_on)? <= now,
-            CatchUp::None => now - planned_on > TimeDelta::try_seconds(grace_secs)?,
+            CatchUp::Latest => has_later()?,
+            CatchUp::None => planned_on <= before_grace(now, grace_secs)? || has_later()?,
         };
-        let step = if is_missed { self.step_after(planned_on, now)? } else { return None };
+        let step = if is_missed { self.step_after(planned_on, now, grace_secs)? } else { return None };
         Some(Step { skipped: (step.skipped + 1).min(MAX_COUNTED), ..step })
     }
 
@@ -231,14 +237,19 @@ impl Recurrence {
     }
 }
 
-/// Whether the field of the hours is anything but `*` and steps of it.
+/// The last moment that is too late.
+fn before_grace(now: DateTime<Utc>, grace_secs: i64) -> Option<DateTime<Utc>> {
+    now.checked_sub_signed(TimeDelta::try_seconds(grace_secs)?)?.checked_sub_signed(TimeDelta::microseconds(1))
+}
+
+/// Whether the field of the hours is anything but all of them: cron takes steps of several hours for a list of them.
 fn names_hours(every: &str) -> bool {
     if every.starts_with('@') {
         return !every.eq_ignore_ascii_case("@hourly");
     }
     let fields: Vec<&str> = every.split(' ').collect();
     let hours = if fields.len() == 5 { fields.get(1) } else { fields.get(2) };
-    hours.is_some_and(|hours| !hours.starts_with(['*', '?']))
+    hours.is_some_and(|hours| !matches!(*hours, "*" | "?" | "*/1"))
 }
 
 #[cfg(test)]

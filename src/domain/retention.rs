@@ -1,5 +1,7 @@
 //! How long what is finished is kept: by age and by number, for each status of a task.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use super::status::TaskStatus;
@@ -41,6 +43,8 @@ pub struct Retention {
     pub failed: Keep,
     /// What handlers wrote.
     pub outputs: Keep,
+    /// What handlers left as their results.
+    pub results: Keep,
     /// Runners that ended, and events that belong to no task.
     pub runners: Keep,
 }
@@ -59,6 +63,39 @@ impl Retention {
             TaskStatus::Failed | TaskStatus::Timeout => self.failed,
             TaskStatus::Scheduled | TaskStatus::Processing => Keep::default(),
         }
+    }
+}
+
+/// Why a task is not deleted, however old it is and whoever wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// It is in a status in which no task is finished, or in one that this version does not know.
+    NotOver,
+    /// It has failed and a retry is left.
+    TriedAgain,
+    /// It has an open run.
+    OpenRun,
+    /// It is the newest task of a schedule: without it there is none.
+    ScheduleHead,
+    /// Its unique key is taken for a time that is not over.
+    KeyTaken,
+    /// A run of it started so short a time ago that the rate of its class counts it.
+    CountedByRate,
+    /// A task that stays waits for it.
+    Awaited,
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::NotOver => "it is not over",
+            Self::TriedAgain => "it is to be tried again",
+            Self::OpenRun => "it has an open run",
+            Self::ScheduleHead => "it is the newest task of its schedule",
+            Self::KeyTaken => "it keeps its unique key for a while yet",
+            Self::CountedByRate => "the rate of its class still counts a run of it",
+            Self::Awaited => "others wait for it",
+        })
     }
 }
 

@@ -8,10 +8,11 @@ use wildmatch::WildMatch;
 
 use super::ids::TaskId;
 use super::status::TaskStatus;
+use super::unique::check_key;
 use super::when::parse_duration;
 
 /// The keys of filters, for whoever mistypes one.
-const KEYS: &str = "class, status, by, error, older, newer";
+const KEYS: &str = "class, status, by, error, schedule, key, older, newer";
 
 /// A selection of tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,10 @@ pub struct Selection {
     pub queued_by: Vec<String>,
     /// Failed, with one of these error codes in the last attempt that failed; empty means all.
     pub errors: Vec<String>,
+    /// Of one of these schedules, each named by its first task; empty means all, and those of none.
+    pub schedules: Vec<TaskId>,
+    /// With one of these unique keys, whether it is still taken or not; empty means all, and those without.
+    pub unique_keys: Vec<String>,
     /// Queued longer ago than so many seconds.
     pub older_secs: Option<i64>,
     /// Queued less long ago than so many seconds.
@@ -136,15 +141,27 @@ impl Selection {
     /// Whether tasks are chosen by what they are.
     #[must_use]
     pub fn has_filter(&self) -> bool {
-        !(self.classes.is_empty() && self.statuses.is_empty() && self.queued_by.is_empty() && self.errors.is_empty())
-            || self.older_secs.is_some()
-            || self.newer_secs.is_some()
+        let has_names = !(self.classes.is_empty() && self.queued_by.is_empty() && self.errors.is_empty());
+        let has_ties = !(self.schedules.is_empty() && self.unique_keys.is_empty());
+        has_names || has_ties || !self.statuses.is_empty() || self.older_secs.is_some() || self.newer_secs.is_some()
     }
 
     /// Whether tasks are chosen by their ids, so that no others come into question.
     #[must_use]
     pub fn has_ids(&self) -> bool {
         self.has_last || !self.ids.is_empty() || !self.ranges.is_empty()
+    }
+
+    /// Leaves out what is in none of these statuses, unless somebody has named tasks or statuses: most tasks of a store are
+    /// over, and an index leads past them.
+    pub fn narrow_to(&mut self, statuses: &[TaskStatus]) {
+        if self.has_ids() || !self.statuses.is_empty() {
+            return;
+        }
+        // What has not failed has no error, whatever became of an attempt before.
+        let is_failure = |status: &TaskStatus| matches!(status, TaskStatus::Failed | TaskStatus::Timeout);
+        let may_be = |status: &TaskStatus| self.errors.is_empty() || is_failure(status);
+        self.statuses = statuses.iter().copied().filter(may_be).map(StatusFilter::Is).collect();
     }
 
     fn add(&mut self, word: &str) -> Result<(), String> {
@@ -175,6 +192,11 @@ impl Selection {
             "status" => self.statuses.push(value.parse()?),
             "by" => self.queued_by.push(value.to_owned()),
             "error" => self.errors.push(value.to_owned()),
+            "schedule" => self.schedules.push(value.parse()?),
+            "key" => {
+                check_key("unique key", value)?;
+                self.unique_keys.push(value.to_owned());
+            }
             "older" => {
                 let secs = whole_secs(value)?;
                 self.older_secs = Some(self.older_secs.map_or(secs, |other| other.min(secs)));
@@ -227,6 +249,34 @@ mod tests {
     }
 
     #[test]
+    fn a_schedule_is_named_by_its_first_task_and_a_key_to_the_byte() {
+        let selection = parse("schedule=7 schedule=12 key=order-17 key=a=b").unwrap();
+        assert_eq!(selection.schedules, [TaskId(7), TaskId(12)]);
+        assert_eq!(selection.unique_keys, ["order-17", "a=b"]);
+        for words in ["schedule=7", "key=order-17"] {
+            let selection = parse(words).unwrap();
+            assert!(selection.has_filter() && !selection.has_ids() && !selection.is_named(), "{words}");
+        }
+    }
+
+    #[test]
+    fn what_a_verb_cannot_act_on_is_left_out_where_nobody_has_named_it() {
+        let of = |words: &str, statuses: &[TaskStatus]| {
+            let mut selection = parse(words).unwrap();
+            selection.narrow_to(statuses);
+            selection.statuses
+        };
+        let (scheduled, failed) = (TaskStatus::Scheduled, TaskStatus::Failed);
+        assert_eq!(of("by=ann", &[scheduled, failed]), [StatusFilter::Is(scheduled), StatusFilter::Is(failed)]);
+        assert_eq!(of("by=ann error=exit:1", &[scheduled, failed]), [StatusFilter::Is(failed)]);
+        assert_eq!(of("by=ann status=due", &[scheduled]), [StatusFilter::Due]);
+        assert!(of("older=1h", &[]).is_empty());
+        for named in ["7", "1-9 by=ann", "last class=a"] {
+            assert!(of(named, &[scheduled]).is_empty(), "{named}");
+        }
+    }
+
+    #[test]
     fn a_pattern_matches_whole_names() {
         assert!(ClassFilter::new("mail.*").matches("mail.send") && !ClassFilter::new("mail.*").matches("email.send"));
         assert!(ClassFilter::new("a").matches("a") && !ClassFilter::new("a").matches("ab"));
@@ -245,6 +295,10 @@ mod tests {
             ("class=", "has no value"),
             ("colour=red", "\"colour\" is no key"),
             ("older=5", "\"5\" is no duration"),
+            ("schedule=daily", "\"daily\" is not an id"),
+            ("schedule=0", "\"0\" is not an id"),
+            ("key=", "has no value"),
+            (format!("key={}", "x".repeat(191)).as_str(), "191 characters"),
         ] {
             let error = parse(words).unwrap_err();
             assert!(error.contains(part), "{words}: {error}");

@@ -44,6 +44,8 @@ pub enum Setting {
     KeepFailed,
     /// Days for which what handlers wrote is kept.
     KeepOutputs,
+    /// Days for which the results of runs that ended are kept.
+    KeepResults,
     /// Days for which ended runners, and events that belong to no task, are kept.
     KeepRunners,
     /// How many tasks that succeeded are kept.
@@ -84,7 +86,7 @@ impl std::error::Error for BadSetting {}
 
 impl Setting {
     /// Every setting, in the order in which they are listed.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::RunnerLimit,
         Self::RunTimeout,
         Self::MaxRetries,
@@ -102,6 +104,7 @@ impl Setting {
         Self::KeepCancelled,
         Self::KeepFailed,
         Self::KeepOutputs,
+        Self::KeepResults,
         Self::KeepRunners,
         Self::MaxSuccess,
         Self::MaxCancelled,
@@ -129,6 +132,7 @@ impl Setting {
             Self::KeepCancelled => "TaskQueueKeepCancelled",
             Self::KeepFailed => "TaskQueueKeepFailed",
             Self::KeepOutputs => "TaskQueueKeepOutputs",
+            Self::KeepResults => "TaskQueueKeepResults",
             Self::KeepRunners => "TaskQueueKeepRunners",
             Self::MaxSuccess => "TaskQueueMaxSuccess",
             Self::MaxCancelled => "TaskQueueMaxCancelled",
@@ -155,6 +159,7 @@ impl Setting {
             Self::KeepCancelled => "days for which cancelled tasks are kept, 0 for ever",
             Self::KeepFailed => "days for which exhausted and quarantined tasks are kept, 0 for ever",
             Self::KeepOutputs => "days for which outputs are kept, 0 as long as their task",
+            Self::KeepResults => "days for which results are kept, 0 as long as their task",
             Self::KeepRunners => "days for which ended runners and events of no task are kept, 0 for ever",
             Self::MaxSuccess => "tasks that succeeded that are kept, 0 any number",
             Self::MaxCancelled => "cancelled tasks that are kept, 0 any number",
@@ -181,7 +186,7 @@ impl Setting {
             Self::MaxDataBytes => 1_048_576,
             Self::ScheduleGrace => 900,
             Self::AuditTransitions => 0,
-            Self::KeepSuccess | Self::KeepCancelled | Self::KeepRunners => 30,
+            Self::KeepSuccess | Self::KeepCancelled | Self::KeepResults | Self::KeepRunners => 30,
             Self::KeepFailed => 90,
             Self::KeepOutputs => 14,
             Self::MaxSuccess | Self::MaxCancelled | Self::MaxFailed => 0,
@@ -205,9 +210,12 @@ impl Setting {
             Self::MaxDataBytes => (2, 8_388_608),
             Self::ScheduleGrace => (0, 604_800),
             Self::AuditTransitions => (0, 1),
-            Self::KeepSuccess | Self::KeepCancelled | Self::KeepFailed | Self::KeepOutputs | Self::KeepRunners => {
-                (0, 36_500)
-            }
+            Self::KeepSuccess
+            | Self::KeepCancelled
+            | Self::KeepFailed
+            | Self::KeepOutputs
+            | Self::KeepResults
+            | Self::KeepRunners => (0, 36_500),
             Self::MaxSuccess | Self::MaxCancelled | Self::MaxFailed => (0, 1_000_000_000),
         }
     }
@@ -301,6 +309,7 @@ impl Settings {
                 cancelled: Keep { days: get(Setting::KeepCancelled)?, most: get(Setting::MaxCancelled)? },
                 failed: Keep { days: get(Setting::KeepFailed)?, most: get(Setting::MaxFailed)? },
                 outputs: Keep { days: get(Setting::KeepOutputs)?, most: 0 },
+                results: Keep { days: get(Setting::KeepResults)?, most: 0 },
                 runners: Keep { days: get(Setting::KeepRunners)?, most: 0 },
             },
         })

@@ -102,6 +102,24 @@ pub const fn aggregated(event: RunEvent) -> TaskEvent {
     }
 }
 
+/// What a task is again when its run is given back, by how the newest of its runs that counted has ended; `None` for a run
+/// that did not count. What had succeeded or was cancelled has another run only because somebody queued it again.
+#[must_use]
+pub const fn status_before(ended: RunStatus) -> Option<TaskStatus> {
+    match ended {
+        RunStatus::Success | RunStatus::Cancelled => Some(TaskStatus::Scheduled),
+        RunStatus::Error => Some(TaskStatus::Failed),
+        RunStatus::Timeout => Some(TaskStatus::Timeout),
+        RunStatus::Scheduled | RunStatus::Processing | RunStatus::Released => None,
+    }
+}
+
+/// The statuses in which this can happen to a task.
+#[must_use]
+pub fn statuses_for(event: TaskEvent) -> Vec<TaskStatus> {
+    TaskStatus::ALL.into_iter().filter(|status| task_after(*status, event, *status).is_some()).collect()
+}
+
 /// FailedRetries after the event: a success resets it, an error or a timeout counts one, and an end after which no
 /// retry makes sense uses up all that was left, so that the task is exhausted.
 #[must_use]
@@ -186,6 +204,24 @@ mod tests {
             }
         }
         assert_eq!(task_after(Scheduled, TaskEvent::Start, Scheduled), Some(Processing));
+    }
+
+    #[test]
+    fn what_is_given_back_is_never_over_by_that() {
+        for ended in RunStatus::ALL {
+            let is_over = matches!(status_before(ended), Some(TaskStatus::Success | TaskStatus::Cancelled));
+            assert!(!is_over, "{ended}");
+        }
+        assert_eq!(status_before(RunStatus::Success), Some(TaskStatus::Scheduled));
+        assert_eq!(status_before(RunStatus::Timeout), Some(TaskStatus::Timeout));
+        assert_eq!(status_before(RunStatus::Released), None);
+    }
+
+    #[test]
+    fn the_statuses_for_an_event_are_those_that_it_leads_from() {
+        use TaskStatus::{Cancelled, Failed, Processing, Scheduled, Success, Timeout};
+        assert_eq!(statuses_for(TaskEvent::Cancel), [Processing, Failed, Timeout, Scheduled]);
+        assert_eq!(statuses_for(TaskEvent::Requeue), [Failed, Timeout, Cancelled, Success]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Unique tasks: of the live tasks of a class at most one has a key. The database enforces it, by an index over the
-//! generated column LiveUniqueKey; a test of the store holds that and [`Task::is_settled`](super::records::Task) together.
+//! generated column LiveUniqueKey; a test of the store holds that and [`Task::has_its_key`](super::records::Task) together.
 
 use std::fmt;
 use std::str::FromStr;
@@ -84,18 +84,18 @@ pub struct QueuedTask {
     pub arrival: Arrival,
 }
 
-/// Checks a key: what every engine compares in the same way.
+/// Checks a key, which is called `what`: what every engine compares in the same way.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn check_key(key: &str) -> Result<(), String> {
+pub fn check_key(what: &str, key: &str) -> Result<(), String> {
     let length = key.chars().count();
     if length == 0 || length > MAX_KEY_LENGTH {
-        return Err(format!("the unique key has {length} characters; 1 to {MAX_KEY_LENGTH} are allowed"));
+        return Err(format!("the {what} has {length} characters; 1 to {MAX_KEY_LENGTH} are allowed"));
     }
     // MySQL and MariaDB pass over spaces at the end.
     if key.chars().any(char::is_control) || key.trim() != key {
-        return Err("the unique key has a control character, or a space at one of its ends".to_owned());
+        return Err(format!("the {what} has a control character, or a space at one of its ends"));
     }
     Ok(())
 }
@@ -115,10 +115,10 @@ mod tests {
     #[test]
     fn keys_that_the_engines_would_compare_differently_are_refused() {
         for good in ["a", "Übersicht 2026-11", "x\u{1f600}", &"x".repeat(190)] {
-            assert_eq!(check_key(good), Ok(()), "{good}");
+            assert_eq!(check_key("key", good), Ok(()), "{good}");
         }
         for bad in ["", " a", "a ", "a\t", "a\u{0}b", "a\n", &"x".repeat(191)] {
-            assert!(check_key(bad).is_err(), "{bad:?}");
+            assert!(check_key("key", bad).is_err(), "{bad:?}");
         }
     }
 }

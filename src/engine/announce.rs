@@ -1,7 +1,7 @@
 //! Tells people and programs what happened: notices, gathered and told by whoever creates runs, and hooks, started by
 //! whoever recorded the end of a run.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -61,15 +61,22 @@ struct RunNews<'a> {
 /// # Errors
 /// The database's.
 pub(super) fn tell_notices(ctx: &mut Context) -> EngineResult<Option<String>> {
-    let Some(notify) = ctx.announcements.notify.clone() else {
-        ctx.store.remove_old_notices()?;
-        return Ok(None);
+    let problem = match ctx.announcements.notify.clone() {
+        Some(notify) => tell_taken(ctx, &notify)?,
+        None => None,
     };
+    // Also where somebody is told: a program may fail for ever. Afterwards, so that what waited for a host that was away is
+    // told once.
+    ctx.store.remove_old_notices()?;
+    Ok(problem)
+}
+
+fn tell_taken(ctx: &mut Context, notify: &Notify) -> EngineResult<Option<String>> {
     // Nobody else begins while our program may still be at it.
     let taken = ctx.store.take_notices(notify.every_secs.max(2 * TELL_SECS))?;
     let Some(digest) = Digest::of(&taken.notices) else { return Ok(None) };
     fault_point!("notices.taken");
-    let problem = tell(ctx, &notify, &digest, &taken.notices)?;
+    let problem = tell(ctx, notify, &digest, &taken.notices)?;
     fault_point!("notices.told");
     if problem.is_none() {
         ctx.store.remove_told_notices(&taken)?;
@@ -78,12 +85,24 @@ pub(super) fn tell_notices(ctx: &mut Context) -> EngineResult<Option<String>> {
     Ok(problem)
 }
 
+/// The program first, then the file: whatever fails is tried again, and a program that fails for a day must not leave a
+/// copy of each line for every try. Nor must a file that cannot be opened have the program tell the same again and again.
 fn tell(ctx: &Context, notify: &Notify, digest: &Digest, notices: &[Notice]) -> EngineResult<Option<String>> {
-    if let Some(log) = &notify.log
-        && let Err(error) = append(log, notices)
-    {
-        return Ok(Some(format!("notices cannot be written to {}: {error}", log.display())));
+    let not_logged =
+        |path: &Path, error: std::io::Error| format!("notices cannot be written to {}: {error}", path.display());
+    let log = match notify.log.as_deref().map(|path| (path, open_log(path))) {
+        Some((path, Err(error))) => return Ok(Some(not_logged(path, error))),
+        Some((path, Ok(file))) => Some((path, file)),
+        None => None,
+    };
+    if let Some(problem) = start_program(ctx, notify, digest)? {
+        return Ok(Some(problem));
     }
+    Ok(log.and_then(|(path, file)| append(file, notices).err().map(|error| not_logged(path, error))))
+}
+
+/// Why the program did not tell, if so.
+fn start_program(ctx: &Context, notify: &Notify, digest: &Digest) -> EngineResult<Option<String>> {
     if notify.argv.is_empty() {
         return Ok(None);
     }
@@ -93,10 +112,14 @@ fn tell(ctx: &Context, notify: &Notify, digest: &Digest, notices: &[Notice]) -> 
     Ok(problem.map(|why| format!("nobody was told of {} notices: {why}", digest.count)))
 }
 
+fn open_log(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().append(true).create(true).open(path)
+}
+
 /// One line for each.
-fn append(log: &Path, notices: &[Notice]) -> std::io::Result<()> {
+fn append(mut log: File, notices: &[Notice]) -> std::io::Result<()> {
     let lines: String = notices.iter().map(|notice| to_json(notice) + "\n").collect();
-    OpenOptions::new().append(true).create(true).open(log)?.write_all(lines.as_bytes())
+    log.write_all(lines.as_bytes())
 }
 
 /// Starts the program that wants to know how this run ended, if there is one. Whoever dies before has told nobody: what

@@ -5,6 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use wildmatch::WildMatch;
 
+use super::outcomes::{leave_outside_claim, send_left_over};
 use super::{Context, EngineError, EngineResult, new_token};
 use crate::domain::claimant::ClaimantId;
 use crate::domain::records::ClaimedRun;
@@ -14,7 +15,7 @@ use crate::os::clock::Moment;
 use crate::os::identity::ProcessIdentity;
 use crate::os::random::spread;
 use crate::os::stop_signals::StopSignals;
-use crate::store::{NewEvent, OutsideClaim, OutsideRun};
+use crate::store::{NewEvent, OutsideClaim, OutsideRun, StoreError};
 
 /// The pause after the first look that found nothing; it grows from look to look.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -75,7 +76,8 @@ pub fn can_be_ended(process: &ProcessIdentity, claimant: &ClaimantId) -> bool {
 }
 
 /// Claims the first runs that are offered to this claimant; waits for the first one if asked to. Tasks that are due get their
-/// runs first, where nothing else can be claimed.
+/// runs first, where nothing else can be claimed. What a claim may have taken that was never answered is left on the disk, to
+/// be given back by the next process of this host.
 ///
 /// # Errors
 /// The database's.
@@ -84,6 +86,8 @@ pub fn claim(ctx: &mut Context, request: &ClaimRequest, stop: &StopSignals) -> E
     if let Ok(count) = stop.counter() {
         ctx.store.give_up_when(move || count() >= 1);
     }
+    // There may be a claim among it whose answer never came: its run is offered again.
+    send_left_over(ctx)?;
     let settings = ctx.store.settings()?;
     let until = Moment::after(request.wait);
     let mut pause = FIRST_PAUSE;
@@ -136,7 +140,16 @@ fn claim_now(ctx: &mut Context, request: &ClaimRequest, settings: &Settings) -> 
         store.create_missing_runs(&mut |_| {})?;
     }
     fault_point!("outside_claim.ready");
-    let claimed = store.claim_outside(&claim)?;
+    let claimed = match store.claim_outside(&claim) {
+        Ok(claimed) => claimed,
+        Err(error) => {
+            // Its COMMIT may have happened, unless it is none of ours to make.
+            if !matches!(error, StoreError::Forbidden { .. }) {
+                leave_outside_claim(ctx, &request.claimant, &secrets);
+            }
+            return Err(error.into());
+        }
+    };
     fault_point!("outside_claim.committed");
     Ok(claimed.into_iter().map(|claimed| offer(claimed, &timeout_secs)).collect())
 }

@@ -3,21 +3,18 @@
 //! Ids are given out before a transaction is committed: an event with a lower id may appear after one with a higher id. A
 //! follower therefore remembers the ids that it has not seen, and looks for them for a while.
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use super::event_gaps::Gaps;
 use super::{Context, EngineError, EngineResult};
-use crate::os::clock::Moment;
 use crate::os::stop_signals::StopSignals;
 pub use crate::store::{Event, EventFilter};
 
 /// How often a listener asks the database.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// How long an id that is missing is looked for: longer than any transaction of this program takes.
-const GAP_WAIT: Duration = Duration::from_secs(120);
-/// Missing ids that are looked for at once; the oldest are given up beyond that.
-const MAX_GAPS: usize = 1_000;
+/// Events before the first that is heard, of which some may not be committed yet.
+const RECENT: i64 = 50_000;
 
 /// The newest `limit` of these events, oldest first.
 ///
@@ -32,7 +29,7 @@ pub fn list(ctx: &mut Context, filter: &EventFilter, limit: i64) -> EngineResult
 pub struct Follower {
     filter: EventFilter,
     last_id: i64,
-    gaps: BTreeMap<i64, Moment>,
+    gaps: Gaps,
 }
 
 impl Follower {
@@ -41,9 +38,9 @@ impl Follower {
     /// # Errors
     /// The database's.
     pub fn from_now(ctx: &mut Context, filter: EventFilter) -> EngineResult<Self> {
-        let ids = ctx.store.newest_event_ids()?;
+        let ids = ctx.store.newest_event_ids(RECENT)?;
         let first = ids.first().copied().unwrap_or(0);
-        let mut follower = Self { filter, last_id: first, gaps: BTreeMap::new() };
+        let mut follower = Self { filter, last_id: first, gaps: Gaps::default() };
         for id in ids {
             follower.saw(id);
         }
@@ -55,11 +52,7 @@ impl Follower {
     /// # Errors
     /// The database's; nothing is passed over then.
     pub fn next(&mut self, ctx: &mut Context) -> EngineResult<Vec<Event>> {
-        let mut events = Vec::new();
-        if !self.gaps.is_empty() {
-            let missing: Vec<i64> = self.gaps.keys().copied().collect();
-            events = ctx.store.events_with_ids(&missing)?;
-        }
+        let mut events = ctx.store.events_within(&self.gaps.ranges())?;
         loop {
             let page = ctx.store.events_after(self.last_id.max(events.last().map_or(0, |event: &Event| event.id)))?;
             if page.is_empty() {
@@ -70,22 +63,17 @@ impl Follower {
         for event in &events {
             self.saw(event.id);
         }
-        self.gaps.retain(|_, until| !until.has_passed());
+        self.gaps.give_up_old();
         events.retain(|event| self.filter.matches(event));
         Ok(events)
     }
 
     fn saw(&mut self, id: i64) {
-        if self.gaps.remove(&id).is_some() || id <= self.last_id {
+        if id <= self.last_id {
+            self.gaps.close(id);
             return;
         }
-        let most = i64::try_from(MAX_GAPS).unwrap_or(i64::MAX);
-        for missing in (self.last_id + 1).max(id - most)..id {
-            self.gaps.insert(missing, Moment::after(GAP_WAIT));
-        }
-        while self.gaps.len() > MAX_GAPS {
-            self.gaps.pop_first();
-        }
+        self.gaps.open_between(self.last_id, id);
         self.last_id = id;
     }
 }
@@ -130,26 +118,15 @@ pub fn follow<E: From<EngineError>>(
 mod tests {
     use super::*;
 
-    fn follower(last_id: i64) -> Follower {
-        Follower { filter: EventFilter::default(), last_id, gaps: BTreeMap::new() }
-    }
-
     #[test]
     fn ids_that_are_passed_over_are_looked_for_until_they_are_seen() {
-        let mut follower = follower(10);
-        follower.saw(13);
-        assert_eq!(follower.gaps.keys().copied().collect::<Vec<_>>(), [11, 12]);
+        let mut follower = Follower { filter: EventFilter::default(), last_id: 10, gaps: Gaps::default() };
+        follower.saw(40_000);
+        assert_eq!(follower.gaps.ranges(), [(11, 39_999)]);
         follower.saw(11);
-        assert_eq!((follower.gaps.keys().copied().collect::<Vec<_>>(), follower.last_id), (vec![12], 13));
-        follower.saw(14);
-        assert_eq!(follower.gaps.len(), 1);
-    }
-
-    #[test]
-    fn a_huge_gap_is_not_looked_for_whole() {
-        let mut follower = follower(0);
-        follower.saw(1_000_000_000);
-        assert_eq!((follower.gaps.len(), follower.last_id), (MAX_GAPS, 1_000_000_000));
-        assert_eq!(follower.gaps.keys().next_back(), Some(&999_999_999));
+        follower.saw(20_000);
+        assert_eq!((follower.gaps.ranges(), follower.last_id), (vec![(12, 19_999), (20_001, 39_999)], 40_000));
+        follower.saw(40_001);
+        assert_eq!(follower.gaps.ranges().len(), 2);
     }
 }

@@ -1,10 +1,12 @@
-//! `limits`: how many runs of a class may be processed at once, and how many may start in a time.
+//! `limits`: how many runs of a class, or with a key in common, may be processed at once, and how many of a class may start
+//! in a time.
 
 use serde::Serialize;
 
 use super::{Context, EngineError, EngineResult};
-use crate::domain::limits::{ClassLimit, MAX_RUNNING};
+use crate::domain::limits::{ClassLimit, KeyLimit, MAX_RUNNING};
 use crate::domain::task_class::TaskClass;
+use crate::domain::unique::check_key;
 
 /// The limits of a class, and how far they are used.
 #[derive(Clone, Debug, Serialize)]
@@ -16,7 +18,17 @@ pub struct LimitLine {
     pub running: i64,
 }
 
-/// All limits, by class.
+/// The limit of a key, and how far it is used.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeyLimitLine {
+    /// The limit.
+    #[serde(flatten)]
+    pub limit: KeyLimit,
+    /// Runs with this key that are being processed.
+    pub running: i64,
+}
+
+/// The limits of all classes, by class.
 ///
 /// # Errors
 /// The database's.
@@ -38,9 +50,7 @@ pub fn set(ctx: &mut Context, limit: &ClassLimit) -> EngineResult<()> {
     if limit.max_running.is_none() && limit.rate.is_none() {
         return Err(EngineError::Input("no limit was given".to_owned()));
     }
-    if limit.max_running.is_some_and(|max| !(1..=MAX_RUNNING).contains(&max)) {
-        return Err(EngineError::Input(format!("a class has 1 to {MAX_RUNNING} runs at once; to have none, pause it")));
-    }
+    limit.max_running.map_or(Ok(()), check_max_running)?;
     let event = ctx.operator_event("limit-set", serde_json::json!(limit));
     ctx.store.set_class_limit(limit, &event)?;
     fault_point!("limits.set");
@@ -56,4 +66,50 @@ pub fn remove(ctx: &mut Context, class: &str) -> EngineResult<bool> {
     let is_removed = ctx.store.remove_class_limit(class, &event)?;
     fault_point!("limits.removed");
     Ok(is_removed)
+}
+
+/// The limits of all keys that have one, by key.
+///
+/// # Errors
+/// The database's.
+pub fn list_keys(ctx: &mut Context) -> EngineResult<Vec<KeyLimitLine>> {
+    let mut lines = Vec::new();
+    for limit in ctx.store.list_key_limits()? {
+        let running = ctx.store.use_of_key(&limit.key)?.running;
+        lines.push(KeyLimitLine { limit, running });
+    }
+    Ok(lines)
+}
+
+/// Sets the limit of a key.
+///
+/// # Errors
+/// [`EngineError::Input`], or the database's.
+pub fn set_key(ctx: &mut Context, limit: &KeyLimit) -> EngineResult<()> {
+    check_key("limit key", &limit.key).map_err(EngineError::Input)?;
+    check_max_running(limit.max_running)?;
+    let event = ctx.operator_event("limit-set", serde_json::json!(limit));
+    ctx.store.set_key_limit(limit, &event)?;
+    fault_point!("limits.key_set");
+    Ok(())
+}
+
+/// Removes the limit of a key: one at a time from now on. Whether it had one.
+///
+/// # Errors
+/// The database's.
+pub fn remove_key(ctx: &mut Context, key: &str) -> EngineResult<bool> {
+    let event = ctx.operator_event("limit-removed", serde_json::json!({ "key": key }));
+    let is_removed = ctx.store.remove_key_limit(key, &event)?;
+    fault_point!("limits.key_removed");
+    Ok(is_removed)
+}
+
+fn check_max_running(max: i32) -> EngineResult<()> {
+    if (1..=MAX_RUNNING).contains(&max) {
+        return Ok(());
+    }
+    Err(EngineError::Input(format!(
+        "1 to {MAX_RUNNING} runs may be processed at once; to have none, pause their class"
+    )))
 }

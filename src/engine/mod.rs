@@ -9,6 +9,7 @@ pub mod claimants;
 pub mod classes;
 pub mod create_runs;
 pub mod edit;
+mod event_gaps;
 pub mod events;
 pub mod execute;
 mod handler_finish;

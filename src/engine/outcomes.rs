@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::announce::start_hook;
 use super::{Context, EngineError, EngineResult};
+use crate::domain::claimant::ClaimantId;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
 use crate::domain::transition::RunEvent;
-use crate::os::spool::SpoolFile;
+use crate::os::spool::{Spool, SpoolFile};
 use crate::store::{Ended, NewEvent, RunEnd, RunRef, StoreError};
 
 /// How a run ended, with all that its row needs.
@@ -24,20 +25,46 @@ pub(crate) struct Outcome {
     pub(super) claimed: Option<Claimed>,
     /// The token of its claim.
     pub(super) token: String,
+    /// In place of a token, where a claimant never got the answer to its claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) outside: Option<OutsideDoubt>,
     /// What is written.
     pub(super) end: RunEnd,
+}
+
+/// What tells a claim by a claimant from all others: a token begins with the id of its run, which nobody was told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct OutsideDoubt {
+    /// Who claimed.
+    claimant: String,
+    /// The random parts of its tokens.
+    secrets: Vec<String>,
 }
 
 impl Outcome {
     pub(super) fn new(ctx: &Context, run: &ClaimedRun, end: RunEnd) -> Self {
         let claimed = Some(Claimed { run_id: run.run_id, task_id: run.task_id });
-        Self { database: ctx.store.url().to_string(), claimed, token: run.token.clone(), end }
+        Self { database: ctx.store.url().to_string(), claimed, token: run.token.clone(), outside: None, end }
     }
 
     /// Of whatever the claim with this token has taken, which nobody was told.
     pub(super) fn of_claim(ctx: &Context, token: &str) -> Self {
         let end = GivenBack::NotStarted.end();
-        Self { database: ctx.store.url().to_string(), claimed: None, token: token.to_owned(), end }
+        Self { database: ctx.store.url().to_string(), claimed: None, token: token.to_owned(), outside: None, end }
+    }
+
+    /// The same of a claim by a claimant.
+    fn of_outside_claim(ctx: &Context, claimant: &ClaimantId, secrets: &[String]) -> Self {
+        let outside = OutsideDoubt { claimant: claimant.to_string(), secrets: secrets.to_vec() };
+        Self { outside: Some(outside), ..Self::of_claim(ctx, "") }
+    }
+
+    /// Whether it is of the run that has this token.
+    fn is_of(&self, token: &str) -> bool {
+        let has_secret = |outside: &OutsideDoubt| {
+            token.split_once('-').is_some_and(|(_, secret)| outside.secrets.iter().any(|own| own == secret))
+        };
+        self.outside.as_ref().map_or_else(|| self.token == token, has_secret)
     }
 }
 
@@ -50,6 +77,18 @@ pub(super) fn prepared(ctx: &Context, run: &ClaimedRun, end: RunEnd) -> impl Fn(
         // Without it the run is rescued like that of any dead process.
         let _ = leave(spool.as_ref().and_then(|spool| spool.take().ok()).as_mut(), &outcome);
     }
+}
+
+/// Leaves on the disk, for the next process of this host, that whatever this claim has taken is given back: its COMMIT may
+/// have happened, and nobody has its tokens.
+pub(super) fn leave_outside_claim(ctx: &mut Context, claimant: &ClaimantId, secrets: &[String]) {
+    let outcome = Outcome::of_outside_claim(ctx, claimant, secrets);
+    let problem = match ctx.spool.as_ref().map(Spool::take) {
+        None => None,
+        Some(Ok(mut file)) => leave(Some(&mut file), &outcome),
+        Some(Err(error)) => Some(error.to_string()),
+    };
+    ctx.spool_problem = problem.or_else(|| ctx.spool_problem.take());
 }
 
 /// What a claim took.
@@ -164,7 +203,7 @@ pub(super) fn send_left_over(ctx: &mut Context) -> EngineResult<usize> {
 /// Whether another process of this host is about to send how this run ended.
 pub(super) fn is_being_sent(ctx: &Context, token: &str) -> bool {
     let held = ctx.spool.as_ref().and_then(|spool| spool.held_records().ok()).unwrap_or_default();
-    held.iter().any(|record| serde_json::from_str::<Outcome>(record).is_ok_and(|outcome| outcome.token == token))
+    held.iter().any(|record| serde_json::from_str::<Outcome>(record).is_ok_and(|outcome| outcome.is_of(token)))
 }
 
 /// Sends the records of a file.
@@ -200,8 +239,20 @@ fn empty(ctx: &mut Context, file: &mut SpoolFile) -> EngineResult<usize> {
     Ok(sent)
 }
 
+/// Gives back what the claim has taken, if it has taken anything.
+fn give_back_outside(ctx: &mut Context, outcome: &Outcome, outside: &OutsideDoubt) -> EngineResult<()> {
+    for run in ctx.store.find_claimed_outside(&outside.claimant, &outside.secrets)? {
+        // Whoever was first has ended it: it never began, so that nothing comes too late.
+        ctx.store.end_run(&run, &outcome.end)?;
+    }
+    Ok(())
+}
+
 /// The process that wrote it may have died after the database had it.
 fn send_once_more(ctx: &mut Context, outcome: &Outcome) -> EngineResult<()> {
+    if let Some(outside) = &outcome.outside {
+        return give_back_outside(ctx, outcome, outside);
+    }
     let claimed = match outcome.claimed {
         Some(claimed) => claimed,
         None => match ctx.store.find_claimed(&outcome.token)? {

@@ -1,13 +1,28 @@
-//! `prune`: what is finished is deleted once it was kept long enough; some of it by each `create-runs`.
+//! `prune`: what is finished is deleted once it was kept long enough; some of it by each `create-runs`. And what somebody
+//! selects, however old it is.
 
+use serde_json::json;
+
+use super::selected::{Hear, PORTION, TaskAnswer};
 use super::{Context, EngineResult};
-use crate::domain::retention::Retention;
+use crate::domain::ids::TaskId;
+use crate::domain::retention::{Kept, Retention};
 use crate::domain::status::TaskStatus;
 pub use crate::store::Pruned;
-use crate::store::{PrunePlace, PruneRule, PruneWindow};
+use crate::store::{PrunePlace, PruneRule, PruneVerdict, PruneWindow, Store, StoreResult};
 
 /// Parts that a `create-runs` deletes of each kind: it is called again soon.
 const PARTS_OF_CREATE_RUNS: usize = 10;
+/// Parts that are looked at for one that is deleted, where what is kept lies before it.
+const LOOKS_FOR_A_PART: usize = 10;
+/// The part of a selection that is kept with the event.
+const MAX_SELECTION_CHARS: usize = 1_000;
+
+/// Finds a part of the tasks that a rule reaches, from a place on.
+type FindTasks = fn(&mut Store, &PruneRule, Option<PrunePlace>) -> StoreResult<PruneWindow>;
+
+/// By age, also before their time, and by number.
+const WAYS_TO_FIND: [FindTasks; 3] = [Store::find_old_tasks, Store::find_old_tasks_ahead, Store::find_excess_tasks];
 
 /// What is to be pruned, beyond what the settings say.
 #[derive(Clone, Debug, Default)]
@@ -49,16 +64,35 @@ impl PruneRequest {
 /// # Errors
 /// The database's; what was deleted before stays so.
 pub fn prune_some(ctx: &mut Context, retention: &Retention) -> EngineResult<Pruned> {
-    prune_parts(ctx, &PruneRequest::default(), retention, PARTS_OF_CREATE_RUNS, &mut |_| {})
+    let mut total = Pruned::default();
+    prune_parts(ctx, &PruneRequest::default(), retention, PARTS_OF_CREATE_RUNS, &mut total, &mut |_| {})?;
+    Ok(total)
 }
 
-/// Deletes all of it. `pruned` hears the number of tasks so far.
+/// Deletes all of it, and keeps an event of it if there was anything. `pruned` hears the number of tasks so far.
 ///
 /// # Errors
 /// The database's; what was deleted before stays so.
 pub fn prune(ctx: &mut Context, request: &PruneRequest, pruned: &mut dyn FnMut(usize)) -> EngineResult<Pruned> {
     let retention = ctx.store.settings()?.retention;
-    prune_parts(ctx, request, &retention, usize::MAX, pruned)
+    let mut total = Pruned::default();
+    let result = prune_parts(ctx, request, &retention, usize::MAX, &mut total, pruned);
+    if total == Pruned::default() {
+        return result.map(|()| total);
+    }
+    let mut details = json!(total);
+    details["older_than_secs"] = json!(request.older_than_secs);
+    details["statuses"] = json!(request.statuses);
+    details["class"] = json!(request.class);
+    keep_pruned(ctx, details, result).map(|()| total)
+}
+
+/// Keeps what an operator has deleted, also where an error came in between.
+fn keep_pruned(ctx: &mut Context, details: serde_json::Value, result: EngineResult<()>) -> EngineResult<()> {
+    let event = ctx.operator_event("pruned", details);
+    let kept = ctx.store.record_event(&event);
+    result?;
+    Ok(kept?)
 }
 
 /// How many tasks [`prune`] would delete.
@@ -69,10 +103,10 @@ pub fn count_prunable(ctx: &mut Context, request: &PruneRequest) -> EngineResult
     let retention = ctx.store.settings()?.retention;
     let mut count = 0;
     for rule in request.rules(&retention) {
-        let by_age = count_windows(|from| Ok(ctx.store.find_old_tasks(&rule, from)?))?;
-        let by_number = count_windows(|from| Ok(ctx.store.find_excess_tasks(&rule, from)?))?;
+        let [by_age, ahead, by_number] = WAYS_TO_FIND;
+        let mut count_by = |find: FindTasks| count_windows(|from| Ok(find(&mut ctx.store, &rule, from)?));
         // Those of an age and those in excess are the oldest ones, both times.
-        count += by_age.max(by_number);
+        count += count_by(by_age)?.max(count_by(by_number)?) + count_by(ahead)?;
     }
     Ok(count)
 }
@@ -94,42 +128,40 @@ fn prune_parts(
     request: &PruneRequest,
     retention: &Retention,
     parts: usize,
+    total: &mut Pruned,
     pruned: &mut dyn FnMut(usize),
-) -> EngineResult<Pruned> {
-    let mut total = Pruned::default();
+) -> EngineResult<()> {
     for rule in request.rules(retention) {
-        for is_by_age in [true, false] {
-            prune_rule(ctx, &rule, is_by_age, parts, &mut |count| {
+        for find in WAYS_TO_FIND {
+            prune_rule(ctx, &rule, find, parts, &mut |count| {
                 total.tasks += count;
                 pruned(total.tasks);
             })?;
         }
     }
     if !request.is_own_choice() {
-        prune_the_rest(ctx, retention, parts, &mut total)?;
+        prune_the_rest(ctx, retention, parts, total)?;
     }
-    Ok(total)
+    Ok(())
 }
 
 /// Each part begins where the one before ended: what could not be deleted is not looked at again.
 fn prune_rule(
     ctx: &mut Context,
     rule: &PruneRule,
-    is_by_age: bool,
+    find: FindTasks,
     parts: usize,
     pruned: &mut dyn FnMut(usize),
 ) -> EngineResult<()> {
-    let mut from = None;
-    for _ in 0..parts {
-        let window = match is_by_age {
-            true => ctx.store.find_old_tasks(rule, from)?,
-            false => ctx.store.find_excess_tasks(rule, from)?,
-        };
+    let (mut from, mut deleted) = (None, 0);
+    for _ in 0..parts.saturating_mul(LOOKS_FOR_A_PART) {
+        let window = find(&mut ctx.store, rule, from)?;
         if window.count() > 0 {
             pruned(ctx.store.prune_tasks(rule, &window)?);
+            deleted += 1;
         }
         from = window.next;
-        if from.is_none() {
+        if from.is_none() || deleted == parts {
             return Ok(());
         }
     }
@@ -140,11 +172,73 @@ fn prune_the_rest(ctx: &mut Context, retention: &Retention, parts: usize, total:
     if let Some(secs) = retention.outputs.older_than_secs() {
         total.outputs += until_nothing_is_left(parts, || Ok(ctx.store.prune_outputs(secs)?))?;
     }
+    if let Some(secs) = retention.results.older_than_secs() {
+        total.results += until_nothing_is_left(parts, || Ok(ctx.store.prune_results(secs)?))?;
+    }
     if let Some(secs) = retention.runners.older_than_secs() {
         total.runners += until_nothing_is_left(parts, || Ok(ctx.store.prune_runners(secs)?))?;
         total.events += until_nothing_is_left(parts, || Ok(ctx.store.prune_events(secs)?))?;
     }
     Ok(())
+}
+
+/// Deletes those of these tasks that are finished for good, however old they are, with all that belongs to them, and keeps an
+/// event of it if there were any. They were selected by these words.
+///
+/// # Errors
+/// The database's; the tasks before stay deleted.
+pub fn prune_selected(ctx: &mut Context, ids: &[TaskId], words: &str, hear: Hear<'_>) -> EngineResult<()> {
+    let mut tasks = 0;
+    let result = prune_portions(ctx, ids, &mut |answer: TaskAnswer| {
+        tasks += usize::from(answer.result.is_some());
+        hear(answer);
+    });
+    if tasks == 0 {
+        return result;
+    }
+    let selection: String = words.chars().take(MAX_SELECTION_CHARS).collect();
+    keep_pruned(ctx, json!({ "tasks": tasks, "selection": selection }), result)
+}
+
+fn prune_portions(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
+    let mut left = ids.to_vec();
+    loop {
+        let mut awaited = Vec::new();
+        for portion in left.chunks(PORTION) {
+            let verdicts = ctx.store.prune_named_tasks(portion)?;
+            fault_point!("prune.committed");
+            for (id, verdict) in portion.iter().copied().zip(verdicts) {
+                match verdict {
+                    PruneVerdict::Stays { why: Kept::Awaited, .. } => awaited.push((id, verdict)),
+                    verdict => hear(answer(id, verdict, "is deleted")),
+                }
+            }
+        }
+        // What waited for them may have gone with a later portion. Dependants are mostly newer: now the newest first.
+        if awaited.is_empty() || awaited.len() == left.len() {
+            awaited.into_iter().for_each(|(id, verdict)| hear(answer(id, verdict, "is deleted")));
+            return Ok(());
+        }
+        left = awaited.into_iter().rev().map(|(id, _)| id).collect();
+    }
+}
+
+/// What `prune_selected` would do now; changes nothing.
+///
+/// # Errors
+/// The database's.
+pub fn preview_prune(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
+    let verdicts = ctx.store.judge_tasks(ids)?;
+    ids.iter().zip(verdicts).for_each(|(id, verdict)| hear(answer(*id, verdict, "would be deleted")));
+    Ok(())
+}
+
+fn answer(id: TaskId, verdict: PruneVerdict, done: &str) -> TaskAnswer {
+    match verdict {
+        PruneVerdict::Goes => TaskAnswer::done(id, "pruned", format!("task {id} {done}")),
+        PruneVerdict::Stays { status, why } => TaskAnswer::refused(id, format!("task {id} is {status}; {why}")),
+        PruneVerdict::NoSuchTask => TaskAnswer::no_such_task(id),
+    }
 }
 
 fn until_nothing_is_left(parts: usize, mut prune: impl FnMut() -> EngineResult<usize>) -> EngineResult<usize> {

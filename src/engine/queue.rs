@@ -47,6 +47,7 @@ struct BatchLine<'a> {
     unique: Option<String>,
     on_conflict: Option<String>,
     unique_for: Option<String>,
+    limit_key: Option<String>,
 }
 
 /// A task for which another one waits, as a line names it: by its id, or by the name of its line.
@@ -197,6 +198,7 @@ pub(crate) fn parse_line<Zone: TimeZone>(
         after,
         unique: line.unique,
         on_conflict,
+        limit_key: line.limit_key,
         unique_for_secs: line.unique_for.map(|text| whole_secs("unique_for", &text)).transpose()?,
         every: line.every,
         time_zone: line.tz,

@@ -1,6 +1,8 @@
 //! `requeue`: a task that is over runs again from the start, as the same row.
 
-use super::selected::{Hear, PORTION, TaskAnswer, event_of, key_taken, preview};
+use super::selected::{
+    Hear, PORTION, TaskAnswer, event_of, key_taken, place_in_schedule, places_in_schedules, preview,
+};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
@@ -15,11 +17,13 @@ use crate::store::{Restart, RestartAnswer};
 pub fn requeue_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
     let event = event_of(ctx, "requeued", serde_json::json!({}));
     for portion in ids.chunks(PORTION) {
+        let places = places_in_schedules(ctx, portion)?;
         let answers = ctx.store.restart_tasks(portion, Restart::Requeue, &event)?;
         fault_point!("requeue.committed");
         for (id, answer) in portion.iter().zip(answers) {
+            let place = places.get(id).map_or("", String::as_str);
             hear(match answer {
-                RestartAnswer::Done => TaskAnswer::done(*id, "requeued", format!("task {id} is queued again")),
+                RestartAnswer::Done => TaskAnswer::done(*id, "requeued", format!("task {id} is queued again{place}")),
                 RestartAnswer::KeyTaken(holder) => key_taken(*id, "queued again", &holder),
                 RestartAnswer::NoSuchTask => TaskAnswer::no_such_task(*id),
                 RestartAnswer::Refused { status, has_open_run } => refused(*id, &status, has_open_run),
@@ -41,7 +45,8 @@ fn outlook(task: &Task) -> TaskAnswer {
     let is_over = matches!(task.status, Stored::Known(status)
         if task_after(status, TaskEvent::Requeue, TaskStatus::Scheduled).is_some());
     if is_over && task.current_run_id.is_none() {
-        return TaskAnswer::done(task.id, "requeued", format!("task {} would be queued again", task.id));
+        let (id, place) = (task.id, place_in_schedule(task));
+        return TaskAnswer::done(id, "requeued", format!("task {id} would be queued again{place}"));
     }
     refused(task.id, &task.status.to_string(), task.current_run_id.is_some())
 }

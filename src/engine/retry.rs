@@ -1,6 +1,8 @@
 //! `retry`: a task that failed, is exhausted or quarantined gets a new start.
 
-use super::selected::{Hear, PORTION, TaskAnswer, event_of, key_taken, preview};
+use super::selected::{
+    Hear, PORTION, TaskAnswer, event_of, key_taken, place_in_schedule, places_in_schedules, preview,
+};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
@@ -15,11 +17,13 @@ use crate::store::{Restart, RestartAnswer};
 pub fn retry_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
     let event = event_of(ctx, "retried", serde_json::json!({}));
     for portion in ids.chunks(PORTION) {
+        let places = places_in_schedules(ctx, portion)?;
         let answers = ctx.store.restart_tasks(portion, Restart::Retry, &event)?;
         fault_point!("retry.committed");
         for (id, answer) in portion.iter().zip(answers) {
+            let place = places.get(id).map_or("", String::as_str);
             hear(match answer {
-                RestartAnswer::Done => TaskAnswer::done(*id, "retried", format!("task {id} is tried again")),
+                RestartAnswer::Done => TaskAnswer::done(*id, "retried", format!("task {id} is tried again{place}")),
                 RestartAnswer::KeyTaken(holder) => key_taken(*id, "tried again", &holder),
                 RestartAnswer::NoSuchTask => TaskAnswer::no_such_task(*id),
                 RestartAnswer::Refused { status, has_open_run } => refused(*id, &status, has_open_run),
@@ -40,7 +44,8 @@ pub fn preview_retry(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> Engin
 fn outlook(task: &Task) -> TaskAnswer {
     let has_failed = task.status.is(TaskStatus::Failed) || task.status.is(TaskStatus::Timeout);
     if has_failed && task.current_run_id.is_none() {
-        return TaskAnswer::done(task.id, "retried", format!("task {} would be tried again", task.id));
+        let (id, place) = (task.id, place_in_schedule(task));
+        return TaskAnswer::done(id, "retried", format!("task {id} would be tried again{place}"));
     }
     refused(task.id, &task.status.to_string(), task.current_run_id.is_some())
 }

@@ -38,6 +38,8 @@ pub struct Schedule {
     pub planned_on: Option<DateTime<Utc>>,
     /// What cannot be read.
     pub problem: Option<String>,
+    /// The task that has its key, and has to end before the next task of the schedule can come.
+    pub key_holder: Option<TaskId>,
 }
 
 /// Everything about one schedule.
@@ -67,7 +69,10 @@ pub struct ScheduleEdit {
 /// # Errors
 /// The database's.
 pub fn list(ctx: &mut Context) -> EngineResult<Vec<Schedule>> {
-    let mut all: Vec<Schedule> = ctx.store.list_schedules()?.into_iter().filter_map(from_task).collect();
+    let mut all: Vec<Schedule> = Vec::new();
+    for head in ctx.store.list_schedules()? {
+        all.extend(from_head(ctx, head)?);
+    }
     all.sort_by_key(|schedule| (schedule.problem.is_none(), schedule.planned_on, schedule.id));
     Ok(all)
 }
@@ -79,7 +84,8 @@ pub fn list(ctx: &mut Context) -> EngineResult<Vec<Schedule>> {
 pub fn show(ctx: &mut Context, id: TaskId) -> EngineResult<Option<ScheduleDetail>> {
     let Some(TaskSchedule { id, .. }) = schedule_of(ctx, id)? else { return Ok(None) };
     let tasks = ctx.store.list_tasks_of_schedule(id, SHOWN_TASKS)?;
-    let Some(schedule) = tasks.first().cloned().and_then(from_task) else { return Ok(None) };
+    let Some(head) = tasks.first().cloned() else { return Ok(None) };
+    let Some(schedule) = from_head(ctx, head)? else { return Ok(None) };
     let now = ctx.store.now()?;
     let next_times = match &tasks.first().and_then(|task| task.schedule.as_ref()).map(TaskSchedule::recurrence) {
         Some(Ok(recurrence)) if schedule.status.is(ScheduleStatus::Active) => next_times(recurrence, now),
@@ -100,10 +106,11 @@ fn schedule_of(ctx: &mut Context, id: TaskId) -> EngineResult<Option<TaskSchedul
     Ok(ctx.store.get_task(id)?.schedule)
 }
 
-fn from_task(task: Task) -> Option<Schedule> {
-    let facts = task.schedule?;
+fn from_head(ctx: &mut Context, task: Task) -> EngineResult<Option<Schedule>> {
+    let key_holder = key_holder(ctx, &task)?;
+    let Some(facts) = task.schedule else { return Ok(None) };
     let problem = facts.recurrence().err();
-    Some(Schedule {
+    Ok(Some(Schedule {
         id: facts.id,
         class: task.class,
         every: facts.every,
@@ -114,7 +121,19 @@ fn from_task(task: Task) -> Option<Schedule> {
         task_status: task.status.to_string(),
         planned_on: facts.planned_on,
         problem,
-    })
+        key_holder,
+    }))
+}
+
+/// Whoever keeps the next task from its key, once this one has settled.
+fn key_holder(ctx: &mut Context, head: &Task) -> EngineResult<Option<TaskId>> {
+    let is_active = head.schedule.as_ref().is_some_and(|schedule| schedule.status.is(ScheduleStatus::Active));
+    match &head.unique_key {
+        Some(key) if is_active && head.is_settled() && head.current_run_id.is_none() => {
+            Ok(ctx.store.find_key_holder(&head.class, key)?.filter(|holder| *holder != head.id))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Nothing of the schedule happens until it is resumed; what is processed goes on.
@@ -181,7 +200,8 @@ fn change(
             fault_point!("schedule.committed");
             go_on(ctx, head.id)?;
             let newest = ctx.store.list_tasks_of_schedule(schedule, 1)?.into_iter().next();
-            newest.and_then(from_task).ok_or_else(|| no_schedule(schedule))
+            let Some(newest) = newest else { return Err(no_schedule(schedule)) };
+            from_head(ctx, newest)?.ok_or_else(|| no_schedule(schedule))
         }
         ScheduleAnswer::Refused(status) => Err(EngineError::Refused(format!("schedule {schedule} is {status}"))),
         ScheduleAnswer::NeverHappens => Err(EngineError::Input("these times never come".to_owned())),

@@ -1,11 +1,14 @@
 //! What the verbs for many tasks share: which tasks are meant, in which portions they are changed, what became of each.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
 use crate::domain::selection::Selection;
+use crate::domain::status::ScheduleStatus;
 use crate::store::{Holder, NewEvent};
 
 /// Tasks that are changed in one transaction: bounds the time for which others wait.
@@ -69,6 +72,23 @@ pub(super) fn preview(
     Ok(())
 }
 
+/// What whoever starts a task anew should know of its place in a schedule: nothing keeps an earlier one from running beside
+/// the newest.
+pub(super) fn place_in_schedule(task: &Task) -> String {
+    match &task.schedule {
+        Some(schedule) if schedule.status.is(ScheduleStatus::Followed) => {
+            format!("; it is an earlier task of schedule {} and may run beside the newest one", schedule.id)
+        }
+        _ => String::new(),
+    }
+}
+
+/// The same of each of these tasks.
+pub(super) fn places_in_schedules(ctx: &mut Context, ids: &[TaskId]) -> EngineResult<HashMap<TaskId, String>> {
+    let tasks = ctx.store.get_tasks(ids)?;
+    Ok(tasks.iter().map(|task| (task.id, place_in_schedule(task))).collect())
+}
+
 /// An event of this kind about a task yet to be named, by whoever works here.
 pub(super) fn event_of(ctx: &Context, kind: &'static str, details: serde_json::Value) -> NewEvent {
     NewEvent { kind, task_id: None, run_id: None, actor: ctx.me.user.clone(), host: ctx.me.host.clone(), details }
@@ -76,7 +96,7 @@ pub(super) fn event_of(ctx: &Context, kind: &'static str, details: serde_json::V
 
 /// A task that cannot be live again, because another one has its key.
 pub(super) fn key_taken(id: TaskId, what: &str, holder: &Holder) -> TaskAnswer {
-    let Holder { id: other, key, status } = holder;
+    let Holder { id: other, key, status, .. } = holder;
     TaskAnswer::refused(
         id,
         format!("task {id} is not {what}: task {other}, queued since, has its key \"{key}\" and is {status}"),

@@ -66,6 +66,15 @@ pub enum Reason {
         /// When the next run of the class may start.
         next_on: DateTime<Utc>,
     },
+    /// Its run waits, and as many with its limit key as may be processed at once are before it.
+    KeyIsFull {
+        /// The key.
+        key: String,
+        /// The limit.
+        max_running: i32,
+        /// Those of them that are being processed.
+        running: i64,
+    },
     /// It is due and waits for `create-runs`.
     WaitsForCreateRuns,
     /// Its time has not come.
@@ -316,7 +325,12 @@ fn reason_of(
             host: last_run.map(|run| run.host.clone()).unwrap_or_default(),
             claimant: last_run.and_then(|run| run.claimant.clone()),
         },
-        Err(NotDue::HasOpenRun) => waiting_run_reason(ctx, task, known)?,
+        Err(NotDue::HasOpenRun) => {
+            match last_run.filter(|run| run.status.is(RunStatus::Scheduled) && !run.has_key_slot) {
+                Some(Run { limit_key: Some(key), .. }) => key_reason(ctx, key)?,
+                _ => waiting_run_reason(ctx, task, known)?,
+            }
+        }
         Err(NotDue::NotYet) => {
             let has_failed = task.status.is(TaskStatus::Failed) || task.status.is(TaskStatus::Timeout);
             Reason::NotYet { on: task.scheduled_on, after_error: has_failed.then(error) }
@@ -360,8 +374,14 @@ fn waiting_run_reason(ctx: &mut Context, task: &Task, known: &mut Known) -> Engi
     Ok(match obstacle {
         Some(Obstacle::MaxRunning(max_running)) => Reason::ClassIsFull { max_running },
         Some(Obstacle::Rate(rate, next_on)) => Reason::RateReached { rate, next_on },
-        Some(Obstacle::Paused(_)) | None => Reason::WaitsForRunner,
+        // Asked of the class, not of a run.
+        Some(Obstacle::Paused(_) | Obstacle::KeyIsFull(_)) | None => Reason::WaitsForRunner,
     })
+}
+
+fn key_reason(ctx: &mut Context, key: &str) -> EngineResult<Reason> {
+    let use_of_key = ctx.store.use_of_key(key)?;
+    Ok(Reason::KeyIsFull { key: key.to_owned(), max_running: use_of_key.max_running, running: use_of_key.running })
 }
 
 fn error_text(run: &Run) -> String {

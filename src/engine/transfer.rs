@@ -1,35 +1,33 @@
 //! `export` and `import`: tasks with their runs, outputs and events as newline-delimited JSON, also between engines. The
 //! first line says what it is, the last one how many tasks there were: a file that was cut off is refused.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Context, EngineError, EngineResult};
-use crate::domain::status::{RunStatus, TaskStatus};
+use crate::domain::ids::TaskId;
+use crate::domain::status::TaskStatus;
+use crate::domain::transition::status_before;
 pub use crate::store::Imported;
 use crate::store::TransferredTask;
 
 /// The version that this program writes and reads.
 const VERSION: u32 = 1;
 
-/// Which tasks are exported; nothing means all.
-#[derive(Clone, Debug, Default)]
-pub struct ExportRequest {
-    /// With one of these ids.
-    pub ids: Vec<i64>,
-    /// Of this class.
-    pub class: Option<String>,
-    /// In one of these statuses.
-    pub statuses: Vec<TaskStatus>,
-}
+/// Tasks that are read together.
+const PORTION: usize = 500;
 
-impl ExportRequest {
-    fn wants(&self, whole: &TransferredTask) -> bool {
-        (self.ids.is_empty() || self.ids.contains(&whole.id()))
-            && self.class.as_ref().is_none_or(|class| class == whole.class())
-            && (self.statuses.is_empty() || self.statuses.iter().any(|status| status.as_str() == whole.status()))
-    }
+/// What an export has written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exported {
+    /// How many tasks.
+    pub tasks: usize,
+    /// Tasks that were wanted and are not there.
+    pub missing: Vec<TaskId>,
+    /// Tasks that still wait for one that is not exported, and for which one: an import refuses them.
+    pub in_vain: Vec<(TaskId, TaskId)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -44,43 +42,88 @@ struct LastLine {
     end_of_export: usize,
 }
 
-/// Hands every task that is wanted to `line`, as a line of JSON, between a first and a last one. Returns how many. A task is
-/// as it was when its page was read: what changes meanwhile may be in it or not.
+/// Hears a line of JSON, and says whether it wants another one.
+pub type HearLine<'a> = &'a mut dyn FnMut(String) -> EngineResult<ControlFlow<()>>;
+
+/// Hands every task to `line`, between a first and a last line, as long as it wants more. A task is as it was when its page was
+/// read: what changes meanwhile may be in it or not.
 ///
 /// # Errors
 /// The database's, and those of `line`.
-pub fn export(
-    ctx: &mut Context,
-    request: &ExportRequest,
-    line: &mut dyn FnMut(String) -> EngineResult<()>,
-) -> EngineResult<usize> {
-    line(to_json(&FirstLine { taskqueue_export: VERSION })?)?;
-    let (mut count, mut after) = (0, 0);
+pub fn export_all(ctx: &mut Context, line: HearLine<'_>) -> EngineResult<Exported> {
+    let (mut exported, mut after) = (Exported::default(), 0);
+    if line(to_json(&FirstLine { taskqueue_export: VERSION })?)?.is_break() {
+        return Ok(exported);
+    }
     loop {
         let page = ctx.store.export_page(after)?;
         let Some(last) = page.last() else { break };
         after = last.id();
-        for whole in page.iter().filter(|whole| request.wants(whole)) {
-            line(to_json(whole)?)?;
-            count += 1;
+        for whole in &page {
+            if line(to_json(whole)?)?.is_break() {
+                return Ok(exported);
+            }
+            exported.tasks += 1;
         }
     }
-    line(to_json(&LastLine { end_of_export: count })?)?;
-    Ok(count)
+    line(to_json(&LastLine { end_of_export: exported.tasks })?).map(drop)?;
+    Ok(exported)
+}
+
+/// The same of these tasks alone, in the order of their ids.
+///
+/// # Errors
+/// The database's, and those of `line`.
+pub fn export_selected(ctx: &mut Context, ids: &[TaskId], line: HearLine<'_>) -> EngineResult<Exported> {
+    let (mut exported, mut here) = (Exported::default(), HashSet::new());
+    if line(to_json(&FirstLine { taskqueue_export: VERSION })?)?.is_break() {
+        return Ok(exported);
+    }
+    let mut ids = ids.to_vec();
+    ids.sort_unstable();
+    ids.dedup();
+    for portion in ids.chunks(PORTION) {
+        for whole in ctx.store.export_tasks(portion)? {
+            if line(to_json(&whole)?)?.is_break() {
+                return Ok(exported);
+            }
+            let id = TaskId(whole.id());
+            here.insert(id);
+            if !whole.is_settled() {
+                exported.in_vain.extend(whole.waits_for().map(|awaited| (id, TaskId(awaited))));
+            }
+        }
+        exported.missing.extend(portion.iter().copied().filter(|id| !here.contains(id)));
+    }
+    exported.tasks = here.len();
+    exported.in_vain.retain(|(_, awaited)| !here.contains(awaited));
+    exported.in_vain.dedup_by_key(|(id, _)| *id);
+    line(to_json(&LastLine { end_of_export: exported.tasks })?).map(drop)?;
+    Ok(exported)
+}
+
+/// These tasks, and all for which they still wait, or for which those wait.
+///
+/// # Errors
+/// The database's.
+pub fn with_prerequisites(ctx: &mut Context, mut ids: Vec<TaskId>) -> EngineResult<Vec<TaskId>> {
+    ids.extend(ctx.store.list_all_prerequisites(&ids)?);
+    Ok(ids)
 }
 
 fn to_json<T: Serialize>(value: &T) -> EngineResult<String> {
     serde_json::to_string(value).map_err(|error| EngineError::Input(error.to_string()))
 }
 
-/// Inserts all tasks of an export, or none. `imported` hears how many are in the transaction so far, and of how many.
+/// Inserts all tasks of an export, or none, and keeps an event of it. `imported` hears how many are in the transaction so far, and of how many.
 ///
 /// # Errors
 /// [`EngineError::Input`] with the number of the first bad line, or the database's.
 pub fn import(ctx: &mut Context, text: &str, imported: &mut dyn FnMut(usize, usize)) -> EngineResult<Imported> {
     let tasks = read(text).map_err(EngineError::Input)?;
     let total = tasks.len();
-    let imported = ctx.store.import_tasks(&tasks, &mut |count| imported(count, total))?;
+    let event = ctx.operator_event("imported", serde_json::json!({}));
+    let imported = ctx.store.import_tasks(&tasks, &event, &mut |count| imported(count, total))?;
     fault_point!("import.committed");
     Ok(imported)
 }
@@ -101,7 +144,8 @@ fn read(text: &str) -> Result<Vec<TransferredTask>, String> {
             if here != there {
                 return Err(format!("line {}: {there} tasks were exported, and here are {here}", index + 1));
             }
-            return nobody_waits_in_vain(&tasks).map(|()| tasks);
+            settle_dependencies(&mut tasks)?;
+            return Ok(tasks);
         }
         let mut whole: TransferredTask =
             serde_json::from_str(line).map_err(|error| format!("line {}: {error}", index + 1))?;
@@ -111,13 +155,25 @@ fn read(text: &str) -> Result<Vec<TransferredTask>, String> {
     Err("the export was cut off: its last line is missing".to_owned())
 }
 
-/// A task that waits for one that is not in the export would wait for ever.
-fn nobody_waits_in_vain(tasks: &[TransferredTask]) -> Result<(), String> {
-    let here: HashSet<i64> = tasks.iter().map(TransferredTask::id).collect();
+/// Nobody waits for what has succeeded since its dependant was read, whole or in part. What is over waits for nothing that
+/// stayed behind; another task would wait for it for ever.
+fn settle_dependencies(tasks: &mut [TransferredTask]) -> Result<(), String> {
+    let success = TaskStatus::Success.as_str();
+    let has_succeeded: HashMap<i64, bool> = tasks.iter().map(|whole| (whole.id(), whole.status() == success)).collect();
     for whole in tasks {
-        if let Some(missing) = whole.waits_for().find(|id| !here.contains(id)) {
-            return Err(format!("task {} waits for task {missing}, which is not in the export", whole.id()));
+        for awaited in whole.waits_for().collect::<Vec<_>>() {
+            match has_succeeded.get(&awaited) {
+                Some(false) => {}
+                None if !whole.is_settled() => {
+                    return Err(format!(
+                        "task {} waits for task {awaited}, which is not in the export; `export --prerequisites` adds it",
+                        whole.id()
+                    ));
+                }
+                Some(true) | None => whole.satisfy(awaited),
+            }
         }
+        whole.count_prerequisites();
     }
     Ok(())
 }
@@ -126,13 +182,7 @@ fn nobody_waits_in_vain(tasks: &[TransferredTask]) -> Result<(), String> {
 fn bring_to_rest(whole: &mut TransferredTask) {
     whole.end_open_runs("imported while it was processed");
     if whole.status() == TaskStatus::Processing.as_str() {
-        let before = whole.run_statuses().flatten().find_map(|status| match status {
-            RunStatus::Success => Some(TaskStatus::Success),
-            RunStatus::Error => Some(TaskStatus::Failed),
-            RunStatus::Timeout => Some(TaskStatus::Timeout),
-            RunStatus::Cancelled => Some(TaskStatus::Cancelled),
-            RunStatus::Scheduled | RunStatus::Processing | RunStatus::Released => None,
-        });
+        let before = whole.run_statuses().flatten().find_map(status_before);
         whole.set_status(before.unwrap_or(TaskStatus::Scheduled));
     }
 }

@@ -40,8 +40,39 @@ pub enum Waited {
     Stopped,
 }
 
-/// Processes the task in this very process, registered as a runner with all rules kept. Waits for a free slot. `None`
-/// when a signal came first.
+/// How running a task here ended.
+#[derive(Clone, Debug)]
+pub enum RanHere {
+    /// It was processed.
+    Processed(ProcessReport),
+    /// It was over before; why nothing happens to it any more, in words.
+    Over(String),
+    /// A signal came first.
+    Stopped,
+}
+
+/// Why nothing happens to this task any more, in words, if so.
+///
+/// # Errors
+/// The database's.
+pub fn why_over(ctx: &mut Context, task_id: TaskId) -> EngineResult<Option<String>> {
+    let task = ctx.store.get_task(task_id)?;
+    if !task.is_settled() {
+        return Ok(None);
+    }
+    why_not_due(ctx, &task).map(Some)
+}
+
+fn why_not_due(ctx: &mut Context, task: &Task) -> EngineResult<String> {
+    let now = ctx.store.now()?;
+    Ok(match is_due(&due_facts(task), now) {
+        Err(reason) => reason.to_string(),
+        // Its time came between two questions.
+        Ok(()) => "it has just become due".to_owned(),
+    })
+}
+
+/// Processes the task in this very process, registered as a runner with all rules kept. Waits for a free slot.
 ///
 /// # Errors
 /// The task is not due, somebody else processes it, or the database's.
@@ -51,28 +82,27 @@ pub fn run_here(
     stop: &StopSignals,
     listener: &mut dyn RunListener,
     news: &mut dyn FnMut(WaitNews),
-) -> EngineResult<Option<ProcessReport>> {
+) -> EngineResult<RanHere> {
     let Some(run_id) = ctx.store.open_run_of(task_id)? else {
         let task = ctx.store.get_task(task_id)?;
-        let now = ctx.store.now()?;
-        return Err(EngineError::Input(match is_due(&due_facts(&task), now) {
-            Err(reason) => format!("task {task_id} was only queued: {reason}"),
-            // Its time came between the two questions.
-            Ok(()) => format!("task {task_id} was only queued: it has just become due"),
-        }));
+        let why = why_not_due(ctx, &task)?;
+        if task.is_settled() {
+            return Ok(RanHere::Over(why));
+        }
+        return Err(EngineError::Refused(format!("task {task_id} is queued, but not run now: {why}")));
     };
     let options = ProcessOptions { run_id: Some(run_id), ..ProcessOptions::default() };
     let mut has_told = false;
     while !stop.is_stopping() {
         let report = process_runs(ctx, &options, stop, listener)?;
-        let Some((in_use, limit)) = report.limit_reached else { return Ok(Some(report)) };
+        let Some((in_use, limit)) = report.limit_reached else { return Ok(RanHere::Processed(report)) };
         if !has_told {
             news(WaitNews::LimitReached { in_use, limit });
             has_told = true;
         }
         pause(stop, POLL_INTERVAL);
     }
-    Ok(None)
+    Ok(RanHere::Stopped)
 }
 
 /// Waits until the task has succeeded, is exhausted, quarantined or cancelled.

@@ -12,6 +12,7 @@ use crate::domain::new_task::{TaskRequest, validate_instant};
 use crate::domain::selection::Selection;
 use crate::domain::settings::Settings;
 use crate::domain::task_class::{MAX_CLASS_LENGTH, TaskClass};
+use crate::domain::unique::check_key;
 use crate::domain::when::{parse_duration, parse_instant};
 use crate::engine::queue::{ParsedLine, parse_line};
 use crate::handler::events::parse_event;
@@ -124,7 +125,8 @@ pub fn selection(input: &[u8]) {
     let Ok(selection) = Selection::parse(&words) else { return };
     assert!(selection.has_ids() || selection.has_filter(), "something is selected");
     assert!(selection.ranges.iter().all(|(first, last)| first.0 >= 1 && first <= last));
-    assert!(selection.ids.iter().all(|id| id.0 >= 1));
+    assert!(selection.ids.iter().chain(&selection.schedules).all(|id| id.0 >= 1));
+    assert!(selection.unique_keys.iter().all(|key| check_key("key", key).is_ok()), "a key that some task can have");
     assert!(!selection.is_named() || !selection.has_filter(), "a filter may select many");
     assert!([selection.older_secs, selection.newer_secs].into_iter().flatten().all(|secs| secs >= 0));
 }

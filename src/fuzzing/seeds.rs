@@ -80,7 +80,11 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "selection",
         check: selection,
-        seeds: &["12 5-9 last class=mail.* status=failed by=ann error=exit:1 older=2d newer=1h30m", "status=due 1-1"],
+        seeds: &[
+            "12 5-9 last class=mail.* status=failed by=ann error=exit:1 older=2d newer=1h30m",
+            "schedule=7 schedule=12 key=order-17 key=a=b",
+            "status=due 1-1",
+        ],
     },
     Target { name: "spool", check: spool, seeds: &["{\"a\":1}\n{\"b\":2}\nhal", "\n\r\n\n"] },
     Target {

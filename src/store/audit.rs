@@ -43,20 +43,23 @@ impl Store {
     /// Who keeps transitions, if they are kept. Asks the database once a second at the most; never inside a transaction.
     pub(super) fn auditor(&mut self) -> StoreResult<Option<Origin>> {
         if self.audit.looked_at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
-            let setting = Setting::AuditTransitions;
-            let text: Option<String> = self.read(|conn| {
-                Ok(task_queue_settings::table
-                    .filter(task_queue_settings::name.eq(setting.name()))
-                    .select(task_queue_settings::value)
-                    .first(conn)
-                    .optional()?)
-            })?;
-            // A bad value keeps nobody from anything: whoever reads all settings names it.
-            let is_on = text.is_some_and(|text| setting.value(&text).is_ok_and(|value| value != 0));
+            let is_on = self.read(|conn| Ok(keeps_transitions(conn)?))?;
             self.audit = AuditSwitch { is_on, looked_at: Some(Instant::now()) };
         }
         Ok(self.audit.is_on.then(|| self.origin.clone()))
     }
+}
+
+/// Whether the setting is on. For what is rare enough to ask each time, and never where a claim has locked the tables.
+pub(super) fn keeps_transitions(conn: &mut AnyConnection) -> QueryResult<bool> {
+    let setting = Setting::AuditTransitions;
+    let text: Option<String> = task_queue_settings::table
+        .filter(task_queue_settings::name.eq(setting.name()))
+        .select(task_queue_settings::value)
+        .first(conn)
+        .optional()?;
+    // A bad value keeps nobody from anything: whoever reads all settings names it.
+    Ok(text.is_some_and(|text| setting.value(&text).is_ok_and(|value| value != 0)))
 }
 
 /// Keeps a transition of a run.

@@ -1,12 +1,13 @@
 //! TaskQueueDependencies: which task waits for which. A dependency is satisfied once, by the success of its prerequisite,
 //! and stays so; WaitingFor of a task counts those that are not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use diesel::prelude::*;
 use diesel::result::QueryResult;
 
 use super::backend::{self, AnyConnection};
+use super::rows::DependencyRow;
 use super::schema::task_queue;
 use super::schema::task_queue_dependencies::dsl::{depends_on_id, is_satisfied, task_id, task_queue_dependencies};
 use super::sql::{Moment, db_now};
@@ -39,6 +40,64 @@ pub(super) fn satisfy_dependants(conn: &mut AnyConnection, prerequisite: i64) ->
         fault_point!("end.dependants_satisfied");
     }
     Ok(())
+}
+
+/// What a task still waits for, held as it is until the transaction ends.
+pub(super) struct OpenPrerequisites {
+    /// Each with whether it has succeeded by now.
+    found: Vec<(i64, bool)>,
+}
+
+impl OpenPrerequisites {
+    /// Locks their rows in the order of their ids: none of them can succeed unnoticed before another task waits for them too.
+    /// Must come before the dependant's row is changed, as whoever ends one of them holds it and then asks for that row.
+    pub(super) fn lock(conn: &mut AnyConnection, dependant: i64) -> QueryResult<Self> {
+        let of_it = task_queue_dependencies.filter(task_id.eq(dependant)).filter(is_satisfied.eq(false));
+        let ids: Vec<i64> = of_it.order((task_id, depends_on_id)).select(depends_on_id).load(conn)?;
+        let mut found = Vec::with_capacity(ids.len());
+        for part in ids.chunks(IDS_PER_STATEMENT) {
+            let statuses: HashMap<i64, String> = backend::lock_prerequisites(conn, part)?.into_iter().collect();
+            let has_succeeded =
+                |id: &i64| statuses.get(id).is_some_and(|status| status == TaskStatus::Success.as_str());
+            found.extend(part.iter().map(|id| (*id, has_succeeded(id))));
+        }
+        Ok(Self { found })
+    }
+
+    /// What WaitingFor is of a task that waits for them.
+    pub(super) fn open_count(&self) -> i32 {
+        let open = self.found.iter().filter(|(_, has_succeeded)| !has_succeeded).count();
+        i32::try_from(open).unwrap_or(i32::MAX)
+    }
+
+    /// Has another task wait for them.
+    pub(super) fn insert_for(&self, conn: &mut AnyConnection, dependant: i64) -> QueryResult<()> {
+        if self.found.is_empty() {
+            return Ok(());
+        }
+        let row = |(id, has_succeeded): &(i64, bool)| DependencyRow {
+            task_id: dependant,
+            depends_on_id: *id,
+            is_satisfied: *has_succeeded,
+        };
+        backend::insert_dependencies(conn, &self.found.iter().map(row).collect::<Vec<_>>())
+    }
+}
+
+/// All to which these lead, step by step, without these themselves.
+fn follow(from: &[TaskId], mut step: impl FnMut(&[i64]) -> QueryResult<Vec<i64>>) -> QueryResult<Vec<TaskId>> {
+    let mut seen: BTreeSet<i64> = from.iter().map(|id| id.0).collect();
+    let mut found = BTreeSet::new();
+    let mut newest: Vec<i64> = seen.iter().copied().collect();
+    while !newest.is_empty() {
+        let mut next = Vec::new();
+        for part in newest.chunks(IDS_PER_STATEMENT) {
+            next.extend(step(part)?.into_iter().filter(|id| seen.insert(*id)));
+        }
+        found.extend(next.iter().copied().map(TaskId));
+        newest = next;
+    }
+    Ok(found.into_iter().collect())
 }
 
 /// The other side of a dependency and what its row says, if it is there.
@@ -100,21 +159,25 @@ impl Store {
     /// The database could not be asked.
     pub fn list_all_dependants(&mut self, prerequisites: &[TaskId]) -> StoreResult<Vec<TaskId>> {
         self.read(|conn| {
-            let mut seen: BTreeSet<i64> = prerequisites.iter().map(|id| id.0).collect();
-            let mut found = BTreeSet::new();
-            let mut newest: Vec<i64> = seen.iter().copied().collect();
-            while !newest.is_empty() {
-                let mut next = Vec::new();
-                for part in newest.chunks(IDS_PER_STATEMENT) {
-                    let waiting =
-                        task_queue_dependencies.filter(depends_on_id.eq_any(part)).filter(is_satisfied.eq(false));
-                    let waiting: Vec<i64> = waiting.select(task_id).load(conn)?;
-                    next.extend(waiting.into_iter().filter(|id| seen.insert(*id)));
-                }
-                found.extend(next.iter().copied().map(TaskId));
-                newest = next;
-            }
-            Ok(found.into_iter().collect())
+            let waiting = |part: &[i64]| {
+                let of_part = task_queue_dependencies.filter(depends_on_id.eq_any(part)).filter(is_satisfied.eq(false));
+                of_part.select(task_id).load(conn)
+            };
+            Ok(follow(prerequisites, waiting)?)
+        })
+    }
+
+    /// The tasks for which one of these still waits, or one for which they wait, and so on; without these themselves.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_all_prerequisites(&mut self, dependants: &[TaskId]) -> StoreResult<Vec<TaskId>> {
+        self.read(|conn| {
+            let awaited = |part: &[i64]| {
+                let of_part = task_queue_dependencies.filter(task_id.eq_any(part)).filter(is_satisfied.eq(false));
+                of_part.select(depends_on_id).load(conn)
+            };
+            Ok(follow(dependants, awaited)?)
         })
     }
 

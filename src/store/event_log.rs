@@ -15,6 +15,8 @@ use crate::domain::ids::{RunId, TaskId};
 
 /// Events that are looked at with one query.
 const PAGE: i64 = 1_000;
+/// Ranges of ids in one statement: an engine takes only so many conditions in a row.
+const RANGES_PER_STATEMENT: usize = 100;
 
 /// Which events.
 #[derive(Clone, Debug, Default)]
@@ -112,23 +114,33 @@ impl Store {
         Ok(rows.into_iter().map(event).collect())
     }
 
-    /// Those of these events that there are.
+    /// The events whose ids lie in these ranges, the first and the last id of each included, in their order. The ranges are
+    /// in order, too.
     ///
     /// # Errors
     /// The database could not be asked.
-    pub fn events_with_ids(&mut self, ids: &[i64]) -> StoreResult<Vec<Event>> {
-        let rows: Vec<Row> =
-            self.read(|conn| Ok(task_queue_events.filter(id.eq_any(ids)).order(id).select(COLUMNS).load(conn)?))?;
-        Ok(rows.into_iter().map(event).collect())
+    pub fn events_within(&mut self, ranges: &[(i64, i64)]) -> StoreResult<Vec<Event>> {
+        let mut found = Vec::new();
+        for part in ranges.chunks(RANGES_PER_STATEMENT) {
+            let rows: Vec<Row> = self.read(|conn| {
+                let mut query = task_queue_events.order(id).select(COLUMNS).into_boxed();
+                for (first, last) in part {
+                    query = query.or_filter(id.between(*first, *last));
+                }
+                Ok(query.load(conn)?)
+            })?;
+            found.extend(rows.into_iter().map(event));
+        }
+        Ok(found)
     }
 
-    /// The ids of the newest page of events, in their order.
+    /// The ids of the newest `limit` events, in their order.
     ///
     /// # Errors
     /// The database could not be asked.
-    pub fn newest_event_ids(&mut self) -> StoreResult<Vec<i64>> {
+    pub fn newest_event_ids(&mut self, limit: i64) -> StoreResult<Vec<i64>> {
         let mut ids: Vec<i64> =
-            self.read(|conn| Ok(task_queue_events.order(id.desc()).limit(PAGE).select(id).load(conn)?))?;
+            self.read(|conn| Ok(task_queue_events.order(id.desc()).limit(limit).select(id).load(conn)?))?;
         ids.reverse();
         Ok(ids)
     }

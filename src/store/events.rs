@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use serde::Serialize;
 
-use super::backend::AnyConnection;
+use super::backend::{self, AnyConnection};
 use super::event_log::EventFilter;
 use super::schema::task_queue_events::dsl::{actor, details, host, kind, run_id, task_queue_events, task_queue_id};
 use super::{Store, StoreResult};
@@ -64,6 +64,15 @@ pub(super) fn insert_event(conn: &mut AnyConnection, event: &NewEvent) -> StoreR
     Ok(())
 }
 
+/// Whether the same was kept of its task before.
+pub(super) fn is_kept_of_task(conn: &mut AnyConnection, event: &NewEvent) -> StoreResult<bool> {
+    let same = task_queue_events
+        .filter(task_queue_id.eq(event.task_id.map(|task| task.0)))
+        .filter(kind.eq(event.kind))
+        .filter(details.eq(event.details.to_string()));
+    Ok(diesel::select(diesel::dsl::exists(same)).get_result(conn)?)
+}
+
 impl Store {
     /// Keeps an event.
     ///
@@ -79,6 +88,7 @@ impl Store {
     /// The database could not be written.
     pub fn record_event_once(&mut self, event: &NewEvent) -> StoreResult<()> {
         self.write_once(|conn| {
+            backend::enter_both_tables(conn)?;
             let same = task_queue_events
                 .filter(task_queue_id.eq(event.task_id.map(|task| task.0)))
                 .filter(run_id.eq(event.run_id.map(|run| run.0)))

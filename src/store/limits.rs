@@ -1,12 +1,12 @@
 //! TaskQueueClassLimits, and what keeps a run from being claimed though nothing is wrong with it: pauses and limits. What
 //! is counted is counted under the lock of the claim, so that no race lets one too many in.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 
-use super::backend::AnyConnection;
+use super::backend::{self, AnyConnection};
 use super::events::{NewEvent, insert_event};
 use super::pauses::load_pauses;
 use super::schema::task_queue_class_limits::dsl::{
@@ -17,6 +17,9 @@ use super::sql::{Moment, db_now};
 use super::{Store, StoreResult};
 use crate::domain::limits::{ClassLimit, Obstacle, Rate};
 use crate::domain::pause::Pause;
+
+/// Ids in one statement.
+const IDS_PER_STATEMENT: usize = 1_000;
 
 impl Store {
     /// All limits, by class.
@@ -33,7 +36,9 @@ impl Store {
     /// # Errors
     /// The database could not be written; nothing has changed then.
     pub fn set_class_limit(&mut self, limit: &ClassLimit, event: &NewEvent) -> StoreResult<()> {
-        self.write_once(|conn| {
+        // Two who limit the same at once find nothing to remove; the second one looks again.
+        self.write_key_once(|conn| {
+            backend::enter_both_tables(conn)?;
             diesel::delete(task_queue_class_limits.filter(task_class.eq(&limit.class))).execute(conn)?;
             diesel::insert_into(task_queue_class_limits)
                 .values((
@@ -55,6 +60,7 @@ impl Store {
     /// The database could not be written; nothing has changed then.
     pub fn remove_class_limit(&mut self, class: &str, event: &NewEvent) -> StoreResult<bool> {
         self.write_once(|conn| {
+            backend::enter_both_tables(conn)?;
             let removed = diesel::delete(task_queue_class_limits.filter(task_class.eq(class))).execute(conn)?;
             if removed > 0 {
                 insert_event(conn, event)?;
@@ -162,4 +168,31 @@ fn next_start(conn: &mut AnyConnection, class: &str, rate: Rate) -> QueryResult<
     let (start, now): (DateTime<Utc>, DateTime<Utc>) = (start.into(), now.into());
     let next = start + TimeDelta::seconds(i64::from(rate.secs));
     Ok((next > now).then_some(next))
+}
+
+/// Those of these tasks of which a run is counted by the rate of its class: without its row, more could start.
+pub(super) fn counted_by_rates(conn: &mut AnyConnection, tasks: &BTreeSet<i64>) -> StoreResult<BTreeSet<i64>> {
+    use task_queue_runs::dsl;
+    let rates = load_limits(conn)?.into_iter().filter_map(|limit| Some((limit.class, limit.rate?.secs)));
+    let secs_of: HashMap<String, i32> = rates.collect();
+    let Some(longest_secs) = secs_of.values().copied().max() else { return Ok(BTreeSet::new()) };
+    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let ago = |secs: i32| Moment::from(DateTime::<Utc>::from(now) - TimeDelta::seconds(i64::from(secs)));
+    let classes: Vec<&str> = secs_of.keys().map(String::as_str).collect();
+    let tasks: Vec<i64> = tasks.iter().copied().collect();
+    let mut counted = BTreeSet::new();
+    for part in tasks.chunks(IDS_PER_STATEMENT) {
+        let started: Vec<(i64, String, Option<Moment>)> = dsl::task_queue_runs
+            .filter(dsl::task_queue_id.eq_any(part))
+            .filter(dsl::task_class.eq_any(&classes))
+            .filter(dsl::started_on.gt(ago(longest_secs)))
+            .select((dsl::task_queue_id, dsl::task_class, dsl::started_on))
+            .load(conn)?;
+        for (task, class, started_on) in started {
+            if secs_of.get(&class).is_some_and(|secs| started_on > Some(ago(*secs))) {
+                counted.insert(task);
+            }
+        }
+    }
+    Ok(counted)
 }

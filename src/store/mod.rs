@@ -9,11 +9,13 @@ mod dependencies;
 mod error;
 mod event_log;
 mod events;
+mod key_slots;
 mod leases;
 mod limits;
 mod migrate;
 mod notices;
 mod pauses;
+mod prunable;
 mod prune;
 mod queueing;
 mod receipts;
@@ -42,10 +44,12 @@ use self::error::Repeat;
 pub use self::error::{StoreError, StoreResult};
 pub use self::event_log::EventFilter;
 pub use self::events::{Event, NewEvent};
+pub use self::key_slots::KeyUse;
 pub use self::leases::Renewal;
 pub use self::migrate::{Migration, MigrationReport};
 pub use self::notices::{NewNotice, TakenNotices};
 pub use self::pauses::NewPause;
+pub use self::prunable::PruneVerdict;
 pub use self::prune::{PrunePlace, PruneRule, PruneWindow, Pruned};
 pub use self::runners::{NewRunner, Registration};
 pub use self::runs::{RunRef, RunReport};
@@ -56,6 +60,7 @@ pub use self::transitions::{
     RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
 };
 pub use self::unique::Holder;
+use self::unique::look_again;
 use crate::os::random::spread;
 use crate::os::sockets::LibrarySocket;
 
@@ -167,7 +172,10 @@ impl Store {
         keeps_events: bool,
         mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>,
     ) -> StoreResult<T> {
-        let written = self.repeat(&mut |conn| backend::claim_transaction(conn, keeps_events, &mut work))?;
+        // Of a task that somebody cancels in the tables at this very moment, another one may take the key before the claim
+        // makes it live again: the next look sees that it is cancelled.
+        let written =
+            look_again(|| self.repeat(&mut |conn| backend::claim_transaction(conn, keeps_events, &mut work)))?;
         self.has_written = true;
         Ok(written)
     }

@@ -3,7 +3,7 @@
 
 use diesel::prelude::*;
 
-use super::backend::AnyConnection;
+use super::backend::{self, AnyConnection};
 use super::events::{NewEvent, insert_event};
 use super::schema::task_queue_pauses::dsl::{
     author, created_on, host, mode, name, reason, scope, task_queue_pauses, until,
@@ -44,7 +44,9 @@ impl Store {
     /// # Errors
     /// The database could not be written; nothing has changed then.
     pub fn set_pause(&mut self, pause: &NewPause, event: &NewEvent) -> StoreResult<()> {
-        self.write_once(|conn| {
+        // Two who pause the same at once find nothing to remove; the second one looks again.
+        self.write_key_once(|conn| {
+            backend::enter_both_tables(conn)?;
             remove(conn, &pause.scope)?;
             diesel::insert_into(task_queue_pauses)
                 .values((
@@ -69,6 +71,7 @@ impl Store {
     /// The database could not be written; nothing has changed then.
     pub fn end_pause(&mut self, of: &PauseScope, event: &NewEvent) -> StoreResult<bool> {
         self.write_once(|conn| {
+            backend::enter_both_tables(conn)?;
             let is_ended = remove(conn, of)? > 0;
             if is_ended {
                 insert_event(conn, event)?;
@@ -90,6 +93,7 @@ impl Store {
         for (kind, of) in ended {
             let Some(of) = PauseScope::parse(&kind, of) else { continue };
             removed += self.write_once(|conn| {
+                backend::enter_both_tables(conn)?;
                 // Only if nobody has removed it, or paused the same anew, meanwhile.
                 let row = task_queue_pauses.filter(scope.eq(of.kind())).filter(name.eq(of.name()));
                 let count = diesel::delete(row.filter(until.le(db_now().nullable()))).execute(conn)?;

@@ -1,18 +1,18 @@
-//! Deletes what was kept long enough, in small transactions, always from an index. Never a task that has an open run, that
-//! may be tried again, for which others wait, or that is the head of a schedule; with a task go its runs, what they wrote, and
-//! its events.
+//! Deletes what was kept long enough, or what somebody names, in small transactions, always from an index. With a task go its
+//! runs, what they wrote, and its events.
 
-use diesel::dsl::{exists, not};
 use diesel::prelude::*;
 use serde::Serialize;
 
 use super::backend::{self, AnyConnection};
+use super::prunable::{Candidate, PruneVerdict, find_kept, judge, load_by_id};
 use super::schema::{
     task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
     task_queue_runners, task_queue_runs,
 };
-use super::sql::{Moment, db_now_plus};
+use super::sql::{Moment, any_year, db_now, db_now_plus};
 use super::{Store, StoreResult};
+use crate::domain::ids::TaskId;
 use crate::domain::status::TaskStatus;
 
 /// Rows that are looked at, and rows that are deleted, at once.
@@ -63,40 +63,17 @@ pub struct Pruned {
     pub tasks: usize,
     /// Runs of which the output was deleted.
     pub outputs: usize,
+    /// Runs of which the results were deleted.
+    pub results: usize,
     /// Runners.
     pub runners: usize,
     /// Events that belonged to no task.
     pub events: usize,
 }
 
-#[derive(Queryable)]
-struct Candidate {
-    id: i64,
-    scheduled_on: Moment,
-    updated_on: Moment,
-    failed_retries: i32,
-    max_retries: i32,
-    quarantined_on: Option<Moment>,
-    current_run_id: Option<i64>,
-    schedule_head: Option<String>,
-}
-
-impl Candidate {
-    fn place(&self) -> PrunePlace {
-        PrunePlace(self.scheduled_on, self.id)
-    }
-
-    /// Nothing happens to it any more, and nobody needs it.
-    fn is_finished(&self, status: TaskStatus) -> bool {
-        let has_failed = matches!(status, TaskStatus::Failed | TaskStatus::Timeout);
-        let may_be_tried = has_failed && self.failed_retries < self.max_retries && self.quarantined_on.is_none();
-        self.current_run_id.is_none() && self.schedule_head.is_none() && !may_be_tried
-    }
-}
-
-/// Up to which place a rule reaches, and from which change on a row is too young.
+/// Up to which place a rule reaches, and from which change on a row is too young; `None` where there is no end.
 struct Bounds {
-    until: PrunePlace,
+    until: Option<PrunePlace>,
     younger_from: Option<Moment>,
 }
 
@@ -109,9 +86,24 @@ impl Store {
         let Some(secs) = rule.older_than_secs else { return Ok(PruneWindow::default()) };
         self.read(|conn| {
             let limit: Moment = diesel::select(db_now_plus(-secs)).get_result(conn)?;
-            // Whatever was to be processed later than that ended later, too.
-            let bounds = Bounds { until: PrunePlace(limit, i64::MAX), younger_from: Some(limit) };
+            // Whatever was to be processed later than that ended later, too, or before its time.
+            let bounds = Bounds { until: Some(PrunePlace(limit, i64::MAX)), younger_from: Some(limit) };
             load_window(conn, rule, from, &bounds)
+        })
+    }
+
+    /// A part of the tasks that the rule reaches by their age and whose time is still to come: most of them were cancelled
+    /// before it. Whose time has come since is found by it.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn find_old_tasks_ahead(&mut self, rule: &PruneRule, from: Option<PrunePlace>) -> StoreResult<PruneWindow> {
+        let Some(secs) = rule.older_than_secs else { return Ok(PruneWindow::default()) };
+        self.read(|conn| {
+            let now: Moment = diesel::select(db_now()).get_result(conn)?;
+            let limit: Moment = diesel::select(db_now_plus(-secs)).get_result(conn)?;
+            let bounds = Bounds { until: None, younger_from: Some(limit) };
+            load_window(conn, rule, Some(from.unwrap_or(PrunePlace(now, i64::MAX))), &bounds)
         })
     }
 
@@ -122,7 +114,7 @@ impl Store {
     pub fn find_excess_tasks(&mut self, rule: &PruneRule, from: Option<PrunePlace>) -> StoreResult<PruneWindow> {
         let Some(most) = rule.at_most else { return Ok(PruneWindow::default()) };
         self.read(|conn| match first_in_excess(conn, rule, most)? {
-            Some(until) => load_window(conn, rule, from, &Bounds { until, younger_from: None }),
+            Some(until) => load_window(conn, rule, from, &Bounds { until: Some(until), younger_from: None }),
             None => Ok(PruneWindow::default()),
         })
     }
@@ -134,16 +126,49 @@ impl Store {
     pub fn prune_tasks(&mut self, rule: &PruneRule, window: &PruneWindow) -> StoreResult<usize> {
         let Some(seen_on) = window.seen_on else { return Ok(0) };
         self.write(|conn| {
-            backend::enter_both_tables(conn)?;
-            // Whoever queues a task that waits for one of these locks it first.
-            backend::lock_tasks(conn, &window.ids)?;
-            let ids = still_prunable(conn, rule.status, &window.ids, seen_on)?;
-            let deleted = diesel::delete(task_queue::table.filter(task_queue::id.eq_any(&ids))).execute(conn)?;
-            fault_point!("prune.tasks_deleted");
-            delete_what_belongs_to(conn, &ids)?;
-            fault_point!("prune.before_commit");
-            Ok(deleted)
+            enter_tasks(conn, &window.ids)?;
+            let mut rows = load_by_id(conn, &window.ids)?;
+            rows.retain(|row| row.last_status == rule.status.as_str() && row.updated_on <= seen_on);
+            let kept = find_kept(conn, &rows)?;
+            let ids: Vec<i64> = rows.iter().map(|row| row.id).filter(|id| !kept.contains_key(id)).collect();
+            delete_tasks(conn, &ids)
         })
+    }
+
+    /// Says of each of these tasks whether it may be deleted, if all are deleted together that may be.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn judge_tasks(&mut self, tasks: &[TaskId]) -> StoreResult<Vec<PruneVerdict>> {
+        let ids: Vec<i64> = tasks.iter().map(|id| id.0).collect();
+        let mut verdicts = self.read(|conn| judge(conn, &ids))?;
+        Ok(ids.iter().map(|id| verdicts.remove(id).unwrap_or(PruneVerdict::NoSuchTask)).collect())
+    }
+
+    /// Deletes those of these tasks that may be, however old they are, in one transaction, with one verdict for each.
+    ///
+    /// # Errors
+    /// The database could not be written; nothing has changed then.
+    pub fn prune_named_tasks(&mut self, tasks: &[TaskId]) -> StoreResult<Vec<PruneVerdict>> {
+        let mut verdicts = self.judge_tasks(tasks)?;
+        let goes = |verdict: &PruneVerdict| *verdict == PruneVerdict::Goes;
+        // The rows of the others are left to those who work with them.
+        let named = tasks.iter().zip(&verdicts).filter(|(_, verdict)| goes(verdict));
+        let ids: Vec<i64> = named.map(|(id, _)| id.0).collect();
+        if ids.is_empty() {
+            return Ok(verdicts);
+        }
+        let mut judged = self.write_once(|conn| {
+            enter_tasks(conn, &ids)?;
+            let judged = judge(conn, &ids)?;
+            let going: Vec<i64> = ids.iter().copied().filter(|id| judged.get(id).is_some_and(goes)).collect();
+            delete_tasks(conn, &going)?;
+            Ok(judged)
+        })?;
+        for (id, verdict) in tasks.iter().zip(&mut verdicts).filter(|(_, verdict)| goes(verdict)) {
+            *verdict = judged.remove(&id.0).unwrap_or(PruneVerdict::NoSuchTask);
+        }
+        Ok(verdicts)
     }
 
     /// Deletes what the oldest runs wrote, where they ended so many seconds ago, and returns of how many runs.
@@ -174,6 +199,33 @@ impl Store {
             let old = old_runs(conn, &ids, older_than_secs)?;
             diesel::delete(dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(&old))).execute(conn)?;
             Ok(old.len())
+        })
+    }
+
+    /// Deletes the oldest results, of runs that ended so many seconds ago, and returns of how many runs. All else about a
+    /// run stays as it is; those whose results are gone are in the index no more.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn prune_results(&mut self, older_than_secs: i64) -> StoreResult<usize> {
+        use task_queue_runs::dsl;
+        let ids: Vec<i64> = self.read(|conn| {
+            let limit: Moment = diesel::select(db_now_plus(-older_than_secs)).get_result(conn)?;
+            Ok(dsl::task_queue_runs
+                .filter(dsl::results_on.lt(limit))
+                .order((dsl::results_on, dsl::id))
+                .limit(WINDOW)
+                .select(dsl::id)
+                .load(conn)?)
+        })?;
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        self.write(|conn| {
+            let old = dsl::task_queue_runs.filter(dsl::id.eq_any(&ids)).filter(dsl::finished_on.is_not_null());
+            Ok(diesel::update(old)
+                .set((dsl::results.eq(None::<String>), dsl::updated_on.eq(db_now())))
+                .execute(conn)?)
         })
     }
 
@@ -222,6 +274,17 @@ impl Store {
     }
 }
 
+/// Must be the first thing in a transaction that deletes these tasks. Whoever queues a task that waits for one of them locks
+/// it first.
+fn enter_tasks(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<()> {
+    backend::enter_both_tables(conn)?;
+    Ok(backend::lock_tasks(conn, ids)?)
+}
+
+fn place_of(row: &Candidate) -> PrunePlace {
+    PrunePlace(row.scheduled_on, row.id)
+}
+
 /// The newest of those that are too many.
 fn first_in_excess(conn: &mut AnyConnection, rule: &PruneRule, most: i64) -> StoreResult<Option<PrunePlace>> {
     use task_queue::dsl;
@@ -247,17 +310,17 @@ fn load_window(
     from: Option<PrunePlace>,
     bounds: &Bounds,
 ) -> StoreResult<PruneWindow> {
-    let rows = load_candidates(conn, rule, from, bounds.until.0)?;
+    let rows = load_candidates(conn, rule, from, bounds)?;
     let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < WINDOW;
-    let next = if is_last { None } else { rows.last().map(Candidate::place) };
+    let next = if is_last { None } else { rows.last().map(place_of) };
     let is_found = |row: &Candidate| {
         let is_old = bounds.younger_from.is_none_or(|young| row.updated_on < young);
-        is_old && row.place() <= bounds.until && row.is_finished(rule.status)
+        is_old && bounds.until.is_none_or(|until| place_of(row) <= until)
     };
     let found: Vec<Candidate> = rows.into_iter().filter(is_found).collect();
-    let needed = waited_for(conn, &found.iter().map(|row| row.id).collect::<Vec<_>>())?;
+    let kept = find_kept(conn, &found)?;
     let mut window = PruneWindow { next, ..PruneWindow::default() };
-    for row in found.into_iter().filter(|row| !needed.contains(&row.id)) {
+    for row in found.into_iter().filter(|row| !kept.contains_key(&row.id)) {
         window.ids.push(row.id);
         window.seen_on = window.seen_on.max(Some(row.updated_on));
     }
@@ -268,67 +331,46 @@ fn load_candidates(
     conn: &mut AnyConnection,
     rule: &PruneRule,
     from: Option<PrunePlace>,
-    until: Moment,
+    bounds: &Bounds,
 ) -> StoreResult<Vec<Candidate>> {
     use task_queue::dsl;
-    let of_status = dsl::task_queue
+    let mut query = dsl::task_queue
         .filter(dsl::last_status.eq(rule.status.as_str()))
-        .filter(dsl::scheduled_on.le(until))
+        // However many keep their key: those behind them are found.
+        .filter(dsl::unique_until.is_null().or(dsl::unique_until.le(db_now().nullable())))
         .limit(WINDOW)
-        .select((
-            dsl::id,
-            dsl::scheduled_on,
-            dsl::updated_on,
-            dsl::failed_retries,
-            dsl::max_retries,
-            dsl::quarantined_on,
-            dsl::current_run_id,
-            dsl::schedule_head,
-        ));
-    let after = |PrunePlace(on, id)| dsl::scheduled_on.gt(on).or(dsl::scheduled_on.eq(on).and(dsl::id.gt(id)));
-    // The whole index is named in the order, as in `list_by_status`.
-    let by_status = (dsl::last_status, dsl::scheduled_on, dsl::id);
-    let by_class = (dsl::task_class, dsl::last_status, dsl::scheduled_on, dsl::id);
-    Ok(match (&rule.class, from) {
-        (None, None) => of_status.order(by_status).load(conn)?,
-        (None, Some(place)) => of_status.filter(after(place)).order(by_status).load(conn)?,
-        (Some(class), None) => of_status.filter(dsl::task_class.eq(class)).order(by_class).load(conn)?,
-        (Some(class), Some(place)) => {
-            of_status.filter(dsl::task_class.eq(class)).filter(after(place)).order(by_class).load(conn)?
-        }
-    })
-}
-
-/// Those that are still as they were seen.
-fn still_prunable(conn: &mut AnyConnection, status: TaskStatus, ids: &[i64], seen_on: Moment) -> StoreResult<Vec<i64>> {
-    use task_queue::dsl;
-    let has_open_run = exists(task_queue_runs::table.filter(task_queue_runs::open_task_id.eq(dsl::id.nullable())));
-    let unchanged: Vec<i64> = dsl::task_queue
-        .filter(dsl::id.eq_any(ids))
-        .filter(dsl::last_status.eq(status.as_str()))
-        .filter(dsl::updated_on.le(seen_on))
-        .filter(dsl::current_run_id.is_null())
-        .filter(dsl::due_on.is_null())
-        .filter(dsl::schedule_head.is_null())
-        .filter(not(has_open_run))
-        .order(dsl::id)
-        .select(dsl::id)
-        .load(conn)?;
-    let needed = waited_for(conn, &unchanged)?;
-    Ok(unchanged.into_iter().filter(|id| !needed.contains(id)).collect())
-}
-
-/// Those of these tasks for which others wait.
-fn waited_for(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<Vec<i64>> {
-    use task_queue_dependencies::dsl;
-    if ids.is_empty() {
-        return Ok(Vec::new());
+        .select(Candidate::as_select())
+        .into_boxed();
+    if let Some(PrunePlace(on, id)) = from {
+        let (later, same) = (dsl::scheduled_on.gt(any_year(on)), dsl::scheduled_on.eq(any_year(on)));
+        // The first one says where in the index it begins.
+        query = query.filter(dsl::scheduled_on.ge(any_year(on))).filter(later.or(same.and(dsl::id.gt(id))));
     }
-    Ok(dsl::task_queue_dependencies
-        .filter(dsl::depends_on_id.eq_any(ids))
-        .filter(dsl::is_satisfied.eq(false))
-        .select(dsl::depends_on_id)
-        .load(conn)?)
+    query = match (bounds.until, bounds.younger_from) {
+        (Some(until), _) => query.filter(dsl::scheduled_on.le(any_year(until.0))),
+        (None, Some(young)) => query.filter(dsl::updated_on.lt(young)),
+        (None, None) => query,
+    };
+    // The whole index is named in the order, as in `list_by_status`.
+    query = match &rule.class {
+        None => query.order((dsl::last_status, dsl::scheduled_on, dsl::id)),
+        Some(class) => query.filter(dsl::task_class.eq(class)).order((
+            dsl::task_class,
+            dsl::last_status,
+            dsl::scheduled_on,
+            dsl::id,
+        )),
+    };
+    Ok(query.load(conn)?)
+}
+
+/// Deletes these tasks, which this transaction has locked and found prunable.
+fn delete_tasks(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<usize> {
+    let deleted = diesel::delete(task_queue::table.filter(task_queue::id.eq_any(ids))).execute(conn)?;
+    fault_point!("prune.tasks_deleted");
+    delete_what_belongs_to(conn, ids)?;
+    fault_point!("prune.before_commit");
+    Ok(deleted)
 }
 
 fn delete_what_belongs_to(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<()> {

@@ -84,6 +84,9 @@ impl<'a> Plan<'a> {
         let replaces = |task: &NewTask| task.unique.as_ref().is_some_and(|key| key.on_conflict == OnConflict::Replace);
         if tasks.iter().any(replaces) {
             backend::lock_gate(conn, "create-runs")?;
+        }
+        // Those look for other tasks before they insert their own.
+        if tasks.iter().any(|task| task.unique.is_some() || !task.after.is_empty()) {
             backend::enter_both_tables(conn)?;
         }
         let mut plan = Self { tasks, spots: Vec::with_capacity(tasks.len()), replaced_by: HashMap::new() };
@@ -116,12 +119,15 @@ impl<'a> Plan<'a> {
         let Some(holder) = find_holder(conn, task.class.as_str(), &unique.key)? else { return Ok(Spot::New) };
         fault_point!("queue.key_found");
         let there = |arrival| Ok(Spot::There(QueuedTask { id: holder.id, arrival }));
+        // A schedule is not there because a task is that happens once, and does not become one.
         match unique.on_conflict {
-            OnConflict::Return => return there(Arrival::Existing),
-            OnConflict::Replace if replace_task(conn, holder.id, task, replacer)? => return there(Arrival::Replaced),
-            OnConflict::Replace | OnConflict::Fail => {}
+            OnConflict::Return if holder.recurs || task.recurrence.is_none() => return there(Arrival::Existing),
+            OnConflict::Replace if !holder.recurs && replace_task(conn, holder.id, task, replacer)? => {
+                return there(Arrival::Replaced);
+            }
+            OnConflict::Return | OnConflict::Replace | OnConflict::Fail => {}
         }
-        // Whoever could not be replaced was claimed since, or has ended.
+        // Whoever could not be replaced may have been claimed since, or have ended.
         match find_holder(conn, task.class.as_str(), &unique.key)? {
             Some(holder) => Err(StoreError::NotQueued {
                 index: place,
@@ -140,17 +146,21 @@ impl<'a> Plan<'a> {
         unique: &Uniqueness,
         replacer: Replacer<'_>,
     ) -> StoreResult<Spot> {
+        let [first_recurs, recurs] = [earlier, place].map(|place| self.tasks[place].recurrence.is_some());
+        let refused = || {
+            let refusal = QueueRefusal::KeyInBatch { key: unique.key.clone() };
+            Err(StoreError::NotQueued { index: place, refusal })
+        };
         match (unique.on_conflict, self.spots[earlier]) {
+            (OnConflict::Return, _) if recurs && !first_recurs => refused(),
+            (OnConflict::Replace, _) if first_recurs => refused(),
             (OnConflict::Return, _) => Ok(Spot::Same(earlier, Arrival::Existing)),
             (OnConflict::Replace, Spot::There(_)) => self.spot_in_store(conn, place, unique, replacer),
             (OnConflict::Replace, _) => {
                 self.replaced_by.insert(earlier, place);
                 Ok(Spot::Same(earlier, Arrival::Replaced))
             }
-            (OnConflict::Fail, _) => Err(StoreError::NotQueued {
-                index: place,
-                refusal: QueueRefusal::KeyInBatch { key: unique.key.clone() },
-            }),
+            (OnConflict::Fail, _) => refused(),
         }
     }
 

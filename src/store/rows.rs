@@ -24,6 +24,7 @@ pub(super) struct NewTaskRow {
     pub(super) waiting_for: i32,
     pub(super) unique_key: Option<String>,
     pub(super) unique_until: Option<Moment>,
+    pub(super) limit_key: Option<String>,
     pub(super) recurrence: Option<String>,
     pub(super) time_zone: Option<String>,
     pub(super) catch_up: Option<String>,
@@ -54,6 +55,7 @@ impl NewTaskRow {
             waiting_for,
             unique_key: task.unique.as_ref().map(|unique| unique.key.clone()),
             unique_until: window_secs.map(|secs| Moment::from(now + TimeDelta::seconds(secs.into()))),
+            limit_key: task.limit_key.clone(),
             recurrence: task.recurrence.as_ref().map(|recurrence| recurrence.every().to_owned()),
             time_zone: task.recurrence.as_ref().map(|recurrence| recurrence.zone().to_owned()),
             catch_up: task.recurrence.as_ref().map(|recurrence| recurrence.catch_up().to_string()),
@@ -102,6 +104,7 @@ pub(super) struct TaskRow {
     updated_on: Moment,
     unique_key: Option<String>,
     unique_until: Option<Moment>,
+    limit_key: Option<String>,
 }
 
 impl From<TaskRow> for Task {
@@ -136,6 +139,7 @@ impl From<TaskRow> for Task {
             updated_on: row.updated_on.into(),
             unique_key: row.unique_key,
             unique_until: row.unique_until.map(Into::into),
+            limit_key: row.limit_key,
         }
     }
 }
@@ -168,6 +172,8 @@ pub(super) struct RunRow {
     handler_identity: String,
     cancel_requested_on: Option<Moment>,
     cancel_reason: String,
+    limit_key: Option<String>,
+    has_key_slot: bool,
     updated_on: Moment,
 }
 
@@ -199,6 +205,8 @@ impl From<RunRow> for Run {
             handler_identity: row.handler_identity,
             cancel_requested_on: row.cancel_requested_on.map(Into::into),
             cancel_reason: row.cancel_reason,
+            limit_key: row.limit_key,
+            has_key_slot: row.has_key_slot,
             updated_on: row.updated_on.into(),
         }
     }

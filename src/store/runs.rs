@@ -2,6 +2,7 @@
 
 use diesel::prelude::*;
 
+use super::backend;
 use super::events::{NewEvent, insert_event};
 use super::rows::{RunOutputRow, RunRow};
 use super::schema::task_queue_run_outputs;
@@ -136,6 +137,7 @@ impl Store {
     /// The database could not be written; none is kept then.
     pub fn record_messages(&mut self, run: &RunRef, messages: &[Message]) -> StoreResult<bool> {
         self.write_once(|conn| {
+            backend::enter_both_tables(conn)?;
             let held: Option<(i64, String)> = task_queue_runs
                 .filter(id.eq(run.id.0))
                 .filter(status.eq(RunStatus::Processing.as_str()))

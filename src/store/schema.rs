@@ -58,6 +58,8 @@ diesel::table! {
         unique_key -> Nullable<Text>,
         #[sql_name = "UniqueUntil"]
         unique_until -> Nullable<Timestamp>,
+        #[sql_name = "LimitKey"]
+        limit_key -> Nullable<Text>,
         #[sql_name = "LiveUniqueKey"]
         live_unique_key -> Nullable<Text>,
         #[sql_name = "ScheduleHead"]
@@ -132,8 +134,14 @@ diesel::table! {
         cancel_requested_on -> Nullable<Timestamp>,
         #[sql_name = "CancelReason"]
         cancel_reason -> Text,
+        #[sql_name = "LimitKey"]
+        limit_key -> Nullable<Text>,
+        #[sql_name = "HasKeySlot"]
+        has_key_slot -> Bool,
         #[sql_name = "UpdatedOn"]
         updated_on -> Timestamp,
+        #[sql_name = "ResultsOn"]
+        results_on -> Nullable<Timestamp>,
         #[sql_name = "OpenTaskId"]
         open_task_id -> Nullable<BigInt>,
         #[sql_name = "ClaimClass"]
@@ -142,6 +150,10 @@ diesel::table! {
         claim_order -> Integer,
         #[sql_name = "RunningClass"]
         running_class -> Nullable<Text>,
+        #[sql_name = "WaitingKey"]
+        waiting_key -> Nullable<Text>,
+        #[sql_name = "HeldKey"]
+        held_key -> Nullable<Text>,
     }
 }
 
@@ -270,6 +282,16 @@ diesel::table! {
         rate_count -> Nullable<Integer>,
         #[sql_name = "RateSecs"]
         rate_secs -> Nullable<Integer>,
+    }
+}
+
+diesel::table! {
+    #[sql_name = "TaskQueueKeyLimits"]
+    task_queue_key_limits (limit_key) {
+        #[sql_name = "LimitKey"]
+        limit_key -> Text,
+        #[sql_name = "MaxRunning"]
+        max_running -> Integer,
     }
 }
 

@@ -1,4 +1,5 @@
-//! Which tasks a selection means: a question for each state and each place, so that every one of them reads one index.
+//! Which tasks a selection means: a question for each state and each place. A class, a status, an error, a schedule, a key and
+//! ids each lead to an index; who queued a task and when lead to none, and are asked of what the others leave, or of all.
 
 use std::collections::BTreeSet;
 
@@ -25,6 +26,17 @@ enum Place<'a> {
     Range(i64, i64),
 }
 
+/// How tasks are found that belong to a schedule.
+#[derive(Clone, Copy)]
+enum Chain {
+    /// They need not belong to any.
+    Any,
+    /// By ScheduleId.
+    Linked,
+    /// By the id of the first one, which has no ScheduleId before `create-runs` has seen it.
+    New,
+}
+
 impl Store {
     /// The tasks that a selection means, in the order of their ids, as they are at this moment: whoever says how many there
     /// are and then does something does it to no others. Where tasks are merely named, they are returned as named, whether
@@ -47,9 +59,12 @@ impl Store {
             let statuses = statuses_of(selection);
             let mut found = BTreeSet::new();
             for place in places(selection, &ids) {
-                for status in &statuses {
-                    let query = Query { selection, classes: classes.as_deref(), place: &place, status: *status, now };
-                    found.extend(query.load(conn)?);
+                for status in statuses.iter().copied() {
+                    for chain in chains_of(selection).iter().copied() {
+                        let classes = classes.as_deref();
+                        let query = Query { selection, classes, place: &place, status, chain, now };
+                        found.extend(query.load(conn)?);
+                    }
                 }
             }
             Ok(found.into_iter().map(TaskId).collect())
@@ -104,6 +119,11 @@ fn statuses_of(selection: &Selection) -> Vec<Option<StatusFilter>> {
     [TaskStatus::Failed, TaskStatus::Timeout].map(|status| Some(StatusFilter::Is(status))).to_vec()
 }
 
+/// Two questions, because no index knows both kinds of rows.
+fn chains_of(selection: &Selection) -> &'static [Chain] {
+    if selection.schedules.is_empty() { &[Chain::Any] } else { &[Chain::Linked, Chain::New] }
+}
+
 fn places<'a>(selection: &Selection, ids: &'a [i64]) -> Vec<Place<'a>> {
     if !selection.has_ids() {
         return vec![Place::Everywhere];
@@ -118,6 +138,7 @@ struct Query<'a> {
     classes: Option<&'a [String]>,
     place: &'a Place<'a>,
     status: Option<StatusFilter>,
+    chain: Chain,
     now: Moment,
 }
 
@@ -148,6 +169,18 @@ impl Query<'_> {
                 .filter(dsl::quarantined_on.is_null()),
             Some(StatusFilter::Due) => query.filter(dsl::due_on.le(self.now)),
         };
+        let schedules = || self.selection.schedules.iter().map(|id| id.0);
+        query = match self.chain {
+            Chain::Any => query,
+            Chain::Linked => query.filter(dsl::schedule_id.eq_any(schedules().map(Some))),
+            Chain::New => query
+                .filter(dsl::id.eq_any(schedules()))
+                .filter(dsl::schedule_id.is_null())
+                .filter(dsl::recurrence.is_not_null()),
+        };
+        if !self.selection.unique_keys.is_empty() {
+            query = query.filter(dsl::unique_key.eq_any(&self.selection.unique_keys));
+        }
         if !self.selection.queued_by.is_empty() {
             query = query.filter(dsl::queued_by_id.eq_any(&self.selection.queued_by));
         }

@@ -2,10 +2,20 @@
 
 use diesel::prelude::*;
 
+use super::backend::AnyConnection;
 use super::events::{NewEvent, insert_event};
 use super::schema::task_queue_settings::dsl::{name, task_queue_settings, value};
 use super::{Store, StoreResult};
 use crate::domain::settings::{Setting, Settings};
+
+/// The setting TaskQueueScheduleGrace alone, for the end of a run. Never where a claim has locked the tables.
+pub(super) fn schedule_grace_secs(conn: &mut AnyConnection) -> QueryResult<i64> {
+    let setting = Setting::ScheduleGrace;
+    let row = task_queue_settings.filter(name.eq(setting.name()));
+    let text: Option<String> = row.select(value).first(conn).optional()?;
+    // A bad value keeps no run from ending: whoever reads all settings names it.
+    Ok(text.and_then(|text| setting.value(&text).ok()).unwrap_or(setting.default_value()))
+}
 
 impl Store {
     /// The settings as they stand.

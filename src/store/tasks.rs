@@ -52,15 +52,17 @@ impl Store {
                 fault_point!("create.before_commit");
                 Ok(Some((first, created)))
             })?;
-            let Some((first, count)) = part else { return Ok(total) };
+            let Some((first, count)) = part else { break };
             from = first;
             total += count;
             created(total);
             fault_point!("create.committed");
             if i64::try_from(count).unwrap_or(i64::MAX) < RUNS_PER_TRANSACTION {
-                return Ok(total);
+                break;
             }
         }
+        self.give_key_slots()?;
+        Ok(total)
     }
 
     /// The database's clock (rule R8).

@@ -7,12 +7,14 @@ use diesel::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::backend::{self, AnyConnection};
+use super::events::{NewEvent, insert_event};
 use super::schema::{
     task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
     task_queue_runs,
 };
 use super::sql::Moment;
 use super::{Store, StoreResult};
+use crate::domain::ids::TaskId;
 use crate::domain::status::{RunStatus, TaskStatus};
 
 /// Tasks that are read together.
@@ -79,6 +81,8 @@ struct TaskColumns {
     unique_key: Option<String>,
     #[serde(default)]
     unique_until: Option<Moment>,
+    #[serde(default)]
+    limit_key: Option<String>,
     recurrence: Option<String>,
     time_zone: String,
     catch_up: String,
@@ -180,12 +184,6 @@ impl TransferredTask {
         self.task.id
     }
 
-    /// Its class.
-    #[must_use]
-    pub fn class(&self) -> &str {
-        &self.task.task_class
-    }
-
     /// LastStatus
     #[must_use]
     pub fn status(&self) -> &str {
@@ -200,6 +198,31 @@ impl TransferredTask {
     /// The tasks that have not succeeded and must before.
     pub fn waits_for(&self) -> impl Iterator<Item = i64> {
         self.after.iter().filter(|edge| !edge.is_satisfied).map(|edge| edge.depends_on_id)
+    }
+
+    /// Lets it wait for this one no more.
+    pub fn satisfy(&mut self, prerequisite: i64) {
+        for edge in self.after.iter_mut().filter(|edge| edge.depends_on_id == prerequisite) {
+            edge.is_satisfied = true;
+        }
+    }
+
+    /// Lets it wait for as many as have not succeeded: its row may have been read before one of them did.
+    pub fn count_prerequisites(&mut self) {
+        self.task.waiting_for = i32::try_from(self.waits_for().count()).unwrap_or(i32::MAX);
+    }
+
+    /// Nothing happens to it any more unless somebody wants it to.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        match TaskStatus::parse(&self.task.last_status) {
+            Some(TaskStatus::Success | TaskStatus::Cancelled) => true,
+            Some(TaskStatus::Failed | TaskStatus::Timeout) => {
+                self.task.failed_retries >= self.task.max_retries || self.task.quarantined_on.is_some()
+            }
+            Some(TaskStatus::Scheduled) => self.task.quarantined_on.is_some(),
+            Some(TaskStatus::Processing) | None => false,
+        }
     }
 
     /// The statuses of its runs, the newest first.
@@ -238,36 +261,35 @@ impl Store {
     /// The database could not be asked.
     pub fn export_page(&mut self, after: i64) -> StoreResult<Vec<TransferredTask>> {
         self.read(|conn| {
-            let tasks: Vec<TaskColumns> = task_queue::table
-                .filter(task_queue::id.gt(after))
-                .order(task_queue::id)
-                .limit(PAGE)
-                .select(TaskColumns::as_select())
-                .load(conn)?;
-            let ids: Vec<i64> = tasks.iter().map(|task| task.id).collect();
-            let mut runs = runs_of(conn, &ids)?;
-            let mut events = events_of(conn, &ids)?;
-            let mut after = dependencies_of(conn, &ids)?;
-            let mut rejections = rejections_of(conn, &ids)?;
-            let whole = |task: TaskColumns| TransferredTask {
-                runs: runs.remove(&task.id).unwrap_or_default(),
-                events: events.remove(&task.id).unwrap_or_default(),
-                after: after.remove(&task.id).unwrap_or_default(),
-                rejections: rejections.remove(&task.id).unwrap_or_default(),
-                task,
-            };
-            Ok(tasks.into_iter().map(whole).collect())
+            let tasks = task_queue::table.filter(task_queue::id.gt(after)).order(task_queue::id).limit(PAGE);
+            let tasks = tasks.select(TaskColumns::as_select()).load(conn)?;
+            with_all_that_belongs_to_them(conn, tasks)
         })
     }
 
-    /// Inserts all of them or none. They keep their ids in a store without tasks; elsewhere they get new ones, and what
-    /// refers to them is changed with them. `imported` hears how many are in the transaction so far.
+    /// Those of these tasks that there are, in the order of their ids, with all that belongs to them: for some hundreds.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn export_tasks(&mut self, ids: &[TaskId]) -> StoreResult<Vec<TransferredTask>> {
+        let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+        self.read(|conn| {
+            let tasks = task_queue::table.filter(task_queue::id.eq_any(&ids)).order(task_queue::id);
+            let tasks = tasks.select(TaskColumns::as_select()).load(conn)?;
+            with_all_that_belongs_to_them(conn, tasks)
+        })
+    }
+
+    /// Inserts all of them or none, and keeps the event with what was done. They keep their ids in a store without tasks;
+    /// elsewhere they get new ones, and what refers to them is changed with them. `imported` hears how many are in the
+    /// transaction so far.
     ///
     /// # Errors
     /// The database refused a row or could not be written; nothing is inserted then.
     pub fn import_tasks(
         &mut self,
         tasks: &[TransferredTask],
+        event: &NewEvent,
         imported: &mut dyn FnMut(usize),
     ) -> StoreResult<Imported> {
         self.write_once(|conn| {
@@ -284,8 +306,10 @@ impl Store {
             if ids.keeps {
                 backend::go_on_after_ids(conn)?;
             }
+            let done = Imported { tasks: tasks.len(), runs, keeps_ids: ids.keeps };
+            insert_event(conn, &NewEvent { details: serde_json::json!(done), ..event.clone() })?;
             fault_point!("import.before_commit");
-            Ok(Imported { tasks: tasks.len(), runs, keeps_ids: ids.keeps })
+            Ok(done)
         })
     }
 }
@@ -345,6 +369,7 @@ fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids)
                 quarantined_on,
                 unique_key,
                 unique_until,
+                limit_key,
                 recurrence,
                 time_zone,
                 catch_up,
@@ -416,7 +441,7 @@ fn import_run(conn: &mut AnyConnection, whole: &TransferredRun, task_id: i64, id
     Ok(())
 }
 
-/// Those whose other side stayed behind have been satisfied, and are of no use any more.
+/// Nobody waits for what stayed behind: those dependencies are of no use any more.
 fn import_dependencies(conn: &mut AnyConnection, tasks: &[TransferredTask], ids: &Ids) -> StoreResult<()> {
     for whole in tasks {
         let Some(task_id) = ids.tasks.get(&whole.task.id) else { continue };
@@ -441,6 +466,25 @@ fn mend_schedules(conn: &mut AnyConnection, tasks: &[TransferredTask], ids: &Ids
             .execute(conn)?;
     }
     Ok(())
+}
+
+fn with_all_that_belongs_to_them(
+    conn: &mut AnyConnection,
+    tasks: Vec<TaskColumns>,
+) -> StoreResult<Vec<TransferredTask>> {
+    let ids: Vec<i64> = tasks.iter().map(|task| task.id).collect();
+    let mut runs = runs_of(conn, &ids)?;
+    let mut events = events_of(conn, &ids)?;
+    let mut after = dependencies_of(conn, &ids)?;
+    let mut rejections = rejections_of(conn, &ids)?;
+    let whole = |task: TaskColumns| TransferredTask {
+        runs: runs.remove(&task.id).unwrap_or_default(),
+        events: events.remove(&task.id).unwrap_or_default(),
+        after: after.remove(&task.id).unwrap_or_default(),
+        rejections: rejections.remove(&task.id).unwrap_or_default(),
+        task,
+    };
+    Ok(tasks.into_iter().map(whole).collect())
 }
 
 fn runs_of(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashMap<i64, Vec<TransferredRun>>> {

@@ -21,6 +21,8 @@ pub struct Holder {
     pub key: String,
     /// LastStatus
     pub status: String,
+    /// Whether others follow it, because it belongs to a schedule.
+    pub recurs: bool,
 }
 
 /// Who holds the key of a class. A window that is over is taken away by whoever comes across it.
@@ -33,8 +35,14 @@ pub(super) fn find_holder(conn: &mut AnyConnection, class: &str, key: &str) -> S
             .set(dsl::unique_until.eq(None::<Moment>))
             .execute(conn)?;
     }
-    let found: Option<(i64, String)> = of_key().select((dsl::id, dsl::last_status)).first(conn).optional()?;
-    Ok(found.map(|(id, status)| Holder { id: TaskId(id), key: key.to_owned(), status }))
+    let found: Option<(i64, String, Option<String>)> =
+        of_key().select((dsl::id, dsl::last_status, dsl::schedule_head)).first(conn).optional()?;
+    Ok(found.map(|(id, status, schedule_head)| Holder {
+        id: TaskId(id),
+        key: key.to_owned(),
+        status,
+        recurs: schedule_head.is_some(),
+    }))
 }
 
 /// Another task that holds the key of this one, which has one of these statuses and would be live again: the other one wins.
@@ -54,22 +62,48 @@ pub(super) fn find_other_holder(
 }
 
 impl Store {
-    /// [`Store::write_once`] for what makes a task live that has a key: when others take the key between the look and the
-    /// write, it looks again. Nobody hears of the violated index.
+    /// Which task has this key of a class, if any has. Changes nothing: a window that is over counts until somebody takes it
+    /// away.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn find_key_holder(&mut self, class: &str, key: &str) -> StoreResult<Option<TaskId>> {
+        let found: Option<i64> = self.read(|conn| {
+            let of_key = dsl::task_queue.filter(dsl::task_class.eq(class)).filter(dsl::live_unique_key.eq(key));
+            Ok(of_key.select(dsl::id).first(conn).optional()?)
+        })?;
+        Ok(found.map(TaskId))
+    }
+
+    /// [`Store::write`] for what makes a task live that has a key: when others take the key between the look and the write, it
+    /// looks again. Nobody hears of the violated index.
+    pub(super) fn write_key<T>(
+        &mut self,
+        mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>,
+    ) -> StoreResult<T> {
+        look_again(|| self.write(&mut work))
+    }
+
+    /// The same with [`Store::write_once`].
     pub(super) fn write_key_once<T: Clone>(
         &mut self,
         mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>,
     ) -> StoreResult<T> {
-        let mut races = 0;
-        loop {
-            match self.write_once(&mut work) {
-                Err(StoreError::Database(DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _)))
-                    if races < RACES =>
-                {
-                    races += 1;
-                }
-                other => return other,
+        look_again(|| self.write_once(&mut work))
+    }
+}
+
+/// Repeats a write that found a key free which others took before it was done.
+pub(super) fn look_again<T>(mut write: impl FnMut() -> StoreResult<T>) -> StoreResult<T> {
+    let mut races = 0;
+    loop {
+        match write() {
+            Err(StoreError::Database(DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _)))
+                if races < RACES =>
+            {
+                races += 1;
             }
+            other => return other,
         }
     }
 }

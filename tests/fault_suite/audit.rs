@@ -185,6 +185,12 @@ pub fn class_limits(raw: &mut Raw) -> HashMap<String, i64> {
     all.into_iter().map(|row| (row[0].clone(), number(&row[1]))).collect()
 }
 
+/// The limit keys of the tasks that have one.
+pub fn limit_keys(raw: &mut Raw, after: i64) -> HashMap<i64, String> {
+    let from = format!("\"TaskQueue\" WHERE \"Id\" > {after} AND \"LimitKey\" IS NOT NULL ORDER BY \"Id\"");
+    rows(raw, &["\"Id\"", "\"LimitKey\""], &from).into_iter().map(|row| (number(&row[0]), row[1].clone())).collect()
+}
+
 /// Tasks to which somebody has done one of these things: `retried`, `cancelled`.
 pub fn with_events(raw: &mut Raw, kinds: &[&str], after: i64) -> Vec<i64> {
     let kinds = kinds.iter().map(|kind| format!("'{kind}'")).collect::<Vec<_>>().join(", ");

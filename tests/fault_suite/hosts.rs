@@ -288,14 +288,15 @@ fn call<'a>(stage: &'a Stage, machines: &[Machine], crowds: &mut [Crowd<'a>], rn
     let class = *rng.pick(&["note", "brief", "brief", "slow", "report"]);
     let marker = stage.marker();
     let data = format!("{{\"m\":\"{marker}\"}}");
-    let args = ["queue", class, &data];
+    let all = ["queue", class, &data, "--limit-key", "shared"];
+    let args = if rng.below(3) == 0 { &all[..] } else { &all[..3] };
     let at = rng.below(crowds.len());
     let (last, of_hosts) = crowds.split_last_mut().unwrap();
     match machines.get(at).filter(|machine| machine.host.is_some()) {
         Some(machine) if of_hosts[at].len() < AT_ONCE => {
-            of_hosts[at].start(machine.command(stage, &args).queues(&marker, 1));
+            of_hosts[at].start(machine.command(stage, args).queues(&marker, 1));
         }
-        _ if last.len() < AT_ONCE => last.start(stage.command(&args).queues(&marker, 1)),
+        _ if last.len() < AT_ONCE => last.start(stage.command(args).queues(&marker, 1)),
         _ => {}
     }
     for (machine, crowd) in machines.iter().zip(of_hosts) {

@@ -26,6 +26,7 @@ mod leftovers;
 mod lost_commit;
 mod options;
 mod oracle;
+#[path = "../it/support/own_server.rs"]
 mod own_server;
 mod pid_reuse;
 mod proxy;

@@ -112,6 +112,8 @@ pub struct Records {
     pub runner_limit: i64,
     /// Runs at once, by class.
     pub class_limits: HashMap<String, i64>,
+    /// The limit keys of the tasks that have one. Each is one at a time.
+    pub limit_keys: HashMap<i64, String>,
     /// Slots that were taken when the trial began.
     pub slots_before: i64,
     /// Processes that carry the token of a run of this trial.

@@ -8,6 +8,7 @@ use super::database::EngineUnderTest;
 use super::own_server::OwnServer;
 use super::rng::Rng;
 use super::stage::Stage;
+use super::storm::brief_lines;
 
 pub const CAMPAIGN: Campaign = Campaign {
     name: "server-restart",
@@ -50,8 +51,8 @@ pub fn load_and_break(stage: &Stage, rng: &mut Rng, fault: impl FnOnce(&mut Rng)
     stage.may_fail.set(true);
     stage.outcomes_are_kept.set(true);
     let marker = stage.marker();
-    let line = format!("{{\"class\":\"brief\",\"data\":{{\"m\":\"{marker}\"}}}}\n");
-    assert!(stage.command(&["queue", "--batch", "-"]).stdin(line.repeat(TASKS)).queues(&marker, TASKS).run().is_ok());
+    let lines = brief_lines(&marker, TASKS);
+    assert!(stage.command(&["queue", "--batch", "-"]).stdin(lines).queues(&marker, TASKS).run().is_ok());
     assert!(stage.command(&["create-runs"]).run().is_ok());
     let mut crowd = Crowd::default();
     for _ in 0..RUNNERS {

@@ -298,6 +298,7 @@ impl Stage {
             dependencies: audit::dependencies(&mut raw, self.begin.task),
             open_runners: raw.numbers(OPEN_RUNNERS)[0].unwrap_or(0),
             class_limits: audit::class_limits(&mut raw),
+            limit_keys: audit::limit_keys(&mut raw, self.begin.task),
             runner_limit: raw
                 .texts("SELECT \"Value\" AS value FROM \"TaskQueueSettings\" WHERE \"Name\" = 'TaskQueueRunnerLimit'")
                 [0]

@@ -35,11 +35,19 @@ fn run(job: &Job<'_>) {
     }
 }
 
+/// A batch of so many tasks, every third of them with one limit key.
+pub fn brief_lines(marker: &str, count: usize) -> String {
+    let line = |number: usize| {
+        let key = if number.is_multiple_of(3) { r#","limit_key":"shared""# } else { "" };
+        format!("{{\"class\":\"brief\",\"data\":{{\"m\":\"{marker}\"}}{key}}}\n")
+    };
+    (0..count).map(line).collect()
+}
+
 /// Returns how many were killed.
 fn storm(stage: &Stage, rng: &mut Rng) -> usize {
     let marker = stage.marker();
-    let line = format!("{{\"class\":\"brief\",\"data\":{{\"m\":\"{marker}\"}}}}\n");
-    stage.command(&["queue", "--batch", "-"]).stdin(line.repeat(TASKS)).queues(&marker, TASKS).run();
+    stage.command(&["queue", "--batch", "-"]).stdin(brief_lines(&marker, TASKS)).queues(&marker, TASKS).run();
     let gate = stage.home().join("gate");
     let _ = std::fs::remove_file(&gate);
     assert!(std::process::Command::new("mkfifo").arg(&gate).status().unwrap().success());

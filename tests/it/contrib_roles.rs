@@ -97,6 +97,17 @@ each_engine! {
             assert!(operator.cli().run(&["status", "1"]).ok().contains("secret"));
             assert_eq!(operator.cli().run(&["queue", "work", "--run"]).code, Some(0));
             assert_eq!(operator.cli().run(&["migrate"]).code, Some(0));
+
+            // Who queues keeps that, too, where every transition is kept, and may read none of it.
+            let queued_events = "SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'task-queued'";
+            assert_eq!(db.number(queued_events), 0);
+            assert_eq!(operator.cli().run(&["settings", "set", "TaskQueueAuditTransitions", "1"]).code, Some(0));
+            assert_eq!(shop.cli().run(&["queue", "work"]).code, Some(0));
+            assert_eq!(shop.cli().stdin("{\"class\":\"work\"}\n{\"class\":\"work\"}\n").run(&["queue", "--batch", "-"]).code, Some(0));
+            assert_eq!(shop.cli().run(&["queue", "work", "--unique", "audited", "--after", "1"]).code, Some(0));
+            assert_eq!(db.number(queued_events), 4);
+            let refused = shop.cli().run(&["events"]);
+            assert_eq!((refused.code, refused.stdout.as_str()), (Some(78), ""), "{refused:?}");
         }
     }
 }

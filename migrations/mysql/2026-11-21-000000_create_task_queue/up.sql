@@ -26,6 +26,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `QuarantinedOn` datetime(6),
     `UniqueKey` varchar(190),
     `UniqueUntil` datetime(6),
+    `LimitKey` varchar(190),
     `Recurrence` varchar(190),
     `TimeZone` varchar(190) NOT NULL DEFAULT 'UTC',
     `CatchUp` varchar(16) NOT NULL DEFAULT 'latest',
@@ -39,10 +40,12 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
             AND (`Recurrence` IS NULL OR `PlannedOn` IS NOT NULL AND `ScheduleStatus` <> 'paused')
             AND `ScheduledOn` >= '1000-01-01' THEN `ScheduledOn` END) STORED,
     `LiveUniqueKey` varchar(190) GENERATED ALWAYS AS (
-        CASE WHEN `UniqueUntil` IS NOT NULL OR `CurrentRunId` IS NOT NULL OR `LastStatus` = 'processing'
+        CASE WHEN `UniqueUntil` IS NOT NULL OR `LastStatus` = 'processing'
+            OR `CurrentRunId` IS NOT NULL AND `LastStatus` <> 'cancelled'
             OR `QuarantinedOn` IS NULL AND (`LastStatus` = 'scheduled'
                 OR `LastStatus` IN ('failed', 'timeout') AND `FailedRetries` < `MaxRetries`) THEN `UniqueKey` END) STORED,
     UNIQUE KEY `TaskQueueUnique` (`TaskClass`, `LiveUniqueKey`),
+    KEY `TaskQueueByUniqueKey` (`UniqueKey`, `Id`),
     `ScheduleHead` varchar(16) GENERATED ALWAYS AS (
         CASE WHEN `Recurrence` IS NULL OR `ScheduleStatus` IN ('followed', 'ended') THEN NULL
             WHEN `ScheduleStatus` IN ('paused', 'broken') THEN `ScheduleStatus`
@@ -85,6 +88,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
         CHECK (`Crashes` >= 0),
     CONSTRAINT `UniqueKey has 1 to 190 characters`
         CHECK (`UniqueKey` IS NULL OR char_length(`UniqueKey`) BETWEEN 1 AND 190),
+    CONSTRAINT `LimitKey has 1 to 190 characters`
+        CHECK (`LimitKey` IS NULL OR char_length(`LimitKey`) BETWEEN 1 AND 190),
     CONSTRAINT `CatchUp is known`
         CHECK (`CatchUp` IN ('none', 'latest', 'all')),
     CONSTRAINT `ScheduleStatus is known`
@@ -130,12 +135,20 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     `HandlerIdentity` varchar(190) NOT NULL DEFAULT '',
     `CancelRequestedOn` datetime(6),
     `CancelReason` varchar(1000) NOT NULL DEFAULT '',
+    `LimitKey` varchar(190),
+    `HasKeySlot` boolean NOT NULL DEFAULT 0,
     `UpdatedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    `ResultsOn` datetime(6) GENERATED ALWAYS AS (CASE WHEN `Results` IS NOT NULL THEN `FinishedOn` END) STORED,
     `OpenTaskId` bigint GENERATED ALWAYS AS (
         CASE WHEN `Status` IN ('scheduled', 'processing') THEN `TaskQueueId` END) STORED,
-    `ClaimClass` varchar(190) GENERATED ALWAYS AS (CASE WHEN `Status` = 'scheduled' THEN `TaskClass` END) STORED,
+    `ClaimClass` varchar(190) GENERATED ALWAYS AS (
+        CASE WHEN `Status` = 'scheduled' AND (`LimitKey` IS NULL OR `HasKeySlot`) THEN `TaskClass` END) STORED,
     `ClaimOrder` int GENERATED ALWAYS AS (-`Priority`) STORED,
     `RunningClass` varchar(190) GENERATED ALWAYS AS (CASE WHEN `Status` = 'processing' THEN `TaskClass` END) STORED,
+    `WaitingKey` varchar(190) GENERATED ALWAYS AS (
+        CASE WHEN `Status` = 'scheduled' AND NOT `HasKeySlot` THEN `LimitKey` END) STORED,
+    `HeldKey` varchar(190) GENERATED ALWAYS AS (
+        CASE WHEN `Status` IN ('scheduled', 'processing') AND `HasKeySlot` THEN `LimitKey` END) STORED,
     CONSTRAINT `A run is finished if and only if it has FinishedOn`
         CHECK ((`Status` IN ('scheduled', 'processing')) = (`FinishedOn` IS NULL)),
     CONSTRAINT `A processing run has StartedOn, Token and LeaseExpiresOn`
@@ -145,7 +158,10 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     KEY `TaskQueueRunsLease` (`LeaseExpiresOn`, `Id`),
     KEY `TaskQueueRunsByTask` (`TaskQueueId`, `Id`),
     KEY `TaskQueueRunsRunning` (`RunningClass`, `Id`),
+    KEY `TaskQueueRunsWaitingKey` (`WaitingKey`, `ClaimOrder`, `Id`),
+    KEY `TaskQueueRunsHeldKey` (`HeldKey`, `ClaimOrder`, `Id`),
     KEY `TaskQueueRunsStarted` (`TaskClass`, `StartedOn`),
+    KEY `TaskQueueRunsResults` (`ResultsOn`, `Id`),
     CONSTRAINT `Attempt is 1 or more`
         CHECK (`Attempt` >= 1),
     CONSTRAINT `Claimant has 1 to 190 characters`
@@ -251,6 +267,15 @@ CREATE TABLE IF NOT EXISTS `TaskQueueClassLimits` (
         CHECK ((`RateCount` IS NULL) = (`RateSecs` IS NULL))
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
+CREATE TABLE IF NOT EXISTS `TaskQueueKeyLimits` (
+    `LimitKey` varchar(190) NOT NULL PRIMARY KEY,
+    `MaxRunning` int NOT NULL,
+    CONSTRAINT `A limited key has 1 to 190 characters`
+        CHECK (char_length(`LimitKey`) BETWEEN 1 AND 190),
+    CONSTRAINT `A limited key has MaxRunning of 1 or more`
+        CHECK (`MaxRunning` >= 1)
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
 CREATE TABLE IF NOT EXISTS `TaskQueueSettings` (
     `Name` varchar(190) NOT NULL PRIMARY KEY,
     `Value` varchar(190) NOT NULL,
@@ -276,6 +301,7 @@ INSERT IGNORE INTO `TaskQueueSettings` (`Name`, `Value`) VALUES
     ('TaskQueueKeepCancelled', '30'),
     ('TaskQueueKeepFailed', '90'),
     ('TaskQueueKeepOutputs', '14'),
+    ('TaskQueueKeepResults', '30'),
     ('TaskQueueKeepRunners', '30'),
     ('TaskQueueMaxSuccess', '0'),
     ('TaskQueueMaxCancelled', '0'),

@@ -3,6 +3,7 @@ DROP TABLE "TaskQueueTimers";
 DROP TABLE "TaskQueueNotices";
 DROP TABLE "TaskQueueReceipts";
 DROP TABLE "TaskQueueSettings";
+DROP TABLE "TaskQueueKeyLimits";
 DROP TABLE "TaskQueueClassLimits";
 DROP TABLE "TaskQueuePauses";
 DROP TABLE "TaskQueueClassHolds";

@@ -37,6 +37,8 @@ CREATE TABLE "TaskQueue" (
     "UniqueKey" TEXT
         CONSTRAINT "UniqueKey has 1 to 190 characters" CHECK ("UniqueKey" IS NULL OR length("UniqueKey") BETWEEN 1 AND 190),
     "UniqueUntil" TEXT,
+    "LimitKey" TEXT
+        CONSTRAINT "LimitKey has 1 to 190 characters" CHECK ("LimitKey" IS NULL OR length("LimitKey") BETWEEN 1 AND 190),
     "Recurrence" TEXT,
     "TimeZone" TEXT NOT NULL DEFAULT 'UTC',
     "CatchUp" TEXT NOT NULL DEFAULT 'latest'
@@ -62,7 +64,8 @@ CREATE TABLE "TaskQueue" (
             WHEN "LastStatus" = 'scheduled' AND "Attempts" = 0 THEN 'waiting'
             ELSE 'open' END) STORED,
     "LiveUniqueKey" TEXT GENERATED ALWAYS AS (
-        CASE WHEN "UniqueUntil" IS NOT NULL OR "CurrentRunId" IS NOT NULL OR "LastStatus" = 'processing'
+        CASE WHEN "UniqueUntil" IS NOT NULL OR "LastStatus" = 'processing'
+            OR "CurrentRunId" IS NOT NULL AND "LastStatus" <> 'cancelled'
             OR "QuarantinedOn" IS NULL AND ("LastStatus" = 'scheduled'
                 OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" < "MaxRetries") THEN "UniqueKey" END) STORED
 ) STRICT;
@@ -72,6 +75,7 @@ CREATE INDEX "TaskQueueByStatus" ON "TaskQueue" ("LastStatus", "ScheduledOn", "I
 CREATE INDEX "TaskQueueByClass" ON "TaskQueue" ("TaskClass", "LastStatus", "ScheduledOn", "Id");
 CREATE INDEX "TaskQueueQuarantined" ON "TaskQueue" ("QuarantinedOn", "Id") WHERE "QuarantinedOn" IS NOT NULL;
 CREATE UNIQUE INDEX "TaskQueueUnique" ON "TaskQueue" ("TaskClass", "LiveUniqueKey") WHERE "LiveUniqueKey" IS NOT NULL;
+CREATE INDEX "TaskQueueByUniqueKey" ON "TaskQueue" ("UniqueKey", "Id") WHERE "UniqueKey" IS NOT NULL;
 CREATE INDEX "TaskQueueScheduleHead" ON "TaskQueue" ("ScheduleHead", "ScheduledOn", "Id") WHERE "ScheduleHead" IS NOT NULL;
 CREATE UNIQUE INDEX "TaskQueuePlanned" ON "TaskQueue" ("ScheduleId", "PlannedOn") WHERE "ScheduleId" IS NOT NULL;
 
@@ -119,12 +123,21 @@ CREATE TABLE "TaskQueueRuns" (
     "HandlerIdentity" TEXT NOT NULL DEFAULT '',
     "CancelRequestedOn" TEXT,
     "CancelReason" TEXT NOT NULL DEFAULT '',
+    "LimitKey" TEXT,
+    "HasKeySlot" INTEGER NOT NULL DEFAULT 0
+        CONSTRAINT "HasKeySlot is 0 or 1" CHECK ("HasKeySlot" IN (0, 1)),
     "UpdatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "ResultsOn" TEXT GENERATED ALWAYS AS (CASE WHEN "Results" IS NOT NULL THEN "FinishedOn" END) STORED,
     "OpenTaskId" INTEGER GENERATED ALWAYS AS (
         CASE WHEN "Status" IN ('scheduled', 'processing') THEN "TaskQueueId" END) STORED,
-    "ClaimClass" TEXT GENERATED ALWAYS AS (CASE WHEN "Status" = 'scheduled' THEN "TaskClass" END) STORED,
+    "ClaimClass" TEXT GENERATED ALWAYS AS (
+        CASE WHEN "Status" = 'scheduled' AND ("LimitKey" IS NULL OR "HasKeySlot") THEN "TaskClass" END) STORED,
     "ClaimOrder" INTEGER GENERATED ALWAYS AS (-"Priority") STORED,
     "RunningClass" TEXT GENERATED ALWAYS AS (CASE WHEN "Status" = 'processing' THEN "TaskClass" END) STORED,
+    "WaitingKey" TEXT GENERATED ALWAYS AS (
+        CASE WHEN "Status" = 'scheduled' AND NOT "HasKeySlot" THEN "LimitKey" END) STORED,
+    "HeldKey" TEXT GENERATED ALWAYS AS (
+        CASE WHEN "Status" IN ('scheduled', 'processing') AND "HasKeySlot" THEN "LimitKey" END) STORED,
     CONSTRAINT "A run is finished if and only if it has FinishedOn"
         CHECK (("Status" IN ('scheduled', 'processing')) = ("FinishedOn" IS NULL)),
     CONSTRAINT "A processing run has StartedOn, Token and LeaseExpiresOn"
@@ -136,7 +149,10 @@ CREATE INDEX "TaskQueueRunsClaim" ON "TaskQueueRuns" ("ClaimClass", "ClaimOrder"
 CREATE INDEX "TaskQueueRunsLease" ON "TaskQueueRuns" ("LeaseExpiresOn", "Id") WHERE "LeaseExpiresOn" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsByTask" ON "TaskQueueRuns" ("TaskQueueId", "Id");
 CREATE INDEX "TaskQueueRunsRunning" ON "TaskQueueRuns" ("RunningClass", "Id") WHERE "RunningClass" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsWaitingKey" ON "TaskQueueRuns" ("WaitingKey", "ClaimOrder", "Id") WHERE "WaitingKey" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsHeldKey" ON "TaskQueueRuns" ("HeldKey", "ClaimOrder", "Id") WHERE "HeldKey" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsStarted" ON "TaskQueueRuns" ("TaskClass", "StartedOn") WHERE "StartedOn" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsResults" ON "TaskQueueRuns" ("ResultsOn", "Id") WHERE "ResultsOn" IS NOT NULL;
 
 CREATE TABLE "TaskQueueRunners" (
     "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
@@ -222,6 +238,13 @@ CREATE TABLE "TaskQueueClassLimits" (
     CONSTRAINT "A rate has RateCount and RateSecs" CHECK (("RateCount" IS NULL) = ("RateSecs" IS NULL))
 ) STRICT;
 
+CREATE TABLE "TaskQueueKeyLimits" (
+    "LimitKey" TEXT NOT NULL PRIMARY KEY
+        CONSTRAINT "A limited key has 1 to 190 characters" CHECK (length("LimitKey") BETWEEN 1 AND 190),
+    "MaxRunning" INTEGER NOT NULL
+        CONSTRAINT "A limited key has MaxRunning of 1 or more" CHECK ("MaxRunning" >= 1)
+) STRICT;
+
 CREATE TABLE "TaskQueueSettings" (
     "Name" TEXT NOT NULL PRIMARY KEY,
     "Value" TEXT NOT NULL
@@ -246,6 +269,7 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueKeepCancelled', '30'),
     ('TaskQueueKeepFailed', '90'),
     ('TaskQueueKeepOutputs', '14'),
+    ('TaskQueueKeepResults', '30'),
     ('TaskQueueKeepRunners', '30'),
     ('TaskQueueMaxSuccess', '0'),
     ('TaskQueueMaxCancelled', '0'),

@@ -5,6 +5,8 @@ use clap::Args;
 use super::selected::{self, BulkVerb, SelectedArgs};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
+use crate::domain::status::TaskStatus;
+use crate::domain::transition::{TaskEvent, statuses_for};
 use crate::engine::cancel::{cancel_tasks, preview_cancel, with_dependants};
 
 /// Cancel tasks: those that wait at once, those that run through their runner
@@ -25,9 +27,15 @@ pub(crate) struct CancelArgs {
 pub(crate) fn run(session: Session, args: &CancelArgs, out: &mut Out) -> anyhow::Result<u8> {
     let mut ctx = session.open()?;
     let reason = args.reason.as_deref();
+    let mut statuses = statuses_for(TaskEvent::Cancel);
+    if args.dependants {
+        // Others may still wait for it.
+        statuses.push(TaskStatus::Cancelled);
+    }
     let mut verb = BulkVerb {
         name: "cancel",
         done: "cancelled",
+        statuses,
         widen: args.dependants.then_some(with_dependants),
         act: &mut |ctx, ids, hear| cancel_tasks(ctx, ids, reason, hear),
         preview: &mut preview_cancel,

@@ -80,7 +80,14 @@ pub(crate) fn run(session: Session, args: &ClaimArgs, out: &mut Out) -> anyhow::
     }
     let stop = StopSignals::install()?;
     let mut ctx = session.open()?;
-    match claim(&mut ctx, &request, &stop)? {
+    let claimed = claim(&mut ctx, &request, &stop);
+    if let Some(problem) = ctx.spool_problem.take() {
+        out.warn(&format!("what this claim may have taken is not free before its deadline: {problem}"));
+    }
+    if let Some(problem) = ctx.hook_problem.take() {
+        out.warn(&problem);
+    }
+    match claimed? {
         Claimed::Runs(offers) => print(&mut ctx, &offers, out),
         Claimed::Stopped => Ok(INTERRUPTED),
         Claimed::Nothing => {

@@ -48,9 +48,6 @@ pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
         let what = if rescued.is_cancelled { "is cancelled" } else { "timed out" };
         out.say(&format!("run {} (task {}) {what}: {}{ended}", rescued.run_id, rescued.task_id, rescued.message));
     }
-    for stuck in &report.rescue.stuck {
-        out.warn(&format!("{stuck}; it is tried again next time"));
-    }
     if report.finished_runners > 0 {
         out.say(&format!(
             "{} marked finished",
@@ -58,7 +55,7 @@ pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
         ));
     }
     say_schedules(report, out);
-    warn_of_announcements(report, out);
+    warn_of_report(report, out);
     if report.created > 0 {
         out.say(&format!("{} created", human::plural(i64::try_from(report.created).unwrap_or(i64::MAX), "run")));
     }
@@ -77,14 +74,17 @@ fn say_schedules(report: &CreateRunsReport, out: &mut Out) {
         };
         out.say(&format!("{} of schedules planned{skipped}", human::plural(number(schedules.planned), "time")));
     }
-    if schedules.broken > 0 {
-        let broken = human::plural(number(schedules.broken), "schedule");
-        out.warn(&format!("{broken} cannot be read; `taskqueue schedule list` names what is broken"));
-    }
 }
 
-/// Says that somebody who should have been told was not.
-pub(crate) fn warn_of_announcements(report: &CreateRunsReport, out: &mut Out) {
+/// Says what needs somebody, however little else is to be said: nobody is told of a broken schedule twice.
+pub(crate) fn warn_of_report(report: &CreateRunsReport, out: &mut Out) {
+    for stuck in &report.rescue.stuck {
+        out.warn(&format!("{stuck}; it is tried again next time"));
+    }
+    if report.schedules.broken > 0 {
+        let broken = human::plural(i64::try_from(report.schedules.broken).unwrap_or(i64::MAX), "schedule");
+        out.warn(&format!("{broken} cannot be read; `taskqueue schedule list` names what is broken"));
+    }
     for problem in report.notify_problem.iter().chain(&report.hook_problem) {
         out.warn(problem);
     }

@@ -4,15 +4,15 @@ use clap::{Args, Subcommand};
 
 use crate::cli::error::{DONE, NOT_FOUND};
 use crate::cli::output::Out;
-use crate::cli::output::table::render;
+use crate::cli::output::table::{Field, render};
 use crate::cli::session::Session;
-use crate::domain::limits::{ClassLimit, Rate};
-use crate::engine::limits;
+use crate::domain::limits::{ClassLimit, KeyLimit, Rate};
+use crate::engine::limits::{self, KeyLimitLine, LimitLine};
 
-/// List, set and remove the limits of classes: runs at once, starts in a time
+/// List, set and remove limits of classes and keys: runs at once, starts in a time
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue limits set import --running 2\n  taskqueue limits set mail.send --rate 100/1m\n  taskqueue limits\n  taskqueue limits remove import"
+    after_help = "Examples:\n  taskqueue limits set import --running 2\n  taskqueue limits set mail.send --rate 100/1m\n  taskqueue limits set --key server-7 --running 3\n  taskqueue limits\n  taskqueue limits remove import"
 )]
 pub(crate) struct LimitsArgs {
     #[command(subcommand)]
@@ -23,43 +23,84 @@ pub(crate) struct LimitsArgs {
 enum Action {
     /// All limits, and how many runs are being processed
     List,
-    /// Set the limits of a class, in place of those that it has
+    /// Set the limits of a class, in place of those that it has, or the limit of a key
     Set(SetArgs),
-    /// Remove the limits of a class
-    Remove {
-        /// The class
-        class: String,
-    },
+    /// Remove the limits of a class, or the limit of a key, which is one at a time then
+    Remove(Target),
 }
 
 #[derive(Debug, Args)]
 struct SetArgs {
-    /// The class
-    class: String,
+    #[command(flatten)]
+    target: Target,
     /// At most N runs at once, all hosts together
     #[arg(long, value_name = "N", required_unless_present = "rate")]
     running: Option<i32>,
-    /// At most so many starts in any stretch of so long: 100/1m
-    #[arg(long, value_name = "N/TIME")]
+    /// At most so many starts of the class in any stretch of so long: 100/1m
+    #[arg(long, value_name = "N/TIME", conflicts_with = "key")]
     rate: Option<Rate>,
+}
+
+/// What is limited.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Target {
+    /// The class
+    class: Option<String>,
+    /// The key that tasks of whatever class were queued with (--limit-key)
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+}
+
+impl Target {
+    /// The name of what is limited; clap sees to it that there is one.
+    fn name(&self) -> String {
+        self.class.as_ref().or(self.key.as_ref()).cloned().unwrap_or_default()
+    }
 }
 
 pub(crate) fn run(session: Session, args: &LimitsArgs, out: &mut Out) -> anyhow::Result<u8> {
     match &args.action {
         None | Some(Action::List) => list(session, out),
-        Some(Action::Set(args)) => {
-            let limit = ClassLimit { class: args.class.clone(), max_running: args.running, rate: args.rate };
-            limits::set(&mut session.open()?, &limit)?;
-            out.say(&format!("class {}: {}", limit.class, words(&limit)));
-            Ok(DONE)
+        Some(Action::Set(args)) => set(session, args, out),
+        Some(Action::Remove(target)) => remove(session, target, out),
+    }
+}
+
+fn set(session: Session, args: &SetArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let ctx = &mut session.open()?;
+    match (&args.target.key, args.running) {
+        (Some(key), Some(max_running)) => {
+            limits::set_key(ctx, &KeyLimit { key: key.clone(), max_running })?;
+            out.say(&format!("key {key}: at most {max_running} at once"));
         }
-        Some(Action::Remove { class }) => {
-            let is_removed = limits::remove(&mut session.open()?, class)?;
-            let what = if is_removed { "has no limits any more" } else { "had no limits" };
-            out.say(&format!("class {class} {what}"));
-            Ok(if is_removed { DONE } else { NOT_FOUND })
+        _ => {
+            let limit = ClassLimit { class: args.target.name(), max_running: args.running, rate: args.rate };
+            limits::set(ctx, &limit)?;
+            out.say(&format!("class {}: {}", limit.class, words(&limit)));
         }
     }
+    Ok(DONE)
+}
+
+fn remove(session: Session, target: &Target, out: &mut Out) -> anyhow::Result<u8> {
+    let ctx = &mut session.open()?;
+    let (is_removed, then) = match &target.key {
+        Some(key) => {
+            let is_removed = limits::remove_key(ctx, key)?;
+            (is_removed, format!("key {key} {}", if is_removed { "is one at a time again" } else { "had no limit" }))
+        }
+        None => {
+            let class = target.name();
+            let is_removed = limits::remove(ctx, &class)?;
+            (
+                is_removed,
+                format!("class {class} {}", if is_removed { "has no limits any more" } else { "had no limits" }),
+            )
+        }
+    };
+    out.say(&then);
+    Ok(if is_removed { DONE } else { NOT_FOUND })
 }
 
 fn words(limit: &ClassLimit) -> String {
@@ -69,23 +110,36 @@ fn words(limit: &ClassLimit) -> String {
 }
 
 fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
-    let lines = limits::list(&mut session.open()?)?;
+    let ctx = &mut session.open()?;
+    let (classes, keys) = (limits::list(ctx)?, limits::list_keys(ctx)?);
     if out.is_json() {
-        lines.iter().try_for_each(|line| out.json(line))?;
-    } else if lines.is_empty() {
-        out.data("No class has a limit.")?;
-    } else {
-        let number = |number: Option<i32>| number.map(|number| number.to_string()).unwrap_or_default();
-        let rows = lines.iter().map(|line| {
-            let rate = line.limit.rate.map(|rate| rate.to_string()).unwrap_or_default();
-            vec![
-                line.limit.class.as_str().into(),
-                line.running.to_string().into(),
-                number(line.limit.max_running).into(),
-                rate.into(),
-            ]
-        });
-        out.data(&render(out, &["CLASS", "RUNNING", "AT MOST", "RATE"], rows.collect(), &[]))?;
+        classes.iter().try_for_each(|line| out.json(line))?;
+        keys.iter().try_for_each(|line| out.json(line))?;
+        return Ok(DONE);
+    }
+    if classes.is_empty() && keys.is_empty() {
+        out.data("No class and no key has a limit.")?;
+    }
+    if !classes.is_empty() {
+        let rows = classes.iter().map(class_row).collect();
+        out.data(&render(out, &["CLASS", "RUNNING", "AT MOST", "RATE"], rows, &[]))?;
+    }
+    if !keys.is_empty() {
+        let rows = keys.iter().map(key_row).collect();
+        out.data(&render(out, &["KEY", "RUNNING", "AT MOST"], rows, &[]))?;
     }
     Ok(DONE)
+}
+
+fn class_row(line: &LimitLine) -> Vec<Field> {
+    vec![
+        line.limit.class.as_str().into(),
+        line.running.to_string().into(),
+        line.limit.max_running.map(|max| max.to_string()).unwrap_or_default().into(),
+        line.limit.rate.map(|rate| rate.to_string()).unwrap_or_default().into(),
+    ]
+}
+
+fn key_row(line: &KeyLimitLine) -> Vec<Field> {
+    vec![line.limit.key.as_str().into(), line.running.to_string().into(), line.limit.max_running.to_string().into()]
 }

@@ -1,5 +1,6 @@
 //! The verbs, one file each: arguments in, a use case, a report out.
 
+mod attempt_options;
 pub(crate) mod cancel;
 pub(crate) mod claim;
 pub(crate) mod classes;

@@ -3,24 +3,29 @@
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::selected::{self, BulkVerb, SELECTION_HELP, SelectedArgs};
 use super::status::parse_status;
 use super::task_options::duration_option;
 use crate::cli::error::{CliError, DONE};
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
 use crate::domain::status::TaskStatus;
-use crate::engine::prune::{PruneRequest, Pruned, count_prunable, prune};
+use crate::engine::prune::{PruneRequest, Pruned, count_prunable, preview_prune, prune, prune_selected};
 
 /// Delete finished tasks that were kept long enough, with their runs, outputs and events
 ///
 /// Without options it does what the settings TaskQueueKeep… and TaskQueueMax… say, as every create-runs does with a part of
-/// it; with them, what they name. A task that has an open run, that may be tried again, or that is the newest of a schedule
-/// is never deleted.
+/// it; with them, what they name; with a selection, those of its tasks that are finished, however old they are. A task that
+/// has an open run, that may be tried again, for which others wait, that is the newest of a schedule, that keeps its unique key
+/// for a time, or of which a rate counts a run is never deleted.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue prune --dry-run\n  taskqueue prune --status success --older-than 7d --yes"
+    after_help = "Examples:\n  taskqueue prune --dry-run\n  taskqueue prune --status success --older-than 7d --yes\n  taskqueue prune 4711\n  taskqueue prune class=import.* status=cancelled --dry-run"
 )]
 pub(crate) struct PruneArgs {
+    /// The tasks
+    #[arg(value_name = "SELECTION", help = SELECTION_HELP, conflicts_with_all = ["older_than", "status", "class"])]
+    selection: Vec<String>,
     /// Tasks that changed last before this time, whatever the settings say: 12h, 7d
     #[arg(long, value_name = "DURATION")]
     older_than: Option<String>,
@@ -30,15 +35,18 @@ pub(crate) struct PruneArgs {
     /// Only tasks of this class
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
-    /// Say how many tasks it would be, and delete nothing
+    /// Say what would be deleted, and delete nothing
     #[arg(long)]
     dry_run: bool,
-    /// Delete what the options name without another question
-    #[arg(long)]
+    /// Delete what the selection or the options name without another question
+    #[arg(short, long)]
     yes: bool,
 }
 
 pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::Result<u8> {
+    if !args.selection.is_empty() {
+        return run_selected(session, args, out);
+    }
     let older_than = duration_option("--older-than", args.older_than.as_deref())?;
     let request = PruneRequest {
         older_than_secs: older_than.map(|age| i64::try_from(age.as_secs()).unwrap_or(i64::MAX)),
@@ -74,11 +82,27 @@ pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::
     Ok(DONE)
 }
 
+fn run_selected(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let selected = SelectedArgs { selection: args.selection.clone(), yes: args.yes, dry_run: args.dry_run };
+    let words = args.selection.join(" ");
+    let mut ctx = session.open()?;
+    let mut verb = BulkVerb {
+        name: "prune",
+        done: "deleted",
+        statuses: Vec::new(),
+        widen: None,
+        act: &mut |ctx, ids, hear| prune_selected(ctx, ids, &words, hear),
+        preview: &mut preview_prune,
+    };
+    selected::run(&mut ctx, &selected, &mut verb, out)
+}
+
 /// `None` where there was nothing.
 pub(crate) fn pruned_words(pruned: &Pruned) -> Option<String> {
     let parts = [
         (pruned.tasks, "finished task"),
         (pruned.outputs, "old output"),
+        (pruned.results, "old result"),
         (pruned.runners, "old runner"),
         (pruned.events, "old event"),
     ];

@@ -5,6 +5,7 @@ use clap::Args;
 use super::selected::{self, BulkVerb, SelectedArgs};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
+use crate::domain::transition::{TaskEvent, statuses_for};
 use crate::engine::requeue::{preview_requeue, requeue_tasks};
 
 /// Run tasks again that are over: that succeeded, failed or were cancelled
@@ -22,6 +23,7 @@ pub(crate) fn run(session: Session, args: &RequeueArgs, out: &mut Out) -> anyhow
     let mut verb = BulkVerb {
         name: "requeue",
         done: "queued again",
+        statuses: statuses_for(TaskEvent::Requeue),
         widen: None,
         act: &mut requeue_tasks,
         preview: &mut preview_requeue,

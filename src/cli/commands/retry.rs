@@ -5,6 +5,7 @@ use clap::Args;
 use super::selected::{self, BulkVerb, SelectedArgs};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
+use crate::domain::status::TaskStatus;
 use crate::engine::retry::{preview_retry, retry_tasks};
 
 /// Try failed, exhausted or quarantined tasks again, with all their retries
@@ -21,6 +22,7 @@ pub(crate) fn run(session: Session, args: &RetryArgs, out: &mut Out) -> anyhow::
     let mut verb = BulkVerb {
         name: "retry",
         done: "tried again",
+        statuses: vec![TaskStatus::Failed, TaskStatus::Timeout],
         widen: None,
         act: &mut retry_tasks,
         preview: &mut preview_retry,

@@ -90,6 +90,7 @@ fn tell(schedule: &Schedule, what: &str, now: Option<DateTime<Utc>>, out: &mut O
         return out.json(schedule);
     }
     let next = match (now, schedule.planned_on) {
+        (Some(_), _) if schedule.key_holder.is_some() => format!(", {}", note(schedule)),
         (Some(now), Some(on)) => format!(", next {} ({})", instant(on), relative(on, now)),
         _ => String::new(),
     };
@@ -128,8 +129,14 @@ fn row(schedule: &Schedule, now: DateTime<Utc>) -> Vec<Field> {
         Field::toned(schedule.status.to_string(), tone),
         format!("{} {}", schedule.task_id, schedule.task_status).into(),
         schedule.planned_on.map_or_else(|| "-".to_owned(), |on| planned(on, now)).into(),
-        schedule.problem.clone().unwrap_or_default().into(),
+        note(schedule).into(),
     ]
+}
+
+/// What keeps it from going on.
+fn note(schedule: &Schedule) -> String {
+    let has_key = |holder: &TaskId| format!("waits until task {holder} has ended, which has its key");
+    schedule.problem.clone().or_else(|| schedule.key_holder.as_ref().map(has_key)).unwrap_or_default()
 }
 
 fn planned(on: DateTime<Utc>, now: DateTime<Utc>) -> String {
@@ -157,8 +164,8 @@ fn block(detail: &ScheduleDetail, now: DateTime<Utc>) -> String {
         format!("  every        {} in {}", schedule.every, schedule.time_zone),
         format!("  catches up   {}", schedule.catch_up),
     ];
-    if let Some(problem) = &schedule.problem {
-        lines.push(format!("  problem      {problem}"));
+    if schedule.problem.is_some() || schedule.key_holder.is_some() {
+        lines.push(format!("  problem      {}", note(schedule)));
     }
     lines.extend(detail.next_times.iter().map(|on| format!("  next         {}", planned(*on, now))));
     lines.extend(detail.tasks.iter().map(|task| task_line(task, now)));

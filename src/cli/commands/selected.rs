@@ -10,22 +10,27 @@ use crate::cli::error::{CliError, DONE, FAILED, INTERRUPTED, NOT_FOUND};
 use crate::cli::output::{Out, human};
 use crate::domain::ids::TaskId;
 use crate::domain::selection::Selection;
+use crate::domain::status::TaskStatus;
 use crate::engine::selected::{Hear, TaskAnswer, select_tasks};
 use crate::engine::{Context, EngineResult};
+
+/// How every verb explains its selection.
+pub(crate) const SELECTION_HELP: &str = "The tasks: ids (12), ranges (5-9), last, or filters, which must all hold: \
+    class=mail.* status=failed by=ann error=exit:1 schedule=7 key=order-17 older=2d newer=1h. Statuses are those of \
+    `status`, and exhausted, quarantined, waiting and due";
 
 /// Which tasks.
 #[derive(Debug, Args)]
 pub(crate) struct SelectedArgs {
-    /// The tasks: ids (12), ranges (5-9), last, or filters, which must all hold: class=mail.* status=failed by=ann
-    /// error=exit:1 older=2d newer=1h. Statuses are those of `status`, and exhausted, quarantined, waiting and due
-    #[arg(required = true, value_name = "SELECTION")]
-    selection: Vec<String>,
+    /// The tasks
+    #[arg(required = true, value_name = "SELECTION", help = SELECTION_HELP)]
+    pub(crate) selection: Vec<String>,
     /// Do it to all that a range or a filter selects, without a question
     #[arg(short, long)]
-    yes: bool,
+    pub(crate) yes: bool,
     /// Only say what would be done
     #[arg(long)]
-    dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 /// Does something to these tasks, or says what it would do, and tells of each.
@@ -40,6 +45,8 @@ pub(crate) struct BulkVerb<'a> {
     pub(crate) name: &'a str,
     /// What has been done to several: `tried again`.
     pub(crate) done: &'a str,
+    /// The statuses in which it can do something; empty where it has something to say about every one.
+    pub(crate) statuses: Vec<TaskStatus>,
     /// Adds what belongs to the selected tasks.
     pub(crate) widen: Option<Widen>,
     /// Does it.
@@ -55,7 +62,8 @@ pub(crate) fn run(
     verb: &mut BulkVerb<'_>,
     out: &mut Out,
 ) -> anyhow::Result<u8> {
-    let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
+    let mut selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
+    selection.narrow_to(&verb.statuses);
     let ids = select_tasks(ctx, &selection)?;
     if ids.is_empty() {
         out.say("no task is selected by that");

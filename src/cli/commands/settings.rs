@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 
 use crate::cli::error::DONE;
 use crate::cli::output::Out;
+use crate::cli::output::clean::clean_line;
 use crate::cli::output::table::render;
 use crate::cli::session::Session;
 use crate::domain::settings::Setting;
@@ -72,7 +73,7 @@ fn get(session: Session, name: &str, out: &mut Out) -> anyhow::Result<u8> {
         if out.is_json() {
             out.json(&json(found, &value))?;
         } else {
-            out.data(&value)?;
+            out.data(&clean_line(&value))?;
         }
     }
     Ok(DONE)

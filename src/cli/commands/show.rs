@@ -125,6 +125,9 @@ fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
         Reason::RateReached { rate, next_on } => {
             format!("waits; its class has reached its rate of {rate}, next start {}", relative(*next_on, now))
         }
+        Reason::KeyIsFull { key, max_running, running } => {
+            format!("waits; {max_running} with the key {key} at once, {running} running and others before it")
+        }
         Reason::WaitsForCreateRuns => "due; waits for create-runs or tick".to_owned(),
         Reason::NotYet { after_error: Some(error), .. } => format!("retry, after {error}"),
         Reason::NotYet { after_error: None, .. } => String::new(),
@@ -248,6 +251,9 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
     if let Some(key) = &task.unique_key {
         let until = task.unique_until.map(|on| format!(" (until {} at least)", instant(on))).unwrap_or_default();
         lines.push(format!("  unique       {key}{until}"));
+    }
+    if let Some(key) = &task.limit_key {
+        lines.push(format!("  limit key    {key}"));
     }
     lines.extend(linked_line("after", &detail.prerequisites));
     lines.extend(linked_line("before", &detail.dependants));

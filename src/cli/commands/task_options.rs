@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use chrono::{DateTime, Local, Utc};
 use clap::Args;
 
+use super::attempt_options::AttemptOptions;
 use super::outcome;
 use crate::cli::error::{CliError, DONE, FAILED, INTERRUPTED};
 use crate::cli::output::{Out, human};
@@ -19,30 +20,14 @@ use crate::engine::StopSignals;
 use crate::engine::Stream;
 use crate::engine::execute::{RunListener, RunOutcome};
 use crate::engine::queue::{self, ClassCheck};
-use crate::engine::wait::{self, WaitNews, Waited};
+use crate::engine::wait::{self, RanHere, WaitNews, Waited};
 use crate::engine::{Context, EngineError};
 
 /// When and how a task is processed.
 #[derive(Debug, Args)]
 pub(crate) struct TaskOptions {
-    /// Process it at this time: 2026-11-21T10:00:00Z, "2026-11-21 10:00", "tomorrow 03:00", +30m
-    #[arg(long, value_name = "TIME", conflicts_with = "delay")]
-    at: Option<String>,
-    /// Process it after this time: 30m, 2h30m, 1d
-    #[arg(long = "in", id = "delay", value_name = "DURATION")]
-    delay: Option<String>,
-    /// Failed attempts before it is exhausted [default: the setting TaskQueueMaxRetries]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    max_retries: Option<i64>,
-    /// Time without end or report after which an attempt times out: 90s, 2h
-    #[arg(long, value_name = "DURATION")]
-    timeout: Option<String>,
-    /// Higher first, -1000 to 1000
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    priority: Option<i64>,
-    /// Waits before retries: exponential:10s..1h, fixed:30s or list:10s,1m,10m [default: those of the class, or the settings]
-    #[arg(long, value_name = "BACKOFF")]
-    backoff: Option<String>,
+    #[command(flatten)]
+    attempts: AttemptOptions,
     /// Run it once these tasks have succeeded; may be given more than once, or with several ids
     #[arg(long, value_name = "TASK", value_delimiter = ',')]
     after: Vec<TaskId>,
@@ -55,6 +40,9 @@ pub(crate) struct TaskOptions {
     /// The key stays taken for this time, even if the task ends before: 10m, 1d
     #[arg(long, value_name = "DURATION", requires = "unique")]
     unique_for: Option<String>,
+    /// Of the tasks with this key, of whatever class, only one is processed at once; `limits` says how many instead
+    #[arg(long, value_name = "KEY")]
+    limit_key: Option<String>,
     /// Process it again and again: a cron expression like "0 3 * * *" (03:00 every day) or @daily
     #[arg(long, value_name = "CRON", conflicts_with_all = ["run", "wait"])]
     every: Option<String>,
@@ -78,14 +66,10 @@ pub(crate) struct TaskOptions {
 impl TaskOptions {
     /// Whether an option was given that a batch takes from its lines.
     pub(crate) fn has_task_option(&self) -> bool {
-        self.at.is_some()
-            || self.delay.is_some()
-            || self.max_retries.is_some()
-            || self.timeout.is_some()
-            || self.priority.is_some()
-            || self.backoff.is_some()
+        self.attempts.is_given()
             || !self.after.is_empty()
             || self.unique.is_some()
+            || self.limit_key.is_some()
             || self.every.is_some()
             || self.run
             || self.wait
@@ -93,43 +77,27 @@ impl TaskOptions {
 
     /// The request, with times resolved from the database's clock in the zone of the person at the keyboard.
     pub(crate) fn request(&self, ctx: &mut Context, class: &str, data: Option<String>) -> anyhow::Result<TaskRequest> {
-        let scheduled_on = resolve_time(ctx, self.at.as_deref(), self.delay.as_deref())?;
-        let timeout_secs = self.timeout.as_deref().map(queue::timeout_secs).transpose();
+        let scheduled_on = self.attempts.scheduled_on(ctx)?;
         let unique_for_secs = self.unique_for.as_deref().map(|text| queue::whole_secs("unique-for", text)).transpose();
         Ok(TaskRequest {
             class: class.to_owned(),
             data,
             scheduled_on,
-            max_retries: self.max_retries,
-            timeout_secs: timeout_secs.map_err(|message| CliError::usage(format!("--timeout: {message}")))?,
-            priority: self.priority,
-            backoff: self.backoff.clone(),
+            max_retries: self.attempts.max_retries,
+            timeout_secs: self.attempts.timeout(queue::timeout_secs)?,
+            priority: self.attempts.priority,
+            backoff: self.attempts.backoff.clone(),
             after: self.after.clone(),
             unique: self.unique.clone(),
             on_conflict: self.on_conflict,
             unique_for_secs: unique_for_secs.map_err(|message| CliError::usage(format!("--unique-for: {message}")))?,
+            limit_key: self.limit_key.clone(),
             every: self.every.clone(),
             time_zone: self.tz.clone(),
             catch_up: self.catch_up.clone(),
             queued_by: self.by.clone().unwrap_or_else(|| ctx.me.user.clone()),
         })
     }
-}
-
-/// What `--at` or `--in` says, from the database's clock in the zone of the person at the keyboard.
-pub(super) fn resolve_time(
-    ctx: &mut Context,
-    at: Option<&str>,
-    delay: Option<&str>,
-) -> Result<Option<DateTime<Utc>>, CliError> {
-    let (option, text) = match (at, delay) {
-        (Some(at), _) => ("--at", at.to_owned()),
-        (None, Some(delay)) => ("--in", format!("+{delay}")),
-        (None, None) => return Ok(None),
-    };
-    let now = ctx.now()?.with_timezone(&Local);
-    let instant = when::parse_instant(&text, &now);
-    instant.map(Some).map_err(|message| CliError::usage(format!("{option}: {message}")))
 }
 
 /// Queues the task, prints its id and, if asked to, sees it through.
@@ -152,20 +120,31 @@ pub(crate) fn queue_and_follow(
         .with_context(|| format!("task {id} is queued, but its id cannot be told"))?;
     } else if !follows {
         out.data(&id.to_string()).with_context(|| format!("task {id} is queued, but its id cannot be told"))?;
-        match queued.arrival {
-            Arrival::Existing => out.say(&format!("task {id} has the key \"{key}\" already; nothing was queued")),
-            Arrival::Replaced => out.say(&format!("task {id} had the key \"{key}\" and was replaced")),
-            Arrival::Queued if out.is_terminal() || scheduled_on.is_some() => {
-                say_queued(ctx, id, &class, scheduled_on, out)?;
-            }
-            Arrival::Queued => {}
-        }
+    }
+    let is_told = !follows && !out.is_json() && (out.is_terminal() || scheduled_on.is_some());
+    match queued.arrival {
+        Arrival::Existing => out.say(&format!("task {id} has the key \"{key}\" already; nothing was queued")),
+        Arrival::Replaced => out.say(&format!("task {id} had the key \"{key}\" and was replaced")),
+        Arrival::Queued if is_told => say_queued(ctx, id, &class, scheduled_on, out)?,
+        Arrival::Queued => {}
     }
     match (options.run, options.wait) {
         (true, _) => run_here(ctx, id, out),
-        (_, true) => wait_for(ctx, id, out),
+        (_, true) => {
+            if queued.arrival == Arrival::Existing
+                && let Some(why) = wait::why_over(ctx, id)?
+            {
+                say_over(id, &why, out);
+            }
+            wait_for(ctx, id, out)
+        }
         _ => Ok(DONE),
     }
+}
+
+/// Says of a task that had its key and has ended that nothing more happens: what follows is how it ended.
+fn say_over(id: TaskId, why: &str, out: &mut Out) {
+    out.say(&format!("task {id} is over: {why}"));
 }
 
 fn say_queued(
@@ -228,7 +207,11 @@ fn run_here(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> 
             outcome::say_failure(&outcome, id, out);
             Ok(outcome.exit_code)
         }
-        (Ok(_), None) => {
+        (Ok(RanHere::Over(why)), None) => {
+            say_over(id, &why, out);
+            wait_for(ctx, id, out)
+        }
+        (Ok(RanHere::Processed(_) | RanHere::Stopped), None) => {
             out.say(&format!("task {id} stays queued"));
             Ok(INTERRUPTED)
         }
@@ -264,7 +247,7 @@ fn wait_for(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> 
 
 fn pass_outputs(outputs: &[RunOutput], out: &mut Out) {
     for output in outputs {
-        out.pass_through(output.stream == "stderr", output.content.as_bytes());
+        out.kept_output(output.stream == "stderr", &output.content);
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::create_runs::{say_report, warn_of_announcements};
+use super::create_runs::{say_report, warn_of_report};
 use super::outcome::{Narrator, report_words, warn_of_hook, warn_of_spool};
 use super::task_options::duration_option;
 use crate::cli::error::{DONE, INTERRUPTED};
@@ -43,10 +43,11 @@ pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> anyhow::R
     let report = tick(&mut ctx, &options, &stop, &mut Narrator { out })?;
     if out.is_json() {
         out.json(&report)?;
-    } else if out.is_verbose() {
+    }
+    if out.is_verbose() {
         say_report(&report.created, out);
     } else {
-        warn_of_announcements(&report.created, out);
+        warn_of_report(&report.created, out);
     }
     warn_of_spool(&report.processed, out);
     warn_of_hook(&report.processed, out);

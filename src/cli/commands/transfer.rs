@@ -1,36 +1,36 @@
 //! `taskqueue export` and `taskqueue import`
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::queue::read_batch;
-use super::status::parse_status;
-use crate::cli::error::DONE;
+use super::selected::SELECTION_HELP;
+use crate::cli::error::{CliError, DONE, FAILED, NOT_FOUND};
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
 use crate::domain::ids::TaskId;
-use crate::domain::status::TaskStatus;
-use crate::engine::EngineError;
-use crate::engine::transfer::{ExportRequest, export, import};
+use crate::domain::selection::Selection;
+use crate::engine::selected::select_tasks;
+use crate::engine::transfer::{Exported, export_all, export_selected, import, with_prerequisites};
+use crate::engine::{Context, EngineError, EngineResult};
 
 /// Print tasks with their runs, outputs and events as newline-delimited JSON
 ///
-/// All tasks, or those that are named. `taskqueue import` reads it, into a store of any engine.
+/// All tasks, or those of a selection. `taskqueue import` reads it, into a store of any engine.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  taskqueue export >tasks.ndjson\n  taskqueue --database postgres://db.example.org/tasks import tasks.ndjson"
+    after_help = "Examples:\n  taskqueue export >tasks.ndjson\n  taskqueue --database postgres://db.example.org/tasks import tasks.ndjson\n  taskqueue export class=import.* status=waiting --prerequisites >waiting.ndjson"
 )]
 pub(crate) struct ExportArgs {
-    /// These tasks
-    ids: Vec<TaskId>,
-    /// Only tasks of this class
-    #[arg(long, value_name = "CLASS")]
-    class: Option<String>,
-    /// Only tasks in this status; may be given more than once
-    #[arg(long, value_name = "STATUS", value_parser = parse_status)]
-    status: Vec<TaskStatus>,
+    /// The tasks
+    #[arg(value_name = "SELECTION", help = SELECTION_HELP)]
+    selection: Vec<String>,
+    /// Also the tasks for which these still wait, and for which those wait
+    #[arg(long, requires = "selection")]
+    prerequisites: bool,
 }
 
 /// Insert the tasks of an export, all or none
@@ -45,17 +45,60 @@ pub(crate) struct ImportArgs {
 }
 
 pub(crate) fn run_export(session: Session, args: &ExportArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let request = ExportRequest {
-        ids: args.ids.iter().map(|id| id.0).collect(),
-        class: args.class.clone(),
-        statuses: args.status.clone(),
-    };
+    if args.selection.is_empty() {
+        let mut ctx = session.open()?;
+        let exported = export_all(&mut ctx, &mut |line| print(&line, out))?;
+        if !out.is_unread() {
+            tell(&exported, out);
+        }
+        return Ok(DONE);
+    }
+    let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
     let mut ctx = session.open()?;
-    let count = export(&mut ctx, &request, &mut |line| {
-        out.data(&line).map_err(|error| EngineError::Refused(format!("{error:#}")))
-    })?;
-    out.say(&format!("exported {}", human::plural(i64::try_from(count).unwrap_or(i64::MAX), "task")));
-    Ok(DONE)
+    let ids = ids_of(&mut ctx, &selection, args.prerequisites)?;
+    if ids.is_empty() {
+        out.say("no task is selected by that");
+        return Ok(NOT_FOUND);
+    }
+    let exported = export_selected(&mut ctx, &ids, &mut |line| print(&line, out))?;
+    if out.is_unread() {
+        return Ok(DONE);
+    }
+    // What a range or a filter has selected may have been deleted since.
+    let missing = if selection.is_named() { exported.missing.as_slice() } else { &[] };
+    for id in missing {
+        out.warn(&format!("there is no task {id}"));
+    }
+    tell(&exported, out);
+    Ok(match (exported.tasks, missing) {
+        (_, []) => DONE,
+        (0, _) => NOT_FOUND,
+        _ => FAILED,
+    })
+}
+
+fn ids_of(ctx: &mut Context, selection: &Selection, with_awaited: bool) -> EngineResult<Vec<TaskId>> {
+    let ids = select_tasks(ctx, selection)?;
+    if with_awaited { with_prerequisites(ctx, ids) } else { Ok(ids) }
+}
+
+/// Nothing more is read once nobody reads what is printed.
+fn print(line: &str, out: &mut Out) -> EngineResult<ControlFlow<()>> {
+    out.json_text(line).map_err(|error| EngineError::Refused(format!("{error:#}")))?;
+    Ok(if out.is_unread() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+}
+
+fn tell(exported: &Exported, out: &mut Out) {
+    if let [(id, awaited), others @ ..] = exported.in_vain.as_slice() {
+        let others = match others.len() {
+            0 => String::new(),
+            number => format!(", and so it is with {}", human::plural(number, "other")),
+        };
+        out.warn(&format!(
+            "task {id} waits for task {awaited}, which is not exported{others}: import refuses that; --prerequisites adds it"
+        ));
+    }
+    out.say(&format!("exported {}", human::plural(exported.tasks, "task")));
 }
 
 pub(crate) fn run_import(session: Session, args: &ImportArgs, out: &mut Out) -> anyhow::Result<u8> {

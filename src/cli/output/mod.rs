@@ -4,13 +4,14 @@ pub(crate) mod clean;
 pub(crate) mod human;
 pub(crate) mod table;
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use self::clean::{clean_json, clean_line};
+use self::clean::{clean_block, clean_json, clean_line};
 use super::error::CliError;
 
 /// When to use colour.
@@ -87,8 +88,12 @@ impl Out {
 
     /// Data as one line of JSON.
     pub(crate) fn json<T: Serialize + ?Sized>(&mut self, value: &T) -> anyhow::Result<()> {
-        let text = serde_json::to_string(value)?;
-        self.data(&clean_json(&text))
+        self.json_text(&serde_json::to_string(value)?)
+    }
+
+    /// The same of a line that is JSON already.
+    pub(crate) fn json_text(&mut self, text: &str) -> anyhow::Result<()> {
+        self.data(&clean_json(text))
     }
 
     /// What a handler wrote, to the byte.
@@ -99,6 +104,13 @@ impl Out {
         } else {
             io::stdout().write_all(bytes).and_then(|()| io::stdout().flush())
         };
+    }
+
+    /// What the database kept of what a handler wrote: to the byte, but not to a terminal.
+    pub(crate) fn kept_output(&mut self, is_stderr: bool, text: &str) {
+        let is_terminal = if is_stderr { io::stderr().is_terminal() } else { self.is_terminal };
+        let text = if is_terminal { Cow::Owned(clean_block(text)) } else { Cow::Borrowed(text) };
+        self.pass_through(is_stderr, text.as_bytes());
     }
 
     /// Words for the person who waits; not in JSON mode.

@@ -97,6 +97,54 @@ fn steps_of_elapsed_time_go_on_as_if_no_clock_had_jumped() {
         "2026-10-25T00:00:00Z",
         &["2026-10-25 02:30:00 +02:00", "2026-10-25 02:30:00 +01:00", "2026-10-25 03:30:00 +01:00"],
     );
+    happens(
+        "0 */1 * * *",
+        "Europe/Berlin",
+        "2026-10-25T00:00:00Z",
+        &["2026-10-25 02:00:00 +01:00", "2026-10-25 03:00:00 +01:00"],
+    );
+    happens(
+        "0 */1 * * *",
+        "Europe/Berlin",
+        "2026-03-29T00:00:00Z",
+        &["2026-03-29 03:00:00 +02:00", "2026-03-29 04:00:00 +02:00"],
+    );
+}
+
+#[test]
+fn steps_of_several_hours_are_a_list_of_hours() {
+    happens(
+        "0 */2 * * *",
+        "Europe/Berlin",
+        "2026-03-28T22:30:00Z",
+        &["2026-03-29 00:00:00 +01:00", "2026-03-29 03:00:00 +02:00", "2026-03-29 04:00:00 +02:00"],
+    );
+    happens(
+        "0 */2 * * *",
+        "Europe/Berlin",
+        "2026-10-24T21:30:00Z",
+        &["2026-10-25 00:00:00 +02:00", "2026-10-25 02:00:00 +02:00", "2026-10-25 04:00:00 +01:00"],
+    );
+    // With the seconds first, too.
+    happens(
+        "0 0 */2 * * *",
+        "Europe/Berlin",
+        "2026-10-24T22:00:00Z",
+        &["2026-10-25 02:00:00 +02:00", "2026-10-25 04:00:00 +01:00"],
+    );
+    // In Havana it is midnight that is left out, and that comes twice.
+    happens(
+        "0 */24 * * *",
+        "America/Havana",
+        "2024-03-09T12:00:00Z",
+        &["2024-03-10 01:00:00 -04:00", "2024-03-11 00:00:00 -04:00"],
+    );
+    happens(
+        "0 */24 * * *",
+        "America/Havana",
+        "2024-11-02T12:00:00Z",
+        &["2024-11-03 00:00:00 -04:00", "2024-11-04 00:00:00 -05:00"],
+    );
 }
 
 #[test]
@@ -144,13 +192,29 @@ fn what_never_happens_has_no_next_time() {
 #[test]
 fn after_its_time_a_schedule_steps_on_by_the_way_in_which_it_catches_up() {
     let (last, soon, late) = (at("2026-01-01T03:00:00Z"), at("2026-01-01T03:05:00Z"), at("2026-01-04T09:00:00Z"));
-    let step = |catch_up: &str, now| schedule("0 3 * * *", "UTC", catch_up).step_after(last, now).unwrap();
+    let step = |catch_up: &str, now| schedule("0 3 * * *", "UTC", catch_up).step_after(last, now, 600).unwrap();
     for catch_up in ["none", "latest", "all"] {
         assert_eq!(step(catch_up, soon), Step { planned_on: at("2026-01-02T03:00:00Z"), skipped: 0 });
     }
     assert_eq!(step("none", late), Step { planned_on: at("2026-01-05T03:00:00Z"), skipped: 3 });
     assert_eq!(step("latest", late), Step { planned_on: at("2026-01-04T03:00:00Z"), skipped: 2 });
     assert_eq!(step("all", late), Step { planned_on: at("2026-01-02T03:00:00Z"), skipped: 0 });
+}
+
+#[test]
+fn the_last_time_that_passed_while_the_one_before_took_too_long_happens_within_the_grace() {
+    let step = |every: &str, now: &str| {
+        schedule(every, "UTC", "none").step_after(at("2026-01-01T10:00:00Z"), at(now), 900).unwrap()
+    };
+    let to = |planned_on: &str, skipped| Step { planned_on: at(planned_on), skipped };
+    assert_eq!(step("@hourly", "2026-01-01T10:59:59Z"), to("2026-01-01T11:00:00Z", 0));
+    assert_eq!(step("@hourly", "2026-01-01T11:01:00Z"), to("2026-01-01T11:00:00Z", 0));
+    assert_eq!(step("@hourly", "2026-01-01T11:15:00Z"), to("2026-01-01T11:00:00Z", 0));
+    assert_eq!(step("@hourly", "2026-01-01T11:15:00.000001Z"), to("2026-01-01T12:00:00Z", 1));
+    assert_eq!(step("@hourly", "2026-01-01T13:01:00Z"), to("2026-01-01T13:00:00Z", 2));
+    // No more than one of them, and the one before is none of them.
+    assert_eq!(step("*/5 * * * *", "2026-01-01T10:12:00Z"), to("2026-01-01T10:10:00Z", 1));
+    assert_eq!(step("*/5 * * * *", "2026-01-01T10:04:00Z"), to("2026-01-01T10:05:00Z", 0));
 }
 
 #[test]
@@ -166,6 +230,10 @@ fn a_planned_time_that_was_never_tried_moves_when_a_later_one_has_passed_or_when
     assert_eq!(moved("all", "2026-01-09T00:00:00Z"), None);
     assert_eq!(
         moved("none", "2026-01-02T03:00:00Z"),
+        Some(Step { planned_on: at("2026-01-02T03:00:00Z"), skipped: 1 })
+    );
+    assert_eq!(
+        moved("none", "2026-01-02T03:10:01Z"),
         Some(Step { planned_on: at("2026-01-03T03:00:00Z"), skipped: 2 })
     );
     assert_eq!(
@@ -175,8 +243,16 @@ fn a_planned_time_that_was_never_tried_moves_when_a_later_one_has_passed_or_when
 }
 
 #[test]
+fn of_several_times_within_the_grace_the_last_happens() {
+    let often = schedule("*/5 * * * *", "UTC", "none");
+    let moved = |now: &str| often.move_overdue(at("2026-01-01T03:00:00Z"), at(now), 600);
+    assert_eq!(moved("2026-01-01T03:04:59Z"), None);
+    assert_eq!(moved("2026-01-01T03:07:00Z"), Some(Step { planned_on: at("2026-01-01T03:05:00Z"), skipped: 1 }));
+}
+
+#[test]
 fn years_of_seconds_are_passed_over_in_no_time() {
     let schedule = schedule("* * * * * *", "Europe/Berlin", "latest");
-    let step = schedule.step_after(at("2020-01-01T00:00:00Z"), at("2026-01-01T00:00:00.5Z")).unwrap();
+    let step = schedule.step_after(at("2020-01-01T00:00:00Z"), at("2026-01-01T00:00:00.5Z"), 900).unwrap();
     assert_eq!(step, Step { planned_on: at("2026-01-01T00:00:00Z"), skipped: MAX_COUNTED });
 }

@@ -151,8 +151,9 @@ pub(super) fn lock_gate(conn: &mut AnyConnection, gate: &str) -> QueryResult<()>
     }
 }
 
-/// Must be the first thing in a transaction that writes both TaskQueue and TaskQueueRuns: all take the tables in one
-/// order, TaskQueue first, so that none can block the claim's table locks while it waits for them.
+/// Must be the first thing in a transaction that takes two of the tables that a claim locks, or reads one of them before it
+/// writes it: all take TaskQueue first, as the claim does, so that none can block the claim's table locks while it waits for
+/// them.
 pub(super) fn enter_both_tables(conn: &mut AnyConnection) -> QueryResult<()> {
     match conn {
         AnyConnection::Mysql(conn) => mysql::enter_task_table(conn),

@@ -129,7 +129,7 @@ pub(super) fn under_table_locks<T>(
     let events = if keeps_events { ", `TaskQueueEvents` WRITE" } else { "" };
     let locked = conn.batch_execute(&format!(
         "SET autocommit = 0, wait_timeout = 10; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE,
-         `TaskQueuePauses` READ, `TaskQueueClassLimits` READ, `TaskQueueRejections` READ{events};"
+         `TaskQueuePauses` READ, `TaskQueueClassLimits` READ, `TaskQueueKeyLimits` READ, `TaskQueueRejections` READ{events};"
     ));
     let result = locked.map_err(StoreError::from).and_then(|()| work(conn)).and_then(|value| {
         conn.batch_execute("COMMIT")?;
@@ -145,9 +145,10 @@ pub(super) fn under_table_locks<T>(
 }
 
 /// LOCK TABLES takes its tables in the order of their names. A transaction that writes TaskQueueRuns first and then asks
-/// for TaskQueue deadlocks with it, and is the one that the server sacrifices, again and again while claims go on. A
-/// locking read takes the metadata lock that a write needs (a plain read takes a weaker one, which deadlocks when it is
-/// raised) and, since there is no such row, nothing else.
+/// for TaskQueue, or TaskQueuePauses and then for TaskQueueEvents, deadlocks with it, and is the one that the server
+/// sacrifices, again and again while claims go on; and so is one that reads TaskQueue before it inserts. A locking read takes
+/// the metadata lock that a write needs (a plain read takes a weaker one, which deadlocks when it is raised) and, since there
+/// is no such row, nothing else.
 pub(super) fn enter_task_table(conn: &mut MysqlConnection) -> QueryResult<()> {
     diesel::sql_query("SELECT 1 FROM `TaskQueue` WHERE `Id` = 0 FOR UPDATE").execute(conn).map(drop)
 }
@@ -179,6 +180,7 @@ pub(super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTaskRow]) -> Q
                     dsl::waiting_for.eq(row.waiting_for),
                     row.unique_key.as_ref().map(|key| dsl::unique_key.eq(key)),
                     row.unique_until.map(|on| dsl::unique_until.eq(as_datetime(on).nullable())),
+                    row.limit_key.as_ref().map(|key| dsl::limit_key.eq(key)),
                     row.recurrence.as_ref().map(|text| dsl::recurrence.eq(text)),
                     row.time_zone.as_ref().map(|text| dsl::time_zone.eq(text)),
                     row.catch_up.as_ref().map(|text| dsl::catch_up.eq(text)),
@@ -307,9 +309,9 @@ pub(super) fn create_due_runs(conn: &mut MysqlConnection, from: DueFrom, limit: 
     // would come after all that are due were read and locked.
     // LEFT JOIN, not NOT EXISTS: MariaDB would read all open runs of all tasks first, whatever the limit.
     diesel::sql_query(format!(
-        "INSERT INTO `TaskQueueRuns` (`TaskQueueId`, `TaskClass`, `Priority`, `Attempt`)
-         SELECT d.`Id`, d.`TaskClass`, d.`Priority`, d.`Attempts` + 1
-         FROM (SELECT q.`Id`, q.`TaskClass`, q.`Priority`, q.`Attempts`, q.`DueOn` FROM `TaskQueue` AS q
+        "INSERT INTO `TaskQueueRuns` (`TaskQueueId`, `TaskClass`, `Priority`, `Attempt`, `LimitKey`)
+         SELECT d.`Id`, d.`TaskClass`, d.`Priority`, d.`Attempts` + 1, d.`LimitKey`
+         FROM (SELECT q.`Id`, q.`TaskClass`, q.`Priority`, q.`Attempts`, q.`LimitKey`, q.`DueOn` FROM `TaskQueue` AS q
                WHERE {DUE_FROM} ORDER BY q.`DueOn`, q.`Id` LIMIT ? FOR UPDATE) AS d
          LEFT JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = d.`Id`
          WHERE r.`Id` IS NULL

@@ -132,12 +132,12 @@ fn insert_in_bulk(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<V
         // Arrays, not VALUES: one statement text for any number of rows, and several times faster to parse.
         let inserted: Vec<IdRow> = diesel::sql_query(
             r#"INSERT INTO "TaskQueue" ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries", "Timeout", "Priority", "Backoff",
-                   "WaitingFor", "UniqueKey", "UniqueUntil")
+                   "WaitingFor", "UniqueKey", "UniqueUntil", "LimitKey")
                SELECT n.class, n.data, n.queued_by, COALESCE(n.scheduled_on, clock_timestamp()), n.max_retries, n.timeout_secs, n.priority,
-                   n.backoff, n.waiting_for, n.unique_key, n.unique_until
-               FROM unnest($1, $2, $3, $4::timestamptz[], $5, $6, $7, $8, $9, $10, $11::timestamptz[]) WITH ORDINALITY
+                   n.backoff, n.waiting_for, n.unique_key, n.unique_until, n.limit_key
+               FROM unnest($1, $2, $3, $4::timestamptz[], $5, $6, $7, $8, $9, $10, $11::timestamptz[], $12) WITH ORDINALITY
                     AS n (class, data, queued_by, scheduled_on, max_retries, timeout_secs, priority, backoff, waiting_for, unique_key,
-                          unique_until, place)
+                          unique_until, limit_key, place)
                ORDER BY n.place
                RETURNING "Id""#,
         )
@@ -152,6 +152,7 @@ fn insert_in_bulk(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<V
         .bind::<Array<Integer>, _>(chunk.iter().map(|row| row.waiting_for).collect::<Vec<_>>())
         .bind::<Array<Nullable<Text>>, _>(chunk.iter().map(|row| row.unique_key.as_deref()).collect::<Vec<_>>())
         .bind::<Array<Nullable<Timestamp>>, _>(chunk.iter().map(|row| row.unique_until).collect::<Vec<_>>())
+        .bind::<Array<Nullable<Text>>, _>(chunk.iter().map(|row| row.limit_key.as_deref()).collect::<Vec<_>>())
         .load(conn)?;
         ids.extend(inserted.into_iter().map(|row| row.id));
     }
@@ -244,15 +245,15 @@ pub(super) fn create_due_runs(conn: &mut PgConnection, from: DueFrom, limit: i64
     // The UNION takes up a task whose open run it does not know of, which only a hand in the tables can bring about.
     diesel::sql_query(
         r#"WITH due AS MATERIALIZED (
-               SELECT t."Id", t."TaskClass", t."Priority", t."Attempts", t."DueOn",
+               SELECT t."Id", t."TaskClass", t."Priority", t."Attempts", t."LimitKey", t."DueOn",
                       (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") AS "OpenRunId"
                FROM "TaskQueue" AS t
                WHERE (t."DueOn", t."Id") >= ($1::timestamptz, $2) AND t."DueOn" <= (SELECT clock_timestamp())
                ORDER BY t."DueOn", t."Id" LIMIT $3
                FOR UPDATE OF t
            ), created AS (
-               INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt")
-               SELECT d."Id", d."TaskClass", d."Priority", d."Attempts" + 1
+               INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt", "LimitKey")
+               SELECT d."Id", d."TaskClass", d."Priority", d."Attempts" + 1, d."LimitKey"
                FROM due AS d WHERE d."OpenRunId" IS NULL
                ORDER BY d."DueOn", d."Id"
                RETURNING "Id", "TaskQueueId"

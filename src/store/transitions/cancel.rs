@@ -54,13 +54,15 @@ impl Store {
     /// The database could not be written; nothing has changed then.
     pub fn cancel_tasks(&mut self, ids: &[TaskId], reason: &str, event: &NewEvent) -> StoreResult<Vec<CancelAnswer>> {
         let auditor = self.auditor()?;
-        self.write_once(|conn| {
+        let answers = self.write_key_once(|conn| {
             enter_tasks(conn, ids)?;
             let cancel = |id: &TaskId| cancel_task(conn, *id, reason, event, auditor.as_ref());
             let answers = ids.iter().map(cancel).collect::<StoreResult<_>>()?;
             fault_point!("cancel.before_commit");
             Ok(answers)
-        })
+        })?;
+        self.give_freed_key_slots();
+        Ok(answers)
     }
 
     /// Those of these runs that are to end, each with the reason.

@@ -5,13 +5,14 @@ use diesel::result::QueryResult;
 
 use super::super::audit::{Origin, keep_run_transition};
 use super::super::backend::AnyConnection;
+use super::super::key_slots::{fit_key, take_key_slot};
 use super::super::limits::Obstacles;
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::super::{Store, StoreError, StoreResult};
 use super::end::{RunEnd, end_waiting_run};
 use crate::domain::ids::{RunId, RunnerId, TaskId};
-use crate::domain::limits::Obstacle;
+use crate::domain::limits::{KeyLimit, Obstacle};
 use crate::domain::records::ClaimedRun;
 use crate::domain::status::{RunStatus, TaskStatus};
 use crate::domain::transition::{RunEvent, TaskEvent, run_after, task_after};
@@ -130,17 +131,24 @@ impl Store {
             if let Some(run) = already_claimed(conn, claim)? {
                 return Ok(SpecificClaim::Claimed(Box::new(run)));
             }
-            let row: Option<(String, String)> = dsl::task_queue_runs
+            let row: Option<(String, String, Option<String>)> = dsl::task_queue_runs
                 .filter(dsl::id.eq(run_id.0))
-                .select((dsl::status, dsl::task_class))
+                .select((dsl::status, dsl::task_class, dsl::waiting_key))
                 .first(conn)
                 .optional()?;
-            let Some((status, class)) = row else { return Err(StoreError::NotFound(format!("run {run_id}"))) };
+            let Some((status, class, waiting_key)) = row else {
+                return Err(StoreError::NotFound(format!("run {run_id}")));
+            };
             if status != RunStatus::Scheduled.as_str() || !(claim.is_runnable)(&class) {
                 return Ok(SpecificClaim::Refused { status, class });
             }
             if let Some(obstacle) = Obstacles::load(conn, claim.runner_name)?.of_class(conn, &class)? {
                 return Ok(SpecificClaim::Obstructed { obstacle });
+            }
+            if let Some(key) = waiting_key
+                && let Err(max_running) = take_key_slot(conn, run_id.0, &key)?
+            {
+                return Ok(SpecificClaim::Obstructed { obstacle: Obstacle::KeyIsFull(KeyLimit { key, max_running }) });
             }
             if let Some(run) = claim_run(conn, &claim.holder(), run_id.0, auditor.as_ref())? {
                 return Ok(SpecificClaim::Claimed(Box::new(run)));
@@ -222,19 +230,22 @@ pub(super) fn claim_run(
     auditor: Option<&Origin>,
 ) -> StoreResult<Option<ClaimedRun>> {
     use task_queue_runs::dsl;
-    let task: Option<(i64, String)> = task_queue_runs::table
+    let task: Option<(i64, String, Option<String>)> = task_queue_runs::table
         .inner_join(task_queue::table.on(task_queue::id.eq(dsl::task_queue_id)))
         .filter(dsl::id.eq(run_id))
-        .select((task_queue::id, task_queue::last_status))
+        .select((task_queue::id, task_queue::last_status, dsl::limit_key))
         .first(conn)
         .optional()?;
-    let Some((task_id, task_status)) = task else {
+    let Some((task_id, task_status, limit_key)) = task else {
         return end_orphan(conn, run_id).map(|()| None);
     };
     if task_status == TaskStatus::Cancelled.as_str() {
         let end =
             RunEnd::of(RunEvent::Cancel, "cancelled", "the task was cancelled", "cancelled before it was claimed");
         end_waiting_run(conn, RunId(run_id), &end, auditor)?;
+        if let Some(key) = limit_key {
+            fit_key(conn, &key)?;
+        }
         return Ok(None);
     }
     diesel::update(dsl::task_queue_runs)

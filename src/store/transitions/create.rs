@@ -29,19 +29,29 @@ impl Store {
     }
 }
 
+/// What the run of a task takes over from it.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = task_queue)]
+struct DueTask {
+    id: i64,
+    task_class: String,
+    priority: i32,
+    attempts: i32,
+    limit_key: Option<String>,
+}
+
 /// Creates the run of a task if it is due, and returns its open run. For who holds the gate, or the row because it has just
 /// been inserted.
 pub(super) fn open_run_if_due(conn: &mut AnyConnection, task_id: TaskId) -> StoreResult<Option<RunId>> {
     use task_queue::dsl;
-    type Row = (String, i32, i32, Option<i64>);
-    let due: Option<Row> = dsl::task_queue
+    let due: Option<DueTask> = dsl::task_queue
         .filter(dsl::id.eq(task_id.0))
         .filter(dsl::due_on.le(db_now().nullable()))
-        .select((dsl::task_class, dsl::priority, dsl::attempts, dsl::current_run_id))
+        .select(DueTask::as_select())
         .first(conn)
         .optional()?;
-    if let Some((class, priority, attempts, _)) = due {
-        create_one_run(conn, task_id, &class, priority, attempts)?;
+    if let Some(task) = due {
+        create_one_run(conn, &task)?;
     }
     let open: Option<i64> = task_queue_runs::table
         .filter(task_queue_runs::open_task_id.eq(task_id.0))
@@ -54,24 +64,19 @@ pub(super) fn open_run_if_due(conn: &mut AnyConnection, task_id: TaskId) -> Stor
     Ok(open.map(RunId))
 }
 
-fn create_one_run(
-    conn: &mut AnyConnection,
-    task_id: TaskId,
-    class: &str,
-    priority: i32,
-    attempts: i32,
-) -> StoreResult<()> {
+fn create_one_run(conn: &mut AnyConnection, task: &DueTask) -> StoreResult<()> {
     use task_queue_runs::dsl;
     let has_open: bool =
-        diesel::select(diesel::dsl::exists(dsl::task_queue_runs.filter(dsl::open_task_id.eq(task_id.0))))
+        diesel::select(diesel::dsl::exists(dsl::task_queue_runs.filter(dsl::open_task_id.eq(task.id))))
             .get_result(conn)?;
     if !has_open {
         diesel::insert_into(dsl::task_queue_runs)
             .values((
-                dsl::task_queue_id.eq(task_id.0),
-                dsl::task_class.eq(class),
-                dsl::priority.eq(priority),
-                dsl::attempt.eq(attempts.saturating_add(1)),
+                dsl::task_queue_id.eq(task.id),
+                dsl::task_class.eq(&task.task_class),
+                dsl::priority.eq(task.priority),
+                dsl::attempt.eq(task.attempts.saturating_add(1)),
+                dsl::limit_key.eq(task.limit_key.as_ref()),
             ))
             .execute(conn)?;
     }

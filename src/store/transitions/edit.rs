@@ -12,7 +12,7 @@ use super::super::sql::{Moment, any_year, db_now};
 use super::super::unique::{Holder, find_other_holder};
 use super::super::{Store, StoreResult};
 use super::end::{RunEnd, end_waiting_run};
-use super::enter_tasks;
+use super::{enter_tasks, keep_claims_out};
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::Task;
 use crate::domain::status::{RunStatus, Stored, TaskStatus};
@@ -51,23 +51,17 @@ impl Store {
         event: &NewEvent,
     ) -> StoreResult<Vec<EditAnswer>> {
         let auditor = self.auditor()?;
-        self.write_key_once(|conn| {
+        let answers = self.write_key_once(|conn| {
             enter_tasks(conn, ids)?;
             keep_claims_out(conn)?;
             let edit = |id: &TaskId| edit_task(conn, *id, change, if_updated_on, event, auditor.as_ref());
             let answers = ids.iter().map(edit).collect::<StoreResult<_>>()?;
             fault_point!("edit.before_commit");
             Ok(answers)
-        })
+        })?;
+        self.give_freed_key_slots();
+        Ok(answers)
     }
-}
-
-/// A claim has the lock of TaskQueueRuns and then asks for the row of a task. Whoever has the row first has to have written
-/// runs before, be it none.
-fn keep_claims_out(conn: &mut AnyConnection) -> StoreResult<()> {
-    use task_queue_runs::dsl;
-    diesel::update(dsl::task_queue_runs.filter(dsl::id.eq(0))).set(dsl::updated_on.eq(db_now())).execute(conn)?;
-    Ok(())
 }
 
 fn edit_task(

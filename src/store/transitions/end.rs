@@ -5,26 +5,21 @@ use diesel::sql_types::{Bool, Nullable};
 use serde::{Deserialize, Serialize};
 
 use super::super::audit::{Origin, keep_run_transition};
-use super::super::backend::{self, AnyConnection, ClassAtHost};
-use super::super::dependencies::satisfy_dependants;
+use super::super::backend::{self, AnyConnection};
 use super::super::events::{NewEvent, insert_event};
 use super::super::leases::leases_count;
-use super::super::notices::{NewNotice, insert_notice};
 use super::super::rows::RunRow;
 use super::super::runs::RunRef;
-use super::super::schema::{task_queue, task_queue_run_outputs, task_queue_runs};
-use super::super::sql::{Moment, db_now, db_now_plus};
+use super::super::schema::{task_queue_run_outputs, task_queue_runs};
+use super::super::sql::{Moment, db_now};
 use super::super::{Store, StoreResult};
-use super::recur::{Author, follow_settled};
+use super::aggregate::{Aggregated, aggregate_into_task};
 use super::reject::remember_rejection;
 use crate::domain::backoff::Backoff;
 use crate::domain::ids::{RunId, TaskId};
-use crate::domain::notice::NoticeKind;
 use crate::domain::records::{Run, RunOutput};
-use crate::domain::status::{RunStatus, TaskStatus};
-use crate::domain::transition::{
-    RunEvent, TaskEvent, aggregated, crashes_after, failed_retries_after, run_after, task_after,
-};
+use crate::domain::status::RunStatus;
+use crate::domain::transition::{RunEvent, run_after};
 
 /// The length of the column Decision.
 const MAX_DECISION_CHARS: usize = 190;
@@ -169,8 +164,9 @@ impl Store {
         // Set by an attempt whose COMMIT came to nothing, or whose answer was lost: only then can a run that is over have
         // been ended by this very call.
         let mut was_written = false;
+        let mut freed_key = None;
         let auditor = self.auditor()?;
-        self.write(|conn| {
+        let ended = self.write_key(|conn| {
             backend::enter_both_tables(conn)?;
             let mut ended = Ended::Recorded;
             let mut end = end;
@@ -183,32 +179,29 @@ impl Store {
                 }
             }
             fault_point!("end.run_written");
-            let task_id = aggregate_into_task(conn, run.id, end)?;
-            if let Some((origin, task_id)) = auditor.as_ref().zip(task_id) {
-                keep_end(conn, origin, (task_id, run.id), RunStatus::Processing, end)?;
+            let aggregated = aggregate_into_task(conn, run.id, end)?;
+            if let Some((origin, aggregated)) = auditor.as_ref().zip(aggregated.as_ref()) {
+                keep_end(conn, origin, (aggregated.task_id, run.id), RunStatus::Processing, end)?;
             }
+            freed_key = aggregated.and_then(|aggregated| aggregated.freed_key);
             fault_point!("end.task_written");
             if let Some(event) = &end.note {
                 insert_event(conn, event)?;
             }
-            for output in &end.outputs {
-                diesel::insert_into(task_queue_run_outputs::table)
-                    .values((
-                        task_queue_run_outputs::run_id.eq(run.id.0),
-                        task_queue_run_outputs::stream.eq(&output.stream),
-                        task_queue_run_outputs::content.eq(&output.content),
-                        task_queue_run_outputs::total_bytes.eq(output.total_bytes),
-                        task_queue_run_outputs::is_lossy.eq(output.is_lossy),
-                    ))
-                    .execute(conn)?;
-            }
+            insert_outputs(conn, run.id, &end.outputs)?;
             if end.condition == EndCondition::Rejected {
                 remember_rejection(conn, run.id)?;
             }
             was_written = true;
             fault_point!("end.before_commit");
             Ok(ended)
-        })
+        })?;
+        if let Some(key) = freed_key {
+            fault_point!("end.key_freed");
+            // The run has ended, whatever comes of this: `create-runs` gives every free slot.
+            let _ = self.pass_key_slot_on(&key);
+        }
+        Ok(ended)
     }
 }
 
@@ -260,6 +253,21 @@ fn end_run_if_processing(
     Ok(updated == 1)
 }
 
+fn insert_outputs(conn: &mut AnyConnection, run_id: RunId, outputs: &[RunOutput]) -> StoreResult<()> {
+    for output in outputs {
+        diesel::insert_into(task_queue_run_outputs::table)
+            .values((
+                task_queue_run_outputs::run_id.eq(run_id.0),
+                task_queue_run_outputs::stream.eq(&output.stream),
+                task_queue_run_outputs::content.eq(&output.content),
+                task_queue_run_outputs::total_bytes.eq(output.total_bytes),
+                task_queue_run_outputs::is_lossy.eq(output.is_lossy),
+            ))
+            .execute(conn)?;
+    }
+    Ok(())
+}
+
 /// Why a run could not be ended: the status that it has.
 fn lost(conn: &mut AnyConnection, run: &RunRef) -> StoreResult<Ended> {
     use task_queue_runs::dsl;
@@ -284,7 +292,7 @@ fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd) -> Sto
 }
 
 /// Keeps the end of a run that was in `from`.
-fn keep_end(
+pub(super) fn keep_end(
     conn: &mut AnyConnection,
     origin: &Origin,
     ids: (TaskId, RunId),
@@ -297,7 +305,7 @@ fn keep_end(
     keep_run_transition(conn, origin, "run-ended", ids, details)
 }
 
-/// Ends a run that waits, and its task with it. Whether it still waited.
+/// Ends a run that waits, and its task with it. Whether it still waited. The slot of its key, if it had one, is free then.
 pub(super) fn end_waiting_run(
     conn: &mut AnyConnection,
     run_id: RunId,
@@ -319,129 +327,10 @@ pub(super) fn end_waiting_run(
         ))
         .execute(conn)?;
     if ended == 1 {
-        let task_id = aggregate_into_task(conn, run_id, end)?;
-        if let Some((origin, task_id)) = auditor.zip(task_id) {
+        let aggregated = aggregate_into_task(conn, run_id, end)?;
+        if let Some((origin, Aggregated { task_id, .. })) = auditor.zip(aggregated) {
             keep_end(conn, origin, (task_id, run_id), RunStatus::Scheduled, end)?;
         }
     }
     Ok(ended == 1)
-}
-
-/// The scheme's OnAfterItemUpdate: what the end of a run means for its task, whose id it returns.
-fn aggregate_into_task(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<Option<TaskId>> {
-    use task_queue::dsl;
-    type Row = (i64, String, i32, i32, i32, i32, Option<String>, String, Option<String>, String);
-    let task: Option<Row> = dsl::task_queue
-        .inner_join(task_queue_runs::table.on(task_queue_runs::task_queue_id.eq(dsl::id)))
-        .filter(task_queue_runs::id.eq(run_id.0))
-        .select((
-            dsl::id,
-            dsl::last_status,
-            dsl::failed_retries,
-            dsl::max_retries,
-            dsl::attempts,
-            dsl::crashes,
-            dsl::backoff,
-            dsl::task_class,
-            dsl::recurrence,
-            task_queue_runs::host,
-        ))
-        .first(conn)
-        .optional()?;
-    let Some((task_id, status, failed, max, attempts, crashes, backoff, class, recurrence, host)) = task else {
-        return Ok(None);
-    };
-    let event = aggregated(end.event);
-    let before = match event {
-        TaskEvent::Release => status_before(conn, task_id)?,
-        _ => TaskStatus::Scheduled,
-    };
-    let next_status = TaskStatus::parse(&status).and_then(|from| task_after(from, event, before));
-    let failed_after = failed_retries_after(event, failed, max, end.may_retry);
-    let counts = event != TaskEvent::Release;
-    let delay_secs = match event {
-        TaskEvent::Fail | TaskEvent::TimeOut => {
-            let own = backoff.and_then(|text| text.parse::<Backoff>().ok());
-            let backoff = own.as_ref().unwrap_or(&end.backoff);
-            Some(end.delay_secs.unwrap_or_else(|| backoff.delay_secs(failed_after, task_id)))
-        }
-        TaskEvent::Release => end.delay_secs,
-        TaskEvent::Start | TaskEvent::Succeed | TaskEvent::Cancel | TaskEvent::Requeue => None,
-    };
-    let crashes_after = crashes_after(event, crashes, end.crash.is_some());
-    let quarantine = end.crash.as_ref().filter(|crash| crashes_after >= crash.limit);
-    diesel::update(dsl::task_queue.filter(dsl::id.eq(task_id)))
-        .set((
-            next_status.map(|status| dsl::last_status.eq(status.as_str())),
-            dsl::failed_retries.eq(failed_after),
-            dsl::attempts.eq(attempts.saturating_add(i32::from(counts))),
-            dsl::current_run_id.eq(None::<i64>),
-            dsl::crashes.eq(crashes_after),
-            quarantine.map(|_| dsl::quarantined_on.eq(db_now().nullable())),
-            delay_secs.filter(|secs| *secs > 0).map(|secs| dsl::scheduled_on.eq(db_now_plus(secs))),
-            dsl::updated_on.eq(db_now()),
-        ))
-        .execute(conn)?;
-    if next_status == Some(TaskStatus::Success) {
-        satisfy_dependants(conn, task_id)?;
-    }
-    if let Some(crash) = quarantine {
-        insert_event(conn, &quarantine_event(task_id, run_id, crash, crashes_after))?;
-    }
-    if let Some((host, secs)) = &end.hold {
-        backend::hold_class(conn, &ClassAtHost { class: &class, host }, &end.error_message, *secs)?;
-    }
-    // Of one that somebody has settled in the tables, `create-runs` finds it out; a claim could not write what follows.
-    if recurrence.is_some() && next_status.is_some() {
-        // By nobody: the time has come.
-        follow_settled(conn, TaskId(task_id), &Author { name: "", host: &host })?;
-    }
-    let is_exhausted = matches!(event, TaskEvent::Fail | TaskEvent::TimeOut) && failed_after >= max;
-    if let Some(kind) = what_to_tell(quarantine.is_some(), is_exhausted, end.hold.is_some()) {
-        let (error_code, error_message) = (end.error_code.clone(), end.error_message.clone());
-        let task_id = TaskId(task_id);
-        insert_notice(conn, &NewNotice { kind, task_id, run_id, class, host, error_code, error_message })?;
-    }
-    Ok(Some(TaskId(task_id)))
-}
-
-/// What somebody must know of an end; of several things the one that needs him most.
-const fn what_to_tell(is_quarantined: bool, is_exhausted: bool, is_held: bool) -> Option<NoticeKind> {
-    match (is_quarantined, is_exhausted, is_held) {
-        (true, _, _) => Some(NoticeKind::Quarantined),
-        (false, true, _) => Some(NoticeKind::Exhausted),
-        (false, false, true) => Some(NoticeKind::Held),
-        (false, false, false) => None,
-    }
-}
-
-fn quarantine_event(task_id: i64, run_id: RunId, crash: &Crash, crashes: i32) -> NewEvent {
-    NewEvent {
-        kind: "quarantined",
-        task_id: Some(TaskId(task_id)),
-        run_id: Some(run_id),
-        actor: crash.actor.clone(),
-        host: crash.host.clone(),
-        details: serde_json::json!({ "crashes": crashes, "limit": crash.limit }),
-    }
-}
-
-/// The status that a task had before its open run was claimed: that of its last attempt that counted, if that failed. What
-/// succeeded or was cancelled has a run only because somebody queued it again.
-fn status_before(conn: &mut AnyConnection, task_id: i64) -> StoreResult<TaskStatus> {
-    use task_queue_runs::dsl;
-    let counted =
-        [RunStatus::Success, RunStatus::Error, RunStatus::Timeout, RunStatus::Cancelled].map(RunStatus::as_str);
-    let last: Option<String> = dsl::task_queue_runs
-        .filter(dsl::task_queue_id.eq(task_id))
-        .filter(dsl::status.eq_any(counted))
-        .order((dsl::task_queue_id.desc(), dsl::id.desc()))
-        .select(dsl::status)
-        .first(conn)
-        .optional()?;
-    Ok(match last.as_deref().and_then(RunStatus::parse) {
-        Some(RunStatus::Error) => TaskStatus::Failed,
-        Some(RunStatus::Timeout) => TaskStatus::Timeout,
-        _ => TaskStatus::Scheduled,
-    })
 }

@@ -1,6 +1,7 @@
 //! Every change of a status, as compare-and-set: a write says from which status (and with which token) it starts and
 //! must touch one row. Task and run change in one transaction (rule R4). Which changes exist is the domain's matter.
 
+mod aggregate;
 mod cancel;
 mod claim;
 mod create;
@@ -23,8 +24,12 @@ pub(super) use self::replace::{Replacer, replace_task};
 pub use self::retry::{Restart, RestartAnswer};
 pub use self::schedule::{ScheduleAnswer, ScheduleChange};
 
+use diesel::prelude::*;
+
 use super::StoreResult;
 use super::backend::{self, AnyConnection};
+use super::schema::task_queue_runs;
+use super::sql::db_now;
 use crate::domain::ids::TaskId;
 
 /// Must be the first thing in a transaction that changes these tasks, or their runs. Where there are several it stays
@@ -34,4 +39,12 @@ fn enter_tasks(conn: &mut AnyConnection, ids: &[TaskId]) -> StoreResult<()> {
         backend::lock_gate(conn, "create-runs")?;
     }
     Ok(backend::enter_both_tables(conn)?)
+}
+
+/// A claim has the lock of TaskQueueRuns and then asks for the row of a task. Whoever has the row first has to have written
+/// runs before, be it none.
+fn keep_claims_out(conn: &mut AnyConnection) -> StoreResult<()> {
+    use task_queue_runs::dsl;
+    diesel::update(dsl::task_queue_runs.filter(dsl::id.eq(0))).set(dsl::updated_on.eq(db_now())).execute(conn)?;
+    Ok(())
 }

@@ -9,9 +9,11 @@ use super::super::backend::AnyConnection;
 use super::super::events::{NewEvent, insert_event};
 use super::super::leases::lease_end;
 use super::super::limits::Obstacles;
+use super::super::runs::RunRef;
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::{Store, StoreResult};
 use super::claim::{Head, Holder, claim_run, first_claimable, load_claimed};
+use crate::domain::ids::RunId;
 use crate::domain::records::ClaimedRun;
 
 /// The name of no runner: only pauses of all and of classes concern claimants.
@@ -74,6 +76,15 @@ impl Store {
         })
     }
 
+    /// The runs that a claim with these secrets has taken and that have not ended, each with its token.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn find_claimed_outside(&mut self, claimant: &str, secrets: &[String]) -> StoreResult<Vec<RunRef>> {
+        let held = self.read(|conn| Ok(held_with(conn, claimant, secrets)?))?;
+        Ok(held.into_iter().map(|(run_id, token)| RunRef { id: RunId(run_id), token }).collect())
+    }
+
     /// Whether there is anything to claim, without the lock.
     ///
     /// # Errors
@@ -131,22 +142,28 @@ fn token_of(run_id: i64, secret: &str) -> String {
 
 /// What this very call has claimed, by its secrets.
 fn claimed_before(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> StoreResult<Vec<OutsideRun>> {
+    let mut claimed = Vec::new();
+    for (run_id, token) in held_with(conn, claim.claimant, claim.secrets)? {
+        let run = load_claimed(conn, run_id, &token)?;
+        claimed.push(with_deadline(conn, run)?);
+    }
+    Ok(claimed)
+}
+
+/// Each run that a claimant holds by one of these secrets, with its token, in the order of the secrets.
+fn held_with(conn: &mut AnyConnection, claimant: &str, secrets: &[String]) -> QueryResult<Vec<(i64, String)>> {
     use task_queue_runs::dsl;
     let held: Vec<(i64, Option<String>)> = dsl::task_queue_runs
         .filter(dsl::lease_expires_on.is_not_null())
-        .filter(dsl::claimant.eq(claim.claimant))
+        .filter(dsl::claimant.eq(claimant))
         .order((dsl::lease_expires_on, dsl::id))
         .select((dsl::id, dsl::token))
         .load(conn)?;
-    let mut claimed = Vec::new();
-    for secret in claim.secrets {
-        let own = held.iter().find(|(run_id, token)| token.as_ref() == Some(&token_of(*run_id, secret)));
-        if let Some((run_id, Some(token))) = own {
-            let run = load_claimed(conn, *run_id, token)?;
-            claimed.push(with_deadline(conn, run)?);
-        }
-    }
-    Ok(claimed)
+    let with = |secret: &String| {
+        let (run_id, token) = held.iter().find(|(run_id, token)| token.as_ref() == Some(&token_of(*run_id, secret)))?;
+        Some((*run_id, token.clone()?))
+    };
+    Ok(secrets.iter().filter_map(with).collect())
 }
 
 fn with_deadline(conn: &mut AnyConnection, run: ClaimedRun) -> StoreResult<OutsideRun> {

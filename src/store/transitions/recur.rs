@@ -5,11 +5,15 @@
 use diesel::prelude::*;
 use serde::Serialize;
 
+use super::super::audit::{Origin, keep_queued, keep_run_transition, keeps_transitions};
 use super::super::backend::{self, AnyConnection};
-use super::super::events::{NewEvent, insert_event};
+use super::super::dependencies::OpenPrerequisites;
+use super::super::events::{NewEvent, insert_event, is_kept_of_task};
 use super::super::rows::{NewTaskRow, TaskRow};
 use super::super::schema::task_queue::dsl;
+use super::super::settings::schedule_grace_secs;
 use super::super::sql::{Moment, db_now};
+use super::super::unique::{Holder, find_holder};
 use super::super::{Store, StoreResult};
 use super::create::open_run_if_due;
 use crate::domain::ids::TaskId;
@@ -27,6 +31,12 @@ pub struct Author<'a> {
     pub name: &'a str,
     /// Where.
     pub host: &'a str,
+}
+
+impl Author<'_> {
+    fn origin(&self) -> Origin {
+        Origin { actor: self.name.to_owned(), host: self.host.to_owned() }
+    }
 }
 
 /// What became of schedules.
@@ -58,7 +68,7 @@ impl Store {
         let ids = self.read(heads_to_advance)?;
         let mut total = Advanced::default();
         for part in ids.chunks(HEADS_PER_TRANSACTION) {
-            let advanced = self.write(|conn| {
+            let advanced = self.write_key(|conn| {
                 backend::lock_gate(conn, "create-runs")?;
                 backend::enter_both_tables(conn)?;
                 let mut advanced = Advanced::default();
@@ -78,7 +88,7 @@ impl Store {
     /// # Errors
     /// The database could not be written.
     pub fn advance_schedule(&mut self, head: TaskId, author: Author<'_>, grace_secs: i64) -> StoreResult<Advanced> {
-        self.write(|conn| {
+        self.write_key(|conn| {
             backend::enter_both_tables(conn)?;
             advance(conn, head, &author, grace_secs)
         })
@@ -112,7 +122,10 @@ fn heads_to_advance(conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
 /// The next task of the schedule whose head this is, if it has settled.
 pub(super) fn follow_settled(conn: &mut AnyConnection, id: TaskId, author: &Author<'_>) -> StoreResult<()> {
     match find_head(conn, id)? {
-        Some((task, schedule, head)) if head == "settled" => follow(conn, &task, &schedule, author).map(drop),
+        Some((task, schedule, head)) if head == "settled" => {
+            let grace_secs = schedule_grace_secs(conn)?;
+            follow(conn, &task, &schedule, author, grace_secs).map(drop)
+        }
         _ => Ok(()),
     }
 }
@@ -134,7 +147,7 @@ fn advance(conn: &mut AnyConnection, id: TaskId, author: &Author<'_>, grace_secs
     let Some((task, schedule, head)) = find_head(conn, id)? else { return Ok(Advanced::default()) };
     match head.as_str() {
         "new" => adopt(conn, &task, &schedule, author),
-        "settled" => follow(conn, &task, &schedule, author),
+        "settled" => follow(conn, &task, &schedule, author, grace_secs),
         "waiting" => move_if_missed(conn, &task, &schedule, author, grace_secs),
         _ => Ok(Advanced::default()),
     }
@@ -167,30 +180,73 @@ fn follow(
     task: &Task,
     schedule: &TaskSchedule,
     author: &Author<'_>,
+    grace_secs: i64,
 ) -> StoreResult<Advanced> {
     let now: Moment = diesel::select(db_now()).get_result(conn)?;
     let last = schedule.planned_on.unwrap_or(task.scheduled_on);
     let next = schedule.recurrence().and_then(|recurrence| {
-        let step = recurrence.step_after(last, now.into()).ok_or_else(|| NEVER.to_owned())?;
+        let step = recurrence.step_after(last, now.into(), grace_secs).ok_or_else(|| NEVER.to_owned())?;
         Ok((recurrence, step))
     });
     let (recurrence, step) = match next {
         Ok(next) => next,
         Err(why) => return break_off(conn, task, schedule, author, "settled", &why),
     };
+    if let Some(holder) = other_holder(conn, task)? {
+        wait_for_key(conn, task, &holder, author)?;
+        return Ok(Advanced::default());
+    }
+    let prerequisites = OpenPrerequisites::lock(conn, task.id.0)?;
     if !change_head(conn, task, "settled", ScheduleStatus::Followed)? {
         return Ok(Advanced::default());
     }
     fault_point!("recur.head_followed");
+    hand_key_over(conn, task)?;
     let step = free_step(conn, schedule, &recurrence, step)?;
-    let row = next_row(task, schedule, &recurrence, step);
-    for id in backend::insert_tasks(conn, &[row])? {
-        note_skipped(conn, TaskId(id), &recurrence, step, author)?;
+    let row = next_row(task, schedule, &recurrence, step, prerequisites.open_count());
+    let auditor = keeps_transitions(conn)?.then(|| author.origin());
+    for id in backend::insert_tasks(conn, &[row])?.into_iter().map(TaskId) {
+        prerequisites.insert_for(conn, id.0)?;
+        if let Some(origin) = &auditor {
+            keep_queued(conn, origin, &[id.0])?;
+        }
+        note_skipped(conn, id, &recurrence, step, author)?;
         // Its time may have passed already: whoever drains the queue goes on with it.
-        open_run_if_due(conn, TaskId(id))?;
+        let open = open_run_if_due(conn, id)?;
+        if let Some((origin, run_id)) = auditor.as_ref().zip(open) {
+            keep_run_transition(conn, origin, "run-created", (id, run_id), serde_json::json!({}))?;
+        }
     }
     fault_point!("recur.next_inserted");
     Ok(Advanced { planned: 1, skipped: step.skipped, broken: 0 })
+}
+
+/// Somebody may have taken the key of a head that was settled by something else than the end of its run.
+fn other_holder(conn: &mut AnyConnection, task: &Task) -> StoreResult<Option<Holder>> {
+    let Some(key) = &task.unique_key else { return Ok(None) };
+    Ok(find_holder(conn, &task.class, key)?.filter(|holder| holder.id != task.id))
+}
+
+/// Nothing follows before the holder has ended: each `create-runs` looks again. What passes meanwhile counts by the way to catch
+/// up.
+fn wait_for_key(conn: &mut AnyConnection, task: &Task, holder: &Holder, author: &Author<'_>) -> StoreResult<()> {
+    let details = serde_json::json!({ "key": holder.key, "holder": holder.id });
+    let event = event("key-taken", task.id, author, details);
+    // The holder may be the next task, which somebody else has just inserted: the head says so.
+    if !is_kept_of_task(conn, &event)? && change_head(conn, task, "settled", ScheduleStatus::Active)? {
+        insert_event(conn, &event)?;
+    }
+    Ok(())
+}
+
+/// A window by which the one that has ended keeps its key would keep it from its own successor.
+fn hand_key_over(conn: &mut AnyConnection, task: &Task) -> StoreResult<()> {
+    if task.unique_until.is_some() {
+        diesel::update(dsl::task_queue.filter(dsl::id.eq(task.id.0)))
+            .set(dsl::unique_until.eq(None::<Moment>))
+            .execute(conn)?;
+    }
+    Ok(())
 }
 
 /// Whoever inserts rows by SQL may have taken the planned time; that must not keep a run from ending.
@@ -212,8 +268,9 @@ fn free_step(
     }
 }
 
-/// What an operator changed of the task that settled holds for the next one, too.
-fn next_row(task: &Task, schedule: &TaskSchedule, recurrence: &Recurrence, step: Step) -> NewTaskRow {
+/// What an operator changed of the task that settled holds for the next one, too; and so does what it still waited for when
+/// somebody cancelled it.
+fn next_row(task: &Task, schedule: &TaskSchedule, recurrence: &Recurrence, step: Step, waiting_for: i32) -> NewTaskRow {
     NewTaskRow {
         task_class: task.class.clone(),
         task_data: task.data.clone(),
@@ -223,11 +280,10 @@ fn next_row(task: &Task, schedule: &TaskSchedule, recurrence: &Recurrence, step:
         timeout_secs: task.timeout_secs,
         priority: task.priority,
         backoff: task.backoff.clone(),
-        // What the first one waited for has succeeded.
-        waiting_for: 0,
-        // No two tasks of a schedule are live at once.
-        unique_key: None,
+        waiting_for,
+        unique_key: task.unique_key.clone(),
         unique_until: None,
+        limit_key: task.limit_key.clone(),
         recurrence: Some(recurrence.every().to_owned()),
         time_zone: Some(recurrence.zone().to_owned()),
         catch_up: Some(recurrence.catch_up().to_string()),

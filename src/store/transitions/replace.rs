@@ -46,6 +46,7 @@ pub(in super::super) fn replace_task(
             dsl::timeout_secs.eq(task.timeout_secs),
             dsl::priority.eq(task.priority),
             dsl::backoff.eq(task.backoff.as_ref().map(ToString::to_string)),
+            dsl::limit_key.eq(task.limit_key.as_ref()),
             dsl::failed_retries.eq(0),
             dsl::crashes.eq(0),
             dsl::current_run_id.eq(None::<i64>),

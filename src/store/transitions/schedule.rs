@@ -3,18 +3,24 @@
 
 use diesel::prelude::*;
 
+use super::super::audit::Origin;
 use super::super::backend::{self, AnyConnection};
 use super::super::events::{NewEvent, insert_event};
 use super::super::schedules::head_of;
 use super::super::schema::task_queue::dsl;
 use super::super::schema::task_queue_runs;
 use super::super::sql::{Moment, db_now};
-use super::super::{Store, StoreResult};
-use crate::domain::ids::TaskId;
+use super::super::{Store, StoreError, StoreResult};
+use super::end::{RunEnd, keep_end};
+use super::keep_claims_out;
+use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::{Task, TaskSchedule};
 use crate::domain::recurrence::Recurrence;
 use crate::domain::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
 use crate::domain::transition::{RunEvent, TaskEvent, run_after, task_after};
+
+/// How often the head may have become another one before its row was held.
+const LOOKS: usize = 20;
 
 /// What is to happen to a schedule.
 #[derive(Clone, Debug)]
@@ -53,15 +59,18 @@ impl Store {
         change: &ScheduleChange,
         event: &NewEvent,
     ) -> StoreResult<ScheduleAnswer> {
-        self.write_once(|conn| {
+        let auditor = self.auditor()?;
+        let auditor = auditor.as_ref();
+        let answer = self.write_once(|conn| {
             backend::enter_both_tables(conn)?;
-            let Some(head) = head_of(conn, schedule)? else { return Ok(ScheduleAnswer::NoSuchSchedule) };
+            keep_claims_out(conn)?;
+            let Some(head) = lock_head(conn, schedule)? else { return Ok(ScheduleAnswer::NoSuchSchedule) };
             let Some(seen) = head.schedule.clone() else { return Ok(ScheduleAnswer::NoSuchSchedule) };
             let answer = match change {
-                ScheduleChange::Pause => pause(conn, &head, &seen)?,
+                ScheduleChange::Pause => pause(conn, &head, &seen, auditor)?,
                 ScheduleChange::Resume => resume(conn, &head, &seen)?,
-                ScheduleChange::Edit(recurrence) => edit(conn, &head, &seen, recurrence)?,
-                ScheduleChange::Remove => remove(conn, &head)?,
+                ScheduleChange::Edit(recurrence) => edit(conn, &head, &seen, recurrence, auditor)?,
+                ScheduleChange::Remove => remove(conn, &head, auditor)?,
             };
             if let Some(answer) = answer {
                 return Ok(answer);
@@ -69,20 +78,42 @@ impl Store {
             insert_event(conn, &NewEvent { task_id: Some(head.id), ..event.clone() })?;
             fault_point!("schedule.before_commit");
             Ok(ScheduleAnswer::Changed(Box::new(head)))
-        })
+        })?;
+        self.give_freed_key_slots();
+        Ok(answer)
     }
+}
+
+/// The head of a schedule, which nobody changes from here on. Whoever ended its last run while its row was waited for has
+/// made another task the head.
+fn lock_head(conn: &mut AnyConnection, schedule: TaskId) -> StoreResult<Option<Task>> {
+    let mut locked = None;
+    for _ in 0..LOOKS {
+        let Some(head) = head_of(conn, schedule)? else { return Ok(None) };
+        if locked == Some(head.id) {
+            return Ok(Some(head));
+        }
+        backend::lock_tasks(conn, &[head.id.0])?;
+        locked = Some(head.id);
+    }
+    Err(StoreError::Busy(format!("schedule {schedule} went on each time that it was looked at")))
 }
 
 fn refused(seen: &TaskSchedule) -> Option<ScheduleAnswer> {
     Some(ScheduleAnswer::Refused(seen.status.to_string()))
 }
 
-fn pause(conn: &mut AnyConnection, head: &Task, seen: &TaskSchedule) -> StoreResult<Option<ScheduleAnswer>> {
+fn pause(
+    conn: &mut AnyConnection,
+    head: &Task,
+    seen: &TaskSchedule,
+    auditor: Option<&Origin>,
+) -> StoreResult<Option<ScheduleAnswer>> {
     if !seen.status.is(ScheduleStatus::Active) {
         return Ok(refused(seen));
     }
     set_status(conn, head, ScheduleStatus::Paused)?;
-    take_waiting_run(conn, head, RunEvent::Release)?;
+    take_waiting_run(conn, head, RunEvent::Release, auditor)?;
     Ok(None)
 }
 
@@ -99,6 +130,7 @@ fn edit(
     head: &Task,
     seen: &TaskSchedule,
     recurrence: &Recurrence,
+    auditor: Option<&Origin>,
 ) -> StoreResult<Option<ScheduleAnswer>> {
     let now: Moment = diesel::select(db_now()).get_result(conn)?;
     let Some(next) = recurrence.next_after(now.into()) else { return Ok(Some(ScheduleAnswer::NeverHappens)) };
@@ -113,15 +145,15 @@ fn edit(
         .execute(conn)?;
     let has_same_times = (seen.every.as_str(), seen.time_zone.as_str()) == (recurrence.every(), recurrence.zone());
     let is_untried = head.status.is(TaskStatus::Scheduled) && head.attempts == 0;
-    if is_untried && !has_same_times && take_waiting_run(conn, head, RunEvent::Release)? {
+    if is_untried && !has_same_times && take_waiting_run(conn, head, RunEvent::Release, auditor)? {
         backend::plan_task(conn, head.id.0, next.into(), Some(next.into()))?;
     }
     Ok(None)
 }
 
-fn remove(conn: &mut AnyConnection, head: &Task) -> StoreResult<Option<ScheduleAnswer>> {
+fn remove(conn: &mut AnyConnection, head: &Task, auditor: Option<&Origin>) -> StoreResult<Option<ScheduleAnswer>> {
     set_status(conn, head, ScheduleStatus::Ended)?;
-    if head.is_settled() || !take_waiting_run(conn, head, RunEvent::Cancel)? {
+    if head.is_settled() || !take_waiting_run(conn, head, RunEvent::Cancel, auditor)? {
         return Ok(None);
     }
     let cancelled = match head.status {
@@ -143,19 +175,34 @@ fn set_status(conn: &mut AnyConnection, head: &Task, status: ScheduleStatus) -> 
 }
 
 /// Ends the run of a task that nobody has claimed. `false` if somebody has: the task is processed.
-fn take_waiting_run(conn: &mut AnyConnection, head: &Task, event: RunEvent) -> StoreResult<bool> {
+fn take_waiting_run(
+    conn: &mut AnyConnection,
+    head: &Task,
+    event: RunEvent,
+    auditor: Option<&Origin>,
+) -> StoreResult<bool> {
     use task_queue_runs::dsl as run;
-    let Some(ended) = run_after(RunStatus::Scheduled, event) else { return Ok(false) };
-    diesel::update(run::task_queue_runs)
+    let Some(status) = run_after(RunStatus::Scheduled, event) else { return Ok(false) };
+    let end = RunEnd::of(event, "", "", "its schedule was changed");
+    // Looked for first: a write by OpenTaskId may wait for a run that is just being ended, whose end waits for the head.
+    let waiting = run::task_queue_runs
         .filter(run::open_task_id.eq(head.id.0))
-        .filter(run::status.eq(RunStatus::Scheduled.as_str()))
-        .set((
-            run::status.eq(ended.as_str()),
-            run::finished_on.eq(db_now().nullable()),
-            run::decision.eq("its schedule was changed"),
-            run::updated_on.eq(db_now()),
-        ))
-        .execute(conn)?;
+        .filter(run::status.eq(RunStatus::Scheduled.as_str()));
+    let run_id: Option<i64> = waiting.select(run::id).first(conn).optional()?;
+    if let Some(run_id) = run_id {
+        let ended = diesel::update(run::task_queue_runs.filter(run::id.eq(run_id)))
+            .filter(run::status.eq(RunStatus::Scheduled.as_str()))
+            .set((
+                run::status.eq(status.as_str()),
+                run::finished_on.eq(db_now().nullable()),
+                run::decision.eq(&end.decision),
+                run::updated_on.eq(db_now()),
+            ))
+            .execute(conn)?;
+        if let Some(origin) = auditor.filter(|_| ended == 1) {
+            keep_end(conn, origin, (head.id, RunId(run_id)), RunStatus::Scheduled, &end)?;
+        }
+    }
     let is_open: bool =
         diesel::select(diesel::dsl::exists(run::task_queue_runs.filter(run::open_task_id.eq(head.id.0))))
             .get_result(conn)?;

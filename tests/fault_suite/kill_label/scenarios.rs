@@ -37,6 +37,10 @@ enum Need {
     Pause { is_over: bool },
     /// A limit of a class without tasks.
     Limit,
+    /// A limit of a key that no task has.
+    KeyLimit,
+    /// Two due tasks with one limit key.
+    Keyed,
     /// A task that succeeded long ago.
     Old,
     /// A renewal every second.
@@ -129,6 +133,7 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("schedule-pauses", &[Need::OverdueSchedule], Args::Pause),
     scenario("import", &[], Args::Import),
     scenario("prune", &[Need::Old], Args::Plain(&["prune"])),
+    scenario("prune-selected", &[Need::Old], Args::Plain(&["prune", "--yes", "by=long-ago"])),
     scenario("settings", &[], Args::Plain(&["settings", "set", "TaskQueueRunTimeout", "86400"])),
     scenario("classes", &[Need::Hold], Args::Plain(&["classes", "release", "held"])),
     scenario("pause", &[], Args::Plain(&["pause", "--class", "held", "--reason", "a test", "--for", "1h"])),
@@ -136,6 +141,10 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("pause-over", &[Need::Pause { is_over: true }], Args::Plain(&["create-runs"])),
     scenario("limit", &[], Args::Plain(&["limits", "set", "held", "--running", "1", "--rate", "5/1m"])),
     scenario("limit-remove", &[Need::Limit], Args::Plain(&["limits", "remove", "held"])),
+    scenario("limit-key", &[], Args::Plain(&["limits", "set", "--key", "free", "--running", "2"])),
+    scenario("limit-key-remove", &[Need::KeyLimit], Args::Plain(&["limits", "remove", "--key", "free"])),
+    scenario("keyed-create", &[Need::Keyed], Args::Plain(&["create-runs"])),
+    scenario("keyed-drain", &[Need::Keyed, Need::Runs], DRAIN),
     scenario("claim", &[Need::Task("note")], Args::Claimant(Word::Claim)),
     scenario("heartbeat", &[Need::Task("note")], Args::Claimant(Word::Heartbeat)),
     scenario("resolve", &[Need::Task("note")], Args::Claimant(Word::Resolve)),
@@ -284,12 +293,18 @@ impl Need {
                 clean(stage, &["create-runs"]);
             }
             Self::Old => stage.execute(
-                "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"UpdatedOn\") VALUES \
-                 ('note', 'success', '2020-01-01 00:00:00.000000', '2020-01-01 00:00:00.000000')",
+                "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"UpdatedOn\", \"QueuedById\") VALUES \
+                 ('note', 'success', '2020-01-01 00:00:00.000000', '2020-01-01 00:00:00.000000', 'long-ago')",
             ),
             Self::Hold => hold(stage),
             Self::Pause { is_over } => pause(stage, *is_over),
             Self::Limit => clean(stage, &["limits", "set", "held", "--running", "1"]),
+            Self::KeyLimit => clean(stage, &["limits", "set", "--key", "free", "--running", "2"]),
+            Self::Keyed => {
+                for _ in 0..2 {
+                    stage.queue_with("brief", &["--limit-key", "shared"]);
+                }
+            }
             Self::QuickLease => clean(stage, &["settings", "set", "TaskQueueLeaseRenewal", "1"]),
         }
     }

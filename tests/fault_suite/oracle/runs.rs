@@ -110,6 +110,10 @@ pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>)
         let first =
             waiting.iter().find(|(run, class)| !running.is_full(class) && is_offered(**run)).map(|(run, _)| *run);
         running.note(change);
+        // Whether a run with a limit key is offered is not to be seen here.
+        if records.limit_keys.contains_key(&change.task_id) {
+            continue;
+        }
         if change.new == "scheduled" {
             waiting.insert(change.id, running.class(change.task_id));
             continue;
@@ -153,6 +157,26 @@ pub fn classes_stay_within_their_limits(records: &Records, found: &mut Vec<Strin
             && running.excess(class).is_some_and(|excess| excess > 0)
         {
             found.push(format!("I11: run {} is one too many of class {class} at change {}", change.id, change.at));
+        }
+    }
+}
+
+/// I13: never two runs with one limit key are processed.
+pub fn keys_are_one_at_a_time(records: &Records, found: &mut Vec<String>) {
+    let mut running: HashMap<&str, BTreeSet<i64>> = HashMap::new();
+    for change in changes_of(records, Table::Run) {
+        let Some(key) = records.limit_keys.get(&change.task_id) else { continue };
+        let runs = running.entry(key).or_default();
+        if change.new == "processing" {
+            runs.insert(change.id);
+        } else {
+            runs.remove(&change.id);
+        }
+        if runs.len() > 1 && change.old == "scheduled" {
+            found.push(format!(
+                "I13: the runs {runs:?} with the key {key} are processed at once at change {}",
+                change.at
+            ));
         }
     }
 }

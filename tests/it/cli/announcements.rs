@@ -98,6 +98,51 @@ each_engine! {
         assert_eq!((told(db).len(), waiting(db)), (1, 0));
     }
 
+    fn a_program_that_fails_leaves_no_line_in_the_log_and_a_log_that_fails_starts_no_program(db) {
+        let log = db.home().join("notices.log");
+        let with_log = |log: &Path| {
+            db.configure(&format!("{}log = {log:?}\n{}", notify(db, 0), shell_class(db, "work", "exit 1")));
+        };
+        with_log(&log);
+        let deaf = write(db, "deaf", "");
+        exhaust(db);
+        for _ in 0..3 {
+            db.cli().run(&["create-runs"]).ok();
+        }
+        assert_eq!((lines(&log).len(), waiting(db)), (0, 1));
+        std::fs::remove_file(deaf).unwrap();
+        with_log(&db.home().join("nowhere/notices.log"));
+        let ended = db.cli().run(&["create-runs"]);
+        assert!(ended.stderr.contains("notices cannot be written to "), "{ended:?}");
+        assert_eq!((told(db).len(), waiting(db)), (0, 1));
+        with_log(&log);
+        for _ in 0..2 {
+            db.cli().run(&["create-runs"]).ok();
+        }
+        assert_eq!((lines(&log).len(), told(db).len(), waiting(db)), (1, 1, 0));
+    }
+
+    fn a_notice_that_nobody_could_be_told_of_for_a_week_is_removed_though_there_is_a_program(db) {
+        db.configure(&format!("{}{}", notify(db, 0), shell_class(db, "work", "exit 1")));
+        write(db, "deaf", "");
+        exhaust(db);
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!(waiting(db), 1);
+        db.execute("UPDATE \"TaskQueueNotices\" SET \"OccurredOn\" = '2020-01-01 00:00:00.000000'");
+        let ended = db.cli().run(&["create-runs"]);
+        assert!(ended.stderr.contains("nobody was told of 1 notices"), "{ended:?}");
+        assert_eq!(waiting(db), 0);
+    }
+
+    fn what_waited_for_more_than_a_week_is_told_by_a_host_that_can_before_it_is_removed(db) {
+        db.configure(&shell_class(db, "work", "exit 1"));
+        exhaust(db);
+        db.execute("UPDATE \"TaskQueueNotices\" SET \"OccurredOn\" = '2020-01-01 00:00:00.000000'");
+        db.configure(&format!("{}{}", notify(db, 0), shell_class(db, "work", "exit 1")));
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!((told(db).len(), waiting(db)), (1, 0));
+    }
+
     fn notices_wait_for_a_host_that_tells_somebody_and_not_for_ever(db) {
         db.configure(&shell_class(db, "work", "exit 1"));
         exhaust(db);

@@ -11,10 +11,10 @@ use taskqueue::engine::{EngineError, EngineResult};
 
 use super::{ECHO, shell_class, signal};
 use crate::conformance::fixture::{context, process_one, queue_with_run, willing};
-use crate::each_engine;
 use crate::races::tools::begin_write;
 use crate::support::cli::finish;
 use crate::support::{EngineUnderTest, TestDb};
+use crate::{each_engine, each_server};
 
 fn events(db: &TestDb, args: &[&str]) -> Vec<Value> {
     let text = db.cli().run(&[&["events", "--json"], args].concat()).ok();
@@ -150,5 +150,67 @@ each_engine! {
         // As `queue --run` creates and claims it.
         db.cli().run(&["queue", "echo", "--run"]).ok();
         assert_eq!(kinds(db, &["--task", "4"]), ["task-queued", "run-created", "run-started", "run-ended"]);
+    }
+
+    fn what_a_schedule_queues_creates_and_gives_back_is_kept_like_what_people_do(db) {
+        let plan = |id: i64, year: u32| {
+            db.execute(&format!(
+                "UPDATE \"TaskQueue\" SET \"PlannedOn\" = '{year}-02-29 00:00:00', \"ScheduledOn\" = '{year}-02-29 00:00:00' WHERE \"Id\" = {id}"
+            ));
+        };
+        let of = |id: i64| kinds(db, &["--task", &id.to_string()]);
+        let actor_of = |id: i64| events(db, &["--kind", "task-queued", "--task", &id.to_string()])[0]["actor"].clone();
+        db.configure(ECHO);
+        db.cli().run(&["settings", "set", "TaskQueueAuditTransitions", "1"]).ok();
+        db.cli().run(&["queue", "echo", "--every", "0 0 29 2 *", "--catch-up", "all"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        plan(1, 2016);
+        db.cli().run(&["tick"]).ok();
+        // The one that waits for its time, after one for each that has passed.
+        let last = db.number("SELECT MAX(\"Id\") AS value FROM \"TaskQueue\"");
+        assert!(last >= 4);
+        for id in 1..last {
+            assert_eq!(of(id), ["task-queued", "run-created", "run-started", "run-ended"], "{id}");
+        }
+        assert_eq!(of(last), ["task-queued"]);
+        assert_eq!(actor_of(last), "");
+        // What follows a task that did not end by a run.
+        db.cli().run(&["cancel", &last.to_string()]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!(of(last + 1), ["task-queued"]);
+        assert_ne!(actor_of(last + 1), "");
+        plan(last + 1, 2012);
+        db.cli().run(&["create-runs"]).ok();
+        db.cli().run(&["schedule", "pause", "1"]).ok();
+        assert_eq!(of(last + 1), ["task-queued", "run-created", "run-ended", "schedule-paused"]);
+        let ended = &events(db, &["--kind", "run-ended", "--task", &(last + 1).to_string()])[0]["details"];
+        assert_eq!((&ended["status"], &ended["decision"]), (&json!("released"), &json!("its schedule was changed")));
+    }
+}
+
+each_server! {
+    fn thousands_of_events_that_one_transaction_holds_back_are_all_seen_and_none_twice(db) {
+        const HELD: usize = 3_000;
+        let mut ctx = willing(db);
+        db.execute(&insert("first"));
+        let mut slow = db.raw();
+        begin_write(&mut slow);
+        slow.execute(&format!("INSERT INTO \"TaskQueueEvents\" (\"Kind\") VALUES {}", vec!["('slow')"; HELD].join(", ")));
+        db.execute(&insert("before"));
+        // One that begins while they are held back sees them, too.
+        let mut follower = Follower::from_now(&mut ctx, EventFilter::default()).unwrap();
+        db.execute(&insert("quick"));
+        let mut seen = |ctx: &mut taskqueue::engine::Context| -> Vec<(i64, String)> {
+            follower.next(ctx).unwrap().into_iter().map(|event| (event.id, event.kind)).collect()
+        };
+        let kinds = |events: &[(i64, String)]| -> Vec<String> { events.iter().map(|(_, kind)| kind.clone()).collect() };
+        assert_eq!(kinds(&seen(&mut ctx)), ["quick"]);
+        assert_eq!(kinds(&seen(&mut ctx)), Vec::<String>::new());
+        slow.execute("COMMIT");
+        let late = seen(&mut ctx);
+        assert_eq!(kinds(&late), vec!["slow"; HELD]);
+        assert!(late.is_sorted_by_key(|(id, _)| *id));
+        db.execute(&insert("last"));
+        assert_eq!(kinds(&seen(&mut ctx)), ["last"]);
     }
 }

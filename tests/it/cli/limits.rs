@@ -17,7 +17,7 @@ fn configure(db: &TestDb) {
 each_engine! {
     fn limits_are_set_listed_and_removed_and_each_change_is_kept(db) {
         db.configure(ECHO);
-        assert_eq!(db.cli().run(&["limits"]).ok(), "No class has a limit.");
+        assert_eq!(db.cli().run(&["limits"]).ok(), "No class and no key has a limit.");
         let ended = db.cli().run(&["limits", "set", "echo", "--running", "2", "--rate", "100/1m"]);
         assert_eq!(ended.stderr, "class echo: at most 2 at once, at most 100 starts in 60 seconds\n");
         db.cli().run(&["limits", "set", "mail", "--rate", "5/s"]).ok();
@@ -47,11 +47,19 @@ each_engine! {
             &["echo", "--rate", "10001/1m"],
             &["echo", "--rate", "5/2d"],
             &["a b", "--running", "1"],
+            &["--running", "1"],
+            &["--key", "k"],
+            &["--key", "k", "--running", "0"],
+            &["--key", "k", "--rate", "1/1m"],
+            &["--key", " k", "--running", "1"],
+            &["echo", "--key", "k", "--running", "1"],
         ] {
             let stderr = db.cli().run(&[&["limits", "set"], args].concat()).fails(2);
             assert!(stderr.contains("error: "), "{args:?}: {stderr}");
         }
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueClassLimits\""), 0);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueKeyLimits\""), 0);
+        assert!(db.cli().run(&["queue", "echo", "--limit-key", "a\tb"]).fails(2).contains("the limit key has"));
     }
 
     fn a_full_class_waits_while_others_go_on_and_status_says_so(db) {
@@ -94,5 +102,46 @@ each_engine! {
         db.cli().run(&["limits", "remove", "echo"]).ok();
         db.cli().run(&["tick"]).ok();
         assert_eq!(task(db, "3")["status"], "success");
+    }
+
+    fn limits_of_keys_are_set_listed_and_removed_and_each_change_is_kept(db) {
+        db.configure(ECHO);
+        let ended = db.cli().run(&["limits", "set", "--key", "server-7", "--running", "2"]);
+        assert_eq!(ended.stderr, "key server-7: at most 2 at once\n");
+        db.cli().run(&["limits", "set", "echo", "--running", "5"]).ok();
+        let text = db.cli().run(&["limits"]).ok();
+        assert!(text.contains("CLASS") && text.contains("KEY") && text.contains("server-7"), "{text}");
+        let lines = db.cli().run(&["limits", "--json"]).ok();
+        let last: serde_json::Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+        assert_eq!(last, json!({ "key": "server-7", "max_running": 2, "running": 0 }));
+        db.cli().run(&["limits", "remove", "--key", "server-7"]).ok();
+        assert!(db.cli().run(&["limits", "remove", "--key", "server-7"]).fails(3).contains("had no limit"));
+        let kinds = db.raw().texts("SELECT \"Kind\" AS value FROM \"TaskQueueEvents\" ORDER BY \"Id\"");
+        let kinds: Vec<String> = kinds.into_iter().flatten().collect();
+        assert_eq!(kinds, ["limit-set", "limit-set", "limit-removed"]);
+    }
+
+    fn tasks_with_one_key_wait_for_each_other_whatever_their_class_and_status_says_so(db) {
+        configure(db);
+        let batch = ["slow", "echo"].map(|class| format!("{{\"class\":\"{class}\",\"limit_key\":\"disk\"}}\n")).concat();
+        db.cli().stdin(batch).run(&["queue", "--batch", "-"]).ok();
+        db.cli().run(&["queue", "echo"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        let runner = db.cli().spawn(&["process-run"]);
+        wait_for_file(db, "pid");
+        // What has no key goes on.
+        db.cli().run(&["process-run", "--drain"]).ok();
+        assert_eq!((task(db, "2")["status"].clone(), task(db, "3")["status"].clone()), (json!("scheduled"), json!("success")));
+        let waiting = detail(db, "2");
+        assert_eq!(waiting["why"], json!({ "reason": "key_is_full", "key": "disk", "max_running": 1, "running": 1 }));
+        assert_eq!(waiting["task"]["limit_key"], "disk");
+        let run_id = waiting["runs"][0]["id"].to_string();
+        let (error, _) = error_and_hint(&db.cli().run(&["process-run", &run_id]).fails(1));
+        assert!(error.contains("its limit key \"disk\""), "{error}");
+        write(db, "go", "");
+        assert_eq!(finish(runner).code, Some(0));
+        // The end has passed the slot on: no create-runs in between.
+        db.cli().run(&["process-run", "--drain"]).ok();
+        assert_eq!(task(db, "2")["status"], "success");
     }
 }

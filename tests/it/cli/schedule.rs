@@ -48,6 +48,25 @@ each_engine! {
         assert_eq!(count_tasks(db), 0);
     }
 
+    fn whoever_starts_an_earlier_task_of_a_schedule_anew_is_told_so(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--every", "0 0 29 2 *"]).ok();
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"FailedRetries\" = \"MaxRetries\"");
+        db.cli().run(&["create-runs"]).ok();
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = 2");
+        let place = "; it is an earlier task of schedule 1 and may run beside the newest one\n";
+        for (args, said) in [
+            (&["retry", "--dry-run", "1"][..], "task 1 would be tried again"),
+            (&["retry", "1"], "task 1 is tried again"),
+            (&["requeue", "--dry-run", "1"], "task 1 would be queued again"),
+            (&["requeue", "1"], "task 1 is queued again"),
+        ] {
+            let ended = db.cli().run(args);
+            assert_eq!((ended.code, ended.stderr), (Some(0), format!("{said}{place}")));
+        }
+        assert_eq!(db.cli().run(&["requeue", "2"]).stderr, "task 2 is queued again\n");
+    }
+
     fn schedules_are_listed_shown_paused_edited_and_removed(db) {
         db.configure(ECHO);
         assert!(db.cli().run(&["schedule"]).ok().starts_with("No schedules."));

@@ -70,6 +70,58 @@ each_engine! {
         selects(db, "status=waiting", &[4, 5, 6, 7]);
     }
 
+    fn a_schedule_is_selected_with_all_its_tasks_also_before_it_is_planned(db) {
+        fill(db);
+        let every = |cron: &str| db.cli().run(&["queue", "--any-class", "report", "--every", cron]).ok();
+        let (first, second) = (every("0 0 29 2 *"), every("0 0 1 1 *"));
+        assert_eq!((first.as_str(), second.as_str()), ("8", "9"));
+        // As an application queues one, without a planned time.
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Recurrence\") VALUES ('report', '0 0 29 2 *')");
+        selects(db, "schedule=8", &[8]);
+        selects(db, "schedule=10", &[10]);
+        db.cli().run(&["create-runs"]).ok();
+        db.execute(
+            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Recurrence\", \"ScheduleId\", \"PlannedOn\", \"LastStatus\", \"ScheduleStatus\")
+             VALUES ('report', '0 0 29 2 *', 8, '2020-02-29 00:00:00.000000', 'success', 'followed')",
+        );
+        for (words, expected) in [
+            ("schedule=8", [8, 11].as_slice()),
+            ("schedule=10", &[10]),
+            ("schedule=8 schedule=9", &[8, 9, 11]),
+            ("schedule=8 status=success", &[11]),
+            ("1-9 schedule=8", &[8]),
+            // Tasks, but of no schedule, or not the first one.
+            ("schedule=1", &[]),
+            ("schedule=11", &[]),
+        ] {
+            selects(db, words, expected);
+        }
+    }
+
+    fn a_key_selects_what_has_it_live_or_over_and_in_every_class(db) {
+        fill(db);
+        for class in ["print", "sort"] {
+            db.cli().run(&["queue", "--any-class", class, "--unique", "order-17"]).ok();
+        }
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success' WHERE \"Id\" = 8");
+        db.cli().run(&["queue", "--any-class", "print", "--unique", "order-17"]).ok();
+        db.cli().run(&["queue", "--any-class", "print", "--unique", "order-18"]).ok();
+        for (words, expected) in [
+            ("key=order-17", [8, 9, 10].as_slice()),
+            ("key=order-17 key=order-18", &[8, 9, 10, 11]),
+            ("key=order-17 class=print", &[8, 10]),
+            ("key=order-17 status=due", &[9, 10]),
+            ("8-9 key=order-17", &[8, 9]),
+            ("key=ORDER-17", &[]),
+            ("key=order-1", &[]),
+        ] {
+            selects(db, words, expected);
+        }
+        let said = db.cli().run(&["cancel", "--yes", "key=order-17"]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        selects(db, "key=order-17 status=cancelled", &[9, 10]);
+    }
+
     fn the_error_of_a_task_is_that_of_the_last_attempt_that_failed(db) {
         fill(db);
         db.cli().run(&["retry", "1"]).ok();
@@ -108,6 +160,38 @@ each_engine! {
             "1 task left alone: it is scheduled; only what failed or timed out is tried again",
         ]);
         selects(db, "status=exhausted", &[]);
+    }
+
+    fn a_filter_selects_what_the_verb_can_act_on_and_an_id_is_refused(db) {
+        fill(db);
+        db.cli().run(&["cancel", "4"]).ok();
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success', \"QueuedById\" = 'bob' WHERE \"Id\" = 7");
+        for (args, stderr) in [
+            (&["cancel", "--yes", "by=bob"][..], "1 task cancelled\n"),
+            (&["requeue", "--yes", "by=bob"], "2 tasks queued again\n"),
+            (&["edit", "--yes", "newer=1h", "class=print", "--priority", "3"], "2 tasks edited\n"),
+            (&["retry", "--yes", "newer=1h"], "3 tasks tried again\n"),
+        ] {
+            let said = db.cli().run(args);
+            assert_eq!((said.code, said.stderr.as_str()), (Some(0), stderr), "{args:?}");
+        }
+        // Whoever says which status or which tasks hears why not.
+        let said = db.cli().run(&["cancel", "--yes", "by=ann", "status=cancelled"]);
+        assert_eq!((said.code, said.stderr.contains("1 task left alone: it is cancelled")), (Some(3), true), "{said:?}");
+        let said = db.cli().run(&["cancel", "4"]);
+        assert_eq!((said.code, said.stderr.as_str()), (Some(1), "warning: task 4 is cancelled; there is nothing to cancel\n"));
+        assert_eq!(db.cli().run(&["retry", "5"]).code, Some(1));
+    }
+
+    fn what_waits_for_a_cancelled_task_is_cancelled_by_a_filter_too(db) {
+        for after in [&[][..], &["--after", "1"]] {
+            db.cli().run(&[&["queue", "--any-class", "print"][..], after].concat()).ok();
+        }
+        db.execute("UPDATE \"TaskQueue\" SET \"QueuedById\" = 'ann' WHERE \"Id\" = 1");
+        db.cli().run(&["cancel", "1"]).ok();
+        let said = db.cli().run(&["cancel", "--yes", "--dependants", "by=ann"]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        selects(db, "status=cancelled", &[1, 2]);
     }
 
     fn what_selects_nothing_ends_with_3_and_changes_nothing(db) {

@@ -84,3 +84,32 @@ fn on_a_terminal_queue_says_what_it_queued_besides_the_id() {
         assert!(text.starts_with("3\n") && text.contains("queued task 3 of class echo, due now"), "{text:?}");
     });
 }
+
+#[test]
+fn what_the_database_kept_of_a_handler_does_not_drive_the_terminal_of_who_waits() {
+    on(EngineUnderTest::Sqlite, |db| {
+        let nasty = "printf 'a\\033[31mb\\007\\n'; printf 'c\\033]0;d\\n' >&2";
+        db.configure(&shell_class(db, "nasty", nasty));
+        let queue = ["queue", "nasty", "--unique", "k", "--unique-for", "1h", "--wait"];
+        db.cli().run(&queue[..6]).ok();
+        db.cli().run(&["tick"]).ok();
+        // To a program as it was written, to a terminal without what drives it.
+        let piped = db.cli().run(&queue);
+        assert_eq!((piped.code, piped.stdout.as_str()), (Some(0), "a\u{1b}[31mb\u{7}\n"), "{piped:?}");
+        assert!(piped.stderr.contains("c\u{1b}]0;d\n"), "{piped:?}");
+        let text = on_terminal(db, 80, "", &queue.join(" "));
+        assert!(text.contains("a\u{fffd}[31mb\u{fffd}\n") && text.contains("c\u{fffd}]0;d\n"), "{text:?}");
+        assert!(!text.contains(['\u{1b}', '\u{7}']), "{text:?}");
+    });
+}
+
+#[test]
+fn a_setting_that_somebody_wrote_into_the_table_does_not_drive_the_terminal() {
+    on(EngineUnderTest::Sqlite, |db| {
+        db.execute("UPDATE \"TaskQueueSettings\" SET \"Value\" = 'a' || char(27) || '[31mb' WHERE \"Name\" = 'TaskQueueRunnerLimit'");
+        for args in ["settings get TaskQueueRunnerLimit", "settings"] {
+            let text = on_terminal(db, 120, "", &format!("--color never {args}"));
+            assert!(text.contains("a\u{fffd}[31mb") && !text.contains('\u{1b}'), "{text:?}");
+        }
+    });
+}

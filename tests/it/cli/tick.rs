@@ -29,6 +29,21 @@ each_engine! {
         assert_eq!((&report["created"]["created"], &report["processed"]["processed"]), (&0.into(), &0.into()));
     }
 
+    fn tick_warns_of_a_schedule_that_cannot_go_on_however_little_it_says(db) {
+        db.configure(ECHO);
+        let warning = "warning: 1 schedule cannot be read; `taskqueue schedule list` names what is broken\n";
+        for options in [&["tick"][..], &["tick", "--json"]] {
+            db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Recurrence\") VALUES ('echo', 'every day')");
+            let ended = db.cli().run(options);
+            assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), warning));
+            // Once.
+            assert_eq!(db.cli().run(options).stderr, "");
+        }
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Recurrence\") VALUES ('echo', 'every day')");
+        let told = db.cli().run(&["tick", "-v"]).stderr;
+        assert_eq!(told.matches(warning).count(), 1, "{told}");
+    }
+
     fn tick_stops_after_max_runs(db) {
         db.configure(ECHO);
         db.cli().stdin("{\"class\":\"echo\"}\n".repeat(3)).run(&["queue", "--batch", "-"]).ok();

@@ -37,6 +37,50 @@ each_engine! {
         assert_eq!(unique(db, "daily", &[]).ok(), "4");
     }
 
+    fn run_and_wait_end_as_the_task_did_that_has_the_key_and_is_over(db) {
+        db.configure(&shell_class(db, "work", "code=$(cat); echo said; exit $code"));
+        for (id, key, code, why) in [(1, "well", 0, "it succeeded"), (2, "badly", 3, "no retry is left")] {
+            let data = code.to_string();
+            let queue = |follow: &str| {
+                db.cli().run(&["queue", "work", &data, "--unique", key, "--unique-for", "1h", "--max-retries", "1", follow])
+            };
+            let first = queue("--run");
+            assert_eq!((first.code, first.stdout.as_str()), (Some(code), "said\n"), "{first:?}");
+            for follow in ["--run", "--wait"] {
+                let again = queue(follow);
+                let words = format!("task {id} has the key \"{key}\" already; nothing was queued\ntask {id} is over: {why}\n");
+                assert_eq!((again.code, again.stdout.as_str(), again.stderr.as_str()), (Some(code), "said\n", words.as_str()));
+            }
+        }
+        assert_eq!(count_tasks(db), 2);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\""), 2);
+    }
+
+    fn run_says_of_a_task_that_was_there_what_becomes_of_it(db) {
+        db.configure(ECHO);
+        unique(db, "k", &["--in", "1h"]).ok();
+        let stays = unique(db, "k", &["--run"]);
+        assert!(stays.stderr.contains("task 1 has the key \"k\" already; nothing was queued"), "{stays:?}");
+        assert!(stays.fails(1).contains("task 1 is queued, but not run now: its time has not come"));
+        let replaced = db.cli().run(&["queue", "echo", "7", "--unique", "k", "--on-conflict", "replace", "--run"]);
+        assert_eq!((replaced.code, replaced.stdout.as_str()), (Some(0), "7"), "{replaced:?}");
+        assert!(replaced.stderr.contains("task 1 had the key \"k\" and was replaced"), "{replaced:?}");
+        assert_eq!((count_tasks(db), task(db, "1")["status"].clone()), (1, json!("success")));
+    }
+
+    fn the_key_of_a_task_that_was_cancelled_in_plain_sql_is_free_while_its_run_still_waits(db) {
+        db.configure(ECHO);
+        unique(db, "k", &[]).ok();
+        unique(db, "window", &["--unique-for", "1h"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"LastStatus\" IN ('scheduled', 'failed', 'timeout')");
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'scheduled'"), 2);
+        assert_eq!(unique(db, "k", &[]).ok(), "3");
+        assert_eq!(unique(db, "window", &[]).ok(), "2", "its time is not over");
+        tick(db);
+        assert_eq!(["1", "2", "3"].map(|id| task(db, id)["status"].clone()), ["cancelled", "cancelled", "success"].map(Value::from));
+    }
+
     fn the_key_of_a_task_that_is_tried_again_is_taken_and_that_of_an_exhausted_one_is_free(db) {
         db.configure(&shell_class(db, "echo", "exit 1"));
         unique(db, "k", &["--max-retries", "2", "--backoff", "fixed:0s"]).ok();
@@ -174,6 +218,38 @@ each_engine! {
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success'"), 3);
     }
 
+    fn a_schedule_with_a_key_is_begun_once(db) {
+        db.configure(ECHO);
+        let begin = ["--every", "0 0 29 2 *"];
+        assert_eq!(unique(db, "k", &begin).ok(), "1");
+        let again = unique(db, "k", &begin);
+        assert_eq!(again.stderr, "task 1 has the key \"k\" already; nothing was queued\n");
+        assert_eq!(again.ok(), "1");
+        db.cli().run(&["create-runs"]).ok();
+        db.cli().run(&["cancel", "1"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!(unique(db, "k", &begin).ok(), "2");
+        // A task that happens once is none of its tasks, and does not change them.
+        assert_eq!(unique(db, "k", &[]).ok(), "2");
+        let (error, _) = error_and_hint(&unique(db, "k", &["--on-conflict", "replace"]).fails(1));
+        assert_eq!(error, "error: task 2 has the key \"k\" already and is scheduled");
+        assert_eq!(unique(db, "once", &[]).ok(), "3");
+        let (error, _) = error_and_hint(&unique(db, "once", &begin).fails(1));
+        assert_eq!(error, "error: task 3 has the key \"once\" already and is scheduled");
+        let once = json!({ "class": "echo", "unique": "b" });
+        let every = json!({ "class": "echo", "unique": "b", "every": "@daily" });
+        let replacing = json!({ "class": "echo", "unique": "b", "on_conflict": "replace" });
+        for lines in [[once, every.clone()], [every, replacing]] {
+            assert!(queue_lines(db, &lines).fails(2).contains("line 2: an earlier line has the key"));
+        }
+        // It has its key as long as it goes on, and the last of its tasks is none to which others could follow.
+        db.cli().run(&["schedule", "remove", "1"]).ok();
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'processing' WHERE \"Id\" = 2");
+        assert!(unique(db, "k", &begin).fails(1).contains("task 2 has the key \"k\" already and is processing"));
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success' WHERE \"Id\" = 2");
+        assert_eq!(unique(db, "k", &begin).ok(), "4");
+    }
+
     fn keys_and_windows_that_make_no_sense_are_refused(db) {
         db.configure(ECHO);
         for key in ["", " a", "a ", "a\tb", &"x".repeat(191)] {
@@ -187,7 +263,9 @@ each_engine! {
             assert!(unique(db, "k", &more).fails(2).contains(why), "{more:?}");
         }
         assert!(unique(db, "k", &["--on-conflict", "replace", "--after", "1"]).fails(2).contains("cannot wait for others"));
-        assert!(unique(db, "k", &["--every", "@daily"]).fails(2).contains("tasks of a schedule"));
+        for (more, why) in [(["--unique-for", "1h"], "as long as it goes on"), (["--on-conflict", "replace"], "replaces nothing")] {
+            assert!(unique(db, "k", &[&["--every", "@daily"][..], &more].concat()).fails(2).contains(why), "{more:?}");
+        }
         for option in ["--on-conflict=fail", "--unique-for=1h"] {
             assert!(db.cli().run(&["queue", "echo", option]).fails(2).contains("--unique"), "{option}");
         }

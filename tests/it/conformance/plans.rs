@@ -67,6 +67,13 @@ fn fill(db: &TestDb) {
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "CONCAT('key', \"Id\")",
     };
     raw.execute(&format!("UPDATE \"TaskQueue\" SET \"UniqueKey\" = {key} WHERE \"Id\" % 2 = 1"));
+    // Ten schedules, as far as an index looks at them.
+    raw.execute(
+        "UPDATE \"TaskQueue\" SET \"ScheduleId\" = \"Id\" - \"Id\" % 100, \"PlannedOn\" = \"ScheduledOn\"
+         WHERE \"Id\" >= 100 AND \"Id\" < 1100",
+    );
+    // Those of the others have expired.
+    raw.execute("UPDATE \"TaskQueueRuns\" SET \"Results\" = '{}' WHERE \"Status\" = 'success' AND \"Id\" % 100 = 0");
     raw.execute(
         "INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"RunId\")
          SELECT CASE WHEN \"Id\" <= 100 THEN 'message' ELSE 'run-ended' END, \"TaskQueueId\", \"Id\" FROM \"TaskQueueRuns\"",
@@ -241,6 +248,37 @@ each_engine! {
             201,
             "SELECT COUNT(*) FROM \"TaskQueueRuns\" WHERE \"RunningClass\" = 'class3'",
         );
+        // store::key_slots: the next key for which runs wait, the first of them, and those that have a slot.
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"LimitKey\" = CASE WHEN \"Id\" % 2 = 0 THEN 'one' ELSE 'two' END, \"HasKeySlot\" = (\"Id\" % 5000 = 2)
+             WHERE \"Status\" = 'scheduled'");
+        db.execute(if db.is_mysql_like() { "ANALYZE TABLE \"TaskQueueRuns\"" } else { "ANALYZE \"TaskQueueRuns\"" });
+        is_read_from(
+            db,
+            "TaskQueueRunsWaitingKey",
+            50,
+            "SELECT \"WaitingKey\" FROM \"TaskQueueRuns\" WHERE \"WaitingKey\" > 'one'
+             ORDER BY \"WaitingKey\", \"ClaimOrder\", \"Id\" LIMIT 1",
+        );
+        is_read_from(
+            db,
+            "TaskQueueRunsWaitingKey",
+            50,
+            "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"WaitingKey\" = 'one'
+             ORDER BY \"WaitingKey\", \"ClaimOrder\", \"Id\" LIMIT 2",
+        );
+        is_read_from(
+            db,
+            "TaskQueueRunsHeldKey",
+            50,
+            "SELECT \"HeldKey\", COUNT(*) FROM \"TaskQueueRuns\" WHERE \"HeldKey\" IN ('one', 'three') GROUP BY \"HeldKey\"",
+        );
+        is_read_from(
+            db,
+            "TaskQueueRunsHeldKey",
+            50,
+            "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'one' AND \"Status\" = 'scheduled'
+             ORDER BY \"HeldKey\" DESC, \"ClaimOrder\" DESC, \"Id\" DESC LIMIT 2",
+        );
         // store::limits::next_start: as many as the rate has.
         is_read_from(
             db,
@@ -384,12 +422,30 @@ each_engine! {
         );
         // store::prune::load_candidates, where nothing is old, and first_in_excess.
         let long_ago = "'2020-01-01 00:00:00.000000'";
+        let keeps_no_key = format!("(\"UniqueUntil\" IS NULL OR \"UniqueUntil\" <= {now})");
         is_read_from(
             db,
             "TaskQueueByStatus",
             1,
             &format!(
-                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"ScheduledOn\" <= {long_ago}
+                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND {keeps_no_key}
+                     AND \"ScheduledOn\" <= {long_ago}
+                 ORDER BY \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 500"
+            ),
+        );
+        // The same for tasks that were over before their time, of which there are none.
+        let ahead = match db.engine {
+            EngineUnderTest::Sqlite | EngineUnderTest::Postgres => "'2100-01-01 00:00:00.000000'",
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "CAST('2100-01-01 00:00:00.000000' AS DATETIME(6))",
+        };
+        is_read_from(
+            db,
+            "TaskQueueByStatus",
+            1,
+            &format!(
+                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND {keeps_no_key}
+                     AND \"ScheduledOn\" >= {ahead} AND (\"ScheduledOn\" > {ahead} OR (\"ScheduledOn\" = {ahead} AND \"Id\" > 7))
+                     AND \"UpdatedOn\" < {long_ago}
                  ORDER BY \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 500"
             ),
         );
@@ -400,6 +456,17 @@ each_engine! {
             "SELECT \"ScheduledOn\", \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success'
              ORDER BY \"LastStatus\" DESC, \"ScheduledOn\" DESC, \"Id\" DESC LIMIT 1 OFFSET 100",
         );
+        // store::prune::prune_results, where nothing is old, and where everything is: never those whose results are gone.
+        for (until, most_rows) in [(long_ago, 1), (now, 500)] {
+            is_read_from(
+                db,
+                "TaskQueueRunsResults",
+                most_rows,
+                &format!(
+                    "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"ResultsOn\" < {until} ORDER BY \"ResultsOn\", \"Id\" LIMIT 500"
+                ),
+            );
+        }
         // store::transitions::recur::heads_to_advance, where there is no schedule, and among the planned of one.
         is_read_from(
             db,
@@ -425,6 +492,32 @@ each_engine! {
             "TaskQueueByClass",
             0,
             "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"TaskClass\" IN ('class7') AND \"LastStatus\" = 'success'",
+        );
+        // The same: who queued them and when, asked of those that a verb can act on.
+        is_read_from(
+            db,
+            "TaskQueueByStatus",
+            0,
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'failed' AND \"QueuedById\" IN ('ann') AND \"QueuedOn\" < '2020-01-01 00:00:00.000000'",
+        );
+        // The same: the tasks of a schedule, the first one of a new schedule, and the tasks with a key.
+        is_read_from(db, "TaskQueuePlanned", 100, "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ScheduleId\" IN (500)");
+        let primary_key = match db.engine {
+            EngineUnderTest::Sqlite => "INTEGER PRIMARY KEY",
+            EngineUnderTest::Postgres => "TaskQueue_pkey",
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "PRIMARY",
+        };
+        is_read_from(
+            db,
+            primary_key,
+            2,
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"Id\" IN (500, 40000) AND \"ScheduleId\" IS NULL AND \"Recurrence\" IS NOT NULL",
+        );
+        is_read_from(
+            db,
+            "TaskQueueByUniqueKey",
+            2,
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"UniqueKey\" IN ('key40001', 'key501')",
         );
         // store::classes::list_task_classes
         is_read_from(

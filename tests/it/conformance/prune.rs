@@ -2,12 +2,15 @@
 
 use taskqueue::domain::ids::TaskId;
 use taskqueue::domain::new_task::TaskRequest;
+use taskqueue::domain::records::Run;
+use taskqueue::domain::selection::Selection;
 use taskqueue::domain::settings::Setting;
 use taskqueue::domain::status::TaskStatus;
 use taskqueue::engine::Context;
-use taskqueue::engine::prune::{PruneRequest, Pruned, count_prunable, prune};
+use taskqueue::engine::prune::{PruneRequest, Pruned, count_prunable, prune, prune_selected};
 use taskqueue::engine::queue::{ClassCheck, queue_task};
 use taskqueue::engine::settings;
+use taskqueue::store::PruneRule;
 
 use super::fixture::*;
 use crate::each_engine;
@@ -104,18 +107,47 @@ each_engine! {
         db.execute("INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"OccurredOn\") VALUES ('old', '2020-01-01 00:00:00.000000')");
         db.execute("INSERT INTO \"TaskQueueEvents\" (\"Kind\") VALUES ('new')");
         let runners = usize::try_from(count(db, "TaskQueueRunners") - 1).unwrap();
-        assert_eq!(create(&mut ctx).pruned, Pruned { tasks: 0, outputs: 2, runners, events: 1 });
+        assert_eq!(create(&mut ctx).pruned, Pruned { outputs: 2, runners, events: 1, ..Pruned::default() });
         assert_eq!((count(db, "TaskQueueRunOutputs"), count(db, "TaskQueueEvents")), (1, 4));
-        // Results stay with their runs.
         assert_eq!(count(db, "TaskQueueRuns"), 3);
+    }
+
+    fn results_expire_by_the_end_of_their_run_and_all_else_about_it_stays(db) {
+        let mut ctx = willing(db);
+        settings::set(&mut ctx, Setting::KeepOutputs, "0").unwrap();
+        finished(db, &mut ctx, 4);
+        queue_with_run(&mut ctx, "work");
+        let processing = claim(&mut ctx.store).unwrap().run_id.0;
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"Results\" = '[1]' WHERE \"Id\" <> 3");
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"FinishedOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" < 4");
+        let before = last_run(db, TaskId(1));
+        assert_eq!(create(&mut ctx).pruned, Pruned { results: 2, ..Pruned::default() });
+        let after = last_run(db, TaskId(1));
+        assert_eq!(after, Run { results: None, updated_on: after.updated_on, ..before });
+        // A young one, and one of a run that has not ended.
+        let left = "SELECT \"Id\" AS value FROM \"TaskQueueRuns\" WHERE \"Results\" IS NOT NULL ORDER BY \"Id\"";
+        assert_eq!(db.raw().numbers(left), [Some(4), Some(processing)]);
+        assert_eq!(create(&mut ctx).pruned, Pruned::default());
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"FinishedOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = 4");
+        assert_eq!(db.cli().run(&["prune"]).stderr, "1 old result pruned\n");
+        assert_eq!((count(db, "TaskQueueRuns"), count(db, "TaskQueueRunOutputs")), (5, 4));
+    }
+
+    fn more_results_than_a_part_expire_at_once(db) {
+        let mut ctx = willing(db);
+        let run = "(1, 'work', 'success', '2020-01-01 00:00:00.000000', '{}')";
+        let runs = vec![run; 1_200].join(", ");
+        db.execute(&format!("INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"Status\", \"FinishedOn\", \"Results\") VALUES {runs}"));
+        assert_eq!(create(&mut ctx).pruned.results, 1_200);
+        assert_eq!(db.number("SELECT COUNT(\"Results\") AS value FROM \"TaskQueueRuns\""), 0);
     }
 
     fn a_limit_of_zero_keeps_everything_for_ever(db) {
         let mut ctx = willing(db);
         finished(db, &mut ctx, 2);
         make_old(db, "1 = 1");
-        db.execute("UPDATE \"TaskQueueRuns\" SET \"FinishedOn\" = '2020-01-01 00:00:00.000000'");
-        for setting in [Setting::KeepSuccess, Setting::KeepOutputs] {
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"FinishedOn\" = '2020-01-01 00:00:00.000000', \"Results\" = '{}'");
+        for setting in [Setting::KeepSuccess, Setting::KeepOutputs, Setting::KeepResults] {
             settings::set(&mut ctx, setting, "0").unwrap();
         }
         assert_eq!(create(&mut ctx).pruned, Pruned::default());
@@ -174,6 +206,236 @@ each_engine! {
         make_old(db, "\"Id\" = 3");
         assert_eq!(create(&mut ctx).pruned.tasks, 2);
         assert_eq!((count(db, "TaskQueue"), count(db, "TaskQueueDependencies")), (0, 0));
+    }
+
+    fn what_only_waits_for_each_other_goes_together(db) {
+        let mut ctx = willing(db);
+        let first = queue(&mut ctx, "work");
+        let second = queue_task(&mut ctx, TaskRequest { after: vec![first], ..request("work") }, ClassCheck::AnyName).unwrap();
+        let third = queue_task(&mut ctx, TaskRequest { after: vec![second], ..request("work") }, ClassCheck::AnyName).unwrap();
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'");
+        make_old(db, &format!("\"Id\" < {third}"));
+        // The newest stays, and with it that for which it waits, and that for which that waits.
+        assert_eq!(create(&mut ctx).pruned.tasks, 0);
+        make_old(db, "1 = 1");
+        assert_eq!(create(&mut ctx).pruned.tasks, 3);
+        assert_eq!((count(db, "TaskQueue"), count(db, "TaskQueueDependencies")), (0, 0));
+    }
+
+    fn a_selection_is_pruned_however_young_with_all_that_belongs_to_it(db) {
+        let mut ctx = willing(db);
+        finished(db, &mut ctx, 3);
+        assert_eq!(db.cli().run(&["prune", "2"]).stderr, "task 2 is deleted\n");
+        for table in ["TaskQueue", "TaskQueueRuns", "TaskQueueRunOutputs"] {
+            assert_eq!(count(db, table), 2, "{table}");
+        }
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"TaskQueueId\" IS NOT NULL"), 2);
+        let asked = db.cli().run(&["prune", "status=success"]);
+        assert_eq!(asked.code, Some(2), "{asked:?}");
+        assert!(asked.stderr.contains("that selects 2 tasks, and nobody can be asked"), "{asked:?}");
+        let said = db.cli().run(&["prune", "--dry-run", "1-3"]);
+        assert_eq!(said.stderr, "task 1 would be deleted\ntask 3 would be deleted\n2 tasks would be deleted\n");
+        assert_eq!(count(db, "TaskQueue"), 2);
+        let answers = db.cli().run(&["prune", "--json", "--yes", "class=work"]).ok();
+        assert!(answers.lines().all(|line| line.contains("\"result\":\"pruned\"")), "{answers}");
+        assert_eq!((count(db, "TaskQueue"), count(db, "TaskQueueRuns")), (0, 0));
+        assert_eq!(db.cli().run(&["prune", "--yes", "1-3"]).code, Some(3));
+        // What a selection says is not said twice.
+        assert_eq!(db.cli().run(&["prune", "1-3", "--older-than", "1h"]).code, Some(2));
+    }
+
+    fn of_a_selection_what_is_not_finished_is_kept_and_the_reason_is_said(db) {
+        let mut ctx = willing(db);
+        for _ in 0..8 {
+            queue(&mut ctx, "work");
+        }
+        let rows = [
+            (2, "\"LastStatus\" = 'failed', \"FailedRetries\" = 1"),
+            (3, "\"LastStatus\" = 'processing', \"CurrentRunId\" = 77"),
+            (4, "\"LastStatus\" = 'success', \"Recurrence\" = 'nonsense', \"ScheduleStatus\" = 'broken'"),
+            (5, "\"LastStatus\" = 'cancelled'"),
+            (6, "\"LastStatus\" = 'timeout', \"FailedRetries\" = \"MaxRetries\""),
+            (7, "\"LastStatus\" = 'success'"),
+        ];
+        for (id, change) in rows {
+            db.execute(&format!("UPDATE \"TaskQueue\" SET {change} WHERE \"Id\" = {id}"));
+        }
+        // An open run of which its task does not know, and a task for which another one waits.
+        db.execute("INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\") VALUES (7, 'work')");
+        db.execute("UPDATE \"TaskQueue\" SET \"WaitingFor\" = 1 WHERE \"Id\" = 8");
+        db.execute("INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\") VALUES (8, 5)");
+        let reasons = [
+            "task 1 is scheduled; it is not over",
+            "task 2 is failed; it is to be tried again",
+            "task 3 is processing; it has an open run",
+            "task 4 is success; it is the newest task of its schedule",
+            "task 5 is cancelled; others wait for it",
+            "task 6 would be deleted",
+            "task 7 is success; it has an open run",
+            "task 8 is scheduled; it is not over",
+            "1 task would be deleted",
+        ];
+        let said = db.cli().run(&["prune", "--dry-run", "class=work"]);
+        assert_eq!((said.code, said.stderr.lines().collect::<Vec<_>>()), (Some(0), reasons.to_vec()));
+        let said = db.cli().run(&["prune", "--yes", "class=work"]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(said.stderr.starts_with("1 task deleted\n"), "{said:?}");
+        assert!(said.stderr.contains("2 tasks left alone: each is scheduled; it is not over"), "{said:?}");
+        assert!(said.stderr.contains("1 task left alone: it is cancelled; others wait for it"), "{said:?}");
+        assert_eq!((count(db, "TaskQueue"), count(db, "TaskQueueRuns")), (7, 1));
+        let said = db.cli().run(&["prune", "5", "99"]);
+        assert_eq!(said.code, Some(1), "{said:?}");
+        assert_eq!(said.stderr, "warning: there is no task 99\nwarning: task 5 is cancelled; others wait for it\n");
+        // With what waits for it, it goes.
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = 8");
+        assert_eq!(db.cli().run(&["prune", "5", "8"]).stderr, "task 5 is deleted\ntask 8 is deleted\n");
+    }
+
+    fn a_selection_of_several_portions_goes_whole_whoever_waits_for_whom(db) {
+        let mut ctx = willing(db);
+        let tasks = ["('work', 'cancelled')"; 250];
+        db.execute(&format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\") VALUES {}", tasks.join(", ")));
+        // Each waits for the one before, and the last of all for nobody any more.
+        db.execute(
+            "INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\")
+             SELECT \"Id\", \"Id\" - 1 FROM \"TaskQueue\" WHERE \"Id\" > (SELECT MIN(\"Id\") FROM \"TaskQueue\")",
+        );
+        let all = ctx.store.select_tasks(&Selection::parse(&["class=work"]).unwrap()).unwrap();
+        let mut deleted = 0;
+        prune_selected(&mut ctx, &all, "class=work", &mut |answer| deleted += usize::from(answer.result.is_some())).unwrap();
+        assert_eq!((deleted, count(db, "TaskQueue"), count(db, "TaskQueueDependencies")), (250, 0, 0));
+    }
+
+    fn a_key_that_is_taken_for_a_time_stays_taken_whatever_is_pruned(db) {
+        let mut ctx = willing(db);
+        for key in ["a", "b", "c"] {
+            db.cli().run(&["queue", "--any-class", "work", "--unique", key, "--unique-for", "60d"]).ok();
+        }
+        queue(&mut ctx, "work");
+        create(&mut ctx);
+        drain(&mut ctx);
+        make_old(db, "1 = 1");
+        // The window of one is over.
+        db.execute("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = 2");
+        let said = db.cli().run(&["prune", "--dry-run", "1-4"]);
+        let first = "task 1 is success; it keeps its unique key for a while yet\n";
+        assert!(said.stderr.starts_with(first) && said.stderr.ends_with("2 tasks would be deleted\n"), "{said:?}");
+        assert_eq!(count_prunable(&mut ctx, &PruneRequest::default()).unwrap(), 2);
+        assert_eq!(create(&mut ctx).pruned.tasks, 2);
+        let said = db.cli().run(&["prune", "--older-than", "0s", "--yes"]);
+        assert_eq!((said.code, said.stderr.as_str()), (Some(0), "nothing to prune\n"));
+        let said = db.cli().run(&["prune", "1"]);
+        assert_eq!((said.code, said.stderr.as_str()), (Some(1), &*format!("warning: {first}")));
+        let again = db.cli().run(&["queue", "--any-class", "work", "--unique", "a"]);
+        assert_eq!(again.stderr, "task 1 has the key \"a\" already; nothing was queued\n");
+        // Once the windows are over they go.
+        db.execute("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = '2020-01-01 00:00:00.000000'");
+        assert_eq!(create(&mut ctx).pruned.tasks, 2);
+    }
+
+    fn what_gets_its_key_for_a_time_after_it_was_chosen_is_not_deleted(db) {
+        let mut ctx = willing(db);
+        db.cli().run(&["queue", "--any-class", "work", "--unique", "a"]).ok();
+        create(&mut ctx);
+        drain(&mut ctx);
+        make_old(db, "1 = 1");
+        let rule = PruneRule { status: TaskStatus::Success, class: None, older_than_secs: Some(60), at_most: None };
+        let window = ctx.store.find_old_tasks(&rule, None).unwrap();
+        assert_eq!(window.count(), 1);
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = {}", sql_now(db.engine, 3_600)));
+        assert_eq!(ctx.store.prune_tasks(&rule, &window).unwrap(), 0);
+    }
+
+    fn more_that_keep_their_keys_than_are_looked_at_hide_nothing_behind_them(db) {
+        let mut ctx = willing(db);
+        let until = sql_now(db.engine, 3_600);
+        let rows: Vec<String> = (0..600).map(|number| format!("('work', 'success', 'key{number}', {until})")).collect();
+        db.execute(&format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"UniqueKey\", \"UniqueUntil\") VALUES {}", rows.join(", ")));
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\") VALUES ('work', 'success')");
+        make_old(db, "1 = 1");
+        let rule = PruneRule { status: TaskStatus::Success, class: None, older_than_secs: Some(60), at_most: None };
+        let window = ctx.store.find_old_tasks(&rule, None).unwrap();
+        assert_eq!((window.count(), window.next), (1, None));
+    }
+
+    fn a_rate_stays_exact_whatever_is_pruned(db) {
+        let mut ctx = willing(db);
+        finished(db, &mut ctx, 2);
+        queue(&mut ctx, "work");
+        create(&mut ctx);
+        db.cli().run(&["limits", "set", "work", "--rate", "2/1h"]).ok();
+        db.cli().run(&["limits", "set", "other", "--rate", "1/1d"]).ok();
+        settings::set(&mut ctx, Setting::MaxSuccess, "1").unwrap();
+        make_old(db, "\"LastStatus\" = 'success'");
+        assert_eq!(create(&mut ctx).pruned.tasks, 0);
+        assert_eq!(db.cli().run(&["prune", "--older-than", "10m", "--yes"]).stderr, "nothing to prune\n");
+        let said = db.cli().run(&["prune", "1-2", "--dry-run"]);
+        let reason = "is success; the rate of its class still counts a run of it";
+        assert_eq!(said.stderr, format!("task 1 {reason}\ntask 2 {reason}\n0 tasks would be deleted\n"));
+        assert!(claim(&mut ctx.store).is_none());
+        // One of them started before the window of its own class, though not before that of another one.
+        db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"StartedOn\" = {} WHERE \"TaskQueueId\" = 1", sql_now(db.engine, -4_000)));
+        assert_eq!(count_prunable(&mut ctx, &PruneRequest::default()).unwrap(), 1);
+        assert_eq!(create(&mut ctx).pruned.tasks, 1);
+        assert_eq!((task(db, TaskId(2)).id, count(db, "TaskQueue")), (TaskId(2), 2));
+        db.cli().run(&["limits", "remove", "work"]).ok();
+        assert_eq!(db.cli().run(&["prune", "2"]).stderr, "task 2 is deleted\n");
+    }
+
+    fn a_task_that_was_cancelled_before_its_time_is_pruned_by_its_age(db) {
+        let mut ctx = willing(db);
+        for at in ["2031-01-01T00:00:00Z", "2098-01-01T00:00:00Z", "2098-01-01T00:00:00Z"] {
+            db.cli().run(&["queue", "--any-class", "work", "--at", at]).ok();
+        }
+        db.cli().run(&["cancel", "1", "2"]).ok();
+        assert_eq!(create(&mut ctx).pruned.tasks, 0);
+        let long_ago = "\"UpdatedOn\" = '2020-01-01 00:00:00.000000'";
+        db.execute(&format!("UPDATE \"TaskQueue\" SET {long_ago} WHERE \"Id\" <> 1"));
+        assert_eq!(count_prunable(&mut ctx, &PruneRequest::default()).unwrap(), 1);
+        assert_eq!(create(&mut ctx).pruned.tasks, 1);
+        assert_eq!(db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" ORDER BY \"Id\""), [Some(1), Some(3)]);
+        let of_class = ["prune", "--older-than", "1h", "--class", "work", "--yes"];
+        assert_eq!(db.cli().run(&of_class).stderr, "nothing to prune\n");
+        db.execute(&format!("UPDATE \"TaskQueue\" SET {long_ago}"));
+        assert_eq!(db.cli().run(&of_class).stderr, "1 finished task pruned\n");
+    }
+
+    fn more_than_a_part_of_what_was_cancelled_before_its_time_is_pruned_by_age_and_by_number(db) {
+        let mut ctx = willing(db);
+        let far = "('work', 'cancelled', '2098-01-01 00:00:00.000000', '2020-01-01 00:00:00.000000')";
+        let rows = vec![far; 1_200].join(", ");
+        let insert = format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"UpdatedOn\") VALUES {rows}");
+        db.execute(&insert);
+        assert_eq!(create(&mut ctx).pruned.tasks, 1_200);
+        db.execute(&insert);
+        settings::set(&mut ctx, Setting::KeepCancelled, "0").unwrap();
+        settings::set(&mut ctx, Setting::MaxCancelled, "100").unwrap();
+        assert_eq!(create(&mut ctx).pruned.tasks, 1_100);
+    }
+
+    fn what_operators_prune_is_kept_as_an_event_and_what_expires_is_not(db) {
+        let mut ctx = willing(db);
+        finished(db, &mut ctx, 4);
+        db.execute("UPDATE \"TaskQueue\" SET \"UpdatedOn\" = '2020-01-01 00:00:00.000000', \"ScheduledOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = 1");
+        assert_eq!(create(&mut ctx).pruned.tasks, 1);
+        assert_eq!(db.cli().run(&["events", "--kind", "pruned", "--json"]).ok(), "");
+        assert_eq!(db.cli().run(&["prune", "2", "9"]).code, Some(1));
+        assert_eq!(db.cli().run(&["prune", "class=none", "--yes"]).code, Some(3));
+        db.cli().run(&["prune", "--older-than", "0s", "--status", "success", "--yes"]).ok();
+        db.cli().run(&["prune"]).ok();
+        let events = db.cli().run(&["events", "--kind", "pruned", "--json"]).ok();
+        let events: Vec<serde_json::Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let details: Vec<&serde_json::Value> = events.iter().map(|event| &event["details"]).collect();
+        assert_eq!(details, [
+            &serde_json::json!({ "tasks": 1, "selection": "2 9" }),
+            &serde_json::json!({
+                "tasks": 2, "outputs": 0, "results": 0, "runners": 0, "events": 0,
+                "older_than_secs": 0, "statuses": ["success"], "class": null
+            }),
+        ]);
+        for event in &events {
+            assert!(event["task_id"].is_null() && event["actor"].as_str().is_some_and(|actor| !actor.is_empty()), "{event}");
+        }
     }
 
     fn prune_says_what_it_would_do_and_wants_a_yes_for_what_nobody_has_set(db) {

@@ -21,6 +21,21 @@ fn queue_schedule(ctx: &mut Context, catch_up: &str) -> TaskId {
     queue_task(ctx, every, ClassCheck::AnyName).unwrap()
 }
 
+fn queue_schedule_with_key(ctx: &mut Context, catch_up: &str) -> TaskId {
+    let every = TaskRequest {
+        every: Some(LEAP_DAYS.into()),
+        catch_up: Some(catch_up.into()),
+        unique: Some("k".into()),
+        ..request("work")
+    };
+    queue_task(ctx, every, ClassCheck::AnyName).unwrap()
+}
+
+/// A task of no schedule.
+fn queue_with_key(ctx: &mut Context) -> TaskId {
+    queue_task(ctx, TaskRequest { unique: Some("k".into()), ..request("work") }, ClassCheck::AnyName).unwrap()
+}
+
 /// Moves the planned time of a task into the past.
 fn plan(db: &TestDb, id: TaskId, year: u32) {
     db.execute(&format!(
@@ -104,6 +119,23 @@ each_engine! {
         let just_now = sql_now(db.engine, -60);
         db.execute(&format!("UPDATE \"TaskQueue\" SET \"PlannedOn\" = {just_now}, \"ScheduledOn\" = {just_now}"));
         assert_eq!(create(&mut ctx).created, 1);
+    }
+
+    fn after_a_task_that_took_too_long_a_time_within_the_grace_happens_where_none_is_caught_up(db) {
+        let mut ctx = willing(db);
+        let mut head = queue_schedule(&mut ctx, "none");
+        db.execute("UPDATE \"TaskQueue\" SET \"Recurrence\" = '@daily'");
+        for (days_ago, grace_secs, happens) in [(2, 604_800, true), (3, 0, false)] {
+            db.execute(&format!("UPDATE \"TaskQueueSettings\" SET \"Value\" = '{grace_secs}' WHERE \"Name\" = 'TaskQueueScheduleGrace'"));
+            let long_ago = sql_now(db.engine, -86_400 * days_ago);
+            db.execute(&format!("UPDATE \"TaskQueue\" SET \"PlannedOn\" = {long_ago}, \"ScheduledOn\" = {long_ago} WHERE \"Id\" = {head}"));
+            let run_id = ctx.store.open_run_of(head).unwrap().unwrap();
+            let run = claim(&mut ctx.store).unwrap();
+            assert_eq!(run.run_id, run_id);
+            ctx.store.end_run(&reference(&run), &ending(taskqueue::domain::transition::RunEvent::Succeed)).unwrap();
+            head = TaskId(head.0 + 1);
+            assert_eq!(task(db, head).current_run_id.is_some(), happens);
+        }
     }
 
     fn a_schedule_goes_on_however_its_head_settled(db) {
@@ -240,6 +272,95 @@ each_engine! {
         assert_eq!(task(db, other).status.to_string(), "success");
         assert_eq!(create(&mut ctx).schedules.planned, 0);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 2);
+    }
+
+    fn each_task_of_a_schedule_takes_over_the_key_of_the_one_before(db) {
+        let mut ctx = willing(db);
+        let id = queue_schedule_with_key(&mut ctx, "all");
+        create(&mut ctx);
+        plan(db, id, 2016);
+        // A window, which only SQL can give it, keeps the key from nobody of the schedule.
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = {}", sql_now(db.engine, 3_600)));
+        create(&mut ctx);
+        assert!(drain(&mut ctx).succeeded >= 3);
+        let tasks = chain(db);
+        let last = tasks.last().unwrap().0;
+        let live = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" WHERE \"LiveUniqueKey\" = 'k'");
+        assert_eq!(live, [Some(last)]);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"UniqueKey\" = 'k'"), last);
+        // Whoever begins it once more finds that it is there.
+        assert_eq!(queue_schedule_with_key(&mut ctx, "all"), TaskId(last));
+        assert_eq!(chain(db), tasks);
+        assert_eq!(events(db, "key-taken"), Vec::<serde_json::Value>::new());
+    }
+
+    fn the_next_task_comes_once_whoever_took_its_key_meanwhile_has_ended(db) {
+        let mut ctx = willing(db);
+        let id = queue_schedule_with_key(&mut ctx, "latest");
+        create(&mut ctx);
+        plan(db, id, 2020);
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success'");
+        let other = queue_with_key(&mut ctx);
+        assert_eq!(other, TaskId(2));
+        for _ in 0..2 {
+            assert_eq!(create(&mut ctx).schedules.planned, 0);
+        }
+        assert_eq!(events(db, "key-taken"), [serde_json::json!({ "key": "k", "holder": 2 })]);
+        assert_eq!(schedules::list(&mut ctx).unwrap()[0].key_holder, Some(other));
+        let shown = db.cli().run(&["schedule", "show", "1"]).ok();
+        assert!(shown.contains("  problem      waits until task 2 has ended, which has its key"), "{shown}");
+        assert_eq!(drain(&mut ctx).succeeded, 1);
+        assert_eq!(create(&mut ctx).schedules.planned, 1);
+        let next = task(db, TaskId(3));
+        let planned_on = next.schedule.unwrap().planned_on.unwrap();
+        assert!(planned_on >= past_leap_day(2024) && planned_on <= ctx.now().unwrap(), "{planned_on}");
+        assert_eq!(next.unique_key.as_deref(), Some("k"));
+        assert_eq!(schedules::list(&mut ctx).unwrap()[0].key_holder, None);
+    }
+
+    fn a_schedule_that_is_resumed_waits_for_the_key_that_it_had(db) {
+        let mut ctx = willing(db);
+        let id = queue_schedule_with_key(&mut ctx, "all");
+        create(&mut ctx);
+        plan(db, id, 2024);
+        create(&mut ctx);
+        let run = claim(&mut ctx.store).unwrap();
+        schedules::pause(&mut ctx, id).unwrap();
+        assert_eq!(queue_with_key(&mut ctx), id);
+        ctx.store.end_run(&reference(&run), &ending(taskqueue::domain::transition::RunEvent::Succeed)).unwrap();
+        let other = queue_with_key(&mut ctx);
+        assert_eq!(other, TaskId(2));
+        assert_eq!(schedules::resume(&mut ctx, id).unwrap().key_holder, Some(other));
+        create(&mut ctx);
+        assert_eq!(drain(&mut ctx).succeeded, 1);
+        assert_eq!(create(&mut ctx).schedules.planned, 1);
+        assert_eq!(queue_with_key(&mut ctx), TaskId(3));
+    }
+
+    fn the_next_task_waits_for_what_a_cancelled_one_still_waited_for(db) {
+        let mut ctx = willing(db);
+        let [done, open] = ["work", "work"].map(|class| queue(&mut ctx, class));
+        let every = TaskRequest { every: Some(LEAP_DAYS.into()), after: vec![done, open], ..request("work") };
+        let id = queue_task(&mut ctx, every, ClassCheck::AnyName).unwrap();
+        let succeed = |ctx: &mut Context, id: TaskId| {
+            ctx.store.open_run_of(id).unwrap().unwrap();
+            let run = claim(&mut ctx.store).unwrap();
+            assert_eq!(run.task_id, id);
+            ctx.store.end_run(&reference(&run), &ending(taskqueue::domain::transition::RunEvent::Succeed)).unwrap();
+        };
+        succeed(&mut ctx, done);
+        assert_eq!(task(db, id).waiting_for, 1);
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = {id}"));
+        assert_eq!(ctx.store.advance_schedules(taskqueue::store::Author { name: "tester", host: "here" }, 900).unwrap().planned, 1);
+        let next = TaskId(id.0 + 1);
+        assert_eq!(task(db, next).waiting_for, 1);
+        let awaited = ctx.store.list_prerequisites(next, false, 10).unwrap();
+        assert_eq!(awaited.iter().map(|link| (link.id, link.is_satisfied)).collect::<Vec<_>>(), [(open, false)]);
+        plan(db, next, 2024);
+        assert_eq!(ctx.store.open_run_of(next).unwrap(), None);
+        succeed(&mut ctx, open);
+        assert_eq!(task(db, next).waiting_for, 0);
+        assert!(ctx.store.open_run_of(next).unwrap().is_some());
     }
 
     fn another_time_holds_for_the_task_that_waits_and_for_all_that_follow(db) {

@@ -18,7 +18,7 @@ use crate::support::{EngineUnderTest, TestDb};
 pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
-        "Attempts= Backoff? CatchUp= Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= LiveUniqueKey?* MaxRetries= PlannedOn? \
+        "Attempts= Backoff? CatchUp= Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= LimitKey? LiveUniqueKey?* MaxRetries= PlannedOn? \
          Priority= QuarantinedOn? QueuedById= QueuedOn= Recurrence? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= TaskClass \
          TaskData= TimeZone= Timeout? UniqueKey? UniqueUntil? UpdatedOn= WaitingFor=",
         "Id",
@@ -28,6 +28,7 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     ("TaskQueueClassLimits", "MaxRunning? RateCount? RateSecs? TaskClass", "TaskClass", ""),
     ("TaskQueueDependencies", "DependsOnId IsSatisfied= TaskId", "TaskId DependsOnId", ""),
     ("TaskQueueEvents", "Actor= Details= Host= Id Kind OccurredOn= RunId? TaskQueueId?", "Id", ""),
+    ("TaskQueueKeyLimits", "LimitKey MaxRunning", "LimitKey", ""),
     ("TaskQueueLocks", "Name", "Name", ""),
     ("TaskQueueNotices", "ErrorCode= ErrorMessage= Host= Id Kind OccurredOn= RunId? TaskClass= TaskQueueId?", "Id", ""),
     ("TaskQueuePauses", "Author= CreatedOn= Host= Mode= Name= Reason= Scope Until?", "Scope Name", ""),
@@ -43,8 +44,8 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueueRuns",
         "Attempt= CancelReason= CancelRequestedOn? ClaimClass?* ClaimOrder* Claimant? CreatedOn= Decision= ErrorCode= ErrorMessage= FinishedOn? HandlerIdentity= \
-         HandlerProcessId? Host= Id LeaseExpiresOn? OpenTaskId?* PercentsCompleted= Priority= ProcessId? ProcessIdentity= \
-         ProgressMessage= Results? RunnerId? RunningClass?* StartedOn? Status= TaskClass TaskQueueId Token? UpdatedOn=",
+         HandlerProcessId? HasKeySlot= HeldKey?* Host= Id LeaseExpiresOn? LimitKey? OpenTaskId?* PercentsCompleted= Priority= ProcessId? ProcessIdentity= \
+         ProgressMessage= Results? ResultsOn?* RunnerId? RunningClass?* StartedOn? Status= TaskClass TaskQueueId Token? UpdatedOn= WaitingKey?*",
         "Id",
         "OpenTaskId",
     ),
@@ -159,6 +160,7 @@ fn insert(table: &str, columns: &str, values: &str) -> String {
         "TaskQueueDependencies" => ("\"TaskId\"", "1"),
         "TaskQueuePauses" => ("\"Scope\"", "'all'"),
         "TaskQueueClassLimits" => ("\"TaskClass\"", "'x'"),
+        "TaskQueueKeyLimits" => ("\"LimitKey\"", "'x'"),
         _ => ("\"Name\"", "'x'"),
     };
     let columns: Vec<String> = columns.split(' ').map(|column| format!("\"{column}\"")).collect();
@@ -212,6 +214,7 @@ each_engine! {
             ("TaskQueue", "TaskClass UniqueKey", "'y', 'k'", "'z', ''"),
             ("TaskQueue", "UniqueKey LastStatus", "'k', 'success'", "'k', 'processing'"),
             ("TaskQueue", "UniqueKey LastStatus", "'k', 'cancelled'", "'k', 'scheduled'"),
+            ("TaskQueue", "LimitKey", "'k'", "''"),
             ("TaskQueue", "CatchUp", "'none'", "'some'"),
             ("TaskQueue", "ScheduleStatus", "'paused'", "'off'"),
             ("TaskQueue", "ScheduledOn", "'2026-01-01 00:00:00'", "NULL"),
@@ -255,6 +258,9 @@ each_engine! {
             ("TaskQueuePauses", "Scope Name Mode", "'class', 'a', 'stop'", "'class', 'b', 'halt'"),
             ("TaskQueuePauses", "Scope Name", "'class', 'c'", "'class', ''"),
             ("TaskQueueClassLimits", "TaskClass MaxRunning", "'a', 1", "'b', 0"),
+            ("TaskQueueKeyLimits", "LimitKey MaxRunning", "'a', 1", "'b', 0"),
+            ("TaskQueueKeyLimits", "LimitKey MaxRunning", "'c', 1", "'', 1"),
+            ("TaskQueueKeyLimits", "LimitKey MaxRunning", "'d', 1", "'a', 2"),
             ("TaskQueueClassLimits", "TaskClass RateCount RateSecs", "'c', 10000, 86400", "'d', 10001, 1"),
             ("TaskQueueClassLimits", "TaskClass RateCount RateSecs", "'e', 1, 1", "'f', 1, NULL"),
             ("TaskQueueClassLimits", "TaskClass RateCount RateSecs", "'g', NULL, NULL", "'h', 1, 0"),
@@ -361,7 +367,7 @@ each_engine! {
         }
     }
 
-    fn live_unique_key_says_the_same_as_a_task_that_is_not_settled(db) {
+    fn live_unique_key_says_the_same_as_a_task_that_has_its_key(db) {
         let past = sql_now(db.engine, -60);
         let mut rows = Vec::new();
         for status in TaskStatus::ALL {
@@ -385,8 +391,7 @@ each_engine! {
         assert_eq!(ids.len(), 96);
         for id in ids.into_iter().flatten() {
             let task = task(db, TaskId(id));
-            let is_taken = !task.is_settled() || task.current_run_id.is_some() || task.unique_until.is_some();
-            assert_eq!(taken.contains(&Some(id)), is_taken, "{task:?}");
+            assert_eq!(taken.contains(&Some(id)), task.has_its_key(), "{task:?}");
         }
     }
 

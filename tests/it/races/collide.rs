@@ -3,15 +3,18 @@
 use std::sync::Barrier;
 
 use taskqueue::domain::ids::{RunId, RunnerId};
+use taskqueue::domain::limits::{ClassLimit, KeyLimit};
+use taskqueue::domain::message::Message;
+use taskqueue::domain::pause::{PauseMode, PauseScope};
 use taskqueue::domain::transition::RunEvent;
-use taskqueue::store::{Claim, Ended, RunRef, Store};
+use taskqueue::store::{Claim, Ended, NewEvent, NewPause, RunRef, Store};
 
 use super::stage::{Stage, column, start_runner};
-use super::tools::run_at_once;
+use super::tools::{run_at_once, wait_blocked};
 use crate::conformance::fixture::{claim, claim_as, context, dead_process, ending, queue_with_run, reference, willing};
-use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{EngineUnderTest, TestDb};
+use crate::{each_engine, test_on};
 
 const AT_ONCE: usize = 8;
 
@@ -33,7 +36,48 @@ fn all_at_once<T: Send>(db: &TestDb, work: impl Fn(&mut Store, usize) -> T + Syn
     })
 }
 
+fn event() -> NewEvent {
+    let (actor, host) = (String::new(), String::new());
+    NewEvent { kind: "test", task_id: None, run_id: None, actor, host, details: serde_json::json!({}) }
+}
+
+fn pause_of(class: &str, reason: &str) -> NewPause {
+    NewPause {
+        scope: PauseScope::Class(class.to_owned()),
+        mode: PauseMode::Pause,
+        reason: reason.to_owned(),
+        for_secs: None,
+        author: String::new(),
+        host: String::new(),
+    }
+}
+
+fn limit_of(class: &str, max_running: i32) -> ClassLimit {
+    ClassLimit { class: class.to_owned(), max_running: Some(max_running), rate: None }
+}
+
 each_engine! {
+    fn eight_who_pause_and_limit_the_same_at_once_all_succeed_and_the_last_one_counts(db) {
+        const ROUNDS: usize = 10;
+        for round in 0..ROUNDS {
+            let name = format!("work{round}");
+            let answers = all_at_once(db, |store, number| {
+                let max_running = 1 + i32::try_from(number).unwrap();
+                store.set_pause(&pause_of(&name, &number.to_string()), &event())?;
+                store.set_class_limit(&limit_of(&name, max_running), &event())?;
+                store.set_key_limit(&KeyLimit { key: name.clone(), max_running }, &event())
+            });
+            for answer in answers {
+                answer.unwrap();
+            }
+        }
+        for table in ["TaskQueuePauses", "TaskQueueClassLimits", "TaskQueueKeyLimits"] {
+            assert_eq!(db.number(&format!("SELECT COUNT(*) AS value FROM \"{table}\"")), ROUNDS as i64, "{table}");
+        }
+        let events = db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'test'");
+        assert_eq!(events, (ROUNDS * AT_ONCE * 3) as i64);
+    }
+
     fn eight_ends_that_hold_the_same_class_at_once_all_succeed(db) {
         let mut ctx = context(db, "work", |_| Ok(()));
         for round in 0..5 {
@@ -122,3 +166,30 @@ each_engine! {
         assert!(claim(&mut ctx.store).is_some());
     }
 }
+
+// Where a claim locks tables, one after the other: whoever takes two of them in another order is sacrificed again and again.
+test_on! { [mariadb Mariadb, mysql Mysql] whoever_takes_tables_of_the_claim_waits_for_it_before_it_takes_the_first db {
+    type Change = fn(&mut Store);
+    let changes: [(&str, Change); 5] = [
+        ("pause", |store| store.set_pause(&pause_of("work", ""), &event()).unwrap()),
+        ("resume", |store| assert!(store.end_pause(&PauseScope::Class("work".to_owned()), &event()).unwrap())),
+        ("limit", |store| store.set_class_limit(&limit_of("work", 1), &event()).unwrap()),
+        ("no limit", |store| assert!(store.remove_class_limit("work", &event()).unwrap())),
+        ("message", |store| {
+            let messages = [Message { name: "page".to_owned(), data: "1".to_owned() }];
+            assert!(!store.record_messages(&RunRef { id: RunId(1), token: "none".to_owned() }, &messages).unwrap());
+        }),
+    ];
+    let (mut claim, mut looker, mut store) = (db.raw(), db.raw(), db.store());
+    for (what, change) in changes {
+        // As a claim does that has got no further yet.
+        claim.execute("LOCK TABLES \"TaskQueue\" WRITE");
+        std::thread::scope(|scope| {
+            let store = &mut store;
+            let changing = scope.spawn(move || change(store));
+            wait_blocked(db, &mut looker);
+            assert!(!changing.is_finished(), "{what}");
+            claim.execute("UNLOCK TABLES");
+        });
+    }
+} }

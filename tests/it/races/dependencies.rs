@@ -5,7 +5,7 @@ use taskqueue::domain::ids::TaskId;
 use taskqueue::domain::new_task::{NewTask, TaskRequest};
 use taskqueue::domain::settings::Settings;
 use taskqueue::domain::transition::RunEvent;
-use taskqueue::store::{Ended, RunRef, Store};
+use taskqueue::store::{Ended, PruneVerdict, RunRef, Store};
 
 use super::lose::at_once;
 use super::tools::{begin_write, wait_blocked};
@@ -61,6 +61,22 @@ each_engine! {
             assert_eq!(waiting(db), 40 + 80);
             at_once(db, |store| succeed(store, &runs[0].1), |store| succeed(store, &runs[1].1));
             assert_eq!(waiting(db), 0);
+        }
+    }
+
+    fn a_task_that_is_pruned_while_a_dependant_is_queued_stays_for_it_or_goes_without_one(db) {
+        let mut store = db.store();
+        for _ in 0..ROUNDS {
+            let id = insert(&mut store, &[after(&[])])[0];
+            db.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = {id}"));
+            let task = after(&[id]);
+            let (verdicts, queued) = at_once(
+                db,
+                |store| store.prune_named_tasks(&[id]).unwrap(),
+                |store| store.insert_tasks(std::slice::from_ref(&task), &mut |_| {}),
+            );
+            let is_there = db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Id\" = {id}")) == 1;
+            assert_eq!((verdicts == [PruneVerdict::Goes], queued.is_ok()), (!is_there, is_there), "{verdicts:?}");
         }
     }
 

@@ -56,7 +56,7 @@ each_server! {
         db.configure(NOTE);
         let (name, host) = db.name_and_host();
         let own = OwnServer::start(db.engine);
-        let standby = own.database(name);
+        let standby = TestDb::on_server(db.engine, &own.url, name);
         if db.is_mysql_like() {
             standby.execute("SET GLOBAL read_only = 1");
         } else {
@@ -84,7 +84,7 @@ each_server! {
         }
         let own = OwnServer::start(db.engine);
         let name = db.name_and_host().0;
-        let first = own.database(name);
+        let first = TestDb::on_server(db.engine, &own.url, name);
         // Whoever may do everything may write even then.
         let user = format!("{name}_plain");
         for one in [db, &first] {
@@ -133,7 +133,7 @@ each_server! {
     fn a_server_that_is_stopped_or_killed_and_started_again_costs_no_attempt(db) {
         let own = OwnServer::start(db.engine);
         for (name, is_killed) in [("stopped", false), ("killed", true)] {
-            let own_db = own.database(name);
+            let own_db = TestDb::on_server(db.engine, &own.url, name);
             let stage = Stage::new(&own_db, false);
             own_db.cli().run(&["queue", "stage"]).ok();
             own_db.cli().run(&["create-runs"]).ok();
@@ -150,7 +150,7 @@ each_server! {
     fn a_lease_that_ended_while_the_server_was_away_is_not_held_against_its_runner(db) {
         // Not up for the 90 seconds of a lease yet.
         let own = OwnServer::start(db.engine);
-        let db = own.database("leases");
+        let db = TestDb::on_server(db.engine, &own.url, "leases");
         db.configure(NOTE);
         db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "1"]).ok();
         db.cli().run(&["queue", "note"]).ok();
@@ -206,7 +206,7 @@ fn pair_with_database(directory: &Path) -> Option<(Pair, TestDb)> {
 
 #[test]
 fn a_standby_that_is_promoted_has_all_that_was_acknowledged_and_no_attempt_is_lost() {
-    let directory = open_directory();
+    let directory = open_directory("pair-");
     let Some((mut pair, db)) = pair_with_database(directory.path()) else { return };
     let stage = Stage::new(&db, false);
     let config = db.home().join(".config/taskqueue/config.toml");
@@ -249,7 +249,7 @@ fn a_standby_that_is_promoted_has_all_that_was_acknowledged_and_no_attempt_is_lo
 
 #[test]
 fn a_standby_alone_is_read_by_status_and_a_clear_error_for_whatever_writes() {
-    let directory = open_directory();
+    let directory = open_directory("pair-");
     let Some((pair, db)) = pair_with_database(directory.path()) else { return };
     let alone = format!("{}/tasks", pair.standby_url().rsplit_once('/').unwrap().0);
     let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &alone);

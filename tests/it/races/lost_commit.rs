@@ -1,9 +1,16 @@
 //! A COMMIT that is lost, or whose answer is: whatever is done again is done once. SQLite has none to lose.
 
+use std::process::Child;
+
+use rustix::process::Signal;
+
+use super::outage::signal;
 use super::server::{Lost, Server};
+use super::stage::{statuses, task};
 use crate::conformance::fixture::{claim_as, dead_process, queue_with_run, willing};
-use crate::each_engine;
-use crate::support::{Cli, EngineUnderTest, TestDb};
+use crate::support::cli::finish;
+use crate::support::{Cli, EngineUnderTest, TestDb, wait_until};
+use crate::{each_engine, each_server};
 
 /// Lets `work` run with its first COMMIT lost, its second, and so on until it has no more, in both ways; `check` gets the
 /// number of times it ran.
@@ -27,6 +34,22 @@ pub(super) fn with_every_commit_lost(db: &TestDb, work: impl Fn(&Cli), check: im
             }
         }
     }
+}
+
+/// A claim by a claimant that has taken the only run, and is told to end while it asks a server that is gone what became of
+/// its COMMIT.
+fn claim_without_answer(db: &TestDb, server: &Server, cli: &Cli) {
+    let _ = cli.run(&["queue", "--any-class", "work"]).ok();
+    let _ = cli.run(&["create-runs"]).ok();
+    server.stop_after_commit(1);
+    let claimant: Child = cli.spawn(&["claim", "--claimant", "bot"]);
+    wait_until("the claim is tried again", || server.refused() > 0);
+    assert_eq!(statuses(db), ["processing"]);
+    signal(&claimant, Signal::TERM);
+    let ended = finish(claimant);
+    assert!(matches!(ended.code, Some(69 | 130)) && ended.stdout.is_empty(), "{ended:?}");
+    assert_eq!(statuses(db), ["processing"], "nobody has its token");
+    server.start();
 }
 
 each_engine! {
@@ -98,5 +121,29 @@ each_engine! {
         db.execute("INSERT INTO \"TaskQueueReceipts\" (\"Token\") VALUES ('young')");
         let _ = db.cli().run(&["create-runs"]).ok();
         assert_eq!(db.raw().texts("SELECT \"Token\" AS value FROM \"TaskQueueReceipts\""), [Some("young".to_owned())]);
+    }
+}
+
+each_server! {
+    fn what_a_claimant_took_without_an_answer_is_given_back_by_create_runs_and_costs_no_attempt(db) {
+        let server = Server::before(db);
+        let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &server.url);
+        claim_without_answer(db, &server, &cli);
+        let _ = cli.run(&["create-runs"]).ok();
+        assert_eq!((statuses(db), task(db)), (vec!["released".to_owned(), "scheduled".to_owned()], ("scheduled".to_owned(), 0, 0)));
+        assert_eq!(db.text("SELECT \"ErrorCode\" AS value FROM \"TaskQueueRuns\" ORDER BY \"Id\"").unwrap(), "not-started");
+        // It was taken off the disk: what is claimed from now on stays.
+        let _ = cli.run(&["claim", "--claimant", "bot"]).ok();
+        let _ = cli.run(&["create-runs"]).ok();
+        assert_eq!(statuses(db), ["released", "processing"]);
+    }
+
+    fn what_a_claimant_took_without_an_answer_is_offered_to_the_next_one_of_its_host(db) {
+        let server = Server::before(db);
+        let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &server.url);
+        claim_without_answer(db, &server, &cli);
+        let line = cli.run(&["claim", "--claimant", "other"]).json();
+        assert_eq!((&line["task_id"], &line["attempt"]), (&1.into(), &1.into()));
+        assert_eq!(statuses(db), ["released", "processing"]);
     }
 }

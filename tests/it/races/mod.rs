@@ -8,6 +8,7 @@ mod failover;
 mod interop;
 mod kill;
 mod leases;
+mod limit_keys;
 mod limits;
 mod lose;
 mod lost_commit;

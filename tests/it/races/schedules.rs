@@ -1,18 +1,25 @@
-//! Schedules: however many let one go on at once, one task follows. Prune: what somebody needs after all is left to them.
+//! Schedules: however many let one go on at once, one task follows, and a change of one is not lost. Prune: what somebody needs
+//! after all is left to them.
 
 use std::sync::Barrier;
 
 use taskqueue::domain::ids::TaskId;
-use taskqueue::domain::new_task::TaskRequest;
+use taskqueue::domain::new_task::{NewTask, TaskRequest};
+use taskqueue::domain::records::Task;
+use taskqueue::domain::recurrence::Recurrence;
+use taskqueue::domain::settings::Settings;
 use taskqueue::domain::status::TaskStatus;
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::engine::Context;
 use taskqueue::engine::queue::{ClassCheck, queue_task};
-use taskqueue::store::{Author, Ended, NewEvent, PruneRule, Restart, RestartAnswer, ScheduleChange, Store};
+use taskqueue::store::{
+    Author, Ended, NewEvent, PruneRule, PruneVerdict, Restart, RestartAnswer, ScheduleAnswer, ScheduleChange, Store,
+};
 
+use super::tools::{begin_write, wait_blocked};
 use crate::conformance::fixture::{claim, create, ending, queue_with_run, reference, request, willing};
-use crate::each_engine;
 use crate::support::TestDb;
+use crate::{each_engine, test_on};
 
 const AT_ONCE: usize = 6;
 const NOBODY: Author<'static> = Author { name: "tester", host: "here" };
@@ -36,8 +43,9 @@ fn at_once<T: Send>(db: &TestDb, work: impl Fn(&mut Store, usize) -> T + Sync) -
 }
 
 /// A schedule whose first task is overdue and has its run.
-fn overdue(db: &TestDb, ctx: &mut Context) -> TaskId {
-    let every = TaskRequest { every: Some("0 0 29 2 *".into()), catch_up: Some("all".into()), ..request("work") };
+fn overdue(db: &TestDb, ctx: &mut Context, unique: Option<String>) -> TaskId {
+    let every =
+        TaskRequest { every: Some("0 0 29 2 *".into()), catch_up: Some("all".into()), unique, ..request("work") };
     let id = queue_task(ctx, every, ClassCheck::AnyName).unwrap();
     db.execute(&format!(
         "UPDATE \"TaskQueue\" SET \"PlannedOn\" = '2024-02-29 00:00:00.000000', \"ScheduledOn\" = '2024-02-29 00:00:00.000000'
@@ -45,6 +53,24 @@ fn overdue(db: &TestDb, ctx: &mut Context) -> TaskId {
     ));
     create(ctx);
     id
+}
+
+/// As if somebody had settled the task in the tables.
+fn settle(db: &TestDb, id: TaskId) {
+    db.execute("UPDATE \"TaskQueueRuns\" SET \"Status\" = 'success', \"FinishedOn\" = \"CreatedOn\" WHERE \"Status\" = 'scheduled'");
+    db.execute(&format!(
+        "UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success', \"CurrentRunId\" = NULL WHERE \"Id\" = {id}"
+    ));
+}
+
+/// A task of no schedule.
+fn keyed(key: &str) -> NewTask {
+    let asked = TaskRequest { unique: Some(key.to_owned()), ..request("work") };
+    asked.validate(&Settings::from_rows(&[]).unwrap()).unwrap()
+}
+
+fn insert(store: &mut Store, task: &NewTask) -> TaskId {
+    store.insert_tasks(std::slice::from_ref(task), &mut |_| {}).unwrap()[0].id
 }
 
 /// A task that failed for good, long ago.
@@ -62,13 +88,68 @@ fn tasks_of(db: &TestDb, id: TaskId) -> i64 {
     db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"ScheduleId\" = {id}"))
 }
 
+fn heads_of(db: &TestDb, id: TaskId) -> i64 {
+    db.number(&format!(
+        "SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"ScheduleId\" = {id} AND \"ScheduleHead\" IS NOT NULL"
+    ))
+}
+
+fn newest_of(db: &TestDb, id: TaskId) -> Task {
+    db.store().list_tasks_of_schedule(id, 1).unwrap().remove(0)
+}
+
+/// Pause, another time, which lies years ahead too, and an end.
+fn changes() -> [ScheduleChange; 3] {
+    let edited = Recurrence::parse("0 12 29 2 *", "UTC", "none").unwrap();
+    [ScheduleChange::Pause, ScheduleChange::Edit(Box::new(edited)), ScheduleChange::Remove]
+}
+
+/// Asks for a change of a schedule that is there.
+fn change(store: &mut Store, id: TaskId, change: &ScheduleChange) -> Task {
+    let event = NewEvent {
+        kind: "schedule-edited",
+        task_id: None,
+        run_id: None,
+        actor: String::new(),
+        host: String::new(),
+        details: serde_json::json!({}),
+    };
+    match store.change_schedule(id, change, &event).unwrap() {
+        ScheduleAnswer::Changed(head) => *head,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The newest task of a schedule is as the change wants it, and no other one is a head.
+#[track_caller]
+fn has_changed(db: &TestDb, id: TaskId, change: &ScheduleChange) {
+    let schedule = newest_of(db, id).schedule.unwrap();
+    let (status, heads) = match change {
+        ScheduleChange::Pause => ("paused", 1),
+        ScheduleChange::Edit(_) | ScheduleChange::Resume => ("active", 1),
+        ScheduleChange::Remove => ("ended", 0),
+    };
+    assert_eq!((schedule.status.to_string().as_str(), heads_of(db, id)), (status, heads), "{change:?}");
+    if let ScheduleChange::Edit(edited) = change {
+        assert_eq!(schedule.every, edited.every());
+    }
+}
+
+/// A schedule that waited for another task, and whose first task was cancelled.
+fn cancelled_behind(db: &TestDb, ctx: &mut Context, prerequisite: TaskId) -> TaskId {
+    let after = vec![prerequisite];
+    let every = TaskRequest { every: Some("0 0 29 2 *".into()), after, ..request("work") };
+    let id = queue_task(ctx, every, ClassCheck::AnyName).unwrap();
+    db.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = {id}"));
+    id
+}
+
 each_engine! {
     fn processes_that_let_a_schedule_go_on_at_once_leave_one_next_task(db) {
         let mut ctx = willing(db);
         for _ in 0..5 {
-            let id = overdue(db, &mut ctx);
-            db.execute("UPDATE \"TaskQueueRuns\" SET \"Status\" = 'success', \"FinishedOn\" = \"CreatedOn\" WHERE \"Status\" = 'scheduled'");
-            db.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success', \"CurrentRunId\" = NULL WHERE \"Id\" = {id}"));
+            let id = overdue(db, &mut ctx, None);
+            settle(db, id);
             // By create-runs, which others wait for, and alone, where nobody waits for anybody.
             let planned = at_once(db, |store, number| match number % 2 {
                 0 => store.advance_schedules(NOBODY, 900).unwrap().planned,
@@ -82,7 +163,7 @@ each_engine! {
     fn an_end_and_a_create_runs_at_once_leave_one_next_task(db) {
         let mut ctx = willing(db);
         for _ in 0..5 {
-            let id = overdue(db, &mut ctx);
+            let id = overdue(db, &mut ctx, None);
             let run = reference(&claim(&mut ctx.store).unwrap());
             at_once(db, |store, number| {
                 if number == 0 {
@@ -93,6 +174,50 @@ each_engine! {
                 }
             });
             assert_eq!(tasks_of(db, id), 2);
+        }
+    }
+
+    fn the_key_of_a_schedule_is_never_free_between_one_task_and_the_next(db) {
+        let mut ctx = willing(db);
+        for round in 0..5 {
+            let key = format!("k{round}");
+            let id = overdue(db, &mut ctx, Some(key.clone()));
+            let run = reference(&claim(&mut ctx.store).unwrap());
+            let task = keyed(&key);
+            let found = at_once(db, |store, number| {
+                if number > 0 {
+                    return insert(store, &task);
+                }
+                assert_eq!(store.end_run(&run, &ending(RunEvent::Succeed)).unwrap(), Ended::Recorded);
+                id
+            });
+            assert_eq!(tasks_of(db, id), 2);
+            let of_schedule = format!("SELECT \"Id\" AS value FROM \"TaskQueue\" WHERE \"ScheduleId\" = {id}");
+            let of_schedule = db.raw().numbers(&of_schedule);
+            assert!(found.iter().all(|id| of_schedule.contains(&Some(id.0))), "{found:?} {of_schedule:?}");
+        }
+    }
+
+    fn of_a_schedule_and_those_who_want_its_key_while_it_is_free_one_gets_it_and_the_schedule_goes_on(db) {
+        let mut ctx = willing(db);
+        for round in 0..5 {
+            let key = format!("k{round}");
+            let live = format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LiveUniqueKey\" = '{key}'");
+            let id = overdue(db, &mut ctx, Some(key.clone()));
+            settle(db, id);
+            let task = keyed(&key);
+            at_once(db, |store, number| match number % 3 {
+                0 => store.advance_schedules(NOBODY, 900).unwrap().planned,
+                1 => store.advance_schedule(id, NOBODY, 900).unwrap().planned,
+                _ => usize::from(insert(store, &task) == id),
+            });
+            assert_eq!(db.number(&live), 1);
+            let told = format!("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'key-taken' AND \"TaskQueueId\" = {id}");
+            assert!(db.number(&told) <= 1);
+            // However that was, it goes on once nobody else has its key.
+            db.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success' WHERE \"UniqueKey\" = '{key}' AND \"ScheduleId\" IS NULL"));
+            ctx.store.advance_schedule(id, NOBODY, 900).unwrap();
+            assert_eq!((tasks_of(db, id), db.number(&live)), (2, 1));
         }
     }
 
@@ -107,7 +232,7 @@ each_engine! {
             details: serde_json::json!({}),
         };
         for _ in 0..5 {
-            let id = overdue(db, &mut ctx);
+            let id = overdue(db, &mut ctx, None);
             let claimed: usize = at_once(db, |store, number| {
                 if number == 0 {
                     store.change_schedule(id, &ScheduleChange::Pause, &event).unwrap();
@@ -120,6 +245,117 @@ each_engine! {
             let task = ctx.store.get_task(id).unwrap();
             assert_eq!(task.schedule.as_ref().unwrap().status.to_string(), "paused");
             assert_eq!((task.current_run_id.is_some(), task.status.to_string() == "processing"), (claimed == 1, claimed == 1), "{task:?}");
+        }
+    }
+
+    fn a_change_that_waited_for_the_end_of_the_head_is_of_the_next_task(db) {
+        let mut ctx = willing(db);
+        for wanted in changes() {
+            let id = overdue(db, &mut ctx, None);
+            settle(db, id);
+            // What the end of its last run writes.
+            let mut raw = db.raw();
+            begin_write(&mut raw);
+            raw.execute(&format!("UPDATE \"TaskQueue\" SET \"ScheduleStatus\" = 'followed', \"ScheduleId\" = {id} WHERE \"Id\" = {id}"));
+            raw.execute(&format!(
+                "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Recurrence\", \"CatchUp\", \"ScheduleId\", \"PlannedOn\", \"ScheduledOn\")
+                 VALUES ('work', '0 0 29 2 *', 'all', {id}, '2096-02-29 00:00:00.000000', '2096-02-29 00:00:00.000000')"
+            ));
+            std::thread::scope(|scope| {
+                let changed = scope.spawn(|| change(&mut db.store(), id, &wanted));
+                wait_blocked(db, &mut db.raw());
+                raw.execute("COMMIT");
+                assert!(changed.join().unwrap().id > id, "{wanted:?}");
+            });
+            has_changed(db, id, &wanted);
+            let before = ctx.store.get_task(id).unwrap().schedule.unwrap();
+            assert_eq!((before.status.to_string().as_str(), before.every.as_str()), ("followed", "0 0 29 2 *"));
+            assert_eq!(ctx.store.advance_schedules(NOBODY, 900).unwrap().planned, 0);
+            assert_eq!(tasks_of(db, id), 2);
+        }
+    }
+
+    fn the_end_of_a_head_that_waited_for_a_change_heeds_it(db) {
+        let mut ctx = willing(db);
+        for (written, tasks, heads) in [
+            ("\"ScheduleStatus\" = 'paused'", 1, 1),
+            ("\"Recurrence\" = '0 12 29 2 *', \"CatchUp\" = 'none'", 2, 1),
+            ("\"ScheduleStatus\" = 'ended'", 1, 0),
+        ] {
+            let id = overdue(db, &mut ctx, None);
+            let run = reference(&claim(&mut ctx.store).unwrap());
+            let mut raw = db.raw();
+            begin_write(&mut raw);
+            raw.execute(&format!("UPDATE \"TaskQueue\" SET {written}, \"ScheduleId\" = {id} WHERE \"Id\" = {id}"));
+            std::thread::scope(|scope| {
+                let ended = scope.spawn(|| db.store().end_run(&run, &ending(RunEvent::Succeed)).unwrap());
+                wait_blocked(db, &mut db.raw());
+                raw.execute("COMMIT");
+                assert_eq!(ended.join().unwrap(), Ended::Recorded);
+            });
+            assert_eq!((tasks_of(db, id), heads_of(db, id)), (tasks, heads), "{written}");
+            let planned_on = newest_of(db, id).schedule.unwrap().planned_on.unwrap();
+            assert_eq!(planned_on > ctx.now().unwrap(), tasks == 2, "{planned_on}");
+        }
+    }
+
+    fn an_end_and_a_change_at_once_leave_one_head_which_has_changed(db) {
+        let mut ctx = willing(db);
+        for wanted in changes() {
+            for _ in 0..5 {
+                let id = overdue(db, &mut ctx, None);
+                let run = reference(&claim(&mut ctx.store).unwrap());
+                at_once(db, |store, number| match number {
+                    0 => assert_eq!(store.end_run(&run, &ending(RunEvent::Succeed)).unwrap(), Ended::Recorded),
+                    1 => drop(change(store, id, &wanted)),
+                    _ => {
+                        store.advance_schedules(NOBODY, 900).unwrap();
+                    }
+                });
+                has_changed(db, id, &wanted);
+                assert_eq!(ctx.store.get_task(id).unwrap().status.to_string(), "success");
+                let tasks = tasks_of(db, id);
+                ctx.store.advance_schedules(NOBODY, 900).unwrap();
+                has_changed(db, id, &wanted);
+                assert_eq!(tasks_of(db, id), tasks);
+            }
+        }
+    }
+
+    fn the_next_task_does_not_wait_for_a_success_that_is_being_written(db) {
+        let mut ctx = willing(db);
+        let (prerequisite, _) = queue_with_run(&mut ctx, "work");
+        let id = cancelled_behind(db, &mut ctx, prerequisite);
+        let mut raw = db.raw();
+        begin_write(&mut raw);
+        raw.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success' WHERE \"Id\" = {prerequisite}"));
+        std::thread::scope(|scope| {
+            let advanced = scope.spawn(|| db.store().advance_schedule(id, NOBODY, 900).unwrap());
+            wait_blocked(db, &mut db.raw());
+            raw.execute("COMMIT");
+            assert_eq!(advanced.join().unwrap().planned, 1);
+        });
+        let next = newest_of(db, id);
+        assert!(next.id > id);
+        assert_eq!(next.waiting_for, 0);
+    }
+
+    fn a_prerequisite_that_succeeds_while_the_next_task_is_inserted_does_not_forget_it(db) {
+        let mut ctx = willing(db);
+        for _ in 0..5 {
+            let (prerequisite, _) = queue_with_run(&mut ctx, "work");
+            let run = reference(&claim(&mut ctx.store).unwrap());
+            let id = cancelled_behind(db, &mut ctx, prerequisite);
+            at_once(db, |store, number| match number {
+                0 => assert_eq!(store.end_run(&run, &ending(RunEvent::Succeed)).unwrap(), Ended::Recorded),
+                _ => {
+                    store.advance_schedule(id, NOBODY, 900).unwrap();
+                }
+            });
+            // Whoever saw the head before it was told of the success has left it to the next look.
+            ctx.store.advance_schedule(id, NOBODY, 900).unwrap();
+            assert_eq!((tasks_of(db, id), newest_of(db, id).waiting_for), (2, 0));
+            assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueDependencies\" WHERE \"IsSatisfied\" = false"), 0);
         }
     }
 
@@ -154,6 +390,30 @@ each_engine! {
         }
     }
 
+    fn a_prune_of_a_selection_and_a_retry_at_once_leave_the_task_to_one_of_them(db) {
+        let mut ctx = willing(db);
+        let event = NewEvent {
+            kind: "retried",
+            task_id: None,
+            run_id: None,
+            actor: String::new(),
+            host: String::new(),
+            details: serde_json::json!({}),
+        };
+        for _ in 0..5 {
+            let id = exhausted(db, &mut ctx);
+            let done = at_once(db, |store, number| match number % 2 {
+                0 => (usize::from(store.prune_named_tasks(&[id]).unwrap() == [PruneVerdict::Goes]), 0),
+                _ => (0, usize::from(store.restart_tasks(&[id], Restart::Retry, &event).unwrap() == [RestartAnswer::Done])),
+            });
+            let (pruned, retried) = done.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+            let is_there = db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Id\" = {id}"));
+            // A retry may be repeated: it says so each time.
+            assert_eq!((pruned == 1, retried > 0), (is_there == 0, is_there == 1), "{pruned} {retried}");
+            db.execute("DELETE FROM \"TaskQueueRuns\"; DELETE FROM \"TaskQueue\"");
+        }
+    }
+
     fn a_task_of_which_a_run_is_claimed_meanwhile_is_not_pruned(db) {
         let mut ctx = willing(db);
         let rule = PruneRule { status: TaskStatus::Failed, class: None, older_than_secs: Some(60), at_most: None };
@@ -173,3 +433,21 @@ each_engine! {
         }
     }
 }
+
+// On PostgreSQL alone a claim locks one table and then asks for the rows of another.
+test_on! { [postgres Postgres] a_change_that_waits_for_a_claim_holds_no_row_that_the_claim_asks_for db {
+    let mut ctx = willing(db);
+    let id = overdue(db, &mut ctx, None);
+    let mut raw = db.raw();
+    begin_write(&mut raw);
+    // What a claim does first, and then.
+    raw.execute("LOCK TABLE \"TaskQueueRuns\" IN SHARE ROW EXCLUSIVE MODE");
+    std::thread::scope(|scope| {
+        let changed = scope.spawn(|| change(&mut db.store(), id, &ScheduleChange::Pause));
+        wait_blocked(db, &mut db.raw());
+        raw.execute(&format!("SELECT \"Id\" FROM \"TaskQueue\" WHERE \"Id\" = {id} FOR UPDATE NOWAIT"));
+        raw.execute("COMMIT");
+        assert_eq!(changed.join().unwrap().id, id);
+    });
+    has_changed(db, id, &ScheduleChange::Pause);
+} }

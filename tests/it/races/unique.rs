@@ -2,6 +2,8 @@
 //!
 //! `TASKQUEUE_TEST_UNIQUE` is how many programs ask at once.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use taskqueue::domain::ids::TaskId;
 use taskqueue::domain::new_task::{NewTask, TaskRequest};
 use taskqueue::domain::settings::Settings;
@@ -43,6 +45,25 @@ each_engine! {
         assert_eq!(ids.len(), count);
         assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 1);
+    }
+
+    fn a_long_batch_of_unique_lines_is_queued_while_claims_go_on_and_on(db) {
+        const LINES: usize = 2_000;
+        let tasks: Vec<NewTask> = (0..LINES).map(|line| keyed(&line.to_string(), OnConflict::Return)).collect();
+        let (mut store, mut claimer) = (db.store(), db.store());
+        let is_over = AtomicBool::new(false);
+        let queued = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::SeqCst) {
+                    assert!(claim(&mut claimer).is_none(), "nothing has a run");
+                }
+            });
+            let queued = store.insert_tasks(&tasks, &mut |_| {});
+            is_over.store(true, Ordering::SeqCst);
+            queued
+        });
+        let queued = queued.unwrap();
+        assert!(queued.len() == LINES && queued.iter().all(|task| task.arrival == Arrival::Queued));
     }
 
     fn of_two_who_want_a_key_one_gets_it_and_the_other_the_same_task(db) {

@@ -1,29 +1,26 @@
-//! A server of a test's own, for tests that break it: the shared ones are left alone.
+//! Servers of whoever starts them, who may break them: the shared ones are left alone. Used by the tests and by the fault
+//! suite.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use tempfile::TempDir;
+use super::database::EngineUnderTest;
 
-use super::db::{EngineUnderTest, TestDb};
-
-/// Stopped, and its data removed, when it is dropped.
+/// Stopped, and its data removed, when it is dropped. `tests/faults` stops what a suite that was killed has left.
 pub struct OwnServer {
     engine: EngineUnderTest,
-    directory: TempDir,
+    directory: tempfile::TempDir,
+    pub url: String,
 }
 
 impl OwnServer {
     pub fn start(engine: EngineUnderTest) -> Self {
-        let server = Self { engine, directory: open_directory() };
+        let directory = open_directory("servers-");
+        let mut server = Self { engine, directory, url: String::new() };
         server.tell("start");
+        let env = std::fs::read_to_string(server.place().join("env")).unwrap();
+        server.url = env.split('\'').nth(1).unwrap().to_owned();
         server
-    }
-
-    /// A migrated database on it.
-    pub fn database(&self, name: &str) -> TestDb {
-        let env = std::fs::read_to_string(self.place().join("env")).unwrap();
-        TestDb::on_server(self.engine, env.split('\'').nth(1).unwrap(), name)
     }
 
     /// Stops it as an administrator would.
@@ -40,8 +37,8 @@ impl OwnServer {
         self.tell("again");
     }
 
-    fn place(&self) -> std::path::PathBuf {
-        self.directory.path().join("servers")
+    fn place(&self) -> PathBuf {
+        self.directory.path().join("place")
     }
 
     fn tell(&self, verb: &str) {
@@ -64,7 +61,7 @@ impl Drop for OwnServer {
 }
 
 /// A directory through which the servers' own user may pass.
-pub fn open_directory() -> TempDir {
+pub fn open_directory(prefix: &str) -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt as _;
-    tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o755)).tempdir().unwrap()
+    tempfile::Builder::new().prefix(prefix).permissions(std::fs::Permissions::from_mode(0o755)).tempdir().unwrap()
 }

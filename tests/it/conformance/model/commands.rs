@@ -69,6 +69,12 @@ pub enum Command {
         key: u8,
         on_conflict: OnConflict,
     },
+    /// With one of two limit keys, which all classes share.
+    QueueLimited {
+        class: usize,
+        key: u8,
+        priority: i32,
+    },
     /// By a plain INSERT of an application, which names nothing that it need not.
     Insert {
         class: usize,
@@ -152,6 +158,11 @@ pub enum Command {
         class: usize,
         max_running: Option<i32>,
         starts: Option<i32>,
+    },
+    /// Runs at once with this limit key; none is one.
+    LimitKey {
+        key: u8,
+        max_running: Option<i32>,
     },
     RetryTask {
         task: usize,
@@ -250,6 +261,15 @@ fn unique() -> impl Strategy<Value = Command> {
     })
 }
 
+fn limited() -> impl Strategy<Value = Command> {
+    (class(), 0..2_u8, -1..=1_i32).prop_map(|(class, key, priority)| Command::QueueLimited { class, key, priority })
+}
+
+fn limit_key() -> impl Strategy<Value = Command> {
+    let max_running = prop_oneof![1 => Just(None), 2 => (1..=3_i32).prop_map(Some)];
+    (0..2_u8, max_running).prop_map(|(key, max_running)| Command::LimitKey { key, max_running })
+}
+
 type Choices = Vec<(u32, BoxedStrategy<Command>)>;
 
 /// Any command that makes sense now.
@@ -258,6 +278,8 @@ pub fn any_command(model: &Model) -> BoxedStrategy<Command> {
         (8, queue().boxed()),
         (2, class().prop_map(|class| Command::Insert { class }).boxed()),
         (4, unique().boxed()),
+        (4, limited().boxed()),
+        (2, limit_key().boxed()),
         (1, Just(Command::QueueBad { max_retries: 0, priority: 0 }).boxed()),
         (1, Just(Command::QueueBad { max_retries: 1, priority: 1_001 }).boxed()),
         (8, Just(Command::CreateRuns).boxed()),

@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use taskqueue::HandlerError;
 use taskqueue::domain::backoff::Backoff;
 use taskqueue::domain::ids::{RunId, RunnerId, TaskId};
-use taskqueue::domain::limits::{ClassLimit, Rate};
+use taskqueue::domain::limits::{ClassLimit, KeyLimit, Rate};
 use taskqueue::domain::new_task::TaskRequest;
 use taskqueue::domain::pause::{PauseMode, PauseScope};
 use taskqueue::domain::records::ClaimedRun;
@@ -106,6 +106,7 @@ impl<'a> Real<'a> {
             "TaskQueueClassHolds",
             "TaskQueuePauses",
             "TaskQueueClassLimits",
+            "TaskQueueKeyLimits",
             "TaskQueueRejections",
         ] {
             self.raw.execute(&format!("DELETE FROM \"{table}\""));
@@ -142,6 +143,11 @@ impl<'a> Real<'a> {
                     class,
                     TaskRequest { priority, unique, on_conflict: Some(on_conflict), ..TaskRequest::default() },
                 )
+            }
+            Command::QueueLimited { class, key, priority } => {
+                let limit_key = Some(format!("l{key}"));
+                let (priority, max_retries) = (Some(priority.into()), Some(3));
+                self.queue(class, TaskRequest { limit_key, priority, max_retries, ..TaskRequest::default() })
             }
             Command::QueueBad { max_retries, priority } => {
                 let request =
@@ -222,6 +228,14 @@ impl<'a> Real<'a> {
             }
             Command::Resume { class } => Answer::Count(usize::from(resume(&mut self.ctx, &scope(class)).unwrap())),
             Command::LimitClass { class, max_running, starts } => self.limit_class(class, max_running, starts),
+            Command::LimitKey { key, max_running } => {
+                let key = format!("l{key}");
+                match max_running {
+                    Some(max_running) => limits::set_key(&mut self.ctx, &KeyLimit { key, max_running }).unwrap(),
+                    None => drop(limits::remove_key(&mut self.ctx, &key).unwrap()),
+                }
+                Answer::Done
+            }
             Command::RetryTask { task } => {
                 let mut is_retried = false;
                 let mut hear = |answer: TaskAnswer| is_retried = answer.result.is_some();
@@ -496,6 +510,7 @@ impl<'a> Real<'a> {
             "SELECT CONCAT('run of ', (SELECT COUNT(*) FROM \"TaskQueue\" AS t WHERE t.\"Id\" <= r.\"TaskQueueId\"),
                  ' ', \"TaskClass\", ' ', \"Priority\", ' ', \"Attempt\", ' ', \"Status\", ' ', \"ErrorCode\",
                  CASE WHEN \"OpenTaskId\" IS NULL THEN '' ELSE ' open' END,
+                 CASE WHEN \"HeldKey\" IS NULL THEN '' ELSE ' slot' END,
                  CASE WHEN \"CancelRequestedOn\" IS NULL THEN '' ELSE ' unwanted' END,
                  CASE WHEN \"LeaseExpiresOn\" IS NULL THEN '' ELSE ' leased' END,
                  CASE WHEN \"Claimant\" IS NULL THEN '' ELSE CONCAT(' by ', \"Claimant\") END) AS value
@@ -532,8 +547,11 @@ pub fn state_of(model: &Model) -> Vec<String> {
     let runs = model.runs.iter().map(|run| {
         let task = &model.tasks[run.task];
         let suffix = match run.status {
+            "scheduled" if run.has_key_slot => " open slot",
             "scheduled" => " open",
+            "processing" if run.is_unwanted && run.has_key_slot => " open slot unwanted leased",
             "processing" if run.is_unwanted => " open unwanted leased",
+            "processing" if run.has_key_slot => " open slot leased",
             "processing" => " open leased",
             _ if run.is_unwanted => " unwanted",
             _ => "",

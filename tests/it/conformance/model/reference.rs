@@ -52,6 +52,8 @@ pub struct Task {
     pub recurs: bool,
     /// Unique among the live tasks of its class.
     pub key: Option<u8>,
+    /// Of the runs with the same one only so many have a slot.
+    pub limit_key: Option<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -68,6 +70,7 @@ pub struct Run {
     pub is_lease_over: bool,
     /// Somebody has asked for its end.
     pub is_unwanted: bool,
+    pub has_key_slot: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -147,6 +150,8 @@ pub struct Model {
     pub pauses: BTreeSet<Option<usize>>,
     /// For each class: runs at once, starts.
     pub class_limits: [(Option<i32>, Option<i32>); 3],
+    /// For each limit key: slots.
+    pub key_limits: [i32; 2],
 }
 
 impl Model {
@@ -160,6 +165,7 @@ impl Model {
             limit: 8,
             pauses: BTreeSet::new(),
             class_limits: [(None, None); 3],
+            key_limits: [1; 2],
         }
     }
 
@@ -250,6 +256,11 @@ impl Model {
                 answer
             }
             Command::QueueUnique { class, key, on_conflict } => self.queue_unique(class, key, on_conflict),
+            Command::QueueLimited { class, key, priority } => {
+                let answer = self.add_task(class, priority, 3, When::Now);
+                self.tasks.last_mut().unwrap().limit_key = Some(key);
+                answer
+            }
             Command::Insert { class } => self.add_task(class, 0, 5, When::Now),
             Command::QueueSchedule { class } => {
                 self.add_task(class, 0, 2, When::Later);
@@ -269,16 +280,13 @@ impl Model {
                 None => Answer::NothingToClaim,
             },
             Command::ClaimRun { run, claimant } => self.claim_run(run, claimant),
-            Command::ClaimOutside { by, claimant } => {
-                let is_offered = |run: &usize| !self.rejections.contains(&(self.runs[*run].task, by));
-                match self.first_of(claimant.can, is_offered) {
-                    Some(run) => {
-                        self.runs[run].claimant = Some(by);
-                        self.claim(run, claimant.who)
-                    }
-                    None => Answer::NothingToClaim,
+            Command::ClaimOutside { by, claimant } => match self.next_offered(claimant.can, by) {
+                Some(run) => {
+                    self.runs[run].claimant = Some(by);
+                    self.claim(run, claimant.who)
                 }
-            }
+                None => Answer::NothingToClaim,
+            },
             Command::Reject { run } => {
                 let end =
                     End { event: RunEvent::Fail, may_retry: true, is_crash: false, delay: Delay::None, hold: None };
@@ -326,6 +334,11 @@ impl Model {
             Command::Resume { class } => Answer::Count(usize::from(self.pauses.remove(&class))),
             Command::LimitClass { class, max_running, starts } => {
                 self.class_limits[class] = (max_running, starts);
+                Answer::Done
+            }
+            Command::LimitKey { key, max_running } => {
+                self.key_limits[usize::from(key)] = max_running.unwrap_or(1);
+                self.fit_key(key);
                 Answer::Done
             }
             Command::RetryTask { task } => {

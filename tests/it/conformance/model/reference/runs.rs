@@ -5,13 +5,28 @@ use super::*;
 impl Model {
     /// The head of the queue, once all before it have ended whose tasks were cancelled.
     pub(super) fn next_claimable(&mut self, can: [bool; 3]) -> Option<usize> {
-        while let Some(run) = self.first_claimable(can) {
-            if self.tasks[self.runs[run].task].status != "cancelled" {
+        while let Some(run) = self.first_of(can, |_| true) {
+            if !self.is_cancelled(run) {
                 return Some(run);
             }
             self.end_waiting(run);
         }
         None
+    }
+
+    /// The same for a claimant of this number, which is not offered what it has rejected.
+    pub(super) fn next_offered(&mut self, can: [bool; 3], by: usize) -> Option<usize> {
+        while let Some(run) = self.first_of(can, |run| !self.rejections.contains(&(self.runs[*run].task, by))) {
+            if !self.is_cancelled(run) {
+                return Some(run);
+            }
+            self.end_waiting(run);
+        }
+        None
+    }
+
+    fn is_cancelled(&self, run: usize) -> bool {
+        self.tasks[self.runs[run].task].status == "cancelled"
     }
 
     pub(super) fn create_runs(&mut self) -> Answer {
@@ -25,6 +40,7 @@ impl Model {
         for task in &due {
             self.create_run(*task);
         }
+        self.give_key_slots();
         Answer::Created { rescued, finished_runners, created: due.len() }
     }
 
@@ -64,15 +80,47 @@ impl Model {
             || starts.is_some_and(|starts| count(|run| run.holder.is_some()) >= starts)
     }
 
-    /// Rule R6.
-    pub(super) fn first_claimable(&self, can: [bool; 3]) -> Option<usize> {
-        self.first_of(can, |_| true)
+    pub(super) fn give_key_slots(&mut self) {
+        [0, 1].into_iter().for_each(|key| self.fit_key(key));
     }
 
+    /// As many open runs have a slot as may, the first in order of those that wait; the last in order lose theirs.
+    pub(super) fn fit_key(&mut self, key: u8) {
+        while self.held_slots(key) < self.key_limits[usize::from(key)] {
+            let waiting = self.scheduled_with(key, false).min_by_key(|run| (-self.runs[*run].priority, *run));
+            let Some(first) = waiting else { return };
+            self.runs[first].has_key_slot = true;
+        }
+        while self.held_slots(key) > self.key_limits[usize::from(key)] {
+            let waiting = self.scheduled_with(key, true).max_by_key(|run| (-self.runs[*run].priority, *run));
+            let Some(last) = waiting else { return };
+            self.runs[last].has_key_slot = false;
+        }
+    }
+
+    fn held_slots(&self, key: u8) -> i32 {
+        let is_open = |run: &&Run| matches!(run.status, "scheduled" | "processing");
+        let holders = self.runs.iter().filter(is_open).filter(|run| run.has_key_slot);
+        i32::try_from(holders.filter(|run| self.tasks[run.task].limit_key == Some(key)).count()).unwrap()
+    }
+
+    fn scheduled_with(&self, key: u8, has_slot: bool) -> impl Iterator<Item = usize> {
+        (0..self.runs.len()).filter(move |run| {
+            let run = &self.runs[*run];
+            run.status == "scheduled" && run.has_key_slot == has_slot && self.tasks[run.task].limit_key == Some(key)
+        })
+    }
+
+    fn waits_for_key(&self, run: usize) -> Option<u8> {
+        self.tasks[self.runs[run].task].limit_key.filter(|_| !self.runs[run].has_key_slot)
+    }
+
+    /// Rule R6.
     pub(super) fn first_of(&self, can: [bool; 3], is_offered: impl Fn(&usize) -> bool) -> Option<usize> {
         (0..self.runs.len())
             .filter(|run| self.runs[*run].status == "scheduled" && can[self.class_of(*run)])
             .filter(is_offered)
+            .filter(|run| self.waits_for_key(*run).is_none())
             .filter(|run| !self.is_obstructed(self.class_of(*run)))
             .min_by_key(|run| (-self.runs[*run].priority, *run))
     }
@@ -95,7 +143,13 @@ impl Model {
             if self.is_obstructed(class) {
                 return Answer::Obstructed;
             }
-            if self.tasks[self.runs[run].task].status != "cancelled" {
+            if let Some(key) = self.waits_for_key(run) {
+                if self.held_slots(key) >= self.key_limits[usize::from(key)] {
+                    return Answer::Obstructed;
+                }
+                self.runs[run].has_key_slot = true;
+            }
+            if !self.is_cancelled(run) {
                 return self.claim(run, claimant.who);
             }
             self.end_waiting(run);
@@ -167,6 +221,9 @@ impl Model {
         // Of what somebody has settled in the tables, create-runs finds it out.
         if is_its_end {
             self.follow(number);
+        }
+        if let Some(key) = self.tasks[number].limit_key.filter(|_| self.runs[index].has_key_slot) {
+            self.fit_key(key);
         }
         is_instead
     }

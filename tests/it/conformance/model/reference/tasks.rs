@@ -18,14 +18,15 @@ impl Model {
             waits_for: BTreeSet::new(),
             recurs: false,
             key: None,
+            limit_key: None,
         });
         Answer::Done
     }
 
-    /// Nothing more happens to it by itself.
+    /// Something happens to it by itself. A run of a cancelled one that waits is not executed.
     pub(super) fn is_live(task: &Task) -> bool {
         let is_tried_again = matches!(task.status, "failed" | "timeout") && task.failed_retries < task.max_retries;
-        task.open_run.is_some()
+        task.open_run.is_some() && task.status != "cancelled"
             || task.status == "processing"
             || !task.is_quarantined && (task.status == "scheduled" || is_tried_again)
     }
@@ -88,10 +89,17 @@ impl Model {
             claimant: None,
             is_lease_over: false,
             is_unwanted: false,
+            has_key_slot: false,
         });
     }
 
     pub(super) fn cancel(&mut self, task: usize) -> Answer {
+        let answer = self.cancel_one(task);
+        self.give_key_slots();
+        answer
+    }
+
+    fn cancel_one(&mut self, task: usize) -> Answer {
         if let Some(run) = self.tasks[task].open_run {
             if self.runs[run].status == "processing" {
                 self.runs[run].is_unwanted = true;
@@ -121,6 +129,7 @@ impl Model {
                 self.runs[run].priority = priority;
             }
         }
+        self.give_key_slots();
         Answer::Done
     }
 

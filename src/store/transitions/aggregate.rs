@@ -1,0 +1,202 @@
+//! What the end of a run means for its task.
+
+use diesel::prelude::*;
+
+use super::super::StoreResult;
+use super::super::backend::{self, AnyConnection, ClassAtHost};
+use super::super::dependencies::satisfy_dependants;
+use super::super::events::{NewEvent, insert_event};
+use super::super::notices::{NewNotice, insert_notice};
+use super::super::schema::{task_queue, task_queue_runs};
+use super::super::sql::{db_now, db_now_plus};
+use super::end::{Crash, RunEnd};
+use super::recur::{Author, follow_settled};
+use crate::domain::backoff::Backoff;
+use crate::domain::ids::{RunId, TaskId};
+use crate::domain::notice::NoticeKind;
+use crate::domain::status::{RunStatus, TaskStatus};
+use crate::domain::transition::{
+    TaskEvent, aggregated, crashes_after, failed_retries_after, status_before, task_after,
+};
+
+/// The task of a run that has ended.
+pub(super) struct Aggregated {
+    pub(super) task_id: TaskId,
+    /// The key of which a slot is free now, if the run had one.
+    pub(super) freed_key: Option<String>,
+}
+
+/// A task as it was before its run ended, and what of the run matters to it.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = task_queue)]
+struct TaskBefore {
+    id: i64,
+    task_class: String,
+    last_status: String,
+    failed_retries: i32,
+    max_retries: i32,
+    attempts: i32,
+    crashes: i32,
+    backoff: Option<String>,
+    recurrence: Option<String>,
+}
+
+/// What becomes of it.
+struct TaskAfter {
+    status: Option<TaskStatus>,
+    failed_retries: i32,
+    attempts: i32,
+    crashes: i32,
+    is_quarantined: bool,
+    delay_secs: Option<i64>,
+}
+
+/// The scheme's OnAfterItemUpdate. `None` where the run has no task.
+pub(super) fn aggregate_into_task(
+    conn: &mut AnyConnection,
+    run_id: RunId,
+    end: &RunEnd,
+) -> StoreResult<Option<Aggregated>> {
+    let found: Option<(TaskBefore, String, Option<String>, bool)> = task_queue::table
+        .inner_join(task_queue_runs::table.on(task_queue_runs::task_queue_id.eq(task_queue::id)))
+        .filter(task_queue_runs::id.eq(run_id.0))
+        .select((
+            TaskBefore::as_select(),
+            task_queue_runs::host,
+            task_queue_runs::limit_key,
+            task_queue_runs::has_key_slot,
+        ))
+        .first(conn)
+        .optional()?;
+    let Some((task, host, limit_key, has_key_slot)) = found else { return Ok(None) };
+    let after = task_after_end(conn, &task, end)?;
+    update_task(conn, &task, &after)?;
+    follow_up(conn, &task, &after, run_id, &host, end)?;
+    Ok(Some(Aggregated { task_id: TaskId(task.id), freed_key: limit_key.filter(|_| has_key_slot) }))
+}
+
+fn task_after_end(conn: &mut AnyConnection, task: &TaskBefore, end: &RunEnd) -> StoreResult<TaskAfter> {
+    let event = aggregated(end.event);
+    let before = match event {
+        TaskEvent::Release => last_status_before(conn, task.id)?,
+        _ => TaskStatus::Scheduled,
+    };
+    let failed_retries = failed_retries_after(event, task.failed_retries, task.max_retries, end.may_retry);
+    let crashes = crashes_after(event, task.crashes, end.crash.is_some());
+    let counts = event != TaskEvent::Release;
+    Ok(TaskAfter {
+        status: TaskStatus::parse(&task.last_status).and_then(|from| task_after(from, event, before)),
+        failed_retries,
+        attempts: task.attempts.saturating_add(i32::from(counts)),
+        crashes,
+        is_quarantined: end.crash.as_ref().is_some_and(|crash| crashes >= crash.limit),
+        delay_secs: delay_secs(task, event, failed_retries, end),
+    })
+}
+
+/// Seconds until the next attempt, where the end changes when that is.
+fn delay_secs(task: &TaskBefore, event: TaskEvent, failed_retries: i32, end: &RunEnd) -> Option<i64> {
+    match event {
+        TaskEvent::Fail | TaskEvent::TimeOut => {
+            let own = task.backoff.as_ref().and_then(|text| text.parse::<Backoff>().ok());
+            let backoff = own.as_ref().unwrap_or(&end.backoff);
+            Some(end.delay_secs.unwrap_or_else(|| backoff.delay_secs(failed_retries, task.id)))
+        }
+        TaskEvent::Release => end.delay_secs,
+        TaskEvent::Start | TaskEvent::Succeed | TaskEvent::Cancel | TaskEvent::Requeue => None,
+    }
+}
+
+fn update_task(conn: &mut AnyConnection, task: &TaskBefore, after: &TaskAfter) -> StoreResult<()> {
+    use task_queue::dsl;
+    diesel::update(dsl::task_queue.filter(dsl::id.eq(task.id)))
+        .set((
+            after.status.map(|status| dsl::last_status.eq(status.as_str())),
+            dsl::failed_retries.eq(after.failed_retries),
+            dsl::attempts.eq(after.attempts),
+            dsl::current_run_id.eq(None::<i64>),
+            dsl::crashes.eq(after.crashes),
+            after.is_quarantined.then(|| dsl::quarantined_on.eq(db_now().nullable())),
+            after.delay_secs.filter(|secs| *secs > 0).map(|secs| dsl::scheduled_on.eq(db_now_plus(secs))),
+            dsl::updated_on.eq(db_now()),
+        ))
+        .execute(conn)?;
+    Ok(())
+}
+
+/// What else an end brings about, in its transaction.
+fn follow_up(
+    conn: &mut AnyConnection,
+    task: &TaskBefore,
+    after: &TaskAfter,
+    run_id: RunId,
+    host: &str,
+    end: &RunEnd,
+) -> StoreResult<()> {
+    if after.status == Some(TaskStatus::Success) {
+        satisfy_dependants(conn, task.id)?;
+    }
+    if let Some(crash) = end.crash.as_ref().filter(|_| after.is_quarantined) {
+        insert_event(conn, &quarantine_event(task.id, run_id, crash, after.crashes))?;
+    }
+    if let Some((host, secs)) = &end.hold {
+        backend::hold_class(conn, &ClassAtHost { class: &task.task_class, host }, &end.error_message, *secs)?;
+    }
+    // Of one that somebody has settled in the tables, `create-runs` finds it out; a claim could not write what follows.
+    if task.recurrence.is_some() && after.status.is_some() {
+        // By nobody: the time has come.
+        follow_settled(conn, TaskId(task.id), &Author { name: "", host })?;
+    }
+    let has_failed = matches!(aggregated(end.event), TaskEvent::Fail | TaskEvent::TimeOut);
+    let is_exhausted = has_failed && after.failed_retries >= task.max_retries;
+    if let Some(kind) = what_to_tell(after.is_quarantined, is_exhausted, end.hold.is_some()) {
+        let notice = NewNotice {
+            kind,
+            task_id: TaskId(task.id),
+            run_id,
+            class: task.task_class.clone(),
+            host: host.to_owned(),
+            error_code: end.error_code.clone(),
+            error_message: end.error_message.clone(),
+        };
+        insert_notice(conn, &notice)?;
+    }
+    Ok(())
+}
+
+/// What somebody must know of an end; of several things the one that needs him most.
+const fn what_to_tell(is_quarantined: bool, is_exhausted: bool, is_held: bool) -> Option<NoticeKind> {
+    match (is_quarantined, is_exhausted, is_held) {
+        (true, _, _) => Some(NoticeKind::Quarantined),
+        (false, true, _) => Some(NoticeKind::Exhausted),
+        (false, false, true) => Some(NoticeKind::Held),
+        (false, false, false) => None,
+    }
+}
+
+fn quarantine_event(task_id: i64, run_id: RunId, crash: &Crash, crashes: i32) -> NewEvent {
+    NewEvent {
+        kind: "quarantined",
+        task_id: Some(TaskId(task_id)),
+        run_id: Some(run_id),
+        actor: crash.actor.clone(),
+        host: crash.host.clone(),
+        details: serde_json::json!({ "crashes": crashes, "limit": crash.limit }),
+    }
+}
+
+/// The status that a task had before its open run was claimed, by the last of its runs that counted.
+fn last_status_before(conn: &mut AnyConnection, task_id: i64) -> StoreResult<TaskStatus> {
+    use task_queue_runs::dsl;
+    let counted: Vec<&str> =
+        RunStatus::ALL.into_iter().filter(|status| status_before(*status).is_some()).map(RunStatus::as_str).collect();
+    let last: Option<String> = dsl::task_queue_runs
+        .filter(dsl::task_queue_id.eq(task_id))
+        .filter(dsl::status.eq_any(counted))
+        .order((dsl::task_queue_id.desc(), dsl::id.desc()))
+        .select(dsl::status)
+        .first(conn)
+        .optional()?;
+    let before = last.as_deref().and_then(RunStatus::parse).and_then(status_before);
+    Ok(before.unwrap_or(TaskStatus::Scheduled))
+}

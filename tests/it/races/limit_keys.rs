@@ -1,0 +1,185 @@
+//! Limits of keys under many claims, ends and creations at once: never one too many, and no slot is lost.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use taskqueue::domain::limits::KeyLimit;
+use taskqueue::domain::new_task::TaskRequest;
+use taskqueue::domain::transition::RunEvent;
+use taskqueue::engine::queue::{ClassCheck, queue_one};
+use taskqueue::engine::{cancel, limits};
+use taskqueue::store::{Ended, Store};
+
+use super::tools::{intervals, most_at_once};
+use crate::conformance::fixture::{claim, create, ending, reference, willing};
+use crate::each_engine;
+use crate::support::{TestDb, wait_until};
+
+const AT_ONCE: usize = 6;
+
+fn queue_keyed(db: &TestDb, class: &str, key: &str, count: usize) {
+    let mut ctx = willing(db);
+    for _ in 0..count {
+        let request = TaskRequest {
+            class: class.to_owned(),
+            limit_key: Some(key.to_owned()),
+            queued_by: "test".to_owned(),
+            ..TaskRequest::default()
+        };
+        queue_one(&mut ctx, request, ClassCheck::AnyName).unwrap();
+    }
+}
+
+fn limit(db: &TestDb, key: &str, max_running: i32) {
+    limits::set_key(&mut willing(db), &KeyLimit { key: key.to_owned(), max_running }).unwrap();
+}
+
+fn count(db: &TestDb, condition: &str) -> i64 {
+    db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE {condition}"))
+}
+
+/// The same in many threads at once, each with a connection of its own.
+fn at_once(db: &TestDb, work: impl Fn(&mut Store) + Sync) {
+    let (barrier, work) = (&Barrier::new(AT_ONCE), &work);
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            let mut store = db.store();
+            scope.spawn(move || {
+                barrier.wait();
+                work(&mut store);
+            });
+        }
+    });
+}
+
+each_engine! {
+    fn of_tasks_with_one_key_one_is_claimed_whatever_their_class(db) {
+        queue_keyed(db, "a", "server-7", 3);
+        queue_keyed(db, "b", "server-7", 3);
+        create(&mut willing(db));
+        at_once(db, |store| while claim(store).is_some() {});
+        assert_eq!(count(db, "\"Status\" = 'processing'"), 1);
+        assert_eq!(count(db, "\"WaitingKey\" = 'server-7'"), 5);
+    }
+
+    fn while_keyed_runs_begin_end_and_are_created_at_once_there_are_never_more_than_the_limit(db) {
+        const TASKS: usize = 48;
+        queue_keyed(db, "work", "two", TASKS / 2);
+        limit(db, "two", 2);
+        create(&mut willing(db));
+        let (done, created) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        at_once(db, |store| {
+            // One of them queues the rest while the others end what is there.
+            if created.fetch_add(1, Ordering::SeqCst) == 0 {
+                for _ in 0..TASKS / 2 {
+                    queue_keyed(db, "work", "two", 1);
+                    store.create_missing_runs(&mut |_| ()).unwrap();
+                }
+            }
+            loop {
+                let before = done.load(Ordering::SeqCst);
+                if before == TASKS {
+                    break;
+                }
+                match claim(store) {
+                    Some(run) => {
+                        let ended = store.end_run(&reference(&run), &ending(RunEvent::Succeed)).unwrap();
+                        assert_eq!(ended, Ended::Recorded);
+                        done.fetch_add(1, Ordering::SeqCst);
+                    }
+                    None => {
+                        let is_waiting = || count(db, "\"ClaimClass\" IS NOT NULL") > 0;
+                        wait_until("a run ends or can be claimed", || {
+                            done.load(Ordering::SeqCst) != before || is_waiting()
+                        });
+                    }
+                }
+            }
+        });
+        assert!(most_at_once(&intervals(db, "TaskQueueRuns")) <= 2);
+        assert_eq!(count(db, "\"Status\" = 'success'"), i64::try_from(TASKS).unwrap());
+    }
+
+    fn a_slot_goes_to_the_next_when_its_run_ends_in_whatever_way(db) {
+        queue_keyed(db, "work", "k", 5);
+        create(&mut willing(db));
+        let mut store = db.store();
+        for (ended, event) in [RunEvent::Succeed, RunEvent::Fail, RunEvent::TimeOut, RunEvent::Release].into_iter().enumerate() {
+            let run = claim(&mut store).unwrap_or_else(|| panic!("no slot was passed on after {ended} ends"));
+            assert!(claim(&mut store).is_none());
+            let end = taskqueue::store::RunEnd { delay_secs: Some(3_600), ..ending(event) };
+            store.end_run(&reference(&run), &end).unwrap();
+        }
+        // The last is cancelled while it waits with a slot; a new one gets that.
+        queue_keyed(db, "work", "k", 1);
+        create(&mut willing(db));
+        assert_eq!(count(db, "\"HeldKey\" = 'k'"), 1);
+        let holder = db.number("SELECT \"TaskQueueId\" AS value FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'k'");
+        let ids = [taskqueue::domain::ids::TaskId(holder)];
+        cancel::cancel_tasks(&mut willing(db), &ids, Some("a test"), &mut |_| ()).unwrap();
+        let next = claim(&mut store).unwrap();
+        assert_ne!(next.task_id.0, holder);
+    }
+
+    fn a_lower_limit_takes_slots_back_from_those_that_wait_and_ends_nobody(db) {
+        limit(db, "k", 4);
+        queue_keyed(db, "work", "k", 6);
+        create(&mut willing(db));
+        let mut store = db.store();
+        let first = claim(&mut store).unwrap();
+        let second = claim(&mut store).unwrap();
+        limit(db, "k", 1);
+        assert!(claim(&mut store).is_none());
+        assert_eq!(count(db, "\"HeldKey\" = 'k'"), 2);
+        store.end_run(&reference(&first), &ending(RunEvent::Succeed)).unwrap();
+        assert!(claim(&mut store).is_none());
+        store.end_run(&reference(&second), &ending(RunEvent::Succeed)).unwrap();
+        assert!(claim(&mut store).is_some());
+        assert!(claim(&mut store).is_none());
+        limit(db, "k", 3);
+        assert!(claim(&mut store).is_some());
+        assert!(claim(&mut store).is_some());
+        assert!(claim(&mut store).is_none());
+    }
+
+    fn slots_go_by_priority_and_then_by_age(db) {
+        let mut ctx = willing(db);
+        for priority in [0, 5, -3, 5] {
+            let request = TaskRequest {
+                class: "work".to_owned(),
+                limit_key: Some("k".to_owned()),
+                priority: Some(priority),
+                ..TaskRequest::default()
+            };
+            queue_one(&mut ctx, request, ClassCheck::AnyName).unwrap();
+        }
+        create(&mut ctx);
+        let mut store = db.store();
+        let order: Vec<i64> = std::iter::from_fn(|| {
+            let run = claim(&mut store)?;
+            store.end_run(&reference(&run), &ending(RunEvent::Succeed)).unwrap();
+            Some(run.task_id.0)
+        })
+        .collect();
+        assert_eq!(order, [2, 4, 1, 3]);
+    }
+
+    fn keys_that_are_written_by_sql_and_slots_that_were_lost_are_found_by_create_runs(db) {
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LimitKey\") VALUES ('work', 'k'), ('work', 'k'), ('work', 'k')");
+        db.execute("INSERT INTO \"TaskQueueKeyLimits\" (\"LimitKey\", \"MaxRunning\") VALUES ('k', 2)");
+        create(&mut willing(db));
+        let mut store = db.store();
+        let run = claim(&mut store).unwrap();
+        assert!(claim(&mut store).is_some());
+        assert!(claim(&mut store).is_none());
+        // As whoever ends a run and dies before the slot is passed on.
+        db.execute(&format!(
+            "UPDATE \"TaskQueueRuns\" SET \"Status\" = 'success', \"FinishedOn\" = '2026-01-01 00:00:00', \"LeaseExpiresOn\" = NULL \
+             WHERE \"Id\" = {}",
+            run.run_id
+        ));
+        assert!(claim(&mut store).is_none());
+        create(&mut willing(db));
+        assert!(claim(&mut store).is_some());
+    }
+}
