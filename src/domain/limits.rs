@@ -68,6 +68,9 @@ pub struct ClassLimit {
 /// Runs with the same limit key that are processed at once, where nobody set another limit for it.
 pub const DEFAULT_KEY_LIMIT: i32 = 1;
 
+/// The largest number of runs with one limit key at once: all that have a slot are counted again and again.
+pub const MAX_KEY_RUNNING: i32 = 1_000;
+
 /// A row of TaskQueueKeyLimits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KeyLimit {

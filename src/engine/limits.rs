@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::{Context, EngineError, EngineResult};
-use crate::domain::limits::{ClassLimit, KeyLimit, MAX_RUNNING};
+use crate::domain::limits::{ClassLimit, KeyLimit, MAX_KEY_RUNNING, MAX_RUNNING};
 use crate::domain::task_class::TaskClass;
 use crate::domain::unique::check_key;
 
@@ -50,7 +50,7 @@ pub fn set(ctx: &mut Context, limit: &ClassLimit) -> EngineResult<()> {
     if limit.max_running.is_none() && limit.rate.is_none() {
         return Err(EngineError::Input("no limit was given".to_owned()));
     }
-    limit.max_running.map_or(Ok(()), check_max_running)?;
+    limit.max_running.map_or(Ok(()), |max| check_max_running(max, MAX_RUNNING))?;
     let event = ctx.operator_event("limit-set", serde_json::json!(limit));
     ctx.store.set_class_limit(limit, &event)?;
     fault_point!("limits.set");
@@ -87,7 +87,7 @@ pub fn list_keys(ctx: &mut Context) -> EngineResult<Vec<KeyLimitLine>> {
 /// [`EngineError::Input`], or the database's.
 pub fn set_key(ctx: &mut Context, limit: &KeyLimit) -> EngineResult<()> {
     check_key("limit key", &limit.key).map_err(EngineError::Input)?;
-    check_max_running(limit.max_running)?;
+    check_max_running(limit.max_running, MAX_KEY_RUNNING)?;
     let event = ctx.operator_event("limit-set", serde_json::json!(limit));
     ctx.store.set_key_limit(limit, &event)?;
     fault_point!("limits.key_set");
@@ -105,11 +105,9 @@ pub fn remove_key(ctx: &mut Context, key: &str) -> EngineResult<bool> {
     Ok(is_removed)
 }
 
-fn check_max_running(max: i32) -> EngineResult<()> {
-    if (1..=MAX_RUNNING).contains(&max) {
+fn check_max_running(max: i32, most: i32) -> EngineResult<()> {
+    if (1..=most).contains(&max) {
         return Ok(());
     }
-    Err(EngineError::Input(format!(
-        "1 to {MAX_RUNNING} runs may be processed at once; to have none, pause their class"
-    )))
+    Err(EngineError::Input(format!("1 to {most} runs may be processed at once; to have none, pause their class")))
 }

@@ -2,7 +2,7 @@
 //! Slots are given and taken back under the lock of the claim, so that no race gives one too many, and end with their runs:
 //! a claim never walks those that wait for one. Who ends such a run passes its slot on; `create-runs` gives all that are free.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use diesel::dsl::count_star;
 use diesel::prelude::*;
@@ -15,13 +15,15 @@ use super::schema::task_queue_runs::dsl::{
 };
 use super::sql::db_now;
 use super::{Store, StoreResult};
-use crate::domain::limits::{DEFAULT_KEY_LIMIT, KeyLimit};
+use crate::domain::ids::TaskId;
+use crate::domain::limits::{DEFAULT_KEY_LIMIT, KeyLimit, MAX_KEY_RUNNING};
 use crate::domain::status::RunStatus;
 
 /// Keys that are looked at together.
 const KEYS_PER_PAGE: usize = 500;
-/// Keys whose slots are given under one lock: for some milliseconds nobody else can claim.
+/// Keys whose slots are given under one lock, and slots of each: for some milliseconds nobody else can claim.
 const KEYS_PER_TRANSACTION: usize = 50;
+const SLOTS_PER_TRANSACTION: i64 = 100;
 
 /// How far a key is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +54,7 @@ impl Store {
     /// are being processed go on.
     ///
     /// # Errors
-    /// The database could not be written.
+    /// The database could not be written; nothing has changed then.
     pub fn set_key_limit(&mut self, limit: &KeyLimit, event: &NewEvent) -> StoreResult<()> {
         use task_queue_key_limits::dsl;
         // Two who limit the same at once find nothing to remove; the second one looks again.
@@ -66,7 +68,9 @@ impl Store {
             fault_point!("limits.before_set_key_commit");
             Ok(())
         })?;
-        self.fit_keys(std::slice::from_ref(&limit.key))
+        // It is set, whatever comes of this: `create-runs` does it, too.
+        let _ = self.fit_keys(std::slice::from_ref(&limit.key));
+        Ok(())
     }
 
     /// Removes the limit of a key, which is one at a time again, and keeps the event. Whether it had one.
@@ -75,17 +79,24 @@ impl Store {
     /// The database could not be written.
     pub fn remove_key_limit(&mut self, key: &str, event: &NewEvent) -> StoreResult<bool> {
         use task_queue_key_limits::dsl;
-        let is_removed = self.write_once(|conn| {
+        let row = || dsl::task_queue_key_limits.filter(dsl::limit_key.eq(key));
+        // One at a time first: of keys without a row `create-runs` takes no slots back.
+        self.write(|conn| {
             backend::enter_both_tables(conn)?;
-            let removed = diesel::delete(dsl::task_queue_key_limits.filter(dsl::limit_key.eq(key))).execute(conn)?;
+            diesel::update(row()).set(dsl::max_running.eq(DEFAULT_KEY_LIMIT)).execute(conn)?;
+            Ok(())
+        })?;
+        self.fit_keys(&[key.to_owned()])?;
+        fault_point!("limits.key_lowered");
+        self.write_once(|conn| {
+            backend::enter_both_tables(conn)?;
+            let removed = diesel::delete(row()).execute(conn)?;
             if removed > 0 {
                 insert_event(conn, event)?;
             }
             fault_point!("limits.before_remove_key_commit");
             Ok(removed > 0)
-        })?;
-        self.fit_keys(&[key.to_owned()])?;
-        Ok(is_removed)
+        })
     }
 
     /// How far a key is used.
@@ -106,8 +117,11 @@ impl Store {
     /// # Errors
     /// The database could not be written; what was given stays given.
     pub fn give_key_slots(&mut self) -> StoreResult<()> {
-        let limits: HashMap<String, i32> =
-            self.list_key_limits()?.into_iter().map(|limit| (limit.key, limit.max_running)).collect();
+        let limits: HashMap<String, i32> = self
+            .list_key_limits()?
+            .into_iter()
+            .map(|limit| (limit.key, limit.max_running.min(MAX_KEY_RUNNING)))
+            .collect();
         let limited: Vec<String> = limits.keys().cloned().collect();
         self.fit_where(&limited, |held, key| held > i64::from(limits[key]))?;
         let mut last_key = String::new();
@@ -132,10 +146,19 @@ impl Store {
         if is_waited_for { self.fit_keys(&[key.to_owned()]) } else { Ok(()) }
     }
 
-    /// The same after a change that may have ended runs that waited. That change is made, whatever comes of this:
-    /// `create-runs` does it, too.
-    pub(super) fn give_freed_key_slots(&mut self) {
-        let _ = self.give_key_slots();
+    /// The same for the keys of these tasks, after a change that may have ended runs of them that waited. That change is made,
+    /// whatever comes of this: `create-runs` does it, too.
+    pub(super) fn pass_on_slots_of(&mut self, tasks: &[TaskId]) {
+        use super::schema::task_queue;
+        let ids: Vec<i64> = tasks.iter().map(|task| task.0).collect();
+        let keyed =
+            || task_queue::table.filter(task_queue::id.eq_any(&ids)).filter(task_queue::limit_key.is_not_null());
+        let keys: StoreResult<Vec<Option<String>>> =
+            self.read(|conn| Ok(keyed().select(task_queue::limit_key).load(conn)?));
+        let keys: BTreeSet<String> = keys.into_iter().flatten().flatten().collect();
+        for key in keys {
+            let _ = self.pass_key_slot_on(&key);
+        }
     }
 
     fn fit_where(&mut self, keys: &[String], must_fit: impl Fn(i64, &str) -> bool) -> StoreResult<()> {
@@ -150,28 +173,41 @@ impl Store {
 
     fn fit_keys(&mut self, keys: &[String]) -> StoreResult<()> {
         for part in keys.chunks(KEYS_PER_TRANSACTION) {
-            self.claim_write(false, |conn| {
-                part.iter().try_for_each(|key| fit_key(conn, key))?;
-                fault_point!("key_slots.before_commit");
-                Ok(())
-            })?;
+            let mut left = part.to_vec();
+            while !left.is_empty() {
+                left = self.claim_write(false, |conn| {
+                    let mut more = Vec::new();
+                    for key in &left {
+                        if fit_key(conn, key)? {
+                            more.push(key.clone());
+                        }
+                    }
+                    fault_point!("key_slots.before_commit");
+                    Ok(more)
+                })?;
+            }
         }
         Ok(())
     }
 }
 
-/// As many runs have a slot as may have one. Must run under the lock of the claim.
-pub(super) fn fit_key(conn: &mut AnyConnection, key: &str) -> StoreResult<()> {
+/// As many runs have a slot as may have one; of many a part at a time. Whether there may be more to do. Must run under the
+/// lock of the claim.
+pub(super) fn fit_key(conn: &mut AnyConnection, key: &str) -> StoreResult<bool> {
     let room = i64::from(limit_of(conn, key)?) - count_held(conn, key)?;
     let runs: Vec<i64> = if room > 0 {
         let waiting = task_queue_runs.filter(waiting_key.eq(key)).order((waiting_key, claim_order, id));
-        waiting.limit(room).select(id).load(conn)?
+        waiting.limit(room.min(SLOTS_PER_TRANSACTION)).select(id).load(conn)?
     } else {
         // The last in order loses it, unless it is being processed.
         let held = task_queue_runs.filter(held_key.eq(key)).filter(status.eq(RunStatus::Scheduled.as_str()));
-        held.order((held_key.desc(), claim_order.desc(), id.desc())).limit(-room).select(id).load(conn)?
+        held.order((held_key.desc(), claim_order.desc(), id.desc()))
+            .limit((-room).min(SLOTS_PER_TRANSACTION))
+            .select(id)
+            .load(conn)?
     };
-    set_key_slot(conn, &runs, room > 0)
+    set_key_slot(conn, &runs, room > 0)?;
+    Ok(i64::try_from(runs.len()).is_ok_and(|count| count == SLOTS_PER_TRANSACTION))
 }
 
 /// Gives a slot to this very run, whoever waits before it. `Err` with the limit if none is free. Must run under the lock
@@ -199,7 +235,7 @@ fn set_key_slot(conn: &mut AnyConnection, runs: &[i64], has_slot: bool) -> Store
 fn limit_of(conn: &mut AnyConnection, key: &str) -> QueryResult<i32> {
     use task_queue_key_limits::dsl;
     let limit = dsl::task_queue_key_limits.filter(dsl::limit_key.eq(key)).select(dsl::max_running).first(conn);
-    Ok(limit.optional()?.unwrap_or(DEFAULT_KEY_LIMIT))
+    Ok(limit.optional()?.unwrap_or(DEFAULT_KEY_LIMIT).min(MAX_KEY_RUNNING))
 }
 
 fn count_held(conn: &mut AnyConnection, key: &str) -> QueryResult<i64> {

@@ -319,6 +319,8 @@ pub(super) fn load_claimed(conn: &mut AnyConnection, run_id: i64, token: &str) -
 fn end_orphan(conn: &mut AnyConnection, run_id: i64) -> StoreResult<()> {
     use task_queue_runs::dsl;
     let Some(status) = run_after(RunStatus::Scheduled, RunEvent::Fail) else { return Ok(()) };
+    let key: Option<Option<String>> =
+        dsl::task_queue_runs.filter(dsl::id.eq(run_id)).select(dsl::limit_key).first(conn).optional()?;
     diesel::update(dsl::task_queue_runs)
         .filter(dsl::id.eq(run_id))
         .filter(dsl::status.eq(RunStatus::Scheduled.as_str()))
@@ -330,5 +332,8 @@ fn end_orphan(conn: &mut AnyConnection, run_id: i64) -> StoreResult<()> {
             dsl::updated_on.eq(db_now()),
         ))
         .execute(conn)?;
+    if let Some(key) = key.flatten() {
+        fit_key(conn, &key)?;
+    }
     Ok(())
 }

@@ -59,7 +59,7 @@ impl Store {
             fault_point!("edit.before_commit");
             Ok(answers)
         })?;
-        self.give_freed_key_slots();
+        self.pass_on_slots_of(ids);
         Ok(answers)
     }
 }

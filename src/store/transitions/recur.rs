@@ -16,6 +16,7 @@ use super::super::sql::{Moment, db_now};
 use super::super::unique::{Holder, find_holder};
 use super::super::{Store, StoreResult};
 use super::create::open_run_if_due;
+use super::keep_claims_out;
 use crate::domain::ids::TaskId;
 use crate::domain::records::{Task, TaskSchedule};
 use crate::domain::recurrence::{CatchUp, Recurrence, Step};
@@ -71,6 +72,7 @@ impl Store {
             let advanced = self.write_key(|conn| {
                 backend::lock_gate(conn, "create-runs")?;
                 backend::enter_both_tables(conn)?;
+                keep_claims_out(conn)?;
                 let mut advanced = Advanced::default();
                 for id in part {
                     advanced.add(advance(conn, TaskId(*id), &author, grace_secs)?);
@@ -90,6 +92,7 @@ impl Store {
     pub fn advance_schedule(&mut self, head: TaskId, author: Author<'_>, grace_secs: i64) -> StoreResult<Advanced> {
         self.write_key(|conn| {
             backend::enter_both_tables(conn)?;
+            keep_claims_out(conn)?;
             advance(conn, head, &author, grace_secs)
         })
     }

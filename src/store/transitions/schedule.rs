@@ -79,7 +79,9 @@ impl Store {
             fault_point!("schedule.before_commit");
             Ok(ScheduleAnswer::Changed(Box::new(head)))
         })?;
-        self.give_freed_key_slots();
+        if let ScheduleAnswer::Changed(head) = &answer {
+            self.pass_on_slots_of(&[head.id]);
+        }
         Ok(answer)
     }
 }

@@ -182,4 +182,16 @@ each_engine! {
         create(&mut willing(db));
         assert!(claim(&mut store).is_some());
     }
+
+    fn a_high_limit_gives_more_slots_than_one_transaction_does(db) {
+        limit(db, "k", 250);
+        queue_keyed(db, "work", "k", 300);
+        create(&mut willing(db));
+        assert_eq!(count(db, "\"HeldKey\" = 'k'"), 250);
+        limit(db, "k", 20);
+        assert_eq!(count(db, "\"HeldKey\" = 'k'"), 20);
+        limits::remove_key(&mut willing(db), "k").unwrap();
+        assert_eq!(count(db, "\"HeldKey\" = 'k'"), 1);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueKeyLimits\""), 0);
+    }
 }
