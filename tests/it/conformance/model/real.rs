@@ -81,6 +81,11 @@ impl<'a> Real<'a> {
         settings::set(&mut ctx, Setting::RetryDelay, &FAR_SECS.to_string()).unwrap();
         settings::set(&mut ctx, Setting::CrashLimit, &CRASH_LIMIT.to_string()).unwrap();
         settings::set(&mut ctx, Setting::RetryDelayMax, &(2 * FAR_SECS).to_string()).unwrap();
+        // Leases count once a server has been up for the time of one: shorter than it takes to get here, and far longer than a
+        // sequence.
+        for (setting, secs) in [(Setting::LeaseRenewal, "5"), (Setting::LeaseMargin, "5"), (Setting::LeaseTime, "30")] {
+            settings::set(&mut ctx, setting, secs).unwrap();
+        }
         Self {
             db,
             ctx,

@@ -95,7 +95,7 @@ impl Model {
 
     pub(super) fn cancel(&mut self, task: usize) -> Answer {
         let answer = self.cancel_one(task);
-        self.give_key_slots();
+        self.pass_slot_on(task);
         answer
     }
 
@@ -129,11 +129,18 @@ impl Model {
                 self.runs[run].priority = priority;
             }
         }
-        self.give_key_slots();
+        self.pass_slot_on(task);
         Answer::Done
     }
 
     pub(super) fn end_waiting(&mut self, run: usize) {
         self.end(run, &CANCELLED, "cancelled");
+    }
+
+    /// Whatever became of a run of the task, the slots of its key are looked at, and of no other.
+    fn pass_slot_on(&mut self, task: usize) {
+        if let Some(key) = self.tasks[task].limit_key {
+            self.fit_key(key);
+        }
     }
 }
