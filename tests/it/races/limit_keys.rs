@@ -1,6 +1,5 @@
 //! Limits of keys under many claims, ends and creations at once: never one too many, and no slot is lost.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use taskqueue::domain::limits::KeyLimit;
@@ -8,9 +7,9 @@ use taskqueue::domain::new_task::TaskRequest;
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::engine::queue::{ClassCheck, queue_one};
 use taskqueue::engine::{cancel, limits};
-use taskqueue::store::{Ended, Store};
+use taskqueue::store::Ended;
 
-use super::tools::{intervals, most_at_once};
+use super::tools::{intervals, many_at_once, most_at_once};
 use crate::conformance::fixture::{claim, create, ending, reference, willing};
 use crate::each_engine;
 use crate::support::{TestDb, wait_until};
@@ -38,26 +37,12 @@ fn count(db: &TestDb, condition: &str) -> i64 {
     db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE {condition}"))
 }
 
-/// The same in many threads at once, each with a connection of its own.
-fn at_once(db: &TestDb, work: impl Fn(&mut Store) + Sync) {
-    let (barrier, work) = (&Barrier::new(AT_ONCE), &work);
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            let mut store = db.store();
-            scope.spawn(move || {
-                barrier.wait();
-                work(&mut store);
-            });
-        }
-    });
-}
-
 each_engine! {
     fn of_tasks_with_one_key_one_is_claimed_whatever_their_class(db) {
         queue_keyed(db, "a", "server-7", 3);
         queue_keyed(db, "b", "server-7", 3);
         create(&mut willing(db));
-        at_once(db, |store| while claim(store).is_some() {});
+        many_at_once(db, AT_ONCE, |store, _| while claim(store).is_some() {});
         assert_eq!(count(db, "\"Status\" = 'processing'"), 1);
         assert_eq!(count(db, "\"WaitingKey\" = 'server-7'"), 5);
     }
@@ -68,7 +53,7 @@ each_engine! {
         limit(db, "two", 2);
         create(&mut willing(db));
         let (done, created) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        at_once(db, |store| {
+        many_at_once(db, AT_ONCE, |store, _| {
             // One of them queues the rest while the others end what is there.
             if created.fetch_add(1, Ordering::SeqCst) == 0 {
                 for _ in 0..TASKS / 2 {

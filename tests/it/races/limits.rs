@@ -1,15 +1,14 @@
 //! Limits of classes under many claims at once: never one too many, and none is lost.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use taskqueue::domain::ids::RunId;
 use taskqueue::domain::limits::{ClassLimit, Rate};
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::engine::limits;
-use taskqueue::store::{Ended, Store};
+use taskqueue::store::Ended;
 
-use super::tools::{intervals, most_at_once, wait_blocked};
+use super::tools::{intervals, many_at_once, most_at_once, wait_blocked};
 use crate::conformance::fixture::{claim, create, ending, queue, reference, willing};
 use crate::each_engine;
 use crate::support::{TestDb, wait_until};
@@ -28,20 +27,6 @@ fn queue_many(db: &TestDb, class: &str, count: usize) {
     create(&mut ctx);
 }
 
-/// The same in many threads at once, each with a connection of its own.
-fn at_once(db: &TestDb, work: impl Fn(&mut Store) + Sync) {
-    let (barrier, work) = (&Barrier::new(AT_ONCE), &work);
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            let mut store = db.store();
-            scope.spawn(move || {
-                barrier.wait();
-                work(&mut store);
-            });
-        }
-    });
-}
-
 fn claimed_runs(db: &TestDb) -> i64 {
     db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"StartedOn\" IS NOT NULL")
 }
@@ -50,14 +35,14 @@ each_engine! {
     fn of_many_claims_at_once_no_more_than_the_limit_are_let_in(db) {
         queue_many(db, "work", 20);
         set(db, "work", Some(3), None);
-        at_once(db, |store| while claim(store).is_some() {});
+        many_at_once(db, AT_ONCE, |store, _| while claim(store).is_some() {});
         assert_eq!(claimed_runs(db), 3);
         set(db, "work", Some(5), None);
-        at_once(db, |store| while claim(store).is_some() {});
+        many_at_once(db, AT_ONCE, |store, _| while claim(store).is_some() {});
         assert_eq!(claimed_runs(db), 5);
         // A limit below what is being processed ends nobody and lets nobody in.
         set(db, "work", Some(2), None);
-        at_once(db, |store| assert!(claim(store).is_none()));
+        many_at_once(db, AT_ONCE, |store, _| assert!(claim(store).is_none()));
     }
 
     fn while_runs_begin_and_end_at_once_there_are_never_more_than_the_limit(db) {
@@ -65,7 +50,7 @@ each_engine! {
         queue_many(db, "work", TASKS);
         set(db, "work", Some(2), None);
         let (done, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        at_once(db, |store| {
+        many_at_once(db, AT_ONCE, |store, _| {
             loop {
                 let before = done.load(Ordering::SeqCst);
                 if before == TASKS {
@@ -94,7 +79,7 @@ each_engine! {
     fn of_many_claims_at_once_no_more_start_than_the_rate_allows_and_its_window_slides(db) {
         queue_many(db, "work", 20);
         set(db, "work", None, Some(Rate { count: 4, secs: 3_600 }));
-        at_once(db, |store| while claim(store).is_some() {});
+        many_at_once(db, AT_ONCE, |store, _| while claim(store).is_some() {});
         assert_eq!(claimed_runs(db), 4);
         // Starts that the window has left behind count no more, whatever became of the runs.
         for moved in [1, 2] {
@@ -102,7 +87,7 @@ each_engine! {
                 "UPDATE \"TaskQueueRuns\" SET \"StartedOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" IN
                      (SELECT first FROM (SELECT MIN(\"Id\") AS first FROM \"TaskQueueRuns\" WHERE \"StartedOn\" > '2021-01-01 00:00:00') AS s)",
             );
-            at_once(db, |store| while claim(store).is_some() {});
+            many_at_once(db, AT_ONCE, |store, _| while claim(store).is_some() {});
             assert_eq!(claimed_runs(db), 4 + moved);
         }
     }

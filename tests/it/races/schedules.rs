@@ -1,8 +1,6 @@
 //! Schedules: however many let one go on at once, one task follows, and a change of one is not lost. Prune: what somebody needs
 //! after all is left to them.
 
-use std::sync::Barrier;
-
 use taskqueue::domain::ids::TaskId;
 use taskqueue::domain::new_task::{NewTask, TaskRequest};
 use taskqueue::domain::records::Task;
@@ -16,31 +14,13 @@ use taskqueue::store::{
     Author, Ended, NewEvent, PruneRule, PruneVerdict, Restart, RestartAnswer, ScheduleAnswer, ScheduleChange, Store,
 };
 
-use super::tools::{begin_write, wait_blocked};
+use super::tools::{begin_write, many_at_once, wait_blocked};
 use crate::conformance::fixture::{claim, create, ending, queue_with_run, reference, request, willing};
 use crate::support::TestDb;
 use crate::{each_engine, test_on};
 
 const AT_ONCE: usize = 6;
 const NOBODY: Author<'static> = Author { name: "tester", host: "here" };
-
-/// Each closure in a thread and with a connection of its own, all let go at once.
-fn at_once<T: Send>(db: &TestDb, work: impl Fn(&mut Store, usize) -> T + Sync) -> Vec<T> {
-    let barrier = Barrier::new(AT_ONCE);
-    let (barrier, work) = (&barrier, &work);
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..AT_ONCE)
-            .map(|number| {
-                let mut store = db.store();
-                scope.spawn(move || {
-                    barrier.wait();
-                    work(&mut store, number)
-                })
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
-}
 
 /// A schedule whose first task is overdue and has its run.
 fn overdue(db: &TestDb, ctx: &mut Context, unique: Option<String>) -> TaskId {
@@ -151,7 +131,7 @@ each_engine! {
             let id = overdue(db, &mut ctx, None);
             settle(db, id);
             // By create-runs, which others wait for, and alone, where nobody waits for anybody.
-            let planned = at_once(db, |store, number| match number % 2 {
+            let planned = many_at_once(db, AT_ONCE, |store, number| match number % 2 {
                 0 => store.advance_schedules(NOBODY, 900).unwrap().planned,
                 _ => store.advance_schedule(id, NOBODY, 900).unwrap().planned,
             });
@@ -165,7 +145,7 @@ each_engine! {
         for _ in 0..5 {
             let id = overdue(db, &mut ctx, None);
             let run = reference(&claim(&mut ctx.store).unwrap());
-            at_once(db, |store, number| {
+            many_at_once(db, AT_ONCE, |store, number| {
                 if number == 0 {
                     assert_eq!(store.end_run(&run, &ending(RunEvent::Succeed)).unwrap(), Ended::Recorded);
                 } else {
@@ -184,7 +164,7 @@ each_engine! {
             let id = overdue(db, &mut ctx, Some(key.clone()));
             let run = reference(&claim(&mut ctx.store).unwrap());
             let task = keyed(&key);
-            let found = at_once(db, |store, number| {
+            let found = many_at_once(db, AT_ONCE, |store, number| {
                 if number > 0 {
                     return insert(store, &task);
                 }
@@ -206,7 +186,7 @@ each_engine! {
             let id = overdue(db, &mut ctx, Some(key.clone()));
             settle(db, id);
             let task = keyed(&key);
-            at_once(db, |store, number| match number % 3 {
+            many_at_once(db, AT_ONCE, |store, number| match number % 3 {
                 0 => store.advance_schedules(NOBODY, 900).unwrap().planned,
                 1 => store.advance_schedule(id, NOBODY, 900).unwrap().planned,
                 _ => usize::from(insert(store, &task) == id),
@@ -233,7 +213,7 @@ each_engine! {
         };
         for _ in 0..5 {
             let id = overdue(db, &mut ctx, None);
-            let claimed: usize = at_once(db, |store, number| {
+            let claimed: usize = many_at_once(db, AT_ONCE, |store, number| {
                 if number == 0 {
                     store.change_schedule(id, &ScheduleChange::Pause, &event).unwrap();
                     return 0;
@@ -305,7 +285,7 @@ each_engine! {
             for _ in 0..5 {
                 let id = overdue(db, &mut ctx, None);
                 let run = reference(&claim(&mut ctx.store).unwrap());
-                at_once(db, |store, number| match number {
+                many_at_once(db, AT_ONCE, |store, number| match number {
                     0 => assert_eq!(store.end_run(&run, &ending(RunEvent::Succeed)).unwrap(), Ended::Recorded),
                     1 => drop(change(store, id, &wanted)),
                     _ => {
@@ -346,7 +326,7 @@ each_engine! {
             let (prerequisite, _) = queue_with_run(&mut ctx, "work");
             let run = reference(&claim(&mut ctx.store).unwrap());
             let id = cancelled_behind(db, &mut ctx, prerequisite);
-            at_once(db, |store, number| match number {
+            many_at_once(db, AT_ONCE, |store, number| match number {
                 0 => assert_eq!(store.end_run(&run, &ending(RunEvent::Succeed)).unwrap(), Ended::Recorded),
                 _ => {
                     store.advance_schedule(id, NOBODY, 900).unwrap();
@@ -375,7 +355,7 @@ each_engine! {
             // All of them have seen it before anybody does anything.
             let window = ctx.store.find_old_tasks(&rule, None).unwrap();
             assert_eq!(window.count(), 1);
-            let done: usize = at_once(db, |store, number| match number % 2 {
+            let done: usize = many_at_once(db, AT_ONCE, |store, number| match number % 2 {
                 0 => store.prune_tasks(&rule, &window).unwrap(),
                 _ => usize::from(store.restart_tasks(&[id], Restart::Retry, &event).unwrap() == [RestartAnswer::Done]),
             })
@@ -402,7 +382,7 @@ each_engine! {
         };
         for _ in 0..5 {
             let id = exhausted(db, &mut ctx);
-            let done = at_once(db, |store, number| match number % 2 {
+            let done = many_at_once(db, AT_ONCE, |store, number| match number % 2 {
                 0 => (usize::from(store.prune_named_tasks(&[id]).unwrap() == [PruneVerdict::Goes]), 0),
                 _ => (0, usize::from(store.restart_tasks(&[id], Restart::Retry, &event).unwrap() == [RestartAnswer::Done])),
             });
@@ -422,7 +402,7 @@ each_engine! {
             let window = ctx.store.find_old_tasks(&rule, None).unwrap();
             // By a hand in the tables.
             db.execute(&format!("INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\") VALUES ({id}, 'work')"));
-            let done = at_once(db, |store, number| match number % 2 {
+            let done = many_at_once(db, AT_ONCE, |store, number| match number % 2 {
                 0 => (store.prune_tasks(&rule, &window).unwrap(), 0),
                 _ => (0, usize::from(claim(store).is_some())),
             });

@@ -1,8 +1,11 @@
-//! What the races share: starting many programs at once, and reading intervals.
+//! What the races share: starting many programs or threads at once, and reading intervals.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::Barrier;
+
+use taskqueue::store::Store;
 
 use crate::support::cli::finish;
 use crate::support::db::Raw;
@@ -31,6 +34,23 @@ pub fn run_at_once(db: &TestDb, commands: &[&[&str]]) -> Vec<Ended> {
     // Stays open until all have ended: who comes late walks through.
     let _open = open_fifo(&gate);
     children.into_iter().map(finish).collect()
+}
+
+/// The same in so many threads, each with a connection of its own and its number, all let go at once.
+pub fn many_at_once<T: Send>(db: &TestDb, count: usize, work: impl Fn(&mut Store, usize) -> T + Sync) -> Vec<T> {
+    let (barrier, work) = (&Barrier::new(count), &work);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..count)
+            .map(|number| {
+                let mut store = db.store();
+                scope.spawn(move || {
+                    barrier.wait();
+                    work(&mut store, number)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
 }
 
 /// A name in the test's home that was not given before.
