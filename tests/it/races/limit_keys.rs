@@ -179,4 +179,17 @@ each_engine! {
         assert_eq!(count(db, "\"HeldKey\" = 'k'"), 1);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueKeyLimits\""), 0);
     }
+
+    fn a_run_of_a_paused_class_keeps_its_slot_and_others_with_its_key_wait(db) {
+        queue_keyed(db, "a", "k", 1);
+        queue_keyed(db, "b", "k", 1);
+        create(&mut willing(db));
+        db.execute("INSERT INTO \"TaskQueuePauses\" (\"Scope\", \"Name\") VALUES ('class', 'a')");
+        let mut store = db.store();
+        assert!(claim(&mut store).is_none());
+        create(&mut willing(db));
+        assert_eq!(count(db, "\"HeldKey\" = 'k' AND \"TaskClass\" = 'a'"), 1);
+        db.execute("DELETE FROM \"TaskQueuePauses\"");
+        assert_eq!(claim(&mut store).unwrap().class, "a");
+    }
 }
