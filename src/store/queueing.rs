@@ -31,6 +31,7 @@ impl Store {
     pub fn insert_tasks(&mut self, tasks: &[NewTask], inserted: &mut dyn FnMut(usize)) -> StoreResult<Vec<QueuedTask>> {
         let auditor = self.auditor()?;
         let origin = self.origin.clone();
+        let mut freed_keys = BTreeSet::new();
         let queued = self.write_key_once(|conn| {
             let plan = Plan::make(conn, tasks, Replacer { origin: &origin, is_auditor: auditor.is_some() })?;
             let prerequisites = Prerequisites::lock(conn, &plan)?;
@@ -54,9 +55,14 @@ impl Store {
             }
             insert_dependencies(conn, &plan, &ids, &prerequisites)?;
             fault_point!("queue.before_commit");
+            freed_keys.clone_from(&plan.freed_keys);
             Ok(plan.queued(&ids))
         })?;
         fault_point!("queue.committed");
+        for key in &freed_keys {
+            // The tasks are queued, whatever comes of this: `create-runs` gives every free slot.
+            let _ = self.pass_key_slot_on(key);
+        }
         Ok(queued)
     }
 }
@@ -76,6 +82,8 @@ struct Plan<'a> {
     spots: Vec<Spot>,
     /// Tasks whose data, times and numbers are those of a later one that replaces them.
     replaced_by: HashMap<usize, usize>,
+    /// Of which replaced tasks had the slot.
+    freed_keys: BTreeSet<String>,
 }
 
 impl<'a> Plan<'a> {
@@ -89,7 +97,8 @@ impl<'a> Plan<'a> {
         if tasks.iter().any(|task| task.unique.is_some() || !task.after.is_empty()) {
             backend::enter_both_tables(conn)?;
         }
-        let mut plan = Self { tasks, spots: Vec::with_capacity(tasks.len()), replaced_by: HashMap::new() };
+        let spots = Vec::with_capacity(tasks.len());
+        let mut plan = Self { tasks, spots, replaced_by: HashMap::new(), freed_keys: BTreeSet::new() };
         let mut first_with = HashMap::new();
         for (place, task) in tasks.iter().enumerate() {
             let spot = match &task.unique {
@@ -109,7 +118,7 @@ impl<'a> Plan<'a> {
     }
 
     fn spot_in_store(
-        &self,
+        &mut self,
         conn: &mut AnyConnection,
         place: usize,
         unique: &Uniqueness,
@@ -122,7 +131,9 @@ impl<'a> Plan<'a> {
         // A schedule is not there because a task is that happens once, and does not become one.
         match unique.on_conflict {
             OnConflict::Return if holder.recurs || task.recurrence.is_none() => return there(Arrival::Existing),
-            OnConflict::Replace if !holder.recurs && replace_task(conn, holder.id, task, replacer)? => {
+            OnConflict::Replace
+                if !holder.recurs && replace_task(conn, holder.id, task, replacer, &mut self.freed_keys)? =>
+            {
                 return there(Arrival::Replaced);
             }
             OnConflict::Return | OnConflict::Replace | OnConflict::Fail => {}

@@ -1,5 +1,7 @@
 //! A run passes from waiting to processing: one at a time, under the lock of the claim.
 
+use std::ops::ControlFlow;
+
 use diesel::prelude::*;
 use diesel::result::QueryResult;
 
@@ -16,6 +18,10 @@ use crate::domain::limits::{KeyLimit, Obstacle};
 use crate::domain::records::ClaimedRun;
 use crate::domain::status::{RunStatus, TaskStatus};
 use crate::domain::transition::{RunEvent, TaskEvent, run_after, task_after};
+
+/// Runs that a claim meets and that must end instead of being executed, under one lock: for some milliseconds nobody else
+/// can claim.
+pub(super) const ENDS_PER_TRANSACTION: usize = 100;
 
 /// Who claims, what it may claim, and for how long.
 pub struct Claim<'a> {
@@ -91,32 +97,44 @@ impl Store {
     /// # Errors
     /// The database could not be written.
     pub fn claim_next_run(&mut self, claim: &Claim<'_>) -> StoreResult<Option<ClaimedRun>> {
+        loop {
+            if let ControlFlow::Break(claimed) = self.claim_or_end_some(claim)? {
+                return Ok(claimed);
+            }
+        }
+    }
+
+    /// `Continue` after so many runs that had to be ended that others shall claim in between.
+    fn claim_or_end_some(&mut self, claim: &Claim<'_>) -> StoreResult<ControlFlow<Option<ClaimedRun>>> {
         let auditor = self.auditor()?;
         self.claim_write(auditor.is_some(), |conn| {
             fault_point!("claim.locked");
             if let Some(run) = already_claimed(conn, claim)? {
-                return Ok(Some(run));
+                return Ok(ControlFlow::Break(Some(run)));
             }
             let mut obstacles = Obstacles::load(conn, claim.runner_name)?;
             if obstacles.is_closed() {
-                return Ok(None);
+                return Ok(ControlFlow::Break(None));
             }
-            while let Some((_, run_id, _)) = first_claimable(conn, claim.is_runnable, None, &mut obstacles)? {
+            for _ in 0..ENDS_PER_TRANSACTION {
+                let head = first_claimable(conn, claim.is_runnable, None, &mut obstacles)?;
+                let Some((_, run_id, _)) = head else { return Ok(ControlFlow::Break(None)) };
                 if let Some(run) = claim_run(conn, &claim.holder(), run_id, auditor.as_ref())? {
                     fault_point!("claim.before_commit");
-                    return Ok(Some(run));
+                    return Ok(ControlFlow::Break(Some(run)));
                 }
             }
-            Ok(None)
+            Ok(ControlFlow::Continue(()))
         })
     }
 
-    /// The run that the claim with this token has taken and that has not ended.
+    /// The run that the claim with this token has taken and that has not ended. Asked under the lock of the claim: one whose
+    /// COMMIT is still under way is waited for.
     ///
     /// # Errors
     /// The database could not be asked.
     pub fn find_claimed(&mut self, token: &str) -> StoreResult<Option<(RunId, TaskId)>> {
-        let found = self.read(|conn| Ok(claimed_with(conn, token)?))?;
+        let found = self.claim_write(false, |conn| Ok(claimed_with(conn, token)?))?;
         Ok(found.map(|(run_id, task_id)| (RunId(run_id), TaskId(task_id))))
     }
 

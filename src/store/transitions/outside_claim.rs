@@ -1,6 +1,8 @@
 //! A claimant, a worker that is no runner of this program, takes runs: under the lock of all claims and in their order
 //! (rule R6), but never one of a task that it has rejected.
 
+use std::ops::ControlFlow;
+
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
@@ -12,7 +14,7 @@ use super::super::limits::Obstacles;
 use super::super::runs::RunRef;
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::{Store, StoreResult};
-use super::claim::{Head, Holder, claim_run, first_claimable, load_claimed};
+use super::claim::{ENDS_PER_TRANSACTION, Head, Holder, claim_run, first_claimable, load_claimed};
 use crate::domain::ids::RunId;
 use crate::domain::records::ClaimedRun;
 
@@ -52,6 +54,15 @@ impl Store {
     /// # Errors
     /// The database could not be written.
     pub fn claim_outside(&mut self, claim: &OutsideClaim<'_>) -> StoreResult<Vec<OutsideRun>> {
+        loop {
+            if let ControlFlow::Break(claimed) = self.claim_outside_or_end_some(claim)? {
+                return Ok(claimed);
+            }
+        }
+    }
+
+    /// `Continue` after so many runs that had to be ended that others shall claim in between.
+    fn claim_outside_or_end_some(&mut self, claim: &OutsideClaim<'_>) -> StoreResult<ControlFlow<Vec<OutsideRun>>> {
         // The closure runs again after a COMMIT whose answer was lost.
         let mut was_written = false;
         let auditor = self.auditor()?;
@@ -60,28 +71,31 @@ impl Store {
             if was_written {
                 let earlier = claimed_before(conn, claim)?;
                 if !earlier.is_empty() {
-                    return Ok(earlier);
+                    return Ok(ControlFlow::Break(earlier));
                 }
             }
             let mut claimed = Vec::new();
+            let mut ends_left = ENDS_PER_TRANSACTION;
             for secret in claim.secrets {
-                match claim_first(conn, claim, secret, auditor.as_ref())? {
+                match claim_first(conn, claim, secret, &mut ends_left, auditor.as_ref())? {
                     Some(run) => claimed.push(run),
                     None => break,
                 }
             }
             was_written = true;
             fault_point!("outside_claim.before_commit");
-            Ok(claimed)
+            let is_over = ends_left > 0 || !claimed.is_empty();
+            Ok(if is_over { ControlFlow::Break(claimed) } else { ControlFlow::Continue(()) })
         })
     }
 
-    /// The runs that a claim with these secrets has taken and that have not ended, each with its token.
+    /// The runs that a claim with these secrets has taken and that have not ended, each with its token. Asked under the lock
+    /// of the claim: one whose COMMIT is still under way is waited for.
     ///
     /// # Errors
     /// The database could not be asked.
     pub fn find_claimed_outside(&mut self, claimant: &str, secrets: &[String]) -> StoreResult<Vec<RunRef>> {
-        let held = self.read(|conn| Ok(held_with(conn, claimant, secrets)?))?;
+        let held = self.claim_write(false, |conn| Ok(held_with(conn, claimant, secrets)?))?;
         Ok(held.into_iter().map(|(run_id, token)| RunRef { id: RunId(run_id), token }).collect())
     }
 
@@ -98,9 +112,11 @@ fn claim_first(
     conn: &mut AnyConnection,
     claim: &OutsideClaim<'_>,
     secret: &str,
+    ends_left: &mut usize,
     auditor: Option<&Origin>,
 ) -> StoreResult<Option<OutsideRun>> {
-    while let Some((class, run_id, _)) = first_offered(conn, claim)? {
+    while *ends_left > 0 {
+        let Some((class, run_id, _)) = first_offered(conn, claim)? else { return Ok(None) };
         let timeout_secs: Option<Option<i32>> = task_queue_runs::table
             .inner_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
             .filter(task_queue_runs::id.eq(run_id))
@@ -121,6 +137,7 @@ fn claim_first(
             insert_event(conn, &(claim.event)(&run))?;
             return with_deadline(conn, run).map(Some);
         }
+        *ends_left -= 1;
     }
     Ok(None)
 }

@@ -1,5 +1,7 @@
 //! A waiting task is replaced by a new one with its key.
 
+use std::collections::BTreeSet;
+
 use diesel::prelude::*;
 
 use super::super::StoreResult;
@@ -23,14 +25,16 @@ pub(in super::super) struct Replacer<'a> {
 }
 
 /// Gives a waiting task the data, times and numbers of a new one. A run of it that waits is given back, so that the new
-/// time and priority count. Must run behind the gate `create-runs`: none is created meanwhile. `false` if it is not waiting.
+/// time and priority count; the key whose slot it had goes to `freed_keys`. Must run behind the gate `create-runs`: none is
+/// created meanwhile. `false` if it is not waiting.
 pub(in super::super) fn replace_task(
     conn: &mut AnyConnection,
     id: TaskId,
     task: &NewTask,
     replacer: Replacer<'_>,
+    freed_keys: &mut BTreeSet<String>,
 ) -> StoreResult<bool> {
-    release_waiting_run(conn, id, replacer)?;
+    freed_keys.extend(release_waiting_run(conn, id, replacer)?);
     let window_secs = task.unique.as_ref().and_then(|unique| unique.window_secs);
     let waiting = [TaskStatus::Scheduled, TaskStatus::Failed, TaskStatus::Timeout].map(TaskStatus::as_str);
     let this_task = || dsl::task_queue.filter(dsl::id.eq(id.0));
@@ -75,12 +79,18 @@ pub(in super::super) fn replace_task(
     Ok(true)
 }
 
-fn release_waiting_run(conn: &mut AnyConnection, task_id: TaskId, replacer: Replacer<'_>) -> StoreResult<()> {
+/// The key whose slot is free now, if it had one.
+fn release_waiting_run(
+    conn: &mut AnyConnection,
+    task_id: TaskId,
+    replacer: Replacer<'_>,
+) -> StoreResult<Option<String>> {
     use task_queue_runs::dsl;
-    let run_id: Option<i64> =
-        dsl::task_queue_runs.filter(dsl::open_task_id.eq(task_id.0)).select(dsl::id).first(conn).optional()?;
-    let Some(run_id) = run_id else { return Ok(()) };
+    let open = dsl::task_queue_runs.filter(dsl::open_task_id.eq(task_id.0));
+    let found: Option<(i64, Option<String>)> = open.select((dsl::id, dsl::held_key)).first(conn).optional()?;
+    let Some((run_id, held_key)) = found else { return Ok(None) };
     let why = "its task was replaced by a new one with the same key";
     let end = RunEnd::of(RunEvent::Release, "replaced", why, "replaced: released");
-    end_waiting_run(conn, RunId(run_id), &end, replacer.is_auditor.then_some(replacer.origin)).map(drop)
+    let has_ended = end_waiting_run(conn, RunId(run_id), &end, replacer.is_auditor.then_some(replacer.origin))?;
+    Ok(held_key.filter(|_| has_ended))
 }

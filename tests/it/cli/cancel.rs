@@ -94,6 +94,23 @@ each_engine! {
         assert!(db.home().join("ran-2").exists() && !db.home().join("ran-1").exists() && !db.home().join("ran-3").exists());
     }
 
+    fn a_claim_ends_hundreds_that_were_cancelled_by_sql_and_takes_the_first_that_was_not(db) {
+        for claim in [&["process-run"] as &[&str], &["claim", "--claimant", "bot"]] {
+            db.configure(&shell_class(db, "work", "true"));
+            db.cli().stdin("{\"class\":\"work\"}\n".repeat(251)).run(&["queue", "--batch", "-"]).ok();
+            db.cli().run(&["create-runs"]).ok();
+            let last = db.number("SELECT MAX(\"Id\") AS value FROM \"TaskQueue\"");
+            db.execute(&format!(
+                "UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"LastStatus\" = 'scheduled' AND \"Id\" <> {last}"
+            ));
+            db.cli().run(claim).ok();
+            let is_last = format!("\"TaskQueueRuns\" WHERE \"TaskQueueId\" = {last} AND \"StartedOn\" IS NOT NULL");
+            assert_eq!(db.number(&format!("SELECT COUNT(*) AS value FROM {is_last}")), 1, "{claim:?}");
+            let open = "\"TaskQueueRuns\" WHERE \"Status\" = 'scheduled'";
+            assert_eq!(db.number(&format!("SELECT COUNT(*) AS value FROM {open}")), 0, "{claim:?}");
+        }
+    }
+
     fn a_handler_that_runs_is_asked_to_end_and_can_clean_up(db) {
         configure(db, 60, "echo cleaned; echo term > got; exit 0");
         db.cli().run(&["queue", "work"]).ok();

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use taskqueue::domain::limits::KeyLimit;
 use taskqueue::domain::new_task::TaskRequest;
 use taskqueue::domain::transition::RunEvent;
+use taskqueue::domain::unique::OnConflict;
 use taskqueue::engine::queue::{ClassCheck, queue_one};
 use taskqueue::engine::{cancel, limits};
 use taskqueue::store::Ended;
@@ -104,6 +105,29 @@ each_engine! {
         cancel::cancel_tasks(&mut willing(db), &ids, Some("a test"), &mut |_| ()).unwrap();
         let next = claim(&mut store).unwrap();
         assert_ne!(next.task_id.0, holder);
+    }
+
+    fn the_slot_of_a_task_that_is_replaced_goes_to_the_next(db) {
+        let mut ctx = willing(db);
+        let mut replace = |key: Option<&str>| {
+            let request = TaskRequest {
+                class: "work".to_owned(),
+                limit_key: key.map(str::to_owned),
+                unique: Some("the one".to_owned()),
+                on_conflict: Some(OnConflict::Replace),
+                queued_by: "test".to_owned(),
+                ..TaskRequest::default()
+            };
+            queue_one(&mut ctx, request, ClassCheck::AnyName).unwrap().0.id
+        };
+        let first = replace(Some("k"));
+        queue_keyed(db, "work", "k", 1);
+        create(&mut willing(db));
+        assert_eq!(count(db, "\"HeldKey\" = 'k' AND \"TaskQueueId\" = 1"), 1);
+        // It needs that key no longer, and nobody creates runs.
+        assert_eq!(replace(None), first);
+        assert_eq!(count(db, "\"HeldKey\" = 'k' AND \"TaskQueueId\" = 2"), 1);
+        assert_eq!(claim(&mut db.store()).unwrap().task_id.0, 2);
     }
 
     fn a_lower_limit_takes_slots_back_from_those_that_wait_and_ends_nobody(db) {

@@ -354,6 +354,26 @@ each_engine! {
         assert_eq!(statuses(db), ["processing"]);
     }
 
+    fn whoever_asks_what_a_claim_has_taken_waits_for_its_commit(db) {
+        queue(db, 1);
+        let mut store = db.store();
+        store.create_missing_runs(&mut |_| {}).unwrap();
+        let mut claim = db.raw();
+        begin_write(&mut claim);
+        let now = if db.is_mysql_like() { "UTC_TIMESTAMP(6)" } else { "\"CreatedOn\"" };
+        claim.execute(&format!(
+            "UPDATE \"TaskQueueRuns\" SET \"Status\" = 'processing', \"Token\" = 'in doubt',
+             \"StartedOn\" = {now}, \"LeaseExpiresOn\" = {now}"
+        ));
+        let found = std::thread::scope(|scope| {
+            let asking = scope.spawn(|| store.find_claimed("in doubt").unwrap());
+            wait_blocked(db, &mut db.raw());
+            claim.execute("COMMIT");
+            asking.join().unwrap()
+        });
+        assert_eq!(found, Some((RunId(1), TaskId(1))));
+    }
+
     fn a_claim_waits_for_an_open_transaction_and_takes_the_run_in_order(db) {
         queue(db, 2);
         let mut store = db.store();
