@@ -431,3 +431,31 @@ test_on! { [postgres Postgres] a_change_that_waits_for_a_claim_holds_no_row_that
     });
     has_changed(db, id, &ScheduleChange::Pause);
 } }
+
+// The same of what deletes tasks, by their age or because somebody names them.
+test_on! { [postgres Postgres] a_prune_that_waits_for_a_claim_holds_no_row_that_the_claim_asks_for db {
+    let mut ctx = willing(db);
+    let rule = PruneRule { status: TaskStatus::Failed, class: None, older_than_secs: Some(60), at_most: None };
+    for is_named in [false, true] {
+        let id = exhausted(db, &mut ctx);
+        let window = ctx.store.find_old_tasks(&rule, None).unwrap();
+        let mut raw = db.raw();
+        begin_write(&mut raw);
+        raw.execute("LOCK TABLE \"TaskQueueRuns\" IN SHARE ROW EXCLUSIVE MODE");
+        let prune = || {
+            let mut store = db.store();
+            if is_named {
+                usize::from(store.prune_named_tasks(&[id]).unwrap() == [PruneVerdict::Goes])
+            } else {
+                store.prune_tasks(&rule, &window).unwrap()
+            }
+        };
+        std::thread::scope(|scope| {
+            let pruned = scope.spawn(prune);
+            wait_blocked(db, &mut db.raw());
+            raw.execute(&format!("SELECT \"Id\" FROM \"TaskQueue\" WHERE \"Id\" = {id} FOR UPDATE NOWAIT"));
+            raw.execute("COMMIT");
+            assert_eq!(pruned.join().unwrap(), 1);
+        });
+    }
+} }
