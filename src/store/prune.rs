@@ -299,12 +299,14 @@ fn load_candidates(
         .select(Candidate::as_select())
         .into_boxed();
     if let Some(class) = &rule.class {
-        query = query.filter(dsl::task_class.eq(class));
-        if let Some(PrunePlace(on, id)) = from {
-            let (later, same) = (dsl::scheduled_on.gt(any_year(on)), dsl::scheduled_on.eq(any_year(on)));
+        // At the beginning, too: MariaDB tells by the rows of that range which of two indexes that are in order is the right one.
+        let PrunePlace(on, id) = from.unwrap_or_else(|| PrunePlace(Moment::beginning(), 0));
+        let (later, same) = (dsl::scheduled_on.gt(any_year(on)), dsl::scheduled_on.eq(any_year(on)));
+        query = query
+            .filter(dsl::task_class.eq(class))
             // The first one says where in the index it begins.
-            query = query.filter(dsl::scheduled_on.ge(any_year(on))).filter(later.or(same.and(dsl::id.gt(id))));
-        }
+            .filter(dsl::scheduled_on.ge(any_year(on)))
+            .filter(later.or(same.and(dsl::id.gt(id))));
         // The whole index is named in the order, as in `list_by_status`.
         query = query.order((dsl::task_class, dsl::last_status, dsl::scheduled_on, dsl::id));
     } else {

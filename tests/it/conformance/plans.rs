@@ -438,10 +438,11 @@ each_engine! {
                  ORDER BY \"LastStatus\", \"OverOn\", \"Id\" LIMIT 500"
             ),
         );
-        let place = match db.engine {
-            EngineUnderTest::Sqlite | EngineUnderTest::Postgres => long_ago.to_owned(),
-            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => format!("CAST({long_ago} AS DATETIME(6))"),
+        let as_time = |text: &str| match db.engine {
+            EngineUnderTest::Sqlite | EngineUnderTest::Postgres => text.to_owned(),
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => format!("CAST({text} AS DATETIME(6))"),
         };
+        let (place, beginning) = (as_time(long_ago), as_time("'1000-01-01 00:00:00.000000'"));
         is_read_from(
             db,
             "TaskQueueOver",
@@ -458,7 +459,8 @@ each_engine! {
             500,
             &format!(
                 "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"OverOn\" <= {now}
-                     AND \"TaskClass\" = 'class3'
+                     AND \"TaskClass\" = 'class3' AND \"ScheduledOn\" >= {beginning}
+                     AND (\"ScheduledOn\" > {beginning} OR (\"ScheduledOn\" = {beginning} AND \"Id\" > 0))
                  ORDER BY \"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 500"
             ),
         );
