@@ -97,6 +97,30 @@ each_engine! {
         assert_eq!(seen(&mut ctx), ["last"]);
     }
 
+    fn late_events_are_seen_in_wide_gaps_and_in_many_narrow_ones_in_the_order_of_their_ids(db) {
+        let with_ids = |ids: &[i64]| {
+            let rows: Vec<String> = ids.iter().map(|id| format!("({id}, 'any')")).collect();
+            db.execute(&format!("INSERT INTO \"TaskQueueEvents\" (\"Id\", \"Kind\") VALUES {}", rows.join(", ")));
+        };
+        let mut ctx = willing(db);
+        with_ids(&[1]);
+        let mut follower = Follower::from_now(&mut ctx, EventFilter::default()).unwrap();
+        let mut seen = |ctx: &mut taskqueue::engine::Context| -> Vec<i64> {
+            follower.next(ctx).unwrap().into_iter().map(|event| event.id).collect()
+        };
+        // Every second one of the first thousands is missing, and then two wide ranges.
+        let early: Vec<i64> = (1..=700).map(|number| 2 * number + 1).chain([5_000, 9_000]).collect();
+        with_ids(&early);
+        assert_eq!(seen(&mut ctx), early);
+        let late = [2, 4, 600, 1_400, 1_402, 1_403, 3_000, 4_999, 5_001, 8_999];
+        with_ids(&[late[6], late[0], late[8]]);
+        assert_eq!(seen(&mut ctx), [2, 3_000, 5_001]);
+        let rest: Vec<i64> = late.into_iter().filter(|id| ![2, 3_000, 5_001].contains(id)).collect();
+        with_ids(&rest);
+        assert_eq!(seen(&mut ctx), rest);
+        assert_eq!(seen(&mut ctx), Vec::<i64>::new());
+    }
+
     fn a_program_on_the_library_listens_to_messages_of_handlers(db) {
         let mut ctx = context(db, "work", |run| run.emit("greeting", &json!({ "to": "Ann" })));
         let filter = EventFilter { kinds: vec!["message".to_owned()], ..EventFilter::default() };

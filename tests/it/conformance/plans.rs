@@ -295,6 +295,29 @@ each_engine! {
             "SELECT * FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'message'
              ORDER BY \"Kind\" DESC, \"Id\" DESC LIMIT 20",
         );
+        // store::event_log::events_within: narrow ranges by their ids, and each wide one by itself.
+        let primary_key = match db.engine {
+            EngineUnderTest::Sqlite => "INTEGER PRIMARY KEY",
+            EngineUnderTest::Postgres => "TaskQueueEvents_pkey",
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "PRIMARY",
+        };
+        let ids: Vec<String> = (0..500).map(|number| (1 + 150 * number).to_string()).collect();
+        let among_them = match db.engine {
+            EngineUnderTest::Postgres => format!("= ANY('{{{}}}'::bigint[])", ids.join(",")),
+            _ => format!("IN ({})", ids.join(", ")),
+        };
+        is_read_from(
+            db,
+            primary_key,
+            1_000,
+            &format!("SELECT * FROM \"TaskQueueEvents\" WHERE \"Id\" {among_them}"),
+        );
+        is_read_from(
+            db,
+            primary_key,
+            201,
+            "SELECT * FROM \"TaskQueueEvents\" WHERE \"Id\" BETWEEN 40001 AND 40200 ORDER BY \"Id\"",
+        );
         // store::backend::*::find_due and create_due_runs: the due tasks from a place in their order.
         let due = match db.engine {
             EngineUnderTest::Sqlite => format!("t.\"DueOn\" <= {now}"),
