@@ -176,6 +176,37 @@ each_engine! {
         assert_eq!(kinds(db, &["--task", "4"]), ["task-queued", "run-created", "run-started", "run-ended"]);
     }
 
+    fn what_is_imported_brings_its_events_along_and_was_not_created_here(db) {
+        let audit = |value: &str| {
+            db.cli().run(&["settings", "set", "TaskQueueAuditTransitions", value]).ok();
+        };
+        let import_again = |id: &str| {
+            let exported = db.cli().run(&["export", id]).ok();
+            db.cli().stdin(exported).run(&["import"]).ok();
+            db.cli().run(&["create-runs"]).ok();
+        };
+        db.configure(ECHO);
+        audit("1");
+        db.cli().run(&["queue", "echo"]).ok();
+        db.cli().run(&["tick"]).ok();
+        import_again("1");
+        assert_eq!(kinds(db, &["--task", "2"]), ["task-queued", "run-created", "run-started", "run-ended"]);
+        // Where nothing was kept nothing is made up.
+        audit("0");
+        db.cli().run(&["queue", "echo"]).ok();
+        db.cli().run(&["tick"]).ok();
+        audit("1");
+        import_again("3");
+        assert_eq!(kinds(db, &["--task", "4"]), Vec::<String>::new());
+        // What waits gets a new run, which is created here.
+        db.cli().run(&["queue", "echo"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        import_again("5");
+        let created: Vec<Value> = events(db, &["--task", "6", "--kind", "run-created"]).iter().map(|event| event["run_id"].clone()).collect();
+        let run_id = db.number("SELECT \"Id\" AS value FROM \"TaskQueueRuns\" WHERE \"TaskQueueId\" = 6");
+        assert_eq!(created, [Value::Null, json!(run_id)]);
+    }
+
     fn what_a_schedule_queues_creates_and_gives_back_is_kept_like_what_people_do(db) {
         let plan = |id: i64, year: u32| {
             db.execute(&format!(
