@@ -279,6 +279,14 @@ each_engine! {
             "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'one' AND \"Status\" = 'scheduled'
              ORDER BY \"HeldKey\" DESC, \"ClaimOrder\" DESC, \"Id\" DESC LIMIT 2",
         );
+        // store::key_slots::list_key_holders
+        is_read_from(
+            db,
+            "TaskQueueRunsHeldKey",
+            50,
+            "SELECT \"TaskQueueId\" FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'one'
+             ORDER BY \"HeldKey\", \"ClaimOrder\", \"Id\" LIMIT 5",
+        );
         // store::limits::next_start: as many as the rate has.
         is_read_from(
             db,
