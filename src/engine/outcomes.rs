@@ -12,7 +12,7 @@ use crate::domain::claimant::ClaimantId;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
 use crate::domain::transition::RunEvent;
-use crate::os::spool::{Spool, SpoolFile};
+use crate::os::spool::SpoolFile;
 use crate::store::{Ended, NewEvent, RunEnd, RunRef, StoreError};
 
 /// How a run ended, with all that its row needs.
