@@ -286,6 +286,14 @@ each_engine! {
             "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'one' AND \"Status\" = 'scheduled'
              ORDER BY \"HeldKey\" DESC, \"ClaimOrder\" DESC, \"Id\" DESC LIMIT 2",
         );
+        // store::key_slots::list_key_holders
+        is_read_from(
+            db,
+            "TaskQueueRunsHeldKey",
+            50,
+            "SELECT \"TaskQueueId\" FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'one'
+             ORDER BY \"HeldKey\", \"ClaimOrder\", \"Id\" LIMIT 5",
+        );
         // store::limits::next_start: as many as the rate has.
         is_read_from(
             db,
@@ -301,6 +309,29 @@ each_engine! {
             20,
             "SELECT * FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'message'
              ORDER BY \"Kind\" DESC, \"Id\" DESC LIMIT 20",
+        );
+        // store::event_log::events_within: narrow ranges by their ids, and each wide one by itself.
+        let primary_key = match db.engine {
+            EngineUnderTest::Sqlite => "INTEGER PRIMARY KEY",
+            EngineUnderTest::Postgres => "TaskQueueEvents_pkey",
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "PRIMARY",
+        };
+        let ids: Vec<String> = (0..50).map(|number| (1 + 1_500 * number).to_string()).collect();
+        let among_them = match db.engine {
+            EngineUnderTest::Postgres => format!("= ANY('{{{}}}'::bigint[])", ids.join(",")),
+            _ => format!("IN ({})", ids.join(", ")),
+        };
+        is_read_from(
+            db,
+            primary_key,
+            100,
+            &format!("SELECT * FROM \"TaskQueueEvents\" WHERE \"Id\" {among_them}"),
+        );
+        is_read_from(
+            db,
+            primary_key,
+            201,
+            "SELECT * FROM \"TaskQueueEvents\" WHERE \"Id\" BETWEEN 40001 AND 40200 ORDER BY \"Id\"",
         );
         // store::backend::*::find_due and create_due_runs: the due tasks from a place in their order.
         let due = match db.engine {
