@@ -128,9 +128,9 @@ impl Store {
         let ids: Vec<i64> = narrow.into_iter().flat_map(|(first, last)| first..=last).collect();
         let mut found: Vec<Row> = Vec::new();
         for part in ids.chunks(IDS_PER_STATEMENT) {
-            found.extend(self.read(|conn| {
-                Ok(task_queue_events.filter(id.eq_any(part)).select(COLUMNS).load::<Row>(conn)?)
-            })?);
+            found.extend(
+                self.read(|conn| Ok(task_queue_events.filter(id.eq_any(part)).select(COLUMNS).load::<Row>(conn)?))?,
+            );
         }
         for (first, last) in wide {
             found.extend(self.read(|conn| {
