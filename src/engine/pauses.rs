@@ -52,6 +52,15 @@ pub fn pause(ctx: &mut Context, request: PauseRequest) -> EngineResult<Vec<Runne
     Ok(live.into_iter().filter(|runner| new.scope.covers_runner(&runner.name)).collect())
 }
 
+/// Whether an order for the runners of this name was meant for a claimant, which it does not concern: one of this name is at
+/// work.
+///
+/// # Errors
+/// The database's.
+pub fn names_claimant(ctx: &mut Context, name: &str) -> EngineResult<bool> {
+    Ok(ctx.store.is_claimant_at_work(name)?)
+}
+
 /// Ends a pause. Whether there was one.
 ///
 /// # Errors

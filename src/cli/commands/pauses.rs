@@ -131,6 +131,13 @@ fn order(session: Session, scope: &PauseScope, mode: PauseMode, args: &OrderArgs
     let reason = args.reason.clone().unwrap_or_default();
     let request = PauseRequest { scope: scope.clone(), mode, reason, duration };
     let runners = pauses::pause(&mut ctx, request)?;
+    if let PauseScope::Runner(name) = scope
+        && runners.is_empty()
+        && pauses::names_claimant(&mut ctx, name)?
+    {
+        out.warn(&format!("{name} is a claimant, and an order for runners does not concern claimants"));
+        out.say("hint: `--all` and `--class CLASS` keep runs from claimants too");
+    }
     if out.is_json() {
         let names: Vec<&str> = runners.iter().map(|runner| runner.name.as_str()).collect();
         out.json(&serde_json::json!({
