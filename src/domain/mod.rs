@@ -18,6 +18,7 @@ pub mod message;
 pub mod new_task;
 pub mod notice;
 pub mod pause;
+pub mod reason;
 pub mod records;
 pub mod recurrence;
 pub mod retention;

@@ -146,8 +146,8 @@ impl Store {
     /// # Errors
     /// The database could not be asked.
     pub fn events_within(&mut self, ranges: &[(i64, i64)]) -> StoreResult<Vec<Event>> {
-        let is_narrow = |(first, last): &(i64, i64)| last - first < NARROW;
-        let (narrow, wide) = ranges.iter().copied().partition::<Vec<_>, _>(is_narrow);
+        let (narrow, wide): (Vec<_>, Vec<_>) =
+            ranges.iter().copied().partition(|(first, last): &(i64, i64)| last - first < NARROW);
         let ids: Vec<i64> = narrow.into_iter().flat_map(|(first, last)| first..=last).collect();
         let mut found: Vec<Row> = Vec::new();
         for part in ids.chunks(IDS_PER_STATEMENT) {

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use clap::Args;
 
+use super::reason::ReasonArgs;
 use super::task_options::duration_option;
 use crate::cli::error::{CliError, DONE, NOT_FOUND};
 use crate::cli::output::Out;
@@ -52,6 +53,8 @@ pub(crate) struct StopArgs {
 pub(crate) struct ResumeArgs {
     #[command(flatten)]
     target: TargetArgs,
+    #[command(flatten)]
+    reason: ReasonArgs,
 }
 
 /// What an order is for.
@@ -112,7 +115,7 @@ pub(crate) fn stop(session: Session, args: &StopArgs, out: &mut Out) -> anyhow::
 pub(crate) fn resume(session: Session, args: &ResumeArgs, out: &mut Out) -> anyhow::Result<u8> {
     let scope = args.target.required()?;
     let mut ctx = session.open()?;
-    let is_ended = pauses::resume(&mut ctx, &scope)?;
+    let is_ended = ctx.because(args.reason.text(), |ctx| pauses::resume(ctx, &scope))?;
     if !is_ended {
         out.say(&format!("{scope} was not paused"));
         return Ok(NOT_FOUND);

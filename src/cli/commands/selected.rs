@@ -11,6 +11,7 @@ use crate::cli::output::{Out, human};
 use crate::domain::ids::TaskId;
 use crate::domain::selection::Selection;
 use crate::domain::status::TaskStatus;
+use crate::engine::cancel::REQUESTED;
 use crate::engine::selected::{Hear, TaskAnswer, select_tasks};
 use crate::engine::{Context, EngineResult};
 
@@ -114,6 +115,8 @@ struct Told {
     is_named: bool,
     is_dry_run: bool,
     done: usize,
+    /// What is processed, and is to be ended by whoever does so.
+    requested: usize,
     missing: usize,
     refused: usize,
     /// How many of what was refused are in which status, as far as the refusals say it.
@@ -123,6 +126,7 @@ struct Told {
 impl Told {
     fn hear(&mut self, answer: &TaskAnswer, out: &mut Out) -> anyhow::Result<()> {
         match answer.result {
+            Some(REQUESTED) => self.requested += 1,
             Some(_) => self.done += 1,
             None if answer.exists => {
                 self.refused += 1;
@@ -153,10 +157,26 @@ impl Told {
         }
     }
 
+    /// `2 tasks cancelled, 3 to be ended by whoever processes them`
+    fn total(&self, done: &str) -> String {
+        let would = if self.is_dry_run { "would be " } else { "" };
+        let ended = match self.requested {
+            0 => None,
+            1 => Some("to be ended by whoever processes it"),
+            _ => Some("to be ended by whoever processes them"),
+        };
+        match (self.done, ended) {
+            (0, Some(ended)) => format!("{} {ended}", human::plural(self.requested, "task")),
+            (_, Some(ended)) => {
+                format!("{} {would}{done}, {} {ended}", human::plural(self.done, "task"), self.requested)
+            }
+            (_, None) => format!("{} {would}{done}", human::plural(self.done, "task")),
+        }
+    }
+
     fn finish(&self, done: &str, out: &mut Out) -> u8 {
         if !self.is_named {
-            let would = if self.is_dry_run { "would be " } else { "" };
-            out.say(&format!("{} {would}{done}", human::plural(self.done, "task")));
+            out.say(&self.total(done));
             if !self.is_dry_run {
                 for (reason, count) in &self.reasons {
                     let each = if *count == 1 { "it" } else { "each" };
@@ -164,7 +184,7 @@ impl Told {
                 }
             }
         }
-        match (self.done, self.refused, self.missing) {
+        match (self.done + self.requested, self.refused, self.missing) {
             (_, 0, 0) => DONE,
             (0, 0, _) => NOT_FOUND,
             // What a range or a filter selects besides is no failure, unless there was nothing else.

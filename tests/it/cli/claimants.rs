@@ -204,6 +204,34 @@ each_engine! {
         }
     }
 
+    fn a_cancel_does_not_make_a_silent_run_one_that_was_heard_of(db) {
+        let held = queue_and_claim(db, &[]);
+        db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"UpdatedOn\" = {}", sql_now(db.engine, -7_200)));
+        assert_eq!(db.cli().run(&["cancel", &held.task]).code, Some(0));
+        let silent = || db.cli().run(&["status", "--runs", "--silent-for", "1h", "--json"]).ok();
+        assert!(silent().contains(&format!("\"id\":{}", held.run)), "{}", silent());
+        assert!(!silent().contains(&held.token));
+        assert!(held.say(db, "heartbeat", &[]).ok().starts_with("cancel: "));
+        assert_eq!(silent(), "");
+    }
+
+    fn a_list_of_runs_that_is_not_whole_says_so(db) {
+        for _ in 0..3 {
+            queue_and_claim(db, &[]);
+        }
+        db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"UpdatedOn\" = {}", sql_now(db.engine, -7_200)));
+        let more = "There are more: -n N shows more lines.";
+        for which in [&["status", "--runs"][..], &["status", "--runs", "--silent-for", "1h"]] {
+            let show = |args: &[&str]| db.cli().run(&[which, args].concat());
+            let part = show(&["-n", "2"]).ok();
+            assert_eq!((part.lines().count(), part.lines().last()), (1 + 2 + 1, Some(more)), "{part}");
+            assert!(!show(&["-n", "3"]).ok().contains(more));
+            let json = show(&["-n", "2", "--json"]);
+            assert_eq!((json.stdout.lines().count(), json.stderr.as_str()), (2, format!("warning: {more}\n").as_str()));
+            assert_eq!(show(&["--json"]).stderr, "");
+        }
+    }
+
     fn a_claimant_is_told_that_its_run_is_to_be_cancelled_and_ends_it(db) {
         let held = queue_and_claim(db, &[]);
         assert_eq!(held.say(db, "heartbeat", &[]).ok(), "");

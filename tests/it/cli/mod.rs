@@ -20,6 +20,7 @@ mod limits;
 mod pauses;
 mod process_run;
 mod queue;
+mod reason;
 mod retry;
 mod runners;
 mod schedule;
