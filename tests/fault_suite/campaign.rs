@@ -85,7 +85,16 @@ impl Job<'_> {
 
     /// A new stage; the campaign ends here without one.
     pub fn stage(&self) -> Option<Stage> {
-        Stage::new(self.engine, &self.options.program)
+        let stage = Stage::new(self.engine, &self.options.program)?;
+        self.prepare(&stage);
+        Some(stage)
+    }
+
+    /// What differs from stage to stage: every other campaign keeps the transitions, by the seed, so that both ways are tried.
+    pub fn prepare(&self, stage: &Stage) {
+        if Rng::new(self.options.seed, &["transitions", self.campaign.name, self.engine.name()]).below(2) == 0 {
+            stage.keep_transitions();
+        }
     }
 
     /// Makes a trial on a stage: `work` breaks something, then everything comes to rest, then the oracle judges. Returns
