@@ -77,7 +77,8 @@ fn trigger(engine: EngineUnderTest, watched: &Watched, event: &str) -> String {
     let old = if event == "INSERT" { "''".to_owned() } else { state_of("OLD") };
     let text = if matches!(engine, EngineUnderTest::Mariadb | EngineUnderTest::Mysql) { "CHAR" } else { "TEXT" };
     // A session may have a time zone of its own.
-    let time = if engine == EngineUnderTest::Postgres { format!("({time}) AT TIME ZONE 'UTC'") } else { (*time).to_owned() };
+    let time =
+        if engine == EngineUnderTest::Postgres { format!("({time}) AT TIME ZONE 'UTC'") } else { (*time).to_owned() };
     let insert = format!(
         "INSERT INTO \"FaultAudit\" \
          (\"Kind\", \"RowId\", \"TaskId\", \"Old\", \"New\", \"Detail\", \"ClaimRank\", \"OnTime\") VALUES \

@@ -90,9 +90,10 @@ impl Job<'_> {
         Some(stage)
     }
 
-    /// What differs from stage to stage: every other campaign keeps the transitions, by the seed, so that both ways are tried.
+    /// What differs by the seed: every other campaign keeps the transitions, so that both ways are tried.
     pub fn prepare(&self, stage: &Stage) {
-        if Rng::new(self.options.seed, &["transitions", self.campaign.name, self.engine.name()]).below(2) == 0 {
+        let mut rng = Rng::new(self.options.seed, &["transitions", self.campaign.name, self.engine.name()]);
+        if self.options.is_hunt || rng.below(2) == 0 {
             stage.keep_transitions();
         }
     }

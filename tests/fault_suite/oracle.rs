@@ -2,8 +2,8 @@
 //! how the trial was made.
 
 mod effects;
-mod runs;
 mod rules;
+mod runs;
 mod tasks;
 mod transitions;
 

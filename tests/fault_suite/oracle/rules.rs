@@ -27,7 +27,10 @@ pub fn what_is_cancelled_is_not_tried_again(records: &Records, found: &mut Vec<S
             found.push(format!("I14: task {task} was cancelled and is {} at change {}", change.new, change.at));
         }
         if (is_new_run(change) || is_start(change)) && cancelled.contains(&task) {
-            found.push(format!("I14: run {} of the cancelled task {task} is {} at change {}", change.id, change.new, change.at));
+            found.push(format!(
+                "I14: run {} of the cancelled task {task} is {} at change {}",
+                change.id, change.new, change.at
+            ));
         }
     }
     for run in records.runs.iter().filter(|run| run.is_to_end) {
@@ -107,8 +110,9 @@ pub fn each_planned_time_happens_once(records: &Records, found: &mut Vec<String>
 pub fn nothing_is_claimed_while_it_is_paused(records: &Records, found: &mut Vec<String>) {
     let class_of: HashMap<i64, &str> = records.tasks.iter().map(|task| (task.id, task.class.as_str())).collect();
     for pause in &records.pauses {
-        let is_within =
-            |pid: i64| records.calls.iter().any(|call| call.pid == pid && call.began >= pause.from && call.ended <= pause.until);
+        let is_within = |pid: i64| {
+            records.calls.iter().any(|call| call.pid == pid && call.began >= pause.from && call.ended <= pause.until)
+        };
         let is_paused = |task: i64| pause.class.as_deref().is_none_or(|class| class_of.get(&task) == Some(&class));
         for run in records.runs.iter().filter(|run| run.process_id != 0 && is_paused(run.task_id)) {
             if is_within(run.process_id) {
