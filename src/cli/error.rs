@@ -3,6 +3,8 @@
 use std::fmt;
 
 use crate::config::ConfigError;
+use crate::domain::ids::TaskId;
+use crate::domain::limits::Obstacle;
 use crate::engine::{EngineError, StoreError};
 
 /// Exit status: done.
@@ -128,8 +130,9 @@ impl From<EngineError> for CliError {
                 ..Self::failed(message)
             }
             .with_hint(format!("stop working for it; `taskqueue status {}` shows what became of the task", run.task_id)),
-            EngineError::Obstructed { .. } => Self { kind: "obstructed", ..Self::failed(message) }
-                .with_hint("`taskqueue pause` and `taskqueue limits` list what keeps runs from starting"),
+            EngineError::Obstructed { obstacle, holders, .. } => {
+                Self { kind: "obstructed", ..Self::failed(message) }.with_hint(obstructed_hint(&obstacle, &holders))
+            }
             EngineError::LeaseOver { .. } => Self { kind: "lease_over", ..Self::unreachable(message) }.with_hint(
                 "the database could not be reached for too long, or was too slow; the run is given back and counts no attempt",
             ),
@@ -147,6 +150,22 @@ fn unknown_class_hint(nearest: &[String]) -> String {
         names => {
             let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
             format!("did you mean {}? {known_elsewhere}", quoted.join(" or "))
+        }
+    }
+}
+
+/// What shows that obstacle. Of keys `taskqueue limits` lists only those that were given a limit.
+fn obstructed_hint(obstacle: &Obstacle, holders: &[TaskId]) -> String {
+    match (obstacle, holders) {
+        (Obstacle::Paused(_), _) => "`taskqueue pause` lists what is paused, by whom and until when".to_owned(),
+        (Obstacle::MaxRunning(_) | Obstacle::Rate(..), _) => {
+            "`taskqueue limits` lists the limits of classes, `taskqueue status --runs` the newest runs".to_owned()
+        }
+        (Obstacle::KeyIsFull(_), []) => "the slot has just become free: try again".to_owned(),
+        (Obstacle::KeyIsFull(_), holders) => {
+            let ids: Vec<String> = holders.iter().map(ToString::to_string).collect();
+            let whose = if holders.len() == 1 { "the task that has the slot" } else { "tasks that have a slot" };
+            format!("`taskqueue status {}` shows {whose}", ids.join(" "))
         }
     }
 }

@@ -1,11 +1,12 @@
 //! `claim`: hands runs to a claimant, a worker in any language that is no runner of this program.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use wildmatch::WildMatch;
 
-use super::outcomes::{leave_outside_claim, send_left_over};
+use super::outcomes::{outside_claim_leaver, send_left_over};
 use super::{Context, EngineError, EngineResult, new_token};
 use crate::domain::claimant::ClaimantId;
 use crate::domain::records::ClaimedRun;
@@ -14,6 +15,7 @@ use crate::os::claimant::is_shown_by;
 use crate::os::clock::Moment;
 use crate::os::identity::ProcessIdentity;
 use crate::os::random::spread;
+use crate::os::spool::SpoolFile;
 use crate::os::stop_signals::StopSignals;
 use crate::store::{NewEvent, OutsideClaim, OutsideRun, StoreError};
 
@@ -59,6 +61,49 @@ pub enum Claimed {
     Stopped,
 }
 
+/// Puts on the disk what a claim may have taken, and returns the file, or says why it could not.
+type Leaver = Box<dyn Fn() -> Result<Option<SpoolFile>, String> + Send>;
+
+/// What a claim may have taken, as long as nobody has its answer: for whoever ends the process without waiting for one.
+#[derive(Clone, Default)]
+pub struct InDoubt(Arc<Mutex<Doubt>>);
+
+#[derive(Default)]
+struct Doubt {
+    leaver: Option<Leaver>,
+    has_left: bool,
+    /// Nobody else reads it before this process has ended, or has given up: until then the claim may still succeed.
+    file: Option<SpoolFile>,
+}
+
+impl InDoubt {
+    /// Leaves it on the disk, to be given back by the next process of this host; nothing is claimed from now on. Why it could
+    /// not be left there; `None` also where nothing is in doubt.
+    #[must_use]
+    pub fn leave(&self) -> Option<String> {
+        let mut doubt = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        doubt.has_left = true;
+        match doubt.leaver.take()?() {
+            Ok(file) => {
+                doubt.file = file;
+                None
+            }
+            Err(problem) => Some(problem),
+        }
+    }
+
+    /// Whether the claim may begin: nobody has left yet.
+    fn begin(&self, leaver: Leaver) -> bool {
+        let mut doubt = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        doubt.leaver = Some(leaver);
+        !doubt.has_left
+    }
+
+    fn end(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).leaver = None;
+    }
+}
+
 /// The process with this PID, which is to be that of a claimant.
 ///
 /// # Errors
@@ -82,6 +127,20 @@ pub fn can_be_ended(process: &ProcessIdentity, claimant: &ClaimantId) -> bool {
 /// # Errors
 /// The database's.
 pub fn claim(ctx: &mut Context, request: &ClaimRequest, stop: &StopSignals) -> EngineResult<Claimed> {
+    claim_in_doubt(ctx, request, stop, &InDoubt::default())
+}
+
+/// The same for a thread that may be left behind with its process: `in_doubt` knows at each moment what that one has to leave
+/// on the disk. An answer that nobody took counts as none.
+///
+/// # Errors
+/// The database's.
+pub fn claim_in_doubt(
+    ctx: &mut Context,
+    request: &ClaimRequest,
+    stop: &StopSignals,
+    in_doubt: &InDoubt,
+) -> EngineResult<Claimed> {
     // Whoever says "stop" does not want to wait for a database that is busy or away.
     if let Ok(count) = stop.counter() {
         ctx.store.give_up_when(move || count() >= 1);
@@ -92,7 +151,7 @@ pub fn claim(ctx: &mut Context, request: &ClaimRequest, stop: &StopSignals) -> E
     let until = Moment::after(request.wait);
     let mut pause = FIRST_PAUSE;
     loop {
-        let offers = claim_now(ctx, request, &settings)?;
+        let offers = claim_now(ctx, request, &settings, in_doubt)?;
         if !offers.is_empty() {
             return Ok(Claimed::Runs(offers));
         }
@@ -111,8 +170,14 @@ fn spread_out(pause: Duration) -> Duration {
     pause / 2 + (pause / 2).mul_f64(f64::from(spread()) / f64::from(u16::MAX))
 }
 
-fn claim_now(ctx: &mut Context, request: &ClaimRequest, settings: &Settings) -> EngineResult<Vec<Offer>> {
+fn claim_now(
+    ctx: &mut Context,
+    request: &ClaimRequest,
+    settings: &Settings,
+    in_doubt: &InDoubt,
+) -> EngineResult<Vec<Offer>> {
     let secrets: Vec<String> = (0..request.count).map(|_| new_token()).collect::<EngineResult<_>>()?;
+    let leaver: Leaver = Box::new(outside_claim_leaver(ctx, &request.claimant, &secrets));
     let patterns: Vec<WildMatch> = request.classes.iter().map(|pattern| WildMatch::new(pattern)).collect();
     let Context { store, handlers, me, .. } = ctx;
     let timeout_secs = |class: &str, own: Option<i32>| handlers.timeout_secs(class, own, settings);
@@ -140,17 +205,25 @@ fn claim_now(ctx: &mut Context, request: &ClaimRequest, settings: &Settings) -> 
         store.create_missing_runs(&mut |_| {})?;
     }
     fault_point!("outside_claim.ready");
+    if !in_doubt.begin(leaver) {
+        return Ok(Vec::new());
+    }
     let claimed = match store.claim_outside(&claim) {
         Ok(claimed) => claimed,
         Err(error) => {
             // Its COMMIT may have happened, unless it is none of ours to make.
             if !matches!(error, StoreError::Forbidden { .. }) {
-                leave_outside_claim(ctx, &request.claimant, &secrets);
+                ctx.spool_problem = in_doubt.leave().or_else(|| ctx.spool_problem.take());
             }
+            in_doubt.end();
             return Err(error.into());
         }
     };
     fault_point!("outside_claim.committed");
+    // What was taken stays in doubt until somebody has heard of it.
+    if claimed.is_empty() {
+        in_doubt.end();
+    }
     Ok(claimed.into_iter().map(|claimed| offer(claimed, &timeout_secs)).collect())
 }
 

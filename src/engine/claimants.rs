@@ -8,6 +8,7 @@ use serde_json::json;
 use super::announce::start_hook;
 use super::execute::MAX_MESSAGE_CHARS;
 use super::handler_finish::storable;
+use super::outcomes::prepared;
 use super::{Context, EngineError, EngineResult};
 use crate::domain::decision::Decision;
 use crate::domain::ending::ReportedError;
@@ -133,12 +134,17 @@ pub fn resolve(ctx: &mut Context, held: &Held, resolution: &Resolution) -> Engin
 /// Gives back, at no cost, a run that its claimant never got to see.
 ///
 /// # Errors
-/// The database's.
+/// The database's; the next process of this host gives it back then.
 pub fn give_back(ctx: &mut Context, run: &ClaimedRun) -> EngineResult<()> {
     let end =
         RunEnd::of(RunEvent::Release, "not-delivered", "the claimant could not be told", "not-delivered: released");
-    ctx.store.end_run(&RunRef { id: run.run_id, token: run.token.clone() }, &end)?;
-    Ok(())
+    match ctx.store.end_run(&RunRef { id: run.run_id, token: run.token.clone() }, &end) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            prepared(ctx, run, end)();
+            Err(error.into())
+        }
+    }
 }
 
 impl Held {

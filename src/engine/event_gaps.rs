@@ -8,6 +8,11 @@ use crate::os::clock::Moment;
 
 /// How long an id that is missing is looked for: longer than the largest batch takes.
 const WAIT: Duration = Duration::from_secs(3_600);
+/// For so long it is looked for each time; most transactions have ended by then, or never will.
+const FRESH: Duration = Duration::from_secs(60);
+/// Then it is looked for again after this part of the time for which it has been missing: what comes late is seen a little
+/// later still, and what never comes costs little.
+const PART: u32 = 20;
 /// Ranges that are looked for at once; the oldest are given up beyond that.
 const MOST: usize = 1_000;
 
@@ -21,12 +26,22 @@ pub(super) struct Gaps {
 struct Gap {
     last_id: i64,
     until: Moment,
+    /// Not looked for before.
+    next_look: Moment,
+}
+
+impl Gap {
+    /// For how long it has been missing.
+    fn age(&self) -> Duration {
+        WAIT.saturating_sub(self.until.remaining())
+    }
 }
 
 impl Gaps {
     /// All ids between these two are missing from now on.
     pub(super) fn open_between(&mut self, before: i64, after: i64) {
-        self.insert(before + 1, Gap { last_id: after - 1, until: Moment::after(WAIT) });
+        let gap = Gap { last_id: after - 1, until: Moment::after(WAIT), next_look: Moment::now() };
+        self.insert(before + 1, gap);
     }
 
     /// This id is not missing any more.
@@ -54,13 +69,28 @@ impl Gaps {
         self.by_first_id.retain(|_, gap| gap.until > now);
     }
 
+    /// The first and the last id of each that is to be looked for now, in their order.
+    pub(super) fn next_ranges(&mut self) -> Vec<(i64, i64)> {
+        let mut ranges = Vec::new();
+        for (first_id, gap) in self.by_first_id.iter_mut().filter(|(_, gap)| gap.next_look.has_passed()) {
+            let age = gap.age();
+            if age >= FRESH {
+                gap.next_look = Moment::after(age / PART);
+            }
+            ranges.push((*first_id, gap.last_id));
+        }
+        ranges
+    }
+
     /// The first and the last id of each, in their order.
+    #[cfg(test)]
     pub(super) fn ranges(&self) -> Vec<(i64, i64)> {
         self.by_first_id.iter().map(|(first_id, gap)| (*first_id, gap.last_id)).collect()
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -117,5 +147,21 @@ mod tests {
         gaps.close(15);
         gaps.give_up_old();
         assert_eq!(gaps.ranges(), [(11, 14), (16, 19)]);
+    }
+
+    #[test]
+    fn a_gap_is_looked_for_each_time_while_it_is_fresh_and_less_often_then() {
+        let mut gaps = between(0, 10);
+        gaps.open_between(10, 20);
+        let old = gaps.by_first_id.get_mut(&11).unwrap();
+        old.until = Moment::after(WAIT / 2);
+        assert_eq!(gaps.next_ranges(), [(1, 9), (11, 19)]);
+        assert_eq!(gaps.next_ranges(), [(1, 9)]);
+        gaps.close(15);
+        assert_eq!(gaps.next_ranges(), [(1, 9)], "what is left of it is as old");
+        let next_look = gaps.by_first_id[&16].next_look.remaining();
+        assert!(next_look > WAIT / 2 / PART - Duration::from_secs(30) && next_look < WAIT / PART, "{next_look:?}");
+        gaps.by_first_id.get_mut(&16).unwrap().next_look = Moment::now();
+        assert_eq!(gaps.next_ranges(), [(1, 9), (16, 19)]);
     }
 }

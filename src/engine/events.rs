@@ -52,7 +52,7 @@ impl Follower {
     /// # Errors
     /// The database's; nothing is passed over then.
     pub fn next(&mut self, ctx: &mut Context) -> EngineResult<Vec<Event>> {
-        let mut events = ctx.store.events_within(&self.gaps.ranges())?;
+        let mut events = ctx.store.events_within(&self.gaps.next_ranges())?;
         loop {
             let page = ctx.store.events_after(self.last_id.max(events.last().map_or(0, |event: &Event| event.id)))?;
             if page.is_empty() {

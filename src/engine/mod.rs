@@ -45,6 +45,7 @@ use chrono::{DateTime, Utc};
 
 pub use self::handlers::Handlers;
 use crate::config::Announcements;
+use crate::domain::ids::TaskId;
 use crate::domain::limits::Obstacle;
 use crate::domain::pause::check_runner_name;
 use crate::domain::records::Run;
@@ -118,6 +119,8 @@ pub enum EngineError {
         run_id: i64,
         /// What stands in its way.
         obstacle: Obstacle,
+        /// Where that is a limit key: the first tasks that have its slots.
+        holders: Vec<TaskId>,
     },
     /// The lease of a run could not be renewed in time; its handler was killed and nothing was written for it.
     #[error("run {run_id} was given up: its lease could not be renewed in time, so its handler was killed")]

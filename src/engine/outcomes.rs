@@ -12,7 +12,7 @@ use crate::domain::claimant::ClaimantId;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
 use crate::domain::transition::RunEvent;
-use crate::os::spool::{Spool, SpoolFile};
+use crate::os::spool::SpoolFile;
 use crate::store::{Ended, NewEvent, RunEnd, RunRef, StoreError};
 
 /// How a run ended, with all that its row needs.
@@ -79,16 +79,21 @@ pub(super) fn prepared(ctx: &Context, run: &ClaimedRun, end: RunEnd) -> impl Fn(
     }
 }
 
-/// Leaves on the disk, for the next process of this host, that whatever this claim has taken is given back: its COMMIT may
-/// have happened, and nobody has its tokens.
-pub(super) fn leave_outside_claim(ctx: &mut Context, claimant: &ClaimantId, secrets: &[String]) {
+/// Leaves on the disk, for the next process of this host, that whatever this claim has taken is given back, when it is called:
+/// its COMMIT may have happened, and nobody has its tokens. Returns the file, which nobody else reads while it is held, or why
+/// there is none.
+pub(super) fn outside_claim_leaver(
+    ctx: &Context,
+    claimant: &ClaimantId,
+    secrets: &[String],
+) -> impl Fn() -> Result<Option<SpoolFile>, String> + Send + use<> {
+    let spool = ctx.spool.clone();
     let outcome = Outcome::of_outside_claim(ctx, claimant, secrets);
-    let problem = match ctx.spool.as_ref().map(Spool::take) {
-        None => None,
-        Some(Ok(mut file)) => leave(Some(&mut file), &outcome),
-        Some(Err(error)) => Some(error.to_string()),
-    };
-    ctx.spool_problem = problem.or_else(|| ctx.spool_problem.take());
+    move || {
+        let Some(spool) = &spool else { return Ok(None) };
+        let mut file = spool.take().map_err(|error| error.to_string())?;
+        leave(Some(&mut file), &outcome).map_or(Ok(Some(file)), Err)
+    }
 }
 
 /// What a claim took.

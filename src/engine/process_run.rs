@@ -11,6 +11,7 @@ use super::register::register;
 use super::stopping::Stopping;
 use super::{Context, EngineError, EngineResult, new_token};
 use crate::domain::ids::{RunId, RunnerId};
+use crate::domain::limits::Obstacle;
 use crate::domain::records::ClaimedRun;
 use crate::domain::settings::Settings;
 use crate::domain::status::RunStatus;
@@ -19,7 +20,10 @@ use crate::os::clock::Moment;
 use crate::os::event_socket::EventSocket;
 use crate::os::spool::{Spool, SpoolFile};
 use crate::os::stop_signals::StopSignals;
-use crate::store::{Claim, Registration, RunRef, SpecificClaim, StoreError};
+use crate::store::{Claim, Registration, RunRef, SpecificClaim, Store, StoreError};
+
+/// Tasks that are named where they have the slots of a key: one is the rule, and a thousand would fill the screen.
+const NAMED_HOLDERS: i64 = 5;
 
 /// How much is processed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -207,9 +211,7 @@ fn claim(
         Some(run_id) => match ctx.store.claim_specific_run(run_id, &claim) {
             Ok(SpecificClaim::Claimed(run)) => Ok(Some(*run)),
             Ok(SpecificClaim::Refused { status, class }) => return Err(refused(run_id, status, class)),
-            Ok(SpecificClaim::Obstructed { obstacle }) => {
-                return Err(EngineError::Obstructed { run_id: run_id.0, obstacle });
-            }
+            Ok(SpecificClaim::Obstructed { obstacle }) => return Err(obstructed(&mut ctx.store, run_id, obstacle)),
             Err(error) => Err(error),
         },
     };
@@ -228,4 +230,13 @@ fn refused(run_id: RunId, status: String, class: String) -> EngineError {
     } else {
         EngineError::NotWaiting { run_id, status }
     }
+}
+
+fn obstructed(store: &mut Store, run_id: RunId, obstacle: Obstacle) -> EngineError {
+    let holders = match &obstacle {
+        // Without their names the answer is the same.
+        Obstacle::KeyIsFull(limit) => store.list_key_holders(&limit.key, NAMED_HOLDERS).unwrap_or_default(),
+        Obstacle::Paused(_) | Obstacle::MaxRunning(_) | Obstacle::Rate(..) => Vec::new(),
+    };
+    EngineError::Obstructed { run_id: run_id.0, obstacle, holders }
 }

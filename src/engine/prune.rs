@@ -21,8 +21,8 @@ const MAX_SELECTION_CHARS: usize = 1_000;
 /// Finds a part of the tasks that a rule reaches, from a place on.
 type FindTasks = fn(&mut Store, &PruneRule, Option<PrunePlace>) -> StoreResult<PruneWindow>;
 
-/// By age, also before their time, and by number.
-const WAYS_TO_FIND: [FindTasks; 3] = [Store::find_old_tasks, Store::find_old_tasks_ahead, Store::find_excess_tasks];
+/// By age, and by number.
+const WAYS_TO_FIND: [FindTasks; 2] = [Store::find_old_tasks, Store::find_excess_tasks];
 
 /// What is to be pruned, beyond what the settings say.
 #[derive(Clone, Debug, Default)]
@@ -103,10 +103,10 @@ pub fn count_prunable(ctx: &mut Context, request: &PruneRequest) -> EngineResult
     let retention = ctx.store.settings()?.retention;
     let mut count = 0;
     for rule in request.rules(&retention) {
-        let [by_age, ahead, by_number] = WAYS_TO_FIND;
+        let [by_age, by_number] = WAYS_TO_FIND;
         let mut count_by = |find: FindTasks| count_windows(|from| Ok(find(&mut ctx.store, &rule, from)?));
         // Those of an age and those in excess are the oldest ones, both times.
-        count += count_by(by_age)?.max(count_by(by_number)?) + count_by(ahead)?;
+        count += count_by(by_age)?.max(count_by(by_number)?);
     }
     Ok(count)
 }

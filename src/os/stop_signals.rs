@@ -5,6 +5,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -82,6 +84,31 @@ impl StopSignals {
             }
         }
     }
+
+    /// Does `work` in a thread of its own, for what cannot be called back from where it waits. `None` when one of the signals
+    /// has come and the work has not ended within `grace`: it is left behind, and ends at the latest with this process.
+    ///
+    /// # Errors
+    /// When the kernel refuses (no descriptor left, no thread), or when the work panics.
+    pub fn wait_for_work<T: Send + 'static>(
+        &self,
+        grace: Duration,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<Option<T>> {
+        let (alarm, (sender, receiver)) = (Arc::new(Alarm::new()?), mpsc::sync_channel(1));
+        let rings = RingsAtEnd(Arc::clone(&alarm));
+        thread::Builder::new().name("work".to_owned()).spawn(move || {
+            let _rings = rings;
+            // Nobody hears it when it comes too late.
+            let _ = sender.send(work());
+        })?;
+        let mut fds = [PollFd::new(&self.reader, PollFlags::IN), PollFd::new(&*alarm, PollFlags::IN)];
+        while matches!(poll(&mut fds, None), Err(rustix::io::Errno::INTR)) {}
+        if self.is_stopping() {
+            return Ok(receiver.recv_timeout(grace).ok());
+        }
+        receiver.recv().map(Some).map_err(io::Error::other)
+    }
 }
 
 impl Drop for StopSignals {
@@ -126,6 +153,15 @@ impl AsFd for Alarm {
     }
 }
 
+/// Rings when it is dropped, so that a thread that panics is not waited for.
+struct RingsAtEnd(Arc<Alarm>);
+
+impl Drop for RingsAtEnd {
+    fn drop(&mut self) {
+        self.0.ring();
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -164,6 +200,25 @@ mod tests {
         assert!(!signals.is_stopping() && ignores_signal(SIGHUP).unwrap());
         signal_hook::low_level::raise(SIGTERM).unwrap();
         eventually(|| signals.is_stopping());
+    }
+
+    #[test]
+    fn work_is_waited_for_until_a_signal_comes_and_no_longer_than_its_grace() {
+        let name = "os::stop_signals::tests::work_is_waited_for_until_a_signal_comes_and_no_longer_than_its_grace";
+        if !run_again_inside(&["env", "--default-signal"], name) {
+            return;
+        }
+        let signals = StopSignals::install().unwrap();
+        assert_eq!(signals.wait_for_work(Duration::ZERO, || 7).unwrap(), Some(7));
+        let (_for_ever, never) = mpsc::channel::<()>();
+        let unanswered = signals.wait_for_work(Duration::from_millis(1), move || {
+            signal_hook::low_level::raise(SIGTERM).unwrap();
+            never.recv()
+        });
+        assert!(unanswered.unwrap().is_none());
+        let long = Duration::from_secs(60);
+        assert_eq!(signals.wait_for_work(long, || 8).unwrap(), Some(8), "what ends in time counts");
+        assert_eq!(signals.wait_for_work::<()>(long, || panic!("as it should")).unwrap(), None);
     }
 
     #[test]

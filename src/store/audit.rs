@@ -12,11 +12,14 @@ use super::schema::{task_queue, task_queue_events, task_queue_runs, task_queue_s
 use super::{Store, StoreResult};
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::settings::Setting;
+use crate::domain::status::RunStatus;
 
 /// For how long the setting is taken to be what it was.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Tasks of one statement.
 const PART: usize = 500;
+/// The kind of event that a run was created.
+pub(super) const CREATED: &str = "run-created";
 
 /// Who this process is, in the events of the transitions that it makes.
 #[derive(Clone, Debug, Default)]
@@ -98,16 +101,28 @@ pub(super) fn newest_run(conn: &mut AnyConnection) -> QueryResult<i64> {
     Ok(newest.optional()?.unwrap_or(0))
 }
 
-/// Keeps that the runs after this one were created.
+/// Keeps that the runs after this one were created, by this very transaction: what others have committed meanwhile is there,
+/// too. The run of a schedule's next task has its event already; one that was imported does not wait, and was not created here.
 pub(super) fn keep_created(conn: &mut AnyConnection, origin: &Origin, after: i64) -> StoreResult<()> {
     use task_queue_events::dsl;
-    let rows = task_queue_runs::table.filter(task_queue_runs::id.gt(after)).order(task_queue_runs::id).select((
-        "run-created".into_sql::<Text>(),
-        task_queue_runs::task_queue_id.nullable(),
-        task_queue_runs::id.nullable(),
-        origin.actor.as_str().into_sql::<Text>(),
-        origin.host.as_str().into_sql::<Text>(),
-    ));
+    // A join: MySQL documents no subquery on the table into which it inserts.
+    let is_kept = task_queue_events::task_queue_id
+        .eq(task_queue_runs::task_queue_id.nullable())
+        .and(task_queue_events::run_id.eq(task_queue_runs::id.nullable()))
+        .and(task_queue_events::kind.eq(CREATED));
+    let rows = task_queue_runs::table
+        .left_join(task_queue_events::table.on(is_kept))
+        .filter(task_queue_runs::id.gt(after))
+        .filter(task_queue_runs::status.eq(RunStatus::Scheduled.as_str()))
+        .filter(task_queue_events::id.is_null())
+        .order(task_queue_runs::id)
+        .select((
+            CREATED.into_sql::<Text>(),
+            task_queue_runs::task_queue_id.nullable(),
+            task_queue_runs::id.nullable(),
+            origin.actor.as_str().into_sql::<Text>(),
+            origin.host.as_str().into_sql::<Text>(),
+        ));
     diesel::insert_into(dsl::task_queue_events)
         .values(rows)
         .into_columns((dsl::kind, dsl::task_queue_id, dsl::run_id, dsl::actor, dsl::host))

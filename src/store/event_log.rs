@@ -15,8 +15,10 @@ use crate::domain::ids::{RunId, TaskId};
 
 /// Events that are looked at with one query.
 const PAGE: i64 = 1_000;
-/// Ranges of ids in one statement: an engine takes only so many conditions in a row.
-const RANGES_PER_STATEMENT: usize = 100;
+/// A range of at most so many ids is asked for by each of them, together with others like it.
+const NARROW: i64 = 10;
+/// Ids in one statement. MariaDB makes a table of a list of 1000, and reads that first.
+const IDS_PER_STATEMENT: usize = 500;
 
 /// Which events.
 #[derive(Clone, Debug, Default)]
@@ -114,24 +116,31 @@ impl Store {
         Ok(rows.into_iter().map(event).collect())
     }
 
-    /// The events whose ids lie in these ranges, the first and the last id of each included, in their order. The ranges are
-    /// in order, too.
+    /// The events whose ids lie in these ranges, the first and the last id of each included, in their order. A statement for
+    /// each wide range and one for many narrow ones: of several ranges in one condition PostgreSQL makes bitmaps or, where
+    /// those are switched off, reads all events.
     ///
     /// # Errors
     /// The database could not be asked.
     pub fn events_within(&mut self, ranges: &[(i64, i64)]) -> StoreResult<Vec<Event>> {
-        let mut found = Vec::new();
-        for part in ranges.chunks(RANGES_PER_STATEMENT) {
-            let rows: Vec<Row> = self.read(|conn| {
-                let mut query = task_queue_events.order(id).select(COLUMNS).into_boxed();
-                for (first, last) in part {
-                    query = query.or_filter(id.between(*first, *last));
-                }
-                Ok(query.load(conn)?)
-            })?;
-            found.extend(rows.into_iter().map(event));
+        let (narrow, wide): (Vec<(i64, i64)>, Vec<(i64, i64)>) =
+            ranges.iter().copied().partition(|(first, last)| last - first < NARROW);
+        let ids: Vec<i64> = narrow.into_iter().flat_map(|(first, last)| first..=last).collect();
+        let mut found: Vec<Row> = Vec::new();
+        for part in ids.chunks(IDS_PER_STATEMENT) {
+            found.extend(
+                self.read(|conn| Ok(task_queue_events.filter(id.eq_any(part)).select(COLUMNS).load::<Row>(conn)?))?,
+            );
         }
-        Ok(found)
+        for (first, last) in wide {
+            found.extend(self.read(|conn| {
+                let range = task_queue_events.filter(id.between(first, last)).order(id);
+                Ok(range.select(COLUMNS).load::<Row>(conn)?)
+            })?);
+        }
+        let mut events: Vec<Event> = found.into_iter().map(event).collect();
+        events.sort_unstable_by_key(|event| event.id);
+        Ok(events)
     }
 
     /// The ids of the newest `limit` events, in their order.

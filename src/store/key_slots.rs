@@ -11,7 +11,7 @@ use super::backend::{self, AnyConnection};
 use super::events::{NewEvent, insert_event};
 use super::schema::task_queue_key_limits;
 use super::schema::task_queue_runs::dsl::{
-    claim_order, has_key_slot, held_key, id, status, task_queue_runs, updated_on, waiting_key,
+    claim_order, has_key_slot, held_key, id, status, task_queue_id, task_queue_runs, updated_on, waiting_key,
 };
 use super::sql::db_now;
 use super::{Store, StoreResult};
@@ -109,6 +109,18 @@ impl Store {
             let running = holders.count().get_result(conn)?;
             Ok(KeyUse { max_running: limit_of(conn, key)?, held: count_held(conn, key)?, running })
         })
+    }
+
+    /// The tasks whose runs have the slots of a key, in the order of the claim; so many at the most.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_key_holders(&mut self, key: &str, limit: i64) -> StoreResult<Vec<TaskId>> {
+        let ids: Vec<i64> = self.read(|conn| {
+            let held = task_queue_runs.filter(held_key.eq(key)).order((held_key, claim_order, id));
+            Ok(held.limit(limit).select(task_queue_id).load(conn)?)
+        })?;
+        Ok(ids.into_iter().map(TaskId).collect())
     }
 
     /// Gives every slot that is free to the first run that waits for it, and takes back those that a lower limit does not

@@ -33,7 +33,7 @@ pub enum PruneVerdict {
     NoSuchTask,
 }
 
-/// What a row says about itself, and where it stands in the order of its status.
+/// What a row says about itself, and where it stands among the others. OverOn says in the database what `kept` says here.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = task_queue)]
 pub(super) struct Candidate {
@@ -41,6 +41,7 @@ pub(super) struct Candidate {
     pub(super) last_status: String,
     pub(super) scheduled_on: Moment,
     pub(super) updated_on: Moment,
+    pub(super) over_on: Option<Moment>,
     failed_retries: i32,
     max_retries: i32,
     quarantined_on: Option<Moment>,

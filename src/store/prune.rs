@@ -11,6 +11,7 @@ use super::schema::{
     task_queue_runners, task_queue_runs,
 };
 use super::sql::{Moment, any_year, db_now, db_now_plus};
+use super::transitions::keep_claims_out;
 use super::{Store, StoreResult};
 use crate::domain::ids::TaskId;
 use crate::domain::status::TaskStatus;
@@ -27,13 +28,13 @@ pub struct PruneRule {
     pub status: TaskStatus,
     /// Of this class alone.
     pub class: Option<String>,
-    /// Those that changed last before so many seconds.
+    /// Those that have been over for so many seconds.
     pub older_than_secs: Option<i64>,
-    /// All but the newest so many.
+    /// All but so many of the status, whatever their class: those that were over last.
     pub at_most: Option<i64>,
 }
 
-/// A place in the order of the tasks of a status, by ScheduledOn and then Id.
+/// A place in the order in which tasks are looked at: by OverOn, or by ScheduledOn where a class is named, and then by Id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PrunePlace(Moment, i64);
 
@@ -71,12 +72,6 @@ pub struct Pruned {
     pub events: usize,
 }
 
-/// Up to which place a rule reaches, and from which change on a row is too young; `None` where there is no end.
-struct Bounds {
-    until: Option<PrunePlace>,
-    younger_from: Option<Moment>,
-}
-
 impl Store {
     /// A part of the tasks that the rule reaches by their age; `from` is where the part before ended.
     ///
@@ -86,24 +81,7 @@ impl Store {
         let Some(secs) = rule.older_than_secs else { return Ok(PruneWindow::default()) };
         self.read(|conn| {
             let limit: Moment = diesel::select(db_now_plus(-secs)).get_result(conn)?;
-            // Whatever was to be processed later than that ended later, too, or before its time.
-            let bounds = Bounds { until: Some(PrunePlace(limit, i64::MAX)), younger_from: Some(limit) };
-            load_window(conn, rule, from, &bounds)
-        })
-    }
-
-    /// A part of the tasks that the rule reaches by their age and whose time is still to come: most of them were cancelled
-    /// before it. Whose time has come since is found by it.
-    ///
-    /// # Errors
-    /// The database could not be asked.
-    pub fn find_old_tasks_ahead(&mut self, rule: &PruneRule, from: Option<PrunePlace>) -> StoreResult<PruneWindow> {
-        let Some(secs) = rule.older_than_secs else { return Ok(PruneWindow::default()) };
-        self.read(|conn| {
-            let now: Moment = diesel::select(db_now()).get_result(conn)?;
-            let limit: Moment = diesel::select(db_now_plus(-secs)).get_result(conn)?;
-            let bounds = Bounds { until: None, younger_from: Some(limit) };
-            load_window(conn, rule, Some(from.unwrap_or(PrunePlace(now, i64::MAX))), &bounds)
+            load_window(conn, rule, from, PrunePlace(limit, i64::MIN))
         })
     }
 
@@ -113,8 +91,8 @@ impl Store {
     /// The database could not be asked.
     pub fn find_excess_tasks(&mut self, rule: &PruneRule, from: Option<PrunePlace>) -> StoreResult<PruneWindow> {
         let Some(most) = rule.at_most else { return Ok(PruneWindow::default()) };
-        self.read(|conn| match first_in_excess(conn, rule, most)? {
-            Some(until) => load_window(conn, rule, from, &Bounds { until: Some(until), younger_from: None }),
+        self.read(|conn| match first_in_excess(conn, rule.status, most)? {
+            Some(until) => load_window(conn, rule, from, until),
             None => Ok(PruneWindow::default()),
         })
     }
@@ -177,29 +155,13 @@ impl Store {
     /// The database could not be written.
     pub fn prune_outputs(&mut self, older_than_secs: i64) -> StoreResult<usize> {
         use task_queue_run_outputs::dsl;
-        // Runs end about in the order of their ids: where the first one is young, all are.
-        let first: Option<i64> = self.read(|conn| {
-            Ok(dsl::task_queue_run_outputs
-                .order((dsl::run_id, dsl::stream))
-                .select(dsl::run_id)
-                .first(conn)
-                .optional()?)
-        })?;
-        let Some(first) = first else { return Ok(0) };
-        if self.read(|conn| old_runs(conn, &[first], older_than_secs))?.is_empty() {
-            return Ok(0);
-        }
-        self.write(|conn| {
-            let mut ids: Vec<i64> = dsl::task_queue_run_outputs
-                .order((dsl::run_id, dsl::stream))
-                .limit(WINDOW)
-                .select(dsl::run_id)
-                .load(conn)?;
-            ids.dedup();
-            let old = old_runs(conn, &ids, older_than_secs)?;
-            diesel::delete(dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(&old))).execute(conn)?;
-            Ok(old.len())
-        })
+        self.prune_part(
+            |conn| old_runs_with_output(conn, older_than_secs),
+            |conn, runs| {
+                diesel::delete(dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(runs))).execute(conn)?;
+                Ok(runs.len())
+            },
+        )
     }
 
     /// Deletes the oldest results, of runs that ended so many seconds ago, and returns of how many runs. All else about a
@@ -209,24 +171,18 @@ impl Store {
     /// The database could not be written.
     pub fn prune_results(&mut self, older_than_secs: i64) -> StoreResult<usize> {
         use task_queue_runs::dsl;
-        let ids: Vec<i64> = self.read(|conn| {
-            let limit: Moment = diesel::select(db_now_plus(-older_than_secs)).get_result(conn)?;
-            Ok(dsl::task_queue_runs
-                .filter(dsl::results_on.lt(limit))
-                .order((dsl::results_on, dsl::id))
-                .limit(WINDOW)
-                .select(dsl::id)
-                .load(conn)?)
-        })?;
-        if ids.is_empty() {
-            return Ok(0);
-        }
-        self.write(|conn| {
-            let old = dsl::task_queue_runs.filter(dsl::id.eq_any(&ids)).filter(dsl::finished_on.is_not_null());
-            Ok(diesel::update(old)
-                .set((dsl::results.eq(None::<String>), dsl::updated_on.eq(db_now())))
-                .execute(conn)?)
-        })
+        self.prune_part(
+            |conn| {
+                let limit: Moment = diesel::select(db_now_plus(-older_than_secs)).get_result(conn)?;
+                let old = dsl::task_queue_runs.filter(dsl::results_on.lt(limit)).order((dsl::results_on, dsl::id));
+                Ok(old.limit(WINDOW).select(dsl::id).load(conn)?)
+            },
+            |conn, runs| {
+                let old = dsl::task_queue_runs.filter(dsl::id.eq_any(runs)).filter(dsl::finished_on.is_not_null());
+                let without = (dsl::results.eq(None::<String>), dsl::updated_on.eq(db_now()));
+                Ok(diesel::update(old).set(without).execute(conn)?)
+            },
+        )
     }
 
     /// Deletes runners that ended so many seconds ago, and returns how many.
@@ -235,19 +191,14 @@ impl Store {
     /// The database could not be written.
     pub fn prune_runners(&mut self, older_than_secs: i64) -> StoreResult<usize> {
         use task_queue_runners::dsl;
-        let ids: Vec<i64> = self.read(|conn| {
-            let limit: Moment = diesel::select(db_now_plus(-older_than_secs)).get_result(conn)?;
-            Ok(dsl::task_queue_runners
-                .filter(dsl::finished_on.lt(limit))
-                .order((dsl::finished_on, dsl::id))
-                .limit(WINDOW)
-                .select(dsl::id)
-                .load(conn)?)
-        })?;
-        if ids.is_empty() {
-            return Ok(0);
-        }
-        self.write(|conn| Ok(diesel::delete(dsl::task_queue_runners.filter(dsl::id.eq_any(&ids))).execute(conn)?))
+        self.prune_part(
+            |conn| {
+                let limit: Moment = diesel::select(db_now_plus(-older_than_secs)).get_result(conn)?;
+                let old = dsl::task_queue_runners.filter(dsl::finished_on.lt(limit)).order((dsl::finished_on, dsl::id));
+                Ok(old.limit(WINDOW).select(dsl::id).load(conn)?)
+            },
+            |conn, ids| Ok(diesel::delete(dsl::task_queue_runners.filter(dsl::id.eq_any(ids))).execute(conn)?),
+        )
     }
 
     /// Deletes events of that age that belong to no task, and returns how many.
@@ -256,68 +207,73 @@ impl Store {
     /// The database could not be written.
     pub fn prune_events(&mut self, older_than_secs: i64) -> StoreResult<usize> {
         use task_queue_events::dsl;
-        let oldest: Vec<(i64, Moment)> = self.read(|conn| {
-            let limit: Moment = diesel::select(db_now_plus(-older_than_secs)).get_result(conn)?;
-            let oldest: Vec<(i64, Moment)> = dsl::task_queue_events
-                .filter(dsl::task_queue_id.is_null())
-                .order((dsl::task_queue_id, dsl::id))
-                .limit(WINDOW)
-                .select((dsl::id, dsl::occurred_on))
-                .load(conn)?;
-            Ok(oldest.into_iter().filter(|(_, on)| *on < limit).collect())
-        })?;
-        let ids: Vec<i64> = oldest.into_iter().map(|(id, _)| id).collect();
+        self.prune_part(
+            |conn| {
+                let limit: Moment = diesel::select(db_now_plus(-older_than_secs)).get_result(conn)?;
+                let of_no_task = dsl::task_queue_events.filter(dsl::task_queue_id.is_null());
+                let oldest = of_no_task.order((dsl::task_queue_id, dsl::id)).limit(WINDOW);
+                let rows: Vec<(i64, Moment)> = oldest.select((dsl::id, dsl::occurred_on)).load(conn)?;
+                Ok(rows.into_iter().filter(|(_, on)| *on < limit).map(|(id, _)| id).collect())
+            },
+            |conn, ids| Ok(diesel::delete(dsl::task_queue_events.filter(dsl::id.eq_any(ids))).execute(conn)?),
+        )
+    }
+
+    /// Prunes the rows that are found, which stay prunable, and returns how many. Where none is found nothing is written.
+    fn prune_part(
+        &mut self,
+        find: impl FnMut(&mut AnyConnection) -> StoreResult<Vec<i64>>,
+        mut prune: impl FnMut(&mut AnyConnection, &[i64]) -> StoreResult<usize>,
+    ) -> StoreResult<usize> {
+        let ids = self.read(find)?;
         if ids.is_empty() {
             return Ok(0);
         }
-        self.write(|conn| Ok(diesel::delete(dsl::task_queue_events.filter(dsl::id.eq_any(&ids))).execute(conn)?))
+        self.write(|conn| prune(conn, &ids))
     }
 }
 
 /// Must be the first thing in a transaction that deletes these tasks. Whoever queues a task that waits for one of them locks
-/// it first.
+/// it first. Claims are kept out before: of tasks that were prunable when they were found one may have got a run since.
 fn enter_tasks(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<()> {
     backend::enter_both_tables(conn)?;
+    keep_claims_out(conn)?;
     Ok(backend::lock_tasks(conn, ids)?)
 }
 
-fn place_of(row: &Candidate) -> PrunePlace {
-    PrunePlace(row.scheduled_on, row.id)
+fn place_of(rule: &PruneRule, row: &Candidate) -> Option<PrunePlace> {
+    let on = if rule.class.is_some() { Some(row.scheduled_on) } else { row.over_on };
+    on.map(|on| PrunePlace(on, row.id))
 }
 
-/// The newest of those that are too many.
-fn first_in_excess(conn: &mut AnyConnection, rule: &PruneRule, most: i64) -> StoreResult<Option<PrunePlace>> {
+/// The newest of those that are too many. Those that keep their key beyond now are kept besides.
+fn first_in_excess(conn: &mut AnyConnection, status: TaskStatus, most: i64) -> StoreResult<Option<PrunePlace>> {
     use task_queue::dsl;
-    let of_status = dsl::task_queue
-        .filter(dsl::last_status.eq(rule.status.as_str()))
-        .select((dsl::scheduled_on, dsl::id))
+    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let found: Option<(Option<Moment>, i64)> = dsl::task_queue
+        .filter(dsl::last_status.eq(status.as_str()))
+        .filter(dsl::over_on.le(now))
+        .select((dsl::over_on, dsl::id))
         .offset(most)
-        .limit(1);
-    let found: Option<(Moment, i64)> = match &rule.class {
-        None => of_status.order((dsl::last_status.desc(), dsl::scheduled_on.desc(), dsl::id.desc())).first(conn),
-        Some(class) => of_status
-            .filter(dsl::task_class.eq(class))
-            .order((dsl::task_class.desc(), dsl::last_status.desc(), dsl::scheduled_on.desc(), dsl::id.desc()))
-            .first(conn),
-    }
-    .optional()?;
-    Ok(found.map(|(on, id)| PrunePlace(on, id)))
+        .limit(1)
+        .order((dsl::last_status.desc(), dsl::over_on.desc(), dsl::id.desc()))
+        .first(conn)
+        .optional()?;
+    Ok(found.and_then(|(on, id)| Some(PrunePlace(on?, id))))
 }
 
+/// The next tasks that were over by a place in the order of OverOn, that one included.
 fn load_window(
     conn: &mut AnyConnection,
     rule: &PruneRule,
     from: Option<PrunePlace>,
-    bounds: &Bounds,
+    until: PrunePlace,
 ) -> StoreResult<PruneWindow> {
-    let rows = load_candidates(conn, rule, from, bounds)?;
+    let rows = load_candidates(conn, rule, from, until.0)?;
     let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < WINDOW;
-    let next = if is_last { None } else { rows.last().map(place_of) };
-    let is_found = |row: &Candidate| {
-        let is_old = bounds.younger_from.is_none_or(|young| row.updated_on < young);
-        is_old && bounds.until.is_none_or(|until| place_of(row) <= until)
-    };
-    let found: Vec<Candidate> = rows.into_iter().filter(is_found).collect();
+    let next = if is_last { None } else { rows.last().and_then(|row| place_of(rule, row)) };
+    let is_reached = |row: &Candidate| row.over_on.is_some_and(|on| PrunePlace(on, row.id) <= until);
+    let found: Vec<Candidate> = rows.into_iter().filter(is_reached).collect();
     let kept = find_kept(conn, &found)?;
     let mut window = PruneWindow { next, ..PruneWindow::default() };
     for row in found.into_iter().filter(|row| !kept.contains_key(&row.id)) {
@@ -327,40 +283,40 @@ fn load_window(
     Ok(window)
 }
 
+/// By OverOn, whose index holds only what is finished, and what keeps its key behind all that does not: what has to stay is
+/// not walked each time. Those of a class, which only an operator asks for, by the index of their class.
 fn load_candidates(
     conn: &mut AnyConnection,
     rule: &PruneRule,
     from: Option<PrunePlace>,
-    bounds: &Bounds,
+    until: Moment,
 ) -> StoreResult<Vec<Candidate>> {
     use task_queue::dsl;
     let mut query = dsl::task_queue
         .filter(dsl::last_status.eq(rule.status.as_str()))
-        // However many keep their key: those behind them are found.
-        .filter(dsl::unique_until.is_null().or(dsl::unique_until.le(db_now().nullable())))
+        .filter(dsl::over_on.le(any_year(until).nullable()))
         .limit(WINDOW)
         .select(Candidate::as_select())
         .into_boxed();
-    if let Some(PrunePlace(on, id)) = from {
+    if let Some(class) = &rule.class {
+        // At the beginning, too: MariaDB tells by the rows of that range which of two indexes that are in order is the right one.
+        let PrunePlace(on, id) = from.unwrap_or_else(|| PrunePlace(Moment::beginning(), 0));
         let (later, same) = (dsl::scheduled_on.gt(any_year(on)), dsl::scheduled_on.eq(any_year(on)));
-        // The first one says where in the index it begins.
-        query = query.filter(dsl::scheduled_on.ge(any_year(on))).filter(later.or(same.and(dsl::id.gt(id))));
+        query = query
+            .filter(dsl::task_class.eq(class))
+            // The first one says where in the index it begins.
+            .filter(dsl::scheduled_on.ge(any_year(on)))
+            .filter(later.or(same.and(dsl::id.gt(id))));
+        // The whole index is named in the order, as in `list_by_status`.
+        query = query.order((dsl::task_class, dsl::last_status, dsl::scheduled_on, dsl::id));
+    } else {
+        if let Some(PrunePlace(on, id)) = from {
+            let place = || any_year(on).nullable();
+            let (later, same) = (dsl::over_on.gt(place()), dsl::over_on.eq(place()));
+            query = query.filter(dsl::over_on.ge(place())).filter(later.or(same.and(dsl::id.gt(id))));
+        }
+        query = query.order((dsl::last_status, dsl::over_on, dsl::id));
     }
-    query = match (bounds.until, bounds.younger_from) {
-        (Some(until), _) => query.filter(dsl::scheduled_on.le(any_year(until.0))),
-        (None, Some(young)) => query.filter(dsl::updated_on.lt(young)),
-        (None, None) => query,
-    };
-    // The whole index is named in the order, as in `list_by_status`.
-    query = match &rule.class {
-        None => query.order((dsl::last_status, dsl::scheduled_on, dsl::id)),
-        Some(class) => query.filter(dsl::task_class.eq(class)).order((
-            dsl::task_class,
-            dsl::last_status,
-            dsl::scheduled_on,
-            dsl::id,
-        )),
-    };
     Ok(query.load(conn)?)
 }
 
@@ -395,6 +351,21 @@ fn delete_what_belongs_to(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResul
     let of_tasks = task_queue_events::task_queue_id.eq_any(tasks.iter().copied().map(Some));
     diesel::delete(task_queue_events::table.filter(of_tasks)).execute(conn)?;
     Ok(())
+}
+
+/// The oldest of the runs of which an output is kept, if they ended so many seconds ago.
+fn old_runs_with_output(conn: &mut AnyConnection, older_than_secs: i64) -> StoreResult<Vec<i64>> {
+    use task_queue_run_outputs::dsl;
+    let oldest =
+        |most: i64| dsl::task_queue_run_outputs.order((dsl::run_id, dsl::stream)).limit(most).select(dsl::run_id);
+    // Runs end about in the order of their ids: where the first one is young, all are.
+    let first: Vec<i64> = oldest(1).load(conn)?;
+    if old_runs(conn, &first, older_than_secs)?.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut runs: Vec<i64> = oldest(WINDOW).load(conn)?;
+    runs.dedup();
+    old_runs(conn, &runs, older_than_secs)
 }
 
 /// Those of these runs that ended so many seconds ago, or that are gone.

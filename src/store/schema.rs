@@ -54,6 +54,8 @@ diesel::table! {
         updated_on -> Timestamp,
         #[sql_name = "DueOn"]
         due_on -> Nullable<Timestamp>,
+        #[sql_name = "OverOn"]
+        over_on -> Nullable<Timestamp>,
         #[sql_name = "UniqueKey"]
         unique_key -> Nullable<Text>,
         #[sql_name = "UniqueUntil"]
@@ -359,3 +361,4 @@ diesel::table! {
 
 diesel::allow_tables_to_appear_in_same_query!(task_queue, task_queue_dependencies, task_queue_runs);
 diesel::allow_tables_to_appear_in_same_query!(task_queue_runs, task_queue_rejections);
+diesel::allow_tables_to_appear_in_same_query!(task_queue_runs, task_queue_events);

@@ -1,6 +1,6 @@
 //! Time in SQL: instants as the engines store them, and the database's clock as an expression (rule R8).
 
-use chrono::{DateTime, NaiveDateTime, Utc};
+use chrono::{DateTime, NaiveDateTime, TimeDelta, Utc};
 use diesel::backend::Backend;
 use diesel::deserialize::{self, FromSql, FromSqlRow};
 use diesel::expression::{AppearsOnTable, AsExpression, Expression, SelectableExpression, ValidGrouping, is_aggregate};
@@ -20,6 +20,14 @@ use super::backend::connection::MultiBackend;
 #[diesel(sql_type = Timestamp)]
 #[serde(from = "DateTime<Utc>", into = "DateTime<Utc>")]
 pub(super) struct Moment(NaiveDateTime);
+
+impl Moment {
+    /// Before all that the schema allows: no ScheduledOn lies before the year 1000.
+    pub(super) fn beginning() -> Self {
+        const DAYS_FROM_1000_TO_1970: i64 = 354_285;
+        Self::from(DateTime::UNIX_EPOCH - TimeDelta::days(DAYS_FROM_1000_TO_1970))
+    }
+}
 
 impl From<DateTime<Utc>> for Moment {
     fn from(instant: DateTime<Utc>) -> Self {

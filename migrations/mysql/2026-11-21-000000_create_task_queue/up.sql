@@ -3,8 +3,9 @@
 -- There are no partial indexes here: generated columns that are NULL when a row is out of question take their place.
 -- DDL commits at once here, so that every statement can be repeated after a failure in the middle.
 -- UTC_TIMESTAMP(6), never NOW(): what is stored is UTC whatever the zone of the session.
--- DueOn asks for a ScheduledOn that is a date, because MySQL computes it once before it fills in the default, from
--- 0000-00-00, which strict mode refuses to store; no date that DATETIME supports lies before the year 1000.
+-- DueOn asks for a ScheduledOn that is a date, and OverOn for such an UpdatedOn, because MySQL computes them once before it
+-- fills in the defaults, from 0000-00-00, which strict mode refuses to store; no date that DATETIME supports lies before
+-- the year 1000.
 
 CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `Id` bigint NOT NULL AUTO_INCREMENT PRIMARY KEY,
@@ -39,6 +40,13 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
             AND `FailedRetries` < `MaxRetries` AND `WaitingFor` = 0 AND `QuarantinedOn` IS NULL
             AND (`Recurrence` IS NULL OR `PlannedOn` IS NOT NULL AND `ScheduleStatus` <> 'paused')
             AND `ScheduledOn` >= '1000-01-01' THEN `ScheduledOn` END) STORED,
+    `OverOn` datetime(6) GENERATED ALWAYS AS (
+        CASE WHEN `CurrentRunId` IS NULL
+            AND (`LastStatus` IN ('success', 'cancelled') OR `LastStatus` IN ('failed', 'timeout')
+                AND (`FailedRetries` >= `MaxRetries` OR `QuarantinedOn` IS NOT NULL))
+            AND (`Recurrence` IS NULL OR `ScheduleStatus` IN ('followed', 'ended'))
+            AND `UpdatedOn` >= '1000-01-01'
+            THEN CASE WHEN `UniqueUntil` > `UpdatedOn` THEN `UniqueUntil` ELSE `UpdatedOn` END END) STORED,
     `LiveUniqueKey` varchar(190) GENERATED ALWAYS AS (
         CASE WHEN `UniqueUntil` IS NOT NULL OR `LastStatus` = 'processing'
             OR `CurrentRunId` IS NOT NULL AND `LastStatus` <> 'cancelled'
@@ -61,6 +69,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     KEY `TaskQueueByClass` (`TaskClass`, `LastStatus`, `ScheduledOn`, `Id`),
     KEY `TaskQueueQuarantined` (`QuarantinedOn`, `Id`),
     KEY `TaskQueueScheduleHead` (`ScheduleHead`, `ScheduledOn`, `Id`),
+    KEY `TaskQueueOver` (`LastStatus`, `OverOn`, `Id`),
     UNIQUE KEY `TaskQueuePlanned` (`ScheduleId`, `PlannedOn`),
     CONSTRAINT `ScheduledOn lies in the years 1000 to 9999`
         CHECK (`ScheduledOn` >= '1000-01-01'),

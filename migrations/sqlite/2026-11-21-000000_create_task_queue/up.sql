@@ -53,6 +53,12 @@ CREATE TABLE "TaskQueue" (
         CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout') AND "CurrentRunId" IS NULL
             AND "FailedRetries" < "MaxRetries" AND "WaitingFor" = 0 AND "QuarantinedOn" IS NULL
             AND ("Recurrence" IS NULL OR "PlannedOn" IS NOT NULL AND "ScheduleStatus" <> 'paused') THEN "ScheduledOn" END) STORED,
+    "OverOn" TEXT GENERATED ALWAYS AS (
+        CASE WHEN "CurrentRunId" IS NULL
+            AND ("LastStatus" IN ('success', 'cancelled') OR "LastStatus" IN ('failed', 'timeout')
+                AND ("FailedRetries" >= "MaxRetries" OR "QuarantinedOn" IS NOT NULL))
+            AND ("Recurrence" IS NULL OR "ScheduleStatus" IN ('followed', 'ended'))
+            THEN CASE WHEN "UniqueUntil" > "UpdatedOn" THEN "UniqueUntil" ELSE "UpdatedOn" END END) STORED,
     "ScheduleHead" TEXT GENERATED ALWAYS AS (
         CASE WHEN "Recurrence" IS NULL OR "ScheduleStatus" IN ('followed', 'ended') THEN NULL
             WHEN "ScheduleStatus" IN ('paused', 'broken') THEN "ScheduleStatus"
@@ -77,6 +83,7 @@ CREATE INDEX "TaskQueueQuarantined" ON "TaskQueue" ("QuarantinedOn", "Id") WHERE
 CREATE UNIQUE INDEX "TaskQueueUnique" ON "TaskQueue" ("TaskClass", "LiveUniqueKey") WHERE "LiveUniqueKey" IS NOT NULL;
 CREATE INDEX "TaskQueueByUniqueKey" ON "TaskQueue" ("UniqueKey", "Id") WHERE "UniqueKey" IS NOT NULL;
 CREATE INDEX "TaskQueueScheduleHead" ON "TaskQueue" ("ScheduleHead", "ScheduledOn", "Id") WHERE "ScheduleHead" IS NOT NULL;
+CREATE INDEX "TaskQueueOver" ON "TaskQueue" ("LastStatus", "OverOn", "Id") WHERE "OverOn" IS NOT NULL;
 CREATE UNIQUE INDEX "TaskQueuePlanned" ON "TaskQueue" ("ScheduleId", "PlannedOn") WHERE "ScheduleId" IS NOT NULL;
 
 CREATE TABLE "TaskQueueDependencies" (

@@ -1,5 +1,6 @@
 //! `taskqueue claim`
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -14,9 +15,12 @@ use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::config::claimant_of_environment;
 use crate::domain::claimant::ClaimantId;
-use crate::engine::claim::{ClaimRequest, Claimed, Offer, can_be_ended, claim, find_process};
+use crate::engine::claim::{ClaimRequest, Claimed, InDoubt, Offer, can_be_ended, claim_in_doubt, find_process};
 use crate::engine::claimants::give_back;
-use crate::engine::{Context, StopSignals};
+use crate::engine::{Context, EngineResult, StopSignals};
+
+/// How long the database may take to answer after a signal.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Claim runs for a worker of your own, and print each as a line of JSON
 ///
@@ -78,23 +82,64 @@ pub(crate) fn run(session: Session, args: &ClaimArgs, out: &mut Out) -> anyhow::
             process.pid, request.claimant
         ));
     }
-    let stop = StopSignals::install()?;
-    let mut ctx = session.open()?;
-    let claimed = claim(&mut ctx, &request, &stop);
+    let stop = Arc::new(StopSignals::install()?);
+    let Some(answer) = claim_until_signal(session, request, &stop, out)? else { return Ok(INTERRUPTED) };
+    let (mut ctx, claimed) = match answer {
+        Err(error) if stop.is_stopping() => return Ok(interrupted(&error, out)),
+        answer => answer?,
+    };
     if let Some(problem) = ctx.spool_problem.take() {
-        out.warn(&format!("what this claim may have taken is not free before its deadline: {problem}"));
+        warn_of_spool(&problem, out);
     }
     if let Some(problem) = ctx.hook_problem.take() {
         out.warn(&problem);
     }
-    match claimed? {
-        Claimed::Runs(offers) => print(&mut ctx, &offers, out),
-        Claimed::Stopped => Ok(INTERRUPTED),
-        Claimed::Nothing => {
+    match claimed {
+        Err(error) if stop.is_stopping() => Ok(interrupted(&anyhow::Error::from(error), out)),
+        Err(error) => Err(error.into()),
+        Ok(Claimed::Runs(offers)) => print(&mut ctx, &offers, out),
+        Ok(Claimed::Stopped) => Ok(INTERRUPTED),
+        Ok(Claimed::Nothing) => {
             out.say_verbose("nothing to claim");
             Ok(if wait.is_some() { WAITED_TOO_LONG } else { NOT_FOUND })
         }
     }
+}
+
+/// What has come of it, and the context of that; an error where there is no database.
+type Answer = anyhow::Result<(Context, EngineResult<Claimed>)>;
+
+/// The answer to the claim; `None` where a signal came first and the database does not answer. In a thread, because whoever
+/// waits there, for a lock or a server that is silent, hears of no signal.
+fn claim_until_signal(
+    session: Session,
+    request: ClaimRequest,
+    stop: &Arc<StopSignals>,
+    out: &mut Out,
+) -> anyhow::Result<Option<Answer>> {
+    let in_doubt = InDoubt::default();
+    let (signals, doubt) = (Arc::clone(stop), in_doubt.clone());
+    let answer = stop.wait_for_work(GRACE, move || -> Answer {
+        let mut ctx = session.open()?;
+        let claimed = claim_in_doubt(&mut ctx, &request, &signals, &doubt);
+        Ok((ctx, claimed))
+    })?;
+    if answer.is_none()
+        && let Some(problem) = in_doubt.leave()
+    {
+        warn_of_spool(&problem, out);
+    }
+    Ok(answer)
+}
+
+/// What the claim met on its way does not matter to whoever has ended it.
+fn interrupted(error: &anyhow::Error, out: &mut Out) -> u8 {
+    out.say_verbose(&format!("interrupted: {error:#}"));
+    INTERRUPTED
+}
+
+fn warn_of_spool(problem: &str, out: &mut Out) {
+    out.warn(&format!("what this claim may have taken is not free before its deadline: {problem}"));
 }
 
 fn request(args: &ClaimArgs, wait: Duration) -> anyhow::Result<ClaimRequest> {
@@ -107,14 +152,14 @@ fn request(args: &ClaimArgs, wait: Duration) -> anyhow::Result<ClaimRequest> {
     Ok(ClaimRequest { claimant, classes: args.class.clone(), count: args.count.into(), wait, process })
 }
 
-/// What nobody reads is given back: otherwise nobody would work for it until the deadline.
+/// What nobody reads is given back, each by itself: otherwise nobody would work for it until the deadline.
 fn print(ctx: &mut Context, offers: &[Offer], out: &mut Out) -> anyhow::Result<u8> {
     for (at, offer) in offers.iter().enumerate() {
         let printed = line(offer).and_then(|line| out.json(&line));
         if printed.is_err() || out.is_unread() {
-            for unread in &offers[at..] {
-                give_back(ctx, &unread.run)?;
-            }
+            let given_back: Vec<EngineResult<()>> =
+                offers[at..].iter().map(|unread| give_back(ctx, &unread.run)).collect();
+            given_back.into_iter().collect::<EngineResult<()>>()?;
             printed?;
             bail!(CliError::failed("nobody reads what was claimed; the rest was given back"));
         }

@@ -8,7 +8,6 @@ mod postgres;
 mod sqlite;
 mod url;
 
-use chrono::{DateTime, TimeDelta};
 use diesel::connection::{AnsiTransactionManager, Connection, TransactionManager};
 use diesel::result::{Error as DieselError, QueryResult};
 use diesel_migrations::EmbeddedMigrations;
@@ -255,10 +254,9 @@ pub(super) struct DueFrom {
 }
 
 impl DueFrom {
-    /// Before all tasks: the schema allows no ScheduledOn before the year 1000.
+    /// Before all tasks.
     pub(super) fn beginning() -> Self {
-        const DAYS_FROM_1000_TO_1970: i64 = 354_285;
-        Self { due_on: Moment::from(DateTime::UNIX_EPOCH - TimeDelta::days(DAYS_FROM_1000_TO_1970)), task_id: 0 }
+        Self { due_on: Moment::beginning(), task_id: 0 }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 
-use super::super::audit::{keep_created, newest_run};
+use super::super::audit::{CREATED, Origin, keep_run_transition};
 use super::super::backend::{self, AnyConnection};
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::db_now;
@@ -19,12 +19,7 @@ impl Store {
         self.write(|conn| {
             backend::lock_gate(conn, "create-runs")?;
             backend::enter_both_tables(conn)?;
-            let newest = newest_run(conn)?;
-            let open = open_run_if_due(conn, task_id)?;
-            if let Some(origin) = &auditor {
-                keep_created(conn, origin, newest)?;
-            }
-            Ok(open)
+            open_run_if_due(conn, task_id, auditor.as_ref())
         })
     }
 }
@@ -41,8 +36,12 @@ struct DueTask {
 }
 
 /// Creates the run of a task if it is due, and returns its open run. For who holds the gate, or the row because it has just
-/// been inserted.
-pub(super) fn open_run_if_due(conn: &mut AnyConnection, task_id: TaskId) -> StoreResult<Option<RunId>> {
+/// been inserted. The auditor keeps that it was created.
+pub(super) fn open_run_if_due(
+    conn: &mut AnyConnection,
+    task_id: TaskId,
+    auditor: Option<&Origin>,
+) -> StoreResult<Option<RunId>> {
     use task_queue::dsl;
     let due: Option<DueTask> = dsl::task_queue
         .filter(dsl::id.eq(task_id.0))
@@ -51,7 +50,7 @@ pub(super) fn open_run_if_due(conn: &mut AnyConnection, task_id: TaskId) -> Stor
         .first(conn)
         .optional()?;
     if let Some(task) = due {
-        create_one_run(conn, &task)?;
+        create_one_run(conn, &task, auditor)?;
     }
     let open: Option<i64> = task_queue_runs::table
         .filter(task_queue_runs::open_task_id.eq(task_id.0))
@@ -64,21 +63,26 @@ pub(super) fn open_run_if_due(conn: &mut AnyConnection, task_id: TaskId) -> Stor
     Ok(open.map(RunId))
 }
 
-fn create_one_run(conn: &mut AnyConnection, task: &DueTask) -> StoreResult<()> {
+fn create_one_run(conn: &mut AnyConnection, task: &DueTask, auditor: Option<&Origin>) -> StoreResult<()> {
     use task_queue_runs::dsl;
     let has_open: bool =
         diesel::select(diesel::dsl::exists(dsl::task_queue_runs.filter(dsl::open_task_id.eq(task.id))))
             .get_result(conn)?;
-    if !has_open {
-        diesel::insert_into(dsl::task_queue_runs)
-            .values((
-                dsl::task_queue_id.eq(task.id),
-                dsl::task_class.eq(&task.task_class),
-                dsl::priority.eq(task.priority),
-                dsl::attempt.eq(task.attempts.saturating_add(1)),
-                dsl::limit_key.eq(task.limit_key.as_ref()),
-            ))
-            .execute(conn)?;
+    if has_open {
+        return Ok(());
+    }
+    diesel::insert_into(dsl::task_queue_runs)
+        .values((
+            dsl::task_queue_id.eq(task.id),
+            dsl::task_class.eq(&task.task_class),
+            dsl::priority.eq(task.priority),
+            dsl::attempt.eq(task.attempts.saturating_add(1)),
+            dsl::limit_key.eq(task.limit_key.as_ref()),
+        ))
+        .execute(conn)?;
+    if let Some(origin) = auditor {
+        let run_id = RunId(backend::last_inserted_id(conn)?);
+        keep_run_transition(conn, origin, CREATED, (TaskId(task.id), run_id), serde_json::json!({}))?;
     }
     Ok(())
 }

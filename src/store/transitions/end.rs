@@ -312,6 +312,18 @@ pub(super) fn end_waiting_run(
     end: &RunEnd,
     auditor: Option<&Origin>,
 ) -> StoreResult<bool> {
+    let has_ended = end_waiting_row(conn, run_id, end)?;
+    if has_ended {
+        let aggregated = aggregate_into_task(conn, run_id, end)?;
+        if let Some((origin, Aggregated { task_id, .. })) = auditor.zip(aggregated) {
+            keep_end(conn, origin, (task_id, run_id), RunStatus::Scheduled, end)?;
+        }
+    }
+    Ok(has_ended)
+}
+
+/// The same of the run alone: what that means for its task is the caller's matter.
+pub(super) fn end_waiting_row(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<bool> {
     use task_queue_runs::dsl;
     let Some(status) = run_after(RunStatus::Scheduled, end.event) else { return Ok(false) };
     let ended = diesel::update(dsl::task_queue_runs)
@@ -326,11 +338,5 @@ pub(super) fn end_waiting_run(
             dsl::updated_on.eq(db_now()),
         ))
         .execute(conn)?;
-    if ended == 1 {
-        let aggregated = aggregate_into_task(conn, run_id, end)?;
-        if let Some((origin, Aggregated { task_id, .. })) = auditor.zip(aggregated) {
-            keep_end(conn, origin, (task_id, run_id), RunStatus::Scheduled, end)?;
-        }
-    }
     Ok(ended == 1)
 }

@@ -43,7 +43,7 @@ fn enter_tasks(conn: &mut AnyConnection, ids: &[TaskId]) -> StoreResult<()> {
 
 /// A claim has the lock of TaskQueueRuns and then asks for the row of a task. Whoever has the row first has to have written
 /// runs before, be it none.
-fn keep_claims_out(conn: &mut AnyConnection) -> StoreResult<()> {
+pub(super) fn keep_claims_out(conn: &mut AnyConnection) -> StoreResult<()> {
     use task_queue_runs::dsl;
     diesel::update(dsl::task_queue_runs.filter(dsl::id.eq(0))).set(dsl::updated_on.eq(db_now())).execute(conn)?;
     Ok(())

@@ -5,7 +5,7 @@
 use diesel::prelude::*;
 use serde::Serialize;
 
-use super::super::audit::{Origin, keep_queued, keep_run_transition, keeps_transitions};
+use super::super::audit::{Origin, keep_queued, keeps_transitions};
 use super::super::backend::{self, AnyConnection};
 use super::super::dependencies::OpenPrerequisites;
 use super::super::events::{NewEvent, insert_event, is_kept_of_task};
@@ -215,10 +215,7 @@ fn follow(
         }
         note_skipped(conn, id, &recurrence, step, author)?;
         // Its time may have passed already: whoever drains the queue goes on with it.
-        let open = open_run_if_due(conn, id)?;
-        if let Some((origin, run_id)) = auditor.as_ref().zip(open) {
-            keep_run_transition(conn, origin, "run-created", (id, run_id), serde_json::json!({}))?;
-        }
+        open_run_if_due(conn, id, auditor.as_ref())?;
     }
     fault_point!("recur.next_inserted");
     Ok(Advanced { planned: 1, skipped: step.skipped, broken: 0 })

@@ -11,13 +11,13 @@ use super::super::schema::task_queue::dsl;
 use super::super::schema::task_queue_runs;
 use super::super::sql::{Moment, db_now};
 use super::super::{Store, StoreError, StoreResult};
-use super::end::{RunEnd, keep_end};
+use super::end::{RunEnd, end_waiting_row, keep_end};
 use super::keep_claims_out;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::{Task, TaskSchedule};
 use crate::domain::recurrence::Recurrence;
 use crate::domain::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
-use crate::domain::transition::{RunEvent, TaskEvent, run_after, task_after};
+use crate::domain::transition::{RunEvent, TaskEvent, task_after};
 
 /// How often the head may have become another one before its row was held.
 const LOOKS: usize = 20;
@@ -176,7 +176,8 @@ fn set_status(conn: &mut AnyConnection, head: &Task, status: ScheduleStatus) -> 
     Ok(())
 }
 
-/// Ends the run of a task that nobody has claimed. `false` if somebody has: the task is processed.
+/// Ends the run of a task that nobody has claimed. `false` if somebody has: the task is processed. It is no attempt of the
+/// task, of which no more changes than that it has no open run.
 fn take_waiting_run(
     conn: &mut AnyConnection,
     head: &Task,
@@ -184,25 +185,16 @@ fn take_waiting_run(
     auditor: Option<&Origin>,
 ) -> StoreResult<bool> {
     use task_queue_runs::dsl as run;
-    let Some(status) = run_after(RunStatus::Scheduled, event) else { return Ok(false) };
     let end = RunEnd::of(event, "", "", "its schedule was changed");
     // Looked for first: a write by OpenTaskId may wait for a run that is just being ended, whose end waits for the head.
     let waiting = run::task_queue_runs
         .filter(run::open_task_id.eq(head.id.0))
         .filter(run::status.eq(RunStatus::Scheduled.as_str()));
     let run_id: Option<i64> = waiting.select(run::id).first(conn).optional()?;
-    if let Some(run_id) = run_id {
-        let ended = diesel::update(run::task_queue_runs.filter(run::id.eq(run_id)))
-            .filter(run::status.eq(RunStatus::Scheduled.as_str()))
-            .set((
-                run::status.eq(status.as_str()),
-                run::finished_on.eq(db_now().nullable()),
-                run::decision.eq(&end.decision),
-                run::updated_on.eq(db_now()),
-            ))
-            .execute(conn)?;
-        if let Some(origin) = auditor.filter(|_| ended == 1) {
-            keep_end(conn, origin, (head.id, RunId(run_id)), RunStatus::Scheduled, &end)?;
+    if let Some(run_id) = run_id.map(RunId) {
+        let has_ended = end_waiting_row(conn, run_id, &end)?;
+        if let Some(origin) = auditor.filter(|_| has_ended) {
+            keep_end(conn, origin, (head.id, run_id), RunStatus::Scheduled, &end)?;
         }
     }
     let is_open: bool =

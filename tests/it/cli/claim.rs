@@ -1,12 +1,16 @@
 //! `claim`: what a claimant gets, in which order, and how it waits.
 
+use std::net::TcpListener;
+use std::process::Child;
+
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{error_and_hint, signal};
-use crate::each_engine;
+use crate::races::tools::wait_blocked;
 use crate::support::cli::finish;
-use crate::support::{TestDb, wait_until};
+use crate::support::{EngineUnderTest, TestDb, wait_until};
+use crate::{each_engine, each_server};
 
 fn queue(db: &TestDb, class: &str, data: &str) -> String {
     db.cli().run(&["queue", "--any-class", class, data]).ok()
@@ -22,6 +26,18 @@ fn claim(db: &TestDb, args: &[&str]) -> Vec<Value> {
 fn statuses(db: &TestDb) -> String {
     let all = db.raw().texts("SELECT \"Status\" AS value FROM \"TaskQueueRuns\" ORDER BY \"Id\"");
     all.into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+/// It listens once it has taken over the signals, which the kernel shows.
+fn wait_until_it_listens(claiming: &Child) {
+    let status = format!("/proc/{}/status", claiming.id());
+    wait_until("it listens", || {
+        let text = std::fs::read_to_string(&status).unwrap();
+        let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap().to_owned();
+        // It may be over before the signal comes.
+        let term_and_int = (1 << 14) | (1 << 1);
+        text.contains("State:\tZ") || u64::from_str_radix(&caught, 16).unwrap() & term_and_int == term_and_int
+    });
 }
 
 each_engine! {
@@ -101,17 +117,53 @@ each_engine! {
     fn a_claim_that_waits_ends_with_a_signal_and_has_taken_nothing(db) {
         for number in [Signal::INT, Signal::TERM] {
             let waiting = db.cli().spawn(&["claim", "--claimant", "bot", "--wait", "1h"]);
-            // It listens once it has taken over the signals, which the kernel shows.
-            let status = format!("/proc/{}/status", waiting.id());
-            wait_until("it listens", || {
-                let text = std::fs::read_to_string(&status).unwrap();
-                let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap().to_owned();
-                u64::from_str_radix(&caught, 16).unwrap() & (1 << 14) != 0
-            });
+            wait_until_it_listens(&waiting);
             signal(&waiting, number);
             let ended = finish(waiting);
             assert_eq!((ended.code, ended.stdout.as_str()), (Some(130), ""), "{ended:?}");
         }
+    }
+
+    fn a_claim_that_waits_for_the_lock_of_others_ends_with_a_signal_while_they_have_it_and_takes_nothing(db) {
+        queue(db, "a", "1");
+        db.cli().run(&["create-runs"]).ok();
+        for number in [Signal::INT, Signal::TERM] {
+            let mut others = db.raw();
+            others.execute(match db.engine {
+                EngineUnderTest::Sqlite => "BEGIN IMMEDIATE",
+                EngineUnderTest::Postgres => "BEGIN; LOCK TABLE \"TaskQueueRuns\" IN SHARE ROW EXCLUSIVE MODE",
+                EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "LOCK TABLES \"TaskQueue\" READ",
+            });
+            let waiting = db.cli().spawn(&["claim", "--claimant", "bot"]);
+            wait_until_it_listens(&waiting);
+            wait_blocked(db, &mut db.raw());
+            signal(&waiting, number);
+            let ended = finish(waiting);
+            assert_eq!((ended.code, ended.stdout.as_str()), (Some(130), ""), "{ended:?}");
+            others.execute(if db.is_mysql_like() { "UNLOCK TABLES" } else { "COMMIT" });
+            db.cli().run(&["create-runs"]).ok();
+            assert_eq!(statuses(db), "scheduled");
+        }
+        assert_eq!(claim(db, &[]).len(), 1);
+    }
+
+    fn a_claim_and_a_signal_at_once_take_a_run_and_print_it_or_take_none(db) {
+        const ROUNDS: usize = 8;
+        let mut printed = 0;
+        for round in 0..ROUNDS {
+            queue(db, "a", &round.to_string());
+            let claiming = db.cli().spawn(&["claim", "--claimant", "bot"]);
+            wait_until_it_listens(&claiming);
+            signal(&claiming, if round % 2 == 0 { Signal::INT } else { Signal::TERM });
+            let ended = finish(claiming);
+            assert!(matches!((ended.code, ended.stdout.as_str()), (Some(130), "")) || ended.code == Some(0), "{ended:?}");
+            printed += ended.stdout.lines().count();
+            db.cli().run(&["create-runs"]).ok();
+            let all = statuses(db);
+            assert_eq!(all.matches("processing").count(), printed, "{ended:?}: {all}");
+        }
+        // Each was taken once, and none is lost.
+        assert_eq!(claim(db, &["--count", "10"]).len() + printed, ROUNDS);
     }
 
     fn what_nobody_reads_is_given_back(db) {
@@ -124,5 +176,22 @@ each_engine! {
         assert_eq!(statuses(db), "released released");
         assert_eq!(db.number("SELECT SUM(\"FailedRetries\" + \"Attempts\") AS value FROM \"TaskQueue\""), 0);
         assert_eq!(claim(db, &["--count", "5"]).len(), 2);
+    }
+}
+
+each_server! {
+    fn a_claim_whose_server_never_answers_ends_with_a_signal(db) {
+        // It is connected to, and never says a word.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (login, place) = db.url_text().rsplit_once('@').unwrap();
+        let (_, database) = place.split_once('/').unwrap();
+        let url = format!("{login}@{}/{database}", silent.local_addr().unwrap());
+        for number in [Signal::INT, Signal::TERM] {
+            let waiting = db.cli().env("TASKQUEUE_DATABASE_URL", &url).spawn(&["claim", "--claimant", "bot"]);
+            wait_until_it_listens(&waiting);
+            signal(&waiting, number);
+            let ended = finish(waiting);
+            assert_eq!((ended.code, ended.stdout.as_str()), (Some(130), ""), "{ended:?}");
+        }
     }
 }

@@ -97,6 +97,30 @@ each_engine! {
         assert_eq!(seen(&mut ctx), ["last"]);
     }
 
+    fn late_events_are_seen_in_wide_gaps_and_in_many_narrow_ones_in_the_order_of_their_ids(db) {
+        let with_ids = |ids: &[i64]| {
+            let rows: Vec<String> = ids.iter().map(|id| format!("({id}, 'any')")).collect();
+            db.execute(&format!("INSERT INTO \"TaskQueueEvents\" (\"Id\", \"Kind\") VALUES {}", rows.join(", ")));
+        };
+        let mut ctx = willing(db);
+        with_ids(&[1]);
+        let mut follower = Follower::from_now(&mut ctx, EventFilter::default()).unwrap();
+        let mut seen = |ctx: &mut taskqueue::engine::Context| -> Vec<i64> {
+            follower.next(ctx).unwrap().into_iter().map(|event| event.id).collect()
+        };
+        // Every second one of the first thousands is missing, and then two wide ranges.
+        let early: Vec<i64> = (1..=700).map(|number| 2 * number + 1).chain([5_000, 9_000]).collect();
+        with_ids(&early);
+        assert_eq!(seen(&mut ctx), early);
+        let late = [2, 4, 600, 1_400, 1_402, 1_403, 3_000, 4_999, 5_001, 8_999];
+        with_ids(&[late[6], late[0], late[8]]);
+        assert_eq!(seen(&mut ctx), [2, 3_000, 5_001]);
+        let rest: Vec<i64> = late.into_iter().filter(|id| ![2, 3_000, 5_001].contains(id)).collect();
+        with_ids(&rest);
+        assert_eq!(seen(&mut ctx), rest);
+        assert_eq!(seen(&mut ctx), Vec::<i64>::new());
+    }
+
     fn a_program_on_the_library_listens_to_messages_of_handlers(db) {
         let mut ctx = context(db, "work", |run| run.emit("greeting", &json!({ "to": "Ann" })));
         let filter = EventFilter { kinds: vec!["message".to_owned()], ..EventFilter::default() };
@@ -150,6 +174,37 @@ each_engine! {
         // As `queue --run` creates and claims it.
         db.cli().run(&["queue", "echo", "--run"]).ok();
         assert_eq!(kinds(db, &["--task", "4"]), ["task-queued", "run-created", "run-started", "run-ended"]);
+    }
+
+    fn what_is_imported_brings_its_events_along_and_was_not_created_here(db) {
+        let audit = |value: &str| {
+            db.cli().run(&["settings", "set", "TaskQueueAuditTransitions", value]).ok();
+        };
+        let import_again = |id: &str| {
+            let exported = db.cli().run(&["export", id]).ok();
+            db.cli().stdin(exported).run(&["import"]).ok();
+            db.cli().run(&["create-runs"]).ok();
+        };
+        db.configure(ECHO);
+        audit("1");
+        db.cli().run(&["queue", "echo"]).ok();
+        db.cli().run(&["tick"]).ok();
+        import_again("1");
+        assert_eq!(kinds(db, &["--task", "2"]), ["task-queued", "run-created", "run-started", "run-ended"]);
+        // Where nothing was kept nothing is made up.
+        audit("0");
+        db.cli().run(&["queue", "echo"]).ok();
+        db.cli().run(&["tick"]).ok();
+        audit("1");
+        import_again("3");
+        assert_eq!(kinds(db, &["--task", "4"]), Vec::<String>::new());
+        // What waits gets a new run, which is created here.
+        db.cli().run(&["queue", "echo"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        import_again("5");
+        let created: Vec<Value> = events(db, &["--task", "6", "--kind", "run-created"]).iter().map(|event| event["run_id"].clone()).collect();
+        let run_id = db.number("SELECT \"Id\" AS value FROM \"TaskQueueRuns\" WHERE \"TaskQueueId\" = 6");
+        assert_eq!(created, [Value::Null, json!(run_id)]);
     }
 
     fn what_a_schedule_queues_creates_and_gives_back_is_kept_like_what_people_do(db) {

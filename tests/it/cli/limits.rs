@@ -78,8 +78,10 @@ each_engine! {
         assert_eq!(waiting["why"], json!({ "reason": "class_is_full", "max_running": 1 }));
         assert!(db.cli().run(&["status", "2"]).ok().contains("its class has 1 running, its limit"));
         let run_id = waiting["runs"][0]["id"].to_string();
-        let (error, _) = error_and_hint(&db.cli().run(&["process-run", &run_id]).fails(1));
+        let (error, hint) = error_and_hint(&db.cli().run(&["process-run", &run_id]).fails(1));
         assert!(error.contains("1 running, which is its limit"), "{error}");
+        assert!(hint.contains("`taskqueue limits`"), "{hint}");
+        assert!(db.cli().run(&["limits"]).ok().contains("slow"));
         write(db, "go", "");
         assert_eq!(finish(runner).code, Some(0));
         db.cli().run(&["process-run", "--drain"]).ok();
@@ -136,12 +138,31 @@ each_engine! {
         assert_eq!(waiting["why"], json!({ "reason": "key_is_full", "key": "disk", "max_running": 1, "running": 1 }));
         assert_eq!(waiting["task"]["limit_key"], "disk");
         let run_id = waiting["runs"][0]["id"].to_string();
-        let (error, _) = error_and_hint(&db.cli().run(&["process-run", &run_id]).fails(1));
+        let (error, hint) = error_and_hint(&db.cli().run(&["process-run", &run_id]).fails(1));
         assert!(error.contains("its limit key \"disk\""), "{error}");
+        assert_eq!(hint, "hint: `taskqueue status 1` shows the task that has the slot");
+        let holder = db.cli().run(&["status", "1"]).ok();
+        assert!(holder.contains("limit key    disk") && holder.contains("processing"), "{holder}");
         write(db, "go", "");
         assert_eq!(finish(runner).code, Some(0));
         // The end has passed the slot on: no create-runs in between.
         db.cli().run(&["process-run", "--drain"]).ok();
         assert_eq!(task(db, "2")["status"], "success");
+    }
+
+    fn who_wants_a_run_whose_key_has_several_slots_is_led_to_the_tasks_that_have_them(db) {
+        db.configure(ECHO);
+        db.cli().run(&["limits", "set", "--key", "disk", "--running", "2"]).ok();
+        db.cli().stdin("{\"class\":\"echo\",\"limit_key\":\"disk\"}\n".repeat(3)).run(&["queue", "--batch", "-"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        // Those that wait with a slot keep it, whoever names another run.
+        let run_id = detail(db, "3")["runs"][0]["id"].to_string();
+        let (_, hint) = error_and_hint(&db.cli().run(&["process-run", &run_id]).fails(1));
+        assert_eq!(hint, "hint: `taskqueue status 1 2` shows tasks that have a slot");
+        assert_eq!(db.cli().run(&["status", "1", "2"]).ok().matches("limit key    disk").count(), 2);
+        db.cli().run(&["pause", "--class", "echo"]).ok();
+        let (_, hint) = error_and_hint(&db.cli().run(&["process-run", &run_id]).fails(1));
+        assert!(hint.contains("`taskqueue pause`"), "{hint}");
+        assert!(db.cli().run(&["pause"]).ok().contains("echo"));
     }
 }

@@ -67,6 +67,13 @@ fn fill(db: &TestDb) {
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "CONCAT('key', \"Id\")",
     };
     raw.execute(&format!("UPDATE \"TaskQueue\" SET \"UniqueKey\" = {key} WHERE \"Id\" % 2 = 1"));
+    // Over long ago, before their time, and kept for their keys.
+    raw.execute(&format!(
+        "UPDATE \"TaskQueue\" SET \"UpdatedOn\" = '2010-01-01 00:00:00.000000', \"ScheduledOn\" = '2098-01-01 00:00:00.000000',
+             \"UniqueUntil\" = {}
+         WHERE \"LastStatus\" = 'success' AND \"Id\" > 2000 AND \"Id\" <= 4000",
+        sql_now(db.engine, 3_600)
+    ));
     // Ten schedules, as far as an index looks at them.
     raw.execute(
         "UPDATE \"TaskQueue\" SET \"ScheduleId\" = \"Id\" - \"Id\" % 100, \"PlannedOn\" = \"ScheduledOn\"
@@ -279,6 +286,14 @@ each_engine! {
             "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'one' AND \"Status\" = 'scheduled'
              ORDER BY \"HeldKey\" DESC, \"ClaimOrder\" DESC, \"Id\" DESC LIMIT 2",
         );
+        // store::key_slots::list_key_holders
+        is_read_from(
+            db,
+            "TaskQueueRunsHeldKey",
+            50,
+            "SELECT \"TaskQueueId\" FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'one'
+             ORDER BY \"HeldKey\", \"ClaimOrder\", \"Id\" LIMIT 5",
+        );
         // store::limits::next_start: as many as the rate has.
         is_read_from(
             db,
@@ -294,6 +309,29 @@ each_engine! {
             20,
             "SELECT * FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'message'
              ORDER BY \"Kind\" DESC, \"Id\" DESC LIMIT 20",
+        );
+        // store::event_log::events_within: narrow ranges by their ids, and each wide one by itself.
+        let primary_key = match db.engine {
+            EngineUnderTest::Sqlite => "INTEGER PRIMARY KEY",
+            EngineUnderTest::Postgres => "TaskQueueEvents_pkey",
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "PRIMARY",
+        };
+        let ids: Vec<String> = (0..50).map(|number| (1 + 1_500 * number).to_string()).collect();
+        let among_them = match db.engine {
+            EngineUnderTest::Postgres => format!("= ANY('{{{}}}'::bigint[])", ids.join(",")),
+            _ => format!("IN ({})", ids.join(", ")),
+        };
+        is_read_from(
+            db,
+            primary_key,
+            100,
+            &format!("SELECT * FROM \"TaskQueueEvents\" WHERE \"Id\" {among_them}"),
+        );
+        is_read_from(
+            db,
+            primary_key,
+            201,
+            "SELECT * FROM \"TaskQueueEvents\" WHERE \"Id\" BETWEEN 40001 AND 40200 ORDER BY \"Id\"",
         );
         // store::backend::*::find_due and create_due_runs: the due tasks from a place in their order.
         let due = match db.engine {
@@ -420,41 +458,52 @@ each_engine! {
             1,
             &format!("SELECT \"DueOn\" FROM \"TaskQueue\" WHERE \"DueOn\" <= {now} ORDER BY \"DueOn\", \"Id\" LIMIT 1"),
         );
-        // store::prune::load_candidates, where nothing is old, and first_in_excess.
+        // store::prune::load_candidates, where nothing is old but what keeps its key, then from a place on, and of a class.
         let long_ago = "'2020-01-01 00:00:00.000000'";
-        let keeps_no_key = format!("(\"UniqueUntil\" IS NULL OR \"UniqueUntil\" <= {now})");
         is_read_from(
             db,
-            "TaskQueueByStatus",
+            "TaskQueueOver",
             1,
             &format!(
-                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND {keeps_no_key}
-                     AND \"ScheduledOn\" <= {long_ago}
-                 ORDER BY \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 500"
+                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"OverOn\" <= {long_ago}
+                 ORDER BY \"LastStatus\", \"OverOn\", \"Id\" LIMIT 500"
             ),
         );
-        // The same for tasks that were over before their time, of which there are none.
-        let ahead = match db.engine {
-            EngineUnderTest::Sqlite | EngineUnderTest::Postgres => "'2100-01-01 00:00:00.000000'",
-            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "CAST('2100-01-01 00:00:00.000000' AS DATETIME(6))",
+        let as_time = |text: &str| match db.engine {
+            EngineUnderTest::Sqlite | EngineUnderTest::Postgres => text.to_owned(),
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => format!("CAST({text} AS DATETIME(6))"),
         };
+        let (place, beginning) = (as_time(long_ago), as_time("'1000-01-01 00:00:00.000000'"));
         is_read_from(
             db,
-            "TaskQueueByStatus",
-            1,
+            "TaskQueueOver",
+            500,
             &format!(
-                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND {keeps_no_key}
-                     AND \"ScheduledOn\" >= {ahead} AND (\"ScheduledOn\" > {ahead} OR (\"ScheduledOn\" = {ahead} AND \"Id\" > 7))
-                     AND \"UpdatedOn\" < {long_ago}
-                 ORDER BY \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 500"
+                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"OverOn\" <= {now}
+                     AND \"OverOn\" >= {place} AND (\"OverOn\" > {place} OR (\"OverOn\" = {place} AND \"Id\" > 7))
+                 ORDER BY \"LastStatus\", \"OverOn\", \"Id\" LIMIT 500"
             ),
         );
         is_read_from(
             db,
-            "TaskQueueByStatus",
+            "TaskQueueByClass",
+            500,
+            &format!(
+                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"OverOn\" <= {now}
+                     AND \"TaskClass\" = 'class3' AND \"ScheduledOn\" >= {beginning}
+                     AND (\"ScheduledOn\" > {beginning} OR (\"ScheduledOn\" = {beginning} AND \"Id\" > 0))
+                 ORDER BY \"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 500"
+            ),
+        );
+        // store::prune::first_in_excess
+        is_read_from(
+            db,
+            "TaskQueueOver",
             101,
-            "SELECT \"ScheduledOn\", \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success'
-             ORDER BY \"LastStatus\" DESC, \"ScheduledOn\" DESC, \"Id\" DESC LIMIT 1 OFFSET 100",
+            &format!(
+                "SELECT \"OverOn\", \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"OverOn\" <= {now}
+                 ORDER BY \"LastStatus\" DESC, \"OverOn\" DESC, \"Id\" DESC LIMIT 1 OFFSET 100"
+            ),
         );
         // store::prune::prune_results, where nothing is old, and where everything is: never those whose results are gone.
         for (until, most_rows) in [(long_ago, 1), (now, 500)] {

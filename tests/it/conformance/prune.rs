@@ -333,6 +333,30 @@ each_engine! {
         assert_eq!(create(&mut ctx).pruned.tasks, 2);
     }
 
+    fn what_kept_its_key_for_a_time_is_as_old_as_the_end_of_that(db) {
+        let mut ctx = willing(db);
+        queue(&mut ctx, "work");
+        create(&mut ctx);
+        drain(&mut ctx);
+        make_old(db, "1 = 1");
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = {}", sql_now(db.engine, -3_600)));
+        assert_eq!(create(&mut ctx).pruned.tasks, 0);
+        assert_eq!(db.cli().run(&["prune", "--older-than", "2h", "--yes"]).stderr, "nothing to prune\n");
+        assert_eq!(db.cli().run(&["prune", "--older-than", "30m", "--yes"]).stderr, "1 finished task pruned\n");
+    }
+
+    fn the_number_that_is_kept_is_of_finished_tasks_that_keep_no_key(db) {
+        let mut ctx = willing(db);
+        finished(db, &mut ctx, 6);
+        settings::set(&mut ctx, Setting::MaxSuccess, "1").unwrap();
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = {} WHERE \"Id\" > 4", sql_now(db.engine, 3_600)));
+        db.execute("UPDATE \"TaskQueue\" SET \"CurrentRunId\" = 77 WHERE \"Id\" = 4");
+        assert_eq!(count_prunable(&mut ctx, &PruneRequest::default()).unwrap(), 2);
+        assert_eq!(create(&mut ctx).pruned.tasks, 2);
+        let left = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" ORDER BY \"Id\"");
+        assert_eq!(left, [Some(3), Some(4), Some(5), Some(6)]);
+    }
+
     fn what_gets_its_key_for_a_time_after_it_was_chosen_is_not_deleted(db) {
         let mut ctx = willing(db);
         db.cli().run(&["queue", "--any-class", "work", "--unique", "a"]).ok();

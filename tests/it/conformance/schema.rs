@@ -8,6 +8,7 @@ use taskqueue::domain::ids::TaskId;
 use taskqueue::domain::status::TaskStatus;
 use taskqueue::engine::create_runs::due_facts;
 use taskqueue::engine::queue::{ClassCheck, queue_task};
+use taskqueue::store::PruneVerdict;
 
 use super::fixture::*;
 use crate::each_engine;
@@ -18,7 +19,7 @@ use crate::support::{EngineUnderTest, TestDb};
 pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
-        "Attempts= Backoff? CatchUp= Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= LimitKey? LiveUniqueKey?* MaxRetries= PlannedOn? \
+        "Attempts= Backoff? CatchUp= Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= LimitKey? LiveUniqueKey?* MaxRetries= OverOn?* PlannedOn? \
          Priority= QuarantinedOn? QueuedById= QueuedOn= Recurrence? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= TaskClass \
          TaskData= TimeZone= Timeout? UniqueKey? UniqueUntil? UpdatedOn= WaitingFor=",
         "Id",
@@ -393,6 +394,45 @@ each_engine! {
             let task = task(db, TaskId(id));
             assert_eq!(taken.contains(&Some(id)), task.has_its_key(), "{task:?}");
         }
+    }
+
+    fn over_on_says_the_same_as_the_rule_of_what_may_be_deleted(db) {
+        let (past, future) = (sql_now(db.engine, -60), sql_now(db.engine, 3_600));
+        let mut rows = Vec::new();
+        for status in TaskStatus::ALL {
+            for open_run in ["NULL", "7"] {
+                for failed in [0, 5] {
+                    for quarantined in ["NULL", past.as_str()] {
+                        for until in ["NULL", past.as_str(), future.as_str()] {
+                            for schedule in
+                                ["NULL, 'active'", "'@daily', 'active'", "'@daily', 'followed'", "'@daily', 'ended'"]
+                            {
+                                rows.push(format!(
+                                    "('work', '{status}', {open_run}, {failed}, {quarantined}, {until}, {schedule})"
+                                ));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        db.execute(&format!(
+            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"QuarantinedOn\", \"UniqueUntil\",
+                \"Recurrence\", \"ScheduleStatus\") VALUES {}",
+            rows.join(", ")
+        ));
+        let over = format!("SELECT \"Id\" AS value FROM \"TaskQueue\" WHERE \"OverOn\" <= {}", sql_now(db.engine, 0));
+        let over: BTreeSet<i64> = db.raw().numbers(&over).into_iter().flatten().collect();
+        let ids = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" ORDER BY \"Id\"");
+        let ids: Vec<TaskId> = ids.into_iter().flatten().map(TaskId).collect();
+        assert_eq!(ids.len(), 576);
+        for (id, verdict) in ids.iter().zip(db.store().judge_tasks(&ids).unwrap()) {
+            assert_eq!(over.contains(&id.0), verdict == PruneVerdict::Goes, "{:?}", task(db, *id));
+        }
+        assert_eq!(over.len(), 84);
+        // Its age is that of its last change, or that of its key, whichever came last.
+        let key_was_last = format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"OverOn\" > {}", sql_now(db.engine, 60));
+        assert_eq!(db.number(&key_was_last), 42);
     }
 
     fn due_on_says_the_same_as_the_due_rule(db) {

@@ -15,9 +15,11 @@ use taskqueue::store::{
 };
 
 use super::tools::{begin_write, many_at_once, wait_blocked};
-use crate::conformance::fixture::{claim, create, ending, queue_with_run, reference, request, willing};
+use crate::conformance::fixture::{
+    claim, create, ending, last_run, make_due, queue, queue_with_run, reference, request, willing, work_once,
+};
 use crate::support::TestDb;
-use crate::{each_engine, test_on};
+use crate::{each_engine, each_server, test_on};
 
 const AT_ONCE: usize = 6;
 const NOBODY: Author<'static> = Author { name: "tester", host: "here" };
@@ -414,6 +416,43 @@ each_engine! {
     }
 }
 
+// SQLite lets nobody write beside a transaction that does.
+each_server! {
+    fn of_runs_that_others_create_or_import_beside_create_runs_it_keeps_no_event_that_they_were_created(db) {
+        let mut ctx = willing(db);
+        let (done, _) = work_once(db, &mut ctx);
+        let exported = db.cli().run(&["export", &done.id.to_string()]).ok();
+        db.cli().run(&["settings", "set", "TaskQueueAuditTransitions", "1"]).ok();
+        let id = overdue(db, &mut ctx, None);
+        // The next one of it is overdue, too.
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"PlannedOn\" = '2012-02-29 00:00:00.000000' WHERE \"Id\" = {id}"));
+        let run = reference(&claim(&mut ctx.store).unwrap());
+        let waiting = queue(&mut ctx, "work");
+        make_due(db, waiting);
+        let mut blocker = db.raw();
+        begin_write(&mut blocker);
+        blocker.execute(&format!("UPDATE \"TaskQueue\" SET \"Priority\" = \"Priority\" WHERE \"Id\" = {waiting}"));
+        std::thread::scope(|scope| {
+            let creating = scope.spawn(|| db.store().create_missing_runs(&mut |_| {}).unwrap());
+            // It knows by now which run is the newest.
+            wait_blocked(db, &mut db.raw());
+            assert_eq!(db.store().end_run(&run, &ending(RunEvent::Succeed)).unwrap(), Ended::Recorded);
+            db.cli().stdin(exported).run(&["import"]).ok();
+            blocker.execute("ROLLBACK");
+            creating.join().unwrap();
+        });
+        let imported = TaskId(db.number("SELECT MAX(\"Id\") AS value FROM \"TaskQueue\""));
+        assert_ne!(imported, done.id);
+        for (task, times) in [(waiting, 1), (newest_of(db, id).id, 1), (imported, 0)] {
+            let run = last_run(db, task).id;
+            let kept = db.number(&format!(
+                "SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'run-created' AND \"RunId\" = {run}"
+            ));
+            assert_eq!(kept, times, "task {task}");
+        }
+    }
+}
+
 // On PostgreSQL alone a claim locks one table and then asks for the rows of another.
 test_on! { [postgres Postgres] a_change_that_waits_for_a_claim_holds_no_row_that_the_claim_asks_for db {
     let mut ctx = willing(db);
@@ -430,4 +469,32 @@ test_on! { [postgres Postgres] a_change_that_waits_for_a_claim_holds_no_row_that
         assert_eq!(changed.join().unwrap().id, id);
     });
     has_changed(db, id, &ScheduleChange::Pause);
+} }
+
+// The same of what deletes tasks, by their age or because somebody names them.
+test_on! { [postgres Postgres] a_prune_that_waits_for_a_claim_holds_no_row_that_the_claim_asks_for db {
+    let mut ctx = willing(db);
+    let rule = PruneRule { status: TaskStatus::Failed, class: None, older_than_secs: Some(60), at_most: None };
+    for is_named in [false, true] {
+        let id = exhausted(db, &mut ctx);
+        let window = ctx.store.find_old_tasks(&rule, None).unwrap();
+        let mut raw = db.raw();
+        begin_write(&mut raw);
+        raw.execute("LOCK TABLE \"TaskQueueRuns\" IN SHARE ROW EXCLUSIVE MODE");
+        let prune = || {
+            let mut store = db.store();
+            if is_named {
+                usize::from(store.prune_named_tasks(&[id]).unwrap() == [PruneVerdict::Goes])
+            } else {
+                store.prune_tasks(&rule, &window).unwrap()
+            }
+        };
+        std::thread::scope(|scope| {
+            let pruned = scope.spawn(prune);
+            wait_blocked(db, &mut db.raw());
+            raw.execute(&format!("SELECT \"Id\" FROM \"TaskQueue\" WHERE \"Id\" = {id} FOR UPDATE NOWAIT"));
+            raw.execute("COMMIT");
+            assert_eq!(pruned.join().unwrap(), 1);
+        });
+    }
 } }
