@@ -146,16 +146,16 @@ impl Store {
     /// # Errors
     /// The database could not be asked.
     pub fn events_within(&mut self, ranges: &[(i64, i64)]) -> StoreResult<Vec<Event>> {
-        let (narrow, wide): (Vec<_>, Vec<_>) =
-            ranges.iter().copied().partition(|(first, last): &(i64, i64)| last - first < NARROW);
-        let ids: Vec<i64> = narrow.into_iter().flat_map(|(first, last)| first..=last).collect();
+        let is_narrow = |(first, last): &(i64, i64)| last - first < NARROW;
+        let narrow = ranges.iter().copied().filter(is_narrow);
+        let ids: Vec<i64> = narrow.flat_map(|(first, last)| first..=last).collect();
         let mut found: Vec<Row> = Vec::new();
         for part in ids.chunks(IDS_PER_STATEMENT) {
             found.extend(
                 self.read(|conn| Ok(task_queue_events.filter(id.eq_any(part)).select(COLUMNS).load::<Row>(conn)?))?,
             );
         }
-        for (first, last) in wide {
+        for (first, last) in ranges.iter().copied().filter(|range| !is_narrow(range)) {
             found.extend(self.read(|conn| {
                 let range = task_queue_events.filter(id.between(first, last)).order(id);
                 Ok(range.select(COLUMNS).load::<Row>(conn)?)
