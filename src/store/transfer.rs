@@ -378,7 +378,7 @@ fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids)
                 updated_on
             ]
         )?;
-        backend::last_inserted_id(conn)?
+        backend::last_inserted_id(conn, "TaskQueue")?
     };
     backend::plan_task(conn, id, scheduled_on, planned_on)?;
     ids.tasks.insert(whole.task.id, id);
@@ -431,7 +431,7 @@ fn import_run(conn: &mut AnyConnection, whole: &TransferredRun, task_id: i64, id
                 updated_on
             ]
         )?;
-        backend::last_inserted_id(conn)?
+        backend::last_inserted_id(conn, "TaskQueueRuns")?
     };
     ids.runs.insert(whole.run.id, id);
     for output in &whole.outputs {

@@ -214,11 +214,11 @@ pub(super) fn plan_task(
     }
 }
 
-/// The id of the row that this connection has inserted last.
-pub(super) fn last_inserted_id(conn: &mut AnyConnection) -> QueryResult<i64> {
+/// The id of the row that this connection has just inserted into this table, whatever triggers have inserted since.
+pub(super) fn last_inserted_id(conn: &mut AnyConnection, table: &str) -> QueryResult<i64> {
     match conn {
         AnyConnection::Sqlite(conn) => sqlite::last_inserted_id(conn),
-        AnyConnection::Postgres(conn) => postgres::last_inserted_id(conn),
+        AnyConnection::Postgres(conn) => postgres::last_inserted_id(conn, table),
         AnyConnection::Mysql(conn) => mysql::last_inserted_id(conn),
     }
 }

@@ -200,9 +200,10 @@ pub(super) fn plan_task(
         .map(drop)
 }
 
-/// The id of the row that this connection has inserted last.
-pub(super) fn last_inserted_id(conn: &mut PgConnection) -> QueryResult<i64> {
-    diesel::select(sql::<BigInt>("lastval()")).get_result(conn)
+/// Differs: `lastval()` would be that of a trigger which has inserted into a table of its own.
+pub(super) fn last_inserted_id(conn: &mut PgConnection, table: &str) -> QueryResult<i64> {
+    let sequence = format!("pg_get_serial_sequence('\"{table}\"', 'Id')");
+    diesel::select(sql::<BigInt>(&format!("currval({sequence})"))).get_result(conn)
 }
 
 pub(super) fn go_on_after_ids(conn: &mut PgConnection) -> QueryResult<()> {

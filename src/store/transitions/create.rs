@@ -81,7 +81,7 @@ fn create_one_run(conn: &mut AnyConnection, task: &DueTask, auditor: Option<&Ori
         ))
         .execute(conn)?;
     if let Some(origin) = auditor {
-        let run_id = RunId(backend::last_inserted_id(conn)?);
+        let run_id = RunId(backend::last_inserted_id(conn, "TaskQueueRuns")?);
         keep_run_transition(conn, origin, CREATED, (TaskId(task.id), run_id), serde_json::json!({}))?;
     }
     Ok(())
