@@ -5,7 +5,7 @@ use std::fmt;
 use crate::config::ConfigError;
 use crate::domain::ids::TaskId;
 use crate::domain::limits::Obstacle;
-use crate::engine::{EngineError, StoreError};
+use crate::engine::{EngineError, NotRecorded, StoreError};
 
 /// Exit status: done.
 pub(crate) const DONE: u8 = 0;
@@ -136,6 +136,7 @@ impl From<EngineError> for CliError {
             EngineError::LeaseOver { .. } => Self { kind: "lease_over", ..Self::unreachable(message) }.with_hint(
                 "the database could not be reached for too long, or was too slow; the run is given back and counts no attempt",
             ),
+            EngineError::NotRecorded(ended) => from_store(&ended.source, message).with_hint(not_recorded_hint(&ended)),
             EngineError::Os { .. } => Self { kind: "os", ..Self::failed(message) },
             EngineError::Store(error) => from_store(&error, message),
         }
@@ -179,6 +180,7 @@ fn from_store(error: &StoreError, message: String) -> CliError {
             (CONFIG, "newer_schema", Some("install the newer taskqueue on this host too".to_owned()))
         }
         StoreError::ReadOnly { .. } => (UNAVAILABLE, "read_only", Some(read_only_hint(&message))),
+        StoreError::Full { .. } => (UNAVAILABLE, "full", Some(full_hint(&message))),
         StoreError::Forbidden { .. } => (
             CONFIG,
             "forbidden",
@@ -196,6 +198,30 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::Database(_) => (FAILED, "database", None),
     };
     CliError { code, kind, message, hint, details: None }
+}
+
+/// What becomes of the end of a run that the database was not told of.
+fn not_recorded_hint(ended: &NotRecorded) -> String {
+    match &ended.kept {
+        Ok(directory) => format!(
+            "nothing is lost: it is kept in {}, and the next `taskqueue create-runs` or `tick` on this host sends it",
+            directory.display()
+        ),
+        Err(why) => format!(
+            "it could not be kept on the local disk either ({why}), so that the next create-runs takes its runner for dead \
+             and the task is tried again; `taskqueue cancel {}` prevents that",
+            ended.task_id
+        ),
+    }
+}
+
+fn full_hint(message: &str) -> String {
+    let hint = if message.contains("sqlite://") {
+        "is the disk full? `df -h` tells; nothing was changed, the same command works once there is room"
+    } else {
+        "is the disk of the server full? nothing was changed, the same command works once there is room"
+    };
+    hint.to_owned()
 }
 
 fn read_only_hint(message: &str) -> String {

@@ -32,7 +32,8 @@ pub(super) const MAX_MESSAGE_CHARS: usize = 10_000;
 
 /// Hears what a run does while it is processed.
 pub trait RunListener {
-    /// The runner was told to stop; its run may go on for so long, and is given back then.
+    /// The runner was told to stop; its run may go on for so long, and is given back then. Without any time its handler is
+    /// asked to end at once.
     fn stopping(&mut self, run_id: RunId, wait: Duration);
     /// It was claimed and is about to start.
     fn claimed(&mut self, run: &ClaimedRun);

@@ -39,7 +39,7 @@ pub mod transfer;
 mod unsaved;
 pub mod wait;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
 
@@ -129,6 +129,9 @@ pub enum EngineError {
         /// The run.
         run_id: i64,
     },
+    /// A run has ended, and the database could not be told.
+    #[error("{0}")]
+    NotRecorded(Box<NotRecorded>),
     /// The kernel refused something.
     #[error("{what}: {source}")]
     Os {
@@ -140,6 +143,22 @@ pub enum EngineError {
     /// The database refused something.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// The end of a run of which the database could not be told.
+#[derive(Debug, thiserror::Error)]
+#[error("run {run_id} of task {task_id} has ended ({ended}), but that could not be recorded: {source}")]
+pub struct NotRecorded {
+    /// The run.
+    pub run_id: i64,
+    /// Its task.
+    pub task_id: i64,
+    /// How it ended, in words.
+    pub ended: String,
+    /// The directory of the local disk in which it waits for the database, or why it does not.
+    pub kept: Result<PathBuf, String>,
+    /// What the database refused.
+    pub source: StoreError,
 }
 
 /// This process, as it appears in the tables.

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::announce::start_hook;
-use super::{Context, EngineError, EngineResult};
+use super::{Context, EngineError, EngineResult, NotRecorded};
 use crate::domain::claimant::ClaimantId;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
@@ -15,8 +15,11 @@ use crate::domain::transition::RunEvent;
 use crate::os::spool::SpoolFile;
 use crate::store::{Ended, NewEvent, RunEnd, RunRef, StoreError};
 
+/// Room for an outcome with some pages of what its handler wrote; without that it needs less than one page, mostly.
+const ROOM_BYTES: u64 = 64 << 10;
+
 /// How a run ended, with all that its row needs.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     /// The address of the store, without its password.
     pub(super) database: String,
@@ -57,6 +60,12 @@ impl Outcome {
     fn of_outside_claim(ctx: &Context, claimant: &ClaimantId, secrets: &[String]) -> Self {
         let outside = OutsideDoubt { claimant: claimant.to_string(), secrets: secrets.to_vec() };
         Self { outside: Some(outside), ..Self::of_claim(ctx, "") }
+    }
+
+    /// The same without what the handler wrote; `None` where it wrote nothing.
+    fn without_outputs(&self) -> Option<Self> {
+        let has_any = !self.end.outputs.is_empty();
+        has_any.then(|| Self { end: RunEnd { outputs: Vec::new(), ..self.end.clone() }, ..self.clone() })
     }
 
     /// Whether it is of the run that has this token.
@@ -126,19 +135,61 @@ impl GivenBack {
     }
 }
 
-/// Puts an outcome on the disk for the next process of this host, and says why it could not. A disk that is full keeps
-/// nobody from anything: it is the net below, not the way.
-pub(super) fn leave(file: Option<&mut SpoolFile>, outcome: &Outcome) -> Option<String> {
-    let file = file?;
-    let line = serde_json::to_string(outcome).map_err(std::io::Error::from);
-    line.and_then(|line| file.append(&line)).err().map(|error| error.to_string())
+/// Reserves room on the disk for an outcome while there is any: the handler itself may fill the disk.
+pub(super) fn reserve_room(ctx: &mut Context, file: Option<&mut SpoolFile>) {
+    if let Some(Err(error)) = file.map(|file| file.reserve(ROOM_BYTES)) {
+        ctx.spool_problem = Some(error.to_string());
+    }
 }
 
-/// Puts an outcome on the disk, sends it, and takes it off again. The status that the run has if somebody else was first.
+/// Puts an outcome on the disk for the next process of this host, and says why it could not. A disk that is full keeps
+/// nobody from anything: it is the net below, not the way. Where it has room for the outcome but not for what the handler
+/// wrote, that is left out.
+pub(super) fn leave(file: Option<&mut SpoolFile>, outcome: &Outcome) -> Option<String> {
+    let file = file?;
+    let line = |outcome: &Outcome| serde_json::to_string(outcome).map_err(std::io::Error::from);
+    let shorter = || line(&outcome.without_outputs()?).ok();
+    line(outcome).and_then(|text| file.append_or(&text, shorter)).err().map(|error| error.to_string())
+}
+
+/// Puts the outcome of a run on the disk, sends it, and takes it off again. A database that has no room for it is waited for
+/// like one that is away. The status that the run has if somebody else was first.
 ///
 /// # Errors
-/// The database's; the outcome stays on the disk then, unless that failed too.
+/// [`EngineError::NotRecorded`]; the outcome stays on the disk then, unless that failed too.
 pub(super) fn record(
+    ctx: &mut Context,
+    mut file: Option<&mut SpoolFile>,
+    outcome: &Outcome,
+) -> EngineResult<Option<String>> {
+    ctx.store.wait_for_room(true);
+    let recorded = keep_and_send(ctx, file.as_deref_mut(), outcome);
+    ctx.store.wait_for_room(false);
+    match (recorded, outcome.claimed) {
+        (Err(EngineError::Store(source)), Some(claimed)) => {
+            let is_kept = file.is_some_and(|file| !file.records().is_empty());
+            let why_not = || ctx.spool_problem.clone().unwrap_or_else(|| "there is no spool".to_owned());
+            let directory = ctx.spool.as_ref().filter(|_| is_kept).map(|spool| spool.directory().to_owned());
+            Err(EngineError::NotRecorded(Box::new(NotRecorded {
+                run_id: claimed.run_id.0,
+                task_id: claimed.task_id.0,
+                ended: words(&outcome.end),
+                kept: directory.ok_or_else(why_not),
+                source,
+            })))
+        }
+        (recorded, _) => recorded,
+    }
+}
+
+fn words(end: &RunEnd) -> String {
+    match end.event {
+        RunEvent::Succeed => "success".to_owned(),
+        _ => format!("{}: {}", end.error_code, end.error_message),
+    }
+}
+
+fn keep_and_send(
     ctx: &mut Context,
     mut file: Option<&mut SpoolFile>,
     outcome: &Outcome,

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::execute::{Equipment, RunListener, execute_run, longest_silence};
 use super::lease::{LeaseKeeper, Standing};
-use super::outcomes::{Outcome, leave, send_left_over};
+use super::outcomes::{Outcome, leave, reserve_room, send_left_over};
 use super::register::register;
 use super::stopping::Stopping;
 use super::{Context, EngineError, EngineResult, new_token};
@@ -104,8 +104,7 @@ pub fn process_runs(
             let result = LeaseKeeper::start(ctx.store.url(), runner_id, &ctx.me.runner_name, settings.lease, asked_at)
                 .and_then(|leases| process_registered(ctx, &leases, &settings, runner_id, options, stop, listener));
             // A database that could not be reached for so long is not waited for once more; our death will be noticed.
-            if matches!(result, Err(EngineError::LeaseOver { .. } | EngineError::Store(StoreError::Unreachable { .. })))
-            {
+            if result.as_ref().is_err_and(was_away) {
                 return result;
             }
             fault_point!("process.before_deregister");
@@ -119,6 +118,15 @@ pub fn process_runs(
             finished?;
             Ok(report)
         }
+    }
+}
+
+/// Whether the database could not be reached for long.
+fn was_away(error: &EngineError) -> bool {
+    match error {
+        EngineError::LeaseOver { .. } | EngineError::Store(StoreError::Unreachable { .. }) => true,
+        EngineError::NotRecorded(ended) => matches!(ended.source, StoreError::Unreachable { .. }),
+        _ => false,
     }
 }
 
@@ -148,6 +156,7 @@ fn process_registered(
         if leases.runner_standing() != Standing::Held {
             break;
         }
+        reserve_room(ctx, equipment.spool.as_mut());
         let asked_at = Moment::now();
         let Some(run) = claim(ctx, runner_id, options.run_id, settings, equipment.spool.as_mut())? else {
             let may_be_more = options.creates_runs && report.succeeded > succeeded_before;

@@ -68,8 +68,8 @@ impl<'a> Stopping<'a> {
         }
     }
 
-    /// Looks whether signals have come; to be called every half second. `first` hears of the first one, unless it ends the
-    /// run at once.
+    /// Looks whether signals have come; to be called every half second. `first` hears of the first one, and for how long the
+    /// run may go on: no time at all if it is asked to end at once.
     pub(super) fn check(&self, first: &mut dyn FnMut(Duration)) -> Urgency {
         let count = self.signals.count() + usize::from(self.orders.is_stopping());
         if count == 0 {
@@ -80,7 +80,7 @@ impl<'a> Stopping<'a> {
         let until = self.noticed.get().unwrap_or_else(|| {
             let until = Moment::after(self.wait);
             self.noticed.set(Some(until));
-            if count == 1 && !self.wait.is_zero() {
+            if count == 1 {
                 first(self.wait);
             }
             until

@@ -9,11 +9,16 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::{Errno, retry_on_intr};
+
 use super::file_checks::create_private_dir;
 use super::lock::FileLock;
 
 /// More files than processes of one host ever write at once.
 const MOST_FILES: u32 = 10_000;
+/// The least that is reserved: a page.
+const LEAST_BYTES: u64 = 4 << 10;
 
 /// The files of one purpose in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,14 +37,21 @@ impl Spool {
         Self { directory: directory.to_owned(), name: plain.take(LONGEST).collect() }
     }
 
+    /// Where its files are.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// An empty file that nobody holds.
     ///
     /// # Errors
     /// The directory or a file in it cannot be used.
     pub fn take(&self) -> io::Result<SpoolFile> {
-        create_private_dir(&self.directory)?;
+        create_private_dir(&self.directory).map_err(|error| about(&self.directory, error))?;
         for number in 0..MOST_FILES {
-            if let Some(file) = self.try_take(number)?.filter(|file| file.records.is_empty()) {
+            let taken = self.try_take(number).map_err(|error| about(&self.path(number), error))?;
+            if let Some(file) = taken.filter(|file| file.records.is_empty()) {
                 return Ok(file);
             }
         }
@@ -105,7 +117,15 @@ impl Spool {
             lock.file().set_len(u64::try_from(whole.len()).unwrap_or(0))?;
         }
         let records = records_of(whole);
-        Ok(Some(SpoolFile { lock, records }))
+        Ok(Some(SpoolFile { path, lock, records, has_room: false }))
+    }
+}
+
+/// What the system says of a file does not name it.
+fn about(path: &Path, error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(_) => io::Error::new(error.kind(), format!("{}: {error}", path.display())),
+        None => error,
     }
 }
 
@@ -123,8 +143,11 @@ pub(crate) fn records_of(whole: &[u8]) -> Vec<String> {
 /// A file that this process holds.
 #[derive(Debug)]
 pub struct SpoolFile {
+    path: PathBuf,
     lock: FileLock,
     records: Vec<String>,
+    /// Whether room was reserved for the next record.
+    has_room: bool,
 }
 
 impl SpoolFile {
@@ -134,25 +157,75 @@ impl SpoolFile {
         &self.records
     }
 
+    /// Reserves room for a record of so many bytes, or of less where the disk does not have so much, so that it can be
+    /// written when the disk is full. What is not used stays with the file, for whoever takes it next. Where the file system
+    /// cannot reserve anything, nothing is.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+        if self.has_room {
+            return Ok(());
+        }
+        // Behind the end of the file: to others it is as empty as before.
+        let end = self.lock.file().metadata()?.len();
+        let mut wanted = bytes.max(LEAST_BYTES);
+        loop {
+            match retry_on_intr(|| fallocate(self.lock.file(), FallocateFlags::KEEP_SIZE, end, wanted)) {
+                Err(Errno::NOSPC | Errno::DQUOT) if wanted > LEAST_BYTES => wanted = (wanted / 4).max(LEAST_BYTES),
+                Err(error @ (Errno::NOSPC | Errno::DQUOT)) => return Err(about(&self.path, error.into())),
+                Ok(()) | Err(_) => break,
+            }
+        }
+        self.has_room = true;
+        Ok(())
+    }
+
     /// Adds a record, a line of text without line ends. It is on the disk when this returns.
     ///
     /// # Errors
     /// It could not be written; what was there before still is.
     pub fn append(&mut self, record: &str) -> io::Result<()> {
+        self.append_or(record, || None)
+    }
+
+    /// The same; where it cannot be written, a shorter record in its place.
+    ///
+    /// # Errors
+    /// Neither could be written; what was there before still is.
+    pub fn append_or(&mut self, record: &str, shorter: impl FnOnce() -> Option<String>) -> io::Result<()> {
         let before = self.lock.file().seek(SeekFrom::End(0))?;
+        self.has_room = false;
         fault_point!("spool.before_write");
         let written = self.lock.file().write_all(format!("{record}\n").as_bytes()).and_then(|()| {
             fault_point!("spool.written");
             self.lock.file().sync_data()
         });
         fault_point!("spool.synced");
-        if let Err(error) = written {
-            // Half a record would spoil the next one.
-            self.lock.file().set_len(before)?;
-            return Err(error);
+        let Err(error) = written else {
+            self.records.push(record.to_owned());
+            return Ok(());
+        };
+        if let Some(shorter) = shorter()
+            && self.write_over(before, &shorter).is_ok()
+        {
+            self.records.push(shorter);
+            return Ok(());
         }
-        self.records.push(record.to_owned());
-        Ok(())
+        // Half a record would spoil the next one.
+        self.lock.file().set_len(before)?;
+        Err(about(&self.path, error))
+    }
+
+    /// In place of half a record, whose room the file has. Cut only then: what was reserved would be gone with the cut.
+    fn write_over(&self, start: u64, record: &str) -> io::Result<()> {
+        let line = format!("{record}\n");
+        let mut file = self.lock.file();
+        file.seek(SeekFrom::Start(start))?;
+        file.write_all(line.as_bytes())?;
+        let end = file.stream_position()?;
+        file.set_len(end)?;
+        file.sync_data()
     }
 
     /// Removes all records: they are where they belong. Not synced, because to send one twice does no harm.
@@ -161,6 +234,7 @@ impl SpoolFile {
     /// The file could not be changed.
     pub fn clear(&mut self) -> io::Result<()> {
         self.records.clear();
+        self.has_room = false;
         self.lock.file().set_len(0)
     }
 }
@@ -202,6 +276,44 @@ mod tests {
         assert_eq!(left[0].records(), ["whole"]);
         left[0].append("next").unwrap();
         assert_eq!(fs::read_to_string(path).unwrap(), "whole\nnext\n");
+    }
+
+    #[test]
+    fn room_that_is_reserved_is_no_record_and_holds_the_next_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let spool = Spool::new(directory.path(), "x://y");
+        let mut file = spool.take().unwrap();
+        for record in ["first", "second"] {
+            file.reserve(64 << 10).unwrap();
+            assert_eq!(fs::metadata(directory.path().join("x___y-0")).unwrap().len(), 0);
+            file.append(record).unwrap();
+            assert_eq!(spool.held_records().unwrap(), [record]);
+            file.clear().unwrap();
+        }
+        file.reserve(64 << 10).unwrap();
+        drop(file);
+        assert_eq!(spool.left_over().count(), 0);
+        assert!(spool.take().unwrap().records().is_empty());
+    }
+
+    #[test]
+    fn a_shorter_record_takes_the_place_of_half_a_longer_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut file = Spool::new(directory.path(), "x://y").take().unwrap();
+        file.append("before").unwrap();
+        let start = file.lock.file().seek(SeekFrom::End(0)).unwrap();
+        file.lock.file().write_all(b"half of a long rec").unwrap();
+        file.write_over(start, "short").unwrap();
+        assert_eq!(fs::read_to_string(directory.path().join("x___y-0")).unwrap(), "before\nshort\n");
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("spool");
+        fs::write(&path, "").unwrap();
+        let error = Spool::new(&path, "x://y").take().unwrap_err();
+        assert!(error.to_string().starts_with(&format!("{}: ", path.display())), "{error}");
     }
 
     #[test]

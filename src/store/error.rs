@@ -46,6 +46,14 @@ pub enum StoreError {
         /// What the client library says.
         message: String,
     },
+    /// There is no room on its disk.
+    #[error("the database {url} cannot be written: {message}")]
+    Full {
+        /// The address, without its password.
+        url: String,
+        /// What the client library says.
+        message: String,
+    },
     /// The user of the database may not do what this program has to do.
     #[error("the database {url} does not let its user do this: {message}")]
     Forbidden {
@@ -95,6 +103,8 @@ pub(super) enum Repeat {
     AfterReconnect,
     /// The server cannot be written: the same, once another one has taken its place.
     AfterFailover,
+    /// Its disk is full: it can be run again once there is room, for whoever waits for that.
+    WhenRoom,
 }
 
 /// What holds on every engine, by the kinds that Diesel maps; engines refine it for what Diesel calls unknown.

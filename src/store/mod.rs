@@ -80,6 +80,8 @@ pub struct Store {
     listening: Option<Option<LibrarySocket>>,
     /// Whether whoever waits for an answer has no time any more.
     is_hurried: Option<Box<dyn Fn() -> bool + Send>>,
+    /// Whether what is done now is worth the wait for room on a full disk.
+    waits_for_room: bool,
     /// Who this process is.
     origin: Origin,
     audit: AuditSwitch,
@@ -121,6 +123,7 @@ impl Store {
             has_written: false,
             listening,
             is_hurried: None,
+            waits_for_room: false,
             origin: Origin::default(),
             audit: AuditSwitch::default(),
         }
@@ -185,6 +188,12 @@ impl Store {
         self.is_hurried = Some(Box::new(is_hurried));
     }
 
+    /// Whether what is done from now on is repeated on a full disk as it is for a server that is away. A command that can be
+    /// given again has its answer at once; the end of a run comes but once.
+    pub fn wait_for_room(&mut self, waits: bool) {
+        self.waits_for_room = waits;
+    }
+
     fn repeat<T>(&mut self, work: &mut dyn FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
         let started = Instant::now();
         let (mut repeats, mut reconnections, mut few) = (0, 0, 0);
@@ -204,6 +213,7 @@ impl Store {
                 Repeat::AfterFailover => {
                     (self.has_written || reconnections < FEW_TIMES) && started.elapsed() < BUSY_LIMIT
                 }
+                Repeat::WhenRoom => self.waits_for_room && started.elapsed() < BUSY_LIMIT,
             };
             if !may_repeat || self.is_hurried.as_ref().is_some_and(|is_hurried| is_hurried()) {
                 return Err(unreachable.unwrap_or_else(|| self.explain(error, repeat)));
@@ -211,11 +221,12 @@ impl Store {
             std::thread::sleep(pause(repeats));
             repeats += 1;
             few += u32::from(repeat == Repeat::FewTimes);
-            if matches!(repeat, Repeat::AfterReconnect | Repeat::AfterFailover) {
+            // Without room a rollback may have failed too, and its connection is of no use any more.
+            if matches!(repeat, Repeat::AfterReconnect | Repeat::AfterFailover | Repeat::WhenRoom) {
                 // A connection that cannot be made is met like a statement that failed: by the next repeat. Every host is
                 // tried each time: another one may have become the primary.
                 unreachable = self.reconnect().err();
-                reconnections += u32::from(unreachable.is_none());
+                reconnections += u32::from(unreachable.is_none() && repeat != Repeat::WhenRoom);
             }
         }
     }
@@ -243,6 +254,7 @@ impl Store {
         match repeat {
             Repeat::Yes => StoreError::Busy(message),
             Repeat::AfterReconnect | Repeat::AfterFailover => StoreError::Unreachable { url, message },
+            Repeat::WhenRoom => StoreError::Full { url, message },
             Repeat::Never | Repeat::FewTimes => StoreError::Database(error),
         }
     }

@@ -17,6 +17,10 @@ pub(crate) struct Narrator<'a> {
 
 impl RunListener for Narrator<'_> {
     fn stopping(&mut self, run_id: RunId, wait: Duration) {
+        // Whoever allows it no time has said so in the configuration.
+        if wait.is_zero() {
+            return;
+        }
         let secs = wait.as_secs();
         self.out.say(&format!("stopping: run {run_id} may go on for {secs} seconds; the next signal ends it"));
     }

@@ -172,8 +172,10 @@ struct PassThrough<'a> {
 }
 
 impl RunListener for PassThrough<'_> {
-    /// Never: what a person runs here ends with the first signal.
-    fn stopping(&mut self, _run_id: RunId, _wait: Duration) {}
+    /// What a person runs here is asked to end by the first signal, and may take the time that its class allows.
+    fn stopping(&mut self, run_id: RunId, _wait: Duration) {
+        self.out.say(&format!("stopping: run {run_id} was asked to end; the next signal kills it"));
+    }
 
     fn claimed(&mut self, _run: &ClaimedRun) {}
 
@@ -201,6 +203,10 @@ fn run_here(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> 
         (Err(EngineError::NotWaiting { status, .. }), _) => {
             out.say(&format!("task {id}: another runner was first, its run is {status}; waiting for its end"));
             wait_for(ctx, id, out)
+        }
+        (Err(error @ (EngineError::NotRunnable { .. } | EngineError::Obstructed { .. })), _) => {
+            out.say(&format!("task {id} stays queued"));
+            Err(error.into())
         }
         (Err(error), _) => Err(error.into()),
         (Ok(_), Some(outcome)) => {

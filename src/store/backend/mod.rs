@@ -306,7 +306,13 @@ pub(super) fn forget_failed_statement(conn: &mut AnyConnection) {
 
 /// Whether the closure that met this error may be run again.
 pub(super) fn classify(engine: Engine, error: &DieselError) -> Repeat {
-    classify_portably(error).unwrap_or_else(|| {
+    let portable = classify_portably(error);
+    // Of a COMMIT that failed for want of room the ROLLBACK may have failed too: nothing was left to be rolled back.
+    let may_want_room = portable.is_none() || matches!(error, DieselError::RollbackErrorOnCommit { .. });
+    if may_want_room && is_without_room(engine, &error.to_string()) {
+        return Repeat::WhenRoom;
+    }
+    portable.unwrap_or_else(|| {
         let text = error.to_string();
         match engine {
             Engine::Sqlite => sqlite::classify(&text),
@@ -314,6 +320,15 @@ pub(super) fn classify(engine: Engine, error: &DieselError) -> Repeat {
             Engine::Mysql => mysql::classify(&text),
         }
     })
+}
+
+/// Whether this is said of a disk that is full.
+fn is_without_room(engine: Engine, text: &str) -> bool {
+    match engine {
+        Engine::Sqlite => sqlite::is_without_room(text),
+        Engine::Postgres => postgres::is_without_room(text),
+        Engine::Mysql => mysql::is_without_room(text),
+    }
 }
 
 /// For how many seconds the server has been up; `None` where there is none that could be away.

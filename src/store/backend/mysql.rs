@@ -388,6 +388,12 @@ pub(super) fn classify(text: &str) -> Repeat {
     }
 }
 
+/// 1021, 1114 and whatever quotes the system's errors 28 and 122.
+pub(super) fn is_without_room(text: &str) -> bool {
+    let is_table_full = text.contains("The table '") && text.contains("' is full");
+    is_table_full || ["Disk full", "No space left on device", "Disk quota exceeded"].iter().any(|no| text.contains(no))
+}
+
 pub(super) fn server_up_secs(conn: &mut MysqlConnection) -> QueryResult<i64> {
     #[derive(QueryableByName)]
     struct Variable {

@@ -296,6 +296,11 @@ pub(super) fn classify(_text: &str) -> Repeat {
     Repeat::FewTimes
 }
 
+/// 53100 arrives without its number: what the system says is quoted in it, in the language of the server.
+pub(super) fn is_without_room(text: &str) -> bool {
+    text.contains("No space left on device") || text.contains("Disk quota exceeded")
+}
+
 pub(super) fn server_up_secs(conn: &mut PgConnection) -> QueryResult<i64> {
     diesel::select(sql::<BigInt>("CAST(EXTRACT(epoch FROM clock_timestamp() - pg_postmaster_start_time()) AS bigint)"))
         .get_result(conn)

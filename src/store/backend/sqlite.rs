@@ -234,6 +234,12 @@ pub(super) fn classify(text: &str) -> Repeat {
     }
 }
 
+/// SQLite calls only a write that finds no room a full disk; a quota, and a write-ahead log or its index that cannot grow,
+/// are an I/O error to it.
+pub(super) fn is_without_room(text: &str) -> bool {
+    text.contains("database or disk is full") || text.contains("disk I/O error")
+}
+
 pub(super) fn server_version(conn: &mut SqliteConnection) -> QueryResult<String> {
     let version: String = diesel::select(sql::<Text>("sqlite_version()")).get_result(conn)?;
     Ok(format!("SQLite {version}"))

@@ -61,6 +61,14 @@ each_engine! {
         assert_eq!(again, "class \"work\" was not held\n");
     }
 
+    fn a_task_of_a_held_class_that_is_to_run_here_stays_queued_and_says_so(db) {
+        db.configure("[class.work]\nargv = [\"/no/such/program\"]\n");
+        process(db, "work", "{}");
+        let said = db.cli().run(&["queue", "work", "--run"]).fails(1);
+        assert!(said.starts_with("task 2 stays queued\n") && said.contains("cannot be processed: its class \"work\""), "{said}");
+        assert_eq!(detail(db, "2")["task"]["status"], "scheduled");
+    }
+
     fn a_held_class_keeps_its_place_and_stops_no_other_class(db) {
         db.configure(&format!("{ECHO}[class.work]\nargv = [\"/no/such/program\"]\n"));
         for _ in 0..3 {

@@ -5,6 +5,7 @@ mod claimants;
 mod collide;
 mod dependencies;
 mod failover;
+mod full_disk;
 mod interop;
 mod kill;
 mod leases;

@@ -123,6 +123,7 @@ each_engine! {
         let ended = db.cli().run(&["tick"]);
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(ended.stderr.contains("outcomes cannot be kept on the local disk"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("/dev/null/spool: Not a directory"), "{}", ended.stderr);
         assert_eq!(statuses(db), ["success"]);
     }
 }
