@@ -50,6 +50,10 @@ impl CliError {
         Self { code: UNAVAILABLE, kind: "unreachable", message: message.into(), hint: None, details: None }
     }
 
+    pub(crate) fn interrupted(message: impl Into<String>) -> Self {
+        Self { code: INTERRUPTED, kind: "interrupted", message: message.into(), hint: None, details: None }
+    }
+
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self

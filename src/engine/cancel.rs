@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::selected::{Hear, PORTION, TaskAnswer, event_of, preview};
+use super::selected::{Hear, TaskAnswer, event_of, portions, preview};
 use super::{Context, EngineError, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
@@ -21,7 +21,7 @@ const MAX_REASON_CHARS: usize = 1_000;
 pub fn cancel_tasks(ctx: &mut Context, ids: &[TaskId], reason: Option<&str>, hear: Hear<'_>) -> EngineResult<()> {
     let reason = checked(reason)?.unwrap_or_else(|| format!("cancelled by {}", ctx.me.user));
     let event = event_of(ctx, "cancelled", json!({ "reason": reason }));
-    for portion in ids.chunks(PORTION) {
+    for portion in portions(ctx, ids) {
         let answers = ctx.store.cancel_tasks(portion, &reason, &event)?;
         fault_point!("cancel.committed");
         for (id, answer) in portion.iter().zip(answers) {

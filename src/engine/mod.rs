@@ -40,6 +40,7 @@ mod unsaved;
 pub mod wait;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
@@ -186,6 +187,8 @@ pub struct Context {
     pub(crate) spool_problem: Option<String>,
     /// Why the program of a hook did not do its work.
     pub(crate) hook_problem: Option<String>,
+    /// What asks a work of many parts to stop before its end.
+    stop: Option<Arc<StopSignals>>,
 }
 
 impl Context {
@@ -206,6 +209,7 @@ impl Context {
             announcements: Announcements::default(),
             spool_problem: None,
             hook_problem: None,
+            stop: None,
         })
     }
 
@@ -220,6 +224,17 @@ impl Context {
     #[must_use]
     pub fn with_announcements(self, announcements: Announcements) -> Self {
         Self { announcements, ..self }
+    }
+
+    /// Lets a work of many parts, like `cancel` or `prune`, end between two of them once one of these signals has come.
+    pub fn stop_on(&mut self, signals: Arc<StopSignals>) {
+        self.stop = Some(signals);
+    }
+
+    /// Whether one of those signals has come.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stop.as_ref().is_some_and(|signals| signals.is_stopping())
     }
 
     /// Gives this process a name as a runner, by which operators can pause, drain and stop it.

@@ -1,6 +1,7 @@
 //! What the verbs for many tasks share: the selection, the question before something happens to many, what became of each.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
@@ -12,7 +13,7 @@ use crate::domain::ids::TaskId;
 use crate::domain::selection::Selection;
 use crate::domain::status::TaskStatus;
 use crate::engine::selected::{Hear, TaskAnswer, select_tasks};
-use crate::engine::{Context, EngineResult};
+use crate::engine::{Context, EngineResult, StopSignals};
 
 /// How every verb explains its selection.
 pub(crate) const SELECTION_HELP: &str = "The tasks: ids (12), ranges (5-9), last, or filters, which must all hold: \
@@ -89,12 +90,22 @@ pub(crate) fn run(
     if args.dry_run {
         (verb.preview)(ctx, &ids, &mut hear)?;
     } else {
+        stop_between_parts(ctx)?;
         (verb.act)(ctx, &ids, &mut hear)?;
     }
     if let Some(error) = failure {
         return Err(error);
     }
+    if told.heard < ids.len() && ctx.is_stopping() {
+        return Err(told.interrupted(ids.len(), verb.done).into());
+    }
     Ok(told.finish(verb.done, out))
+}
+
+/// From now on a signal is looked for between the parts of a work; what is done stays done, and is told of.
+pub(crate) fn stop_between_parts(ctx: &mut Context) -> anyhow::Result<()> {
+    ctx.stop_on(Arc::new(StopSignals::install_for_one()?));
+    Ok(())
 }
 
 /// Whether whoever sits there wants it; without anybody there, `--yes` has to say so.
@@ -113,6 +124,7 @@ fn may_act(ids: &[TaskId], name: &str, out: &mut Out) -> anyhow::Result<bool> {
 struct Told {
     is_named: bool,
     is_dry_run: bool,
+    heard: usize,
     done: usize,
     missing: usize,
     refused: usize,
@@ -122,6 +134,7 @@ struct Told {
 
 impl Told {
     fn hear(&mut self, answer: &TaskAnswer, out: &mut Out) -> anyhow::Result<()> {
+        self.heard += 1;
         match answer.result {
             Some(_) => self.done += 1,
             None if answer.exists => {
@@ -151,6 +164,11 @@ impl Told {
             Some(task) => show::current(task, out),
             None => Ok(()),
         }
+    }
+
+    /// A signal came before all of them were reached.
+    fn interrupted(&self, selected: usize, done: &str) -> CliError {
+        CliError::interrupted(format!("stopped by a signal: {} of {} {done}", self.done, human::plural(selected, "task")))
     }
 
     fn finish(&self, done: &str, out: &mut Out) -> u8 {

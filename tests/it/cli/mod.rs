@@ -16,6 +16,7 @@ mod exec;
 mod handlers;
 mod handlers_misbehaving;
 mod handlers_rights;
+mod interrupted;
 mod limits;
 mod pauses;
 mod process_run;
