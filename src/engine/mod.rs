@@ -53,6 +53,7 @@ use crate::domain::records::Run;
 use crate::domain::settings::Settings;
 use crate::os::account::is_root;
 pub use crate::os::child::{Stream, prepare_process};
+pub use crate::os::closed_output::output_was_closed;
 pub use crate::os::file_checks::create_private_dir;
 use crate::os::file_checks::is_own_file;
 use crate::os::host;

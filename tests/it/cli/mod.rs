@@ -18,6 +18,7 @@ mod handlers_misbehaving;
 mod handlers_rights;
 mod interrupted;
 mod limits;
+mod output;
 mod pauses;
 mod process_run;
 mod queue;
