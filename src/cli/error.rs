@@ -194,6 +194,7 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::Busy(_) => (BUSY, "busy", Some("try again".to_owned())),
         StoreError::NotFound(_) => (NOT_FOUND, "not_found", None),
         StoreError::NotQueued { .. } => (FAILED, "not_queued", None),
+        StoreError::NotImported { .. } => (USAGE, "usage", None),
         StoreError::Setting(_) => (CONFIG, "setting", Some("taskqueue settings set NAME VALUE".to_owned())),
         StoreError::Migration(_) => (CONFIG, "migration", None),
         StoreError::NoRandomness(_) => (FAILED, "os", None),
