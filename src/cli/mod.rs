@@ -145,7 +145,9 @@ impl App {
         let cli = match parsed {
             Ok(cli) => cli,
             Err(error) if wants_json && error.use_stderr() => {
+                let tip = usage_tip(&error);
                 let error = CliError::usage(usage_words(&error));
+                let error = if let Some(tip) = tip { error.with_hint(tip) } else { error };
                 Out::new(true, false, output::ColorChoice::Never).error(&error);
                 return ExitCode::from(error.exit_code());
             }
@@ -244,6 +246,12 @@ fn usage_words(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let first = text.split("\n\n").next().unwrap_or_default();
     first.trim_start_matches("error: ").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What clap thinks was meant.
+fn usage_tip(error: &clap::Error) -> Option<String> {
+    let text = error.render().to_string();
+    text.lines().find_map(|line| line.trim_start().strip_prefix("tip: ")).map(|tip| tip.trim().to_owned())
 }
 
 #[cfg(test)]

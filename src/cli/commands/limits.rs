@@ -1,6 +1,7 @@
 //! `taskqueue limits`
 
 use clap::{Args, Subcommand};
+use serde_json::json;
 
 use crate::cli::error::{DONE, NOT_FOUND};
 use crate::cli::output::Out;
@@ -72,11 +73,17 @@ fn set(session: Session, args: &SetArgs, out: &mut Out) -> anyhow::Result<u8> {
     match (&args.target.key, args.running) {
         (Some(key), Some(max_running)) => {
             limits::set_key(ctx, &KeyLimit { key: key.clone(), max_running })?;
+            if out.is_json() {
+                out.json(&json!({ "key": key, "max_running": max_running }))?;
+            }
             out.say(&format!("key {key}: at most {max_running} at once"));
         }
         _ => {
             let limit = ClassLimit { class: args.target.name(), max_running: args.running, rate: args.rate };
             limits::set(ctx, &limit)?;
+            if out.is_json() {
+                out.json(&limit)?;
+            }
             out.say(&format!("class {}: {}", limit.class, words(&limit)));
         }
     }
@@ -99,6 +106,12 @@ fn remove(session: Session, target: &Target, out: &mut Out) -> anyhow::Result<u8
             )
         }
     };
+    if out.is_json() {
+        let (kind, name) = target.key.as_ref().map_or_else(|| ("class", target.name()), |key| ("key", key.clone()));
+        let mut said = json!({ "removed": is_removed });
+        said[kind] = json!(name);
+        out.json(&said)?;
+    }
     out.say(&then);
     Ok(if is_removed { DONE } else { NOT_FOUND })
 }

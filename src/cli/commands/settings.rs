@@ -43,6 +43,9 @@ pub(crate) fn run(session: Session, args: &SettingsArgs, out: &mut Out) -> anyho
         Some(Action::Set { name, value }) => {
             let setting = settings::find(name)?;
             let value = settings::set(&mut session.open()?, setting, value)?;
+            if out.is_json() {
+                out.json(&json(setting, &value.to_string()))?;
+            }
             out.say(&format!("{setting} is {value}"));
             Ok(DONE)
         }

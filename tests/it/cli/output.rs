@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::{Value, json};
+
 use super::{count_tasks, error_and_hint, shell_class};
 use crate::each_engine;
 use crate::support::cli::Cli;
@@ -44,6 +46,36 @@ each_engine! {
             assert!(ended.stderr.contains("what the handler wrote there is lost"), "{to}: {ended:?}");
         }
     }
+}
+
+each_engine! {
+    fn with_json_every_verb_that_changes_an_order_a_limit_or_a_setting_says_what_it_did(db) {
+        class(db);
+        db.cli().run(&["pause", "--class", "work"]).ok();
+        for (args, code, expected) in [
+            (&["settings", "set", "TaskQueueRunnerLimit", "4"][..], 0, json!({ "name": "TaskQueueRunnerLimit" })),
+            (&["limits", "set", "work", "--running", "2"], 0, json!({ "class": "work", "max_running": 2 })),
+            (&["limits", "remove", "work"], 0, json!({ "class": "work", "removed": true })),
+            (&["limits", "remove", "work"], 3, json!({ "class": "work", "removed": false })),
+            (&["resume", "--class", "work"], 0, json!({ "scope": "class", "name": "work", "resumed": true })),
+            (&["classes", "release", "work"], 3, json!({ "class": "work", "released": 0 })),
+        ] {
+            let ended = db.cli().run(&[&["--json"][..], args].concat());
+            assert_eq!((ended.code, ended.stderr.as_str()), (Some(code), ""), "{args:?}: {ended:?}");
+            let said: Value = serde_json::from_str(&ended.stdout).unwrap();
+            for (name, value) in expected.as_object().unwrap() {
+                assert_eq!(&said[name], value, "{args:?}: {said}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_verb_that_is_misspelt_has_its_hint_in_json_too() {
+    let home = tempfile::tempdir().unwrap();
+    let ended = Cli::new(home.path()).run(&["--json", "quue"]).fails(2);
+    let error: Value = serde_json::from_str(&ended).unwrap();
+    assert!(error["error"]["hint"].as_str().is_some_and(|hint| hint.contains("queue")), "{error}");
 }
 
 #[test]
