@@ -1,10 +1,12 @@
 //! Figures at scale, each beside the engine's own limit in the same run: queueing, creating and claiming with a million
 //! tasks. `tests/servers start` gives the servers; an engine without one is left out and named.
 //!
-//! `cargo bench --bench scale [-- --tasks 1000000] [--engine postgres]`
+//! `cargo bench --bench scale [-- --tasks 1000000] [--engine postgres] [--behind]`; with `--behind` only claims behind tasks that
+//! may not be claimed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 #![allow(clippy::disallowed_methods, reason = "a benchmark starts the program and reads the addresses of its servers")]
 
+mod behind;
 #[allow(dead_code, reason = "the tests use more of it")]
 #[path = "../../tests/it/support/database.rs"]
 mod database;
@@ -27,17 +29,27 @@ fn main() {
     let option = |name: &str| arguments.iter().position(|a| a == name).and_then(|at| arguments.get(at + 1)).cloned();
     let tasks: usize = option("--tasks").map_or(1_000_000, |text| text.parse().expect("--tasks takes a number"));
     let only = option("--engine");
-    let mut all = Vec::new();
+    let behind_alone = arguments.iter().any(|a| a == "--behind");
+    let (mut all, mut all_behind) = (Vec::new(), Vec::new());
     for engine in ENGINES {
         if only.as_deref().is_some_and(|name| name != engine.name()) {
             continue;
         }
-        match (BenchStore::new(engine, "large"), BenchStore::new(engine, "small")) {
-            (Some(large), Some(small)) => all.push(figures_of(&large, &small, tasks)),
-            _ => eprintln!("{}: no server; eval \"$(tests/servers start)\"", engine.name()),
+        let (Some(large), Some(small)) = (BenchStore::new(engine, "large"), BenchStore::new(engine, "small")) else {
+            eprintln!("{}: no server; eval \"$(tests/servers start)\"", engine.name());
+            continue;
+        };
+        if behind_alone {
+            behind::fill(&small, &large, SMALL, tasks);
+        } else {
+            all.push(figures_of(&large, &small, tasks));
         }
+        all_behind.push((engine, behind::measure(small, large, SMALL, tasks)));
     }
-    measure::print_table(tasks, &all);
+    if !all.is_empty() {
+        measure::print_table(tasks, &all);
+    }
+    behind::print_table(tasks, &all_behind);
 }
 
 fn figures_of(store: &BenchStore, small: &BenchStore, tasks: usize) -> Figures {
@@ -68,8 +80,6 @@ fn figures_of(store: &BenchStore, small: &BenchStore, tasks: usize) -> Figures {
     let (claim_small, claim_large) = claims_by_turns(small, store, CLAIMS);
     note("status");
     let status = median(&(0..5).map(|_| process(store, &["status"])).collect::<Vec<Duration>>());
-    note("claims behind what may not be claimed");
-    let behind = claims_behind(small, store, tasks);
     note("done");
     Figures {
         engine,
@@ -82,43 +92,5 @@ fn figures_of(store: &BenchStore, small: &BenchStore, tasks: usize) -> Figures {
         claim_small,
         claim_large,
         status,
-        behind,
     }
-}
-
-/// Claims of the first runs that may, with all the others before them: each beside as many claims in the small store.
-fn claims_behind(small: &BenchStore, large: &BenchStore, tasks: usize) -> [(Duration, Duration); 6] {
-    for store in [small, large] {
-        store.add_due("bench.b", 12 * CLAIMS);
-        process(store, &["create-runs"]);
-        store.analyze();
-    }
-    // Of the small store, too: whoever pauses has a pause to read.
-    let measured = |order: &[&str], end: &[&str]| {
-        for store in [small, large] {
-            process(store, order);
-        }
-        let times = claims_by_turns(small, large, CLAIMS);
-        for store in [small, large] {
-            process(store, end);
-        }
-        times
-    };
-    let paused = measured(&["pause", "--class", "bench.a"], &["resume", "--class", "bench.a"]);
-    let remove = ["limits", "remove", "bench.a"];
-    let full = measured(&["limits", "set", "bench.a", "--running", "1"], &remove);
-    let rated = measured(&["limits", "set", "bench.a", "--rate", "1/24h"], &remove);
-    large.raw().execute("DELETE FROM \"TaskQueueRuns\" WHERE \"TaskClass\" = 'bench.a' AND \"Status\" = 'scheduled'");
-    large.raw().execute("DELETE FROM \"TaskQueue\" WHERE \"TaskClass\" = 'bench.a' AND \"LastStatus\" = 'scheduled'");
-    small.raw().execute("DELETE FROM \"TaskQueueRuns\" WHERE \"TaskClass\" = 'bench.a' AND \"Status\" = 'scheduled'");
-    large.add_delayed("bench.a", tasks);
-    large.analyze();
-    let delayed = measured(&["create-runs"], &["create-runs"]);
-    large.add_waiting("bench.a", tasks);
-    large.analyze();
-    let waiting = measured(&["create-runs"], &["create-runs"]);
-    large.add_keyed("bench.a", tasks);
-    small.add_keyed("bench.a", SMALL);
-    let keyed = measured(&["create-runs"], &["status"]);
-    [paused, full, rated, delayed, waiting, keyed]
 }

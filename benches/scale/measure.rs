@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use taskqueue::domain::ids::RunnerId;
-use taskqueue::store::{Claim, Store};
+use taskqueue::store::{Claim, NewEvent, OutsideClaim, Store};
 
 use super::store::BenchStore;
 
@@ -23,9 +23,6 @@ pub struct Figures {
     pub claim_small: Duration,
     pub claim_large: Duration,
     pub status: Duration,
-    /// Claims beside 1,000 and beside all that are paused, in a full class, over a rate, delayed, waiting for other tasks,
-    /// waiting for a slot of their limit key.
-    pub behind: [(Duration, Duration); 6],
 }
 
 pub fn median(times: &[Duration]) -> Duration {
@@ -54,6 +51,20 @@ pub fn process(store: &BenchStore, arguments: &[&str]) -> Duration {
 /// The medians of single claims under the WRITE lock in two stores, each on one connection. By turns, so that whatever
 /// else the machine and the server do meanwhile slows both.
 pub fn claims_by_turns(first: &BenchStore, second: &BenchStore, number: usize) -> (Duration, Duration) {
+    by_turns(first, second, number, claim)
+}
+
+/// The same by a claimant from outside.
+pub fn outside_claims_by_turns(first: &BenchStore, second: &BenchStore, number: usize) -> (Duration, Duration) {
+    by_turns(first, second, number, claim_outside)
+}
+
+fn by_turns(
+    first: &BenchStore,
+    second: &BenchStore,
+    number: usize,
+    claim: fn(&mut Store, &str) -> Duration,
+) -> (Duration, Duration) {
     let mut stores = [first, second].map(|bench| Store::open(&bench.parsed_url()).unwrap());
     let mut times = [Vec::new(), Vec::new()];
     let round = ROUND.fetch_add(1, Ordering::Relaxed);
@@ -81,17 +92,39 @@ fn claim(store: &mut Store, token: &str) -> Duration {
     started.elapsed()
 }
 
+fn claim_outside(store: &mut Store, secret: &str) -> Duration {
+    let claim = OutsideClaim {
+        claimant: "bench",
+        process: None,
+        host: "bench",
+        is_offered: &|_| true,
+        secrets: &[secret.to_owned()],
+        lease_secs: &|_, _| 3_600,
+        event: &|run| NewEvent {
+            kind: "claimed",
+            task_id: Some(run.task_id),
+            run_id: Some(run.run_id),
+            actor: "bench".to_owned(),
+            host: "bench".to_owned(),
+            details: serde_json::Value::Null,
+        },
+    };
+    let started = Instant::now();
+    assert_eq!(store.claim_outside(&claim).unwrap().len(), 1);
+    started.elapsed()
+}
+
 fn rate(rows: usize, time: Duration) -> String {
     #[allow(clippy::cast_precision_loss, reason = "a rate to three digits")]
     let rate = rows as f64 / time.as_secs_f64();
     format!("{rate:.0}/s")
 }
 
-fn ratio(a: Duration, b: Duration) -> String {
+pub fn ratio(a: Duration, b: Duration) -> String {
     format!("{:.2}", a.as_secs_f64() / b.as_secs_f64())
 }
 
-fn millis(time: Duration) -> String {
+pub fn millis(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1_000.0)
 }
 
@@ -109,13 +142,6 @@ const ROWS: &[Row] = &[
     ("one claim, 1,000 waiting", |_, f| millis(f.claim_small)),
     ("one claim, all waiting and as many finished", |_, f| millis(f.claim_large)),
     ("… times the claim with 1,000", |_, f| ratio(f.claim_large, f.claim_small)),
-    ("one claim behind all, paused, times the claim behind 1,000", |_, f| ratio(f.behind[0].1, f.behind[0].0)),
-    ("… in a class that is full", |_, f| ratio(f.behind[1].1, f.behind[1].0)),
-    ("… in a class over its rate", |_, f| ratio(f.behind[2].1, f.behind[2].0)),
-    ("… delayed", |_, f| ratio(f.behind[3].1, f.behind[3].0)),
-    ("… waiting for other tasks", |_, f| ratio(f.behind[4].1, f.behind[4].0)),
-    ("… waiting for a slot of their limit key", |_, f| ratio(f.behind[5].1, f.behind[5].0)),
-    ("one claim behind all, paused", |_, f| millis(f.behind[0].1)),
     ("status, whole process, all waiting and as many finished", |_, f| millis(f.status)),
 ];
 

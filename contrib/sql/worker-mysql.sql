@@ -1,5 +1,6 @@
 -- A worker that speaks SQL to MySQL or MariaDB, in the place of `taskqueue claim` and the verbs after it (docs/workers.md).
--- In the isolation level READ COMMITTED.
+-- In the isolation level READ COMMITTED. The row 0 is never there: asking for it takes the tables in the order in which the
+-- claim does.
 --
 -- {claimant}: its name. {token}: 32 random hexadecimal digits, new for each claim. {class}: what it can do. {run}, {task}: what
 -- the claim answered; 86400: the setting TaskQueueRunTimeout. A run is its own for as long as a heartbeat changes one row.
@@ -34,9 +35,15 @@ UPDATE `TaskQueueRuns` SET `PercentsCompleted` = 40, `ProgressMessage` = 'nearly
         WHERE t.`Id` = `TaskQueueRuns`.`TaskQueueId`) SECOND
 WHERE `Id` = {run} AND `Status` = 'processing' AND `Token` = '{token}';
 
--- step: success; the second statement changes no row when the run is lost
+-- step: what the heartbeat answers. No row when the run is lost: stop the work, and end nothing. With CancelRequestedOn somebody
+-- wants the run to end: stop the work, and take the step error; whatever end but a success becomes "cancelled"
+SELECT `LeaseExpiresOn`, `CancelRequestedOn`, `CancelReason` FROM `TaskQueueRuns`
+WHERE `Id` = {run} AND `Status` = 'processing' AND `Token` = '{token}';
+
+-- step: success; the second UPDATE changes no row when the run is lost. The rest is for the tasks
+-- that wait for this one, which everybody locks in the order of their ids
 START TRANSACTION;
-SELECT 1 FROM `TaskQueue` WHERE `Id` = {task} FOR UPDATE;
+SELECT 1 FROM `TaskQueue` WHERE `Id` = 0 FOR UPDATE;
 UPDATE `TaskQueueRuns` SET `Status` = 'success', `FinishedOn` = UTC_TIMESTAMP(6), `LeaseExpiresOn` = NULL,
     `Results` = '[3]', `PercentsCompleted` = 100, `UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE `Id` = {run} AND `Status` = 'processing' AND `Token` = '{token}';
@@ -44,31 +51,53 @@ UPDATE `TaskQueue` SET `LastStatus` = 'success', `FailedRetries` = 0, `Crashes` 
     `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE `Id` = {task} AND `CurrentRunId` = {run}
     AND EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = {run} AND `Status` = 'success' AND `Token` = '{token}');
+SELECT 1 FROM (SELECT d.`TaskId` FROM `TaskQueueDependencies` AS d WHERE d.`DependsOnId` = {task} AND NOT d.`IsSatisfied`
+    ORDER BY d.`TaskId` LIMIT 1000000000) AS w STRAIGHT_JOIN `TaskQueue` AS t ON t.`Id` = w.`TaskId` FOR UPDATE;
+UPDATE `TaskQueueDependencies` AS d JOIN `TaskQueue` AS p ON p.`Id` = d.`DependsOnId` JOIN `TaskQueue` AS t ON t.`Id` = d.`TaskId`
+SET t.`WaitingFor` = GREATEST(t.`WaitingFor`, 1) - 1, t.`UpdatedOn` = UTC_TIMESTAMP(6), d.`IsSatisfied` = TRUE
+WHERE d.`DependsOnId` = {task} AND NOT d.`IsSatisfied` AND p.`LastStatus` = 'success';
 COMMIT;
 
--- step: error; the next attempt in ten minutes
+-- step: error; the next attempt in ten minutes. One that cannot be tried again is told of
 START TRANSACTION;
-SELECT 1 FROM `TaskQueue` WHERE `Id` = {task} FOR UPDATE;
-UPDATE `TaskQueueRuns` SET `Status` = 'error', `FinishedOn` = UTC_TIMESTAMP(6), `LeaseExpiresOn` = NULL,
+SELECT 1 FROM `TaskQueue` WHERE `Id` = 0 FOR UPDATE;
+UPDATE `TaskQueueRuns` SET `Status` = CASE WHEN `CancelRequestedOn` IS NULL THEN 'error' ELSE 'cancelled' END,
+    `FinishedOn` = UTC_TIMESTAMP(6), `LeaseExpiresOn` = NULL,
     `ErrorCode` = 'smtp', `ErrorMessage` = '451 greylisted', `UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE `Id` = {run} AND `Status` = 'processing' AND `Token` = '{token}';
+INSERT INTO `TaskQueueNotices` (`Kind`, `TaskQueueId`, `RunId`, `TaskClass`, `Host`, `ErrorCode`, `ErrorMessage`)
+SELECT 'exhausted', t.`Id`, r.`Id`, t.`TaskClass`, r.`Host`, r.`ErrorCode`, r.`ErrorMessage`
+FROM `TaskQueue` AS t JOIN `TaskQueueRuns` AS r ON r.`Id` = t.`CurrentRunId`
+WHERE t.`Id` = {task} AND t.`FailedRetries` + 1 >= t.`MaxRetries`
+    AND r.`Id` = {run} AND r.`Status` = 'error' AND r.`Token` = '{token}';
 UPDATE `TaskQueue` SET `LastStatus` = 'failed', `FailedRetries` = `FailedRetries` + 1, `Attempts` = `Attempts` + 1,
-    `CurrentRunId` = NULL, `ScheduledOn` = UTC_TIMESTAMP(6) + INTERVAL 600 SECOND,
-    `UpdatedOn` = UTC_TIMESTAMP(6)
+    `CurrentRunId` = NULL, `ScheduledOn` = UTC_TIMESTAMP(6) + INTERVAL 600 SECOND, `UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE `Id` = {task} AND `CurrentRunId` = {run}
     AND EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = {run} AND `Status` = 'error' AND `Token` = '{token}');
+UPDATE `TaskQueue` SET `LastStatus` = 'cancelled', `Attempts` = `Attempts` + 1, `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
+WHERE `Id` = {task} AND `CurrentRunId` = {run}
+    AND EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = {run} AND `Status` = 'cancelled' AND `Token` = '{token}');
 COMMIT;
 
 -- step: rejection
 START TRANSACTION;
-SELECT 1 FROM `TaskQueue` WHERE `Id` = {task} FOR UPDATE;
-UPDATE `TaskQueueRuns` SET `Status` = 'error', `FinishedOn` = UTC_TIMESTAMP(6), `LeaseExpiresOn` = NULL,
+SELECT 1 FROM `TaskQueue` WHERE `Id` = 0 FOR UPDATE;
+UPDATE `TaskQueueRuns` SET `Status` = CASE WHEN `CancelRequestedOn` IS NULL THEN 'error' ELSE 'cancelled' END,
+    `FinishedOn` = UTC_TIMESTAMP(6), `LeaseExpiresOn` = NULL,
     `ErrorCode` = 'rejected', `ErrorMessage` = 'no such disk', `UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE `Id` = {run} AND `Status` = 'processing' AND `Token` = '{token}';
+INSERT INTO `TaskQueueNotices` (`Kind`, `TaskQueueId`, `RunId`, `TaskClass`, `Host`, `ErrorCode`, `ErrorMessage`)
+SELECT 'exhausted', t.`Id`, r.`Id`, t.`TaskClass`, r.`Host`, r.`ErrorCode`, r.`ErrorMessage`
+FROM `TaskQueue` AS t JOIN `TaskQueueRuns` AS r ON r.`Id` = t.`CurrentRunId`
+WHERE t.`Id` = {task} AND t.`FailedRetries` + 1 >= t.`MaxRetries`
+    AND r.`Id` = {run} AND r.`Status` = 'error' AND r.`Token` = '{token}';
 UPDATE `TaskQueue` SET `LastStatus` = 'failed', `FailedRetries` = `FailedRetries` + 1, `Attempts` = `Attempts` + 1,
     `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE `Id` = {task} AND `CurrentRunId` = {run}
-    AND EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = {run} AND `ErrorCode` = 'rejected' AND `Token` = '{token}');
+    AND EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = {run} AND `Status` = 'error' AND `Token` = '{token}');
+UPDATE `TaskQueue` SET `LastStatus` = 'cancelled', `Attempts` = `Attempts` + 1, `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
+WHERE `Id` = {task} AND `CurrentRunId` = {run}
+    AND EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = {run} AND `Status` = 'cancelled' AND `Token` = '{token}');
 INSERT INTO `TaskQueueRejections` (`TaskId`, `Claimant`)
 SELECT r.`TaskQueueId`, r.`Claimant` FROM `TaskQueueRuns` AS r
 WHERE r.`Id` = {run} AND r.`ErrorCode` = 'rejected' AND r.`Token` = '{token}'

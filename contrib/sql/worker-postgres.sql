@@ -30,7 +30,13 @@ UPDATE "TaskQueueRuns" SET "PercentsCompleted" = 40, "ProgressMessage" = 'nearly
         WHERE t."Id" = "TaskQueueRuns"."TaskQueueId") * interval '1 second'
 WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
 
--- step: success; the second statement changes no row when the run is lost
+-- step: what the heartbeat answers. No row when the run is lost: stop the work, and end nothing. With CancelRequestedOn somebody
+-- wants the run to end: stop the work, and take the step error; whatever end but a success becomes "cancelled"
+SELECT "LeaseExpiresOn", "CancelRequestedOn", "CancelReason" FROM "TaskQueueRuns"
+WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
+
+-- step: success; the second UPDATE changes no row when the run is lost. The rest is for the tasks
+-- that wait for this one, which everybody locks in the order of their ids
 BEGIN;
 UPDATE "TaskQueueRuns" SET "Status" = 'success', "FinishedOn" = clock_timestamp(), "LeaseExpiresOn" = NULL,
     "Results" = '[3]', "PercentsCompleted" = 100, "UpdatedOn" = clock_timestamp()
@@ -39,29 +45,54 @@ UPDATE "TaskQueue" SET "LastStatus" = 'success', "FailedRetries" = 0, "Crashes" 
     "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
 WHERE "Id" = {task} AND "CurrentRunId" = {run}
     AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'success' AND "Token" = '{token}');
+SELECT 1 FROM "TaskQueue" WHERE "Id" IN (SELECT d."TaskId" FROM "TaskQueueDependencies" AS d
+    WHERE d."DependsOnId" = {task} AND NOT d."IsSatisfied") ORDER BY "Id" FOR NO KEY UPDATE;
+UPDATE "TaskQueue" SET "WaitingFor" = "WaitingFor" - 1, "UpdatedOn" = clock_timestamp()
+WHERE "WaitingFor" > 0 AND "Id" IN (SELECT d."TaskId" FROM "TaskQueueDependencies" AS d
+    JOIN "TaskQueue" AS p ON p."Id" = d."DependsOnId"
+    WHERE d."DependsOnId" = {task} AND NOT d."IsSatisfied" AND p."LastStatus" = 'success');
+UPDATE "TaskQueueDependencies" SET "IsSatisfied" = TRUE WHERE "DependsOnId" = {task} AND NOT "IsSatisfied"
+    AND EXISTS (SELECT 1 FROM "TaskQueue" AS p WHERE p."Id" = {task} AND p."LastStatus" = 'success');
 COMMIT;
 
--- step: error; the next attempt in ten minutes
+-- step: error; the next attempt in ten minutes. One that cannot be tried again is told of
 BEGIN;
-UPDATE "TaskQueueRuns" SET "Status" = 'error', "FinishedOn" = clock_timestamp(), "LeaseExpiresOn" = NULL,
+UPDATE "TaskQueueRuns" SET "Status" = CASE WHEN "CancelRequestedOn" IS NULL THEN 'error' ELSE 'cancelled' END,
+    "FinishedOn" = clock_timestamp(), "LeaseExpiresOn" = NULL,
     "ErrorCode" = 'smtp', "ErrorMessage" = '451 greylisted', "UpdatedOn" = clock_timestamp()
 WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
+INSERT INTO "TaskQueueNotices" ("Kind", "TaskQueueId", "RunId", "TaskClass", "Host", "ErrorCode", "ErrorMessage")
+SELECT 'exhausted', t."Id", r."Id", t."TaskClass", r."Host", r."ErrorCode", r."ErrorMessage"
+FROM "TaskQueue" AS t JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
+WHERE t."Id" = {task} AND t."FailedRetries" + 1 >= t."MaxRetries"
+    AND r."Id" = {run} AND r."Status" = 'error' AND r."Token" = '{token}';
 UPDATE "TaskQueue" SET "LastStatus" = 'failed', "FailedRetries" = "FailedRetries" + 1, "Attempts" = "Attempts" + 1,
-    "CurrentRunId" = NULL, "ScheduledOn" = clock_timestamp() + interval '600 seconds',
-    "UpdatedOn" = clock_timestamp()
+    "CurrentRunId" = NULL, "ScheduledOn" = clock_timestamp() + interval '600 seconds', "UpdatedOn" = clock_timestamp()
 WHERE "Id" = {task} AND "CurrentRunId" = {run}
     AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'error' AND "Token" = '{token}');
+UPDATE "TaskQueue" SET "LastStatus" = 'cancelled', "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
+WHERE "Id" = {task} AND "CurrentRunId" = {run}
+    AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'cancelled' AND "Token" = '{token}');
 COMMIT;
 
 -- step: rejection
 BEGIN;
-UPDATE "TaskQueueRuns" SET "Status" = 'error', "FinishedOn" = clock_timestamp(), "LeaseExpiresOn" = NULL,
+UPDATE "TaskQueueRuns" SET "Status" = CASE WHEN "CancelRequestedOn" IS NULL THEN 'error' ELSE 'cancelled' END,
+    "FinishedOn" = clock_timestamp(), "LeaseExpiresOn" = NULL,
     "ErrorCode" = 'rejected', "ErrorMessage" = 'no such disk', "UpdatedOn" = clock_timestamp()
 WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
+INSERT INTO "TaskQueueNotices" ("Kind", "TaskQueueId", "RunId", "TaskClass", "Host", "ErrorCode", "ErrorMessage")
+SELECT 'exhausted', t."Id", r."Id", t."TaskClass", r."Host", r."ErrorCode", r."ErrorMessage"
+FROM "TaskQueue" AS t JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
+WHERE t."Id" = {task} AND t."FailedRetries" + 1 >= t."MaxRetries"
+    AND r."Id" = {run} AND r."Status" = 'error' AND r."Token" = '{token}';
 UPDATE "TaskQueue" SET "LastStatus" = 'failed', "FailedRetries" = "FailedRetries" + 1, "Attempts" = "Attempts" + 1,
     "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
 WHERE "Id" = {task} AND "CurrentRunId" = {run}
-    AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "ErrorCode" = 'rejected' AND "Token" = '{token}');
+    AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'error' AND "Token" = '{token}');
+UPDATE "TaskQueue" SET "LastStatus" = 'cancelled', "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
+WHERE "Id" = {task} AND "CurrentRunId" = {run}
+    AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'cancelled' AND "Token" = '{token}');
 INSERT INTO "TaskQueueRejections" ("TaskId", "Claimant")
 SELECT r."TaskQueueId", r."Claimant" FROM "TaskQueueRuns" AS r
 WHERE r."Id" = {run} AND r."ErrorCode" = 'rejected' AND r."Token" = '{token}'

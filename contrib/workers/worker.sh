@@ -9,6 +9,7 @@
 set -u
 directory=${1:?usage: worker.sh DIRECTORY [WAIT]}
 wait=${2-30s}
+cancelled=3 lost=4
 
 # The fields of a line of `claim` always stand in this order.
 field() {
@@ -16,31 +17,58 @@ field() {
     printf '%s\n' "$line" | sed -n 's/^{"run_id":\([0-9]*\),"task_id":[0-9]*,"token":"\([^"]*\)","class":"[^"]*","data":\(.*\),"attempt":[0-9]*,"max_retries":[0-9]*,"timeout_secs":\([0-9]*\),"deadline":"[^"]*"}$/\'"$1"'/p'
 }
 
-# Moves the deadline three times in the time that there is, and stops with the first refusal.
+# Says something of the run, and looks at the answer.
+tell() {
+    said=$(taskqueue "$@" --token "$token")
+    case $? in
+        0) [ -z "$said" ] || return "$cancelled" ;;
+        # The database is away or busy: so far nobody else has the run.
+        69 | 75) ;;
+        *) return "$lost" ;;
+    esac
+}
+
+# Moves the deadline while the process $1 works, and stops that when somebody wants the run to end, or has taken it: after a
+# third of the time that there is, and soon enough for who cancels.
 beat() {
-    seconds=0
-    while sleep 1; do
-        seconds=$((seconds + 1))
-        if [ $((seconds * 3)) -ge "$timeout" ]; then
-            taskqueue heartbeat "$run" --token "$token" || exit
-            seconds=0
-        fi
+    tenths=$((timeout * 10 / 3))
+    [ "$tenths" -le 50 ] || tenths=50
+    while sleep "$((tenths / 10)).$((tenths % 10))"; do
+        tell heartbeat "$run" || {
+            verdict=$?
+            # What is said to this process when the work has ended comes after its own word.
+            trap '' TERM
+            kill -TERM "$1"
+            exit "$verdict"
+        }
     done
 }
 
-work() {
-    file=$(printf '%s\n' "$data" | sed -n 's/^{"file": *"\(\/[^"\\]*\)"}$/\1/p')
-    case $file in
-        '') taskqueue resolve "$run" --token "$token" --error invalid-data --message 'the data must be {"file":"/path"}' --no-retry ;;
-        "$directory"/*)
-            taskqueue progress "$run" 50 "reading $file" --token "$token"
-            if sum=$(sha256sum <"$file"); then
-                taskqueue resolve "$run" --token "$token" --results "{\"sha256\":\"${sum%% *}\"}"
-            else
-                taskqueue resolve "$run" --token "$token" --error unreadable --message "$file cannot be read"
-            fi
-            ;;
-        *) taskqueue release "$run" --token "$token" --reason "$file is not here" ;;
+# The work, in a process of its own. With the token in its environment it is ended with the run, also when this worker dies.
+digest() {
+    TASKQUEUE_RUN_TOKEN=$token sha256sum "$file" &
+    work=$!
+    beat "$work" >/dev/null 2>&1 &
+    heart=$!
+    wait "$work" 2>/dev/null
+    status=$?
+    kill "$heart" 2>/dev/null
+    wait "$heart" 2>/dev/null
+    verdict=$?
+    case $verdict in
+        "$cancelled" | "$lost") return "$verdict" ;;
+    esac
+    return "$((status != 0))"
+}
+
+read_file() {
+    tell progress "$run" 50 "reading $file" && sum=$(digest)
+    case $? in
+        0) taskqueue resolve "$run" --token "$token" --results "{\"sha256\":\"${sum%% *}\"}" ;;
+        "$cancelled") taskqueue resolve "$run" --token "$token" --error cancelled --message 'stopped when asked to' ;;
+        # Somebody else has the task.
+        "$lost") ;;
+        *) taskqueue resolve "$run" --token "$token" --error unreadable --message "$file cannot be read" ;;
     esac
 }
 
@@ -55,10 +83,11 @@ while :; do
         *) exit 1 ;;
     esac
     run=$(field 1) token=$(field 2) data=$(field 3) timeout=$(field 4)
-    beat >/dev/null 2>&1 &
-    heart=$!
-    # What it is told when its time was over is on standard error; somebody else has the task then.
-    work
-    kill "$heart"
-    wait "$heart" 2>/dev/null
+    file=$(printf '%s\n' "$data" | sed -n 's/^{"file": *"\(\/[^"\\]*\)"}$/\1/p')
+    # What it is told when its time was over is on standard error.
+    case $file in
+        '') taskqueue resolve "$run" --token "$token" --error invalid-data --message 'the data must be {"file":"/path"}' --no-retry ;;
+        "$directory"/*) read_file ;;
+        *) taskqueue release "$run" --token "$token" --reason "$file is not here" ;;
+    esac
 done

@@ -182,7 +182,7 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
     let command = match command {
         Command::Progress(args) if !args.is_of_claimant() => return report::progress(&args),
         Command::Result(args) => return report::result(&args),
-        Command::Message(args) => return report::message(&args),
+        Command::Message(args) if !args.is_of_claimant() => return report::message(&args),
         other => other,
     };
     let session = Session::prepare(global, registry, out)?;
@@ -216,7 +216,8 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
         Command::Resolve(args) => resolve::run(session, &args, out),
         Command::Release(args) => resolve::release(session, &args, out),
         Command::Progress(args) => report::claimant_progress(session, &args, out),
-        Command::Result(_) | Command::Message(_) => Ok(0),
+        Command::Message(args) => report::claimant_message(session, &args, out),
+        Command::Result(_) => Ok(0),
     }
 }
 

@@ -100,6 +100,12 @@ pub fn find_circle(after: &[Vec<usize>]) -> Option<Vec<usize>> {
     }
 }
 
+/// A circle of tasks that are there, each waiting for the next one, the first one repeated at its end: `1 after 2 after 1`.
+#[must_use]
+pub fn id_circle_words(circle: &[TaskId]) -> String {
+    circle.iter().map(TaskId::to_string).collect::<Vec<_>>().join(" after ")
+}
+
 /// Takes away whoever waits for nobody, then whoever waited for those alone, and so on. Not recursive: a chain may be as
 /// long as a batch.
 fn without_those_that_can_run(after: &[Vec<usize>]) -> std::collections::HashSet<usize> {

@@ -1,4 +1,4 @@
-//! Messages that handlers send while they work, for anyone who follows.
+//! Messages that handlers and claimants send while they work, for anyone who follows.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ pub const MAX_NAME_CHARS: usize = 100;
 /// The longest data of a message, in bytes.
 pub const MAX_DATA_BYTES: usize = 64 << 10;
 
-/// What a handler said.
+/// What a handler or a claimant said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     /// What it is called.

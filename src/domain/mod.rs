@@ -19,6 +19,7 @@ pub mod new_task;
 pub mod notice;
 pub mod parse_words;
 pub mod pause;
+pub mod reason;
 pub mod records;
 pub mod recurrence;
 pub mod retention;

@@ -8,8 +8,6 @@ use wildmatch::WildMatch;
 
 use super::status::Stored;
 
-/// The longest reason for a pause, in characters.
-pub const MAX_REASON_CHARS: usize = 1_000;
 /// The longest name of a runner, in characters.
 pub const MAX_RUNNER_NAME_CHARS: usize = 190;
 

@@ -5,13 +5,14 @@ use serde_json::json;
 use super::selected::{Hear, TaskAnswer, event_of, portions, preview};
 use super::{Context, EngineError, EngineResult};
 use crate::domain::ids::TaskId;
+use crate::domain::reason::parse_reason;
 use crate::domain::records::Task;
 use crate::domain::status::{Stored, TaskStatus};
 use crate::domain::transition::{TaskEvent, task_after};
 use crate::store::CancelAnswer;
 
-/// The longest reason, in characters.
-const MAX_REASON_CHARS: usize = 1_000;
+/// The result of what is still processed: whoever does so is asked to end it.
+pub const REQUESTED: &str = "cancel-requested";
 
 /// Cancels each of these tasks. Of one that is processed, its runner is told: its handler gets TERM, and KILL after the grace
 /// of its class; a handler that has succeeded by then has succeeded. `reason` is kept; without one, who did it.
@@ -19,7 +20,8 @@ const MAX_REASON_CHARS: usize = 1_000;
 /// # Errors
 /// [`EngineError::Input`], or the database's; the tasks before stay cancelled.
 pub fn cancel_tasks(ctx: &mut Context, ids: &[TaskId], reason: Option<&str>, hear: Hear<'_>) -> EngineResult<()> {
-    let reason = checked(reason)?.unwrap_or_else(|| format!("cancelled by {}", ctx.me.user));
+    let reason =
+        parse_reason(reason).map_err(EngineError::Input)?.unwrap_or_else(|| format!("cancelled by {}", ctx.me.user));
     let event = event_of(ctx, "cancelled", json!({ "reason": reason }));
     for portion in portions(ctx, ids) {
         let answers = ctx.store.cancel_tasks(portion, &reason, &event)?;
@@ -27,17 +29,24 @@ pub fn cancel_tasks(ctx: &mut Context, ids: &[TaskId], reason: Option<&str>, hea
         for (id, answer) in portion.iter().zip(answers) {
             hear(match answer {
                 CancelAnswer::Cancelled => TaskAnswer::done(*id, "cancelled", format!("task {id} is cancelled")),
-                CancelAnswer::Requested { host, .. } => TaskAnswer::done(
-                    *id,
-                    "cancel-requested",
-                    format!("task {id} is being ended by its runner on {host}"),
-                ),
+                CancelAnswer::Requested { host, claimant, .. } => {
+                    TaskAnswer::done(*id, REQUESTED, format!("task {id} {}", who_ends_it(claimant.as_deref(), &host)))
+                }
                 CancelAnswer::Refused { status } => refused(*id, &status),
                 CancelAnswer::NoSuchTask => TaskAnswer::no_such_task(*id),
             });
         }
     }
     Ok(())
+}
+
+/// A runner looks for it all the time; who works outside learns it when it asks.
+fn who_ends_it(claimant: Option<&str>, host: &str) -> String {
+    let place = if host.is_empty() { String::new() } else { format!(" on {host}") };
+    match claimant {
+        None => format!("is being ended by its runner{place}"),
+        Some(claimant) => format!("is to be ended by claimant {claimant}{place}, whose next heartbeat says so"),
+    }
 }
 
 /// These tasks, and all that still wait for them, or for what waits for them.
@@ -47,16 +56,6 @@ pub fn cancel_tasks(ctx: &mut Context, ids: &[TaskId], reason: Option<&str>, hea
 pub fn with_dependants(ctx: &mut Context, mut ids: Vec<TaskId>) -> EngineResult<Vec<TaskId>> {
     ids.extend(ctx.store.list_all_dependants(&ids)?);
     Ok(ids)
-}
-
-fn checked(reason: Option<&str>) -> EngineResult<Option<String>> {
-    let Some(reason) = reason.map(str::trim).filter(|reason| !reason.is_empty()) else { return Ok(None) };
-    if reason.chars().count() > MAX_REASON_CHARS || reason.contains('\0') {
-        return Err(EngineError::Input(format!(
-            "the reason may have at most {MAX_REASON_CHARS} characters and no NUL"
-        )));
-    }
-    Ok(Some(reason.to_owned()))
 }
 
 /// What `cancel_tasks` would do now; changes nothing.
@@ -71,7 +70,7 @@ fn outlook(task: &Task) -> TaskAnswer {
     let id = task.id;
     match &task.status {
         Stored::Known(TaskStatus::Processing) => {
-            TaskAnswer::done(id, "cancel-requested", format!("task {id} would be ended by its runner"))
+            TaskAnswer::done(id, REQUESTED, format!("task {id} would be ended by whoever processes it"))
         }
         Stored::Known(status)
             if task_after(*status, TaskEvent::Cancel, *status).is_some() || task.current_run_id.is_some() =>

@@ -1,5 +1,5 @@
-//! `heartbeat`, `progress`, `resolve` and `release`: what claimants say of the runs that they hold. Every word shows the
-//! token of the claim; what comes too late is refused, and a result that is refused is kept as an event (rule R3).
+//! `heartbeat`, `progress`, `message`, `resolve` and `release`: what claimants say of the runs that they hold. Every word
+//! shows the token of the claim; what comes too late is refused, and a result that is refused is kept as an event (rule R3).
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -13,6 +13,7 @@ use super::{Context, EngineError, EngineResult};
 use crate::domain::decision::Decision;
 use crate::domain::ending::ReportedError;
 use crate::domain::ids::{RunId, TaskId};
+use crate::domain::message::{Message, check_message};
 use crate::domain::records::{ClaimedRun, Run};
 use crate::domain::status::RunStatus;
 use crate::domain::transition::{RunEvent, run_after};
@@ -94,6 +95,22 @@ pub fn renew(ctx: &mut Context, held: &Held, news: &News) -> EngineResult<Renewe
     let Some(deadline) = deadline else { return Err(not_held(&run, held)) };
     let cancel_requested = run.cancel_requested_on.is_some();
     Ok(Renewed { run_id: held.run_id, deadline, cancel_requested, cancel_reason: run.cancel_reason })
+}
+
+/// Keeps a message as an event, for anyone who follows. As a sign of life it renews the lease of the run.
+///
+/// # Errors
+/// [`EngineError::Input`], [`EngineError::NotHeld`], there is no such run, or the database's.
+pub fn emit(ctx: &mut Context, held: &Held, message: &Message) -> EngineResult<Renewed> {
+    check_message(&message.name, &message.data).map_err(EngineError::Input)?;
+    examine(ctx, held)?;
+    fault_point!("claimants.before_message");
+    if !ctx.store.record_messages(&held.reference(), std::slice::from_ref(message))? {
+        let found = ctx.store.get_run(held.run_id)?;
+        return Err(not_held(&found, held));
+    }
+    fault_point!("claimants.message_kept");
+    renew(ctx, held, &News::default())
 }
 
 /// Records how a claimant's work ended. The same once more changes nothing and is no error: the answer may have been lost.

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{Context, EngineResult};
 use crate::domain::task_class::EXEC_CLASS;
-use crate::store::{ClassHold, NewEvent};
+use crate::store::ClassHold;
 
 /// Classes of tasks that are looked up in the store at the most.
 const TASK_CLASSES: usize = 1_000;
@@ -74,16 +74,8 @@ fn other(name: &str, kind: &'static str, problem: Option<String>) -> ClassState 
 /// # Errors
 /// The database's.
 pub fn release(ctx: &mut Context, class: &str) -> EngineResult<usize> {
-    let (actor, host) = (ctx.me.user.clone(), ctx.me.host.clone());
-    let event = |holds: usize| NewEvent {
-        kind: "class-released",
-        task_id: None,
-        run_id: None,
-        actor: actor.clone(),
-        host: host.clone(),
-        details: serde_json::json!({ "class": class, "holds": holds }),
-    };
-    let released = ctx.store.release_class(class, event)?;
+    let event = ctx.operator_event("class-released", serde_json::json!({ "class": class }));
+    let released = ctx.store.release_class(class, &event)?;
     fault_point!("classes.released");
     Ok(released)
 }

@@ -49,6 +49,7 @@ use crate::config::Announcements;
 use crate::domain::ids::TaskId;
 use crate::domain::limits::Obstacle;
 use crate::domain::pause::check_runner_name;
+use crate::domain::reason::parse_reason;
 use crate::domain::records::Run;
 use crate::domain::settings::Settings;
 use crate::os::account::is_root;
@@ -184,6 +185,8 @@ pub struct Context {
     pub spool: Option<Spool>,
     /// Who is told of what happens.
     pub announcements: Announcements,
+    /// Why an operator does what is being done.
+    reason: Option<String>,
     /// Why an outcome could not be kept there.
     pub(crate) spool_problem: Option<String>,
     /// Why the program of a hook did not do its work.
@@ -208,6 +211,7 @@ impl Context {
             me,
             spool: None,
             announcements: Announcements::default(),
+            reason: None,
             spool_problem: None,
             hook_problem: None,
             stop: None,
@@ -248,8 +252,27 @@ impl Context {
         Ok(())
     }
 
-    /// Something that an operator did here, to be kept.
-    fn operator_event(&self, kind: &'static str, details: serde_json::Value) -> NewEvent {
+    /// Does something for this reason, which is kept as `reason` in the details of every event of it.
+    ///
+    /// # Errors
+    /// [`EngineError::Input`] for a reason that is too long or has a NUL, and then nothing is done; those of `act`.
+    pub fn because<T, E: From<EngineError>>(
+        &mut self,
+        reason: Option<&str>,
+        act: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let reason = parse_reason(reason).map_err(EngineError::Input)?;
+        let outer = std::mem::replace(&mut self.reason, reason);
+        let result = act(self);
+        self.reason = outer;
+        result
+    }
+
+    /// Something that an operator did here, to be kept, with the reason where there is one.
+    fn operator_event(&self, kind: &'static str, mut details: serde_json::Value) -> NewEvent {
+        if let (Some(reason), Some(details)) = (&self.reason, details.as_object_mut()) {
+            details.entry("reason").or_insert_with(|| reason.as_str().into());
+        }
         let (actor, host) = (self.me.user.clone(), self.me.host.clone());
         NewEvent { kind, task_id: None, run_id: None, actor, host, details }
     }

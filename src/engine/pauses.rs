@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{Context, EngineError, EngineResult};
-use crate::domain::pause::{MAX_REASON_CHARS, Pause, PauseMode, PauseScope, check_runner_name};
+use crate::domain::pause::{Pause, PauseMode, PauseScope, check_runner_name};
+use crate::domain::reason::parse_reason;
 use crate::domain::records::Runner;
 use crate::store::NewPause;
 
@@ -39,6 +40,7 @@ pub fn list(ctx: &mut Context) -> EngineResult<Vec<Pause>> {
 pub fn pause(ctx: &mut Context, request: PauseRequest) -> EngineResult<Vec<Runner>> {
     check(&request).map_err(EngineError::Input)?;
     let PauseRequest { scope, mode, reason, duration } = request;
+    let reason = parse_reason(Some(&reason)).map_err(EngineError::Input)?.unwrap_or_default();
     let for_secs = duration.map(|duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX));
     let event = ctx.operator_event(
         mode.participle(),
@@ -50,6 +52,15 @@ pub fn pause(ctx: &mut Context, request: PauseRequest) -> EngineResult<Vec<Runne
     fault_point!("pauses.set");
     let live = ctx.store.list_live_runners()?;
     Ok(live.into_iter().filter(|runner| new.scope.covers_runner(&runner.name)).collect())
+}
+
+/// Whether an order for the runners of this name was meant for a claimant, which it does not concern: one of this name is at
+/// work.
+///
+/// # Errors
+/// The database's.
+pub fn names_claimant(ctx: &mut Context, name: &str) -> EngineResult<bool> {
+    Ok(ctx.store.is_claimant_at_work(name)?)
 }
 
 /// Ends a pause. Whether there was one.
@@ -85,9 +96,6 @@ fn details(scope: &PauseScope) -> serde_json::Value {
 }
 
 fn check(request: &PauseRequest) -> Result<(), String> {
-    if request.reason.chars().count() > MAX_REASON_CHARS || request.reason.contains('\0') {
-        return Err(format!("a reason has at most {MAX_REASON_CHARS} characters and no NUL"));
-    }
     if request.duration.is_some_and(|duration| duration < Duration::from_secs(1)) {
         return Err("a pause lasts one second or longer".to_owned());
     }

@@ -8,7 +8,7 @@ use crate::domain::ids::TaskId;
 use crate::domain::records::{Task, TaskSchedule};
 use crate::domain::recurrence::Recurrence;
 use crate::domain::status::{ScheduleStatus, Stored};
-use crate::store::{Author, NewEvent, ScheduleAnswer, ScheduleChange};
+use crate::store::{Author, ScheduleAnswer, ScheduleChange};
 
 /// Tasks of a schedule that are shown.
 const SHOWN_TASKS: i64 = 20;
@@ -193,8 +193,7 @@ fn change(
     details: serde_json::Value,
 ) -> EngineResult<Schedule> {
     let Some(TaskSchedule { id: schedule, .. }) = schedule_of(ctx, id)? else { return Err(no_schedule(id)) };
-    let event =
-        NewEvent { kind, task_id: None, run_id: None, actor: ctx.me.user.clone(), host: ctx.me.host.clone(), details };
+    let event = ctx.operator_event(kind, details);
     match ctx.store.change_schedule(schedule, change, &event)? {
         ScheduleAnswer::Changed(head) => {
             fault_point!("schedule.committed");

@@ -97,7 +97,7 @@ pub(super) fn places_in_schedules(ctx: &mut Context, ids: &[TaskId]) -> EngineRe
 
 /// An event of this kind about a task yet to be named, by whoever works here.
 pub(super) fn event_of(ctx: &Context, kind: &'static str, details: serde_json::Value) -> NewEvent {
-    NewEvent { kind, task_id: None, run_id: None, actor: ctx.me.user.clone(), host: ctx.me.host.clone(), details }
+    ctx.operator_event(kind, details)
 }
 
 /// A task that cannot be live again, because another one has its key.

@@ -16,10 +16,14 @@ use crate::domain::records::{Run, RunOutput, Runner, Task};
 use crate::domain::status::{RunStatus, TaskStatus};
 use crate::os::identity::{Liveness, ProcessIdentity};
 use crate::os::usage::memory_bytes;
+use crate::store::TaskPage;
 pub use crate::store::{Counted, Event, TaskCounts, TaskFilter};
 
 /// Runs, events and dependencies of one task that are shown at the most.
 const DETAIL_LIMIT: i64 = 100;
+
+/// Dependencies among which a circle is looked for.
+const CIRCLE_EDGES: i64 = 1_000;
 
 /// Tasks for which one waits that are named with the reason.
 const NAMED_LIMIT: i64 = 3;
@@ -161,6 +165,8 @@ pub struct TaskDetail {
     pub prerequisites: Vec<LinkedTask>,
     /// The tasks that wait or waited for it, by id.
     pub dependants: Vec<LinkedTask>,
+    /// A circle of tasks that wait for each other, this one first and last, if it stands in one: by SQL alone.
+    pub circle: Option<Vec<TaskId>>,
     /// Claimants that rejected it and are never offered it again.
     pub rejected_by: Vec<String>,
 }
@@ -173,6 +179,26 @@ pub fn overview(ctx: &mut Context, filter: &TaskFilter) -> EngineResult<Overview
     let now = ctx.store.now()?;
     let counts = ctx.store.count_tasks(filter.class.as_deref())?;
     let page = ctx.store.list_tasks(filter)?;
+    overview_with(ctx, now, counts, page)
+}
+
+/// Counters of all tasks, and the newest `limit` of these.
+///
+/// # Errors
+/// The database's.
+pub fn overview_of(ctx: &mut Context, ids: &[TaskId], limit: i64) -> EngineResult<Overview> {
+    let now = ctx.store.now()?;
+    let counts = ctx.store.count_tasks(None)?;
+    let mut newest = ids.to_vec();
+    newest.sort_unstable_by(|one, other| other.cmp(one));
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let has_more = newest.len() > limit;
+    newest.truncate(limit);
+    let tasks = ctx.store.list_named_tasks(&newest)?;
+    overview_with(ctx, now, counts, TaskPage { tasks, has_more })
+}
+
+fn overview_with(ctx: &mut Context, now: DateTime<Utc>, counts: TaskCounts, page: TaskPage) -> EngineResult<Overview> {
     let in_use = ctx.store.list_live_runners()?.iter().map(|runner| i64::from(runner.slots)).sum();
     let limit = i64::from(ctx.store.settings()?.runner_limit);
     let pauses = ctx.store.list_pauses()?;
@@ -202,7 +228,11 @@ pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
     let rejected_by = ctx.store.list_rejections(task_id)?;
     let prerequisites = ctx.store.list_prerequisites(task_id, false, DETAIL_LIMIT)?;
     let dependants = ctx.store.list_dependants(task_id, DETAIL_LIMIT)?;
-    Ok(TaskDetail { task, reason, runs, events, prerequisites, dependants, rejected_by })
+    let circle = match &reason {
+        Reason::WaitsForDependencies { .. } => ctx.store.find_circle_of(task_id, CIRCLE_EDGES)?,
+        _ => None,
+    };
+    Ok(TaskDetail { task, reason, runs, events, prerequisites, dependants, circle, rejected_by })
 }
 
 /// The newest runs of all tasks.

@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use serde::{Deserialize, Serialize};
 
 use super::{Context, EngineError, EngineResult, StoreError};
+use crate::domain::dependencies::{find_circle, id_circle_words};
 use crate::domain::ids::TaskId;
 use crate::domain::parse_words::json_line_problem;
 use crate::domain::status::TaskStatus;
@@ -155,6 +156,7 @@ fn read(text: &str) -> Result<(Vec<TransferredTask>, Vec<usize>), String> {
                 return Err(format!("line {}: {there} tasks were exported, and here are {here}", index + 1));
             }
             settle_dependencies(&mut tasks)?;
+            refuse_circle(&tasks)?;
             return Ok((tasks, numbers));
         }
         let mut whole: TransferredTask =
@@ -188,6 +190,15 @@ fn settle_dependencies(tasks: &mut [TransferredTask]) -> Result<(), String> {
         whole.count_prerequisites();
     }
     Ok(())
+}
+
+/// Rows that were written by SQL may wait for each other; here it can be seen.
+fn refuse_circle(tasks: &[TransferredTask]) -> Result<(), String> {
+    let place_of: HashMap<i64, usize> = tasks.iter().enumerate().map(|(place, whole)| (whole.id(), place)).collect();
+    let places = |whole: &TransferredTask| whole.waits_for().filter_map(|id| place_of.get(&id).copied()).collect();
+    let Some(circle) = find_circle(&tasks.iter().map(places).collect::<Vec<_>>()) else { return Ok(()) };
+    let circle: Vec<TaskId> = circle.iter().map(|place| TaskId(tasks[*place].id())).collect();
+    Err(format!("these tasks would wait for each other for ever: {}", id_circle_words(&circle)))
 }
 
 /// Nobody here works on it: what waited gets a new run, what was processed is given back.

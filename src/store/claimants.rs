@@ -95,6 +95,15 @@ impl Store {
         Ok(row.map(Run::from))
     }
 
+    /// Whether a claimant of this name holds a run.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn is_claimant_at_work(&mut self, name: &str) -> StoreResult<bool> {
+        let held = task_queue_runs.filter(lease_expires_on.is_not_null()).filter(claimant.eq(name));
+        self.read(|conn| Ok(diesel::select(diesel::dsl::exists(held)).get_result(conn)?))
+    }
+
     /// Who has rejected the task, by name.
     ///
     /// # Errors

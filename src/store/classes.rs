@@ -51,15 +51,15 @@ impl Store {
         Ok(rows.into_iter().map(hold).collect())
     }
 
-    /// Ends the holds of a class on every host, and keeps the event that tells of so many. Returns how many there were.
+    /// Ends the holds of a class on every host, and keeps the event, with their number as `holds`. Returns how many there were.
     ///
     /// # Errors
     /// The database could not be written.
-    pub fn release_class(&mut self, class: &str, event: impl Fn(usize) -> NewEvent) -> StoreResult<usize> {
+    pub fn release_class(&mut self, class: &str, event: &NewEvent) -> StoreResult<usize> {
         self.write_once(|conn| {
             let released = diesel::delete(task_queue_class_holds.filter(task_class.eq(class))).execute(conn)?;
             if released > 0 {
-                insert_event(conn, &event(released))?;
+                insert_event(conn, &event.with_details(serde_json::json!({ "holds": released })))?;
             }
             fault_point!("classes.before_release_commit");
             Ok(released)

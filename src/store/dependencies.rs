@@ -100,6 +100,20 @@ fn follow(from: &[TaskId], mut step: impl FnMut(&[i64]) -> QueryResult<Vec<i64>>
     Ok(found.into_iter().collect())
 }
 
+/// Up to `limit` dependencies of these tasks that are not satisfied.
+fn open_edges(conn: &mut AnyConnection, tasks: &[i64], limit: i64) -> QueryResult<Vec<(i64, i64)>> {
+    let open = task_queue_dependencies.filter(task_id.eq_any(tasks)).filter(is_satisfied.eq(false));
+    open.order((task_id, depends_on_id)).limit(limit).select((task_id, depends_on_id)).load(conn)
+}
+
+/// From a task by those that wait for each other to one that waits for it, and to itself.
+fn way_to(start: i64, last: i64, dependant_of: &HashMap<i64, i64>) -> Vec<TaskId> {
+    let back = std::iter::successors(Some(last), |id| dependant_of.get(id).copied());
+    let mut way: Vec<TaskId> = [start].into_iter().chain(back).map(TaskId).collect();
+    way.reverse();
+    way
+}
+
 /// The other side of a dependency and what its row says, if it is there.
 type Link = (i64, bool, Option<(String, String, i32, i32, Option<Moment>)>);
 
@@ -178,6 +192,32 @@ impl Store {
                 of_part.select(depends_on_id).load(conn)
             };
             Ok(follow(dependants, awaited)?)
+        })
+    }
+
+    /// A circle of tasks, this one first and last, in which each still waits for the next one: none of them ever runs. Looks
+    /// at no more than `max_edges` dependencies, those that are near first.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn find_circle_of(&mut self, start: TaskId, max_edges: i64) -> StoreResult<Option<Vec<TaskId>>> {
+        self.read(|conn| {
+            let (mut dependant_of, mut newest, mut edges_left) = (HashMap::new(), vec![start.0], max_edges);
+            while !newest.is_empty() && edges_left > 0 {
+                let edges = open_edges(conn, &newest, edges_left)?;
+                edges_left -= i64::try_from(edges.len()).unwrap_or(i64::MAX);
+                newest.clear();
+                for (dependant, prerequisite) in edges {
+                    if prerequisite == start.0 {
+                        return Ok(Some(way_to(start.0, dependant, &dependant_of)));
+                    }
+                    dependant_of.entry(prerequisite).or_insert_with(|| {
+                        newest.push(prerequisite);
+                        dependant
+                    });
+                }
+            }
+            Ok(None)
         })
     }
 

@@ -9,6 +9,7 @@ use super::events::Event;
 use super::schema::task_queue_events::dsl::{
     actor, details, host, id, kind, occurred_on, run_id, task_queue_events, task_queue_id,
 };
+use super::schema::task_queue_runs;
 use super::sql::Moment;
 use super::{Store, StoreResult};
 use crate::domain::ids::{RunId, TaskId};
@@ -25,6 +26,8 @@ const IDS_PER_STATEMENT: usize = 500;
 pub struct EventFilter {
     /// About this task.
     pub task_id: Option<TaskId>,
+    /// About this run.
+    pub run_id: Option<RunId>,
     /// Of one of these kinds; empty means all.
     pub kinds: Vec<String>,
     /// Not before this time.
@@ -36,6 +39,7 @@ impl EventFilter {
     #[must_use]
     pub fn matches(&self, event: &Event) -> bool {
         self.task_id.is_none_or(|task| event.task_id == Some(task))
+            && self.run_id.is_none_or(|run| event.run_id == Some(run))
             && (self.kinds.is_empty() || self.kinds.contains(&event.kind))
             && self.since.is_none_or(|since| event.occurred_on >= since)
     }
@@ -59,11 +63,21 @@ fn event((event_id, when, what, task, run, who, place, rest): Row) -> Event {
 }
 
 impl Store {
-    /// The newest `limit` of these events, oldest first. Each kind is read from an index.
+    /// The newest `limit` of these events, oldest first. Each kind is read from an index, and what is about a run from that of
+    /// its task.
     ///
     /// # Errors
     /// The database could not be asked.
     pub fn list_events(&mut self, filter: &EventFilter, limit: i64) -> StoreResult<Vec<Event>> {
+        let mut filter = filter.clone();
+        if let (Some(run), None) = (filter.run_id, filter.task_id) {
+            filter.task_id = self.task_of_run(run)?;
+            // What was kept of a run goes with it.
+            if filter.task_id.is_none() {
+                return Ok(Vec::new());
+            }
+        }
+        let filter = &filter;
         let mut found = Vec::new();
         if filter.task_id.is_some() || filter.kinds.is_empty() {
             found = self.newest_events(filter, None, limit)?;
@@ -76,6 +90,15 @@ impl Store {
         found.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         found.reverse();
         Ok(found)
+    }
+
+    fn task_of_run(&mut self, run: RunId) -> StoreResult<Option<TaskId>> {
+        use task_queue_runs::dsl;
+        let found: Option<i64> = self.read(|conn| {
+            let task = dsl::task_queue_runs.filter(dsl::id.eq(run.0)).select(dsl::task_queue_id);
+            Ok(task.first(conn).optional()?)
+        })?;
+        Ok(found.map(TaskId))
     }
 
     /// Page by page, so that a search for what is rare ends where the time asked for begins. Not from the last id on: told
@@ -123,16 +146,16 @@ impl Store {
     /// # Errors
     /// The database could not be asked.
     pub fn events_within(&mut self, ranges: &[(i64, i64)]) -> StoreResult<Vec<Event>> {
-        let (narrow, wide): (Vec<(i64, i64)>, Vec<(i64, i64)>) =
-            ranges.iter().copied().partition(|(first, last)| last - first < NARROW);
-        let ids: Vec<i64> = narrow.into_iter().flat_map(|(first, last)| first..=last).collect();
+        let is_narrow = |(first, last): &(i64, i64)| last - first < NARROW;
+        let narrow = ranges.iter().copied().filter(is_narrow);
+        let ids: Vec<i64> = narrow.flat_map(|(first, last)| first..=last).collect();
         let mut found: Vec<Row> = Vec::new();
         for part in ids.chunks(IDS_PER_STATEMENT) {
             found.extend(
                 self.read(|conn| Ok(task_queue_events.filter(id.eq_any(part)).select(COLUMNS).load::<Row>(conn)?))?,
             );
         }
-        for (first, last) in wide {
+        for (first, last) in ranges.iter().copied().filter(|range| !is_narrow(range)) {
             found.extend(self.read(|conn| {
                 let range = task_queue_events.filter(id.between(first, last)).order(id);
                 Ok(range.select(COLUMNS).load::<Row>(conn)?)

@@ -28,6 +28,17 @@ pub struct NewEvent {
     pub details: serde_json::Value,
 }
 
+impl NewEvent {
+    /// The same, with these details as well.
+    pub(super) fn with_details(&self, more: serde_json::Value) -> Self {
+        let mut event = self.clone();
+        if let (Some(object), serde_json::Value::Object(more)) = (event.details.as_object_mut(), more) {
+            object.extend(more);
+        }
+        event
+    }
+}
+
 /// Something that was kept.
 #[derive(Clone, Debug, Serialize)]
 pub struct Event {

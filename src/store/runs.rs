@@ -7,8 +7,8 @@ use super::events::{NewEvent, insert_event};
 use super::rows::{RunOutputRow, RunRow};
 use super::schema::task_queue_run_outputs;
 use super::schema::task_queue_runs::dsl::{
-    handler_identity, handler_process_id, host, id, lease_expires_on, percents_completed, progress_message, results,
-    runner_id, status, task_queue_id, task_queue_runs, token, updated_on,
+    claimant, handler_identity, handler_process_id, host, id, lease_expires_on, percents_completed, progress_message,
+    results, runner_id, status, task_queue_id, task_queue_runs, token, updated_on,
 };
 use super::sql::{Moment, db_now};
 use super::{Store, StoreError, StoreResult};
@@ -131,21 +131,21 @@ impl Store {
         })
     }
 
-    /// Keeps messages of the handler of a run as events. Whether the run is still ours.
+    /// Keeps messages of the handler of a run, or of its claimant, as events. Whether the run is still ours.
     ///
     /// # Errors
     /// The database could not be written; none is kept then.
     pub fn record_messages(&mut self, run: &RunRef, messages: &[Message]) -> StoreResult<bool> {
         self.write_once(|conn| {
             backend::enter_both_tables(conn)?;
-            let held: Option<(i64, String)> = task_queue_runs
+            let held: Option<(i64, String, Option<String>)> = task_queue_runs
                 .filter(id.eq(run.id.0))
                 .filter(status.eq(RunStatus::Processing.as_str()))
                 .filter(token.eq(&run.token))
-                .select((task_queue_id, host))
+                .select((task_queue_id, host, claimant))
                 .first(conn)
                 .optional()?;
-            let Some((task_id, at)) = held else { return Ok(false) };
+            let Some((task_id, at, by)) = held else { return Ok(false) };
             for message in messages {
                 let data: serde_json::Value = serde_json::from_str(&message.data).unwrap_or_default();
                 insert_event(
@@ -154,7 +154,7 @@ impl Store {
                         kind: "message",
                         task_id: Some(TaskId(task_id)),
                         run_id: Some(run.id),
-                        actor: String::new(),
+                        actor: by.clone().unwrap_or_default(),
                         host: at.clone(),
                         details: serde_json::json!({ "name": message.name, "data": data }),
                     },

@@ -8,6 +8,7 @@ use super::rows::{RunRow, TaskRow};
 
 use super::sql::{Moment, db_now};
 use super::{Store, StoreResult};
+use crate::domain::ids::TaskId;
 use crate::domain::records::{Run, Task};
 use crate::domain::status::TaskStatus;
 
@@ -119,13 +120,18 @@ impl Store {
             let limit = usize::try_from(filter.limit).unwrap_or(usize::MAX);
             let has_more = rows.len() > limit;
             rows.truncate(limit);
-            let mut tasks = Vec::with_capacity(rows.len());
-            for task in rows.into_iter().map(Task::from) {
-                let run = last_run(conn, task.id.0)?;
-                tasks.push((task, run));
-            }
+            let tasks = with_last_runs(conn, rows.into_iter().map(Task::from))?;
             Ok(TaskPage { tasks, has_more })
         })
+    }
+
+    /// Those of these tasks that there are, newest first, each with its newest run.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_named_tasks(&mut self, ids: &[TaskId]) -> StoreResult<Vec<(Task, Option<Run>)>> {
+        let tasks = self.get_tasks(ids)?;
+        self.read(|conn| with_last_runs(conn, tasks.iter().rev().cloned()))
     }
 
     /// Up to `limit` tasks in this status whose time has come and that are not due for another reason; those that came
@@ -251,6 +257,18 @@ fn list_by_status(
             .order((task_class.desc(), last_status.desc(), scheduled_on.desc(), id.desc()))
             .load(conn)?,
     })
+}
+
+fn with_last_runs(
+    conn: &mut AnyConnection,
+    tasks: impl Iterator<Item = Task>,
+) -> StoreResult<Vec<(Task, Option<Run>)>> {
+    let mut found = Vec::new();
+    for task in tasks {
+        let run = last_run(conn, task.id.0)?;
+        found.push((task, run));
+    }
+    Ok(found)
 }
 
 fn last_run(conn: &mut AnyConnection, task_id: i64) -> StoreResult<Option<Run>> {

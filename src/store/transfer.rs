@@ -314,7 +314,7 @@ impl Store {
                 backend::go_on_after_ids(conn)?;
             }
             let done = Imported { tasks: tasks.len(), runs, keeps_ids: ids.keeps };
-            insert_event(conn, &NewEvent { details: serde_json::json!(done), ..event.clone() })?;
+            insert_event(conn, &event.with_details(serde_json::json!(done)))?;
             fault_point!("import.before_commit");
             Ok(done)
         })

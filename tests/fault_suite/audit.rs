@@ -5,42 +5,84 @@ use std::collections::HashMap;
 use super::database::{EngineUnderTest, Raw};
 use super::records::{Change, RunRow, Table, TaskRow};
 
-/// What each trigger watches: table, its letter, the columns `id`, `task`, and the expressions of state and detail.
-const WATCHED: [(&str, &str, &str, &str, &str); 3] = [
-    ("TaskQueue", "task", "\"Id\"", "\"LastStatus\"", "\"Attempts\""),
-    ("TaskQueueRuns", "run", "\"TaskQueueId\"", "\"Status\"", "\"Token\""),
-    ("TaskQueueRunners", "runner", "0", "\"FinishedOn\"", "\"Slots\""),
+/// What a trigger watches.
+struct Watched {
+    table: &'static str,
+    kind: &'static str,
+    /// Columns.
+    task: &'static str,
+    state: &'static str,
+    detail: &'static str,
+    /// An expression over NEW: the place in the order of claims.
+    rank: &'static str,
+    /// The same for a time.
+    time: &'static str,
+}
+
+const WATCHED: [Watched; 3] = [
+    Watched {
+        table: "TaskQueue",
+        kind: "task",
+        task: "\"Id\"",
+        state: "\"LastStatus\"",
+        detail: "\"Attempts\"",
+        rank: "NULL",
+        time: "NEW.\"ScheduledOn\"",
+    },
+    Watched {
+        table: "TaskQueueRuns",
+        kind: "run",
+        task: "\"TaskQueueId\"",
+        state: "\"Status\"",
+        detail: "\"Token\"",
+        rank: "CASE WHEN NEW.\"ClaimClass\" IS NOT NULL THEN NEW.\"ClaimOrder\" END",
+        time: "COALESCE(NEW.\"StartedOn\", NEW.\"CreatedOn\")",
+    },
+    Watched {
+        table: "TaskQueueRunners",
+        kind: "runner",
+        task: "0",
+        state: "\"FinishedOn\"",
+        detail: "\"Slots\"",
+        rank: "NULL",
+        time: "NEW.\"StartedOn\"",
+    },
 ];
 
 pub fn install(raw: &mut Raw, engine: EngineUnderTest) {
     raw.execute(&format!(
         "CREATE TABLE \"FaultAudit\" (\"At\" {}, \"Kind\" VARCHAR(8) NOT NULL, \"RowId\" BIGINT NOT NULL, \
-         \"TaskId\" BIGINT NOT NULL, \"Old\" VARCHAR(20) NOT NULL, \"New\" VARCHAR(20) NOT NULL, \"Detail\" VARCHAR(80) NOT NULL)",
+         \"TaskId\" BIGINT NOT NULL, \"Old\" VARCHAR(20) NOT NULL, \"New\" VARCHAR(20) NOT NULL, \"Detail\" VARCHAR(80) NOT NULL, \
+         \"ClaimRank\" BIGINT, \"OnTime\" VARCHAR(40) NOT NULL)",
         match engine {
             EngineUnderTest::Sqlite => "INTEGER PRIMARY KEY AUTOINCREMENT",
             EngineUnderTest::Postgres => "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
             EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "BIGINT AUTO_INCREMENT PRIMARY KEY",
         }
     ));
-    for watched in WATCHED {
+    for watched in &WATCHED {
         for event in ["INSERT", "UPDATE"] {
             raw.execute(&trigger(engine, watched, event));
         }
     }
 }
 
-fn trigger(engine: EngineUnderTest, watched: (&str, &str, &str, &str, &str), event: &str) -> String {
-    let (table, kind, task, state, detail) = watched;
+fn trigger(engine: EngineUnderTest, watched: &Watched, event: &str) -> String {
+    let Watched { table, kind, task, state, detail, rank, time } = watched;
     let of = |row: &str, column: &str| if column == "0" { "0".to_owned() } else { format!("{row}.{column}") };
-    let state_of = |row: &str| match kind {
+    let state_of = |row: &str| match *kind {
         "runner" => format!("CASE WHEN {row}.{state} IS NULL THEN 'open' ELSE 'finished' END"),
         _ => format!("{row}.{state}"),
     };
     let old = if event == "INSERT" { "''".to_owned() } else { state_of("OLD") };
     let text = if matches!(engine, EngineUnderTest::Mariadb | EngineUnderTest::Mysql) { "CHAR" } else { "TEXT" };
+    // A session may have a time zone of its own.
+    let time =
+        if engine == EngineUnderTest::Postgres { format!("({time}) AT TIME ZONE 'UTC'") } else { (*time).to_owned() };
     let insert = format!(
-        "INSERT INTO \"FaultAudit\" (\"Kind\", \"RowId\", \"TaskId\", \"Old\", \"New\", \"Detail\") VALUES \
-         ('{kind}', NEW.\"Id\", {}, {old}, {}, COALESCE(CAST(NEW.{detail} AS {text}), ''));",
+        "INSERT INTO \"FaultAudit\" \
+         (\"Kind\", \"RowId\", \"TaskId\", \"Old\", \"New\", \"Detail\", \"ClaimRank\", \"OnTime\") VALUES \
+         ('{kind}', NEW.\"Id\", {}, {old}, {}, COALESCE(CAST(NEW.{detail} AS {text}), ''), {rank}, CAST({time} AS {text}));",
         of("NEW", task),
         state_of("NEW"),
     );
@@ -82,7 +124,17 @@ fn number(text: &str) -> i64 {
 }
 
 pub fn changes(raw: &mut Raw, after: i64) -> Vec<Change> {
-    let columns = ["\"At\"", "\"Kind\"", "\"RowId\"", "\"TaskId\"", "\"Old\"", "\"New\"", "\"Detail\""];
+    let columns = [
+        "\"At\"",
+        "\"Kind\"",
+        "\"RowId\"",
+        "\"TaskId\"",
+        "\"Old\"",
+        "\"New\"",
+        "\"Detail\"",
+        "\"ClaimRank\"",
+        "\"OnTime\"",
+    ];
     let all = rows(raw, &columns, &format!("\"FaultAudit\" WHERE \"At\" > {after} ORDER BY \"At\""));
     all.into_iter()
         .map(|row| Change {
@@ -97,8 +149,16 @@ pub fn changes(raw: &mut Raw, after: i64) -> Vec<Change> {
             old: row[4].clone(),
             new: row[5].clone(),
             detail: row[6].clone(),
+            rank: row[7].parse().ok(),
+            time: micros(&row[8]),
         })
         .collect()
+}
+
+/// Microseconds since 1970 of a time as the triggers write it.
+fn micros(text: &str) -> i64 {
+    let time = chrono::NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f");
+    time.unwrap_or_else(|error| panic!("{text}: {error}")).and_utc().timestamp_micros()
 }
 
 pub fn tasks(raw: &mut Raw, after: i64) -> Vec<TaskRow> {
@@ -113,6 +173,7 @@ pub fn tasks(raw: &mut Raw, after: i64) -> Vec<TaskRow> {
         "\"CurrentRunId\"",
         "\"ScheduleId\"",
         "\"ScheduleHead\"",
+        "\"PlannedOn\"",
     ];
     let all = rows(raw, &columns, &format!("\"TaskQueue\" WHERE \"Id\" > {after} ORDER BY \"Id\""));
     all.into_iter()
@@ -127,6 +188,7 @@ pub fn tasks(raw: &mut Raw, after: i64) -> Vec<TaskRow> {
             current_run: row[7].parse().ok(),
             schedule: number(&row[8]),
             head: row[9].clone(),
+            planned_on: row[10].clone(),
         })
         .collect()
 }
@@ -144,6 +206,7 @@ pub fn runs(raw: &mut Raw, after: i64) -> Vec<RunRow> {
         "\"StartedOn\"",
         "\"FinishedOn\"",
         "\"Claimant\"",
+        "\"CancelRequestedOn\"",
     ];
     let all = rows(raw, &columns, &format!("\"TaskQueueRuns\" WHERE \"Id\" > {after} ORDER BY \"Id\""));
     all.into_iter()
@@ -156,16 +219,17 @@ pub fn runs(raw: &mut Raw, after: i64) -> Vec<RunRow> {
             process_id: number(&row[5]),
             error_code: row[6].clone(),
             claimant: row[10].clone(),
+            is_to_end: !row[11].is_empty(),
             times: [row[7].clone(), row[8].clone(), row[9].clone()],
         })
         .collect()
 }
 
-/// The tasks that have a key.
+/// The tasks that have a key, each with its class and the key.
 pub fn keys(raw: &mut Raw, after: i64) -> Vec<(i64, String)> {
     let from = format!("\"TaskQueue\" WHERE \"Id\" > {after} AND \"UniqueKey\" IS NOT NULL ORDER BY \"Id\"");
-    let all = rows(raw, &["\"Id\"", "\"UniqueKey\""], &from);
-    all.into_iter().map(|row| (number(&row[0]), row[1].clone())).collect()
+    let all = rows(raw, &["\"Id\"", "\"TaskClass\"", "\"UniqueKey\""], &from);
+    all.into_iter().map(|row| (number(&row[0]), format!("{} of class {}", row[2], row[1]))).collect()
 }
 
 /// Each task with one that must succeed before it runs.
@@ -183,6 +247,22 @@ pub fn class_limits(raw: &mut Raw) -> HashMap<String, i64> {
     let columns = ["\"TaskClass\"", "\"MaxRunning\""];
     let all = rows(raw, &columns, "\"TaskQueueClassLimits\" WHERE \"MaxRunning\" IS NOT NULL");
     all.into_iter().map(|row| (row[0].clone(), number(&row[1]))).collect()
+}
+
+/// Starts in so many seconds, of the classes that have a rate.
+pub fn class_rates(raw: &mut Raw) -> HashMap<String, (usize, i64)> {
+    let columns = ["\"TaskClass\"", "\"RateCount\"", "\"RateSecs\""];
+    let all = rows(raw, &columns, "\"TaskQueueClassLimits\" WHERE \"RateCount\" IS NOT NULL");
+    all.into_iter().map(|row| (row[0].clone(), (row[1].parse().unwrap(), number(&row[2])))).collect()
+}
+
+/// The transitions that the program itself has kept: kind, task and run.
+pub fn transitions(raw: &mut Raw, after: i64) -> Vec<(String, i64, i64)> {
+    let columns = ["\"Kind\"", "\"TaskQueueId\"", "\"RunId\""];
+    let from = format!(
+        "\"TaskQueueEvents\" WHERE \"Id\" > {after} AND \"Kind\" IN ('task-queued', 'run-created', 'run-started', 'run-ended')"
+    );
+    rows(raw, &columns, &from).into_iter().map(|row| (row[0].clone(), number(&row[1]), number(&row[2]))).collect()
 }
 
 /// The limit keys of the tasks that have one.

@@ -85,7 +85,17 @@ impl Job<'_> {
 
     /// A new stage; the campaign ends here without one.
     pub fn stage(&self) -> Option<Stage> {
-        Stage::new(self.engine, &self.options.program)
+        let stage = Stage::new(self.engine, &self.options.program)?;
+        self.prepare(&stage);
+        Some(stage)
+    }
+
+    /// What differs by the seed: every other campaign keeps the transitions, so that both ways are tried.
+    pub fn prepare(&self, stage: &Stage) {
+        let mut rng = Rng::new(self.options.seed, &["transitions", self.campaign.name, self.engine.name()]);
+        if self.options.is_hunt || rng.below(2) == 0 {
+            stage.keep_transitions();
+        }
     }
 
     /// Makes a trial on a stage: `work` breaks something, then everything comes to rest, then the oracle judges. Returns

@@ -21,6 +21,7 @@ pub struct Command<'a> {
     stdin: String,
     queues: Option<(String, usize)>,
     fault: Option<String>,
+    answers: Vec<i32>,
 }
 
 /// A command that was started.
@@ -42,7 +43,7 @@ impl<'a> Command<'a> {
     pub fn new(stage: &'a Stage, args: &[&str]) -> Self {
         let args = args.iter().map(|&arg| arg.to_owned()).collect();
         let (prefix, env) = (stage.prefix.borrow().clone(), stage.env.borrow().clone());
-        Self { stage, args, prefix, env, stdin: String::new(), queues: None, fault: None }
+        Self { stage, args, prefix, env, stdin: String::new(), queues: None, fault: None, answers: Vec::new() }
     }
 
     /// Another program that runs this command line, such as strace.
@@ -64,6 +65,12 @@ impl<'a> Command<'a> {
     /// It queues so many tasks, whose data hold this text.
     pub fn queues(mut self, marker: &str, count: usize) -> Self {
         self.queues = Some((marker.to_owned(), count));
+        self
+    }
+
+    /// It may end with one of these: what it was asked for is not there any more, say.
+    pub fn may_answer(mut self, answers: &[i32]) -> Self {
+        self.answers = answers.to_vec();
         self
     }
 
@@ -99,6 +106,7 @@ impl<'a> Command<'a> {
         if let Some(fault) = &self.fault {
             command.env("TASKQUEUE_FAULT", fault);
         }
+        let began = Instant::now();
         let mut child = command.spawn().unwrap();
         // A program that ended before it read its input is no failure of the suite.
         let _ = child.stdin.take().unwrap().write_all(self.stdin.as_bytes());
@@ -106,6 +114,9 @@ impl<'a> Command<'a> {
             args: self.args,
             pid: i64::from(child.id()),
             fate: Fate::Killed(None),
+            began,
+            ended: began,
+            answers: self.answers,
             queues: self.queues,
             ids: Vec::new(),
             stdout: String::new(),
@@ -179,6 +190,7 @@ impl Running<'_> {
             pause = (pause * 3 / 2).min(Duration::from_millis(5));
         };
         self.has_ended = true;
+        self.call.ended = Instant::now();
         let (mut stdout, mut stderr) = (String::new(), String::new());
         let _ = self.child.stdout.take().unwrap().read_to_string(&mut stdout);
         let _ = self.child.stderr.take().unwrap().read_to_string(&mut stderr);

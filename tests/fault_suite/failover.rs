@@ -21,7 +21,12 @@ fn run(job: &Job<'_>) {
     let directory = open_directory("pair-");
     let mut pair = Pair::start(directory.path());
     let address = format!("{}?target_session_attrs=read-write", pair.url());
-    let mut stage = Stage::on_server(job.engine, &job.options.program, &address);
+    let fresh = || {
+        let stage = Stage::on_server(job.engine, &job.options.program, &address);
+        job.prepare(&stage);
+        stage
+    };
+    let mut stage = fresh();
     for trial in job.trials_of_one_worker(1, 50) {
         let mut rng = job.rng(trial);
         let is_fit = job.trial(trial, &mut stage, |stage| {
@@ -29,7 +34,7 @@ fn run(job: &Job<'_>) {
             job.count(1);
         });
         if !is_fit {
-            stage = Stage::on_server(job.engine, &job.options.program, &address);
+            stage = fresh();
         }
     }
 }

@@ -44,6 +44,7 @@ fn run(job: &Job<'_>) {
         };
         let database = Database::create(job.engine, &disk, "").unwrap();
         let mut stage = Stage::with_database(job.engine, &job.options.program, home, database);
+        job.prepare(&stage);
         job.trial(trial, &mut stage, |stage| {
             work_without_space(stage, full, &disks, &mut rng);
             job.count(1);

@@ -9,8 +9,10 @@ use super::records::Effect;
 const NOTE: &str = r#"note() { read up rest </proc/uptime; echo "$1 $TASKQUEUE_TASK_ID $TASKQUEUE_RUN_ID $$ $up $2" >>"$EFFECTS"; }; "#;
 
 /// Classes: name and what the handler does between its two notes, or instead of them.
-const CLASSES: [(&str, &str); 13] = [
+const CLASSES: [(&str, &str); 14] = [
     ("note", "note start; note end 0"),
+    // Has a rate.
+    ("paced", "note start; note end 0"),
     ("fail", "note start; note end 3; exit 3"),
     // Long enough for the thread of the leases to save what it said.
     (

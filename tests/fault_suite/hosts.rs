@@ -12,7 +12,9 @@ use super::crowd::Crowd;
 use super::database::EngineUnderTest;
 use super::handlers;
 use super::host::{Host, Plan};
+use super::outsiders;
 use super::proxy::Proxy;
+use super::records::Fate;
 use super::rng::Rng;
 use super::stage::Stage;
 
@@ -35,6 +37,8 @@ const CALM: Duration = Duration::from_secs(15);
 const TO_REST: Duration = Duration::from_secs(150);
 /// Between two tasks whose handlers outlast a lease.
 const VIGIL_PAUSE: Duration = Duration::from_secs(5);
+/// So long a claimant has its run that died with its host. Longer than what is processed here takes.
+const TIMEOUT_SECS: u32 = 40;
 /// Commands of one host at the same time.
 const AT_ONCE: usize = 3;
 
@@ -58,7 +62,11 @@ fn run(job: &Job<'_>) {
         let Some(mut stage) = job.stage() else { return job.note("no server".to_owned()) };
         stage.shorten_leases(LEASE_SECS);
         // Each runner has one slot; three of each host and those of the suite itself.
-        stage.execute("UPDATE \"TaskQueueSettings\" SET \"Value\" = '12' WHERE \"Name\" = 'TaskQueueRunnerLimit'");
+        for (name, value) in [("RunnerLimit", 12), ("RunTimeout", TIMEOUT_SECS)] {
+            stage.execute(&format!(
+                "UPDATE \"TaskQueueSettings\" SET \"Value\" = '{value}' WHERE \"Name\" = 'TaskQueue{name}'"
+            ));
+        }
         let machines: Result<Vec<Machine>, String> = (1..=HOSTS).map(|number| Machine::start(&stage, number)).collect();
         let mut machines = match machines {
             Ok(machines) => machines,
@@ -157,9 +165,12 @@ impl Machine {
     fn command<'a>(&self, stage: &'a Stage, args: &[&str]) -> super::command::Command<'a> {
         let prefix = self.host.as_ref().map(Host::prefix).unwrap_or_default();
         let prefix: Vec<&str> = prefix.iter().map(String::as_str).collect();
-        stage
-            .command(args)
-            .under(&prefix)
+        self.at_home(stage, stage.command(args).under(&prefix))
+    }
+
+    /// With what this host has of its own.
+    fn at_home<'a>(&self, stage: &Stage, command: super::command::Command<'a>) -> super::command::Command<'a> {
+        command
             .env("HOME", &self.home.display().to_string())
             .env("TASKQUEUE_DATABASE_URL", &self.proxy.url(stage.url()))
     }
@@ -283,28 +294,78 @@ fn lock_for_ever<'a>(stage: &'a Stage, machine: &Machine, crowd: &mut Crowd<'a>)
     }
 }
 
-/// What cron and people do: ticks on every host, new tasks from a host or from where nothing ever fails.
+/// What cron and people do: ticks on every host, new tasks and changed minds from a host or from where nothing ever fails,
+/// claimants on the hosts.
 fn call<'a>(stage: &'a Stage, machines: &[Machine], crowds: &mut [Crowd<'a>], rng: &mut Rng) {
-    let class = *rng.pick(&["note", "brief", "brief", "slow", "report"]);
-    let marker = stage.marker();
-    let data = format!("{{\"m\":\"{marker}\"}}");
-    let all = ["queue", class, &data, "--limit-key", "shared"];
-    let args = if rng.below(3) == 0 { &all[..] } else { &all[..3] };
+    let wish = Wish::any(stage, rng);
     let at = rng.below(crowds.len());
     let (last, of_hosts) = crowds.split_last_mut().unwrap();
     match machines.get(at).filter(|machine| machine.host.is_some()) {
         Some(machine) if of_hosts[at].len() < AT_ONCE => {
-            of_hosts[at].start(machine.command(stage, args).queues(&marker, 1));
+            of_hosts[at].start(wish.of(|args| machine.command(stage, args)))
         }
-        _ if last.len() < AT_ONCE => last.start(stage.command(args).queues(&marker, 1)),
+        _ if last.len() < AT_ONCE => last.start(wish.of(|args| stage.command(args))),
         _ => {}
     }
     for (machine, crowd) in machines.iter().zip(of_hosts) {
-        if machine.host.is_some() && crowd.len() < AT_ONCE {
+        let Some(host) = machine.host.as_ref().filter(|_| crowd.len() < AT_ONCE) else { continue };
+        if rng.below(4) == 0 {
+            let prefix = host.prefix();
+            let prefix: Vec<&str> = prefix.iter().map(String::as_str).collect();
+            crowd.start(machine.at_home(stage, outsiders::acting(stage, &prefix, rng.below(30))));
+        } else {
             let args: &[&str] = if rng.below(3) == 0 { &["create-runs"] } else { &["tick"] };
             crowd.start(machine.command(stage, args));
         }
     }
+}
+
+/// What somebody wants done.
+struct Wish {
+    args: Vec<String>,
+    /// Where it queues a task of its own.
+    marker: Option<String>,
+}
+
+impl Wish {
+    fn any(stage: &Stage, rng: &mut Rng) -> Self {
+        let class = *rng.pick(&["note", "brief", "brief", "slow", "report", "paced"]);
+        let marker = stage.marker();
+        let data = format!("{{\"m\":\"{marker}\"}}");
+        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        let key = format!("key-{}", rng.below(3));
+        // What may be cancelled is never waited for.
+        let after = queued(stage, "note", rng);
+        let args = match (rng.below(10), queued(stage, "brief", rng)) {
+            (0, Some(id)) => return Self { args: words(&["cancel", &id]), marker: None },
+            (1, Some(id)) => return Self { args: words(&["edit", &id, "--priority", "1"]), marker: None },
+            (2, _) => return Self { args: words(&["queue", "late", &data, "--unique", &key]), marker: None },
+            (3, _) => words(&["queue", class, &data, "--priority", "2"]),
+            (4, _) => words(&["queue", class, &data, "--in", "2s"]),
+            (5 | 6, _) => words(&["queue", class, &data, "--limit-key", "shared"]),
+            (7, _) if after.is_some() => words(&["queue", class, &data, "--after", &after.unwrap()]),
+            _ => words(&["queue", class, &data]),
+        };
+        Self { args, marker: Some(marker) }
+    }
+
+    fn of<'a>(&self, command: impl FnOnce(&[&str]) -> super::command::Command<'a>) -> super::command::Command<'a> {
+        let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
+        match &self.marker {
+            Some(marker) => command(&args).queues(marker, 1),
+            None => command(&args),
+        }
+    }
+}
+
+/// A task of this class that somebody was told of.
+fn queued(stage: &Stage, class: &str, rng: &mut Rng) -> Option<String> {
+    let calls = stage.calls.borrow();
+    let is_one = |call: &&super::records::Call| {
+        call.queues.is_some() && call.fate == Fate::Exited(0) && call.args.get(1).is_some_and(|word| word == class)
+    };
+    let ids: Vec<i64> = calls.iter().filter(is_one).flat_map(|call| call.ids.iter().copied()).collect();
+    (!ids.is_empty()).then(|| rng.pick(&ids).to_string())
 }
 
 /// From 1 to 18 seconds, some of them longer than a lease.
@@ -362,7 +423,7 @@ impl Loss {
         let cast = if stage.engine == EngineUnderTest::Postgres { "TEXT" } else { "CHAR" };
         let sql = format!(
             "SELECT CAST({expression} AS {cast}) AS value FROM \"TaskQueueRuns\" WHERE \"Host\" = '{}' \
-             AND \"StartedOn\" <= {at} AND (\"FinishedOn\" IS NULL OR \"FinishedOn\" > {at})",
+             AND \"Claimant\" IS NULL AND \"StartedOn\" <= {at} AND (\"FinishedOn\" IS NULL OR \"FinishedOn\" > {at})",
             self.host
         );
         stage.texts(&sql).iter().filter_map(|value| value.parse().ok()).collect()

@@ -23,9 +23,11 @@ mod hosts;
 mod kill_label;
 mod kill_syscall;
 mod leftovers;
+mod load;
 mod lost_commit;
 mod options;
 mod oracle;
+mod outsiders;
 #[path = "../it/support/own_server.rs"]
 mod own_server;
 mod pid_reuse;

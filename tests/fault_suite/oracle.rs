@@ -2,8 +2,10 @@
 //! how the trial was made.
 
 mod effects;
+mod rules;
 mod runs;
 mod tasks;
+mod transitions;
 
 use super::records::Records;
 
@@ -25,6 +27,12 @@ const INVARIANTS: &[fn(&Records, &mut Vec<String>)] = &[
     runs::none_before_its_prerequisites,
     runs::what_is_rejected_never_comes_back,
     tasks::one_live_task_with_a_key,
+    rules::what_is_cancelled_is_not_tried_again,
+    rules::nothing_runs_before_its_time,
+    rules::starts_stay_within_their_rate,
+    rules::each_planned_time_happens_once,
+    rules::nothing_is_claimed_while_it_is_paused,
+    transitions::every_transition_is_kept_once,
     effects::one_live_handler_of_a_task,
     effects::what_a_handler_finished_is_recorded,
 ];

@@ -1,6 +1,7 @@
 //! What the oracle compares: what callers were told, what handlers did, what the database saw.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 /// How a command ended, as its caller saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,10 @@ pub struct Call {
     pub args: Vec<String>,
     pub pid: i64,
     pub fate: Fate,
+    pub began: Instant,
+    pub ended: Instant,
+    /// Exit statuses that are answers, not failures.
+    pub answers: Vec<i32>,
     /// What marks the tasks that it was to queue, and how many of them.
     pub queues: Option<(String, usize)>,
     /// The ids that it printed.
@@ -57,6 +62,10 @@ pub struct Change {
     pub new: String,
     /// Token of a run; slots of a runner.
     pub detail: String,
+    /// The place of a run in the order of claims, while it can be claimed: lower first, then by id.
+    pub rank: Option<i64>,
+    /// In microseconds since 1970: when a task is to be processed; when a run was started, or else created.
+    pub time: i64,
 }
 
 #[derive(Clone, Debug)]
@@ -72,6 +81,8 @@ pub struct TaskRow {
     /// ScheduleId and ScheduleHead; 0 and empty where there are none.
     pub schedule: i64,
     pub head: String,
+    /// PlannedOn; empty where there is none.
+    pub planned_on: String,
 }
 
 impl TaskRow {
@@ -92,8 +103,19 @@ pub struct RunRow {
     pub error_code: String,
     /// Empty for a run of a runner.
     pub claimant: String,
+    /// Somebody wanted it to end.
+    pub is_to_end: bool,
     /// CreatedOn, StartedOn, FinishedOn as texts that sort like the times; empty for NULL.
     pub times: [String; 3],
+}
+
+/// For how long a class, or everything, was paused, from the end of the command that did it to the begin of the one that
+/// took it back.
+#[derive(Clone, Debug)]
+pub struct Pause {
+    pub class: Option<String>,
+    pub from: Instant,
+    pub until: Instant,
 }
 
 /// Everything about one trial, after it came to rest.
@@ -112,6 +134,11 @@ pub struct Records {
     pub runner_limit: i64,
     /// Runs at once, by class.
     pub class_limits: HashMap<String, i64>,
+    /// Starts in so many seconds, by class.
+    pub class_rates: HashMap<String, (usize, i64)>,
+    pub pauses: Vec<Pause>,
+    /// What the program itself kept of transitions, by the setting: kind, task and run.
+    pub transitions: Option<Vec<(String, i64, i64)>>,
     /// The limit keys of the tasks that have one. Each is one at a time.
     pub limit_keys: HashMap<i64, String>,
     /// Slots that were taken when the trial began.
@@ -122,8 +149,10 @@ pub struct Records {
     pub left_files: Vec<String>,
     /// What the engine's own check of its file says, if it is not well.
     pub integrity: Vec<String>,
-    /// Tasks whose failures an operator forgave.
+    /// Tasks whose failures an operator forgave, or that were replaced.
     pub retried: Vec<i64>,
+    /// Tasks that were over and that somebody wanted to run again.
+    pub requeued: Vec<i64>,
     /// Tasks that somebody cancelled, or whose run somebody asked to end.
     pub cancelled: Vec<i64>,
     /// Handlers of these classes fail by design.

@@ -26,7 +26,12 @@ fn run(job: &Job<'_>) {
         return;
     }
     let server = OwnServer::start(job.engine);
-    let mut stage = Stage::on_server(job.engine, &job.options.program, &server.url);
+    let fresh = || {
+        let stage = Stage::on_server(job.engine, &job.options.program, &server.url);
+        job.prepare(&stage);
+        stage
+    };
+    let mut stage = fresh();
     for trial in job.trials_of_one_worker(1, 30) {
         let mut rng = job.rng(trial);
         let is_fit = job.trial(trial, &mut stage, |stage| {
@@ -41,7 +46,7 @@ fn run(job: &Job<'_>) {
             job.count(1);
         });
         if !is_fit {
-            stage = Stage::on_server(job.engine, &job.options.program, &server.url);
+            stage = fresh();
         }
     }
 }

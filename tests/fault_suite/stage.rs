@@ -12,12 +12,14 @@ use super::database::{Database, EngineUnderTest, Raw};
 use super::handlers;
 use super::leftovers;
 use super::oracle;
-use super::records::{Call, Records};
+use super::records::{Call, Pause, Records};
 
 /// Clean ticks after which everything must have come to its end.
 const TICKS_TO_REST: usize = 8;
 /// Runs of the class `brief` that are processed at once.
 const BRIEF_AT_ONCE: i64 = 3;
+/// Runs of the class `paced` that start in a second.
+const PACED_STARTS: i64 = 5;
 /// Every runner of this program has one slot.
 const OPEN_RUNNERS: &str = "SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL";
 
@@ -31,6 +33,8 @@ pub struct Stage {
     pub broken: RefCell<Vec<i64>>,
     pub outcomes_are_kept: Cell<bool>,
     pub may_overlap: RefCell<Vec<i64>>,
+    pub pauses: RefCell<Vec<Pause>>,
+    keeps_transitions: Cell<bool>,
     /// Words before every command, such as those that lead into another PID namespace; `under` replaces them.
     pub prefix: RefCell<Vec<String>>,
     /// Variables of every command.
@@ -51,6 +55,7 @@ struct Marks {
     audit: i64,
     task: i64,
     run: i64,
+    event: i64,
     effects: u64,
     slots: i64,
 }
@@ -107,6 +112,8 @@ impl Stage {
             broken: RefCell::default(),
             outcomes_are_kept: Cell::new(false),
             may_overlap: RefCell::default(),
+            pauses: RefCell::default(),
+            keeps_transitions: Cell::new(false),
             prefix: RefCell::default(),
             env: RefCell::default(),
             other_homes: RefCell::default(),
@@ -128,11 +135,18 @@ impl Stage {
             raw.execute(&format!("UPDATE \"TaskQueueSettings\" SET \"Value\" = '{value}' WHERE \"Name\" = '{name}'"));
         }
         raw.execute(&format!(
-            "INSERT INTO \"TaskQueueClassLimits\" (\"TaskClass\", \"MaxRunning\") VALUES ('brief', {BRIEF_AT_ONCE})"
+            "INSERT INTO \"TaskQueueClassLimits\" (\"TaskClass\", \"MaxRunning\", \"RateCount\", \"RateSecs\") VALUES \
+             ('brief', {BRIEF_AT_ONCE}, NULL, NULL), ('paced', NULL, {PACED_STARTS}, 1)"
         ));
         if matches!(*raw, Raw::Sqlite(_)) {
             raw.execute("PRAGMA synchronous = OFF");
         }
+    }
+
+    /// The program keeps every transition from here on, and the oracle looks at them. Before any command that makes one.
+    pub fn keep_transitions(&self) {
+        self.execute("UPDATE \"TaskQueueSettings\" SET \"Value\" = '1' WHERE \"Name\" = 'TaskQueueAuditTransitions'");
+        self.keeps_transitions.set(true);
     }
 
     pub fn home(&self) -> &Path {
@@ -243,11 +257,13 @@ impl Stage {
         self.may_fail.set(false);
         self.outcomes_are_kept.set(false);
         self.may_overlap.borrow_mut().clear();
+        self.pauses.borrow_mut().clear();
         let raw = self.raw.get_mut();
         self.begin = Marks {
             audit: audit::newest(raw, "FaultAudit", "At"),
             task: audit::newest(raw, "TaskQueue", "Id"),
             run: audit::newest(raw, "TaskQueueRuns", "Id"),
+            event: audit::newest(raw, "TaskQueueEvents", "Id"),
             effects: std::fs::metadata(handlers::effects_path(self.home.path())).map_or(0, |file| file.len()),
             slots: raw.numbers(OPEN_RUNNERS)[0].unwrap_or(0),
         };
@@ -298,6 +314,9 @@ impl Stage {
             dependencies: audit::dependencies(&mut raw, self.begin.task),
             open_runners: raw.numbers(OPEN_RUNNERS)[0].unwrap_or(0),
             class_limits: audit::class_limits(&mut raw),
+            class_rates: audit::class_rates(&mut raw),
+            pauses: self.pauses.borrow().clone(),
+            transitions: self.keeps_transitions.get().then(|| audit::transitions(&mut raw, self.begin.event)),
             limit_keys: audit::limit_keys(&mut raw, self.begin.task),
             runner_limit: raw
                 .texts("SELECT \"Value\" AS value FROM \"TaskQueueSettings\" WHERE \"Name\" = 'TaskQueueRunnerLimit'")
@@ -313,7 +332,8 @@ impl Stage {
                 .flatten()
                 .collect(),
             integrity: integrity(&mut raw),
-            retried: audit::with_events(&mut raw, &["retried"], self.begin.task),
+            retried: audit::with_events(&mut raw, &["retried", "replaced", "requeued"], self.begin.task),
+            requeued: audit::with_events(&mut raw, &["requeued"], self.begin.task),
             cancelled: audit::with_events(&mut raw, &["cancelled", "cancel-requested"], self.begin.task),
             failing_classes: vec!["fail".to_owned()],
             may_fail: self.may_fail.get(),

@@ -1,9 +1,12 @@
 //! The sample workers and the SQL of contrib do what runners do, beside them.
 
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use crate::each_engine;
+use crate::races::tools::make_fifo;
 use crate::support::cli::finish;
 use crate::support::{Cli, EngineUnderTest, TestDb, wait_until};
 
@@ -33,8 +36,112 @@ fn queue_files(db: &TestDb, directory: &str, count: usize) -> PathBuf {
     directory
 }
 
+/// A pipe into which nobody writes, and the task to read it.
+fn queue_endless(db: &TestDb, place: &str) -> (PathBuf, String) {
+    let directory = db.home().join(place);
+    std::fs::create_dir(&directory).unwrap();
+    let pipe = directory.join("pipe");
+    make_fifo(&pipe);
+    (pipe.clone(), queue_sum(db, &pipe))
+}
+
+fn queue_file(db: &TestDb, place: &str) -> String {
+    let file = db.home().join(place).join("file");
+    std::fs::write(&file, "hello\n").unwrap();
+    queue_sum(db, &file)
+}
+
+fn queue_sum(db: &TestDb, file: &Path) -> String {
+    let data = serde_json::json!({ "file": file }).to_string();
+    let options = ["queue", "--any-class", "checksum", &data, "--timeout", "3s", "--max-retries", "1"];
+    db.cli().run(&options).ok().trim().to_owned()
+}
+
+/// A worker that has begun to read.
+fn worker_at_work(db: &TestDb, name: &str, place: &str) -> Child {
+    let worker = worker(db, name).spawn(&[db.home().join(place).to_str().unwrap(), "1s"]);
+    let at_work = format!(
+        "\"TaskQueueRuns\" WHERE \"Status\" = 'processing' AND \"PercentsCompleted\" = 50 AND \"Claimant\" = '{name}'"
+    );
+    wait_until("it works", || count(db, &at_work) == 1);
+    worker
+}
+
+/// Whether any process has the pipe open to read, or waits for it.
+fn is_read(pipe: &Path) -> bool {
+    let writer = File::options().write(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed()).open(pipe);
+    writer.is_ok()
+}
+
 fn count(db: &TestDb, what: &str) -> i64 {
     db.number(&format!("SELECT COUNT(*) AS value FROM {what}"))
+}
+
+/// The statements of contrib, with their parameters filled in.
+struct SqlWorker<'a> {
+    db: &'a TestDb,
+    script: String,
+}
+
+impl<'a> SqlWorker<'a> {
+    fn new(db: &'a TestDb) -> Self {
+        let script = match db.engine {
+            EngineUnderTest::Sqlite => "sql/worker-sqlite.sql",
+            EngineUnderTest::Postgres => "sql/worker-postgres.sql",
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "sql/worker-mysql.sql",
+        };
+        Self { db, script: std::fs::read_to_string(contrib(script)).unwrap() }
+    }
+
+    fn sql(&self, name: &str, claimant: &str, run: i64) -> String {
+        let wanted = self.script.split("-- step: ").find(|step| step.starts_with(name)).unwrap();
+        let (_, sql) = wanted.split_once('\n').unwrap();
+        let task_of = format!("SELECT \"TaskQueueId\" AS value FROM \"TaskQueueRuns\" WHERE \"Id\" = {run}");
+        let task = if run == 0 { 0 } else { self.db.number(&task_of) };
+        let filled = [("{claimant}", claimant), ("{token}", &format!("token-of-{claimant}")), ("{class}", "work")];
+        let filled = filled.iter().fold(sql.to_owned(), |sql, (word, value)| sql.replace(word, value));
+        filled.replace("{run}", &run.to_string()).replace("{task}", &task.to_string())
+    }
+
+    fn step(&self, name: &str, claimant: &str, run: i64) {
+        self.db.execute(&self.sql(name, claimant, run));
+    }
+
+    /// What the heartbeat answers: nothing where the run is lost, otherwise the reason for which it is to end.
+    fn is_to_end(&self, claimant: &str, run: i64) -> Option<Option<String>> {
+        let step = self.sql("what the heartbeat answers", claimant, run);
+        let select = &step[step.find("SELECT").unwrap()..];
+        let answer = format!(
+            "SELECT CASE WHEN \"CancelRequestedOn\" IS NULL THEN NULL ELSE \"CancelReason\" END AS value FROM ({}) AS answer",
+            select.trim().trim_end_matches(';'),
+        );
+        self.db.raw().texts(&answer).into_iter().next()
+    }
+
+    /// The run in progress of a claimant; 0 if it has none.
+    fn held(&self, claimant: &str) -> i64 {
+        self.db.number(&format!(
+            "SELECT COALESCE(MAX(\"Id\"), 0) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing' AND \"Claimant\" = '{claimant}'"
+        ))
+    }
+
+    fn claim(&self, claimant: &str) -> i64 {
+        self.step("claim", claimant, 0);
+        let run = self.held(claimant);
+        assert_ne!(run, 0, "nothing was claimed");
+        run
+    }
+
+    /// Queues a task with these options, and takes its run.
+    fn queue_and_claim(&self, options: &[&str], claimant: &str) -> (String, i64) {
+        let task = self.db.cli().run(&[&["queue", "--any-class", "work"], options].concat()).ok();
+        self.db.cli().run(&["create-runs"]).ok();
+        (task.trim().to_owned(), self.claim(claimant))
+    }
+
+    fn task(&self, id: &str) -> serde_json::Value {
+        self.db.cli().run(&["status", "--json", id]).json()["task"].clone()
+    }
 }
 
 const REJECTED: &str = "\"TaskQueueRuns\" WHERE \"ErrorCode\" = 'rejected'";
@@ -95,23 +202,46 @@ each_engine! {
         assert!(results.iter().flatten().all(|text| text.contains(expected)), "{results:?}");
     }
 
+    fn a_worker_in_each_language_stops_its_work_when_somebody_cancels_it(db) {
+        for (name, place) in [("worker.sh", "shell"), ("worker.py", "python")] {
+            let (pipe, task) = queue_endless(db, place);
+            let worker = worker_at_work(db, name, place);
+            db.cli().run(&["cancel", &task, "--reason", "order withdrawn"]).ok();
+            let ended = finish(worker);
+            assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{name} went on: {ended:?}");
+            assert!(!is_read(&pipe), "{name}: the work goes on");
+            let detail = db.cli().run(&["status", "--json", &task]).json();
+            let (task, run) = (&detail["task"], &detail["runs"][0]);
+            assert_eq!((&task["status"], &task["failed_retries"], &run["status"]), (&"cancelled".into(), &0.into(), &"cancelled".into()), "{name}");
+        }
+    }
+
+    fn a_worker_in_each_language_stops_its_work_when_its_run_is_taken_away(db) {
+        for (name, place) in [("worker.sh", "shell"), ("worker.py", "python")] {
+            let (pipe, task) = queue_endless(db, place);
+            let worker = worker_at_work(db, name, place);
+            // As `create-runs` of another host does, which cannot end a process here.
+            db.execute(
+                "UPDATE \"TaskQueueRuns\" SET \"Status\" = 'timeout', \"FinishedOn\" = '2020-01-01 00:00:00.000000', \"LeaseExpiresOn\" = NULL,
+                     \"ErrorCode\" = 'lease-expired' WHERE \"Status\" = 'processing';
+                 UPDATE \"TaskQueue\" SET \"LastStatus\" = 'timeout', \"FailedRetries\" = 1, \"Attempts\" = 1, \"CurrentRunId\" = NULL
+                     WHERE \"LastStatus\" = 'processing'",
+            );
+            // And it goes on with the next.
+            let next = queue_file(db, place);
+            let ended = finish(worker);
+            assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
+            assert!(!is_read(&pipe), "{name}: the work goes on");
+            let status = |task: &str| db.cli().run(&["status", "--json", task]).json()["task"]["status"].clone();
+            assert_eq!((status(&task), status(&next)), ("timeout".into(), "success".into()), "{name}");
+            assert_eq!(count(db, "\"TaskQueueEvents\" WHERE \"Kind\" = 'late-result'"), 0, "{name} had nothing to say");
+        }
+    }
+
     fn a_worker_that_speaks_sql_does_the_same(db) {
-        let script = match db.engine {
-            EngineUnderTest::Sqlite => "sql/worker-sqlite.sql",
-            EngineUnderTest::Postgres => "sql/worker-postgres.sql",
-            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "sql/worker-mysql.sql",
-        };
-        let script = std::fs::read_to_string(contrib(script)).unwrap();
-        let step = |name: &str, claimant: &str, run: i64| {
-            let wanted = script.split("-- step: ").find(|step| step.starts_with(name)).unwrap();
-            let (_, sql) = wanted.split_once('\n').unwrap();
-            let task = if run == 0 { 0 } else { db.number(&format!("SELECT \"TaskQueueId\" AS value FROM \"TaskQueueRuns\" WHERE \"Id\" = {run}")) };
-            let filled = [("{claimant}", claimant), ("{token}", &format!("token-of-{claimant}")), ("{class}", "work")];
-            let filled = filled.iter().fold(sql.to_owned(), |sql, (word, value)| sql.replace(word, value));
-            db.execute(&filled.replace("{run}", &run.to_string()).replace("{task}", &task.to_string()));
-        };
-        let held = |claimant: &str| db.number(&format!(
-            "SELECT COALESCE(MAX(\"Id\"), 0) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing' AND \"Claimant\" = '{claimant}'"));
+        let worker = SqlWorker::new(db);
+        let step = |name: &str, claimant: &str, run: i64| worker.step(name, claimant, run);
+        let held = |claimant: &str| worker.held(claimant);
         let status = |task: &str| db.cli().run(&["status", "--json", task]).json()["task"].clone();
         for _ in 0..3 {
             let _ = db.cli().run(&["queue", "--any-class", "work"]).ok();
@@ -125,6 +255,8 @@ each_engine! {
         let [a, b, c] = ["a", "b", "c"].map(held);
         assert!(a < b && b < c);
         step("what was claimed", "a", a);
+        assert_eq!(worker.is_to_end("a", a), Some(None));
+        assert_eq!(worker.is_to_end("b", a), None, "it is another one's");
         // The program and the worker understand each other.
         step("heartbeat", "a", a);
         let heard = db.cli().run(&["heartbeat", &a.to_string(), "--token", "token-of-a"]);
@@ -153,5 +285,107 @@ each_engine! {
         assert_eq!(db.cli().run(&["claim", "--claimant", "c", "--class", "work"]).code, Some(3));
         step("claim", "e", 0);
         assert!(held("e") > c);
+    }
+
+    fn a_worker_that_speaks_sql_is_told_of_a_cancel_and_ends_its_run_as_cancelled_or_well(db) {
+        let worker = SqlWorker::new(db);
+        for (step, status) in [("error", "cancelled"), ("rejection", "cancelled"), ("success", "success")] {
+            let (task, run) = worker.queue_and_claim(&["--max-retries", "1"], "a");
+            worker.step("heartbeat", "a", run);
+            assert_eq!(worker.is_to_end("a", run), Some(None));
+            db.cli().run(&["cancel", &task, "--reason", "order withdrawn"]).ok();
+            worker.step("heartbeat", "a", run);
+            assert_eq!(worker.is_to_end("a", run), Some(Some("order withdrawn".to_owned())));
+            for _ in 0..2 {
+                worker.step(step, "a", run);
+            }
+            assert_eq!(worker.is_to_end("a", run), None, "it is over");
+            let found = worker.task(&task);
+            assert_eq!((&found["status"], &found["failed_retries"], &found["attempts"]), (&status.into(), &0.into(), &1.into()), "{step}");
+            assert_eq!(found["current_run_id"], serde_json::Value::Null);
+            assert_eq!(db.text(&format!("SELECT \"Status\" AS value FROM \"TaskQueueRuns\" WHERE \"Id\" = {run}")).unwrap(), status);
+        }
+        assert_eq!(count(db, "\"TaskQueueRejections\""), 1);
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!(count(db, "\"TaskQueueRuns\""), 3, "none of them is tried again");
+        assert_eq!(count(db, "\"TaskQueueNotices\""), 0, "what somebody has cancelled is no news");
+    }
+
+    fn who_is_to_be_told_hears_of_a_task_that_a_worker_exhausts_by_sql(db) {
+        let log = db.home().join("notices.log");
+        db.configure(&format!("[notify]\nlog = {log:?}\nevery_secs = 0\n"));
+        let worker = SqlWorker::new(db);
+        for (step, code) in [("error", "smtp"), ("rejection", "rejected")] {
+            let (task, run) = worker.queue_and_claim(&["--max-retries", "2"], "a");
+            worker.step(step, "a", run);
+            assert_eq!(count(db, "\"TaskQueueNotices\""), 0, "it is tried again");
+            db.execute(&format!("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = {task}"));
+            db.cli().run(&["create-runs"]).ok();
+            let run = worker.claim("b");
+            for _ in 0..2 {
+                worker.step(step, "somebody-else", run);
+                worker.step(step, "b", run);
+            }
+            assert_eq!(worker.task(&task)["is_exhausted"], true);
+            let _ = std::fs::remove_file(&log);
+            db.cli().run(&["create-runs"]).ok();
+            let told = std::fs::read_to_string(&log).unwrap();
+            assert_eq!(told.lines().count(), 1, "{told}");
+            let notice: serde_json::Value = serde_json::from_str(&told).unwrap();
+            assert_eq!((notice["kind"].as_str(), notice["error_code"].as_str(), notice["class"].as_str()), (Some("exhausted"), Some(code), Some("work")), "{told}");
+            assert_eq!((notice["task_id"].to_string(), notice["run_id"].as_i64()), (task, Some(run)));
+        }
+    }
+
+    fn what_waits_for_a_task_goes_on_after_a_success_by_sql(db) {
+        let worker = SqlWorker::new(db);
+        let queue = |options: &[&str]| db.cli().run(&[&["queue", "--any-class", "later"], options].concat()).ok().trim().to_owned();
+        let (first, run) = worker.queue_and_claim(&[], "a");
+        let (second, other) = worker.queue_and_claim(&[], "b");
+        let (one, both) = (queue(&["--after", &first]), queue(&["--after", &format!("{first},{second}")]));
+        let waiting = |task: &str| worker.task(task)["waiting_for"].as_i64().unwrap();
+        worker.step("error", "b", other);
+        worker.step("success", "somebody-else", run);
+        assert_eq!((waiting(&one), waiting(&both)), (1, 2), "nothing has succeeded");
+        for _ in 0..2 {
+            worker.step("success", "a", run);
+        }
+        assert_eq!((waiting(&one), waiting(&both)), (0, 1));
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = {second}"));
+        db.cli().run(&["create-runs"]).ok();
+        let open = |task: &str| count(db, &format!("\"TaskQueueRuns\" WHERE \"OpenTaskId\" = {task}"));
+        assert_eq!((open(&one), open(&both)), (1, 0));
+        worker.step("success", "b", worker.claim("b"));
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!((waiting(&both), open(&both)), (0, 1));
+        assert_eq!(count(db, "\"TaskQueueDependencies\" WHERE NOT \"IsSatisfied\""), 0);
+        // It runs again: a late word of its first run lets nobody go on who waits for the new one.
+        db.cli().run(&["requeue", &first]).ok();
+        let again = queue(&["--after", &first]);
+        worker.step("success", "a", run);
+        assert_eq!(waiting(&again), 1);
+    }
+
+    fn create_runs_does_what_else_an_end_by_sql_brings(db) {
+        let worker = SqlWorker::new(db);
+        for step in ["success", "error", "rejection"] {
+            let options = ["--every", "0 3 * * *", "--max-retries", "1", "--limit-key", step];
+            let head = db.cli().run(&[&["queue", "--any-class", "work"], &options[..]].concat()).ok().trim().to_owned();
+            db.execute(&format!(
+                "UPDATE \"TaskQueue\" SET \"PlannedOn\" = '2020-01-01 03:00:00.000000', \"ScheduledOn\" = '2020-01-01 03:00:00.000000', \"CatchUp\" = 'all' WHERE \"Id\" = {head}"
+            ));
+            db.cli().run(&["create-runs"]).ok();
+            let run = worker.claim("a");
+            let next = db.cli().run(&["queue", "--any-class", "waiting", "--limit-key", step]).ok();
+            db.cli().run(&["create-runs"]).ok();
+            let slot = format!("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = '{step}' AND \"TaskQueueId\" = {next}");
+            assert_eq!(db.number(&slot), 0, "one at a time");
+            worker.step(step, "a", run);
+            db.cli().run(&["create-runs"]).ok();
+            assert_eq!(db.number(&slot), 1, "{step}");
+            let followed = format!("\"TaskQueue\" WHERE \"ScheduleId\" = {head} AND \"Id\" > {head} AND \"TaskClass\" = 'work'");
+            assert_eq!(count(db, &followed), 1, "{step}: the schedule goes on");
+            db.cli().run(&["schedule", "remove", &head]).ok();
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::reason::ReasonArgs;
 use super::selected::{self, BulkVerb, SelectedArgs};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
@@ -13,20 +14,20 @@ use crate::engine::cancel::{cancel_tasks, preview_cancel, with_dependants};
 ///
 /// A handler that runs gets TERM, and KILL after the grace of its class. What it has finished by then stays finished.
 #[derive(Debug, Args)]
+#[command(mut_arg("reason", |arg| arg.help("Why; kept with the task [default: who did it]")))]
 pub(crate) struct CancelArgs {
     #[command(flatten)]
     selected: SelectedArgs,
     /// Also what waits for them, and what waits for that
     #[arg(long)]
     dependants: bool,
-    /// Why; kept with the task [default: who did it]
-    #[arg(long, value_name = "TEXT")]
-    reason: Option<String>,
+    #[command(flatten)]
+    reason: ReasonArgs,
 }
 
 pub(crate) fn run(session: Session, args: &CancelArgs, out: &mut Out) -> anyhow::Result<u8> {
     let mut ctx = session.open()?;
-    let reason = args.reason.as_deref();
+    let reason = args.reason.text();
     let mut statuses = statuses_for(TaskEvent::Cancel);
     if args.dependants {
         // Others may still wait for it.

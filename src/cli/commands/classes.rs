@@ -4,6 +4,7 @@ use std::path::Path;
 
 use clap::{Args, Subcommand};
 
+use super::reason::ReasonArgs;
 use crate::cli::error::{CONFIG, DONE, NOT_FOUND};
 use crate::cli::output::Out;
 use crate::cli::output::human;
@@ -28,14 +29,16 @@ enum Action {
     Release {
         /// The class
         class: String,
+        #[command(flatten)]
+        reason: ReasonArgs,
     },
 }
 
 pub(crate) fn run(session: Session, args: &ClassesArgs, out: &mut Out) -> anyhow::Result<u8> {
     let (path, exists) = (session.config.path.clone(), session.config.exists);
     let mut ctx = session.open()?;
-    if let Some(Action::Release { class }) = &args.action {
-        let released = classes::release(&mut ctx, class)?;
+    if let Some(Action::Release { class, reason }) = &args.action {
+        let released = ctx.because(reason.text(), |ctx| classes::release(ctx, class))?;
         if out.is_json() {
             out.json(&serde_json::json!({ "class": class, "released": released }))?;
         }

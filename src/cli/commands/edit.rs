@@ -5,6 +5,7 @@ use clap::Args;
 
 use super::attempt_options::AttemptOptions;
 use super::queue::read_data;
+use super::reason::ReasonArgs;
 use super::selected::{self, BulkVerb, SelectedArgs};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
@@ -39,6 +40,8 @@ pub(crate) struct EditArgs {
     /// Only if nobody has changed it since: its updated_on, as `status --json` shows it
     #[arg(long, value_name = "TIME", value_parser = instant)]
     if_updated_on: Option<DateTime<Utc>>,
+    #[command(flatten)]
+    reason: ReasonArgs,
 }
 
 /// Exactly as it is printed: a version, not a time that somebody means.
@@ -68,7 +71,7 @@ pub(crate) fn run(session: Session, args: &EditArgs, out: &mut Out) -> anyhow::R
         // What is not over: that can be cancelled, too.
         statuses: statuses_for(TaskEvent::Cancel),
         widen: None,
-        act: &mut |ctx, ids, hear| edit_tasks(ctx, ids, &edit, hear),
+        act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| edit_tasks(ctx, ids, &edit, hear)),
         preview: &mut |ctx, ids, hear| preview_edit(ctx, ids, &edit, hear),
     };
     selected::run(&mut ctx, &args.selected, &mut verb, out)

@@ -12,7 +12,7 @@ use crate::cli::output::Out;
 use crate::cli::output::clean::clean_line;
 use crate::cli::output::human::instant;
 use crate::cli::session::Session;
-use crate::domain::ids::TaskId;
+use crate::domain::ids::{RunId, TaskId};
 use crate::domain::when;
 use crate::engine::events::{self, Event, EventFilter};
 use crate::engine::{Context, StopSignals};
@@ -28,6 +28,9 @@ pub(crate) struct EventsArgs {
     /// Only those about this task
     #[arg(long, value_name = "TASK")]
     task: Option<TaskId>,
+    /// Only those about this run
+    #[arg(long, value_name = "RUN")]
+    run: Option<RunId>,
     /// Only those of this kind; may be given more than once
     #[arg(long, value_name = "KIND")]
     kind: Vec<String>,
@@ -83,7 +86,7 @@ fn filter(ctx: &mut Context, args: &EventsArgs) -> Result<EventFilter> {
         }
         None => None,
     };
-    Ok(EventFilter { task_id: args.task, kinds: args.kind.clone(), since })
+    Ok(EventFilter { task_id: args.task, run_id: args.run, kinds: args.kind.clone(), since })
 }
 
 fn show(event: &Event, out: &mut Out) -> Result<()> {

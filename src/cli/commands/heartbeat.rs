@@ -1,4 +1,4 @@
-//! `taskqueue heartbeat`, and `progress` of a claimant.
+//! `taskqueue heartbeat`, and what `progress` and `message` of a claimant answer.
 
 use clap::Args;
 
@@ -7,7 +7,7 @@ use crate::cli::output::clean::clean_line;
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
 use crate::domain::ids::RunId;
-use crate::engine::claimants::{Held, News, renew};
+use crate::engine::claimants::{Held, News, Renewed, renew};
 
 /// The run that a claimant speaks of, and its right to do so.
 #[derive(Debug, Args)]
@@ -44,8 +44,12 @@ pub(crate) fn run(session: Session, args: &HeartbeatArgs, out: &mut Out) -> anyh
 pub(crate) fn tell(session: Session, held: &Held, news: &News, out: &mut Out) -> anyhow::Result<u8> {
     let mut ctx = session.open()?;
     let renewed = renew(&mut ctx, held, news)?;
+    answer(&renewed, out)
+}
+
+pub(super) fn answer(renewed: &Renewed, out: &mut Out) -> anyhow::Result<u8> {
     if out.is_json() {
-        out.json(&renewed)?;
+        out.json(renewed)?;
     } else if renewed.cancel_requested {
         // A shell needs no more than whether there is any output.
         out.data(&clean_line(&format!("cancel: {}", renewed.cancel_reason)))?;

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::reason::ReasonArgs;
 use crate::cli::error::{DONE, NOT_FOUND};
 use crate::cli::output::Out;
 use crate::cli::output::table::{Field, render};
@@ -27,7 +28,7 @@ enum Action {
     /// Set the limits of a class, in place of those that it has, or the limit of a key
     Set(SetArgs),
     /// Remove the limits of a class, or the limit of a key, which is one at a time then
-    Remove(Target),
+    Remove(RemoveArgs),
 }
 
 #[derive(Debug, Args)]
@@ -40,6 +41,16 @@ struct SetArgs {
     /// At most so many starts of the class in any stretch of so long: 100/1m
     #[arg(long, value_name = "N/TIME", conflicts_with = "key")]
     rate: Option<Rate>,
+    #[command(flatten)]
+    reason: ReasonArgs,
+}
+
+#[derive(Debug, Args)]
+struct RemoveArgs {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    reason: ReasonArgs,
 }
 
 /// What is limited.
@@ -64,7 +75,7 @@ pub(crate) fn run(session: Session, args: &LimitsArgs, out: &mut Out) -> anyhow:
     match &args.action {
         None | Some(Action::List) => list(session, out),
         Some(Action::Set(args)) => set(session, args, out),
-        Some(Action::Remove(target)) => remove(session, target, out),
+        Some(Action::Remove(args)) => remove(session, args, out),
     }
 }
 
@@ -72,7 +83,8 @@ fn set(session: Session, args: &SetArgs, out: &mut Out) -> anyhow::Result<u8> {
     let ctx = &mut session.open()?;
     match (&args.target.key, args.running) {
         (Some(key), Some(max_running)) => {
-            limits::set_key(ctx, &KeyLimit { key: key.clone(), max_running })?;
+            let limit = KeyLimit { key: key.clone(), max_running };
+            ctx.because(args.reason.text(), |ctx| limits::set_key(ctx, &limit))?;
             if out.is_json() {
                 out.json(&json!({ "key": key, "max_running": max_running }))?;
             }
@@ -80,7 +92,7 @@ fn set(session: Session, args: &SetArgs, out: &mut Out) -> anyhow::Result<u8> {
         }
         _ => {
             let limit = ClassLimit { class: args.target.name(), max_running: args.running, rate: args.rate };
-            limits::set(ctx, &limit)?;
+            ctx.because(args.reason.text(), |ctx| limits::set(ctx, &limit))?;
             if out.is_json() {
                 out.json(&limit)?;
             }
@@ -90,16 +102,17 @@ fn set(session: Session, args: &SetArgs, out: &mut Out) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-fn remove(session: Session, target: &Target, out: &mut Out) -> anyhow::Result<u8> {
+fn remove(session: Session, args: &RemoveArgs, out: &mut Out) -> anyhow::Result<u8> {
     let ctx = &mut session.open()?;
+    let (target, reason) = (&args.target, args.reason.text());
     let (is_removed, then) = match &target.key {
         Some(key) => {
-            let is_removed = limits::remove_key(ctx, key)?;
+            let is_removed = ctx.because(reason, |ctx| limits::remove_key(ctx, key))?;
             (is_removed, format!("key {key} {}", if is_removed { "is one at a time again" } else { "had no limit" }))
         }
         None => {
             let class = target.name();
-            let is_removed = limits::remove(ctx, &class)?;
+            let is_removed = ctx.because(reason, |ctx| limits::remove(ctx, &class))?;
             (
                 is_removed,
                 format!("class {class} {}", if is_removed { "has no limits any more" } else { "had no limits" }),

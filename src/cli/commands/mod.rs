@@ -28,6 +28,7 @@ pub(crate) mod transfer;
 
 mod links;
 mod outcome;
+mod reason;
 mod selected;
 mod show;
 mod task_options;

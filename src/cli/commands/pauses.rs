@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use clap::Args;
 
+use super::reason::ReasonArgs;
 use super::task_options::duration_option;
 use crate::cli::error::{CliError, DONE, NOT_FOUND};
 use crate::cli::output::Out;
@@ -52,6 +53,8 @@ pub(crate) struct StopArgs {
 pub(crate) struct ResumeArgs {
     #[command(flatten)]
     target: TargetArgs,
+    #[command(flatten)]
+    reason: ReasonArgs,
 }
 
 /// What an order is for.
@@ -112,7 +115,7 @@ pub(crate) fn stop(session: Session, args: &StopArgs, out: &mut Out) -> anyhow::
 pub(crate) fn resume(session: Session, args: &ResumeArgs, out: &mut Out) -> anyhow::Result<u8> {
     let scope = args.target.required()?;
     let mut ctx = session.open()?;
-    let is_ended = pauses::resume(&mut ctx, &scope)?;
+    let is_ended = ctx.because(args.reason.text(), |ctx| pauses::resume(ctx, &scope))?;
     if out.is_json() {
         out.json(&serde_json::json!({ "scope": scope.kind(), "name": scope.name(), "resumed": is_ended }))?;
     }
@@ -134,6 +137,13 @@ fn order(session: Session, scope: &PauseScope, mode: PauseMode, args: &OrderArgs
     let reason = args.reason.clone().unwrap_or_default();
     let request = PauseRequest { scope: scope.clone(), mode, reason, duration };
     let runners = pauses::pause(&mut ctx, request)?;
+    if let PauseScope::Runner(name) = scope
+        && runners.is_empty()
+        && pauses::names_claimant(&mut ctx, name)?
+    {
+        out.warn(&format!("{name} is a claimant, and an order for runners does not concern claimants"));
+        out.say("hint: `--all` and `--class CLASS` keep runs from claimants too");
+    }
     if out.is_json() {
         let names: Vec<&str> = runners.iter().map(|runner| runner.name.as_str()).collect();
         out.json(&serde_json::json!({

@@ -3,6 +3,7 @@
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::reason::ReasonArgs;
 use super::selected::{self, BulkVerb, SELECTION_HELP, SelectedArgs};
 use super::status::parse_status;
 use super::task_options::duration_option;
@@ -41,6 +42,8 @@ pub(crate) struct PruneArgs {
     /// Delete what the selection or the options name without another question
     #[arg(short, long)]
     yes: bool,
+    #[command(flatten)]
+    reason: ReasonArgs,
 }
 
 pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::Result<u8> {
@@ -73,7 +76,8 @@ pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::
     if let Ok(style) = ProgressStyle::with_template("pruning {spinner} {human_pos} tasks") {
         bar.set_style(style);
     }
-    let result = prune(&mut ctx, &request, &mut |count| bar.set_position(u64::try_from(count).unwrap_or(u64::MAX)));
+    let mut pruned = |count| bar.set_position(u64::try_from(count).unwrap_or(u64::MAX));
+    let result = ctx.because(args.reason.text(), |ctx| prune(ctx, &request, &mut pruned));
     bar.finish_and_clear();
     let pruned = result?;
     if out.is_json() {
@@ -96,7 +100,7 @@ fn run_selected(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::Re
         done: "deleted",
         statuses: Vec::new(),
         widen: None,
-        act: &mut |ctx, ids, hear| prune_selected(ctx, ids, &words, hear),
+        act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| prune_selected(ctx, ids, &words, hear)),
         preview: &mut preview_prune,
     };
     selected::run(&mut ctx, &selected, &mut verb, out)

@@ -1,5 +1,5 @@
 //! `taskqueue progress`, `taskqueue result` and `taskqueue message`: what a handler reports about itself, where descriptor 3
-//! is awkward; and `progress` of a claimant.
+//! is awkward; and `progress` and `message` of a claimant.
 
 use std::io::{self, Read as _};
 
@@ -12,8 +12,8 @@ use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::config::HandlerEnvironment;
 use crate::domain::json::check_storable;
-use crate::domain::message::check_message;
-use crate::engine::claimants::{Held, News};
+use crate::domain::message::{Message, check_message};
+use crate::engine::claimants::{self, Held, News};
 use crate::engine::report;
 
 /// From inside a handler, or of a run you claimed: report progress, and that it goes on
@@ -42,14 +42,32 @@ pub(crate) struct ResultArgs {
     text: String,
 }
 
-/// From inside a handler: send a message that anyone may follow with `events`
+/// From inside a handler, or of a run you claimed: send a message for who follows
+///
+/// Anyone may follow with `events`. A handler names no run and shows no token. A claimant names both; its deadline moves, as
+/// with `heartbeat`.
 #[derive(Debug, Args)]
+#[command(override_usage = "taskqueue message NAME [JSON]\n       taskqueue message RUN NAME [JSON] --token TOKEN")]
 pub(crate) struct MessageArgs {
-    /// What it is called
-    name: String,
+    /// What it is called; with --token, the run stands first
+    #[arg(value_name = "NAME")]
+    first: String,
     /// JSON text, or `-` for standard input
     #[arg(value_name = "JSON", allow_hyphen_values = true)]
-    text: Option<String>,
+    second: Option<String>,
+    // The JSON, where the run stands first.
+    #[arg(hide = true, allow_hyphen_values = true, requires = "token")]
+    third: Option<String>,
+    /// The token that `claim` printed with the run
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<String>,
+}
+
+impl MessageArgs {
+    /// Whether a claimant speaks, which needs the database.
+    pub(crate) const fn is_of_claimant(&self) -> bool {
+        self.token.is_some()
+    }
 }
 
 impl ProgressArgs {
@@ -93,10 +111,26 @@ pub(crate) fn result(args: &ResultArgs) -> anyhow::Result<u8> {
 }
 
 pub(crate) fn message(args: &MessageArgs) -> anyhow::Result<u8> {
-    let data = args.text.as_deref().map(|text| json_of("the data", text)).transpose()?;
-    check_message(&args.name, &data.as_ref().map_or_else(|| "null".to_owned(), ToString::to_string))
-        .map_err(CliError::usage)?;
-    send(&serde_json::json!({ "event": args.name, "data": data }))
+    let Message { name, data } = message_of(&args.first, args.second.as_deref())?;
+    let data: serde_json::Value = serde_json::from_str(&data)?;
+    send(&serde_json::json!({ "event": name, "data": data }))
+}
+
+/// Of a run that a claimant holds.
+pub(crate) fn claimant_message(session: Session, args: &MessageArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let run_id = args.first.parse().map_err(CliError::usage)?;
+    let name =
+        args.second.as_deref().ok_or_else(|| CliError::usage("what is the message called? a name is missing"))?;
+    let message = message_of(name, args.third.as_deref())?;
+    let held = Held { run_id, token: args.token.clone().unwrap_or_default() };
+    let mut ctx = session.open()?;
+    heartbeat::answer(&claimants::emit(&mut ctx, &held, &message)?, out)
+}
+
+fn message_of(name: &str, text: Option<&str>) -> anyhow::Result<Message> {
+    let data = text.map(|text| json_of("the data", text)).transpose()?.unwrap_or_default().to_string();
+    check_message(name, &data).map_err(CliError::usage)?;
+    Ok(Message { name: name.to_owned(), data })
 }
 
 /// The JSON of an argument, or of standard input.

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::reason::ReasonArgs;
 use super::selected::{self, BulkVerb, SelectedArgs};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
@@ -16,6 +17,8 @@ use crate::engine::requeue::{preview_requeue, requeue_tasks};
 pub(crate) struct RequeueArgs {
     #[command(flatten)]
     selected: SelectedArgs,
+    #[command(flatten)]
+    reason: ReasonArgs,
 }
 
 pub(crate) fn run(session: Session, args: &RequeueArgs, out: &mut Out) -> anyhow::Result<u8> {
@@ -25,7 +28,7 @@ pub(crate) fn run(session: Session, args: &RequeueArgs, out: &mut Out) -> anyhow
         done: "queued again",
         statuses: statuses_for(TaskEvent::Requeue),
         widen: None,
-        act: &mut requeue_tasks,
+        act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| requeue_tasks(ctx, ids, hear)),
         preview: &mut preview_requeue,
     };
     selected::run(&mut ctx, &args.selected, &mut verb, out)

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::reason::ReasonArgs;
 use super::selected::{self, BulkVerb, SelectedArgs};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
@@ -15,6 +16,8 @@ use crate::engine::retry::{preview_retry, retry_tasks};
 pub(crate) struct RetryArgs {
     #[command(flatten)]
     selected: SelectedArgs,
+    #[command(flatten)]
+    reason: ReasonArgs,
 }
 
 pub(crate) fn run(session: Session, args: &RetryArgs, out: &mut Out) -> anyhow::Result<u8> {
@@ -24,7 +27,7 @@ pub(crate) fn run(session: Session, args: &RetryArgs, out: &mut Out) -> anyhow::
         done: "tried again",
         statuses: vec![TaskStatus::Failed, TaskStatus::Timeout],
         widen: None,
-        act: &mut retry_tasks,
+        act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| retry_tasks(ctx, ids, hear)),
         preview: &mut preview_retry,
     };
     selected::run(&mut ctx, &args.selected, &mut verb, out)

@@ -3,7 +3,8 @@
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 
-use crate::cli::error::{CliError, DONE};
+use super::reason::ReasonArgs;
+use crate::cli::error::{CliError, DONE, NOT_FOUND};
 use crate::cli::output::Out;
 use crate::cli::output::clean::clean_line;
 use crate::cli::output::human::{instant, relative};
@@ -11,9 +12,11 @@ use crate::cli::output::table::{Field, Tone, render};
 use crate::cli::session::Session;
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
+use crate::domain::selection::Selection;
 use crate::domain::status::{ScheduleStatus, Stored};
-use crate::engine::Context;
 use crate::engine::schedules::{self, Schedule, ScheduleDetail, ScheduleEdit};
+use crate::engine::selected::select_tasks;
+use crate::engine::{Context, EngineResult};
 
 /// List, pause, change and remove what happens again and again
 ///
@@ -30,24 +33,15 @@ enum Action {
     /// All schedules, with their next times
     List,
     /// One schedule: its next times and its last tasks
-    Show {
-        /// The schedule
-        id: TaskId,
-    },
+    Show(Named),
     /// Nothing of it happens before it is resumed; what is processed goes on
-    Pause {
-        /// The schedule
-        id: TaskId,
-    },
+    Pause(Target),
     /// It goes on; what passed meanwhile counts by its way to catch up
-    Resume {
-        /// The schedule
-        id: TaskId,
-    },
+    Resume(Target),
     /// It happens at other times
     Edit {
-        /// The schedule
-        id: TaskId,
+        #[command(flatten)]
+        target: Target,
         /// The cron expression
         #[arg(long, value_name = "CRON", required_unless_present_any = ["tz", "catch_up"])]
         every: Option<String>,
@@ -59,30 +53,80 @@ enum Action {
         catch_up: Option<String>,
     },
     /// Nothing follows any more: the task that waits is cancelled, one that is processed is the last
-    Remove {
-        /// The schedule
-        id: TaskId,
-    },
+    Remove(Target),
+}
+
+#[derive(Debug, Args)]
+struct Named {
+    /// The schedules: for each the id of any of its tasks, or last, the task that was queued last
+    #[arg(required = true, value_name = "SCHEDULE")]
+    schedules: Vec<String>,
+}
+
+/// Which schedules are changed, and why.
+#[derive(Debug, Args)]
+struct Target {
+    #[command(flatten)]
+    named: Named,
+    #[command(flatten)]
+    reason: ReasonArgs,
 }
 
 pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyhow::Result<u8> {
     let mut ctx = session.open()?;
+    let ctx = &mut ctx;
     match args.action.as_ref().unwrap_or(&Action::List) {
-        Action::List => list(&mut ctx, out)?,
-        Action::Show { id } => show(&mut ctx, *id, out)?,
-        Action::Pause { id } => tell(&schedules::pause(&mut ctx, *id)?, "is paused", None, out)?,
-        Action::Resume { id } => {
-            let schedule = schedules::resume(&mut ctx, *id)?;
-            tell(&schedule, "goes on", Some(ctx.now()?), out)?;
+        Action::List => list(ctx, out).map(|()| DONE),
+        Action::Show(named) => {
+            let ids = named.ids(ctx)?;
+            ids.iter().try_for_each(|id| show(ctx, *id, out))?;
+            Ok(answered(&ids, out))
         }
-        Action::Edit { id, every, tz, catch_up } => {
+        Action::Pause(target) => change(ctx, target, &schedules::pause, ("is paused", false), out),
+        Action::Resume(target) => change(ctx, target, &schedules::resume, ("goes on", true), out),
+        Action::Edit { target, every, tz, catch_up } => {
             let edit = ScheduleEdit { every: every.clone(), time_zone: tz.clone(), catch_up: catch_up.clone() };
-            let schedule = schedules::edit(&mut ctx, *id, &edit)?;
-            tell(&schedule, "is changed", Some(ctx.now()?), out)?;
+            change(ctx, target, &|ctx, id| schedules::edit(ctx, id, &edit), ("is changed", true), out)
         }
-        Action::Remove { id } => tell(&schedules::remove(&mut ctx, *id)?, "is removed", None, out)?,
+        Action::Remove(target) => change(ctx, target, &schedules::remove, ("is removed", false), out),
     }
-    Ok(DONE)
+}
+
+impl Named {
+    fn ids(&self, ctx: &mut Context) -> anyhow::Result<Vec<TaskId>> {
+        let selection = Selection::parse(&self.schedules).map_err(CliError::usage)?;
+        if !selection.is_named() {
+            let error = CliError::usage("a schedule is named by the id of one of its tasks, or by last");
+            return Err(error.with_hint("taskqueue schedule list").into());
+        }
+        Ok(select_tasks(ctx, &selection)?)
+    }
+}
+
+/// Only `last` can mean nothing.
+fn answered(ids: &[TaskId], out: &mut Out) -> u8 {
+    if ids.is_empty() {
+        out.say("no task is selected by that");
+        return NOT_FOUND;
+    }
+    DONE
+}
+
+/// Does it to one after the other, up to the first that refuses it. Says what it did, and perhaps when the next time is.
+fn change(
+    ctx: &mut Context,
+    target: &Target,
+    act: &dyn Fn(&mut Context, TaskId) -> EngineResult<Schedule>,
+    (what, has_next): (&str, bool),
+    out: &mut Out,
+) -> anyhow::Result<u8> {
+    let ids = target.named.ids(ctx)?;
+    for id in &ids {
+        let schedule = ctx.because(target.reason.text(), |ctx| act(ctx, *id))?;
+        let now = has_next.then(|| ctx.now()).transpose()?;
+        tell(&schedule, what, now, out)?;
+    }
+    Ok(answered(&ids, out))
 }
 
 fn tell(schedule: &Schedule, what: &str, now: Option<DateTime<Utc>>, out: &mut Out) -> anyhow::Result<()> {

@@ -12,6 +12,7 @@ use crate::cli::output::{Out, human};
 use crate::domain::ids::TaskId;
 use crate::domain::selection::Selection;
 use crate::domain::status::TaskStatus;
+use crate::engine::cancel::REQUESTED;
 use crate::engine::selected::{Hear, TaskAnswer, select_tasks};
 use crate::engine::{Context, EngineResult, StopSignals};
 
@@ -126,6 +127,8 @@ struct Told {
     is_dry_run: bool,
     heard: usize,
     done: usize,
+    /// What is processed, and is to be ended by whoever does so.
+    requested: usize,
     missing: usize,
     refused: usize,
     /// How many of what was refused are in which status, as far as the refusals say it.
@@ -136,6 +139,7 @@ impl Told {
     fn hear(&mut self, answer: &TaskAnswer, out: &mut Out) -> anyhow::Result<()> {
         self.heard += 1;
         match answer.result {
+            Some(REQUESTED) => self.requested += 1,
             Some(_) => self.done += 1,
             None if answer.exists => {
                 self.refused += 1;
@@ -166,15 +170,37 @@ impl Told {
         }
     }
 
+    /// What becomes of those of which the end was only asked for.
+    const fn ended(&self) -> Option<&'static str> {
+        match self.requested {
+            0 => None,
+            1 => Some("to be ended by whoever processes it"),
+            _ => Some("to be ended by whoever processes them"),
+        }
+    }
+
     /// A signal came before all of them were reached.
     fn interrupted(&self, selected: usize, done: &str) -> CliError {
-        CliError::interrupted(format!("stopped by a signal: {} of {} {done}", self.done, human::plural(selected, "task")))
+        let ended = self.ended().map(|ended| format!(", {} {ended}", self.requested)).unwrap_or_default();
+        let selected = human::plural(selected, "task");
+        CliError::interrupted(format!("stopped by a signal: {} of {selected} {done}{ended}", self.done))
+    }
+
+    /// `2 tasks cancelled, 3 to be ended by whoever processes them`
+    fn total(&self, done: &str) -> String {
+        let would = if self.is_dry_run { "would be " } else { "" };
+        match (self.done, self.ended()) {
+            (0, Some(ended)) => format!("{} {ended}", human::plural(self.requested, "task")),
+            (_, Some(ended)) => {
+                format!("{} {would}{done}, {} {ended}", human::plural(self.done, "task"), self.requested)
+            }
+            (_, None) => format!("{} {would}{done}", human::plural(self.done, "task")),
+        }
     }
 
     fn finish(&self, done: &str, out: &mut Out) -> u8 {
         if !self.is_named {
-            let would = if self.is_dry_run { "would be " } else { "" };
-            out.say(&format!("{} {would}{done}", human::plural(self.done, "task")));
+            out.say(&self.total(done));
             if !self.is_dry_run {
                 for (reason, count) in &self.reasons {
                     let each = if *count == 1 { "it" } else { "each" };
@@ -182,7 +208,7 @@ impl Told {
                 }
             }
         }
-        match (self.done, self.refused, self.missing) {
+        match (self.done + self.requested, self.refused, self.missing) {
             (_, 0, 0) => DONE,
             (0, 0, _) => NOT_FOUND,
             // What a range or a filter selects besides is no failure, unless there was nothing else.

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 
+use super::reason::ReasonArgs;
 use crate::cli::error::DONE;
 use crate::cli::output::Out;
 use crate::cli::output::clean::clean_line;
@@ -33,6 +34,8 @@ enum Action {
         /// The new value: a whole number in the range of the setting
         #[arg(allow_negative_numbers = true)]
         value: String,
+        #[command(flatten)]
+        reason: ReasonArgs,
     },
 }
 
@@ -40,9 +43,9 @@ pub(crate) fn run(session: Session, args: &SettingsArgs, out: &mut Out) -> anyho
     match &args.action {
         None | Some(Action::List) => list(session, out),
         Some(Action::Get { name }) => get(session, name, out),
-        Some(Action::Set { name, value }) => {
+        Some(Action::Set { name, value, reason }) => {
             let setting = settings::find(name)?;
-            let value = settings::set(&mut session.open()?, setting, value)?;
+            let value = session.open()?.because(reason.text(), |ctx| settings::set(ctx, setting, value))?;
             if out.is_json() {
                 out.json(&json(setting, &value.to_string()))?;
             }

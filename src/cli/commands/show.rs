@@ -10,12 +10,17 @@ use crate::cli::output::clean::{clean_block, clean_line};
 use crate::cli::output::human::{count, distance, fitted, fitted_words, instant, plural, relative};
 use crate::cli::output::table::{Field, Tone, render};
 use crate::domain::backoff::Backoff;
+use crate::domain::dependencies::id_circle_words;
 use crate::domain::records::{Run, RunOutput, Task, TaskSchedule};
 use crate::domain::status::{RunStatus, Stored, TaskStatus};
 use crate::engine::status::{Overview, Reason, TaskCounts, TaskDetail, TaskLine};
 
+/// What to do where there is nothing yet.
+pub(super) const NO_TASKS: &str =
+    "No tasks. Queue one: taskqueue queue CLASS '{\"key\":\"value\"}', or taskqueue exec -- PROGRAM";
+
 /// Counters, then the page of tasks.
-pub(super) fn overview(overview: &Overview, is_filtered: bool, out: &mut Out) -> anyhow::Result<()> {
+pub(super) fn overview(overview: &Overview, if_none: &str, out: &mut Out) -> anyhow::Result<()> {
     if out.is_json() {
         let tasks: Vec<Value> = overview.lines.iter().map(line_json).collect();
         return out.json(&json!({
@@ -30,20 +35,15 @@ pub(super) fn overview(overview: &Overview, is_filtered: bool, out: &mut Out) ->
         text.push_str(&clean_line(&fitted_words(&pause_words(pause, overview.now), out.width())));
     }
     if overview.lines.is_empty() {
-        let next_step = if is_filtered {
-            "No task is of this class and status."
-        } else {
-            "No tasks. Queue one: taskqueue queue CLASS '{\"key\":\"value\"}', or taskqueue exec -- PROGRAM"
-        };
         text.push_str("\n\n");
-        text.push_str(&fitted_words(next_step, out.width()));
+        text.push_str(&fitted_words(if_none, out.width()));
     } else {
         let rows = overview.lines.iter().map(|line| task_row(line, overview.now)).collect();
         text.push_str("\n\n");
         text.push_str(&render(out, &["TASK", "CLASS", "STATUS", "WHEN", "FAILED", "NOTE"], rows, &[3, 4]));
     }
     if overview.has_more {
-        let more = "There are more: -n N shows more lines, --status and --class choose.";
+        let more = "There are more: -n N shows more lines, a selection, --status and --class choose.";
         text.push('\n');
         text.push_str(&fitted_words(more, out.width()));
     }
@@ -214,7 +214,7 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
         return out.json(&json!({
             "schema": "taskqueue.task/1", "now": now, "task": task_json(&detail.task), "why": detail.reason,
             "runs": runs, "events": detail.events,
-            "prerequisites": detail.prerequisites, "dependants": detail.dependants,
+            "prerequisites": detail.prerequisites, "dependants": detail.dependants, "circle": detail.circle,
             "rejected_by": detail.rejected_by,
         }));
     }
@@ -254,6 +254,9 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
     }
     if let Some(key) = &task.limit_key {
         lines.push(format!("  limit key    {key}"));
+    }
+    if let Some(circle) = &detail.circle {
+        lines.push(format!("  circle       {}: they wait for each other for ever", id_circle_words(circle)));
     }
     lines.extend(linked_line("after", &detail.prerequisites));
     lines.extend(linked_line("before", &detail.dependants));
@@ -346,16 +349,27 @@ pub(super) fn run_of_token(run: &Run, out: &mut Out) -> anyhow::Result<()> {
     out.data(&format!("run {} of task {}: {}", run.id, run.task_id, run.status))
 }
 
-/// The newest runs of all tasks.
-pub(super) fn runs(runs: &[Run], now: DateTime<Utc>, out: &mut Out) -> anyhow::Result<()> {
+const MORE_RUNS: &str = "There are more: -n N shows more lines.";
+
+/// Runs of all tasks.
+pub(super) fn runs(runs: &[Run], has_more: bool, now: DateTime<Utc>, out: &mut Out) -> anyhow::Result<()> {
     if out.is_json() {
-        return runs.iter().try_for_each(|run| out.json(&run_json(run)));
+        runs.iter().try_for_each(|run| out.json(&run_json(run)))?;
+        if has_more {
+            out.warn(MORE_RUNS);
+        }
+        return Ok(());
     }
     if runs.is_empty() {
         return out.data("No runs yet: create-runs or tick makes them.");
     }
     let rows = runs.iter().map(|run| run_row(run, now)).collect();
-    let text = render(out, &["RUN", "TASK", "CLASS", "ATTEMPT", "STATUS", "STARTED", "TOOK", "NOTE"], rows, &[3, 5, 6]);
+    let header = ["RUN", "TASK", "CLASS", "ATTEMPT", "STATUS", "STARTED", "TOOK", "NOTE"];
+    let mut text = render(out, &header, rows, &[3, 5, 6]);
+    if has_more {
+        text.push('\n');
+        text.push_str(&fitted_words(MORE_RUNS, out.width()));
+    }
     out.data(&text)
 }
 

@@ -4,41 +4,48 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::selected::SELECTION_HELP;
 use super::task_options::duration_option;
 use super::{runners, show};
-use crate::cli::error::{DONE, INTERRUPTED};
+use crate::cli::error::{CliError, DONE, INTERRUPTED, NOT_FOUND};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
-use crate::domain::ids::TaskId;
+use crate::domain::records::Run;
+use crate::domain::selection::Selection;
 use crate::domain::status::TaskStatus;
+use crate::engine::selected::select_tasks;
 use crate::engine::status::{self, TaskFilter};
 use crate::engine::{Context, EngineError, StopSignals, StoreError};
+
+const WHOLE_OR_LIST: &str =
+    "Everything about tasks that are named, with all their runs; a list of what ranges and filters select";
 
 /// Show what is in the tables: counters, then tasks, and why each one is where it is
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue status\n  taskqueue status 4711\n  taskqueue status --class mail.send --status failed --status timeout\n  taskqueue status --runs --silent-for 10m\n  taskqueue status --watch"
+    after_help = "Examples:\n  taskqueue status\n  taskqueue status 4711\n  taskqueue status class=mail.* status=exhausted\n  taskqueue status --class mail.send --status failed --status timeout\n  taskqueue status --runs --silent-for 10m\n  taskqueue status --watch"
 )]
 pub(crate) struct StatusArgs {
-    /// Everything about these tasks, with all their runs
-    ids: Vec<TaskId>,
+    /// The tasks
+    #[arg(value_name = "SELECTION", help = format!("{WHOLE_OR_LIST}. {SELECTION_HELP}"))]
+    selection: Vec<String>,
     /// The newest runs instead of tasks
-    #[arg(long, conflicts_with_all = ["ids", "runners"])]
+    #[arg(long, conflicts_with_all = ["selection", "runners"])]
     runs: bool,
     /// Only runs in progress that nobody has been heard of for so long: no renewal, heartbeat or progress
     #[arg(long, value_name = "DURATION", requires = "runs")]
     silent_for: Option<String>,
     /// The run that has this token, and its task
-    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["ids", "runs", "runners", "class", "status", "watch"])]
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["selection", "runs", "runners", "class", "status", "watch"])]
     token: Option<String>,
     /// The newest runners instead of tasks, those that have ended too
-    #[arg(long, conflicts_with = "ids")]
+    #[arg(long, conflicts_with = "selection")]
     runners: bool,
     /// Only tasks of this class
-    #[arg(long, value_name = "CLASS", conflicts_with_all = ["ids", "runs", "runners"])]
+    #[arg(long, value_name = "CLASS", conflicts_with_all = ["selection", "runs", "runners"])]
     class: Option<String>,
     /// Only tasks in this status; may be given more than once
-    #[arg(long, value_name = "STATUS", value_parser = parse_status, conflicts_with_all = ["ids", "runs", "runners"])]
+    #[arg(long, value_name = "STATUS", value_parser = parse_status, conflicts_with_all = ["selection", "runs", "runners"])]
     status: Vec<TaskStatus>,
     /// At most N lines
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(i64).range(1..=100_000))]
@@ -56,8 +63,7 @@ pub(super) fn parse_status(text: &str) -> Result<TaskStatus, String> {
 pub(crate) fn run(session: Session, args: &StatusArgs, out: &mut Out) -> anyhow::Result<u8> {
     let interval = duration_option("--watch", args.watch.as_deref())?;
     let Some(interval) = interval else {
-        show_once(&mut session.open()?, args, out)?;
-        return Ok(DONE);
+        return show_once(&mut session.open()?, args, out);
     };
     let stop = StopSignals::install()?;
     let mut ctx = session.open()?;
@@ -75,33 +81,60 @@ pub(crate) fn run(session: Session, args: &StatusArgs, out: &mut Out) -> anyhow:
     }
 }
 
-fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Result<()> {
+fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Result<u8> {
     if args.runners {
-        return runners::show(&status::list_runners(ctx, args.limit, false)?, ctx.now()?, out);
+        return runners::show(&status::list_runners(ctx, args.limit, false)?, ctx.now()?, out).map(|()| DONE);
     }
     if let Some(token) = &args.token {
         let found = status::find_run_of_token(ctx, token)?;
         let run = found.ok_or_else(|| EngineError::from(StoreError::NotFound("run with this token".to_owned())))?;
-        return show::run_of_token(&run, out);
+        return show::run_of_token(&run, out).map(|()| DONE);
     }
     if let Some(silence) = duration_option("--silent-for", args.silent_for.as_deref())? {
         let silent_secs = i64::try_from(silence.as_secs()).unwrap_or(i64::MAX);
-        let silent = status::list_silent_runs(ctx, silent_secs, args.limit)?;
+        let silent = status::list_silent_runs(ctx, silent_secs, args.limit + 1)?;
         if silent.is_empty() && !out.is_json() {
-            return out.data("No run in progress has been silent for so long.");
+            return out.data("No run in progress has been silent for so long.").map(|()| DONE);
         }
-        return show::runs(&silent, ctx.now()?, out);
+        return runs(ctx, silent, args.limit, out).map(|()| DONE);
     }
     if args.runs {
-        return show::runs(&status::list_runs(ctx, args.limit)?, ctx.now()?, out);
+        let newest = status::list_runs(ctx, args.limit + 1)?;
+        return runs(ctx, newest, args.limit, out).map(|()| DONE);
     }
-    if args.ids.is_empty() {
-        let filter = TaskFilter { class: args.class.clone(), statuses: args.status.clone(), limit: args.limit };
-        let is_filtered = filter.class.is_some() || !filter.statuses.is_empty();
-        return show::overview(&status::overview(ctx, &filter)?, is_filtered, out);
+    if !args.selection.is_empty() {
+        return selected(ctx, args, out);
     }
-    for id in &args.ids {
+    let filter = TaskFilter { class: args.class.clone(), statuses: args.status.clone(), limit: args.limit };
+    let none = match (&filter.class, filter.statuses.is_empty()) {
+        (None, true) => show::NO_TASKS,
+        _ => "No task is of this class and status.",
+    };
+    show::overview(&status::overview(ctx, &filter)?, none, out).map(|()| DONE)
+}
+
+/// What is named is shown whole, what a range or a filter selects as a list.
+fn selected(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
+    let ids = select_tasks(ctx, &selection)?;
+    if !selection.is_named() {
+        let overview = status::overview_of(ctx, &ids, args.limit)?;
+        show::overview(&overview, "No task is selected by that.", out)?;
+        return Ok(if ids.is_empty() { NOT_FOUND } else { DONE });
+    }
+    for id in &ids {
         show::detail(&status::detail(ctx, *id)?, ctx.now()?, out)?;
     }
-    Ok(())
+    if ids.is_empty() {
+        out.say("no task is selected by that");
+    }
+    Ok(if ids.is_empty() { NOT_FOUND } else { DONE })
+}
+
+/// One more was asked for than is shown.
+fn runs(ctx: &mut Context, mut runs: Vec<Run>, limit: i64, out: &mut Out) -> anyhow::Result<()> {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let has_more = runs.len() > limit;
+    runs.truncate(limit);
+    show::runs(&runs, has_more, ctx.now()?, out)
 }

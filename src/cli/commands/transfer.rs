@@ -7,6 +7,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::queue::read_batch;
+use super::reason::ReasonArgs;
 use super::selected::SELECTION_HELP;
 use crate::cli::error::{CliError, DONE, FAILED, NOT_FOUND};
 use crate::cli::output::{Out, human};
@@ -42,6 +43,8 @@ pub(crate) struct ImportArgs {
     /// The export (`-`: standard input)
     #[arg(value_name = "FILE", default_value = "-")]
     file: PathBuf,
+    #[command(flatten)]
+    reason: ReasonArgs,
 }
 
 pub(crate) fn run_export(session: Session, args: &ExportArgs, out: &mut Out) -> anyhow::Result<u8> {
@@ -108,10 +111,11 @@ pub(crate) fn run_import(session: Session, args: &ImportArgs, out: &mut Out) -> 
     if let Ok(style) = ProgressStyle::with_template("importing {wide_bar} {human_pos}/{human_len} {eta}") {
         bar.set_style(style);
     }
-    let result = import(&mut ctx, &text, &mut |count, total| {
+    let mut imported = |count, total| {
         bar.set_length(u64::try_from(total).unwrap_or(u64::MAX));
         bar.set_position(u64::try_from(count).unwrap_or(u64::MAX));
-    });
+    };
+    let result = ctx.because(args.reason.text(), |ctx| import(ctx, &text, &mut imported));
     bar.finish_and_clear();
     let imported = result?;
     if out.is_json() {

@@ -27,8 +27,10 @@ pub enum CancelAnswer {
     Requested {
         /// The run.
         run_id: RunId,
-        /// Host of whoever processes it.
+        /// Host of whoever processes it; empty if that is not known.
         host: String,
+        /// The claimant that processes it, or else it is a runner.
+        claimant: Option<String>,
     },
     /// It has this status, from which it cannot be cancelled.
     Refused {
@@ -44,6 +46,7 @@ struct Seen {
     run_id: i64,
     status: String,
     host: String,
+    claimant: Option<String>,
 }
 
 impl Store {
@@ -124,12 +127,12 @@ fn cancelled_from(status: &str) -> Option<TaskStatus> {
 
 fn open_run(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Option<Seen>> {
     use task_queue_runs::dsl;
-    let found: Option<(i64, String, String)> = dsl::task_queue_runs
+    let found: Option<(i64, String, String, Option<String>)> = dsl::task_queue_runs
         .filter(dsl::open_task_id.eq(id.0))
-        .select((dsl::id, dsl::status, dsl::host))
+        .select((dsl::id, dsl::status, dsl::host, dsl::claimant))
         .first(conn)
         .optional()?;
-    Ok(found.map(|(run_id, status, host)| Seen { run_id, status, host }))
+    Ok(found.map(|(run_id, status, host, claimant)| Seen { run_id, status, host, claimant }))
 }
 
 /// Asks whoever processes the run to end it. `None` if it is not processed any more. The first who asks is kept.
@@ -141,16 +144,14 @@ fn request(
     id: TaskId,
 ) -> StoreResult<Option<CancelAnswer>> {
     use task_queue_runs::dsl;
-    let answer = CancelAnswer::Requested { run_id: RunId(run.run_id), host: run.host.clone() };
+    let (host, claimant) = (run.host.clone(), run.claimant.clone());
+    let answer = CancelAnswer::Requested { run_id: RunId(run.run_id), host, claimant };
     let processing =
         || dsl::task_queue_runs.filter(dsl::id.eq(run.run_id)).filter(dsl::status.eq(RunStatus::Processing.as_str()));
     let requested = diesel::update(processing())
         .filter(dsl::cancel_requested_on.is_null())
-        .set((
-            dsl::cancel_requested_on.eq(db_now().nullable()),
-            dsl::cancel_reason.eq(reason),
-            dsl::updated_on.eq(db_now()),
-        ))
+        // Not UpdatedOn: nobody has heard of the run, and who is silent stays so.
+        .set((dsl::cancel_requested_on.eq(db_now().nullable()), dsl::cancel_reason.eq(reason)))
         .execute(conn)?;
     if requested == 1 {
         let run_id = Some(RunId(run.run_id));

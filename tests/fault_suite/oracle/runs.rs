@@ -101,28 +101,43 @@ impl<'a> Running<'a> {
     }
 }
 
-/// I5: no run is claimed while an older one waits whose class is not full.
+/// I5: no run is claimed while one waits that stands before it, by priority and then by age, and that nothing keeps from
+/// being claimed. Whether a rate or a pause does cannot be told from here; within one class it does not matter.
 pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>) {
-    let mut waiting: BTreeMap<i64, &str> = BTreeMap::new();
+    if records.is_order_free {
+        return;
+    }
+    let mut places: HashMap<i64, i64> = HashMap::new();
+    let mut waiting: BTreeMap<(i64, i64), &str> = BTreeMap::new();
     let mut running = Running::new(records);
+    let may_be_closed = |class: &str| {
+        records.class_rates.contains_key(class)
+            || records.pauses.iter().any(|pause| pause.class.as_deref().is_none_or(|paused| paused == class))
+    };
     for change in changes_of(records, Table::Run) {
-        let is_offered = |run: i64| !is_rejected(records, change.id, run);
-        let first =
-            waiting.iter().find(|(run, class)| !running.is_full(class) && is_offered(**run)).map(|(run, _)| *run);
+        let place = places.remove(&change.id);
+        if let Some(rank) = place {
+            waiting.remove(&(rank, change.id));
+        }
+        if let Some(rank) = place.filter(|_| change.new == "processing") {
+            let class = running.class(change.task_id);
+            let stands_before = |(_, run): &(i64, i64), other: &str| {
+                (other == class || !running.is_full(other) && !may_be_closed(other))
+                    && !is_rejected(records, change.id, *run)
+            };
+            let first = waiting.range(..(rank, change.id)).find(|(place, other)| stands_before(place, other));
+            if let Some(((_, first), _)) = first {
+                found.push(format!(
+                    "I5: run {} was claimed while run {first} waited, at change {}",
+                    change.id, change.at
+                ));
+            }
+        }
+        if let Some(rank) = change.rank {
+            places.insert(change.id, rank);
+            waiting.insert((rank, change.id), running.class(change.task_id));
+        }
         running.note(change);
-        // Whether a run with a limit key is offered is not to be seen here.
-        if records.limit_keys.contains_key(&change.task_id) {
-            continue;
-        }
-        if change.new == "scheduled" {
-            waiting.insert(change.id, running.class(change.task_id));
-            continue;
-        }
-        let was_waiting = waiting.remove(&change.id).is_some();
-        if was_waiting && change.new == "processing" && first != Some(change.id) && !records.is_order_free {
-            found
-                .push(format!("I5: run {} was claimed while run {first:?} waited, at change {}", change.id, change.at));
-        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::{error_and_hint, process, shell_class, task, write};
+use crate::conformance::fixture::{claim_as, dead_process};
 use crate::each_engine;
 use crate::support::TestDb;
 
@@ -199,6 +200,30 @@ each_engine! {
         assert_eq!((&news[0]["results"]["rows"], &news[0]["class"]), (&3.into(), &"good".into()));
         assert_eq!((&news[1]["error_code"], &news[1]["failed_retries"]), (&"exit:1".into(), &1.into()));
         assert_eq!((&news[2]["task_id"], &news[2]["max_retries"]), (&3.into(), &1.into()));
+    }
+
+    fn create_runs_starts_the_hook_of_a_run_whose_runner_died(db) {
+        let argv = program(db);
+        db.configure(&format!("[hooks]\nfailure = {argv}\nretry = {argv}\n{}", shell_class(db, "work", "true")));
+        for retries in ["5", "1"] {
+            db.cli().run(&["queue", "work", "--max-retries", retries]).ok();
+        }
+        db.cli().run(&["create-runs"]).ok();
+        for _ in 0..2 {
+            claim_as(&mut db.store(), &dead_process()).unwrap();
+        }
+        db.cli().run(&["create-runs"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        let mut news: Vec<(String, i64, String)> = told(db)
+            .iter()
+            .map(|news| {
+                let text = |field: &str| news[field].as_str().unwrap().to_owned();
+                (text("event"), news["task_id"].as_i64().unwrap(), text("error_code"))
+            })
+            .collect();
+        news.sort();
+        let expected = [("failure", 2, "runner-died"), ("retry", 1, "runner-died")];
+        assert_eq!(news, expected.map(|(event, task, code)| (event.to_owned(), task, code.to_owned())));
     }
 
     fn a_hook_that_fails_is_named_and_changes_nothing(db) {

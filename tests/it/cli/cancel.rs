@@ -111,12 +111,34 @@ each_engine! {
         }
     }
 
+    fn what_is_cancelled_and_what_is_to_be_ended_by_others_is_counted_apart(db) {
+        for _ in 0..4 {
+            db.cli().run(&["queue", "--any-class", "work"]).ok();
+        }
+        let cancel = |args: &[&str]| db.cli().run(&[&["cancel"], args].concat()).stderr;
+        db.cli().run(&["claim", "--claimant", "bot-1", "--count", "2"]).ok();
+        // As one that speaks SQL and does not say where it is.
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"Host\" = '' WHERE \"TaskQueueId\" = 2");
+        assert_eq!(cancel(&["1-4", "--dry-run"]).lines().last(), Some("2 tasks would be cancelled, 2 to be ended by whoever processes them"));
+        assert_eq!(cancel(&["2-3", "--yes"]), "1 task cancelled, 1 to be ended by whoever processes it\n");
+        assert_eq!(cancel(&["1-2", "--yes"]), "2 tasks to be ended by whoever processes them\n");
+        assert_eq!(cancel(&["4-4", "--yes"]), "1 task cancelled\n");
+        let said = cancel(&["1", "2"]);
+        let said: Vec<&str> = said.lines().collect();
+        let (start, end) = ("task 1 is to be ended by claimant bot-1 on ", ", whose next heartbeat says so");
+        assert!(said[0].starts_with(start) && said[0].ends_with(end) && said[0].len() > start.len() + end.len(), "{said:?}");
+        assert_eq!(said[1], "task 2 is to be ended by claimant bot-1, whose next heartbeat says so");
+        let lines = db.cli().run(&["cancel", "--json", "1", "2"]).ok();
+        assert_eq!(lines.matches("\"result\":\"cancel-requested\"").count(), 2, "{lines}");
+        assert_eq!(task(db, "1")["status"], "processing");
+    }
+
     fn a_handler_that_runs_is_asked_to_end_and_can_clean_up(db) {
         configure(db, 60, "echo cleaned; echo term > got; exit 0");
         db.cli().run(&["queue", "work"]).ok();
         let runner = db.cli().spawn(&["tick"]);
         let handler = wait_for_file(db, "pid");
-        assert_eq!(db.cli().run(&["cancel", "--dry-run", "1"]).stderr, "task 1 would be ended by its runner\n");
+        assert_eq!(db.cli().run(&["cancel", "--dry-run", "1"]).stderr, "task 1 would be ended by whoever processes it\n");
         let asked = db.cli().run(&["cancel", "--json", "1"]).json();
         assert_eq!((&asked["id"], &asked["result"]), (&1.into(), &"cancel-requested".into()));
         let ended = finish(runner);

@@ -69,6 +69,29 @@ each_engine! {
         assert_eq!(held.say(db, "progress", &["1", "two", "three"]).code, Some(2));
     }
 
+    fn a_message_of_a_claimant_is_kept_as_its_word_and_moves_the_deadline(db) {
+        let held = queue_and_claim(db, &["--timeout", "100s"]);
+        let first = deadline(db, &held);
+        db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"LeaseExpiresOn\" = {}", sql_now(db.engine, 5)));
+        assert_eq!(held.say(db, "message", &["page", "{\"n\":2}"]).ok(), "");
+        assert!(deadline(db, &held) >= first);
+        assert_eq!(held.say(db, "message", &["balance", "-3"]).ok(), "");
+        for words in [&[][..], &["", "1"], &["page", "{"], &["page", "1", "2"]] {
+            assert_eq!(held.say(db, "message", words).code, Some(2), "{words:?}");
+        }
+        db.cli().run(&["cancel", &held.task, "--reason", "order withdrawn"]).ok();
+        assert_eq!(held.say(db, "message", &["done"]).ok(), "cancel: order withdrawn");
+        let stranger = db.cli().run(&["message", &held.run, "page", "--token", "another"]);
+        assert!(stranger.fails(1).contains("this is not the token of its claim"));
+        held.say(db, "resolve", &[]).ok();
+        assert_eq!(held.say(db, "message", &["too-late"]).code, Some(1));
+        let lines = db.cli().run(&["events", "--kind", "message", "--json"]).ok();
+        let said: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let details: Vec<&Value> = said.iter().map(|event| &event["details"]).collect();
+        assert_eq!(details, [&json!({"name":"page","data":{"n":2}}), &json!({"name":"balance","data":-3}), &json!({"name":"done","data":null})]);
+        assert!(said.iter().all(|event| event["actor"] == "bot" && event["run_id"].as_i64() == held.run.parse().ok()), "{said:?}");
+    }
+
     fn a_success_is_recorded_once_however_often_it_is_told(db) {
         let held = queue_and_claim(db, &[]);
         assert_eq!(held.say(db, "resolve", &["--results", "{\"sent\":[3]}"]).ok(), "");
@@ -178,6 +201,34 @@ each_engine! {
         assert_eq!(db.cli().run(&["status", "--token", &held.token]).ok(), "run 1 of task 1: success");
         for wrong in ["1-", "2-3", "x", "-", "99999999999999999999-1"] {
             assert_eq!(db.cli().run(&["status", &format!("--token={wrong}")]).code, Some(3), "{wrong}");
+        }
+    }
+
+    fn a_cancel_does_not_make_a_silent_run_one_that_was_heard_of(db) {
+        let held = queue_and_claim(db, &[]);
+        db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"UpdatedOn\" = {}", sql_now(db.engine, -7_200)));
+        assert_eq!(db.cli().run(&["cancel", &held.task]).code, Some(0));
+        let silent = || db.cli().run(&["status", "--runs", "--silent-for", "1h", "--json"]).ok();
+        assert!(silent().contains(&format!("\"id\":{}", held.run)), "{}", silent());
+        assert!(!silent().contains(&held.token));
+        assert!(held.say(db, "heartbeat", &[]).ok().starts_with("cancel: "));
+        assert_eq!(silent(), "");
+    }
+
+    fn a_list_of_runs_that_is_not_whole_says_so(db) {
+        for _ in 0..3 {
+            queue_and_claim(db, &[]);
+        }
+        db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"UpdatedOn\" = {}", sql_now(db.engine, -7_200)));
+        let more = "There are more: -n N shows more lines.";
+        for which in [&["status", "--runs"][..], &["status", "--runs", "--silent-for", "1h"]] {
+            let show = |args: &[&str]| db.cli().run(&[which, args].concat());
+            let part = show(&["-n", "2"]).ok();
+            assert_eq!((part.lines().count(), part.lines().last()), (1 + 2 + 1, Some(more)), "{part}");
+            assert!(!show(&["-n", "3"]).ok().contains(more));
+            let json = show(&["-n", "2", "--json"]);
+            assert_eq!((json.stdout.lines().count(), json.stderr.as_str()), (2, format!("warning: {more}\n").as_str()));
+            assert_eq!(show(&["--json"]).stderr, "");
         }
     }
 

@@ -57,6 +57,37 @@ each_engine! {
         assert_eq!(task(db, "3")["waiting_for"], 0);
     }
 
+    fn a_circle_that_was_written_by_sql_is_named_and_not_imported(db) {
+        configure(db);
+        for data in ["1", "2", "3", "4"] {
+            note(db, data, &[]);
+        }
+        // 1 after 3 after 2 after 1; 4 waits for one of them and stands in no circle.
+        for (dependant, prerequisite) in [(1, 3), (3, 2), (2, 1), (4, 1)] {
+            db.execute(&format!("UPDATE \"TaskQueue\" SET \"WaitingFor\" = 1 WHERE \"Id\" = {dependant}"));
+            db.execute(&format!(
+                "INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\", \"IsSatisfied\") VALUES ({dependant}, {prerequisite}, (1 = 0))"
+            ));
+        }
+        tick(db);
+        assert_eq!(order(db), Vec::<String>::new());
+        assert_eq!(detail(db, "2")["circle"], json!([2, 1, 3, 2]));
+        assert_eq!(detail(db, "4")["circle"], Value::Null);
+        let shown = db.cli().run(&["status", "1"]).ok();
+        assert!(shown.contains("circle       1 after 3 after 2 after 1: they wait for each other for ever\n"), "{shown}");
+        let exported = db.cli().run(&["export"]).ok();
+        let refused = db.cli().stdin(exported).run(&["import"]);
+        let error = "error: these tasks would wait for each other for ever: 1 after 3 after 2 after 1";
+        assert_eq!((refused.code, error_and_hint(&refused.stderr).0.as_str()), (Some(2), error));
+        assert_eq!(count_tasks(db), 4);
+        // As docs/tasks.md says.
+        db.execute("DELETE FROM \"TaskQueueDependencies\" WHERE \"TaskId\" = 2");
+        db.execute("UPDATE \"TaskQueue\" SET \"WaitingFor\" = 0 WHERE \"Id\" = 2");
+        assert_eq!(detail(db, "1")["circle"], Value::Null);
+        tick(db);
+        assert_eq!(order(db), ["2", "3", "1", "4"]);
+    }
+
     fn a_task_that_waits_for_what_has_succeeded_does_not_wait(db) {
         configure(db);
         note(db, "1", &[]);

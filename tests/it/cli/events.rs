@@ -58,6 +58,33 @@ each_engine! {
         assert!(db.cli().run(&["events", "--since", "someday"]).fails(2).contains("--since: "));
     }
 
+    fn events_are_chosen_by_run(db) {
+        let script = format!("{} message page $TASKQUEUE_RUN_ID; exit 1", env!("CARGO_BIN_EXE_taskqueue"));
+        db.configure(&format!("{}backoff = \"fixed:0s\"\n", shell_class(db, "talk", &script)));
+        for _ in 0..2 {
+            db.cli().run(&["queue", "talk", "--max-retries", "2"]).ok();
+        }
+        db.cli().run(&["pause", "--class", "talk"]).ok();
+        db.cli().run(&["resume", "--class", "talk"]).ok();
+        for _ in 0..2 {
+            db.cli().run(&["create-runs"]).ok();
+            db.cli().run(&["process-run", "--drain"]).ok();
+        }
+        // Ids may have gaps.
+        let runs = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueueRuns\" ORDER BY \"Id\"");
+        assert_eq!(runs.len(), 4);
+        for (run, task) in runs.iter().flatten().zip([1, 2, 1]) {
+            let of_run = events(db, &["--run", &run.to_string()]);
+            assert_eq!(of_run.len(), 1, "{of_run:?}");
+            assert_eq!((&of_run[0]["task_id"], &of_run[0]["details"]["data"]), (&json!(task), &json!(run)));
+            assert_eq!(events(db, &["--run", &run.to_string(), "--task", &task.to_string()]), of_run);
+        }
+        let third = runs[2].unwrap().to_string();
+        assert_eq!(kinds(db, &["--run", &third, "--task", "2"]), Vec::<String>::new());
+        assert_eq!(kinds(db, &["--run", &third, "--kind", "paused"]), Vec::<String>::new());
+        assert_eq!(kinds(db, &["--run", "9999"]), Vec::<String>::new());
+    }
+
     fn who_follows_sees_what_comes_until_a_signal(db) {
         db.cli().run(&["pause", "--class", "before"]).ok();
         let mut following = db.cli().spawn(&["events", "--follow", "--json", "--kind", "paused"]);

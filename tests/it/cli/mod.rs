@@ -22,6 +22,7 @@ mod output;
 mod pauses;
 mod process_run;
 mod queue;
+mod reason;
 mod retry;
 mod runners;
 mod schedule;

@@ -128,6 +128,16 @@ each_engine! {
         assert_eq!(statuses(db, &["1"]), ["success"]);
     }
 
+    fn an_order_for_runners_that_names_a_claimant_is_warned_of(db) {
+        db.cli().run(&["queue", "--any-class", "work"]).ok();
+        db.cli().run(&["claim", "--claimant", "bot"]).ok();
+        let said = db.cli().run(&["pause", "--runner", "bot"]);
+        assert!(said.stderr.contains("warning: bot is a claimant") && said.stderr.contains("\nhint: `--all` and"), "{said:?}");
+        assert_eq!(said.code, Some(0), "a runner of this name may come");
+        let other = db.cli().run(&["stop", "--runner", "nobody"]);
+        assert!(!other.stderr.contains("warning"), "{other:?}");
+    }
+
     fn a_drained_runner_ends_when_its_run_has_ended(db) {
         configure(db, 86_400);
         queue(db, &["work", "echo"]);

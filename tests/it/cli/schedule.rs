@@ -67,6 +67,26 @@ each_engine! {
         assert_eq!(db.cli().run(&["requeue", "2"]).stderr, "task 2 is queued again\n");
     }
 
+    fn schedules_are_named_by_last_and_by_several_ids(db) {
+        db.configure(ECHO);
+        for _ in 0..2 {
+            db.cli().run(&["queue", "echo", "--every", "0 0 29 2 *"]).ok();
+        }
+        let schedule = |args: &[&str]| db.cli().run(&[&["schedule"], args].concat());
+        assert_eq!(schedule(&["pause", "last"]).stderr, "schedule 2 is paused\n");
+        assert!(schedule(&["show", "last"]).ok().starts_with("schedule 2   echo   paused\n"));
+        assert_eq!(schedule(&["show", "1", "2", "--json"]).ok().lines().count(), 2);
+        // What comes after the one that refuses is left alone.
+        assert_eq!(schedule(&["pause", "2", "1"]).code, Some(1));
+        assert_eq!(task(db, "1")["schedule"]["status"], "active");
+        assert_eq!(schedule(&["remove", "1", "2"]).stderr, "schedule 1 is removed\nschedule 2 is removed\n");
+        for words in ["1-2", "class=echo", "first"] {
+            assert_eq!(schedule(&["pause", words]).code, Some(2), "{words}");
+        }
+        db.cli().run(&["queue", "echo"]).ok();
+        assert_eq!(error_and_hint(&schedule(&["pause", "last"]).stderr).0, "error: task 3 belongs to no schedule");
+    }
+
     fn schedules_are_listed_shown_paused_edited_and_removed(db) {
         db.configure(ECHO);
         assert!(db.cli().run(&["schedule"]).ok().starts_with("No schedules."));

@@ -204,6 +204,37 @@ each_engine! {
         assert!(error.contains("\"done\" is no status"), "{error}");
     }
 
+    fn status_lists_what_is_selected_and_shows_what_is_named(db) {
+        fill(db);
+        let listed = |words: &[&str]| -> Vec<i64> {
+            let overview = db.cli().run(&[&["status", "--json"], words].concat()).json();
+            assert_eq!(overview["schema"], "taskqueue.status/1");
+            assert_eq!(overview["counts"]["failed"]["count"], 3);
+            overview["tasks"].as_array().unwrap().iter().map(|line| line["task"]["id"].as_i64().unwrap()).collect()
+        };
+        assert_eq!(listed(&["class=print"]), [7, 5, 4]);
+        assert_eq!(listed(&["1-3", "last"]), [7, 3, 2, 1]);
+        assert_eq!(listed(&["status=exhausted", "-n", "1"]), [2]);
+        let part = db.cli().run(&["status", "status=exhausted", "-n", "1"]).ok();
+        assert!(part.starts_with("running 0") && part.contains("There are more: -n N shows more lines"), "{part}");
+        let all = db.cli().run(&["status", "status=exhausted"]).ok();
+        assert!(all.contains("no retry left: exit:65") && !all.contains("There are more"), "{all}");
+        assert!(db.cli().run(&["status", "last"]).ok().starts_with("task 7   print   scheduled\n"));
+        assert_eq!(db.cli().run(&["status", "1", "last", "--json"]).ok().matches("taskqueue.task/1").count(), 2);
+        let none = db.cli().run(&["status", "class=none"]);
+        assert_eq!((none.code, none.stdout.lines().last()), (Some(3), Some("No task is selected by that.")));
+        assert_eq!(db.cli().run(&["status", "99"]).code, Some(3));
+        assert_eq!(db.cli().run(&["status", "whatever"]).code, Some(2));
+        assert_eq!(db.cli().run(&["status", "1-2", "--class", "print"]).code, Some(2));
+    }
+
+    fn last_means_nothing_in_a_store_without_tasks(db) {
+        for verb in [&["status"][..], &["retry"], &["schedule", "show"], &["schedule", "pause"]] {
+            let ended = db.cli().run(&[verb, &["last"]].concat());
+            assert_eq!((ended.code, ended.stderr.as_str()), (Some(3), "no task is selected by that\n"), "{verb:?}");
+        }
+    }
+
     fn json_has_a_line_for_each_task(db) {
         fill(db);
         let answers = db.cli().run(&["retry", "--json", "--yes", "3-4"]).ok();

@@ -2,6 +2,7 @@
 
 mod diamond;
 pub mod fixture;
+mod listen;
 mod migrate;
 mod model;
 mod plans;

@@ -11,17 +11,20 @@ use crate::support::db::Raw;
 use crate::support::{EngineUnderTest, TestDb};
 
 /// As it is written: the double quotes of `TestDb::execute` would be turned into backquotes, those of JSON too.
-fn execute_as_written(db: &TestDb, block: &Block) {
-    let result = match db.raw() {
+pub(super) fn try_as_written(db: &TestDb, block: &Block) -> Result<(), diesel::result::Error> {
+    match db.raw() {
         Raw::Sqlite(mut conn) => conn.batch_execute(&block.text),
         Raw::Postgres(mut conn) => conn.batch_execute(&block.text),
         Raw::Mysql(mut conn) => conn.batch_execute(&block.text),
-    };
-    result.unwrap_or_else(|error| panic!("{}: {error}", block.place()));
+    }
+}
+
+pub(super) fn execute_as_written(db: &TestDb, block: &Block) {
+    try_as_written(db, block).unwrap_or_else(|error| panic!("{}: {error}", block.place()));
 }
 
 /// Whether it is SQL for this engine.
-fn is_for(db: &TestDb, block: &Block) -> bool {
+pub(super) fn is_for(db: &TestDb, block: &Block) -> bool {
     let engine = if db.is_mysql_like() { "mysql" } else { db.engine.name() };
     block.is("sql") && block.words.iter().any(|word| word == engine)
 }

@@ -13,6 +13,7 @@
 
 mod blocks_of_data;
 mod commands;
+mod statements;
 mod tables;
 
 use std::path::Path;
@@ -25,11 +26,13 @@ const PAGES: &[&str] = &[
     "docs/configuration.md",
     "docs/events.md",
     "docs/handlers.md",
+    "docs/notices.md",
     "docs/retention.md",
     "docs/runners.md",
     "docs/schedules.md",
     "docs/schema.md",
     "docs/selections.md",
+    "docs/sql.md",
     "docs/states.md",
     "docs/tasks.md",
     "docs/workers.md",

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use taskqueue::domain::claimant::ClaimantId;
 use taskqueue::domain::ids::RunId;
-use taskqueue::domain::status::RunStatus;
+use taskqueue::domain::status::{RunStatus, TaskStatus};
 use taskqueue::engine::claim::{ClaimRequest, Claimed, Offer, claim};
 use taskqueue::engine::claimants::{Held, News, Resolution, renew, resolve};
 use taskqueue::engine::{Context, EngineError};
@@ -15,7 +15,7 @@ use taskqueue::os::stop_signals::StopSignals;
 
 use super::lost_commit::with_every_commit_lost;
 use super::stage::{end_lease, statuses};
-use crate::conformance::fixture::{create, make_due, queue_with_run};
+use crate::conformance::fixture::{create, make_due, queue, queue_with_run};
 use crate::each_engine;
 use crate::support::{Cli, TestDb, wait_until};
 
@@ -169,6 +169,30 @@ each_engine! {
         use std::os::unix::process::ExitStatusExt as _;
         assert_eq!(child.wait().unwrap().signal(), Some(15));
         assert!(db.store().get_run(offer.run.run_id).unwrap().status.is(RunStatus::Timeout));
+    }
+
+    fn a_claim_of_a_class_waits_for_a_task_of_it_and_leaves_others_to_others(db) {
+        let mut ctx = idle(db);
+        let other = queue(&mut ctx, "other");
+        let request = ClaimRequest {
+            claimant: "bot".parse().unwrap(),
+            classes: vec!["wanted".to_owned()],
+            count: 1,
+            wait: std::time::Duration::from_secs(60),
+            process: None,
+        };
+        let claimed = std::thread::scope(|scope| {
+            let claiming = scope.spawn(|| claim(&mut idle(db), &request, &StopSignals::install().unwrap()).unwrap());
+            // It has looked: what is due has its run by that.
+            wait_until("the claim has created the run of the other class", || statuses(db) == ["scheduled"]);
+            let wanted = queue(&mut ctx, "wanted");
+            (claiming.join().unwrap(), wanted)
+        });
+        let (Claimed::Runs(offers), wanted) = claimed else { panic!("{claimed:?}") };
+        let offered: Vec<_> = offers.iter().map(|offer| (offer.run.task_id, offer.run.class.as_str())).collect();
+        assert_eq!(offered, [(wanted, "wanted")]);
+        assert!(ctx.store.get_task(other).unwrap().status.is(TaskStatus::Scheduled));
+        assert_eq!(statuses(db), ["scheduled", "processing"]);
     }
 
     fn a_row_alone_ends_no_process(db) {

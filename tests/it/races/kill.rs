@@ -13,6 +13,7 @@ use taskqueue::os::survivors::thread_name;
 
 use super::stage::{Stage, column, end_lease, is_root, start_runner, statuses, task, wait_dead};
 use super::tools::make_fifo;
+use crate::conformance::fixture::dead_process;
 use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{TestDb, wait_until};
@@ -252,12 +253,8 @@ each_engine! {
         assert_eq!(ended["rescued"][0]["ended_processes"], 0);
         innocent.is_unharmed(db);
         // One that leads a session could be the handler: it is left alone, and so is the run, and a person is told.
-        let mut leader = Command::new("setsid").args(["--wait", "sleep", "1000"]).process_group(0).stdin(Stdio::null()).spawn().unwrap();
-        let children = format!("/proc/{0}/task/{0}/children", leader.id());
-        wait_until("it has a session of its own", || fs::read_to_string(&children).is_ok_and(|pids| !pids.trim().is_empty()));
-        let pid: i32 = fs::read_to_string(&children).unwrap().trim().parse().unwrap();
-        wait_until("it sleeps", || fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n"));
-        let identity = ProcessIdentity::of_pid(pid).unwrap().unwrap();
+        let (mut leader, identity) = session_leader();
+        let pid = identity.pid;
         insert_processing(db, dead.pid.into(), &dead.to_string());
         db.execute(&format!(
             "UPDATE \"TaskQueueRuns\" SET \"HandlerProcessId\" = {pid}, \"HandlerIdentity\" = '{identity}' WHERE \"HandlerIdentity\" = '{dead}' AND \"Status\" = 'processing'"
@@ -266,10 +263,38 @@ each_engine! {
         assert!(ended.stderr.contains(&format!("process {pid} is recorded as the handler")), "{ended:?}");
         assert_eq!(identity.liveness(), Liveness::Alive);
         assert_eq!(statuses(db).iter().filter(|status| *status == "processing").count(), 1);
-        rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), rustix::process::Signal::KILL).unwrap();
-        leader.wait().unwrap();
+        kill_leader(&mut leader, &identity);
         let _ = db.cli().run(&["create-runs"]).ok();
         assert!(!statuses(db).iter().any(|status| status == "processing"));
+    }
+
+    fn somebody_is_told_when_the_rescuer_gives_up_and_the_run_is_rescued_once_it_can_be(db) {
+        let log = db.home().join("notices.log");
+        db.configure(&format!("[notify]\nlog = {log:?}\nevery_secs = 3600\n"));
+        let told = || -> Vec<serde_json::Value> {
+            let text = fs::read_to_string(&log).unwrap_or_default();
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        };
+        let dead = dead_process();
+        let (mut leader, identity) = session_leader();
+        insert_processing(db, dead.pid.into(), &dead.to_string());
+        db.execute(&format!(
+            "UPDATE \"TaskQueueRuns\" SET \"HandlerProcessId\" = {}, \"HandlerIdentity\" = '{identity}'",
+            identity.pid
+        ));
+        // The second and the third try leave one notice, for which it is too early.
+        for _ in 0..3 {
+            assert_eq!(db.cli().run(&["create-runs"]).code, Some(0));
+            assert_eq!(statuses(db), ["processing"]);
+        }
+        let notices = told();
+        assert_eq!(notices.len(), 1, "{notices:?}");
+        assert_eq!((&notices[0]["kind"], &notices[0]["class"], &notices[0]["error_code"]), (&"stuck".into(), &"stage".into(), &"not-ended".into()));
+        assert!(notices[0]["error_message"].as_str().unwrap().contains(&format!("process {} is recorded as the handler", identity.pid)), "{notices:?}");
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueNotices\" WHERE \"Kind\" = 'stuck'"), 1);
+        kill_leader(&mut leader, &identity);
+        let _ = db.cli().run(&["create-runs"]).ok();
+        assert_eq!(statuses(db), ["timeout", "scheduled"]);
     }
 
     fn a_process_never_signals_itself_however_well_a_row_describes_it(db) {
@@ -365,6 +390,25 @@ each_engine! {
         let _ = finish(runner).ok();
         assert_eq!(statuses(db), ["success"]);
     }
+}
+
+/// A process that leads a session, as a handler does; and who waits for it.
+fn session_leader() -> (Child, ProcessIdentity) {
+    let mut command = Command::new("setsid");
+    let waiting = command.args(["--wait", "sleep", "1000"]).process_group(0).stdin(Stdio::null()).spawn().unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", waiting.id());
+    wait_until("it has a session of its own", || {
+        fs::read_to_string(&children).is_ok_and(|pids| !pids.trim().is_empty())
+    });
+    let pid: i32 = fs::read_to_string(&children).unwrap().trim().parse().unwrap();
+    wait_until("it sleeps", || fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n"));
+    (waiting, ProcessIdentity::of_pid(pid).unwrap().unwrap())
+}
+
+fn kill_leader(waiting: &mut Child, leader: &ProcessIdentity) {
+    let pid = rustix::process::Pid::from_raw(leader.pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    waiting.wait().unwrap();
 }
 
 /// A run that is processing by its own word, with a lease that lasts.

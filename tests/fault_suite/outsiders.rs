@@ -1,0 +1,36 @@
+//! Claimants beside the runners: shell scripts that claim a run and do with it what claimants do, or die with it.
+
+use super::command::Command;
+use super::stage::Stage;
+
+/// Asks for a run, and answers as its first word says. What fails by design does not succeed here either. The run of one
+/// that dies is free at once, because it has named its process.
+const SCRIPT: &str = r#"
+answer=$1; shift
+out=$("$@" --process $$); status=$?
+[ "$status" = 0 ] || exit "$status"
+run=$(expr "$out" : '{"run_id":\([0-9]*\)')
+token=$(expr "$out" : '.*"token":"\([^"]*\)"')
+case $answer$out in *'"class":"fail"'*) answer=error ;; esac
+case $answer in
+    resolve) "$1" heartbeat "$run" --token "$token" >/dev/null && "$1" resolve "$run" --token "$token" --results 1 ;;
+    error) "$1" progress "$run" 50 --token "$token" >/dev/null && "$1" resolve "$run" --token "$token" --error failed ;;
+    reject) "$1" release "$run" --token "$token" ;;
+    die) kill -KILL $$ ;;
+esac
+"#;
+
+/// What a claimant does with its run.
+const ANSWERS: [&str; 5] = ["resolve", "resolve", "error", "reject", "die"];
+
+/// Of so many names, so that who has rejected a task asks again.
+const NAMES: usize = 3;
+
+/// The claimant with this number, after words such as those that lead to another host. Where there is nothing to claim it
+/// says so.
+pub fn acting<'a>(stage: &'a Stage, prefix: &[&str], number: usize) -> Command<'a> {
+    let name = format!("outsider-{}", number % NAMES);
+    let answer = ANSWERS[number % ANSWERS.len()];
+    let words = [prefix, &["/bin/sh", "-c", SCRIPT, "sh", answer]].concat();
+    stage.command(&["claim", "--claimant", &name]).under(&words).env("TASKQUEUE_CLAIMANT", &name).may_answer(&[3])
+}

@@ -1,0 +1,99 @@
+//! Why an operator did something: `--reason` is kept with the event, whatever the verb.
+
+use serde_json::Value;
+use taskqueue::domain::ids::TaskId;
+use taskqueue::engine::retry::retry_tasks;
+
+use super::{error_and_hint, shell_class};
+use crate::conformance::fixture::willing;
+use crate::each_engine;
+use crate::support::TestDb;
+
+/// Every verb that keeps an event of what an operator does, in an order in which each has something to do, and the kind of
+/// that event.
+const VERBS: [(&[&str], &str); 24] = [
+    (&["retry", "1"], "retried"),
+    (&["cancel", "1"], "cancelled"),
+    (&["requeue", "1"], "requeued"),
+    (&["edit", "1", "--priority", "5"], "edited"),
+    (&["schedule", "pause", "2"], "schedule-paused"),
+    (&["schedule", "resume", "2"], "schedule-resumed"),
+    (&["schedule", "edit", "2", "--every", "0 4 * * *"], "schedule-edited"),
+    (&["schedule", "remove", "2"], "schedule-removed"),
+    (&["limits", "set", "fail", "--running", "2"], "limit-set"),
+    (&["limits", "remove", "fail"], "limit-removed"),
+    (&["limits", "set", "--key", "disk", "--running", "2"], "limit-set"),
+    (&["limits", "remove", "--key", "disk"], "limit-removed"),
+    (&["settings", "set", "TaskQueueRunnerLimit", "4"], "setting-changed"),
+    (&["pause", "--class", "fail"], "paused"),
+    (&["resume", "--class", "fail"], "resumed"),
+    (&["drain", "--runner", "r"], "drained"),
+    (&["resume", "--runner", "r"], "resumed"),
+    (&["stop", "--runner", "r"], "stopped"),
+    (&["resume", "--runner", "r"], "resumed"),
+    (&["classes", "release", "broken"], "class-released"),
+    (&["prune", "3"], "pruned"),
+    (&["prune", "--status", "success", "--older-than", "1s", "--yes"], "pruned"),
+    (&["import", "tasks.ndjson"], "imported"),
+    (&["cancel", "last"], "cancelled"),
+];
+
+/// A task that has failed, a schedule, a task that has succeeded and one that did so years ago, a class that is held.
+fn fill(db: &TestDb) {
+    let classes =
+        [shell_class(db, "fail", "exit 65"), shell_class(db, "work", ":"), shell_class(db, "broken", "exit 78")];
+    db.configure(&classes.concat());
+    db.cli().run(&["queue", "fail"]).ok();
+    db.cli().run(&["queue", "work", "--every", "0 3 * * *"]).ok();
+    for class in ["work", "work", "broken"] {
+        db.cli().run(&["queue", class]).ok();
+    }
+    db.cli().run(&["tick"]).ok();
+    std::fs::write(db.home().join("tasks.ndjson"), db.cli().run(&["export", "1"]).ok()).unwrap();
+    db.execute("UPDATE \"TaskQueue\" SET \"UpdatedOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = 4");
+}
+
+fn newest_event(db: &TestDb) -> Value {
+    db.cli().run(&["events", "-n", "1", "--json"]).json()
+}
+
+each_engine! {
+    fn every_verb_of_operators_keeps_who_did_it_when_where_and_why(db) {
+        fill(db);
+        for (number, (verb, kind)) in VERBS.iter().enumerate() {
+            let reason = format!("ticket {number}");
+            let ended = db.cli().run(&[*verb, &["--reason", &reason]].concat());
+            assert_eq!(ended.code, Some(0), "{verb:?}: {ended:?}");
+            let event = newest_event(db);
+            assert_eq!((&event["kind"], &event["details"]["reason"]), (&(*kind).into(), &reason.as_str().into()), "{event}");
+            assert!(event["actor"] != "" && event["host"] != "" && event["occurred_on"] != "", "{event}");
+        }
+        assert!(db.cli().run(&["events", "-n", "1"]).ok().contains("ticket 23"));
+    }
+
+    fn without_a_reason_none_is_kept_and_one_that_is_too_long_is_refused_before_anything_is_done(db) {
+        fill(db);
+        let long = "x".repeat(1_001);
+        let events = || db.cli().run(&["events", "--json"]).ok();
+        let before = events();
+        for (verb, _) in VERBS {
+            let ended = db.cli().run(&[verb, &["--reason", &long]].concat());
+            assert_eq!(error_and_hint(&ended.stderr).0, "error: the reason may have at most 1000 characters and no NUL", "{verb:?}");
+            assert_eq!(ended.code, Some(2), "{verb:?}");
+        }
+        assert_eq!(events(), before);
+        db.cli().run(&["retry", "1"]).ok();
+        assert_eq!(newest_event(db)["details"], serde_json::json!({}));
+    }
+
+    fn a_program_on_the_library_gives_a_reason_for_what_it_does_there_and_not_for_what_follows(db) {
+        fill(db);
+        let mut ctx = willing(db);
+        let mut retry = |reason| ctx.because(reason, |ctx| retry_tasks(ctx, &[TaskId(1)], &mut |_| {}));
+        retry(Some("asked by ann")).unwrap();
+        assert_eq!(newest_event(db)["details"]["reason"], "asked by ann");
+        assert!(retry(Some("a\0b")).is_err());
+        retry(None).unwrap();
+        assert_eq!(newest_event(db)["details"], serde_json::json!({}));
+    }
+}
