@@ -154,7 +154,9 @@ impl App {
             // clap knows what belongs on standard output (help) and what on standard error (usage), and its own status.
             Err(error) => {
                 let code = u8::try_from(error.exit_code()).unwrap_or(2);
-                return ExitCode::from(print_help(&error).map_or_else(|problem| tell_problem(&problem, code), |()| code));
+                return ExitCode::from(
+                    print_help(&error).map_or_else(|problem| tell_problem(&problem, code), |()| code),
+                );
             }
         };
         let mut out = Out::new(cli.global.json, cli.global.verbose, cli.global.color);

@@ -52,9 +52,18 @@ mod tests {
             ("invalid type: string \"x\", expected i64", "invalid type: string \"x\", expected a whole number"),
             ("invalid type: integer `1`, expected a sequence", "invalid type: integer `1`, expected a list"),
             ("invalid length 0, expected struct Line with 18 elements", "invalid length 0, expected an object"),
-            ("invalid type: integer `1`, expected struct Line at line 1 column 1", "invalid type: integer `1`, expected an object at line 1 column 1"),
-            ("invalid type: string \"expected i64\", expected a string", "invalid type: string \"expected i64\", expected a string"),
-            ("invalid value: integer `-1`, expected u32", "invalid value: integer `-1`, expected a whole number of 0 or more"),
+            (
+                "invalid type: integer `1`, expected struct Line at line 1 column 1",
+                "invalid type: integer `1`, expected an object at line 1 column 1",
+            ),
+            (
+                "invalid type: string \"expected i64\", expected a string",
+                "invalid type: string \"expected i64\", expected a string",
+            ),
+            (
+                "invalid value: integer `-1`, expected u32",
+                "invalid value: integer `-1`, expected a whole number of 0 or more",
+            ),
             ("missing field `class`", "missing field `class`"),
         ] {
             assert_eq!(plain(said, "an object"), plainly);
@@ -66,6 +75,8 @@ mod tests {
         let error = serde_json::from_str::<Vec<i64>>("[1, 2").unwrap_err();
         assert_eq!(json_line_problem(&error), "it ends in the middle of a list at column 6");
         let error = serde_json::from_str::<Vec<i64>>("[true]").unwrap_err();
-        assert!(json_line_problem(&error).starts_with("invalid type: boolean `true`, expected a whole number at column "));
+        assert!(
+            json_line_problem(&error).starts_with("invalid type: boolean `true`, expected a whole number at column ")
+        );
     }
 }

@@ -343,7 +343,9 @@ fn refused(index: usize, whole: &TransferredTask, error: StoreError) -> StoreErr
     let (id, said) = (whole.id(), info.message());
     let rule = info.constraint_name().or_else(|| broken_rule(said));
     let problem = match (kind, rule, &whole.task.unique_key) {
-        (DatabaseErrorKind::UniqueViolation, _, Some(key)) if said.contains("LiveUniqueKey") || said.contains("TaskQueueUnique") => {
+        (DatabaseErrorKind::UniqueViolation, _, Some(key))
+            if said.contains("LiveUniqueKey") || said.contains("TaskQueueUnique") =>
+        {
             format!("task {id}: its key \"{key}\" is that of a live task")
         }
         (DatabaseErrorKind::UniqueViolation, ..) => format!("task {id}: there is one like it already: {said}"),
