@@ -302,7 +302,7 @@ fn call<'a>(stage: &'a Stage, machines: &[Machine], crowds: &mut [Crowd<'a>], rn
     let (last, of_hosts) = crowds.split_last_mut().unwrap();
     match machines.get(at).filter(|machine| machine.host.is_some()) {
         Some(machine) if of_hosts[at].len() < AT_ONCE => {
-            of_hosts[at].start(wish.of(|args| machine.command(stage, args)))
+            of_hosts[at].start(wish.of(|args| machine.command(stage, args)));
         }
         _ if last.len() < AT_ONCE => last.start(wish.of(|args| stage.command(args))),
         _ => {}
