@@ -50,6 +50,10 @@ impl CliError {
         Self { code: UNAVAILABLE, kind: "unreachable", message: message.into(), hint: None, details: None }
     }
 
+    pub(crate) fn interrupted(message: impl Into<String>) -> Self {
+        Self { code: INTERRUPTED, kind: "interrupted", message: message.into(), hint: None, details: None }
+    }
+
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
@@ -192,6 +196,7 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::Busy(_) => (BUSY, "busy", Some("try again".to_owned())),
         StoreError::NotFound(_) => (NOT_FOUND, "not_found", None),
         StoreError::NotQueued { .. } => (FAILED, "not_queued", None),
+        StoreError::NotImported { .. } => (USAGE, "usage", None),
         StoreError::Setting(_) => (CONFIG, "setting", Some("taskqueue settings set NAME VALUE".to_owned())),
         StoreError::Migration(_) => (CONFIG, "migration", None),
         StoreError::NoRandomness(_) => (FAILED, "os", None),

@@ -7,6 +7,7 @@ pub(crate) mod output;
 mod session;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -16,9 +17,10 @@ use self::commands::{
     cancel, claim, classes, create_runs, edit, events, exec, heartbeat, limits, migrate, pauses, process_run, prune,
     queue, report, requeue, resolve, retry, runners, schedule, settings, status, tick, transfer,
 };
-use self::error::{CliError, FAILED};
+use self::error::{CliError, DONE};
 use self::output::Out;
 use self::session::Session;
+use crate::engine::output_was_closed;
 use crate::handler::registry::HandlerRegistry;
 
 /// A durable task queue for the command line, cron and any language
@@ -143,24 +145,33 @@ impl App {
         let cli = match parsed {
             Ok(cli) => cli,
             Err(error) if wants_json && error.use_stderr() => {
+                let tip = usage_tip(&error);
                 let error = CliError::usage(usage_words(&error));
+                let error = if let Some(tip) = tip { error.with_hint(tip) } else { error };
                 Out::new(true, false, output::ColorChoice::Never).error(&error);
                 return ExitCode::from(error.exit_code());
             }
             // clap knows what belongs on standard output (help) and what on standard error (usage), and its own status.
             Err(error) => {
-                let printed = error.print().is_ok();
                 let code = u8::try_from(error.exit_code()).unwrap_or(2);
-                return ExitCode::from(if printed { code } else { code.max(FAILED) });
+                return ExitCode::from(
+                    print_help(&error).map_or_else(|problem| tell_problem(&problem, code), |()| code),
+                );
             }
         };
         let mut out = Out::new(cli.global.json, cli.global.verbose, cli.global.color);
         // Before anything is opened: it keeps descriptor 3 free for the events of handlers.
         let _ = crate::engine::prepare_process();
         match dispatch(cli.command, &cli.global, self.registry, &mut out) {
-            Ok(code) => ExitCode::from(code),
+            Ok(code) => match out.lost() {
+                Some(error) => {
+                    out.error(&error);
+                    ExitCode::from(if code == DONE { error.exit_code() } else { code })
+                }
+                None => ExitCode::from(code),
+            },
             Err(error) => {
-                let error = CliError::from(error);
+                let error = out.with_output_hint(CliError::from(error));
                 out.error(&error);
                 ExitCode::from(error.exit_code())
             }
@@ -212,11 +223,38 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
     }
 }
 
+/// Prints what clap has to say. Somebody who reads only the first lines (`| head`) is no failure.
+fn print_help(text: &clap::Error) -> io::Result<()> {
+    if !text.use_stderr() && output_was_closed() {
+        return Err(io::Error::other("it is closed"));
+    }
+    match text.print() {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed,
+    }
+}
+
+/// Says why the help could not be printed, and returns the exit status. Usage that cannot be printed cannot be mourned either.
+fn tell_problem(problem: &io::Error, code: u8) -> u8 {
+    if code != DONE {
+        return code;
+    }
+    let error = CliError::failed(format!("standard output cannot be written: {problem}"));
+    Out::new(false, false, output::ColorChoice::Never).error(&error);
+    error.exit_code()
+}
+
 /// What clap says is wrong, without the usage that follows.
 fn usage_words(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let first = text.split("\n\n").next().unwrap_or_default();
     first.trim_start_matches("error: ").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What clap thinks was meant.
+fn usage_tip(error: &clap::Error) -> Option<String> {
+    let text = error.render().to_string();
+    text.lines().find_map(|line| line.trim_start().strip_prefix("tip: ")).map(|tip| tip.trim().to_owned())
 }
 
 #[cfg(test)]

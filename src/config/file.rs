@@ -14,6 +14,7 @@ use crate::domain::backoff::Backoff;
 use crate::domain::confinement::{Confinement, DEFAULT_UMASK, Limits};
 use crate::domain::exit_rules::{ExitCodes, ExitMeaning, ExitRules};
 use crate::domain::new_task::MAX_TIMEOUT_SECS;
+use crate::domain::parse_words::plain;
 use crate::domain::settings::Setting;
 use crate::domain::task_class::MAX_CLASS_LENGTH;
 
@@ -192,7 +193,7 @@ fn parse<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, C
 /// Line and reason, without the picture of the line: it may hold a password.
 fn one_line(text: &str, error: &toml::de::Error) -> String {
     let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-    let reason = error.message().replace('\n', ", ");
+    let reason = plain(&error.message().replace('\n', ", "), "a table");
     line.map_or_else(|| reason.clone(), |line| format!("line {line}: {reason}"))
 }
 

@@ -17,6 +17,7 @@ pub mod limits;
 pub mod message;
 pub mod new_task;
 pub mod notice;
+pub mod parse_words;
 pub mod pause;
 pub mod reason;
 pub mod records;

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde_json::json;
 
-use super::selected::{Hear, PORTION, TaskAnswer, event_of, key_taken, preview};
+use super::selected::{Hear, PORTION, TaskAnswer, event_of, key_taken, portions, preview};
 use super::{Context, EngineError, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
@@ -30,7 +30,7 @@ pub struct Edit {
 pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, hear: Hear<'_>) -> EngineResult<()> {
     let change = checked(ctx, ids, edit)?;
     let event = event_of(ctx, "edited", json!({ "columns": change.columns() }));
-    for portion in ids.chunks(PORTION) {
+    for portion in portions(ctx, ids) {
         let answers = ctx.store.edit_tasks(portion, &change, edit.if_updated_on, &event)?;
         fault_point!("edit.committed");
         for (id, answer) in portion.iter().zip(answers) {

@@ -40,6 +40,7 @@ mod unsaved;
 pub mod wait;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
@@ -53,6 +54,7 @@ use crate::domain::records::Run;
 use crate::domain::settings::Settings;
 use crate::os::account::is_root;
 pub use crate::os::child::{Stream, prepare_process};
+pub use crate::os::closed_output::output_was_closed;
 pub use crate::os::file_checks::create_private_dir;
 use crate::os::file_checks::is_own_file;
 use crate::os::host;
@@ -208,6 +210,8 @@ pub struct Context {
     pub(crate) spool_problem: Option<String>,
     /// Why the program of a hook did not do its work.
     pub(crate) hook_problem: Option<String>,
+    /// What asks a work of many parts to stop before its end.
+    stop: Option<Arc<StopSignals>>,
 }
 
 impl Context {
@@ -229,6 +233,7 @@ impl Context {
             reason: None,
             spool_problem: None,
             hook_problem: None,
+            stop: None,
         })
     }
 
@@ -243,6 +248,17 @@ impl Context {
     #[must_use]
     pub fn with_announcements(self, announcements: Announcements) -> Self {
         Self { announcements, ..self }
+    }
+
+    /// Lets a work of many parts, like `cancel` or `prune`, end between two of them once one of these signals has come.
+    pub fn stop_on(&mut self, signals: Arc<StopSignals>) {
+        self.stop = Some(signals);
+    }
+
+    /// Whether one of those signals has come.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stop.as_ref().is_some_and(|signals| signals.is_stopping())
     }
 
     /// Gives this process a name as a runner, by which operators can pause, drain and stop it.

@@ -3,19 +3,19 @@
 
 use serde_json::json;
 
-use super::selected::{Hear, PORTION, TaskAnswer};
+use super::selected::{Hear, TaskAnswer, portions};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::retention::{Kept, Retention};
 use crate::domain::status::TaskStatus;
 pub use crate::store::Pruned;
-use crate::store::{PrunePlace, PruneRule, PruneVerdict, PruneWindow, Store, StoreResult};
+use crate::store::{NewEvent, PrunePlace, PruneRule, PruneVerdict, PruneWindow, Store, StoreResult};
 
 /// Parts that a `create-runs` deletes of each kind: it is called again soon.
 const PARTS_OF_CREATE_RUNS: usize = 10;
 /// Parts that are looked at for one that is deleted, where what is kept lies before it.
 const LOOKS_FOR_A_PART: usize = 10;
-/// The part of a selection that is kept with the event.
+/// The part of a selection that is kept with each event.
 const MAX_SELECTION_CHARS: usize = 1_000;
 
 /// Finds a part of the tasks that a rule reaches, from a place on.
@@ -65,34 +65,34 @@ impl PruneRequest {
 /// The database's; what was deleted before stays so.
 pub fn prune_some(ctx: &mut Context, retention: &Retention) -> EngineResult<Pruned> {
     let mut total = Pruned::default();
-    prune_parts(ctx, &PruneRequest::default(), retention, PARTS_OF_CREATE_RUNS, &mut total, &mut |_| {})?;
+    let share = Share { parts: PARTS_OF_CREATE_RUNS, kept: None };
+    prune_parts(ctx, &PruneRequest::default(), retention, &share, &mut total, &mut |_| {})?;
     Ok(total)
 }
 
-/// Deletes all of it, and keeps an event of it if there was anything. `pruned` hears the number of tasks so far.
+/// How much of it is deleted at once, and for whom.
+struct Share {
+    /// The most parts of each kind.
+    parts: usize,
+    /// What is kept of each part, in its transaction; `None` where no operator wants it.
+    kept: Option<NewEvent>,
+}
+
+/// Deletes all of it, or what it can until it is asked to stop, and keeps an event of each part. `pruned` hears the number of
+/// tasks so far.
 ///
 /// # Errors
 /// The database's; what was deleted before stays so.
 pub fn prune(ctx: &mut Context, request: &PruneRequest, pruned: &mut dyn FnMut(usize)) -> EngineResult<Pruned> {
     let retention = ctx.store.settings()?.retention;
     let mut total = Pruned::default();
-    let result = prune_parts(ctx, request, &retention, usize::MAX, &mut total, pruned);
-    if total == Pruned::default() {
-        return result.map(|()| total);
-    }
     let mut details = json!(total);
     details["older_than_secs"] = json!(request.older_than_secs);
     details["statuses"] = json!(request.statuses);
     details["class"] = json!(request.class);
-    keep_pruned(ctx, details, result).map(|()| total)
-}
-
-/// Keeps what an operator has deleted, also where an error came in between.
-fn keep_pruned(ctx: &mut Context, details: serde_json::Value, result: EngineResult<()>) -> EngineResult<()> {
-    let event = ctx.operator_event("pruned", details);
-    let kept = ctx.store.record_event(&event);
-    result?;
-    Ok(kept?)
+    let share = Share { parts: usize::MAX, kept: Some(ctx.operator_event("pruned", details)) };
+    prune_parts(ctx, request, &retention, &share, &mut total, pruned)?;
+    Ok(total)
 }
 
 /// How many tasks [`prune`] would delete.
@@ -127,20 +127,20 @@ fn prune_parts(
     ctx: &mut Context,
     request: &PruneRequest,
     retention: &Retention,
-    parts: usize,
+    share: &Share,
     total: &mut Pruned,
     pruned: &mut dyn FnMut(usize),
 ) -> EngineResult<()> {
     for rule in request.rules(retention) {
         for find in WAYS_TO_FIND {
-            prune_rule(ctx, &rule, find, parts, &mut |count| {
+            prune_rule(ctx, &rule, find, share, &mut |count| {
                 total.tasks += count;
                 pruned(total.tasks);
             })?;
         }
     }
     if !request.is_own_choice() {
-        prune_the_rest(ctx, retention, parts, total)?;
+        prune_the_rest(ctx, retention, share, total)?;
     }
     Ok(())
 }
@@ -150,62 +150,55 @@ fn prune_rule(
     ctx: &mut Context,
     rule: &PruneRule,
     find: FindTasks,
-    parts: usize,
+    share: &Share,
     pruned: &mut dyn FnMut(usize),
 ) -> EngineResult<()> {
     let (mut from, mut deleted) = (None, 0);
-    for _ in 0..parts.saturating_mul(LOOKS_FOR_A_PART) {
+    for _ in 0..share.parts.saturating_mul(LOOKS_FOR_A_PART) {
+        if ctx.is_stopping() {
+            return Ok(());
+        }
         let window = find(&mut ctx.store, rule, from)?;
         if window.count() > 0 {
-            pruned(ctx.store.prune_tasks(rule, &window)?);
+            pruned(ctx.store.prune_tasks(rule, &window, share.kept.as_ref())?);
+            fault_point!("prune.part_committed");
             deleted += 1;
         }
         from = window.next;
-        if from.is_none() || deleted == parts {
+        if from.is_none() || deleted == share.parts {
             return Ok(());
         }
     }
     Ok(())
 }
 
-fn prune_the_rest(ctx: &mut Context, retention: &Retention, parts: usize, total: &mut Pruned) -> EngineResult<()> {
+fn prune_the_rest(ctx: &mut Context, retention: &Retention, share: &Share, total: &mut Pruned) -> EngineResult<()> {
     if let Some(secs) = retention.outputs.older_than_secs() {
-        total.outputs += until_nothing_is_left(parts, || Ok(ctx.store.prune_outputs(secs)?))?;
+        total.outputs += prune_rows(ctx, share, |store, kept| store.prune_outputs(secs, kept))?;
     }
     if let Some(secs) = retention.results.older_than_secs() {
-        total.results += until_nothing_is_left(parts, || Ok(ctx.store.prune_results(secs)?))?;
+        total.results += prune_rows(ctx, share, |store, kept| store.prune_results(secs, kept))?;
     }
     if let Some(secs) = retention.runners.older_than_secs() {
-        total.runners += until_nothing_is_left(parts, || Ok(ctx.store.prune_runners(secs)?))?;
-        total.events += until_nothing_is_left(parts, || Ok(ctx.store.prune_events(secs)?))?;
+        total.runners += prune_rows(ctx, share, |store, kept| store.prune_runners(secs, kept))?;
+        total.events += prune_rows(ctx, share, |store, kept| store.prune_events(secs, kept))?;
     }
     Ok(())
 }
 
 /// Deletes those of these tasks that are finished for good, however old they are, with all that belongs to them, and keeps an
-/// event of it if there were any. They were selected by these words.
+/// event of each portion of which some were. They were selected by these words.
 ///
 /// # Errors
 /// The database's; the tasks before stay deleted.
 pub fn prune_selected(ctx: &mut Context, ids: &[TaskId], words: &str, hear: Hear<'_>) -> EngineResult<()> {
-    let mut tasks = 0;
-    let result = prune_portions(ctx, ids, &mut |answer: TaskAnswer| {
-        tasks += usize::from(answer.result.is_some());
-        hear(answer);
-    });
-    if tasks == 0 {
-        return result;
-    }
     let selection: String = words.chars().take(MAX_SELECTION_CHARS).collect();
-    keep_pruned(ctx, json!({ "tasks": tasks, "selection": selection }), result)
-}
-
-fn prune_portions(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
+    let event = ctx.operator_event("pruned", json!({ "selection": selection }));
     let mut left = ids.to_vec();
     loop {
         let mut awaited = Vec::new();
-        for portion in left.chunks(PORTION) {
-            let verdicts = ctx.store.prune_named_tasks(portion)?;
+        for portion in portions(ctx, &left) {
+            let verdicts = ctx.store.prune_named_tasks(portion, Some(&event))?;
             fault_point!("prune.committed");
             for (id, verdict) in portion.iter().copied().zip(verdicts) {
                 match verdict {
@@ -217,6 +210,10 @@ fn prune_portions(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineRe
         // What waited for them may have gone with a later portion. Dependants are mostly newer: now the newest first.
         if awaited.is_empty() || awaited.len() == left.len() {
             awaited.into_iter().for_each(|(id, verdict)| hear(answer(id, verdict, "is deleted")));
+            return Ok(());
+        }
+        // What waited for something that was not reached is not reached either.
+        if ctx.is_stopping() {
             return Ok(());
         }
         left = awaited.into_iter().rev().map(|(id, _)| id).collect();
@@ -241,10 +238,18 @@ fn answer(id: TaskId, verdict: PruneVerdict, done: &str) -> TaskAnswer {
     }
 }
 
-fn until_nothing_is_left(parts: usize, mut prune: impl FnMut() -> EngineResult<usize>) -> EngineResult<usize> {
+/// Until nothing is left, or its share is done.
+fn prune_rows(
+    ctx: &mut Context,
+    share: &Share,
+    prune: impl Fn(&mut Store, Option<&NewEvent>) -> StoreResult<usize>,
+) -> EngineResult<usize> {
     let mut total = 0;
-    for _ in 0..parts {
-        let count = prune()?;
+    for _ in 0..share.parts {
+        if ctx.is_stopping() {
+            break;
+        }
+        let count = prune(&mut ctx.store, share.kept.as_ref())?;
         if count == 0 {
             break;
         }

@@ -8,6 +8,7 @@ use super::{Context, EngineError, EngineResult};
 use crate::domain::dependencies::{LineNames, Prerequisite, resolve_names};
 use crate::domain::ids::TaskId;
 use crate::domain::new_task::{NewTask, QueueRefusal, TaskRequest};
+use crate::domain::parse_words::json_line_problem;
 use crate::domain::settings::Settings;
 use crate::domain::task_class::EXEC_CLASS;
 use crate::domain::unique::{OnConflict, QueuedTask};
@@ -167,7 +168,7 @@ pub(crate) fn parse_line<Zone: TimeZone>(
     queued_by: &str,
     now: &DateTime<Zone>,
 ) -> Result<ParsedLine, String> {
-    let line: BatchLine<'_> = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let line: BatchLine<'_> = serde_json::from_str(line).map_err(|error| json_line_problem(&error))?;
     let scheduled_on = match (line.at, line.delay) {
         (Some(_), Some(_)) => return Err("\"at\" and \"in\" exclude each other".to_owned()),
         (Some(at), None) => Some(when::parse_instant(&at, now)?),

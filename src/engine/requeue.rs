@@ -1,7 +1,7 @@
 //! `requeue`: a task that is over runs again from the start, as the same row.
 
 use super::selected::{
-    Hear, PORTION, TaskAnswer, event_of, key_taken, place_in_schedule, places_in_schedules, preview,
+    Hear, TaskAnswer, event_of, key_taken, place_in_schedule, places_in_schedules, portions, preview,
 };
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
@@ -16,7 +16,7 @@ use crate::store::{Restart, RestartAnswer};
 /// The database's; the tasks before stay requeued.
 pub fn requeue_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
     let event = event_of(ctx, "requeued", serde_json::json!({}));
-    for portion in ids.chunks(PORTION) {
+    for portion in portions(ctx, ids) {
         let places = places_in_schedules(ctx, portion)?;
         let answers = ctx.store.restart_tasks(portion, Restart::Requeue, &event)?;
         fault_point!("requeue.committed");

@@ -1,7 +1,7 @@
 //! `retry`: a task that failed, is exhausted or quarantined gets a new start.
 
 use super::selected::{
-    Hear, PORTION, TaskAnswer, event_of, key_taken, place_in_schedule, places_in_schedules, preview,
+    Hear, TaskAnswer, event_of, key_taken, place_in_schedule, places_in_schedules, portions, preview,
 };
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
@@ -16,7 +16,7 @@ use crate::store::{Restart, RestartAnswer};
 /// The database's; the tasks before stay retried.
 pub fn retry_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
     let event = event_of(ctx, "retried", serde_json::json!({}));
-    for portion in ids.chunks(PORTION) {
+    for portion in portions(ctx, ids) {
         let places = places_in_schedules(ctx, portion)?;
         let answers = ctx.store.restart_tasks(portion, Restart::Retry, &event)?;
         fault_point!("retry.committed");

@@ -55,6 +55,12 @@ pub fn select_tasks(ctx: &mut Context, selection: &Selection) -> EngineResult<Ve
     Ok(ctx.store.select_tasks(selection)?)
 }
 
+/// The portions of these tasks, as long as nobody has asked this process to stop.
+pub(super) fn portions<'a>(ctx: &Context, ids: &'a [TaskId]) -> impl Iterator<Item = &'a [TaskId]> + use<'a> {
+    let stop = ctx.stop.clone();
+    ids.chunks(PORTION).take_while(move |_| !stop.as_ref().is_some_and(|stop| stop.is_stopping()))
+}
+
 /// Says of each task what `outlook` says of it, and changes nothing.
 pub(super) fn preview(
     ctx: &mut Context,

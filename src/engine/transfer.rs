@@ -6,10 +6,12 @@ use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Context, EngineError, EngineResult};
+use super::{Context, EngineError, EngineResult, StoreError};
 use crate::domain::dependencies::{find_circle, id_circle_words};
 use crate::domain::ids::TaskId;
+use crate::domain::parse_words::json_line_problem;
 use crate::domain::status::TaskStatus;
+use crate::domain::task_class::TaskClass;
 use crate::domain::transition::status_before;
 pub use crate::store::Imported;
 use crate::store::TransferredTask;
@@ -121,15 +123,23 @@ fn to_json<T: Serialize>(value: &T) -> EngineResult<String> {
 /// # Errors
 /// [`EngineError::Input`] with the number of the first bad line, or the database's.
 pub fn import(ctx: &mut Context, text: &str, imported: &mut dyn FnMut(usize, usize)) -> EngineResult<Imported> {
-    let tasks = read(text).map_err(EngineError::Input)?;
+    let (tasks, numbers) = read(text).map_err(EngineError::Input)?;
     let total = tasks.len();
     let event = ctx.operator_event("imported", serde_json::json!({}));
-    let imported = ctx.store.import_tasks(&tasks, &event, &mut |count| imported(count, total))?;
+    let imported = ctx.store.import_tasks(&tasks, &event, &mut |count| imported(count, total));
+    let imported = imported.map_err(|error| match error {
+        StoreError::NotImported { index, problem } => {
+            let number = numbers.get(index).copied().unwrap_or_default();
+            EngineError::Input(format!("line {number}: {problem}"))
+        }
+        other => other.into(),
+    })?;
     fault_point!("import.committed");
     Ok(imported)
 }
 
-fn read(text: &str) -> Result<Vec<TransferredTask>, String> {
+/// The tasks, and the numbers of their lines.
+fn read(text: &str) -> Result<(Vec<TransferredTask>, Vec<usize>), String> {
     let not_an_export =
         || "line 1: this is no export of taskqueue, which begins with {\"taskqueue_export\":1}".to_owned();
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -138,7 +148,7 @@ fn read(text: &str) -> Result<Vec<TransferredTask>, String> {
     if first.taskqueue_export != VERSION {
         return Err(format!("line 1: version {} of an export; this program reads {VERSION}", first.taskqueue_export));
     }
-    let mut tasks = Vec::new();
+    let (mut tasks, mut numbers) = (Vec::new(), Vec::new());
     for (index, line) in lines {
         if let Ok(last) = serde_json::from_str::<LastLine>(line) {
             let (here, there) = (tasks.len(), last.end_of_export);
@@ -147,12 +157,14 @@ fn read(text: &str) -> Result<Vec<TransferredTask>, String> {
             }
             settle_dependencies(&mut tasks)?;
             refuse_circle(&tasks)?;
-            return Ok(tasks);
+            return Ok((tasks, numbers));
         }
         let mut whole: TransferredTask =
-            serde_json::from_str(line).map_err(|error| format!("line {}: {error}", index + 1))?;
+            serde_json::from_str(line).map_err(|error| format!("line {}: {}", index + 1, json_line_problem(&error)))?;
+        whole.class().parse::<TaskClass>().map_err(|problem| format!("line {}: {problem}", index + 1))?;
         bring_to_rest(&mut whole);
         tasks.push(whole);
+        numbers.push(index + 1);
     }
     Err("the export was cut off: its last line is missing".to_owned())
 }

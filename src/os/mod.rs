@@ -1,13 +1,14 @@
 //! What the kernel answers: clocks, process identities, signals, child processes, lock files, the host.
 //!
 //! Knows nothing of tasks, runs or the store, and prints nothing. The only folder with `unsafe` code, all of it in
-//! `pre_exec.rs` and `sockets.rs`. The engine and the handlers use it.
+//! `pre_exec.rs`, `sockets.rs` and `closed_output.rs`. The engine and the handlers use it.
 
 pub mod account;
 pub mod capture;
 pub mod child;
 pub mod claimant;
 pub mod clock;
+pub mod closed_output;
 pub mod event_socket;
 #[cfg(feature = "fault-points")]
 pub mod fault;

@@ -5,6 +5,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvFlags, recv};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::low_level::{pipe, unregister};
 
 use super::clock::{Moment, poll_wait};
@@ -47,6 +49,25 @@ impl StopSignals {
         }
         if !ignores_signal(SIGQUIT)? {
             signals.registered.push(pipe::register(SIGQUIT, writer.try_clone()?)?);
+        }
+        Ok(signals)
+    }
+
+    /// The same for work that looks only between its parts, of which one may wait for long: a second signal does what it does
+    /// to a process that takes nothing over.
+    ///
+    /// # Errors
+    /// As of [`StopSignals::install`].
+    pub fn install_for_one() -> io::Result<Self> {
+        let mut signals = Self::install()?;
+        let has_come = Arc::new(AtomicBool::new(false));
+        for number in [SIGTERM, SIGINT, SIGHUP, SIGQUIT] {
+            if ignores_signal(number)? {
+                continue;
+            }
+            // In this order: the first one finds that none has come before.
+            signals.registered.push(flag::register_conditional_default(number, Arc::clone(&has_come))?);
+            signals.registered.push(flag::register(number, Arc::clone(&has_come))?);
         }
         Ok(signals)
     }

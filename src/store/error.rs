@@ -76,6 +76,14 @@ pub enum StoreError {
         /// Why.
         refusal: QueueRefusal,
     },
+    /// A task was not imported, and none with it.
+    #[error("{problem}")]
+    NotImported {
+        /// Its place among those that were to be, from 0.
+        index: usize,
+        /// Why.
+        problem: String,
+    },
     /// A setting in the store has a value outside its range.
     #[error(transparent)]
     Setting(#[from] BadSetting),

@@ -5,6 +5,7 @@ use diesel::prelude::*;
 use serde::Serialize;
 
 use super::backend::{self, AnyConnection};
+use super::events::{NewEvent, insert_event};
 use super::prunable::{Candidate, PruneVerdict, find_kept, judge, load_by_id};
 use super::schema::{
     task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
@@ -97,19 +98,25 @@ impl Store {
         })
     }
 
-    /// Deletes the tasks of a part that have not changed since, and returns how many.
+    /// Deletes the tasks of a part that have not changed since, and returns how many. Where there are some, `kept` is kept
+    /// with their number.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
-    pub fn prune_tasks(&mut self, rule: &PruneRule, window: &PruneWindow) -> StoreResult<usize> {
+    pub fn prune_tasks(
+        &mut self,
+        rule: &PruneRule,
+        window: &PruneWindow,
+        kept: Option<&NewEvent>,
+    ) -> StoreResult<usize> {
         let Some(seen_on) = window.seen_on else { return Ok(0) };
         self.write(|conn| {
             enter_tasks(conn, &window.ids)?;
             let mut rows = load_by_id(conn, &window.ids)?;
             rows.retain(|row| row.last_status == rule.status.as_str() && row.updated_on <= seen_on);
-            let kept = find_kept(conn, &rows)?;
-            let ids: Vec<i64> = rows.iter().map(|row| row.id).filter(|id| !kept.contains_key(id)).collect();
-            delete_tasks(conn, &ids)
+            let stays = find_kept(conn, &rows)?;
+            let ids: Vec<i64> = rows.iter().map(|row| row.id).filter(|id| !stays.contains_key(id)).collect();
+            delete_tasks(conn, &ids, kept)
         })
     }
 
@@ -123,11 +130,12 @@ impl Store {
         Ok(ids.iter().map(|id| verdicts.remove(id).unwrap_or(PruneVerdict::NoSuchTask)).collect())
     }
 
-    /// Deletes those of these tasks that may be, however old they are, in one transaction, with one verdict for each.
+    /// Deletes those of these tasks that may be, however old they are, in one transaction, with one verdict for each. Where
+    /// there are some, `kept` is kept with their number.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
-    pub fn prune_named_tasks(&mut self, tasks: &[TaskId]) -> StoreResult<Vec<PruneVerdict>> {
+    pub fn prune_named_tasks(&mut self, tasks: &[TaskId], kept: Option<&NewEvent>) -> StoreResult<Vec<PruneVerdict>> {
         let mut verdicts = self.judge_tasks(tasks)?;
         let goes = |verdict: &PruneVerdict| *verdict == PruneVerdict::Goes;
         // The rows of the others are left to those who work with them.
@@ -140,7 +148,7 @@ impl Store {
             enter_tasks(conn, &ids)?;
             let judged = judge(conn, &ids)?;
             let going: Vec<i64> = ids.iter().copied().filter(|id| judged.get(id).is_some_and(goes)).collect();
-            delete_tasks(conn, &going)?;
+            delete_tasks(conn, &going, kept)?;
             Ok(judged)
         })?;
         for (id, verdict) in tasks.iter().zip(&mut verdicts).filter(|(_, verdict)| goes(verdict)) {
@@ -153,9 +161,10 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be written.
-    pub fn prune_outputs(&mut self, older_than_secs: i64) -> StoreResult<usize> {
+    pub fn prune_outputs(&mut self, older_than_secs: i64, kept: Option<&NewEvent>) -> StoreResult<usize> {
         use task_queue_run_outputs::dsl;
         self.prune_part(
+            ("outputs", kept),
             |conn| old_runs_with_output(conn, older_than_secs),
             |conn, runs| {
                 diesel::delete(dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(runs))).execute(conn)?;
@@ -169,9 +178,10 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be written.
-    pub fn prune_results(&mut self, older_than_secs: i64) -> StoreResult<usize> {
+    pub fn prune_results(&mut self, older_than_secs: i64, kept: Option<&NewEvent>) -> StoreResult<usize> {
         use task_queue_runs::dsl;
         self.prune_part(
+            ("results", kept),
             |conn| {
                 let limit: Moment = diesel::select(db_now_plus(-older_than_secs)).get_result(conn)?;
                 let old = dsl::task_queue_runs.filter(dsl::results_on.lt(limit)).order((dsl::results_on, dsl::id));
@@ -189,9 +199,10 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be written.
-    pub fn prune_runners(&mut self, older_than_secs: i64) -> StoreResult<usize> {
+    pub fn prune_runners(&mut self, older_than_secs: i64, kept: Option<&NewEvent>) -> StoreResult<usize> {
         use task_queue_runners::dsl;
         self.prune_part(
+            ("runners", kept),
             |conn| {
                 let limit: Moment = diesel::select(db_now_plus(-older_than_secs)).get_result(conn)?;
                 let old = dsl::task_queue_runners.filter(dsl::finished_on.lt(limit)).order((dsl::finished_on, dsl::id));
@@ -205,9 +216,10 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be written.
-    pub fn prune_events(&mut self, older_than_secs: i64) -> StoreResult<usize> {
+    pub fn prune_events(&mut self, older_than_secs: i64, kept: Option<&NewEvent>) -> StoreResult<usize> {
         use task_queue_events::dsl;
         self.prune_part(
+            ("events", kept),
             |conn| {
                 let limit: Moment = diesel::select(db_now_plus(-older_than_secs)).get_result(conn)?;
                 let of_no_task = dsl::task_queue_events.filter(dsl::task_queue_id.is_null());
@@ -222,6 +234,7 @@ impl Store {
     /// Prunes the rows that are found, which stay prunable, and returns how many. Where none is found nothing is written.
     fn prune_part(
         &mut self,
+        (what, kept): (&str, Option<&NewEvent>),
         find: impl FnMut(&mut AnyConnection) -> StoreResult<Vec<i64>>,
         mut prune: impl FnMut(&mut AnyConnection, &[i64]) -> StoreResult<usize>,
     ) -> StoreResult<usize> {
@@ -229,7 +242,12 @@ impl Store {
         if ids.is_empty() {
             return Ok(0);
         }
-        self.write(|conn| prune(conn, &ids))
+        let work = |conn: &mut AnyConnection| -> StoreResult<usize> {
+            let count = prune(conn, &ids)?;
+            keep_count(conn, kept, what, count)?;
+            Ok(count)
+        };
+        if kept.is_some() { self.write_once(work) } else { self.write(work) }
     }
 }
 
@@ -320,11 +338,20 @@ fn load_candidates(
     Ok(query.load(conn)?)
 }
 
+/// Keeps an event of what this transaction has deleted, with the number of it.
+fn keep_count(conn: &mut AnyConnection, kept: Option<&NewEvent>, what: &str, count: usize) -> StoreResult<()> {
+    let Some(event) = kept.filter(|_| count > 0) else { return Ok(()) };
+    let mut event = event.clone();
+    event.details[what] = serde_json::json!(count);
+    insert_event(conn, &event)
+}
+
 /// Deletes these tasks, which this transaction has locked and found prunable.
-fn delete_tasks(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<usize> {
+fn delete_tasks(conn: &mut AnyConnection, ids: &[i64], kept: Option<&NewEvent>) -> StoreResult<usize> {
     let deleted = diesel::delete(task_queue::table.filter(task_queue::id.eq_any(ids))).execute(conn)?;
     fault_point!("prune.tasks_deleted");
     delete_what_belongs_to(conn, ids)?;
+    keep_count(conn, kept, "tasks", deleted)?;
     fault_point!("prune.before_commit");
     Ok(deleted)
 }

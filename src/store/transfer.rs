@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use serde::{Deserialize, Serialize};
 
 use super::backend::{self, AnyConnection};
@@ -13,7 +14,7 @@ use super::schema::{
     task_queue_runs,
 };
 use super::sql::Moment;
-use super::{Store, StoreResult};
+use super::{Store, StoreError, StoreResult};
 use crate::domain::ids::TaskId;
 use crate::domain::status::{RunStatus, TaskStatus};
 
@@ -184,6 +185,12 @@ impl TransferredTask {
         self.task.id
     }
 
+    /// TaskClass
+    #[must_use]
+    pub fn class(&self) -> &str {
+        &self.task.task_class
+    }
+
     /// LastStatus
     #[must_use]
     pub fn status(&self) -> &str {
@@ -297,7 +304,7 @@ impl Store {
             let mut ids = Ids::beginning(conn)?;
             let mut runs = 0;
             for (number, whole) in tasks.iter().enumerate() {
-                import_task(conn, whole, &mut ids)?;
+                import_task(conn, whole, &mut ids).map_err(|error| refused(number, whole, error))?;
                 runs += whole.runs.len();
                 imported(number + 1);
             }
@@ -328,6 +335,38 @@ impl Ids {
         let run: Option<i64> = task_queue_runs::table.select(task_queue_runs::id).first(conn).optional()?;
         Ok(Self { keeps: task.is_none() && run.is_none(), tasks: HashMap::new(), runs: HashMap::new() })
     }
+}
+
+/// What the tables do not take, in the same words on every engine: the names of their constraints are sentences.
+fn refused(index: usize, whole: &TransferredTask, error: StoreError) -> StoreError {
+    let StoreError::Database(DieselError::DatabaseError(kind, info)) = &error else { return error };
+    let (id, said) = (whole.id(), info.message());
+    let rule = info.constraint_name().or_else(|| broken_rule(said));
+    let problem = match (kind, rule, &whole.task.unique_key) {
+        (DatabaseErrorKind::UniqueViolation, _, Some(key))
+            if said.contains("LiveUniqueKey") || said.contains("TaskQueueUnique") =>
+        {
+            format!("task {id}: its key \"{key}\" is that of a live task")
+        }
+        (DatabaseErrorKind::UniqueViolation, ..) => format!("task {id}: there is one like it already: {said}"),
+        (DatabaseErrorKind::CheckViolation | DatabaseErrorKind::Unknown, Some(rule), _) => {
+            format!("task {id} breaks a rule of the tables: {rule}")
+        }
+        (DatabaseErrorKind::CheckViolation | DatabaseErrorKind::NotNullViolation, ..) => format!("task {id}: {said}"),
+        _ => return error,
+    };
+    StoreError::NotImported { index, problem }
+}
+
+/// The name of a constraint as SQLite, MySQL and MariaDB say that it failed.
+fn broken_rule(said: &str) -> Option<&str> {
+    let between = |before: &str, after: &str| {
+        let (_, rest) = said.split_once(before)?;
+        rest.split_once(after).map(|(name, _)| name)
+    };
+    said.strip_prefix("CHECK constraint failed: ")
+        .or_else(|| between("Check constraint '", "' is violated"))
+        .or_else(|| between("CONSTRAINT `", "` failed for "))
 }
 
 /// Everything but the id, which the database gives.

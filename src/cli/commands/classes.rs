@@ -39,6 +39,9 @@ pub(crate) fn run(session: Session, args: &ClassesArgs, out: &mut Out) -> anyhow
     let mut ctx = session.open()?;
     if let Some(Action::Release { class, reason }) = &args.action {
         let released = ctx.because(reason.text(), |ctx| classes::release(ctx, class))?;
+        if out.is_json() {
+            out.json(&serde_json::json!({ "class": class, "released": released }))?;
+        }
         out.say(&match released {
             0 => format!("class \"{class}\" was not held"),
             _ => format!("class \"{class}\" is tried again"),

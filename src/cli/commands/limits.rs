@@ -1,6 +1,7 @@
 //! `taskqueue limits`
 
 use clap::{Args, Subcommand};
+use serde_json::json;
 
 use super::reason::ReasonArgs;
 use crate::cli::error::{DONE, NOT_FOUND};
@@ -84,11 +85,17 @@ fn set(session: Session, args: &SetArgs, out: &mut Out) -> anyhow::Result<u8> {
         (Some(key), Some(max_running)) => {
             let limit = KeyLimit { key: key.clone(), max_running };
             ctx.because(args.reason.text(), |ctx| limits::set_key(ctx, &limit))?;
+            if out.is_json() {
+                out.json(&json!({ "key": key, "max_running": max_running }))?;
+            }
             out.say(&format!("key {key}: at most {max_running} at once"));
         }
         _ => {
             let limit = ClassLimit { class: args.target.name(), max_running: args.running, rate: args.rate };
             ctx.because(args.reason.text(), |ctx| limits::set(ctx, &limit))?;
+            if out.is_json() {
+                out.json(&limit)?;
+            }
             out.say(&format!("class {}: {}", limit.class, words(&limit)));
         }
     }
@@ -112,6 +119,12 @@ fn remove(session: Session, args: &RemoveArgs, out: &mut Out) -> anyhow::Result<
             )
         }
     };
+    if out.is_json() {
+        let (kind, name) = target.key.as_ref().map_or_else(|| ("class", target.name()), |key| ("key", key.clone()));
+        let mut said = json!({ "removed": is_removed });
+        said[kind] = json!(name);
+        out.json(&said)?;
+    }
     out.say(&then);
     Ok(if is_removed { DONE } else { NOT_FOUND })
 }

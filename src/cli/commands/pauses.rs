@@ -116,6 +116,9 @@ pub(crate) fn resume(session: Session, args: &ResumeArgs, out: &mut Out) -> anyh
     let scope = args.target.required()?;
     let mut ctx = session.open()?;
     let is_ended = ctx.because(args.reason.text(), |ctx| pauses::resume(ctx, &scope))?;
+    if out.is_json() {
+        out.json(&serde_json::json!({ "scope": scope.kind(), "name": scope.name(), "resumed": is_ended }))?;
+    }
     if !is_ended {
         out.say(&format!("{scope} was not paused"));
         return Ok(NOT_FOUND);

@@ -71,6 +71,7 @@ pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::
         out.say(&format!("{tasks} would be deleted"));
         return Ok(DONE);
     }
+    selected::stop_between_parts(&mut ctx)?;
     let bar = ProgressBar::no_length();
     if let Ok(style) = ProgressStyle::with_template("pruning {spinner} {human_pos} tasks") {
         bar.set_style(style);
@@ -81,6 +82,10 @@ pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::
     let pruned = result?;
     if out.is_json() {
         out.json(&pruned)?;
+    }
+    if ctx.is_stopping() {
+        let so_far = pruned_words(&pruned).unwrap_or_else(|| "nothing pruned".to_owned());
+        return Err(CliError::interrupted(format!("stopped by a signal: {so_far} so far")).into());
     }
     out.say(&pruned_words(&pruned).unwrap_or_else(|| "nothing to prune".to_owned()));
     Ok(DONE)

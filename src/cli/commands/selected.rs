@@ -1,6 +1,7 @@
 //! What the verbs for many tasks share: the selection, the question before something happens to many, what became of each.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
@@ -13,7 +14,7 @@ use crate::domain::selection::Selection;
 use crate::domain::status::TaskStatus;
 use crate::engine::cancel::REQUESTED;
 use crate::engine::selected::{Hear, TaskAnswer, select_tasks};
-use crate::engine::{Context, EngineResult};
+use crate::engine::{Context, EngineResult, StopSignals};
 
 /// How every verb explains its selection.
 pub(crate) const SELECTION_HELP: &str = "The tasks: ids (12), ranges (5-9), last, or filters, which must all hold: \
@@ -90,12 +91,22 @@ pub(crate) fn run(
     if args.dry_run {
         (verb.preview)(ctx, &ids, &mut hear)?;
     } else {
+        stop_between_parts(ctx)?;
         (verb.act)(ctx, &ids, &mut hear)?;
     }
     if let Some(error) = failure {
         return Err(error);
     }
+    if told.heard < ids.len() && ctx.is_stopping() {
+        return Err(told.interrupted(ids.len(), verb.done).into());
+    }
     Ok(told.finish(verb.done, out))
+}
+
+/// From now on a signal is looked for between the parts of a work; what is done stays done, and is told of.
+pub(crate) fn stop_between_parts(ctx: &mut Context) -> anyhow::Result<()> {
+    ctx.stop_on(Arc::new(StopSignals::install_for_one()?));
+    Ok(())
 }
 
 /// Whether whoever sits there wants it; without anybody there, `--yes` has to say so.
@@ -114,6 +125,7 @@ fn may_act(ids: &[TaskId], name: &str, out: &mut Out) -> anyhow::Result<bool> {
 struct Told {
     is_named: bool,
     is_dry_run: bool,
+    heard: usize,
     done: usize,
     /// What is processed, and is to be ended by whoever does so.
     requested: usize,
@@ -125,6 +137,7 @@ struct Told {
 
 impl Told {
     fn hear(&mut self, answer: &TaskAnswer, out: &mut Out) -> anyhow::Result<()> {
+        self.heard += 1;
         match answer.result {
             Some(REQUESTED) => self.requested += 1,
             Some(_) => self.done += 1,
@@ -157,15 +170,26 @@ impl Told {
         }
     }
 
-    /// `2 tasks cancelled, 3 to be ended by whoever processes them`
-    fn total(&self, done: &str) -> String {
-        let would = if self.is_dry_run { "would be " } else { "" };
-        let ended = match self.requested {
+    /// What becomes of those of which the end was only asked for.
+    const fn ended(&self) -> Option<&'static str> {
+        match self.requested {
             0 => None,
             1 => Some("to be ended by whoever processes it"),
             _ => Some("to be ended by whoever processes them"),
-        };
-        match (self.done, ended) {
+        }
+    }
+
+    /// A signal came before all of them were reached.
+    fn interrupted(&self, selected: usize, done: &str) -> CliError {
+        let ended = self.ended().map(|ended| format!(", {} {ended}", self.requested)).unwrap_or_default();
+        let selected = human::plural(selected, "task");
+        CliError::interrupted(format!("stopped by a signal: {} of {selected} {done}{ended}", self.done))
+    }
+
+    /// `2 tasks cancelled, 3 to be ended by whoever processes them`
+    fn total(&self, done: &str) -> String {
+        let would = if self.is_dry_run { "would be " } else { "" };
+        match (self.done, self.ended()) {
             (0, Some(ended)) => format!("{} {ended}", human::plural(self.requested, "task")),
             (_, Some(ended)) => {
                 format!("{} {would}{done}, {} {ended}", human::plural(self.done, "task"), self.requested)

@@ -46,6 +46,9 @@ pub(crate) fn run(session: Session, args: &SettingsArgs, out: &mut Out) -> anyho
         Some(Action::Set { name, value, reason }) => {
             let setting = settings::find(name)?;
             let value = session.open()?.because(reason.text(), |ctx| settings::set(ctx, setting, value))?;
+            if out.is_json() {
+                out.json(&json(setting, &value.to_string()))?;
+            }
             out.say(&format!("{setting} is {value}"));
             Ok(DONE)
         }

@@ -7,12 +7,13 @@ pub(crate) mod table;
 use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write as _};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use serde::Serialize;
 
 use self::clean::{clean_block, clean_json, clean_line};
 use super::error::CliError;
+use crate::engine::output_was_closed;
 
 /// When to use colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -32,6 +33,8 @@ pub(crate) struct Out {
     is_terminal: bool,
     use_color: bool,
     is_unread: bool,
+    has_met_closed: bool,
+    lost: Option<io::Error>,
 }
 
 impl Out {
@@ -42,7 +45,7 @@ impl Out {
             ColorChoice::Never => false,
             ColorChoice::Auto => is_terminal && terminal_wants_color(),
         };
-        Self { is_json, is_verbose, is_terminal, use_color, is_unread: false }
+        Self { is_json, is_verbose, is_terminal, use_color, is_unread: false, has_met_closed: false, lost: None }
     }
 
     pub(crate) const fn is_json(&self) -> bool {
@@ -67,6 +70,10 @@ impl Out {
 
     /// Data: one or more whole lines.
     pub(crate) fn data(&mut self, text: &str) -> anyhow::Result<()> {
+        if output_was_closed() {
+            self.has_met_closed = true;
+            bail!("standard output is closed");
+        }
         let mut stdout = io::stdout().lock();
         let written =
             stdout.write_all(text.as_bytes()).and_then(|()| stdout.write_all(b"\n")).and_then(|()| stdout.flush());
@@ -99,11 +106,33 @@ impl Out {
     /// What a handler wrote, to the byte.
     pub(crate) fn pass_through(&mut self, is_stderr: bool, bytes: &[u8]) {
         // The reader may have gone; the handler goes on all the same.
-        let _ = if is_stderr {
-            io::stderr().write_all(bytes)
-        } else {
-            io::stdout().write_all(bytes).and_then(|()| io::stdout().flush())
+        if is_stderr {
+            let _ = io::stderr().write_all(bytes);
+        } else if output_was_closed() && !bytes.is_empty() {
+            self.has_met_closed = true;
+        } else if let Err(error) = io::stdout().write_all(bytes).and_then(|()| io::stdout().flush())
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            self.lost.get_or_insert(error);
+        }
+    }
+
+    /// Why something of what was passed through is lost, if it is and nothing else was said of it.
+    pub(crate) fn lost(&mut self) -> Option<CliError> {
+        let why = match self.lost.take() {
+            Some(error) => format!("standard output cannot be written: {error}"),
+            None if self.has_met_closed => "standard output is closed".to_owned(),
+            None => return None,
         };
+        Some(self.with_output_hint(CliError::failed(format!("{why}; what the handler wrote there is lost"))))
+    }
+
+    /// With what helps where it was standard output that was closed.
+    pub(crate) fn with_output_hint(&self, error: CliError) -> CliError {
+        if self.has_met_closed && error.hint().is_none() {
+            return error.with_hint("where nobody wants what is printed, write >/dev/null instead of >&-");
+        }
+        error
     }
 
     /// What the database kept of what a handler wrote: to the byte, but not to a terminal.

@@ -29,7 +29,7 @@ fn statuses(db: &TestDb) -> String {
 }
 
 /// It listens once it has taken over the signals, which the kernel shows.
-fn wait_until_it_listens(claiming: &Child) {
+pub(super) fn wait_until_it_listens(claiming: &Child) {
     let status = format!("/proc/{}/status", claiming.id());
     wait_until("it listens", || {
         let text = std::fs::read_to_string(&status).unwrap();

@@ -157,7 +157,7 @@ each_engine! {
             (json!({ "class": "echo", "name": "good" }), "the name \"good\" was given to an earlier line"),
             (json!({ "class": "echo", "after": [4711] }), "there is no task 4711"),
             (json!({ "class": "echo", "after": [0] }), "0 is not an id"),
-            (json!({ "class": "echo", "after": "good" }), "expected a sequence"),
+            (json!({ "class": "echo", "after": "good" }), "expected a list"),
             (json!({ "class": "echo", "after": [1.5] }), "\"after\" is a list of ids"),
             (json!({ "class": "echo", "name": "" }), "1 to 190 characters"),
         ] {

@@ -150,12 +150,21 @@ each_engine! {
         error_and_hint(&db.cli().run(&["export", "newest"]).fails(2));
     }
 
+    fn a_task_whose_key_is_taken_is_refused_with_its_line_its_id_and_the_key(db) {
+        db.cli().run(&["queue", "--any-class", "work"]).ok();
+        db.cli().run(&["queue", "--any-class", "work", "--unique", "order-17"]).ok();
+        let exported = db.cli().run(&["export"]).ok();
+        let (error, _) = error_and_hint(&db.cli().stdin(exported).run(&["import"]).fails(2));
+        assert_eq!(error, "error: line 3: task 2: its key \"order-17\" is that of a live task");
+        assert_eq!(count_tasks(db), 2);
+    }
+
     fn an_import_is_kept_as_an_event_and_one_that_is_refused_is_not(db) {
         fill(db);
         let exported = db.cli().run(&["export", "1-2"]).ok();
         let bad = exported.replacen("\"last_status\":\"success\"", "\"last_status\":\"nonsense\"", 1);
         assert_ne!(bad, exported);
-        assert_eq!(db.cli().stdin(bad).run(&["import"]).code, Some(1));
+        assert_eq!(db.cli().stdin(bad).run(&["import"]).code, Some(2));
         db.cli().stdin(exported).run(&["import"]).ok();
         let kept = db.cli().run(&["events", "--kind", "imported", "--json"]).json();
         assert_eq!(kept["details"], serde_json::json!({ "tasks": 2, "runs": 2, "keeps_ids": false }));
@@ -355,6 +364,8 @@ each_engine! {
             (cut, "cut off"),
             (missing.as_str(), "6 tasks were exported, and here are 5"),
             (exported.replacen("\"attempts\"", "\"tries\"", 1).as_str(), "line 2: "),
+            (exported.replacen("\"task_class\":\"work\"", "\"task_class\":\"wo/rk\"", 1).as_str(), "line 2: the task class has the character '/'"),
+            (exported.replacen("\"max_retries\":1,", "\"max_retries\":\"x\",", 1).as_str(), "expected a whole number at column "),
         ] {
             let (error, _) = error_and_hint(&db.cli().stdin(text).run(&["import"]).fails(2));
             assert!(error.contains(why), "{error}");
@@ -362,7 +373,8 @@ each_engine! {
         // The database refuses the last of them.
         let bad = exported.replacen("\"last_status\":\"cancelled\"", "\"last_status\":\"nonsense\"", 1);
         assert_ne!(bad, exported);
-        assert_eq!(db.cli().stdin(bad).run(&["import"]).code, Some(1));
+        let (error, _) = error_and_hint(&db.cli().stdin(bad).run(&["import"]).fails(2));
+        assert_eq!(error, "error: line 7: task 6 breaks a rule of the tables: LastStatus is known");
         for table in TABLES {
             assert_eq!(db.number(&format!("SELECT COUNT(*) AS value FROM \"{table}\"")), 0, "{table}");
         }

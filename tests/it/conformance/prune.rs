@@ -367,7 +367,7 @@ each_engine! {
         let window = ctx.store.find_old_tasks(&rule, None).unwrap();
         assert_eq!(window.count(), 1);
         db.execute(&format!("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = {}", sql_now(db.engine, 3_600)));
-        assert_eq!(ctx.store.prune_tasks(&rule, &window).unwrap(), 0);
+        assert_eq!(ctx.store.prune_tasks(&rule, &window, None).unwrap(), 0);
     }
 
     fn more_that_keep_their_keys_than_are_looked_at_hide_nothing_behind_them(db) {

@@ -72,7 +72,7 @@ each_engine! {
             let task = after(&[id]);
             let (verdicts, queued) = at_once(
                 db,
-                |store| store.prune_named_tasks(&[id]).unwrap(),
+                |store| store.prune_named_tasks(&[id], None).unwrap(),
                 |store| store.insert_tasks(std::slice::from_ref(&task), &mut |_| {}),
             );
             let is_there = db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Id\" = {id}")) == 1;

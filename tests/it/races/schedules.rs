@@ -358,7 +358,7 @@ each_engine! {
             let window = ctx.store.find_old_tasks(&rule, None).unwrap();
             assert_eq!(window.count(), 1);
             let done: usize = many_at_once(db, AT_ONCE, |store, number| match number % 2 {
-                0 => store.prune_tasks(&rule, &window).unwrap(),
+                0 => store.prune_tasks(&rule, &window, None).unwrap(),
                 _ => usize::from(store.restart_tasks(&[id], Restart::Retry, &event).unwrap() == [RestartAnswer::Done]),
             })
             .iter()
@@ -385,7 +385,7 @@ each_engine! {
         for _ in 0..5 {
             let id = exhausted(db, &mut ctx);
             let done = many_at_once(db, AT_ONCE, |store, number| match number % 2 {
-                0 => (usize::from(store.prune_named_tasks(&[id]).unwrap() == [PruneVerdict::Goes]), 0),
+                0 => (usize::from(store.prune_named_tasks(&[id], None).unwrap() == [PruneVerdict::Goes]), 0),
                 _ => (0, usize::from(store.restart_tasks(&[id], Restart::Retry, &event).unwrap() == [RestartAnswer::Done])),
             });
             let (pruned, retried) = done.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -405,7 +405,7 @@ each_engine! {
             // By a hand in the tables.
             db.execute(&format!("INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\") VALUES ({id}, 'work')"));
             let done = many_at_once(db, AT_ONCE, |store, number| match number % 2 {
-                0 => (store.prune_tasks(&rule, &window).unwrap(), 0),
+                0 => (store.prune_tasks(&rule, &window, None).unwrap(), 0),
                 _ => (0, usize::from(claim(store).is_some())),
             });
             let (pruned, claimed) = done.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -484,9 +484,9 @@ test_on! { [postgres Postgres] a_prune_that_waits_for_a_claim_holds_no_row_that_
         let prune = || {
             let mut store = db.store();
             if is_named {
-                usize::from(store.prune_named_tasks(&[id]).unwrap() == [PruneVerdict::Goes])
+                usize::from(store.prune_named_tasks(&[id], None).unwrap() == [PruneVerdict::Goes])
             } else {
-                store.prune_tasks(&rule, &window).unwrap()
+                store.prune_tasks(&rule, &window, None).unwrap()
             }
         };
         std::thread::scope(|scope| {

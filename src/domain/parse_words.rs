@@ -1,0 +1,82 @@
+//! What parsers say is wrong, in the words of whoever has written the JSON or TOML: nobody of them knows an `i64`.
+
+/// Types of this program, as parsers name them, and what to write for them.
+const TYPES: [(&str, &str); 9] = [
+    ("i64", "a whole number"),
+    ("i32", "a whole number"),
+    ("u64", "a whole number of 0 or more"),
+    ("u32", "a whole number of 0 or more"),
+    ("usize", "a whole number of 0 or more"),
+    ("a boolean", "true or false"),
+    ("a sequence", "a list"),
+    ("a map", "an object"),
+    ("unit", "null"),
+];
+const EXPECTED: &str = "expected ";
+
+/// The same in plain words. `object` is what a struct is written as: an object, a table.
+#[must_use]
+pub fn plain(problem: &str, object: &str) -> String {
+    let problem = problem.replacen("EOF while parsing", "it ends in the middle of", 1);
+    // The last one: what was found stands before it, as it was written.
+    let Some(at) = problem.rfind(EXPECTED) else { return problem };
+    let (before, wanted) = problem.split_at(at + EXPECTED.len());
+    if wanted.starts_with("struct ") {
+        return format!("{before}{object}{}", &wanted[wanted.find(" at line ").unwrap_or(wanted.len())..]);
+    }
+    for (name, words) in TYPES {
+        if let Some(rest) = wanted.strip_prefix(name).filter(|rest| !rest.starts_with(char::is_alphanumeric)) {
+            return format!("{before}{words}{rest}");
+        }
+    }
+    problem
+}
+
+/// The same of JSON that is a line of a file, of which whoever calls says the number: the column alone is left.
+#[must_use]
+pub fn json_line_problem(error: &serde_json::Error) -> String {
+    let text = plain(&error.to_string(), "an object");
+    match text.strip_suffix(&format!(" at line {} column {}", error.line(), error.column())) {
+        Some(problem) => format!("{problem} at column {}", error.column()),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_has_to_know_the_types_of_this_program() {
+        for (said, plainly) in [
+            ("invalid type: string \"x\", expected i64", "invalid type: string \"x\", expected a whole number"),
+            ("invalid type: integer `1`, expected a sequence", "invalid type: integer `1`, expected a list"),
+            ("invalid length 0, expected struct Line with 18 elements", "invalid length 0, expected an object"),
+            (
+                "invalid type: integer `1`, expected struct Line at line 1 column 1",
+                "invalid type: integer `1`, expected an object at line 1 column 1",
+            ),
+            (
+                "invalid type: string \"expected i64\", expected a string",
+                "invalid type: string \"expected i64\", expected a string",
+            ),
+            (
+                "invalid value: integer `-1`, expected u32",
+                "invalid value: integer `-1`, expected a whole number of 0 or more",
+            ),
+            ("missing field `class`", "missing field `class`"),
+        ] {
+            assert_eq!(plain(said, "an object"), plainly);
+        }
+    }
+
+    #[test]
+    fn of_a_line_only_the_column_is_told() {
+        let error = serde_json::from_str::<Vec<i64>>("[1, 2").unwrap_err();
+        assert_eq!(json_line_problem(&error), "it ends in the middle of a list at column 6");
+        let error = serde_json::from_str::<Vec<i64>>("[true]").unwrap_err();
+        assert!(
+            json_line_problem(&error).starts_with("invalid type: boolean `true`, expected a whole number at column ")
+        );
+    }
+}

@@ -1,0 +1,118 @@
+//! Verbs for many tasks that are told to stop: they end between two parts and say how far they came.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::process::ExitStatusExt as _;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::claim::wait_until_it_listens;
+use super::{count_tasks, error_and_hint, signal};
+use crate::each_engine;
+use crate::support::cli::finish;
+use crate::support::{EngineUnderTest, TestDb, wait_until};
+
+/// More than a pipe holds answers of: who prints them waits for the reader before it is done.
+const MANY: i64 = 2_000;
+
+fn fill(db: &TestDb, status: &str) {
+    let row = format!("('work', '{status}', '2020-01-01 00:00:00.000000', '2020-01-01 00:00:00.000000')");
+    let rows = vec![row; usize::try_from(MANY).unwrap()].join(", ");
+    db.execute("DELETE FROM \"TaskQueue\"");
+    db.execute("DELETE FROM \"TaskQueueEvents\"");
+    db.execute(&format!(
+        "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"UpdatedOn\") VALUES {rows}"
+    ));
+}
+
+/// What the events say was pruned, part by part.
+fn pruned_by_events(db: &TestDb) -> Vec<i64> {
+    let events = db.cli().run(&["events", "--kind", "pruned", "--json", "-n", "1000"]).ok();
+    let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    events.map(|event| event["details"]["tasks"].as_i64().unwrap()).collect()
+}
+
+/// Lets nobody write tasks until it is dropped.
+fn lock_out(db: &TestDb) -> crate::support::database::Raw {
+    let mut others = db.raw();
+    others.execute(match db.engine {
+        EngineUnderTest::Sqlite => "BEGIN IMMEDIATE",
+        EngineUnderTest::Postgres => "BEGIN; LOCK TABLE \"TaskQueue\" IN EXCLUSIVE MODE",
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "LOCK TABLES \"TaskQueue\" READ",
+    });
+    others
+}
+
+each_engine! {
+    fn a_verb_for_many_tasks_ends_between_two_parts_and_says_how_far_it_came(db) {
+        for (number, before, args, done, kind) in [
+            (Signal::INT, "scheduled", &["cancel", "class=work"][..], "cancelled", "cancelled"),
+            (Signal::TERM, "scheduled", &["edit", "--priority", "7", "class=work"], "edited", "edited"),
+            (Signal::INT, "failed", &["retry", "class=work"], "tried again", "retried"),
+            (Signal::TERM, "success", &["requeue", "class=work"], "queued again", "requeued"),
+            (Signal::INT, "cancelled", &["prune", "class=work"], "deleted", "pruned"),
+        ] {
+            fill(db, before);
+            let mut working = db.cli().spawn(&[args, &["--json", "--yes"]].concat());
+            let mut answers = BufReader::new(working.stdout.take().unwrap());
+            let mut text = String::new();
+            answers.read_line(&mut text).unwrap();
+            signal(&working, number);
+            answers.read_to_string(&mut text).unwrap();
+            let ended = finish(working);
+            assert_eq!(ended.code, Some(130), "{ended:?}");
+            let events = format!("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = '{kind}'");
+            let count = if kind == "pruned" { MANY - count_tasks(db) } else { db.number(&events) };
+            assert!(count > 0 && count < MANY && count % 100 == 0, "{count}: {ended:?}");
+            assert_eq!(text.lines().count(), usize::try_from(count).unwrap(), "each that was done is told of");
+            let error: Value = serde_json::from_str(&ended.stderr).unwrap();
+            assert_eq!(error["error"]["code"], "interrupted");
+            assert_eq!(error["error"]["message"], format!("stopped by a signal: {count} of {MANY} tasks {done}"));
+            if kind == "pruned" {
+                assert_eq!(pruned_by_events(db).iter().sum::<i64>(), count);
+            }
+        }
+    }
+
+    fn each_part_of_a_prune_has_its_event(db) {
+        fill(db, "cancelled");
+        assert!(db.cli().run(&["prune", "--older-than", "0s", "--yes"]).stderr.starts_with("2000 finished tasks pruned"));
+        assert_eq!(pruned_by_events(db), [500; 4]);
+        fill(db, "cancelled");
+        assert_eq!(db.cli().run(&["prune", "--yes", "class=work"]).stderr, "2000 tasks deleted\n");
+        assert_eq!(pruned_by_events(db), [100; 20]);
+    }
+
+    fn a_prune_by_age_ends_between_two_parts_and_its_events_tell_of_all_that_it_has_deleted(db) {
+        fill(db, "cancelled");
+        let others = lock_out(db);
+        let pruning = db.cli().spawn(&["prune", "--older-than", "0s", "--yes"]);
+        wait_until_it_listens(&pruning);
+        signal(&pruning, Signal::TERM);
+        drop(others);
+        let ended = finish(pruning);
+        let deleted = MANY - count_tasks(db);
+        assert!(deleted <= 500, "no other part was begun: {deleted}");
+        let so_far = if deleted == 0 { "nothing pruned".to_owned() } else { format!("{deleted} finished tasks pruned") };
+        let (error, _) = error_and_hint(&ended.fails(130));
+        assert_eq!(error, format!("error: stopped by a signal: {so_far} so far"));
+        assert_eq!(pruned_by_events(db).iter().sum::<i64>(), deleted);
+    }
+
+    fn a_second_signal_ends_a_verb_that_waits_for_the_lock_of_others(db) {
+        fill(db, "scheduled");
+        let _others = lock_out(db);
+        let mut cancelling = db.cli().spawn(&["cancel", "--yes", "class=work"]);
+        wait_until_it_listens(&cancelling);
+        let mut end = None;
+        wait_until("a signal ends it", || {
+            signal(&cancelling, Signal::TERM);
+            end = cancelling.try_wait().unwrap();
+            end.is_some()
+        });
+        // Where the first one came before the first part was begun, nothing was waited for.
+        let end = end.unwrap();
+        assert!(end.signal() == Some(15) || end.code() == Some(130), "{end:?}");
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" = 'cancelled'"), 0);
+    }
+}
