@@ -276,6 +276,7 @@ each_engine! {
             let id = db.cli().run(&["queue", name]).ok();
             let ended = db.cli().run(&["tick"]);
             assert!(ended.stderr.starts_with("warning: the class is held on this host: "), "{ended:?}");
+            assert!(ended.stderr.contains(&format!("mend it, then `taskqueue classes release {name}`")), "{ended:?}");
             let after = detail(db, &id);
             assert_eq!(outcome(&after), ("released", "scheduled", false, true), "{name}");
             assert_eq!((&after["task"]["attempts"], &after["runs"][0]["error_code"]), (&json!(0), &json!("could-not-start")));
