@@ -184,6 +184,10 @@ fn an_address_that_is_none_is_refused_and_makes_no_file() {
         let (error, _) = error_and_hint(&ended.fails(78));
         assert!(error.contains("sqlite:///path") || error.contains("names no database"), "{bad}: {error}");
     }
+    for (bad, known) in [("mysql://u@127.0.0.1/d?ssl_mod=required", "ssl_mode"), ("postgres://u@h/d?ssl_mode=require", "sslmode")] {
+        let stderr = cli.run(&["status", "--database", bad]).fails(78);
+        assert!(stderr.contains("unknown parameter") && stderr.contains(known), "{bad}: {stderr}");
+    }
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
 }
 
@@ -249,8 +253,8 @@ fn when_no_host_can_be_reached_all_are_named_with_69_and_no_password() {
     configure(home.path(), ECHO);
     for scheme in ["postgres", "mysql"] {
         let hosts = format!("127.0.0.1:{},127.0.0.1:{}", closed_port(), closed_port());
-        let address = format!("{scheme}://ann:{SECRET}@{hosts}/tasks?x_password={SECRET}");
-        let address = if scheme == "postgres" { address.replace("x_password", "sslpassword") } else { address };
+        let options = if scheme == "postgres" { format!("?sslpassword={SECRET}") } else { String::new() };
+        let address = format!("{scheme}://ann:{SECRET}@{hosts}/tasks{options}");
         let by_variable = cli.clone().env("TASKQUEUE_DATABASE_URL", &address);
         for args in [
             &["status"][..],
