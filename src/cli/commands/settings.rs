@@ -42,7 +42,7 @@ pub(crate) fn run(session: Session, args: &SettingsArgs, out: &mut Out) -> anyho
         Some(Action::Get { name }) => get(session, name, out),
         Some(Action::Set { name, value }) => {
             let setting = settings::find(name)?;
-            let value = settings::set(&mut session.open()?, setting, value)?;
+            let value = settings::set(&mut session.open_or_make()?, setting, value)?;
             out.say(&format!("{setting} is {value}"));
             Ok(DONE)
         }
@@ -50,7 +50,7 @@ pub(crate) fn run(session: Session, args: &SettingsArgs, out: &mut Out) -> anyho
 }
 
 fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
-    let all = settings::list(&mut session.open()?)?;
+    let all = settings::list(&mut session.open_or_make()?)?;
     if out.is_json() {
         for (setting, value) in &all {
             out.json(&json(*setting, value))?;
@@ -68,7 +68,7 @@ fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
 
 fn get(session: Session, name: &str, out: &mut Out) -> anyhow::Result<u8> {
     let setting = settings::find(name)?;
-    let all = settings::list(&mut session.open()?)?;
+    let all = settings::list(&mut session.open_or_make()?)?;
     for (found, value) in all.into_iter().filter(|(found, _)| *found == setting) {
         if out.is_json() {
             out.json(&json(found, &value))?;
