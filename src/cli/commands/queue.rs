@@ -54,12 +54,12 @@ pub(crate) fn run(session: Session, args: &QueueArgs, out: &mut Out) -> anyhow::
             );
         }
         let text = read_batch(path)?;
-        let mut ctx = session.open()?;
+        let mut ctx = session.open_or_make()?;
         return queue_lines(&mut ctx, &text, args, check, out);
     }
     let class = args.class.as_deref().unwrap_or_default();
     let data = args.data.as_deref().map(read_data).transpose()?;
-    let mut ctx = session.open()?;
+    let mut ctx = session.open_or_make()?;
     let request = args.options.request(&mut ctx, class, data)?;
     queue_and_follow(&mut ctx, &args.options, request, check, out)
 }

@@ -73,6 +73,14 @@ pub(super) fn has_migrations_table(conn: &mut AnyConnection) -> QueryResult<bool
     }
 }
 
+/// Whether a file holds tables, but none of ours. A server's database may always be shared.
+pub(super) fn is_foreign(conn: &mut AnyConnection) -> StoreResult<bool> {
+    match conn {
+        AnyConnection::Sqlite(conn) => Ok(sqlite::is_foreign(conn)?),
+        AnyConnection::Postgres(_) | AnyConnection::Mysql(_) => Ok(false),
+    }
+}
+
 /// Runs `work` while no other process can migrate. Nothing else is locked.
 pub(super) fn with_migration_lock<T>(
     conn: &mut AnyConnection,

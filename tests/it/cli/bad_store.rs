@@ -9,6 +9,7 @@ use super::{ECHO, count_tasks, error_and_hint, task};
 use crate::each_engine;
 use crate::support::cli::{configure, configure_exactly, finish};
 use crate::support::db::on;
+use crate::support::db::Raw;
 use crate::support::{Cli, EngineUnderTest};
 
 const SECRET: &str = "s3cr3t-w0rd";
@@ -87,8 +88,30 @@ fn a_configuration_without_permission_is_an_error() {
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     let output = as_nobody(home.path(), &["status", "--config", &file.display().to_string()]);
     assert_eq!(output.status.code(), Some(78), "{output:?}");
-    let (error, _) = error_and_hint(&String::from_utf8(output.stderr).unwrap());
+    let (error, hint) = error_and_hint(&String::from_utf8(output.stderr).unwrap());
     assert!(error.contains("secret.toml: Permission denied"), "{error}");
+    assert!(hint.contains("may this user read it"), "{hint}");
+}
+
+#[test]
+fn a_directory_of_configurations_that_may_not_be_entered_is_an_error_and_not_the_default() {
+    let (home, _) = alone();
+    std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    configure(home.path(), ECHO);
+    let directory = home.path().join(".config/taskqueue");
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700)).unwrap();
+    // To nobody else than its owner; where the tests are not root, to nobody at all.
+    if !rustix::process::geteuid().is_root() {
+        std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o000)).unwrap();
+    }
+    for verb in ["tick", "classes"] {
+        let output = as_nobody(home.path(), &[verb]);
+        assert_eq!(output.status.code(), Some(78), "{output:?}");
+        let (error, hint) = error_and_hint(&String::from_utf8(output.stderr).unwrap());
+        assert!(error.contains("taskqueue/config.toml: Permission denied"), "{error}");
+        assert!(hint.contains("may this user read it"), "{hint}");
+    }
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700)).unwrap();
 }
 
 /// The program as a user without rights; the tests themselves may be root, to whom modes mean nothing.
@@ -148,11 +171,13 @@ fn a_store_that_may_not_be_written_is_named_with_69() {
 fn a_store_in_a_directory_that_does_not_exist_or_may_not_be_written_is_named_with_69() {
     let (home, cli) = alone();
     for address in ["sqlite:///no/such/directory/tasks.db", "/no/such/directory/tasks.db"] {
-        let (error, hint) = error_and_hint(&cli.run(&["status", "--database", address]).fails(69));
-        assert!(error.contains("/no/such/directory") && hint.contains("make the directory first"), "{error} {hint}");
+        for verb in ["status", "tick"] {
+            let (error, hint) = error_and_hint(&cli.run(&[verb, "--database", address]).fails(69));
+            assert!(error.contains("/no/such/directory") && hint.contains("`mkdir -p /no/such/directory`"), "{error} {hint}");
+        }
     }
     std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let output = as_nobody(home.path(), &["status", "--database", &format!("{}/tasks.db", home.path().display())]);
+    let output = as_nobody(home.path(), &["tick", "--database", &format!("{}/tasks.db", home.path().display())]);
     let (error, hint) = error_and_hint(&String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(69));
     assert!(error.contains("Permission denied") && hint.contains("permissions"), "{error} {hint}");
@@ -169,11 +194,69 @@ fn a_file_that_is_no_database_is_left_as_it_is() {
     let notes = "not a database, but long enough to look like one\n".repeat(100);
     std::fs::write(&file, &notes).unwrap();
     let ended = cli.run(&["status", "--database", &file.display().to_string()]);
-    let (error, _) = error_and_hint(&ended.fails(69));
+    let (error, hint) = error_and_hint(&ended.fails(69));
     assert!(error.contains("notes.txt") && error.contains("not a database"), "{error}");
+    assert!(hint.contains("name another file") && !hint.contains("permissions"), "{hint}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), notes);
-    let (error, _) = error_and_hint(&cli.run(&["status", "--database", "/usr"]).fails(69));
-    assert!(error.contains("/usr"), "{error}");
+    for path in ["/usr", "/dev/null"] {
+        let (error, hint) = error_and_hint(&cli.run(&["status", "--database", path]).fails(69));
+        assert!(error.contains(path) && error.contains("no regular file"), "{error}");
+        assert!(hint.contains("name another file"), "{hint}");
+    }
+    let link = home.path().join("link.db");
+    std::os::unix::fs::symlink("/no/such/tasks.db", &link).unwrap();
+    let (error, hint) = error_and_hint(&cli.run(&["status", "--database", "link.db"]).fails(69));
+    assert!(error.contains("a link that leads to a file that does not exist"), "{error}");
+    assert!(hint.contains("the file that the link names"), "{hint}");
+}
+
+#[test]
+fn a_store_that_somebody_named_and_that_is_not_there_is_made_by_what_adds_to_it_alone() {
+    let (home, cli) = alone();
+    configure(home.path(), ECHO);
+    let named = cli.clone().env("TASKQUEUE_DATABASE_URL", "typo.db");
+    for args in [
+        &["status"][..],
+        &["events"],
+        &["retry", "--yes", "status=failed"],
+        &["cancel", "1"],
+        &["pause", "--all"],
+        &["schedule", "list"],
+        &["export"],
+    ] {
+        let (error, hint) = error_and_hint(&named.run(args).fails(69));
+        assert_eq!(error, "error: there is no store sqlite://typo.db", "{args:?}");
+        assert!(hint.contains("`taskqueue migrate` or `taskqueue queue`"), "{hint}");
+        assert!(!home.path().join("typo.db").exists(), "{args:?}");
+    }
+    assert!(cli.run(&["status", "--database", "other.db"]).fails(69).contains("there is no store"));
+    assert_eq!(named.run(&["queue", "echo"]).ok(), "1");
+    assert!(named.run(&["status"]).ok().contains("echo"));
+    // Nobody named this one, so nobody can have misspelt it.
+    assert!(cli.run(&["status"]).ok().contains("No tasks"));
+}
+
+#[test]
+fn a_file_of_another_application_is_left_alone_until_it_is_migrated() {
+    let (home, cli) = alone();
+    configure(home.path(), ECHO);
+    let file = home.path().join("shop.db");
+    let mut shop = Raw::connect(EngineUnderTest::Sqlite, file.to_str().unwrap());
+    shop.execute("CREATE TABLE Orders (Id INTEGER PRIMARY KEY)");
+    drop(shop);
+    let before = std::fs::read(&file).unwrap();
+    let cli = cli.env("TASKQUEUE_DATABASE_URL", "shop.db");
+    for args in [&["status"][..], &["queue", "echo"], &["tick"], &["settings"]] {
+        let (error, hint) = error_and_hint(&cli.run(args).fails(78));
+        assert!(error.contains("sqlite://shop.db has tables, but none of taskqueue"), "{args:?}: {error}");
+        assert!(hint.contains("`taskqueue migrate`"), "{hint}");
+        assert_eq!(std::fs::read(&file).unwrap(), before, "{args:?}");
+    }
+    cli.run(&["migrate"]).ok();
+    assert_eq!(cli.run(&["queue", "echo"]).ok(), "1");
+    let mut shop = Raw::connect(EngineUnderTest::Sqlite, file.to_str().unwrap());
+    assert_eq!(shop.numbers("SELECT COUNT(*) AS value FROM Orders"), [Some(0)]);
+    assert_eq!(shop.texts("SELECT journal_mode AS value FROM pragma_journal_mode"), [Some("wal".to_owned())]);
 }
 
 #[test]
@@ -365,8 +448,9 @@ each_engine! {
     fn a_database_without_tables_says_that_it_has_to_be_migrated(db) {
         if db.engine == EngineUnderTest::Sqlite {
             // It migrates itself.
+            db.configure(ECHO);
             let fresh = db.cli().env("TASKQUEUE_DATABASE_URL", &db.home().join("fresh.db").display().to_string());
-            assert!(fresh.run(&["status"]).ok().contains("No tasks"));
+            assert_eq!(fresh.run(&["queue", "echo"]).ok(), "1");
             return;
         }
         let (base, name) = db.url_text().rsplit_once('/').unwrap();
