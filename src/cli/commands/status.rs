@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::task_options::duration_option;
 use super::{runners, show};
-use crate::cli::error::{DONE, INTERRUPTED};
+use crate::cli::error::{CliError, DONE, INTERRUPTED};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::domain::ids::TaskId;
@@ -48,6 +48,9 @@ pub(crate) struct StatusArgs {
     watch: Option<String>,
 }
 
+/// The database has other things to do.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+
 pub(super) fn parse_status(text: &str) -> Result<TaskStatus, String> {
     TaskStatus::parse(text)
         .ok_or_else(|| format!("the statuses are {}", TaskStatus::ALL.map(TaskStatus::as_str).join(", ")))
@@ -55,6 +58,9 @@ pub(super) fn parse_status(text: &str) -> Result<TaskStatus, String> {
 
 pub(crate) fn run(session: Session, args: &StatusArgs, out: &mut Out) -> anyhow::Result<u8> {
     let interval = duration_option("--watch", args.watch.as_deref())?;
+    if interval.is_some_and(|interval| interval < SHORTEST_INTERVAL) {
+        return Err(CliError::usage("--watch: 100ms is the shortest interval").into());
+    }
     let Some(interval) = interval else {
         show_once(&mut session.open()?, args, out)?;
         return Ok(DONE);
@@ -62,14 +68,14 @@ pub(crate) fn run(session: Session, args: &StatusArgs, out: &mut Out) -> anyhow:
     let stop = StopSignals::install()?;
     let mut ctx = session.open()?;
     loop {
-        if out.is_terminal() && !out.is_json() {
-            out.clear_screen();
+        if !out.is_json() {
+            out.begin_screen();
         }
         show_once(&mut ctx, args, out)?;
         if out.is_unread() {
             return Ok(DONE);
         }
-        if stop.wait(interval.max(Duration::from_millis(100))) {
+        if stop.wait(interval) {
             return Ok(INTERRUPTED);
         }
     }

@@ -188,6 +188,12 @@ each_engine! {
         assert_eq!(finish(watching).fails(130), "");
     }
 
+    fn an_interval_that_leaves_the_database_no_rest_is_refused(db) {
+        for args in [&["status", "--watch=0s"][..], &["status", "--watch=99ms"]] {
+            assert!(db.cli().run(args).fails(2).contains("100ms is the shortest interval"));
+        }
+    }
+
     fn watch_ends_when_nobody_reads_it_any_more(db) {
         let mut watching = db.cli().spawn(&["status", "--watch=100ms"]);
         drop(watching.stdout.take());
