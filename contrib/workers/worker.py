@@ -47,6 +47,9 @@ def work(claimed, directory):
 
 
 def main():
+    if len(sys.argv) < 2:
+        print("usage: worker.py DIRECTORY [WAIT]", file=sys.stderr)
+        return 2
     directory, wait = os.path.abspath(sys.argv[1]), (sys.argv[2:] or ["30s"])[0]
     while True:
         answer = taskqueue("claim", "--class", "checksum", "--wait", wait, "--process", str(os.getpid()))

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 
-use crate::cli::error::{CliError, DONE};
+use crate::cli::error::DONE;
 use crate::cli::output::Out;
 use crate::cli::output::clean::clean_line;
 use crate::cli::output::human::{instant, relative};
@@ -145,7 +145,7 @@ fn planned(on: DateTime<Utc>, now: DateTime<Utc>) -> String {
 
 fn show(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<()> {
     let Some(detail) = schedules::show(ctx, id)? else {
-        return Err(CliError::failed(format!("task {id} belongs to no schedule")).into());
+        return Err(schedules::no_schedule(id).into());
     };
     let now = ctx.now()?;
     if out.is_json() {

@@ -101,6 +101,11 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
     if args.runs {
         return show::runs(&status::list_runs(ctx, args.limit)?, ctx.now()?, out);
     }
+    if args.class.as_deref().is_some_and(|class| class.contains(['*', '?'])) {
+        return Err(CliError::usage("--class takes the name of one class, and no pattern")
+            .with_hint("`taskqueue classes` lists the names")
+            .into());
+    }
     if args.ids.is_empty() {
         let filter = TaskFilter { class: args.class.clone(), statuses: args.status.clone(), limit: args.limit };
         let is_filtered = filter.class.is_some() || !filter.statuses.is_empty();

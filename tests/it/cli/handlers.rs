@@ -292,7 +292,8 @@ fn outside_a_handler_progress_and_result_say_where_they_belong() {
     let home = tempfile::tempdir().unwrap();
     let cli = crate::support::Cli::new(home.path());
     for args in [&["progress", "40"][..], &["result", "{}"]] {
-        assert!(cli.run(args).fails(2).contains("inside a handler only"));
+        let stderr = cli.run(args).fails(2);
+        assert!(stderr.contains("inside a handler only") && stderr.contains("RUN PERCENT --token TOKEN"), "{stderr}");
     }
     for args in [
         &["progress", "101"][..],

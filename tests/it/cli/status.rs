@@ -188,6 +188,10 @@ each_engine! {
         assert_eq!(finish(watching).fails(130), "");
     }
 
+    fn a_pattern_is_no_class_to_show_the_tasks_of(db) {
+        assert!(db.cli().run(&["status", "--class", "ec*"]).fails(2).contains("no pattern"));
+    }
+
     fn an_interval_that_leaves_the_database_no_rest_is_refused(db) {
         for args in [&["status", "--watch=0s"][..], &["status", "--watch=99ms"]] {
             assert!(db.cli().run(args).fails(2).contains("100ms is the shortest interval"));
