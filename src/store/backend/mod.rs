@@ -344,7 +344,10 @@ pub(super) fn server_version(conn: &mut AnyConnection) -> QueryResult<String> {
 
 /// A connection error without the address, which may hold a password.
 fn unreachable(url: &DatabaseUrl, message: &str) -> StoreError {
-    let (url, message) = (url.to_string(), url.without_secrets(message).trim().replace('\n', "; "));
+    let message = url.without_secrets(message);
+    // libpq indents what it adds with a tab.
+    let message = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+    let url = url.to_string();
     if message.contains("session is read-only") {
         return StoreError::ReadOnly { url, message };
     }

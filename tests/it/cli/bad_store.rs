@@ -27,6 +27,13 @@ fn closed_port() -> u16 {
 }
 
 #[test]
+fn help_is_the_same_as_a_verb_and_as_an_option() {
+    let (_home, cli) = alone();
+    assert_eq!(cli.run(&["help"]).ok(), cli.run(&["--help"]).ok());
+    assert_eq!(cli.run(&["help", "queue"]).ok(), cli.run(&["queue", "--help"]).ok());
+}
+
+#[test]
 fn a_configuration_that_cannot_be_used_is_named_with_its_line_and_78() {
     let (home, cli) = alone();
     for (toml, why) in [
@@ -304,6 +311,7 @@ fn a_server_that_is_down_or_hangs_up_is_named_with_69_and_no_password() {
                     "{error}"
                 );
                 assert!(hint.contains("is the server running"), "{hint}");
+                assert!(!error.contains("  "), "no indents of the client library: {error}");
                 assert!(!stderr.contains(SECRET), "{stderr}");
             }
             let ended = cli.run(&["status", "--database", &address]);

@@ -95,6 +95,7 @@ each_engine! {
             let line = line_of(&text, id);
             assert!(line.contains(words), "{id} {words}: {line}");
         }
+        assert!(!line_of(&text, "1").contains("ended "), "when it is tried next, not when it was given back: {text}");
         assert!(line_of(&text, "5").contains("processing 40%") && line_of(&text, "5").contains("process "), "{text}");
         write(db, "go", "");
         finish(runner).ok();
