@@ -262,7 +262,7 @@ fn why_refused(every: &str) -> Option<String> {
 fn number_beyond(field: &str, low: u32, high: u32) -> Option<&str> {
     let values = field.split(',').filter_map(|part| part.split(['/', '#']).next());
     let mut numbers = values.flat_map(|value| value.split(|c: char| !c.is_ascii_digit())).filter(|it| !it.is_empty());
-    numbers.find(|number| number.parse::<u32>().map_or(true, |number| !(low..=high).contains(&number)))
+    numbers.find(|number| !number.parse::<u32>().is_ok_and(|number| (low..=high).contains(&number)))
 }
 
 /// The last moment that is too late.
