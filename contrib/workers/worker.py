@@ -91,6 +91,9 @@ def print_digest(file):
 
 
 def main():
+    if len(sys.argv) < 2:
+        print("usage: worker.py DIRECTORY [WAIT]", file=sys.stderr)
+        return 2
     if sys.argv[1] == "--digest":
         return print_digest(sys.argv[2])
     directory, wait = os.path.abspath(sys.argv[1]), (sys.argv[2:] or ["30s"])[0]

@@ -1,7 +1,9 @@
 //! What a verb reports when it fails: one line that says what is wrong, one hint that can be pasted, an exit status.
 
 use std::fmt;
+use std::path::Path;
 
+use super::output::human::shell_word;
 use crate::config::ConfigError;
 use crate::domain::ids::TaskId;
 use crate::domain::limits::Obstacle;
@@ -54,6 +56,10 @@ impl CliError {
         Self { code: INTERRUPTED, kind: "interrupted", message: message.into(), hint: None, details: None }
     }
 
+    pub(crate) fn no_store(message: impl Into<String>) -> Self {
+        Self { kind: "no_store", ..Self::unreachable(message) }
+    }
+
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
@@ -102,13 +108,12 @@ impl From<anyhow::Error> for CliError {
 impl From<ConfigError> for CliError {
     fn from(error: ConfigError) -> Self {
         let message = format!("the configuration cannot be used: {error}");
-        Self {
-            code: CONFIG,
-            kind: "config",
-            message,
-            hint: Some("docs/configuration.md lists every key".to_owned()),
-            details: None,
-        }
+        let hint = if error.is_unreadable {
+            "is the path right, and may this user read it? --config or TASKQUEUE_CONFIG names another file"
+        } else {
+            "docs/configuration.md lists every key"
+        };
+        Self { code: CONFIG, kind: "config", message, hint: Some(hint.to_owned()), details: None }
     }
 }
 
@@ -147,6 +152,15 @@ impl From<EngineError> for CliError {
     }
 }
 
+/// `; did you mean "a" or "b"?`, or nothing.
+pub(crate) fn did_you_mean(nearest: &[String]) -> String {
+    if nearest.is_empty() {
+        return String::new();
+    }
+    let quoted: Vec<String> = nearest.iter().map(|name| format!("\"{name}\"")).collect();
+    format!("; did you mean {}?", quoted.join(" or "))
+}
+
 fn unknown_class_hint(nearest: &[String]) -> String {
     let known_elsewhere =
         "`taskqueue classes` lists all and names the file to configure them in; --any-class queues for another host";
@@ -178,8 +192,15 @@ fn obstructed_hint(obstacle: &Obstacle, holders: &[TaskId]) -> String {
 fn from_store(error: &StoreError, message: String) -> CliError {
     let (code, kind, hint) = match error {
         StoreError::BadAddress(_) => (CONFIG, "bad_address", None),
-        StoreError::Unreachable { .. } => (UNAVAILABLE, "unreachable", Some(unreachable_hint(&message))),
+        StoreError::Unreachable { url, message: cause } => {
+            (UNAVAILABLE, "unreachable", Some(unreachable_hint(url, cause)))
+        }
         StoreError::NotMigrated { .. } => (CONFIG, "not_migrated", Some("taskqueue migrate".to_owned())),
+        StoreError::Foreign { .. } => (
+            CONFIG,
+            "foreign",
+            Some("`taskqueue migrate` adds the tables of taskqueue to it, if it is the right file".to_owned()),
+        ),
         StoreError::NewerSchema { .. } => {
             (CONFIG, "newer_schema", Some("install the newer taskqueue on this host too".to_owned()))
         }
@@ -238,15 +259,30 @@ fn read_only_hint(message: &str) -> String {
     hint.to_owned()
 }
 
-fn unreachable_hint(message: &str) -> String {
-    let hint = if message.contains("disk is full") || message.contains("disk I/O error") {
+/// `cause` is what the client library or the kernel says; the name of the file does not count.
+fn unreachable_hint(url: &str, cause: &str) -> String {
+    let says = |words: &str| cause.contains(words);
+    let Some(path) = url.strip_prefix("sqlite://") else {
+        return "is the server running, and are address, user and password right? (--database, TASKQUEUE_DATABASE_URL or `database` in the configuration)"
+            .to_owned();
+    };
+    let hint = if says("disk is full") || says("disk I/O error") {
         "is the disk full? `df -h` tells; nothing was lost, the same command works once there is room"
-    } else if message.contains("No such file or directory") && message.contains("sqlite://") {
-        "make the directory first, or name another file with --database"
-    } else if message.contains("sqlite://") {
-        "check the permissions of the file and its directory"
+    } else if says("not a database") || says("no regular file") {
+        "name another file with --database, TASKQUEUE_DATABASE_URL or `database` in the configuration"
+    } else if says("disk image is malformed") {
+        "the file is damaged: take a backup of it, or save what `sqlite3 FILE .recover` still reads"
+    } else if says("leads to a file that does not exist") {
+        "make the file that the link names, or name another file with --database"
+    } else if says("No such file or directory") {
+        return format!("`{}` makes its directory", mkdir_of(path));
     } else {
-        "is the server running, and are address, user and password right? (--database, TASKQUEUE_DATABASE_URL or `database` in the configuration)"
+        "check the permissions of the file and its directory"
     };
     hint.to_owned()
+}
+
+fn mkdir_of(path: &str) -> String {
+    let directory = Path::new(path).parent().unwrap_or(Path::new("."));
+    format!("mkdir -p {}", shell_word(&directory.to_string_lossy()))
 }

@@ -139,7 +139,12 @@ impl App {
         if let Some(name) = self.name {
             command = command.name(name).bin_name(name);
         }
-        let arguments: Vec<OsString> = arguments.into_iter().collect();
+        let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+        // `help VERB` is what many try first; as a verb of its own it would stand among those that do something.
+        if arguments.get(1).is_some_and(|verb| verb == "help") {
+            arguments.remove(1);
+            arguments.push("--help".into());
+        }
         let wants_json = arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json");
         let parsed = command.try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches));
         let cli = match parsed {

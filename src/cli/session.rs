@@ -1,7 +1,8 @@
 //! What a verb starts from: configuration, address of the database, known classes. In this order for the address: the
 //! option, the variable, the configuration file, the default.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use super::GlobalArgs;
 use super::error::CliError;
@@ -16,6 +17,8 @@ pub(crate) struct Session {
     pub(crate) url: DatabaseUrl,
     /// The configuration, with the classes.
     pub(crate) config: Config,
+    /// Whether somebody wrote where the database is: a typing error must not become a new, empty store.
+    is_named: bool,
     spool: Option<PathBuf>,
     registry: HandlerRegistry,
 }
@@ -25,7 +28,7 @@ impl Session {
     pub(crate) fn prepare(global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> anyhow::Result<Self> {
         let environment = Environment::own();
         let config = load(global.config.as_deref().or(environment.config.as_deref()), &environment)?;
-        let url = find_database(global.database.as_deref(), &config, &environment, out)?;
+        let (url, is_named) = find_database(global.database.as_deref(), &config, &environment, out)?;
         if let Some(host) = url.host_without_tls(environment.postgres_ssl_mode.as_deref()) {
             let mode =
                 if url.engine() == Engine::Postgres { "sslmode=verify-full" } else { "ssl_mode=verify_identity" };
@@ -34,11 +37,29 @@ impl Session {
             ));
         }
         let spool = config.spool.clone().or_else(|| default_spool_path(&environment));
-        Ok(Self { url, config, spool, registry })
+        Ok(Self { url, config, is_named, spool, registry })
     }
 
-    /// Opens the database.
+    /// Opens the database of a verb that has nothing to do where there is none yet.
     pub(crate) fn open(self) -> anyhow::Result<Context> {
+        self.refuse_missing_file()?;
+        self.open_or_make()
+    }
+
+    fn refuse_missing_file(&self) -> Result<(), CliError> {
+        let Some(path) = self.url.path().filter(|_| self.is_named) else { return Ok(()) };
+        let is_missing = path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        // Without its directory nothing could make it: that is said when it is opened.
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        if is_missing && directory.is_none_or(Path::is_dir) {
+            return Err(CliError::no_store(format!("there is no store {}", self.url))
+                .with_hint("`taskqueue migrate` or `taskqueue queue` makes one there; is the name right?"));
+        }
+        Ok(())
+    }
+
+    /// Opens the database; a SQLite store is made where there is none.
+    pub(crate) fn open_or_make(self) -> anyhow::Result<Context> {
         let exec_enabled = self.config.exec_enabled.unwrap_or_else(|| !others_can_queue(&self.url));
         let handlers = Handlers::new(self.registry, self.config.classes, exec_enabled).with_exec_user(self.config.user);
         let context = Context::open(&self.url, handlers)?.with_announcements(self.config.announcements);
@@ -49,12 +70,13 @@ impl Session {
     }
 }
 
+/// Where the database is, and whether that was written somewhere.
 fn find_database(
     option: Option<&str>,
     config: &Config,
     environment: &Environment,
     out: &mut Out,
-) -> Result<DatabaseUrl, CliError> {
+) -> Result<(DatabaseUrl, bool), CliError> {
     let parse =
         |text: &str| DatabaseUrl::parse(text).map_err(|error| CliError::from(crate::engine::EngineError::from(error)));
     if let Some(text) = option {
@@ -62,10 +84,10 @@ fn find_database(
         if url.has_password() {
             out.warn("a password on the command line can be read by every user of this machine; use TASKQUEUE_DATABASE_URL or the configuration");
         }
-        return Ok(url);
+        return Ok((url, true));
     }
     if let Some(text) = environment.database.as_deref().or(config.database.as_deref()) {
-        return parse(text);
+        return Ok((parse(text)?, true));
     }
     let path = default_store_path(environment).ok_or_else(|| {
         CliError::usage("no home directory to keep a store in").with_hint("--database sqlite:///path/to/file")
@@ -79,5 +101,5 @@ fn find_database(
             .with_hint("--database sqlite:///path/to/file")
         })?;
     }
-    Ok(DatabaseUrl::sqlite(&path))
+    Ok((DatabaseUrl::sqlite(&path), false))
 }

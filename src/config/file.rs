@@ -174,7 +174,7 @@ pub(super) fn parts_beside(path: &Path) -> Result<Vec<PathBuf>, ConfigError> {
 
 fn text_of(path: &Path) -> Result<String, ConfigError> {
     let wrong = |message: String| ConfigError::new(path, message);
-    let metadata = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
+    let metadata = std::fs::metadata(path).map_err(|error| ConfigError::unreadable(path, &error))?;
     if metadata.mode() & 0o002 != 0 {
         return Err(wrong("everybody may write this file, and so decide what is executed; chmod o-w it".to_owned()));
     }
@@ -183,7 +183,7 @@ fn text_of(path: &Path) -> Result<String, ConfigError> {
     if directory.is_some_and(|directory| directory.mode() & 0o1002 == 0o002) {
         return Err(wrong("everybody may replace this file in its directory; chmod o-w the directory".to_owned()));
     }
-    std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))
+    std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))
 }
 
 fn parse<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigError> {

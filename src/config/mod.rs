@@ -6,6 +6,7 @@ mod class;
 mod environment;
 pub(crate) mod file;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -47,11 +48,18 @@ pub struct ConfigError {
     pub path: PathBuf,
     /// What is wrong, and where in it.
     pub message: String,
+    /// Whether it could not be read at all.
+    pub is_unreadable: bool,
 }
 
 impl ConfigError {
     fn new(path: &Path, message: impl Into<String>) -> Self {
-        Self { path: path.to_owned(), message: message.into() }
+        Self { path: path.to_owned(), message: message.into(), is_unreadable: false }
+    }
+
+    fn unreadable(path: &Path, error: &io::Error) -> Self {
+        // What can be read and is no text is wrong in itself.
+        Self { is_unreadable: error.kind() != io::ErrorKind::InvalidData, ..Self::new(path, error.to_string()) }
     }
 }
 
@@ -63,7 +71,7 @@ impl ConfigError {
 pub fn load(named: Option<&Path>, environment: &Environment) -> Result<Config, ConfigError> {
     let found = match named {
         Some(path) => Some(path.to_owned()),
-        None => environment.config_candidates().into_iter().find(|path| path.exists()),
+        None => first_that_exists(environment)?,
     };
     let Some(path) = found else {
         let path = environment.config_candidates().into_iter().next().unwrap_or_default();
@@ -79,6 +87,19 @@ pub fn load(named: Option<&Path>, environment: &Environment) -> Result<Config, C
         config.classes.set_default_user(user);
     }
     Ok(config)
+}
+
+/// Where nobody may look there may be a configuration, and another one must not take its place.
+fn first_that_exists(environment: &Environment) -> Result<Option<PathBuf>, ConfigError> {
+    for path in environment.config_candidates() {
+        match path.try_exists() {
+            Ok(true) => return Ok(Some(path)),
+            Ok(false) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
+            Err(error) => return Err(ConfigError::unreadable(&path, &error)),
+        }
+    }
+    Ok(None)
 }
 
 #[cfg(test)]

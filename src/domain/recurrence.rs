@@ -103,10 +103,9 @@ impl Recurrence {
         }
         let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
         let cron = parser.parse(&every).map_err(|error| {
-            format!(
-                "\"{every}\" is no cron expression ({}); write \"0 3 * * *\" for 03:00 every day",
-                error.to_string().trim_end_matches('.')
-            )
+            let why = why_refused(&every).unwrap_or_else(|| error.to_string());
+            let why = why.trim_end_matches('.');
+            format!("\"{every}\" is no cron expression ({why}); write \"0 3 * * *\" for 03:00 every day")
         })?;
         let zone = zone
             .parse::<Tz>()
@@ -235,6 +234,41 @@ impl Recurrence {
         }
         count
     }
+}
+
+const NICKNAMES: [&str; 6] = ["@hourly", "@daily", "@weekly", "@monthly", "@yearly", "@annually"];
+/// What stands in the fields, and between which numbers.
+const FIELDS: [(&str, u32, u32); 6] = [
+    ("second", 0, 59),
+    ("minute", 0, 59),
+    ("hour", 0, 23),
+    ("day", 1, 31),
+    ("month", 1, 12),
+    ("day of the week", 0, 7),
+];
+
+/// What is wrong with an expression that the library has refused, where that can be told better than by the library.
+fn why_refused(every: &str) -> Option<String> {
+    if every.starts_with('@') {
+        return Some(format!("after an @ there are {}", NICKNAMES.join(", ")));
+    }
+    let fields: Vec<&str> = every.split(' ').collect();
+    let places = match fields.len() {
+        5 => &FIELDS[1..],
+        6 => &FIELDS[..],
+        _ => return Some("it has five fields, or six with the seconds first".to_owned()),
+    };
+    fields.into_iter().zip(places).find_map(|(field, (name, low, high))| {
+        let number = number_beyond(field, *low, *high)?;
+        Some(format!("the {name} is {number}; it lies between {low} and {high}"))
+    })
+}
+
+/// The first number of a field that it cannot have, steps (`/5`) and counts (`#2`) aside.
+fn number_beyond(field: &str, low: u32, high: u32) -> Option<&str> {
+    let values = field.split(',').filter_map(|part| part.split(['/', '#']).next());
+    let mut numbers = values.flat_map(|value| value.split(|c: char| !c.is_ascii_digit())).filter(|it| !it.is_empty());
+    numbers.find(|number| !number.parse::<u32>().is_ok_and(|number| (low..=high).contains(&number)))
 }
 
 /// The last moment that is too late.

@@ -68,7 +68,10 @@ impl ChangeRequest {
             },
         };
         if change == TaskChange::default() {
-            return Err("nothing is to be changed".to_owned());
+            return Err(
+                "nothing is to be changed: give --data, --at, --in, --max-retries, --timeout, --priority or --backoff"
+                    .to_owned(),
+            );
         }
         Ok(change)
     }

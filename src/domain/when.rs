@@ -1,5 +1,8 @@
 //! Times and durations as people write them. What can be read in two ways is refused, never guessed.
 
+mod shape;
+
+use std::fmt::Display;
 use std::time::Duration;
 
 use chrono::{DateTime, LocalResult, NaiveDateTime, TimeZone, Utc};
@@ -16,27 +19,28 @@ pub fn parse_instant<Zone: TimeZone>(text: &str, now: &DateTime<Zone>) -> Result
         let distance = parse_duration(distance)?;
         return after(now, distance).ok_or_else(|| format!("\"{text}\" lies too far ahead"));
     }
-    if let Ok(instant) = DateTime::parse_from_rfc3339(text) {
+    let no_time = |why: &dyn Display| {
+        format!(
+            "\"{text}\" is no time ({why}); write 2026-11-21T10:00:00Z, \"2026-11-21 10:00\", \"tomorrow 03:00\" or +30m"
+        )
+    };
+    if let Ok(instant) = DateTime::parse_from_rfc3339(text)
+        && shape::is_offset(instant.offset().local_minus_utc())
+    {
         return Ok(instant.with_timezone(&Utc));
     }
     refuse_ambiguous(text)?;
+    shape::check(&text.to_ascii_lowercase()).map_err(|why| no_time(&why))?;
     // A pretended UTC keeps the library from resolving the zone: whether a local time exists, once or twice, is
     // decided below.
     let pretended = now.naive_local().and_utc();
-    let local = parse_date_string(&as_the_library_reads_it(text)?, pretended, Dialect::Uk).map_err(|error| {
-        format!("\"{text}\" is no time ({error}); write 2026-11-21T10:00:00Z, \"2026-11-21 10:00\", \"tomorrow 03:00\" or +30m")
-    })?;
+    let local =
+        parse_date_string(&as_the_library_reads_it(text), pretended, Dialect::Uk).map_err(|error| no_time(&error))?;
     resolve_local(text, local.naive_utc(), &now.timezone())
 }
 
-/// The library panics at a capital letter after a number (`8PM`) and at words longer than all that it knows. Only the T
-/// between a date and its time must be a capital.
-fn as_the_library_reads_it(text: &str) -> Result<String, String> {
-    /// Of the longest word that the library can hold.
-    const LONGEST_WORD: usize = 15;
-    if let Some(word) = text.split(|c: char| !c.is_ascii_alphabetic()).find(|word| word.len() > LONGEST_WORD) {
-        return Err(format!("\"{text}\" is no time: nothing is known of \"{word}\""));
-    }
+/// The library panics at a capital letter after a number (`8PM`). Only the T between a date and its time must be a capital.
+fn as_the_library_reads_it(text: &str) -> String {
     let mut lower = text.to_ascii_lowercase();
     let begins_with_date = text
         .bytes()
@@ -46,7 +50,7 @@ fn as_the_library_reads_it(text: &str) -> Result<String, String> {
     if begins_with_date && text.as_bytes().get(10) == Some(&b'T') {
         lower.replace_range(10..11, "T");
     }
-    Ok(lower)
+    lower
 }
 
 fn after<Zone: TimeZone>(now: &DateTime<Zone>, distance: Duration) -> Option<DateTime<Utc>> {
@@ -122,6 +126,62 @@ mod tests {
         assert_eq!(instant("2026-11-21T12:30"), "2026-11-21T10:30:00Z");
         for text in ["last mon3 dXy", "tomorrow 03A:00", "tomorrow 10T5", "8 abcdefghijklmnop", "10:00 P"] {
             assert!(parse_instant(text, &now()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn words_and_forms_that_are_known_are_taken() {
+        for (text, at) in [
+            ("now", "2026-11-21T10:00:00Z"),
+            ("2026-12-01", "2026-11-30T22:00:00Z"),
+            ("2026-12-01 23:59:59", "2026-12-01T21:59:59Z"),
+            ("2026-12-01T00:00", "2026-11-30T22:00:00Z"),
+            ("yesterday 10:00", "2026-11-20T08:00:00Z"),
+            ("3 days", "2026-11-24T10:00:00Z"),
+            ("3 weeks 10:00", "2026-12-12T08:00:00Z"),
+            ("2 hours ago", "2026-11-21T08:00:00Z"),
+            ("4 july 2027", "2027-07-03T22:00:00Z"),
+            ("july 4, 2027 10:30", "2027-07-04T08:30:00Z"),
+            ("next mon 9am", "2026-11-30T07:00:00Z"),
+            ("Friday 12:15 pm", "2026-11-27T10:15:00Z"),
+            ("8.30pm", "2026-11-21T18:30:00Z"),
+            ("2027-11-21T10:00:00+14:00", "2027-11-20T20:00:00Z"),
+        ] {
+            assert_eq!(instant(text), at, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_only_resembles_a_time_is_refused_and_the_reason_is_given() {
+        for (text, why) in [
+            ("2026-12-01 25:00", "the hour is 25"),
+            ("25:00", "the hour is 25"),
+            ("tomorrow 24:00", "the hour is 24"),
+            ("13pm", "the hour is 13"),
+            ("10:60", "the minute is 60"),
+            ("10:5", "two digits"),
+            ("yesterdayy", "\"yesterdayy\""),
+            ("mondaay 10:00", "\"mondaay\""),
+            ("3 daz", "\"daz\""),
+            ("3 weeeks", "\"weeeks\""),
+            ("Weds 10:00", "\"weds\""),
+            ("8 abcdefghijklmnop", "\"abcdefghijklmnop\""),
+            ("2027-11-21T10:00:00+25:00", "14:00 from UTC"),
+            ("2027-11-21T10:00:00+14:01", "14:00 from UTC"),
+            ("2027-11-21 10:00+02", "+02:00"),
+            ("10:00 pm monday", "behind the time of day"),
+            ("3 hours 10:00", "no time of day"),
+            ("4 july monday", "no form of a date"),
+            ("last 3 days", "no form of a date"),
+            ("july tomorrow", "no form of a date"),
+            ("5 mon", "no form of a date"),
+            ("hours", "no form of a date"),
+            ("next", "no form of a date"),
+            ("next tomorrow", "no form of a date"),
+            ("10 july 8", "no form of a date"),
+        ] {
+            let error = parse_instant(text, &now()).unwrap_err();
+            assert!(error.contains(why) && error.contains("is no time"), "{text}: {error}");
         }
     }
 

@@ -65,6 +65,20 @@ pub fn list(ctx: &mut Context) -> EngineResult<Vec<ClassState>> {
     Ok(classes)
 }
 
+/// The known names nearest to a class that has no handler here and no tasks; `None` for one that is known, or a pattern.
+///
+/// # Errors
+/// The database's.
+pub fn nearest_if_unknown(ctx: &mut Context, class: &str) -> EngineResult<Option<Vec<String>>> {
+    if class.contains(['*', '?']) || ctx.handlers.find(class).is_some() {
+        return Ok(None);
+    }
+    let with_tasks = ctx.store.list_task_classes(TASK_CLASSES)?;
+    // Of more classes than are looked up nobody can say that one is missing.
+    let is_unknown = with_tasks.len() < TASK_CLASSES && !with_tasks.iter().any(|name| name == class);
+    Ok(is_unknown.then(|| ctx.handlers.nearest_names(class)))
+}
+
 fn other(name: &str, kind: &'static str, problem: Option<String>) -> ClassState {
     ClassState { name: name.to_owned(), kind, argv: Vec::new(), timeout_secs: None, problem, holds: Vec::new() }
 }

@@ -11,6 +11,45 @@ use super::{Context, EngineError, EngineResult};
 use crate::os::stop_signals::StopSignals;
 pub use crate::store::{Event, EventFilter};
 
+/// What an event can tell of (docs/events.md); a newer program may keep others.
+pub const KINDS: [&str; 35] = [
+    "cancel-requested",
+    "cancelled",
+    "claimed",
+    "class-released",
+    "drained",
+    "edited",
+    "imported",
+    "key-taken",
+    "late-result",
+    "limit-removed",
+    "limit-set",
+    "message",
+    "pause-over",
+    "paused",
+    "pruned",
+    "quarantined",
+    "rejected",
+    "replaced",
+    "requeued",
+    "rescued",
+    "resolved",
+    "resumed",
+    "retried",
+    "run-created",
+    "run-ended",
+    "run-started",
+    "schedule-broken",
+    "schedule-edited",
+    "schedule-paused",
+    "schedule-removed",
+    "schedule-resumed",
+    "setting-changed",
+    "skipped",
+    "stopped",
+    "task-queued",
+];
+
 /// How often a listener asks the database.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Events before the first that is heard, of which some may not be committed yet.

@@ -8,7 +8,7 @@ use crate::domain::ids::TaskId;
 use crate::domain::records::{Task, TaskSchedule};
 use crate::domain::recurrence::Recurrence;
 use crate::domain::status::{ScheduleStatus, Stored};
-use crate::store::{Author, ScheduleAnswer, ScheduleChange};
+use crate::store::{Author, ScheduleAnswer, ScheduleChange, StoreError};
 
 /// Tasks of a schedule that are shown.
 const SHOWN_TASKS: i64 = 20;
@@ -181,8 +181,8 @@ pub fn remove(ctx: &mut Context, id: TaskId) -> EngineResult<Schedule> {
     change(ctx, id, "schedule-removed", &ScheduleChange::Remove, serde_json::json!({}))
 }
 
-fn no_schedule(id: TaskId) -> EngineError {
-    EngineError::Refused(format!("task {id} belongs to no schedule"))
+pub(crate) fn no_schedule(id: TaskId) -> EngineError {
+    StoreError::NotFound(format!("schedule to which task {id} belongs")).into()
 }
 
 fn change(

@@ -30,6 +30,12 @@ pub enum StoreError {
         /// How many.
         pending: usize,
     },
+    /// The file is a database of something else.
+    #[error("the database {url} has tables, but none of taskqueue")]
+    Foreign {
+        /// The address.
+        url: String,
+    },
     /// The database was migrated by a newer program.
     #[error("the database {url} was migrated by a newer taskqueue ({version}); this one is too old for it")]
     NewerSchema {

@@ -78,11 +78,14 @@ impl Store {
     }
 }
 
-/// Migrates SQLite by itself; asks for `taskqueue migrate` elsewhere.
+/// Migrates SQLite by itself, unless the file is somebody else's; asks for `taskqueue migrate` elsewhere.
 pub(super) fn ensure_current(store: &mut Store) -> StoreResult<()> {
     let pending = store.migrations()?.iter().filter(|migration| !migration.applied).count();
     match (pending, store.url.engine()) {
         (0, _) => Ok(()),
+        (_, Engine::Sqlite) if store.read(backend::is_foreign)? => {
+            Err(StoreError::Foreign { url: store.url.to_string() })
+        }
         (_, Engine::Sqlite) => store.migrate().map(drop),
         (pending, _) => Err(StoreError::NotMigrated { url: store.url.to_string(), pending }),
     }

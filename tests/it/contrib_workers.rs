@@ -188,6 +188,11 @@ each_engine! {
         assert_eq!(db.cli().run(&["status", "--json", &broken]).json()["task"]["is_exhausted"], true);
     }
 
+    fn a_worker_that_is_told_no_directory_says_how_it_is_called(db) {
+        let stderr = worker(db, "worker.py").run(&[]).fails(2);
+        assert_eq!(stderr, "usage: worker.py DIRECTORY [WAIT]\n");
+    }
+
     fn a_worker_in_each_language_does_its_own_tasks_alone(db) {
         for (name, place) in [("worker.sh", "shell"), ("worker.py", "python")] {
             let directory = db.home().join(place);

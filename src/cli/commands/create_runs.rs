@@ -20,7 +20,7 @@ pub(crate) struct CreateRunsArgs {}
 const EXPLAINED: i64 = 100;
 
 pub(crate) fn run(session: Session, _args: &CreateRunsArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let mut ctx = session.open()?;
+    let mut ctx = session.open_or_make()?;
     let report = create_runs(&mut ctx, &mut |_| {})?;
     if out.is_json() {
         out.json(&report)?;

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use anyhow::Result;
 use chrono::{Local, TimeDelta};
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
 use crate::cli::error::{CliError, DONE, INTERRUPTED};
@@ -15,7 +16,7 @@ use crate::cli::session::Session;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::when;
 use crate::engine::events::{self, Event, EventFilter};
-use crate::engine::{Context, StopSignals};
+use crate::engine::{Context, StopSignals, status};
 
 /// Show what operators, rescuers and handlers did, and follow what comes
 ///
@@ -32,7 +33,7 @@ pub(crate) struct EventsArgs {
     #[arg(long, value_name = "RUN")]
     run: Option<RunId>,
     /// Only those of this kind; may be given more than once
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(events::KINDS), hide_possible_values = true)]
     kind: Vec<String>,
     /// Only those since this time, or in this time: "2026-11-21 10:00", 2h
     #[arg(long, value_name = "TIME")]
@@ -50,7 +51,12 @@ pub(crate) fn run(session: Session, args: &EventsArgs, out: &mut Out) -> Result<
     let mut ctx = session.open()?;
     let filter = filter(&mut ctx, args)?;
     let Some(stop) = stop else {
-        for event in events::list(&mut ctx, &filter, args.limit)? {
+        let found = events::list(&mut ctx, &filter, args.limit)?;
+        if let (true, Some(task)) = (found.is_empty(), args.task) {
+            // Of a task that was pruned the events may be left; without any it may never have been there.
+            status::detail(&mut ctx, task)?;
+        }
+        for event in found {
             show(&event, out)?;
         }
         return Ok(DONE);

@@ -29,7 +29,7 @@ pub(crate) fn run(session: Session, args: &ExecArgs, out: &mut Out) -> anyhow::R
     let directory = std::env::current_dir()?;
     let directory = directory.to_str().ok_or_else(|| CliError::usage("the current directory is not UTF-8"))?;
     let data = serde_json::json!({ "argv": args.argv, "cwd": directory }).to_string();
-    let mut ctx = session.open()?;
+    let mut ctx = session.open_or_make()?;
     let request = args.options.request(&mut ctx, EXEC_CLASS, Some(data))?;
     fault_point!("exec.request_made");
     queue_and_follow(&mut ctx, &args.options, request, ClassCheck::KnownHere, out)

@@ -4,11 +4,12 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::reason::ReasonArgs;
-use crate::cli::error::{DONE, NOT_FOUND};
+use crate::cli::error::{CliError, DONE, NOT_FOUND, did_you_mean};
 use crate::cli::output::Out;
 use crate::cli::output::table::{Field, render};
 use crate::cli::session::Session;
 use crate::domain::limits::{ClassLimit, KeyLimit, Rate};
+use crate::engine::classes;
 use crate::engine::limits::{self, KeyLimitLine, LimitLine};
 
 /// List, set and remove limits of classes and keys: runs at once, starts in a time
@@ -36,7 +37,7 @@ struct SetArgs {
     #[command(flatten)]
     target: Target,
     /// At most N runs at once, all hosts together
-    #[arg(long, value_name = "N", required_unless_present = "rate")]
+    #[arg(long, value_name = "N")]
     running: Option<i32>,
     /// At most so many starts of the class in any stretch of so long: 100/1m
     #[arg(long, value_name = "N/TIME", conflicts_with = "key")]
@@ -80,7 +81,11 @@ pub(crate) fn run(session: Session, args: &LimitsArgs, out: &mut Out) -> anyhow:
 }
 
 fn set(session: Session, args: &SetArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let ctx = &mut session.open()?;
+    if args.running.is_none() && (args.rate.is_none() || args.target.key.is_some()) {
+        let wanted = if args.target.key.is_some() { "--running N" } else { "--running N, --rate N/TIME or both" };
+        return Err(CliError::usage(format!("no limit is given: {wanted}")).into());
+    }
+    let ctx = &mut session.open_or_make()?;
     match (&args.target.key, args.running) {
         (Some(key), Some(max_running)) => {
             let limit = KeyLimit { key: key.clone(), max_running };
@@ -97,13 +102,19 @@ fn set(session: Session, args: &SetArgs, out: &mut Out) -> anyhow::Result<u8> {
                 out.json(&limit)?;
             }
             out.say(&format!("class {}: {}", limit.class, words(&limit)));
+            // A limit is often set before its class is configured: only what resembles another class is a mistake.
+            let nearest = classes::nearest_if_unknown(ctx, &limit.class)?.unwrap_or_default();
+            if !nearest.is_empty() {
+                let question = did_you_mean(&nearest);
+                out.warn(&format!("no class \"{}\" is known here, and no task is of it{question}", limit.class));
+            }
         }
     }
     Ok(DONE)
 }
 
 fn remove(session: Session, args: &RemoveArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let ctx = &mut session.open()?;
+    let ctx = &mut session.open_or_make()?;
     let (target, reason) = (&args.target, args.reason.text());
     let (is_removed, then) = match &target.key {
         Some(key) => {
@@ -136,7 +147,7 @@ fn words(limit: &ClassLimit) -> String {
 }
 
 fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
-    let ctx = &mut session.open()?;
+    let ctx = &mut session.open_or_make()?;
     let (classes, keys) = (limits::list(ctx)?, limits::list_keys(ctx)?);
     if out.is_json() {
         classes.iter().try_for_each(|line| out.json(line))?;

@@ -36,7 +36,7 @@ impl RunListener for Narrator<'_> {
 
     fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome) {
         self.out.say_verbose(&format!("run {} ended: {}", run.run_id, words(outcome)));
-        warn_of_trouble(outcome, self.out);
+        warn_of_trouble(outcome, &run.class, self.out);
     }
 }
 
@@ -48,7 +48,7 @@ fn words(outcome: &RunOutcome) -> String {
     }
 }
 
-fn warn_of_trouble(outcome: &RunOutcome, out: &mut Out) {
+fn warn_of_trouble(outcome: &RunOutcome, class: &str, out: &mut Out) {
     if let Some(found) = &outcome.lost_to {
         out.warn(&format!("the run was {found} already; what the handler did is only kept as an event"));
     }
@@ -56,13 +56,16 @@ fn warn_of_trouble(outcome: &RunOutcome, out: &mut Out) {
         out.warn(&format!("the run stays open: {unended}"));
     }
     if outcome.decision.holds_class {
-        out.warn(&format!("the class is held on this host: {}", outcome.decision.error_message));
+        out.warn(&format!(
+            "the class is held on this host: {}; mend it, then `taskqueue classes release {class}`",
+            outcome.decision.error_message
+        ));
     }
 }
 
 /// Says why a run that was processed here did not succeed.
-pub(crate) fn say_failure(outcome: &RunOutcome, id: TaskId, out: &mut Out) {
-    warn_of_trouble(outcome, out);
+pub(crate) fn say_failure(outcome: &RunOutcome, class: &str, id: TaskId, out: &mut Out) {
+    warn_of_trouble(outcome, class, out);
     if outcome.decision.event != RunEvent::Succeed {
         out.say(&format!("task {id}: {}; `taskqueue status {id}` shows what happens next", words(outcome)));
     }

@@ -5,14 +5,15 @@ use clap::Args;
 
 use super::reason::ReasonArgs;
 use super::task_options::duration_option;
-use crate::cli::error::{CliError, DONE, NOT_FOUND};
+use crate::cli::error::{CliError, DONE, NOT_FOUND, did_you_mean};
 use crate::cli::output::Out;
-use crate::cli::output::human::{plural, relative};
+use crate::cli::output::human::{plural, relative, shell_word};
 use crate::cli::output::table::{Field, Tone, render};
 use crate::cli::session::Session;
 use crate::domain::pause::{Pause, PauseMode, PauseScope};
 use crate::domain::status::Stored;
 use crate::engine::pauses::{self, PauseRequest};
+use crate::engine::{Context, classes};
 
 /// Claim nothing new of a class, by a runner, or at all; or list what is paused
 ///
@@ -120,7 +121,10 @@ pub(crate) fn resume(session: Session, args: &ResumeArgs, out: &mut Out) -> anyh
         out.json(&serde_json::json!({ "scope": scope.kind(), "name": scope.name(), "resumed": is_ended }))?;
     }
     if !is_ended {
-        out.say(&format!("{scope} was not paused"));
+        out.say(&match scope {
+            PauseScope::All => "nothing was paused by --all".to_owned(),
+            _ => format!("{scope} was not paused"),
+        });
         return Ok(NOT_FOUND);
     }
     out.say(&format!("{scope} is resumed"));
@@ -151,15 +155,36 @@ fn order(session: Session, scope: &PauseScope, mode: PauseMode, args: &OrderArgs
         }))?;
         return Ok(DONE);
     }
-    let until =
-        args.duration.as_ref().map_or_else(|| "until `taskqueue resume`".to_owned(), |time| format!("for {time}"));
+    let until = args
+        .duration
+        .as_ref()
+        .map_or_else(|| format!("until `{}`", resume_command(scope)), |time| format!("for {time}"));
     out.say(&format!("{scope} is {} {until}", mode.participle()));
+    if let PauseScope::Class(class) = scope {
+        warn_of_unknown_class(&mut ctx, class, out)?;
+    }
     if matches!(scope, PauseScope::Runner(_)) && runners.is_empty() {
         out.say("no runner of this name lives now; one that starts claims nothing");
     } else if mode != PauseMode::Pause && !matches!(scope, PauseScope::Class(_)) {
         out.say(&format!("{} told", plural(runners.len(), "runner")));
     }
     Ok(DONE)
+}
+
+fn resume_command(scope: &PauseScope) -> String {
+    match scope {
+        PauseScope::All => "taskqueue resume --all".to_owned(),
+        PauseScope::Class(name) => format!("taskqueue resume --class {}", shell_word(name)),
+        PauseScope::Runner(name) => format!("taskqueue resume --runner {}", shell_word(name)),
+    }
+}
+
+/// An order for a class that nobody knows is kept all the same: it may come later, or be known on another host.
+fn warn_of_unknown_class(ctx: &mut Context, class: &str, out: &mut Out) -> anyhow::Result<()> {
+    if let Some(nearest) = classes::nearest_if_unknown(ctx, class)? {
+        out.warn(&format!("no class \"{class}\" is known here, and no task is of it{}", did_you_mean(&nearest)));
+    }
+    Ok(())
 }
 
 fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {

@@ -57,7 +57,7 @@ impl RepeatArgs {
 pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> anyhow::Result<u8> {
     let options = ProcessOptions { run_id: args.run_id, ..args.repeat.options(session.config.stop_wait)? };
     let stop = StopSignals::install()?;
-    let mut ctx = session.open()?;
+    let mut ctx = session.open_or_make()?;
     if let Some(name) = &args.name {
         ctx.name_runner(name)?;
     }

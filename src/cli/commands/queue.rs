@@ -14,14 +14,14 @@ use crate::cli::error::{CliError, DONE};
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
 use crate::domain::unique::Arrival;
-use crate::engine::Context;
 use crate::engine::queue::{ClassCheck, QueuedLine, queue_batch};
+use crate::engine::{Context, EngineError};
 
 /// Queue a task, or many with --batch, and print the id
 ///
 /// DATA is JSON text, `-` for standard input, or `@FILE`; without it the data is {}. A line of a batch is an object:
 /// {"class":"mail.send","data":{"to":"x"}} with the long option names as further keys: at, in, max_retries, timeout,
-/// priority, backoff, every, tz, catch_up, by, after, unique, on_conflict, unique_for. "after" is a list of ids, and of names
+/// priority, backoff, every, tz, catch_up, by, after, unique, on_conflict, unique_for, limit_key. "after" is a list of ids, and of names
 /// that other lines give themselves with "name". All lines are queued or none.
 #[derive(Debug, Args)]
 #[command(
@@ -32,7 +32,7 @@ pub(crate) struct QueueArgs {
     #[arg(required_unless_present = "batch")]
     class: Option<String>,
     /// JSON text, `-` for standard input, or `@FILE`
-    #[arg(conflicts_with = "batch", allow_hyphen_values = true)]
+    #[arg(conflicts_with = "batch", allow_negative_numbers = true)]
     data: Option<String>,
     /// Queue every line of this file (`-`: standard input), all or none
     #[arg(long, value_name = "FILE", conflicts_with = "class")]
@@ -54,14 +54,38 @@ pub(crate) fn run(session: Session, args: &QueueArgs, out: &mut Out) -> anyhow::
             );
         }
         let text = read_batch(path)?;
-        let mut ctx = session.open()?;
+        let mut ctx = session.open_or_make()?;
         return queue_lines(&mut ctx, &text, args, check, out);
     }
     let class = args.class.as_deref().unwrap_or_default();
     let data = args.data.as_deref().map(read_data).transpose()?;
-    let mut ctx = session.open()?;
+    let mut ctx = session.open_or_make()?;
     let request = args.options.request(&mut ctx, class, data)?;
     queue_and_follow(&mut ctx, &args.options, request, check, out)
+        .map_err(|error| with_text_hint(error, class, args.data.as_deref().unwrap_or_default()))
+}
+
+/// What was meant for a text is no JSON without its quotes, which a shell takes away.
+fn with_text_hint(error: anyhow::Error, class: &str, argument: &str) -> anyhow::Error {
+    let no_json = match error.downcast_ref::<EngineError>() {
+        Some(EngineError::Input(message)) if message.starts_with("the data is not JSON") => message.clone(),
+        _ => return error,
+    };
+    let is_text = argument != "-" && !argument.starts_with(['@', '{', '[', '"']);
+    let hint = if is_text && argument.chars().count() <= MAX_TEXT_OF_HINT {
+        format!("a text has double quotes: taskqueue queue {class} {}", json_word(argument))
+    } else {
+        "a text has double quotes, and so have the names in an object: '{\"to\":\"ann\"}'".to_owned()
+    };
+    CliError::usage(no_json).with_hint(hint).into()
+}
+
+/// The longest text that a hint repeats, in characters.
+const MAX_TEXT_OF_HINT: usize = 60;
+
+/// A text as JSON, quoted for a shell.
+fn json_word(text: &str) -> String {
+    human::shell_word(&serde_json::Value::from(text).to_string())
 }
 
 fn queue_lines(
@@ -122,7 +146,10 @@ pub(super) fn read_data(argument: &str) -> Result<String, CliError> {
         None if argument == "-" => ("standard input", read_limited(io::stdin().lock())),
         None => return Ok(argument.to_owned()),
     };
-    let bytes = bytes.map_err(|error| CliError::usage(format!("{source}: {error}")))?;
+    let bytes = bytes.map_err(|error| {
+        CliError::usage(format!("{source}: {error}"))
+            .with_hint(format!("@ names a file; a text that begins with it is written {}", json_word("@…")))
+    })?;
     String::from_utf8(bytes).map_err(|_| CliError::usage(format!("{source}: the data is not UTF-8, so it is not JSON")))
 }
 

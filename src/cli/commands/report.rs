@@ -148,7 +148,8 @@ fn send(event: &serde_json::Value) -> anyhow::Result<u8> {
     let HandlerEnvironment { socket: Some(socket), token: Some(token) } = HandlerEnvironment::own() else {
         bail!(CliError::usage(
             "this works inside a handler only: TASKQUEUE_EVENTS_SOCKET and TASKQUEUE_RUN_TOKEN are not set",
-        ));
+        )
+        .with_hint("of a run that you claimed: `taskqueue progress RUN PERCENT --token TOKEN`, and `taskqueue resolve` for results"));
     };
     report::send(&socket, &token, event)?;
     Ok(DONE)

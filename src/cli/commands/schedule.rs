@@ -189,7 +189,7 @@ fn planned(on: DateTime<Utc>, now: DateTime<Utc>) -> String {
 
 fn show(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<()> {
     let Some(detail) = schedules::show(ctx, id)? else {
-        return Err(CliError::failed(format!("task {id} belongs to no schedule")).into());
+        return Err(schedules::no_schedule(id).into());
     };
     let now = ctx.now()?;
     if out.is_json() {

@@ -79,6 +79,7 @@ fn task_row(line: &TaskLine, now: DateTime<Utc>) -> Vec<Field> {
             run.started_on.map_or_else(String::new, |on| format!("started {}", relative(on, now)))
         }
         (_, Reason::NotYet { on, .. }) => relative(*on, now),
+        (_, Reason::ClassHeld { until, .. }) => relative(*until, now),
         (Some(run), _) if run.finished_on.is_some() => {
             run.finished_on.map_or_else(String::new, |on| format!("ended {}", relative(on, now)))
         }

@@ -55,6 +55,9 @@ pub(crate) struct StatusArgs {
     watch: Option<String>,
 }
 
+/// The database has other things to do.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+
 pub(super) fn parse_status(text: &str) -> Result<TaskStatus, String> {
     TaskStatus::parse(text)
         .ok_or_else(|| format!("the statuses are {}", TaskStatus::ALL.map(TaskStatus::as_str).join(", ")))
@@ -62,20 +65,23 @@ pub(super) fn parse_status(text: &str) -> Result<TaskStatus, String> {
 
 pub(crate) fn run(session: Session, args: &StatusArgs, out: &mut Out) -> anyhow::Result<u8> {
     let interval = duration_option("--watch", args.watch.as_deref())?;
+    if interval.is_some_and(|interval| interval < SHORTEST_INTERVAL) {
+        return Err(CliError::usage("--watch: 100ms is the shortest interval").into());
+    }
     let Some(interval) = interval else {
         return show_once(&mut session.open()?, args, out);
     };
     let stop = StopSignals::install()?;
     let mut ctx = session.open()?;
     loop {
-        if out.is_terminal() && !out.is_json() {
-            out.clear_screen();
+        if !out.is_json() {
+            out.begin_screen();
         }
         show_once(&mut ctx, args, out)?;
         if out.is_unread() {
             return Ok(DONE);
         }
-        if stop.wait(interval.max(Duration::from_millis(100))) {
+        if stop.wait(interval) {
             return Ok(INTERRUPTED);
         }
     }
@@ -101,6 +107,11 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
     if args.runs {
         let newest = status::list_runs(ctx, args.limit + 1)?;
         return runs(ctx, newest, args.limit, out).map(|()| DONE);
+    }
+    if args.class.as_deref().is_some_and(|class| class.contains(['*', '?'])) {
+        return Err(CliError::usage("--class takes the name of one class, and no pattern")
+            .with_hint("`taskqueue status 'class=mail.*'` lists those of several; `taskqueue classes` lists the names")
+            .into());
     }
     if !args.selection.is_empty() {
         return selected(ctx, args, out);

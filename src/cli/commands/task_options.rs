@@ -168,7 +168,8 @@ fn say_queued(
 /// Passes the output of the handler through, and keeps what became of its run.
 struct PassThrough<'a> {
     out: &'a mut Out,
-    outcome: Option<RunOutcome>,
+    /// With the class of the run.
+    outcome: Option<(RunOutcome, String)>,
 }
 
 impl RunListener for PassThrough<'_> {
@@ -183,8 +184,8 @@ impl RunListener for PassThrough<'_> {
         self.out.pass_through(stream == Stream::Stderr, bytes);
     }
 
-    fn ended(&mut self, _run: &ClaimedRun, outcome: &RunOutcome) {
-        self.outcome = Some(outcome.clone());
+    fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome) {
+        self.outcome = Some((outcome.clone(), run.class.clone()));
     }
 }
 
@@ -209,8 +210,8 @@ fn run_here(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> 
             Err(error.into())
         }
         (Err(error), _) => Err(error.into()),
-        (Ok(_), Some(outcome)) => {
-            outcome::say_failure(&outcome, id, out);
+        (Ok(_), Some((outcome, class))) => {
+            outcome::say_failure(&outcome, &class, id, out);
             Ok(outcome.exit_code)
         }
         (Ok(RanHere::Over(why)), None) => {

@@ -106,7 +106,7 @@ fn tell(exported: &Exported, out: &mut Out) {
 
 pub(crate) fn run_import(session: Session, args: &ImportArgs, out: &mut Out) -> anyhow::Result<u8> {
     let text = read_batch(&args.file)?;
-    let mut ctx = session.open()?;
+    let mut ctx = session.open_or_make()?;
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("importing {wide_bar} {human_pos}/{human_len} {eta}") {
         bar.set_style(style);

@@ -35,6 +35,8 @@ pub(crate) struct Out {
     is_unread: bool,
     has_met_closed: bool,
     lost: Option<io::Error>,
+    /// How many lines the screen still has room for, where a list must not scroll its beginning away.
+    lines_left: Option<usize>,
 }
 
 impl Out {
@@ -45,7 +47,16 @@ impl Out {
             ColorChoice::Never => false,
             ColorChoice::Auto => is_terminal && terminal_wants_color(),
         };
-        Self { is_json, is_verbose, is_terminal, use_color, is_unread: false, has_met_closed: false, lost: None }
+        Self {
+            is_json,
+            is_verbose,
+            is_terminal,
+            use_color,
+            is_unread: false,
+            has_met_closed: false,
+            lost: None,
+            lines_left: None,
+        }
     }
 
     pub(crate) const fn is_json(&self) -> bool {
@@ -74,6 +85,7 @@ impl Out {
             self.has_met_closed = true;
             bail!("standard output is closed");
         }
+        let Some(text) = self.cut_to_screen(text) else { return Ok(()) };
         let mut stdout = io::stdout().lock();
         let written =
             stdout.write_all(text.as_bytes()).and_then(|()| stdout.write_all(b"\n")).and_then(|()| stdout.flush());
@@ -198,9 +210,24 @@ impl Out {
         Ok(Some(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")))
     }
 
-    /// Clears the terminal, for a list that is shown again and again.
-    pub(crate) fn clear_screen(&mut self) {
+    /// Clears the terminal, for a list that is shown again and again; from now on nothing is printed beyond its end.
+    pub(crate) fn begin_screen(&mut self) {
+        if !self.is_terminal || terminal_is_dumb() {
+            return;
+        }
         let _ = io::stdout().write_all(b"\x1b[H\x1b[2J");
+        // The last line is the cursor's.
+        let rows = terminal_size::terminal_size().map(|(_, height)| usize::from(height.0).saturating_sub(1));
+        self.lines_left = rows.filter(|rows| *rows > 0);
+    }
+
+    /// As much of the text as the screen has room for.
+    fn cut_to_screen<'a>(&mut self, text: &'a str) -> Option<&'a str> {
+        let Some(left) = self.lines_left else { return Some(text) };
+        let end = text.match_indices('\n').nth(left.saturating_sub(1)).map_or(text.len(), |(at, _)| at);
+        let cut = &text[..end];
+        self.lines_left = Some(left.saturating_sub(cut.matches('\n').count() + 1));
+        (left > 0).then_some(cut)
     }
 }
 
@@ -213,5 +240,27 @@ pub(crate) fn tell_stderr(text: &str) {
 #[expect(clippy::disallowed_methods, reason = "conventions of terminals, not configuration")]
 fn terminal_wants_color() -> bool {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+    !is_set("NO_COLOR") && !terminal_is_dumb()
+}
+
+/// Whether it knows no sequences of control characters.
+#[expect(clippy::disallowed_methods, reason = "conventions of terminals, not configuration")]
+fn terminal_is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_screen_takes_as_many_lines_as_it_has_room_for() {
+        let mut out = Out::new(false, false, ColorChoice::Never);
+        assert_eq!(out.cut_to_screen("a\nb\nc"), Some("a\nb\nc"));
+        out.lines_left = Some(4);
+        assert_eq!(out.cut_to_screen("a"), Some("a"));
+        assert_eq!(out.cut_to_screen("b\nc"), Some("b\nc"));
+        assert_eq!(out.cut_to_screen("d\ne"), Some("d"));
+        assert_eq!(out.cut_to_screen("f"), None);
+    }
 }

@@ -37,13 +37,16 @@ impl<T: Into<String>> From<T> for Field {
 }
 
 /// A table as text, without a newline at its end. On a narrow terminal the columns whose place stands in `optional` are
-/// left out, from the first of the list on.
+/// left out, from the first of the list on; where the others have no room either, each row is a block of lines.
 pub(crate) fn render(out: &Out, header: &[&str], rows: Vec<Vec<Field>>, optional: &[usize]) -> String {
     let left_out = match out.width() {
         Some(width) if width < 60 => optional,
         Some(width) if width < 100 => &optional[..optional.len().min(optional.len().div_ceil(2))],
         _ => &[],
     };
+    if let Some(width) = out.width().filter(|width| is_too_narrow(*width, header, &rows, left_out)) {
+        return blocks(width, header, &rows);
+    }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     match out.width() {
@@ -64,6 +67,61 @@ pub(crate) fn render(out: &Out, header: &[&str], rows: Vec<Vec<Field>>, optional
     text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
+/// Below this many columns a table may be written as blocks.
+const NARROW: u16 = 60;
+/// The least that the widest column can be broken into and still be read.
+const LEAST_ROOM: usize = 16;
+/// Of each cell, left and right.
+const PADDING: usize = 2;
+
+/// Whether the widest column of a table would have no room left beside the others, as long as they are.
+fn is_too_narrow(width: u16, header: &[&str], rows: &[Vec<Field>], left_out: &[usize]) -> bool {
+    let longest = |(place, name): (usize, &&str)| {
+        let cells = rows.iter().filter_map(|row| row.get(place)).map(|field| field.0.chars().count());
+        cells.max().unwrap_or(0).max(name.len()) + PADDING
+    };
+    let kept = header.iter().enumerate().filter(|(place, _)| !left_out.contains(place));
+    let lengths: Vec<usize> = kept.map(longest).collect();
+    let (all, widest) = (lengths.iter().sum::<usize>(), lengths.iter().copied().max().unwrap_or(0));
+    width < NARROW && usize::from(width) < all - widest + LEAST_ROOM.min(widest)
+}
+
+/// Each row as a block: a line for a cell, or more, with the name of its column before it.
+fn blocks(width: u16, header: &[&str], rows: &[Vec<Field>]) -> String {
+    let indent = header.iter().map(|name| name.len()).max().unwrap_or(0) + PADDING;
+    let room = usize::from(width).saturating_sub(indent).max(1);
+    let mut blocks = Vec::new();
+    for row in rows {
+        let mut lines = Vec::new();
+        for (name, field) in header.iter().zip(row) {
+            for (number, part) in broken(&clean_line(&field.0), room).iter().enumerate() {
+                let name = if number == 0 { *name } else { "" };
+                lines.push(format!("{name:indent$}{part}"));
+            }
+        }
+        blocks.push(lines.join("\n"));
+    }
+    blocks.join("\n\n")
+}
+
+/// Lines of at most so many characters, broken between words, and within those that are longer.
+fn broken(text: &str, room: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let letters: Vec<char> = word.chars().collect();
+        for piece in letters.chunks(room) {
+            match lines.last_mut() {
+                Some(line) if line.chars().count() + 1 + piece.len() <= room => {
+                    line.push(' ');
+                    line.extend(piece);
+                }
+                _ => lines.push(piece.iter().collect()),
+            }
+        }
+    }
+    lines
+}
+
 fn cell(out: &Out, field: &Field) -> Cell {
     let cell = Cell::new(clean_line(&field.0));
     if !out.use_color() {
@@ -75,5 +133,26 @@ fn cell(out: &Out, field: &Field) -> Cell {
         Tone::Waiting => cell.fg(Color::Yellow),
         Tone::Bad => cell.fg(Color::Red).add_attribute(Attribute::Bold),
         Tone::Quiet => cell.add_attribute(Attribute::Dim),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(cells: &[&str]) -> Vec<Field> {
+        cells.iter().map(|cell| Field::from(*cell)).collect()
+    }
+
+    #[test]
+    fn a_table_without_room_for_its_widest_column_is_written_as_blocks() {
+        let header = ["RUN", "CLASS", "NOTE"];
+        let rows = [row(&["1", "thumbnails.make", "the file is no picture"]), row(&["2", "echo", ""])];
+        assert!(is_too_narrow(36, &header, &rows, &[]));
+        assert!(!is_too_narrow(40, &header, &rows, &[]) && !is_too_narrow(36, &header, &rows, &[1]));
+        assert_eq!(
+            blocks(20, &header, &rows),
+            "RUN    1\nCLASS  thumbnails.ma\n       ke\nNOTE   the file is\n       no picture\n\nRUN    2\nCLASS  echo"
+        );
     }
 }

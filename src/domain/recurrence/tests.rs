@@ -165,6 +165,23 @@ fn planned_times_follow_the_fields_and_nicknames() {
 }
 
 #[test]
+fn the_field_that_is_wrong_is_named_with_its_range_and_so_are_the_nicknames() {
+    for (every, why) in [
+        ("0 24 * * *", "the hour is 24; it lies between 0 and 23"),
+        ("61 * * * *", "the minute is 61; it lies between 0 and 59"),
+        ("0 3 0 * *", "the day is 0; it lies between 1 and 31"),
+        ("0 3 * 1-13 *", "the month is 13"),
+        ("60 0 3 * * *", "the second is 60"),
+        ("@dayly", "@hourly, @daily, @weekly"),
+        ("@reboot", "@daily"),
+        ("0 3 * *", "five fields, or six"),
+    ] {
+        let error = Recurrence::parse(every, "UTC", "latest").unwrap_err();
+        assert!(error.contains(why) && error.contains("no cron expression"), "{every}: {error}");
+    }
+}
+
+#[test]
 fn what_is_no_schedule_is_refused_and_says_why() {
     let cases = [
         ("", "UTC", "latest", "no cron expression"),

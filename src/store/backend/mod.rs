@@ -73,6 +73,14 @@ pub(super) fn has_migrations_table(conn: &mut AnyConnection) -> QueryResult<bool
     }
 }
 
+/// Whether a file holds tables, but none of ours. A server's database may always be shared.
+pub(super) fn is_foreign(conn: &mut AnyConnection) -> StoreResult<bool> {
+    match conn {
+        AnyConnection::Sqlite(conn) => Ok(sqlite::is_foreign(conn)?),
+        AnyConnection::Postgres(_) | AnyConnection::Mysql(_) => Ok(false),
+    }
+}
+
 /// Runs `work` while no other process can migrate. Nothing else is locked.
 pub(super) fn with_migration_lock<T>(
     conn: &mut AnyConnection,
@@ -351,7 +359,10 @@ pub(super) fn server_version(conn: &mut AnyConnection) -> QueryResult<String> {
 
 /// A connection error without the address, which may hold a password.
 fn unreachable(url: &DatabaseUrl, message: &str) -> StoreError {
-    let (url, message) = (url.to_string(), url.without_secrets(message).trim().replace('\n', "; "));
+    let message = url.without_secrets(message);
+    // libpq indents what it adds with a tab.
+    let message = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+    let url = url.to_string();
     if message.contains("session is read-only") {
         return StoreError::ReadOnly { url, message };
     }

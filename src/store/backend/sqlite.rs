@@ -35,11 +35,12 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<SqliteConnection> {
     };
     refuse_network_filesystem(url, directory)?;
     create_private(&path).map_err(|error| shown(&error))?;
+    refuse_what_is_no_file(url, &path)?;
     // An absolute path: a relative one could look like an option or ":memory:" to SQLite.
     let absolute = path.canonicalize().map_err(|error| shown(&error))?;
     let mut conn = SqliteConnection::establish(&absolute.to_string_lossy()).map_err(|error| shown(&error))?;
     prepare_session(&mut conn).map_err(|error| shown(&error))?;
-    if library_version() >= OLDEST_SAFE_FOR_WAL && !is_wal(&mut conn).map_err(|error| shown(&error))? {
+    if library_version() >= OLDEST_SAFE_FOR_WAL && wants_wal(&mut conn).map_err(|error| shown(&error))? {
         let _lock = lock_file(&path).map_err(|error| shown(&error))?;
         switch_to_wal(&mut conn).map_err(|error| shown(&error))?;
     }
@@ -69,6 +70,17 @@ fn create_private(path: &Path) -> std::io::Result<()> {
     }
 }
 
+/// SQLite's own words for these speak of permissions and full disks.
+fn refuse_what_is_no_file(url: &DatabaseUrl, path: &Path) -> StoreResult<()> {
+    match path.metadata() {
+        Ok(metadata) if !metadata.is_file() => Err(unreachable(url, "it is no regular file")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(unreachable(url, "it is a link that leads to a file that does not exist"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// How long another process may take to make or migrate the file.
 const LOCK_WAIT: Duration = Duration::from_secs(60);
 
@@ -90,6 +102,11 @@ fn is_wal(conn: &mut SqliteConnection) -> QueryResult<bool> {
     let mode: String =
         diesel::select(sql::<Text>("(SELECT journal_mode FROM pragma_journal_mode)")).get_result(conn)?;
     Ok(mode == "wal")
+}
+
+/// A file of somebody else is not changed before `migrate` has made it ours.
+fn wants_wal(conn: &mut SqliteConnection) -> QueryResult<bool> {
+    Ok(!is_wal(conn)? && !is_foreign(conn)?)
 }
 
 /// Needs the file for itself, and SQLite's busy timeout does not cover it: the lock keeps others from doing the same,
@@ -125,6 +142,13 @@ fn refuse_network_filesystem(url: &DatabaseUrl, directory: &Path) -> StoreResult
 
 pub(super) fn has_migrations_table(conn: &mut SqliteConnection) -> QueryResult<bool> {
     let found = "EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '__diesel_schema_migrations')";
+    diesel::select(sql::<Bool>(found)).get_result(conn)
+}
+
+/// Both questions in one statement: another process may be migrating.
+pub(super) fn is_foreign(conn: &mut SqliteConnection) -> QueryResult<bool> {
+    let found = "(SELECT COUNT(*) > 0 AND SUM(name = '__diesel_schema_migrations') = 0 FROM sqlite_schema
+                  WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\')";
     diesel::select(sql::<Bool>(found)).get_result(conn)
 }
 

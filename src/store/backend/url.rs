@@ -1,5 +1,7 @@
 //! Where the database is. Shows itself without its password, whatever it is asked.
 
+mod options;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -138,6 +140,7 @@ impl DatabaseUrl {
             return Err(bad("names no database: mysql://user@host/DATABASE"));
         }
         let options: Vec<(String, String)> = url.query_pairs().into_owned().collect();
+        options::check(engine, &options).map_err(|what| bad(&what))?;
         let mut secrets: Vec<String> =
             options.iter().filter(|(name, _)| is_secret(name)).map(|(_, it)| it.clone()).collect();
         if let Some(password) = url.password().map(str::to_owned) {

@@ -78,6 +78,27 @@ each_engine! {
         assert!(queue(11).fails(2).contains("at most 10"));
     }
 
+    fn a_text_without_its_quotes_is_refused_with_the_command_that_would_do(db) {
+        db.configure(ECHO);
+        for (text, word) in [("Ann", "'\"Ann\"'"), ("", "'\"\"'"), ("it's", "'\"it'\\''s\"'"), ("-5x", "'\"-5x\"'")] {
+            let (_, hint) = refused(db, &["queue", "echo", "--", text]);
+            assert_eq!(hint, format!("hint: a text has double quotes: taskqueue queue echo {word}"));
+        }
+        assert!(refused(db, &["queue", "echo", "{'a':1}"]).1.contains("double quotes"));
+        assert!(refused(db, &["queue", "echo", "@nofile"]).1.contains("@ names a file"));
+    }
+
+    fn a_misspelt_option_of_queue_is_not_taken_for_data(db) {
+        db.configure(ECHO);
+        for args in [&["--prority", "5"][..], &["--prority=5"], &["--rnu"], &["--dry-run"]] {
+            let stderr = db.cli().run(&[&["queue", "echo"], args].concat()).fails(2);
+            let option = args[0].split('=').next().unwrap();
+            assert!(stderr.contains(&format!("unexpected argument '{option}")), "{args:?}: {stderr}");
+        }
+        assert_eq!(db.cli().run(&["queue", "echo", "-5.5"]).ok(), "1");
+        assert_eq!(count_tasks(db), 1);
+    }
+
     fn a_file_of_data_that_cannot_be_read_is_named(db) {
         db.configure(ECHO);
         let (error, _) = refused(db, &["queue", "echo", "@/no/such/file"]);

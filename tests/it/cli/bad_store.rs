@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use super::{ECHO, count_tasks, error_and_hint, task};
 use crate::each_engine;
 use crate::support::cli::{configure, configure_exactly, finish};
+use crate::support::db::Raw;
 use crate::support::db::on;
 use crate::support::{Cli, EngineUnderTest};
 
@@ -23,6 +24,13 @@ fn alone() -> (tempfile::TempDir, Cli) {
 /// A port on which nobody listens.
 fn closed_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn help_is_the_same_as_a_verb_and_as_an_option() {
+    let (_home, cli) = alone();
+    assert_eq!(cli.run(&["help"]).ok(), cli.run(&["--help"]).ok());
+    assert_eq!(cli.run(&["help", "queue"]).ok(), cli.run(&["queue", "--help"]).ok());
 }
 
 #[test]
@@ -87,8 +95,30 @@ fn a_configuration_without_permission_is_an_error() {
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     let output = as_nobody(home.path(), &["status", "--config", &file.display().to_string()]);
     assert_eq!(output.status.code(), Some(78), "{output:?}");
-    let (error, _) = error_and_hint(&String::from_utf8(output.stderr).unwrap());
+    let (error, hint) = error_and_hint(&String::from_utf8(output.stderr).unwrap());
     assert!(error.contains("secret.toml: Permission denied"), "{error}");
+    assert!(hint.contains("may this user read it"), "{hint}");
+}
+
+#[test]
+fn a_directory_of_configurations_that_may_not_be_entered_is_an_error_and_not_the_default() {
+    let (home, _) = alone();
+    std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    configure(home.path(), ECHO);
+    let directory = home.path().join(".config/taskqueue");
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700)).unwrap();
+    // To nobody else than its owner; where the tests are not root, to nobody at all.
+    if !rustix::process::geteuid().is_root() {
+        std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o000)).unwrap();
+    }
+    for verb in ["tick", "classes"] {
+        let output = as_nobody(home.path(), &[verb]);
+        assert_eq!(output.status.code(), Some(78), "{output:?}");
+        let (error, hint) = error_and_hint(&String::from_utf8(output.stderr).unwrap());
+        assert!(error.contains("taskqueue/config.toml: Permission denied"), "{error}");
+        assert!(hint.contains("may this user read it"), "{hint}");
+    }
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700)).unwrap();
 }
 
 /// The program as a user without rights; the tests themselves may be root, to whom modes mean nothing.
@@ -148,11 +178,16 @@ fn a_store_that_may_not_be_written_is_named_with_69() {
 fn a_store_in_a_directory_that_does_not_exist_or_may_not_be_written_is_named_with_69() {
     let (home, cli) = alone();
     for address in ["sqlite:///no/such/directory/tasks.db", "/no/such/directory/tasks.db"] {
-        let (error, hint) = error_and_hint(&cli.run(&["status", "--database", address]).fails(69));
-        assert!(error.contains("/no/such/directory") && hint.contains("make the directory first"), "{error} {hint}");
+        for verb in ["status", "tick"] {
+            let (error, hint) = error_and_hint(&cli.run(&[verb, "--database", address]).fails(69));
+            assert!(
+                error.contains("/no/such/directory") && hint.contains("`mkdir -p /no/such/directory`"),
+                "{error} {hint}"
+            );
+        }
     }
     std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let output = as_nobody(home.path(), &["status", "--database", &format!("{}/tasks.db", home.path().display())]);
+    let output = as_nobody(home.path(), &["tick", "--database", &format!("{}/tasks.db", home.path().display())]);
     let (error, hint) = error_and_hint(&String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(69));
     assert!(error.contains("Permission denied") && hint.contains("permissions"), "{error} {hint}");
@@ -169,11 +204,69 @@ fn a_file_that_is_no_database_is_left_as_it_is() {
     let notes = "not a database, but long enough to look like one\n".repeat(100);
     std::fs::write(&file, &notes).unwrap();
     let ended = cli.run(&["status", "--database", &file.display().to_string()]);
-    let (error, _) = error_and_hint(&ended.fails(69));
+    let (error, hint) = error_and_hint(&ended.fails(69));
     assert!(error.contains("notes.txt") && error.contains("not a database"), "{error}");
+    assert!(hint.contains("name another file") && !hint.contains("permissions"), "{hint}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), notes);
-    let (error, _) = error_and_hint(&cli.run(&["status", "--database", "/usr"]).fails(69));
-    assert!(error.contains("/usr"), "{error}");
+    for path in ["/usr", "/dev/null"] {
+        let (error, hint) = error_and_hint(&cli.run(&["status", "--database", path]).fails(69));
+        assert!(error.contains(path) && error.contains("no regular file"), "{error}");
+        assert!(hint.contains("name another file"), "{hint}");
+    }
+    let link = home.path().join("link.db");
+    std::os::unix::fs::symlink("/no/such/tasks.db", &link).unwrap();
+    let (error, hint) = error_and_hint(&cli.run(&["status", "--database", "link.db"]).fails(69));
+    assert!(error.contains("a link that leads to a file that does not exist"), "{error}");
+    assert!(hint.contains("the file that the link names"), "{hint}");
+}
+
+#[test]
+fn a_store_that_somebody_named_and_that_is_not_there_is_made_by_what_adds_to_it_alone() {
+    let (home, cli) = alone();
+    configure(home.path(), ECHO);
+    let named = cli.clone().env("TASKQUEUE_DATABASE_URL", "typo.db");
+    for args in [
+        &["status"][..],
+        &["events"],
+        &["retry", "--yes", "status=failed"],
+        &["cancel", "1"],
+        &["pause", "--all"],
+        &["schedule", "list"],
+        &["export"],
+    ] {
+        let (error, hint) = error_and_hint(&named.run(args).fails(69));
+        assert_eq!(error, "error: there is no store sqlite://typo.db", "{args:?}");
+        assert!(hint.contains("`taskqueue migrate` or `taskqueue queue`"), "{hint}");
+        assert!(!home.path().join("typo.db").exists(), "{args:?}");
+    }
+    assert!(cli.run(&["status", "--database", "other.db"]).fails(69).contains("there is no store"));
+    assert_eq!(named.run(&["queue", "echo"]).ok(), "1");
+    assert!(named.run(&["status"]).ok().contains("echo"));
+    // Nobody named this one, so nobody can have misspelt it.
+    assert!(cli.run(&["status"]).ok().contains("No tasks"));
+}
+
+#[test]
+fn a_file_of_another_application_is_left_alone_until_it_is_migrated() {
+    let (home, cli) = alone();
+    configure(home.path(), ECHO);
+    let file = home.path().join("shop.db");
+    let mut shop = Raw::connect(EngineUnderTest::Sqlite, file.to_str().unwrap());
+    shop.execute("CREATE TABLE Orders (Id INTEGER PRIMARY KEY)");
+    drop(shop);
+    let before = std::fs::read(&file).unwrap();
+    let cli = cli.env("TASKQUEUE_DATABASE_URL", "shop.db");
+    for args in [&["status"][..], &["queue", "echo"], &["tick"], &["settings"]] {
+        let (error, hint) = error_and_hint(&cli.run(args).fails(78));
+        assert!(error.contains("sqlite://shop.db has tables, but none of taskqueue"), "{args:?}: {error}");
+        assert!(hint.contains("`taskqueue migrate`"), "{hint}");
+        assert_eq!(std::fs::read(&file).unwrap(), before, "{args:?}");
+    }
+    cli.run(&["migrate"]).ok();
+    assert_eq!(cli.run(&["queue", "echo"]).ok(), "1");
+    let mut shop = Raw::connect(EngineUnderTest::Sqlite, file.to_str().unwrap());
+    assert_eq!(shop.numbers("SELECT COUNT(*) AS value FROM Orders"), [Some(0)]);
+    assert_eq!(shop.texts("SELECT journal_mode AS value FROM pragma_journal_mode"), [Some("wal".to_owned())]);
 }
 
 #[test]
@@ -183,6 +276,12 @@ fn an_address_that_is_none_is_refused_and_makes_no_file() {
         let ended = cli.run(&["status", "--database", bad]);
         let (error, _) = error_and_hint(&ended.fails(78));
         assert!(error.contains("sqlite:///path") || error.contains("names no database"), "{bad}: {error}");
+    }
+    for (bad, known) in
+        [("mysql://u@127.0.0.1/d?ssl_mod=required", "ssl_mode"), ("postgres://u@h/d?ssl_mode=require", "sslmode")]
+    {
+        let stderr = cli.run(&["status", "--database", bad]).fails(78);
+        assert!(stderr.contains("unknown parameter") && stderr.contains(known), "{bad}: {stderr}");
     }
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
 }
@@ -217,6 +316,7 @@ fn a_server_that_is_down_or_hangs_up_is_named_with_69_and_no_password() {
                     "{error}"
                 );
                 assert!(hint.contains("is the server running"), "{hint}");
+                assert!(!error.contains("  "), "no indents of the client library: {error}");
                 assert!(!stderr.contains(SECRET), "{stderr}");
             }
             let ended = cli.run(&["status", "--database", &address]);
@@ -249,8 +349,8 @@ fn when_no_host_can_be_reached_all_are_named_with_69_and_no_password() {
     configure(home.path(), ECHO);
     for scheme in ["postgres", "mysql"] {
         let hosts = format!("127.0.0.1:{},127.0.0.1:{}", closed_port(), closed_port());
-        let address = format!("{scheme}://ann:{SECRET}@{hosts}/tasks?x_password={SECRET}");
-        let address = if scheme == "postgres" { address.replace("x_password", "sslpassword") } else { address };
+        let options = if scheme == "postgres" { format!("?sslpassword={SECRET}") } else { String::new() };
+        let address = format!("{scheme}://ann:{SECRET}@{hosts}/tasks{options}");
         let by_variable = cli.clone().env("TASKQUEUE_DATABASE_URL", &address);
         for args in [
             &["status"][..],
@@ -361,8 +461,9 @@ each_engine! {
     fn a_database_without_tables_says_that_it_has_to_be_migrated(db) {
         if db.engine == EngineUnderTest::Sqlite {
             // It migrates itself.
+            db.configure(ECHO);
             let fresh = db.cli().env("TASKQUEUE_DATABASE_URL", &db.home().join("fresh.db").display().to_string());
-            assert!(fresh.run(&["status"]).ok().contains("No tasks"));
+            assert_eq!(fresh.run(&["queue", "echo"]).ok(), "1");
             return;
         }
         let (base, name) = db.url_text().rsplit_once('/').unwrap();

@@ -92,7 +92,7 @@ each_engine! {
         db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES ('exec')");
         let before = task(db, "1");
         for (args, part) in [
-            (["edit", "1"].as_slice(), "nothing is to be changed"),
+            (["edit", "1"].as_slice(), "nothing is to be changed: give --data, --at"),
             (&["edit", "1", "--data", "{"], "the data"),
             (&["edit", "1", "--priority", "1001"], "-1000 to 1000"),
             (&["edit", "1", "--timeout", "1.5s"], "fraction"),

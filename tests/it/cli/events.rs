@@ -54,7 +54,11 @@ each_engine! {
         assert_eq!(kinds(db, &["--task", "7"]), ["a"]);
         assert_eq!(kinds(db, &["--since", "1h"]), ["c"]);
         assert_eq!(kinds(db, &["--since", "2020-01-02T00:00:00Z"]), ["b", "c"]);
-        assert_eq!(kinds(db, &["--task", "9"]), Vec::<String>::new());
+        assert!(db.cli().run(&["events", "--task", "9"]).fails(3).contains("there is no task 9"));
+        db.cli().run(&["queue", "echo"]).ok();
+        assert_eq!(kinds(db, &["--task", "1"]), Vec::<String>::new());
+        let stderr = db.cli().run(&["events", "--kind", "retryd"]).fails(2);
+        assert!(stderr.contains("retryd") && stderr.contains("retried") && stderr.contains("late-result"), "{stderr}");
         assert!(db.cli().run(&["events", "--since", "someday"]).fails(2).contains("--since: "));
     }
 

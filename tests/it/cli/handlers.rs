@@ -276,6 +276,7 @@ each_engine! {
             let id = db.cli().run(&["queue", name]).ok();
             let ended = db.cli().run(&["tick"]);
             assert!(ended.stderr.starts_with("warning: the class is held on this host: "), "{ended:?}");
+            assert!(ended.stderr.contains(&format!("mend it, then `taskqueue classes release {name}`")), "{ended:?}");
             let after = detail(db, &id);
             assert_eq!(outcome(&after), ("released", "scheduled", false, true), "{name}");
             assert_eq!((&after["task"]["attempts"], &after["runs"][0]["error_code"]), (&json!(0), &json!("could-not-start")));
@@ -291,7 +292,8 @@ fn outside_a_handler_progress_and_result_say_where_they_belong() {
     let home = tempfile::tempdir().unwrap();
     let cli = crate::support::Cli::new(home.path());
     for args in [&["progress", "40"][..], &["result", "{}"]] {
-        assert!(cli.run(args).fails(2).contains("inside a handler only"));
+        let stderr = cli.run(args).fails(2);
+        assert!(stderr.contains("inside a handler only") && stderr.contains("RUN PERCENT --token TOKEN"), "{stderr}");
     }
     for args in [
         &["progress", "101"][..],

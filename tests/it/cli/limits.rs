@@ -37,6 +37,13 @@ each_engine! {
         assert_eq!(kinds, ["limit-set", "limit-set", "limit-set", "limit-removed"]);
     }
 
+    fn what_a_limit_can_be_is_named_where_none_is_given(db) {
+        let refused = |args: &[&str]| error_and_hint(&db.cli().run(args).fails(2)).0;
+        assert_eq!(refused(&["limits", "set", "import"]), "error: no limit is given: --running N, --rate N/TIME or both");
+        assert_eq!(refused(&["limits", "set", "--key", "k"]), "error: no limit is given: --running N");
+        db.cli().run(&["limits", "set", "import", "--rate", "1/1m"]).ok();
+    }
+
     fn a_limit_that_makes_no_sense_is_refused_and_nothing_changes(db) {
         for args in [
             &["echo"][..],

@@ -40,7 +40,7 @@ each_engine! {
         queue(db, &["echo", "work", "echo"]);
         write(db, "go", "");
         let said = db.cli().run(&["pause", "--class", "ec*", "--reason", "the disk is full"]);
-        assert!(said.stderr.starts_with("class ec* is paused until"), "{said:?}");
+        assert_eq!(said.stderr, "class ec* is paused until `taskqueue resume --class 'ec*'`\n");
         db.cli().run(&["process-run", "--drain"]).ok();
         assert_eq!(statuses(db, &["1", "2", "3"]), ["scheduled", "success", "scheduled"]);
         let why = detail(db, "1")["why"].clone();
@@ -70,6 +70,22 @@ each_engine! {
         db.cli().run(&["resume", "--all"]).ok();
         db.cli().run(&["tick"]).ok();
         assert_eq!(statuses(db, &["1"]), ["success"]);
+    }
+
+    fn an_order_says_what_ends_it_and_warns_of_a_class_that_nobody_knows(db) {
+        configure(db, 0);
+        let said = |args: &[&str]| db.cli().run(args).stderr;
+        assert_eq!(said(&["pause", "--all"]), "everything is paused until `taskqueue resume --all`\n");
+        assert_eq!(said(&["pause", "--class", "echo"]), "class echo is paused until `taskqueue resume --class echo`\n");
+        assert!(said(&["drain", "--runner", "r 1"]).contains("until `taskqueue resume --runner 'r 1'`"));
+        let typo = db.cli().run(&["pause", "--class", "ecoh"]);
+        assert!(typo.stderr.contains("warning: no class \"ecoh\" is known here") && typo.stderr.contains("did you mean \"echo\"?"), "{typo:?}");
+        assert!(said(&["stop", "--class", "a/b"]).contains("warning: no class \"a/b\" is known here"));
+        db.cli().run(&["queue", "--any-class", "ecoh"]).ok();
+        assert!(!said(&["pause", "--class", "ecoh"]).contains("warning"));
+        let typo = db.cli().run(&["limits", "set", "ehco", "--running", "1"]);
+        assert!(typo.stderr.contains("warning: no class \"ehco\"") && typo.stderr.contains("\"echo\""), "{typo:?}");
+        assert!(!said(&["limits", "set", "zzz", "--running", "1"]).contains("warning"));
     }
 
     fn a_pause_ends_by_itself_and_create_runs_keeps_the_event(db) {

@@ -100,6 +100,10 @@ each_engine! {
         let ended = db.cli().run(&["schedule", "pause", "1"]);
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "schedule 1 is paused\n"));
         assert_eq!(detail(db, "1")["why"]["reason"], "schedule_paused");
+        for verb in ["show", "pause", "remove"] {
+            let stderr = db.cli().run(&["schedule", verb, "2"]).fails(3);
+            assert!(stderr.contains("there is no schedule to which task 2 belongs"), "{verb}: {stderr}");
+        }
         let (error, _) = error_and_hint(&db.cli().run(&["schedule", "pause", "1"]).fails(1));
         assert!(error.contains("schedule 1 is paused"), "{error}");
         assert!(db.cli().run(&["schedule", "resume", "1"]).stderr.starts_with("schedule 1 goes on, next 20"));

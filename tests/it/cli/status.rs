@@ -95,6 +95,7 @@ each_engine! {
             let line = line_of(&text, id);
             assert!(line.contains(words), "{id} {words}: {line}");
         }
+        assert!(!line_of(&text, "1").contains("ended "), "when it is tried next, not when it was given back: {text}");
         assert!(line_of(&text, "5").contains("processing 40%") && line_of(&text, "5").contains("process "), "{text}");
         write(db, "go", "");
         finish(runner).ok();
@@ -187,6 +188,16 @@ each_engine! {
         signal(&watching, Signal::INT);
         assert_eq!(lines.filter(|overview| overview["schema"] != "taskqueue.status/1").count(), 0);
         assert_eq!(finish(watching).fails(130), "");
+    }
+
+    fn a_pattern_is_no_class_to_show_the_tasks_of(db) {
+        assert!(db.cli().run(&["status", "--class", "ec*"]).fails(2).contains("no pattern"));
+    }
+
+    fn an_interval_that_leaves_the_database_no_rest_is_refused(db) {
+        for args in [&["status", "--watch=0s"][..], &["status", "--watch=99ms"]] {
+            assert!(db.cli().run(args).fails(2).contains("100ms is the shortest interval"));
+        }
     }
 
     fn watch_ends_when_nobody_reads_it_any_more(db) {

@@ -62,6 +62,16 @@ fn every_setting_is_documented_with_its_default_and_range() {
     }
 }
 
+#[test]
+fn every_kind_of_event_is_documented_and_no_other() {
+    let page = read("docs/events.md");
+    let (_, kinds) = page.split_once("## Kinds\n").unwrap();
+    let rows = kinds.split("\n## ").next().unwrap().lines().filter(|line| line.starts_with("| `"));
+    let documented: BTreeSet<&str> =
+        rows.flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2)).collect();
+    assert_eq!(documented, BTreeSet::from(taskqueue::engine::events::KINDS));
+}
+
 /// Table and columns, as a migration creates them.
 fn columns(sql: &str) -> BTreeSet<(String, String)> {
     let mut table = String::new();

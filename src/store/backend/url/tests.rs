@@ -109,6 +109,35 @@ fn a_remote_host_without_tls_is_found() {
 }
 
 #[test]
+fn a_parameter_that_the_client_would_pass_over_is_refused_with_those_that_there_are() {
+    for (text, words) in [
+        ("mysql://u@h/d?ssl_mod=required", ["\"ssl_mod\"", "ssl_mode"]),
+        ("mysql://u@h/d?sslmode=require", ["\"sslmode\"", "ssl_mode"]),
+        ("mysql://u@h1,h2/d?foo=bar", ["\"foo\"", "unix_socket"]),
+        ("postgres://u@h/d?ssl_mode=require", ["\"ssl_mode\"", "sslmode"]),
+        ("mysql://u@h/d?ssl_mode=requird", ["ssl_mode that is none of", "required"]),
+        ("postgres://u@h/d?sslmode=requird", ["sslmode that is none of", "require"]),
+        ("mysql://u@h/d?connect_timeout=x", ["connect_timeout", "whole number of seconds"]),
+        ("postgres://u@h/d?connect_timeout=-1", ["connect_timeout", "whole number of seconds"]),
+        ("mysql://u@h/d?target_session_attrs=write", ["target_session_attrs that is none of", "read-write"]),
+    ] {
+        let error = DatabaseUrl::parse(text).unwrap_err();
+        assert!(matches!(error, StoreError::BadAddress(_)), "{text}: {error}");
+        let error = error.to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{text}: {error}");
+    }
+    for text in [
+        "mysql://u@h/d?ssl_mode=REQUIRED&ssl_ca=/ca.pem&connect_timeout=5",
+        "mysql://u@h/d?target_session_attrs=read-write&unix_socket=/s",
+        "postgres://u@h/d?sslmode=verify-full&sslrootcert=system&options=-csearch_path%3Dx&user=u",
+    ] {
+        assert!(DatabaseUrl::parse(text).is_ok(), "{text}");
+    }
+    let error = DatabaseUrl::parse("mysql://u@h/d?S3cr3t&x").unwrap_err().to_string();
+    assert!(!error.contains("S3cr3t"), "{error}");
+}
+
+#[test]
 fn a_password_is_never_shown() {
     for text in [
         "postgres://u:s3cr3t@h/d?sslpassword=s3cr3t",
