@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn of_a_line_only_the_column_is_told() {
         let error = serde_json::from_str::<Vec<i64>>("[1, 2").unwrap_err();
-        assert_eq!(json_line_problem(&error), "it ends in the middle of a list at column 6");
+        assert_eq!(json_line_problem(&error), "it ends in the middle of a list at column 5");
         let error = serde_json::from_str::<Vec<i64>>("[true]").unwrap_err();
         assert!(
             json_line_problem(&error).starts_with("invalid type: boolean `true`, expected a whole number at column ")

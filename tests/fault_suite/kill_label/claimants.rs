@@ -11,6 +11,7 @@ use crate::stage::Stage;
 pub enum Word {
     Claim,
     Heartbeat,
+    Message,
     Resolve,
     /// And asks for more afterwards: what it has rejected must not come back.
     Release,
@@ -38,6 +39,7 @@ pub fn speak<'a>(stage: &'a Stage, word: Word, strike: impl Fn(Command<'a>) -> C
     let is_doomed = line["class"] == "fail";
     let words: &[&str] = match word {
         Word::Heartbeat => &["progress", &run, "50", "--token", &token],
+        Word::Message => &["message", &run, "note", "--token", &token],
         Word::Resolve if is_doomed => &["resolve", &run, "--token", &token, "--error", "failed"],
         Word::Resolve => &["resolve", &run, "--token", &token, "--results", "1"],
         Word::Claim | Word::Release => &["release", &run, "--token", &token],

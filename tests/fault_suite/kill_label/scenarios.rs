@@ -147,6 +147,7 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("keyed-drain", &[Need::Keyed, Need::Runs], DRAIN),
     scenario("claim", &[Need::Task("note")], Args::Claimant(Word::Claim)),
     scenario("heartbeat", &[Need::Task("note")], Args::Claimant(Word::Heartbeat)),
+    scenario("claimant-message", &[Need::Task("note")], Args::Claimant(Word::Message)),
     scenario("resolve", &[Need::Task("note")], Args::Claimant(Word::Resolve)),
     scenario("reject", &[Need::Task("note"), Need::Task("brief")], Args::Claimant(Word::Release)),
     scenario("migrate", &[], Args::Migrate),
