@@ -63,8 +63,8 @@ pub fn list(ctx: &mut Context, filter: &EventFilter, limit: i64) -> EngineResult
     Ok(ctx.store.list_events(filter, limit)?)
 }
 
-/// Whether the task and the run of this filter are there, or were: of what was pruned the events may be left, and without any
-/// it may never have been there.
+/// Makes sure that the task and the run of this filter are there, or were: of what was pruned the events may be left, and without
+/// any it may never have been there.
 ///
 /// # Errors
 /// There is no such task or run, or the database's.
@@ -76,7 +76,8 @@ pub fn expect_subject(ctx: &mut Context, filter: &EventFilter) -> EngineResult<(
         }
     }
     if let Some(run_id) = filter.run_id {
-        let of_run = EventFilter { run_id: Some(run_id), ..EventFilter::default() };
+        // With the task, which alone leads to the events of a run that is gone.
+        let of_run = EventFilter { run_id: Some(run_id), task_id: filter.task_id, ..EventFilter::default() };
         if ctx.store.list_events(&of_run, 1)?.is_empty() {
             ctx.store.get_run(run_id)?;
         }

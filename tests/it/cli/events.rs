@@ -91,8 +91,9 @@ each_engine! {
         assert_eq!(kinds(db, &["--run", &third, "--kind", "paused"]), Vec::<String>::new());
         assert!(db.cli().run(&["events", "--run", "9999"]).fails(3).contains("there is no run 9999"));
         // What is left of a run that was pruned.
-        db.execute("INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"RunId\") VALUES ('a', 9998)");
-        assert_eq!(kinds(db, &["--run", "9998", "--kind", "paused"]), Vec::<String>::new());
+        db.execute("INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"RunId\") VALUES ('a', 2, 9998)");
+        assert_eq!(kinds(db, &["--run", "9998", "--task", "2"]), ["a"]);
+        assert_eq!(kinds(db, &["--run", "9998", "--task", "2", "--kind", "paused"]), Vec::<String>::new());
     }
 
     fn who_follows_sees_what_comes_until_a_signal(db) {
