@@ -1,5 +1,6 @@
 //! Input that is refused: a clear error, a hint where there is a next step, the right exit status, nothing half done.
 
+use super::output::redirected;
 use super::{ECHO, count_tasks, error_and_hint, printed, process, write};
 use crate::each_engine;
 use crate::support::TestDb;
@@ -84,8 +85,14 @@ each_engine! {
             let (_, hint) = refused(db, &["queue", "echo", "--", text]);
             assert_eq!(hint, format!("hint: a text has double quotes: taskqueue queue echo {word}"));
         }
+        let class = r"App\Tasks\Resize";
+        let (_, hint) = refused(db, &["queue", "--any-class", class, "Ann"]);
+        assert_eq!(hint, format!("hint: a text has double quotes: taskqueue queue '{class}' '\"Ann\"'"));
         assert!(refused(db, &["queue", "echo", "{'a':1}"]).1.contains("double quotes"));
-        assert!(refused(db, &["queue", "echo", "@nofile"]).1.contains("@ names a file"));
+        let (_, hint) = refused(db, &["queue", "echo", "@no file"]);
+        assert_eq!(hint, "hint: @ names a file; a text that begins with it is written '\"@no file\"'");
+        let unreadable = redirected(&db.cli(), "</", &["queue", "echo", "-"]).fails(2);
+        assert_eq!(unreadable.trim_end(), "error: standard input: Is a directory (os error 21)");
     }
 
     fn a_misspelt_option_of_queue_is_not_taken_for_data(db) {
