@@ -232,6 +232,13 @@ fn from_store(error: &StoreError, message: String) -> CliError {
 /// What becomes of the end of a run that the database was not told of.
 fn not_recorded_hint(ended: &NotRecorded) -> String {
     match &ended.kept {
+        // A refusal that the store did not explain is met again, most likely.
+        Ok(directory) if matches!(ended.source, StoreError::Database(_)) => format!(
+            "it is kept in {}, and the next `taskqueue create-runs` or `tick` on this host sends it once more; if it is refused \
+             again its runner is taken for dead and the task is tried again; `taskqueue cancel {}` prevents that",
+            directory.display(),
+            ended.task_id
+        ),
         Ok(directory) => format!(
             "nothing is lost: it is kept in {}, and the next `taskqueue create-runs` or `tick` on this host sends it",
             directory.display()
@@ -245,10 +252,13 @@ fn not_recorded_hint(ended: &NotRecorded) -> String {
 }
 
 fn full_hint(message: &str) -> String {
-    let hint = if message.contains("sqlite://") {
-        "is the disk full? `df -h` tells; nothing was changed, the same command works once there is room"
+    let hint = if message.contains("disk I/O error") {
+        "is the disk full, or failing? `df -h` and the kernel's log tell; what was done before stays done, the same command does \
+         the rest once it can"
+    } else if message.contains("sqlite://") {
+        "is the disk full? `df -h` tells; what was done before stays done, the same command does the rest once there is room"
     } else {
-        "is the disk of the server full? nothing was changed, the same command works once there is room"
+        "is the disk of the server full? what was done before stays done, the same command does the rest once there is room"
     };
     hint.to_owned()
 }
@@ -269,7 +279,9 @@ fn unreachable_hint(url: &str, cause: &str) -> String {
         return "is the server running, and are address, user and password right? (--database, TASKQUEUE_DATABASE_URL or `database` in the configuration)"
             .to_owned();
     };
-    let hint = if says("disk is full") || says("disk I/O error") {
+    let hint = if says("disk I/O error") {
+        "is the disk full, or failing? `df -h` and the kernel's log tell; the same command works once it can be read and written"
+    } else if says("disk is full") {
         "is the disk full? `df -h` tells; nothing was lost, the same command works once there is room"
     } else if says("not a database") || says("no regular file") {
         "name another file with --database, TASKQUEUE_DATABASE_URL or `database` in the configuration"

@@ -83,6 +83,8 @@ pub enum Kept {
     CountedByRate,
     /// A task that stays waits for it.
     Awaited,
+    /// Somebody changes it at this moment, or queues what is to wait for it.
+    InUse,
 }
 
 impl fmt::Display for Kept {
@@ -95,6 +97,7 @@ impl fmt::Display for Kept {
             Self::KeyTaken => "it keeps its unique key for a while yet",
             Self::CountedByRate => "the rate of its class still counts a run of it",
             Self::Awaited => "others wait for it",
+            Self::InUse => "it is in use at this moment: try again",
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::selected::{Hear, TaskAnswer, event_of, portions, preview};
+use super::selected::{Hear, TaskAnswer, portions, preview};
 use super::{Context, EngineError, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::reason::parse_reason;
@@ -22,7 +22,7 @@ pub const REQUESTED: &str = "cancel-requested";
 pub fn cancel_tasks(ctx: &mut Context, ids: &[TaskId], reason: Option<&str>, hear: Hear<'_>) -> EngineResult<()> {
     let reason =
         parse_reason(reason).map_err(EngineError::Input)?.unwrap_or_else(|| format!("cancelled by {}", ctx.me.user));
-    let event = event_of(ctx, "cancelled", json!({ "reason": reason }));
+    let event = ctx.operator_event("cancelled", json!({ "reason": reason }));
     for portion in portions(ctx, ids) {
         let answers = ctx.store.cancel_tasks(portion, &reason, &event)?;
         fault_point!("cancel.committed");

@@ -9,12 +9,12 @@ use super::pauses::remove_ended;
 use super::prune::prune_some;
 use super::register::finish_dead_runners;
 use super::rescue::{RescueReport, rescue_runs};
-use super::{Context, EngineResult};
+use super::{Context, EngineError, EngineResult};
 use crate::domain::due::{DueFacts, NotDue, is_due};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
 use crate::domain::status::{ScheduleStatus, TaskStatus};
-use crate::store::{Advanced, Author, Pruned};
+use crate::store::{Advanced, Author, Pruned, StoreError};
 
 /// What `create-runs` did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -50,27 +50,33 @@ pub struct Passed {
 }
 
 /// Rescues the runs of dead runners, lets schedules go on, creates one run for every due task, and prunes a part.
-/// `created` hears the number so far.
+/// `created` hears the number so far. A part that finds no room on the disk keeps no other from its work: pruning is what makes
+/// room.
 ///
 /// # Errors
-/// The database's.
+/// The database's; where there was no room for a part, at the end of all.
 pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineResult<CreateRunsReport> {
     // Before the rescue: a run whose outcome is known on this host has ended, however dead its runner is.
-    let sent_outcomes = send_left_over(ctx)?;
+    let mut full = None;
+    let sent_outcomes = unless_full(send_left_over(ctx), &mut full)?;
     fault_point!("create.left_over_sent");
     let settings = ctx.store.settings()?;
-    let rescue = rescue_runs(ctx, &settings)?;
+    let rescue = unless_full(rescue_runs(ctx, &settings), &mut full)?;
     let sent_outcomes = sent_outcomes + rescue.sent_outcomes;
     fault_point!("create.rescued");
-    let finished_runners = finish_dead_runners(ctx, settings.lease)?;
+    let finished_runners = unless_full(finish_dead_runners(ctx, settings.lease), &mut full)?;
     fault_point!("create.runners_finished");
-    remove_ended(ctx)?;
+    unless_full(remove_ended(ctx).map(drop), &mut full)?;
     let author = Author { name: &ctx.me.user, host: &ctx.me.host };
-    let schedules = ctx.store.advance_schedules(author, settings.schedule_grace_secs)?;
-    let created = ctx.store.create_missing_runs(created)?;
+    let schedules = ctx.store.advance_schedules(author, settings.schedule_grace_secs).map_err(EngineError::from);
+    let schedules = unless_full(schedules, &mut full)?;
+    let created = unless_full(ctx.store.create_missing_runs(created).map_err(EngineError::from), &mut full)?;
     // Last: nobody waits for it.
-    let pruned = prune_some(ctx, &settings.retention)?;
-    let notify_problem = tell_notices(ctx)?;
+    let pruned = unless_full(prune_some(ctx, &settings.retention), &mut full)?;
+    let notify_problem = unless_full(tell_notices(ctx), &mut full)?;
+    if let Some(full) = full {
+        return Err(full);
+    }
     let hook_problem = ctx.hook_problem.take();
     Ok(CreateRunsReport {
         sent_outcomes,
@@ -82,6 +88,17 @@ pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineR
         hook_problem,
         pruned,
     })
+}
+
+/// Nothing where there was no room, which is kept for the end.
+fn unless_full<T: Default>(result: EngineResult<T>, full: &mut Option<EngineError>) -> EngineResult<T> {
+    match result {
+        Err(error @ EngineError::Store(StoreError::Full { .. })) => {
+            full.get_or_insert(error);
+            Ok(T::default())
+        }
+        result => result,
+    }
 }
 
 /// Up to `limit` tasks whose time has come and that have no new run, with the first reason why not.

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde_json::json;
 
-use super::selected::{Hear, PORTION, TaskAnswer, event_of, key_taken, portions, preview};
+use super::selected::{Hear, PORTION, TaskAnswer, key_taken, portions, preview};
 use super::{Context, EngineError, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
@@ -29,7 +29,7 @@ pub struct Edit {
 /// [`EngineError::Input`], and then nothing is changed; or the database's, and then the tasks before stay changed.
 pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, hear: Hear<'_>) -> EngineResult<()> {
     let change = checked(ctx, ids, edit)?;
-    let event = event_of(ctx, "edited", json!({ "columns": change.columns() }));
+    let event = ctx.operator_event("edited", json!({ "columns": change.columns() }));
     for portion in portions(ctx, ids) {
         let answers = ctx.store.edit_tasks(portion, &change, edit.if_updated_on, &event)?;
         fault_point!("edit.committed");

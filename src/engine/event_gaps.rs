@@ -5,14 +5,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::os::clock::Moment;
+use crate::store::is_narrow_range;
 
 /// How long an id that is missing is looked for: longer than the largest batch takes.
 const WAIT: Duration = Duration::from_secs(3_600);
 /// For so long it is looked for each time; most transactions have ended by then, or never will.
 const FRESH: Duration = Duration::from_secs(60);
-/// Then it is looked for again after this part of the time for which it has been missing: what comes late is seen a little
-/// later still, and what never comes costs little.
-const PART: u32 = 20;
+/// Then it is looked for so many times while the time for which it has been missing doubles, about: what comes late is seen a
+/// little later still, and what never comes costs little.
+const LOOKS_PER_AGE: u32 = 20;
+/// Ranges too wide to be asked for together that one look asks for; the rest waits for the next one.
+const WIDE_PER_LOOK: usize = 50;
 /// Ranges that are looked for at once; the oldest are given up beyond that.
 const MOST: usize = 1_000;
 
@@ -26,7 +29,7 @@ pub(super) struct Gaps {
 struct Gap {
     last_id: i64,
     until: Moment,
-    /// Not looked for before.
+    /// The earliest next look.
     next_look: Moment,
 }
 
@@ -71,14 +74,28 @@ impl Gaps {
 
     /// The first and the last id of each that is to be looked for now, in their order.
     pub(super) fn next_ranges(&mut self) -> Vec<(i64, i64)> {
-        let mut ranges = Vec::new();
-        for (first_id, gap) in self.by_first_id.iter_mut().filter(|(_, gap)| gap.next_look.has_passed()) {
-            let age = gap.age();
-            if age >= FRESH {
-                gap.next_look = Moment::after(age / PART);
+        let mut due: Vec<(i64, &mut Gap)> = self
+            .by_first_id
+            .iter_mut()
+            .map(|(id, gap)| (*id, gap))
+            .filter(|(_, gap)| gap.next_look.has_passed())
+            .collect();
+        // What has waited for the longest comes first, the oldest of those: also of many none is forgotten.
+        due.sort_by_key(|(_, gap)| gap.next_look);
+        let (mut ranges, mut wide) = (Vec::new(), 0);
+        for (first_id, gap) in due {
+            let range = (first_id, gap.last_id);
+            if !is_narrow_range(range) {
+                wide += 1;
+                if wide > WIDE_PER_LOOK {
+                    continue;
+                }
             }
-            ranges.push((*first_id, gap.last_id));
+            let age = gap.age();
+            gap.next_look = Moment::after(if age >= FRESH { age / LOOKS_PER_AGE } else { Duration::ZERO });
+            ranges.push(range);
         }
+        ranges.sort_unstable();
         ranges
     }
 
@@ -136,6 +153,29 @@ mod tests {
     }
 
     #[test]
+    fn of_many_wide_gaps_a_look_asks_for_some_and_each_has_its_turn() {
+        let mut gaps = Gaps::default();
+        for number in 0..120 {
+            gaps.open_between(1_000 * number, 1_000 * number + 100);
+            gaps.open_between(1_000 * number + 500, 1_000 * number + 502);
+        }
+        let all = gaps.ranges();
+        let mut wide_looks: Vec<Vec<(i64, i64)>> = Vec::new();
+        for _ in 0..3 {
+            let (narrow, wide): (Vec<_>, Vec<_>) =
+                gaps.next_ranges().into_iter().partition(|range| is_narrow_range(*range));
+            assert_eq!(narrow.len(), 120);
+            wide_looks.push(wide);
+        }
+        assert!(wide_looks.iter().all(|wide| wide.len() == WIDE_PER_LOOK));
+        assert_eq!(wide_looks[0][0], (1, 99), "the oldest first");
+        let mut seen = wide_looks.concat();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), all.len() - 120);
+    }
+
+    #[test]
     fn a_gap_is_looked_for_until_its_time_is_over_and_so_is_what_is_left_of_it() {
         let mut gaps = between(0, 10);
         gaps.open_between(10, 20);
@@ -160,7 +200,10 @@ mod tests {
         gaps.close(15);
         assert_eq!(gaps.next_ranges(), [(1, 9)], "what is left of it is as old");
         let next_look = gaps.by_first_id[&16].next_look.remaining();
-        assert!(next_look > WAIT / 2 / PART - Duration::from_secs(30) && next_look < WAIT / PART, "{next_look:?}");
+        assert!(
+            next_look > WAIT / 2 / LOOKS_PER_AGE - Duration::from_secs(30) && next_look < WAIT / LOOKS_PER_AGE,
+            "{next_look:?}"
+        );
         gaps.by_first_id.get_mut(&16).unwrap().next_look = Moment::now();
         assert_eq!(gaps.next_ranges(), [(1, 9), (16, 19)]);
     }

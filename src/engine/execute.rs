@@ -27,6 +27,8 @@ use crate::store::{EndCondition, RunEnd, RunRef};
 
 /// Beyond timeout and grace, before a runner that should have ended a handler is taken for unable to.
 const SILENCE_MARGIN: Duration = Duration::from_secs(30);
+/// For how long the lease of a run is kept while its end is being recorded: longer than that is repeated.
+const RECORD_LIMIT: Duration = Duration::from_secs(120);
 /// The longest message that is stored, in characters.
 pub(super) const MAX_MESSAGE_CHARS: usize = 10_000;
 
@@ -130,7 +132,8 @@ pub fn execute_run(
     // Rule R7: a run of which something still lives is not ended; whoever finds this process gone tries again.
     if outcome.unended.is_none() {
         fault_point!("execute.before_record");
-        let mut unsaved = leases.let_go(run.run_id);
+        // Held on to until it is recorded: who waits for room on a full disk must not be taken for dead meanwhile.
+        let mut unsaved = leases.take_unsaved(run.run_id, RECORD_LIMIT);
         unsaved.add(last_news);
         unsaved.add(Unsaved { results: finished.results.clone(), ..Unsaved::default() });
         if !unsaved.messages.is_empty() && !is_over {

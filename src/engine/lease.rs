@@ -202,15 +202,21 @@ impl LeaseKeeper {
         }
     }
 
-    /// The run has ended, or is about to be recorded so. Returns what is not saved yet.
-    pub fn let_go(&self, run_id: RunId) -> Unsaved {
+    /// Returns what is not saved yet of a run whose handler has ended. It is kept for so long, for its end to be recorded.
+    pub fn take_unsaved(&self, run_id: RunId, kept_for: Duration) -> Unsaved {
         let mut state = self.shared.lock();
         let give_up = Moment::after(END_WAIT);
         while state.saving == Some(run_id) && !give_up.has_passed() {
             state = self.shared.wait(state, give_up.remaining());
         }
-        let at = state.runs.iter().position(|held| held.run.id == run_id);
-        at.map(|at| state.runs.swap_remove(at).unsaved).unwrap_or_default()
+        let Some(held) = state.runs.iter_mut().find(|held| held.run.id == run_id) else { return Unsaved::default() };
+        held.renew_until = Moment::after(kept_for);
+        std::mem::take(&mut held.unsaved)
+    }
+
+    /// The run is over, or is somebody else's.
+    pub fn let_go(&self, run_id: RunId) {
+        self.shared.lock().runs.retain(|held| held.run.id != run_id);
     }
 
     /// Where a run stands now.

@@ -258,7 +258,13 @@ impl Context {
     /// Whether one of those signals has come.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
-        self.stop.as_ref().is_some_and(|signals| signals.is_stopping())
+        self.stop_question()()
+    }
+
+    /// The same, for somebody without a borrow.
+    fn stop_question(&self) -> impl Fn() -> bool + use<> {
+        let stop = self.stop.clone();
+        move || stop.as_ref().is_some_and(|signals| signals.is_stopping())
     }
 
     /// Gives this process a name as a runner, by which operators can pause, drain and stop it.
@@ -287,7 +293,8 @@ impl Context {
         result
     }
 
-    /// Something that an operator did here, to be kept, with the reason where there is one.
+    /// Something that an operator did here, to be kept, about a task yet to be named or about none, with the reason where there
+    /// is one.
     fn operator_event(&self, kind: &'static str, mut details: serde_json::Value) -> NewEvent {
         if let (Some(reason), Some(details)) = (&self.reason, details.as_object_mut()) {
             details.entry("reason").or_insert_with(|| reason.as_str().into());

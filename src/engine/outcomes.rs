@@ -135,11 +135,10 @@ impl GivenBack {
     }
 }
 
-/// Reserves room on the disk for an outcome while there is any: the handler itself may fill the disk.
-pub(super) fn reserve_room(ctx: &mut Context, file: Option<&mut SpoolFile>) {
-    if let Some(Err(error)) = file.map(|file| file.reserve(ROOM_BYTES)) {
-        ctx.spool_problem = Some(error.to_string());
-    }
+/// Reserves room on the disk for an outcome while there is any: the handler itself may fill the disk. Without it the outcome
+/// may find room all the same; where it does not, `leave` says so.
+pub(super) fn reserve_room(file: Option<&mut SpoolFile>) {
+    let _ = file.map(|file| file.reserve(ROOM_BYTES));
 }
 
 /// Puts an outcome on the disk for the next process of this host, and says why it could not. A disk that is full keeps
@@ -153,7 +152,8 @@ pub(super) fn leave(file: Option<&mut SpoolFile>, outcome: &Outcome) -> Option<S
 }
 
 /// Puts the outcome of a run on the disk, sends it, and takes it off again. A database that has no room for it is waited for
-/// like one that is away. The status that the run has if somebody else was first.
+/// like one that is away, and then gets it without what the handler wrote. The status that the run has if somebody else was
+/// first.
 ///
 /// # Errors
 /// [`EngineError::NotRecorded`]; the outcome stays on the disk then, unless that failed too.
@@ -165,6 +165,7 @@ pub(super) fn record(
     ctx.store.wait_for_room(true);
     let recorded = keep_and_send(ctx, file.as_deref_mut(), outcome);
     ctx.store.wait_for_room(false);
+    let recorded = shorter_if_full(recorded, outcome, |shorter| send_kept(ctx, file.as_deref_mut(), shorter));
     match (recorded, outcome.claimed) {
         (Err(EngineError::Store(source)), Some(claimed)) => {
             let is_kept = file.is_some_and(|file| !file.records().is_empty());
@@ -196,6 +197,11 @@ fn keep_and_send(
 ) -> EngineResult<Option<String>> {
     ctx.spool_problem = leave(file.as_deref_mut(), outcome).or_else(|| ctx.spool_problem.take());
     fault_point!("outcome.on_disk");
+    send_kept(ctx, file, outcome)
+}
+
+/// Sends an outcome that is on the disk, and takes it off.
+fn send_kept(ctx: &mut Context, file: Option<&mut SpoolFile>, outcome: &Outcome) -> EngineResult<Option<String>> {
     let lost_to = match outcome.claimed {
         Some(claimed) => send(ctx, outcome, claimed)?,
         None => None,
@@ -207,6 +213,20 @@ fn keep_and_send(
         fault_point!("outcome.cleared");
     }
     Ok(lost_to)
+}
+
+/// Where a database that has room for little had none for this outcome, it is sent without what the handler wrote.
+fn shorter_if_full<T>(
+    sent: EngineResult<T>,
+    outcome: &Outcome,
+    send: impl FnOnce(&Outcome) -> EngineResult<T>,
+) -> EngineResult<T> {
+    match sent {
+        Err(EngineError::Store(full @ StoreError::Full { .. })) => {
+            outcome.without_outputs().map_or(Err(full.into()), |shorter| send(&shorter))
+        }
+        sent => sent,
+    }
 }
 
 fn send(ctx: &mut Context, outcome: &Outcome, claimed: Claimed) -> EngineResult<Option<String>> {
@@ -274,7 +294,8 @@ fn empty(ctx: &mut Context, file: &mut SpoolFile) -> EngineResult<usize> {
         if let Ok(outcome) = serde_json::from_str::<Outcome>(&record)
             && outcome.database == database
         {
-            match send_once_more(ctx, &outcome) {
+            let sent_once_more = send_once_more(ctx, &outcome);
+            match shorter_if_full(sent_once_more, &outcome, |shorter| send_once_more(ctx, shorter)) {
                 // Refused for good: it must not stop everything else on this host. Its run is rescued, and then it comes
                 // too late, which is kept.
                 Err(EngineError::Store(StoreError::Database(_))) => {}

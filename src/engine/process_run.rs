@@ -156,7 +156,7 @@ fn process_registered(
         if leases.runner_standing() != Standing::Held {
             break;
         }
-        reserve_room(ctx, equipment.spool.as_mut());
+        reserve_room(equipment.spool.as_mut());
         let asked_at = Moment::now();
         let Some(run) = claim(ctx, runner_id, options.run_id, settings, equipment.spool.as_mut())? else {
             let may_be_more = options.creates_runs && report.succeeded > succeeded_before;

@@ -9,7 +9,7 @@ use crate::domain::ids::TaskId;
 use crate::domain::retention::{Kept, Retention};
 use crate::domain::status::TaskStatus;
 pub use crate::store::Pruned;
-use crate::store::{NewEvent, PrunePlace, PruneRule, PruneVerdict, PruneWindow, Store, StoreResult};
+use crate::store::{NewEvent, PrunePlace, PruneRule, PruneVerdict, Store, StoreResult};
 
 /// Parts that a `create-runs` deletes of each kind: it is called again soon.
 const PARTS_OF_CREATE_RUNS: usize = 10;
@@ -18,11 +18,11 @@ const LOOKS_FOR_A_PART: usize = 10;
 /// The part of a selection that is kept with each event.
 const MAX_SELECTION_CHARS: usize = 1_000;
 
-/// Finds a part of the tasks that a rule reaches, from a place on.
-type FindTasks = fn(&mut Store, &PruneRule, Option<PrunePlace>) -> StoreResult<PruneWindow>;
+/// Finds where the tasks end that a rule reaches.
+type FindEnd = fn(&mut Store, &PruneRule) -> StoreResult<Option<PrunePlace>>;
 
 /// By age, and by number.
-const WAYS_TO_FIND: [FindTasks; 2] = [Store::find_old_tasks, Store::find_excess_tasks];
+const WAYS_TO_FIND: [FindEnd; 2] = [Store::last_old_task, Store::last_excess_task];
 
 /// What is to be pruned, beyond what the settings say.
 #[derive(Clone, Debug, Default)]
@@ -104,17 +104,18 @@ pub fn count_prunable(ctx: &mut Context, request: &PruneRequest) -> EngineResult
     let mut count = 0;
     for rule in request.rules(&retention) {
         let [by_age, by_number] = WAYS_TO_FIND;
-        let mut count_by = |find: FindTasks| count_windows(|from| Ok(find(&mut ctx.store, &rule, from)?));
+        let mut count_by = |find_end: FindEnd| count_by(ctx, &rule, find_end);
         // Those of an age and those in excess are the oldest ones, both times.
         count += count_by(by_age)?.max(count_by(by_number)?);
     }
     Ok(count)
 }
 
-fn count_windows(mut find: impl FnMut(Option<PrunePlace>) -> EngineResult<PruneWindow>) -> EngineResult<usize> {
+fn count_by(ctx: &mut Context, rule: &PruneRule, find_end: FindEnd) -> EngineResult<usize> {
+    let Some(until) = find_end(&mut ctx.store, rule)? else { return Ok(0) };
     let (mut count, mut from) = (0, None);
     loop {
-        let window = find(from)?;
+        let window = ctx.store.find_prunable_tasks(rule, from, until)?;
         count += window.count();
         from = window.next;
         if from.is_none() {
@@ -132,8 +133,8 @@ fn prune_parts(
     pruned: &mut dyn FnMut(usize),
 ) -> EngineResult<()> {
     for rule in request.rules(retention) {
-        for find in WAYS_TO_FIND {
-            prune_rule(ctx, &rule, find, share, &mut |count| {
+        for find_end in WAYS_TO_FIND {
+            prune_rule(ctx, &rule, find_end, share, &mut |count| {
                 total.tasks += count;
                 pruned(total.tasks);
             })?;
@@ -149,16 +150,17 @@ fn prune_parts(
 fn prune_rule(
     ctx: &mut Context,
     rule: &PruneRule,
-    find: FindTasks,
+    find_end: FindEnd,
     share: &Share,
     pruned: &mut dyn FnMut(usize),
 ) -> EngineResult<()> {
+    let Some(until) = find_end(&mut ctx.store, rule)? else { return Ok(()) };
     let (mut from, mut deleted) = (None, 0);
     for _ in 0..share.parts.saturating_mul(LOOKS_FOR_A_PART) {
         if ctx.is_stopping() {
             return Ok(());
         }
-        let window = find(&mut ctx.store, rule, from)?;
+        let window = ctx.store.find_prunable_tasks(rule, from, until)?;
         if window.count() > 0 {
             pruned(ctx.store.prune_tasks(rule, &window, share.kept.as_ref())?);
             fault_point!("prune.part_committed");

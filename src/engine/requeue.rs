@@ -1,8 +1,6 @@
 //! `requeue`: a task that is over runs again from the start, as the same row.
 
-use super::selected::{
-    Hear, TaskAnswer, event_of, key_taken, place_in_schedule, places_in_schedules, portions, preview,
-};
+use super::selected::{Hear, TaskAnswer, key_taken, place_in_schedule, places_in_schedules, portions, preview};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
@@ -15,7 +13,7 @@ use crate::store::{Restart, RestartAnswer};
 /// # Errors
 /// The database's; the tasks before stay requeued.
 pub fn requeue_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
-    let event = event_of(ctx, "requeued", serde_json::json!({}));
+    let event = ctx.operator_event("requeued", serde_json::json!({}));
     for portion in portions(ctx, ids) {
         let places = places_in_schedules(ctx, portion)?;
         let answers = ctx.store.restart_tasks(portion, Restart::Requeue, &event)?;

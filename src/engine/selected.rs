@@ -9,7 +9,7 @@ use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
 use crate::domain::selection::Selection;
 use crate::domain::status::ScheduleStatus;
-use crate::store::{Holder, NewEvent};
+use crate::store::Holder;
 
 /// Tasks that are changed in one transaction: bounds the time for which others wait.
 pub(super) const PORTION: usize = 100;
@@ -57,8 +57,8 @@ pub fn select_tasks(ctx: &mut Context, selection: &Selection) -> EngineResult<Ve
 
 /// The portions of these tasks, as long as nobody has asked this process to stop.
 pub(super) fn portions<'a>(ctx: &Context, ids: &'a [TaskId]) -> impl Iterator<Item = &'a [TaskId]> + use<'a> {
-    let stop = ctx.stop.clone();
-    ids.chunks(PORTION).take_while(move |_| !stop.as_ref().is_some_and(|stop| stop.is_stopping()))
+    let is_stopping = ctx.stop_question();
+    ids.chunks(PORTION).take_while(move |_| !is_stopping())
 }
 
 /// Says of each task what `outlook` says of it, and changes nothing.
@@ -93,11 +93,6 @@ pub(super) fn place_in_schedule(task: &Task) -> String {
 pub(super) fn places_in_schedules(ctx: &mut Context, ids: &[TaskId]) -> EngineResult<HashMap<TaskId, String>> {
     let tasks = ctx.store.get_tasks(ids)?;
     Ok(tasks.iter().map(|task| (task.id, place_in_schedule(task))).collect())
-}
-
-/// An event of this kind about a task yet to be named, by whoever works here.
-pub(super) fn event_of(ctx: &Context, kind: &'static str, details: serde_json::Value) -> NewEvent {
-    ctx.operator_event(kind, details)
 }
 
 /// A task that cannot be live again, because another one has its key.

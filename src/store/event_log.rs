@@ -45,6 +45,12 @@ impl EventFilter {
     }
 }
 
+/// Whether a range of ids, the first and the last included, is asked for together with others.
+#[must_use]
+pub const fn is_narrow_range((first, last): (i64, i64)) -> bool {
+    last - first < NARROW
+}
+
 type Row = (i64, Moment, String, Option<i64>, Option<i64>, String, String, String);
 const COLUMNS: (id, occurred_on, kind, task_queue_id, run_id, actor, host, details) =
     (id, occurred_on, kind, task_queue_id, run_id, actor, host, details);
@@ -146,8 +152,7 @@ impl Store {
     /// # Errors
     /// The database could not be asked.
     pub fn events_within(&mut self, ranges: &[(i64, i64)]) -> StoreResult<Vec<Event>> {
-        let is_narrow = |(first, last): &(i64, i64)| last - first < NARROW;
-        let narrow = ranges.iter().copied().filter(is_narrow);
+        let narrow = ranges.iter().copied().filter(|range| is_narrow_range(*range));
         let ids: Vec<i64> = narrow.flat_map(|(first, last)| first..=last).collect();
         let mut found: Vec<Row> = Vec::new();
         for part in ids.chunks(IDS_PER_STATEMENT) {
@@ -155,7 +160,7 @@ impl Store {
                 self.read(|conn| Ok(task_queue_events.filter(id.eq_any(part)).select(COLUMNS).load::<Row>(conn)?))?,
             );
         }
-        for (first, last) in ranges.iter().copied().filter(|range| !is_narrow(range)) {
+        for (first, last) in ranges.iter().copied().filter(|range| !is_narrow_range(*range)) {
             found.extend(self.read(|conn| {
                 let range = task_queue_events.filter(id.between(first, last)).order(id);
                 Ok(range.select(COLUMNS).load::<Row>(conn)?)

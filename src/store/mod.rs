@@ -42,7 +42,7 @@ pub use self::backend::{DatabaseUrl, Engine};
 pub use self::classes::ClassHold;
 use self::error::Repeat;
 pub use self::error::{StoreError, StoreResult};
-pub use self::event_log::EventFilter;
+pub use self::event_log::{EventFilter, is_narrow_range};
 pub use self::events::{Event, NewEvent};
 pub use self::key_slots::KeyUse;
 pub use self::leases::Renewal;
@@ -216,6 +216,8 @@ impl Store {
                 Repeat::WhenRoom => self.waits_for_room && started.elapsed() < BUSY_LIMIT,
             };
             if !may_repeat || self.is_hurried.as_ref().is_some_and(|is_hurried| is_hurried()) {
+                // Where the disk is full that is why no connection could be made either.
+                let unreachable = unreachable.filter(|_| repeat != Repeat::WhenRoom);
                 return Err(unreachable.unwrap_or_else(|| self.explain(error, repeat)));
             }
             std::thread::sleep(pause(repeats));

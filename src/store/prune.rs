@@ -15,6 +15,7 @@ use super::sql::{Moment, any_year, db_now, db_now_plus};
 use super::transitions::keep_claims_out;
 use super::{Store, StoreResult};
 use crate::domain::ids::TaskId;
+use crate::domain::retention::Kept;
 use crate::domain::status::TaskStatus;
 
 /// Rows that are looked at, and rows that are deleted, at once.
@@ -74,32 +75,41 @@ pub struct Pruned {
 }
 
 impl Store {
-    /// A part of the tasks that the rule reaches by their age; `from` is where the part before ended.
+    /// Where the tasks end that the rule reaches by their age; `None` if it reaches none.
     ///
     /// # Errors
     /// The database could not be asked.
-    pub fn find_old_tasks(&mut self, rule: &PruneRule, from: Option<PrunePlace>) -> StoreResult<PruneWindow> {
-        let Some(secs) = rule.older_than_secs else { return Ok(PruneWindow::default()) };
-        self.read(|conn| {
-            let limit: Moment = diesel::select(db_now_plus(-secs)).get_result(conn)?;
-            load_window(conn, rule, from, PrunePlace(limit, i64::MIN))
-        })
+    pub fn last_old_task(&mut self, rule: &PruneRule) -> StoreResult<Option<PrunePlace>> {
+        let Some(secs) = rule.older_than_secs else { return Ok(None) };
+        let limit: Moment = self.read(|conn| Ok(diesel::select(db_now_plus(-secs)).get_result(conn)?))?;
+        Ok(Some(PrunePlace(limit, i64::MIN)))
     }
 
-    /// A part of the tasks that are too many by the rule.
+    /// Where the tasks end that are too many by the rule. All that are not are counted for it: to be asked once, not for each
+    /// part.
     ///
     /// # Errors
     /// The database could not be asked.
-    pub fn find_excess_tasks(&mut self, rule: &PruneRule, from: Option<PrunePlace>) -> StoreResult<PruneWindow> {
-        let Some(most) = rule.at_most else { return Ok(PruneWindow::default()) };
-        self.read(|conn| match first_in_excess(conn, rule.status, most)? {
-            Some(until) => load_window(conn, rule, from, until),
-            None => Ok(PruneWindow::default()),
-        })
+    pub fn last_excess_task(&mut self, rule: &PruneRule) -> StoreResult<Option<PrunePlace>> {
+        let Some(most) = rule.at_most else { return Ok(None) };
+        self.read(|conn| first_in_excess(conn, rule.status, most))
     }
 
-    /// Deletes the tasks of a part that have not changed since, and returns how many. Where there are some, `kept` is kept
-    /// with their number.
+    /// A part of the tasks that the rule reaches, `until` where they end; `from` is where the part before ended.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn find_prunable_tasks(
+        &mut self,
+        rule: &PruneRule,
+        from: Option<PrunePlace>,
+        until: PrunePlace,
+    ) -> StoreResult<PruneWindow> {
+        self.read(|conn| load_window(conn, rule, from, until))
+    }
+
+    /// Deletes the tasks of a part that have not changed since and that nobody uses, and returns how many. Where there are
+    /// some, `kept` is kept with their number.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
@@ -110,9 +120,9 @@ impl Store {
         kept: Option<&NewEvent>,
     ) -> StoreResult<usize> {
         let Some(seen_on) = window.seen_on else { return Ok(0) };
-        self.write(|conn| {
-            enter_tasks(conn, &window.ids)?;
-            let mut rows = load_by_id(conn, &window.ids)?;
+        self.write_kept(kept, |conn| {
+            let free = enter_tasks(conn, &window.ids)?;
+            let mut rows = load_by_id(conn, &free)?;
             rows.retain(|row| row.last_status == rule.status.as_str() && row.updated_on <= seen_on);
             let stays = find_kept(conn, &rows)?;
             let ids: Vec<i64> = rows.iter().map(|row| row.id).filter(|id| !stays.contains_key(id)).collect();
@@ -130,8 +140,8 @@ impl Store {
         Ok(ids.iter().map(|id| verdicts.remove(id).unwrap_or(PruneVerdict::NoSuchTask)).collect())
     }
 
-    /// Deletes those of these tasks that may be, however old they are, in one transaction, with one verdict for each. Where
-    /// there are some, `kept` is kept with their number.
+    /// Deletes those of these tasks that may be and that nobody uses, however old they are, in one transaction, with one
+    /// verdict for each. Where there are some, `kept` is kept with their number.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
@@ -145,9 +155,13 @@ impl Store {
             return Ok(verdicts);
         }
         let mut judged = self.write_once(|conn| {
-            enter_tasks(conn, &ids)?;
-            let judged = judge(conn, &ids)?;
-            let going: Vec<i64> = ids.iter().copied().filter(|id| judged.get(id).is_some_and(goes)).collect();
+            let free = enter_tasks(conn, &ids)?;
+            let mut judged = judge(conn, &free)?;
+            let going: Vec<i64> = free.iter().copied().filter(|id| judged.get(id).is_some_and(goes)).collect();
+            let used: Vec<i64> = ids.iter().copied().filter(|id| !free.contains(id)).collect();
+            for row in load_by_id(conn, &used)? {
+                judged.insert(row.id, PruneVerdict::Stays { status: row.last_status, why: Kept::InUse });
+            }
             delete_tasks(conn, &going, kept)?;
             Ok(judged)
         })?;
@@ -167,8 +181,11 @@ impl Store {
             ("outputs", kept),
             |conn| old_runs_with_output(conn, older_than_secs),
             |conn, runs| {
-                diesel::delete(dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(runs))).execute(conn)?;
-                Ok(runs.len())
+                // Somebody else may prune at the same time.
+                let mut left = backend::lock_outputs(conn, runs)?;
+                left.dedup();
+                diesel::delete(dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(&left))).execute(conn)?;
+                Ok(left.len())
             },
         )
     }
@@ -242,21 +259,31 @@ impl Store {
         if ids.is_empty() {
             return Ok(0);
         }
-        let work = |conn: &mut AnyConnection| -> StoreResult<usize> {
+        self.write_kept(kept, |conn| {
+            backend::enter_both_tables(conn)?;
             let count = prune(conn, &ids)?;
             keep_count(conn, kept, what, count)?;
             Ok(count)
-        };
+        })
+    }
+
+    /// A repeat finds nothing to delete any more; with an event it has to tell of what the first one has deleted.
+    fn write_kept(
+        &mut self,
+        kept: Option<&NewEvent>,
+        work: impl FnMut(&mut AnyConnection) -> StoreResult<usize>,
+    ) -> StoreResult<usize> {
         if kept.is_some() { self.write_once(work) } else { self.write(work) }
     }
 }
 
-/// Must be the first thing in a transaction that deletes these tasks. Whoever queues a task that waits for one of them locks
-/// it first. Claims are kept out before: of tasks that were prunable when they were found one may have got a run since.
-fn enter_tasks(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<()> {
+/// Must be the first thing in a transaction that deletes these tasks. Returns those that may be looked at. Whoever queues a
+/// task that waits for one of them locks it first. Claims are kept out before: of tasks that were prunable when they were
+/// found one may have got a run since. While they are, nothing may be waited for: what somebody else holds is left out.
+fn enter_tasks(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<Vec<i64>> {
     backend::enter_both_tables(conn)?;
     keep_claims_out(conn)?;
-    Ok(backend::lock_tasks(conn, ids)?)
+    Ok(backend::lock_free_tasks(conn, ids)?)
 }
 
 fn place_of(rule: &PruneRule, row: &Candidate) -> Option<PrunePlace> {
@@ -280,7 +307,7 @@ fn first_in_excess(conn: &mut AnyConnection, status: TaskStatus, most: i64) -> S
     Ok(found.and_then(|(on, id)| Some(PrunePlace(on?, id))))
 }
 
-/// The next tasks that were over by a place in the order of OverOn, that one included.
+/// The next tasks, of which those are found that were over by a place in the order of OverOn, that one included.
 fn load_window(
     conn: &mut AnyConnection,
     rule: &PruneRule,
@@ -302,7 +329,8 @@ fn load_window(
 }
 
 /// By OverOn, whose index holds only what is finished, and what keeps its key behind all that does not: what has to stay is
-/// not walked each time. Those of a class, which only an operator asks for, by the index of their class.
+/// not walked each time. Those of a class, which only an operator asks for, by the index of their class, whether they are over
+/// or not: it does not hold OverOn, and one statement could read all of them for a few that are.
 fn load_candidates(
     conn: &mut AnyConnection,
     rule: &PruneRule,
@@ -312,7 +340,6 @@ fn load_candidates(
     use task_queue::dsl;
     let mut query = dsl::task_queue
         .filter(dsl::last_status.eq(rule.status.as_str()))
-        .filter(dsl::over_on.le(any_year(until).nullable()))
         .limit(WINDOW)
         .select(Candidate::as_select())
         .into_boxed();
@@ -328,6 +355,7 @@ fn load_candidates(
         // The whole index is named in the order, as in `list_by_status`.
         query = query.order((dsl::task_class, dsl::last_status, dsl::scheduled_on, dsl::id));
     } else {
+        query = query.filter(dsl::over_on.le(any_year(until).nullable()));
         if let Some(PrunePlace(on, id)) = from {
             let place = || any_year(on).nullable();
             let (later, same) = (dsl::over_on.gt(place()), dsl::over_on.eq(place()));
@@ -341,9 +369,7 @@ fn load_candidates(
 /// Keeps an event of what this transaction has deleted, with the number of it.
 fn keep_count(conn: &mut AnyConnection, kept: Option<&NewEvent>, what: &str, count: usize) -> StoreResult<()> {
     let Some(event) = kept.filter(|_| count > 0) else { return Ok(()) };
-    let mut event = event.clone();
-    event.details[what] = serde_json::json!(count);
-    insert_event(conn, &event)
+    insert_event(conn, &event.with_details(serde_json::json!({ what: count })))
 }
 
 /// Deletes these tasks, which this transaction has locked and found prunable.

@@ -198,6 +198,26 @@ pub(super) fn lock_tasks(conn: &mut AnyConnection, ids: &[i64]) -> QueryResult<(
     }
 }
 
+/// Locks those of these tasks that nobody else has locked, waits for none, and returns their ids.
+pub(super) fn lock_free_tasks(conn: &mut AnyConnection, ids: &[i64]) -> QueryResult<Vec<i64>> {
+    match conn {
+        // BEGIN IMMEDIATE has shut everybody else out already.
+        AnyConnection::Sqlite(_) => Ok(ids.to_vec()),
+        AnyConnection::Postgres(conn) => postgres::lock_free_tasks(conn, ids),
+        AnyConnection::Mysql(conn) => mysql::lock_free_tasks(conn, ids),
+    }
+}
+
+/// Locks what these runs wrote, in the order of their ids, and returns the id of the run for each output that is still there.
+pub(super) fn lock_outputs(conn: &mut AnyConnection, runs: &[i64]) -> QueryResult<Vec<i64>> {
+    match conn {
+        // BEGIN IMMEDIATE has shut everybody else out already.
+        AnyConnection::Sqlite(conn) => sqlite::list_outputs(conn, runs),
+        AnyConnection::Postgres(conn) => postgres::lock_outputs(conn, runs),
+        AnyConnection::Mysql(conn) => mysql::lock_outputs(conn, runs),
+    }
+}
+
 /// Inserts dependencies with the engine's fastest statement.
 pub(super) fn insert_dependencies(conn: &mut AnyConnection, rows: &[DependencyRow]) -> QueryResult<()> {
     match conn {

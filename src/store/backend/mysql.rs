@@ -19,7 +19,9 @@ use url::Url;
 use super::super::error::{Repeat, StoreError, StoreResult};
 use super::super::rows::{DependencyRow, NewTaskRow};
 use super::super::schema::task_queue::{self, dsl};
-use super::super::schema::{task_queue_class_holds, task_queue_dependencies, task_queue_receipts};
+use super::super::schema::{
+    task_queue_class_holds, task_queue_dependencies, task_queue_receipts, task_queue_run_outputs,
+};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::url::DatabaseUrl;
 use super::{AnyConnection, ClassAtHost, DueFrom, unreachable};
@@ -228,6 +230,23 @@ pub(super) fn lock_prerequisites(conn: &mut MysqlConnection, ids: &[i64]) -> Que
 
 pub(super) fn lock_tasks(conn: &mut MysqlConnection, ids: &[i64]) -> QueryResult<()> {
     diesel::sql_query(format!("SELECT `Id` {} FOR UPDATE", of_ids(ids))).execute(conn).map(drop)
+}
+
+pub(super) fn lock_free_tasks(conn: &mut MysqlConnection, ids: &[i64]) -> QueryResult<Vec<i64>> {
+    #[derive(QueryableByName)]
+    struct IdRow {
+        #[diesel(sql_type = BigInt, column_name = "Id")]
+        id: i64,
+    }
+    let query = format!("SELECT `Id` {} FOR UPDATE SKIP LOCKED", of_ids(ids));
+    let rows: Vec<IdRow> = diesel::sql_query(query).load(conn)?;
+    Ok(rows.into_iter().map(|row| row.id).collect())
+}
+
+pub(super) fn lock_outputs(conn: &mut MysqlConnection, runs: &[i64]) -> QueryResult<Vec<i64>> {
+    use task_queue_run_outputs::dsl;
+    let of_runs = dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(runs));
+    of_runs.order((dsl::run_id, dsl::stream)).select(dsl::run_id).for_update().load(conn)
 }
 
 pub(super) fn insert_dependencies(conn: &mut MysqlConnection, rows: &[DependencyRow]) -> QueryResult<()> {

@@ -9,7 +9,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::super::error::{Repeat, StoreResult};
 use super::super::rows::{DependencyRow, NewTaskRow};
-use super::super::schema::{task_queue, task_queue_class_holds, task_queue_receipts};
+use super::super::schema::{task_queue, task_queue_class_holds, task_queue_receipts, task_queue_run_outputs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::url::DatabaseUrl;
 use super::{AnyConnection, ClassAtHost, DueFrom, unreachable};
@@ -172,6 +172,18 @@ pub(super) fn lock_prerequisites(conn: &mut PgConnection, ids: &[i64]) -> QueryR
 pub(super) fn lock_tasks(conn: &mut PgConnection, ids: &[i64]) -> QueryResult<()> {
     let of_ids = task_queue::table.filter(task_queue::id.eq_any(ids)).order(task_queue::id).select(task_queue::id);
     of_ids.for_no_key_update().execute(conn).map(drop)
+}
+
+/// As if they were to be deleted: that would wait for whoever keeps their keys.
+pub(super) fn lock_free_tasks(conn: &mut PgConnection, ids: &[i64]) -> QueryResult<Vec<i64>> {
+    let of_ids = task_queue::table.filter(task_queue::id.eq_any(ids)).order(task_queue::id).select(task_queue::id);
+    of_ids.for_update().skip_locked().load(conn)
+}
+
+pub(super) fn lock_outputs(conn: &mut PgConnection, runs: &[i64]) -> QueryResult<Vec<i64>> {
+    use task_queue_run_outputs::dsl;
+    let of_runs = dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(runs));
+    of_runs.order((dsl::run_id, dsl::stream)).select(dsl::run_id).for_update().load(conn)
 }
 
 pub(super) fn insert_dependencies(conn: &mut PgConnection, rows: &[DependencyRow]) -> QueryResult<()> {

@@ -14,7 +14,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::super::error::{Repeat, StoreError, StoreResult};
 use super::super::rows::{DependencyRow, NewTaskRow};
-use super::super::schema::{task_queue, task_queue_class_holds, task_queue_dependencies};
+use super::super::schema::{task_queue, task_queue_class_holds, task_queue_dependencies, task_queue_run_outputs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::url::DatabaseUrl;
 use super::{AnyConnection, ClassAtHost, unreachable, write_transaction};
@@ -176,6 +176,12 @@ pub(super) fn lock_prerequisites(conn: &mut SqliteConnection, ids: &[i64]) -> Qu
         .order(task_queue::id)
         .select((task_queue::id, task_queue::last_status))
         .load(conn)
+}
+
+pub(super) fn list_outputs(conn: &mut SqliteConnection, runs: &[i64]) -> QueryResult<Vec<i64>> {
+    use task_queue_run_outputs::dsl;
+    let of_runs = dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(runs));
+    of_runs.order((dsl::run_id, dsl::stream)).select(dsl::run_id).load(conn)
 }
 
 pub(super) fn insert_dependencies(conn: &mut SqliteConnection, rows: &[DependencyRow]) -> QueryResult<()> {

@@ -19,7 +19,7 @@ use taskqueue::handler::registry::HandlerRegistry;
 use taskqueue::os::child::Stream;
 use taskqueue::os::identity::{Liveness, ProcessIdentity};
 use taskqueue::os::stop_signals::StopSignals;
-use taskqueue::store::{Claim, EndCondition, RunEnd, RunRef, Store};
+use taskqueue::store::{Claim, EndCondition, PruneRule, PruneWindow, RunEnd, RunRef, Store};
 use taskqueue::{ActiveRun, HandlerError, TaskHandler};
 
 use crate::support::db::Raw;
@@ -227,4 +227,10 @@ pub fn insert_runner(db: &TestDb, identity: &ProcessIdentity, slots: i32) {
         "INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"ProcessIdentity\", \"Slots\") VALUES ({}, '{identity}', {slots})",
         identity.pid
     ));
+}
+
+/// The first part of the tasks that the rule reaches by their age.
+pub fn old_tasks(ctx: &mut Context, rule: &PruneRule) -> PruneWindow {
+    let until = ctx.store.last_old_task(rule).unwrap().unwrap();
+    ctx.store.find_prunable_tasks(rule, None, until).unwrap()
 }

@@ -489,7 +489,7 @@ each_engine! {
             "TaskQueueByClass",
             500,
             &format!(
-                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"OverOn\" <= {now}
+                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success'
                      AND \"TaskClass\" = 'class3' AND \"ScheduledOn\" >= {beginning}
                      AND (\"ScheduledOn\" > {beginning} OR (\"ScheduledOn\" = {beginning} AND \"Id\" > 0))
                  ORDER BY \"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 500"

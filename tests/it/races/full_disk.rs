@@ -1,12 +1,16 @@
 //! A handler that fills the disk on which its outcome is to stand: a small file system with the spool on it, and on SQLite
-//! the store too, which only the commands of a test see.
+//! the store too, which only the commands of a test see. And a database that says that it has no room for some of its rows.
 
 use std::fs;
 use std::path::Path;
 
-use super::stage::is_root;
-use crate::support::cli::Ended;
-use crate::support::{EngineUnderTest, TestDb};
+use rustix::process::Signal;
+
+use super::outage::signal;
+use super::outcomes::spooled;
+use super::stage::{column, is_root, shorten_leases, statuses};
+use crate::support::cli::{Ended, finish};
+use crate::support::{EngineUnderTest, TestDb, wait_until};
 use crate::{each_engine, test_on};
 
 /// $disk is the small file system. Its task has its run when this is done.
@@ -94,5 +98,100 @@ test_on! {
         assert!(ended.stderr.contains("run 1 of task 1 has ended (success), but that could not be recorded: "), "{ended:?}");
         assert!(ended.stderr.contains(&format!("it is kept in {}/disk/spool", db.home().display())), "{ended:?}");
         assert!(ended.stderr.contains("is the disk full?"), "{ended:?}");
+    }
+}
+
+/// A task whose handler says something and succeeds, with its run.
+fn talk(db: &TestDb) {
+    db.configure("[class.talk]\nargv = [\"/bin/echo\", \"said\"]\n");
+    let _ = db.cli().run(&["queue", "talk"]).ok();
+    let _ = db.cli().run(&["create-runs"]).ok();
+}
+
+/// An output that is written, or a run that is to succeed, finds no room from now on, in the words of the engine.
+fn fill(db: &TestDb, table: &str) {
+    let (when, which) = match table {
+        "TaskQueueRunOutputs" => ("INSERT", "1 = 1"),
+        _ => ("UPDATE", "NEW.\"Status\" = 'success'"),
+    };
+    let trigger = format!("CREATE TRIGGER \"full{table}\" BEFORE {when} ON \"{table}\"");
+    db.execute(&match db.engine {
+        EngineUnderTest::Sqlite => {
+            format!("{trigger} WHEN {which} BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END")
+        }
+        EngineUnderTest::Postgres => format!(
+            "CREATE FUNCTION \"full{table}\"() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'No space left on device'; END $$;
+             {trigger} FOR EACH ROW WHEN ({which}) EXECUTE FUNCTION \"full{table}\"()"
+        ),
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => format!(
+            "{trigger} FOR EACH ROW IF {which} THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'No space left on device'; END IF"
+        ),
+    });
+}
+
+fn make_room(db: &TestDb, table: &str) {
+    let of_table = if db.engine == EngineUnderTest::Postgres { format!(" ON \"{table}\"") } else { String::new() };
+    db.execute(&format!("DROP TRIGGER \"full{table}\"{of_table}"));
+}
+
+/// A runner that waits for room is told twice to stop: then it waits no longer.
+fn process_in_a_hurry(db: &TestDb) -> Ended {
+    let runner = db.cli().spawn(&["process-run"]);
+    wait_until("the outcome is on the disk", || !spooled(db).is_empty());
+    signal(&runner, Signal::INT);
+    signal(&runner, Signal::TERM);
+    finish(runner)
+}
+
+fn outputs(db: &TestDb) -> i64 {
+    db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRunOutputs\"")
+}
+
+each_engine! {
+    fn a_run_that_has_ended_and_waits_for_room_keeps_its_lease(db) {
+        shorten_leases(db);
+        talk(db);
+        fill(db, "TaskQueueRunOutputs");
+        let runner = db.cli().spawn(&["process-run"]);
+        wait_until("the outcome is on the disk", || !spooled(db).is_empty());
+        let mut leases = vec![column(db, "LeaseExpiresOn")];
+        // Of a second: the lease of the claim would be over.
+        wait_until("six renewals", || {
+            let lease = column(db, "LeaseExpiresOn");
+            if lease != *leases.last().unwrap() {
+                leases.push(lease);
+            }
+            leases.len() > 6
+        });
+        let _ = db.cli().run(&["create-runs"]).ok();
+        assert_eq!(statuses(db), ["processing"]);
+        make_room(db, "TaskQueueRunOutputs");
+        let _ = finish(runner).ok();
+        assert_eq!((statuses(db), outputs(db)), (vec!["success".to_owned()], 1));
+    }
+
+    fn a_run_is_recorded_without_what_its_handler_wrote_where_there_is_no_room_for_that(db) {
+        talk(db);
+        fill(db, "TaskQueueRunOutputs");
+        let ended = process_in_a_hurry(db);
+        assert!(!ended.stderr.contains("could not be recorded"), "{ended:?}");
+        assert_eq!((statuses(db), outputs(db), spooled(db).len()), (vec!["success".to_owned()], 0, 0));
+    }
+
+    fn an_outcome_that_finds_no_room_keeps_create_runs_from_nothing_else_and_is_recorded_without_what_its_handler_wrote(db) {
+        talk(db);
+        fill(db, "TaskQueueRunOutputs");
+        fill(db, "TaskQueueRuns");
+        let ended = process_in_a_hurry(db);
+        assert_eq!(ended.code, Some(69), "{ended:?}");
+        let _ = db.cli().run(&["queue", "talk"]).ok();
+        let created = db.cli().run(&["create-runs"]);
+        assert_eq!(created.code, Some(69), "{created:?}");
+        assert!(created.stderr.contains("what was done before stays done"), "{created:?}");
+        assert_eq!((statuses(db), spooled(db).len()), (vec!["processing".to_owned(), "scheduled".to_owned()], 1));
+        make_room(db, "TaskQueueRuns");
+        let _ = db.cli().run(&["create-runs"]).ok();
+        assert_eq!((statuses(db), spooled(db).len()), (vec!["success".to_owned(), "scheduled".to_owned()], 0));
+        assert_eq!(outputs(db), 0);
     }
 }

@@ -15,6 +15,7 @@ mod lose;
 mod lost_commit;
 mod outage;
 mod outcomes;
+mod prune;
 mod rescue;
 mod schedules;
 mod server;

@@ -14,7 +14,7 @@ use crate::support::{TestDb, wait_until};
 use crate::{each_engine, each_server};
 
 /// The files of the spool that hold something.
-fn spooled(db: &TestDb) -> Vec<PathBuf> {
+pub(super) fn spooled(db: &TestDb) -> Vec<PathBuf> {
     let directory = db.home().join(".local/state/taskqueue/spool");
     let files = fs::read_dir(directory).into_iter().flatten().map(|entry| entry.unwrap().path());
     files.filter(|path| fs::metadata(path).unwrap().len() > 0).collect()

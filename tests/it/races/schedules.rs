@@ -16,7 +16,7 @@ use taskqueue::store::{
 
 use super::tools::{begin_write, many_at_once, wait_blocked};
 use crate::conformance::fixture::{
-    claim, create, ending, last_run, make_due, queue, queue_with_run, reference, request, willing, work_once,
+    claim, create, ending, last_run, make_due, old_tasks, queue, queue_with_run, reference, request, willing, work_once,
 };
 use crate::support::TestDb;
 use crate::{each_engine, each_server, test_on};
@@ -56,7 +56,7 @@ fn insert(store: &mut Store, task: &NewTask) -> TaskId {
 }
 
 /// A task that failed for good, long ago.
-fn exhausted(db: &TestDb, ctx: &mut Context) -> TaskId {
+pub(super) fn exhausted(db: &TestDb, ctx: &mut Context) -> TaskId {
     let (id, run) = queue_with_run(ctx, "work");
     db.execute(&format!(
         "UPDATE \"TaskQueueRuns\" SET \"Status\" = 'error', \"FinishedOn\" = \"CreatedOn\" WHERE \"Id\" = {run};
@@ -355,7 +355,7 @@ each_engine! {
         for _ in 0..5 {
             let id = exhausted(db, &mut ctx);
             // All of them have seen it before anybody does anything.
-            let window = ctx.store.find_old_tasks(&rule, None).unwrap();
+            let window = old_tasks(&mut ctx, &rule);
             assert_eq!(window.count(), 1);
             let done: usize = many_at_once(db, AT_ONCE, |store, number| match number % 2 {
                 0 => store.prune_tasks(&rule, &window, None).unwrap(),
@@ -401,7 +401,7 @@ each_engine! {
         let rule = PruneRule { status: TaskStatus::Failed, class: None, older_than_secs: Some(60), at_most: None };
         for _ in 0..5 {
             let id = exhausted(db, &mut ctx);
-            let window = ctx.store.find_old_tasks(&rule, None).unwrap();
+            let window = old_tasks(&mut ctx, &rule);
             // By a hand in the tables.
             db.execute(&format!("INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\") VALUES ({id}, 'work')"));
             let done = many_at_once(db, AT_ONCE, |store, number| match number % 2 {
@@ -477,7 +477,7 @@ test_on! { [postgres Postgres] a_prune_that_waits_for_a_claim_holds_no_row_that_
     let rule = PruneRule { status: TaskStatus::Failed, class: None, older_than_secs: Some(60), at_most: None };
     for is_named in [false, true] {
         let id = exhausted(db, &mut ctx);
-        let window = ctx.store.find_old_tasks(&rule, None).unwrap();
+        let window = old_tasks(&mut ctx, &rule);
         let mut raw = db.raw();
         begin_write(&mut raw);
         raw.execute("LOCK TABLE \"TaskQueueRuns\" IN SHARE ROW EXCLUSIVE MODE");
