@@ -113,7 +113,7 @@ each_engine! {
         assert_eq!(db.cli().run(&["schedule", "edit", "1", "--every", "never"]).code, Some(2));
         assert_eq!(db.cli().run(&["schedule", "remove", "1"]).stderr, "schedule 1 is removed\n");
         assert_eq!(task(db, "1")["status"], "cancelled");
-        assert_eq!(db.cli().run(&["schedule", "remove", "1"]).code, Some(3));
+        assert_eq!(db.cli().run(&["schedule", "remove", "1"]).code, Some(1));
         assert_eq!(db.cli().run(&["schedule", "show", "2"]).code, Some(3));
         assert_eq!(db.cli().run(&["schedule", "pause", "99"]).code, Some(3));
         let kinds: Vec<String> = detail(db, "1")["events"].as_array().unwrap().iter().map(|event| event["kind"].to_string()).collect();
