@@ -132,7 +132,10 @@ impl From<EngineError> for CliError {
             EngineError::KeyTaken(_) => Self { kind: "key_taken", ..Self::failed(message) },
             EngineError::NotWaiting { .. } => Self { kind: "not_waiting", ..Self::failed(message) },
             EngineError::NotRunnable { class, .. } => Self { kind: "not_runnable", ..Self::failed(message) }
-                .with_hint(format!("`taskqueue classes` says why; `taskqueue classes release {class}` tries a held class again")),
+                .with_hint(format!(
+                    "`taskqueue classes` says why; `taskqueue classes release {}` tries a held class again",
+                    shell_word(&class)
+                )),
             EngineError::NotHeld { run, .. } => Self {
                 kind: "not_held",
                 details: serde_json::to_value(&run).ok().map(Box::new),

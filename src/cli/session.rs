@@ -40,7 +40,8 @@ impl Session {
         Ok(Self { url, config, is_named, spool, registry })
     }
 
-    /// Opens the database of a verb that has nothing to do where there is none yet.
+    /// Opens the database of a verb that only reads, changes or deletes what is there: where there is none yet it has nothing
+    /// to do.
     pub(crate) fn open(self) -> anyhow::Result<Context> {
         self.refuse_missing_file()?;
         self.open_or_make()
@@ -58,7 +59,8 @@ impl Session {
         Ok(())
     }
 
-    /// Opens the database; a SQLite store is made where there is none.
+    /// Opens the database of a verb that adds something, or is asked before a first start; a SQLite store is made where there
+    /// is none.
     pub(crate) fn open_or_make(self) -> anyhow::Result<Context> {
         let exec_enabled = self.config.exec_enabled.unwrap_or_else(|| !others_can_queue(&self.url));
         let handlers = Handlers::new(self.registry, self.config.classes, exec_enabled).with_exec_user(self.config.user);

@@ -1,7 +1,7 @@
 //! What parsers say is wrong, in the words of whoever has written the JSON or TOML: nobody of them knows an `i64`.
 
 /// Types of this program, as parsers name them, and what to write for them.
-const TYPES: [(&str, &str); 9] = [
+const TYPES: [(&str, &str); 8] = [
     ("i64", "a whole number"),
     ("i32", "a whole number"),
     ("u64", "a whole number of 0 or more"),
@@ -9,22 +9,27 @@ const TYPES: [(&str, &str); 9] = [
     ("usize", "a whole number of 0 or more"),
     ("a boolean", "true or false"),
     ("a sequence", "a list"),
-    ("a map", "an object"),
     ("unit", "null"),
 ];
 const EXPECTED: &str = "expected ";
 
-/// The same in plain words. `object` is what a struct is written as: an object, a table.
+/// What parsers say of a number that its type cannot hold.
+const TOO_LARGE_OR_SMALL: &str = "invalid value: integer ";
+
+/// The same in plain words. `object` is what a struct or a map is written as: an object, a table.
 #[must_use]
 pub fn plain(problem: &str, object: &str) -> String {
-    let problem = problem.replacen("EOF while parsing", "it ends in the middle of", 1);
+    let problem = match problem.strip_prefix(TOO_LARGE_OR_SMALL) {
+        Some(rest) => format!("out of range: integer {rest}"),
+        None => problem.replacen("EOF while parsing", "it ends in the middle of", 1),
+    };
     // The last one: what was found stands before it, as it was written.
     let Some(at) = problem.rfind(EXPECTED) else { return problem };
     let (before, wanted) = problem.split_at(at + EXPECTED.len());
     if wanted.starts_with("struct ") {
         return format!("{before}{object}{}", &wanted[wanted.find(" at line ").unwrap_or(wanted.len())..]);
     }
-    for (name, words) in TYPES {
+    for (name, words) in TYPES.into_iter().chain([("a map", object)]) {
         if let Some(rest) = wanted.strip_prefix(name).filter(|rest| !rest.starts_with(char::is_alphanumeric)) {
             return format!("{before}{words}{rest}");
         }
@@ -62,12 +67,15 @@ mod tests {
             ),
             (
                 "invalid value: integer `-1`, expected u32",
-                "invalid value: integer `-1`, expected a whole number of 0 or more",
+                "out of range: integer `-1`, expected a whole number of 0 or more",
             ),
+            ("invalid value: string \"x\", expected a map", "invalid value: string \"x\", expected an object"),
             ("missing field `class`", "missing field `class`"),
         ] {
             assert_eq!(plain(said, "an object"), plainly);
         }
+        let in_toml = plain("invalid type: integer `5`, expected a map", "a table");
+        assert_eq!(in_toml, "invalid type: integer `5`, expected a table");
     }
 
     #[test]

@@ -63,6 +63,28 @@ pub fn list(ctx: &mut Context, filter: &EventFilter, limit: i64) -> EngineResult
     Ok(ctx.store.list_events(filter, limit)?)
 }
 
+/// Makes sure that the task and the run of this filter are there, or were: of what was pruned the events may be left, and without
+/// any it may never have been there.
+///
+/// # Errors
+/// There is no such task or run, or the database's.
+pub fn expect_subject(ctx: &mut Context, filter: &EventFilter) -> EngineResult<()> {
+    if let Some(task_id) = filter.task_id {
+        let of_task = EventFilter { task_id: Some(task_id), ..EventFilter::default() };
+        if ctx.store.list_events(&of_task, 1)?.is_empty() {
+            ctx.store.get_task(task_id)?;
+        }
+    }
+    if let Some(run_id) = filter.run_id {
+        // With the task, which alone leads to the events of a run that is gone.
+        let of_run = EventFilter { run_id: Some(run_id), task_id: filter.task_id, ..EventFilter::default() };
+        if ctx.store.list_events(&of_run, 1)?.is_empty() {
+            ctx.store.get_run(run_id)?;
+        }
+    }
+    Ok(())
+}
+
 /// Sees every event once.
 #[derive(Debug)]
 pub struct Follower {

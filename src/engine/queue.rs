@@ -171,7 +171,7 @@ pub(crate) fn parse_line<Zone: TimeZone>(
     let line: BatchLine<'_> = serde_json::from_str(line).map_err(|error| json_line_problem(&error))?;
     let scheduled_on = match (line.at, line.delay) {
         (Some(_), Some(_)) => return Err("\"at\" and \"in\" exclude each other".to_owned()),
-        (Some(at), None) => Some(when::parse_instant(&at, now)?),
+        (Some(at), None) => Some(when::parse_start(&at, now)?),
         (None, Some(delay)) => Some(when::parse_instant(&format!("+{delay}"), now)?),
         (None, None) => None,
     };

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 
 use super::campaign::{Campaign, Job};
+use super::claimants_beside;
 use super::crowd::Crowd;
 use super::database::EngineUnderTest;
 use super::handlers;
 use super::host::{Host, Plan};
-use super::outsiders;
 use super::proxy::Proxy;
 use super::records::Fate;
 use super::rng::Rng;
@@ -312,7 +312,7 @@ fn call<'a>(stage: &'a Stage, machines: &[Machine], crowds: &mut [Crowd<'a>], rn
         if rng.below(4) == 0 {
             let prefix = host.prefix();
             let prefix: Vec<&str> = prefix.iter().map(String::as_str).collect();
-            crowd.start(machine.at_home(stage, outsiders::acting(stage, &prefix, rng.below(30))));
+            crowd.start(machine.at_home(stage, claimants_beside::acting(stage, &prefix, rng.below(30))));
         } else {
             let args: &[&str] = if rng.below(3) == 0 { &["create-runs"] } else { &["tick"] };
             crowd.start(machine.command(stage, args));

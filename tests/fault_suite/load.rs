@@ -1,9 +1,9 @@
 //! Tasks of every kind, and people who change their minds about them while they are worked for.
 
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use super::claimants_beside;
 use super::crowd::Crowd;
-use super::outsiders;
 use super::records::Pause;
 use super::rng::Rng;
 use super::stage::Stage;
@@ -57,7 +57,7 @@ impl<'a> Load<'a> {
         let failing = rng.pick(&self.failing).to_string();
         let gone = [1, 3];
         match rng.below(9) {
-            0..=2 => crowd.start(outsiders::acting(stage, &[], number)),
+            0..=2 => crowd.start(claimants_beside::acting(stage, &[], number)),
             3 => crowd.start(stage.command(&["cancel", &alone]).may_answer(&gone)),
             4 => crowd.start(stage.command(&["cancel", &first, "--dependants", "--yes"]).may_answer(&gone)),
             5 => crowd.start(stage.command(&["edit", &any, "--priority", "7"]).may_answer(&gone)),
@@ -81,11 +81,18 @@ impl<'a> Load<'a> {
     }
 }
 
+/// Since 1970, on the clock that the databases of this machine read.
+fn micros_now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_micros()).unwrap()
+}
+
 /// Something that is paused, as the oracle gets to know it.
 pub struct Paused<'a> {
     stage: &'a Stage,
     what: Vec<String>,
     from: Instant,
+    from_micros: i64,
 }
 
 impl<'a> Paused<'a> {
@@ -94,12 +101,13 @@ impl<'a> Paused<'a> {
         let call = stage.command(args).run();
         assert!(call.is_ok(), "{call:?}");
         let what = args[1..].iter().map(|&word| word.to_owned()).collect();
-        Self { stage, what, from: Instant::now() }
+        Self { stage, what, from: Instant::now(), from_micros: micros_now() }
     }
 
     pub fn end(self) {
         let class = self.what.get(1).cloned();
-        self.stage.pauses.borrow_mut().push(Pause { class, from: self.from, until: Instant::now() });
+        let micros = self.from_micros..=micros_now();
+        self.stage.pauses.borrow_mut().push(Pause { class, from: self.from, until: Instant::now(), micros });
         let what: Vec<&str> = self.what.iter().map(String::as_str).collect();
         let call = self.stage.command(&[&["resume"], &what[..]].concat()).run();
         assert!(call.is_ok(), "{call:?}");

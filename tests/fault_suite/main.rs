@@ -8,6 +8,7 @@
 mod audit;
 mod bugs;
 mod campaign;
+mod claimants_beside;
 mod command;
 mod crossed;
 mod crowd;
@@ -27,7 +28,6 @@ mod load;
 mod lost_commit;
 mod options;
 mod oracle;
-mod outsiders;
 #[path = "../it/support/own_server.rs"]
 mod own_server;
 mod pid_reuse;

@@ -1,6 +1,7 @@
 //! What the oracle compares: what callers were told, what handlers did, what the database saw.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::time::Instant;
 
 /// How a command ended, as its caller saw it.
@@ -116,6 +117,8 @@ pub struct Pause {
     pub class: Option<String>,
     pub from: Instant,
     pub until: Instant,
+    /// The same in microseconds since 1970, as [`Change`] has its times.
+    pub micros: RangeInclusive<i64>,
 }
 
 /// Everything about one trial, after it came to rest.

@@ -55,7 +55,8 @@ fn waiting(db: &TestDb) -> i64 {
 each_engine! {
     fn a_webhook_is_told_until_it_answers_that_it_has_taken_it(db) {
         if Command::new("curl").arg("--version").output().is_err() {
-            eprintln!("no curl on this machine; the webhook was not called");
+            assert!(std::env::var_os("TASKQUEUE_TEST_REQUIRE_ALL").is_none(), "no curl on this machine to test with");
+            eprintln!("skipped: no curl on this machine");
             return;
         }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -49,7 +49,7 @@ impl AttemptOptions {
             (None, None) => return Ok(None),
         };
         let now = ctx.now()?.with_timezone(&Local);
-        let instant = when::parse_instant(&text, &now);
+        let instant = when::parse_start(&text, &now);
         instant.map(Some).map_err(|message| CliError::usage(format!("{option}: {message}")))
     }
 

@@ -36,19 +36,17 @@ enum Action {
 
 pub(crate) fn run(session: Session, args: &ClassesArgs, out: &mut Out) -> anyhow::Result<u8> {
     let (path, exists) = (session.config.path.clone(), session.config.exists);
-    let mut ctx = session.open()?;
     if let Some(Action::Release { class, reason }) = &args.action {
-        let released = ctx.because(reason.text(), |ctx| classes::release(ctx, class))?;
+        let mut ctx = session.open()?;
+        let is_released = ctx.because(reason.text(), |ctx| classes::release(ctx, class))? > 0;
         if out.is_json() {
-            out.json(&serde_json::json!({ "class": class, "released": released }))?;
+            out.json(&serde_json::json!({ "class": class, "released": is_released }))?;
         }
-        out.say(&match released {
-            0 => format!("class \"{class}\" was not held"),
-            _ => format!("class \"{class}\" is tried again"),
-        });
-        return Ok(if released == 0 { NOT_FOUND } else { DONE });
+        out.say(&format!("class \"{class}\" {}", if is_released { "is tried again" } else { "was not held" }));
+        return Ok(if is_released { DONE } else { NOT_FOUND });
     }
-    let all = classes::list(&mut ctx)?;
+    // What is configured is asked before the first start, too.
+    let all = classes::list(&mut session.open_or_make()?)?;
     let is_check = matches!(args.action, Some(Action::Check));
     let has_problem = all.iter().any(|class| class.problem.is_some());
     if out.is_json() {

@@ -16,7 +16,7 @@ use crate::cli::session::Session;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::when;
 use crate::engine::events::{self, Event, EventFilter};
-use crate::engine::{Context, StopSignals, status};
+use crate::engine::{Context, StopSignals};
 
 /// Show what operators, rescuers and handlers did, and follow what comes
 ///
@@ -52,9 +52,8 @@ pub(crate) fn run(session: Session, args: &EventsArgs, out: &mut Out) -> Result<
     let filter = filter(&mut ctx, args)?;
     let Some(stop) = stop else {
         let found = events::list(&mut ctx, &filter, args.limit)?;
-        if let (true, Some(task)) = (found.is_empty(), args.task) {
-            // Of a task that was pruned the events may be left; without any it may never have been there.
-            status::detail(&mut ctx, task)?;
+        if found.is_empty() {
+            events::expect_subject(&mut ctx, &filter)?;
         }
         for event in found {
             show(&event, out)?;

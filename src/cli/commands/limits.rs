@@ -4,12 +4,12 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::reason::ReasonArgs;
-use crate::cli::error::{CliError, DONE, NOT_FOUND, did_you_mean};
+use super::unknown_class::{WarnOf, warn_of_unknown_class};
+use crate::cli::error::{CliError, DONE, NOT_FOUND};
 use crate::cli::output::Out;
 use crate::cli::output::table::{Field, render};
 use crate::cli::session::Session;
 use crate::domain::limits::{ClassLimit, KeyLimit, Rate};
-use crate::engine::classes;
 use crate::engine::limits::{self, KeyLimitLine, LimitLine};
 
 /// List, set and remove limits of classes and keys: runs at once, starts in a time
@@ -102,19 +102,15 @@ fn set(session: Session, args: &SetArgs, out: &mut Out) -> anyhow::Result<u8> {
                 out.json(&limit)?;
             }
             out.say(&format!("class {}: {}", limit.class, words(&limit)));
-            // A limit is often set before its class is configured: only what resembles another class is a mistake.
-            let nearest = classes::nearest_if_unknown(ctx, &limit.class)?.unwrap_or_default();
-            if !nearest.is_empty() {
-                let question = did_you_mean(&nearest);
-                out.warn(&format!("no class \"{}\" is known here, and no task is of it{question}", limit.class));
-            }
+            // A limit is often set before its class is configured.
+            warn_of_unknown_class(ctx, &limit.class, WarnOf::LikelyMistake, out)?;
         }
     }
     Ok(DONE)
 }
 
 fn remove(session: Session, args: &RemoveArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let ctx = &mut session.open_or_make()?;
+    let ctx = &mut session.open()?;
     let (target, reason) = (&args.target, args.reason.text());
     let (is_removed, then) = match &target.key {
         Some(key) => {
@@ -147,7 +143,7 @@ fn words(limit: &ClassLimit) -> String {
 }
 
 fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
-    let ctx = &mut session.open_or_make()?;
+    let ctx = &mut session.open()?;
     let (classes, keys) = (limits::list(ctx)?, limits::list_keys(ctx)?);
     if out.is_json() {
         classes.iter().try_for_each(|line| out.json(line))?;

@@ -32,3 +32,4 @@ mod reason;
 mod selected;
 mod show;
 mod task_options;
+mod unknown_class;

@@ -57,8 +57,9 @@ fn warn_of_trouble(outcome: &RunOutcome, class: &str, out: &mut Out) {
     }
     if outcome.decision.holds_class {
         out.warn(&format!(
-            "the class is held on this host: {}; mend it, then `taskqueue classes release {class}`",
-            outcome.decision.error_message
+            "the class is held on this host: {}; mend it, then `taskqueue classes release {}`",
+            outcome.decision.error_message,
+            human::shell_word(class)
         ));
     }
 }

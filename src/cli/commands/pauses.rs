@@ -5,7 +5,8 @@ use clap::Args;
 
 use super::reason::ReasonArgs;
 use super::task_options::duration_option;
-use crate::cli::error::{CliError, DONE, NOT_FOUND, did_you_mean};
+use super::unknown_class::{WarnOf, warn_of_unknown_class};
+use crate::cli::error::{CliError, DONE, NOT_FOUND};
 use crate::cli::output::Out;
 use crate::cli::output::human::{plural, relative, shell_word};
 use crate::cli::output::table::{Field, Tone, render};
@@ -13,7 +14,6 @@ use crate::cli::session::Session;
 use crate::domain::pause::{Pause, PauseMode, PauseScope};
 use crate::domain::status::Stored;
 use crate::engine::pauses::{self, PauseRequest};
-use crate::engine::{Context, classes};
 
 /// Claim nothing new of a class, by a runner, or at all; or list what is paused
 ///
@@ -137,7 +137,7 @@ pub(crate) fn resume(session: Session, args: &ResumeArgs, out: &mut Out) -> anyh
 
 fn order(session: Session, scope: &PauseScope, mode: PauseMode, args: &OrderArgs, out: &mut Out) -> anyhow::Result<u8> {
     let duration = duration_option("--for", args.duration.as_deref())?;
-    let mut ctx = session.open()?;
+    let mut ctx = session.open_or_make()?;
     let reason = args.reason.clone().unwrap_or_default();
     let request = PauseRequest { scope: scope.clone(), mode, reason, duration };
     let runners = pauses::pause(&mut ctx, request)?;
@@ -147,6 +147,9 @@ fn order(session: Session, scope: &PauseScope, mode: PauseMode, args: &OrderArgs
     {
         out.warn(&format!("{name} is a claimant, and an order for runners does not concern claimants"));
         out.say("hint: `--all` and `--class CLASS` keep runs from claimants too");
+    }
+    if let PauseScope::Class(class) = scope {
+        warn_of_unknown_class(&mut ctx, class, WarnOf::Any, out)?;
     }
     if out.is_json() {
         let names: Vec<&str> = runners.iter().map(|runner| runner.name.as_str()).collect();
@@ -160,9 +163,6 @@ fn order(session: Session, scope: &PauseScope, mode: PauseMode, args: &OrderArgs
         .as_ref()
         .map_or_else(|| format!("until `{}`", resume_command(scope)), |time| format!("for {time}"));
     out.say(&format!("{scope} is {} {until}", mode.participle()));
-    if let PauseScope::Class(class) = scope {
-        warn_of_unknown_class(&mut ctx, class, out)?;
-    }
     if matches!(scope, PauseScope::Runner(_)) && runners.is_empty() {
         out.say("no runner of this name lives now; one that starts claims nothing");
     } else if mode != PauseMode::Pause && !matches!(scope, PauseScope::Class(_)) {
@@ -177,14 +177,6 @@ fn resume_command(scope: &PauseScope) -> String {
         PauseScope::Class(name) => format!("taskqueue resume --class {}", shell_word(name)),
         PauseScope::Runner(name) => format!("taskqueue resume --runner {}", shell_word(name)),
     }
-}
-
-/// An order for a class that nobody knows is kept all the same: it may come later, or be known on another host.
-fn warn_of_unknown_class(ctx: &mut Context, class: &str, out: &mut Out) -> anyhow::Result<()> {
-    if let Some(nearest) = classes::nearest_if_unknown(ctx, class)? {
-        out.warn(&format!("no class \"{class}\" is known here, and no task is of it{}", did_you_mean(&nearest)));
-    }
-    Ok(())
 }
 
 fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {

@@ -73,7 +73,7 @@ fn with_text_hint(error: anyhow::Error, class: &str, argument: &str) -> anyhow::
     };
     let is_text = argument != "-" && !argument.starts_with(['@', '{', '[', '"']);
     let hint = if is_text && argument.chars().count() <= MAX_TEXT_OF_HINT {
-        format!("a text has double quotes: taskqueue queue {class} {}", json_word(argument))
+        format!("a text has double quotes: taskqueue queue {} {}", human::shell_word(class), json_word(argument))
     } else {
         "a text has double quotes, and so have the names in an object: '{\"to\":\"ann\"}'".to_owned()
     };
@@ -142,14 +142,20 @@ const MAX_READ_BYTES: u64 = (8 << 20) + 1;
 
 pub(super) fn read_data(argument: &str) -> Result<String, CliError> {
     let (source, bytes) = match argument.strip_prefix('@') {
-        Some(path) => (path, File::open(path).and_then(read_limited)),
-        None if argument == "-" => ("standard input", read_limited(io::stdin().lock())),
+        Some(path) => {
+            let read = File::open(path).and_then(read_limited).map_err(|error| {
+                CliError::usage(format!("{path}: {error}"))
+                    .with_hint(format!("@ names a file; a text that begins with it is written {}", json_word(argument)))
+            });
+            (path, read?)
+        }
+        None if argument == "-" => {
+            let source = "standard input";
+            let read = read_limited(io::stdin().lock());
+            (source, read.map_err(|error| CliError::usage(format!("{source}: {error}")))?)
+        }
         None => return Ok(argument.to_owned()),
     };
-    let bytes = bytes.map_err(|error| {
-        CliError::usage(format!("{source}: {error}"))
-            .with_hint(format!("@ names a file; a text that begins with it is written {}", json_word("@…")))
-    })?;
     String::from_utf8(bytes).map_err(|_| CliError::usage(format!("{source}: the data is not UTF-8, so it is not JSON")))
 }
 

@@ -79,7 +79,7 @@ impl ProgressArgs {
 
 pub(crate) fn progress(args: &ProgressArgs) -> anyhow::Result<u8> {
     let (percent, message) = percent_and_message(&args.words)?;
-    send(&serde_json::json!({ "progress": percent, "message": message }))
+    send(&serde_json::json!({ "progress": percent, "message": message }), "progress RUN PERCENT --token TOKEN")
 }
 
 /// Of a run that a claimant holds.
@@ -107,13 +107,13 @@ fn percent_and_message(words: &[String]) -> Result<(i32, Option<&str>), CliError
 
 pub(crate) fn result(args: &ResultArgs) -> anyhow::Result<u8> {
     let value = json_of("the result", &args.text)?;
-    send(&serde_json::json!({ "result": value }))
+    send(&serde_json::json!({ "result": value }), "resolve RUN --token TOKEN --results JSON")
 }
 
 pub(crate) fn message(args: &MessageArgs) -> anyhow::Result<u8> {
     let Message { name, data } = message_of(&args.first, args.second.as_deref())?;
     let data: serde_json::Value = serde_json::from_str(&data)?;
-    send(&serde_json::json!({ "event": name, "data": data }))
+    send(&serde_json::json!({ "event": name, "data": data }), "message RUN NAME --token TOKEN")
 }
 
 /// Of a run that a claimant holds.
@@ -144,12 +144,15 @@ fn json_of(what: &str, text: &str) -> anyhow::Result<serde_json::Value> {
     Ok(serde_json::from_str(&text).map_err(|error| CliError::usage(error.to_string()))?)
 }
 
-fn send(event: &serde_json::Value) -> anyhow::Result<u8> {
+/// `of_claimant` is what a claimant writes instead, who is no handler.
+fn send(event: &serde_json::Value, of_claimant: &str) -> anyhow::Result<u8> {
     let HandlerEnvironment { socket: Some(socket), token: Some(token) } = HandlerEnvironment::own() else {
-        bail!(CliError::usage(
-            "this works inside a handler only: TASKQUEUE_EVENTS_SOCKET and TASKQUEUE_RUN_TOKEN are not set",
-        )
-        .with_hint("of a run that you claimed: `taskqueue progress RUN PERCENT --token TOKEN`, and `taskqueue resolve` for results"));
+        bail!(
+            CliError::usage(
+                "this works inside a handler only: TASKQUEUE_EVENTS_SOCKET and TASKQUEUE_RUN_TOKEN are not set",
+            )
+            .with_hint(format!("of a run that you claimed: `taskqueue {of_claimant}`"))
+        );
     };
     report::send(&socket, &token, event)?;
     Ok(DONE)

@@ -171,11 +171,12 @@ impl Told {
     }
 
     /// What becomes of those of which the end was only asked for.
-    const fn ended(&self) -> Option<&'static str> {
+    fn ended(&self) -> Option<String> {
+        let to_be = if self.is_dry_run { "would be" } else { "to be" };
         match self.requested {
             0 => None,
-            1 => Some("to be ended by whoever processes it"),
-            _ => Some("to be ended by whoever processes them"),
+            1 => Some(format!("{to_be} ended by whoever processes it")),
+            _ => Some(format!("{to_be} ended by whoever processes them")),
         }
     }
 

@@ -56,7 +56,7 @@ pub(crate) fn run(session: Session, args: &SettingsArgs, out: &mut Out) -> anyho
 }
 
 fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
-    let all = settings::list(&mut session.open_or_make()?)?;
+    let all = settings::list(&mut session.open()?)?;
     if out.is_json() {
         for (setting, value) in &all {
             out.json(&json(*setting, value))?;
@@ -74,7 +74,7 @@ fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
 
 fn get(session: Session, name: &str, out: &mut Out) -> anyhow::Result<u8> {
     let setting = settings::find(name)?;
-    let all = settings::list(&mut session.open_or_make()?)?;
+    let all = settings::list(&mut session.open()?)?;
     for (found, value) in all.into_iter().filter(|(found, _)| *found == setting) {
         if out.is_json() {
             out.json(&json(found, &value))?;

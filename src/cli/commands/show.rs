@@ -19,8 +19,22 @@ use crate::engine::status::{Overview, Reason, TaskCounts, TaskDetail, TaskLine};
 pub(super) const NO_TASKS: &str =
     "No tasks. Queue one: taskqueue queue CLASS '{\"key\":\"value\"}', or taskqueue exec -- PROGRAM";
 
+/// What is said about a list of tasks.
+pub(super) struct ListWords<'a> {
+    /// Where there are none.
+    pub(super) if_none: &'a str,
+    /// Where there are more than are shown.
+    pub(super) if_more: &'a str,
+}
+
+/// Where nothing was selected yet.
+pub(super) const MORE_OR_OTHERS: &str =
+    "There are more: -n N shows more lines; a selection, --status or --class shows others.";
+/// Where those that are shown were chosen already.
+pub(super) const MORE: &str = "There are more: -n N shows more lines.";
+
 /// Counters, then the page of tasks.
-pub(super) fn overview(overview: &Overview, if_none: &str, out: &mut Out) -> anyhow::Result<()> {
+pub(super) fn overview(overview: &Overview, words: &ListWords<'_>, out: &mut Out) -> anyhow::Result<()> {
     if out.is_json() {
         let tasks: Vec<Value> = overview.lines.iter().map(line_json).collect();
         return out.json(&json!({
@@ -36,16 +50,15 @@ pub(super) fn overview(overview: &Overview, if_none: &str, out: &mut Out) -> any
     }
     if overview.lines.is_empty() {
         text.push_str("\n\n");
-        text.push_str(&fitted_words(if_none, out.width()));
+        text.push_str(&fitted_words(words.if_none, out.width()));
     } else {
         let rows = overview.lines.iter().map(|line| task_row(line, overview.now)).collect();
         text.push_str("\n\n");
         text.push_str(&render(out, &["TASK", "CLASS", "STATUS", "WHEN", "FAILED", "NOTE"], rows, &[3, 4]));
     }
     if overview.has_more {
-        let more = "There are more: -n N shows more lines, a selection, --status and --class choose.";
         text.push('\n');
-        text.push_str(&fitted_words(more, out.width()));
+        text.push_str(&fitted_words(words.if_more, out.width()));
     }
     out.data(&text)
 }
@@ -350,14 +363,12 @@ pub(super) fn run_of_token(run: &Run, out: &mut Out) -> anyhow::Result<()> {
     out.data(&format!("run {} of task {}: {}", run.id, run.task_id, run.status))
 }
 
-const MORE_RUNS: &str = "There are more: -n N shows more lines.";
-
 /// Runs of all tasks.
 pub(super) fn runs(runs: &[Run], has_more: bool, now: DateTime<Utc>, out: &mut Out) -> anyhow::Result<()> {
     if out.is_json() {
         runs.iter().try_for_each(|run| out.json(&run_json(run)))?;
         if has_more {
-            out.warn(MORE_RUNS);
+            out.warn(MORE);
         }
         return Ok(());
     }
@@ -369,7 +380,7 @@ pub(super) fn runs(runs: &[Run], has_more: bool, now: DateTime<Utc>, out: &mut O
     let mut text = render(out, &header, rows, &[3, 5, 6]);
     if has_more {
         text.push('\n');
-        text.push_str(&fitted_words(MORE_RUNS, out.width()));
+        text.push_str(&fitted_words(MORE, out.width()));
     }
     out.data(&text)
 }

@@ -9,6 +9,7 @@ use super::task_options::duration_option;
 use super::{runners, show};
 use crate::cli::error::{CliError, DONE, INTERRUPTED, NOT_FOUND};
 use crate::cli::output::Out;
+use crate::cli::output::human::shell_word;
 use crate::cli::session::Session;
 use crate::domain::records::Run;
 use crate::domain::selection::Selection;
@@ -108,9 +109,12 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
         let newest = status::list_runs(ctx, args.limit + 1)?;
         return runs(ctx, newest, args.limit, out).map(|()| DONE);
     }
-    if args.class.as_deref().is_some_and(|class| class.contains(['*', '?'])) {
+    if let Some(pattern) = args.class.as_deref().filter(|class| class.contains(['*', '?'])) {
+        let filter = shell_word(&format!("class={pattern}"));
         return Err(CliError::usage("--class takes the name of one class, and no pattern")
-            .with_hint("`taskqueue status 'class=mail.*'` lists those of several; `taskqueue classes` lists the names")
+            .with_hint(format!(
+                "`taskqueue status {filter}` lists those of several; `taskqueue classes` lists the names"
+            ))
             .into());
     }
     if !args.selection.is_empty() {
@@ -121,7 +125,8 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
         (None, true) => show::NO_TASKS,
         _ => "No task is of this class and status.",
     };
-    show::overview(&status::overview(ctx, &filter)?, none, out).map(|()| DONE)
+    let words = show::ListWords { if_none: none, if_more: show::MORE_OR_OTHERS };
+    show::overview(&status::overview(ctx, &filter)?, &words, out).map(|()| DONE)
 }
 
 /// What is named is shown whole, what a range or a filter selects as a list.
@@ -130,7 +135,8 @@ fn selected(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Resu
     let ids = select_tasks(ctx, &selection)?;
     if !selection.is_named() {
         let overview = status::overview_of(ctx, &ids, args.limit)?;
-        show::overview(&overview, "No task is selected by that.", out)?;
+        let words = show::ListWords { if_none: "No task is selected by that.", if_more: show::MORE };
+        show::overview(&overview, &words, out)?;
         return Ok(if ids.is_empty() { NOT_FOUND } else { DONE });
     }
     for id in &ids {

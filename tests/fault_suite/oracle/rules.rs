@@ -109,13 +109,17 @@ pub fn each_planned_time_happens_once(records: &Records, found: &mut Vec<String>
 /// I18: whoever begins after something was paused, and ends before it is resumed, claims nothing of it.
 pub fn nothing_is_claimed_while_it_is_paused(records: &Records, found: &mut Vec<String>) {
     let class_of: HashMap<i64, &str> = records.tasks.iter().map(|task| (task.id, task.class.as_str())).collect();
+    let starts: HashMap<i64, i64> =
+        records.audit.iter().filter(|change| is_start(change)).map(|change| (change.id, change.time)).collect();
     for pause in &records.pauses {
+        // A PID is given out again: the run must have been claimed meanwhile, too.
+        let is_claimed_then = |run: i64| starts.get(&run).is_some_and(|at| pause.micros.contains(at));
         let is_within = |pid: i64| {
             records.calls.iter().any(|call| call.pid == pid && call.began >= pause.from && call.ended <= pause.until)
         };
         let is_paused = |task: i64| pause.class.as_deref().is_none_or(|class| class_of.get(&task) == Some(&class));
         for run in records.runs.iter().filter(|run| run.process_id != 0 && is_paused(run.task_id)) {
-            if is_within(run.process_id) {
+            if is_within(run.process_id) && is_claimed_then(run.id) {
                 found.push(format!("I18: run {} was claimed although {:?} was paused", run.id, pause.class));
             }
         }

@@ -83,9 +83,11 @@ pub fn tasks_agree_with_their_runs(records: &Records, found: &mut Vec<String>) {
         let failures = counted.iter().rev().take_while(|status| **status != "success");
         let failed = failures.filter(|status| **status != "cancelled").count();
         let last = match counted.last().copied() {
-            Some("error") => "failed",
-            // One that waited without a run.
+            // No cancel takes a success back; whoever queued it again might have cancelled it then.
+            Some("success") if !records.requeued.contains(&task.id) => "success",
+            // One that waited, without a run or between two: its last run may have ended in any other way.
             _ if task.status == "cancelled" && records.cancelled.contains(&task.id) => "cancelled",
+            Some("error") => "failed",
             None => "scheduled",
             Some(same) => same,
         };

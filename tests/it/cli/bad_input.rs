@@ -1,5 +1,6 @@
 //! Input that is refused: a clear error, a hint where there is a next step, the right exit status, nothing half done.
 
+use super::output::redirected;
 use super::{ECHO, count_tasks, error_and_hint, printed, process, write};
 use crate::each_engine;
 use crate::support::TestDb;
@@ -84,8 +85,14 @@ each_engine! {
             let (_, hint) = refused(db, &["queue", "echo", "--", text]);
             assert_eq!(hint, format!("hint: a text has double quotes: taskqueue queue echo {word}"));
         }
+        let class = r"App\Tasks\Resize";
+        let (_, hint) = refused(db, &["queue", "--any-class", class, "Ann"]);
+        assert_eq!(hint, format!("hint: a text has double quotes: taskqueue queue '{class}' '\"Ann\"'"));
         assert!(refused(db, &["queue", "echo", "{'a':1}"]).1.contains("double quotes"));
-        assert!(refused(db, &["queue", "echo", "@nofile"]).1.contains("@ names a file"));
+        let (_, hint) = refused(db, &["queue", "echo", "@no file"]);
+        assert_eq!(hint, "hint: @ names a file; a text that begins with it is written '\"@no file\"'");
+        let unreadable = redirected(&db.cli(), "</", &["queue", "echo", "-"]).fails(2);
+        assert_eq!(unreadable.trim_end(), "error: standard input: Is a directory (os error 21)");
     }
 
     fn a_misspelt_option_of_queue_is_not_taken_for_data(db) {
@@ -141,7 +148,7 @@ each_engine! {
         for (option, value, range) in [
             ("--max-retries", "0", "1 to 1000000"), ("--max-retries", "-1", "1 to 1000000"), ("--max-retries", "1000001", "1 to 1000000"),
             ("--priority", "1001", "-1000 to 1000"), ("--priority", "-1001", "-1000 to 1000"),
-            ("--timeout", "0s", "1 to 31536000"), ("--timeout", "2years", "1 to 31536000"), ("--timeout", "1500ms", "whole seconds"),
+            ("--timeout", "0s", "1 to 31536000"), ("--timeout", "400d", "1 to 31536000"), ("--timeout", "1500ms", "whole seconds"),
             ("--timeout", "90", "no duration"),
         ] {
             let (error, _) = refused(db, &["queue", "echo", option, value]);

@@ -221,7 +221,7 @@ fn a_file_that_is_no_database_is_left_as_it_is() {
 }
 
 #[test]
-fn a_store_that_somebody_named_and_that_is_not_there_is_made_by_what_adds_to_it_alone() {
+fn a_store_that_somebody_named_and_that_is_not_there_is_made_by_what_adds_to_it_or_is_asked_before_a_first_start() {
     let (home, cli) = alone();
     configure(home.path(), ECHO);
     let named = cli.clone().env("TASKQUEUE_DATABASE_URL", "typo.db");
@@ -230,7 +230,13 @@ fn a_store_that_somebody_named_and_that_is_not_there_is_made_by_what_adds_to_it_
         &["events"],
         &["retry", "--yes", "status=failed"],
         &["cancel", "1"],
-        &["pause", "--all"],
+        &["pause"],
+        &["resume", "--all"],
+        &["settings"],
+        &["settings", "get", "TaskQueueRunnerLimit"],
+        &["limits"],
+        &["limits", "remove", "echo"],
+        &["classes", "release", "echo"],
         &["schedule", "list"],
         &["export"],
     ] {
@@ -242,6 +248,21 @@ fn a_store_that_somebody_named_and_that_is_not_there_is_made_by_what_adds_to_it_
     assert!(cli.run(&["status", "--database", "other.db"]).fails(69).contains("there is no store"));
     assert_eq!(named.run(&["queue", "echo"]).ok(), "1");
     assert!(named.run(&["status"]).ok().contains("echo"));
+    for (number, args) in [
+        &["classes"][..],
+        &["pause", "--all"],
+        &["drain", "--class", "echo"],
+        &["stop", "--all"],
+        &["settings", "set", "TaskQueueRunnerLimit", "4"],
+        &["limits", "set", "echo", "--running", "1"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let file = format!("first-{number}.db");
+        cli.run(&[args, &["--database", &file]].concat()).ok();
+        assert!(home.path().join(file).exists(), "{args:?}");
+    }
     // Nobody named this one, so nobody can have misspelt it.
     assert!(cli.run(&["status"]).ok().contains("No tasks"));
 }

@@ -119,7 +119,9 @@ each_engine! {
         db.cli().run(&["claim", "--claimant", "bot-1", "--count", "2"]).ok();
         // As one that speaks SQL and does not say where it is.
         db.execute("UPDATE \"TaskQueueRuns\" SET \"Host\" = '' WHERE \"TaskQueueId\" = 2");
-        assert_eq!(cancel(&["1-4", "--dry-run"]).lines().last(), Some("2 tasks would be cancelled, 2 to be ended by whoever processes them"));
+        assert_eq!(cancel(&["1-4", "--dry-run"]).lines().last(), Some("2 tasks would be cancelled, 2 would be ended by whoever processes them"));
+        assert_eq!(cancel(&["1-2", "--dry-run"]).lines().last(), Some("2 tasks would be ended by whoever processes them"));
+        assert_eq!(cancel(&["2-3", "--dry-run"]).lines().last(), Some("1 task would be cancelled, 1 would be ended by whoever processes it"));
         assert_eq!(cancel(&["2-3", "--yes"]), "1 task cancelled, 1 to be ended by whoever processes it\n");
         assert_eq!(cancel(&["1-2", "--yes"]), "2 tasks to be ended by whoever processes them\n");
         assert_eq!(cancel(&["4-4", "--yes"]), "1 task cancelled\n");

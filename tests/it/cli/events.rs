@@ -54,6 +54,9 @@ each_engine! {
         assert_eq!(kinds(db, &["--task", "7"]), ["a"]);
         assert_eq!(kinds(db, &["--since", "1h"]), ["c"]);
         assert_eq!(kinds(db, &["--since", "2020-01-02T00:00:00Z"]), ["b", "c"]);
+        // Of a task that was pruned something is left, if nothing of this kind or time.
+        assert_eq!(kinds(db, &["--task", "7", "--kind", "paused"]), Vec::<String>::new());
+        assert_eq!(kinds(db, &["--task", "7", "--since", "1h"]), Vec::<String>::new());
         assert!(db.cli().run(&["events", "--task", "9"]).fails(3).contains("there is no task 9"));
         db.cli().run(&["queue", "echo"]).ok();
         assert_eq!(kinds(db, &["--task", "1"]), Vec::<String>::new());
@@ -86,7 +89,11 @@ each_engine! {
         let third = runs[2].unwrap().to_string();
         assert_eq!(kinds(db, &["--run", &third, "--task", "2"]), Vec::<String>::new());
         assert_eq!(kinds(db, &["--run", &third, "--kind", "paused"]), Vec::<String>::new());
-        assert_eq!(kinds(db, &["--run", "9999"]), Vec::<String>::new());
+        assert!(db.cli().run(&["events", "--run", "9999"]).fails(3).contains("there is no run 9999"));
+        // What is left of a run that was pruned.
+        db.execute("INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"RunId\") VALUES ('a', 2, 9998)");
+        assert_eq!(kinds(db, &["--run", "9998", "--task", "2"]), ["a"]);
+        assert_eq!(kinds(db, &["--run", "9998", "--task", "2", "--kind", "paused"]), Vec::<String>::new());
     }
 
     fn who_follows_sees_what_comes_until_a_signal(db) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, TimeDelta};
 use serde_json::{Value, json};
 
-use super::{ECHO, detail, is_alive, printed, process, shell_class, wait_for_file, write};
+use super::{ECHO, detail, error_and_hint, is_alive, printed, process, shell_class, wait_for_file, write};
 use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::db::on;
@@ -268,22 +268,23 @@ each_engine! {
         let plain = write(db, "plain", "#!/bin/sh\n").display().to_string();
         let classes = [
             ("missing", "/no/such/program", "/"), ("plain", plain.as_str(), "/"), ("directory", "/usr", "/"),
-            ("nowhere", "/bin/true", "/no/such/directory"),
+            ("nowhere", "/bin/true", "/no/such/directory"), (r"App\Tasks\Resize", "/no/such/program", "/"),
         ];
-        let table = |(name, program, cwd): &(&str, &str, &str)| format!("[class.{name}]\nargv = [\"{program}\"]\ncwd = \"{cwd}\"\n");
+        let table = |(name, program, cwd): &(&str, &str, &str)| format!("[class.'{name}']\nargv = [\"{program}\"]\ncwd = \"{cwd}\"\n");
         db.configure(&classes.iter().map(table).collect::<String>());
         for (name, program, cwd) in classes {
             let id = db.cli().run(&["queue", name]).ok();
             let ended = db.cli().run(&["tick"]);
             assert!(ended.stderr.starts_with("warning: the class is held on this host: "), "{ended:?}");
-            assert!(ended.stderr.contains(&format!("mend it, then `taskqueue classes release {name}`")), "{ended:?}");
+            let word = if name.contains('\\') { format!("'{name}'") } else { name.to_owned() };
+            assert!(ended.stderr.contains(&format!("mend it, then `taskqueue classes release {word}`")), "{ended:?}");
             let after = detail(db, &id);
             assert_eq!(outcome(&after), ("released", "scheduled", false, true), "{name}");
             assert_eq!((&after["task"]["attempts"], &after["runs"][0]["error_code"]), (&json!(0), &json!("could-not-start")));
             let message = after["runs"][0]["error_message"].as_str().unwrap();
             assert!(message.contains(program) || message.contains(cwd), "{name}: {message}");
         }
-        assert_eq!(db.cli().run(&["classes", "--json"]).ok().matches("\"held_until\"").count(), 4);
+        assert_eq!(db.cli().run(&["classes", "--json"]).ok().matches("\"held_until\"").count(), 5);
     }
 }
 
@@ -291,9 +292,14 @@ each_engine! {
 fn outside_a_handler_progress_and_result_say_where_they_belong() {
     let home = tempfile::tempdir().unwrap();
     let cli = crate::support::Cli::new(home.path());
-    for args in [&["progress", "40"][..], &["result", "{}"]] {
-        let stderr = cli.run(args).fails(2);
-        assert!(stderr.contains("inside a handler only") && stderr.contains("RUN PERCENT --token TOKEN"), "{stderr}");
+    for (args, command) in [
+        (&["progress", "40"][..], "taskqueue progress RUN PERCENT --token TOKEN"),
+        (&["result", "{}"], "taskqueue resolve RUN --token TOKEN --results JSON"),
+        (&["message", "page"], "taskqueue message RUN NAME --token TOKEN"),
+    ] {
+        let (error, hint) = error_and_hint(&cli.run(args).fails(2));
+        assert!(error.contains("inside a handler only"), "{error}");
+        assert_eq!(hint, format!("hint: of a run that you claimed: `{command}`"));
     }
     for args in [
         &["progress", "101"][..],

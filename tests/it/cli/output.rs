@@ -13,7 +13,7 @@ use crate::support::{Ended, TestDb};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_taskqueue");
 
 /// Runs it with this at the end of the line of a shell.
-fn redirected(cli: &Cli, to: &str, args: &[&str]) -> Ended {
+pub(super) fn redirected(cli: &Cli, to: &str, args: &[&str]) -> Ended {
     let script = format!("exec \"$0\" \"$@\" {to}");
     cli.clone().program(Path::new("/bin/sh")).run(&[&["-c", &script, PROGRAM][..], args].concat())
 }
@@ -58,7 +58,7 @@ each_engine! {
             (&["limits", "remove", "work"], 0, json!({ "class": "work", "removed": true })),
             (&["limits", "remove", "work"], 3, json!({ "class": "work", "removed": false })),
             (&["resume", "--class", "work"], 0, json!({ "scope": "class", "name": "work", "resumed": true })),
-            (&["classes", "release", "work"], 3, json!({ "class": "work", "released": 0 })),
+            (&["classes", "release", "work"], 3, json!({ "class": "work", "released": false })),
         ] {
             let ended = db.cli().run(&[&["--json"][..], args].concat());
             assert_eq!((ended.code, ended.stderr.as_str()), (Some(code), ""), "{args:?}: {ended:?}");

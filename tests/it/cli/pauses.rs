@@ -81,6 +81,7 @@ each_engine! {
         let typo = db.cli().run(&["pause", "--class", "ecoh"]);
         assert!(typo.stderr.contains("warning: no class \"ecoh\" is known here") && typo.stderr.contains("did you mean \"echo\"?"), "{typo:?}");
         assert!(said(&["stop", "--class", "a/b"]).contains("warning: no class \"a/b\" is known here"));
+        assert!(said(&["pause", "--class", "ecoh", "--json"]).contains("warning: no class \"ecoh\" is known here"));
         db.cli().run(&["queue", "--any-class", "ecoh"]).ok();
         assert!(!said(&["pause", "--class", "ecoh"]).contains("warning"));
         let typo = db.cli().run(&["limits", "set", "ehco", "--running", "1"]);

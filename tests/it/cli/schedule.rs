@@ -84,7 +84,7 @@ each_engine! {
             assert_eq!(schedule(&["pause", words]).code, Some(2), "{words}");
         }
         db.cli().run(&["queue", "echo"]).ok();
-        assert_eq!(error_and_hint(&schedule(&["pause", "last"]).stderr).0, "error: task 3 belongs to no schedule");
+        assert_eq!(error_and_hint(&schedule(&["pause", "last"]).stderr).0, "error: there is no schedule to which task 3 belongs");
     }
 
     fn schedules_are_listed_shown_paused_edited_and_removed(db) {
@@ -113,8 +113,8 @@ each_engine! {
         assert_eq!(db.cli().run(&["schedule", "edit", "1", "--every", "never"]).code, Some(2));
         assert_eq!(db.cli().run(&["schedule", "remove", "1"]).stderr, "schedule 1 is removed\n");
         assert_eq!(task(db, "1")["status"], "cancelled");
-        assert_eq!(db.cli().run(&["schedule", "remove", "1"]).code, Some(1));
-        assert_eq!(db.cli().run(&["schedule", "show", "2"]).code, Some(1));
+        assert_eq!(db.cli().run(&["schedule", "remove", "1"]).code, Some(3));
+        assert_eq!(db.cli().run(&["schedule", "show", "2"]).code, Some(3));
         assert_eq!(db.cli().run(&["schedule", "pause", "99"]).code, Some(3));
         let kinds: Vec<String> = detail(db, "1")["events"].as_array().unwrap().iter().map(|event| event["kind"].to_string()).collect();
         assert_eq!(kinds, ["\"schedule-removed\"", "\"schedule-edited\"", "\"schedule-resumed\"", "\"schedule-paused\""]);

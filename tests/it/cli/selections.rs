@@ -216,7 +216,7 @@ each_engine! {
         assert_eq!(listed(&["1-3", "last"]), [7, 3, 2, 1]);
         assert_eq!(listed(&["status=exhausted", "-n", "1"]), [2]);
         let part = db.cli().run(&["status", "status=exhausted", "-n", "1"]).ok();
-        assert!(part.starts_with("running 0") && part.contains("There are more: -n N shows more lines"), "{part}");
+        assert!(part.starts_with("running 0") && part.ends_with("There are more: -n N shows more lines."), "{part}");
         let all = db.cli().run(&["status", "status=exhausted"]).ok();
         assert!(all.contains("no retry left: exit:65") && !all.contains("There are more"), "{all}");
         assert!(db.cli().run(&["status", "last"]).ok().starts_with("task 7   print   scheduled\n"));

@@ -54,7 +54,7 @@ each_engine! {
         assert_eq!(text.lines().count(), 3 + 5, "{text}");
         let page = db.cli().run(&["status", "-n", "2"]).ok();
         assert_eq!(page.lines().filter(|line| line.contains(" echo ") || line.contains(" bad ")).count(), 2);
-        assert!(page.ends_with("There are more: -n N shows more lines, a selection, --status and --class choose."), "{page}");
+        assert!(page.ends_with("There are more: -n N shows more lines; a selection, --status or --class shows others."), "{page}");
         // Troubles first, what is done last.
         assert_eq!(page.lines().nth(3).unwrap().split_whitespace().next(), Some("1"), "{page}");
     }
@@ -192,6 +192,8 @@ each_engine! {
 
     fn a_pattern_is_no_class_to_show_the_tasks_of(db) {
         assert!(db.cli().run(&["status", "--class", "ec*"]).fails(2).contains("no pattern"));
+        let (_, hint) = error_and_hint(&db.cli().run(&["status", "--class", "ec*"]).fails(2));
+        assert!(hint.starts_with("hint: `taskqueue status 'class=ec*'` lists those of several"), "{hint}");
     }
 
     fn an_interval_that_leaves_the_database_no_rest_is_refused(db) {

@@ -126,7 +126,7 @@ each_engine! {
         signal(&runner, Signal::INT);
         let ended = finish(runner);
         assert_eq!(ended.code, Some(130), "{ended:?}");
-        assert!(ended.stderr.starts_with("stopping: run 1 was asked to end; the next signal kills it\n"), "{ended:?}");
+        assert!(ended.stderr.starts_with("stopping: run 1 was asked to end; the next signal kills it within 2 seconds\n"), "{ended:?}");
         was_given_back(db);
     }
 

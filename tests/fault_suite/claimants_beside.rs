@@ -29,7 +29,7 @@ const NAMES: usize = 3;
 /// The claimant with this number, after words such as those that lead to another host. Where there is nothing to claim it
 /// says so.
 pub fn acting<'a>(stage: &'a Stage, prefix: &[&str], number: usize) -> Command<'a> {
-    let name = format!("outsider-{}", number % NAMES);
+    let name = format!("claimant-{}", number % NAMES);
     let answer = ANSWERS[number % ANSWERS.len()];
     let words = [prefix, &["/bin/sh", "-c", SCRIPT, "sh", answer]].concat();
     stage.command(&["claim", "--claimant", &name]).under(&words).env("TASKQUEUE_CLAIMANT", &name).may_answer(&[3])
