@@ -56,8 +56,8 @@ pub struct Passed {
 /// # Errors
 /// The database's; where there was no room for a part, at the end of all.
 pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineResult<CreateRunsReport> {
-    // Before the rescue: a run whose outcome is known on this host has ended, however dead its runner is.
     let mut full = None;
+    // Before the rescue: a run whose outcome is known on this host has ended, however dead its runner is.
     let sent_outcomes = unless_full(send_left_over(ctx), &mut full)?;
     fault_point!("create.left_over_sent");
     let settings = ctx.store.settings()?;
