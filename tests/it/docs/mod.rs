@@ -35,6 +35,7 @@ const PAGES: &[&str] = &[
     "docs/sql.md",
     "docs/states.md",
     "docs/tasks.md",
+    "docs/times.md",
     "docs/workers.md",
 ];
 
