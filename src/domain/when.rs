@@ -87,14 +87,16 @@ fn parse_date(text: &str, now: NaiveDateTime) -> Option<Date> {
     first.datetime().to_string().parse().ok().map(Date::Local)
 }
 
-/// Whether the zone is one that cannot be mistaken: Z, UTC, or a distance from UTC.
+/// Whether it ends with a zone that cannot be mistaken: Z, UTC, GMT, or a distance from UTC.
 fn says_zone(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
-    let before = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    match &lower[before.len()..] {
-        "" => lower.rfind(':').is_some_and(|at| lower[..at].contains(['+', '-'])) || lower.contains(['+', '-']),
-        zone => matches!(zone, "z" | "utc" | "gmt") && before.trim_end().ends_with(|c: char| c.is_ascii_digit()),
+    let before_word = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let is_behind_digit = |before: &str| before.trim_end().ends_with(|c: char| c.is_ascii_digit());
+    if before_word.len() < lower.len() {
+        return matches!(&lower[before_word.len()..], "z" | "utc" | "gmt") && is_behind_digit(before_word);
     }
+    let sign = lower.trim_end_matches(|c: char| c.is_ascii_digit() || c == ':');
+    sign.strip_suffix(['+', '-']).is_some_and(is_behind_digit)
 }
 
 fn has_year(text: &str) -> bool {
@@ -229,7 +231,16 @@ mod tests {
         ] {
             assert_eq!(instant(text), at, "{text}");
         }
-        for text in ["2026-12-01 10:00 CET", "10:00 IST", "yesterdayy", "tomorroww", "tomorrow 10:00 a"] {
+        for text in [
+            "2026-12-01 10:00 CET",
+            "2026-12-01 CET 10:00",
+            "CET 10:00",
+            "10:00 EST-5",
+            "10:00 IST",
+            "yesterdayy",
+            "tomorroww",
+            "tomorrow 10:00 a",
+        ] {
             let error = parse_instant(text, &now()).unwrap_err();
             assert!(error.contains("zone") || error.contains("is no time"), "{text}: {error}");
         }
