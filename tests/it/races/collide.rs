@@ -1,7 +1,5 @@
 //! Many who write the same at the same moment: none fails over another, and what was done once is recorded once.
 
-use std::sync::Barrier;
-
 use taskqueue::domain::ids::{RunId, RunnerId};
 use taskqueue::domain::limits::{ClassLimit, KeyLimit};
 use taskqueue::domain::message::Message;
@@ -10,31 +8,13 @@ use taskqueue::domain::transition::RunEvent;
 use taskqueue::store::{Claim, Ended, NewEvent, NewPause, RunRef, Store};
 
 use super::stage::{Stage, column, start_runner};
-use super::tools::{run_at_once, wait_blocked};
+use super::tools::{many_at_once, run_at_once, wait_blocked};
 use crate::conformance::fixture::{claim, claim_as, context, dead_process, ending, queue_with_run, reference, willing};
+use crate::support::EngineUnderTest;
 use crate::support::cli::finish;
-use crate::support::{EngineUnderTest, TestDb};
 use crate::{each_engine, test_on};
 
 const AT_ONCE: usize = 8;
-
-/// The same closure in many threads at once, each with a connection of its own.
-fn all_at_once<T: Send>(db: &TestDb, work: impl Fn(&mut Store, usize) -> T + Sync) -> Vec<T> {
-    let barrier = Barrier::new(AT_ONCE);
-    let (barrier, work) = (&barrier, &work);
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..AT_ONCE)
-            .map(|number| {
-                let mut store = db.store();
-                scope.spawn(move || {
-                    barrier.wait();
-                    work(&mut store, number)
-                })
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
-}
 
 fn event() -> NewEvent {
     let (actor, host) = (String::new(), String::new());
@@ -61,7 +41,7 @@ each_engine! {
         const ROUNDS: usize = 10;
         for round in 0..ROUNDS {
             let name = format!("work{round}");
-            let answers = all_at_once(db, |store, number| {
+            let answers = many_at_once(db, AT_ONCE, |store, number| {
                 let max_running = 1 + i32::try_from(number).unwrap();
                 store.set_pause(&pause_of(&name, &number.to_string()), &event())?;
                 store.set_class_limit(&limit_of(&name, max_running), &event())?;
@@ -91,7 +71,7 @@ each_engine! {
             let mut end = ending(RunEvent::Release);
             end.hold = Some(("here".to_owned(), 300));
             end.error_message = "no such program".to_owned();
-            let answers = all_at_once(db, |store, number| store.end_run(&runs[number], &end));
+            let answers = many_at_once(db, AT_ONCE, |store, number| store.end_run(&runs[number], &end));
             for answer in answers {
                 assert_eq!(answer.unwrap(), Ended::Recorded);
             }
