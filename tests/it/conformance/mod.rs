@@ -1,6 +1,7 @@
 //! What a store is, on every engine.
 
 mod diamond;
+mod explain;
 pub mod fixture;
 mod listen;
 mod migrate;

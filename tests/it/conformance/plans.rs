@@ -4,9 +4,9 @@
 //! The store offers no way to its statements, so they are restated here, each beside the function that it mirrors. A
 //! statement that changes there has to be changed here.
 
+use super::explain::{is_buffered_from, is_read_from};
 use super::fixture::*;
 use crate::each_engine;
-use crate::support::db::Raw;
 use crate::support::{EngineUnderTest, TestDb};
 
 const MANY: u32 = 50_000;
@@ -97,119 +97,6 @@ fn fill(db: &TestDb) {
                 "ANALYZE TABLE \"TaskQueue\", \"TaskQueueRuns\", \"TaskQueueDependencies\", \"TaskQueueEvents\"",
             );
         }
-    }
-}
-
-#[derive(diesel::QueryableByName)]
-struct PostgresLine {
-    #[diesel(sql_type = diesel::sql_types::Text, column_name = "QUERY PLAN")]
-    line: String,
-}
-
-#[derive(diesel::QueryableByName)]
-struct SqliteLine {
-    #[diesel(sql_type = diesel::sql_types::Text)]
-    detail: String,
-}
-
-#[derive(diesel::QueryableByName)]
-struct MysqlLine {
-    #[diesel(sql_type = diesel::sql_types::Nullable<diesel::sql_types::Text>)]
-    key: Option<String>,
-    #[diesel(sql_type = diesel::sql_types::Nullable<diesel::sql_types::Text>, column_name = "Extra")]
-    extra: Option<String>,
-}
-
-/// A session like the store's (connect in store::backend), as far as planners look at it.
-fn session(db: &TestDb) -> Raw {
-    let mut raw = db.raw();
-    if db.is_mysql_like() {
-        raw.execute("SET NAMES utf8mb4 COLLATE utf8mb4_bin");
-    }
-    if db.engine == EngineUnderTest::Postgres {
-        raw.execute("SET enable_bitmapscan = off");
-    }
-    raw
-}
-
-/// The plan in words. The statements begin with SELECT and change nothing, so that PostgreSQL may execute them.
-fn plan(db: &TestDb, sql: &str) -> String {
-    use diesel::RunQueryDsl as _;
-    let lines: Vec<String> = match &mut session(db) {
-        Raw::Sqlite(conn) => {
-            let lines: Vec<SqliteLine> = diesel::sql_query(format!("EXPLAIN QUERY PLAN {sql}")).load(conn).unwrap();
-            lines.into_iter().map(|line| line.detail).collect()
-        }
-        Raw::Postgres(conn) => {
-            let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) {sql}");
-            let lines: Vec<PostgresLine> = diesel::sql_query(explain).load(conn).unwrap();
-            lines.into_iter().map(|line| line.line).collect()
-        }
-        // MySQL gives a prepared EXPLAIN no columns, which is what Diesel asks for; MariaDB has no INTO.
-        raw @ Raw::Mysql(_) if db.engine == EngineUnderTest::Mysql => {
-            raw.execute("SET explain_json_format_version = 1");
-            raw.execute(&format!("EXPLAIN FORMAT=JSON INTO @plan {sql}"));
-            raw.texts("SELECT @plan AS value").into_iter().flatten().collect()
-        }
-        Raw::Mysql(conn) => {
-            let sql = sql.replace('"', "`");
-            let lines: Vec<MysqlLine> = diesel::sql_query(format!("EXPLAIN {sql}")).load(conn).unwrap();
-            let words =
-                |line: MysqlLine| format!("key {} {}", line.key.unwrap_or_default(), line.extra.unwrap_or_default());
-            lines.into_iter().map(words).collect()
-        }
-    };
-    lines.join("\n")
-}
-
-/// Rows that a statement read, as the server counts them; `None` where nobody counts.
-fn rows_read(db: &TestDb, sql: &str) -> Option<i64> {
-    use diesel::RunQueryDsl as _;
-    let Raw::Mysql(conn) = &mut session(db) else { return None };
-    #[derive(diesel::QueryableByName)]
-    struct Counter {
-        #[diesel(sql_type = diesel::sql_types::Text, column_name = "Value")]
-        value: String,
-    }
-    let counted = |conn: &mut diesel::MysqlConnection| -> i64 {
-        let counters: Vec<Counter> = diesel::sql_query("SHOW SESSION STATUS LIKE 'Handler_read%'").load(conn).unwrap();
-        counters.iter().map(|counter| counter.value.parse::<i64>().unwrap()).sum()
-    };
-    // Counting reads rows of its own.
-    let (first, second) = (counted(conn), counted(conn));
-    let before = second + (second - first);
-    diesel::sql_query(sql.replace('"', "`")).execute(conn).unwrap();
-    Some(counted(conn) - before)
-}
-
-/// The statement uses this index and reads about as many rows as it returns, whatever it does with them then.
-#[track_caller]
-fn is_buffered_from(db: &TestDb, index: &str, most_rows: i64, sql: &str) {
-    let plan = plan(db, sql);
-    assert!(plan.contains(index), "{index} is not used:\n{sql}\n{plan}");
-    let rows = rows_read(db, sql).unwrap();
-    assert!(rows <= most_rows + 3, "{rows} rows read:\n{sql}\n{plan}");
-}
-
-/// The statement uses this index, sorts nothing and reads about as many rows as it returns.
-#[track_caller]
-fn is_read_from(db: &TestDb, index: &str, most_rows: i64, sql: &str) {
-    let plan = plan(db, sql);
-    assert!(plan.contains(index), "{index} is not used:\n{sql}\n{plan}");
-    for bad in
-        ["Sort ", "Using filesort", "filesort\": true", "TEMP B-TREE", "Using temporary", "_table\": true", "Seq Scan"]
-    {
-        assert!(!plan.contains(bad), "{bad}:\n{sql}\n{plan}");
-    }
-    for line in plan.lines().filter(|line| line.contains(" Scan ") || line.contains("Removed by Filter")) {
-        let rows: f64 = line.rsplit_once("rows=").map_or_else(
-            || line.rsplit_once(' ').unwrap().1.parse().unwrap(),
-            |(_, rest)| rest.split(' ').next().unwrap().parse().unwrap(),
-        );
-        assert!(rows <= most_rows as f64, "{rows} rows:\n{sql}\n{plan}");
-    }
-    if let Some(rows) = rows_read(db, sql) {
-        assert!(rows <= most_rows + 3, "{rows} rows read:\n{sql}\n{plan}");
     }
 }
 
