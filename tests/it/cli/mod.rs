@@ -3,6 +3,7 @@
 
 mod announcements;
 mod bad_input;
+mod bad_server;
 mod bad_store;
 mod cancel;
 mod claim;
