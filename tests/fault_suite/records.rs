@@ -180,10 +180,12 @@ pub struct Records {
 }
 
 impl Records {
-    /// Whether this claimant has rejected the task in a run before this one.
-    pub fn had_rejected(&self, claimant: &str, task_id: i64, run_id: i64) -> bool {
+    /// Whether the claimant of this run had rejected the task before it claimed the run. The order of their ids says nothing
+    /// about that: what stands before it may have been created after it.
+    pub fn had_rejected(&self, task_id: i64, claimed: &RunRow) -> bool {
+        let is_before = |run: &RunRow| run.id != claimed.id && run.times[2] <= claimed.times[1];
         self.runs.iter().any(|run| {
-            run.task_id == task_id && run.id < run_id && run.error_code == "rejected" && run.claimant == claimant
+            run.task_id == task_id && run.error_code == "rejected" && run.claimant == claimed.claimant && is_before(run)
         })
     }
 

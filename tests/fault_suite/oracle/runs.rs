@@ -144,15 +144,15 @@ pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>)
 /// Whether whoever claimed the one run has rejected the task of the other before.
 fn is_rejected(records: &Records, claimed: i64, other: i64) -> bool {
     let run = |id: i64| records.runs.iter().find(|run| run.id == id);
-    run(claimed).zip(run(other)).is_some_and(|(claimed, other)| {
-        !claimed.claimant.is_empty() && records.had_rejected(&claimed.claimant, other.task_id, claimed.id)
-    })
+    run(claimed)
+        .zip(run(other))
+        .is_some_and(|(claimed, other)| !claimed.claimant.is_empty() && records.had_rejected(other.task_id, claimed))
 }
 
 /// I10: no claimant is given a task that it has rejected.
 pub fn what_is_rejected_never_comes_back(records: &Records, found: &mut Vec<String>) {
     for run in records.runs.iter().filter(|run| !run.claimant.is_empty()) {
-        if records.had_rejected(&run.claimant, run.task_id, run.id) {
+        if records.had_rejected(run.task_id, run) {
             found.push(format!(
                 "I10: run {} of task {} went to {}, who has rejected it",
                 run.id, run.task_id, run.claimant
