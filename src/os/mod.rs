@@ -16,6 +16,7 @@ pub mod file_checks;
 pub mod host;
 pub mod identity;
 pub mod lock;
+pub mod marks;
 pub mod random;
 pub mod rights;
 pub mod signalling;

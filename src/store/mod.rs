@@ -15,6 +15,7 @@ mod limits;
 mod migrate;
 mod notices;
 mod pauses;
+mod prepared;
 mod prunable;
 mod prune;
 mod queueing;
@@ -56,8 +57,8 @@ pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
 pub use self::transfer::{Imported, TransferredTask};
 pub use self::transitions::{
-    Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, OutsideClaim, OutsideRun, Restart,
-    RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
+    Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, ManyClaimed, OutsideClaim,
+    OutsideRun, Restart, RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
 };
 pub use self::unique::Holder;
 use self::unique::look_again;

@@ -40,6 +40,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
             AND `FailedRetries` < `MaxRetries` AND `WaitingFor` = 0 AND `QuarantinedOn` IS NULL
             AND (`Recurrence` IS NULL OR `PlannedOn` IS NOT NULL AND `ScheduleStatus` <> 'paused')
             AND `ScheduledOn` >= '1000-01-01' THEN `ScheduledOn` END) STORED,
+    `PriorityDueOn` datetime(6) GENERATED ALWAYS AS (CASE WHEN `Priority` <> 0 THEN `DueOn` END) STORED,
     `OverOn` datetime(6) GENERATED ALWAYS AS (
         CASE WHEN `CurrentRunId` IS NULL
             AND (`LastStatus` IN ('success', 'cancelled') OR `LastStatus` IN ('failed', 'timeout')
@@ -65,6 +66,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
             WHEN `LastStatus` = 'scheduled' AND `Attempts` = 0 THEN 'waiting'
             ELSE 'open' END) STORED,
     KEY `TaskQueueDue` (`DueOn`, `Id`),
+    KEY `TaskQueuePriorityDue` (`PriorityDueOn`, `Id`),
     KEY `TaskQueueByStatus` (`LastStatus`, `ScheduledOn`, `Id`),
     KEY `TaskQueueByClass` (`TaskClass`, `LastStatus`, `ScheduledOn`, `Id`),
     KEY `TaskQueueQuarantined` (`QuarantinedOn`, `Id`),

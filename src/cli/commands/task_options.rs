@@ -174,8 +174,11 @@ struct PassThrough<'a> {
 
 impl RunListener for PassThrough<'_> {
     /// What a person runs here is asked to end by the first signal, and may take the time that its class allows.
-    fn stopping(&mut self, run_id: RunId, _wait: Duration) {
-        self.out.say(&format!("stopping: run {run_id} was asked to end; the next signal kills it within 2 seconds"));
+    fn stopping(&mut self, runs: &[RunId], _wait: Duration) {
+        for run_id in runs {
+            self.out
+                .say(&format!("stopping: run {run_id} was asked to end; the next signal kills it within 2 seconds"));
+        }
     }
 
     fn claimed(&mut self, _run: &ClaimedRun) {}

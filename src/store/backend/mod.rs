@@ -1,6 +1,7 @@
 //! The one place that asks which engine it is. `sqlite.rs`, `postgres.rs` and `mysql.rs` have the same functions, each
 //! with the statements that must differ; everything else in the store is portable Diesel.
 
+pub(super) mod batch;
 pub(super) mod connection;
 mod hosts;
 mod mysql;

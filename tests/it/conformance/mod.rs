@@ -1,5 +1,6 @@
 //! What a store is, on every engine.
 
+mod batch;
 mod diamond;
 mod explain;
 pub mod fixture;
