@@ -6,14 +6,16 @@
 //! started is, unless it left it. Where the program has not given up new privileges and the handler has, that must fit too.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, set_child_subreaper, waitid};
 use rustix::thread::no_new_privs;
 
 use super::identity::ProcessIdentity;
-use super::proc_files::{Stat, environment_entry, has_no_new_privileges, other_processes, read_own_stat, read_stat};
+use super::proc_files::{
+    Stat, children_of_main_thread, environment_entry, has_no_new_privileges, other_processes, read_own_stat, read_stat,
+};
 use super::signalling::ProcessHandle;
 
 /// More than so many are not opened at once, so that a fork bomb cannot use up our descriptors; the next look goes on.
@@ -22,7 +24,11 @@ const AT_ONCE: usize = 256;
 /// Looks after which what ends faster than we look is left to the next time.
 const MOST_LOOKS: usize = 100;
 
-/// Held while a handler is started or reaped, so that nobody takes a new one for an orphan.
+/// Shared by those who start handlers, each until its own is in the registry. A look has it alone, so that it takes no new
+/// handler for an orphan.
+static STARTS: RwLock<()> = RwLock::new(());
+
+/// Held while a handler is reaped, so that the list says of every process what it is; and by a look. Taken after `STARTS`.
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry { supervisions: 0, handlers: Vec::new() });
 
 pub(super) struct Registry {
@@ -33,6 +39,15 @@ pub(super) struct Registry {
 
 pub(super) fn registry() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Until this is dropped no look begins; whoever holds it starts a handler and adds it.
+pub(super) fn starting() -> RwLockReadGuard<'static, ()> {
+    STARTS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn nobody_starting() -> RwLockWriteGuard<'static, ()> {
+    STARTS.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Registry {
@@ -100,6 +115,9 @@ impl Origin {
     /// # Errors
     /// When /proc cannot be read.
     pub(super) fn left_behind(&self) -> io::Result<Vec<ProcessHandle>> {
+        if !has_children() || has_no_orphans() {
+            return Ok(Vec::new());
+        }
         let own_session = read_own_stat()?.session;
         for _ in 0..MOST_LOOKS {
             if !has_children() {
@@ -121,6 +139,7 @@ impl Origin {
         let mut others = Vec::new();
         {
             // Not longer than the look takes: other threads want to start handlers.
+            let _nobody = nobody_starting();
             let registry = registry();
             for pid in other_processes()? {
                 let Ok(stat) = read_stat(pid) else { continue };
@@ -173,6 +192,19 @@ fn handle_of(seen: &Seen) -> Option<io::Result<ProcessHandle>> {
 fn has_children() -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     !matches!(waitid(WaitId::All, options), Err(Errno::CHILD))
+}
+
+/// Whether there are no orphans of ours, asked at the one place where they would be: the kernel gives them to the first
+/// thread of a process that lives, which is the main thread. False when this cannot be told.
+///
+/// The kernel may leave out a child when another one that it has listed is reaped meanwhile. A handler is not, as the
+/// registry is held; and of any other the list says that there is one.
+fn has_no_orphans() -> bool {
+    let registry = registry();
+    let Ok(children) = children_of_main_thread() else { return false };
+    // Asked afterwards: as long as it had not begun to end, no orphan can have gone to another thread.
+    let is_whole = read_own_stat().is_ok_and(|main| !main.is_ending);
+    is_whole && children.iter().all(|child| registry.handlers.contains(child))
 }
 
 /// Only of an orphan, for which nobody else in this process can wait.

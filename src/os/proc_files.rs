@@ -8,6 +8,9 @@ use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Read};
 
+/// The kernel's flag PF_EXITING.
+const EXITING: u64 = 4;
+
 /// What `/proc/PID/stat` says, as far as we need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
@@ -19,6 +22,8 @@ pub(crate) struct Stat {
     pub(crate) group: i32,
     /// 0 if the leader of the session is outside our PID namespace, as in a container that something else entered.
     pub(crate) session: i32,
+    /// Whether the main thread is on its way out: it has no children any more, or soon will not have, whatever its state is.
+    pub(crate) is_ending: bool,
     /// Processor time that all its threads have used, in clock ticks.
     pub(crate) cpu_ticks: u64,
     /// Clock ticks between boot and the start of the process; never the wall clock, which moves when it is set.
@@ -41,6 +46,14 @@ pub(super) fn read_stat(pid: i32) -> io::Result<Stat> {
 /// namespace.
 pub(super) fn read_own_stat() -> io::Result<Stat> {
     read_stat_of("self")
+}
+
+/// Our children, as far as they are the main thread's: those that it started, and all that the kernel gave to this process
+/// while that thread lived. Of children that are reaped meanwhile it may list too few.
+pub(super) fn children_of_main_thread() -> io::Result<Vec<i32>> {
+    // Not everywhere: it is an option of the kernel.
+    let text = fs::read_to_string(format!("/proc/self/task/{}/children", std::process::id()))?;
+    text.split_ascii_whitespace().map(|pid| pid.parse().map_err(io::Error::other)).collect()
 }
 
 /// Whether this process ignores a signal, as one started by nohup ignores HUP.
@@ -78,10 +91,12 @@ pub(crate) fn parse_stat(text: &[u8]) -> Option<Stat> {
     let parent = number(fields.next()?)?;
     let group = number(fields.next()?)?;
     let session = number(fields.next()?)?;
-    let user_ticks: u64 = number(fields.nth(7)?)?;
+    let flags: u64 = number(fields.nth(2)?)?;
+    let user_ticks: u64 = number(fields.nth(4)?)?;
     let system_ticks: u64 = number(fields.next()?)?;
     let start_ticks = number(fields.nth(6)?)?;
-    Some(Stat { state, parent, group, session, cpu_ticks: user_ticks.saturating_add(system_ticks), start_ticks })
+    let cpu_ticks = user_ticks.saturating_add(system_ticks);
+    Some(Stat { state, parent, group, session, is_ending: flags & EXITING != 0, cpu_ticks, start_ticks })
 }
 
 /// Whether the environment the process was started with has exactly this `NAME=value` entry. An unreadable environment
@@ -186,7 +201,8 @@ mod tests {
     fn a_program_name_with_parentheses_does_not_shift_the_fields() {
         let text = b"77 (a) R 1 (b) S 5 66 55 0 -1 4 1 2 3 4 50 60 7 8 20 0 1 0 987654 1 2 3";
         let stat = parse_stat(text).unwrap();
-        let expected = Stat { state: b'S', parent: 5, group: 66, session: 55, cpu_ticks: 110, start_ticks: 987_654 };
+        let (cpu_ticks, start_ticks) = (110, 987_654);
+        let expected = Stat { state: b'S', parent: 5, group: 66, session: 55, is_ending: true, cpu_ticks, start_ticks };
         assert_eq!(stat, expected);
     }
 
