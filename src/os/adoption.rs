@@ -201,10 +201,15 @@ fn has_children() -> bool {
 /// registry is held; and of any other the list says that there is one.
 fn has_no_orphans() -> bool {
     let registry = registry();
-    let Ok(children) = children_of_main_thread() else { return false };
+    let children = children_of_main_thread();
     // Asked afterwards: as long as it had not begun to end, no orphan can have gone to another thread.
-    let is_whole = read_own_stat().is_ok_and(|main| !main.is_ending);
-    is_whole && children.iter().all(|child| registry.handlers.contains(child))
+    let main_is_ending = read_own_stat().map(|main| main.is_ending);
+    are_handlers(children, main_is_ending, &registry.handlers)
+}
+
+fn are_handlers(children: io::Result<Vec<i32>>, main_is_ending: io::Result<bool>, handlers: &[i32]) -> bool {
+    let Ok(children) = children else { return false };
+    main_is_ending.is_ok_and(|is_ending| !is_ending) && children.iter().all(|child| handlers.contains(child))
 }
 
 /// Only of an orphan, for which nobody else in this process can wait.
@@ -220,5 +225,70 @@ fn add_descendants(family: &mut Vec<Seen>, mut others: Vec<Seen>) {
         family.extend(children);
         others = rest;
         next += 1;
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    use super::*;
+    use crate::os::testing::{eventually, run_again_inside};
+
+    const MODULE: &str = "os::adoption::tests::";
+
+    #[test]
+    fn children_that_are_handlers_are_no_orphans_and_doubt_means_a_look() {
+        let refused = || io::Error::from(io::ErrorKind::NotFound);
+        assert!(are_handlers(Ok(vec![]), Ok(false), &[]));
+        assert!(are_handlers(Ok(vec![7, 9]), Ok(false), &[9, 8, 7]));
+        assert!(!are_handlers(Ok(vec![7, 9]), Ok(false), &[7]));
+        assert!(!are_handlers(Err(refused()), Ok(false), &[7]), "the kernel does not say");
+        assert!(!are_handlers(Ok(vec![7]), Ok(true), &[7]), "orphans may have gone to another thread");
+        assert!(!are_handlers(Ok(vec![7]), Err(refused()), &[7]));
+    }
+
+    #[test]
+    fn children_of_other_threads_are_no_reason_for_a_look_and_orphans_are() {
+        if !run_again_inside(
+            &["env"],
+            &format!("{MODULE}children_of_other_threads_are_no_reason_for_a_look_and_orphans_are"),
+        ) {
+            return;
+        }
+        let _adopting = Adopting::begin();
+        assert!(has_no_orphans());
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        assert!(has_children() && has_no_orphans(), "it belongs to the thread of this test");
+        let mut parent = Command::new("sh");
+        parent.args(["-c", "sleep 600 >/dev/null & echo $!"]).stdout(Stdio::piped());
+        let mut parent = parent.spawn().unwrap();
+        let mut orphan = String::new();
+        BufReader::new(parent.stdout.take().unwrap()).read_line(&mut orphan).unwrap();
+        parent.wait().unwrap();
+        eventually(|| !has_no_orphans());
+        let orphan = Pid::from_raw(orphan.trim().parse().unwrap()).unwrap();
+        rustix::process::kill_process(orphan, rustix::process::Signal::KILL).unwrap();
+        eventually(|| reap(orphan.as_raw_nonzero().get()));
+        assert!(has_no_orphans());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+
+    /// While one thread starts a handler, others start theirs and learn that theirs have ended.
+    #[test]
+    fn handlers_are_started_side_by_side() {
+        if !run_again_inside(&["env"], &format!("{MODULE}handlers_are_started_side_by_side")) {
+            return;
+        }
+        let _starting = starting();
+        let other = std::thread::spawn(|| {
+            let _starting = starting();
+            has_no_orphans()
+        });
+        assert!(other.join().unwrap());
+        assert!(STARTS.try_write().is_err(), "no look begins meanwhile");
     }
 }

@@ -37,6 +37,7 @@ mod pidfd;
 mod pre_exec;
 pub(crate) mod proc_files;
 mod pump;
+pub(crate) mod recent;
 mod spawn;
 #[cfg(test)]
 mod testing;

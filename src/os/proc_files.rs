@@ -52,8 +52,22 @@ pub(super) fn read_own_stat() -> io::Result<Stat> {
 /// while that thread lived. Of children that are reaped meanwhile it may list too few.
 pub(super) fn children_of_main_thread() -> io::Result<Vec<i32>> {
     // Not everywhere: it is an option of the kernel.
-    let text = fs::read_to_string(format!("/proc/self/task/{}/children", std::process::id()))?;
-    text.split_ascii_whitespace().map(|pid| pid.parse().map_err(io::Error::other)).collect()
+    let mut file = File::open(format!("/proc/self/task/{}/children", std::process::id()))?;
+    let mut list = Vec::new();
+    let mut chunk = [0_u8; 4096];
+    loop {
+        match file.read(&mut chunk) {
+            Ok(0) => return parse_children(&list),
+            Ok(count) => list.extend_from_slice(&chunk[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn parse_children(list: &[u8]) -> io::Result<Vec<i32>> {
+    let list = std::str::from_utf8(list).map_err(io::Error::other)?;
+    list.split_ascii_whitespace().map(|pid| pid.parse().map_err(io::Error::other)).collect()
 }
 
 /// Whether this process ignores a signal, as one started by nohup ignores HUP.
@@ -67,15 +81,13 @@ pub(super) fn ignores_signal(number: i32) -> io::Result<bool> {
 fn read_stat_of(process: impl Display) -> io::Result<Stat> {
     let mut text = [0_u8; 1024];
     let mut file = File::open(format!("/proc/{process}/stat"))?;
-    let mut length = 0;
-    while length < text.len() {
-        match file.read(&mut text[length..]) {
-            Ok(0) => break,
-            Ok(count) => length += count,
+    // One read: the kernel makes the line at once, and what we need of it is far from the end.
+    let length = loop {
+        match file.read(&mut text) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            read => break read?,
         }
-    }
+    };
     parse_stat(&text[..length])
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{process}/stat is not as expected")))
 }
@@ -237,6 +249,14 @@ mod tests {
             assert!(!found(b"", size));
         }
         assert!(!EntryMatcher::new(b"").end());
+    }
+
+    #[test]
+    fn the_list_of_children_is_read_whole_or_not_at_all() {
+        assert_eq!(parse_children(b"").unwrap(), [0; 0]);
+        assert_eq!(parse_children(b"12 34 ").unwrap(), [12, 34]);
+        assert!(parse_children(b"12 x ").is_err() && parse_children(b"\xff").is_err());
+        children_of_main_thread().unwrap();
     }
 
     #[test]

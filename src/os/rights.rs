@@ -14,6 +14,7 @@ use rustix::process::{
 use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use super::account::Credentials;
+use super::recent::Recent;
 use crate::domain::confinement::Limits;
 
 /// How much later the kernel ends a handler that goes on in spite of SIGXCPU.
@@ -200,7 +201,10 @@ fn resources(limits: &Limits) -> Vec<(Resource, u64, u64)> {
 }
 
 fn oom_score() -> Option<Vec<u8>> {
-    let ours: i32 = std::fs::read_to_string("/proc/self/oom_score_adj").ok()?.trim().parse().ok()?;
+    // Whom the kernel takes when memory is short may follow our own score a second late.
+    static OURS: Recent<(), i32> = Recent::new();
+    let ask = || std::fs::read_to_string("/proc/self/oom_score_adj").ok()?.trim().parse().ok();
+    let ours = OURS.answer((), |()| ask().ok_or(())).ok()?;
     Some(ours.saturating_add(OOM_DISTANCE).min(HIGHEST_OOM_SCORE).to_string().into_bytes())
 }
 

@@ -200,3 +200,55 @@ pub(super) fn set_blocked(signals: u64) -> u64 {
     }
     before
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::atomic::{AtomicI32, Ordering};
+
+    use rustix::process::getpid;
+
+    use super::super::rights::Step;
+    use super::*;
+
+    fn refused_in(memory: Memory, in_child: &dyn Fn() -> Refusal) -> Failure {
+        #[expect(unsafe_code, reason = "as everywhere that a process is made")]
+        // SAFETY: the closures below make plain system calls and store to a number that is made for it.
+        let started = unsafe { start(memory, in_child) };
+        started.map(Process::end).unwrap_err()
+    }
+
+    #[test]
+    fn a_child_has_our_memory_or_a_copy_and_says_either_way_why_it_failed() {
+        for (memory, is_ours) in [(Memory::Shared, true), (Memory::Copied, false)] {
+            let seen = AtomicI32::new(0);
+            let blocked = set_blocked(1 << 9);
+            let failure = refused_in(memory, &|| {
+                seen.store(getpid().as_raw_nonzero().get(), Ordering::Relaxed);
+                Step::Directory.refused(Errno::NOTDIR)
+            });
+            let after = set_blocked(blocked);
+            assert_eq!(failure.step, Some(Step::Directory));
+            assert_eq!(failure.error.raw_os_error(), Some(Errno::NOTDIR.raw_os_error()));
+            assert_eq!(after, 1 << 9, "the thread has the signal mask that it had");
+            let child = Pid::from_raw(seen.into_inner());
+            assert_eq!(child.is_some(), is_ours, "{memory:?}");
+            assert_ne!(child, Some(getpid()));
+        }
+    }
+
+    #[test]
+    fn signals_are_blocked_in_the_child_until_it_wants_them() {
+        let before = AtomicI32::new(0);
+        refused_in(Memory::Shared, &|| {
+            // TERM, and the two of the C library.
+            let blocked = set_blocked(u64::MAX);
+            before.store(
+                i32::from([15, 32, 33].iter().all(|signal| blocked & (1 << (signal - 1)) != 0)),
+                Ordering::Relaxed,
+            );
+            Step::Program.refused(Errno::ACCESS)
+        });
+        assert_eq!(before.into_inner(), 1);
+    }
+}
