@@ -166,7 +166,7 @@ impl App {
             }
         };
         let mut out = Out::new(cli.global.json, cli.global.verbose, cli.global.color);
-        // Before anything is opened: it keeps descriptor 3 free for the events of handlers.
+        // Before there are threads: it sees to it that the ends of handlers can be learnt.
         let _ = crate::engine::prepare_process();
         match dispatch(cli.command, &cli.global, self.registry, &mut out) {
             Ok(code) => match out.lost() {

@@ -1,7 +1,7 @@
 //! What the kernel answers: clocks, process identities, signals, child processes, lock files, the host.
 //!
 //! Knows nothing of tasks, runs or the store, and prints nothing. The only folder with `unsafe` code, all of it in
-//! `pre_exec.rs`, `sockets.rs` and `closed_output.rs`. The engine and the handlers use it.
+//! `vfork.rs`, `pre_exec.rs`, `sockets.rs` and `closed_output.rs`. The engine and the handlers use it.
 
 pub mod account;
 pub mod capture;
@@ -30,6 +30,7 @@ pub mod watchdog;
 
 mod adoption;
 mod cause;
+mod image;
 mod leftovers;
 pub(crate) mod lines;
 mod observer;
@@ -37,6 +38,8 @@ mod pidfd;
 mod pre_exec;
 pub(crate) mod proc_files;
 mod pump;
+pub(crate) mod recent;
 mod spawn;
 #[cfg(test)]
 mod testing;
+mod vfork;
