@@ -103,7 +103,15 @@ pub fn queue_one(
     let inserted = ctx.store.insert_tasks(std::slice::from_ref(&task), &mut |_| {});
     let queued = inserted.map_err(|error| refused(error).1)?;
     let queued = queued.first().ok_or_else(|| EngineError::Input("the database inserted nothing".to_owned()))?;
+    if task.scheduled_on.is_none() {
+        wake_workers(ctx);
+    }
     Ok((*queued, task.scheduled_on))
+}
+
+/// Wakes workers that sleep. What is queued is queued, whatever comes of this: they look by themselves, later.
+fn wake_workers(ctx: &mut Context) {
+    let _ = ctx.store.tell_of_work();
 }
 
 /// Queues the tasks of newline-delimited JSON, all or none. Blank lines are passed over. Local times are read in `zone`.
@@ -149,6 +157,7 @@ pub fn queue_batch<Zone: TimeZone>(
             None => error,
         }
     })?;
+    wake_workers(ctx);
     Ok(queued.into_iter().zip(names).map(|(task, names)| QueuedLine { task, name: names.name }).collect())
 }
 

@@ -13,6 +13,7 @@ pub mod event_socket;
 #[cfg(feature = "fault-points")]
 pub mod fault;
 pub mod file_checks;
+pub mod file_watch;
 pub mod host;
 pub mod identity;
 pub mod lock;

@@ -13,6 +13,7 @@ mod key_slots;
 mod leases;
 mod limits;
 mod migrate;
+mod news;
 mod notices;
 mod pauses;
 mod prepared;
@@ -48,6 +49,7 @@ pub use self::events::{Event, NewEvent};
 pub use self::key_slots::KeyUse;
 pub use self::leases::Renewal;
 pub use self::migrate::{Migration, MigrationReport};
+pub use self::news::News;
 pub use self::notices::{NewNotice, TakenNotices};
 pub use self::pauses::NewPause;
 pub use self::prunable::PruneVerdict;
@@ -57,7 +59,7 @@ pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
 pub use self::transfer::{Imported, TransferredTask};
 pub use self::transitions::{
-    Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, ManyClaimed, OutsideClaim,
+    Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, ManyClaimed, Outlook, OutsideClaim,
     OutsideRun, Restart, RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
 };
 pub use self::unique::Holder;
@@ -113,7 +115,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
     pub fn connect_listening(url: &DatabaseUrl) -> StoreResult<Self> {
-        let (conn, socket) = backend::connect_listening(url)?;
+        let (conn, socket) = backend::connect_listening(url, backend::CANCEL_CHANNEL)?;
         Ok(Self::with_connection(conn, url, Some(socket)))
     }
 
@@ -141,7 +143,7 @@ impl Store {
     /// # Errors
     /// The connection is gone.
     pub fn was_told_of_cancel(&mut self) -> StoreResult<bool> {
-        Ok(backend::was_told_of_cancel(&mut self.conn)?)
+        Ok(backend::was_told(&mut self.conn)?)
     }
 
     /// Where it is.
@@ -238,7 +240,7 @@ impl Store {
         if self.listening.is_none() {
             self.conn = backend::connect(&self.url)?;
         } else {
-            let (conn, socket) = backend::connect_listening(&self.url)?;
+            let (conn, socket) = backend::connect_listening(&self.url, backend::CANCEL_CHANNEL)?;
             (self.conn, self.listening) = (conn, Some(socket));
         }
         Ok(())

@@ -215,7 +215,7 @@ impl Shared {
             }
             state.sleeps_until = until;
             drop(state);
-            self.waker.wait(socket, until.remaining());
+            self.waker.wait(socket.map(LibrarySocket::as_fd), until.remaining());
             has_waited = true;
         }
     }

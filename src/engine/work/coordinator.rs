@@ -20,7 +20,7 @@ use crate::domain::ids::RunnerId;
 use crate::domain::records::ClaimedRun;
 use crate::os::clock::Moment;
 use crate::os::spool::SpoolFile;
-use crate::store::{Claim, RunRef, StoreError};
+use crate::store::{Claim, News, Outlook, RunRef, StoreError};
 
 /// For how long ends are gathered before they are written, while the slots have work.
 const GATHER: Duration = Duration::from_millis(4);
@@ -48,6 +48,10 @@ pub(super) struct Coordinator<'a, 'b> {
     pause: Pause,
     /// No look for runs before.
     look_at: Moment,
+    /// Wakes it when there may be something to claim.
+    news: Option<News>,
+    /// When the next task becomes due, as the last look has seen it.
+    next_due: Option<Moment>,
     /// Whether the last look found nothing.
     found_nothing: bool,
     /// Since when there has been nothing to do at all.
@@ -66,6 +70,7 @@ fn is_away(error: &EngineError) -> bool {
 }
 
 impl<'a, 'b> Coordinator<'a, 'b> {
+    #[expect(clippy::too_many_arguments, reason = "what a session is made of")]
     pub(super) fn new(
         ctx: &'a mut Context,
         options: &'a WorkOptions,
@@ -74,6 +79,7 @@ impl<'a, 'b> Coordinator<'a, 'b> {
         place: &'a Workplace<'b>,
         backlog: &'a Backlog,
         errands: &'a Errands,
+        news: Option<News>,
     ) -> Self {
         let now = Moment::now();
         Self {
@@ -88,8 +94,10 @@ impl<'a, 'b> Coordinator<'a, 'b> {
             held: HashSet::new(),
             held_until: now,
             claimed: 0,
-            pause: Pause::default(),
             look_at: now,
+            pause: if news.is_some() { Pause::with_news() } else { Pause::without_news() },
+            news,
+            next_due: None,
             idle_since: now,
             gathering_since: None,
             unsent: None,
@@ -121,7 +129,20 @@ impl<'a, 'b> Coordinator<'a, 'b> {
                 self.look(standings, listener, report);
                 looked = Moment::now();
             }
-            self.backlog.waker.wait(None, self.longest_sleep(standings));
+            self.sleep(standings);
+        }
+    }
+
+    /// Until there is something to do.
+    fn sleep(&mut self, standings: Standings) {
+        let news = self.news.as_ref().map(News::as_fd);
+        self.backlog.waker.wait(news, self.longest_sleep(standings));
+        match self.news.as_mut().map(News::heard) {
+            // To look costs as much as to claim.
+            Some(Ok(true)) => (self.look_at, self.found_nothing) = (Moment::now(), false),
+            Some(Ok(false)) | None => {}
+            // From now on it is found by looking.
+            Some(Err(_)) => (self.news, self.pause) = (None, Pause::without_news()),
         }
     }
 
@@ -233,13 +254,13 @@ impl<'a, 'b> Coordinator<'a, 'b> {
             if needs_runs && self.ctx.store.create_missing_runs(&mut |_| {})? > 0 {
                 return Ok(());
             }
-            self.look_at = Moment::after(self.pause.next());
+            self.look_at = self.next_look();
             return Ok(());
         }
         fault_point!("work.claimed");
         if runs.len() < count && !needs_runs {
             // That was all: the next look may wait, unless something new comes of what succeeds.
-            self.look_at = Moment::after(self.pause.next());
+            self.look_at = self.next_look();
         }
         self.claimed += u64::try_from(runs.len()).unwrap_or(u64::MAX);
         self.pause.reset();
@@ -247,6 +268,12 @@ impl<'a, 'b> Coordinator<'a, 'b> {
         runs.iter().for_each(|run| listener.claimed(run));
         self.backlog.add(runs);
         Ok(())
+    }
+
+    /// After a pause, or when the next task is due.
+    fn next_look(&mut self) -> Moment {
+        let look_at = Moment::after(self.pause.next());
+        self.next_due.take().map_or(look_at, |next_due| look_at.min(next_due))
     }
 
     fn claim_up_to(&mut self, count: usize) -> EngineResult<(Vec<ClaimedRun>, bool)> {
@@ -268,8 +295,15 @@ impl<'a, 'b> Coordinator<'a, 'b> {
             lease_secs: place.settings.lease.lease_secs,
         };
         // The lock is for those who have something to claim.
-        if self.found_nothing && !self.ctx.store.has_work(&claim)? {
-            return Ok((Vec::new(), false));
+        if self.found_nothing {
+            match self.ctx.store.look_for_work(&claim)? {
+                Outlook::Now => {}
+                Outlook::In(wait) => {
+                    self.next_due = Some(Moment::after(wait));
+                    return Ok((Vec::new(), false));
+                }
+                Outlook::Nothing => return Ok((Vec::new(), false)),
+            }
         }
         let claimed = match self.ctx.store.claim_runs(&claim, &tokens) {
             Ok(claimed) => claimed,
@@ -385,7 +419,6 @@ impl<'a, 'b> Coordinator<'a, 'b> {
         let database = &self.place.database;
         let outcomes: Vec<Outcome> =
             waiting.iter().map(|run| Outcome::new(database, run, GivenBack::ClaimedAhead.end())).collect();
-        fault_point!("work.before_give_back");
         send_many(self.ctx, &outcomes.iter().collect::<Vec<_>>(), &mut |_| {})?;
         waiting.iter().for_each(|run| self.place.leases.let_go(run.run_id));
         Ok(())

@@ -31,7 +31,7 @@ use crate::domain::settings::Settings;
 use crate::os::clock::Moment;
 use crate::os::marks::Marks;
 use crate::os::stop_signals::StopSignals;
-use crate::store::Registration;
+use crate::store::{News, Registration};
 
 /// Between two questions whether there is room under the runner limit.
 const LIMIT_PAUSE: Duration = Duration::from_secs(1);
@@ -115,9 +115,13 @@ fn work_registered(
         return Ok(());
     };
     fault_point!("work.registered");
+    // Before other threads connect: its socket is known by being the only new one.
+    let news = News::listen(ctx.store.url());
     listener.registered(runner_id);
     let result = LeaseKeeper::start(ctx.store.url(), runner_id, &ctx.me.runner_name, settings.lease, asked_at)
-        .and_then(|leases| with_slots(ctx, options, until, &settings, runner_id, &leases, stop, listener, report));
+        .and_then(|leases| {
+            with_slots(ctx, options, until, &settings, runner_id, &leases, news, stop, listener, report)
+        });
     // A database that could not be reached for so long is not waited for once more; that we have left will be noticed.
     if result.as_ref().is_err_and(was_away) {
         return result;
@@ -173,6 +177,7 @@ fn with_slots(
     settings: &Settings,
     runner_id: RunnerId,
     leases: &LeaseKeeper,
+    news: Option<News>,
     stop: &StopSignals,
     listener: &mut dyn WorkListener,
     report: &mut ProcessReport,
@@ -194,7 +199,8 @@ fn with_slots(
                 .spawn_scoped(scope, move || slot.work())
                 .map_err(|source| EngineError::Os { what: "no thread for a slot", source })?;
         }
-        let result = Coordinator::new(ctx, options, until, runner_id, &place, &backlog, &errands).run(listener, report);
+        let result =
+            Coordinator::new(ctx, options, until, runner_id, &place, &backlog, &errands, news).run(listener, report);
         report.hook_problem = report.hook_problem.take().or_else(|| errands.problem());
         result
     });

@@ -14,6 +14,8 @@ const WEIGHT: f64 = 0.1;
 /// The pauses between two looks that found nothing grow from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// Where news wake us, a look is for what nobody tells of.
+const LONGEST_PAUSE_WITH_NEWS: Duration = Duration::from_secs(1);
 
 /// How long runs take, the newest counting most.
 #[derive(Debug, Default)]
@@ -43,25 +45,30 @@ impl Durations {
 
 /// The pause before the next look.
 #[derive(Debug)]
-pub(super) struct Pause(Duration);
-
-impl Default for Pause {
-    fn default() -> Self {
-        Self(FIRST_PAUSE)
-    }
+pub(super) struct Pause {
+    next: Duration,
+    longest: Duration,
 }
 
 impl Pause {
+    pub(super) const fn with_news() -> Self {
+        Self { next: FIRST_PAUSE, longest: LONGEST_PAUSE_WITH_NEWS }
+    }
+
+    pub(super) const fn without_news() -> Self {
+        Self { next: FIRST_PAUSE, longest: LONGEST_PAUSE }
+    }
+
     /// Half to all of the pause, so that those who wait do not ask all at once. The next one is longer.
     pub(super) fn next(&mut self) -> Duration {
-        let pause = self.0;
-        self.0 = (pause * 3 / 2).min(LONGEST_PAUSE);
+        let pause = self.next;
+        self.next = (pause * 3 / 2).min(self.longest);
         pause / 2 + (pause / 2).mul_f64(f64::from(spread()) / f64::from(u16::MAX))
     }
 
     /// Something was there.
     pub(super) fn reset(&mut self) {
-        *self = Self::default();
+        self.next = FIRST_PAUSE;
     }
 }
 
@@ -93,7 +100,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_their_longest_and_start_again() {
-        let mut pause = Pause::default();
+        let mut pause = Pause::without_news();
         assert!(pause.next() <= FIRST_PAUSE);
         for _ in 0..100 {
             let _ = pause.next();

@@ -12,16 +12,13 @@ use super::super::rows::{DependencyRow, NewTaskRow};
 use super::super::schema::{task_queue, task_queue_class_holds, task_queue_receipts, task_queue_run_outputs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::url::DatabaseUrl;
-use super::{AnyConnection, ClassAtHost, DueFrom, unreachable};
+use super::{AnyConnection, CANCEL_CHANNEL, ClassAtHost, DueFrom, WORK_CHANNEL, unreachable};
 use crate::os::sockets::{self, LibrarySocket};
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 
 /// "taskqueue" in numbers: the advisory lock of migrations, one for each database.
 const MIGRATION_LOCK: i64 = 0x7461_736b_7175_6575;
-
-/// Where it is said that a run is cancelled. Of the whole database: who hears it asks whether it is one of theirs.
-const CANCEL_CHANNEL: &str = "taskqueue_cancel";
 
 /// Rows of one bulk statement: large enough to hide the round trip, small enough for the server's memory.
 const ROWS_PER_STATEMENT: usize = 5_000;
@@ -43,13 +40,16 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<PgConnection> {
     Ok(conn)
 }
 
-/// A connection that hears of cancelled runs, and its socket. Where it cannot listen (a standby), or its socket cannot be
+/// A connection that hears what is said in a channel, and its socket. Where it cannot listen (a standby), or its socket cannot be
 /// told from that of another thread's connection, nothing is missed: runs that are cancelled are also asked for.
-pub(super) fn connect_listening(url: &DatabaseUrl) -> StoreResult<(PgConnection, Option<LibrarySocket>)> {
+pub(super) fn connect_listening(
+    url: &DatabaseUrl,
+    channel: &str,
+) -> StoreResult<(PgConnection, Option<LibrarySocket>)> {
     let known = sockets::connected_sockets();
     let mut conn = connect(url)?;
     let socket = sockets::only_new_one(&known, is_of_client);
-    let listens = conn.batch_execute(&format!("LISTEN {CANCEL_CHANNEL}")).is_ok();
+    let listens = conn.batch_execute(&format!("LISTEN {channel}")).is_ok();
     Ok((conn, socket.filter(|_| listens)))
 }
 
@@ -65,7 +65,12 @@ pub(super) fn announce_cancel(conn: &mut PgConnection, run_id: i64) -> QueryResu
     diesel::select(announced.bind::<Text, _>(run_id.to_string()).sql(")::text")).execute(conn).map(drop)
 }
 
-pub(super) fn was_told_of_cancel(conn: &mut PgConnection) -> QueryResult<bool> {
+pub(super) fn tell_of_work(conn: &mut PgConnection) -> QueryResult<()> {
+    let told = sql::<Text>("pg_notify(").bind::<Text, _>(WORK_CHANNEL);
+    diesel::select(told.sql(", '')::text")).execute(conn).map(drop)
+}
+
+pub(super) fn was_told(conn: &mut PgConnection) -> QueryResult<bool> {
     let told: Vec<_> = conn.notifications_iter().collect::<QueryResult<_>>()?;
     Ok(!told.is_empty())
 }

@@ -2,20 +2,42 @@
 //! rules, and in a few statements. Where no run waits, due tasks are started without a run that waits in between.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
 use super::super::audit::Origin;
+use super::super::backend::AnyConnection;
 use super::super::backend::batch::{self, DueRow, Start, StartedRow, Starter};
-use super::super::backend::{self, AnyConnection, DueFrom};
 use super::super::limits::Obstacles;
-use super::super::schema::task_queue_runs;
+use super::super::schema::{task_queue, task_queue_runs};
+use super::super::sql::{Moment, db_now};
 use super::super::{Store, StoreResult};
 use super::claim::{
     Claim, ENDS_PER_TRANSACTION, Head, claim_run, claimed_with, first_claimable, load_claimed, next_head,
 };
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
+
+/// When there may be something to claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outlook {
+    /// At once.
+    Now,
+    /// In so long, when the next task becomes due.
+    In(Duration),
+    /// Nobody knows.
+    Nothing,
+}
+
+fn next_due(conn: &mut AnyConnection) -> StoreResult<Outlook> {
+    let dues = task_queue::table.filter(task_queue::due_on.is_not_null()).order((task_queue::due_on, task_queue::id));
+    let next: Option<(Option<Moment>, Moment)> = dues.select((task_queue::due_on, db_now())).first(conn).optional()?;
+    let Some((Some(due_on), now)) = next else { return Ok(Outlook::Nothing) };
+    let wait = DateTime::<Utc>::from(due_on) - DateTime::<Utc>::from(now);
+    Ok(wait.to_std().map_or(Outlook::Now, |wait| if wait.is_zero() { Outlook::Now } else { Outlook::In(wait) }))
+}
 
 /// What a claim of many has found.
 #[derive(Clone, Debug, Default)]
@@ -27,18 +49,20 @@ pub struct ManyClaimed {
 }
 
 impl Store {
-    /// Whether there may be something to claim: a run that can be executed here, or a task that is due. Locks nothing.
+    /// When there may be something to claim: a run that can be executed here, or a task that is due. Locks nothing.
     ///
     /// # Errors
     /// The database could not be asked.
-    pub fn has_work(&mut self, claim: &Claim<'_>) -> StoreResult<bool> {
+    pub fn look_for_work(&mut self, claim: &Claim<'_>) -> StoreResult<Outlook> {
         self.read(|conn| {
             let mut obstacles = Obstacles::load(conn, claim.runner_name)?;
             if obstacles.is_closed() {
-                return Ok(false);
+                return Ok(Outlook::Nothing);
             }
-            let is_waiting = first_claimable(conn, claim.is_runnable, None, &mut obstacles)?.is_some();
-            Ok(is_waiting || backend::find_due(conn, DueFrom::beginning())?.is_some())
+            if first_claimable(conn, claim.is_runnable, None, &mut obstacles)?.is_some() {
+                return Ok(Outlook::Now);
+            }
+            next_due(conn)
         })
     }
 

@@ -18,7 +18,7 @@ mod schedule;
 
 pub use self::cancel::CancelAnswer;
 pub use self::claim::{Claim, SpecificClaim};
-pub use self::claim_many::ManyClaimed;
+pub use self::claim_many::{ManyClaimed, Outlook};
 pub use self::edit::EditAnswer;
 pub use self::end::{Crash, EndCondition, Ended, RunEnd};
 pub use self::outside_claim::{OutsideClaim, OutsideRun};
