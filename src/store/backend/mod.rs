@@ -3,9 +3,9 @@
 
 pub(super) mod connection;
 mod hosts;
-mod mysql;
-mod postgres;
-mod sqlite;
+pub(super) mod mysql;
+pub(super) mod postgres;
+pub(super) mod sqlite;
 mod url;
 
 use diesel::connection::{AnsiTransactionManager, Connection, TransactionManager};

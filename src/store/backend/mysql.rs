@@ -162,7 +162,7 @@ pub(super) fn lock_gate(conn: &mut MysqlConnection, gate: &str) -> QueryResult<(
         .map(drop)
 }
 
-pub(super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
+pub(in super::super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
     let mut ids = Vec::with_capacity(rows.len());
     let mut rest = rows;
     while !rest.is_empty() {
@@ -214,7 +214,7 @@ fn of_ids(ids: &[i64]) -> String {
 }
 
 /// The older of two spellings, which MariaDB has too.
-pub(super) fn lock_prerequisites(conn: &mut MysqlConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
+pub(in super::super) fn lock_prerequisites(conn: &mut MysqlConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
     #[derive(QueryableByName)]
     struct StatusRow {
         #[diesel(sql_type = BigInt, column_name = "Id")]
@@ -249,7 +249,7 @@ pub(super) fn lock_outputs(conn: &mut MysqlConnection, runs: &[i64]) -> QueryRes
     of_runs.order((dsl::run_id, dsl::stream)).select(dsl::run_id).for_update().load(conn)
 }
 
-pub(super) fn insert_dependencies(conn: &mut MysqlConnection, rows: &[DependencyRow]) -> QueryResult<()> {
+pub(in super::super) fn insert_dependencies(conn: &mut MysqlConnection, rows: &[DependencyRow]) -> QueryResult<()> {
     rows.chunks(ROWS_PER_STATEMENT)
         .try_for_each(|chunk| diesel::insert_into(task_queue_dependencies::table).values(chunk).execute(conn).map(drop))
 }

@@ -1,10 +1,11 @@
 //! PostgreSQL: what differs from the other engines.
 
+use chrono::{DateTime, Utc};
 use diesel::connection::SimpleConnection as _;
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
-use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text, Timestamp};
+use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text, Timestamp, Timestamptz};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::super::error::{Repeat, StoreResult};
@@ -108,58 +109,51 @@ struct IdRow {
     id: i64,
 }
 
-pub(super) fn insert_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
-    let mut ids = Vec::with_capacity(rows.len());
-    for part in rows.chunk_by(|one, other| one.recurs() == other.recurs()) {
-        ids.extend(if part.iter().any(NewTaskRow::recurs) {
-            insert_one_by_one(conn, part)?
-        } else {
-            insert_in_bulk(conn, part)?
-        });
-    }
-    Ok(ids)
-}
-
-fn insert_one_by_one(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
-    rows.iter()
-        .map(|row| diesel::insert_into(task_queue::table).values(row).returning(task_queue::id).get_result(conn))
-        .collect()
-}
-
-fn insert_in_bulk(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
+pub(in super::super) fn insert_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
     let mut ids = Vec::with_capacity(rows.len());
     for chunk in rows.chunks(ROWS_PER_STATEMENT) {
-        // Arrays, not VALUES: one statement text for any number of rows, and several times faster to parse.
+        // Arrays, not VALUES: one statement text for any number of rows, and several times faster to parse. Times are sent with
+        // their zone: the session may be somebody else's.
         let inserted: Vec<IdRow> = diesel::sql_query(
             r#"INSERT INTO "TaskQueue" ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries", "Timeout", "Priority", "Backoff",
-                   "WaitingFor", "UniqueKey", "UniqueUntil", "LimitKey")
+                   "WaitingFor", "UniqueKey", "UniqueUntil", "LimitKey", "Recurrence", "TimeZone", "CatchUp", "ScheduleId", "PlannedOn")
                SELECT n.class, n.data, n.queued_by, COALESCE(n.scheduled_on, clock_timestamp()), n.max_retries, n.timeout_secs, n.priority,
-                   n.backoff, n.waiting_for, n.unique_key, n.unique_until, n.limit_key
-               FROM unnest($1, $2, $3, $4::timestamptz[], $5, $6, $7, $8, $9, $10, $11::timestamptz[], $12) WITH ORDINALITY
+                   n.backoff, n.waiting_for, n.unique_key, n.unique_until, n.limit_key, n.recurrence, COALESCE(n.time_zone, 'UTC'),
+                   COALESCE(n.catch_up, 'latest'), n.schedule_id, n.planned_on
+               FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) WITH ORDINALITY
                     AS n (class, data, queued_by, scheduled_on, max_retries, timeout_secs, priority, backoff, waiting_for, unique_key,
-                          unique_until, limit_key, place)
+                          unique_until, limit_key, recurrence, time_zone, catch_up, schedule_id, planned_on, place)
                ORDER BY n.place
                RETURNING "Id""#,
         )
-        .bind::<Array<Text>, _>(chunk.iter().map(|row| row.task_class.as_str()).collect::<Vec<_>>())
-        .bind::<Array<Text>, _>(chunk.iter().map(|row| row.task_data.as_str()).collect::<Vec<_>>())
-        .bind::<Array<Text>, _>(chunk.iter().map(|row| row.queued_by_id.as_str()).collect::<Vec<_>>())
-        .bind::<Array<Nullable<Timestamp>>, _>(chunk.iter().map(|row| row.scheduled_on).collect::<Vec<_>>())
-        .bind::<Array<Integer>, _>(chunk.iter().map(|row| row.max_retries).collect::<Vec<_>>())
-        .bind::<Array<Nullable<Integer>>, _>(chunk.iter().map(|row| row.timeout_secs).collect::<Vec<_>>())
-        .bind::<Array<Integer>, _>(chunk.iter().map(|row| row.priority).collect::<Vec<_>>())
-        .bind::<Array<Nullable<Text>>, _>(chunk.iter().map(|row| row.backoff.as_deref()).collect::<Vec<_>>())
-        .bind::<Array<Integer>, _>(chunk.iter().map(|row| row.waiting_for).collect::<Vec<_>>())
-        .bind::<Array<Nullable<Text>>, _>(chunk.iter().map(|row| row.unique_key.as_deref()).collect::<Vec<_>>())
-        .bind::<Array<Nullable<Timestamp>>, _>(chunk.iter().map(|row| row.unique_until).collect::<Vec<_>>())
-        .bind::<Array<Nullable<Text>>, _>(chunk.iter().map(|row| row.limit_key.as_deref()).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(column(chunk, |row| row.task_class.as_str()))
+        .bind::<Array<Text>, _>(column(chunk, |row| row.task_data.as_str()))
+        .bind::<Array<Text>, _>(column(chunk, |row| row.queued_by_id.as_str()))
+        .bind::<Array<Nullable<Timestamptz>>, _>(column(chunk, |row| row.scheduled_on.map(DateTime::<Utc>::from)))
+        .bind::<Array<Integer>, _>(column(chunk, |row| row.max_retries))
+        .bind::<Array<Nullable<Integer>>, _>(column(chunk, |row| row.timeout_secs))
+        .bind::<Array<Integer>, _>(column(chunk, |row| row.priority))
+        .bind::<Array<Nullable<Text>>, _>(column(chunk, |row| row.backoff.as_deref()))
+        .bind::<Array<Integer>, _>(column(chunk, |row| row.waiting_for))
+        .bind::<Array<Nullable<Text>>, _>(column(chunk, |row| row.unique_key.as_deref()))
+        .bind::<Array<Nullable<Timestamptz>>, _>(column(chunk, |row| row.unique_until.map(DateTime::<Utc>::from)))
+        .bind::<Array<Nullable<Text>>, _>(column(chunk, |row| row.limit_key.as_deref()))
+        .bind::<Array<Nullable<Text>>, _>(column(chunk, |row| row.recurrence.as_deref()))
+        .bind::<Array<Nullable<Text>>, _>(column(chunk, |row| row.time_zone.as_deref()))
+        .bind::<Array<Nullable<Text>>, _>(column(chunk, |row| row.catch_up.as_deref()))
+        .bind::<Array<Nullable<BigInt>>, _>(column(chunk, |row| row.schedule_id))
+        .bind::<Array<Nullable<Timestamptz>>, _>(column(chunk, |row| row.planned_on.map(DateTime::<Utc>::from)))
         .load(conn)?;
         ids.extend(inserted.into_iter().map(|row| row.id));
     }
     Ok(ids)
 }
 
-pub(super) fn lock_prerequisites(conn: &mut PgConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
+fn column<'a, T>(rows: &'a [NewTaskRow], value: impl Fn(&'a NewTaskRow) -> T) -> Vec<T> {
+    rows.iter().map(value).collect()
+}
+
+pub(in super::super) fn lock_prerequisites(conn: &mut PgConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
     task_queue::table
         .filter(task_queue::id.eq_any(ids))
         .order(task_queue::id)
@@ -186,7 +180,7 @@ pub(super) fn lock_outputs(conn: &mut PgConnection, runs: &[i64]) -> QueryResult
     of_runs.order((dsl::run_id, dsl::stream)).select(dsl::run_id).for_update().load(conn)
 }
 
-pub(super) fn insert_dependencies(conn: &mut PgConnection, rows: &[DependencyRow]) -> QueryResult<()> {
+pub(in super::super) fn insert_dependencies(conn: &mut PgConnection, rows: &[DependencyRow]) -> QueryResult<()> {
     for chunk in rows.chunks(ROWS_PER_STATEMENT) {
         diesel::sql_query(
             r#"INSERT INTO "TaskQueueDependencies" ("TaskId", "DependsOnId", "IsSatisfied")

@@ -162,7 +162,7 @@ pub(super) fn with_migration_lock<T>(
     write_transaction(conn, work)
 }
 
-pub(super) fn insert_tasks(conn: &mut SqliteConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
+pub(in super::super) fn insert_tasks(conn: &mut SqliteConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
     // One prepared statement, executed row by row, is the fastest that SQLite has.
     rows.iter()
         .map(|row| diesel::insert_into(task_queue::table).values(row).returning(task_queue::id).get_result(conn))
@@ -170,7 +170,10 @@ pub(super) fn insert_tasks(conn: &mut SqliteConnection, rows: &[NewTaskRow]) -> 
 }
 
 /// BEGIN IMMEDIATE has shut everybody else out already.
-pub(super) fn lock_prerequisites(conn: &mut SqliteConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
+pub(in super::super) fn lock_prerequisites(
+    conn: &mut SqliteConnection,
+    ids: &[i64],
+) -> QueryResult<Vec<(i64, String)>> {
     task_queue::table
         .filter(task_queue::id.eq_any(ids))
         .order(task_queue::id)
@@ -184,7 +187,7 @@ pub(super) fn list_outputs(conn: &mut SqliteConnection, runs: &[i64]) -> QueryRe
     of_runs.order((dsl::run_id, dsl::stream)).select(dsl::run_id).load(conn)
 }
 
-pub(super) fn insert_dependencies(conn: &mut SqliteConnection, rows: &[DependencyRow]) -> QueryResult<()> {
+pub(in super::super) fn insert_dependencies(conn: &mut SqliteConnection, rows: &[DependencyRow]) -> QueryResult<()> {
     rows.iter()
         .try_for_each(|row| diesel::insert_into(task_queue_dependencies::table).values(row).execute(conn).map(drop))
 }

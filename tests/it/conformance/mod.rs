@@ -3,6 +3,7 @@
 mod diamond;
 mod explain;
 pub mod fixture;
+mod library;
 mod listen;
 mod migrate;
 mod model;
