@@ -45,6 +45,8 @@ mod parts {
         /// Takes the window of a key away if it is over; whether it was.
         fn free_ended_key(&mut self, class: &str, key: &str) -> QueryResult<bool>;
         fn find_holder(&mut self, class: &str, key: &str) -> QueryResult<Option<KeyHolder>>;
+        /// Makes the connection fit for the next statement after one has failed.
+        fn forget_failed_statement(&mut self);
         /// All or nothing: in a savepoint, or in a transaction of its own where none is open.
         fn together<T>(&mut self, work: impl FnOnce(&mut Self) -> StoreResult<T>) -> StoreResult<T>;
     }
@@ -54,7 +56,7 @@ mod parts {
 type KeyHolder = (i64, String, Option<String>);
 
 macro_rules! impl_parts {
-    ($connection:ty, $backend:ident $(, $locked:ident)?) => {
+    ($connection:ty, $backend:ident, $forget:expr $(, $locked:ident)?) => {
         impl parts::Parts for $connection {
             fn setting_rows(&mut self) -> QueryResult<Vec<(String, String)>> {
                 use task_queue_settings::{name, value};
@@ -101,6 +103,10 @@ macro_rules! impl_parts {
                 holder$(.$locked())?.first(self).optional()
             }
 
+            fn forget_failed_statement(&mut self) {
+                ($forget)(self);
+            }
+
             fn together<T>(&mut self, work: impl FnOnce(&mut Self) -> StoreResult<T>) -> StoreResult<T> {
                 self.transaction(work)
             }
@@ -108,10 +114,10 @@ macro_rules! impl_parts {
     };
 }
 
-impl_parts!(SqliteConnection, sqlite);
-impl_parts!(PgConnection, postgres);
+impl_parts!(SqliteConnection, sqlite, |_| ());
+impl_parts!(PgConnection, postgres, |_| ());
 // Locked: their transaction may read a snapshot from before the holder was there.
-impl_parts!(MysqlConnection, mysql, for_update);
+impl_parts!(MysqlConnection, mysql, backend::mysql::forget_statements, for_update);
 
 /// Name and value of every setting, read inside their transaction.
 ///
@@ -155,6 +161,7 @@ pub fn insert_in<C: CallersConnection>(
             Err(StoreError::Database(DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _)))
                 if races < RACES =>
             {
+                conn.forget_failed_statement();
                 races += 1;
             }
             Err(error) => return Err(error),

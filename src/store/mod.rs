@@ -18,6 +18,7 @@ mod notices;
 mod pauses;
 mod prunable;
 mod prune;
+mod queue_one;
 mod queueing;
 mod receipts;
 mod rows;

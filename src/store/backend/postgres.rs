@@ -1,17 +1,18 @@
 //! PostgreSQL: what differs from the other engines.
 
-use chrono::{DateTime, Utc};
 use diesel::connection::SimpleConnection as _;
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
-use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text, Timestamp, Timestamptz};
+use diesel::sql_types::{Array, BigInt, Bool, Text, Timestamp};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::super::error::{Repeat, StoreResult};
 use super::super::rows::{DependencyRow, NewTaskRow};
 use super::super::schema::{task_queue, task_queue_class_holds, task_queue_receipts, task_queue_run_outputs};
 use super::super::sql::{Moment, db_now, db_now_plus};
+use super::copy::copy_tasks;
+use super::insert_one::InsertOne;
 use super::url::DatabaseUrl;
 use super::{AnyConnection, ClassAtHost, DueFrom, unreachable};
 use crate::os::sockets::{self, LibrarySocket};
@@ -24,6 +25,8 @@ const MIGRATION_LOCK: i64 = 0x7461_736b_7175_6575;
 /// Where it is said that a run is cancelled. Of the whole database: who hears it asks whether it is one of theirs.
 const CANCEL_CHANNEL: &str = "taskqueue_cancel";
 
+/// Rows from which on a COPY is quicker than a statement for each.
+const WORTH_A_COPY: usize = 4;
 /// Rows of one bulk statement: large enough to hide the round trip, small enough for the server's memory.
 const ROWS_PER_STATEMENT: usize = 5_000;
 
@@ -103,54 +106,11 @@ pub(super) fn lock_gate(conn: &mut PgConnection, gate: &str) -> QueryResult<()> 
         .map(drop)
 }
 
-#[derive(QueryableByName)]
-struct IdRow {
-    #[diesel(sql_type = BigInt, column_name = "Id")]
-    id: i64,
-}
-
 pub(in super::super) fn insert_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
-    let mut ids = Vec::with_capacity(rows.len());
-    for chunk in rows.chunks(ROWS_PER_STATEMENT) {
-        // Arrays, not VALUES: one statement text for any number of rows, and several times faster to parse. Times are sent with
-        // their zone: the session may be somebody else's.
-        let inserted: Vec<IdRow> = diesel::sql_query(
-            r#"INSERT INTO "TaskQueue" ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries", "Timeout", "Priority", "Backoff",
-                   "WaitingFor", "UniqueKey", "UniqueUntil", "LimitKey", "Recurrence", "TimeZone", "CatchUp", "ScheduleId", "PlannedOn")
-               SELECT n.class, n.data, n.queued_by, COALESCE(n.scheduled_on, clock_timestamp()), n.max_retries, n.timeout_secs, n.priority,
-                   n.backoff, n.waiting_for, n.unique_key, n.unique_until, n.limit_key, n.recurrence, COALESCE(n.time_zone, 'UTC'),
-                   COALESCE(n.catch_up, 'latest'), n.schedule_id, n.planned_on
-               FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) WITH ORDINALITY
-                    AS n (class, data, queued_by, scheduled_on, max_retries, timeout_secs, priority, backoff, waiting_for, unique_key,
-                          unique_until, limit_key, recurrence, time_zone, catch_up, schedule_id, planned_on, place)
-               ORDER BY n.place
-               RETURNING "Id""#,
-        )
-        .bind::<Array<Text>, _>(column(chunk, |row| row.task_class.as_str()))
-        .bind::<Array<Text>, _>(column(chunk, |row| row.task_data.as_str()))
-        .bind::<Array<Text>, _>(column(chunk, |row| row.queued_by_id.as_str()))
-        .bind::<Array<Nullable<Timestamptz>>, _>(column(chunk, |row| row.scheduled_on.map(DateTime::<Utc>::from)))
-        .bind::<Array<Integer>, _>(column(chunk, |row| row.max_retries))
-        .bind::<Array<Nullable<Integer>>, _>(column(chunk, |row| row.timeout_secs))
-        .bind::<Array<Integer>, _>(column(chunk, |row| row.priority))
-        .bind::<Array<Nullable<Text>>, _>(column(chunk, |row| row.backoff.as_deref()))
-        .bind::<Array<Integer>, _>(column(chunk, |row| row.waiting_for))
-        .bind::<Array<Nullable<Text>>, _>(column(chunk, |row| row.unique_key.as_deref()))
-        .bind::<Array<Nullable<Timestamptz>>, _>(column(chunk, |row| row.unique_until.map(DateTime::<Utc>::from)))
-        .bind::<Array<Nullable<Text>>, _>(column(chunk, |row| row.limit_key.as_deref()))
-        .bind::<Array<Nullable<Text>>, _>(column(chunk, |row| row.recurrence.as_deref()))
-        .bind::<Array<Nullable<Text>>, _>(column(chunk, |row| row.time_zone.as_deref()))
-        .bind::<Array<Nullable<Text>>, _>(column(chunk, |row| row.catch_up.as_deref()))
-        .bind::<Array<Nullable<BigInt>>, _>(column(chunk, |row| row.schedule_id))
-        .bind::<Array<Nullable<Timestamptz>>, _>(column(chunk, |row| row.planned_on.map(DateTime::<Utc>::from)))
-        .load(conn)?;
-        ids.extend(inserted.into_iter().map(|row| row.id));
+    if rows.len() < WORTH_A_COPY {
+        return rows.iter().map(|row| InsertOne::new(row, None).get_result(conn)).collect();
     }
-    Ok(ids)
-}
-
-fn column<'a, T>(rows: &'a [NewTaskRow], value: impl Fn(&'a NewTaskRow) -> T) -> Vec<T> {
-    rows.iter().map(value).collect()
+    copy_tasks(conn, rows)
 }
 
 pub(in super::super) fn lock_prerequisites(conn: &mut PgConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
