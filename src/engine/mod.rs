@@ -25,6 +25,7 @@ pub mod pauses;
 pub mod process_run;
 pub mod prune;
 pub mod queue;
+pub mod queue_in;
 mod record;
 pub mod register;
 pub mod report;
@@ -63,12 +64,13 @@ pub use crate::os::closed_output::output_was_closed;
 pub use crate::os::file_checks::create_private_dir;
 use crate::os::file_checks::is_own_file;
 use crate::os::host;
+pub use crate::os::host::user_name as own_user_name;
 use crate::os::identity::ProcessIdentity;
 use crate::os::random::token;
 use crate::os::spool::Spool;
-pub use crate::os::stop_signals::StopSignals;
+pub use crate::os::stop_signals::{StopHandle, StopSignals};
 use crate::store::{Crash, NewEvent, Origin, Store};
-pub use crate::store::{DatabaseUrl, Engine, StoreError};
+pub use crate::store::{DatabaseError, DatabaseUrl, Engine, StoreError};
 
 /// Result of a use case.
 pub type EngineResult<T> = Result<T, EngineError>;

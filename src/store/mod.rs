@@ -3,6 +3,7 @@
 
 mod audit;
 mod backend;
+mod callers;
 mod claimants;
 mod classes;
 mod dependencies;
@@ -19,6 +20,7 @@ mod pauses;
 mod prepared;
 mod prunable;
 mod prune;
+mod queue_one;
 mod queueing;
 mod receipts;
 mod rows;
@@ -41,9 +43,10 @@ use self::audit::AuditSwitch;
 pub use self::audit::Origin;
 use self::backend::AnyConnection;
 pub use self::backend::{DatabaseUrl, Engine};
+pub use self::callers::{CallersConnection, callers_now, callers_settings, insert_in};
 pub use self::classes::ClassHold;
 use self::error::Repeat;
-pub use self::error::{StoreError, StoreResult};
+pub use self::error::{DatabaseError, StoreError, StoreResult};
 pub use self::event_log::{EventFilter, is_narrow_range};
 pub use self::events::{Event, NewEvent};
 pub use self::key_slots::KeyUse;
@@ -64,6 +67,7 @@ pub use self::transitions::{
 };
 pub use self::unique::Holder;
 use self::unique::look_again;
+use crate::domain::settings::Settings;
 use crate::os::random::spread;
 use crate::os::sockets::LibrarySocket;
 
@@ -88,6 +92,8 @@ pub struct Store {
     /// Who this process is.
     origin: Origin,
     audit: AuditSwitch,
+    /// With when they were read.
+    recent_settings: Option<(Settings, Instant)>,
 }
 
 impl Store {
@@ -129,6 +135,7 @@ impl Store {
             waits_for_room: false,
             origin: Origin::default(),
             audit: AuditSwitch::default(),
+            recent_settings: None,
         }
     }
 

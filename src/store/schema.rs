@@ -38,6 +38,8 @@ diesel::table! {
         crashes -> Integer,
         #[sql_name = "QuarantinedOn"]
         quarantined_on -> Nullable<Timestamp>,
+        #[sql_name = "Receipt"]
+        receipt -> Nullable<Text>,
         #[sql_name = "Recurrence"]
         recurrence -> Nullable<Text>,
         #[sql_name = "TimeZone"]

@@ -28,6 +28,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `UniqueKey` varchar(190),
     `UniqueUntil` datetime(6),
     `LimitKey` varchar(190),
+    `Receipt` varchar(64),
     `Recurrence` varchar(190),
     `TimeZone` varchar(190) NOT NULL DEFAULT 'UTC',
     `CatchUp` varchar(16) NOT NULL DEFAULT 'latest',
@@ -53,6 +54,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
             OR `CurrentRunId` IS NOT NULL AND `LastStatus` <> 'cancelled'
             OR `QuarantinedOn` IS NULL AND (`LastStatus` = 'scheduled'
                 OR `LastStatus` IN ('failed', 'timeout') AND `FailedRetries` < `MaxRetries`) THEN `UniqueKey` END) STORED,
+    UNIQUE KEY `TaskQueueReceipt` (`Receipt`),
     UNIQUE KEY `TaskQueueUnique` (`TaskClass`, `LiveUniqueKey`),
     KEY `TaskQueueByUniqueKey` (`UniqueKey`, `Id`),
     `ScheduleHead` varchar(16) GENERATED ALWAYS AS (

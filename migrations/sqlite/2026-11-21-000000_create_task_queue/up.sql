@@ -39,6 +39,7 @@ CREATE TABLE "TaskQueue" (
     "UniqueUntil" TEXT,
     "LimitKey" TEXT
         CONSTRAINT "LimitKey has 1 to 190 characters" CHECK ("LimitKey" IS NULL OR length("LimitKey") BETWEEN 1 AND 190),
+    "Receipt" TEXT,
     "Recurrence" TEXT,
     "TimeZone" TEXT NOT NULL DEFAULT 'UTC',
     "CatchUp" TEXT NOT NULL DEFAULT 'latest'
@@ -83,6 +84,7 @@ CREATE INDEX "TaskQueueByStatus" ON "TaskQueue" ("LastStatus", "ScheduledOn", "I
 CREATE INDEX "TaskQueueByClass" ON "TaskQueue" ("TaskClass", "LastStatus", "ScheduledOn", "Id");
 CREATE INDEX "TaskQueueQuarantined" ON "TaskQueue" ("QuarantinedOn", "Id") WHERE "QuarantinedOn" IS NOT NULL;
 CREATE UNIQUE INDEX "TaskQueueUnique" ON "TaskQueue" ("TaskClass", "LiveUniqueKey") WHERE "LiveUniqueKey" IS NOT NULL;
+CREATE UNIQUE INDEX "TaskQueueReceipt" ON "TaskQueue" ("Receipt") WHERE "Receipt" IS NOT NULL;
 CREATE INDEX "TaskQueueByUniqueKey" ON "TaskQueue" ("UniqueKey", "Id") WHERE "UniqueKey" IS NOT NULL;
 CREATE INDEX "TaskQueueScheduleHead" ON "TaskQueue" ("ScheduleHead", "ScheduledOn", "Id") WHERE "ScheduleHead" IS NOT NULL;
 CREATE INDEX "TaskQueueOver" ON "TaskQueue" ("LastStatus", "OverOn", "Id") WHERE "OverOn" IS NOT NULL;

@@ -241,9 +241,9 @@ fn news_text(news: WaitNews) -> String {
 
 fn wait_for(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> {
     let stop = StopSignals::install()?;
-    let waited = wait::wait_for_task(ctx, id, &stop, &mut |item| outcome::tell_at_once(&news_text(item)))?;
+    let waited = wait::wait_for_task(ctx, id, &stop, None, &mut |item| outcome::tell_at_once(&news_text(item)))?;
     match waited {
-        Waited::Stopped => {
+        Waited::Stopped | Waited::TooLong => {
             out.say(&format!("stopped waiting; task {id} stays queued"));
             Ok(INTERRUPTED)
         }

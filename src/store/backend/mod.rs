@@ -3,19 +3,24 @@
 
 pub(super) mod batch;
 pub(super) mod connection;
+mod copy;
 mod hosts;
-mod mysql;
-mod postgres;
-mod sqlite;
+mod insert_many;
+mod insert_one;
+pub(super) mod mysql;
+pub(super) mod postgres;
+pub(super) mod sqlite;
 mod url;
 
 use std::path::PathBuf;
 
+use diesel::RunQueryDsl as _;
 use diesel::connection::{AnsiTransactionManager, Connection, TransactionManager};
 use diesel::result::{Error as DieselError, QueryResult};
 use diesel_migrations::EmbeddedMigrations;
 
 pub(super) use self::connection::AnyConnection;
+use self::insert_one::InsertOne;
 pub use self::url::{DatabaseUrl, Engine};
 use super::error::{Repeat, StoreError, StoreResult, classify_portably};
 use super::rows::{DependencyRow, NewTaskRow};
@@ -203,6 +208,21 @@ pub(super) fn insert_tasks(conn: &mut AnyConnection, rows: &[NewTaskRow]) -> Que
         AnyConnection::Sqlite(conn) => sqlite::insert_tasks(conn, rows),
         AnyConnection::Postgres(conn) => postgres::insert_tasks(conn, rows),
         AnyConnection::Mysql(conn) => mysql::insert_tasks(conn, rows),
+    }
+}
+
+/// Whether each statement costs a way to a server and back, on which its answer can be lost.
+pub(super) const fn has_round_trips(engine: Engine) -> bool {
+    !matches!(engine, Engine::Sqlite)
+}
+
+/// Inserts a task with a receipt. One statement writes it.
+pub(super) fn insert_one(conn: &mut AnyConnection, row: &NewTaskRow, receipt: &str) -> QueryResult<i64> {
+    let insert = InsertOne::new(row, Some(receipt));
+    match conn {
+        AnyConnection::Sqlite(conn) => insert.get_result(conn),
+        AnyConnection::Postgres(conn) => insert.get_result(conn),
+        AnyConnection::Mysql(conn) => mysql::insert_one(conn, insert),
     }
 }
 

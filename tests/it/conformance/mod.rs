@@ -4,6 +4,7 @@ mod batch;
 mod diamond;
 mod explain;
 pub mod fixture;
+mod library;
 mod listen;
 mod migrate;
 mod model;
