@@ -104,10 +104,7 @@ pub fn execute_run(
             let over = outcomes::prepared(ctx, run, GivenBack::LeaseOver.end());
             live.run_rust(handler, &context, &ctx.me.identity, give_back, over)
         }
-        Some(Handler::Command(class)) => match ctx.handlers.command_of(class) {
-            Ok(command) => live.run_command(&command, &context, socket),
-            Err(why) => HandlerFinish::misconfigured(why),
-        },
+        Some(Handler::Command(class)) => live.run_class(&ctx.handlers, class, &context, socket),
         Some(Handler::Exec) => match (ctx.handlers.exec_template(), ExecRequest::parse(&run.data)) {
             (Err(why), _) => HandlerFinish::misconfigured(why),
             (Ok(class), Ok(request)) => live.run_command(&request.into_command(&class), &context, socket),

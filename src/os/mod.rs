@@ -9,6 +9,7 @@ pub mod child;
 pub mod claimant;
 pub mod clock;
 pub mod closed_output;
+pub mod coprocess;
 pub mod event_socket;
 #[cfg(feature = "fault-points")]
 pub mod fault;
@@ -38,4 +39,4 @@ pub(crate) mod proc_files;
 mod pump;
 mod spawn;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
