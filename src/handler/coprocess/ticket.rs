@@ -1,9 +1,10 @@
 //! What passes between the thread that waits for a run and the thread that hears the coprocess.
 
-use std::mem;
+use std::cell::OnceCell;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use std::{io, mem};
 
 use super::protocol::Answer;
 use crate::domain::ending::Ending;
@@ -19,7 +20,7 @@ const MOST_FRESH_BYTES: usize = 1 << 20;
 /// One attempt at a run.
 #[derive(Debug)]
 pub(super) struct Ticket {
-    waker: Waker,
+    waker: Arc<Waker>,
     mail: Mutex<Mail>,
 }
 
@@ -81,7 +82,7 @@ impl std::fmt::Debug for Mail {
 }
 
 impl Ticket {
-    pub(super) fn new(output_limit_bytes: usize) -> std::io::Result<Self> {
+    pub(super) fn new(output_limit_bytes: usize) -> io::Result<Self> {
         let mail = Mail {
             is_awaited: false,
             news: Vec::new(),
@@ -91,7 +92,7 @@ impl Ticket {
             outcome: None,
             is_called: false,
         };
-        Ok(Self { waker: Waker::new()?, mail: Mutex::new(mail) })
+        Ok(Self { waker: own_waker()?, mail: Mutex::new(mail) })
     }
 
     fn mail(&self) -> MutexGuard<'_, Mail> {
@@ -179,6 +180,19 @@ impl Ticket {
     pub(super) fn take_stderr(&self) -> Captured {
         mem::replace(&mut self.mail().stderr, Capture::new(0)).finish()
     }
+}
+
+/// One for each thread that waits: a descriptor for every run would cost as much as the rest of the wait. Whoever is woken for
+/// a run that is over looks in vain, and waits again.
+fn own_waker() -> io::Result<Arc<Waker>> {
+    thread_local!(static OWN: OnceCell<Arc<Waker>> = const { OnceCell::new() });
+    OWN.with(|own| {
+        if let Some(waker) = own.get() {
+            return Ok(Arc::clone(waker));
+        }
+        let waker = Arc::new(Waker::new()?);
+        Ok(Arc::clone(own.get_or_init(|| waker)))
+    })
 }
 
 enum Here {
