@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use wildmatch::WildMatch;
 
+use super::protocol::Protocol;
 use crate::domain::backoff::Backoff;
 use crate::domain::confinement::Confinement;
 use crate::domain::exit_rules::ExitRules;
@@ -30,6 +31,8 @@ pub struct ClassConfig {
     pub kill_grace: Duration,
     /// How much of each stream is kept, in bytes.
     pub output_limit_bytes: usize,
+    /// Whether its program is started for each run or kept running.
+    pub protocol: Protocol,
     /// What exit codes mean.
     pub exit_rules: ExitRules,
     /// The waits before retries; `None` takes the system-wide ones.

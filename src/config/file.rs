@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::announcements::{Announcements, HooksTable, NotifyTable};
 use super::class::{ClassConfig, Classes};
+use super::protocol::{CoprocessKeys, Protocol};
 use super::{Config, ConfigError};
 use crate::domain::backoff::Backoff;
 use crate::domain::confinement::{Confinement, DEFAULT_UMASK, Limits};
@@ -27,7 +28,7 @@ const DEFAULT_OUTPUT_LIMIT_BYTES: i64 = 128 << 10;
 const MAX_OUTPUT_LIMIT_BYTES: i64 = 16 << 20;
 /// With less address space hardly a program starts, and one that cannot start looks like a broken deployment.
 const MIN_MEMORY_BYTES: i64 = 16 << 20;
-const MAX_LIMIT_BYTES: i64 = 1 << 50;
+pub(super) const MAX_LIMIT_BYTES: i64 = 1 << 50;
 /// A handler has four from the start, and its libraries are opened one by one.
 const MIN_OPEN_FILES: i64 = 8;
 const MAX_OPEN_FILES: i64 = 1 << 20;
@@ -66,6 +67,11 @@ struct ExecTable {
 #[serde(deny_unknown_fields)]
 struct ClassTable {
     argv: Vec<String>,
+    protocol: Option<String>,
+    start_timeout_secs: Option<i64>,
+    max_runs: Option<i64>,
+    max_age_secs: Option<i64>,
+    max_rss_bytes: Option<i64>,
     cwd: Option<PathBuf>,
     #[serde(default)]
     env: BTreeMap<String, String>,
@@ -226,6 +232,12 @@ fn to_class(path: &Path, name: String, table: ClassTable) -> Result<ClassConfig,
         umask: table.umask.as_deref().map_or(Ok(DEFAULT_UMASK), to_umask)?,
         no_new_privileges: table.no_new_privileges.unwrap_or(true),
     };
+    let coprocess = CoprocessKeys {
+        start_timeout_secs: table.start_timeout_secs,
+        max_runs: table.max_runs,
+        max_age_secs: table.max_age_secs,
+        max_rss_bytes: table.max_rss_bytes,
+    };
     let timeout_secs = in_range("timeout_secs", table.timeout_secs, 1, MAX_TIMEOUT_SECS)?;
     let kill_grace_secs = in_range("kill_grace_secs", table.kill_grace_secs, 0, MAX_KILL_GRACE_SECS)?;
     let output_limit_bytes = in_range("output_limit_bytes", table.output_limit_bytes, 0, MAX_OUTPUT_LIMIT_BYTES)?;
@@ -235,6 +247,7 @@ fn to_class(path: &Path, name: String, table: ClassTable) -> Result<ClassConfig,
     Ok(ClassConfig {
         name,
         argv: table.argv,
+        protocol: Protocol::of_keys(table.protocol.as_deref(), &coprocess)?,
         cwd: table.cwd,
         env: table.env.into_iter().collect(),
         pass_env: table.pass_env,

@@ -5,6 +5,7 @@ mod announcements;
 mod class;
 mod environment;
 pub(crate) mod file;
+mod protocol;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ pub use self::class::{ClassConfig, Classes};
 pub use self::environment::{
     Environment, HandlerEnvironment, claimant_of_environment, default_spool_path, default_store_path,
 };
+pub use self::protocol::{CoprocessConfig, Protocol};
 
 /// The configuration as it is in effect.
 #[derive(Clone, Debug, Default)]

@@ -85,6 +85,9 @@ fn what_is_wrong_is_named_with_file_and_line() {
         ("[class.a]\nargv = [\"/bin/true\"]\numask = \"22\"\n", "umask is \"22\"; it must be three octal digits"),
         ("[class.a]\nargv = [\"/bin/true\"]\numask = \"089\"\n", "\"000\" to \"777\""),
         ("[class.a]\nargv = [\"/bin/true\"]\numask = \"1000\"\n", "\"000\" to \"777\""),
+        ("[class.a]\nargv = [\"/bin/true\"]\nprotocol = \"fcgi\"\n", "it must be \"one-shot\" or \"coprocess\""),
+        ("[class.a]\nargv = [\"/bin/true\"]\nmax_runs = 5\n", "max_runs is for a program that is kept running"),
+        ("[class.a]\nargv = [\"/bin/true\"]\nprotocol = \"one-shot\"\nmax_rss_bytes = 5\n", "protocol = \"coprocess\""),
         ("[class.a]\nargv = [\"/bin/true\"]\nlimits = { core = 1 }\n", "unknown field `core`"),
     ];
     for (text, expected) in cases {
@@ -108,6 +111,39 @@ fn a_number_outside_its_range_is_named_with_class_key_and_range() {
             let error = load(bad).unwrap_err().to_string();
             let expected = format!("config.toml: class \"mail.send\": {key} is {bad}; it must lie in {low} to {high}");
             assert!(error.ends_with(&expected), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_program_is_kept_running_where_its_class_says_so_and_for_as_long_as_it_says() {
+    assert_eq!(Files::new(MAIL).load().unwrap().classes.find("mail.send").unwrap().protocol, Protocol::OneShot);
+    let protocol = |keys: &str| {
+        let config = Files::new(&format!("{MAIL}protocol = \"coprocess\"\n{keys}")).load()?;
+        Ok::<_, ConfigError>(config.classes.find("mail.send").unwrap().protocol)
+    };
+    let secs = std::time::Duration::from_secs;
+    let plain = CoprocessConfig { start_timeout: secs(30), max_runs: None, max_age: None, max_rss_bytes: None };
+    assert_eq!(protocol("").unwrap(), Protocol::Coprocess(plain));
+    let keys = "start_timeout_secs = 5\nmax_runs = 1000\nmax_age_secs = 3600\nmax_rss_bytes = 268435456\n";
+    let whole = CoprocessConfig {
+        start_timeout: secs(5),
+        max_runs: Some(1000),
+        max_age: Some(secs(3600)),
+        max_rss_bytes: Some(256 << 20),
+    };
+    assert_eq!(protocol(keys).unwrap(), Protocol::Coprocess(whole));
+    for (key, low, high) in [
+        ("start_timeout_secs", 1, 3_600),
+        ("max_runs", 1, 1_000_000_000),
+        ("max_age_secs", 1, 31_536_000),
+        ("max_rss_bytes", 1 << 20, 1 << 50),
+    ] {
+        let load = |value: i64| protocol(&format!("{key} = {value}\n"));
+        assert!(load(low).is_ok() && load(high).is_ok(), "{key}");
+        for bad in [i64::MIN, low - 1, high + 1, i64::MAX] {
+            let error = load(bad).unwrap_err().to_string();
+            assert!(error.ends_with(&format!("{key} is {bad}; it must lie in {low} to {high}")), "{error}");
         }
     }
 }

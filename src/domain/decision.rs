@@ -141,6 +141,10 @@ pub fn decide(
             event: RunEvent::Cancel,
             ..Decision::failure("cancelled", reason, false, "cancelled".to_owned())
         },
+        Ending::KilledWithAnother(why) => Decision {
+            event: RunEvent::Release,
+            ..Decision::failure("handler-killed", why, true, "killed with another run: release".to_owned())
+        },
         Ending::Stopped => Decision {
             event: RunEvent::Release,
             ..Decision::failure(

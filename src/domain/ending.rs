@@ -34,6 +34,8 @@ pub enum Ending {
     Stopped,
     /// Somebody cancelled its task, for this reason, and our runner ended it.
     Cancelled(String),
+    /// Our runner killed the process that it shared with another run, which would not end; the text says which.
+    KilledWithAnother(String),
 }
 
 impl Ending {

@@ -214,9 +214,11 @@ impl Program<'_> {
             Ending::Exited(code) => Some(format!("{} exited with {code}{said}", self.argv[0])),
             Ending::TimedOut => Some(format!("{} took longer than {} seconds", self.argv[0], self.limit_secs)),
             Ending::CouldNotStart(why) | Ending::NoRoom(why) | Ending::Misconfigured(why) => Some(why),
-            Ending::Signalled(_) | Ending::Killed { .. } | Ending::Stopped | Ending::Cancelled(_) => {
-                Some(format!("{} was ended by a signal{said}", self.argv[0]))
-            }
+            Ending::Signalled(_)
+            | Ending::Killed { .. }
+            | Ending::Stopped
+            | Ending::Cancelled(_)
+            | Ending::KilledWithAnother(_) => Some(format!("{} was ended by a signal{said}", self.argv[0])),
         })
     }
 }

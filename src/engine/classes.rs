@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::{Context, EngineResult};
+use crate::config::Protocol;
 use crate::domain::task_class::EXEC_CLASS;
 use crate::store::ClassHold;
 
@@ -14,7 +15,7 @@ const TASK_CLASSES: usize = 1_000;
 pub struct ClassState {
     /// Name, or pattern.
     pub name: String,
-    /// `command`, `rust`, `built-in`, or `none` for a class that has tasks and no handler here.
+    /// `command`, `coprocess`, `rust`, `built-in`, or `none` for a class that has tasks and no handler here.
     pub kind: &'static str,
     /// Program and arguments of a configured class.
     pub argv: Vec<String>,
@@ -39,7 +40,10 @@ pub fn list(ctx: &mut Context) -> EngineResult<Vec<ClassState>> {
         .into_iter()
         .map(|class| ClassState {
             name: class.name.clone(),
-            kind: "command",
+            kind: match class.protocol {
+                Protocol::OneShot => "command",
+                Protocol::Coprocess(_) => "coprocess",
+            },
             argv: class.argv.clone(),
             timeout_secs: class.timeout.map(|timeout| timeout.as_secs()),
             problem: ctx.handlers.problem_of(class),

@@ -134,10 +134,7 @@ fn run_handler(
             let over = place.prepared(run, GivenBack::LeaseOver.end());
             live.run_rust(handler, context, &place.me.identity, give_back, over)
         }
-        Some(Handler::Command(class)) => match place.handlers.command_of(class) {
-            Ok(command) => live.run_command(&command, context, socket),
-            Err(why) => HandlerFinish::misconfigured(why),
-        },
+        Some(Handler::Command(class)) => live.run_class(&place.handlers, class, context, socket),
         Some(Handler::Exec) => match (place.handlers.exec_template(), ExecRequest::parse(&run.data)) {
             (Err(why), _) => HandlerFinish::misconfigured(why),
             (Ok(class), Ok(request)) => live.run_command(&request.into_command(&class), context, socket),

@@ -66,7 +66,7 @@ impl HandlerFinish {
             Some(Ending::Signalled(signal) | Ending::Killed { signal, .. }) => u8::try_from(128 + signal).unwrap_or(1),
             Some(Ending::TimedOut) => 124,
             Some(Ending::CouldNotStart(_) | Ending::NoRoom(_) | Ending::Misconfigured(_)) => 127,
-            Some(Ending::Stopped | Ending::Cancelled(_)) => 130,
+            Some(Ending::Stopped | Ending::Cancelled(_) | Ending::KilledWithAnother(_)) => 130,
             None => u8::from(decision.event != RunEvent::Succeed),
         }
     }

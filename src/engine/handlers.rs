@@ -1,8 +1,9 @@
 //! Who handles a class: a Rust type of this program, a configured program, or the built-in `exec`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{ClassConfig, Classes};
+use crate::config::{ClassConfig, Classes, CoprocessConfig};
 use crate::domain::backoff::Backoff;
 use crate::domain::confinement::Confinement;
 use crate::domain::exit_rules::ExitRules;
@@ -10,6 +11,7 @@ use crate::domain::settings::Settings;
 use crate::domain::task_class::EXEC_CLASS;
 use crate::handler::TaskHandler;
 use crate::handler::command::{CommandHandler, CommandSource};
+use crate::handler::coprocess::{CoprocessHandler, Coprocesses, PING_EVERY};
 use crate::handler::registry::HandlerRegistry;
 
 /// How many names are offered for an unknown one.
@@ -25,6 +27,8 @@ pub struct Handlers {
     exec: Confinement,
     /// Whether a class must say as whom its handlers run.
     must_name_user: bool,
+    /// The programs that are kept running; shared by all who work with these handlers.
+    coprocesses: Arc<Coprocesses>,
 }
 
 /// Who handles one class.
@@ -89,6 +93,29 @@ impl Handlers {
             kill_grace: class.kill_grace,
             output_limit_bytes: class.output_limit_bytes,
         })
+    }
+
+    /// The program of a configured class that is kept running.
+    ///
+    /// # Errors
+    /// As for [`Handlers::command_of`].
+    pub fn coprocess_of(&self, class: &ClassConfig, config: CoprocessConfig) -> Result<CoprocessHandler, String> {
+        Ok(CoprocessHandler {
+            name: class.name.clone(),
+            command: self.command_of(class)?,
+            exit_rules: class.exit_rules.clone(),
+            start_timeout: config.start_timeout,
+            max_runs: config.max_runs,
+            max_age: config.max_age,
+            max_rss_bytes: config.max_rss_bytes,
+            ping_every: PING_EVERY,
+        })
+    }
+
+    /// The programs that are kept running. Whoever has processed runs drains them before it says that it has finished.
+    #[must_use]
+    pub const fn coprocesses(&self) -> &Arc<Coprocesses> {
+        &self.coprocesses
     }
 
     /// The limits of `exec`, to be filled from the task's data.

@@ -1,14 +1,17 @@
 //! A run while its handler works: what it reports is saved now and then, and whether it must end is asked.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::cancel_order::CancelOrder;
 use super::execute::RunListener;
 use super::handler_finish::{HandlerFinish, storable};
+use super::handlers::Handlers;
 use super::lease::{LeaseKeeper, Standing};
 use super::stopping::{Stopping, Urgency};
 use super::unsaved::Unsaved;
+use crate::config::{ClassConfig, Protocol};
 use crate::domain::ending::Ending;
 use crate::domain::ids::RunId;
 use crate::domain::message::Message;
@@ -79,16 +82,41 @@ impl<'a> LiveRun<'a> {
         self.pending
     }
 
+    /// By the program of a configured class, as its protocol says.
+    pub(super) fn run_class(
+        &mut self,
+        handlers: &Handlers,
+        class: &ClassConfig,
+        context: &RunContext,
+        socket: Option<&EventSocket>,
+    ) -> HandlerFinish {
+        match class.protocol {
+            Protocol::OneShot => match handlers.command_of(class) {
+                Ok(command) => self.run_command(&command, context, socket),
+                Err(why) => HandlerFinish::misconfigured(why),
+            },
+            Protocol::Coprocess(config) => match handlers.coprocess_of(class, config) {
+                Ok(handler) => {
+                    self.run_program(|alarms, live| handlers.coprocesses().run(&handler, context, alarms, live))
+                }
+                Err(why) => HandlerFinish::misconfigured(why),
+            },
+        }
+    }
+
     pub(super) fn run_command(
         &mut self,
         command: &CommandHandler,
         context: &RunContext,
         socket: Option<&EventSocket>,
     ) -> HandlerFinish {
+        self.run_program(|alarms, live| command.run(context, alarms, socket, live))
+    }
+
+    fn run_program(&mut self, run: impl FnOnce(&[BorrowedFd<'_>], &mut Self) -> HandlerEnd) -> HandlerFinish {
         let order = self.order.clone();
         let alarms: Vec<_> = order.alarm().into_iter().chain([self.stopping.alarm()]).collect();
-        let HandlerEnd { ending, error, results, unread_events, unended, stdout, stderr } =
-            command.run(context, &alarms, socket, self);
+        let HandlerEnd { ending, error, results, unread_events, unended, stdout, stderr } = run(&alarms, self);
         // Also where the runner is to stop: what is cancelled is not given back.
         let ending = match (ending, order.reason()) {
             (Ending::Stopped, Some(reason)) => Ending::Cancelled(reason.to_owned()),

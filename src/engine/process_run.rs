@@ -118,6 +118,8 @@ pub fn process_runs(
             fault_point!("register.committed");
             let result = LeaseKeeper::start(ctx.store.url(), runner_id, &ctx.me.runner_name, settings.lease, asked_at)
                 .and_then(|leases| process_registered(ctx, &leases, &settings, runner_id, options, stop, listener));
+            // They have nothing to do any more, and their runner is about to say that it has finished.
+            ctx.handlers.coprocesses().drain();
             // A database that could not be reached for so long is not waited for once more; our death will be noticed.
             if result.as_ref().is_err_and(was_away) {
                 return result;

@@ -2,6 +2,7 @@
 //! synchronizeTaskRunStatus). A surviving handler is ended before its run becomes `timeout` (rule R7).
 
 use std::collections::BTreeSet;
+use std::io;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -20,7 +21,7 @@ use crate::handler::command::marker;
 use crate::os::claimant::{Asked, ask_to_end};
 use crate::os::identity::{Liveness, ProcessIdentity};
 use crate::os::marks::{marks_of, remove_dead};
-use crate::os::survivors::{RecordedHandler, end_survivors};
+use crate::os::survivors::{RecordedHandler, end_coprocesses, end_survivors};
 use crate::store::{EndCondition, Ended, NewEvent, NewNotice, RunEnd, RunRef, StoreError};
 
 /// From TERM to KILL for what survived its runner: everybody who creates runs here waits for it.
@@ -151,6 +152,16 @@ fn recorded_handler(run: &Run) -> Option<RecordedHandler> {
     Some(RecordedHandler { identity, has_own_group: run.handler_identity != run.process_identity })
 }
 
+/// A handler that works for many runs shows the token of none: it names its runner. What lives of it ends with all the runs
+/// it had, of which their runner hears if it lives.
+fn end_what_survived(run: &Run, token: &str, recorded: Option<&RecordedHandler>, grace: Duration) -> io::Result<usize> {
+    let coprocesses = match run.process_identity.parse::<ProcessIdentity>() {
+        Ok(runner) if run.claimant.is_none() => end_coprocesses(&runner, recorded, grace)?,
+        _ => 0,
+    };
+    Ok(coprocesses + end_survivors(&marker(token), recorded, grace)?)
+}
+
 fn rescue_run(
     ctx: &mut Context,
     settings: &Settings,
@@ -164,7 +175,7 @@ fn rescue_run(
     let handler = recorded_handler(run);
     let grace = ctx.handlers.kill_grace(&run.class).min(LONGEST_GRACE);
     let asked = ask_claimant(run, evidence, grace);
-    let ended_processes = match end_survivors(&marker(&token), handler.as_ref(), grace) {
+    let ended_processes = match end_what_survived(run, &token, handler.as_ref(), grace) {
         Ok(count) => count + usize::from(asked == Asked::Ended),
         Err(error) => {
             report.stuck.push(format!("run {}: {error}", run.id));

@@ -1,4 +1,4 @@
-//! What runs a task: a program (`command`), the built-in class `exec`, or a Rust type of a program built on this
+//! What runs a task: a program for each run (`command`) or one that is kept running (`coprocess`), the built-in class `exec`, or a Rust type of a program built on this
 //! library.
 //!
 //! Knows how to run one attempt and nothing of the store, of claims or of retries: what happens is told to a
@@ -7,6 +7,7 @@
 pub mod active_run;
 pub mod cancel_token;
 pub mod command;
+pub mod coprocess;
 pub mod events;
 pub mod exec;
 pub mod registry;

@@ -65,7 +65,7 @@ fn text_of(bytes: &[u8]) -> String {
 }
 
 /// Collects one stream; its memory never exceeds the limit.
-pub(super) struct Capture {
+pub(crate) struct Capture {
     head: Vec<u8>,
     head_limit: usize,
     tail: VecDeque<u8>,
@@ -74,7 +74,7 @@ pub(super) struct Capture {
 }
 
 impl Capture {
-    pub(super) fn new(limit_bytes: usize) -> Self {
+    pub(crate) fn new(limit_bytes: usize) -> Self {
         let tail_limit = limit_bytes / 2;
         Self {
             head: Vec::new(),
@@ -85,7 +85,7 @@ impl Capture {
         }
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.total_bytes = self.total_bytes.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
         let (first, rest) = bytes.split_at(bytes.len().min(self.head_limit - self.head.len()));
         self.head.extend_from_slice(first);
@@ -95,7 +95,7 @@ impl Capture {
         self.tail.extend(rest);
     }
 
-    pub(super) fn finish(self) -> Captured {
+    pub(crate) fn finish(self) -> Captured {
         Captured { head: self.head, tail: self.tail.into(), total_bytes: self.total_bytes }
     }
 }

@@ -151,7 +151,7 @@ fn watch(
 }
 
 /// Looks without reaping (NOWAIT).
-fn ending_of(handler: &Handler) -> Ending {
+pub(super) fn ending_of(handler: &Handler) -> Ending {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     let status = loop {
         match waitid(WaitId::PidFd(handler.as_fd()), options) {

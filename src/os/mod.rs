@@ -9,6 +9,7 @@ pub mod child;
 pub mod claimant;
 pub mod clock;
 pub mod closed_output;
+pub mod coprocess;
 pub mod event_socket;
 #[cfg(feature = "fault-points")]
 pub mod fault;
@@ -42,5 +43,5 @@ mod pump;
 pub(crate) mod recent;
 mod spawn;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod vfork;

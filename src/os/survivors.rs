@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::clock::Moment;
 use super::identity::{Liveness, ProcessIdentity};
-use super::proc_files::{has_environment_entry, has_thread_named, other_processes, read_stat};
+use super::proc_files::{environment_entry, has_environment_entry, has_thread_named, other_processes, read_stat};
 use super::signalling::{ProcessHandle, Signal, wait_all_gone};
 
 /// How long a killed process may take to vanish, and how long processes that fork against us are hunted.
@@ -45,6 +45,46 @@ pub fn thread_name(token: &str) -> String {
 
 /// The kernel keeps 15 characters.
 const THREAD_NAME_TOKEN_CHARS: usize = 12;
+
+/// The variable by which a coprocess, which works for many runs, names its runner.
+const RUNNER_VARIABLE: &str = "TASKQUEUE_RUNNER";
+/// The variable by which the processes of one handler are told from those of others.
+const TOKEN_VARIABLE: &str = "TASKQUEUE_RUN_TOKEN";
+
+/// The environment entry by which coprocesses of this runner are found.
+#[must_use]
+pub fn runner_marker(runner: &ProcessIdentity) -> String {
+    format!("{RUNNER_VARIABLE}={runner}")
+}
+
+/// Ends what is left of the coprocesses that may work for a run of this runner, with all the other runs that they have. Of a
+/// dead runner these are all its coprocesses: whatever names it should have died with it. Of a runner that has lost its
+/// lease and lives, it is the one that is recorded for the run, or all where none is recorded yet. A process that does not
+/// name the runner in its environment is never signalled for it.
+///
+/// # Errors
+/// As for [`end_survivors`].
+pub fn end_coprocesses(
+    runner: &ProcessIdentity,
+    recorded: Option<&RecordedHandler>,
+    grace: Duration,
+) -> io::Result<usize> {
+    if !runner.is_same_view() {
+        return Ok(0);
+    }
+    let marker = runner_marker(runner);
+    let shows_runner = |handler: &&RecordedHandler| {
+        handler.identity.liveness() == Liveness::Alive && has_environment_entry(handler.identity.pid, marker.as_bytes())
+    };
+    let coprocess = recorded.filter(|handler| handler.has_own_group).filter(shows_runner);
+    let one_marker = coprocess.and_then(|handler| environment_entry(handler.identity.pid, TOKEN_VARIABLE.as_bytes()));
+    match (runner.liveness(), one_marker, recorded) {
+        (Liveness::Dead, ..) => end_survivors(&marker, coprocess, grace),
+        (_, Some(one_marker), _) => end_survivors(&String::from_utf8_lossy(&one_marker), coprocess, grace),
+        (_, None, None) => end_survivors(&marker, None, grace),
+        (_, None, Some(_)) => Ok(0),
+    }
+}
 
 /// Ends every living process of a run: TERM, at most `grace` of waiting, KILL, again until a scan finds none. Returns
 /// how many it ended; 0 when nothing survived. `marker` is a whole environment entry, `TASKQUEUE_RUN_TOKEN=…`;

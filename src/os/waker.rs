@@ -1,7 +1,7 @@
 //! Wakes a thread that waits: another thread does, or what arrives somewhere else.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -36,6 +36,28 @@ impl Waker {
         let _ = poll(&mut fds, Some(&poll_wait(limit)));
         let _ = read(&self.event, &mut [0; 8]);
     }
+
+    /// The same beside other descriptors; whether one of those is readable.
+    pub fn wait_beside(&self, others: &[BorrowedFd<'_>], limit: Duration) -> bool {
+        let own = PollFd::new(&self.event, PollFlags::IN);
+        let others = others.iter().map(|other| PollFd::from_borrowed_fd(*other, PollFlags::IN));
+        let mut fds: Vec<_> = std::iter::once(own).chain(others).collect();
+        if poll(&mut fds, Some(&poll_wait(limit))).is_err() {
+            return false;
+        }
+        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let other_is_ready = fds.iter().skip(1).any(is_ready);
+        if fds.first().is_some_and(is_ready) {
+            let _ = read(&self.event, &mut [0; 8]);
+        }
+        other_is_ready
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
 }
 
 #[cfg(test)]
@@ -59,5 +81,16 @@ mod tests {
         waking.join().unwrap();
         assert!(started.elapsed() < long);
         waker.wait(None, Duration::from_millis(1));
+    }
+
+    #[test]
+    fn a_wait_beside_others_says_whether_one_of_them_is_ready() {
+        let (waker, other) = (Waker::new().unwrap(), Waker::new().unwrap());
+        let long = Duration::from_secs(60);
+        waker.wake();
+        assert!(!waker.wait_beside(&[other.as_fd()], long));
+        other.wake();
+        assert!(waker.wait_beside(&[other.as_fd()], long), "and it stays so: it is not ours to read");
+        assert!(waker.wait_beside(&[other.as_fd()], long));
     }
 }

@@ -8,6 +8,7 @@ mod support;
 mod cli;
 mod conformance;
 mod contrib;
+mod contrib_coprocess;
 mod contrib_notify;
 mod contrib_roles;
 mod contrib_workers;

@@ -9,6 +9,7 @@ mod cancel;
 mod claim;
 mod claimants;
 mod classes;
+mod coprocess;
 mod create_runs;
 mod dependencies;
 mod edit;

@@ -24,6 +24,7 @@ const PAGES: &[&str] = &[
     "README.md",
     "CHANGELOG.md",
     "docs/configuration.md",
+    "docs/coprocess.md",
     "docs/events.md",
     "docs/handlers.md",
     "docs/library.md",

@@ -157,12 +157,19 @@ fn the_exit_codes_of_handlers_are_the_default_rules() {
 
 #[test]
 fn every_variable_of_a_handler_is_documented() {
-    let page = read("docs/handlers.md");
-    let source = read("src/handler/command.rs");
-    let names: BTreeSet<&str> = source.split('"').filter(|text| text.starts_with("TASKQUEUE_")).collect();
-    assert!(names.len() > 8, "{names:?}");
-    for name in names {
-        assert!(page.contains(&format!("`{name}`")), "{name}");
+    let variables = |sources: &[&str]| -> BTreeSet<String> {
+        let text: String = sources.iter().map(|source| read(source)).collect();
+        text.split('"').filter(|text| text.starts_with("TASKQUEUE_")).map(str::to_owned).collect()
+    };
+    let of_a_run = variables(&["src/handler/command.rs"]);
+    let mut of_a_coprocess = variables(&["src/handler/coprocess.rs", "src/os/survivors.rs"]);
+    of_a_coprocess.retain(|name| !of_a_run.contains(name) || name == "TASKQUEUE_RUN_TOKEN");
+    of_a_coprocess.retain(|name| !name.contains('='));
+    assert!(of_a_run.len() > 8 && of_a_coprocess.len() == 3, "{of_a_run:?} {of_a_coprocess:?}");
+    for (page, names) in [("docs/handlers.md", of_a_run), ("docs/coprocess.md", of_a_coprocess)] {
+        for name in names {
+            assert!(read(page).contains(&format!("`{name}`")), "{page}: {name}");
+        }
     }
 }
 

@@ -19,7 +19,7 @@ mod prune;
 mod rescue;
 mod schedules;
 mod server;
-mod stage;
+pub(crate) mod stage;
 mod storm;
 pub(crate) mod tools;
 mod unique;

@@ -1,0 +1,308 @@
+<?php
+// Lets one handler function work both ways: started for each run, and kept running as a coprocess.
+//
+//   require __DIR__ . '/TaskqueueHandler.php';
+//   use Taskqueue\Failure;
+//   use Taskqueue\Task;
+//   Taskqueue\serve(function (Task $task): mixed {
+//       $task->progress(50, 'half of it');
+//       if (empty($task->data['to'])) {
+//           throw new Failure('invalid-data', 'nobody to send to', retry: false);
+//       }
+//       return ['sent' => 1];
+//   });
+//
+// What the function returns is the result, null for none. What it throws is a failure that is tried again; Failure says more.
+// One file without dependencies: copy it beside the handler. docs/coprocess.md has the protocol. In a coprocess, echo goes to
+// standard error, because standard output belongs to the protocol; exit ends the coprocess with all the runs it has: throw a
+// Failure with an exitCode instead.
+
+namespace Taskqueue;
+
+const VERSION = 1;
+const LONGEST_LINE = 1 << 20;
+const LONGEST_MESSAGE = 10000;
+
+/** Why a run fails. exitCode is looked up in the rules of the class; delay is in seconds. */
+final class Failure extends \Exception
+{
+    public readonly array $said;
+
+    public function __construct(
+        string $code,
+        string $message = '',
+        ?bool $retry = null,
+        ?int $delay = null,
+        public readonly int $exitCode = 1,
+    ) {
+        parent::__construct($message === '' ? $code : $message);
+        $this->said = ['code' => $code, 'message' => $message, 'retry' => $retry, 'delay' => $delay];
+    }
+}
+
+/** One run. What it reports starts its timeout again. */
+final class Task
+{
+    public readonly int $id;
+    public readonly int $runId;
+    public readonly int $attempt;
+    public readonly int $maxRetries;
+    public readonly string $taskClass;
+    public readonly string $token;
+    public readonly string $plannedOn;
+    public readonly string $deadline;
+    /** Objects as arrays with keys. */
+    public readonly mixed $data;
+
+    public function __construct(array $run, private \Closure $report, private \Closure $isCancelled)
+    {
+        $this->id = $run['task_id'];
+        $this->runId = $run['run_id'];
+        $this->attempt = $run['attempt'];
+        $this->maxRetries = $run['max_retries'];
+        $this->taskClass = $run['class'];
+        $this->token = $run['token'];
+        $this->plannedOn = $run['planned_on'];
+        $this->deadline = $run['deadline'];
+        $this->data = $run['data'];
+    }
+
+    /** 0 to 100, and a line for people. */
+    public function progress(int $percent, ?string $message = null): void
+    {
+        ($this->report)(['progress' => $percent, 'message' => $message]);
+    }
+
+    /** The results so far; later ones replace them. */
+    public function result(mixed $value): void
+    {
+        ($this->report)(['result' => $value]);
+    }
+
+    /** A message for whoever follows. */
+    public function emit(string $name, mixed $data = null): void
+    {
+        ($this->report)(['event' => $name, 'data' => $data]);
+    }
+
+    /** It is still at work. */
+    public function heartbeat(): void
+    {
+        ($this->report)(['heartbeat' => true]);
+    }
+
+    /** Whether the run is to end: tidy up and return or throw. Always false where the process is ended instead. */
+    public function isCancelled(): bool
+    {
+        return ($this->isCancelled)();
+    }
+}
+
+/**
+ * Runs `$handle` for the run of this process, or for all that a coprocess is given.
+ *
+ * A coprocess with `$inFlight` above 1 is handed that many runs ahead, and works for one after the other: it pays for short
+ * runs. With that, or with `$cancel`, isCancelled() must be asked now and then; without, the process is ended when its run
+ * must end.
+ */
+function serve(callable $handle, int $inFlight = 1, bool $cancel = false): void
+{
+    if (getenv('TASKQUEUE_PROTOCOL') === 'coprocess') {
+        (new Coprocess($handle, $inFlight, $cancel))->work();
+    } else {
+        workOnce($handle);
+    }
+}
+
+function toJson(mixed $value): string
+{
+    $flags = JSON_THROW_ON_ERROR | JSON_UNESCAPED_SLASHES | JSON_UNESCAPED_UNICODE
+        | JSON_PRESERVE_ZERO_FRACTION | JSON_INVALID_UTF8_SUBSTITUTE;
+    return json_encode($value, $flags);
+}
+
+/** The exit code and the error of what a handler threw. */
+function describe(\Throwable $thrown): array
+{
+    if ($thrown instanceof Failure) {
+        return [$thrown->exitCode, $thrown->said];
+    }
+    // The message last: the last line is shown where nothing else is.
+    fwrite(\STDERR, $thrown->getTraceAsString() . "\n" . $thrown::class . ': ' . $thrown->getMessage() . "\n");
+    $message = substr($thrown->getMessage(), 0, LONGEST_MESSAGE);
+    return [1, ['code' => $thrown::class, 'message' => $message]];
+}
+
+function writeAll($stream, string $text): void
+{
+    while ($text !== '') {
+        $count = fwrite($stream, $text);
+        if ($count === false) {
+            throw new \RuntimeException('the runner does not listen any more');
+        }
+        $text = substr($text, $count);
+    }
+}
+
+function workOnce(callable $handle): void
+{
+    $variable = fn(string $name): string => (string) getenv("TASKQUEUE_$name");
+    $events = fopen('php://fd/' . ($variable('EVENTS_FD') ?: '3'), 'w');
+    $report = fn(array $event) => writeAll($events, toJson($event) . "\n");
+    try {
+        $run = [
+            'task_id' => (int) $variable('TASK_ID'),
+            'run_id' => (int) $variable('RUN_ID'),
+            'attempt' => (int) $variable('ATTEMPT'),
+            'max_retries' => (int) $variable('MAX_RETRIES'),
+            'class' => $variable('CLASS'),
+            'token' => $variable('RUN_TOKEN'),
+            'planned_on' => $variable('PLANNED_ON'),
+            'deadline' => $variable('DEADLINE'),
+            'data' => json_decode(stream_get_contents(\STDIN), true, 512, JSON_THROW_ON_ERROR),
+        ];
+        $result = $handle(new Task($run, $report, fn(): bool => false));
+        if ($result !== null) {
+            $report(['result' => $result]);
+        }
+    } catch (\Throwable $thrown) {
+        [$exit, $said] = describe($thrown);
+        $report(['error' => $said]);
+        exit($exit);
+    }
+}
+
+final class Coprocess
+{
+    private \Closure $handle;
+    private array $hello;
+    private $input;
+    private $output;
+    /** What stands where standard input and output stood; closed when this ends. */
+    private array $instead;
+    private string $rest = '';
+    private array $waiting = [];
+    private array $cancelled = [];
+    private string $unwritten = '';
+    private bool $isOver = false;
+
+    public function __construct(callable $handle, int $inFlight, bool $cancel)
+    {
+        $this->handle = $handle(...);
+        $capabilities = $cancel || $inFlight > 1 ? ['cancel'] : [];
+        $this->hello = [
+            'type' => 'hello',
+            'version' => VERSION,
+            'capabilities' => $capabilities,
+            'max_in_flight' => $inFlight,
+        ];
+        // What the handler prints, and the programs that it starts, must not get in between; nor may they read our input. A
+        // new descriptor has the lowest number that is free.
+        [$this->input, $this->output] = [fopen('php://fd/0', 'r'), fopen('php://fd/1', 'w')];
+        fclose(\STDIN);
+        $this->instead = [fopen('/dev/null', 'r')];
+        fclose(\STDOUT);
+        $this->instead[] = fopen('php://fd/2', 'w');
+        stream_set_read_buffer($this->input, 0);
+    }
+
+    public function work(): void
+    {
+        $this->say($this->hello);
+        $this->flush();
+        while ($this->waiting !== [] || $this->read()) {
+            // One after the other, and the answers together.
+            while ($this->waiting !== []) {
+                [$messages, $this->waiting] = [$this->waiting, []];
+                foreach ($messages as $message) {
+                    $this->run($message);
+                }
+            }
+            $this->flush();
+        }
+    }
+
+    private function run(array $message): void
+    {
+        $id = $message['id'];
+        $report = function (array $event) use ($id): void {
+            $this->say(['type' => 'progress', 'id' => $id] + $event);
+            $this->flush();
+        };
+        try {
+            if (isset($this->cancelled[$id])) {
+                throw new Failure('cancelled', 'it had not begun');
+            }
+            $result = ($this->handle)(new Task($message, $report, fn(): bool => $this->isCancelled($id)));
+            $answer = ['type' => 'done', 'id' => $id];
+            $this->say($result === null ? $answer : $answer + ['result' => $result]);
+        } catch (\Throwable $thrown) {
+            [$exit, $said] = describe($thrown);
+            $this->say(['type' => 'fail', 'id' => $id, 'exit' => $exit, 'error' => $said]);
+        } finally {
+            unset($this->cancelled[$id]);
+        }
+    }
+
+    private function isCancelled(string $id): bool
+    {
+        do {
+            [$readable, $none] = [[$this->input], null];
+        } while (stream_select($readable, $none, $none, 0) > 0 && $this->read());
+        return isset($this->cancelled[$id]);
+    }
+
+    /** Takes what has come, with one read for all of it. False at the end. */
+    private function read(): bool
+    {
+        if ($this->isOver) {
+            return false;
+        }
+        $chunk = fread($this->input, 1 << 16);
+        if ($chunk === false || $chunk === '') {
+            $this->isOver = true;
+            return false;
+        }
+        $this->rest .= $chunk;
+        if (!str_contains($chunk, "\n")) {
+            return true;
+        }
+        $lines = explode("\n", $this->rest);
+        $this->rest = array_pop($lines);
+        foreach ($lines as $line) {
+            $message = json_decode($line, true, 512, JSON_THROW_ON_ERROR);
+            match ($message['type']) {
+                'run' => $this->waiting[] = $message,
+                'cancel' => $this->cancelled[$message['id']] = true,
+                'ping' => $this->pong(),
+                'drain' => $this->isOver = true,
+                default => null,
+            };
+        }
+        return true;
+    }
+
+    private function pong(): void
+    {
+        $this->say(['type' => 'pong']);
+        $this->flush();
+    }
+
+    private function say(array $message): void
+    {
+        $line = toJson($message);
+        if (strlen($line) > LONGEST_LINE) {
+            throw new \LengthException('a message of more than ' . LONGEST_LINE . ' bytes');
+        }
+        $this->unwritten .= $line . "\n";
+    }
+
+    /** All answers since the last one with one write. */
+    private function flush(): void
+    {
+        if ($this->unwritten !== '') {
+            writeAll($this->output, $this->unwritten);
+            $this->unwritten = '';
+        }
+    }
+}

@@ -1,0 +1,231 @@
+"""Lets one handler function work both ways: started for each run, and kept running as a coprocess.
+
+    from taskqueue_handler import Failure, serve
+
+    def handle(task):
+        task.progress(50, "half of it")
+        if not task.data.get("to"):
+            raise Failure("invalid-data", "nobody to send to", retry=False)
+        return {"sent": 1}
+
+    serve(handle)
+
+What the function returns is the result, None for none. An exception is a failure that is tried again; Failure says more;
+sys.exit(N) is what exit code N means. One file without dependencies: copy it beside the handler. docs/coprocess.md has the
+protocol. In a coprocess, print goes to standard error, because standard output belongs to the protocol.
+"""
+
+import json
+import os
+import select
+import sys
+import traceback
+
+VERSION = 1
+LONGEST_LINE = 1 << 20
+LONGEST_MESSAGE = 10_000
+
+
+class Failure(Exception):
+    """Why a run fails. `exit_code` is looked up in the rules of the class; delay is in seconds."""
+
+    def __init__(self, code, message="", retry=None, delay=None, exit_code=1):
+        super().__init__(message or code)
+        self.exit_code = exit_code
+        said = {"code": code, "message": message, "retry": retry, "delay": delay}
+        self.error = {key: value for key, value in said.items() if value is not None}
+
+
+class Task:
+    """One run."""
+
+    def __init__(self, message, report, is_cancelled):
+        self.id = message["task_id"]
+        self.run_id = message["run_id"]
+        self.attempt = message["attempt"]
+        self.max_retries = message["max_retries"]
+        self.task_class = message["class"]
+        self.token = message["token"]
+        self.planned_on = message["planned_on"]
+        self.deadline = message["deadline"]
+        self.data = message["data"]
+        self._report = report
+        self._is_cancelled = is_cancelled
+
+    def progress(self, percent, message=None):
+        """0 to 100, and a line for people. Like every report it starts the timeout again."""
+        self._report({"progress": percent} if message is None else {"progress": percent, "message": message})
+
+    def result(self, value):
+        """The results so far; later ones replace them."""
+        self._report({"result": value})
+
+    def emit(self, name, data=None):
+        """A message for whoever follows."""
+        self._report({"event": name, "data": data})
+
+    def heartbeat(self):
+        """It is still at work."""
+        self._report({"heartbeat": True})
+
+    def is_cancelled(self):
+        """Whether the run is to end: tidy up and return or raise. Always false where the process is ended instead."""
+        return self._is_cancelled()
+
+
+def serve(handle, in_flight=1, cancel=False):
+    """Runs `handle` for the run of this process, or for all that a coprocess is given.
+
+    A coprocess with `in_flight` above 1 is handed that many runs ahead, and works for one after the other: it pays for
+    short runs. With that, or with `cancel`, `task.is_cancelled()` must be asked now and then; without, the process is
+    ended when its run must end.
+    """
+    if os.environ.get("TASKQUEUE_PROTOCOL") == "coprocess":
+        _Coprocess(handle, in_flight, cancel).work()
+    else:
+        _work_once(handle)
+
+
+def _describe(error):
+    """The exit code and the error of what a handler raised."""
+    if isinstance(error, Failure):
+        return error.exit_code, error.error
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+        return code & 0xFF, None
+    sys.stdout.flush()
+    traceback.print_exception(type(error), error, error.__traceback__)
+    return 1, {"code": type(error).__name__, "message": str(error)[:LONGEST_MESSAGE]}
+
+
+def _work_once(handle):
+    events = open(int(os.environ.get("TASKQUEUE_EVENTS_FD", "3")), "w", encoding="utf-8")
+
+    def report(event):
+        events.write(json.dumps(event, allow_nan=False) + "\n")
+        events.flush()
+
+    def variable(name, default=""):
+        return os.environ.get("TASKQUEUE_" + name, default)
+
+    message = {
+        "task_id": int(variable("TASK_ID", "0")),
+        "run_id": int(variable("RUN_ID", "0")),
+        "attempt": int(variable("ATTEMPT", "1")),
+        "max_retries": int(variable("MAX_RETRIES", "0")),
+        "class": variable("CLASS"),
+        "token": variable("RUN_TOKEN"),
+        "planned_on": variable("PLANNED_ON"),
+        "deadline": variable("DEADLINE"),
+        "data": json.load(sys.stdin),
+    }
+    try:
+        result = handle(Task(message, report, lambda: False))
+        if result is not None:
+            report({"result": result})
+    except (Exception, SystemExit) as error:
+        code, said = _describe(error)
+        if said:
+            report({"error": said})
+        sys.exit(code)
+
+
+class _Coprocess:
+    def __init__(self, handle, in_flight, cancel):
+        self.handle = handle
+        capabilities = ["cancel"] if cancel or in_flight > 1 else []
+        self.hello = {"type": "hello", "version": VERSION, "capabilities": capabilities, "max_in_flight": in_flight}
+        # What the handler prints, and the programs that it starts, must not get in between; nor may they read our input.
+        self.input, self.output = os.dup(0), os.dup(1)
+        os.dup2(2, 1)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        self.parts = []
+        self.waiting = []
+        self.cancelled = set()
+        self.unwritten = []
+        self.is_over = False
+
+    def work(self):
+        self.say(self.hello)
+        self.flush()
+        while self.waiting or self.read():
+            while self.waiting:
+                self.run(self.waiting.pop(0))
+            self.flush()
+
+    def run(self, message):
+        run_id = message["id"]
+
+        def report(event):
+            self.say({"type": "progress", "id": run_id, **event})
+            self.flush()
+
+        try:
+            result = None
+            if run_id in self.cancelled:
+                raise Failure("cancelled", "it had not begun")
+            result = self.handle(Task(message, report, lambda: self.is_cancelled(run_id)))
+            answer = {"type": "done", "id": run_id}
+            if result is not None:
+                answer["result"] = result
+            self.say(answer)
+        except (Exception, SystemExit) as error:
+            code, said = _describe(error)
+            sys.stderr.flush()
+            if code or said:
+                self.say({"type": "fail", "id": run_id, "exit": code or 1, "error": said})
+            else:
+                self.say({"type": "done", "id": run_id})
+        finally:
+            sys.stdout.flush()
+            self.cancelled.discard(run_id)
+
+    def is_cancelled(self, run_id):
+        while select.select([self.input], [], [], 0)[0] and self.read():
+            pass
+        return run_id in self.cancelled
+
+    def read(self):
+        """Takes what has come, with one read for all of it. False at the end."""
+        if self.is_over:
+            return False
+        chunk = os.read(self.input, 1 << 16)
+        if not chunk:
+            self.is_over = True
+            return False
+        self.parts.append(chunk)
+        if b"\n" not in chunk:
+            return True
+        *lines, rest = b"".join(self.parts).split(b"\n")
+        self.parts = [rest]
+        for line in lines:
+            message = json.loads(line)
+            kind = message["type"]
+            if kind == "run":
+                self.waiting.append(message)
+            elif kind == "cancel":
+                self.cancelled.add(message["id"])
+            elif kind == "ping":
+                self.say({"type": "pong"})
+                self.flush()
+            elif kind == "drain":
+                self.is_over = True
+        return True
+
+    def say(self, message):
+        line = json.dumps(message, allow_nan=False)
+        if len(line) > LONGEST_LINE:
+            raise ValueError(f"a message of {len(line)} bytes: the runner reads {LONGEST_LINE}")
+        self.unwritten.append(line)
+
+    def flush(self):
+        """All answers since the last one with one write."""
+        if self.unwritten:
+            data = memoryview(("\n".join(self.unwritten) + "\n").encode())
+            self.unwritten.clear()
+            while data:
+                data = data[os.write(self.output, data) :]

@@ -1,0 +1,96 @@
+//! How runs reach the program of a class: it is started for each of them, or kept running (docs/coprocess.md).
+
+use std::time::Duration;
+
+use super::file::{MAX_LIMIT_BYTES, in_range};
+use crate::domain::new_task::MAX_TIMEOUT_SECS;
+
+const ONE_SHOT: &str = "one-shot";
+const COPROCESS: &str = "coprocess";
+const DEFAULT_START_TIMEOUT_SECS: u64 = 30;
+const MAX_START_TIMEOUT_SECS: i64 = 3_600;
+const MAX_RUNS: i64 = 1_000_000_000;
+/// With less hardly a program starts, and each would make way for the next one after every run.
+const MIN_RSS_BYTES: i64 = 1 << 20;
+
+/// The keys of a class that only a coprocess has, as they are written.
+pub(super) struct CoprocessKeys {
+    pub(super) start_timeout_secs: Option<i64>,
+    pub(super) max_runs: Option<i64>,
+    pub(super) max_age_secs: Option<i64>,
+    pub(super) max_rss_bytes: Option<i64>,
+}
+
+impl CoprocessKeys {
+    fn given(&self) -> Vec<&'static str> {
+        let all = [
+            ("start_timeout_secs", self.start_timeout_secs),
+            ("max_runs", self.max_runs),
+            ("max_age_secs", self.max_age_secs),
+            ("max_rss_bytes", self.max_rss_bytes),
+        ];
+        all.into_iter().filter(|(_, value)| value.is_some()).map(|(key, _)| key).collect()
+    }
+}
+
+/// How runs reach the program of a class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// It is started for each run.
+    #[default]
+    OneShot,
+    /// It is kept running and spoken with.
+    Coprocess(CoprocessConfig),
+}
+
+/// How long a program that is kept running is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoprocessConfig {
+    /// From its start to its hello.
+    pub start_timeout: Duration,
+    /// Runs after which it makes way for a new one.
+    pub max_runs: Option<u64>,
+    /// Its age at which it does.
+    pub max_age: Option<Duration>,
+    /// Its resident memory at which it does.
+    pub max_rss_bytes: Option<u64>,
+}
+
+impl Protocol {
+    /// Of the keys of a class.
+    ///
+    /// # Errors
+    /// Names the key that is wrong.
+    pub(super) fn of_keys(protocol: Option<&str>, keys: &CoprocessKeys) -> Result<Self, String> {
+        match protocol {
+            None | Some(ONE_SHOT) => match keys.given().first() {
+                Some(key) => Err(format!("{key} is for a program that is kept running: protocol = \"{COPROCESS}\"")),
+                None => Ok(Self::OneShot),
+            },
+            Some(COPROCESS) => CoprocessConfig::of_keys(keys).map(Self::Coprocess),
+            Some(other) => Err(format!("protocol is \"{other}\"; it must be \"{ONE_SHOT}\" or \"{COPROCESS}\"")),
+        }
+    }
+
+    /// As the configuration calls it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OneShot => ONE_SHOT,
+            Self::Coprocess(_) => COPROCESS,
+        }
+    }
+}
+
+impl CoprocessConfig {
+    fn of_keys(keys: &CoprocessKeys) -> Result<Self, String> {
+        let number = |key, value, low, high| Ok::<_, String>(in_range(key, value, low, high)?.map(i64::unsigned_abs));
+        let start_timeout = number("start_timeout_secs", keys.start_timeout_secs, 1, MAX_START_TIMEOUT_SECS)?;
+        Ok(Self {
+            start_timeout: Duration::from_secs(start_timeout.unwrap_or(DEFAULT_START_TIMEOUT_SECS)),
+            max_runs: number("max_runs", keys.max_runs, 1, MAX_RUNS)?,
+            max_age: number("max_age_secs", keys.max_age_secs, 1, MAX_TIMEOUT_SECS)?.map(Duration::from_secs),
+            max_rss_bytes: number("max_rss_bytes", keys.max_rss_bytes, MIN_RSS_BYTES, MAX_LIMIT_BYTES)?,
+        })
+    }
+}

@@ -1,0 +1,248 @@
+//! One attempt at a run, as the thread sees it that waits for its end: its timeout, its alarms, what is reported of it.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::pool::{Place, Pool};
+use super::protocol::{self, Answer, WireId};
+use super::ticket::{Cause, Death, Letters, Outcome, Ticket};
+use super::{CoprocessHandler, did_not_start};
+use crate::domain::ending::{Ending, ReportedError};
+use crate::domain::exit_rules::ExitMeaning;
+use crate::handler::RunContext;
+use crate::handler::command::{CommandObserver, HandlerEnd};
+use crate::handler::events::Event;
+use crate::os::capture::{Captured, Stream};
+use crate::os::child::Control;
+use crate::os::clock::Moment;
+
+/// The observer hears from us at least this often; the promise is 500 ms.
+const IDLE_EVERY: Duration = Duration::from_millis(400);
+/// Processes that may end before they have read anything of the run; after that it is taken for the cause.
+const MOST_TRIES: u32 = 3;
+
+pub(super) struct Attempt<'a> {
+    handler: &'a CoprocessHandler,
+    run: &'a RunContext,
+    alarms: &'a [BorrowedFd<'a>],
+    observer: &'a mut dyn CommandObserver,
+    ticket: Arc<Ticket>,
+    /// By us, before it ended.
+    decided: Option<Ending>,
+    next_idle: Moment,
+    tries: u32,
+    error: Option<ReportedError>,
+    results: Option<String>,
+    unread: u64,
+}
+
+/// Where a run is.
+struct At<'a> {
+    pool: &'a Pool,
+    member: u64,
+    id: WireId,
+}
+
+impl<'a> Attempt<'a> {
+    /// The error is its end, if it cannot even begin.
+    pub(super) fn new(
+        handler: &'a CoprocessHandler,
+        run: &'a RunContext,
+        alarms: &'a [BorrowedFd<'a>],
+        observer: &'a mut dyn CommandObserver,
+    ) -> Result<Self, Box<HandlerEnd>> {
+        let no_room = |error| Ending::NoRoom(format!("could not start {}: {error}", handler.program()));
+        let ticket = Ticket::new(handler.command.output_limit_bytes);
+        let ticket = ticket.map_err(|error| Box::new(did_not_start(no_room(error))))?;
+        Ok(Self {
+            handler,
+            run,
+            alarms,
+            observer,
+            ticket: Arc::new(ticket),
+            decided: None,
+            next_idle: Moment::after(IDLE_EVERY),
+            tries: 0,
+            error: None,
+            results: None,
+            unread: 0,
+        })
+    }
+
+    /// `None` when it is to be tried again: its process has ended without having read anything of it, or the pool is closed.
+    pub(super) fn run_by(&mut self, pool: &Arc<Pool>, number: u64) -> Option<HandlerEnd> {
+        let id = WireId { run_id: self.run.run_id, number };
+        let message = match protocol::run(id, self.run) {
+            Ok(message) => message,
+            Err(error) => return Some(self.refused(&error)),
+        };
+        let seen = pool.state().failures();
+        let member = loop {
+            match pool.place(id, &message, &self.ticket, seen) {
+                Place::Given { member, identity } => {
+                    self.observer.started(&identity);
+                    break member;
+                }
+                Place::Closed => return None,
+                Place::Failed(ending) => return Some(self.ended(ending)),
+                Place::Wait => {}
+            }
+            if self.must_leave() {
+                pool.leave(&self.ticket);
+                return Some(self.ended(Ending::Stopped));
+            }
+        };
+        self.follow(&At { pool, member, id })
+    }
+
+    /// Waits for a change while it has no place yet. Says whether it must end.
+    fn must_leave(&mut self) -> bool {
+        if self.ticket.wait(self.alarms, self.next_idle.remaining()).has_alarm {
+            return true;
+        }
+        if !self.next_idle.has_passed() {
+            return false;
+        }
+        self.next_idle = Moment::after(IDLE_EVERY);
+        // It is not silent: it has not begun.
+        self.observer.heartbeat();
+        self.observer.idle() == Control::Kill
+    }
+
+    fn follow(&mut self, at: &At<'_>) -> Option<HandlerEnd> {
+        let timeout = Duration::from_secs(u64::try_from(self.run.timeout_secs).unwrap_or(0));
+        let mut deadline = Moment::after(timeout);
+        loop {
+            let alarms = if self.decided.is_none() { self.alarms } else { &[] };
+            let letters = self.ticket.wait(alarms, deadline.min(self.next_idle).remaining());
+            let has_alarm = letters.has_alarm;
+            let (reported, outcome) = self.read(letters);
+            match outcome {
+                Some(Outcome::Answered(answer)) => return Some(self.answered(answer)),
+                Some(Outcome::Lost { death, may_have_started }) => return self.lost(&death, may_have_started),
+                None => {}
+            }
+            let mut must_kill = false;
+            if self.next_idle.has_passed() {
+                must_kill = self.observer.idle() == Control::Kill;
+                self.next_idle = Moment::after(IDLE_EVERY);
+            }
+            if must_kill {
+                self.decided.get_or_insert(Ending::Stopped);
+            } else if self.decided.is_none() {
+                if reported {
+                    deadline = Moment::after(timeout);
+                }
+                let (decided, reason) = if has_alarm {
+                    (Ending::Stopped, "stop")
+                } else if deadline.has_passed() {
+                    (Ending::TimedOut, "timeout")
+                } else {
+                    continue;
+                };
+                self.decided = Some(decided);
+                at.pool.ask_to_end(at.member, at.id, reason);
+                deadline = Moment::after(self.handler.command.kill_grace);
+                continue;
+            } else if !deadline.has_passed() {
+                continue;
+            }
+            // It does not end this run, so that it must end itself.
+            at.pool.kill(at.member, at.id);
+            deadline = Moment::after(Duration::from_secs(1));
+        }
+    }
+
+    /// Says whether something was a report.
+    fn read(&mut self, letters: Letters) -> (bool, Option<Outcome>) {
+        if !letters.fresh.is_empty() {
+            self.observer.output(Stream::Stderr, &letters.fresh);
+        }
+        self.unread = self.unread.saturating_add(letters.unread);
+        let mut reported = false;
+        for event in letters.news {
+            reported |= event.is_report();
+            self.report(event);
+        }
+        (reported, letters.outcome)
+    }
+
+    fn report(&mut self, event: Event) {
+        if let Some(percent) = event.progress {
+            self.observer.progress(percent, event.message.as_deref());
+        }
+        if let Some(json) = event.result {
+            self.observer.results(&json);
+            self.results = Some(json);
+        }
+        if event.heartbeat {
+            self.observer.heartbeat();
+        }
+        if let Some(message) = event.emitted {
+            self.observer.message(message);
+        }
+        self.error = event.error.or_else(|| self.error.take());
+    }
+
+    fn answered(&mut self, answer: Answer) -> HandlerEnd {
+        self.error = answer.error.or_else(|| self.error.take());
+        self.results = answer.results.or_else(|| self.results.take());
+        self.unread = self.unread.saturating_add(u64::from(answer.is_partly_unread));
+        let ending = self.decided.take().unwrap_or(Ending::Exited(answer.exit_code));
+        self.ended(ending)
+    }
+
+    fn lost(&mut self, death: &Death, may_have_started: bool) -> Option<HandlerEnd> {
+        self.tries += 1;
+        if !may_have_started && self.decided.is_none() && self.tries < MOST_TRIES {
+            return None;
+        }
+        let ending = match (self.decided.take(), &death.cause) {
+            (Some(decided), _) => decided,
+            (None, Cause::Run(run_id)) if *run_id != self.run.run_id => Ending::KilledWithAnother(format!(
+                "run {run_id} of the same coprocess did not end when it had to, so that the coprocess was killed"
+            )),
+            (None, Cause::Fault(code, why)) => {
+                self.error =
+                    Some(ReportedError { code: (*code).to_owned(), message: why.clone(), ..Default::default() });
+                death.ending.clone()
+            }
+            (None, Cause::Itself | Cause::Run(_)) => {
+                self.never_well(&death.ending);
+                death.ending.clone()
+            }
+        };
+        Some(HandlerEnd { unended: death.unended.clone(), ..self.ended(ending) })
+    }
+
+    /// A coprocess that ends before it has answered has not done its work, whatever its exit code means elsewhere.
+    fn never_well(&mut self, ending: &Ending) {
+        if let Ending::Exited(code) = ending
+            && self.handler.exit_rules.meaning(*code).0 == ExitMeaning::Success
+            && self.error.is_none()
+        {
+            let message = format!("the coprocess ended with exit code {code} before it had answered for this run");
+            self.error = Some(ReportedError { code: "no-answer".to_owned(), message, ..Default::default() });
+        }
+    }
+
+    fn refused(&mut self, error: &serde_json::Error) -> HandlerEnd {
+        let message = format!("the data of the task is no JSON: {error}");
+        let (code, retry) = ("invalid-data".to_owned(), Some(false));
+        self.error = Some(ReportedError { code, message, retry, delay_secs: None });
+        self.ended(Ending::Exited(1))
+    }
+
+    fn ended(&mut self, ending: Ending) -> HandlerEnd {
+        HandlerEnd {
+            ending,
+            error: self.error.take(),
+            results: self.results.take(),
+            unread_events: self.unread,
+            unended: None,
+            stdout: Captured::default(),
+            stderr: self.ticket.take_stderr(),
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! The messages between a runner and a coprocess: one JSON object a line. docs/coprocess.md is the specification.
+//!
+//! Writes and reads lines and knows nothing of processes. Whatever it does not know in an object is passed over.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::domain::ending::ReportedError;
+use crate::handler::RunContext;
+use crate::handler::events::{Event, parse_event};
+
+/// The only version there is.
+pub(super) const VERSION: u32 = 1;
+/// More runs at once are not handed out, whatever a handler offers.
+const MOST_IN_FLIGHT: u32 = 1024;
+/// How much of a line that is no message is shown.
+const SHOWN_CHARS: usize = 200;
+
+/// By which the messages of a run are told from those of others: the run, and a number that this process never gives twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct WireId {
+    pub(super) run_id: i64,
+    pub(super) number: u64,
+}
+
+impl WireId {
+    fn parse(text: &str) -> Option<Self> {
+        let (run_id, number) = text.split_once('.')?;
+        Some(Self { run_id: plain(run_id)?, number: plain(number)? })
+    }
+}
+
+/// Only the form that we write: two texts never mean the same run.
+fn plain<T: std::str::FromStr>(digits: &str) -> Option<T> {
+    let is_plain = digits == "0" || !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|_| is_plain)
+}
+
+impl std::fmt::Display for WireId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.run_id, self.number)
+    }
+}
+
+/// What a handler says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    /// How many runs it takes at once.
+    pub(super) max_in_flight: usize,
+    /// Whether it ends a single run when it is asked to.
+    pub(super) can_cancel: bool,
+    /// Whether it answers pings while it works, too.
+    pub(super) can_ping: bool,
+}
+
+/// What a handler says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    Hello(Hello),
+    /// News of a run. `None` when they could not be read.
+    Report(WireId, Option<Event>),
+    /// A run has ended.
+    Answer(WireId, Answer),
+    Pong,
+    /// It wants no more runs.
+    Drain,
+    /// Of a later version, or about nothing that can be a run.
+    Unknown,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) exit_code: i32,
+    pub(super) error: Option<ReportedError>,
+    /// JSON text
+    pub(super) results: Option<String>,
+    /// What came with it could not be read.
+    pub(super) is_partly_unread: bool,
+}
+
+#[derive(Serialize)]
+struct OurHello<'a> {
+    r#type: &'a str,
+    versions: [u32; 1],
+    capabilities: [&'a str; 3],
+}
+
+#[derive(Serialize)]
+struct Run<'a> {
+    r#type: &'a str,
+    id: &'a str,
+    task_id: i64,
+    run_id: i64,
+    attempt: i32,
+    max_retries: i32,
+    class: &'a str,
+    token: &'a str,
+    planned_on: &'a str,
+    deadline: &'a str,
+    timeout_secs: i64,
+    data: &'a RawValue,
+}
+
+#[derive(Serialize)]
+struct Cancel<'a> {
+    r#type: &'a str,
+    id: String,
+    reason: &'a str,
+    grace_secs: f64,
+}
+
+/// The first line.
+pub(super) fn hello() -> Vec<u8> {
+    line(&OurHello { r#type: "hello", versions: [VERSION], capabilities: ["cancel", "ping", "drain"] })
+}
+
+/// The data is handed over as it is stored, but for line ends between its parts, which would cut the line.
+///
+/// # Errors
+/// It is no JSON.
+pub(super) fn run(id: WireId, run: &RunContext) -> Result<Vec<u8>, serde_json::Error> {
+    let data = if run.data.contains(['\n', '\r']) {
+        Cow::Owned(run.data.replace(['\n', '\r'], " "))
+    } else {
+        Cow::Borrowed(run.data.as_str())
+    };
+    let message = Run {
+        r#type: "run",
+        id: &id.to_string(),
+        task_id: run.task_id,
+        run_id: run.run_id,
+        attempt: run.attempt,
+        max_retries: run.max_retries,
+        class: &run.class,
+        token: &run.token,
+        planned_on: &run.planned_on,
+        deadline: &run.deadline,
+        timeout_secs: run.timeout_secs,
+        data: serde_json::from_str(&data)?,
+    };
+    Ok(line(&message))
+}
+
+/// A single run is to end.
+pub(super) fn cancel(id: WireId, reason: &str, grace: std::time::Duration) -> Vec<u8> {
+    line(&Cancel { r#type: "cancel", id: id.to_string(), reason, grace_secs: grace.as_secs_f64() })
+}
+
+pub(super) const PING: &[u8] = b"{\"type\":\"ping\"}\n";
+pub(super) const DRAIN: &[u8] = b"{\"type\":\"drain\"}\n";
+
+fn line(message: &impl Serialize) -> Vec<u8> {
+    // Texts and numbers always have a JSON form.
+    let mut line = serde_json::to_vec(message).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow)]
+    r#type: Cow<'a, str>,
+    #[serde(borrow)]
+    id: Option<Cow<'a, str>>,
+    exit: Option<i64>,
+}
+
+#[derive(Deserialize)]
+struct TheirHello {
+    version: Option<u32>,
+    #[serde(default)]
+    capabilities: Vec<String>,
+    max_in_flight: Option<u32>,
+}
+
+/// Reads one line of a handler.
+///
+/// # Errors
+/// Says what is wrong with a line after which nobody can tell what the next one belongs to.
+pub(super) fn read(bytes: &[u8]) -> Result<Message, String> {
+    if bytes.is_empty() {
+        return Err("it wrote a line of more than 1 MiB to its standard output".to_owned());
+    }
+    let no_message = || format!("it wrote a line to its standard output that is no message: {}", shown(bytes));
+    let text = std::str::from_utf8(bytes).ok().filter(|text| text.trim_start().starts_with('{'));
+    let head: Head<'_> = text.and_then(|text| serde_json::from_str(text).ok()).ok_or_else(no_message)?;
+    let id = head.id.as_deref().and_then(WireId::parse);
+    let answered = || id.ok_or_else(|| not_one_of_its_runs(head.id.as_deref().unwrap_or_default()));
+    Ok(match &*head.r#type {
+        "done" => {
+            let event = parse_event(bytes);
+            let is_partly_unread = event.is_none();
+            let results = event.and_then(|event| event.result);
+            Message::Answer(answered()?, Answer { results, is_partly_unread, ..Answer::default() })
+        }
+        "fail" => Message::Answer(answered()?, failure(head.exit, parse_event(bytes))),
+        "progress" => id.map_or(Message::Unknown, |id| Message::Report(id, parse_event(bytes))),
+        "pong" => Message::Pong,
+        "drain" => Message::Drain,
+        "hello" => Message::Hello(their_hello(text.unwrap_or_default())?),
+        _ => Message::Unknown,
+    })
+}
+
+fn failure(exit: Option<i64>, event: Option<Event>) -> Answer {
+    // 0 is no failure, and what is no exit code is as good as the usual one.
+    let exit_code = exit.and_then(|exit| u8::try_from(exit).ok()).filter(|exit| *exit != 0).unwrap_or(1);
+    let is_partly_unread = event.is_none();
+    let (error, results) = event.map(|event| (event.error, event.result)).unwrap_or_default();
+    Answer { exit_code: i32::from(exit_code), error, results, is_partly_unread }
+}
+
+fn their_hello(text: &str) -> Result<Hello, String> {
+    let hello: TheirHello = serde_json::from_str(text).map_err(|error| format!("its hello cannot be read: {error}"))?;
+    match hello.version {
+        Some(VERSION) => {}
+        Some(other) => return Err(format!("it speaks version {other} of the protocol, and we speak {VERSION}")),
+        None => return Err("its hello names no version".to_owned()),
+    }
+    let can = |capability: &str| hello.capabilities.iter().any(|found| found == capability);
+    let max_in_flight = hello.max_in_flight.unwrap_or(1);
+    if max_in_flight == 0 {
+        return Err("its hello says that it takes no run".to_owned());
+    }
+    if max_in_flight > 1 && !can("cancel") {
+        return Err(format!(
+            "it takes {max_in_flight} runs at once and cannot cancel one of them: its hello lacks the capability \"cancel\""
+        ));
+    }
+    Ok(Hello {
+        max_in_flight: max_in_flight.min(MOST_IN_FLIGHT) as usize,
+        can_cancel: can("cancel"),
+        can_ping: can("ping"),
+    })
+}
+
+/// The beginning of a line, fit for a message.
+fn shown(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    let shown: String = text.chars().take(SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(SHOWN_CHARS).is_some() { format!("{shown}…") } else { shown }
+}
+
+/// What is wrong with an answer for a run that it does not have: it had another one, or has answered already.
+pub(super) fn not_one_of_its_runs(id: &str) -> String {
+    format!("it answered for \"{}\", which is none of the runs that it has", shown(id.as_bytes()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::handler::active_run::tests::context;
+
+    const ID: WireId = WireId { run_id: 70, number: 3 };
+
+    #[test]
+    fn a_run_is_one_line_with_its_data_as_it_is_stored() {
+        let data = "{\"b\":1.50,\r\n \"a\": \"\\u0000\\n\", \"n\":18446744073709551616}";
+        let run = RunContext { token: "t".to_owned(), ..context(data) };
+        let text = String::from_utf8(super::run(ID, &run).unwrap()).unwrap();
+        let expected = "{\"type\":\"run\",\"id\":\"70.3\",\"task_id\":7,\"run_id\":70,\"attempt\":2,\"max_retries\":5,\
+             \"class\":\"mail.send\",\"token\":\"t\",\"planned_on\":\"2026-08-01T10:00:00Z\",\
+             \"deadline\":\"2026-08-01T10:01:00Z\",\"timeout_secs\":60,\
+             \"data\":{\"b\":1.50,   \"a\": \"\\u0000\\n\", \"n\":18446744073709551616}}\n";
+        assert_eq!(text, expected);
+        for forged in ["", "1,\"id\":\"70.4\"", "{} {}"] {
+            assert!(super::run(ID, &context(forged)).is_err(), "{forged}");
+        }
+    }
+
+    #[test]
+    fn answers_are_read_with_what_comes_with_them() {
+        let answer = |line: &str| match read(line.as_bytes()).unwrap() {
+            Message::Answer(id, answer) => (id == ID).then_some(answer).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(answer(r#"{"type":"done","id":"70.3","later":1}"#), Answer::default());
+        assert_eq!(answer(r#"{"id":"70.3","result":[1.0],"type":"done"}"#).results.unwrap(), "[1.0]");
+        let failed = answer(r#"{"type":"fail","id":"70.3","exit":75,"error":{"code":"smtp"},"result":1}"#);
+        assert_eq!((failed.exit_code, failed.error.unwrap().code.as_str()), (75, "smtp"));
+        for exit in ["0", "-1", "256", "null"] {
+            assert_eq!(answer(&format!(r#"{{"type":"fail","id":"70.3","exit":{exit}}}"#)).exit_code, 1);
+        }
+        let odd = answer(r#"{"type":"done","id":"70.3","result":"\ud800"}"#);
+        assert_eq!((odd.results, odd.is_partly_unread), (None, true));
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused_and_what_is_unknown_is_not() {
+        for line in
+            ["debug: 7", "[]", "{}", "{\"type\":1}", "{\"type\":\"done\"", "{\"type\":\"done\",\"type\":\"done\"}"]
+        {
+            assert!(read(line.as_bytes()).unwrap_err().contains("no message: "), "{line}");
+        }
+        assert!(read(b"\xff").is_err());
+        assert!(read(b"").unwrap_err().contains("1 MiB"));
+        for id in ["7", "70.x", "70.3.1", "070.3", "70.+3", " 70.3", ""] {
+            let line = format!("{{\"type\":\"done\",\"id\":\"{id}\"}}");
+            assert!(read(line.as_bytes()).unwrap_err().contains("none of the runs"), "{id}");
+            let line = format!("{{\"type\":\"progress\",\"id\":\"{id}\",\"progress\":1}}");
+            assert_eq!(read(line.as_bytes()).unwrap(), Message::Unknown);
+        }
+        assert!(read(b"{\"type\":\"fail\",\"id\":7}").is_err());
+        assert_eq!(read(b"{\"type\":\"later\",\"of\":{}}"), Ok(Message::Unknown));
+    }
+
+    #[test]
+    fn a_hello_says_what_a_handler_can() {
+        let hello = |rest: &str| match read(format!("{{\"type\":\"hello\"{rest}}}").as_bytes()) {
+            Ok(Message::Hello(hello)) => Ok((hello.max_in_flight, hello.can_cancel, hello.can_ping)),
+            Ok(other) => panic!("{other:?}"),
+            Err(why) => Err(why),
+        };
+        assert_eq!(hello(",\"version\":1,\"name\":\"x\""), Ok((1, false, false)));
+        let whole = ",\"version\":1,\"capabilities\":[\"ping\",\"later\",\"cancel\"],\"max_in_flight\":8";
+        assert_eq!(hello(whole), Ok((8, true, true)));
+        assert_eq!(hello(",\"version\":1,\"capabilities\":[\"cancel\"],\"max_in_flight\":99999").unwrap().0, 1024);
+        for (rest, why) in [
+            ("", "names no version"),
+            (",\"version\":2", "speaks version 2 of the protocol, and we speak 1"),
+            (",\"version\":1,\"max_in_flight\":0", "takes no run"),
+            (",\"version\":1,\"max_in_flight\":2", "lacks the capability \"cancel\""),
+            (",\"version\":\"1\"", "cannot be read"),
+        ] {
+            assert!(hello(rest).unwrap_err().contains(why), "{rest}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! One file of contrib handles the runs of two classes, one started for each run, the other kept running, and nobody can
+//! tell from the tables which was which.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::each_engine;
+use crate::support::{EngineUnderTest, TestDb, db};
+
+/// The classes `once` and `kept` with the same file.
+fn configure(db: &TestDb, interpreter: &str, script: &str) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/handlers").join(script);
+    let class = |name: &str| format!("[class.{name}]\nargv = [\"/usr/bin/env\", \"{interpreter}\", {script:?}]\n");
+    db.configure(&format!("{}{}protocol = \"coprocess\"\n", class("once"), class("kept")));
+}
+
+/// What the tables say of the first attempt at a task, but for its times and processes.
+fn story(db: &TestDb, id: &str) -> Value {
+    let all = db.cli().run(&["status", "--json", id]).json();
+    let (task, run) = (&all["task"], &all["runs"][0]);
+    let of = |row: &Value, keys: &[&str]| keys.iter().map(|key| row[*key].clone()).collect::<Vec<_>>();
+    json!([
+        of(task, &["status", "failed_retries", "is_exhausted", "attempts"]),
+        of(
+            run,
+            &["status", "results", "error_code", "error_message", "decision", "progress_message", "percents_completed"]
+        ),
+    ])
+}
+
+fn both_ways(db: &TestDb, interpreter: &str, script: &str) {
+    configure(db, interpreter, script);
+    let file = db.home().join("hällo \"world\".txt");
+    std::fs::write(&file, "hello\n").unwrap();
+    let data = [
+        json!({ "file": file }).to_string(),
+        "{}".to_owned(),
+        "{\"file\":\"/nonexistent\"}".to_owned(),
+        "7".to_owned(),
+    ];
+    let queue = |class: &str| data.each_ref().map(|data| db.cli().run(&["queue", class, data]).ok());
+    let (once, kept) = (queue("once"), queue("kept"));
+    // Not a tick, which may take so long that what has failed is tried again.
+    db.cli().run(&["create-runs"]).ok();
+    assert_eq!(db.cli().run(&["process-run", "--drain"]).ok(), "");
+
+    let sum = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
+    let first = story(db, &kept[0]);
+    assert_eq!((&first[0][0], &first[1][1]), (&"success".into(), &json!({"bytes": 6, "sha256": sum})), "{first}");
+    assert_eq!((&story(db, &kept[1])[0][2], &story(db, &kept[2])[0][2]), (&true.into(), &false.into()));
+    for (once, kept) in once.iter().zip(&kept) {
+        assert_eq!(story(db, once), story(db, kept), "{interpreter}");
+    }
+    let processes = |class: &str| {
+        let runs =
+            "\"TaskQueueRuns\" WHERE \"TaskQueueId\" IN (SELECT \"Id\" FROM \"TaskQueue\" WHERE \"TaskClass\" = ";
+        db.number(&format!("SELECT COUNT(DISTINCT \"HandlerIdentity\") AS value FROM {runs}'{class}')"))
+    };
+    assert_eq!((processes("once"), processes("kept")), (4, 1));
+}
+
+each_engine! {
+    fn the_same_handler_in_python_runs_one_shot_and_as_a_coprocess(db) {
+        both_ways(db, "python3", "digest.py");
+    }
+}
+
+#[test]
+fn the_same_handler_in_php_runs_one_shot_and_as_a_coprocess() {
+    db::on(EngineUnderTest::Sqlite, |db| both_ways(db, "php", "digest.php"));
+}
+
+#[test]
+fn the_same_handler_in_node_runs_one_shot_and_as_a_coprocess() {
+    db::on(EngineUnderTest::Sqlite, |db| both_ways(db, "node", "digest.js"));
+}
+
+/// What a handler prints, what the programs print that it starts, and what they read: nothing of it meets the protocol.
+#[test]
+fn a_handler_that_prints_and_starts_programs_does_not_disturb_the_protocol() {
+    let helpers = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/handlers");
+    let helpers = helpers.display();
+    let python = format!(
+        "import subprocess, sys; sys.path.insert(0, '{helpers}'); from taskqueue_handler import serve\n\
+         def handle(task):\n print('printed'); return subprocess.run(['cat']).returncode + subprocess.call(['echo', 'x'])\n\
+         serve(handle)"
+    );
+    let php = format!(
+        "<?php require '{helpers}/TaskqueueHandler.php'; Taskqueue\\serve(function ($task) {{ echo \"printed\\n\"; \
+         passthru('cat', $code); return $code; }});"
+    );
+    let node = format!(
+        "require('{helpers}/taskqueue-handler.js').serve(() => {{ console.log('printed'); process.stdout.write('more\\n'); \
+         return require('node:child_process').spawnSync('echo', ['x']).status; }});"
+    );
+    db::on(EngineUnderTest::Sqlite, |db| {
+        for (interpreter, name, script) in [("python3", "h.py", python), ("php", "h.php", php), ("node", "h.js", node)]
+        {
+            let path = db.home().join(name);
+            std::fs::write(&path, script).unwrap();
+            let argv = format!("argv = [\"/usr/bin/env\", \"{interpreter}\", {path:?}]");
+            db.configure(&format!("[class.kept]\n{argv}\nprotocol = \"coprocess\"\n"));
+            let ids = [(); 3].map(|()| db.cli().run(&["queue", "kept"]).ok());
+            db.cli().run(&["tick"]).ok();
+            for id in ids {
+                let after = db.cli().run(&["status", "--json", &id]).json();
+                assert_eq!(
+                    (&after["task"]["status"], &after["runs"][0]["results"]),
+                    (&"success".into(), &0.into()),
+                    "{after}"
+                );
+                assert!(after["runs"][0]["outputs"][0]["content"].as_str().unwrap().contains("printed"), "{after}");
+            }
+        }
+    });
+}
