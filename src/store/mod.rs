@@ -89,6 +89,8 @@ pub struct Store {
     is_hurried: Option<Box<dyn Fn() -> bool + Send>>,
     /// Whether what is done now is worth the wait for room on a full disk.
     waits_for_room: bool,
+    /// Whether it is a worker's.
+    prefers_lookups: bool,
     /// Who this process is.
     origin: Origin,
     audit: AuditSwitch,
@@ -133,6 +135,7 @@ impl Store {
             listening,
             is_hurried: None,
             waits_for_room: false,
+            prefers_lookups: false,
             origin: Origin::default(),
             audit: AuditSwitch::default(),
             recent_settings: None,
@@ -193,6 +196,15 @@ impl Store {
         Ok(written)
     }
 
+    /// From now on everything is done to few rows of large tables, again and again: by a worker.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn prefer_lookups(&mut self) -> StoreResult<()> {
+        self.prefers_lookups = true;
+        Ok(backend::prefer_lookups(&mut self.conn)?)
+    }
+
     /// From now on nothing is repeated once `is_hurried` says so: somebody wants this process to end.
     pub fn give_up_when(&mut self, is_hurried: impl Fn() -> bool + Send + 'static) {
         self.is_hurried = Some(Box::new(is_hurried));
@@ -249,6 +261,9 @@ impl Store {
         } else {
             let (conn, socket) = backend::connect_listening(&self.url, backend::CANCEL_CHANNEL)?;
             (self.conn, self.listening) = (conn, Some(socket));
+        }
+        if self.prefers_lookups {
+            backend::prefer_lookups(&mut self.conn)?;
         }
         Ok(())
     }

@@ -23,6 +23,7 @@ const INVARIANTS: &[fn(&Records, &mut Vec<String>)] = &[
     runs::claims_are_first_in_first_out,
     runs::classes_stay_within_their_limits,
     runs::keys_are_one_at_a_time,
+    runs::only_what_was_begun_counts,
     runs::times_are_in_order,
     runs::none_before_its_prerequisites,
     runs::what_is_rejected_never_comes_back,

@@ -1,4 +1,4 @@
-//! The cron of many machines strikes at once: 64 overlapping commands, of which a third is killed in the middle, while
+//! The cron of many machines strikes at once, beside some workers: 64 overlapping commands, of which a third is killed, while
 //! claimants come from outside and people change their minds about tasks of every kind.
 
 use std::time::Duration;
@@ -13,12 +13,14 @@ use super::stage::Stage;
 
 pub const CAMPAIGN: Campaign = Campaign {
     name: "storm",
-    what: "64 overlapping create-runs and process-run, a third of them killed, among claimants and changed minds",
+    what: "64 overlapping create-runs, process-run and work, a third of them killed, among claimants and changed minds",
     engines: &ENGINES,
     run,
 };
 
 const EACH: usize = 32;
+const DRAIN: &[&str] = &["process-run", "--drain"];
+const WORK: &[&str] = &["work", "--slots", "2", "--idle-exit", "0s"];
 const TASKS: usize = 120;
 /// The longest pause before a kill, in microseconds.
 const PAUSE_MICROS: usize = 15_000;
@@ -78,7 +80,7 @@ fn storm(stage: &Stage, rng: &mut Rng) -> usize {
     // Before any of them begins, so that whatever ends before it is over has seen it.
     let paused = Paused::begin(stage, &["pause", "--class", "note"]);
     let mut all: Vec<Running<'_>> =
-        (0..EACH).flat_map(|_| [start(&["create-runs"]), start(&["process-run", "--drain"])]).collect();
+        (0..EACH).flat_map(|nth| [start(&["create-runs"]), start(if nth % 4 == 0 { WORK } else { DRAIN })]).collect();
     rng.shuffle(&mut all);
     // Stays open until all have ended: who comes late walks through.
     let open = std::fs::File::options().read(true).write(true).open(&gate).unwrap();

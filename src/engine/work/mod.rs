@@ -83,6 +83,7 @@ pub fn work(
     if let Ok(count) = stop.counter() {
         ctx.store.give_up_when(move || count() >= 2);
     }
+    ctx.store.prefer_lookups()?;
     let until = options.max_time.map(Moment::after);
     let mut report = ProcessReport::default();
     loop {

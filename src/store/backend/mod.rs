@@ -64,6 +64,15 @@ pub(super) fn announce_cancel(conn: &mut AnyConnection, run_id: i64) -> QueryRes
     }
 }
 
+/// From now on statements read rows by their keys, in the order in which those are given.
+pub(super) fn prefer_lookups(conn: &mut AnyConnection) -> QueryResult<()> {
+    match conn {
+        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
+        // Differs: a plan that was made while a table was small is kept, and reads all of it when it is large.
+        AnyConnection::Postgres(conn) => postgres::prefer_lookups(conn),
+    }
+}
+
 /// Tells those who listen that there may be something to claim.
 pub(super) fn tell_of_work(conn: &mut AnyConnection) -> QueryResult<()> {
     match conn {

@@ -69,6 +69,10 @@ pub(super) fn announce_cancel(conn: &mut PgConnection, run_id: i64) -> QueryResu
     diesel::select(announced.bind::<Text, _>(run_id.to_string()).sql(")::text")).execute(conn).map(drop)
 }
 
+pub(super) fn prefer_lookups(conn: &mut PgConnection) -> QueryResult<()> {
+    conn.batch_execute("SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off")
+}
+
 pub(super) fn tell_of_work(conn: &mut PgConnection) -> QueryResult<()> {
     let told = sql::<Text>("pg_notify(").bind::<Text, _>(WORK_CHANNEL);
     diesel::select(told.sql(", '')::text")).execute(conn).map(drop)

@@ -13,7 +13,8 @@ fn is_new_run(change: &Change) -> bool {
 
 /// A run is taken.
 fn is_start(change: &Change) -> bool {
-    change.table == Table::Run && change.old == "scheduled" && change.new == "processing"
+    // A worker takes a due task without a run that waits in between.
+    change.table == Table::Run && matches!(change.old.as_str(), "" | "scheduled") && change.new == "processing"
 }
 
 /// I14: what was cancelled is not tried again, unless somebody wants it to, and what was to end has ended or succeeded.

@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::records::{Change, Records, Table};
 
+/// The slots of the largest worker of the suite.
+const MOST_SLOTS: usize = 2;
+
 fn is_open(status: &str) -> bool {
     matches!(status, "scheduled" | "processing")
 }
@@ -35,7 +38,7 @@ pub fn a_run_ends_exactly_once(records: &Records, found: &mut Vec<String>) {
         let run = change.id;
         match (change.old.as_str(), change.new.as_str()) {
             ("", "scheduled") | ("scheduled", "scheduled") => {}
-            ("scheduled", "processing") => {
+            ("" | "scheduled", "processing") => {
                 token.insert(run, &change.detail);
             }
             (old, new) if is_open(old) => {
@@ -119,6 +122,8 @@ pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>)
         if let Some(rank) = place {
             waiting.remove(&(rank, change.id));
         }
+        // A due task that is started comes after every run that waits.
+        let place = place.or((change.old.is_empty() && change.new == "processing").then_some(i64::MAX));
         if let Some(rank) = place.filter(|_| change.new == "processing") {
             let class = running.class(change.task_id);
             let stands_before = |(_, run): &(i64, i64), other: &str| {
@@ -187,12 +192,23 @@ pub fn keys_are_one_at_a_time(records: &Records, found: &mut Vec<String>) {
         } else {
             runs.remove(&change.id);
         }
-        if runs.len() > 1 && change.old == "scheduled" {
+        if runs.len() > 1 && change.new == "processing" && change.old != "processing" {
             found.push(format!(
                 "I13: the runs {runs:?} with the key {key} are processed at once at change {}",
                 change.at
             ));
         }
+    }
+}
+
+/// I19: what a worker had claimed ahead of its slots costs no attempt when it dies.
+pub fn only_what_was_begun_counts(records: &Records, found: &mut Vec<String>) {
+    let mut lost: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
+    for run in records.runs.iter().filter(|run| run.error_code == "runner-died") {
+        lost.entry(run.process_id).or_default().push(run.id);
+    }
+    for (pid, runs) in lost.into_iter().filter(|(_, runs)| runs.len() > MOST_SLOTS) {
+        found.push(format!("I19: process {pid} with at most {MOST_SLOTS} slots died with the runs {runs:?} begun"));
     }
 }
 

@@ -1,6 +1,8 @@
 //! MySQL and MariaDB: a statement for all runs where they get the same values, and one for each where they do not. What
 //! differs between the runs stands in the text, where it is a number or was checked to need no quoting.
 
+use std::collections::HashMap;
+
 use diesel::mysql::MysqlConnection;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
@@ -52,8 +54,9 @@ pub(super) fn start_runs(
     ))
     .load(conn)?;
     let mut started = Vec::with_capacity(startable.len());
-    for row in startable {
-        let Some(start) = starts.iter().find(|start| start.run_id == row.run_id) else { continue };
+    let mut startable: HashMap<i64, StartedRow> = startable.into_iter().map(|row| (row.run_id, row)).collect();
+    for start in starts {
+        let Some(row) = startable.remove(&start.run_id) else { continue };
         let statement = diesel::sql_query(START_RUN)
             .bind::<BigInt, _>(starter.process_id)
             .bind::<BigInt, _>(starter.runner_id)
@@ -170,12 +173,10 @@ pub(super) fn end_successes(conn: &mut MysqlConnection, successes: &[Success<'_>
         list(successes.iter().map(|end| end.run_id))
     ))
     .load(conn)?;
+    let by_run: HashMap<i64, &Success<'_>> = successes.iter().map(|end| (end.run_id, end)).collect();
     let mut ended = Vec::with_capacity(held.len());
     for HeldRow { ended: row, token } in held {
-        let Some(end) = successes.iter().find(|end| end.run_id == row.run_id && token.as_deref() == Some(end.token))
-        else {
-            continue;
-        };
+        let Some(end) = by_run.get(&row.run_id).filter(|end| token.as_deref() == Some(end.token)) else { continue };
         let statement = diesel::sql_query(END_RUN)
             .bind::<Text, _>(end.decision)
             .bind::<Nullable<Text>, _>(end.results)

@@ -82,13 +82,14 @@ pub(super) fn has_due_with_priority(conn: &mut PgConnection) -> QueryResult<bool
     Ok(row.found)
 }
 
+/// One moment for all: a run is not started before it is created.
 const START_TASKS: &str = r#"
-    WITH started AS (
-        INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Attempt", "Status", "StartedOn", "Token", "ProcessId", "RunnerId",
-            "Host", "ProcessIdentity", "LeaseExpiresOn")
-        SELECT n.task_id, n.class, n.attempt, 'processing', clock_timestamp(), n.token, $5, $6, $7, $8,
-            clock_timestamp() + $9 * interval '1 second'
-        FROM unnest($1, $2, $3, $4) WITH ORDINALITY AS n (task_id, class, attempt, token, place)
+    WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now), started AS (
+        INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Attempt", "Status", "CreatedOn", "StartedOn", "Token",
+            "ProcessId", "RunnerId", "Host", "ProcessIdentity", "LeaseExpiresOn")
+        SELECT n.task_id, n.class, n.attempt, 'processing', clock.now, clock.now, n.token, $5, $6, $7, $8,
+            clock.now + $9 * interval '1 second'
+        FROM unnest($1, $2, $3, $4) WITH ORDINALITY AS n (task_id, class, attempt, token, place), clock
         ORDER BY n.place
         RETURNING "Id", "TaskQueueId"
     ), marked AS (
