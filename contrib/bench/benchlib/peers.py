@@ -64,6 +64,8 @@ class Peer:
         """Jobs a second: from the worker's start to the last end in its tables."""
         with self.prepared(bench) as database:
             self.call(bench, database, "fill", jobs, work)
+            if self.engine == "postgres":
+                database.sql("VACUUM ANALYZE")
             settings = (self.spawn if work == "true" else self.noop).split()
             started = time.time()
             ended = self.call(bench, database, "drain", jobs, work, *settings)

@@ -5,6 +5,9 @@ const { Pool } = require("pg");
 const bench = require("./node_bench.cjs");
 
 const pgPool = new Pool({ connectionString: bench.url, max: 16 });
+// It asks for these; an error is one of the measurement all the same.
+pgPool.on("error", (error) => console.error(`error: ${error.message}`));
+pgPool.on("connect", (client) => client.on("error", () => {}));
 const logger = new Logger(() => () => {});
 
 async function withUtils(what) {
