@@ -49,7 +49,7 @@ fn prepared(conn: &mut SqliteConnection, number: usize) -> QueryResult<()> {
 }
 
 fn copy(conn: &mut PgConnection, number: usize) -> QueryResult<()> {
-    use diesel::pg::query_builder::copy::ExecuteCopyFromDsl as _;
+    use diesel::ExecuteCopyFromDsl as _;
     diesel::copy_from(tasks::table)
         .from_raw_data((tasks::task_class, tasks::task_data), |out| {
             for n in 0..number {
