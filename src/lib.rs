@@ -7,16 +7,35 @@
 //!   domain  <-  store  <-  engine  <-  cli  <-  main
 //!                            |
 //!                            +-->  handler  -->  os
-//!   config: read once, passed down as plain values
+//!   library uses the engine as cli does; config: read once, passed down as plain values
 //! ```
 //!
-//! - [`domain`]: what tasks and runs are and every rule about them; pure.
-//! - [`store`]: the database, the only folder that knows Diesel; guards every change of a status.
-//! - [`engine`]: the use cases, one file a verb; decides.
-//! - [`os`]: what the kernel answers: identities, child processes, signals.
-//! - [`handler`]: what runs a task: a program, or a Rust type.
-//! - [`config`]: which classes there are.
+//! - `domain`: what tasks and runs are and every rule about them; pure.
+//! - `store`: the database, the only folder that knows Diesel; guards every change of a status.
+//! - `engine`: the use cases, one file a verb; decides.
+//! - `os`: what the kernel answers: identities, child processes, signals.
+//! - `handler`: what runs a task: a program, or a Rust type.
+//! - `config`: which classes there are.
 //! - `cli`: the command line; the only place that prints.
+//! - `library`: the queue inside a program.
+//!
+//! What this page lists is public and follows semantic versioning. The modules are not: the tests of this repository reach
+//! into them, and nothing else should.
+//!
+//! A program queues by [`TaskQueue`], looks tasks up and waits for their ends; [`queue_in`] queues in a transaction of the
+//! program's own. `docs/library.md` tells more.
+//!
+//! ```
+//! use taskqueue::{NewTask, TaskQueue};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let address = directory.path().join("tasks.db").display().to_string();
+//! let queue = TaskQueue::connect(&address)?;
+//! queue.queue(NewTask::new("mail.send").data(&"ann@example.org")?)?;
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! A program with task classes of its own gets the whole command line from [`App`]:
 //!
@@ -41,15 +60,37 @@
 mod fault_point;
 
 mod cli;
+#[doc(hidden)]
 pub mod config;
+#[doc(hidden)]
 pub mod domain;
+#[doc(hidden)]
 pub mod engine;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+#[doc(hidden)]
 pub mod handler;
+mod library;
+#[doc(hidden)]
 pub mod os;
+#[doc(hidden)]
 pub mod store;
 
+/// The page of the library, so that its examples are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/library.md")]
+mod library_page {}
+
+/// Diesel as [`queue_in`] takes its connections.
+pub use diesel;
+
 pub use crate::cli::App;
+pub use crate::domain::ids::{RunId, RunnerId, TaskId};
+pub use crate::domain::records::{Run, Task, TaskSchedule};
+pub use crate::domain::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
+pub use crate::domain::unique::{Arrival, OnConflict, QueuedTask};
+pub use crate::engine::StopHandle;
+pub use crate::engine::queue_in::CallersConnection;
 pub use crate::handler::{ActiveRun, CancelToken, HandlerError, TaskHandler};
+pub use crate::library::{Ended, Error, NewTask, TaskQueue, queue_in};

@@ -15,7 +15,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use self::commands::{
     cancel, claim, classes, create_runs, edit, events, exec, heartbeat, limits, migrate, pauses, process_run, prune,
-    queue, report, requeue, resolve, retry, runners, schedule, settings, status, tick, transfer,
+    queue, report, requeue, resolve, retry, runners, schedule, settings, status, tick, transfer, work,
 };
 use self::error::{CliError, DONE};
 use self::output::Out;
@@ -71,6 +71,7 @@ enum Command {
     CreateRuns(create_runs::CreateRunsArgs),
     ProcessRun(process_run::ProcessRunArgs),
     Tick(tick::TickArgs),
+    Work(work::WorkArgs),
     Status(status::StatusArgs),
     Runners(runners::RunnersArgs),
     Pause(pauses::PauseArgs),
@@ -165,7 +166,7 @@ impl App {
             }
         };
         let mut out = Out::new(cli.global.json, cli.global.verbose, cli.global.color);
-        // Before anything is opened: it keeps descriptor 3 free for the events of handlers.
+        // Before there are threads: it sees to it that the ends of handlers can be learnt.
         let _ = crate::engine::prepare_process();
         match dispatch(cli.command, &cli.global, self.registry, &mut out) {
             Ok(code) => match out.lost() {
@@ -199,6 +200,7 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
         Command::CreateRuns(args) => create_runs::run(session, &args, out),
         Command::ProcessRun(args) => process_run::run(session, &args, out),
         Command::Tick(args) => tick::run(session, &args, out),
+        Command::Work(args) => work::run(session, &args, out),
         Command::Status(args) => status::run(session, &args, out),
         Command::Runners(args) => runners::run(session, &args, out),
         Command::Pause(args) => pauses::pause(session, &args, out),

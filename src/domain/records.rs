@@ -1,6 +1,7 @@
 //! Tasks, runs and runners as the library hands them out.
 
 use chrono::{DateTime, Utc};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::ids::{RunId, RunnerId, TaskId};
@@ -9,6 +10,7 @@ use super::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
 
 /// A row of TaskQueue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Task {
     /// Id
     pub id: TaskId,
@@ -84,6 +86,14 @@ impl TaskSchedule {
 }
 
 impl Task {
+    /// The data as a type of Rust.
+    ///
+    /// # Errors
+    /// The JSON is not that of such a value.
+    pub fn data_as<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_str(&self.data)
+    }
+
     /// Failed for good: no retry is left.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
@@ -110,6 +120,7 @@ impl Task {
 
 /// A row of TaskQueueRuns, without its captured output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Run {
     /// Id
     pub id: RunId,
@@ -170,6 +181,16 @@ pub struct Run {
     pub has_key_slot: bool,
     /// When the row changed last.
     pub updated_on: DateTime<Utc>,
+}
+
+impl Run {
+    /// What the handler left, as a type of Rust; `None` where it left nothing.
+    ///
+    /// # Errors
+    /// The JSON is not that of such a value.
+    pub fn results_as<T: DeserializeOwned>(&self) -> serde_json::Result<Option<T>> {
+        self.results.as_deref().map(serde_json::from_str).transpose()
+    }
 }
 
 /// A row of TaskQueueRunners.

@@ -270,6 +270,9 @@ pub struct Settings {
     pub schedule_grace_secs: i64,
     /// The settings of what is kept.
     pub retention: Retention,
+    /// [`Setting::AuditTransitions`]
+    #[serde(skip)]
+    pub audits_transitions: bool,
 }
 
 impl Settings {
@@ -312,6 +315,7 @@ impl Settings {
                 results: Keep { days: get(Setting::KeepResults)?, most: 0 },
                 runners: Keep { days: get(Setting::KeepRunners)?, most: 0 },
             },
+            audits_transitions: get(Setting::AuditTransitions)? != 0,
         })
     }
 }

@@ -11,22 +11,21 @@ use crate::os::stop_signals::Alarm;
 pub(super) struct CancelOrder {
     reason: OnceLock<String>,
     token: CancelToken,
-    /// Missing where no descriptor was left for it, and then no handler can be started either.
-    alarm: Option<Alarm>,
+    /// Made for whoever waits at a descriptor: many runs may be held that need none. Missing where no descriptor was left for
+    /// it, and then no handler can be started either.
+    alarm: OnceLock<Option<Alarm>>,
 }
 
 impl CancelOrder {
     pub(super) fn new() -> Self {
-        Self { reason: OnceLock::new(), token: CancelToken::default(), alarm: Alarm::new().ok() }
+        Self { reason: OnceLock::new(), token: CancelToken::default(), alarm: OnceLock::new() }
     }
 
     /// The run is to end, for this reason.
     pub(super) fn give(&self, reason: String) {
         if self.reason.set(reason).is_ok() {
             self.token.cancel();
-            if let Some(alarm) = &self.alarm {
-                alarm.ring();
-            }
+            self.ring();
         }
     }
 
@@ -37,7 +36,18 @@ impl CancelOrder {
 
     /// Readable once it is to end.
     pub(super) fn alarm(&self) -> Option<BorrowedFd<'_>> {
-        self.alarm.as_ref().map(Alarm::as_fd)
+        self.alarm.get_or_init(|| Alarm::new().ok());
+        // Given before the alarm was made: whoever gave it could not ring.
+        if self.reason().is_some() {
+            self.ring();
+        }
+        self.alarm.get()?.as_ref().map(Alarm::as_fd)
+    }
+
+    fn ring(&self) {
+        if let Some(Some(alarm)) = self.alarm.get() {
+            alarm.ring();
+        }
     }
 
     pub(super) fn token(&self) -> CancelToken {

@@ -158,7 +158,7 @@ pub fn give_back(ctx: &mut Context, run: &ClaimedRun) -> EngineResult<()> {
     match ctx.store.end_run(&RunRef { id: run.run_id, token: run.token.clone() }, &end) {
         Ok(_) => Ok(()),
         Err(error) => {
-            prepared(ctx, run, end)();
+            prepared(ctx.spool.as_ref(), &ctx.store.url().to_string(), run, end)();
             Err(error.into())
         }
     }

@@ -14,7 +14,7 @@ use crate::domain::due::{DueFacts, NotDue, is_due};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
 use crate::domain::status::{ScheduleStatus, TaskStatus};
-use crate::store::{Advanced, Author, Pruned, StoreError};
+use crate::store::{Advanced, Author, Pruned, Store, StoreError, StoreResult};
 
 /// What `create-runs` did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -56,6 +56,21 @@ pub struct Passed {
 /// # Errors
 /// The database's; where there was no room for a part, at the end of all.
 pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineResult<CreateRunsReport> {
+    look_after_and(ctx, |store| store.create_missing_runs(created))
+}
+
+/// The same without creating runs, for a worker, which does that with its claims.
+///
+/// # Errors
+/// As of [`create_runs`].
+pub(super) fn look_after(ctx: &mut Context) -> EngineResult<CreateRunsReport> {
+    look_after_and(ctx, |_| Ok(0))
+}
+
+fn look_after_and(
+    ctx: &mut Context,
+    create: impl FnOnce(&mut Store) -> StoreResult<usize>,
+) -> EngineResult<CreateRunsReport> {
     let mut full = None;
     // Before the rescue: a run whose outcome is known on this host has ended, however dead its runner is.
     let sent_outcomes = unless_full(send_left_over(ctx), &mut full)?;
@@ -70,7 +85,7 @@ pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineR
     let author = Author { name: &ctx.me.user, host: &ctx.me.host };
     let schedules = ctx.store.advance_schedules(author, settings.schedule_grace_secs).map_err(EngineError::from);
     let schedules = unless_full(schedules, &mut full)?;
-    let created = unless_full(ctx.store.create_missing_runs(created).map_err(EngineError::from), &mut full)?;
+    let created = unless_full(create(&mut ctx.store).map_err(EngineError::from), &mut full)?;
     // Last: nobody waits for it.
     let pruned = unless_full(prune_some(ctx, &settings.retention), &mut full)?;
     let notify_problem = unless_full(tell_notices(ctx), &mut full)?;

@@ -1,4 +1,5 @@
-//! Executes one claimed run and records how it ended (the scheme's processTaskRun).
+//! Executes one claimed run, wrapped so that every failure becomes an ErrorCode and an ErrorMessage (the scheme's
+//! processTaskRun). Writes nothing: that is for `record` and `work`.
 
 use std::time::Duration;
 
@@ -6,24 +7,22 @@ use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 use super::handler_finish::{HandlerFinish, storable};
 use super::handlers::Handler;
-use super::lease::{LeaseKeeper, Standing};
+use super::lease::Standing;
 use super::live_run::LiveRun;
-use super::outcomes::{self, GivenBack, Outcome};
-use super::stopping::Stopping;
+use super::outcomes::GivenBack;
 use super::unsaved::Unsaved;
-use super::{Context, EngineError, EngineResult};
+use super::workplace::Workplace;
 use crate::domain::decision::{Decision, decide};
 use crate::domain::ending::Ending;
 use crate::domain::ids::RunId;
+use crate::domain::message::Message;
 use crate::domain::records::{ClaimedRun, RunOutput};
-use crate::domain::settings::Settings;
 use crate::domain::transition::RunEvent;
 use crate::handler::exec::ExecRequest;
 use crate::handler::{HandlerError, RunContext};
 use crate::os::child::Stream;
 use crate::os::event_socket::EventSocket;
-use crate::os::spool::SpoolFile;
-use crate::store::{EndCondition, RunEnd, RunRef};
+use crate::store::{EndCondition, RunEnd};
 
 /// Beyond timeout and grace, before a runner that should have ended a handler is taken for unable to.
 const SILENCE_MARGIN: Duration = Duration::from_secs(30);
@@ -34,29 +33,15 @@ pub(super) const MAX_MESSAGE_CHARS: usize = 10_000;
 
 /// Hears what a run does while it is processed.
 pub trait RunListener {
-    /// The runner was told to stop; its run may go on for so long, and is given back then. Without any time its handler is
-    /// asked to end at once.
-    fn stopping(&mut self, run_id: RunId, wait: Duration);
+    /// The runner was told to stop; these runs may go on for so long, and are given back then. Without any time their handlers
+    /// are asked to end at once.
+    fn stopping(&mut self, runs: &[RunId], wait: Duration);
     /// It was claimed and is about to start.
     fn claimed(&mut self, run: &ClaimedRun);
     /// Its handler wrote this.
     fn output(&mut self, stream: Stream, bytes: &[u8]);
     /// It ended.
     fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome);
-}
-
-/// What a runner brings to each of its runs.
-pub struct Equipment<'a> {
-    /// The settings as they stood when it began.
-    pub settings: &'a Settings,
-    /// Holds the run.
-    pub leases: &'a LeaseKeeper,
-    /// Whether it was told to stop.
-    pub stopping: &'a Stopping<'a>,
-    /// Where `taskqueue progress` reaches it.
-    pub socket: Option<&'a EventSocket>,
-    /// Where outcomes wait for the database.
-    pub spool: Option<SpoolFile>,
 }
 
 /// How the execution of a run went.
@@ -78,85 +63,90 @@ pub(super) fn longest_silence(timeout_secs: i64, kill_grace: Duration) -> Durati
     timeout.saturating_add(kill_grace).saturating_add(SILENCE_MARGIN)
 }
 
-/// Executes the run, wrapped so that every failure becomes an ErrorCode and an ErrorMessage, and records its end.
-///
-/// # Errors
-/// The database's: the end could not be recorded.
-pub fn execute_run(
-    ctx: &mut Context,
+/// A run whose handler has finished, and that is to be recorded.
+pub(super) struct Executed {
+    pub(super) outcome: RunOutcome,
+    /// What is written of it; `None` while something of its handler still lives (rule R7): whoever finds this process gone tries
+    /// again.
+    pub(super) end: Option<RunEnd>,
+    /// What the handler said for anyone who follows, and nobody has kept yet.
+    pub(super) messages: Vec<Message>,
+    /// Its lease could not be renewed in time: nothing may be written for it by this process.
+    pub(super) is_over: bool,
+}
+
+/// Executes the run.
+pub(super) fn execute(
+    place: &Workplace<'_>,
     run: &ClaimedRun,
-    equipment: &mut Equipment<'_>,
+    socket: Option<&EventSocket>,
     listener: &mut dyn RunListener,
-) -> EngineResult<RunOutcome> {
-    let Equipment { settings, leases, stopping, socket, spool } = equipment;
-    let (settings, leases, stopping, socket) = (*settings, *leases, *stopping, *socket);
+) -> Executed {
     listener.claimed(run);
-    let timeout_secs = ctx.handlers.timeout_secs(&run.class, run.task_timeout_secs, settings);
-    let context = run_context(run, timeout_secs);
-    let silence = longest_silence(timeout_secs, ctx.handlers.kill_grace(&run.class));
-    let mut live = LiveRun::new(run.run_id, silence, leases, stopping, listener);
+    let timeout_secs = place.handlers.timeout_secs(&run.class, run.task_timeout_secs, place.settings);
+    let silence = longest_silence(timeout_secs, place.handlers.kill_grace(&run.class));
+    let mut live = LiveRun::new(run.run_id, silence, place.leases, place.stopping, listener);
     fault_point!("execute.before_handler");
-    let finished = match ctx.handlers.find(&run.class) {
-        // This process was held up since the claim: somebody else may work for the task by now (rule R7).
-        _ if leases.standing(run.run_id) != Standing::Held => HandlerFinish::new(Some(Ending::Stopped), None),
-        Some(Handler::Rust(handler)) => {
-            let give_back = outcomes::prepared(ctx, run, run_end_of_stop(ctx, run, settings));
-            let over = outcomes::prepared(ctx, run, GivenBack::LeaseOver.end());
-            live.run_rust(handler, &context, &ctx.me.identity, give_back, over)
-        }
-        Some(Handler::Command(class)) => match ctx.handlers.command_of(class) {
-            Ok(command) => live.run_command(&command, &context, socket),
-            Err(why) => HandlerFinish::misconfigured(why),
-        },
-        Some(Handler::Exec) => match (ctx.handlers.exec_template(), ExecRequest::parse(&run.data)) {
-            (Err(why), _) => HandlerFinish::misconfigured(why),
-            (Ok(class), Ok(request)) => live.run_command(&request.into_command(&class), &context, socket),
-            (Ok(_), Err(problem)) => {
-                HandlerFinish::reported(&HandlerError::no_retry("invalid-data", problem.to_string()))
-            }
-        },
-        None => HandlerFinish::could_not_start("no handler is configured here"),
-    };
+    let finished = run_handler(place, run, &run_context(run, timeout_secs), socket, &mut live);
     fault_point!("execute.handler_ended");
     let was_over = live.was_over();
     let last_news = live.into_last_news();
-    let decision = finished.decision(ctx, run, timeout_secs);
-    let mut outcome = RunOutcome {
+    let decision = finished.decision(&place.handlers, run, timeout_secs);
+    let outcome = RunOutcome {
         exit_code: finished.exit_code(&decision),
         decision,
         lost_to: None,
         unended: finished.unended.clone(),
     };
     // Between here and the write its lease is trusted for the margin at least; the write is guarded by its token anyway.
-    let is_over = was_over || leases.standing(run.run_id) == Standing::Over;
-    // Rule R7: a run of which something still lives is not ended; whoever finds this process gone tries again.
-    if outcome.unended.is_none() {
-        fault_point!("execute.before_record");
-        // Held on to until it is recorded: who waits for room on a full disk must not be taken for dead meanwhile.
-        let mut unsaved = leases.take_unsaved(run.run_id, RECORD_LIMIT);
-        unsaved.add(last_news);
-        unsaved.add(Unsaved { results: finished.results.clone(), ..Unsaved::default() });
-        if !unsaved.messages.is_empty() && !is_over {
-            // What cannot be kept now is given up: the end of the run must not wait for what was merely said.
-            let reference = RunRef { id: run.run_id, token: run.token.clone() };
-            let _ = ctx.store.record_messages(&reference, &unsaved.messages);
-        }
-        let end = run_end(ctx, run, settings, &outcome.decision, unsaved, finished.outputs());
-        if !is_over {
-            outcome.lost_to = outcomes::record(ctx, spool.as_mut(), &Outcome::new(ctx, run, end))?;
-        } else {
-            // A handler that succeeded was faster than the KILL.
-            let has_succeeded = outcome.decision.event == RunEvent::Succeed;
-            let end = if has_succeeded { end } else { GivenBack::LeaseOver.end() };
-            let problem = outcomes::leave(spool.as_mut(), &Outcome::new(ctx, run, end));
-            ctx.spool_problem = problem.or_else(|| ctx.spool_problem.take());
-        }
+    let is_over = was_over || place.leases.standing(run.run_id) == Standing::Over;
+    if outcome.unended.is_some() {
+        return Executed { outcome, end: None, messages: Vec::new(), is_over };
     }
-    if is_over {
-        return Err(EngineError::LeaseOver { run_id: run.run_id.0 });
+    fault_point!("execute.before_record");
+    // Held on to until it is recorded: who waits for room on a full disk must not be taken for dead meanwhile.
+    let mut unsaved = place.leases.take_unsaved(run.run_id, RECORD_LIMIT);
+    unsaved.add(last_news);
+    unsaved.add(Unsaved { results: finished.results.clone(), ..Unsaved::default() });
+    let messages = std::mem::take(&mut unsaved.messages);
+    let end = run_end(place, run, &outcome.decision, unsaved, finished.outputs());
+    // A handler that succeeded was faster than the KILL.
+    let has_succeeded = outcome.decision.event == RunEvent::Succeed;
+    let end = if is_over && !has_succeeded { GivenBack::LeaseOver.end() } else { end };
+    Executed { outcome, end: Some(end), messages, is_over }
+}
+
+fn run_handler(
+    place: &Workplace<'_>,
+    run: &ClaimedRun,
+    context: &RunContext,
+    socket: Option<&EventSocket>,
+    live: &mut LiveRun<'_>,
+) -> HandlerFinish {
+    match place.handlers.find(&run.class) {
+        // This process was held up since the claim: somebody else may work for the task by now (rule R7).
+        _ if place.leases.standing(run.run_id) != Standing::Held => HandlerFinish::new(Some(Ending::Stopped), None),
+        _ if live.was_cancelled().is_some() => {
+            HandlerFinish::new(live.was_cancelled().map(|reason| Ending::Cancelled(reason.to_owned())), None)
+        }
+        Some(Handler::Rust(handler)) => {
+            let give_back = place.prepared(run, run_end_of_stop(place, run));
+            let over = place.prepared(run, GivenBack::LeaseOver.end());
+            live.run_rust(handler, context, &place.me.identity, give_back, over)
+        }
+        Some(Handler::Command(class)) => match place.handlers.command_of(class) {
+            Ok(command) => live.run_command(&command, context, socket),
+            Err(why) => HandlerFinish::misconfigured(why),
+        },
+        Some(Handler::Exec) => match (place.handlers.exec_template(), ExecRequest::parse(&run.data)) {
+            (Err(why), _) => HandlerFinish::misconfigured(why),
+            (Ok(class), Ok(request)) => live.run_command(&request.into_command(&class), context, socket),
+            (Ok(_), Err(problem)) => {
+                HandlerFinish::reported(&HandlerError::no_retry("invalid-data", problem.to_string()))
+            }
+        },
+        None => HandlerFinish::could_not_start("no handler is configured here"),
     }
-    listener.ended(run, &outcome);
-    Ok(outcome)
 }
 
 fn run_context(run: &ClaimedRun, timeout_secs: i64) -> RunContext {
@@ -178,9 +168,8 @@ fn run_context(run: &ClaimedRun, timeout_secs: i64) -> RunContext {
 
 /// What is written of a run that ended so.
 fn run_end(
-    ctx: &Context,
+    place: &Workplace<'_>,
     run: &ClaimedRun,
-    settings: &Settings,
     decision: &Decision,
     unsaved: Unsaved,
     outputs: Vec<RunOutput>,
@@ -189,8 +178,8 @@ fn run_end(
         event: decision.event,
         may_retry: decision.may_retry,
         delay_secs: decision.delay_secs,
-        backoff: ctx.handlers.backoff(&run.class, settings),
-        crash: decision.is_crash.then(|| ctx.crash(&run.class, settings)),
+        backoff: place.handlers.backoff(&run.class, place.settings),
+        crash: decision.is_crash.then(|| place.crash(&run.class)),
         error_code: storable(&decision.error_code, 190),
         error_message: storable(&decision.error_message, MAX_MESSAGE_CHARS),
         decision: storable(&decision.rule, 190),
@@ -199,14 +188,14 @@ fn run_end(
         message: unsaved.message,
         results: unsaved.results,
         outputs,
-        hold: decision.holds_class.then(|| (ctx.me.host.clone(), settings.hold_secs)),
+        hold: decision.holds_class.then(|| (place.me.host.clone(), place.settings.hold_secs)),
         condition: EndCondition::Held,
         note: None,
     }
 }
 
 /// The end of a run that was stopped together with this very process.
-fn run_end_of_stop(ctx: &Context, run: &ClaimedRun, settings: &Settings) -> RunEnd {
-    let decision = decide(&Ending::Stopped, None, "", &ctx.handlers.exit_rules(&run.class), 0);
-    run_end(ctx, run, settings, &decision, Unsaved::default(), Vec::new())
+fn run_end_of_stop(place: &Workplace<'_>, run: &ClaimedRun) -> RunEnd {
+    let decision = decide(&Ending::Stopped, None, "", &place.handlers.exit_rules(&run.class), 0);
+    run_end(place, run, &decision, Unsaved::default(), Vec::new())
 }

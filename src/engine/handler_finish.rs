@@ -1,6 +1,6 @@
 //! How the handler of a run finished, whichever kind it is, and what that amounts to. Writes nothing.
 
-use super::Context;
+use super::handlers::Handlers;
 use crate::domain::backoff::possible_delay_secs;
 use crate::domain::decision::{Decision, decide};
 use crate::domain::ending::{Ending, ReportedError};
@@ -45,12 +45,12 @@ impl HandlerFinish {
         Self::new(None, Some(error))
     }
 
-    pub(super) fn decision(&self, ctx: &Context, run: &ClaimedRun, timeout_secs: i64) -> Decision {
+    pub(super) fn decision(&self, handlers: &Handlers, run: &ClaimedRun, timeout_secs: i64) -> Decision {
         let decision = match (&self.ending, &self.error) {
             (Some(ending), error) => {
                 let stderr = self.stderr.to_text();
                 let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-                decide(ending, error.as_ref(), last_line, &ctx.handlers.exit_rules(&run.class), timeout_secs)
+                decide(ending, error.as_ref(), last_line, &handlers.exit_rules(&run.class), timeout_secs)
             }
             (None, Some(error)) => Decision::reported(error),
             (None, None) => Decision::returned(),

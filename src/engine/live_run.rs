@@ -69,6 +69,11 @@ impl<'a> LiveRun<'a> {
         self.was_over
     }
 
+    /// Why it is to end, if it is, also before its handler has begun.
+    pub(super) fn was_cancelled(&self) -> Option<&str> {
+        self.order.reason()
+    }
+
     /// What it reported that was not saved.
     pub(super) fn into_last_news(self) -> Unsaved {
         self.pending
@@ -194,7 +199,7 @@ impl CommandObserver for LiveRun<'_> {
     fn idle(&mut self) -> Control {
         self.save();
         let (run_id, listener) = (self.run_id, &mut self.listener);
-        if self.stopping.check(&mut |wait| listener.stopping(run_id, wait)) == Urgency::Kill {
+        if self.stopping.check(&mut |wait| listener.stopping(&[run_id], wait)) == Urgency::Kill {
             return Control::Kill;
         }
         // Somebody else works for the task now, or may any moment: no time to ask it to end.

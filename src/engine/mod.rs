@@ -20,10 +20,13 @@ mod live_run;
 pub mod migrate;
 pub mod orders;
 pub(crate) mod outcomes;
+mod outcomes_of_many;
 pub mod pauses;
 pub mod process_run;
 pub mod prune;
 pub mod queue;
+pub mod queue_in;
+mod record;
 pub mod register;
 pub mod report;
 pub mod requeue;
@@ -38,6 +41,8 @@ pub mod tick;
 pub mod transfer;
 mod unsaved;
 pub mod wait;
+pub mod work;
+mod workplace;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,6 +50,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 pub use self::handlers::Handlers;
+use self::workplace::crash_noted_by;
 use crate::config::Announcements;
 use crate::domain::ids::TaskId;
 use crate::domain::limits::Obstacle;
@@ -58,12 +64,13 @@ pub use crate::os::closed_output::output_was_closed;
 pub use crate::os::file_checks::create_private_dir;
 use crate::os::file_checks::is_own_file;
 use crate::os::host;
+pub use crate::os::host::user_name as own_user_name;
 use crate::os::identity::ProcessIdentity;
 use crate::os::random::token;
 use crate::os::spool::Spool;
-pub use crate::os::stop_signals::StopSignals;
+pub use crate::os::stop_signals::{StopHandle, StopSignals};
 use crate::store::{Crash, NewEvent, Origin, Store};
-pub use crate::store::{DatabaseUrl, Engine, StoreError};
+pub use crate::store::{DatabaseError, DatabaseUrl, Engine, StoreError};
 
 /// Result of a use case.
 pub type EngineResult<T> = Result<T, EngineError>;
@@ -131,6 +138,9 @@ pub enum EngineError {
         /// The run.
         run_id: i64,
     },
+    /// The lease of this runner could not be renewed in time, or somebody has taken its slots.
+    #[error("this runner has lost its slots: its lease could not be renewed in time")]
+    RunnerOver,
     /// A run has ended, and the database could not be told.
     #[error("{0}")]
     NotRecorded(Box<NotRecorded>),
@@ -197,7 +207,7 @@ pub struct Context {
     /// The database.
     pub store: Store,
     /// Who handles which class.
-    pub handlers: Handlers,
+    pub handlers: Arc<Handlers>,
     /// This process.
     pub me: Me,
     /// Where the outcomes of runs are kept until the database has them; `None` sends them at once and hopes.
@@ -226,7 +236,7 @@ impl Context {
         store.set_origin(Origin { actor: me.user.clone(), host: me.host.clone() });
         Ok(Self {
             store,
-            handlers,
+            handlers: Arc::new(handlers),
             me,
             spool: None,
             announcements: Announcements::default(),
@@ -253,6 +263,28 @@ impl Context {
     /// Lets a work of many parts, like `cancel` or `prune`, end between two of them once one of these signals has come.
     pub fn stop_on(&mut self, signals: Arc<StopSignals>) {
         self.stop = Some(signals);
+    }
+
+    /// What opens the same again, for another thread: a connection of its own to the same database.
+    fn reopener(&self) -> impl Fn() -> EngineResult<Self> + Send + use<> {
+        let (url, handlers, me, spool) =
+            (self.store.url().clone(), Arc::clone(&self.handlers), self.me.clone(), self.spool.clone());
+        let announcements = self.announcements.clone();
+        move || {
+            let mut store = Store::open(&url)?;
+            store.set_origin(Origin { actor: me.user.clone(), host: me.host.clone() });
+            Ok(Self {
+                store,
+                handlers: Arc::clone(&handlers),
+                me: me.clone(),
+                spool: spool.clone(),
+                announcements: announcements.clone(),
+                reason: None,
+                spool_problem: None,
+                hook_problem: None,
+                stop: None,
+            })
+        }
     }
 
     /// Whether one of those signals has come.
@@ -305,8 +337,7 @@ impl Context {
 
     /// A crash of a run of this class, noted by this process.
     fn crash(&self, class: &str, settings: &Settings) -> Crash {
-        let limit = self.handlers.crash_limit(class, settings);
-        Crash { limit, actor: self.me.user.clone(), host: self.me.host.clone() }
+        crash_noted_by(&self.me, &self.handlers, class, settings)
     }
 
     /// The database's clock (rule R8).

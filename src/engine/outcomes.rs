@@ -12,7 +12,7 @@ use crate::domain::claimant::ClaimantId;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
 use crate::domain::transition::RunEvent;
-use crate::os::spool::SpoolFile;
+use crate::os::spool::{Spool, SpoolFile};
 use crate::store::{Ended, NewEvent, RunEnd, RunRef, StoreError};
 
 /// Room for an outcome with some pages of what its handler wrote; without that it needs less than one page, mostly.
@@ -45,9 +45,9 @@ pub(super) struct OutsideDoubt {
 }
 
 impl Outcome {
-    pub(super) fn new(ctx: &Context, run: &ClaimedRun, end: RunEnd) -> Self {
+    pub(super) fn new(database: &str, run: &ClaimedRun, end: RunEnd) -> Self {
         let claimed = Some(Claimed { run_id: run.run_id, task_id: run.task_id });
-        Self { database: ctx.store.url().to_string(), claimed, token: run.token.clone(), outside: None, end }
+        Self { database: database.to_owned(), claimed, token: run.token.clone(), outside: None, end }
     }
 
     /// Of whatever the claim with this token has taken, which nobody was told.
@@ -63,9 +63,18 @@ impl Outcome {
     }
 
     /// The same without what the handler wrote; `None` where it wrote nothing.
-    fn without_outputs(&self) -> Option<Self> {
+    pub(super) fn without_outputs(&self) -> Option<Self> {
         let has_any = !self.end.outputs.is_empty();
         has_any.then(|| Self { end: RunEnd { outputs: Vec::new(), ..self.end.clone() }, ..self.clone() })
+    }
+
+    pub(super) fn reference(&self, claimed: Claimed) -> RunRef {
+        RunRef { id: claimed.run_id, token: self.token.clone() }
+    }
+
+    /// What stands in the spool of it; always text, as every part of it is.
+    pub(super) fn to_record(&self) -> Option<String> {
+        serde_json::to_string(self).ok()
     }
 
     /// Whether it is of the run that has this token.
@@ -79,9 +88,13 @@ impl Outcome {
 
 /// Puts this end on the disk, for the next process of this host to send, when it is called: for a process that is about to
 /// end with its run. Not in the runner's own file, which is in the hands of whoever may be busy for ever.
-pub(super) fn prepared(ctx: &Context, run: &ClaimedRun, end: RunEnd) -> impl Fn() + Send + use<> {
-    let spool = ctx.spool.clone();
-    let outcome = Outcome::new(ctx, run, end);
+pub(super) fn prepared(
+    spool: Option<&Spool>,
+    database: &str,
+    run: &ClaimedRun,
+    end: RunEnd,
+) -> impl Fn() + Send + use<> {
+    let (spool, outcome) = (spool.cloned(), Outcome::new(database, run, end));
     move || {
         // Without it the run is rescued like that of any dead process.
         let _ = leave(spool.as_ref().and_then(|spool| spool.take().ok()).as_mut(), &outcome);
@@ -122,6 +135,8 @@ pub(super) enum GivenBack {
     LeaseOver,
     /// The claim may have taken it, but nobody was told.
     NotStarted,
+    /// It was claimed ahead of the slots of its worker, and none has begun it.
+    ClaimedAhead,
 }
 
 impl GivenBack {
@@ -130,6 +145,7 @@ impl GivenBack {
         let (code, message) = match self {
             Self::LeaseOver => ("lease-over", "the lease could not be renewed in time, so the handler was killed"),
             Self::NotStarted => ("not-started", "the database could not be reached when the run was claimed"),
+            Self::ClaimedAhead => ("claimed-ahead", "it was claimed ahead, and no slot of its runner has begun it"),
         };
         RunEnd::of(RunEvent::Release, code, message, &format!("{code}: released"))
     }
@@ -216,7 +232,7 @@ fn send_kept(ctx: &mut Context, file: Option<&mut SpoolFile>, outcome: &Outcome)
 }
 
 /// Where a database that has room for little had none for this outcome, it is sent without what the handler wrote.
-fn shorter_if_full<T>(
+pub(super) fn shorter_if_full<T>(
     sent: EngineResult<T>,
     outcome: &Outcome,
     send: impl FnOnce(&Outcome) -> EngineResult<T>,
@@ -229,14 +245,23 @@ fn shorter_if_full<T>(
     }
 }
 
-fn send(ctx: &mut Context, outcome: &Outcome, claimed: Claimed) -> EngineResult<Option<String>> {
-    let run = RunRef { id: claimed.run_id, token: outcome.token.clone() };
-    match ctx.store.end_run(&run, &outcome.end)? {
-        Ended::Recorded => {
-            start_hook(ctx, claimed.task_id, claimed.run_id, &outcome.end);
-            Ok(None)
-        }
-        Ended::Cancelled => Ok(None),
+pub(super) fn send(ctx: &mut Context, outcome: &Outcome, claimed: Claimed) -> EngineResult<Option<String>> {
+    let ended = ctx.store.end_run(&outcome.reference(claimed), &outcome.end)?;
+    if ended == Ended::Recorded {
+        start_hook(ctx, claimed.task_id, claimed.run_id, &outcome.end);
+    }
+    hear(ctx, outcome, claimed, ended)
+}
+
+/// The status that the run has if somebody else was first, which is kept.
+pub(super) fn hear(
+    ctx: &mut Context,
+    outcome: &Outcome,
+    claimed: Claimed,
+    ended: Ended,
+) -> EngineResult<Option<String>> {
+    match ended {
+        Ended::Recorded | Ended::Cancelled => Ok(None),
         Ended::Lost { found } => {
             record_late_result(ctx, outcome, claimed, &found)?;
             Ok(Some(found))
@@ -280,6 +305,12 @@ pub(super) fn send_left_over(ctx: &mut Context) -> EngineResult<usize> {
 pub(super) fn is_being_sent(ctx: &Context, token: &str) -> bool {
     let held = ctx.spool.as_ref().and_then(|spool| spool.held_records().ok()).unwrap_or_default();
     held.iter().any(|record| serde_json::from_str::<Outcome>(record).is_ok_and(|outcome| outcome.is_of(token)))
+}
+
+/// Whether how this run ended stands in a file that its process has left.
+pub(super) fn has_outcome_of(spool: &Spool, token: &str) -> bool {
+    let is_of_it = |record: &String| serde_json::from_str::<Outcome>(record).is_ok_and(|outcome| outcome.is_of(token));
+    spool.left_over().any(|file| file.records().iter().any(is_of_it))
 }
 
 /// Sends the records of a file.

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::execute::{Equipment, RunListener, execute_run, longest_silence};
-use super::lease::{LeaseKeeper, Standing};
+use super::execute::{RunListener, RunOutcome, execute, longest_silence};
+use super::lease::{Holding, LeaseKeeper, Standing};
 use super::outcomes::{Outcome, leave, reserve_room, send_left_over};
+use super::record::record;
 use super::register::register;
 use super::stopping::Stopping;
+use super::workplace::Workplace;
 use super::{Context, EngineError, EngineResult, new_token};
 use crate::domain::ids::{RunId, RunnerId};
 use crate::domain::limits::Obstacle;
@@ -77,6 +79,19 @@ pub struct ProcessReport {
     pub hook_problem: Option<String>,
 }
 
+impl ProcessReport {
+    pub(super) fn count(&mut self, outcome: &RunOutcome) {
+        self.processed += 1;
+        self.last_exit_code = Some(outcome.exit_code);
+        match outcome.decision.event {
+            RunEvent::Succeed => self.succeeded += 1,
+            RunEvent::Fail | RunEvent::TimeOut => self.failed += 1,
+            RunEvent::Cancel => self.cancelled += 1,
+            RunEvent::Release | RunEvent::Claim => self.released += 1,
+        }
+    }
+}
+
 /// Registers as a runner and processes runs.
 ///
 /// # Errors
@@ -95,7 +110,7 @@ pub fn process_runs(
     fault_point!("process.left_over_sent");
     let settings = ctx.store.settings()?;
     let asked_at = Moment::now();
-    match register(ctx, settings.lease)? {
+    match register(ctx, 1, settings.lease)? {
         Registration::LimitReached { in_use, limit } => {
             Ok(ProcessReport { limit_reached: Some((in_use, limit)), ..ProcessReport::default() })
         }
@@ -122,9 +137,11 @@ pub fn process_runs(
 }
 
 /// Whether the database could not be reached for long.
-fn was_away(error: &EngineError) -> bool {
+pub(super) fn was_away(error: &EngineError) -> bool {
     match error {
-        EngineError::LeaseOver { .. } | EngineError::Store(StoreError::Unreachable { .. }) => true,
+        EngineError::LeaseOver { .. }
+        | EngineError::RunnerOver
+        | EngineError::Store(StoreError::Unreachable { .. }) => true,
         EngineError::NotRecorded(ended) => matches!(ended.source, StoreError::Unreachable { .. }),
         _ => false,
     }
@@ -143,22 +160,22 @@ fn process_registered(
     let socket = EventSocket::bind().ok();
     let until = options.max_time.map(Moment::after);
     let mut report = ProcessReport::default();
-    let spool = ctx.spool.as_ref().map(Spool::take).transpose().unwrap_or_else(|error| {
+    let mut spool = ctx.spool.as_ref().map(Spool::take).transpose().unwrap_or_else(|error| {
         report.spool_problem = Some(error.to_string());
         None
     });
     fault_point!("process.spool_taken");
     let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
     let mut succeeded_before = 0;
-    let mut equipment = Equipment { settings, leases, stopping: &stopping, socket: socket.as_ref(), spool };
+    let place = Workplace::new(ctx, settings, leases, &stopping);
     while options.wants_more(report.processed, until) && !stopping.is_leaving() {
         // Whose slot was given away meanwhile may be one too many (rule R5).
         if leases.runner_standing() != Standing::Held {
             break;
         }
-        reserve_room(equipment.spool.as_mut());
+        reserve_room(spool.as_mut());
         let asked_at = Moment::now();
-        let Some(run) = claim(ctx, runner_id, options.run_id, settings, equipment.spool.as_mut())? else {
+        let Some(run) = claim(ctx, runner_id, options.run_id, settings, spool.as_mut())? else {
             let may_be_more = options.creates_runs && report.succeeded > succeeded_before;
             succeeded_before = report.succeeded;
             if may_be_more && ctx.store.create_missing_runs(&mut |_| {})? > 0 {
@@ -169,20 +186,16 @@ fn process_registered(
         fault_point!("claim.committed");
         let timeout_secs = ctx.handlers.timeout_secs(&run.class, run.task_timeout_secs, settings);
         let silence = longest_silence(timeout_secs, ctx.handlers.kill_grace(&run.class));
-        leases.hold(RunRef { id: run.run_id, token: run.token.clone() }, &run.class, asked_at, silence);
+        let reference = RunRef { id: run.run_id, token: run.token.clone() };
+        leases.hold(asked_at, [Holding { run: reference, class: &run.class, silence }]);
         fault_point!("process.lease_held");
-        let outcome = execute_run(ctx, &run, &mut equipment, listener);
+        let executed = execute(&place, &run, socket.as_ref(), listener);
+        let outcome = record(ctx, &run, executed, spool.as_mut());
         leases.let_go(run.run_id);
         let outcome = outcome?;
+        listener.ended(&run, &outcome);
         fault_point!("process.run_ended");
-        report.processed += 1;
-        report.last_exit_code = Some(outcome.exit_code);
-        match outcome.decision.event {
-            RunEvent::Succeed => report.succeeded += 1,
-            RunEvent::Fail | RunEvent::TimeOut => report.failed += 1,
-            RunEvent::Cancel => report.cancelled += 1,
-            RunEvent::Release | RunEvent::Claim => report.released += 1,
-        }
+        report.count(&outcome);
     }
     report.spool_problem = report.spool_problem.or_else(|| ctx.spool_problem.take());
     report.hook_problem = ctx.hook_problem.take();
@@ -211,13 +224,12 @@ fn claim(
         process_id: ctx.me.process_id,
         host: &ctx.me.host,
         process_identity: &ctx.me.identity,
-        token: &token,
         is_runnable: &|class| handlers.find(class).is_some() && !held.iter().any(|name| name == class),
         lease_secs: settings.lease.lease_secs,
     };
     let claimed = match run_id {
-        None => ctx.store.claim_next_run(&claim),
-        Some(run_id) => match ctx.store.claim_specific_run(run_id, &claim) {
+        None => ctx.store.claim_next_run(&claim, &token),
+        Some(run_id) => match ctx.store.claim_specific_run(run_id, &claim, &token) {
             Ok(SpecificClaim::Claimed(run)) => Ok(Some(*run)),
             Ok(SpecificClaim::Refused { status, class }) => return Err(refused(run_id, status, class)),
             Ok(SpecificClaim::Obstructed { obstacle }) => return Err(obstructed(&mut ctx.store, run_id, obstacle)),

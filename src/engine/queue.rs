@@ -4,7 +4,7 @@ use chrono::{DateTime, TimeZone, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Context, EngineError, EngineResult};
+use super::{Context, EngineError, EngineResult, Handlers};
 use crate::domain::dependencies::{LineNames, Prerequisite, resolve_names};
 use crate::domain::ids::TaskId;
 use crate::domain::new_task::{NewTask, QueueRefusal, TaskRequest};
@@ -94,8 +94,8 @@ pub fn queue_one(
     request: TaskRequest,
     check: ClassCheck,
 ) -> EngineResult<(QueuedTask, Option<DateTime<Utc>>)> {
-    let settings = ctx.store.settings()?;
-    let mut task = check_request(ctx, request, check, &settings)?;
+    let settings = ctx.store.recent_settings()?;
+    let mut task = check_request(&ctx.handlers, request, check, &settings)?;
     if task.recurrence.is_some() {
         task = task.planned(ctx.store.now()?).map_err(EngineError::Input)?;
     }
@@ -103,7 +103,44 @@ pub fn queue_one(
     let inserted = ctx.store.insert_tasks(std::slice::from_ref(&task), &mut |_| {});
     let queued = inserted.map_err(|error| refused(error).1)?;
     let queued = queued.first().ok_or_else(|| EngineError::Input("the database inserted nothing".to_owned()))?;
+    if task.scheduled_on.is_none() {
+        wake_workers(ctx);
+    }
     Ok((*queued, task.scheduled_on))
+}
+
+/// Wakes workers that sleep. What is queued is queued, whatever comes of this: they look by themselves, later.
+fn wake_workers(ctx: &mut Context) {
+    let _ = ctx.store.tell_of_work();
+}
+
+/// Queues all of these tasks, or none.
+///
+/// # Errors
+/// Those of [`queue_task`]; what is wrong with one of several names it by its number, from 1.
+pub fn queue_all(
+    ctx: &mut Context,
+    requests: impl IntoIterator<Item = TaskRequest>,
+    check: ClassCheck,
+) -> EngineResult<Vec<QueuedTask>> {
+    let settings = ctx.store.recent_settings()?;
+    let mut now = None;
+    let mut tasks = Vec::new();
+    for (index, request) in requests.into_iter().enumerate() {
+        let mut task =
+            check_request(&ctx.handlers, request, check, &settings).map_err(|error| at("task", index + 1, error))?;
+        if task.recurrence.is_some() {
+            let now = *now.get_or_insert(ctx.store.now()?);
+            task = task.planned(now).map_err(|what| at("task", index + 1, EngineError::Input(what)))?;
+        }
+        tasks.push(task);
+    }
+    let queued = ctx.store.insert_tasks(&tasks, &mut |_| {}).map_err(|error| match refused(error) {
+        (Some(index), error) => at("task", index + 1, error),
+        (None, error) => error,
+    })?;
+    wake_workers(ctx);
+    Ok(queued)
 }
 
 /// Queues the tasks of newline-delimited JSON, all or none. Blank lines are passed over. Local times are read in `zone`.
@@ -119,12 +156,12 @@ pub fn queue_batch<Zone: TimeZone>(
     check: ClassCheck,
     inserted: &mut dyn FnMut(usize, usize),
 ) -> EngineResult<Vec<QueuedLine>> {
-    let settings = ctx.store.settings()?;
+    let settings = ctx.store.recent_settings()?;
     let now = ctx.store.now()?.with_timezone(zone);
     let (mut tasks, mut names, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let parsed = parse_line(line, queued_by, &now).map_err(EngineError::Input).and_then(|line| {
-            let task = check_request(ctx, line.request, check, &settings)?;
+            let task = check_request(&ctx.handlers, line.request, check, &settings)?;
             let task = task.planned(now.with_timezone(&Utc)).map_err(EngineError::Input)?;
             Ok((task, line.names))
         });
@@ -149,11 +186,12 @@ pub fn queue_batch<Zone: TimeZone>(
             None => error,
         }
     })?;
+    wake_workers(ctx);
     Ok(queued.into_iter().zip(names).map(|(task, names)| QueuedLine { task, name: names.name }).collect())
 }
 
 /// What the store found wrong with which task of a batch.
-fn refused(error: StoreError) -> (Option<usize>, EngineError) {
+pub(super) fn refused(error: StoreError) -> (Option<usize>, EngineError) {
     match error {
         StoreError::NotQueued { index, refusal: taken @ QueueRefusal::KeyTaken { .. } } => {
             (Some(index), EngineError::KeyTaken(taken.to_string()))
@@ -230,29 +268,39 @@ pub fn whole_secs(what: &str, text: &str) -> Result<i64, String> {
 }
 
 fn at_line(number: usize, error: EngineError) -> EngineError {
+    at("line", number, error)
+}
+
+/// The error of one of many.
+fn at(what: &str, number: usize, error: EngineError) -> EngineError {
     match error {
-        EngineError::Input(message) => EngineError::Input(format!("line {number}: {message}")),
-        EngineError::KeyTaken(message) => EngineError::KeyTaken(format!("line {number}: {message}")),
+        EngineError::Input(message) => EngineError::Input(format!("{what} {number}: {message}")),
+        EngineError::KeyTaken(message) => EngineError::KeyTaken(format!("{what} {number}: {message}")),
         EngineError::UnknownClass { class, nearest } => {
             let hint = nearest.first().map(|name| format!("; did you mean \"{name}\"?")).unwrap_or_default();
-            EngineError::Input(format!("line {number}: the task class \"{class}\" is not known here{hint}"))
+            EngineError::Input(format!("{what} {number}: the task class \"{class}\" is not known here{hint}"))
         }
-        EngineError::ExecIsOff => EngineError::Input(format!("line {number}: {}", EngineError::ExecIsOff)),
+        EngineError::ExecIsOff => EngineError::Input(format!("{what} {number}: {}", EngineError::ExecIsOff)),
         other => other,
     }
 }
 
-fn check_request(ctx: &Context, request: TaskRequest, check: ClassCheck, settings: &Settings) -> EngineResult<NewTask> {
+pub(super) fn check_request(
+    handlers: &Handlers,
+    request: TaskRequest,
+    check: ClassCheck,
+    settings: &Settings,
+) -> EngineResult<NewTask> {
     let task = request.validate(settings).map_err(EngineError::Input)?;
     let class = task.class.as_str();
     if class == EXEC_CLASS {
         ExecRequest::parse(&task.data).map_err(|problem| EngineError::Input(problem.to_string()))?;
     }
-    if check == ClassCheck::KnownHere && ctx.handlers.find(class).is_none() {
+    if check == ClassCheck::KnownHere && handlers.find(class).is_none() {
         if class == EXEC_CLASS {
             return Err(EngineError::ExecIsOff);
         }
-        return Err(EngineError::UnknownClass { class: class.to_owned(), nearest: ctx.handlers.nearest_names(class) });
+        return Err(EngineError::UnknownClass { class: class.to_owned(), nearest: handlers.nearest_names(class) });
     }
     Ok(task)
 }

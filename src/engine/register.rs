@@ -28,17 +28,17 @@ pub fn liveness_of(identity: &str) -> Liveness {
     identity.parse::<ProcessIdentity>().map_or(Liveness::Unknown, |identity| identity.liveness())
 }
 
-/// Registers this process as a runner with one slot; dead runners give theirs up first.
+/// Registers this process as a runner with so many slots; dead runners give theirs up first.
 ///
 /// # Errors
 /// The database's.
-pub fn register(ctx: &mut Context, lease: LeaseTimes) -> EngineResult<Registration> {
+pub fn register(ctx: &mut Context, slots: i32, lease: LeaseTimes) -> EngineResult<Registration> {
     finish_dead_runners(ctx, lease)?;
     let runner = NewRunner {
         process_id: ctx.me.process_id,
         host: ctx.me.host.clone(),
         process_identity: ctx.me.identity.clone(),
-        slots: 1,
+        slots,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         name: ctx.me.runner_name.clone(),
     };

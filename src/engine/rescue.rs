@@ -1,12 +1,13 @@
 //! Takes runs from runners that died, and ends runs whose time is over where no runner does (the scheme's
 //! synchronizeTaskRunStatus). A surviving handler is ended before its run becomes `timeout` (rule R7).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::announce::start_hook;
-use super::outcomes::{is_being_sent, send_left_over};
+use super::outcomes::{GivenBack, has_outcome_of, is_being_sent, send_left_over};
 use super::register::liveness_of;
 use super::{Context, EngineResult};
 use crate::domain::decision::Decision;
@@ -18,6 +19,7 @@ use crate::domain::status::RunStatus;
 use crate::handler::command::marker;
 use crate::os::claimant::{Asked, ask_to_end};
 use crate::os::identity::{Liveness, ProcessIdentity};
+use crate::os::marks::{marks_of, remove_dead};
 use crate::os::survivors::{RecordedHandler, end_survivors};
 use crate::store::{EndCondition, Ended, NewEvent, NewNotice, RunEnd, RunRef, StoreError};
 
@@ -71,8 +73,10 @@ pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<Rescu
     let lease_secs = settings.lease.lease_secs;
     let now = ctx.store.leases_count(lease_secs)?.then(|| ctx.store.now()).transpose()?;
     let mut last: Option<Run> = None;
+    let mut holders = BTreeSet::new();
     loop {
         let page = ctx.store.list_processing_runs(last.as_ref(), PAGE)?;
+        holders.extend(page.iter().map(|run| run.process_identity.clone()));
         let evidence = page.iter().filter_map(|run| Some((run, evidence_against(run, now, lease_secs)?)));
         let suspects: Vec<(&Run, Evidence)> = evidence.collect();
         if !suspects.is_empty() {
@@ -88,9 +92,14 @@ pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<Rescu
         }
         match page.into_iter().next_back() {
             Some(run) => last = Some(run),
-            None => return Ok(report),
+            None => break,
         }
     }
+    if let Some(spool) = &ctx.spool {
+        // What is left of them takes room, and nothing else.
+        let _ = remove_dead(spool.directory(), &|owner| holders.contains(owner));
+    }
+    Ok(report)
 }
 
 /// Why the run may be taken from its runner, if it may: its process is dead, or its lease was over `now`, where leases count.
@@ -176,17 +185,11 @@ fn rescue_run(
         Asked::Lives(why) => format!("{}; {why}", evidence.message),
         Asked::Ended | Asked::Nobody => evidence.message.clone(),
     };
-    let decision = Decision::lost(evidence.code, &message);
-    let end = RunEnd {
-        may_retry: decision.may_retry,
-        delay_secs: decision.delay_secs,
-        backoff: ctx.handlers.backoff(&run.class, settings),
-        // A claimant that did not come back in time is late, as far as anybody knows, and not dead.
-        crash: (run.claimant.is_none() || evidence.condition == EndCondition::Held)
-            .then(|| ctx.crash(&run.class, settings)),
-        condition: evidence.condition,
-        note: Some(rescue_event(ctx, run, evidence, ended_processes)),
-        ..RunEnd::of(decision.event, &decision.error_code, &decision.error_message, &decision.rule)
+    let note = Some(rescue_event(ctx, run, evidence, ended_processes));
+    let end = if ended_processes == 0 && was_never_begun(ctx, run, evidence, &token) {
+        RunEnd { note, ..GivenBack::ClaimedAhead.end() }
+    } else {
+        RunEnd { note, ..lost_end(ctx, settings, run, evidence, &message) }
     };
     // It carries the token that was examined: a run that changed hands meanwhile is left alone.
     let ended = ctx.store.end_run(&RunRef { id: run.id, token }, &end)?;
@@ -205,6 +208,33 @@ fn rescue_run(
         });
     }
     Ok(())
+}
+
+/// The end of a run that its runner may have begun.
+fn lost_end(ctx: &Context, settings: &Settings, run: &Run, evidence: &Evidence, message: &str) -> RunEnd {
+    let decision = Decision::lost(evidence.code, message);
+    RunEnd {
+        may_retry: decision.may_retry,
+        delay_secs: decision.delay_secs,
+        backoff: ctx.handlers.backoff(&run.class, settings),
+        // A claimant that did not come back in time is late, as far as anybody knows, and not dead.
+        crash: (run.claimant.is_none() || evidence.condition == EndCondition::Held)
+            .then(|| ctx.crash(&run.class, settings)),
+        condition: evidence.condition,
+        ..RunEnd::of(decision.event, &decision.error_code, &decision.error_message, &decision.rule)
+    }
+}
+
+/// Whether its runner died before one of its slots had begun it. Only what the slots of a process have left on this host shows
+/// that: without it the run may have begun, and its attempt counts.
+fn was_never_begun(ctx: &Context, run: &Run, evidence: &Evidence, token: &str) -> bool {
+    if evidence.condition != EndCondition::Held || !run.handler_identity.is_empty() {
+        return false;
+    }
+    let Some(spool) = &ctx.spool else { return false };
+    let Ok(Some(marks)) = marks_of(spool.directory(), &run.process_identity) else { return false };
+    // A slot passes on to its next run once the outcome of the last one is in the spool, where it may still be.
+    !marks.iter().any(|mark| mark == token) && !has_outcome_of(spool, token)
 }
 
 /// A claimant of this host whose time is over is asked to end; one that is dead has no process.

@@ -1,8 +1,10 @@
-//! What a signal to stop means for the run in progress: the first lets it go on for a while, the second ends it. An operator
-//! who stops this runner from afar counts as the first.
+//! What a signal to stop means for the runs in progress: the first lets them go on for a while, the second ends them. An
+//! operator who stops this runner from afar counts as the first.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::orders::Orders;
@@ -22,29 +24,36 @@ pub(super) enum Urgency {
     Kill,
 }
 
-/// A runner that may be told to stop.
-pub struct Stopping<'a> {
+/// A runner that may be told to stop. All of its threads ask the same one.
+pub(super) struct Stopping<'a> {
     signals: &'a StopSignals,
     orders: Orders,
     wait: Duration,
-    /// When the first signal was noticed, and the second.
-    noticed: Cell<Option<Moment>>,
-    hurried: Cell<Option<Moment>>,
+    noticed: Mutex<Noticed>,
     alarm: Alarm,
-    has_rung: Cell<bool>,
+    has_rung: AtomicBool,
+}
+
+/// Until when handlers may go on.
+#[derive(Clone, Copy, Default)]
+struct Noticed {
+    /// Since the first signal was noticed.
+    until: Option<Moment>,
+    /// Since the second was.
+    kill_at: Option<Moment>,
 }
 
 impl<'a> Stopping<'a> {
     /// `wait` is how long a run may go on after the first signal.
     pub(super) fn new(signals: &'a StopSignals, orders: Orders, wait: Duration) -> EngineResult<Self> {
         let alarm = Alarm::new().map_err(|source| EngineError::Os { what: "no descriptor for the end", source })?;
-        let (noticed, hurried, has_rung) = (Cell::new(None), Cell::new(None), Cell::new(false));
-        Ok(Self { signals, orders, wait, noticed, hurried, alarm, has_rung })
+        let (noticed, has_rung) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Self { signals, orders, wait, noticed, alarm, has_rung })
     }
 
     /// Whether this runner is to claim nothing more: it was told to stop or to leave, or has ended a run for it.
     pub(super) fn is_leaving(&self) -> bool {
-        self.signals.is_stopping() || self.orders.is_leaving() || self.has_rung.get()
+        self.signals.is_stopping() || self.orders.is_leaving() || self.has_rung.load(Ordering::Relaxed)
     }
 
     /// Readable when the handler must be asked to end.
@@ -68,30 +77,29 @@ impl<'a> Stopping<'a> {
         }
     }
 
-    /// Looks whether signals have come; to be called every half second. `first` hears of the first one, and for how long the
-    /// run may go on: no time at all if it is asked to end at once.
+    /// Looks whether signals have come; to be called every half second by whoever watches a handler. `first` hears of
+    /// the first one, and for how long the runs may go on: no time at all if they are asked to end at once.
     pub(super) fn check(&self, first: &mut dyn FnMut(Duration)) -> Urgency {
         let count = self.signals.count() + usize::from(self.orders.is_stopping());
+        let mut noticed = self.noticed.lock().unwrap_or_else(PoisonError::into_inner);
         if count == 0 {
             // An order can be taken back, unlike a signal.
-            self.noticed.set(None);
+            noticed.until = None;
             return Urgency::None;
         }
-        let until = self.noticed.get().unwrap_or_else(|| {
-            let until = Moment::after(self.wait);
-            self.noticed.set(Some(until));
+        let until = noticed.until.unwrap_or_else(|| {
             if count == 1 {
                 first(self.wait);
             }
-            until
+            Moment::after(self.wait)
         });
+        noticed.until = Some(until);
         if count >= 2 || until.has_passed() {
             self.alarm.ring();
-            self.has_rung.set(true);
+            self.has_rung.store(true, Ordering::Relaxed);
         }
         if count >= 2 {
-            let kill_at = self.hurried.get().unwrap_or_else(|| Moment::after(SECOND_GRACE));
-            self.hurried.set(Some(kill_at));
+            let kill_at = *noticed.kill_at.get_or_insert_with(|| Moment::after(SECOND_GRACE));
             if count >= 3 || kill_at.has_passed() {
                 return Urgency::Kill;
             }

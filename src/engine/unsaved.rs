@@ -9,7 +9,7 @@ const MAX_MESSAGES: usize = 1_000;
 
 /// News of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Unsaved {
+pub(super) struct Unsaved {
     /// PID and identity of the handler's process.
     pub handler: Option<(i64, String)>,
     /// 0 to 100
@@ -24,12 +24,12 @@ pub struct Unsaved {
 
 impl Unsaved {
     /// Whether there is nothing to save.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// Adds news that came later.
-    pub fn add(&mut self, newer: Self) {
+    pub(super) fn add(&mut self, newer: Self) {
         self.handler = newer.handler.or(self.handler.take());
         self.percents_completed = newer.percents_completed.or(self.percents_completed);
         self.message = newer.message.or(self.message.take());
@@ -41,7 +41,7 @@ impl Unsaved {
 
     /// Adds a message. Beyond [`MAX_MESSAGES`] the oldest is dropped: a handler that says more than the database takes
     /// must not fill our memory.
-    pub fn add_message(&mut self, message: Message) {
+    pub(super) fn add_message(&mut self, message: Message) {
         if self.messages.len() >= MAX_MESSAGES {
             self.messages.remove(0);
         }
@@ -52,7 +52,7 @@ impl Unsaved {
     ///
     /// # Errors
     /// The database could not be written; it may be tried again.
-    pub fn save(&self, store: &mut Store, run: &RunRef) -> StoreResult<bool> {
+    pub(super) fn save(&self, store: &mut Store, run: &RunRef) -> StoreResult<bool> {
         let is_ours = match &self.handler {
             Some((pid, identity)) => store.record_handler(run, *pid, identity)?,
             None => true,

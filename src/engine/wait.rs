@@ -12,8 +12,10 @@ use crate::domain::records::{Run, RunOutput, Task};
 use crate::os::clock::Moment;
 use crate::os::stop_signals::StopSignals;
 
-/// How often the store is asked while waiting.
+/// The longest time between two questions while waiting.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// The shortest.
+const FIRST_POLL: Duration = Duration::from_millis(2);
 /// How often a waiting person hears that no runner is alive.
 const NO_RUNNER_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -36,8 +38,10 @@ pub enum WaitNews {
 pub enum Waited {
     /// The task succeeded, is exhausted, quarantined or cancelled; with its last run and what the handler wrote.
     Ended(Box<Task>, Option<Box<Run>>, Vec<RunOutput>),
-    /// A signal told us to stop waiting.
+    /// We were told to stop waiting.
     Stopped,
+    /// The limit has passed.
+    TooLong,
 }
 
 /// How running a task here ended.
@@ -105,7 +109,7 @@ pub fn run_here(
     Ok(RanHere::Stopped)
 }
 
-/// Waits until the task has succeeded, is exhausted, quarantined or cancelled.
+/// Waits until the task has succeeded, is exhausted, quarantined or cancelled, or until the limit has passed.
 ///
 /// # Errors
 /// The database's.
@@ -113,9 +117,11 @@ pub fn wait_for_task(
     ctx: &mut Context,
     task_id: TaskId,
     stop: &StopSignals,
+    limit: Option<Duration>,
     news: &mut dyn FnMut(WaitNews),
 ) -> EngineResult<Waited> {
-    let mut tell_after = Moment::now();
+    let started = Moment::now();
+    let mut tell_after = started;
     loop {
         let task = ctx.store.get_task(task_id)?;
         if task.is_settled() {
@@ -129,13 +135,18 @@ pub fn wait_for_task(
         if stop.is_stopping() {
             return Ok(Waited::Stopped);
         }
+        let left = limit.map_or(POLL_INTERVAL, |limit| limit.saturating_sub(started.elapsed()));
+        if left.is_zero() {
+            return Ok(Waited::TooLong);
+        }
         if tell_after.has_passed() {
             if ctx.store.list_live_runners()?.is_empty() {
                 news(WaitNews::NoRunner);
             }
             tell_after = Moment::after(NO_RUNNER_INTERVAL);
         }
-        pause(stop, POLL_INTERVAL);
+        // What has taken long is not asked for often: an end is heard of late by an eighth of the wait.
+        pause(stop, (started.elapsed() / 8).clamp(FIRST_POLL, POLL_INTERVAL).min(left));
     }
 }
 

@@ -10,7 +10,8 @@ pub fn stat(input: &[u8]) {
     let mut text = b"77 (".to_vec();
     text.extend_from_slice(input);
     text.extend_from_slice(b") S 5 66 55 0 -1 4 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2 3\n");
-    let expected = Stat { state: b'S', parent: 5, group: 66, session: 55, cpu_ticks: 11, start_ticks: 987_654 };
+    let expected =
+        Stat { state: b'S', parent: 5, group: 66, session: 55, is_ending: true, cpu_ticks: 11, start_ticks: 987_654 };
     assert_eq!(parse_stat(&text), Some(expected));
 }
 

@@ -13,12 +13,12 @@ use super::events::parse_event;
 use super::{Reporter, RunContext};
 use crate::domain::confinement::Confinement;
 use crate::domain::ending::{Ending, ReportedError};
-use crate::os::account::{Credentials, RunAs, is_root, run_as};
+use crate::os::account::{Credentials, RunAs, UserProblem, is_root, recently_run_as, run_as};
 use crate::os::child::{
     Captured, ChildSpec, Control, Finished, Keep, Observer, Stream, Supervision, rehearse, supervise,
 };
 use crate::os::event_socket::EventSocket;
-use crate::os::file_checks::{ProgramProblem, check_program};
+use crate::os::file_checks::{ProgramProblem, check_program, recently_checked};
 use crate::os::host::Account;
 use crate::os::identity::ProcessIdentity;
 use crate::os::rights::Rights;
@@ -149,12 +149,13 @@ impl CommandHandler {
         let no_program = || Ending::CouldNotStart("could not start: no program is configured".to_owned());
         let program = argv.next().filter(|program| !program.is_empty()).ok_or_else(no_program)?;
         if self.source == CommandSource::Configuration
-            && let Err(problem @ ProgramProblem::WritableByAll(_)) = check_program(Path::new(&program), false)
+            && let Err(problem @ ProgramProblem::WritableByAll(_)) = recently_checked(Path::new(&program))
         {
             let program = program.to_string_lossy();
             return Err(Ending::CouldNotStart(format!("could not start {program}: {problem}")));
         }
-        let RunAs { account, credentials } = self.run_as().map_err(Ending::Misconfigured)?;
+        let user = recently_run_as(self.confinement.user.as_deref());
+        let RunAs { account, credentials } = user.map_err(|problem| Ending::Misconfigured(wrong_user(&problem)))?;
         Ok(ChildSpec {
             program: program.into(),
             args: argv.collect(),
@@ -163,10 +164,6 @@ impl CommandHandler {
             rights: self.rights(credentials),
             marker: marker(&run.token).into(),
         })
-    }
-
-    fn run_as(&self) -> Result<RunAs, String> {
-        run_as(self.confinement.user.as_deref()).map_err(|problem| format!("could not start: {problem}"))
     }
 
     fn rights(&self, credentials: Option<Credentials>) -> Rights {
@@ -178,9 +175,9 @@ impl CommandHandler {
     /// limits. Starts nothing.
     #[must_use]
     pub fn problem(&self) -> Option<String> {
-        let RunAs { credentials, .. } = match self.run_as() {
+        let RunAs { credentials, .. } = match run_as(self.confinement.user.as_deref()) {
             Ok(run_as) => run_as,
-            Err(why) => return Some(why),
+            Err(problem) => return Some(wrong_user(&problem)),
         };
         let program = PathBuf::from(self.argv.first()?);
         let is_root = credentials.as_ref().map_or_else(is_root, |user| user.uid == 0);
@@ -244,6 +241,10 @@ impl CommandHandler {
         let kept = all.iter().enumerate().filter(|(at, (name, _))| last.get(name) == Some(at));
         Ok(kept.map(|(_, (name, value))| (OsString::from(name), value.clone())).collect())
     }
+}
+
+fn wrong_user(problem: &UserProblem) -> String {
+    format!("could not start: {problem}")
 }
 
 /// What the kernel can carry; NUL in a value is refused when the program is started.

@@ -9,6 +9,7 @@ use nix::unistd::{User, getgrouplist};
 use rustix::process::geteuid;
 
 use super::host::{self, Account};
+use super::recent::Recent;
 
 /// What a process needs to become another user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +60,16 @@ pub enum UserProblem {
 #[must_use]
 pub fn is_root() -> bool {
     geteuid().is_root()
+}
+
+/// As [`run_as`], by an answer that may be a second old: who started a second ago has the groups of that time for as long
+/// as it works, too.
+///
+/// # Errors
+/// As for [`run_as`].
+pub fn recently_run_as(name: Option<&str>) -> Result<RunAs, UserProblem> {
+    static USERS: Recent<Option<String>, RunAs> = Recent::new();
+    USERS.answer(name.map(str::to_owned), |name| run_as(name.as_deref()))
 }
 
 /// Whom a handler runs as: the user of this name, or who we are.

@@ -6,14 +6,16 @@
 //! started is, unless it left it. Where the program has not given up new privileges and the handler has, that must fit too.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, set_child_subreaper, waitid};
 use rustix::thread::no_new_privs;
 
 use super::identity::ProcessIdentity;
-use super::proc_files::{Stat, environment_entry, has_no_new_privileges, other_processes, read_own_stat, read_stat};
+use super::proc_files::{
+    Stat, children_of_main_thread, environment_entry, has_no_new_privileges, other_processes, read_own_stat, read_stat,
+};
 use super::signalling::ProcessHandle;
 
 /// More than so many are not opened at once, so that a fork bomb cannot use up our descriptors; the next look goes on.
@@ -22,7 +24,11 @@ const AT_ONCE: usize = 256;
 /// Looks after which what ends faster than we look is left to the next time.
 const MOST_LOOKS: usize = 100;
 
-/// Held while a handler is started or reaped, so that nobody takes a new one for an orphan.
+/// Shared by those who start handlers, each until its own is in the registry. A look has it alone, so that it takes no new
+/// handler for an orphan.
+static STARTS: RwLock<()> = RwLock::new(());
+
+/// Held while a handler is reaped, so that the list says of every process what it is; and by a look. Taken after `STARTS`.
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry { supervisions: 0, handlers: Vec::new() });
 
 pub(super) struct Registry {
@@ -33,6 +39,15 @@ pub(super) struct Registry {
 
 pub(super) fn registry() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Until this is dropped no look begins; whoever holds it starts a handler and adds it.
+pub(super) fn starting() -> RwLockReadGuard<'static, ()> {
+    STARTS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn nobody_starting() -> RwLockWriteGuard<'static, ()> {
+    STARTS.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Registry {
@@ -100,6 +115,9 @@ impl Origin {
     /// # Errors
     /// When /proc cannot be read.
     pub(super) fn left_behind(&self) -> io::Result<Vec<ProcessHandle>> {
+        if !has_children() || has_no_orphans() {
+            return Ok(Vec::new());
+        }
         let own_session = read_own_stat()?.session;
         for _ in 0..MOST_LOOKS {
             if !has_children() {
@@ -121,6 +139,7 @@ impl Origin {
         let mut others = Vec::new();
         {
             // Not longer than the look takes: other threads want to start handlers.
+            let _nobody = nobody_starting();
             let registry = registry();
             for pid in other_processes()? {
                 let Ok(stat) = read_stat(pid) else { continue };
@@ -175,6 +194,24 @@ fn has_children() -> bool {
     !matches!(waitid(WaitId::All, options), Err(Errno::CHILD))
 }
 
+/// Whether there are no orphans of ours, asked at the one place where they would be: the kernel gives them to the first
+/// thread of a process that lives, which is the main thread. False when this cannot be told.
+///
+/// The kernel may leave out a child when another one that it has listed is reaped meanwhile. A handler is not, as the
+/// registry is held; and of any other the list says that there is one.
+fn has_no_orphans() -> bool {
+    let registry = registry();
+    let children = children_of_main_thread();
+    // Asked afterwards: as long as it had not begun to end, no orphan can have gone to another thread.
+    let main_is_ending = read_own_stat().map(|main| main.is_ending);
+    are_handlers(children, main_is_ending, &registry.handlers)
+}
+
+fn are_handlers(children: io::Result<Vec<i32>>, main_is_ending: io::Result<bool>, handlers: &[i32]) -> bool {
+    let Ok(children) = children else { return false };
+    main_is_ending.is_ok_and(|is_ending| !is_ending) && children.iter().all(|child| handlers.contains(child))
+}
+
 /// Only of an orphan, for which nobody else in this process can wait.
 fn reap(pid: i32) -> bool {
     let Some(pid) = Pid::from_raw(pid) else { return false };
@@ -188,5 +225,70 @@ fn add_descendants(family: &mut Vec<Seen>, mut others: Vec<Seen>) {
         family.extend(children);
         others = rest;
         next += 1;
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    use super::*;
+    use crate::os::testing::{eventually, run_again_inside};
+
+    const MODULE: &str = "os::adoption::tests::";
+
+    #[test]
+    fn children_that_are_handlers_are_no_orphans_and_doubt_means_a_look() {
+        let refused = || io::Error::from(io::ErrorKind::NotFound);
+        assert!(are_handlers(Ok(vec![]), Ok(false), &[]));
+        assert!(are_handlers(Ok(vec![7, 9]), Ok(false), &[9, 8, 7]));
+        assert!(!are_handlers(Ok(vec![7, 9]), Ok(false), &[7]));
+        assert!(!are_handlers(Err(refused()), Ok(false), &[7]), "the kernel does not say");
+        assert!(!are_handlers(Ok(vec![7]), Ok(true), &[7]), "orphans may have gone to another thread");
+        assert!(!are_handlers(Ok(vec![7]), Err(refused()), &[7]));
+    }
+
+    #[test]
+    fn children_of_other_threads_are_no_reason_for_a_look_and_orphans_are() {
+        if !run_again_inside(
+            &["env"],
+            &format!("{MODULE}children_of_other_threads_are_no_reason_for_a_look_and_orphans_are"),
+        ) {
+            return;
+        }
+        let _adopting = Adopting::begin();
+        assert!(has_no_orphans());
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        assert!(has_children() && has_no_orphans(), "it belongs to the thread of this test");
+        let mut parent = Command::new("sh");
+        parent.args(["-c", "sleep 600 >/dev/null & echo $!"]).stdout(Stdio::piped());
+        let mut parent = parent.spawn().unwrap();
+        let mut orphan = String::new();
+        BufReader::new(parent.stdout.take().unwrap()).read_line(&mut orphan).unwrap();
+        parent.wait().unwrap();
+        eventually(|| !has_no_orphans());
+        let orphan = Pid::from_raw(orphan.trim().parse().unwrap()).unwrap();
+        rustix::process::kill_process(orphan, rustix::process::Signal::KILL).unwrap();
+        eventually(|| reap(orphan.as_raw_nonzero().get()));
+        assert!(has_no_orphans());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+
+    /// While one thread starts a handler, others start theirs and learn that theirs have ended.
+    #[test]
+    fn handlers_are_started_side_by_side() {
+        if !run_again_inside(&["env"], &format!("{MODULE}handlers_are_started_side_by_side")) {
+            return;
+        }
+        let _starting = starting();
+        let other = std::thread::spawn(|| {
+            let _starting = starting();
+            has_no_orphans()
+        });
+        assert!(other.join().unwrap());
+        assert!(STARTS.try_write().is_err(), "no look begins meanwhile");
     }
 }

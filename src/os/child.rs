@@ -51,11 +51,10 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// How often orphans of a running handler are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// Makes this process fit to start handlers: best called first of all, before files and connections are opened, by a
-/// program in which several threads start handlers. [`supervise`] does it as well.
+/// Makes this process fit to start handlers: best called first of all. [`supervise`] does it as well.
 ///
 /// # Errors
-/// When /proc or /dev/null cannot be opened.
+/// When /proc cannot be opened.
 pub fn prepare_process() -> io::Result<()> {
     spawn::prepare_this_process()
 }

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat, statfs};
 
+use super::recent::Recent;
+
 /// Why a program must not or cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramProblem {
@@ -81,6 +83,16 @@ pub fn check_program(path: &Path, runs_as_root: bool) -> Result<(), ProgramProbl
         }
     }
     Ok(())
+}
+
+/// As [`check_program`] for a program that does not run as root, by an answer that may be a second old: it catches a mistake
+/// that was made before, and whoever makes one now can also make it just after the question.
+///
+/// # Errors
+/// As for [`check_program`].
+pub fn recently_checked(path: &Path) -> Result<(), ProgramProblem> {
+    static PROGRAMS: Recent<PathBuf, ()> = Recent::new();
+    PROGRAMS.answer(path.to_owned(), |path| check_program(path, false))
 }
 
 fn is_writable_by_all(metadata: &Metadata) -> bool {

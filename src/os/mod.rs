@@ -1,7 +1,7 @@
 //! What the kernel answers: clocks, process identities, signals, child processes, lock files, the host.
 //!
 //! Knows nothing of tasks, runs or the store, and prints nothing. The only folder with `unsafe` code, all of it in
-//! `pre_exec.rs`, `sockets.rs` and `closed_output.rs`. The engine and the handlers use it.
+//! `vfork.rs`, `pre_exec.rs`, `sockets.rs` and `closed_output.rs`. The engine and the handlers use it.
 
 pub mod account;
 pub mod capture;
@@ -13,9 +13,11 @@ pub mod event_socket;
 #[cfg(feature = "fault-points")]
 pub mod fault;
 pub mod file_checks;
+pub mod file_watch;
 pub mod host;
 pub mod identity;
 pub mod lock;
+pub mod marks;
 pub mod random;
 pub mod rights;
 pub mod signalling;
@@ -29,6 +31,7 @@ pub mod watchdog;
 
 mod adoption;
 mod cause;
+mod image;
 mod leftovers;
 pub(crate) mod lines;
 mod observer;
@@ -36,6 +39,8 @@ mod pidfd;
 mod pre_exec;
 pub(crate) mod proc_files;
 mod pump;
+pub(crate) mod recent;
 mod spawn;
 #[cfg(test)]
 mod testing;
+mod vfork;

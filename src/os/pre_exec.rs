@@ -1,103 +1,153 @@
-//! What a handler's process does to itself between fork and exec. Nearly all the unsafe code of the program.
+//! What a handler's process does to itself before it executes its program.
 //!
-//! Between fork and exec only async-signal-safe calls are allowed: no allocation, no lock, no printing.
+//! It may share our memory then: only async-signal-safe calls are allowed, no allocation, no lock, no printing, no panic.
 
-use std::ffi::{c_int, c_long};
+use std::ffi::{CStr, c_char, c_int, c_long};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
 
 use rustix::io::Errno;
-use rustix::process::{Resource, Signal, getpid, getppid, getrlimit, set_parent_process_death_signal, setsid};
+use rustix::process::{Pid, Resource, Signal, getpid, getppid, getrlimit, set_parent_process_death_signal, setsid};
 
-use super::rights::{Prepared, Step};
+use super::image::Image;
+use super::rights::{Failure, Prepared, Refusal, Step};
+use super::vfork::{self, KERNEL_SET_BYTES, Memory, Process, set_blocked};
 
 /// The descriptor on which a handler writes its events.
 pub(super) const EVENTS_FD: c_int = 3;
 
-const F_SETFD: c_int = 2;
-const FD_CLOEXEC: c_int = 1;
 /// No more are marked one by one, whatever the limit allows.
 const MOST_DESCRIPTORS: u64 = 65_536;
-const SIG_DFL: usize = 0;
-const SIG_SETMASK: c_int = 2;
 const LAST_SIGNAL: c_int = 64;
-/// The same number on every architecture that this program is built for.
-const SYS_CLOSE_RANGE: c_long = 436;
-const CLOSE_RANGE_CLOEXEC: c_long = 4;
+/// No architecture's `struct sigaction` is larger; all zero, it is the default action.
+const DEFAULT_ACTION: [u64; 8] = [0; 8];
 
-/// A signal set in the C library's layout, 1024 bits; all zero is the empty set.
-#[repr(C, align(8))]
-struct SignalSet([u8; 128]);
-
-#[expect(unsafe_code, reason = "the C library's own functions, for which rustix has no stable safe form")]
-// SAFETY: the declarations are those of signal(2), sigprocmask(2), dup2(2), syscall(2) and fcntl(2).
-unsafe extern "C" {
-    fn signal(number: c_int, disposition: usize) -> usize;
-    fn sigprocmask(how: c_int, set: *const SignalSet, old: *mut SignalSet) -> c_int;
-    fn dup2(old: c_int, new: c_int) -> c_int;
-    fn syscall(number: c_long, ...) -> c_long;
-    fn fcntl(descriptor: c_int, command: c_int, ...) -> c_int;
+/// What becomes of a new process.
+pub(super) struct Plan<'a> {
+    pub(super) image: &'a Image,
+    pub(super) rights: &'a Prepared,
+    /// What its descriptors 0 to 3 are; each has a higher number here.
+    pub(super) descriptors: [BorrowedFd<'a>; 4],
 }
 
-/// Makes the child of this command the leader of a session of its own, with default signals, descriptors 0 to 3 only (3
-/// being `events`) and these rights, and has it die with us. The caller keeps descriptor 3 of this process occupied:
-/// otherwise it might be the pipe on which the standard library waits for the child's exec.
-pub(super) fn prepare(command: &mut Command, events: OwnedFd, rights: Prepared) {
-    let runner = getpid();
-    #[cfg(feature = "fault-points")]
-    let fault = super::fault::planned("spawn.forked");
-    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).min(MOST_DESCRIPTORS);
-    let most_descriptors = c_int::try_from(most).unwrap_or(c_int::MAX);
-    let in_child = move || {
+impl Plan<'_> {
+    /// Starts a process that is the leader of a session of its own, with default signals, these four descriptors and no
+    /// others, and these rights, and that dies with this thread; it executes the program. The error says why it did not.
+    pub(super) fn start(&self) -> Result<Process, Failure> {
+        let runner = getpid();
         #[cfg(feature = "fault-points")]
-        if let Some(signal) = fault {
-            let _ = rustix::process::kill_process(runner, signal);
+        let fault = super::fault::planned("spawn.forked");
+        let in_child = || {
+            #[cfg(feature = "fault-points")]
+            if let Some(signal) = fault {
+                let _ = rustix::process::kill_process(runner, signal);
+            }
+            self.prepare(runner).err().unwrap_or_else(|| self.execute())
+        };
+        let memory = if self.rights.changes_user() { Memory::Copied } else { Memory::Shared };
+        #[expect(unsafe_code, reason = "the only way to run code in a new process")]
+        // SAFETY: it makes plain system calls on values that were worked out before; it neither allocates nor locks nor
+        // panics, and it changes nothing but the first argument, which nobody reads afterwards.
+        unsafe {
+            vfork::start(memory, &in_child)
         }
-        reset_signals_and_descriptors(events.as_fd().as_raw_fd(), most_descriptors)?;
+    }
+
+    fn prepare(&self, runner: Pid) -> Result<(), Refusal> {
+        reset_signals();
+        mark_descriptors();
+        for (number, descriptor) in (0..).zip(self.descriptors) {
+            take_descriptor(descriptor, number)?;
+        }
         // A process can leave its group, and never its session but for one of its own: whatever comes from this handler is
         // never in ours.
-        setsid().map_err(|errno| Step::Supervision.failed(errno))?;
-        rights.apply()?;
+        setsid().map_err(|errno| Step::Supervision.refused(errno))?;
+        self.rights.apply()?;
         // Last, because the kernel forgets it when the user changes. It comes only for a death after the call, so whether
         // the runner still lives is asked after it.
-        set_parent_process_death_signal(Some(Signal::KILL)).map_err(|errno| Step::Supervision.failed(errno))?;
+        set_parent_process_death_signal(Some(Signal::KILL)).map_err(|errno| Step::Supervision.refused(errno))?;
         if getppid() != Some(runner) {
-            return Err(Step::Supervision.failed(Errno::SRCH));
+            return Err(Step::Supervision.refused(Errno::SRCH));
         }
-        rights.rehearsal_result().map_or(Ok(()), Err)
-    };
-    #[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
-    // SAFETY: the closure makes plain system calls on values it owns; it neither allocates nor locks.
-    unsafe {
-        command.pre_exec(in_child);
+        self.rights.rehearsal_result().map_or(Ok(()), Err)
+    }
+
+    /// Goes through the candidates as execvp(3) does; returns why there is nothing to execute.
+    fn execute(&self) -> Refusal {
+        // Blocked signals would be inherited. One that came meanwhile is the handler's own by now.
+        set_blocked(0);
+        let mut last = Errno::NOENT;
+        for candidate in &self.image.candidates {
+            let errno = execve(candidate, self.image.arguments(), self.image);
+            match errno {
+                Errno::NOEXEC => {
+                    let (shell, arguments) = self.image.arguments_of_shell(candidate);
+                    return Step::Execution.refused(execve(shell, arguments, self.image));
+                }
+                Errno::ACCESS => last = errno,
+                Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::NODEV | Errno::TIMEDOUT => {
+                    // What was found and may not be executed says more than where there was nothing.
+                    if last != Errno::ACCESS {
+                        last = errno;
+                    }
+                }
+                errno => return Step::Execution.refused(errno),
+            }
+        }
+        Step::Execution.refused(last)
     }
 }
 
-/// Runs in the child. An ignored signal and a blocked one would otherwise be inherited through exec: SIGPIPE, which
-/// Rust ignores, or SIGHUP and SIGINT of a runner started by nohup or by a shell in the background.
-fn reset_signals_and_descriptors(events: c_int, most_descriptors: c_int) -> io::Result<()> {
-    let empty = SignalSet([0; 128]);
-    #[expect(unsafe_code, reason = "system calls for which rustix has no stable safe form")]
-    // SAFETY: all arguments are numbers, but for one pointer to a live set that is only read and one null pointer that
-    // sigprocmask allows. All five are async-signal-safe.
-    let descriptor = unsafe {
-        for number in 1..=LAST_SIGNAL {
-            // Fails for KILL, STOP and the C library's own signals, which need no reset.
-            signal(number, SIG_DFL);
+/// An ignored signal would otherwise be inherited: SIGPIPE, which Rust ignores, or SIGHUP and SIGINT of a runner started
+/// by nohup or by a shell in the background. And no handler of ours may run here once signals are not blocked any more.
+fn reset_signals() {
+    for number in 1..=LAST_SIGNAL {
+        #[expect(unsafe_code, reason = "a system call for which rustix has no stable safe form")]
+        // SAFETY: it reads one live action, and the table that it changes is the child's own. It fails for KILL and STOP.
+        unsafe {
+            let (action, old) = (DEFAULT_ACTION.as_ptr(), ptr::null_mut::<u64>());
+            libc::syscall(libc::SYS_rt_sigaction, c_long::from(number), action, old, KERNEL_SET_BYTES);
         }
-        sigprocmask(SIG_SETMASK, &raw const empty, std::ptr::null_mut());
-        // Database clients do not all mark their sockets close-on-exec, and we may have inherited unmarked descriptors.
-        // Marked, not closed: the standard library still reports a failing exec on one of them.
-        let first = EVENTS_FD + 1;
-        if syscall(SYS_CLOSE_RANGE, c_long::from(first), c_long::from(u32::MAX), CLOSE_RANGE_CLOEXEC) != 0 {
-            // Kernels before 5.11 lack it.
-            for number in first..most_descriptors {
-                fcntl(number, F_SETFD, FD_CLOEXEC);
-            }
+    }
+}
+
+/// Database clients do not all mark their sockets close-on-exec, and we may have inherited unmarked descriptors.
+fn mark_descriptors() {
+    let first = EVENTS_FD + 1;
+    #[expect(unsafe_code, reason = "system calls for which rustix has no safe form")]
+    // SAFETY: all arguments are numbers, and the table of descriptors is the child's own.
+    unsafe {
+        let how = c_long::from(libc::CLOSE_RANGE_CLOEXEC);
+        if libc::syscall(libc::SYS_close_range, c_long::from(first), c_long::from(u32::MAX), how) == 0 {
+            return;
         }
-        dup2(events, EVENTS_FD)
-    };
-    if descriptor == EVENTS_FD { Ok(()) } else { Err(io::Error::last_os_error()) }
+        // Kernels before 5.11 lack it.
+        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).min(MOST_DESCRIPTORS);
+        for number in first..c_int::try_from(most).unwrap_or(c_int::MAX) {
+            libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC);
+        }
+    }
+}
+
+/// Not marked close-on-exec at its new number.
+fn take_descriptor(descriptor: BorrowedFd<'_>, number: c_int) -> Result<(), Refusal> {
+    #[expect(unsafe_code, reason = "rustix would take the number for a descriptor that somebody owns")]
+    // SAFETY: both are numbers, and the table of descriptors is the child's own.
+    let done = unsafe { libc::dup2(descriptor.as_raw_fd(), number) };
+    if done == number { Ok(()) } else { Err(Step::Supervision.refused(last_errno())) }
+}
+
+/// Returns only when it failed.
+fn execve(file: &CStr, arguments: *const *const c_char, image: &Image) -> Errno {
+    #[expect(unsafe_code, reason = "the execution of a program, for which rustix has no stable form")]
+    // SAFETY: two arrays of C strings, each with its end, that the image keeps.
+    unsafe {
+        libc::execve(file.as_ptr(), arguments, image.environment());
+    }
+    last_errno()
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

@@ -8,6 +8,9 @@ use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Read};
 
+/// The kernel's flag PF_EXITING.
+const EXITING: u64 = 4;
+
 /// What `/proc/PID/stat` says, as far as we need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
@@ -19,6 +22,8 @@ pub(crate) struct Stat {
     pub(crate) group: i32,
     /// 0 if the leader of the session is outside our PID namespace, as in a container that something else entered.
     pub(crate) session: i32,
+    /// Whether the main thread is on its way out: it has no children any more, or soon will not have, whatever its state is.
+    pub(crate) is_ending: bool,
     /// Processor time that all its threads have used, in clock ticks.
     pub(crate) cpu_ticks: u64,
     /// Clock ticks between boot and the start of the process; never the wall clock, which moves when it is set.
@@ -43,6 +48,28 @@ pub(super) fn read_own_stat() -> io::Result<Stat> {
     read_stat_of("self")
 }
 
+/// Our children, as far as they are the main thread's: those that it started, and all that the kernel gave to this process
+/// while that thread lived. Of children that are reaped meanwhile it may list too few.
+pub(super) fn children_of_main_thread() -> io::Result<Vec<i32>> {
+    // Not everywhere: it is an option of the kernel.
+    let mut file = File::open(format!("/proc/self/task/{}/children", std::process::id()))?;
+    let mut list = Vec::new();
+    let mut chunk = [0_u8; 4096];
+    loop {
+        match file.read(&mut chunk) {
+            Ok(0) => return parse_children(&list),
+            Ok(count) => list.extend_from_slice(&chunk[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn parse_children(list: &[u8]) -> io::Result<Vec<i32>> {
+    let list = std::str::from_utf8(list).map_err(io::Error::other)?;
+    list.split_ascii_whitespace().map(|pid| pid.parse().map_err(io::Error::other)).collect()
+}
+
 /// Whether this process ignores a signal, as one started by nohup ignores HUP.
 pub(super) fn ignores_signal(number: i32) -> io::Result<bool> {
     let status = fs::read_to_string("/proc/self/status")?;
@@ -54,15 +81,13 @@ pub(super) fn ignores_signal(number: i32) -> io::Result<bool> {
 fn read_stat_of(process: impl Display) -> io::Result<Stat> {
     let mut text = [0_u8; 1024];
     let mut file = File::open(format!("/proc/{process}/stat"))?;
-    let mut length = 0;
-    while length < text.len() {
-        match file.read(&mut text[length..]) {
-            Ok(0) => break,
-            Ok(count) => length += count,
+    // One read: the kernel makes the line at once, and what we need of it is far from the end.
+    let length = loop {
+        match file.read(&mut text) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            read => break read?,
         }
-    }
+    };
     parse_stat(&text[..length])
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{process}/stat is not as expected")))
 }
@@ -78,10 +103,12 @@ pub(crate) fn parse_stat(text: &[u8]) -> Option<Stat> {
     let parent = number(fields.next()?)?;
     let group = number(fields.next()?)?;
     let session = number(fields.next()?)?;
-    let user_ticks: u64 = number(fields.nth(7)?)?;
+    let flags: u64 = number(fields.nth(2)?)?;
+    let user_ticks: u64 = number(fields.nth(4)?)?;
     let system_ticks: u64 = number(fields.next()?)?;
     let start_ticks = number(fields.nth(6)?)?;
-    Some(Stat { state, parent, group, session, cpu_ticks: user_ticks.saturating_add(system_ticks), start_ticks })
+    let cpu_ticks = user_ticks.saturating_add(system_ticks);
+    Some(Stat { state, parent, group, session, is_ending: flags & EXITING != 0, cpu_ticks, start_ticks })
 }
 
 /// Whether the environment the process was started with has exactly this `NAME=value` entry. An unreadable environment
@@ -186,7 +213,8 @@ mod tests {
     fn a_program_name_with_parentheses_does_not_shift_the_fields() {
         let text = b"77 (a) R 1 (b) S 5 66 55 0 -1 4 1 2 3 4 50 60 7 8 20 0 1 0 987654 1 2 3";
         let stat = parse_stat(text).unwrap();
-        let expected = Stat { state: b'S', parent: 5, group: 66, session: 55, cpu_ticks: 110, start_ticks: 987_654 };
+        let (cpu_ticks, start_ticks) = (110, 987_654);
+        let expected = Stat { state: b'S', parent: 5, group: 66, session: 55, is_ending: true, cpu_ticks, start_ticks };
         assert_eq!(stat, expected);
     }
 
@@ -221,6 +249,14 @@ mod tests {
             assert!(!found(b"", size));
         }
         assert!(!EntryMatcher::new(b"").end());
+    }
+
+    #[test]
+    fn the_list_of_children_is_read_whole_or_not_at_all() {
+        assert_eq!(parse_children(b"").unwrap(), [0; 0]);
+        assert_eq!(parse_children(b"12 34 ").unwrap(), [12, 34]);
+        assert!(parse_children(b"12 x ").is_err() && parse_children(b"\xff").is_err());
+        children_of_main_thread().unwrap();
     }
 
     #[test]

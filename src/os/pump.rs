@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, read, write};
 
@@ -18,6 +19,8 @@ use super::spawn::{Input, Pipes};
 const IDLE_EVERY: Duration = Duration::from_millis(400);
 /// A flood of messages from the socket must not keep us from the pipes.
 const MESSAGES_PER_TURN: usize = 32;
+/// What a pipe holds.
+const READ_BYTES: usize = 64 * 1024;
 
 /// What one turn of the loop saw.
 #[derive(Default)]
@@ -76,7 +79,7 @@ impl<'a> Pump<'a> {
             captures: [Capture::new(limit_bytes), Capture::new(limit_bytes)],
             lines: LineSplitter::default(),
             next_idle: Moment::after(IDLE_EVERY),
-            buffer: vec![0; 64 * 1024],
+            buffer: Vec::with_capacity(READ_BYTES),
         };
         // Most data fits into the pipe at once, and then there is nothing to poll for.
         pump.write_input();
@@ -208,14 +211,15 @@ impl<'a> Pump<'a> {
     }
 }
 
-/// One read; closes the descriptor at its end. `None` when there was nothing to read.
-fn read_once<'b>(fd: &mut Option<OwnedFd>, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
-    match read(fd.as_ref()?, &mut *buffer) {
+/// One read, into an empty buffer; closes the descriptor at its end. `None` when there was nothing to read.
+fn read_once<'b>(fd: &mut Option<OwnedFd>, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
+    buffer.clear();
+    match read(fd.as_ref()?, spare_capacity(buffer)) {
         Ok(0) => {
             *fd = None;
             None
         }
-        Ok(count) => buffer.get(..count),
+        Ok(_) => Some(buffer),
         Err(Errno::AGAIN | Errno::INTR) => None,
         Err(_) => {
             *fd = None;

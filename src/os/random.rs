@@ -1,6 +1,7 @@
 //! The kernel's random numbers.
 
 use std::io;
+use std::time::SystemTime;
 
 /// 32 hexadecimal digits, 128 bits: nobody guesses them, and no two are ever the same.
 ///
@@ -10,6 +11,18 @@ pub fn token() -> io::Result<String> {
     let mut bytes = [0_u8; 16];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+}
+
+/// Like [`token`], but later ones mostly sort behind earlier ones, so that an index of them is written at its end. It begins with
+/// `once:`, and says so what it is for.
+///
+/// # Errors
+/// As of [`token`].
+pub fn ordered_token() -> io::Result<String> {
+    let mut bytes = [0_u8; 8];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Ok(format!("once:{:013x}:{:016x}", since_1970.as_micros(), u64::from_be_bytes(bytes)))
 }
 
 /// A number that spreads what would otherwise happen at once. 0 where there is no randomness: then it merely is not

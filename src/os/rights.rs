@@ -1,6 +1,6 @@
-//! What a handler's process takes upon itself between fork and exec: limits, another user, no way back.
+//! What a handler's process takes upon itself before it executes its program: limits, another user, no way back.
 //!
-//! Everything is worked out before the fork; afterwards there are plain system calls only, which neither allocate nor
+//! Everything is worked out before there is a process; in it there are plain system calls only, which neither allocate nor
 //! lock. A call that fails is named by its step, because the number of the error alone would not tell.
 
 use std::ffi::CString;
@@ -14,6 +14,7 @@ use rustix::process::{
 use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use super::account::Credentials;
+use super::recent::Recent;
 use crate::domain::confinement::Limits;
 
 /// How much later the kernel ends a handler that goes on in spite of SIGXCPU.
@@ -35,12 +36,11 @@ pub struct Rights {
     pub no_new_privileges: bool,
 }
 
-/// What was tried in the child when it failed. The pipe on which the standard library reports an error of the child has
-/// room for one number: the step stands in its upper half.
+/// What was tried in the child when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// A session of its own, death with us.
-    Supervision = 1,
+    /// Its descriptors, a session of its own, death with us.
+    Supervision,
     /// The limits.
     Limits,
     /// Another user.
@@ -51,23 +51,47 @@ pub(super) enum Step {
     Program,
     /// Nothing failed: the end of a rehearsal.
     Rehearsed,
+    /// The program.
+    Execution,
 }
 
-const STEPS: [Step; 6] = [Step::Supervision, Step::Limits, Step::User, Step::Directory, Step::Program, Step::Rehearsed];
+/// Why a child did not execute its program: what it leaves behind in memory that we have as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    step: Step,
+    errno: Errno,
+}
 
 impl Step {
     /// An error of this step.
-    pub(super) fn failed(self, errno: Errno) -> io::Error {
-        io::Error::from_raw_os_error(((self as i32) << 16) | errno.raw_os_error())
+    pub(super) fn refused(self, errno: Errno) -> Refusal {
+        Refusal { step: self, errno }
     }
+}
 
-    /// Takes the error apart that came back from a child; without a step it is the exec's.
-    pub(super) fn of(error: io::Error) -> (Option<Self>, io::Error) {
-        let Some(number) = error.raw_os_error() else { return (None, error) };
-        match STEPS.into_iter().find(|step| *step as i32 == number >> 16) {
-            Some(step) => (Some(step), io::Error::from_raw_os_error(number & 0xffff)),
-            None => (None, error),
-        }
+/// Why there is no child.
+#[derive(Debug)]
+pub(super) struct Failure {
+    /// `None` if there never was one.
+    pub(super) step: Option<Step>,
+    pub(super) error: io::Error,
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self { step: Some(refusal.step), error: refusal.errno.into() }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self { step: None, error }
+    }
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        Self { step: None, error: errno.into() }
     }
 }
 
@@ -101,8 +125,13 @@ impl Prepared {
         }
     }
 
+    /// Whether it becomes somebody else than we are.
+    pub(super) fn changes_user(&self) -> bool {
+        self.ids.is_some()
+    }
+
     /// In the child.
-    pub(super) fn apply(&self) -> io::Result<()> {
+    pub(super) fn apply(&self) -> Result<(), Refusal> {
         // Before the change of user, after which the file is not ours; without it the kernel chooses as it likes.
         if let Some(score) = &self.oom_score
             && let Ok(file) = open(c"/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
@@ -110,15 +139,15 @@ impl Prepared {
             let _ = write(&file, score);
         }
         for (resource, soft, hard) in &self.limits {
-            set_limit(*resource, *soft, *hard).map_err(|errno| Step::Limits.failed(errno))?;
+            set_limit(*resource, *soft, *hard).map_err(|errno| Step::Limits.refused(errno))?;
         }
         umask(self.umask);
-        self.change_user().map_err(|errno| Step::User.failed(errno))?;
+        self.change_user().map_err(|errno| Step::User.refused(errno))?;
         if self.no_new_privileges {
-            set_no_new_privs(true).map_err(|errno| Step::User.failed(errno))?;
+            set_no_new_privs(true).map_err(|errno| Step::User.refused(errno))?;
         }
         if let Some(directory) = &self.directory {
-            chdir(directory.as_c_str()).map_err(|errno| Step::Directory.failed(errno))?;
+            chdir(directory.as_c_str()).map_err(|errno| Step::Directory.refused(errno))?;
         }
         Ok(())
     }
@@ -135,12 +164,12 @@ impl Prepared {
     }
 
     /// In the child, instead of the exec; `None` when this is no rehearsal.
-    pub(super) fn rehearsal_result(&self) -> Option<io::Error> {
+    pub(super) fn rehearsal_result(&self) -> Option<Refusal> {
         let program = self.rehearsed.as_ref()?;
         // Without EACCESS: the real user is the effective one by now, and the plain call is older than any kernel here.
         Some(match accessat(CWD, program.as_c_str(), Access::EXEC_OK, AtFlags::empty()) {
-            Ok(()) => Step::Rehearsed.failed(Errno::PERM),
-            Err(errno) => Step::Program.failed(errno),
+            Ok(()) => Step::Rehearsed.refused(Errno::PERM),
+            Err(errno) => Step::Program.refused(errno),
         })
     }
 }
@@ -172,7 +201,10 @@ fn resources(limits: &Limits) -> Vec<(Resource, u64, u64)> {
 }
 
 fn oom_score() -> Option<Vec<u8>> {
-    let ours: i32 = std::fs::read_to_string("/proc/self/oom_score_adj").ok()?.trim().parse().ok()?;
+    // Whom the kernel takes when memory is short may follow our own score a second late.
+    static OURS: Recent<(), i32> = Recent::new();
+    let ask = || std::fs::read_to_string("/proc/self/oom_score_adj").ok()?.trim().parse().ok();
+    let ours = OURS.answer((), |()| ask().ok_or(())).ok()?;
     Some(ours.saturating_add(OOM_DISTANCE).min(HIGHEST_OOM_SCORE).to_string().into_bytes())
 }
 
@@ -180,16 +212,6 @@ fn oom_score() -> Option<Vec<u8>> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_step_of_an_error_survives_the_way_through_its_number() {
-        for step in STEPS {
-            let (found, error) = Step::of(step.failed(Errno::ACCESS));
-            assert_eq!((found, error.raw_os_error()), (Some(step), Some(Errno::ACCESS.raw_os_error())));
-        }
-        let (found, error) = Step::of(io::Error::from(Errno::NOENT));
-        assert_eq!((found, error.kind()), (None, io::ErrorKind::NotFound));
-    }
 
     #[test]
     fn processor_time_has_a_warning_before_the_end_and_core_dumps_are_always_off() {

@@ -59,7 +59,9 @@ pub struct LibrarySocket {
 }
 
 impl LibrarySocket {
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+    /// To be polled, and for nothing else.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
         #[expect(unsafe_code, reason = "the client library gives its descriptor to nobody")]
         // SAFETY: it is polled only, for as long as the connection is kept. Should it be closed all the same, the poll says so.
         unsafe {

@@ -1,26 +1,27 @@
 //! Starts one handler process with its pipes. Supervising it is `child`'s work.
 
 use std::ffi::{CString, OsString};
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{OFlags, fchown, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{OFlags, fchown, fcntl_setfl};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Gid, Pid, PidfdFlags, Signal, Uid, kill_process_group, pidfd_open, pidfd_send_signal};
+use rustix::process::{Gid, Signal, Uid, kill_process_group, pidfd_send_signal};
 
-use super::adoption::{Origin, Registry, registry};
+use super::adoption::{Origin, registry, starting};
 use super::identity::ProcessIdentity;
-use super::pre_exec::{EVENTS_FD, prepare};
+use super::image::Image;
+use super::pre_exec::{EVENTS_FD, Plan};
 use super::proc_files::ignores_signal;
-use super::rights::{Prepared, Rights, Step};
+use super::rights::{Failure, Prepared, Rights, Step};
+use super::vfork::Process;
 use crate::domain::ending::Ending;
 
 /// A program to start. Nothing is inherited: no environment, no descriptor but the four it gets.
@@ -43,8 +44,7 @@ pub struct ChildSpec {
 /// A started handler that was not reaped yet: as long as this lives and `reap` was not called, its PID and the number
 /// of its process group belong to nobody else.
 pub(super) struct Handler {
-    child: Child,
-    pidfd: OwnedFd,
+    process: Process,
     pub(super) origin: Origin,
 }
 
@@ -60,16 +60,28 @@ pub(super) struct Pipes {
 /// neither fail a write of ours nor send us a SIGPIPE: the pipe is just full then.
 pub(super) struct Input {
     pub(super) writer: OwnedFd,
-    _reader: OwnedFd,
+    reader: OwnedFd,
+}
+
+/// The handler's ends of its pipes, but for the one of its input, which we keep as well. None has a number that it is to
+/// have in the handler: they would get into each other's way there.
+struct Theirs {
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    events: OwnedFd,
 }
 
 /// The error says how it ended before it began.
 pub(super) fn start(spec: &ChildSpec) -> Result<(Handler, Pipes), Ending> {
     let ours = |error: io::Error| Ending::NoRoom(could_not(spec, &error.to_string()));
     prepare_this_process().map_err(ours)?;
-    let mut registry = registry();
-    let (child, pipes) = spawn(spec, None).map_err(|error| failed(spec, error))?;
-    Ok((Handler::adopt(child, spec, &mut registry).map_err(ours)?, pipes))
+    let (process, pipes) = {
+        let _starting = starting();
+        let (process, pipes) = spawn(spec, None).map_err(|failure| failed(spec, &failure))?;
+        registry().add(process.pid.as_raw_nonzero().get());
+        (process, pipes)
+    };
+    Ok((Handler::adopt(process, spec).map_err(ours)?, pipes))
 }
 
 /// Does everything that comes before the exec and asks whether that would be allowed; the error says why it could not
@@ -78,27 +90,19 @@ pub(super) fn rehearse(spec: &ChildSpec) -> Result<(), Ending> {
     let ours = |error: io::Error| Ending::NoRoom(could_not(spec, &error.to_string()));
     prepare_this_process().map_err(ours)?;
     let program = c_string(&spec.program).map_err(ours)?;
-    let _registry = registry();
+    let _starting = starting();
     match spawn(spec, Some(program)) {
-        Err(error) => match Step::of(error) {
-            (Some(Step::Rehearsed), _) => Ok(()),
-            (step, error) => Err(failed_at(step, spec, &error)),
-        },
+        Err(Failure { step: Some(Step::Rehearsed), .. }) => Ok(()),
+        Err(failure) => Err(failed(spec, &failure)),
         // It never gets so far: the last thing that a rehearsal does is to fail.
-        Ok((mut child, _)) => {
-            let _ = child.kill();
-            let _ = child.wait();
+        Ok((process, _)) => {
+            process.end();
             Ok(())
         }
     }
 }
 
-fn failed(spec: &ChildSpec, error: io::Error) -> Ending {
-    let (step, error) = Step::of(error);
-    failed_at(step, spec, &error)
-}
-
-fn failed_at(step: Option<Step>, spec: &ChildSpec, error: &io::Error) -> Ending {
+fn failed(spec: &ChildSpec, Failure { step, error }: &Failure) -> Ending {
     match step {
         _ if is_want_of_room(error) => Ending::NoRoom(could_not(spec, &error.to_string())),
         Some(Step::Limits) => Ending::Misconfigured(could_not(spec, &format!("its limits were refused: {error}"))),
@@ -114,50 +118,63 @@ fn is_want_of_room(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|number| room.contains(&number))
 }
 
-/// Once per process, best before anything else is opened. Descriptor 3 gets an owner for good: a handler's events take
-/// its place in the child, where it must not be the pipe on which the standard library waits for the exec. And when
-/// SIGCHLD was inherited as ignored, the kernel would reap our children itself and nobody could learn how they ended.
+/// Once per process. When SIGCHLD was inherited as ignored, the kernel would reap our children itself and nobody could
+/// learn how they ended.
 pub(super) fn prepare_this_process() -> io::Result<()> {
-    static PLACEHOLDER: Mutex<Option<OwnedFd>> = Mutex::new(None);
-    let mut placeholder = PLACEHOLDER.lock().unwrap_or_else(PoisonError::into_inner);
-    if placeholder.is_none() {
+    static PREPARED: Mutex<bool> = Mutex::new(false);
+    let mut prepared = PREPARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*prepared {
         if ignores_signal(signal_hook::consts::SIGCHLD)? {
             signal_hook::flag::register(signal_hook::consts::SIGCHLD, Arc::new(AtomicBool::new(false)))?;
         }
-        *placeholder = Some(fcntl_dupfd_cloexec(File::open("/dev/null")?, EVENTS_FD)?);
+        *prepared = true;
     }
     Ok(())
 }
 
-fn spawn(spec: &ChildSpec, rehearsed: Option<CString>) -> io::Result<(Child, Pipes)> {
-    let (stdin, input) = pipe_with(PipeFlags::CLOEXEC)?;
-    let (stdout, their_stdout) = pipe_with(PipeFlags::CLOEXEC)?;
-    let (stderr, their_stderr) = pipe_with(PipeFlags::CLOEXEC)?;
-    let (events, their_events) = pipe_with(PipeFlags::CLOEXEC)?;
-    for ours in [&input, &stdout, &stderr, &events] {
-        fcntl_setfl(ours, fcntl_getfl(ours)? | OFlags::NONBLOCK)?;
-    }
+fn spawn(spec: &ChildSpec, rehearsed: Option<CString>) -> Result<(Process, Pipes), Failure> {
+    let image = Image::new(&spec.program, &spec.args, &spec.env)?;
+    let directory = spec.cwd.as_deref().map(c_string).transpose()?;
+    let rights = Prepared::new(&spec.rights, directory, rehearsed);
+    let (pipes, theirs) = pipes()?;
+    let descriptors = [pipes.stdin.reader.as_fd(), theirs.stdout.as_fd(), theirs.stderr.as_fd(), theirs.events.as_fd()];
     if let Some(user) = &spec.rights.credentials {
         // /dev/stdout and /dev/fd/3 are opened anew by whoever writes to them, with the rights of the user.
-        for theirs in [&stdin, &their_stdout, &their_stderr, &their_events] {
+        for theirs in descriptors {
             fchown(theirs, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
         }
     }
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that starts programs, for os::child")]
-    let mut command = Command::new(&spec.program);
-    command.args(&spec.args).env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
-    command.stdin(Stdio::from(stdin.try_clone()?)).stdout(Stdio::from(their_stdout)).stderr(Stdio::from(their_stderr));
-    // The directory is entered by us, not by the standard library, which would do it before the change of user.
-    let directory = spec.cwd.as_deref().map(c_string).transpose()?;
-    let rights = Prepared::new(&spec.rights, directory, rehearsed);
-    // Never 3 itself: copying a descriptor onto itself would leave it marked close-on-exec.
-    prepare(&mut command, fcntl_dupfd_cloexec(&their_events, EVENTS_FD + 1)?, rights);
-    drop(their_events);
-    // The command owns their ends of the pipes; it is dropped here, so that only the handler has them.
     fault_point!("spawn.before");
-    let child = command.spawn()?;
+    let process = Plan { image: &image, rights: &rights, descriptors }.start()?;
     fault_point!("spawn.after");
-    Ok((child, Pipes { stdin: Input { writer: input, _reader: stdin }, stdout, stderr, events }))
+    // Their ends are dropped here, so that only the handler has them.
+    Ok((process, pipes))
+}
+
+/// Both ends of each are marked close-on-exec, and ours never block.
+fn pipes() -> io::Result<(Pipes, Theirs)> {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (stdout, their_stdout) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (stderr, their_stderr) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (events, their_events) = pipe_with(PipeFlags::CLOEXEC)?;
+    for ours in [&writer, &stdout, &stderr, &events] {
+        // A new pipe has no other flags.
+        fcntl_setfl(ours, OFlags::NONBLOCK)?;
+    }
+    let stdin = Input { writer, reader: out_of_the_way(reader)? };
+    let theirs = Theirs {
+        stdout: out_of_the_way(their_stdout)?,
+        stderr: out_of_the_way(their_stderr)?,
+        events: out_of_the_way(their_events)?,
+    };
+    Ok((Pipes { stdin, stdout, stderr, events }, theirs))
+}
+
+fn out_of_the_way(descriptor: OwnedFd) -> io::Result<OwnedFd> {
+    if descriptor.as_raw_fd() > EVENTS_FD {
+        return Ok(descriptor);
+    }
+    Ok(fcntl_dupfd_cloexec(descriptor, EVENTS_FD + 1)?)
 }
 
 fn c_string(path: &Path) -> io::Result<CString> {
@@ -166,25 +183,21 @@ fn c_string(path: &Path) -> io::Result<CString> {
 }
 
 impl Handler {
-    /// A child that cannot be named or watched is ended at once: nobody could end it later.
-    fn adopt(mut child: Child, spec: &ChildSpec, registry: &mut Registry) -> io::Result<Self> {
-        let watched = || -> io::Result<(OwnedFd, ProcessIdentity)> {
-            let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
-            let raw = Pid::from_raw(pid).ok_or_else(|| io::Error::other("the kernel gave no PID"))?;
-            let pidfd = pidfd_open(raw, PidfdFlags::empty())?;
-            let identity = ProcessIdentity::of_pid(pid)?.ok_or_else(|| io::Error::other("/proc does not show it"))?;
-            Ok((pidfd, identity))
-        };
-        match watched() {
-            Ok((pidfd, handler)) => {
-                registry.add(handler.pid);
+    /// A child that cannot be named is ended at once: nobody could end it later.
+    fn adopt(process: Process, spec: &ChildSpec) -> io::Result<Self> {
+        let pid = process.pid.as_raw_nonzero().get();
+        let named = ProcessIdentity::of_pid(pid)
+            .and_then(|identity| identity.ok_or_else(|| io::Error::other("/proc does not show it")));
+        match named {
+            Ok(handler) => {
                 let marker = spec.marker.as_encoded_bytes().to_vec();
                 let origin = Origin { handler, marker, no_new_privileges: spec.rights.no_new_privileges };
-                Ok(Self { child, pidfd, origin })
+                Ok(Self { process, origin })
             }
             Err(error) => {
-                let _ = child.kill();
-                let _ = child.wait();
+                let mut registry = registry();
+                process.end();
+                registry.remove(pid);
                 Err(error)
             }
         }
@@ -198,23 +211,22 @@ impl Handler {
     /// Signals its whole process group, which it cannot leave, being the leader of its session. Only for a handler that
     /// was not reaped: the number is still its own.
     pub(super) fn signal_group(&self, signal: Signal) {
-        let Some(pid) = Pid::from_raw(self.identity().pid) else { return };
-        if kill_process_group(pid, signal).is_err() {
-            let _ = pidfd_send_signal(&self.pidfd, signal);
+        if kill_process_group(self.process.pid, signal).is_err() {
+            let _ = pidfd_send_signal(&self.process.pidfd, signal);
         }
     }
 
     /// Gives its PID back to the kernel; it must have ended.
-    pub(super) fn reap(mut self) {
+    pub(super) fn reap(self) {
         let mut registry = registry();
-        let _ = self.child.wait();
-        registry.remove(self.identity().pid);
+        self.process.reap();
+        registry.remove(self.origin.handler.pid);
     }
 }
 
 impl AsFd for Handler {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.pidfd.as_fd()
+        self.process.pidfd.as_fd()
     }
 }
 

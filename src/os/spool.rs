@@ -189,7 +189,23 @@ impl SpoolFile {
         self.append_or(record, || None)
     }
 
-    /// The same; where it cannot be written, a shorter record in its place.
+    /// Adds a record that survives this process from now on, and the machine once the kernel has written it.
+    ///
+    /// # Errors
+    /// It could not be written; what was there before still is.
+    pub fn put(&mut self, record: &str) -> io::Result<()> {
+        let before = self.lock.file().seek(SeekFrom::End(0))?;
+        self.has_room = false;
+        if let Err(error) = self.lock.file().write_all(format!("{record}\n").as_bytes()) {
+            // Half a record would spoil the next one.
+            self.lock.file().set_len(before)?;
+            return Err(about(&self.path, error));
+        }
+        self.records.push(record.to_owned());
+        Ok(())
+    }
+
+    /// The same as [`SpoolFile::append`]; where it cannot be written, a shorter record in its place.
     ///
     /// # Errors
     /// Neither could be written; what was there before still is.

@@ -2,7 +2,7 @@
 //!
 //! The command line installs it once; whoever waits for anything asks it. What stopping means is decided elsewhere.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicBool;
@@ -72,6 +72,17 @@ impl StopSignals {
         Ok(signals)
     }
 
+    /// None of the signals of the process: stops when a handle says so. For a program that has its own use for signals.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn by_hand() -> io::Result<(Self, StopHandle)> {
+        let (reader, writer) = UnixStream::pair()?;
+        // Of a handle that is used again and again more is not told than is counted.
+        writer.set_nonblocking(true)?;
+        Ok((Self { reader, registered: Vec::new() }, StopHandle { writer: Arc::new(writer) }))
+    }
+
     /// Whether one of the signals has come.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
@@ -129,6 +140,20 @@ impl StopSignals {
             return Ok(receiver.recv_timeout(grace).ok());
         }
         receiver.recv().map(Some).map_err(io::Error::other)
+    }
+}
+
+/// Asks work to end in good order, from any thread.
+#[derive(Clone, Debug)]
+pub struct StopHandle {
+    writer: Arc<UnixStream>,
+}
+
+impl StopHandle {
+    /// Counts as one signal: what waits stops waiting, what works ends after its current part.
+    pub fn stop(&self) {
+        // Full: enough have come. Gone: nobody is left to be stopped.
+        let _ = (&*self.writer).write(&[1]);
     }
 }
 
@@ -240,6 +265,15 @@ mod tests {
         let long = Duration::from_secs(60);
         assert_eq!(signals.wait_for_work(long, || 8).unwrap(), Some(8), "what ends in time counts");
         assert_eq!(signals.wait_for_work::<()>(long, || panic!("as it should")).unwrap(), None);
+    }
+
+    #[test]
+    fn a_handle_stops_what_waits_and_counts_like_a_signal() {
+        let (signals, handle) = StopSignals::by_hand().unwrap();
+        assert!(!signals.is_stopping());
+        handle.stop();
+        handle.clone().stop();
+        assert!(signals.wait(Duration::from_secs(60)) && signals.count() == 2);
     }
 
     #[test]

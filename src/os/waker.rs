@@ -1,14 +1,13 @@
-//! Wakes a thread that waits: another thread does, or what arrives at a socket of a client library.
+//! Wakes a thread that waits: another thread does, or what arrives somewhere else.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::{read, write};
 
 use super::clock::poll_wait;
-use super::sockets::LibrarySocket;
 
 /// What the thread waits with, and what the others wake it with. A call to wake that comes before the wait is not lost.
 #[derive(Debug)]
@@ -29,11 +28,10 @@ impl Waker {
         let _ = write(&self.event, &1_u64.to_ne_bytes());
     }
 
-    /// Waits until somebody wakes it, or something arrives at the socket, for at most so long.
-    pub fn wait(&self, socket: Option<&LibrarySocket>, limit: Duration) {
+    /// Waits until somebody wakes it, or there is something to read, for at most so long.
+    pub fn wait(&self, readable: Option<BorrowedFd<'_>>, limit: Duration) {
         let mut fds = vec![PollFd::new(&self.event, PollFlags::IN)];
-        let socket = socket.map(LibrarySocket::as_fd);
-        fds.extend(socket.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
+        fds.extend(readable.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         // Interrupted, it is a short wait: whoever waits looks again anyway.
         let _ = poll(&mut fds, Some(&poll_wait(limit)));
         let _ = read(&self.event, &mut [0; 8]);

@@ -15,7 +15,7 @@ use crate::domain::settings::Setting;
 use crate::domain::status::RunStatus;
 
 /// For how long the setting is taken to be what it was.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Tasks of one statement.
 const PART: usize = 500;
 /// The kind of event that a run was created.
@@ -37,6 +37,13 @@ pub(super) struct AuditSwitch {
     looked_at: Option<Instant>,
 }
 
+impl AuditSwitch {
+    /// Takes what somebody has just read.
+    pub(super) fn look(&mut self, is_on: bool) {
+        *self = Self { is_on, looked_at: Some(Instant::now()) };
+    }
+}
+
 impl Store {
     /// Says who this process is.
     pub fn set_origin(&mut self, origin: Origin) {
@@ -47,7 +54,7 @@ impl Store {
     pub(super) fn auditor(&mut self) -> StoreResult<Option<Origin>> {
         if self.audit.looked_at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
             let is_on = self.read(|conn| Ok(keeps_transitions(conn)?))?;
-            self.audit = AuditSwitch { is_on, looked_at: Some(Instant::now()) };
+            self.audit.look(is_on);
         }
         Ok(self.audit.is_on.then(|| self.origin.clone()))
     }

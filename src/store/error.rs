@@ -1,6 +1,8 @@
 //! What can go wrong between this program and its database.
 
-use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel::result::DatabaseErrorKind;
+pub use diesel::result::Error as DatabaseError;
+use diesel::result::Error as DieselError;
 
 use crate::domain::new_task::QueueRefusal;
 use crate::domain::settings::BadSetting;

@@ -129,6 +129,32 @@ impl<'a> Obstacles<'a> {
         Ok(obstacle)
     }
 
+    /// Whether nothing keeps runs of this class from being claimed, and nothing limits them.
+    pub(super) fn is_free(&self, class: &str) -> bool {
+        !self.pauses.iter().any(|pause| pause.scope.covers(class, self.runner_name))
+            && !self.limits.iter().any(|limit| limit.class == class)
+    }
+
+    /// How many runs of this class may be claimed now, as far as `wanted`.
+    pub(super) fn room_for(&mut self, conn: &mut AnyConnection, class: &str, wanted: usize) -> StoreResult<usize> {
+        if self.is_free(class) {
+            return Ok(wanted);
+        }
+        if self.of_class(conn, class)?.is_some() {
+            return Ok(0);
+        }
+        let Some(limit) = self.limits.iter().find(|limit| limit.class == class) else { return Ok(wanted) };
+        let mut room = wanted;
+        if let Some(max) = limit.max_running {
+            let free = i64::from(max) - count_running(conn, class)?;
+            room = room.min(usize::try_from(free).unwrap_or(0));
+        }
+        if let Some(rate) = limit.rate {
+            room = room.min(starts_left(conn, class, rate)?);
+        }
+        Ok(room)
+    }
+
     fn find(&self, conn: &mut AnyConnection, class: &str) -> StoreResult<Option<Obstacle>> {
         if let Some(pause) = self.pauses.iter().find(|pause| pause.scope.covers(class, self.runner_name)) {
             return Ok(Some(Obstacle::Paused(Box::new(pause.clone()))));
@@ -148,6 +174,19 @@ impl<'a> Obstacles<'a> {
 
 fn count_running(conn: &mut AnyConnection, class: &str) -> QueryResult<i64> {
     task_queue_runs::table.filter(task_queue_runs::running_class.eq(class)).count().get_result(conn)
+}
+
+/// How many runs of the class may start now.
+fn starts_left(conn: &mut AnyConnection, class: &str, rate: Rate) -> QueryResult<usize> {
+    use task_queue_runs::dsl;
+    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let window_begins = Moment::from(DateTime::<Utc>::from(now) - TimeDelta::seconds(i64::from(rate.secs)));
+    let started: i64 = dsl::task_queue_runs
+        .filter(dsl::task_class.eq(class))
+        .filter(dsl::started_on.gt(window_begins))
+        .count()
+        .get_result(conn)?;
+    Ok(usize::try_from(i64::from(rate.count) - started).unwrap_or(0))
 }
 
 /// When the next run of the class may start, if not now. The window slides: as many starts as the rate has must lie

@@ -2,6 +2,7 @@
 
 use diesel::migration::{Migration as _, MigrationSource};
 use diesel::prelude::*;
+use diesel::result::Error as DieselError;
 use diesel_migrations::MigrationHarness as _;
 use serde::Serialize;
 
@@ -103,12 +104,16 @@ fn known_migrations(engine: Engine) -> StoreResult<Vec<(String, String)>> {
     Ok(known)
 }
 
-/// Only a database without the table of migrations has none applied; one that cannot be read is an error.
+/// Only a database without the table of migrations has none applied; one that cannot be read is an error. Whether the table is
+/// there is asked only where it could not be read.
 fn applied_versions(store: &mut Store) -> StoreResult<Vec<String>> {
     store.read(|conn| {
-        if !backend::has_migrations_table(conn)? {
-            return Ok(Vec::new());
-        }
-        Ok(__diesel_schema_migrations::table.select(__diesel_schema_migrations::version).load(conn)?)
+        let versions = __diesel_schema_migrations::table.select(__diesel_schema_migrations::version).load(conn);
+        let error = match versions {
+            Err(error @ DieselError::DatabaseError(..)) => error,
+            read => return Ok(read?),
+        };
+        backend::forget_failed_statement(conn);
+        if backend::has_migrations_table(conn)? { Err(error.into()) } else { Ok(Vec::new()) }
     })
 }

@@ -3,6 +3,7 @@
 
 mod audit;
 mod backend;
+mod callers;
 mod claimants;
 mod classes;
 mod dependencies;
@@ -13,10 +14,13 @@ mod key_slots;
 mod leases;
 mod limits;
 mod migrate;
+mod news;
 mod notices;
 mod pauses;
+mod prepared;
 mod prunable;
 mod prune;
+mod queue_one;
 mod queueing;
 mod receipts;
 mod rows;
@@ -39,14 +43,16 @@ use self::audit::AuditSwitch;
 pub use self::audit::Origin;
 use self::backend::AnyConnection;
 pub use self::backend::{DatabaseUrl, Engine};
+pub use self::callers::{CallersConnection, callers_now, callers_settings, insert_in};
 pub use self::classes::ClassHold;
 use self::error::Repeat;
-pub use self::error::{StoreError, StoreResult};
+pub use self::error::{DatabaseError, StoreError, StoreResult};
 pub use self::event_log::{EventFilter, is_narrow_range};
 pub use self::events::{Event, NewEvent};
 pub use self::key_slots::KeyUse;
 pub use self::leases::Renewal;
 pub use self::migrate::{Migration, MigrationReport};
+pub use self::news::News;
 pub use self::notices::{NewNotice, TakenNotices};
 pub use self::pauses::NewPause;
 pub use self::prunable::PruneVerdict;
@@ -56,11 +62,12 @@ pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
 pub use self::transfer::{Imported, TransferredTask};
 pub use self::transitions::{
-    Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, OutsideClaim, OutsideRun, Restart,
-    RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
+    Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, ManyClaimed, Outlook, OutsideClaim,
+    OutsideRun, Restart, RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
 };
 pub use self::unique::Holder;
 use self::unique::look_again;
+use crate::domain::settings::Settings;
 use crate::os::random::spread;
 use crate::os::sockets::LibrarySocket;
 
@@ -85,6 +92,8 @@ pub struct Store {
     /// Who this process is.
     origin: Origin,
     audit: AuditSwitch,
+    /// With when they were read.
+    recent_settings: Option<(Settings, Instant)>,
 }
 
 impl Store {
@@ -112,7 +121,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
     pub fn connect_listening(url: &DatabaseUrl) -> StoreResult<Self> {
-        let (conn, socket) = backend::connect_listening(url)?;
+        let (conn, socket) = backend::connect_listening(url, backend::CANCEL_CHANNEL)?;
         Ok(Self::with_connection(conn, url, Some(socket)))
     }
 
@@ -126,6 +135,7 @@ impl Store {
             waits_for_room: false,
             origin: Origin::default(),
             audit: AuditSwitch::default(),
+            recent_settings: None,
         }
     }
 
@@ -140,7 +150,7 @@ impl Store {
     /// # Errors
     /// The connection is gone.
     pub fn was_told_of_cancel(&mut self) -> StoreResult<bool> {
-        Ok(backend::was_told_of_cancel(&mut self.conn)?)
+        Ok(backend::was_told(&mut self.conn)?)
     }
 
     /// Where it is.
@@ -237,7 +247,7 @@ impl Store {
         if self.listening.is_none() {
             self.conn = backend::connect(&self.url)?;
         } else {
-            let (conn, socket) = backend::connect_listening(&self.url)?;
+            let (conn, socket) = backend::connect_listening(&self.url, backend::CANCEL_CHANNEL)?;
             (self.conn, self.listening) = (conn, Some(socket));
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use chrono::DateTime;
 use diesel::RunQueryDsl as _;
 use diesel::result::QueryResult;
 
@@ -29,6 +30,12 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotQueued`], or the database refused a row or could not be written; nothing is inserted then.
     pub fn insert_tasks(&mut self, tasks: &[NewTask], inserted: &mut dyn FnMut(usize)) -> StoreResult<Vec<QueuedTask>> {
+        if let [task] = tasks
+            && self.is_single(task)?
+        {
+            let id = self.insert_task(task)?;
+            return Ok(vec![QueuedTask { id, arrival: Arrival::Queued }]);
+        }
         let auditor = self.auditor()?;
         let origin = self.origin.clone();
         let mut freed_keys = BTreeSet::new();
@@ -36,7 +43,11 @@ impl Store {
             let plan = Plan::make(conn, tasks, Replacer { origin: &origin, is_auditor: auditor.is_some() })?;
             let prerequisites = Prerequisites::lock(conn, &plan)?;
             let new: Vec<usize> = plan.new_places().collect();
-            let now = diesel::select(db_now()).get_result::<Moment>(conn)?.into();
+            let has_window = |task: &NewTask| task.unique.as_ref().is_some_and(|unique| unique.window_secs.is_some());
+            let now = match tasks.iter().any(has_window) {
+                true => diesel::select(db_now()).get_result::<Moment>(conn)?.into(),
+                false => DateTime::UNIX_EPOCH,
+            };
             let mut ids = HashMap::with_capacity(new.len());
             for part in new.chunks(PART) {
                 let rows: Vec<NewTaskRow> = part

@@ -33,13 +33,6 @@ pub(super) struct NewTaskRow {
 }
 
 impl NewTaskRow {
-    /// Whether it belongs to a schedule. Such rows are few: bulk statements need not know their columns.
-    pub(super) const fn recurs(&self) -> bool {
-        self.recurrence.is_some()
-    }
-}
-
-impl NewTaskRow {
     /// A task that waits for so many others. `now` is the database's clock.
     pub(super) fn new(task: &NewTask, waiting_for: i32, now: DateTime<Utc>) -> Self {
         let window_secs = task.unique.as_ref().and_then(|unique| unique.window_secs);

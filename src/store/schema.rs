@@ -38,6 +38,8 @@ diesel::table! {
         crashes -> Integer,
         #[sql_name = "QuarantinedOn"]
         quarantined_on -> Nullable<Timestamp>,
+        #[sql_name = "Receipt"]
+        receipt -> Nullable<Text>,
         #[sql_name = "Recurrence"]
         recurrence -> Nullable<Text>,
         #[sql_name = "TimeZone"]
@@ -54,6 +56,8 @@ diesel::table! {
         updated_on -> Timestamp,
         #[sql_name = "DueOn"]
         due_on -> Nullable<Timestamp>,
+        #[sql_name = "PriorityDueOn"]
+        priority_due_on -> Nullable<Timestamp>,
         #[sql_name = "OverOn"]
         over_on -> Nullable<Timestamp>,
         #[sql_name = "UniqueKey"]

@@ -1,7 +1,10 @@
 //! TaskQueueSettings.
 
+use std::time::Instant;
+
 use diesel::prelude::*;
 
+use super::audit::LOOK_AGAIN;
 use super::backend::AnyConnection;
 use super::events::{NewEvent, insert_event};
 use super::schema::task_queue_settings::dsl::{name, task_queue_settings, value};
@@ -25,6 +28,23 @@ impl Store {
     pub fn settings(&mut self) -> StoreResult<Settings> {
         let rows = self.setting_rows()?;
         Ok(Settings::from_rows(&rows)?)
+    }
+
+    /// The settings as they stood within the last second: for what is done so often that asking each time would cost more than
+    /// the work. Also tells whether transitions are kept.
+    ///
+    /// # Errors
+    /// As of [`Store::settings`].
+    pub fn recent_settings(&mut self) -> StoreResult<Settings> {
+        if let Some((settings, asked)) = &self.recent_settings
+            && asked.elapsed() < LOOK_AGAIN
+        {
+            return Ok(settings.clone());
+        }
+        let settings = self.settings()?;
+        self.audit.look(settings.audits_transitions);
+        self.recent_settings = Some((settings.clone(), Instant::now()));
+        Ok(settings)
     }
 
     /// Name and value of every row.
@@ -51,6 +71,8 @@ impl Store {
             insert_event(conn, event)?;
             fault_point!("settings.before_commit");
             Ok(())
-        })
+        })?;
+        self.recent_settings = None;
+        Ok(())
     }
 }

@@ -178,12 +178,18 @@ fn forward(state: &State, link: &Link, mut from: TcpStream, mut to: TcpStream, i
     let _ = to.shutdown(Shutdown::Both);
 }
 
+/// A single task is queued by one statement, which is a transaction by itself: the receipt among its values begins with this.
+fn has_receipt(bytes: &[u8]) -> bool {
+    bytes.windows(5).any(|window| window == b"once:")
+}
+
 impl State {
     /// What happens to these bytes.
     fn fate_of(&self, bytes: &[u8], is_request: bool, is_login: bool) -> Option<Cut> {
         let mut plan = self.plan.lock().unwrap();
         let planned = plan.as_mut()?;
-        let is_commit = is_request && bytes.strip_suffix(b"\0").unwrap_or(bytes).ends_with(b"COMMIT");
+        let is_commit =
+            is_request && (bytes.strip_suffix(b"\0").unwrap_or(bytes).ends_with(b"COMMIT") || has_receipt(bytes));
         let is_occasion = match planned.cut {
             Cut::BeforeCommit | Cut::AfterCommit => is_commit,
             Cut::InRequest | Cut::BlackHole => is_request && !is_login,

@@ -1,4 +1,4 @@
-//! The example program: the whole command line with its own Rust classes.
+//! The example programs: the whole command line with its own Rust classes, and one that queues by the library and waits.
 
 use std::path::{Path, PathBuf};
 
@@ -6,13 +6,18 @@ use rustix::process::Signal;
 
 use crate::cli::signal;
 use crate::each_engine;
+use crate::support::cli::configure;
 use crate::support::{Cli, TestDb, wait_until};
 
 /// Built by `cargo test` beside the program.
-fn example() -> PathBuf {
-    let path = Path::new(env!("CARGO_BIN_EXE_taskqueue")).with_file_name("examples").join("own_classes");
-    assert!(path.exists(), "{} is not built; run: cargo build --example own_classes", path.display());
+fn built(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_taskqueue")).with_file_name("examples").join(name);
+    assert!(path.exists(), "{} is not built; run: cargo build --example {name}", path.display());
     path
+}
+
+fn example() -> PathBuf {
+    built("own_classes")
 }
 
 fn cli(db: &TestDb) -> Cli {
@@ -82,4 +87,26 @@ fn the_example_knows_its_classes_and_no_others() {
     let error = cli.run(&["queue", "text.cuont"]).fails(2);
     assert!(error.contains("did you mean \"text.count\"?"), "{error}");
     assert!(cli.run(&["--help"]).ok().contains("Usage: own_classes"));
+}
+
+#[test]
+fn the_example_that_waits_hears_what_the_handler_of_another_process_answers() {
+    let home = tempfile::tempdir().unwrap();
+    let store = format!("sqlite://{}", home.path().join("shop.db").display());
+    let cli = Cli::new(home.path()).env("TASKQUEUE_DATABASE_URL", &store);
+    configure(
+        home.path(),
+        "[class.\"order.confirm\"]\nargv = [\"/bin/sh\", \"-c\", \"cat >/dev/null; echo '{\\\"result\\\":{\\\"number\\\":7}}' >&3\"]\n",
+    );
+    cli.run(&["migrate"]).ok();
+    let waiting = std::process::Command::new(built("queue_and_wait"))
+        .arg(&store)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("it has queued", || cli.run(&["status", "1"]).code == Some(0));
+    cli.run(&["tick"]).ok();
+    let output = waiting.wait_with_output().unwrap();
+    let words = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(words, "task 1 and 3 reminders are queued\nconfirmed: Some(7)\n");
 }

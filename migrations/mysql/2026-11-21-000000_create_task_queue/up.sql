@@ -28,6 +28,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `UniqueKey` varchar(190),
     `UniqueUntil` datetime(6),
     `LimitKey` varchar(190),
+    `Receipt` varchar(64),
     `Recurrence` varchar(190),
     `TimeZone` varchar(190) NOT NULL DEFAULT 'UTC',
     `CatchUp` varchar(16) NOT NULL DEFAULT 'latest',
@@ -40,6 +41,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
             AND `FailedRetries` < `MaxRetries` AND `WaitingFor` = 0 AND `QuarantinedOn` IS NULL
             AND (`Recurrence` IS NULL OR `PlannedOn` IS NOT NULL AND `ScheduleStatus` <> 'paused')
             AND `ScheduledOn` >= '1000-01-01' THEN `ScheduledOn` END) STORED,
+    `PriorityDueOn` datetime(6) GENERATED ALWAYS AS (CASE WHEN `Priority` <> 0 THEN `DueOn` END) STORED,
     `OverOn` datetime(6) GENERATED ALWAYS AS (
         CASE WHEN `CurrentRunId` IS NULL
             AND (`LastStatus` IN ('success', 'cancelled') OR `LastStatus` IN ('failed', 'timeout')
@@ -52,6 +54,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
             OR `CurrentRunId` IS NOT NULL AND `LastStatus` <> 'cancelled'
             OR `QuarantinedOn` IS NULL AND (`LastStatus` = 'scheduled'
                 OR `LastStatus` IN ('failed', 'timeout') AND `FailedRetries` < `MaxRetries`) THEN `UniqueKey` END) STORED,
+    UNIQUE KEY `TaskQueueReceipt` (`Receipt`),
     UNIQUE KEY `TaskQueueUnique` (`TaskClass`, `LiveUniqueKey`),
     KEY `TaskQueueByUniqueKey` (`UniqueKey`, `Id`),
     `ScheduleHead` varchar(16) GENERATED ALWAYS AS (
@@ -65,6 +68,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
             WHEN `LastStatus` = 'scheduled' AND `Attempts` = 0 THEN 'waiting'
             ELSE 'open' END) STORED,
     KEY `TaskQueueDue` (`DueOn`, `Id`),
+    KEY `TaskQueuePriorityDue` (`PriorityDueOn`, `Id`),
     KEY `TaskQueueByStatus` (`LastStatus`, `ScheduledOn`, `Id`),
     KEY `TaskQueueByClass` (`TaskClass`, `LastStatus`, `ScheduledOn`, `Id`),
     KEY `TaskQueueQuarantined` (`QuarantinedOn`, `Id`),

@@ -25,6 +25,7 @@ pub(crate) mod settings;
 pub(crate) mod status;
 pub(crate) mod tick;
 pub(crate) mod transfer;
+pub(crate) mod work;
 
 mod links;
 mod outcome;

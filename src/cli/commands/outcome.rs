@@ -16,13 +16,8 @@ pub(crate) struct Narrator<'a> {
 }
 
 impl RunListener for Narrator<'_> {
-    fn stopping(&mut self, run_id: RunId, wait: Duration) {
-        // Whoever allows it no time has said so in the configuration.
-        if wait.is_zero() {
-            return;
-        }
-        let secs = wait.as_secs();
-        self.out.say(&format!("stopping: run {run_id} may go on for {secs} seconds; the next signal ends it"));
+    fn stopping(&mut self, runs: &[RunId], wait: Duration) {
+        say_stopping(runs, wait, self.out);
     }
 
     fn claimed(&mut self, run: &ClaimedRun) {
@@ -37,6 +32,19 @@ impl RunListener for Narrator<'_> {
     fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome) {
         self.out.say_verbose(&format!("run {} ended: {}", run.run_id, words(outcome)));
         warn_of_trouble(outcome, &run.class, self.out);
+    }
+}
+
+/// Whoever allows them no time has said so in the configuration.
+pub(crate) fn say_stopping(runs: &[RunId], wait: Duration, out: &mut Out) {
+    let secs = wait.as_secs();
+    match runs {
+        _ if wait.is_zero() => {}
+        [] => {}
+        [run_id] => out.say(&format!("stopping: run {run_id} may go on for {secs} seconds; the next signal ends it")),
+        runs => {
+            out.say(&format!("stopping: {} runs may go on for {secs} seconds; the next signal ends them", runs.len()));
+        }
     }
 }
 

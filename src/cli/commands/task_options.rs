@@ -174,8 +174,11 @@ struct PassThrough<'a> {
 
 impl RunListener for PassThrough<'_> {
     /// What a person runs here is asked to end by the first signal, and may take the time that its class allows.
-    fn stopping(&mut self, run_id: RunId, _wait: Duration) {
-        self.out.say(&format!("stopping: run {run_id} was asked to end; the next signal kills it within 2 seconds"));
+    fn stopping(&mut self, runs: &[RunId], _wait: Duration) {
+        for run_id in runs {
+            self.out
+                .say(&format!("stopping: run {run_id} was asked to end; the next signal kills it within 2 seconds"));
+        }
     }
 
     fn claimed(&mut self, _run: &ClaimedRun) {}
@@ -238,9 +241,9 @@ fn news_text(news: WaitNews) -> String {
 
 fn wait_for(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> {
     let stop = StopSignals::install()?;
-    let waited = wait::wait_for_task(ctx, id, &stop, &mut |item| outcome::tell_at_once(&news_text(item)))?;
+    let waited = wait::wait_for_task(ctx, id, &stop, None, &mut |item| outcome::tell_at_once(&news_text(item)))?;
     match waited {
-        Waited::Stopped => {
+        Waited::Stopped | Waited::TooLong => {
             out.say(&format!("stopped waiting; task {id} stays queued"));
             Ok(INTERRUPTED)
         }

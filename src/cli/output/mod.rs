@@ -67,6 +67,11 @@ impl Out {
         self.is_terminal
     }
 
+    /// Whether somebody may sit there and watch standard error.
+    pub(crate) fn is_watched(&self) -> bool {
+        io::stderr().is_terminal()
+    }
+
     pub(crate) const fn use_color(&self) -> bool {
         self.use_color
     }

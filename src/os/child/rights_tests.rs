@@ -120,6 +120,16 @@ fn a_handler_becomes_its_user_with_all_ids_and_groups_and_cannot_go_back() {
     assert_eq!(finished.stderr.to_text(), "it\n");
 }
 
+/// With our memory shared the kernel would take from us what it takes from a process that becomes another user.
+#[test]
+fn a_handler_of_another_user_never_has_our_memory() {
+    let Some(rights) = nobody() else { return };
+    let before = rustix::process::dumpable_behavior().unwrap();
+    assert_eq!(run("exit 3", rights).ending, Ending::Exited(3));
+    assert_eq!(rustix::process::dumpable_behavior().unwrap(), before);
+    assert_eq!(before, rustix::process::DumpableBehavior::Dumpable);
+}
+
 #[test]
 fn the_death_of_the_runner_is_the_death_of_a_handler_of_another_user() {
     let Some(rights) = nobody() else { return };

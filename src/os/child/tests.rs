@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
@@ -337,4 +338,47 @@ fn what_could_not_start_is_explained() {
     let spec = ChildSpec { args: vec!["x".repeat(300_000).into()], ..spec("true", "") };
     let finished = supervise(&spec, b"", &limits(LONG, 1000), &[], None, &mut Seen::default());
     assert!(matches!(finished.ending, Ending::CouldNotStart(why) if why.contains("too long")));
+}
+
+/// Numbers that a handler is to have are free in us, and our ends of its pipes get them.
+#[test]
+fn a_handler_gets_its_descriptors_when_their_numbers_are_free_in_us() {
+    let name = "os::child::tests::a_handler_gets_its_descriptors_when_their_numbers_are_free_in_us";
+    let launcher = ["sh", "-c", "exec \"$@\" <&- 3<&- 4<&- 5<&-", "sh"];
+    if !run_again_inside(&launcher, name) {
+        return;
+    }
+    let free = std::fs::File::open("/dev/null").unwrap();
+    assert!(free.as_fd().as_raw_fd() <= 3, "{free:?}");
+    drop(free);
+    let (finished, seen) = run_with("sh", "cat; echo err >&2; echo event >&3", b"data", &limits(LONG, 1000));
+    assert_eq!((finished.stdout.to_text().as_str(), finished.stderr.to_text().as_str()), ("data", "err\n"));
+    assert_eq!((finished.ending, seen.lines), (Ending::Exited(0), vec!["event".to_owned()]));
+}
+
+#[test]
+fn a_script_without_a_first_line_is_executed_by_the_shell_and_path_is_searched_to_its_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = |name: &str, mode: u32| {
+        let folder = directory.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        let script = folder.join("script");
+        std::fs::write(&script, "echo \"$0 $1\"\n").unwrap();
+        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        folder.display().to_string()
+    };
+    let (closed, open) = (folder("closed", 0o644), folder("open", 0o755));
+    let run = |program: &str, path: &str| {
+        let spec = ChildSpec { args: vec!["one".into()], env: vec![("PATH".into(), path.into())], ..spec(program, "") };
+        let finished = supervise(&spec, b"", &limits(LONG, 1000), &[], None, &mut Seen::default());
+        (finished.ending, finished.stdout.to_text())
+    };
+    let ran = (Ending::Exited(0), format!("{open}/script one\n"));
+    assert_eq!(run(&format!("{open}/script"), "/nowhere"), ran);
+    assert_eq!(run("script", &format!("/nowhere:{closed}:{open}")), ran);
+    let (ending, _) = run("script", &format!("{closed}:/nowhere"));
+    assert!(
+        matches!(&ending, Ending::CouldNotStart(why) if why.ends_with("no permission to execute it")),
+        "{ending:?}"
+    );
 }

@@ -1,18 +1,26 @@
 //! The one place that asks which engine it is. `sqlite.rs`, `postgres.rs` and `mysql.rs` have the same functions, each
 //! with the statements that must differ; everything else in the store is portable Diesel.
 
+pub(super) mod batch;
 pub(super) mod connection;
+mod copy;
 mod hosts;
-mod mysql;
-mod postgres;
-mod sqlite;
+mod insert_many;
+mod insert_one;
+pub(super) mod mysql;
+pub(super) mod postgres;
+pub(super) mod sqlite;
 mod url;
 
+use std::path::PathBuf;
+
+use diesel::RunQueryDsl as _;
 use diesel::connection::{AnsiTransactionManager, Connection, TransactionManager};
 use diesel::result::{Error as DieselError, QueryResult};
 use diesel_migrations::EmbeddedMigrations;
 
 pub(super) use self::connection::AnyConnection;
+use self::insert_one::InsertOne;
 pub use self::url::{DatabaseUrl, Engine};
 use super::error::{Repeat, StoreError, StoreResult, classify_portably};
 use super::rows::{DependencyRow, NewTaskRow};
@@ -28,13 +36,22 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<AnyConnection> {
     }
 }
 
-/// The same with a connection that is told of cancelled runs, and what to wait at for that, where the engine can tell.
-pub(super) fn connect_listening(url: &DatabaseUrl) -> StoreResult<(AnyConnection, Option<LibrarySocket>)> {
+/// Where it is said that a run is cancelled. Of the whole database: who hears it asks whether it is one of theirs.
+pub(super) const CANCEL_CHANNEL: &str = "taskqueue_cancel";
+/// Where it is said that there may be something to claim.
+pub(super) const WORK_CHANNEL: &str = "taskqueue_work";
+
+/// The same with a connection that is told what is said in this channel, and what to wait at for that, where the engine can
+/// tell.
+pub(super) fn connect_listening(
+    url: &DatabaseUrl,
+    channel: &str,
+) -> StoreResult<(AnyConnection, Option<LibrarySocket>)> {
     match url.engine() {
         // Differs: the others have no way to tell anybody anything.
         Engine::Sqlite | Engine::Mysql => Ok((connect(url)?, None)),
         Engine::Postgres => {
-            postgres::connect_listening(url).map(|(conn, socket)| (AnyConnection::Postgres(conn), socket))
+            postgres::connect_listening(url, channel).map(|(conn, socket)| (AnyConnection::Postgres(conn), socket))
         }
     }
 }
@@ -47,11 +64,27 @@ pub(super) fn announce_cancel(conn: &mut AnyConnection, run_id: i64) -> QueryRes
     }
 }
 
-/// Whether this connection was told of a cancelled run since the last question.
-pub(super) fn was_told_of_cancel(conn: &mut AnyConnection) -> QueryResult<bool> {
+/// Tells those who listen that there may be something to claim.
+pub(super) fn tell_of_work(conn: &mut AnyConnection) -> QueryResult<()> {
+    match conn {
+        // They see that the file was written.
+        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
+        AnyConnection::Postgres(conn) => postgres::tell_of_work(conn),
+    }
+}
+
+/// The file that every change of the store is written to first; `None` where the store is no file.
+pub(super) fn log_path(url: &DatabaseUrl) -> Option<PathBuf> {
+    let mut path = url.path()?.into_os_string();
+    path.push("-wal");
+    Some(path.into())
+}
+
+/// Whether this connection was told something since the last question.
+pub(super) fn was_told(conn: &mut AnyConnection) -> QueryResult<bool> {
     match conn {
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(false),
-        AnyConnection::Postgres(conn) => postgres::was_told_of_cancel(conn),
+        AnyConnection::Postgres(conn) => postgres::was_told(conn),
     }
 }
 
@@ -175,6 +208,21 @@ pub(super) fn insert_tasks(conn: &mut AnyConnection, rows: &[NewTaskRow]) -> Que
         AnyConnection::Sqlite(conn) => sqlite::insert_tasks(conn, rows),
         AnyConnection::Postgres(conn) => postgres::insert_tasks(conn, rows),
         AnyConnection::Mysql(conn) => mysql::insert_tasks(conn, rows),
+    }
+}
+
+/// Whether each statement costs a way to a server and back, on which its answer can be lost.
+pub(super) const fn has_round_trips(engine: Engine) -> bool {
+    !matches!(engine, Engine::Sqlite)
+}
+
+/// Inserts a task with a receipt. One statement writes it.
+pub(super) fn insert_one(conn: &mut AnyConnection, row: &NewTaskRow, receipt: &str) -> QueryResult<i64> {
+    let insert = InsertOne::new(row, Some(receipt));
+    match conn {
+        AnyConnection::Sqlite(conn) => insert.get_result(conn),
+        AnyConnection::Postgres(conn) => insert.get_result(conn),
+        AnyConnection::Mysql(conn) => mysql::insert_one(conn, insert),
     }
 }
 

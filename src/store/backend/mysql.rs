@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::connection::{CacheSize, SimpleConnection as _};
-use diesel::dsl::{AsExprOf, DuplicatedKeys, sql};
-use diesel::expression::{SqlLiteral, UncheckedBind};
+use diesel::dsl::{DuplicatedKeys, sql};
 use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text, Timestamp};
@@ -18,11 +17,12 @@ use url::Url;
 
 use super::super::error::{Repeat, StoreError, StoreResult};
 use super::super::rows::{DependencyRow, NewTaskRow};
-use super::super::schema::task_queue::{self, dsl};
 use super::super::schema::{
     task_queue_class_holds, task_queue_dependencies, task_queue_receipts, task_queue_run_outputs,
 };
 use super::super::sql::{Moment, db_now, db_now_plus};
+use super::insert_many::InsertMany;
+use super::insert_one::{InsertOne, LastInsertId};
 use super::url::DatabaseUrl;
 use super::{AnyConnection, ClassAtHost, DueFrom, unreachable};
 use crate::os::sockets;
@@ -162,39 +162,22 @@ pub(super) fn lock_gate(conn: &mut MysqlConnection, gate: &str) -> QueryResult<(
         .map(drop)
 }
 
-pub(super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
+/// Asks for the id in a statement of its own, which commits nothing: this client library does not understand MariaDB's RETURNING.
+pub(super) fn insert_one(conn: &mut MysqlConnection, insert: InsertOne<'_>) -> QueryResult<i64> {
+    insert.execute(conn)?;
+    LastInsertId.get_result(conn)
+}
+
+pub(in super::super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
+    if let [row] = rows {
+        return Ok(vec![insert_one(conn, InsertOne::new(row, None))?]);
+    }
     let mut ids = Vec::with_capacity(rows.len());
     let mut rest = rows;
     while !rest.is_empty() {
         let (chunk, later) = rest.split_at(statement_rows(rest));
-        let values: Vec<_> = chunk
-            .iter()
-            .map(|row| {
-                (
-                    dsl::task_class.eq(&row.task_class),
-                    dsl::task_data.eq(&row.task_data),
-                    dsl::queued_by_id.eq(&row.queued_by_id),
-                    row.scheduled_on.map(|on| dsl::scheduled_on.eq(as_datetime(on))),
-                    dsl::max_retries.eq(row.max_retries),
-                    row.timeout_secs.map(|secs| dsl::timeout_secs.eq(secs)),
-                    dsl::priority.eq(row.priority),
-                    row.backoff.as_ref().map(|text| dsl::backoff.eq(text)),
-                    dsl::waiting_for.eq(row.waiting_for),
-                    row.unique_key.as_ref().map(|key| dsl::unique_key.eq(key)),
-                    row.unique_until.map(|on| dsl::unique_until.eq(as_datetime(on).nullable())),
-                    row.limit_key.as_ref().map(|key| dsl::limit_key.eq(key)),
-                    row.recurrence.as_ref().map(|text| dsl::recurrence.eq(text)),
-                    row.time_zone.as_ref().map(|text| dsl::time_zone.eq(text)),
-                    row.catch_up.as_ref().map(|text| dsl::catch_up.eq(text)),
-                    row.schedule_id.map(|schedule| dsl::schedule_id.eq(schedule)),
-                    row.planned_on.map(|on| {
-                        let text = sql::<Nullable<Timestamp>>("CAST(").bind::<Text, _>(as_text(on));
-                        dsl::planned_on.eq(text.sql(" AS DATETIME(6))"))
-                    }),
-                )
-            })
-            .collect();
-        diesel::insert_into(task_queue::table).values(values).execute(conn)?;
+        let values: Vec<InsertOne<'_>> = chunk.iter().map(|row| InsertOne::new(row, None)).collect();
+        InsertMany(&values).execute(conn)?;
         // An INSERT whose number of rows is known beforehand gets consecutive ids, and this is the first of them.
         let (first, step): (i64, i64) = diesel::select((
             sql::<BigInt>("CAST(LAST_INSERT_ID() AS SIGNED)"),
@@ -214,7 +197,7 @@ fn of_ids(ids: &[i64]) -> String {
 }
 
 /// The older of two spellings, which MariaDB has too.
-pub(super) fn lock_prerequisites(conn: &mut MysqlConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
+pub(in super::super) fn lock_prerequisites(conn: &mut MysqlConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
     #[derive(QueryableByName)]
     struct StatusRow {
         #[diesel(sql_type = BigInt, column_name = "Id")]
@@ -249,7 +232,7 @@ pub(super) fn lock_outputs(conn: &mut MysqlConnection, runs: &[i64]) -> QueryRes
     of_runs.order((dsl::run_id, dsl::stream)).select(dsl::run_id).for_update().load(conn)
 }
 
-pub(super) fn insert_dependencies(conn: &mut MysqlConnection, rows: &[DependencyRow]) -> QueryResult<()> {
+pub(in super::super) fn insert_dependencies(conn: &mut MysqlConnection, rows: &[DependencyRow]) -> QueryResult<()> {
     rows.chunks(ROWS_PER_STATEMENT)
         .try_for_each(|chunk| diesel::insert_into(task_queue_dependencies::table).values(chunk).execute(conn).map(drop))
 }
@@ -272,19 +255,13 @@ pub(super) fn plan_task(
 
 /// The id of the row that this connection has inserted last.
 pub(super) fn last_inserted_id(conn: &mut MysqlConnection) -> QueryResult<i64> {
-    diesel::select(sql::<BigInt>("CAST(LAST_INSERT_ID() AS SIGNED)")).get_result(conn)
+    LastInsertId.get_result(conn)
 }
 
 /// Diesel sends a time as the type TIMESTAMP, and MariaDB makes NULL of one that does not fit in there, from 2038 on:
 /// text has no such end.
 fn as_text(moment: Moment) -> String {
     DateTime::<Utc>::from(moment).format("%F %T%.6f").to_string()
-}
-
-type AsDatetime = SqlLiteral<Timestamp, UncheckedBind<SqlLiteral<Timestamp>, AsExprOf<String, Text>>>;
-
-fn as_datetime(moment: Moment) -> AsDatetime {
-    sql::<Timestamp>("CAST(").bind::<Text, _>(as_text(moment)).sql(" AS DATETIME(6))")
 }
 
 fn statement_rows(rows: &[NewTaskRow]) -> usize {
@@ -359,7 +336,7 @@ pub(super) fn create_due_runs(conn: &mut MysqlConnection, from: DueFrom, limit: 
 
 /// A prepared statement that failed once keeps its error, and Diesel takes that for a new one at the next use, without
 /// executing it: a repeat after a deadlock could never succeed. Switching the cache off empties it.
-pub(super) fn forget_statements(conn: &mut MysqlConnection) {
+pub(in super::super) fn forget_statements(conn: &mut MysqlConnection) {
     conn.set_prepared_statement_cache_size(CacheSize::Disabled);
     conn.set_prepared_statement_cache_size(CacheSize::Unbounded);
 }

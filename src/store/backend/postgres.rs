@@ -4,15 +4,17 @@ use diesel::connection::SimpleConnection as _;
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
-use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text, Timestamp};
+use diesel::sql_types::{Array, BigInt, Bool, Text, Timestamp};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::super::error::{Repeat, StoreResult};
 use super::super::rows::{DependencyRow, NewTaskRow};
 use super::super::schema::{task_queue, task_queue_class_holds, task_queue_receipts, task_queue_run_outputs};
 use super::super::sql::{Moment, db_now, db_now_plus};
+use super::copy::copy_tasks;
+use super::insert_one::InsertOne;
 use super::url::DatabaseUrl;
-use super::{AnyConnection, ClassAtHost, DueFrom, unreachable};
+use super::{AnyConnection, CANCEL_CHANNEL, ClassAtHost, DueFrom, WORK_CHANNEL, unreachable};
 use crate::os::sockets::{self, LibrarySocket};
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
@@ -20,9 +22,8 @@ pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/
 /// "taskqueue" in numbers: the advisory lock of migrations, one for each database.
 const MIGRATION_LOCK: i64 = 0x7461_736b_7175_6575;
 
-/// Where it is said that a run is cancelled. Of the whole database: who hears it asks whether it is one of theirs.
-const CANCEL_CHANNEL: &str = "taskqueue_cancel";
-
+/// Rows from which on a COPY is quicker than a statement for each.
+const WORTH_A_COPY: usize = 4;
 /// Rows of one bulk statement: large enough to hide the round trip, small enough for the server's memory.
 const ROWS_PER_STATEMENT: usize = 5_000;
 
@@ -43,13 +44,16 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<PgConnection> {
     Ok(conn)
 }
 
-/// A connection that hears of cancelled runs, and its socket. Where it cannot listen (a standby), or its socket cannot be
+/// A connection that hears what is said in a channel, and its socket. Where it cannot listen (a standby), or its socket cannot be
 /// told from that of another thread's connection, nothing is missed: runs that are cancelled are also asked for.
-pub(super) fn connect_listening(url: &DatabaseUrl) -> StoreResult<(PgConnection, Option<LibrarySocket>)> {
+pub(super) fn connect_listening(
+    url: &DatabaseUrl,
+    channel: &str,
+) -> StoreResult<(PgConnection, Option<LibrarySocket>)> {
     let known = sockets::connected_sockets();
     let mut conn = connect(url)?;
     let socket = sockets::only_new_one(&known, is_of_client);
-    let listens = conn.batch_execute(&format!("LISTEN {CANCEL_CHANNEL}")).is_ok();
+    let listens = conn.batch_execute(&format!("LISTEN {channel}")).is_ok();
     Ok((conn, socket.filter(|_| listens)))
 }
 
@@ -65,7 +69,12 @@ pub(super) fn announce_cancel(conn: &mut PgConnection, run_id: i64) -> QueryResu
     diesel::select(announced.bind::<Text, _>(run_id.to_string()).sql(")::text")).execute(conn).map(drop)
 }
 
-pub(super) fn was_told_of_cancel(conn: &mut PgConnection) -> QueryResult<bool> {
+pub(super) fn tell_of_work(conn: &mut PgConnection) -> QueryResult<()> {
+    let told = sql::<Text>("pg_notify(").bind::<Text, _>(WORK_CHANNEL);
+    diesel::select(told.sql(", '')::text")).execute(conn).map(drop)
+}
+
+pub(super) fn was_told(conn: &mut PgConnection) -> QueryResult<bool> {
     let told: Vec<_> = conn.notifications_iter().collect::<QueryResult<_>>()?;
     Ok(!told.is_empty())
 }
@@ -102,64 +111,14 @@ pub(super) fn lock_gate(conn: &mut PgConnection, gate: &str) -> QueryResult<()> 
         .map(drop)
 }
 
-#[derive(QueryableByName)]
-struct IdRow {
-    #[diesel(sql_type = BigInt, column_name = "Id")]
-    id: i64,
-}
-
-pub(super) fn insert_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
-    let mut ids = Vec::with_capacity(rows.len());
-    for part in rows.chunk_by(|one, other| one.recurs() == other.recurs()) {
-        ids.extend(if part.iter().any(NewTaskRow::recurs) {
-            insert_one_by_one(conn, part)?
-        } else {
-            insert_in_bulk(conn, part)?
-        });
+pub(in super::super) fn insert_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
+    if rows.len() < WORTH_A_COPY {
+        return rows.iter().map(|row| InsertOne::new(row, None).get_result(conn)).collect();
     }
-    Ok(ids)
+    copy_tasks(conn, rows)
 }
 
-fn insert_one_by_one(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
-    rows.iter()
-        .map(|row| diesel::insert_into(task_queue::table).values(row).returning(task_queue::id).get_result(conn))
-        .collect()
-}
-
-fn insert_in_bulk(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
-    let mut ids = Vec::with_capacity(rows.len());
-    for chunk in rows.chunks(ROWS_PER_STATEMENT) {
-        // Arrays, not VALUES: one statement text for any number of rows, and several times faster to parse.
-        let inserted: Vec<IdRow> = diesel::sql_query(
-            r#"INSERT INTO "TaskQueue" ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries", "Timeout", "Priority", "Backoff",
-                   "WaitingFor", "UniqueKey", "UniqueUntil", "LimitKey")
-               SELECT n.class, n.data, n.queued_by, COALESCE(n.scheduled_on, clock_timestamp()), n.max_retries, n.timeout_secs, n.priority,
-                   n.backoff, n.waiting_for, n.unique_key, n.unique_until, n.limit_key
-               FROM unnest($1, $2, $3, $4::timestamptz[], $5, $6, $7, $8, $9, $10, $11::timestamptz[], $12) WITH ORDINALITY
-                    AS n (class, data, queued_by, scheduled_on, max_retries, timeout_secs, priority, backoff, waiting_for, unique_key,
-                          unique_until, limit_key, place)
-               ORDER BY n.place
-               RETURNING "Id""#,
-        )
-        .bind::<Array<Text>, _>(chunk.iter().map(|row| row.task_class.as_str()).collect::<Vec<_>>())
-        .bind::<Array<Text>, _>(chunk.iter().map(|row| row.task_data.as_str()).collect::<Vec<_>>())
-        .bind::<Array<Text>, _>(chunk.iter().map(|row| row.queued_by_id.as_str()).collect::<Vec<_>>())
-        .bind::<Array<Nullable<Timestamp>>, _>(chunk.iter().map(|row| row.scheduled_on).collect::<Vec<_>>())
-        .bind::<Array<Integer>, _>(chunk.iter().map(|row| row.max_retries).collect::<Vec<_>>())
-        .bind::<Array<Nullable<Integer>>, _>(chunk.iter().map(|row| row.timeout_secs).collect::<Vec<_>>())
-        .bind::<Array<Integer>, _>(chunk.iter().map(|row| row.priority).collect::<Vec<_>>())
-        .bind::<Array<Nullable<Text>>, _>(chunk.iter().map(|row| row.backoff.as_deref()).collect::<Vec<_>>())
-        .bind::<Array<Integer>, _>(chunk.iter().map(|row| row.waiting_for).collect::<Vec<_>>())
-        .bind::<Array<Nullable<Text>>, _>(chunk.iter().map(|row| row.unique_key.as_deref()).collect::<Vec<_>>())
-        .bind::<Array<Nullable<Timestamp>>, _>(chunk.iter().map(|row| row.unique_until).collect::<Vec<_>>())
-        .bind::<Array<Nullable<Text>>, _>(chunk.iter().map(|row| row.limit_key.as_deref()).collect::<Vec<_>>())
-        .load(conn)?;
-        ids.extend(inserted.into_iter().map(|row| row.id));
-    }
-    Ok(ids)
-}
-
-pub(super) fn lock_prerequisites(conn: &mut PgConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
+pub(in super::super) fn lock_prerequisites(conn: &mut PgConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
     task_queue::table
         .filter(task_queue::id.eq_any(ids))
         .order(task_queue::id)
@@ -186,7 +145,7 @@ pub(super) fn lock_outputs(conn: &mut PgConnection, runs: &[i64]) -> QueryResult
     of_runs.order((dsl::run_id, dsl::stream)).select(dsl::run_id).for_update().load(conn)
 }
 
-pub(super) fn insert_dependencies(conn: &mut PgConnection, rows: &[DependencyRow]) -> QueryResult<()> {
+pub(in super::super) fn insert_dependencies(conn: &mut PgConnection, rows: &[DependencyRow]) -> QueryResult<()> {
     for chunk in rows.chunks(ROWS_PER_STATEMENT) {
         diesel::sql_query(
             r#"INSERT INTO "TaskQueueDependencies" ("TaskId", "DependsOnId", "IsSatisfied")

@@ -16,6 +16,7 @@ use super::super::error::{Repeat, StoreError, StoreResult};
 use super::super::rows::{DependencyRow, NewTaskRow};
 use super::super::schema::{task_queue, task_queue_class_holds, task_queue_dependencies, task_queue_run_outputs};
 use super::super::sql::{Moment, db_now, db_now_plus};
+use super::insert_one::InsertOne;
 use super::url::DatabaseUrl;
 use super::{AnyConnection, ClassAtHost, unreachable, write_transaction};
 use crate::os::file_checks::is_network_filesystem;
@@ -162,15 +163,16 @@ pub(super) fn with_migration_lock<T>(
     write_transaction(conn, work)
 }
 
-pub(super) fn insert_tasks(conn: &mut SqliteConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
+pub(in super::super) fn insert_tasks(conn: &mut SqliteConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
     // One prepared statement, executed row by row, is the fastest that SQLite has.
-    rows.iter()
-        .map(|row| diesel::insert_into(task_queue::table).values(row).returning(task_queue::id).get_result(conn))
-        .collect()
+    rows.iter().map(|row| InsertOne::new(row, None).get_result(conn)).collect()
 }
 
 /// BEGIN IMMEDIATE has shut everybody else out already.
-pub(super) fn lock_prerequisites(conn: &mut SqliteConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
+pub(in super::super) fn lock_prerequisites(
+    conn: &mut SqliteConnection,
+    ids: &[i64],
+) -> QueryResult<Vec<(i64, String)>> {
     task_queue::table
         .filter(task_queue::id.eq_any(ids))
         .order(task_queue::id)
@@ -184,7 +186,7 @@ pub(super) fn list_outputs(conn: &mut SqliteConnection, runs: &[i64]) -> QueryRe
     of_runs.order((dsl::run_id, dsl::stream)).select(dsl::run_id).load(conn)
 }
 
-pub(super) fn insert_dependencies(conn: &mut SqliteConnection, rows: &[DependencyRow]) -> QueryResult<()> {
+pub(in super::super) fn insert_dependencies(conn: &mut SqliteConnection, rows: &[DependencyRow]) -> QueryResult<()> {
     rows.iter()
         .try_for_each(|row| diesel::insert_into(task_queue_dependencies::table).values(row).execute(conn).map(drop))
 }

@@ -35,8 +35,6 @@ pub struct Claim<'a> {
     pub host: &'a str,
     /// Who it is, beyond its PID.
     pub process_identity: &'a str,
-    /// The fence of the claimed run: new and random for each claim.
-    pub token: &'a str,
     /// Whether runs of this class can be executed here.
     pub is_runnable: &'a dyn Fn(&str) -> bool,
     /// Seconds until anybody may take the run, unless the lease is renewed.
@@ -75,7 +73,8 @@ pub(super) struct Holder<'a> {
 }
 
 impl<'a> Claim<'a> {
-    fn holder(&self) -> Holder<'a> {
+    /// Whoever claims with this token, the fence of the claimed run: new and random for each.
+    pub(super) fn holder<'b>(&'b self, token: &'b str) -> Holder<'b> {
         Holder {
             runner_id: Some(self.runner_id.0),
             runner_name: self.runner_name,
@@ -83,7 +82,7 @@ impl<'a> Claim<'a> {
             process_id: Some(self.process_id),
             host: self.host,
             process_identity: self.process_identity,
-            token: self.token,
+            token,
             lease_secs: self.lease_secs,
         }
     }
@@ -96,20 +95,20 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be written.
-    pub fn claim_next_run(&mut self, claim: &Claim<'_>) -> StoreResult<Option<ClaimedRun>> {
+    pub fn claim_next_run(&mut self, claim: &Claim<'_>, token: &str) -> StoreResult<Option<ClaimedRun>> {
         loop {
-            if let ControlFlow::Break(claimed) = self.claim_or_end_some(claim)? {
+            if let ControlFlow::Break(claimed) = self.claim_or_end_some(claim, token)? {
                 return Ok(claimed);
             }
         }
     }
 
     /// `Continue` after so many runs that had to be ended that others shall claim in between.
-    fn claim_or_end_some(&mut self, claim: &Claim<'_>) -> StoreResult<ControlFlow<Option<ClaimedRun>>> {
+    fn claim_or_end_some(&mut self, claim: &Claim<'_>, token: &str) -> StoreResult<ControlFlow<Option<ClaimedRun>>> {
         let auditor = self.auditor()?;
         self.claim_write(auditor.is_some(), |conn| {
             fault_point!("claim.locked");
-            if let Some(run) = already_claimed(conn, claim)? {
+            if let Some(run) = already_claimed(conn, token)? {
                 return Ok(ControlFlow::Break(Some(run)));
             }
             let mut obstacles = Obstacles::load(conn, claim.runner_name)?;
@@ -119,7 +118,7 @@ impl Store {
             for _ in 0..ENDS_PER_TRANSACTION {
                 let head = first_claimable(conn, claim.is_runnable, None, &mut obstacles)?;
                 let Some((_, run_id, _)) = head else { return Ok(ControlFlow::Break(None)) };
-                if let Some(run) = claim_run(conn, &claim.holder(), run_id, auditor.as_ref())? {
+                if let Some(run) = claim_run(conn, &claim.holder(token), run_id, auditor.as_ref())? {
                     fault_point!("claim.before_commit");
                     return Ok(ControlFlow::Break(Some(run)));
                 }
@@ -142,11 +141,11 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::NotFound`]
-    pub fn claim_specific_run(&mut self, run_id: RunId, claim: &Claim<'_>) -> StoreResult<SpecificClaim> {
+    pub fn claim_specific_run(&mut self, run_id: RunId, claim: &Claim<'_>, token: &str) -> StoreResult<SpecificClaim> {
         use task_queue_runs::dsl;
         let auditor = self.auditor()?;
         self.claim_write(auditor.is_some(), |conn| {
-            if let Some(run) = already_claimed(conn, claim)? {
+            if let Some(run) = already_claimed(conn, token)? {
                 return Ok(SpecificClaim::Claimed(Box::new(run)));
             }
             let row: Option<(String, String, Option<String>)> = dsl::task_queue_runs
@@ -168,7 +167,7 @@ impl Store {
             {
                 return Ok(SpecificClaim::Obstructed { obstacle: Obstacle::KeyIsFull(KeyLimit { key, max_running }) });
             }
-            if let Some(run) = claim_run(conn, &claim.holder(), run_id.0, auditor.as_ref())? {
+            if let Some(run) = claim_run(conn, &claim.holder(token), run_id.0, auditor.as_ref())? {
                 return Ok(SpecificClaim::Claimed(Box::new(run)));
             }
             // It has just ended instead.
@@ -179,12 +178,12 @@ impl Store {
 }
 
 /// The run that this very token has claimed: the closure runs again after a COMMIT whose answer was lost.
-fn already_claimed(conn: &mut AnyConnection, claim: &Claim<'_>) -> StoreResult<Option<ClaimedRun>> {
-    claimed_with(conn, claim.token)?.map(|(run_id, _)| load_claimed(conn, run_id, claim.token)).transpose()
+fn already_claimed(conn: &mut AnyConnection, token: &str) -> StoreResult<Option<ClaimedRun>> {
+    claimed_with(conn, token)?.map(|(run_id, _)| load_claimed(conn, run_id, token)).transpose()
 }
 
 /// Ids of the run and of its task.
-fn claimed_with(conn: &mut AnyConnection, token: &str) -> QueryResult<Option<(i64, i64)>> {
+pub(super) fn claimed_with(conn: &mut AnyConnection, token: &str) -> QueryResult<Option<(i64, i64)>> {
     use task_queue_runs::dsl;
     dsl::task_queue_runs
         .filter(dsl::lease_expires_on.is_not_null())
@@ -217,7 +216,7 @@ pub(super) fn first_claimable(
 }
 
 /// The head of the first class after this one. For a claimant, runs of tasks that it has rejected are passed over.
-fn next_head(
+pub(super) fn next_head(
     conn: &mut AnyConnection,
     last_class: &str,
     claimant: Option<&str>,

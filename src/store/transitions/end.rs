@@ -253,7 +253,7 @@ fn end_run_if_processing(
     Ok(updated == 1)
 }
 
-fn insert_outputs(conn: &mut AnyConnection, run_id: RunId, outputs: &[RunOutput]) -> StoreResult<()> {
+pub(super) fn insert_outputs(conn: &mut AnyConnection, run_id: RunId, outputs: &[RunOutput]) -> StoreResult<()> {
     for output in outputs {
         diesel::insert_into(task_queue_run_outputs::table)
             .values((
@@ -278,7 +278,7 @@ fn lost(conn: &mut AnyConnection, run: &RunRef) -> StoreResult<Ended> {
 
 /// Tells an end that this call has written before from one that somebody else wrote after its COMMIT had failed. A rescuer
 /// shows the runner's token and may write the runner's status: what was decided tells them apart.
-fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd) -> StoreResult<Ended> {
+pub(super) fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd) -> StoreResult<Ended> {
     use task_queue_runs::dsl;
     let ours = dsl::task_queue_runs.filter(dsl::id.eq(run.id.0)).filter(dsl::token.eq(&run.token));
     let found: Option<Run> = ours.select(RunRow::as_select()).first(conn).optional()?.map(Run::from);

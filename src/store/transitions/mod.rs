@@ -4,9 +4,11 @@
 mod aggregate;
 mod cancel;
 mod claim;
+mod claim_many;
 mod create;
 mod edit;
 mod end;
+mod end_many;
 mod outside_claim;
 mod recur;
 mod reject;
@@ -16,6 +18,7 @@ mod schedule;
 
 pub use self::cancel::CancelAnswer;
 pub use self::claim::{Claim, SpecificClaim};
+pub use self::claim_many::{ManyClaimed, Outlook};
 pub use self::edit::EditAnswer;
 pub use self::end::{Crash, EndCondition, Ended, RunEnd};
 pub use self::outside_claim::{OutsideClaim, OutsideRun};

@@ -91,6 +91,8 @@ const EXPORT: &str = concat!(
 
 const DRAIN: Args = Args::Plain(&["process-run", "--drain"]);
 
+const WORK: Args = Args::Plain(&["work", "--slots", "2", "--idle-exit", "0s"]);
+
 const fn scenario(name: &'static str, needs: &'static [Need], args: Args) -> Scenario {
     Scenario { name, needs, args }
 }
@@ -115,6 +117,13 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("give-back", &[Need::Task("give-back"), Need::Runs], DRAIN),
     scenario("report", &[Need::Task("report"), Need::Runs], DRAIN),
     scenario("family", &[Need::Task("family"), Need::Runs], DRAIN),
+    scenario(
+        "work",
+        &[Need::Task("note"), Need::Task("brief"), Need::Runs, Need::Task("note"), Need::Task("fail")],
+        WORK,
+    ),
+    scenario("work-keyed", &[Need::Keyed, Need::Runs], WORK),
+    scenario("work-family", &[Need::Task("family"), Need::Task("give-back"), Need::Runs], WORK),
     scenario("long", &[Need::QuickLease, Need::Task("long"), Need::Runs], DRAIN),
     scenario("tell", &[Need::Task("tell"), Need::Runs], Args::InHandler),
     scenario("retry", &[], Args::Retry),

@@ -35,6 +35,7 @@ mod stopping;
 mod tick;
 mod transfer;
 mod unique;
+mod work;
 
 use std::path::PathBuf;
 use std::process::Child;

@@ -99,7 +99,7 @@ pub fn create(ctx: &mut Context) -> CreateRunsReport {
 pub struct Deaf;
 
 impl RunListener for Deaf {
-    fn stopping(&mut self, _run_id: RunId, _wait: Duration) {}
+    fn stopping(&mut self, _runs: &[RunId], _wait: Duration) {}
     fn claimed(&mut self, _run: &ClaimedRun) {}
     fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
     fn ended(&mut self, _run: &ClaimedRun, _outcome: &RunOutcome) {}
@@ -166,18 +166,16 @@ pub fn claim_of(
     // Of this process alone: processes are ended by their token, and other tests may run beside these.
     // Its first twelve characters are the name of a thread.
     let token = format!("{:07}{:05}token", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    store
-        .claim_next_run(&Claim {
-            runner_id: RunnerId(1),
-            runner_name: "one",
-            process_id: i64::from(identity.pid),
-            host: "here",
-            process_identity: &identity.to_string(),
-            token: &token,
-            is_runnable,
-            lease_secs: 1_000,
-        })
-        .unwrap()
+    let claim = Claim {
+        runner_id: RunnerId(1),
+        runner_name: "one",
+        process_id: i64::from(identity.pid),
+        host: "here",
+        process_identity: &identity.to_string(),
+        is_runnable,
+        lease_secs: 1_000,
+    };
+    store.claim_next_run(&claim, &token).unwrap()
 }
 
 /// Claims the first run of any class for this very process.

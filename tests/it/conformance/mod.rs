@@ -1,8 +1,10 @@
 //! What a store is, on every engine.
 
+mod batch;
 mod diamond;
 mod explain;
 pub mod fixture;
+mod library;
 mod listen;
 mod migrate;
 mod model;

@@ -2,7 +2,6 @@
 
 use taskqueue::domain::ids::TaskId;
 use taskqueue::domain::new_task::TaskRequest;
-use taskqueue::domain::records::Run;
 use taskqueue::domain::selection::Selection;
 use taskqueue::domain::settings::Setting;
 use taskqueue::domain::status::TaskStatus;
@@ -123,7 +122,9 @@ each_engine! {
         let before = last_run(db, TaskId(1));
         assert_eq!(create(&mut ctx).pruned, Pruned { results: 2, ..Pruned::default() });
         let after = last_run(db, TaskId(1));
-        assert_eq!(after, Run { results: None, updated_on: after.updated_on, ..before });
+        let mut expected = before;
+        (expected.results, expected.updated_on) = (None, after.updated_on);
+        assert_eq!(after, expected);
         // A young one, and one of a run that has not ended.
         let left = "SELECT \"Id\" AS value FROM \"TaskQueueRuns\" WHERE \"Results\" IS NOT NULL ORDER BY \"Id\"";
         assert_eq!(db.raw().numbers(left), [Some(4), Some(processing)]);

@@ -26,6 +26,7 @@ const PAGES: &[&str] = &[
     "docs/configuration.md",
     "docs/events.md",
     "docs/handlers.md",
+    "docs/library.md",
     "docs/notices.md",
     "docs/retention.md",
     "docs/runners.md",

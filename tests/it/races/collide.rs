@@ -123,16 +123,16 @@ each_engine! {
         let mut ctx = willing(db);
         let (id, _) = queue_with_run(&mut ctx, "work");
         db.execute("ALTER TABLE \"TaskQueueRuns\" RENAME TO \"Away\"");
-        let failed = ctx.store.claim_next_run(&Claim {
+        let as_nobody = Claim {
             runner_id: RunnerId(1),
-        runner_name: "one",
+            runner_name: "one",
             process_id: 1,
             host: "here",
             process_identity: "nobody",
-            token: "token",
             is_runnable: &|_| true,
             lease_secs: 60,
-        });
+        };
+        let failed = ctx.store.claim_next_run(&as_nobody, "token");
         assert!(failed.is_err());
         db.execute("ALTER TABLE \"Away\" RENAME TO \"TaskQueueRuns\"");
         // A read outside a transaction, after which the connection is idle.

@@ -28,17 +28,16 @@ pub(super) fn queue(db: &TestDb, count: usize) {
 }
 
 pub(super) fn claim_with(store: &mut Store, token: &str, is_runnable: &dyn Fn(&str) -> bool) -> Option<ClaimedRun> {
-    store.claim_next_run(&claim_of(token, is_runnable)).unwrap()
+    store.claim_next_run(&claim_of(is_runnable), token).unwrap()
 }
 
-fn claim_of<'a>(token: &'a str, is_runnable: &'a dyn Fn(&str) -> bool) -> Claim<'a> {
+pub(super) fn claim_of<'a>(is_runnable: &'a dyn Fn(&str) -> bool) -> Claim<'a> {
     Claim {
         runner_id: RunnerId(1),
         runner_name: "one",
         process_id: 4_194_304,
         host: "elsewhere",
         process_identity: "unknown",
-        token,
         is_runnable,
         lease_secs: 3_600,
     }
@@ -130,8 +129,8 @@ each_engine! {
             let tokens = [format!("a{round}"), format!("b{round}")];
             let (one, other) = at_once(
                 db,
-                |store| store.claim_specific_run(run, &claim_of(&tokens[0], &|_| true)).unwrap(),
-                |store| store.claim_specific_run(run, &claim_of(&tokens[1], &|_| true)).unwrap(),
+                |store| store.claim_specific_run(run, &claim_of(&|_| true), &tokens[0]).unwrap(),
+                |store| store.claim_specific_run(run, &claim_of(&|_| true), &tokens[1]).unwrap(),
             );
             let refused = [&one, &other].into_iter().filter(|claim| matches!(claim, SpecificClaim::Refused { status, .. } if status == "processing"));
             assert_eq!(refused.count(), 1, "{one:?} {other:?}");

@@ -361,15 +361,14 @@ impl<'a> Real<'a> {
             process_id: identity.pid.into(),
             host: &self.ctx.me.host,
             process_identity: &identity.to_string(),
-            token: &token,
             is_runnable: &|class| CLASSES.iter().zip(claimant.can).any(|(name, can)| can && *name == class),
             lease_secs: FAR_SECS,
         };
         let refused = SpecificClaim::Refused { status: String::new(), class: String::new() };
         match run {
-            Some(run) => self.ctx.store.claim_specific_run(self.runs[run], &claim).unwrap(),
+            Some(run) => self.ctx.store.claim_specific_run(self.runs[run], &claim, &token).unwrap(),
             None => {
-                let next = self.ctx.store.claim_next_run(&claim).unwrap();
+                let next = self.ctx.store.claim_next_run(&claim, &token).unwrap();
                 next.map_or(refused, |run| SpecificClaim::Claimed(Box::new(run)))
             }
         }

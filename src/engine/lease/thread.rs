@@ -1,0 +1,96 @@
+//! The thread of the leases: does what is next, with a connection of its own.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use super::super::{EngineError, EngineResult};
+use super::shared::{Plan, RETRY_PAUSE, Shared, Work};
+use crate::os::clock::Moment;
+use crate::os::random::spread;
+use crate::store::{DatabaseUrl, Store, StoreResult};
+
+/// Between two looks at what operators have ordered.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+/// How often it is asked which runs are cancelled, also where the engine tells of it: not every request is told.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+
+pub(super) fn start(shared: &Arc<Shared>, url: &DatabaseUrl) -> EngineResult<()> {
+    let (kept, url) = (Arc::clone(shared), url.clone());
+    thread::Builder::new()
+        .name("leases".to_owned())
+        .spawn(move || keep(&kept, &url))
+        .map_err(|source| EngineError::Os { what: "no thread for the leases", source })?;
+    Ok(())
+}
+
+fn keep(shared: &Shared, url: &DatabaseUrl) {
+    fault_point!("lease.thread_started");
+    let mut store: Option<Store> = None;
+    let mut plan = Plan {
+        renew_at: Moment::after(shared.times.renewal_pause(spread())),
+        ask_at: Moment::after(ASK_EVERY),
+        look_at: Moment::after(LOOK_PAUSE),
+    };
+    loop {
+        let is_well = match shared.next_work(&plan, store.as_ref().and_then(Store::listening_socket)) {
+            Work::End => break,
+            Work::Listen => true,
+            Work::Look => {
+                let looked = connected(&mut store, url).and_then(Store::list_pauses);
+                plan.look_at = Moment::after(if looked.is_ok() { LOOK_PAUSE } else { RETRY_PAUSE });
+                if let Ok(pauses) = &looked {
+                    shared.orders.note(pauses, &shared.runner_name, &shared.classes());
+                }
+                fault_point!("lease.looked");
+                looked.is_ok()
+            }
+            Work::Ask(runs) => {
+                let asked = connected(&mut store, url).and_then(|store| store.list_cancel_requests(&runs));
+                plan.ask_at = Moment::after(if asked.is_ok() { ASK_EVERY } else { RETRY_PAUSE });
+                let is_well = asked.is_ok();
+                fault_point!("lease.cancel_heard");
+                shared.cancel(asked.unwrap_or_default());
+                is_well
+            }
+            Work::Save(run, news) => {
+                let saved = connected(&mut store, url).and_then(|store| news.save(store, &run));
+                let is_well = saved.is_ok();
+                fault_point!("lease.news_saved");
+                shared.saved(&run, news, &saved);
+                is_well
+            }
+            Work::Renew(runs) => {
+                let asked_at = Moment::now();
+                let lease_secs = shared.times.lease_secs;
+                let renewed = connected(&mut store, url)
+                    .and_then(|store| store.renew_leases(shared.runner_id, &runs, lease_secs));
+                let pause = shared.times.renewal_pause(spread());
+                plan.renew_at = Moment::after(if renewed.is_ok() { pause } else { (pause / 4).min(RETRY_PAUSE) });
+                let is_well = renewed.is_ok();
+                fault_point!("lease.renewed");
+                if let Ok(renewal) = renewed {
+                    shared.note(&renewal, &runs, asked_at);
+                }
+                is_well
+            }
+        };
+        if !is_well {
+            store = None;
+        }
+        // Also what came while something else was asked: then nothing comes to the socket any more.
+        match store.as_mut().map(Store::was_told_of_cancel) {
+            Some(Ok(true)) => plan.ask_at = Moment::now(),
+            Some(Err(_)) => store = None,
+            Some(Ok(false)) | None => {}
+        }
+    }
+    shared.end();
+}
+
+fn connected<'a>(store: &'a mut Option<Store>, url: &DatabaseUrl) -> StoreResult<&'a mut Store> {
+    match store {
+        Some(store) => Ok(store),
+        None => Ok(store.insert(Store::connect_listening(url)?)),
+    }
+}

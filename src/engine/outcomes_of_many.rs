@@ -1,0 +1,97 @@
+//! The outcomes of the runs of a worker, on their way into the database: kept one by one, sent together.
+
+use super::outcomes::{Outcome, hear, leave, send, shorter_if_full};
+use super::{Context, EngineError, EngineResult};
+use crate::os::spool::{Spool, SpoolFile};
+use crate::store::{Ended, StoreError};
+
+/// What became of an outcome that was sent.
+#[derive(Debug)]
+pub(super) enum Sent {
+    /// The run has ended so, or as cancelled.
+    Recorded,
+    /// Somebody else was first: the run has this status.
+    Lost(String),
+    /// The database refuses it for good; it is left on the disk.
+    Refused(EngineError),
+}
+
+/// Puts the record of an outcome into a file, where it survives this process, and with `is_synced` the machine, too. Why it
+/// could not. Where the disk has room for the outcome but not for what the handler wrote, that is left out.
+pub(super) fn keep(file: &mut SpoolFile, outcome: &Outcome, record: &str, is_synced: bool) -> Option<String> {
+    let shorter = || outcome.without_outputs()?.to_record();
+    let kept = if is_synced {
+        file.append_or(record, shorter)
+    } else {
+        file.put(record).or_else(|error| match shorter() {
+            Some(shorter) => file.put(&shorter),
+            None => Err(error),
+        })
+    };
+    kept.err().map(|error| error.to_string())
+}
+
+/// Leaves on the disk, for the next process of this host, that whatever was claimed with these tokens is given back: the
+/// COMMIT may have happened. Why it could not be left.
+pub(super) fn leave_claims(ctx: &Context, tokens: &[String]) -> Option<String> {
+    let mut file = match ctx.spool.as_ref()?.take() {
+        Ok(file) => file,
+        Err(error) => return Some(error.to_string()),
+    };
+    tokens.iter().filter_map(|token| leave(Some(&mut file), &Outcome::of_claim(ctx, token))).last()
+}
+
+/// Sends outcomes that are on the disk, those of successes together. `recorded` hears of those that were recorded as they are.
+///
+/// # Errors
+/// The database's, where it is away: then nothing is known of those of which `recorded` has not heard. To send them once more
+/// changes nothing.
+pub(super) fn send_many(
+    ctx: &mut Context,
+    outcomes: &[&Outcome],
+    recorded: &mut dyn FnMut(&Outcome),
+) -> EngineResult<Vec<Sent>> {
+    let known: Vec<_> = outcomes.iter().filter_map(|outcome| Some((*outcome, outcome.claimed?))).collect();
+    let ends: Vec<_> = known.iter().map(|(outcome, claimed)| (outcome.reference(*claimed), &outcome.end)).collect();
+    let mut answers: Vec<Option<Ended>> = vec![None; ends.len()];
+    ctx.store.wait_for_room(true);
+    let ended = ctx.store.end_runs(&ends, &mut |place, ended| answers[place] = Some(ended));
+    ctx.store.wait_for_room(false);
+    // One that the database refuses must not take the others with it: those that have no answer are sent one by one.
+    if let Err(error @ (StoreError::Unreachable { .. } | StoreError::Busy(_))) = ended {
+        return Err(error.into());
+    }
+    let mut sent = Vec::with_capacity(known.len());
+    for ((outcome, claimed), answer) in known.into_iter().zip(answers) {
+        let lost_to = match answer {
+            Some(ended) => {
+                if ended == Ended::Recorded {
+                    recorded(outcome);
+                }
+                hear(ctx, outcome, claimed, ended)
+            }
+            None => shorter_if_full(send(ctx, outcome, claimed), outcome, |shorter| send(ctx, shorter, claimed)),
+        };
+        sent.push(match lost_to {
+            Ok(None) => Sent::Recorded,
+            Ok(Some(found)) => Sent::Lost(found),
+            Err(error @ EngineError::Store(StoreError::Database(_) | StoreError::Full { .. })) => {
+                leave_refused(ctx, outcome);
+                Sent::Refused(error)
+            }
+            Err(error) => return Err(error),
+        });
+    }
+    Ok(sent)
+}
+
+/// For the next process of this host, in a file of its own: that of the worker is emptied.
+fn leave_refused(ctx: &mut Context, outcome: &Outcome) {
+    let file = ctx.spool.as_ref().map(Spool::take);
+    let problem = match file {
+        Some(Ok(mut file)) => leave(Some(&mut file), outcome),
+        Some(Err(error)) => Some(error.to_string()),
+        None => None,
+    };
+    ctx.spool_problem = problem.or_else(|| ctx.spool_problem.take());
+}

@@ -1,0 +1,191 @@
+//! What the coordinator and the slots of a worker pass to each other: runs that wait for a slot, and runs that have finished.
+//! How a run ended stands in a file of the spool before anybody hears of it.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::super::execute::{Executed, RunOutcome};
+use super::super::outcomes::Outcome;
+use super::super::outcomes_of_many::keep;
+use super::super::{EngineError, EngineResult};
+use super::pace::Durations;
+use crate::domain::message::Message;
+use crate::domain::records::ClaimedRun;
+use crate::os::clock::Moment;
+use crate::os::spool::{Spool, SpoolFile};
+use crate::os::waker::Waker;
+
+/// A run that took longer than this is worth the wait for the disk: its outcome shall survive the machine, too.
+const LONG: Duration = Duration::from_secs(1);
+
+pub(super) struct Backlog {
+    state: Mutex<State>,
+    /// There is a run for a slot, or nothing more to come.
+    has_run: Condvar,
+    /// The coordinator waits at it.
+    pub(super) waker: Waker,
+}
+
+/// A run whose handler has finished.
+pub(super) struct Finished {
+    pub(super) run: ClaimedRun,
+    pub(super) outcome: RunOutcome,
+    pub(super) messages: Vec<Message>,
+    /// Nothing may be written for it by this process.
+    pub(super) is_over: bool,
+    /// What is to be sent; `None` while something of its handler still lives (rule R7).
+    pub(super) to_send: Option<Outcome>,
+}
+
+/// How things stand, for the coordinator.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standings {
+    /// Runs that wait for a slot.
+    pub(super) waiting: usize,
+    /// For how long the first of them has waited.
+    pub(super) longest_wait: Duration,
+    /// Slots that execute a run.
+    pub(super) working: usize,
+    /// Runs that have finished and are not recorded.
+    pub(super) finished: usize,
+    /// How many runs the slots begin in the time for which the coordinator is away.
+    pub(super) look_ahead: usize,
+}
+
+struct State {
+    waiting: VecDeque<(Moment, ClaimedRun)>,
+    working: usize,
+    finished: Vec<Finished>,
+    durations: Durations,
+    slots: usize,
+    /// The file into which outcomes are written now, and the one that takes its place while this one is being sent.
+    files: Vec<SpoolFile>,
+    problem: Option<String>,
+    is_closed: bool,
+}
+
+impl Backlog {
+    pub(super) fn open(spool: Option<&Spool>, slots: usize) -> EngineResult<Self> {
+        let waker = Waker::new().map_err(|source| EngineError::Os { what: "no descriptor for the slots", source })?;
+        let (mut files, mut problem) = (Vec::new(), None);
+        for taken in spool.into_iter().flat_map(|spool| [spool.take(), spool.take()]) {
+            match taken {
+                Ok(file) => files.push(file),
+                Err(error) => problem = Some(error.to_string()),
+            }
+        }
+        let state = State {
+            waiting: VecDeque::new(),
+            working: 0,
+            finished: Vec::new(),
+            durations: Durations::default(),
+            slots,
+            files,
+            problem,
+            is_closed: false,
+        };
+        Ok(Self { state: Mutex::new(state), has_run: Condvar::new(), waker })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why outcomes are not kept on the disk, if so.
+    pub(super) fn problem(&self) -> Option<String> {
+        self.lock().problem.take()
+    }
+
+    /// Runs for the slots, after those that wait already.
+    pub(super) fn add(&self, runs: Vec<ClaimedRun>) {
+        let now = Moment::now();
+        let count = runs.len();
+        self.lock().waiting.extend(runs.into_iter().map(|run| (now, run)));
+        if count == 1 { self.has_run.notify_one() } else { self.has_run.notify_all() }
+    }
+
+    /// The next run for a slot, which waits for one. `None` when no more will come.
+    pub(super) fn next(&self) -> Option<ClaimedRun> {
+        let mut state = self.lock();
+        loop {
+            if let Some((_, run)) = state.waiting.pop_front() {
+                state.working += 1;
+                return Some(run);
+            }
+            if state.is_closed {
+                return None;
+            }
+            state = self.has_run.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A slot has executed a run, in this time. The outcome is on the disk when this returns, or in what
+    /// [`Backlog::problem`] says why not.
+    pub(super) fn finish(&self, database: &str, run: ClaimedRun, executed: Executed, took: Duration) {
+        let Executed { outcome, end, messages, is_over } = executed;
+        let to_send = end.map(|end| Outcome::new(database, &run, end));
+        let record = to_send.as_ref().and_then(Outcome::to_record);
+        let mut state = self.lock();
+        if let (Some(outcome), Some(record), Some(file)) = (&to_send, record, state.files.first_mut()) {
+            let problem = keep(file, outcome, &record, took >= LONG);
+            state.problem = problem.or_else(|| state.problem.take());
+        }
+        fault_point!("work.outcome_kept");
+        state.working -= 1;
+        state.durations.add(took);
+        state.finished.push(Finished { run, outcome, messages, is_over, to_send });
+        let is_first = state.finished.len() == 1;
+        let is_dry = state.waiting.is_empty() && state.working == 0;
+        drop(state);
+        if is_first || is_dry {
+            self.waker.wake();
+        }
+    }
+
+    /// What has finished, with the file that holds it; to be given back once it was sent.
+    pub(super) fn take_finished(&self) -> (Vec<Finished>, Option<SpoolFile>) {
+        let mut state = self.lock();
+        let has_spare = state.files.len() > 1;
+        let file = has_spare.then(|| state.files.remove(0));
+        (std::mem::take(&mut state.finished), file)
+    }
+
+    pub(super) fn give_back(&self, file: SpoolFile) {
+        self.lock().files.push(file);
+    }
+
+    /// The runs that no slot has begun; none of them will be.
+    pub(super) fn take_waiting(&self) -> Vec<ClaimedRun> {
+        self.lock().waiting.drain(..).map(|(_, run)| run).collect()
+    }
+
+    pub(super) fn standings(&self) -> Standings {
+        let state = self.lock();
+        Standings {
+            waiting: state.waiting.len(),
+            longest_wait: state.waiting.front().map_or(Duration::ZERO, |(since, _)| since.elapsed()),
+            working: state.working,
+            finished: state.finished.len(),
+            look_ahead: state.durations.look_ahead(state.slots),
+        }
+    }
+
+    fn close(&self) {
+        self.lock().is_closed = true;
+        self.has_run.notify_all();
+    }
+
+    /// Ends the slots when it is dropped, once they have finished what they execute.
+    pub(super) fn close_at_end(&self) -> impl Drop + '_ {
+        Closing(self)
+    }
+}
+
+struct Closing<'a>(&'a Backlog);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}

@@ -1,0 +1,213 @@
+//! `work`: a runner that stays, with many slots. One thread, the coordinator, speaks with the database: it claims runs for the
+//! slots, a little ahead of them, and records how they ended, many in one transaction. The slots execute and know no database.
+//!
+//! A run that was claimed ahead and never started goes back without costing an attempt: at the end of the worker by its own
+//! hand, after its death by that of whoever finds it dead, by the marks of its slots.
+
+mod backlog;
+mod coordinator;
+mod errands;
+mod pace;
+mod slot;
+
+use std::thread;
+use std::time::Duration;
+
+use self::backlog::Backlog;
+use self::coordinator::Coordinator;
+use self::errands::Errands;
+use self::slot::Slot;
+use super::execute::RunListener;
+use super::lease::LeaseKeeper;
+use super::outcomes::send_left_over;
+use super::process_run::{ProcessReport, was_away};
+use super::register::register;
+use super::stopping::Stopping;
+use super::workplace::Workplace;
+use super::{Context, EngineError, EngineResult};
+use crate::domain::ids::RunnerId;
+use crate::domain::records::ClaimedRun;
+use crate::domain::settings::Settings;
+use crate::os::clock::Moment;
+use crate::os::marks::Marks;
+use crate::os::stop_signals::StopSignals;
+use crate::store::{News, Registration};
+
+/// Between two questions whether there is room under the runner limit.
+const LIMIT_PAUSE: Duration = Duration::from_secs(1);
+/// Between two attempts to come back to a database that was away.
+const RETURN_PAUSE: Duration = Duration::from_secs(2);
+
+/// How a worker works.
+#[derive(Clone, Debug)]
+pub struct WorkOptions {
+    /// Runs that are executed at once, 1 or more.
+    pub slots: usize,
+    /// Names of classes, or patterns with `*` and `?`; empty takes all that are known here.
+    pub classes: Vec<String>,
+    /// At most so many runs.
+    pub max_runs: Option<u64>,
+    /// No new run after this time.
+    pub max_time: Option<Duration>,
+    /// Ends when there was nothing to do for so long.
+    pub idle_exit: Option<Duration>,
+    /// How long the runs in progress may go on after the first signal to stop.
+    pub stop_wait: Duration,
+}
+
+/// Hears what happens to the worker itself, besides its runs.
+pub trait WorkListener: RunListener {
+    /// There is no room under the runner limit; it waits.
+    fn waits_for_slots(&mut self, in_use: i64, limit: i64);
+    /// The database is away; it tries to come back to it.
+    fn lost_database(&mut self, problem: &EngineError);
+    /// The database refuses how this run ended; it is left on the disk.
+    fn not_recorded(&mut self, run: &ClaimedRun, problem: &EngineError);
+    /// It is one of the runners now.
+    fn registered(&mut self, runner_id: RunnerId);
+    /// Called several times a second.
+    fn looked(&mut self, report: &ProcessReport, working: usize);
+}
+
+/// Works until it is told to stop, or until its options say that it is enough.
+///
+/// # Errors
+/// The database's, where it was never reached; otherwise it is waited for.
+pub fn work(
+    ctx: &mut Context,
+    options: &WorkOptions,
+    stop: &StopSignals,
+    listener: &mut dyn WorkListener,
+) -> EngineResult<ProcessReport> {
+    // Whoever says "stop" twice does not want to wait for a database that is busy or away.
+    if let Ok(count) = stop.counter() {
+        ctx.store.give_up_when(move || count() >= 2);
+    }
+    let until = options.max_time.map(Moment::after);
+    let mut report = ProcessReport::default();
+    loop {
+        match work_registered(ctx, options, until, stop, listener, &mut report) {
+            Err(problem) if was_away(&problem) && !stop.is_stopping() => {
+                listener.lost_database(&problem);
+                if stop.wait(RETURN_PAUSE) {
+                    return Err(problem);
+                }
+            }
+            Err(problem) => return Err(problem),
+            Ok(()) => return Ok(report),
+        }
+    }
+}
+
+/// From the registration to its end, or to the loss of the database.
+fn work_registered(
+    ctx: &mut Context,
+    options: &WorkOptions,
+    until: Option<Moment>,
+    stop: &StopSignals,
+    listener: &mut dyn WorkListener,
+    report: &mut ProcessReport,
+) -> EngineResult<()> {
+    send_left_over(ctx)?;
+    fault_point!("work.left_over_sent");
+    let settings = ctx.store.settings()?;
+    let Some((runner_id, asked_at)) = take_slots(ctx, options, &settings, stop, listener, report)? else {
+        return Ok(());
+    };
+    fault_point!("work.registered");
+    // Before other threads connect: its socket is known by being the only new one.
+    let news = News::listen(ctx.store.url());
+    listener.registered(runner_id);
+    let result = LeaseKeeper::start(ctx.store.url(), runner_id, &ctx.me.runner_name, settings.lease, asked_at)
+        .and_then(|leases| {
+            with_slots(ctx, options, until, &settings, runner_id, &leases, news, stop, listener, report)
+        });
+    // A database that could not be reached for so long is not waited for once more; that we have left will be noticed.
+    if result.as_ref().is_err_and(was_away) {
+        return result;
+    }
+    fault_point!("work.before_deregister");
+    let finished = ctx.store.finish_runners(&[runner_id]);
+    fault_point!("work.deregistered");
+    if result.is_err() && finished.is_ok() {
+        // The database answers again; what could not be sent now can. Otherwise the next process sends it.
+        let _ = send_left_over(ctx);
+    }
+    result?;
+    finished?;
+    Ok(())
+}
+
+/// Registers as soon as there is room under the limit. `None` if it was told to stop, or has waited long enough.
+fn take_slots(
+    ctx: &mut Context,
+    options: &WorkOptions,
+    settings: &Settings,
+    stop: &StopSignals,
+    listener: &mut dyn WorkListener,
+    report: &mut ProcessReport,
+) -> EngineResult<Option<(RunnerId, Moment)>> {
+    let slots = i32::try_from(options.slots).unwrap_or(i32::MAX);
+    let began = Moment::now();
+    loop {
+        let asked_at = Moment::now();
+        match register(ctx, slots, settings.lease)? {
+            Registration::Registered(runner_id) => {
+                report.limit_reached = None;
+                return Ok(Some((runner_id, asked_at)));
+            }
+            Registration::LimitReached { in_use, limit } => {
+                if report.limit_reached.replace((in_use, limit)).is_none() {
+                    listener.waits_for_slots(in_use, limit);
+                }
+            }
+        }
+        let is_enough = options.idle_exit.is_some_and(|idle| began.elapsed() >= idle);
+        if is_enough || stop.wait(LIMIT_PAUSE) {
+            return Ok(None);
+        }
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "what a session is made of, gathered in one place")]
+fn with_slots(
+    ctx: &mut Context,
+    options: &WorkOptions,
+    until: Option<Moment>,
+    settings: &Settings,
+    runner_id: RunnerId,
+    leases: &LeaseKeeper,
+    news: Option<News>,
+    stop: &StopSignals,
+    listener: &mut dyn WorkListener,
+    report: &mut ProcessReport,
+) -> EngineResult<()> {
+    let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
+    let place = Workplace::new(ctx, settings, leases, &stopping);
+    let marks = place.spool.as_ref().and_then(|spool| Marks::begin(spool.directory(), &ctx.me.identity).ok());
+    let backlog = Backlog::open(place.spool.as_ref(), options.slots)?;
+    report.spool_problem = backlog.problem();
+    fault_point!("work.spool_taken");
+    let result = thread::scope(|scope| {
+        // Whatever happens here, the slots end: they are waited for.
+        let _closing = backlog.close_at_end();
+        let errands = Errands::start(scope, ctx, stop)?;
+        for number in 0..options.slots {
+            let slot = Slot { number, place: &place, backlog: &backlog, marks: marks.as_ref() };
+            thread::Builder::new()
+                .name(format!("slot-{number}"))
+                .spawn_scoped(scope, move || slot.work())
+                .map_err(|source| EngineError::Os { what: "no thread for a slot", source })?;
+        }
+        let result =
+            Coordinator::new(ctx, options, until, runner_id, &place, &backlog, &errands, news).run(listener, report);
+        report.hook_problem = report.hook_problem.take().or_else(|| errands.problem());
+        result
+    });
+    report.spool_problem = report.spool_problem.take().or_else(|| ctx.spool_problem.take());
+    // What they tell is of no use any more once all that was claimed has ended.
+    if let (Ok(()), Some(marks)) = (&result, marks) {
+        marks.end();
+    }
+    result
+}

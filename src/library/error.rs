@@ -1,0 +1,46 @@
+//! What a program that queues and waits has to tell apart.
+
+use crate::engine::{DatabaseError, EngineError, StoreError};
+
+/// Something was not done; nothing of it was.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// What was given cannot be used, as it says.
+    #[error("{0}")]
+    Input(String),
+    /// Another task has the key, and this one was to fail then.
+    #[error("{0}")]
+    KeyTaken(String),
+    /// There is no such task.
+    #[error("{0}")]
+    NotFound(String),
+    /// A value cannot be written as JSON.
+    #[error("the data cannot be written as JSON: {0}")]
+    Json(#[source] serde_json::Error),
+    /// The database is away, busy or full: the same may succeed later.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The database refused something, inside a transaction of the caller's or of ours.
+    #[error("the database says: {0}")]
+    Database(#[from] DatabaseError),
+    /// Anything else.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<EngineError> for Error {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Input(message) => Self::Input(message),
+            EngineError::KeyTaken(message) => Self::KeyTaken(message),
+            EngineError::Store(StoreError::Database(error)) => Self::Database(error),
+            EngineError::Store(
+                error @ (StoreError::Unreachable { .. } | StoreError::Busy(_) | StoreError::Full { .. }),
+            ) => Self::Unavailable(error.to_string()),
+            EngineError::Store(StoreError::BadAddress(message)) => Self::Input(message),
+            EngineError::Store(error @ StoreError::NotFound(_)) => Self::NotFound(error.to_string()),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}

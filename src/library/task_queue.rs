@@ -1,0 +1,184 @@
+//! [`TaskQueue`]: a database and as many connections to it as threads use it at once.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::error::Error;
+use super::new_task::NewTask;
+use crate::domain::ids::TaskId;
+use crate::domain::records::{Run, Task};
+use crate::domain::status::TaskStatus;
+use crate::domain::unique::QueuedTask;
+use crate::engine::queue::{ClassCheck, queue_all, queue_one};
+use crate::engine::wait::{self, Waited};
+use crate::engine::{Context, DatabaseUrl, EngineError, EngineResult, Handlers, StopHandle, StopSignals, migrate};
+
+/// A queue: the tables of one database.
+///
+/// It can be cloned and shared between threads: each call takes a connection that no other call uses, and makes one where
+/// there is none. A connection that is lost is made anew, and what it was doing is repeated, but never done twice.
+///
+/// ```
+/// use taskqueue::{NewTask, TaskQueue};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let address = directory.path().join("tasks.db").display().to_string();
+/// let queue = TaskQueue::connect(&address)?;
+/// let queued = queue.queue(NewTask::new("mail.send").data(&"ann@example.org")?)?;
+/// let task = queue.task(queued.id)?;
+/// assert_eq!(task.data_as::<String>()?, "ann@example.org");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct TaskQueue {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    url: DatabaseUrl,
+    /// Connections that nobody uses at the moment.
+    idle: Mutex<Vec<Context>>,
+    stop: StopSignals,
+    stop_handle: StopHandle,
+}
+
+/// A task that has succeeded, is exhausted, quarantined or cancelled, and its last run if there was one.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Ended {
+    /// The task.
+    pub task: Task,
+    /// Its last attempt.
+    pub run: Option<Run>,
+}
+
+impl Ended {
+    /// Whether it succeeded.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        self.task.status.is(TaskStatus::Success)
+    }
+}
+
+impl TaskQueue {
+    /// Connects. The address is that of `--database`: `sqlite:///path` or a bare path, `postgres://…` or `mysql://…`. The file
+    /// of a SQLite store is made where there is none; the tables of a server are made by [`TaskQueue::migrate`].
+    ///
+    /// # Errors
+    /// [`Error::Input`] for an address that is none, [`Error::Unavailable`], or [`Error::Failed`] where the tables are missing,
+    /// or are newer than this program.
+    pub fn connect(address: &str) -> Result<Self, Error> {
+        let url = DatabaseUrl::parse(address).map_err(EngineError::from)?;
+        let first = open(&url)?;
+        let (stop, stop_handle) = StopSignals::by_hand().map_err(|error| Error::Failed(error.to_string()))?;
+        Ok(Self { shared: Arc::new(Shared { url, idle: Mutex::new(vec![first]), stop, stop_handle }) })
+    }
+
+    /// Makes the tables, or brings them up to date. Says which migrations were applied.
+    ///
+    /// # Errors
+    /// As of [`TaskQueue::connect`].
+    pub fn migrate(address: &str) -> Result<Vec<String>, Error> {
+        let url = DatabaseUrl::parse(address).map_err(EngineError::from)?;
+        Ok(migrate::run(&url)?.newly_applied)
+    }
+
+    /// Queues a task, of any class: it need not be handled here. Once this returns, the task is on the disk.
+    ///
+    /// # Errors
+    /// [`Error::Input`], [`Error::KeyTaken`], [`Error::Unavailable`], or what else the database says.
+    pub fn queue(&self, task: NewTask) -> Result<QueuedTask, Error> {
+        self.with(|ctx| {
+            let now = if task.needs_now() { Some(ctx.now()?) } else { None };
+            let request = task.into_request(&ctx.me.user, now)?;
+            Ok(queue_one(ctx, request, ClassCheck::AnyName)?.0)
+        })
+    }
+
+    /// Queues all of these tasks, or none, in the way that is fastest for many. The answers are in the order of the tasks.
+    ///
+    /// # Errors
+    /// As of [`TaskQueue::queue`], with the number of the task, from 1.
+    pub fn queue_many(&self, tasks: impl IntoIterator<Item = NewTask>) -> Result<Vec<QueuedTask>, Error> {
+        let tasks: Vec<NewTask> = tasks.into_iter().collect();
+        self.with(|ctx| {
+            let now = if tasks.iter().any(NewTask::needs_now) { Some(ctx.now()?) } else { None };
+            let user = ctx.me.user.clone();
+            let requests = tasks.into_iter().map(|task| task.into_request(&user, now));
+            Ok(queue_all(ctx, requests.collect::<Result<Vec<_>, _>>()?, ClassCheck::AnyName)?)
+        })
+    }
+
+    /// A task as it stands.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], or the database's.
+    pub fn task(&self, id: TaskId) -> Result<Task, Error> {
+        self.with(|ctx| Ok(ctx.store.get_task(id).map_err(EngineError::from)?))
+    }
+
+    /// The newest `limit` attempts of a task, newest first.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn runs(&self, id: TaskId, limit: u32) -> Result<Vec<Run>, Error> {
+        self.with(|ctx| Ok(ctx.store.list_runs_of_task(id, limit.into()).map_err(EngineError::from)?))
+    }
+
+    /// Waits until a task has succeeded, is exhausted, quarantined or cancelled, whoever processes it. `None` if that has not
+    /// happened within `limit`, or when a [`StopHandle`] came first.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use taskqueue::{NewTask, TaskQueue};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let queue = TaskQueue::connect(&directory.path().join("tasks.db").display().to_string())?;
+    /// # let id = queue.queue(NewTask::new("sum"))?.id;
+    /// match queue.wait(id, Duration::from_millis(10))? {
+    ///     Some(ended) if ended.is_success() => {
+    ///         let run = ended.run.ok_or("it was set to success by hand")?;
+    ///         let sum: Option<f64> = run.results_as()?;
+    ///         println!("the sum is {sum:?}");
+    ///     }
+    ///     Some(ended) => println!("it ended as {}", ended.task.status),
+    ///     None => println!("it goes on"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], or the database's.
+    pub fn wait(&self, id: TaskId, limit: Duration) -> Result<Option<Ended>, Error> {
+        self.with(|ctx| match wait::wait_for_task(ctx, id, &self.shared.stop, Some(limit), &mut |_| {})? {
+            Waited::Ended(task, run, _) => Ok(Some(Ended { task: *task, run: run.map(|run| *run) })),
+            Waited::Stopped | Waited::TooLong => Ok(None),
+        })
+    }
+
+    /// What lets everything that waits here come to its end in good order, from any thread or from a signal handler's thread.
+    #[must_use]
+    pub fn stop_handle(&self) -> StopHandle {
+        self.shared.stop_handle.clone()
+    }
+
+    /// Does something over a connection of which nobody else makes use meanwhile.
+    fn with<T>(&self, work: impl FnOnce(&mut Context) -> Result<T, Error>) -> Result<T, Error> {
+        let idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut ctx = match idle {
+            Some(ctx) => ctx,
+            None => open(&self.shared.url)?,
+        };
+        let result = work(&mut ctx);
+        self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner).push(ctx);
+        result
+    }
+}
+
+/// No class is handled by what only queues and looks.
+fn open(url: &DatabaseUrl) -> EngineResult<Context> {
+    Context::open(url, Handlers::default())
+}

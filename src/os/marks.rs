@@ -1,0 +1,125 @@
+//! What each slot of a process is at work for, in a file that outlives the process: whoever finds the process dead can tell
+//! what it had begun from what it only held.
+//!
+//! Written into the page cache: it survives the process, not the machine. Of another boot nothing can be told. Knows nothing
+//! of what a mark means.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::file_checks::create_private_dir;
+use super::identity::{Liveness, ProcessIdentity};
+
+const PREFIX: &str = "slots-";
+/// A mark and its end of line, padded: each slot writes at a place of its own.
+const LINE_BYTES: usize = 64;
+
+/// The marks of this process.
+#[derive(Debug)]
+pub struct Marks {
+    file: File,
+    path: PathBuf,
+}
+
+impl Marks {
+    /// Begins the file of a process, in a directory that is made with mode 0700 when it is needed.
+    ///
+    /// # Errors
+    /// The directory or the file cannot be used.
+    pub fn begin(directory: &Path, owner: &str) -> io::Result<Self> {
+        create_private_dir(directory)?;
+        let path = path_of(directory, owner);
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+        Ok(Self { file, path })
+    }
+
+    /// This slot is at work for this from now on, and for nothing before. At most 62 bytes are kept. Where that cannot be written
+    /// the file is removed: nothing can be told then, instead of something wrong.
+    pub fn set(&self, slot: usize, mark: &str) {
+        let mut line = [b' '; LINE_BYTES];
+        let shown = mark.as_bytes().get(..LINE_BYTES - 2).unwrap_or(mark.as_bytes());
+        line[..shown.len()].copy_from_slice(shown);
+        line[LINE_BYTES - 1] = b'\n';
+        let place = u64::try_from(slot * LINE_BYTES).unwrap_or(u64::MAX);
+        if self.file.write_all_at(&line, place).is_err() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+
+    /// Nothing of it is of use to anybody any more.
+    pub fn end(self) {
+        let _ = fs::remove_file(self.path);
+    }
+}
+
+/// The marks that a process has left; `None` where it left no file, and nothing can be told.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn marks_of(directory: &Path, owner: &str) -> io::Result<Option<Vec<String>>> {
+    match fs::read(path_of(directory, owner)) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).lines().map(|line| line.trim_end().to_owned()).collect())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes the files of dead processes, but for those that are still of use. A directory that is not there has none.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn remove_dead(directory: &Path, is_of_use: &dyn Fn(&str) -> bool) -> io::Result<()> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let name = entry?.file_name();
+        let Some(owner) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else { continue };
+        let is_dead = owner.parse::<ProcessIdentity>().is_ok_and(|owner| owner.liveness() == Liveness::Dead);
+        if is_dead && !is_of_use(owner) {
+            // Somebody else may have been faster.
+            let _ = fs::remove_file(directory.join(&name));
+        }
+    }
+    Ok(())
+}
+
+fn path_of(directory: &Path, owner: &str) -> PathBuf {
+    directory.join(format!("{PREFIX}{}", owner.replace('/', "_")))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_slot_shows_what_it_is_at_work_for_and_nothing_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let marks = Marks::begin(directory.path(), "somebody").unwrap();
+        marks.set(1, "second");
+        marks.set(0, "a much longer first");
+        marks.set(0, "first");
+        assert_eq!(marks_of(directory.path(), "somebody").unwrap().unwrap(), ["first", "second"]);
+        assert_eq!(marks_of(directory.path(), "somebody else").unwrap(), None);
+        marks.end();
+        assert_eq!(marks_of(directory.path(), "somebody").unwrap(), None);
+    }
+
+    #[test]
+    fn files_of_dead_processes_go_unless_they_are_of_use() {
+        let directory = tempfile::tempdir().unwrap();
+        let own = ProcessIdentity::own().unwrap();
+        let dead = |ticks: u64| ProcessIdentity { start_ticks: ticks, ..own.clone() }.to_string();
+        for owner in [own.to_string(), dead(1), dead(2)] {
+            Marks::begin(directory.path(), &owner).unwrap();
+        }
+        remove_dead(directory.path(), &|owner| owner == dead(2)).unwrap();
+        let is_there = |owner: &str| marks_of(directory.path(), owner).unwrap().is_some();
+        assert!(is_there(&own.to_string()) && is_there(&dead(2)) && !is_there(&dead(1)));
+        remove_dead(&directory.path().join("missing"), &|_| false).unwrap();
+    }
+}

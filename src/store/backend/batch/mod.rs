@@ -1,0 +1,173 @@
+//! Many runs in a few statements, each engine's own: what a runner with many slots does all the time. Every one of them does
+//! the same to a run as the portable statements of `transitions` do to one; a test holds them equal.
+
+mod mysql;
+mod postgres;
+mod sqlite;
+
+use diesel::prelude::*;
+use diesel::result::QueryResult;
+use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text, Timestamp};
+
+use super::super::sql::Moment;
+use super::AnyConnection;
+
+/// Who starts runs, as their rows name them.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Starter<'a> {
+    pub(in super::super) runner_id: i64,
+    pub(in super::super) process_id: i64,
+    pub(in super::super) host: &'a str,
+    pub(in super::super) process_identity: &'a str,
+    pub(in super::super) lease_secs: i64,
+}
+
+/// A run that waits and is to start.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Start<'a> {
+    pub(in super::super) run_id: i64,
+    /// Its fence from now on.
+    pub(in super::super) token: &'a str,
+}
+
+/// A run that has started, with what its handler needs.
+#[derive(Clone, Debug, QueryableByName)]
+pub(in super::super) struct StartedRow {
+    #[diesel(sql_type = BigInt)]
+    pub(in super::super) run_id: i64,
+    #[diesel(sql_type = BigInt)]
+    pub(in super::super) task_id: i64,
+    #[diesel(sql_type = Text)]
+    pub(in super::super) class: String,
+    #[diesel(sql_type = Integer)]
+    pub(in super::super) attempt: i32,
+    #[diesel(sql_type = Timestamp)]
+    pub(in super::super) started_on: Moment,
+    #[diesel(sql_type = Text)]
+    pub(in super::super) token: String,
+    #[diesel(sql_type = Text)]
+    pub(in super::super) data: String,
+    #[diesel(sql_type = Integer)]
+    pub(in super::super) max_retries: i32,
+    #[diesel(sql_type = Nullable<Integer>)]
+    pub(in super::super) timeout_secs: Option<i32>,
+    #[diesel(sql_type = Timestamp)]
+    pub(in super::super) planned_on: Moment,
+}
+
+/// A task that is due.
+#[derive(Clone, Debug, QueryableByName)]
+pub(in super::super) struct DueRow {
+    #[diesel(sql_type = BigInt)]
+    pub(in super::super) task_id: i64,
+    #[diesel(sql_type = Text)]
+    pub(in super::super) class: String,
+    #[diesel(sql_type = Integer)]
+    pub(in super::super) attempts: i32,
+    #[diesel(sql_type = Text)]
+    pub(in super::super) data: String,
+    #[diesel(sql_type = Integer)]
+    pub(in super::super) max_retries: i32,
+    #[diesel(sql_type = Nullable<Integer>)]
+    pub(in super::super) timeout_secs: Option<i32>,
+    #[diesel(sql_type = Timestamp)]
+    pub(in super::super) planned_on: Moment,
+    /// Whether it can have its turn only as a run among runs: it has a priority, a limit key, or an open run it does not know.
+    #[diesel(sql_type = Bool)]
+    pub(in super::super) is_special: bool,
+    /// The database's clock.
+    #[diesel(sql_type = Timestamp)]
+    pub(in super::super) seen_on: Moment,
+}
+
+/// A run that has succeeded.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Success<'a> {
+    pub(in super::super) run_id: i64,
+    pub(in super::super) token: &'a str,
+    pub(in super::super) decision: &'a str,
+    /// `None` keeps what was saved before; so do the others.
+    pub(in super::super) results: Option<&'a str>,
+    pub(in super::super) handler: Option<(i64, &'a str)>,
+    pub(in super::super) message: Option<&'a str>,
+}
+
+/// What of the end of a run concerns others.
+#[derive(Clone, Debug, QueryableByName)]
+pub(in super::super) struct EndedRow {
+    #[diesel(sql_type = BigInt)]
+    pub(in super::super) run_id: i64,
+    #[diesel(sql_type = BigInt)]
+    pub(in super::super) task_id: i64,
+    #[diesel(sql_type = Text)]
+    pub(in super::super) host: String,
+    /// The key of which a slot is free now.
+    #[diesel(sql_type = Nullable<Text>)]
+    pub(in super::super) freed_key: Option<String>,
+    /// Whether the task itself has succeeded by it.
+    #[diesel(sql_type = Bool)]
+    pub(in super::super) has_succeeded: bool,
+    #[diesel(sql_type = Bool)]
+    pub(in super::super) recurs: bool,
+    #[diesel(sql_type = Bool)]
+    pub(in super::super) has_dependants: bool,
+}
+
+/// Starts those of these runs that wait, for a task that was not cancelled; under the lock of the claim. Those that are
+/// missing from the answer have not changed.
+pub(in super::super) fn start_runs(
+    conn: &mut AnyConnection,
+    starter: &Starter<'_>,
+    starts: &[Start<'_>],
+) -> QueryResult<Vec<StartedRow>> {
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::start_runs(conn, starter, starts),
+        AnyConnection::Postgres(conn) => postgres::start_runs(conn, starter, starts),
+        AnyConnection::Mysql(conn) => mysql::start_runs(conn, starter, starts),
+    }
+}
+
+/// The first due tasks, in their order, of which nobody else holds the row; under the lock of the claim.
+pub(in super::super) fn list_due(conn: &mut AnyConnection, limit: i64) -> QueryResult<Vec<DueRow>> {
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::list_due(conn, limit),
+        AnyConnection::Postgres(conn) => postgres::list_due(conn, limit),
+        AnyConnection::Mysql(conn) => mysql::list_due(conn, limit),
+    }
+}
+
+/// Whether a task is due that has a priority.
+pub(in super::super) fn has_due_with_priority(conn: &mut AnyConnection) -> QueryResult<bool> {
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::has_due_with_priority(conn),
+        AnyConnection::Postgres(conn) => postgres::has_due_with_priority(conn),
+        AnyConnection::Mysql(conn) => mysql::has_due_with_priority(conn),
+    }
+}
+
+/// Starts these due tasks, which this transaction holds: each gets a run that is being processed from its first moment. The
+/// runs have ids in the order of the tasks.
+pub(in super::super) fn start_tasks(
+    conn: &mut AnyConnection,
+    starter: &Starter<'_>,
+    tasks: &[(&DueRow, &str)],
+) -> QueryResult<Vec<i64>> {
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::start_tasks(conn, starter, tasks),
+        AnyConnection::Postgres(conn) => postgres::start_tasks(conn, starter, tasks),
+        AnyConnection::Mysql(conn) => mysql::start_tasks(conn, starter, tasks),
+    }
+}
+
+/// Ends those of these runs that are still being processed under their tokens, and writes what that means for their tasks
+/// themselves. Those that are missing from the answer have not changed.
+pub(in super::super) fn end_successes(
+    conn: &mut AnyConnection,
+    successes: &[Success<'_>],
+) -> QueryResult<Vec<EndedRow>> {
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::end_successes(conn, successes),
+        AnyConnection::Postgres(conn) => postgres::end_successes(conn, successes),
+        AnyConnection::Mysql(conn) => mysql::end_successes(conn, successes),
+    }
+}

@@ -1,0 +1,200 @@
+//! One task in one statement, prepared once for each connection: what queues a single task costs one round trip, and a batch
+//! on SQLite one execution for each row.
+
+use chrono::{DateTime, Utc};
+use diesel::backend::Backend;
+use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::pg::{Pg, PgConnection};
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
+use diesel::sql_types::{BigInt, HasSqlType, Integer, Nullable, Text};
+use diesel::sqlite::{Sqlite, SqliteConnection};
+
+use super::super::rows::NewTaskRow;
+use super::super::sql::Moment;
+
+/// The statement. It returns the id, but on MySQL and MariaDB.
+#[derive(Debug)]
+pub(in super::super) struct InsertOne<'a> {
+    pub(super) row: &'a NewTaskRow,
+    receipt: Option<&'a str>,
+    pub(super) scheduled_on: Option<String>,
+    pub(super) unique_until: Option<String>,
+    pub(super) planned_on: Option<String>,
+}
+
+impl<'a> InsertOne<'a> {
+    /// Of a row that is told by its receipt from every other one, where it has one.
+    pub(in super::super) fn new(row: &'a NewTaskRow, receipt: Option<&'a str>) -> Self {
+        let text =
+            |moment: Option<Moment>| moment.map(|moment| DateTime::<Utc>::from(moment).format("%F %T%.6f").to_string());
+        Self {
+            row,
+            receipt,
+            scheduled_on: text(row.scheduled_on),
+            unique_until: text(row.unique_until),
+            planned_on: text(row.planned_on),
+        }
+    }
+}
+
+/// How an engine writes what is not the same everywhere. Times are sent as texts in UTC and made times by the engine, whatever
+/// the zone of the session, and with years that not every client library knows.
+struct Spelling {
+    quote: char,
+    now: &'static str,
+    before_time: &'static str,
+    after_time: &'static str,
+}
+
+const SQLITE: Spelling =
+    Spelling { quote: '"', now: "strftime('%Y-%m-%d %H:%M:%f000', 'now')", before_time: "", after_time: "" };
+const POSTGRES: Spelling = Spelling {
+    quote: '"',
+    now: "clock_timestamp()",
+    before_time: "CAST(CAST(",
+    after_time: " AS text) || '+00' AS timestamptz)",
+};
+const MYSQL: Spelling =
+    Spelling { quote: '`', now: "UTC_TIMESTAMP(6)", before_time: "CAST(", after_time: " AS DATETIME(6))" };
+
+/// In the order in which the values are pushed.
+const COLUMNS: [&str; 18] = [
+    "TaskClass",
+    "TaskData",
+    "QueuedById",
+    "MaxRetries",
+    "Timeout",
+    "Priority",
+    "Backoff",
+    "WaitingFor",
+    "UniqueKey",
+    "LimitKey",
+    "Recurrence",
+    "ScheduleId",
+    "Receipt",
+    "UniqueUntil",
+    "PlannedOn",
+    "ScheduledOn",
+    "TimeZone",
+    "CatchUp",
+];
+
+fn walk<'b, DB>(insert: &'b InsertOne<'_>, out: &mut AstPass<'_, 'b, DB>, spelling: &Spelling) -> QueryResult<()>
+where
+    DB: Backend + HasSqlType<Text> + HasSqlType<Integer> + HasSqlType<BigInt>,
+    String: ToSql<Text, DB>,
+    Option<String>: ToSql<Nullable<Text>, DB>,
+    Option<&'b str>: ToSql<Nullable<Text>, DB>,
+    Option<i32>: ToSql<Nullable<Integer>, DB>,
+    Option<i64>: ToSql<Nullable<BigInt>, DB>,
+    i32: ToSql<Integer, DB>,
+{
+    let Spelling { quote, now, before_time, after_time } = spelling;
+    let row = insert.row;
+    let mut columns = format!("INSERT INTO {quote}TaskQueue{quote} (");
+    for (place, column) in COLUMNS.into_iter().enumerate() {
+        columns.extend([if place == 0 { "" } else { ", " }]);
+        columns.extend([*quote]);
+        columns.push_str(column);
+        columns.extend([*quote]);
+    }
+    out.push_sql(&columns);
+    out.push_sql(") VALUES (");
+    out.push_bind_param::<Text, _>(&row.task_class)?;
+    out.push_sql(", ");
+    out.push_bind_param::<Text, _>(&row.task_data)?;
+    out.push_sql(", ");
+    out.push_bind_param::<Text, _>(&row.queued_by_id)?;
+    out.push_sql(", ");
+    out.push_bind_param::<Integer, _>(&row.max_retries)?;
+    out.push_sql(", ");
+    out.push_bind_param::<Nullable<Integer>, _>(&row.timeout_secs)?;
+    out.push_sql(", ");
+    out.push_bind_param::<Integer, _>(&row.priority)?;
+    out.push_sql(", ");
+    out.push_bind_param::<Nullable<Text>, _>(&row.backoff)?;
+    out.push_sql(", ");
+    out.push_bind_param::<Integer, _>(&row.waiting_for)?;
+    for text in [&row.unique_key, &row.limit_key, &row.recurrence] {
+        out.push_sql(", ");
+        out.push_bind_param::<Nullable<Text>, _>(text)?;
+    }
+    out.push_sql(", ");
+    out.push_bind_param::<Nullable<BigInt>, _>(&row.schedule_id)?;
+    out.push_sql(", ");
+    out.push_bind_param::<Nullable<Text>, _>(&insert.receipt)?;
+    for time in [&insert.unique_until, &insert.planned_on] {
+        out.push_sql(", ");
+        out.push_sql(before_time);
+        out.push_bind_param::<Nullable<Text>, _>(time)?;
+        out.push_sql(after_time);
+    }
+    out.push_sql(", COALESCE(");
+    out.push_sql(before_time);
+    out.push_bind_param::<Nullable<Text>, _>(&insert.scheduled_on)?;
+    out.push_sql(after_time);
+    out.push_sql(", ");
+    out.push_sql(now);
+    out.push_sql("), COALESCE(");
+    out.push_bind_param::<Nullable<Text>, _>(&row.time_zone)?;
+    out.push_sql(", 'UTC'), COALESCE(");
+    out.push_bind_param::<Nullable<Text>, _>(&row.catch_up)?;
+    out.push_sql(", 'latest'))");
+    Ok(())
+}
+
+impl QueryFragment<Sqlite> for InsertOne<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
+        walk(self, &mut out, &SQLITE)?;
+        out.push_sql(" RETURNING \"Id\"");
+        Ok(())
+    }
+}
+
+impl QueryFragment<Pg> for InsertOne<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        walk(self, &mut out, &POSTGRES)?;
+        out.push_sql(" RETURNING \"Id\"");
+        Ok(())
+    }
+}
+
+impl QueryFragment<Mysql> for InsertOne<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
+        walk(self, &mut out, &MYSQL)
+    }
+}
+
+/// The id of the row that this connection to MySQL or MariaDB has inserted last.
+#[derive(Clone, Copy, Debug, QueryId)]
+pub(in super::super) struct LastInsertId;
+
+impl QueryFragment<Mysql> for LastInsertId {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
+        out.push_sql("SELECT CAST(LAST_INSERT_ID() AS SIGNED)");
+        Ok(())
+    }
+}
+
+impl Query for LastInsertId {
+    type SqlType = BigInt;
+}
+
+impl RunQueryDsl<MysqlConnection> for LastInsertId {}
+
+// The text of the statement does not depend on the row: it is made once for each connection.
+impl QueryId for InsertOne<'_> {
+    type QueryId = InsertOne<'static>;
+    const HAS_STATIC_QUERY_ID: bool = true;
+}
+
+impl Query for InsertOne<'_> {
+    type SqlType = BigInt;
+}
+
+impl RunQueryDsl<SqliteConnection> for InsertOne<'_> {}
+impl RunQueryDsl<PgConnection> for InsertOne<'_> {}
+impl RunQueryDsl<MysqlConnection> for InsertOne<'_> {}

@@ -1,0 +1,177 @@
+//! `taskqueue work`
+
+use rustix::process::Signal;
+
+use super::{ECHO, detail, printed, shell_class, signal, task, wait_for_file, write};
+use crate::each_engine;
+use crate::support::cli::finish;
+use crate::support::{TestDb, wait_until};
+
+/// How many runs there are of each status.
+fn runs(db: &TestDb, status: &str) -> i64 {
+    db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = '{status}'"))
+}
+
+fn queue_many(db: &TestDb, class: &str, count: usize) {
+    let lines = format!("{{\"class\":\"{class}\"}}\n").repeat(count);
+    db.cli().stdin(lines).run(&["queue", "--batch", "-"]).ok();
+}
+
+fn live_slots(db: &TestDb) -> i64 {
+    let live = "SELECT \"Slots\" AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL";
+    db.raw().numbers(live).into_iter().flatten().sum()
+}
+
+each_engine! {
+    fn work_drains_the_queue_and_ends_when_nothing_was_left_for_so_long(db) {
+        db.configure(ECHO);
+        queue_many(db, "echo", 30);
+        let ended = db.cli().run(&["work", "--slots", "3", "--idle-exit", "0s"]);
+        assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (Some(0), "", ""));
+        assert_eq!((runs(db, "success"), live_slots(db)), (30, 0));
+        let first = detail(db, "1");
+        assert_eq!((&first["task"]["attempts"], printed(&first, "stdout")), (&1.into(), "{}"));
+    }
+
+    fn work_says_with_v_or_as_json_what_it_did(db) {
+        db.configure(&format!("{ECHO}{}", shell_class(db, "bad", "exit 1")));
+        queue_many(db, "echo", 2);
+        db.cli().run(&["queue", "bad", "--max-retries", "1"]).ok();
+        let ended = db.cli().run(&["work", "-v", "--idle-exit", "0s"]);
+        assert!(ended.stderr.ends_with("3 runs processed: 2 succeeded, 1 failed\n"), "{ended:?}");
+        queue_many(db, "echo", 1);
+        let report = db.cli().run(&["work", "--json", "--idle-exit", "0s"]).json();
+        assert_eq!((&report["processed"], &report["succeeded"]), (&1.into(), &1.into()));
+    }
+
+    fn work_takes_what_becomes_due_while_it_works_and_what_waits_for_it(db) {
+        db.configure(ECHO);
+        let first = db.cli().run(&["queue", "echo", "--in", "1s"]).ok();
+        let second = db.cli().run(&["queue", "echo", "--after", &first]).ok();
+        let child = db.cli().spawn(&["work", "--slots", "2"]);
+        wait_until("both are done", || task(db, &second)["status"] == "success");
+        signal(&child, Signal::TERM);
+        assert_eq!(finish(child).code, Some(0));
+        assert_eq!(task(db, &first)["status"], "success");
+    }
+
+    fn slots_work_at_the_same_time_and_count_under_the_limit(db) {
+        // Each of the two waits for the other.
+        let script = "mkdir -p seen; touch seen/$TASKQUEUE_RUN_ID; until [ \"$(ls seen | wc -l)\" = 2 ]; do sleep 0.01; done";
+        db.configure(&shell_class(db, "meet", &format!("cd {}; {script}", db.home().display())));
+        queue_many(db, "meet", 2);
+        let child = db.cli().spawn(&["work", "--slots", "2", "--name", "two"]);
+        wait_until("both have met", || runs(db, "success") == 2);
+        assert_eq!(live_slots(db), 2);
+        assert!(db.cli().run(&["runners"]).ok().contains("two"));
+        signal(&child, Signal::TERM);
+        assert_eq!(finish(child).code, Some(0));
+        assert_eq!(live_slots(db), 0);
+    }
+
+    fn work_waits_for_room_under_the_runner_limit(db) {
+        db.configure(ECHO);
+        queue_many(db, "echo", 1);
+        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "2"]).ok();
+        let ended = db.cli().run(&["work", "--slots", "3", "--idle-exit", "0s"]);
+        assert_eq!(ended.stderr, "runner limit reached (0 of 2 slots in use); waiting for room\n");
+        let child = db.cli().spawn(&["work", "--slots", "3", "--max-runs", "1"]);
+        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "3"]).ok();
+        assert_eq!((finish(child).code, runs(db, "success")), (Some(0), 1));
+    }
+
+    fn work_ends_after_max_runs_and_gives_back_nothing_more(db) {
+        db.configure(ECHO);
+        queue_many(db, "echo", 5);
+        db.cli().run(&["work", "--slots", "2", "--max-runs", "3"]).ok();
+        assert_eq!((runs(db, "success"), runs(db, "released"), runs(db, "processing")), (3, 0, 0));
+    }
+
+    fn work_takes_only_the_classes_that_it_was_given(db) {
+        db.configure(&format!("{ECHO}[class.other]\nargv = [\"/bin/cat\"]\n"));
+        queue_many(db, "other", 1);
+        queue_many(db, "echo", 1);
+        db.cli().run(&["work", "--class", "ec*", "--idle-exit", "0s"]).ok();
+        assert_eq!((&task(db, "1")["status"], &task(db, "2")["status"]), (&"scheduled".into(), &"success".into()));
+    }
+
+    fn the_first_signal_lets_the_runs_in_progress_end_and_gives_the_others_back_at_no_cost(db) {
+        let script = format!("cd {}; echo started > started; until [ -e go ]; do sleep 0.01; done", db.home().display());
+        db.configure(&format!("stop_wait_secs = 3600\n{}", shell_class(db, "slow", &script)));
+        queue_many(db, "slow", 2);
+        let child = db.cli().spawn(&["work", "--slots", "1"]);
+        wait_for_file(db, "started");
+        signal(&child, Signal::TERM);
+        write(db, "go", "");
+        assert_eq!(finish(child).code, Some(0));
+        assert_eq!((&task(db, "1")["status"], &task(db, "2")["status"]), (&"success".into(), &"scheduled".into()));
+        assert_eq!((&task(db, "2")["attempts"], runs(db, "processing")), (&0.into(), 0));
+    }
+
+    fn the_second_signal_ends_the_runs_in_progress_and_gives_them_back(db) {
+        let script = format!("cd {}; echo started > started; exec sleep 600", db.home().display());
+        db.configure(&format!("stop_wait_secs = 3600\n{}", shell_class(db, "slow", &script)));
+        queue_many(db, "slow", 1);
+        let child = db.cli().spawn(&["work", "--slots", "2"]);
+        wait_for_file(db, "started");
+        signal(&child, Signal::TERM);
+        // Not TERM again: the kernel makes one of two that nobody has taken yet.
+        signal(&child, Signal::INT);
+        assert_eq!(finish(child).code, Some(0));
+        assert_eq!((runs(db, "released"), &task(db, "1")["attempts"]), (1, &0.into()));
+    }
+
+    fn a_run_in_a_slot_is_cancelled_while_the_others_go_on(db) {
+        let script = format!("cd {}; echo started > started; exec sleep 600", db.home().display());
+        db.configure(&format!("{ECHO}{}", shell_class(db, "slow", &script)));
+        queue_many(db, "slow", 1);
+        let child = db.cli().spawn(&["work", "--slots", "2"]);
+        wait_for_file(db, "started");
+        queue_many(db, "echo", 3);
+        wait_until("the others are done", || runs(db, "success") == 3);
+        db.cli().run(&["cancel", "1"]).ok();
+        wait_until("it is cancelled", || runs(db, "cancelled") == 1);
+        signal(&child, Signal::TERM);
+        assert_eq!(finish(child).code, Some(0));
+        assert_eq!(task(db, "1")["status"], "cancelled");
+    }
+
+    fn a_worker_and_cron_driven_runners_share_one_queue(db) {
+        db.configure(&format!("{ECHO}[class.other]\nargv = [\"/bin/cat\"]\n"));
+        let child = db.cli().spawn(&["work", "--slots", "2", "--class", "echo"]);
+        for _ in 0..5 {
+            queue_many(db, "other", 2);
+            queue_many(db, "echo", 2);
+            db.cli().run(&["tick"]).ok();
+        }
+        wait_until("all are done", || runs(db, "success") == 20);
+        signal(&child, Signal::TERM);
+        assert_eq!(finish(child).code, Some(0));
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\""), 20);
+    }
+
+    fn what_a_killed_worker_had_claimed_ahead_goes_back_at_no_cost_and_what_it_had_begun_counts(db) {
+        // Short runs first, so that it claims ahead; one kills its worker: it is begun, those behind it are not.
+        db.configure(&shell_class(db, "work", "read -r data; [ \"$data\" = '{}' ] || kill -KILL $PPID"));
+        queue_many(db, "work", 30);
+        db.cli().run(&["queue", "work", "{\"deadly\":1}"]).ok();
+        queue_many(db, "work", 30);
+        assert_eq!(finish(db.cli().spawn(&["work", "--slots", "1"])).code, None);
+        let (ahead, released) = (runs(db, "processing") - 1, runs(db, "released"));
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!((runs(db, "timeout"), runs(db, "released"), runs(db, "processing")), (1, released + ahead, 0));
+        assert_eq!(task(db, "31")["failed_retries"], 1);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Id\" <> 31 AND \"FailedRetries\" > 0"), 0);
+        // What the slots have left goes with the next look.
+        db.cli().run(&["create-runs"]).ok();
+        let left = std::fs::read_dir(db.home().join(".local/state/taskqueue/spool")).unwrap();
+        let names: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        assert!(!names.iter().any(|name| name.starts_with("slots-")), "{names:?}");
+    }
+
+    fn wrong_options_of_work_are_refused(db) {
+        for arguments in [&["work", "--slots", "0"][..], &["work", "--idle-exit", "soon"], &["work", "--max-runs", "0"]] {
+            assert_eq!(db.cli().run(arguments).code, Some(2), "{arguments:?}");
+        }
+    }
+}

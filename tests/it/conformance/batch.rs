@@ -1,0 +1,233 @@
+//! Many runs claimed and ended at once: the same as one by one, on every engine.
+
+use chrono::DateTime;
+use taskqueue::domain::ids::{RunId, RunnerId, TaskId};
+use taskqueue::domain::limits::ClassLimit;
+use taskqueue::domain::records::{ClaimedRun, Run, RunOutput, Task};
+use taskqueue::domain::transition::RunEvent;
+use taskqueue::engine::limits;
+use taskqueue::store::{Claim, Ended, ManyClaimed, RunEnd, RunRef, Store};
+
+use super::fixture::{create, last_run, queue, queue_with_run, reference, task, willing};
+use crate::each_engine;
+
+fn claim_many(store: &mut Store, round: &str, count: usize, is_runnable: &dyn Fn(&str) -> bool) -> ManyClaimed {
+    let tokens: Vec<String> = (0..count).map(|n| format!("{:07}{round}{n:05}token", std::process::id())).collect();
+    let claim = Claim {
+        runner_id: RunnerId(1),
+        runner_name: "one",
+        process_id: 1,
+        host: "here",
+        process_identity: "nobody",
+        is_runnable,
+        lease_secs: 1_000,
+    };
+    store.claim_runs(&claim, &tokens).unwrap()
+}
+
+fn ids(claimed: &[ClaimedRun]) -> Vec<RunId> {
+    claimed.iter().map(|run| run.run_id).collect()
+}
+
+fn success(decision: &str) -> RunEnd {
+    RunEnd::of(RunEvent::Succeed, "", "", decision)
+}
+
+/// What may differ between two runs that went the same way.
+fn without_ids(run: Run) -> Run {
+    let at = DateTime::UNIX_EPOCH;
+    Run {
+        id: RunId(0),
+        task_id: TaskId(0),
+        token: run.token.map(|_| String::new()),
+        created_on: at,
+        started_on: run.started_on.map(|_| at),
+        finished_on: run.finished_on.map(|_| at),
+        updated_on: at,
+        lease_expires_on: run.lease_expires_on.map(|_| at),
+        ..run
+    }
+}
+
+fn task_facts(task: &Task) -> (String, i32, i32, i32, bool) {
+    (task.status.to_string(), task.failed_retries, task.attempts, task.crashes, task.current_run_id.is_some())
+}
+
+each_engine! {
+    fn many_runs_are_claimed_in_the_order_in_which_one_by_one_would_be_r6(db) {
+        let mut ctx = willing(db);
+        let plain: Vec<RunId> = (0..3).map(|_| queue_with_run(&mut ctx, "work").1).collect();
+        let (other_task, other) = queue_with_run(&mut ctx, "other");
+        db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"Priority\" = 5 WHERE \"Id\" = {other}"));
+        let claimed = claim_many(&mut ctx.store, "a", 3, &|_| true).runs;
+        assert_eq!(ids(&claimed), [other, plain[0], plain[1]]);
+        assert_eq!(claimed[0].task_id, other_task);
+        let rest = claim_many(&mut ctx.store, "b", 3, &|_| true).runs;
+        assert_eq!(ids(&rest), [plain[2]]);
+        assert!(claim_many(&mut ctx.store, "c", 3, &|_| true).runs.is_empty());
+    }
+
+    fn a_run_claimed_among_many_has_all_that_one_claimed_alone_has(db) {
+        let mut ctx = willing(db);
+        let (alone, among) = (queue_with_run(&mut ctx, "work"), queue_with_run(&mut ctx, "other"));
+        let first = claim_many(&mut ctx.store, "a", 1, &|class| class == "work").runs.remove(0);
+        let single = {
+            let claim = Claim {
+                runner_id: RunnerId(1), runner_name: "one", process_id: 1, host: "here", process_identity: "nobody",
+                is_runnable: &|_| true, lease_secs: 1_000,
+            };
+            ctx.store.claim_next_run(&claim, "a-single-token").unwrap().unwrap()
+        };
+        assert_eq!((first.run_id, single.run_id), (alone.1, among.1));
+        let class_of = |run: Run| Run { class: String::new(), ..without_ids(run) };
+        assert_eq!(class_of(last_run(db, alone.0)), class_of(last_run(db, among.0)));
+        assert_eq!(task_facts(&task(db, alone.0)), task_facts(&task(db, among.0)));
+        assert_eq!((first.attempt, first.max_retries, &first.data), (single.attempt, single.max_retries, &single.data));
+    }
+
+    fn where_no_run_waits_due_tasks_are_started_without_one_that_waits(db) {
+        let mut ctx = willing(db);
+        let waiting = queue_with_run(&mut ctx, "work");
+        let due: Vec<TaskId> = (0..3).map(|_| queue(&mut ctx, "work")).collect();
+        let claimed = claim_many(&mut ctx.store, "a", 3, &|_| true);
+        assert!(!claimed.needs_runs);
+        let tasks: Vec<TaskId> = claimed.runs.iter().map(|run| run.task_id).collect();
+        assert_eq!(tasks, [waiting.0, due[0], due[1]], "what waits goes before what is merely due");
+        for id in [waiting.0, due[0], due[1]] {
+            let (task, run) = (task(db, id), last_run(db, id));
+            assert_eq!((task.status.to_string(), run.status.to_string()), ("processing".into(), "processing".into()));
+            assert_eq!((task.current_run_id, run.attempt), (Some(run.id), 1));
+        }
+        assert_eq!(ctx.store.list_runs_of_task(due[2], 1).unwrap(), []);
+        assert_eq!(create(&mut ctx).created, 1);
+    }
+
+    fn due_tasks_that_must_have_their_turn_among_runs_are_not_started(db) {
+        let mut ctx = willing(db);
+        for special in ["\"Priority\" = 1", "\"LimitKey\" = 'k'", "\"TaskClass\" = 'unknown'"] {
+            let (first, second) = (queue(&mut ctx, "work"), queue(&mut ctx, "work"));
+            db.execute(&format!("UPDATE \"TaskQueue\" SET {special} WHERE \"Id\" = {second}"));
+            let claimed = claim_many(&mut ctx.store, "a", 1, &|class| class == "work");
+            if special.starts_with("\"Priority") {
+                assert!(claimed.needs_runs && claimed.runs.is_empty(), "{special}: it goes before the first");
+            } else {
+                assert_eq!(claimed.runs[0].task_id, first, "{special}");
+                let claimed = claim_many(&mut ctx.store, "b", 1, &|class| class == "work");
+                assert!(claimed.needs_runs && claimed.runs.is_empty(), "{special}");
+            }
+            db.execute("DELETE FROM \"TaskQueueRuns\"");
+            db.execute("DELETE FROM \"TaskQueue\"");
+        }
+    }
+
+    fn a_limit_of_a_class_holds_for_many_at_once(db) {
+        let mut ctx = willing(db);
+        for _ in 0..4 {
+            queue_with_run(&mut ctx, "work");
+        }
+        limits::set(&mut ctx, &ClassLimit { class: "work".to_owned(), max_running: Some(3), rate: None }).unwrap();
+        let claimed = claim_many(&mut ctx.store, "a", 10, &|_| true).runs;
+        assert_eq!(claimed.len(), 3);
+        assert!(claim_many(&mut ctx.store, "b", 10, &|_| true).runs.is_empty());
+        let ends = [(reference(&claimed[0]), &success("test"))];
+        ctx.store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, Ended::Recorded)).unwrap();
+        assert_eq!(claim_many(&mut ctx.store, "c", 10, &|_| true).runs.len(), 1);
+    }
+
+    fn a_run_of_a_cancelled_task_ends_instead_of_being_claimed_among_many(db) {
+        let mut ctx = willing(db);
+        let (cancelled, kept) = (queue_with_run(&mut ctx, "work"), queue_with_run(&mut ctx, "work"));
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = {}", cancelled.0));
+        assert_eq!(ids(&claim_many(&mut ctx.store, "a", 5, &|_| true).runs), [kept.1]);
+        assert_eq!(last_run(db, cancelled.0).status.to_string(), "cancelled");
+    }
+
+    fn many_successes_end_as_one_would_and_late_ones_are_told_apart_r3(db) {
+        let mut ctx = willing(db);
+        let tasks: Vec<TaskId> = (0..3).map(|_| queue_with_run(&mut ctx, "work").0).collect();
+        let claimed = claim_many(&mut ctx.store, "a", 3, &|_| true).runs;
+        let output = RunOutput { stream: "stdout".to_owned(), content: "said".to_owned(), total_bytes: 4, is_lossy: false };
+        let full = RunEnd {
+            handler: Some((7, "somebody".to_owned())),
+            message: Some("done".to_owned()),
+            results: Some("{\"a\":1}".to_owned()),
+            outputs: vec![output],
+            ..success("test")
+        };
+        assert_eq!(ctx.store.end_run(&reference(&claimed[0]), &full).unwrap(), Ended::Recorded);
+        let late = RunRef { id: claimed[0].run_id, token: claimed[0].token.clone() };
+        let foreign = RunRef { id: claimed[2].run_id, token: "another".to_owned() };
+        let other = success("another");
+        let ends = [(late, &other), (reference(&claimed[1]), &full), (foreign, &full)];
+        let mut answers = vec![None; 3];
+        ctx.store.end_runs(&ends, &mut |place, ended| answers[place] = Some(ended)).unwrap();
+        assert_eq!(answers[0], Some(Ended::Lost { found: "success".to_owned() }));
+        assert_eq!(answers[1], Some(Ended::Recorded));
+        assert_eq!(answers[2], Some(Ended::Lost { found: "processing".to_owned() }));
+        assert_eq!(without_ids(last_run(db, tasks[0])), without_ids(last_run(db, tasks[1])));
+        assert_eq!(task_facts(&task(db, tasks[0])), task_facts(&task(db, tasks[1])));
+        assert_eq!(ctx.store.list_run_outputs(claimed[1].run_id).unwrap(), full.outputs);
+        assert_eq!(task(db, tasks[2]).status.to_string(), "processing");
+    }
+
+    fn an_end_that_was_written_before_is_no_late_one(db) {
+        let mut ctx = willing(db);
+        queue_with_run(&mut ctx, "work");
+        let claimed = claim_many(&mut ctx.store, "a", 1, &|_| true).runs;
+        for _ in 0..2 {
+            let ends = [(reference(&claimed[0]), &success("test"))];
+            ctx.store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, Ended::Recorded)).unwrap();
+        }
+        assert_eq!(task(db, claimed[0].task_id).attempts, 1);
+    }
+
+    fn successes_and_failures_end_together_each_in_its_own_way(db) {
+        let mut ctx = willing(db);
+        let tasks: Vec<TaskId> = (0..3).map(|_| queue_with_run(&mut ctx, "work").0).collect();
+        let claimed = claim_many(&mut ctx.store, "a", 3, &|_| true).runs;
+        let (won, failed) = (success("test"), RunEnd::of(RunEvent::Fail, "E1", "no luck", "test"));
+        let released = RunEnd::of(RunEvent::Release, "back", "given back", "test");
+        let ends: Vec<_> = claimed.iter().map(reference).zip([&failed, &won, &released]).collect();
+        let mut count = 0;
+        ctx.store.end_runs(&ends, &mut |_, ended| {
+            assert_eq!(ended, Ended::Recorded);
+            count += 1;
+        }).unwrap();
+        assert_eq!(count, 3);
+        let facts: Vec<_> = tasks.iter().map(|id| task_facts(&task(db, *id))).collect();
+        assert_eq!(facts[0], ("failed".to_owned(), 1, 1, 0, false));
+        assert_eq!(facts[1], ("success".to_owned(), 0, 1, 0, false));
+        assert_eq!(facts[2], ("scheduled".to_owned(), 0, 0, 0, false));
+    }
+
+    fn a_success_among_many_satisfies_what_waits_for_it_and_frees_its_key(db) {
+        let mut ctx = willing(db);
+        let (first, waiting) = (queue(&mut ctx, "work"), queue(&mut ctx, "work"));
+        let keyed = queue(&mut ctx, "work");
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"WaitingFor\" = 1 WHERE \"Id\" = {waiting}"));
+        db.execute(&format!("INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\") VALUES ({waiting}, {first})"));
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"LimitKey\" = 'k' WHERE \"Id\" IN ({first}, {keyed})"));
+        assert_eq!(create(&mut ctx).created, 2);
+        let claimed = claim_many(&mut ctx.store, "a", 5, &|_| true).runs;
+        assert_eq!(claimed.iter().map(|run| run.task_id).collect::<Vec<_>>(), [first], "the key has one slot");
+        let ends = [(reference(&claimed[0]), &success("test"))];
+        ctx.store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, Ended::Recorded)).unwrap();
+        let claimed = claim_many(&mut ctx.store, "b", 5, &|_| true).runs;
+        let tasks: Vec<TaskId> = claimed.iter().map(|run| run.task_id).collect();
+        assert_eq!(tasks, [keyed, waiting]);
+    }
+
+    fn transitions_are_kept_of_many_as_of_one(db) {
+        let mut ctx = willing(db);
+        db.cli().run(&["settings", "set", "TaskQueueAuditTransitions", "1"]).ok();
+        queue_with_run(&mut ctx, "work");
+        let due = queue(&mut ctx, "work");
+        let claimed = claim_many(&mut ctx.store, "a", 5, &|_| true);
+        assert!(claimed.needs_runs, "what is due gets a run whose making is kept");
+        let ends = [(reference(&claimed.runs[0]), &success("test"))];
+        ctx.store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, Ended::Recorded)).unwrap();
+        let kept = |kind: &str| db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = '{kind}'"));
+        assert_eq!((kept("run-started"), kept("run-ended")), (1, 1));
+        assert_eq!(ctx.store.list_runs_of_task(due, 1).unwrap(), []);
+    }
+}
