@@ -1,0 +1,39 @@
+"""A store with many waiting runs and several times as many finished tasks; of either by statements, as batches would take long."""
+
+from contextlib import contextmanager
+
+# An engine's way to count to a number.
+COUNT = {
+    "postgres": "SELECT n FROM generate_series(1, {n}) AS g (n)",
+    "sqlite": "WITH RECURSIVE g (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < {n}) SELECT n FROM g",
+    "mariadb": "SELECT seq AS n FROM seq_1_to_{n}",
+}
+# Finished tasks at a time: a transaction of millions of rows is nobody's measure.
+PART = 500_000
+
+
+@contextmanager
+def deep_store(bench, engine):
+    """The store, and words that say how deep it is."""
+    waiting, finished = bench.pick(1_000_000, 10_000), bench.pick(5_000_000, 50_000)
+    with bench.store(engine) as store:
+        bench.note(f"  {engine}: a store with {waiting:,} waiting and {finished:,} finished tasks")
+        for start in range(0, finished, PART):
+            add_finished(store, min(PART, finished - start))
+        store.fill(waiting)
+        yield store, f"{waiting:,} waiting, {finished:,} finished"
+
+
+def add_finished(store, tasks):
+    """Tasks that succeeded, each with its run."""
+    count = COUNT[store.engine].format(n=tasks)
+    known = store.ask('SELECT CAST(COALESCE(MAX("Id"), 0) AS char(20)) AS value FROM "TaskQueue"')[0].strip()
+    store.sql(
+        'INSERT INTO "TaskQueue" ("TaskClass", "TaskData", "LastStatus", "Attempts") '
+        f"SELECT 'noop', '{{}}', 'success', 1 FROM ({count}) AS s"
+    )
+    store.sql(
+        'INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Status", "StartedOn", "FinishedOn", "Token") '
+        'SELECT "Id", "TaskClass", \'success\', "QueuedOn", "QueuedOn", \'x\' FROM "TaskQueue" '
+        f'WHERE "Id" > {known} AND "LastStatus" = \'success\''
+    )

@@ -1,0 +1,125 @@
+"""Databases of the benchmark's own: made empty, filled, asked, dropped. Asked through the harness, which has the same clients."""
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+from datetime import datetime, timezone
+
+from .figures import NotThere
+
+_numbers = itertools.count(1)
+
+# The moment of the last end as text in UTC, by whatever name the engine has for that.
+LAST_END = {
+    "sqlite": 'SELECT MAX("FinishedOn") AS value FROM "TaskQueueRuns"',
+    "postgres": "SELECT to_char(MAX(\"FinishedOn\") AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US') AS value "
+    'FROM "TaskQueueRuns"',
+    "mariadb": "SELECT DATE_FORMAT(MAX(FinishedOn), '%Y-%m-%dT%H:%i:%s.%f') AS value FROM TaskQueueRuns",
+}
+
+
+def epoch(text):
+    """Seconds since 1970 of a time in UTC as a database writes it."""
+    text = text.strip().removesuffix("Z").removesuffix("+00:00").replace(" ", "T")
+    return datetime.fromisoformat(text).replace(tzinfo=timezone.utc).timestamp()
+
+
+class Database:
+    """An empty database on one engine, for whoever needs one."""
+
+    def __init__(self, bench, engine):
+        self.bench, self.engine = bench, engine
+        self.name = f"bench_{os.getpid()}_{next(_numbers)}"
+        self.place = bench.scratch / self.name
+        self.place.mkdir()
+        if engine == "sqlite":
+            self.url = f"sqlite://{self.place}/tasks.db"
+        else:
+            self._server = bench.server(engine)
+            self.url = f"{self._server.rsplit('/', 1)[0]}/{self.name}"
+            self._limits("sql", self._server, f'CREATE DATABASE "{self.name}"')
+
+    def _limits(self, *words):
+        done = subprocess.run([self.bench.program("bench_limits"), *words], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(f"{words[0]} {words[-1]}: {done.stderr}")
+        return done.stdout
+
+    def sql(self, statement):
+        self._limits("sql", self.url, statement)
+
+    def ask(self, question):
+        """The column `value` of every row, as text."""
+        return self._limits("ask", self.url, question).splitlines()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.engine != "sqlite":
+            force = " WITH (FORCE)" if self.engine == "postgres" else ""
+            self._limits("sql", self._server, f'DROP DATABASE "{self.name}"{force}')
+        shutil.rmtree(self.place, ignore_errors=True)
+
+
+class Store(Database):
+    """A migrated store of taskqueue with its own configuration."""
+
+    def __init__(self, bench, engine, classes=""):
+        super().__init__(bench, engine)
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.place),
+            "XDG_STATE_HOME": str(self.place / "state"),
+            "TASKQUEUE_DATABASE_URL": self.url,
+            "TASKQUEUE_CONFIG": str(self.place / "config.toml"),
+        }
+        stamp = json.dumps([str(bench.target / "bench_limits"), "stamp"])
+        user = 'user = "root"\n' if os.geteuid() == 0 else ""
+        config = f'{user}[class."true"]\nargv = ["/bin/true"]\n[class.noop]\nargv = ["/bin/true"]\n'
+        (self.place / "config.toml").write_text(f"{config}[class.stamp]\nargv = {stamp}\n{classes}")
+        os.chmod(self.place / "config.toml", 0o600)
+        self.run("migrate")
+
+    def run(self, *words, program="taskqueue"):
+        """The program with this store; a failure is one of the benchmark."""
+        done = subprocess.run(self.argv(program, *words), env=self.env, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise NotThere(f"{' '.join(map(str, words[:3]))}: {done.stderr.strip()[:300]}")
+        return done.stdout
+
+    def argv(self, program, *words):
+        return [self.bench.program(program), *map(str, words)]
+
+    def fill(self, tasks, task_class="noop"):
+        """So many tasks that are due, each with its run."""
+        self.run("queue", "--batch", self.batch_file(tasks, task_class))
+        self.run("create-runs")
+        self.analyze()
+
+    def batch_file(self, tasks, task_class):
+        """The same rows as `bench_limits bulk` writes."""
+        path = self.bench.scratch / f"batch-{task_class}-{tasks}.ndjson"
+        if not path.exists():
+            with path.open("w") as out:
+                for n in range(tasks):
+                    data = f'{{"to":"user{n}@example.org","template":{n % 17}}}'
+                    out.write(f'{{"class":"{task_class}","data":{data}}}\n')
+        return path
+
+    def analyze(self):
+        """What the servers do by themselves after a while."""
+        if self.engine == "postgres":
+            self.sql('VACUUM ANALYZE "TaskQueue"')
+            self.sql('VACUUM ANALYZE "TaskQueueRuns"')
+        elif self.engine == "mariadb":
+            self.sql('ANALYZE TABLE "TaskQueue", "TaskQueueRuns"')
+
+    def successes(self):
+        question = """SELECT CAST(COUNT(*) AS char(20)) AS value FROM "TaskQueueRuns" WHERE "Status" = 'success'"""
+        return int(self.ask(question)[0])
+
+    def last_end(self):
+        return epoch(self.ask(LAST_END[self.engine])[0])

@@ -1,0 +1,93 @@
+"""Measures the rows that were asked for, and writes the table, the JSON and the picture. Called by `run`, which installs and
+starts what is needed."""
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import rows
+from benchlib import show
+from benchlib.context import Bench
+from benchlib.draw import svg
+from benchlib.figures import Line, missing
+from benchlib.versions import all_versions
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
+BEGIN, END = "<!-- begin of the measured table -->", "<!-- end of the measured table -->"
+
+
+def arguments():
+    reader = argparse.ArgumentParser(prog="contrib/bench/run", description="Measures taskqueue beside the limits of the "
+                                     "machine and its peers, and prints medians and ratios.")
+    reader.add_argument("--quick", action="store_true", help="few rounds of small counts, for a look: no figures to keep")
+    reader.add_argument("--only", action="append", metavar="ROW", choices=rows.ORDER, help="this row; can be repeated")
+    reader.add_argument("--list", action="store_true", help="the rows there are")
+    reader.add_argument("--peers", choices=("all", "none"), default="all", help="with the peers, or without (default: all)")
+    reader.add_argument("--docs", action="store_true", help="put the table into docs/benchmarks.md as well")
+    reader.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
+    return reader.parse_args()
+
+
+def list_rows():
+    for name, row in rows.ALL.items():
+        print(f"{name:12} {row.TITLE}{'  (only with --only)' if name in rows.ON_REQUEST else ''}")
+
+
+def measure_row(bench, name):
+    """A row that breaks is one that was not measured, and says so; the others go on."""
+    try:
+        return rows.ALL[name].measure(bench)
+    except Exception as error:  # noqa: BLE001
+        traceback.print_exc()
+        return [Line(name, rows.ALL[name].TITLE, "", missing("taskqueue", "", f"{type(error).__name__}: {error}"[:200]))]
+
+
+def write(place, lines, versions, about):
+    place.mkdir(parents=True, exist_ok=True)
+    text = "\n".join([*(f"{name}: {told}" for name, told in versions.items()), "", show.text_table(lines), "",
+                      show.summary(lines), ""])
+    (place / "table.txt").write_text(text)
+    (place / "results.json").write_text(show.as_json(lines, versions, about))
+    (place / "table.md").write_text(show.markdown(lines, versions, about))
+    (place / "picture.svg").write_text(svg(lines, about))
+    return text
+
+
+def put_into_docs(table):
+    before, rest = DOCS.read_text().split(BEGIN)
+    _, after = rest.split(END)
+    DOCS.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}")
+
+
+def main():
+    asked = arguments()
+    if asked.list:
+        list_rows()
+    if asked.list or asked.check:
+        return
+    home = os.environ["TASKQUEUE_BENCH_HOME"]
+    bench = Bench(home, os.environ["CARGO_TARGET_DIR"], asked.quick, asked.peers)
+    versions = all_versions(bench)
+    about = {"made_on": time.strftime("%Y-%m-%d %H:%M"), "command": shlex.join(["contrib/bench/run", *sys.argv[1:]]),
+             "rounds": bench.rounds, "quick": bench.quick}
+    place = Path(home) / "results" / time.strftime("%Y%m%d-%H%M%S")
+    chosen = [name for name in rows.ORDER if (name in asked.only if asked.only else name not in rows.ON_REQUEST)]
+    lines, text = [], ""
+    for name in chosen:
+        lines += measure_row(bench, name)
+        # After each row: who stops it keeps what was measured.
+        text = write(place, lines, versions, about)
+    print(text)
+    if asked.docs:
+        put_into_docs(show.markdown(lines, versions, about))
+    subprocess.run(["ln", "-sfn", place.name, str(place.parent / "latest")], check=True)
+    print(f"table.txt, table.md, results.json and picture.svg are in {place}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""The rows of the benchmark, one file each, in the order of the table. A row is a module with NAME, TITLE and `measure(bench)`,
+which returns lines."""
+
+from importlib import import_module
+
+ORDER = (
+    "process",
+    "noop",
+    "coprocess",
+    "batch",
+    "library",
+    "queue_once",
+    "idle",
+    "create_runs",
+    "pickup",
+    "depth",
+    "snapshot",
+    "workers",
+    "hour",
+    "memory",
+    "tools",
+)
+# Only when they are asked for by name: they take too long.
+ON_REQUEST = ("hour",)
+
+ALL = {name: import_module(f"rows.{name}") for name in ORDER}

@@ -1,0 +1,35 @@
+"""`queue` once, as a whole process, beside an empty program that connects and commits one row."""
+
+import subprocess
+import time
+
+from benchlib.context import ENGINES, SHOWN
+from benchlib.figures import Line, at_most, by_turns
+from benchlib.ours import process_ms
+
+TITLE = "`queue` once, whole process"
+LIMIT = "program that connects and commits"
+GOALS = {"sqlite": 1.3, "postgres": 1.3}
+
+
+def empty_ms(bench, store, *words):
+    argv = [bench.program("bench_empty"), store.url, *words]
+    started = time.perf_counter()
+    subprocess.run(argv, check=True)
+    return (time.perf_counter() - started) * 1000
+
+
+def measure(bench):
+    lines = []
+    for engine in ENGINES:
+        bench.note(f"queue_once: {engine}")
+        with bench.store(engine) as store:
+            bench.limit("commits", store.url, 1, 1)
+            contestants = [
+                ("queue", lambda s=store: process_ms(s, "queue", "noop", '{"to":"user@example.org"}')),
+                (LIMIT, lambda s=store: empty_ms(bench, s)),
+            ]
+            figures = by_turns(bench.pick(101, 11), "ms", contestants, note=lambda _: None)
+        goals = [at_most(GOALS[engine], LIMIT)] if engine in GOALS else []
+        lines.append(Line("queue_once", TITLE, SHOWN[engine], figures[0], figures[1:], goals))
+    return lines
