@@ -57,6 +57,14 @@ impl FileLock {
     }
 }
 
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        // Given up by a word, not by closing the file alone: a child that another thread is just starting has a copy of the
+        // descriptor until it executes its program.
+        let _ = FileExt::unlock(&self.file);
+    }
+}
+
 fn open(path: &Path) -> io::Result<File> {
     // A link here could make us create or lock somebody else's file.
     let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).map_err(io::Error::other)?;
