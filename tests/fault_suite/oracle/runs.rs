@@ -201,14 +201,14 @@ pub fn keys_are_one_at_a_time(records: &Records, found: &mut Vec<String>) {
     }
 }
 
-/// I19: what a worker had claimed ahead of its slots costs no attempt when it dies.
+/// I20: what a worker had claimed ahead of its slots costs no attempt when it dies.
 pub fn only_what_was_begun_counts(records: &Records, found: &mut Vec<String>) {
     let mut lost: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
     for run in records.runs.iter().filter(|run| run.error_code == "runner-died") {
         lost.entry(run.process_id).or_default().push(run.id);
     }
     for (pid, runs) in lost.into_iter().filter(|(_, runs)| runs.len() > MOST_SLOTS) {
-        found.push(format!("I19: process {pid} with at most {MOST_SLOTS} slots died with the runs {runs:?} begun"));
+        found.push(format!("I20: process {pid} with at most {MOST_SLOTS} slots died with the runs {runs:?} begun"));
     }
 }
 
