@@ -20,7 +20,7 @@ use crate::domain::status::RunStatus;
 use crate::handler::command::marker;
 use crate::os::claimant::{Asked, ask_to_end};
 use crate::os::identity::{Liveness, ProcessIdentity};
-use crate::os::marks::{marks_of, remove_dead};
+use crate::os::marks::{dead_owners, forget, marks_of};
 use crate::os::survivors::{RecordedHandler, end_coprocesses, end_survivors};
 use crate::store::{EndCondition, Ended, NewEvent, NewNotice, RunEnd, RunRef, StoreError};
 
@@ -74,10 +74,11 @@ pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<Rescu
     let lease_secs = settings.lease.lease_secs;
     let now = ctx.store.leases_count(lease_secs)?.then(|| ctx.store.now()).transpose()?;
     let mut last: Option<Run> = None;
-    let mut holders = BTreeSet::new();
+    let mut stuck = BTreeSet::new();
+    // Before the runs are listed: of one that dies later not all of them are looked at.
+    let dead = ctx.spool.as_ref().and_then(|spool| dead_owners(spool.directory()).ok()).unwrap_or_default();
     loop {
         let page = ctx.store.list_processing_runs(last.as_ref(), PAGE)?;
-        holders.extend(page.iter().map(|run| run.process_identity.clone()));
         let evidence = page.iter().filter_map(|run| Some((run, evidence_against(run, now, lease_secs)?)));
         let suspects: Vec<(&Run, Evidence)> = evidence.collect();
         if !suspects.is_empty() {
@@ -89,6 +90,9 @@ pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<Rescu
                 && let Some(run) = still_in_question(ctx, run, evidence)?
             {
                 rescue_run(ctx, settings, &run, evidence, &mut report)?;
+                if report.rescued.last().is_none_or(|rescued| rescued.run_id != run.id) {
+                    stuck.insert(run.process_identity.clone());
+                }
             }
         }
         match page.into_iter().next_back() {
@@ -97,8 +101,8 @@ pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<Rescu
         }
     }
     if let Some(spool) = &ctx.spool {
-        // What is left of them takes room, and nothing else.
-        let _ = remove_dead(spool.directory(), &|owner| holders.contains(owner));
+        // What is left of the others takes room, and nothing else.
+        dead.iter().filter(|owner| !stuck.contains(*owner)).for_each(|owner| forget(spool.directory(), owner));
     }
     Ok(report)
 }

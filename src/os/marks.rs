@@ -66,25 +66,30 @@ pub fn marks_of(directory: &Path, owner: &str) -> io::Result<Option<Vec<String>>
     }
 }
 
-/// Removes the files of dead processes, but for those that are still of use. A directory that is not there has none.
+/// The processes that have left marks and are dead. A directory that is not there has none.
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn remove_dead(directory: &Path, is_of_use: &dyn Fn(&str) -> bool) -> io::Result<()> {
+pub fn dead_owners(directory: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
+    let mut dead = Vec::new();
     for entry in entries {
         let name = entry?.file_name();
         let Some(owner) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else { continue };
-        let is_dead = owner.parse::<ProcessIdentity>().is_ok_and(|owner| owner.liveness() == Liveness::Dead);
-        if is_dead && !is_of_use(owner) {
-            // Somebody else may have been faster.
-            let _ = fs::remove_file(directory.join(&name));
+        if owner.parse::<ProcessIdentity>().is_ok_and(|owner| owner.liveness() == Liveness::Dead) {
+            dead.push(owner.to_owned());
         }
     }
-    Ok(())
+    Ok(dead)
+}
+
+/// Removes the marks of a process.
+pub fn forget(directory: &Path, owner: &str) {
+    // Somebody else may have been faster.
+    let _ = fs::remove_file(path_of(directory, owner));
 }
 
 fn path_of(directory: &Path, owner: &str) -> PathBuf {
@@ -110,16 +115,17 @@ mod tests {
     }
 
     #[test]
-    fn files_of_dead_processes_go_unless_they_are_of_use() {
+    fn the_dead_are_told_from_the_living_and_forgotten_when_asked_to() {
         let directory = tempfile::tempdir().unwrap();
         let own = ProcessIdentity::own().unwrap();
-        let dead = |ticks: u64| ProcessIdentity { start_ticks: ticks, ..own.clone() }.to_string();
-        for owner in [own.to_string(), dead(1), dead(2)] {
-            Marks::begin(directory.path(), &owner).unwrap();
+        let dead = ProcessIdentity { start_ticks: 1, ..own.clone() }.to_string();
+        for owner in [&own.to_string(), &dead] {
+            Marks::begin(directory.path(), owner).unwrap();
         }
-        remove_dead(directory.path(), &|owner| owner == dead(2)).unwrap();
-        let is_there = |owner: &str| marks_of(directory.path(), owner).unwrap().is_some();
-        assert!(is_there(&own.to_string()) && is_there(&dead(2)) && !is_there(&dead(1)));
-        remove_dead(&directory.path().join("missing"), &|_| false).unwrap();
+        assert_eq!(dead_owners(directory.path()).unwrap(), [dead.as_str()]);
+        forget(directory.path(), &dead);
+        forget(directory.path(), &dead);
+        assert_eq!(dead_owners(directory.path()).unwrap(), [""; 0]);
+        assert_eq!(dead_owners(&directory.path().join("missing")).unwrap(), [""; 0]);
     }
 }

@@ -1,7 +1,8 @@
 //! Seeded bugs: each a patch with one defect, built from a copy of the work tree, which its campaign must notice. They
 //! prove that the oracle sees what it says is absent.
 //!
-//! The first line of a patch: `CAMPAIGN on ENGINE: why it is expected to notice`.
+//! The first line of a patch: `CAMPAIGN on ENGINE: why it is expected to notice`. `ENGINE, plain` where it shows only while
+//! transitions are not kept.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -38,6 +39,8 @@ struct Bug {
     patch: PathBuf,
     campaign: String,
     engine: String,
+    /// It shows only where transitions are not kept.
+    is_plain: bool,
 }
 
 /// Builds and hunts every bug that the options want.
@@ -102,11 +105,13 @@ impl Bug {
             text.lines().next().and_then(|line| line.split_once(':')).and_then(|(who, _)| who.split_once(" on "));
         let (campaign, engine) =
             head.unwrap_or_else(|| panic!("{}: the first line does not say who notices", patch.display()));
+        let plain = engine.strip_suffix(", plain");
         Self {
             name: patch.file_stem().unwrap().to_string_lossy().into_owned(),
             patch: patch.to_owned(),
             campaign: campaign.to_owned(),
-            engine: engine.to_owned(),
+            engine: plain.unwrap_or(engine).to_owned(),
+            is_plain: plain.is_some(),
         }
     }
 }
@@ -124,7 +129,8 @@ fn hunt_one(
     let engine = ENGINES.into_iter().find(|engine| engine.name() == bug.engine);
     let engine = engine.ok_or(format!("there is no engine {}", bug.engine))?;
     let until = Some(Instant::now() + SEARCH);
-    let options = Options { program, until, first: true, all: true, is_hunt: true, ..options.clone() };
+    let options =
+        Options { program, until, first: true, all: true, is_hunt: true, is_plain: bug.is_plain, ..options.clone() };
     let tally = campaign::run(campaign, engine, &options, bar);
     Ok((tally.faults, tally.violations.into_iter().next()))
 }

@@ -90,8 +90,12 @@ impl Job<'_> {
         Some(stage)
     }
 
-    /// What differs by the seed: every other campaign keeps the transitions, so that both ways are tried.
+    /// What differs by the seed: every other campaign keeps the transitions, so that both ways are tried. Where they are kept,
+    /// nothing is done to many runs at once: those who want to see that keep none.
     pub fn prepare(&self, stage: &Stage) {
+        if self.campaign.name == "kill-label" || self.options.is_plain {
+            return;
+        }
         let mut rng = Rng::new(self.options.seed, &["transitions", self.campaign.name, self.engine.name()]);
         if self.options.is_hunt || rng.below(2) == 0 {
             stage.keep_transitions();

@@ -8,8 +8,11 @@ use super::records::Effect;
 /// Says `start`, `alive` or `end CODE` with task, run, PID and the time since boot.
 const NOTE: &str = r#"note() { read up rest </proc/uptime; echo "$1 $TASKQUEUE_TASK_ID $TASKQUEUE_RUN_ID $$ $up $2" >>"$EFFECTS"; }; "#;
 
+/// The class whose program is kept running.
+const KEPT: &str = "kept";
+
 /// Classes: name and what the handler does between its two notes, or instead of them.
-const CLASSES: [(&str, &str); 14] = [
+const CLASSES: [(&str, &str); 15] = [
     ("note", "note start; note end 0"),
     // Has a rate.
     ("paced", "note start; note end 0"),
@@ -17,7 +20,7 @@ const CLASSES: [(&str, &str); 14] = [
     // Long enough for the thread of the leases to save what it said.
     (
         "report",
-        "note start; echo '{\"progress\":10,\"message\":\"a\"}' >&3; echo '{\"result\":{\"a\":1}}' >&3; echo '{\"event\":\"said\",\"data\":1}' >&3; sleep 0.05; note end 0",
+        "note start; echo '{\"progress\":10,\"message\":\"a\"}' >&3; echo '{\"result\":{\"a\":1}}' >&3; echo '{\"event\":\"said\",\"data\":1}' >&3; sleep 0.3; note end 0",
     ),
     // What works is a child, which nothing but a rescue ends when the runner is killed.
     ("family", "{ note start; sleep 0.3; note end 0; } & wait"),
@@ -42,6 +45,22 @@ const CLASSES: [(&str, &str); 14] = [
     // The first attempt takes a second.
     ("late", "note start; [ $TASKQUEUE_ATTEMPT != 1 ] || sleep 1; note end 0"),
     ("brief", "note start; sleep 0.02; note end 0"),
+    // Kept running, for one run after the other.
+    (
+        KEPT,
+        r#"echo '{"type":"hello","version":1}'
+        while read -r line; do
+            case $line in
+                *'"type":"run"'*)
+                    id=${line#*'"id":"'}; TASKQUEUE_TASK_ID=${line#*'"task_id":'}; TASKQUEUE_RUN_ID=${line#*'"run_id":'}
+                    TASKQUEUE_TASK_ID=${TASKQUEUE_TASK_ID%%,*} TASKQUEUE_RUN_ID=${TASKQUEUE_RUN_ID%%,*}
+                    note start; note end 0
+                    echo '{"type":"done","id":"'"${id%%'"'*}"'"}' ;;
+                *'"ping"'*) echo '{"type":"pong"}' ;;
+                *'"drain"'*) exit 0 ;;
+            esac
+        done"#,
+    ),
     // Has itself cancelled, and does not end by itself.
     (
         "unwanted",
@@ -72,8 +91,9 @@ pub fn configuration(home: &Path, program: &Path, url: &str) -> String {
     );
     for (name, _) in CLASSES {
         let script = script(name);
+        let protocol = if name == KEPT { "coprocess" } else { "one-shot" };
         toml.push_str(&format!(
-            "[class.{name}]\nargv = [\"/bin/sh\", \"-c\", {}]\nkill_grace_secs = 1\nenv = {{ EFFECTS = {:?}, FAULT_FILE = {:?}, PROGRAM = {:?}, DATABASE = {:?} }}\n",
+            "[class.{name}]\nprotocol = \"{protocol}\"\nargv = [\"/bin/sh\", \"-c\", {}]\nkill_grace_secs = 1\nenv = {{ EFFECTS = {:?}, FAULT_FILE = {:?}, PROGRAM = {:?}, DATABASE = {:?} }}\n",
             serde_json::to_string(&script).unwrap(),
             effects_path(home),
             fault_file(home),

@@ -32,6 +32,8 @@ pub struct Options {
     pub until: Option<std::time::Instant>,
     /// The program has a seeded bug, and violations are welcome.
     pub is_hunt: bool,
+    /// Transitions are not kept.
+    pub is_plain: bool,
     /// The program under test, a copy that no build replaces.
     pub program: PathBuf,
 }
@@ -51,6 +53,7 @@ impl Options {
             list: false,
             until: None,
             is_hunt: false,
+            is_plain: false,
             program: PathBuf::from(env!("CARGO_BIN_EXE_taskqueue")),
         };
         let mut arguments = arguments;

@@ -209,6 +209,11 @@ impl Records {
         self.calls.iter().any(|call| call.pid == pid && matches!(call.fate, Fate::Killed(_)))
     }
 
+    /// Whether the process has several slots.
+    pub fn is_worker(&self, pid: i64) -> bool {
+        self.calls.iter().any(|call| call.pid == pid && call.args.iter().any(|arg| arg == "work"))
+    }
+
     /// The step at which the process was killed.
     pub fn killed_at(&self, pid: i64) -> Option<&str> {
         self.calls.iter().find(|call| call.pid == pid).and_then(|call| match &call.fate {

@@ -96,11 +96,12 @@ impl Keeper<'_> {
                 });
                 self.ears.deliver(is_large);
             }
-            if turn.has_ended {
-                break (self.plan(Duration::ZERO, self.grace()), Cause::Itself);
-            }
+            // Whatever became of it afterwards.
             if let Some(why) = self.ears.fault.take() {
                 break (self.plan(Duration::ZERO, self.grace()), Cause::Fault("protocol", why));
+            }
+            if turn.has_ended {
+                break (self.plan(Duration::ZERO, self.grace()), Cause::Itself);
             }
             if turn.is_mute && self.ends_by_itself_no_more() {
                 let why = "it closed its standard output".to_owned();

@@ -116,6 +116,8 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("fail", &[Need::Task("fail"), Need::Runs], DRAIN),
     scenario("give-back", &[Need::Task("give-back"), Need::Runs], DRAIN),
     scenario("report", &[Need::Task("report"), Need::Runs], DRAIN),
+    scenario("kept", &[Need::Task("kept"), Need::Task("kept"), Need::Runs], DRAIN),
+    scenario("rescue-kept", &[Need::Killed("kept", "coprocess.heard")], Args::Plain(&["create-runs"])),
     scenario("family", &[Need::Task("family"), Need::Runs], DRAIN),
     scenario(
         "work",

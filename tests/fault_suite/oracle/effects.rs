@@ -65,7 +65,10 @@ pub fn what_a_handler_finished_is_recorded(records: &Records, found: &mut Vec<St
         let killed_at = records.killed_at(run.process_id);
         // A sender that hangs is waited for only as long as the lease lasts.
         let is_expired = records.expired.contains(&run.process_id);
-        let is_kept = !is_expired && killed_at.is_some_and(|label| AFTER_THE_OUTCOME_IS_KEPT.contains(&label));
+        // What its other slots were doing at that moment no label tells.
+        let is_kept = !is_expired
+            && !records.is_worker(run.process_id)
+            && killed_at.is_some_and(|label| AFTER_THE_OUTCOME_IS_KEPT.contains(&label));
         // Or the runner noticed that its lease was over, between the last word of the handler and its end.
         let is_told = records.late_runs.contains(&run.id) || run.error_code == "lease-over";
         if records.outcomes_are_kept && is_told {
