@@ -30,7 +30,10 @@ def arguments():
     reader.add_argument("--peers", choices=("all", "none"), default="all", help="with the peers, or without (default: all)")
     reader.add_argument("--docs", action="store_true", help="put the table into docs/benchmarks.md as well")
     reader.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
-    return reader.parse_args()
+    asked = reader.parse_args()
+    if asked.docs and asked.quick:
+        reader.error("a look is not for the documentation: leave out --quick or --docs")
+    return asked
 
 
 def list_rows():
@@ -49,7 +52,8 @@ def measure_row(bench, name):
 
 def write(place, lines, versions, about):
     place.mkdir(parents=True, exist_ok=True)
-    text = "\n".join([*(f"{name}: {told}" for name, told in versions.items()), "", show.text_table(lines), "",
+    looks = ["A quick look: too short and too small for figures to keep.", ""] if about["quick"] else []
+    text = "\n".join([*looks, *(f"{name}: {told}" for name, told in versions.items()), "", show.text_table(lines), "",
                       show.summary(lines), ""])
     (place / "table.txt").write_text(text)
     (place / "results.json").write_text(show.as_json(lines, versions, about))

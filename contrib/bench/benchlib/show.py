@@ -41,7 +41,7 @@ def goal_cells(line, against):
 def text_table(lines):
     """Aligned columns. A long reason is not allowed to widen them: it stands in its own row."""
     rows = [HEAD, *table_rows(lines)]
-    widest = (58, 10, 44, 16, 20, 9, 14, 3)
+    widest = (74, 10, 44, 16, 20, 9, 14, 3)
     widths = [min(most, max(len(row[place]) for row in rows)) for place, most in enumerate(widest)]
     out = []
     for row in rows:

@@ -7,6 +7,7 @@ import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from .figures import NotThere
 
@@ -88,7 +89,7 @@ class ParallelSql(Tool):
 
     def drain(self, bench, number, slots):
         with self.place(bench) as (place, env):
-            table = f"sqlite3:///{place}/jobs.db/jobs"
+            table = f"sqlite3:///{quote(f'{place}/jobs.db', safe='')}/jobs"
             program = [self.program(bench), "--will-cite"]
             self.call([*program, "--sqlmaster", table, TRUE], env, input="x\n" * number)
             started = time.perf_counter()
