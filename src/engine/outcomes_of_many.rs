@@ -1,7 +1,8 @@
 //! The outcomes of the runs of a worker, on their way into the database: kept one by one, sent together.
 
-use super::outcomes::{Outcome, hear, leave, send, shorter_if_full};
+use super::outcomes::{GivenBack, Outcome, hear, leave, send, shorter_if_full};
 use super::{Context, EngineError, EngineResult};
+use crate::domain::records::ClaimedRun;
 use crate::os::spool::{Spool, SpoolFile};
 use crate::store::{Ended, StoreError};
 
@@ -39,6 +40,20 @@ pub(super) fn leave_claims(ctx: &Context, tokens: &[String]) -> Option<String> {
         Err(error) => return Some(error.to_string()),
     };
     tokens.iter().filter_map(|token| leave(Some(&mut file), &Outcome::of_claim(ctx, token))).last()
+}
+
+/// Leaves on the disk that these runs go back, which nobody has begun. Why that could not be left.
+pub(super) fn leave_waiting(ctx: &Context, waiting: &[ClaimedRun]) -> Option<String> {
+    if waiting.is_empty() {
+        return None;
+    }
+    let mut file = match ctx.spool.as_ref()?.take() {
+        Ok(file) => file,
+        Err(error) => return Some(error.to_string()),
+    };
+    let database = ctx.store.url().to_string();
+    let outcomes = waiting.iter().map(|run| Outcome::new(&database, run, GivenBack::ClaimedAhead.end()));
+    outcomes.filter_map(|outcome| leave(Some(&mut file), &outcome)).last()
 }
 
 /// Sends outcomes that are on the disk, those of successes together. `recorded` hears of those that were recorded as they are.

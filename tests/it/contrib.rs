@@ -152,6 +152,9 @@ fn the_lines_of_the_crontab_can_be_run() {
     });
 }
 
+/// Where the units expect the program.
+const INSTALLED: &str = "/usr/local/bin/taskqueue";
+
 /// The values of a key of a unit file.
 fn unit_values(name: &str, key: &str) -> Vec<String> {
     let prefix = format!("{key}=");
@@ -160,38 +163,43 @@ fn unit_values(name: &str, key: &str) -> Vec<String> {
 
 #[test]
 fn the_units_start_a_verb_that_exists_and_systemd_accepts_them() {
-    const SERVICE: &str = "systemd/taskqueue-tick.service";
-    let starts = unit_values(SERVICE, "ExecStart");
-    let (program, arguments) = starts[0].split_once(' ').unwrap();
-    assert!(program.ends_with("/taskqueue"), "{program}");
-    db::on(EngineUnderTest::Sqlite, |db| {
-        let arguments: Vec<&str> = arguments.split(' ').collect();
-        assert_eq!(db.cli().run(&arguments).ok(), "");
-    });
-    for (key, value) in [("NoNewPrivileges", "yes"), ("PrivateTmp", "yes"), ("ProtectSystem", "strict")] {
-        assert_eq!(unit_values(SERVICE, key), [value]);
+    // A worker would stay.
+    for (service, more) in
+        [("systemd/taskqueue-tick.service", ""), ("systemd/taskqueue-work.service", " --idle-exit 0s")]
+    {
+        let starts = unit_values(service, "ExecStart");
+        let (program, arguments) = starts[0].split_once(' ').unwrap();
+        assert_eq!(program, INSTALLED);
+        db::on(EngineUnderTest::Sqlite, |db| {
+            let arguments = format!("{arguments}{more}");
+            let arguments: Vec<&str> = arguments.split(' ').collect();
+            assert_eq!(db.cli().run(&arguments).ok(), "");
+        });
+        for (key, value) in [("NoNewPrivileges", "yes"), ("PrivateTmp", "yes"), ("ProtectSystem", "strict")] {
+            assert_eq!(unit_values(service, key), [value]);
+        }
     }
-    verify_units(program);
+    verify_units();
 }
 
 /// With the program that was built in place of the one that is not installed here.
-fn verify_units(program: &str) {
+fn verify_units() {
     if Command::new("systemd-analyze").arg("--version").output().is_err() {
         eprintln!("no systemd-analyze on this machine; the units were only read");
         return;
     }
     let directory = tempfile::tempdir().unwrap();
     let mut units = Vec::new();
-    for name in ["taskqueue-tick.service", "taskqueue-tick.timer"] {
+    for name in ["taskqueue-tick.service", "taskqueue-tick.timer", "taskqueue-work.service"] {
         let unit = directory.path().join(name);
-        let text = read(&format!("systemd/{name}")).replace(program, env!("CARGO_BIN_EXE_taskqueue"));
+        let text = read(&format!("systemd/{name}")).replace(INSTALLED, env!("CARGO_BIN_EXE_taskqueue"));
         std::fs::write(&unit, text).unwrap();
         units.push(unit);
     }
     let verified = Command::new("systemd-analyze").arg("verify").args(&units).output().unwrap();
     let said = String::from_utf8_lossy(&verified.stderr);
     // It also complains of other units of the machine that it happens to load.
-    assert!(!said.contains("taskqueue-tick"), "{said}");
+    assert!(!said.contains("taskqueue-"), "{said}");
 }
 
 #[test]

@@ -20,6 +20,7 @@ use self::slot::Slot;
 use super::execute::RunListener;
 use super::lease::LeaseKeeper;
 use super::outcomes::send_left_over;
+use super::outcomes_of_many::leave_waiting;
 use super::process_run::{ProcessReport, was_away};
 use super::register::register;
 use super::stopping::Stopping;
@@ -205,7 +206,9 @@ fn with_slots(
         report.hook_problem = report.hook_problem.take().or_else(|| errands.problem());
         result
     });
-    report.spool_problem = report.spool_problem.take().or_else(|| ctx.spool_problem.take());
+    // After the loss of the database: what no slot has begun goes back when it answers again.
+    let left = leave_waiting(ctx, &backlog.take_waiting());
+    report.spool_problem = report.spool_problem.take().or_else(|| ctx.spool_problem.take()).or(left);
     // What they tell is of no use any more once all that was claimed has ended.
     if let (Ok(()), Some(marks)) = (&result, marks) {
         marks.end();
