@@ -48,9 +48,9 @@ fn who_cannot_cancel_a_run_is_asked_to_end_itself() {
 
 #[test]
 fn a_report_starts_the_timeout_again() {
-    let script = "hello()\nfor run in runs():\n for i in range(8):\n  time.sleep(0.25)\n  \
+    let script = "hello()\nfor run in runs():\n for i in range(35):\n  time.sleep(0.1)\n  \
                   say(type='progress', id=run['id'], progress=i)\n done(run)";
-    let run = RunContext { timeout_secs: 1, ..context("1") };
+    let run = RunContext { timeout_secs: 3, ..context("1") };
     let end = Coprocesses::default().run(&handler(script), &run, &[], &mut Seen::new());
     assert_eq!(end.ending, Ending::Exited(0));
 }

@@ -61,9 +61,12 @@ impl Seen {
     }
 
     fn add(&mut self, report: String) {
-        self.reports.push(report);
-        if let Some(told) = &self.told {
-            told.wake();
+        // We are a sign of life ourselves while it waits for a process.
+        if self.handler.is_some() {
+            self.reports.push(report);
+            if let Some(told) = &self.told {
+                told.wake();
+            }
         }
     }
 }
