@@ -16,10 +16,10 @@ GRANT SELECT ON `__diesel_schema_migrations` TO taskqueue_enqueue, taskqueue_run
 GRANT SELECT ON `TaskQueueSettings` TO taskqueue_enqueue, taskqueue_runner;
 
 -- Queues by INSERT or by `taskqueue queue`, and sees what became of a task, but no data and no results.
-GRANT INSERT (`TaskClass`, `TaskData`, `QueuedById`, `ScheduledOn`, `MaxRetries`, `Timeout`, `Priority`, `Backoff`,
+GRANT INSERT (`TaskClass`, `TaskData`, `QueuedById`, `ScheduledOn`, `MaxRetries`, `Timeout`, `Priority`, `Backoff`, `Receipt`,
         `WaitingFor`, `UniqueKey`, `UniqueUntil`, `LimitKey`, `Recurrence`, `TimeZone`, `CatchUp`, `ScheduleId`, `PlannedOn`),
     SELECT (`Id`, `QueuedOn`, `QueuedById`, `ScheduledOn`, `TaskClass`, `LastStatus`, `FailedRetries`, `MaxRetries`, `DueOn`,
-        `UniqueKey`, `UniqueUntil`, `LiveUniqueKey`, `ScheduleHead`),
+        `UniqueKey`, `UniqueUntil`, `LiveUniqueKey`, `ScheduleHead`, `Receipt`),
     UPDATE (`UniqueUntil`)
     ON `TaskQueue` TO taskqueue_enqueue;
 GRANT SELECT, INSERT ON `TaskQueueReceipts` TO taskqueue_enqueue;
