@@ -88,6 +88,7 @@ fn dependencies_point_one_way() {
             "store/backend/postgres.rs",
             "store/backend/sqlite.rs",
             "store/mod.rs",
+            "store/news.rs",
             "store/queue_one.rs",
             "store/receipts.rs",
         ],
