@@ -156,14 +156,21 @@ fn recorded_handler(run: &Run) -> Option<RecordedHandler> {
     Some(RecordedHandler { identity, has_own_group: run.handler_identity != run.process_identity })
 }
 
-/// A handler that works for many runs shows the token of none: it names its runner. What lives of it ends with all the runs
-/// it had, of which their runner hears if it lives.
-fn end_what_survived(run: &Run, token: &str, recorded: Option<&RecordedHandler>, grace: Duration) -> io::Result<usize> {
-    let coprocesses = match run.process_identity.parse::<ProcessIdentity>() {
+/// Ends what survived, and says how many processes showed the token of the run, and how many their runner. A handler that
+/// works for many runs shows the token of none: it names its runner. What lives of it ends with all the runs it had, of
+/// which their runner hears if it lives.
+fn end_what_survived(
+    run: &Run,
+    token: &str,
+    recorded: Option<&RecordedHandler>,
+    grace: Duration,
+) -> io::Result<(usize, usize)> {
+    let of_runner = match run.process_identity.parse::<ProcessIdentity>() {
         Ok(runner) if run.claimant.is_none() => end_coprocesses(&runner, recorded, grace)?,
         _ => 0,
     };
-    Ok(coprocesses + end_survivors(&marker(token), recorded, grace)?)
+    let of_run = end_survivors(&marker(token), recorded, grace)?;
+    Ok((of_run, of_runner))
 }
 
 fn rescue_run(
@@ -179,8 +186,8 @@ fn rescue_run(
     let handler = recorded_handler(run);
     let grace = ctx.handlers.kill_grace(&run.class).min(LONGEST_GRACE);
     let asked = ask_claimant(run, evidence, grace);
-    let ended_processes = match end_what_survived(run, &token, handler.as_ref(), grace) {
-        Ok(count) => count + usize::from(asked == Asked::Ended),
+    let (of_run, of_runner) = match end_what_survived(run, &token, handler.as_ref(), grace) {
+        Ok(counts) => counts,
         Err(error) => {
             report.stuck.push(format!("run {}: {error}", run.id));
             ctx.store.record_notice_once(&NewNotice {
@@ -200,8 +207,9 @@ fn rescue_run(
         Asked::Lives(why) => format!("{}; {why}", evidence.message),
         Asked::Ended | Asked::Nobody => evidence.message.clone(),
     };
+    let ended_processes = of_run + of_runner + usize::from(asked == Asked::Ended);
     let note = Some(rescue_event(ctx, run, evidence, ended_processes));
-    let end = if ended_processes == 0 && was_never_begun(ctx, run, evidence, &token) {
+    let end = if of_run == 0 && was_never_begun(ctx, run, evidence, &token) {
         RunEnd { note, ..GivenBack::ClaimedAhead.end() }
     } else {
         RunEnd { note, ..lost_end(ctx, settings, run, evidence, &message) }

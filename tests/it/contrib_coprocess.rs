@@ -66,6 +66,21 @@ each_engine! {
     }
 }
 
+each_engine! {
+    fn the_handler_in_python_works_for_all_slots_of_a_worker(db) {
+        configure(db, "python3", "digest.py");
+        let file = db.home().join("file");
+        std::fs::write(&file, "hello\n").unwrap();
+        let line = json!({ "class": "kept", "data": { "file": file } }).to_string();
+        db.cli().stdin(format!("{line}\n").repeat(40)).run(&["queue", "--batch", "-"]).ok();
+        db.cli().run(&["work", "--slots", "4", "--idle-exit", "0s"]).ok();
+        let count = |what: &str| db.number(&format!("SELECT COUNT({what}) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'success'"));
+        let processes = count("DISTINCT \"HandlerIdentity\"");
+        assert_eq!(count("*"), 40);
+        assert!((1..=4).contains(&processes), "{processes}");
+    }
+}
+
 #[test]
 fn the_same_handler_in_php_runs_one_shot_and_as_a_coprocess() {
     db::on(EngineUnderTest::Sqlite, |db| both_ways(db, "php", "digest.php"));

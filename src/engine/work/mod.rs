@@ -124,6 +124,8 @@ fn work_registered(
         .and_then(|leases| {
             with_slots(ctx, options, until, &settings, runner_id, &leases, news, stop, listener, report)
         });
+    // They have nothing to do any more, and their runner is about to say that it has finished.
+    ctx.handlers.coprocesses().drain();
     // A database that could not be reached for so long is not waited for once more; that we have left will be noticed.
     if result.as_ref().is_err_and(was_away) {
         return result;
