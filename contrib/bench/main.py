@@ -4,6 +4,7 @@ starts what is needed."""
 import argparse
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -74,6 +75,8 @@ def main():
         list_rows()
     if asked.list or asked.check:
         return
+    # Workers and databases that a row has started are ended with it, whoever stops it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     home = os.environ["TASKQUEUE_BENCH_HOME"]
     bench = Bench(home, os.environ["CARGO_TARGET_DIR"], asked.quick, asked.peers)
     versions = all_versions(bench)

@@ -62,6 +62,13 @@ class Tool:
             return number / (time.perf_counter() - started)
 
 
+def open_gate(gate):
+    """Lets the program go on that reads from it, once."""
+    if gate.exists():
+        gate.write_bytes(b"")
+        gate.unlink()
+
+
 class Xargs(Tool):
     name, command, queues, note = "xargs -P", "xargs", False, "no queue: a list on standard input"
 
@@ -112,6 +119,9 @@ class TaskSpooler(Tool):
         try:
             yield
         finally:
+            # Its server may end; what waits at the gate would stay for ever.
+            open_gate(gate)
+            self.call([self.program(bench), "-w"], self.env(place, env))
             self.call([self.program(bench), "-K"], self.env(place, env))
 
     def add(self, bench, place, env):
@@ -119,8 +129,8 @@ class TaskSpooler(Tool):
 
     def go(self, bench, place, env, number, slots):
         self.call([self.program(bench), "-S", slots], self.env(place, env))
-        (place / "gate").write_bytes(b"")
-        # The last one to be added waits for those before it to be started; `-w` for its end.
+        open_gate(place / "gate")
+        # Without a number it waits for the last one that was added.
         self.call([self.program(bench), "-w"], self.env(place, env))
 
 
@@ -135,19 +145,14 @@ class Nq(Tool):
         try:
             yield
         finally:
-            if gate.exists():
-                self.open_gate(gate)
-                self.call([self.program(bench), "-w"], {**env, "NQDIR": str(place / "queue")})
-
-    def open_gate(self, gate):
-        gate.write_bytes(b"")
-        gate.unlink()
+            open_gate(gate)
+            self.call([self.program(bench), "-w"], {**env, "NQDIR": str(place / "queue")})
 
     def add(self, bench, place, env):
         self.call([self.program(bench), "-q", TRUE], {**env, "NQDIR": str(place / "queue")})
 
     def go(self, bench, place, env, number, slots):
-        self.open_gate(place / "gate")
+        open_gate(place / "gate")
         self.call([self.program(bench), "-w"], {**env, "NQDIR": str(place / "queue")})
 
 
