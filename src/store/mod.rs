@@ -196,6 +196,13 @@ impl Store {
         Ok(written)
     }
 
+    /// The same beside others who claim so, for what needs no count.
+    fn shared_claim_write<T>(&mut self, mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
+        let written = look_again(|| self.repeat(&mut |conn| backend::shared_claim_transaction(conn, &mut work)))?;
+        self.has_written = true;
+        Ok(written)
+    }
+
     /// From now on everything is done to few rows of large tables, again and again: by a worker.
     ///
     /// # Errors

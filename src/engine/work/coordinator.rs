@@ -23,7 +23,7 @@ use crate::os::spool::SpoolFile;
 use crate::store::{Claim, News, Outlook, RunRef, StoreError};
 
 /// For how long ends are gathered before they are written, while the slots have work.
-const GATHER: Duration = Duration::from_millis(4);
+const GATHER: Duration = Duration::from_millis(8);
 /// A run that waits for longer than this behind others goes back: somebody else may have a slot for it.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Between two looks at signals and orders.

@@ -190,6 +190,23 @@ pub(super) fn claim_transaction<T>(
     }
 }
 
+/// Runs `work` in one transaction that excludes everybody under the WRITE lock, and nobody else: those who claim so see which
+/// rows another one of them has locked, and pass them over.
+pub(super) fn shared_claim_transaction<T>(
+    conn: &mut AnyConnection,
+    work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
+) -> StoreResult<T> {
+    write_transaction(conn, |conn| {
+        match conn {
+            // BEGIN IMMEDIATE excludes all.
+            AnyConnection::Sqlite(_) => {}
+            AnyConnection::Postgres(conn) => postgres::share_runs(conn)?,
+            AnyConnection::Mysql(conn) => mysql::share_runs(conn)?,
+        }
+        work(conn)
+    })
+}
+
 /// Takes a row of TaskQueueLocks for the rest of the transaction: whoever comes second waits here.
 pub(super) fn lock_gate(conn: &mut AnyConnection, gate: &str) -> QueryResult<()> {
     match conn {

@@ -155,6 +155,12 @@ pub(super) fn enter_task_table(conn: &mut MysqlConnection) -> QueryResult<()> {
     diesel::sql_query("SELECT 1 FROM `TaskQueue` WHERE `Id` = 0 FOR UPDATE").execute(conn).map(drop)
 }
 
+/// The metadata locks of both tables, in the order of their names, by reads that lock no row.
+pub(super) fn share_runs(conn: &mut MysqlConnection) -> QueryResult<()> {
+    enter_task_table(conn)?;
+    diesel::sql_query("SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = 0 FOR UPDATE").execute(conn).map(drop)
+}
+
 pub(super) fn lock_gate(conn: &mut MysqlConnection, gate: &str) -> QueryResult<()> {
     diesel::sql_query("SELECT 1 FROM `TaskQueueLocks` WHERE `Name` = ? FOR UPDATE")
         .bind::<Text, _>(gate)

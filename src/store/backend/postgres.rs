@@ -108,6 +108,12 @@ pub(super) fn lock_runs(conn: &mut AnyConnection) -> QueryResult<()> {
     )
 }
 
+pub(super) fn share_runs(conn: &mut PgConnection) -> QueryResult<()> {
+    conn.batch_execute(
+        r#"SET LOCAL idle_in_transaction_session_timeout = '10s'; LOCK TABLE "TaskQueueRuns" IN ROW EXCLUSIVE MODE"#,
+    )
+}
+
 pub(super) fn lock_gate(conn: &mut PgConnection, gate: &str) -> QueryResult<()> {
     diesel::sql_query(r#"SELECT 1 FROM "TaskQueueLocks" WHERE "Name" = $1 FOR UPDATE"#)
         .bind::<Text, _>(gate)

@@ -72,18 +72,48 @@ impl Store {
     /// # Errors
     /// The database could not be written; nothing was claimed then, unless the answer to a COMMIT was lost.
     pub fn claim_runs(&mut self, claim: &Claim<'_>, tokens: &[String]) -> StoreResult<ManyClaimed> {
-        let auditor = self.auditor()?;
-        // Only an attempt whose COMMIT came to nothing, or whose answer was lost, can have claimed with these tokens.
+        match self.start_beside_others(claim, tokens)? {
+            Shared::Done(claimed) => Ok(claimed),
+            Shared::NeedsLock { is_repeated } => self.claim_alone(claim, tokens, is_repeated),
+        }
+    }
+
+    /// Where no run waits that can be executed here, due tasks are started while others do the same and ends are written:
+    /// nothing is counted, so the locks of the rows will do.
+    fn start_beside_others(&mut self, claim: &Claim<'_>, tokens: &[String]) -> StoreResult<Shared> {
+        if self.auditor()?.is_some() {
+            return Ok(Shared::NeedsLock { is_repeated: false });
+        }
         let mut is_repeated = false;
+        self.shared_claim_write(|conn| {
+            // Only whoever holds the lock alone waits for a COMMIT that may still be under way.
+            if std::mem::replace(&mut is_repeated, true) {
+                return Ok(Shared::NeedsLock { is_repeated });
+            }
+            let mut obstacles = Obstacles::load(conn, claim.runner_name)?;
+            if obstacles.is_closed() {
+                return Ok(Shared::Done(ManyClaimed::default()));
+            }
+            if first_claimable(conn, claim.is_runnable, None, &mut obstacles)?.is_some() {
+                return Ok(Shared::NeedsLock { is_repeated: false });
+            }
+            let claimed = start_due(conn, claim, tokens, &obstacles, false)?;
+            fault_point!("claim_many.before_shared_commit");
+            Ok(Shared::Done(claimed))
+        })
+    }
+
+    fn claim_alone(&mut self, claim: &Claim<'_>, tokens: &[String], mut is_repeated: bool) -> StoreResult<ManyClaimed> {
+        let auditor = self.auditor()?;
         self.claim_write(auditor.is_some(), |conn| {
             fault_point!("claim_many.locked");
-            if is_repeated {
+            // Only an attempt whose COMMIT came to nothing, or whose answer was lost, can have claimed with these tokens.
+            if std::mem::replace(&mut is_repeated, true) {
                 let runs = already_claimed(conn, tokens)?;
                 if !runs.is_empty() {
                     return Ok(ManyClaimed { runs, needs_runs: false });
                 }
             }
-            is_repeated = true;
             let mut obstacles = Obstacles::load(conn, claim.runner_name)?;
             if obstacles.is_closed() {
                 return Ok(ManyClaimed::default());
@@ -92,7 +122,7 @@ impl Store {
             let rest = tokens.get(claimed.len()..).unwrap_or_default();
             let mut needs_runs = false;
             if !rest.is_empty() {
-                let due = start_due(conn, claim, rest, &mut obstacles, auditor.is_some())?;
+                let due = start_due(conn, claim, rest, &obstacles, auditor.is_some())?;
                 claimed.extend(due.runs);
                 needs_runs = due.needs_runs;
             }
@@ -100,6 +130,15 @@ impl Store {
             Ok(ManyClaimed { runs: claimed, needs_runs })
         })
     }
+}
+
+/// What came of a claim beside others.
+enum Shared {
+    Done(ManyClaimed),
+    /// Something waits that only whoever holds the lock alone may claim, or an earlier attempt may have claimed.
+    NeedsLock {
+        is_repeated: bool,
+    },
 }
 
 impl<'a> Claim<'a> {
@@ -202,7 +241,7 @@ fn start_due(
     conn: &mut AnyConnection,
     claim: &Claim<'_>,
     tokens: &[String],
-    obstacles: &mut Obstacles<'_>,
+    obstacles: &Obstacles<'_>,
     keeps_transitions: bool,
 ) -> StoreResult<ManyClaimed> {
     let due = batch::list_due(conn, i64::try_from(tokens.len()).unwrap_or(i64::MAX))?;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::super::backend::batch::{self, EndedRow, Success};
+use super::super::backend::batch::{self, EndedRow, Manner, Success};
 use super::super::backend::{self, AnyConnection};
 use super::super::dependencies::satisfy_dependants;
 use super::super::runs::RunRef;
@@ -28,10 +28,12 @@ impl RunEnd {
         Success {
             run_id: run.id.0,
             token: &run.token,
-            decision: &self.decision,
-            results: self.results.as_deref(),
             handler: self.handler.as_ref().map(|(pid, identity)| (*pid, identity.as_str())),
-            message: self.message.as_deref(),
+            manner: Manner {
+                decision: &self.decision,
+                results: self.results.as_deref(),
+                message: self.message.as_deref(),
+            },
         }
     }
 }

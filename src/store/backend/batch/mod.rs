@@ -5,6 +5,8 @@ mod mysql;
 mod postgres;
 mod sqlite;
 
+use std::collections::HashMap;
+
 use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text, Timestamp};
@@ -85,11 +87,26 @@ pub(in super::super) struct DueRow {
 pub(in super::super) struct Success<'a> {
     pub(in super::super) run_id: i64,
     pub(in super::super) token: &'a str,
-    pub(in super::super) decision: &'a str,
-    /// `None` keeps what was saved before; so do the others.
-    pub(in super::super) results: Option<&'a str>,
+    /// `None` keeps what was saved before; so does every other `None`.
     pub(in super::super) handler: Option<(i64, &'a str)>,
+    pub(in super::super) manner: Manner<'a>,
+}
+
+/// What the end of a run writes besides that it has succeeded, and is the same for many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in super::super) struct Manner<'a> {
+    pub(in super::super) decision: &'a str,
+    pub(in super::super) results: Option<&'a str>,
     pub(in super::super) message: Option<&'a str>,
+}
+
+/// Those that end alike together: most do.
+fn by_manner<'a, 'b>(successes: &'b [Success<'a>]) -> HashMap<Manner<'a>, Vec<&'b Success<'a>>> {
+    let mut alike: HashMap<Manner<'_>, Vec<&Success<'_>>> = HashMap::new();
+    for end in successes {
+        alike.entry(end.manner).or_default().push(end);
+    }
+    alike
 }
 
 /// What of the end of a run concerns others.

@@ -1,5 +1,4 @@
-//! MySQL and MariaDB: a statement for all runs where they get the same values, and one for each where they do not. What
-//! differs between the runs stands in the text, where it is a number or was checked to need no quoting.
+//! MySQL and MariaDB: a statement for all runs, in whose text stands what differs between them.
 
 use std::collections::HashMap;
 
@@ -8,8 +7,8 @@ use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
 
-use super::super::super::prepared::prepared;
-use super::{DueRow, EndedRow, Start, StartedRow, Starter, Success};
+use super::super::super::prepared::{prepared, prepared_once};
+use super::{DueRow, EndedRow, Manner, Start, StartedRow, Starter, Success, by_manner};
 
 #[derive(QueryableByName)]
 struct FoundRow {
@@ -30,12 +29,17 @@ fn list(ids: impl Iterator<Item = i64>) -> String {
     ids.map(|id| id.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-const START_RUN: &str = "
-    UPDATE `TaskQueueRuns`
-    SET `Status` = 'processing', `StartedOn` = UTC_TIMESTAMP(6), `ProcessId` = ?, `RunnerId` = ?, `Claimant` = NULL, `Token` = ?,
-        `Host` = ?, `ProcessIdentity` = ?, `LeaseExpiresOn` = UTC_TIMESTAMP(6) + INTERVAL ? SECOND,
-        `UpdatedOn` = UTC_TIMESTAMP(6)
-    WHERE `Id` = ? AND `Status` = 'scheduled'";
+/// An expression with a value of its own for some runs, which leaves the column of the others as it is.
+fn by_run(column: &str, values: impl Iterator<Item = (i64, Option<String>)>) -> String {
+    let cases: String = values.filter_map(|(run_id, value)| Some(format!(" WHEN {run_id} THEN {}", value?))).collect();
+    if cases.is_empty() { column.to_owned() } else { format!("CASE `Id`{cases} ELSE {column} END") }
+}
+
+/// A text as hexadecimal digits, which need no quoting whatever is in it.
+fn quoted(text: &str) -> String {
+    let digits: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+    format!("CONVERT(X'{digits}' USING utf8mb4)")
+}
 
 /// The claim has locked both tables: what is read here is what is written to.
 pub(super) fn start_runs(
@@ -53,41 +57,48 @@ pub(super) fn start_runs(
         list(starts.iter().map(|start| start.run_id))
     ))
     .load(conn)?;
-    let mut started = Vec::with_capacity(startable.len());
-    let mut startable: HashMap<i64, StartedRow> = startable.into_iter().map(|row| (row.run_id, row)).collect();
-    for start in starts {
-        let Some(row) = startable.remove(&start.run_id) else { continue };
-        let statement = diesel::sql_query(START_RUN)
-            .bind::<BigInt, _>(starter.process_id)
-            .bind::<BigInt, _>(starter.runner_id)
-            .bind::<Text, _>(start.token)
-            .bind::<Text, _>(starter.host)
-            .bind::<Text, _>(starter.process_identity)
-            .bind::<BigInt, _>(starter.lease_secs)
-            .bind::<BigInt, _>(start.run_id);
-        prepared(statement).execute(conn)?;
-        started.push(StartedRow { token: start.token.to_owned(), ..row });
+    let tokens: HashMap<i64, &str> = starts.iter().map(|start| (start.run_id, start.token)).collect();
+    let token = |row: &StartedRow| tokens.get(&row.run_id).copied().unwrap_or_default().to_owned();
+    let started: Vec<StartedRow> = startable.into_iter().map(|row| StartedRow { token: token(&row), ..row }).collect();
+    if started.is_empty() {
+        return Ok(started);
     }
-    mark_started(conn, started.iter().map(|row| (row.task_id, row.run_id)))?;
+    let text = format!(
+        "UPDATE `TaskQueueRuns`
+         SET `Status` = 'processing', `StartedOn` = UTC_TIMESTAMP(6), `ProcessId` = ?, `RunnerId` = ?, `Claimant` = NULL,
+             `Token` = {}, `Host` = ?, `ProcessIdentity` = ?, `LeaseExpiresOn` = UTC_TIMESTAMP(6) + INTERVAL ? SECOND,
+             `UpdatedOn` = UTC_TIMESTAMP(6)
+         WHERE `Id` IN ({})",
+        by_run("`Token`", started.iter().map(|row| (row.run_id, Some(quoted(&row.token))))),
+        list(started.iter().map(|row| row.run_id))
+    );
+    prepared_once(&text)
+        .bind::<BigInt, _>(starter.process_id)
+        .bind::<BigInt, _>(starter.runner_id)
+        .bind::<Text, _>(starter.host)
+        .bind::<Text, _>(starter.process_identity)
+        .bind::<BigInt, _>(starter.lease_secs)
+        .execute(conn)?;
+    mark_started(conn, started.iter().map(|row| row.run_id))?;
     Ok(started)
 }
 
-const MARK_STARTED: &str = "
-    UPDATE `TaskQueue`
-    SET `LastStatus` = CASE WHEN `LastStatus` IN ('scheduled', 'failed', 'timeout', 'success') THEN 'processing'
-            ELSE `LastStatus` END,
-        `CurrentRunId` = ?, `UpdatedOn` = UTC_TIMESTAMP(6)
-    WHERE `Id` = ?";
-
-fn mark_started(conn: &mut MysqlConnection, runs: impl Iterator<Item = (i64, i64)>) -> QueryResult<()> {
-    for (task_id, run_id) in runs {
-        let statement = diesel::sql_query(MARK_STARTED).bind::<BigInt, _>(run_id).bind::<BigInt, _>(task_id);
-        prepared(statement).execute(conn)?;
-    }
-    Ok(())
+/// What the start of these runs means for their tasks. Under LOCK TABLES each table goes by its own name.
+fn mark_started(conn: &mut MysqlConnection, runs: impl Iterator<Item = i64>) -> QueryResult<()> {
+    diesel::sql_query(format!(
+        "UPDATE `TaskQueueRuns` STRAIGHT_JOIN `TaskQueue` ON `TaskQueue`.`Id` = `TaskQueueRuns`.`TaskQueueId`
+         SET `TaskQueue`.`LastStatus` = CASE WHEN `TaskQueue`.`LastStatus` IN ('scheduled', 'failed', 'timeout', 'success')
+                 THEN 'processing' ELSE `TaskQueue`.`LastStatus` END,
+             `TaskQueue`.`CurrentRunId` = `TaskQueueRuns`.`Id`, `TaskQueue`.`UpdatedOn` = UTC_TIMESTAMP(6)
+         WHERE `TaskQueueRuns`.`Id` IN ({})",
+        list(runs)
+    ))
+    .execute(conn)
+    .map(drop)
 }
 
 /// Under LOCK TABLES a table can be named once in a statement, and by its own name only: open runs are asked for apart.
+/// SKIP LOCKED: what somebody else is about to start is passed over.
 const LIST_DUE: &str = "
     SELECT `Id` AS task_id, `TaskClass` AS class, `Attempts` AS attempts, `TaskData` AS data, `MaxRetries` AS max_retries,
         `Timeout` AS timeout_secs, COALESCE(`PlannedOn`, `ScheduledOn`) AS planned_on,
@@ -96,15 +107,16 @@ const LIST_DUE: &str = "
         UTC_TIMESTAMP(6) AS seen_on
     FROM `TaskQueue`
     WHERE `DueOn` <= UTC_TIMESTAMP(6)
-    ORDER BY `DueOn`, `Id` LIMIT ?";
+    ORDER BY `DueOn`, `Id` LIMIT ?
+    FOR UPDATE SKIP LOCKED";
 
 pub(super) fn list_due(conn: &mut MysqlConnection, limit: i64) -> QueryResult<Vec<DueRow>> {
-    prepared(diesel::sql_query(LIST_DUE).bind::<BigInt, _>(limit)).load(conn)
+    prepared(LIST_DUE).bind::<BigInt, _>(limit).load(conn)
 }
 
 pub(super) fn has_due_with_priority(conn: &mut MysqlConnection) -> QueryResult<bool> {
     const FIND: &str = "SELECT EXISTS (SELECT 1 FROM `TaskQueue` WHERE `PriorityDueOn` <= UTC_TIMESTAMP(6)) AS found";
-    let row: FoundRow = prepared(diesel::sql_query(FIND)).get_result(conn)?;
+    let row: FoundRow = prepared(FIND).get_result(conn)?;
     Ok(row.found)
 }
 
@@ -135,13 +147,11 @@ pub(super) fn start_tasks(
     }
     insert.execute(conn)?;
     // An INSERT whose number of rows is known beforehand gets consecutive ids, and this is the first of them.
-    let ids: FirstId = prepared(diesel::sql_query(
-        "SELECT CAST(LAST_INSERT_ID() AS SIGNED) AS first, @@auto_increment_increment AS step",
-    ))
-    .get_result(conn)?;
+    let ids: FirstId = prepared("SELECT CAST(LAST_INSERT_ID() AS SIGNED) AS first, @@auto_increment_increment AS step")
+        .get_result(conn)?;
     let step = usize::try_from(ids.step).unwrap_or(1);
     let runs: Vec<i64> = (ids.first..).step_by(step).take(tasks.len()).collect();
-    mark_started(conn, tasks.iter().map(|(task, _)| task.task_id).zip(runs.iter().copied()))?;
+    mark_started(conn, runs.iter().copied())?;
     Ok(runs)
 }
 
@@ -153,16 +163,31 @@ struct HeldRow {
     token: Option<String>,
 }
 
-const END_RUN: &str = "
-    UPDATE `TaskQueueRuns`
-    SET `Status` = 'success', `FinishedOn` = UTC_TIMESTAMP(6), `LeaseExpiresOn` = NULL, `ErrorCode` = '', `ErrorMessage` = '',
-        `Decision` = ?, `Results` = COALESCE(?, `Results`), `HandlerProcessId` = COALESCE(?, `HandlerProcessId`),
-        `HandlerIdentity` = COALESCE(?, `HandlerIdentity`), `ProgressMessage` = COALESCE(?, `ProgressMessage`),
-        `PercentsCompleted` = 100, `UpdatedOn` = UTC_TIMESTAMP(6)
-    WHERE `Id` = ?";
+/// Ends these runs, all in this manner.
+fn end_alike(conn: &mut MysqlConnection, manner: &Manner<'_>, ends: &[&Success<'_>]) -> QueryResult<()> {
+    let pid = |end: &Success<'_>| end.handler.map(|(pid, _)| pid.to_string());
+    let identity = |end: &Success<'_>| end.handler.map(|(_, identity)| quoted(identity));
+    let text = format!(
+        "UPDATE `TaskQueueRuns`
+         SET `Status` = 'success', `FinishedOn` = UTC_TIMESTAMP(6), `LeaseExpiresOn` = NULL, `ErrorCode` = '', `ErrorMessage` = '',
+             `Decision` = ?, `Results` = COALESCE(?, `Results`), `ProgressMessage` = COALESCE(?, `ProgressMessage`),
+             `HandlerProcessId` = {}, `HandlerIdentity` = {}, `PercentsCompleted` = 100, `UpdatedOn` = UTC_TIMESTAMP(6)
+         WHERE `Id` IN ({})",
+        by_run("`HandlerProcessId`", ends.iter().map(|end| (end.run_id, pid(end)))),
+        by_run("`HandlerIdentity`", ends.iter().map(|end| (end.run_id, identity(end)))),
+        list(ends.iter().map(|end| end.run_id))
+    );
+    prepared_once(&text)
+        .bind::<Text, _>(manner.decision)
+        .bind::<Nullable<Text>, _>(manner.results)
+        .bind::<Nullable<Text>, _>(manner.message)
+        .execute(conn)
+        .map(drop)
+}
 
 /// The rows are locked first, so that all that are found can be written without another look at them.
 pub(super) fn end_successes(conn: &mut MysqlConnection, successes: &[Success<'_>]) -> QueryResult<Vec<EndedRow>> {
+    let tokens: HashMap<i64, &str> = successes.iter().map(|end| (end.run_id, end.token)).collect();
     let held: Vec<HeldRow> = diesel::sql_query(format!(
         "SELECT r.`Id` AS run_id, t.`Id` AS task_id, r.`Host` AS host, CASE WHEN r.`HasKeySlot` THEN r.`LimitKey` END AS freed_key,
              t.`LastStatus` = 'processing' AS has_succeeded, t.`Recurrence` IS NOT NULL AS recurs,
@@ -173,20 +198,13 @@ pub(super) fn end_successes(conn: &mut MysqlConnection, successes: &[Success<'_>
         list(successes.iter().map(|end| end.run_id))
     ))
     .load(conn)?;
-    let by_run: HashMap<i64, &Success<'_>> = successes.iter().map(|end| (end.run_id, end)).collect();
-    let mut ended = Vec::with_capacity(held.len());
-    for HeldRow { ended: row, token } in held {
-        let Some(end) = by_run.get(&row.run_id).filter(|end| token.as_deref() == Some(end.token)) else { continue };
-        let statement = diesel::sql_query(END_RUN)
-            .bind::<Text, _>(end.decision)
-            .bind::<Nullable<Text>, _>(end.results)
-            .bind::<Nullable<BigInt>, _>(end.handler.map(|(pid, _)| pid))
-            .bind::<Nullable<Text>, _>(end.handler.map(|(_, identity)| identity))
-            .bind::<Nullable<Text>, _>(end.message)
-            .bind::<BigInt, _>(end.run_id);
-        prepared(statement).execute(conn)?;
-        ended.push(row);
+    let mut held: HashMap<i64, HeldRow> = held.into_iter().map(|row| (row.ended.run_id, row)).collect();
+    held.retain(|run_id, row| tokens.get(run_id).copied() == row.token.as_deref());
+    let ours: Vec<Success<'_>> = successes.iter().filter(|end| held.contains_key(&end.run_id)).copied().collect();
+    for (manner, ends) in by_manner(&ours) {
+        end_alike(conn, &manner, &ends)?;
     }
+    let ended: Vec<EndedRow> = held.into_values().map(|row| row.ended).collect();
     if !ended.is_empty() {
         diesel::sql_query(format!(
             "UPDATE `TaskQueue`

@@ -23,11 +23,11 @@ struct FoundRow {
 const START_RUNS: &str = r#"
     WITH started AS (
         UPDATE "TaskQueueRuns" AS r
-        SET "Status" = 'processing', "StartedOn" = clock_timestamp(), "ProcessId" = $3, "RunnerId" = $4, "Claimant" = NULL,
-            "Token" = s.token, "Host" = $5, "ProcessIdentity" = $6,
-            "LeaseExpiresOn" = clock_timestamp() + $7 * interval '1 second', "UpdatedOn" = clock_timestamp()
-        FROM unnest($1, $2) AS s (id, token), "TaskQueue" AS t
-        WHERE r."Id" = s.id AND r."Status" = 'scheduled' AND t."Id" = r."TaskQueueId" AND t."LastStatus" <> 'cancelled'
+        SET "Status" = 'processing', "StartedOn" = clock_timestamp(), "ProcessId" = ?, "RunnerId" = ?, "Claimant" = NULL,
+            "Token" = s.token, "Host" = ?, "ProcessIdentity" = ?,
+            "LeaseExpiresOn" = clock_timestamp() + ? * interval '1 second', "UpdatedOn" = clock_timestamp()
+        FROM unnest(?, ?) AS s (id, token), "TaskQueue" AS t
+        WHERE r."Id" = ANY (ARRAY[s.id]) AND r."Status" = 'scheduled' AND t."Id" = ANY (ARRAY[r."TaskQueueId"]) AND t."LastStatus" <> 'cancelled'
         RETURNING r."Id", r."TaskQueueId", r."TaskClass", r."Attempt", r."StartedOn", r."Token"
     )
     UPDATE "TaskQueue" AS t
@@ -35,7 +35,7 @@ const START_RUNS: &str = r#"
             ELSE t."LastStatus" END,
         "CurrentRunId" = s."Id", "UpdatedOn" = clock_timestamp()
     FROM started AS s
-    WHERE t."Id" = s."TaskQueueId"
+    WHERE t."Id" = ANY (ARRAY[s."TaskQueueId"])
     RETURNING s."Id" AS run_id, t."Id" AS task_id, s."TaskClass" AS class, s."Attempt" AS attempt,
         s."StartedOn"::timestamp AS started_on, s."Token" AS token, t."TaskData"::text AS data, t."MaxRetries" AS max_retries,
         t."Timeout" AS timeout_secs, COALESCE(t."PlannedOn", t."ScheduledOn")::timestamp AS planned_on"#;
@@ -47,15 +47,15 @@ pub(super) fn start_runs(
 ) -> QueryResult<Vec<StartedRow>> {
     let ids: Vec<i64> = starts.iter().map(|start| start.run_id).collect();
     let tokens: Vec<&str> = starts.iter().map(|start| start.token).collect();
-    let statement = diesel::sql_query(START_RUNS)
-        .bind::<Array<BigInt>, _>(ids)
-        .bind::<Array<Text>, _>(tokens)
+    let statement = prepared(START_RUNS)
         .bind::<BigInt, _>(starter.process_id)
         .bind::<BigInt, _>(starter.runner_id)
         .bind::<Text, _>(starter.host)
         .bind::<Text, _>(starter.process_identity)
-        .bind::<BigInt, _>(starter.lease_secs);
-    prepared(statement).load(conn)
+        .bind::<BigInt, _>(starter.lease_secs)
+        .bind::<Array<BigInt>, _>(ids)
+        .bind::<Array<Text>, _>(tokens);
+    statement.load(conn)
 }
 
 /// SKIP LOCKED: of a task that somebody is about to cancel or change, the answer comes with the next look.
@@ -68,17 +68,17 @@ const LIST_DUE: &str = r#"
         clock_timestamp()::timestamp AS seen_on
     FROM "TaskQueue" AS t
     WHERE t."DueOn" <= clock_timestamp()
-    ORDER BY t."DueOn", t."Id" LIMIT $1
+    ORDER BY t."DueOn", t."Id" LIMIT ?
     FOR UPDATE SKIP LOCKED"#;
 
 pub(super) fn list_due(conn: &mut PgConnection, limit: i64) -> QueryResult<Vec<DueRow>> {
-    prepared(diesel::sql_query(LIST_DUE).bind::<BigInt, _>(limit)).load(conn)
+    prepared(LIST_DUE).bind::<BigInt, _>(limit).load(conn)
 }
 
 pub(super) fn has_due_with_priority(conn: &mut PgConnection) -> QueryResult<bool> {
     const FIND: &str = r#"
         SELECT EXISTS (SELECT 1 FROM "TaskQueue" WHERE "PriorityDueOn" <= clock_timestamp()) AS found"#;
-    let row: FoundRow = prepared(diesel::sql_query(FIND)).get_result(conn)?;
+    let row: FoundRow = prepared(FIND).get_result(conn)?;
     Ok(row.found)
 }
 
@@ -87,16 +87,16 @@ const START_TASKS: &str = r#"
     WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now), started AS (
         INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Attempt", "Status", "CreatedOn", "StartedOn", "Token",
             "ProcessId", "RunnerId", "Host", "ProcessIdentity", "LeaseExpiresOn")
-        SELECT n.task_id, n.class, n.attempt, 'processing', clock.now, clock.now, n.token, $5, $6, $7, $8,
-            clock.now + $9 * interval '1 second'
-        FROM unnest($1, $2, $3, $4) WITH ORDINALITY AS n (task_id, class, attempt, token, place), clock
+        SELECT n.task_id, n.class, n.attempt, 'processing', clock.now, clock.now, n.token, ?, ?, ?, ?,
+            clock.now + ? * interval '1 second'
+        FROM unnest(?, ?, ?, ?) WITH ORDINALITY AS n (task_id, class, attempt, token, place), clock
         ORDER BY n.place
         RETURNING "Id", "TaskQueueId"
     ), marked AS (
         UPDATE "TaskQueue" AS t
         SET "LastStatus" = 'processing', "CurrentRunId" = s."Id", "UpdatedOn" = clock_timestamp()
         FROM started AS s
-        WHERE t."Id" = s."TaskQueueId"
+        WHERE t."Id" = ANY (ARRAY[s."TaskQueueId"])
     )
     SELECT "Id" AS id FROM started ORDER BY "Id""#;
 
@@ -109,17 +109,17 @@ pub(super) fn start_tasks(
     let classes: Vec<&str> = tasks.iter().map(|(task, _)| task.class.as_str()).collect();
     let attempts: Vec<i32> = tasks.iter().map(|(task, _)| task.attempts.saturating_add(1)).collect();
     let tokens: Vec<&str> = tasks.iter().map(|(_, token)| *token).collect();
-    let statement = diesel::sql_query(START_TASKS)
-        .bind::<Array<BigInt>, _>(ids)
-        .bind::<Array<Text>, _>(classes)
-        .bind::<Array<Integer>, _>(attempts)
-        .bind::<Array<Text>, _>(tokens)
+    let statement = prepared(START_TASKS)
         .bind::<BigInt, _>(starter.process_id)
         .bind::<BigInt, _>(starter.runner_id)
         .bind::<Text, _>(starter.host)
         .bind::<Text, _>(starter.process_identity)
-        .bind::<BigInt, _>(starter.lease_secs);
-    let rows: Vec<IdRow> = prepared(statement).load(conn)?;
+        .bind::<BigInt, _>(starter.lease_secs)
+        .bind::<Array<BigInt>, _>(ids)
+        .bind::<Array<Text>, _>(classes)
+        .bind::<Array<Integer>, _>(attempts)
+        .bind::<Array<Text>, _>(tokens);
+    let rows: Vec<IdRow> = statement.load(conn)?;
     Ok(rows.into_iter().map(|row| row.id).collect())
 }
 
@@ -132,15 +132,15 @@ const END_SUCCESSES: &str = r#"
             "HandlerIdentity" = COALESCE(e.identity, r."HandlerIdentity"),
             "ProgressMessage" = COALESCE(e.message, r."ProgressMessage"), "PercentsCompleted" = 100,
             "UpdatedOn" = clock_timestamp()
-        FROM unnest($1, $2, $3, $4, $5, $6, $7) AS e (id, token, decision, results, pid, identity, message)
-        WHERE r."Id" = e.id AND r."Status" = 'processing' AND r."Token" = e.token
+        FROM unnest(?, ?, ?, ?, ?, ?, ?) AS e (id, token, decision, results, pid, identity, message)
+        WHERE r."Id" = ANY (ARRAY[e.id]) AND r."Status" = 'processing' AND r."Token" = e.token
         RETURNING r."Id", r."TaskQueueId", r."Host", r."LimitKey", r."HasKeySlot"
     )
     UPDATE "TaskQueue" AS t
     SET "LastStatus" = CASE WHEN t."LastStatus" = 'processing' THEN 'success' ELSE t."LastStatus" END, "FailedRetries" = 0,
         "Attempts" = t."Attempts" + 1, "CurrentRunId" = NULL, "Crashes" = 0, "UpdatedOn" = clock_timestamp()
     FROM ended AS e
-    WHERE t."Id" = e."TaskQueueId"
+    WHERE t."Id" = ANY (ARRAY[e."TaskQueueId"])
     RETURNING e."Id" AS run_id, t."Id" AS task_id, e."Host" AS host,
         CASE WHEN e."HasKeySlot" THEN e."LimitKey" END AS freed_key, t."LastStatus" = 'success' AS has_succeeded,
         t."Recurrence" IS NOT NULL AS recurs,
@@ -150,13 +150,13 @@ pub(super) fn end_successes(conn: &mut PgConnection, successes: &[Success<'_>]) 
     fn column<'a, T>(successes: &'a [Success<'a>], of: impl Fn(&Success<'a>) -> T) -> Vec<T> {
         successes.iter().map(of).collect()
     }
-    let statement = diesel::sql_query(END_SUCCESSES)
+    let statement = prepared(END_SUCCESSES)
         .bind::<Array<BigInt>, _>(column(successes, |end| end.run_id))
         .bind::<Array<Text>, _>(column(successes, |end| end.token))
-        .bind::<Array<Text>, _>(column(successes, |end| end.decision))
-        .bind::<Array<Nullable<Text>>, _>(column(successes, |end| end.results))
+        .bind::<Array<Text>, _>(column(successes, |end| end.manner.decision))
+        .bind::<Array<Nullable<Text>>, _>(column(successes, |end| end.manner.results))
         .bind::<Array<Nullable<BigInt>>, _>(column(successes, |end| end.handler.map(|(pid, _)| pid)))
         .bind::<Array<Nullable<Text>>, _>(column(successes, |end| end.handler.map(|(_, identity)| identity)))
-        .bind::<Array<Nullable<Text>>, _>(column(successes, |end| end.message));
-    prepared(statement).load(conn)
+        .bind::<Array<Nullable<Text>>, _>(column(successes, |end| end.manner.message));
+    statement.load(conn)
 }
