@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use super::GlobalArgs;
 use super::error::CliError;
 use super::output::Out;
-use crate::config::{Config, Environment, default_spool_path, default_store_path, load};
+use crate::config::{Config, ConfigError, Environment, default_spool_path, default_store_path, load};
+use crate::engine::work::Reconfiguration;
 use crate::engine::{Context, DatabaseUrl, Engine, Handlers, create_private_dir, others_can_queue};
 use crate::handler::registry::HandlerRegistry;
 
@@ -17,18 +18,70 @@ pub(crate) struct Session {
     pub(crate) url: DatabaseUrl,
     /// The configuration, with the classes.
     pub(crate) config: Config,
+    source: ConfigSource,
     /// Whether somebody wrote where the database is: a typing error must not become a new, empty store.
     is_named: bool,
     spool: Option<PathBuf>,
     registry: HandlerRegistry,
 }
 
+/// Where the configuration is read from.
+#[derive(Clone)]
+struct ConfigSource {
+    named: Option<PathBuf>,
+    environment: Environment,
+}
+
+impl ConfigSource {
+    fn read(&self) -> Result<Config, ConfigError> {
+        load(self.named.as_deref(), &self.environment)
+    }
+}
+
+/// Reads the configuration again for who stays.
+pub(crate) struct Reloader {
+    source: ConfigSource,
+    url: DatabaseUrl,
+    database: Option<String>,
+    spool: Option<PathBuf>,
+}
+
+/// A configuration that was read again.
+pub(crate) struct Reloaded {
+    pub(crate) taken: Reconfiguration,
+    /// The keys that have changed and count from the next start on.
+    pub(crate) for_next_start: Vec<&'static str>,
+}
+
+impl Reloader {
+    pub(crate) fn read(&self) -> Result<Reloaded, ConfigError> {
+        let config = self.source.read()?;
+        let has_changed = [("database", config.database != self.database), ("spool", config.spool != self.spool)];
+        let for_next_start = has_changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();
+        let taken = Reconfiguration {
+            exec_enabled: is_exec_enabled(&config, &self.url),
+            classes: config.classes,
+            exec_user: config.user,
+            announcements: config.announcements,
+            stop_wait: config.stop_wait,
+        };
+        Ok(Reloaded { taken, for_next_start })
+    }
+}
+
+fn is_exec_enabled(config: &Config, url: &DatabaseUrl) -> bool {
+    config.exec_enabled.unwrap_or_else(|| !others_can_queue(url))
+}
+
 impl Session {
     /// Reads the configuration and finds the database; opens nothing.
     pub(crate) fn prepare(global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> anyhow::Result<Self> {
         let environment = Environment::own();
-        let config = load(global.config.as_deref().or(environment.config.as_deref()), &environment)?;
-        let (url, is_named) = find_database(global.database.as_deref(), &config, &environment, out)?;
+        let named = global.config.clone().or_else(|| environment.config.clone());
+        let source = ConfigSource { named, environment };
+        let config = source.read()?;
+        let environment = &source.environment;
+        let (url, is_named) = find_database(global.database.as_deref(), &config, environment, out)?;
         if let Some(host) = url.host_without_tls(environment.postgres_ssl_mode.as_deref()) {
             let mode =
                 if url.engine() == Engine::Postgres { "sslmode=verify-full" } else { "ssl_mode=verify_identity" };
@@ -36,8 +89,23 @@ impl Session {
                 "what goes to {host} may go unencrypted, or to somebody else; add {mode} to the address of the database"
             ));
         }
-        let spool = config.spool.clone().or_else(|| default_spool_path(&environment));
-        Ok(Self { url, config, is_named, spool, registry })
+        let spool = config.spool.clone().or_else(|| default_spool_path(environment));
+        Ok(Self { url, config, source, is_named, spool, registry })
+    }
+
+    /// Whether a service manager waits for news.
+    pub(crate) const fn is_supervised(&self) -> bool {
+        self.source.environment.is_supervised
+    }
+
+    /// What reads the configuration again while the verb works.
+    pub(crate) fn reloader(&self) -> Reloader {
+        Reloader {
+            source: self.source.clone(),
+            url: self.url.clone(),
+            database: self.config.database.clone(),
+            spool: self.config.spool.clone(),
+        }
     }
 
     /// Opens the database of a verb that only reads, changes or deletes what is there: where there is none yet it has nothing
@@ -62,7 +130,7 @@ impl Session {
     /// Opens the database of a verb that adds something, or is asked before a first start; a SQLite store is made where there
     /// is none.
     pub(crate) fn open_or_make(self) -> anyhow::Result<Context> {
-        let exec_enabled = self.config.exec_enabled.unwrap_or_else(|| !others_can_queue(&self.url));
+        let exec_enabled = is_exec_enabled(&self.config, &self.url);
         let handlers = Handlers::new(self.registry, self.config.classes, exec_enabled).with_exec_user(self.config.user);
         let context = Context::open(&self.url, handlers)?.with_announcements(self.config.announcements);
         Ok(match self.spool {

@@ -11,6 +11,8 @@ pub struct Environment {
     pub postgres_ssl_mode: Option<String>,
     /// `TASKQUEUE_CONFIG`
     pub config: Option<PathBuf>,
+    /// Whether a service manager waits for news, at the socket in `NOTIFY_SOCKET`.
+    pub is_supervised: bool,
     /// `$XDG_CONFIG_HOME`, else `~/.config`
     pub config_home: Option<PathBuf>,
     /// `$XDG_STATE_HOME`, else `~/.local/state`
@@ -29,6 +31,7 @@ impl Environment {
             database: variable("TASKQUEUE_DATABASE_URL"),
             postgres_ssl_mode: variable("PGSSLMODE"),
             config: variable("TASKQUEUE_CONFIG").map(PathBuf::from),
+            is_supervised: variable("NOTIFY_SOCKET").is_some(),
             config_home: directories.as_ref().map(etcetera::BaseStrategy::config_dir),
             state_home: directories.as_ref().and_then(etcetera::BaseStrategy::state_dir),
         }

@@ -1,5 +1,5 @@
-//! The configuration: which classes there are and who handles them, and where the database is. Read once at start and
-//! passed down as plain values. Nobody else reads files of configuration or the environment.
+//! The configuration: which classes there are and who handles them, and where the database is. Read at start, by a worker
+//! again when it is told to, and passed down as plain values. Nobody else reads files of configuration or the environment.
 
 mod announcements;
 mod class;

@@ -11,7 +11,7 @@ use super::lease::Standing;
 use super::live_run::LiveRun;
 use super::outcomes::GivenBack;
 use super::unsaved::Unsaved;
-use super::workplace::Workplace;
+use super::workplace::{Terms, Workplace};
 use crate::domain::decision::{Decision, decide};
 use crate::domain::ending::Ending;
 use crate::domain::ids::RunId;
@@ -75,23 +75,24 @@ pub(super) struct Executed {
     pub(super) is_over: bool,
 }
 
-/// Executes the run.
+/// Executes the run on the terms on which it was claimed.
 pub(super) fn execute(
     place: &Workplace<'_>,
+    terms: &Terms,
     run: &ClaimedRun,
     socket: Option<&EventSocket>,
     listener: &mut dyn RunListener,
 ) -> Executed {
     listener.claimed(run);
-    let timeout_secs = place.handlers.timeout_secs(&run.class, run.task_timeout_secs, place.settings);
-    let silence = longest_silence(timeout_secs, place.handlers.kill_grace(&run.class));
+    let timeout_secs = terms.handlers.timeout_secs(&run.class, run.task_timeout_secs, &terms.settings);
+    let silence = longest_silence(timeout_secs, terms.handlers.kill_grace(&run.class));
     let mut live = LiveRun::new(run.run_id, silence, place.leases, place.stopping, listener);
     fault_point!("execute.before_handler");
-    let finished = run_handler(place, run, &run_context(run, timeout_secs), socket, &mut live);
+    let finished = run_handler(place, terms, run, &run_context(run, timeout_secs), socket, &mut live);
     fault_point!("execute.handler_ended");
     let was_over = live.was_over();
     let last_news = live.into_last_news();
-    let decision = finished.decision(&place.handlers, run, timeout_secs);
+    let decision = finished.decision(&terms.handlers, run, timeout_secs);
     let outcome = RunOutcome {
         exit_code: finished.exit_code(&decision),
         decision,
@@ -109,7 +110,7 @@ pub(super) fn execute(
     unsaved.add(last_news);
     unsaved.add(Unsaved { results: finished.results.clone(), ..Unsaved::default() });
     let messages = std::mem::take(&mut unsaved.messages);
-    let end = run_end(place, run, &outcome.decision, unsaved, finished.outputs());
+    let end = run_end(place, terms, run, &outcome.decision, unsaved, finished.outputs());
     // A handler that succeeded was faster than the KILL.
     let has_succeeded = outcome.decision.event == RunEvent::Succeed;
     let end = if is_over && !has_succeeded { GivenBack::LeaseOver.end() } else { end };
@@ -118,24 +119,25 @@ pub(super) fn execute(
 
 fn run_handler(
     place: &Workplace<'_>,
+    terms: &Terms,
     run: &ClaimedRun,
     context: &RunContext,
     socket: Option<&EventSocket>,
     live: &mut LiveRun<'_>,
 ) -> HandlerFinish {
-    match place.handlers.find(&run.class) {
+    match terms.handlers.find(&run.class) {
         // This process was held up since the claim: somebody else may work for the task by now (rule R7).
         _ if place.leases.standing(run.run_id) != Standing::Held => HandlerFinish::new(Some(Ending::Stopped), None),
         _ if live.was_cancelled().is_some() => {
             HandlerFinish::new(live.was_cancelled().map(|reason| Ending::Cancelled(reason.to_owned())), None)
         }
         Some(Handler::Rust(handler)) => {
-            let give_back = place.prepared(run, run_end_of_stop(place, run));
+            let give_back = place.prepared(run, run_end_of_stop(place, terms, run));
             let over = place.prepared(run, GivenBack::LeaseOver.end());
             live.run_rust(handler, context, &place.me.identity, give_back, over)
         }
-        Some(Handler::Command(class)) => live.run_class(&place.handlers, class, context, socket),
-        Some(Handler::Exec) => match (place.handlers.exec_template(), ExecRequest::parse(&run.data)) {
+        Some(Handler::Command(class)) => live.run_class(&terms.handlers, class, context, socket),
+        Some(Handler::Exec) => match (terms.handlers.exec_template(), ExecRequest::parse(&run.data)) {
             (Err(why), _) => HandlerFinish::misconfigured(why),
             (Ok(class), Ok(request)) => live.run_command(&request.into_command(&class), context, socket),
             (Ok(_), Err(problem)) => {
@@ -166,6 +168,7 @@ fn run_context(run: &ClaimedRun, timeout_secs: i64) -> RunContext {
 /// What is written of a run that ended so.
 fn run_end(
     place: &Workplace<'_>,
+    terms: &Terms,
     run: &ClaimedRun,
     decision: &Decision,
     unsaved: Unsaved,
@@ -175,8 +178,8 @@ fn run_end(
         event: decision.event,
         may_retry: decision.may_retry,
         delay_secs: decision.delay_secs,
-        backoff: place.handlers.backoff(&run.class, place.settings),
-        crash: decision.is_crash.then(|| place.crash(&run.class)),
+        backoff: terms.handlers.backoff(&run.class, &terms.settings),
+        crash: decision.is_crash.then(|| terms.crash(&place.me, &run.class)),
         error_code: storable(&decision.error_code, 190),
         error_message: storable(&decision.error_message, MAX_MESSAGE_CHARS),
         decision: storable(&decision.rule, 190),
@@ -185,14 +188,14 @@ fn run_end(
         message: unsaved.message,
         results: unsaved.results,
         outputs,
-        hold: decision.holds_class.then(|| (place.me.host.clone(), place.settings.hold_secs)),
+        hold: decision.holds_class.then(|| (place.me.host.clone(), terms.settings.hold_secs)),
         condition: EndCondition::Held,
         note: None,
     }
 }
 
 /// The end of a run that was stopped together with this very process.
-fn run_end_of_stop(place: &Workplace<'_>, run: &ClaimedRun) -> RunEnd {
-    let decision = decide(&Ending::Stopped, None, "", &place.handlers.exit_rules(&run.class), 0);
-    run_end(place, run, &decision, Unsaved::default(), Vec::new())
+fn run_end_of_stop(place: &Workplace<'_>, terms: &Terms, run: &ClaimedRun) -> RunEnd {
+    let decision = decide(&Ending::Stopped, None, "", &terms.handlers.exit_rules(&run.class), 0);
+    run_end(place, terms, run, &decision, Unsaved::default(), Vec::new())
 }

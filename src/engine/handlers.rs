@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{ClassConfig, Classes, CoprocessConfig};
+use crate::config::{ClassConfig, Classes, CoprocessConfig, Protocol};
 use crate::domain::backoff::Backoff;
 use crate::domain::confinement::Confinement;
 use crate::domain::exit_rules::ExitRules;
@@ -20,7 +20,7 @@ const SUGGESTIONS: usize = 3;
 /// All classes that this process can execute.
 #[derive(Default)]
 pub struct Handlers {
-    registry: HandlerRegistry,
+    registry: Arc<HandlerRegistry>,
     classes: Classes,
     exec_enabled: bool,
     /// What handlers of `exec` may do.
@@ -45,13 +45,40 @@ impl Handlers {
     /// A Rust type goes before a configured class of the same name.
     #[must_use]
     pub fn new(registry: HandlerRegistry, classes: Classes, exec_enabled: bool) -> Self {
-        Self { registry, classes, exec_enabled, ..Self::default() }
+        Self { registry: Arc::new(registry), classes, exec_enabled, ..Self::default() }
     }
 
     /// The user that handlers of `exec` run as.
     #[must_use]
     pub fn with_exec_user(self, user: Option<String>) -> Self {
         Self { exec: Confinement { user, ..self.exec }, ..self }
+    }
+
+    /// The same Rust types and the same coprocesses with other classes, for runs that begin from now on.
+    #[must_use]
+    pub(super) fn configured_anew(&self, classes: Classes, exec_enabled: bool) -> Self {
+        Self {
+            registry: Arc::clone(&self.registry),
+            classes,
+            exec_enabled,
+            exec: Confinement::default(),
+            must_name_user: self.must_name_user,
+            coprocesses: Arc::clone(&self.coprocesses),
+        }
+    }
+
+    /// Lets those coprocesses end, once they have no run any more, that none of these classes would start as they are.
+    pub(super) fn retire_coprocesses(&self) {
+        let kept: Vec<CoprocessHandler> = self
+            .classes
+            .by_name()
+            .into_iter()
+            .filter_map(|class| match class.protocol {
+                Protocol::OneShot => None,
+                Protocol::Coprocess(config) => self.coprocess_of(class, config).ok(),
+            })
+            .collect();
+        self.coprocesses.retire(&|handler| !kept.contains(handler));
     }
 
     /// From now on nothing runs as the runner's own user unless the configuration names it: others can queue here, and

@@ -67,8 +67,10 @@ use crate::os::host;
 pub use crate::os::host::user_name as own_user_name;
 use crate::os::identity::ProcessIdentity;
 use crate::os::random::token;
+pub use crate::os::reload_signal::ReloadSignal;
 use crate::os::spool::Spool;
 pub use crate::os::stop_signals::{StopHandle, StopSignals};
+pub use crate::os::supervisor::Supervisor;
 use crate::store::{Crash, NewEvent, Origin, Store};
 pub use crate::store::{DatabaseError, DatabaseUrl, Engine, StoreError};
 

@@ -10,7 +10,7 @@ use super::outcomes::{Outcome, leave, reserve_room, send_left_over};
 use super::record::record;
 use super::register::register;
 use super::stopping::Stopping;
-use super::workplace::Workplace;
+use super::workplace::{Terms, Workplace};
 use super::{Context, EngineError, EngineResult, new_token};
 use crate::domain::ids::{RunId, RunnerId};
 use crate::domain::limits::Obstacle;
@@ -169,7 +169,8 @@ fn process_registered(
     fault_point!("process.spool_taken");
     let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
     let mut succeeded_before = 0;
-    let place = Workplace::new(ctx, settings, leases, &stopping);
+    let place = Workplace::new(ctx, leases, &stopping);
+    let terms = Terms::new(ctx, settings.clone());
     while options.wants_more(report.processed, until) && !stopping.is_leaving() {
         // Whose slot was given away meanwhile may be one too many (rule R5).
         if leases.runner_standing() != Standing::Held {
@@ -191,7 +192,7 @@ fn process_registered(
         let reference = RunRef { id: run.run_id, token: run.token.clone() };
         leases.hold(asked_at, [Holding { run: reference, class: &run.class, silence }]);
         fault_point!("process.lease_held");
-        let executed = execute(&place, &run, socket.as_ref(), listener);
+        let executed = execute(&place, &terms, &run, socket.as_ref(), listener);
         let outcome = record(ctx, &run, executed, spool.as_mut());
         leases.let_go(run.run_id);
         let outcome = outcome?;

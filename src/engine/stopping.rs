@@ -3,8 +3,8 @@
 
 use std::cell::Cell;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::orders::Orders;
@@ -28,7 +28,8 @@ pub(super) enum Urgency {
 pub(super) struct Stopping<'a> {
     signals: &'a StopSignals,
     orders: Orders,
-    wait: Duration,
+    /// In milliseconds.
+    wait: Arc<AtomicU64>,
     noticed: Mutex<Noticed>,
     alarm: Alarm,
     has_rung: AtomicBool,
@@ -48,7 +49,14 @@ impl<'a> Stopping<'a> {
     pub(super) fn new(signals: &'a StopSignals, orders: Orders, wait: Duration) -> EngineResult<Self> {
         let alarm = Alarm::new().map_err(|source| EngineError::Os { what: "no descriptor for the end", source })?;
         let (noticed, has_rung) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Self { signals, orders, wait, noticed, alarm, has_rung })
+        let stopping = Self { signals, orders, wait: Arc::default(), noticed, alarm, has_rung };
+        stopping.allow(wait);
+        Ok(stopping)
+    }
+
+    /// From now on a run may go on for so long after the first signal.
+    pub(super) fn allow(&self, wait: Duration) {
+        self.wait.store(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// Whether this runner is to claim nothing more: it was told to stop or to leave, or has ended a run for it.
@@ -64,14 +72,14 @@ impl<'a> Stopping<'a> {
     /// For another thread, which cannot ask the handler to end: whether the process must end now.
     pub(super) fn must_stop(&self) -> impl Fn() -> bool + Send + use<> {
         let (count, orders) = (self.signals.counter().ok(), self.orders.clone());
-        let (wait, noticed) = (self.wait, Cell::new(None));
+        let (wait, noticed) = (Arc::clone(&self.wait), Cell::new(None));
         move || {
             let count = count.as_ref().map_or(0, |count| count()) + usize::from(orders.is_stopping());
             if count == 0 {
                 noticed.set(None);
                 return false;
             }
-            let until = noticed.get().unwrap_or_else(|| Moment::after(wait));
+            let until = noticed.get().unwrap_or_else(|| Moment::after(allowed(&wait)));
             noticed.set(Some(until));
             count >= 2 || until.has_passed()
         }
@@ -88,10 +96,11 @@ impl<'a> Stopping<'a> {
             return Urgency::None;
         }
         let until = noticed.until.unwrap_or_else(|| {
+            let wait = allowed(&self.wait);
             if count == 1 {
-                first(self.wait);
+                first(wait);
             }
-            Moment::after(self.wait)
+            Moment::after(wait)
         });
         noticed.until = Some(until);
         if count >= 2 || until.has_passed() {
@@ -106,4 +115,8 @@ impl<'a> Stopping<'a> {
         }
         Urgency::None
     }
+}
+
+fn allowed(wait: &AtomicU64) -> Duration {
+    Duration::from_millis(wait.load(Ordering::Relaxed))
 }

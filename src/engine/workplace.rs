@@ -12,13 +12,28 @@ use crate::domain::settings::Settings;
 use crate::os::spool::Spool;
 use crate::store::{Crash, RunEnd};
 
+/// What a run is executed by, from its claim to its end. Whoever reads the configuration or the settings anew has new terms for
+/// the runs that it claims from then on.
+pub(super) struct Terms {
+    pub(super) handlers: Arc<Handlers>,
+    pub(super) settings: Settings,
+}
+
+impl Terms {
+    pub(super) fn new(ctx: &Context, settings: Settings) -> Arc<Self> {
+        Arc::new(Self { handlers: Arc::clone(&ctx.handlers), settings })
+    }
+
+    /// A crash of a run of this class, noted by this process.
+    pub(super) fn crash(&self, me: &Me, class: &str) -> Crash {
+        crash_noted_by(me, &self.handlers, class, &self.settings)
+    }
+}
+
 /// Shared by the slots of a runner.
 pub(super) struct Workplace<'a> {
-    pub(super) handlers: Arc<Handlers>,
     /// This process.
     pub(super) me: Me,
-    /// The settings as they stood when it began.
-    pub(super) settings: &'a Settings,
     /// Holds the runs.
     pub(super) leases: &'a LeaseKeeper,
     /// Whether it was told to stop.
@@ -30,31 +45,13 @@ pub(super) struct Workplace<'a> {
 }
 
 impl<'a> Workplace<'a> {
-    pub(super) fn new(
-        ctx: &Context,
-        settings: &'a Settings,
-        leases: &'a LeaseKeeper,
-        stopping: &'a Stopping<'a>,
-    ) -> Self {
-        Self {
-            handlers: Arc::clone(&ctx.handlers),
-            me: ctx.me.clone(),
-            settings,
-            leases,
-            stopping,
-            database: ctx.store.url().to_string(),
-            spool: ctx.spool.clone(),
-        }
+    pub(super) fn new(ctx: &Context, leases: &'a LeaseKeeper, stopping: &'a Stopping<'a>) -> Self {
+        Self { me: ctx.me.clone(), leases, stopping, database: ctx.store.url().to_string(), spool: ctx.spool.clone() }
     }
 
     /// Puts this end on the disk, for the next process of this host to send, when it is called.
     pub(super) fn prepared(&self, run: &ClaimedRun, end: RunEnd) -> impl Fn() + Send + use<> {
         prepared(self.spool.as_ref(), &self.database, run, end)
-    }
-
-    /// A crash of a run of this class, noted by this process.
-    pub(super) fn crash(&self, class: &str) -> Crash {
-        crash_noted_by(&self.me, &self.handlers, class, self.settings)
     }
 }
 

@@ -118,8 +118,10 @@ pub struct Coprocesses {
 
 #[derive(Default)]
 struct Pools {
-    open: HashMap<String, Arc<Pool>>,
-    /// Of classes that were configured anew.
+    /// By what tells those of one class from those of another. More than one while runs of a class that was configured anew
+    /// still end as they began.
+    open: HashMap<String, Vec<Arc<Pool>>>,
+    /// Those that were retired.
     closed: Vec<Arc<Pool>>,
 }
 
@@ -157,25 +159,39 @@ impl Coprocesses {
     fn pool(&self, handler: &CoprocessHandler, class: &str) -> Result<Arc<Pool>, String> {
         let key = handler.key(class);
         let mut pools = self.pools();
-        match pools.open.get(key) {
-            Some(pool) if pool.handler == *handler => return Ok(Arc::clone(pool)),
-            _ => {}
+        let of_class = pools.open.get(key).map_or(&[][..], Vec::as_slice);
+        if let Some(pool) = of_class.iter().find(|pool| pool.handler == *handler) {
+            return Ok(Arc::clone(pool));
         }
         let runner =
             ProcessIdentity::own().map_err(|error| format!("could not tell which process this is: {error}"))?;
         let pool = Pool::new(handler.clone(), key.to_owned(), runner);
-        pools.closed.retain(|closed| !closed.has_ended());
-        if let Some(old) = pools.open.insert(key.to_owned(), Arc::clone(&pool)) {
-            old.close();
-            pools.closed.push(old);
-        }
+        pools.open.entry(key.to_owned()).or_default().push(Arc::clone(&pool));
         Ok(pool)
+    }
+
+    /// Lets those end, once they have no run any more, that were started by handlers of which nobody is to start any more.
+    /// Waits for none of them.
+    pub fn retire(&self, is_former: &dyn Fn(&CoprocessHandler) -> bool) {
+        let mut pools = self.pools();
+        pools.closed.retain(|closed| !closed.has_ended());
+        let all = mem::take(&mut pools.open);
+        for (key, pool) in
+            all.into_iter().flat_map(|(key, of_class)| of_class.into_iter().map(move |pool| (key.clone(), pool)))
+        {
+            if is_former(&pool.handler) {
+                pool.close();
+                pools.closed.push(pool);
+            } else {
+                pools.open.entry(key).or_default().push(pool);
+            }
+        }
     }
 
     /// Lets all of them end, and waits for it. What is run afterwards starts new ones.
     pub fn drain(&self) {
         let Pools { open, closed } = mem::take(&mut *self.pools());
-        let all: Vec<_> = open.into_values().chain(closed).collect();
+        let all: Vec<_> = open.into_values().flatten().chain(closed).collect();
         for pool in &all {
             pool.close();
         }

@@ -37,12 +37,24 @@ impl StopSignals {
     /// # Errors
     /// When the kernel refuses (no descriptors left), or hides what is ignored.
     pub fn install() -> io::Result<Self> {
+        Self::install_with(&[SIGHUP, SIGQUIT])
+    }
+
+    /// The same without HUP, which says something else to whoever asks for this: see [`super::reload_signal::ReloadSignal`].
+    ///
+    /// # Errors
+    /// As of [`StopSignals::install`].
+    pub fn install_without_hangup() -> io::Result<Self> {
+        Self::install_with(&[SIGQUIT])
+    }
+
+    fn install_with(unless_ignored: &[i32]) -> io::Result<Self> {
         let (reader, writer) = UnixStream::pair()?;
         let mut signals = Self { reader, registered: Vec::new() };
         for number in [SIGTERM, SIGINT] {
             signals.registered.push(pipe::register(number, writer.try_clone()?)?);
         }
-        for number in [SIGHUP, SIGQUIT] {
+        for &number in unless_ignored {
             if !ignores_signal(number)? {
                 signals.registered.push(pipe::register(number, writer.try_clone()?)?);
             }

@@ -26,6 +26,8 @@ pub(crate) mod status;
 pub(crate) mod tick;
 pub(crate) mod transfer;
 pub(crate) mod work;
+mod work_narrator;
+mod work_service;
 
 mod links;
 mod outcome;

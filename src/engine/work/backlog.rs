@@ -2,12 +2,13 @@
 //! How a run ended stands in a file of the spool before anybody hears of it.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::super::execute::{Executed, RunOutcome};
 use super::super::outcomes::Outcome;
 use super::super::outcomes_of_many::keep;
+use super::super::workplace::Terms;
 use super::super::{EngineError, EngineResult};
 use super::pace::Durations;
 use crate::domain::message::Message;
@@ -45,6 +46,8 @@ pub(super) struct Standings {
     pub(super) waiting: usize,
     /// For how long the first of them has waited.
     pub(super) longest_wait: Duration,
+    /// Runs that no slot gets any more and that are to go back.
+    pub(super) returning: usize,
     /// Slots that execute a run.
     pub(super) working: usize,
     /// Runs that have finished and are not recorded.
@@ -54,7 +57,10 @@ pub(super) struct Standings {
 }
 
 struct State {
+    /// On these all that waits was claimed.
+    terms: Arc<Terms>,
     waiting: VecDeque<(Moment, ClaimedRun)>,
+    returning: Vec<ClaimedRun>,
     working: usize,
     finished: Vec<Finished>,
     durations: Durations,
@@ -65,8 +71,15 @@ struct State {
     is_closed: bool,
 }
 
+impl State {
+    fn withdraw_waiting(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting);
+        self.returning.extend(waiting.into_iter().map(|(_, run)| run));
+    }
+}
+
 impl Backlog {
-    pub(super) fn open(spool: Option<&Spool>, slots: usize) -> EngineResult<Self> {
+    pub(super) fn open(terms: Arc<Terms>, spool: Option<&Spool>, slots: usize) -> EngineResult<Self> {
         let waker = Waker::new().map_err(|source| EngineError::Os { what: "no descriptor for the slots", source })?;
         let (mut files, mut problem) = (Vec::new(), None);
         for taken in spool.into_iter().flat_map(|spool| [spool.take(), spool.take()]) {
@@ -76,7 +89,9 @@ impl Backlog {
             }
         }
         let state = State {
+            terms,
             waiting: VecDeque::new(),
+            returning: Vec::new(),
             working: 0,
             finished: Vec::new(),
             durations: Durations::default(),
@@ -105,13 +120,13 @@ impl Backlog {
         if count == 1 { self.has_run.notify_one() } else { self.has_run.notify_all() }
     }
 
-    /// The next run for a slot, which waits for one. `None` when no more will come.
-    pub(super) fn next(&self) -> Option<ClaimedRun> {
+    /// The next run for a slot, which waits for one, and on which terms. `None` when no more will come.
+    pub(super) fn next(&self) -> Option<(ClaimedRun, Arc<Terms>)> {
         let mut state = self.lock();
         loop {
             if let Some((_, run)) = state.waiting.pop_front() {
                 state.working += 1;
-                return Some(run);
+                return Some((run, Arc::clone(&state.terms)));
             }
             if state.is_closed {
                 return None;
@@ -155,9 +170,30 @@ impl Backlog {
         self.lock().files.push(file);
     }
 
+    /// What is added from now on is executed on these terms. What waits was claimed on others and goes back; what a slot has
+    /// taken ends as it began.
+    pub(super) fn change_terms(&self, terms: Arc<Terms>) {
+        let mut state = self.lock();
+        state.terms = terms;
+        state.withdraw_waiting();
+    }
+
+    /// What waits goes back; no slot begins it any more.
+    pub(super) fn withdraw_waiting(&self) {
+        self.lock().withdraw_waiting();
+    }
+
     /// The runs that no slot has begun; none of them will be.
     pub(super) fn take_waiting(&self) -> Vec<ClaimedRun> {
-        self.lock().waiting.drain(..).map(|(_, run)| run).collect()
+        let mut state = self.lock();
+        let mut runs = std::mem::take(&mut state.returning);
+        runs.extend(state.waiting.drain(..).map(|(_, run)| run));
+        runs
+    }
+
+    /// What could not go back now: it is to go later.
+    pub(super) fn put_back(&self, runs: Vec<ClaimedRun>) {
+        self.lock().returning.extend(runs);
     }
 
     pub(super) fn standings(&self) -> Standings {
@@ -165,6 +201,7 @@ impl Backlog {
         Standings {
             waiting: state.waiting.len(),
             longest_wait: state.waiting.front().map_or(Duration::ZERO, |(since, _)| since.elapsed()),
+            returning: state.returning.len(),
             working: state.working,
             finished: state.finished.len(),
             look_ahead: state.durations.look_ahead(state.slots),
@@ -187,5 +224,56 @@ struct Closing<'a>(&'a Backlog);
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
         self.0.close();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use chrono::DateTime;
+
+    use super::*;
+    use crate::domain::ids::{RunId, TaskId};
+    use crate::domain::settings::Settings;
+
+    fn terms() -> Arc<Terms> {
+        Arc::new(Terms { handlers: Arc::default(), settings: Settings::from_rows(&[]).unwrap() })
+    }
+
+    fn run(id: i64) -> ClaimedRun {
+        ClaimedRun {
+            run_id: RunId(id),
+            task_id: TaskId(id),
+            class: "echo".to_owned(),
+            data: "{}".to_owned(),
+            token: id.to_string(),
+            attempt: 1,
+            max_retries: 5,
+            task_timeout_secs: None,
+            planned_on: DateTime::UNIX_EPOCH,
+            started_on: DateTime::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn whoever_changes_the_terms_gives_back_what_waits_and_leaves_alone_what_was_taken() {
+        let (old, new) = (terms(), terms());
+        let backlog = Backlog::open(Arc::clone(&old), None, 1).unwrap();
+        backlog.add(vec![run(1), run(2), run(3)]);
+        let (taken, on) = backlog.next().unwrap();
+        assert!(taken.run_id == RunId(1) && Arc::ptr_eq(&on, &old));
+        backlog.change_terms(Arc::clone(&new));
+        let standings = backlog.standings();
+        assert_eq!((standings.waiting, standings.returning, standings.working), (0, 2, 1));
+        backlog.add(vec![run(4)]);
+        let (taken, on) = backlog.next().unwrap();
+        assert!(taken.run_id == RunId(4) && Arc::ptr_eq(&on, &new));
+        let ids = |runs: &[ClaimedRun]| runs.iter().map(|run| run.run_id.0).collect::<Vec<_>>();
+        let returning = backlog.take_waiting();
+        assert_eq!(ids(&returning), [2, 3]);
+        // The database was away: no slot gets them after all.
+        backlog.put_back(returning);
+        assert_eq!((backlog.standings().waiting, backlog.standings().returning), (0, 2));
+        assert_eq!(ids(&backlog.take_waiting()), [2, 3]);
     }
 }

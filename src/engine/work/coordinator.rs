@@ -1,6 +1,7 @@
 //! The one thread of a worker that claims and records.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use wildmatch::WildMatch;
@@ -14,7 +15,9 @@ use super::super::workplace::Workplace;
 use super::super::{Context, EngineError, EngineResult, new_token};
 use super::backlog::{Backlog, Finished, Standings};
 use super::errands::Errands;
+use super::memory::Memory;
 use super::pace::Pause;
+use super::reload::{Current, reconfigure};
 use super::{WorkListener, WorkOptions};
 use crate::domain::ids::RunnerId;
 use crate::domain::records::ClaimedRun;
@@ -35,11 +38,13 @@ const HOLDS_FOR: Duration = Duration::from_secs(1);
 
 pub(super) struct Coordinator<'a, 'b> {
     ctx: &'a mut Context,
-    options: &'a WorkOptions,
+    options: &'a mut WorkOptions,
     patterns: Vec<WildMatch>,
     until: Option<Moment>,
     runner_id: RunnerId,
     place: &'a Workplace<'b>,
+    current: Current,
+    memory: Memory,
     backlog: &'a Backlog,
     errands: &'a Errands,
     held: HashSet<String>,
@@ -60,6 +65,7 @@ pub(super) struct Coordinator<'a, 'b> {
     gathering_since: Option<Moment>,
     /// The database is not asked before.
     away_until: Moment,
+    is_away: bool,
     /// What could not be sent because the database was away.
     unsent: Option<(Vec<Finished>, Option<SpoolFile>)>,
 }
@@ -73,10 +79,11 @@ impl<'a, 'b> Coordinator<'a, 'b> {
     #[expect(clippy::too_many_arguments, reason = "what a session is made of")]
     pub(super) fn new(
         ctx: &'a mut Context,
-        options: &'a WorkOptions,
+        options: &'a mut WorkOptions,
         until: Option<Moment>,
         runner_id: RunnerId,
         place: &'a Workplace<'b>,
+        current: Current,
         backlog: &'a Backlog,
         errands: &'a Errands,
         news: Option<News>,
@@ -84,11 +91,13 @@ impl<'a, 'b> Coordinator<'a, 'b> {
         let now = Moment::now();
         Self {
             ctx,
-            options,
             patterns: options.classes.iter().map(|pattern| WildMatch::new(pattern)).collect(),
+            memory: Memory::new(options.max_rss_bytes),
+            options,
             until,
             runner_id,
             place,
+            current,
             backlog,
             errands,
             held: HashSet::new(),
@@ -102,6 +111,7 @@ impl<'a, 'b> Coordinator<'a, 'b> {
             gathering_since: None,
             unsent: None,
             away_until: now,
+            is_away: false,
             found_nothing: false,
         }
     }
@@ -113,14 +123,20 @@ impl<'a, 'b> Coordinator<'a, 'b> {
     pub(super) fn run(mut self, listener: &mut dyn WorkListener, report: &mut ProcessReport) -> EngineResult<()> {
         let mut looked = Moment::now();
         loop {
+            let asks = self.away_until.has_passed();
             match self.turn(listener, report) {
                 Ok(true) => return Ok(()),
+                Ok(false) if self.is_away && asks => {
+                    self.is_away = false;
+                    listener.found_database();
+                }
                 Ok(false) => {}
                 // As long as the leases can be trusted, the runs in progress go on.
                 Err(problem) if is_away(&problem) => {
                     listener.lost_database(&problem);
                     self.look_at = Moment::after(AWAY_PAUSE);
                     self.away_until = self.look_at;
+                    self.is_away = true;
                 }
                 Err(problem) => return Err(problem),
             }
@@ -156,7 +172,11 @@ impl<'a, 'b> Coordinator<'a, 'b> {
             self.record(listener, report)?;
             standings = self.backlog.standings();
         }
-        if self.is_leaving() || standings.longest_wait > LONGEST_WAIT {
+        if self.current.read_settings(self.ctx, listener)? {
+            self.change_terms();
+            standings = self.backlog.standings();
+        }
+        if self.is_leaving() || standings.longest_wait > LONGEST_WAIT || standings.returning > 0 {
             self.give_waiting_back()?;
             standings = self.backlog.standings();
         }
@@ -185,6 +205,7 @@ impl<'a, 'b> Coordinator<'a, 'b> {
     fn is_leaving(&self) -> bool {
         self.place.stopping.is_leaving()
             || self.until.is_some_and(Moment::has_passed)
+            || self.memory.is_too_large()
             // Whose slots were given away meanwhile may be too many (rule R5).
             || self.place.leases.runner_standing() != Standing::Held
     }
@@ -213,7 +234,8 @@ impl<'a, 'b> Coordinator<'a, 'b> {
     }
 
     fn has_ended(&self, standings: Standings) -> bool {
-        if standings.waiting + standings.working + standings.finished > 0 || self.unsent.is_some() {
+        if standings.waiting + standings.returning + standings.working + standings.finished > 0 || self.unsent.is_some()
+        {
             return false;
         }
         let is_enough = self.options.max_runs.is_some_and(|max| self.claimed >= max);
@@ -237,8 +259,26 @@ impl<'a, 'b> Coordinator<'a, 'b> {
     }
 
     fn look(&mut self, standings: Standings, listener: &mut dyn WorkListener, report: &ProcessReport) {
+        if reconfigure(self.ctx, self.options, listener) {
+            self.current.take_handlers(self.ctx);
+            self.change_terms();
+            self.errands.reconfigure(self.ctx);
+            self.place.stopping.allow(self.options.stop_wait);
+        }
+        self.current.forget_former();
+        if let Some((used_bytes, most_bytes)) = self.memory.look(report.processed) {
+            self.backlog.withdraw_waiting();
+            listener.is_too_large(used_bytes, most_bytes);
+        }
         let _ = self.place.stopping.check(&mut |wait| listener.stopping(&self.place.leases.held_runs(), wait));
         listener.looked(report, standings.working);
+    }
+
+    /// Runs that are claimed from now on are executed on the current terms. Those that wait were claimed on others.
+    fn change_terms(&mut self) {
+        self.backlog.change_terms(Arc::clone(&self.current.terms));
+        // What was not handled before may be by now.
+        (self.look_at, self.found_nothing) = (Moment::now(), false);
     }
 
     fn claim(&mut self, standings: Standings, listener: &mut dyn WorkListener) -> EngineResult<()> {
@@ -279,10 +319,10 @@ impl<'a, 'b> Coordinator<'a, 'b> {
     fn claim_up_to(&mut self, count: usize) -> EngineResult<(Vec<ClaimedRun>, bool)> {
         let asked_at = Moment::now();
         let tokens: Vec<String> = (0..count).map(|_| new_token()).collect::<EngineResult<_>>()?;
-        let (place, held, patterns) = (self.place, &self.held, &self.patterns);
+        let (place, terms, held, patterns) = (self.place, &self.current.terms, &self.held, &self.patterns);
         let is_runnable = |class: &str| {
             (patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(class)))
-                && place.handlers.find(class).is_some()
+                && terms.handlers.find(class).is_some()
                 && !held.contains(class)
         };
         let claim = Claim {
@@ -292,7 +332,7 @@ impl<'a, 'b> Coordinator<'a, 'b> {
             host: &place.me.host,
             process_identity: &place.me.identity,
             is_runnable: &is_runnable,
-            lease_secs: place.settings.lease.lease_secs,
+            lease_secs: terms.settings.lease.lease_secs,
         };
         // The lock is for those who have something to claim.
         if self.found_nothing {
@@ -315,8 +355,8 @@ impl<'a, 'b> Coordinator<'a, 'b> {
         };
         fault_point!("work.claim_committed");
         let holdings = claimed.runs.iter().map(|run| {
-            let timeout_secs = place.handlers.timeout_secs(&run.class, run.task_timeout_secs, place.settings);
-            let silence = longest_silence(timeout_secs, place.handlers.kill_grace(&run.class));
+            let timeout_secs = terms.handlers.timeout_secs(&run.class, run.task_timeout_secs, &terms.settings);
+            let silence = longest_silence(timeout_secs, terms.handlers.kill_grace(&run.class));
             Holding { run: RunRef { id: run.run_id, token: run.token.clone() }, class: &run.class, silence }
         });
         place.leases.hold(asked_at, holdings);
@@ -415,11 +455,14 @@ impl<'a, 'b> Coordinator<'a, 'b> {
         if waiting.is_empty() {
             return Ok(());
         }
-        self.claimed = self.claimed.saturating_sub(u64::try_from(waiting.len()).unwrap_or(0));
         let database = &self.place.database;
         let outcomes: Vec<Outcome> =
             waiting.iter().map(|run| Outcome::new(database, run, GivenBack::ClaimedAhead.end())).collect();
-        send_many(self.ctx, &outcomes.iter().collect::<Vec<_>>(), &mut |_| {})?;
+        if let Err(problem) = send_many(self.ctx, &outcomes.iter().collect::<Vec<_>>(), &mut |_| {}) {
+            self.backlog.put_back(waiting);
+            return Err(problem);
+        }
+        self.claimed = self.claimed.saturating_sub(u64::try_from(waiting.len()).unwrap_or(0));
         waiting.iter().for_each(|run| self.place.leases.let_go(run.run_id));
         Ok(())
     }

@@ -7,15 +7,20 @@
 mod backlog;
 mod coordinator;
 mod errands;
+mod memory;
 mod pace;
+mod reload;
 mod slot;
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use self::backlog::Backlog;
 use self::coordinator::Coordinator;
 use self::errands::Errands;
+pub use self::reload::Reconfiguration;
+use self::reload::{Current, reconfigure};
 use self::slot::Slot;
 use super::execute::RunListener;
 use super::lease::LeaseKeeper;
@@ -24,7 +29,7 @@ use super::outcomes_of_many::leave_waiting;
 use super::process_run::{ProcessReport, was_away};
 use super::register::register;
 use super::stopping::Stopping;
-use super::workplace::Workplace;
+use super::workplace::{Terms, Workplace};
 use super::{Context, EngineError, EngineResult};
 use crate::domain::ids::RunnerId;
 use crate::domain::records::ClaimedRun;
@@ -36,6 +41,8 @@ use crate::store::{News, Registration};
 
 /// Between two questions whether there is room under the runner limit.
 const LIMIT_PAUSE: Duration = Duration::from_secs(1);
+/// Between two looks at what there is to hear, while it waits.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Between two attempts to come back to a database that was away.
 const RETURN_PAUSE: Duration = Duration::from_secs(2);
 
@@ -52,6 +59,8 @@ pub struct WorkOptions {
     pub max_time: Option<Duration>,
     /// Ends when there was nothing to do for so long.
     pub idle_exit: Option<Duration>,
+    /// Ends when the worker itself, its handlers apart, has more than this in memory, in bytes.
+    pub max_rss_bytes: Option<u64>,
     /// How long the runs in progress may go on after the first signal to stop.
     pub stop_wait: Duration,
 }
@@ -62,6 +71,22 @@ pub trait WorkListener: RunListener {
     fn waits_for_slots(&mut self, in_use: i64, limit: i64);
     /// The database is away; it tries to come back to it.
     fn lost_database(&mut self, problem: &EngineError);
+    /// It answers again.
+    fn found_database(&mut self) {}
+    /// The settings of the store cannot be used; those of before stay.
+    fn kept_settings(&mut self, _problem: &EngineError) {}
+    /// It uses more memory than it may, and ends when its runs in progress have ended.
+    fn is_too_large(&mut self, _used_bytes: u64, _most_bytes: u64) {}
+    /// A configuration to go on with from now on, if there is one that it has not got. Called several times a second.
+    fn reconfiguration(&mut self) -> Option<Reconfiguration> {
+        None
+    }
+    /// It goes on with that one.
+    fn reconfigured(&mut self) {}
+    /// What is to be called while the database is waited for in the middle of something: it is away, the worker does not hang.
+    fn pulse(&self) -> Box<dyn Fn() + Send> {
+        Box::new(|| {})
+    }
     /// The database refuses how this run ended; it is left on the disk.
     fn not_recorded(&mut self, run: &ClaimedRun, problem: &EngineError);
     /// It is one of the runners now.
@@ -82,16 +107,21 @@ pub fn work(
 ) -> EngineResult<ProcessReport> {
     // Whoever says "stop" twice does not want to wait for a database that is busy or away.
     if let Ok(count) = stop.counter() {
-        ctx.store.give_up_when(move || count() >= 2);
+        let pulse = listener.pulse();
+        ctx.store.give_up_when(move || {
+            pulse();
+            count() >= 2
+        });
     }
     ctx.store.prefer_lookups()?;
+    let options = &mut options.clone();
     let until = options.max_time.map(Moment::after);
     let mut report = ProcessReport::default();
     loop {
         match work_registered(ctx, options, until, stop, listener, &mut report) {
             Err(problem) if was_away(&problem) && !stop.is_stopping() => {
                 listener.lost_database(&problem);
-                if stop.wait(RETURN_PAUSE) {
+                if wait(ctx, options, stop, listener, &report, RETURN_PAUSE) {
                     return Err(problem);
                 }
             }
@@ -104,7 +134,7 @@ pub fn work(
 /// From the registration to its end, or to the loss of the database.
 fn work_registered(
     ctx: &mut Context,
-    options: &WorkOptions,
+    options: &mut WorkOptions,
     until: Option<Moment>,
     stop: &StopSignals,
     listener: &mut dyn WorkListener,
@@ -145,7 +175,7 @@ fn work_registered(
 /// Registers as soon as there is room under the limit. `None` if it was told to stop, or has waited long enough.
 fn take_slots(
     ctx: &mut Context,
-    options: &WorkOptions,
+    options: &mut WorkOptions,
     settings: &Settings,
     stop: &StopSignals,
     listener: &mut dyn WorkListener,
@@ -167,8 +197,30 @@ fn take_slots(
             }
         }
         let is_enough = options.idle_exit.is_some_and(|idle| began.elapsed() >= idle);
-        if is_enough || stop.wait(LIMIT_PAUSE) {
+        if is_enough || wait(ctx, options, stop, listener, report, LIMIT_PAUSE) {
             return Ok(None);
+        }
+    }
+}
+
+/// Waits for so long, and hears meanwhile what there is to hear. `true` as soon as it is told to stop.
+fn wait(
+    ctx: &mut Context,
+    options: &mut WorkOptions,
+    stop: &StopSignals,
+    listener: &mut dyn WorkListener,
+    report: &ProcessReport,
+    limit: Duration,
+) -> bool {
+    let until = Moment::after(limit);
+    loop {
+        reconfigure(ctx, options, listener);
+        listener.looked(report, 0);
+        if stop.wait(until.remaining().min(LOOK_EVERY)) {
+            return true;
+        }
+        if until.has_passed() {
+            return false;
         }
     }
 }
@@ -176,7 +228,7 @@ fn take_slots(
 #[expect(clippy::too_many_arguments, reason = "what a session is made of, gathered in one place")]
 fn with_slots(
     ctx: &mut Context,
-    options: &WorkOptions,
+    options: &mut WorkOptions,
     until: Option<Moment>,
     settings: &Settings,
     runner_id: RunnerId,
@@ -187,9 +239,10 @@ fn with_slots(
     report: &mut ProcessReport,
 ) -> EngineResult<()> {
     let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
-    let place = Workplace::new(ctx, settings, leases, &stopping);
+    let place = Workplace::new(ctx, leases, &stopping);
+    let terms = Terms::new(ctx, settings.clone());
     let marks = place.spool.as_ref().and_then(|spool| Marks::begin(spool.directory(), &ctx.me.identity).ok());
-    let backlog = Backlog::open(place.spool.as_ref(), options.slots)?;
+    let backlog = Backlog::open(Arc::clone(&terms), place.spool.as_ref(), options.slots)?;
     report.spool_problem = backlog.problem();
     fault_point!("work.spool_taken");
     let result = thread::scope(|scope| {
@@ -204,7 +257,8 @@ fn with_slots(
                 .map_err(|source| EngineError::Os { what: "no thread for a slot", source })?;
         }
         let result =
-            Coordinator::new(ctx, options, until, runner_id, &place, &backlog, &errands, news).run(listener, report);
+            Coordinator::new(ctx, options, until, runner_id, &place, Current::new(terms), &backlog, &errands, news)
+                .run(listener, report);
         report.hook_problem = report.hook_problem.take().or_else(|| errands.problem());
         result
     });

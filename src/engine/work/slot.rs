@@ -24,14 +24,14 @@ impl Slot<'_> {
     pub(super) fn work(&self) {
         // Without the socket `taskqueue progress` does not reach us; descriptor 3 still does.
         let socket = EventSocket::bind().ok();
-        while let Some(run) = self.backlog.next() {
+        while let Some((run, terms)) = self.backlog.next() {
             fault_point!("slot.run_taken");
             if let Some(marks) = self.marks {
                 marks.set(self.number, &run.token);
             }
             fault_point!("slot.marked");
             let began = Moment::now();
-            let executed = execute(self.place, &run, socket.as_ref(), &mut Unheard);
+            let executed = execute(self.place, &terms, &run, socket.as_ref(), &mut Unheard);
             self.backlog.finish(&self.place.database, run, executed, began.elapsed());
         }
     }

@@ -136,13 +136,22 @@ fn a_process_may_say_itself_that_it_wants_no_more_runs() {
 }
 
 #[test]
-fn a_class_that_is_configured_anew_gets_new_processes() {
+fn a_class_that_is_configured_anew_gets_new_processes_and_runs_of_before_keep_theirs_until_those_are_retired() {
     let coprocesses = Coprocesses::default();
     let old = handler(TELL_PID);
     let new = CoprocessHandler { max_runs: Some(1_000), ..old.clone() };
     let first = pid_of(&run(&coprocesses, &old, "1").0);
-    assert_ne!(pid_of(&run(&coprocesses, &new, "1").0), first);
+    let second = pid_of(&run(&coprocesses, &new, "1").0);
+    assert_ne!(second, first);
+    assert_eq!(pid_of(&run(&coprocesses, &old, "1").0), first);
+    coprocesses.retire(&|handler| *handler == old);
     eventually(|| is_dead(first));
+    assert_eq!(pid_of(&run(&coprocesses, &new, "1").0), second);
+    let third = pid_of(&run(&coprocesses, &old, "1").0);
+    assert_ne!(third, second, "a run that comes too late for the old one has one of its own");
+    coprocesses.retire(&|handler| *handler == old);
+    eventually(|| is_dead(third));
+    assert!(!is_dead(second));
 }
 
 #[test]

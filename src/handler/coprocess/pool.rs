@@ -48,7 +48,7 @@ pub(super) enum Place {
     Wait,
     /// A process could not be started while we waited.
     Failed(Ending),
-    /// This pool is at its end, because the class was configured anew.
+    /// This pool was retired: the class was configured anew.
     Closed,
 }
 

@@ -37,6 +37,8 @@ mod tick;
 mod transfer;
 mod unique;
 mod work;
+mod work_reload;
+mod work_service;
 
 use std::path::PathBuf;
 use std::process::Child;

@@ -1,5 +1,7 @@
 //! `taskqueue work`
 
+use std::io::{BufRead as _, BufReader};
+
 use rustix::process::Signal;
 
 use super::{ECHO, detail, printed, shell_class, signal, task, wait_for_file, write};
@@ -88,6 +90,29 @@ each_engine! {
         assert_eq!((runs(db, "success"), runs(db, "released"), runs(db, "processing")), (3, 0, 0));
     }
 
+    fn a_worker_that_uses_too_much_memory_ends_after_its_runs_in_progress(db) {
+        let script = format!("cd {}; echo started > started; until [ -e go ]; do sleep 0.01; done", db.home().display());
+        db.configure(&format!("{ECHO}{}", shell_class(db, "slow", &script)));
+        queue_many(db, "slow", 3);
+        let enough = db.cli().spawn(&["work", "--slots", "1", "--max-rss", "1TiB", "--max-runs", "2"]);
+        wait_for_file(db, "started");
+        write(db, "go", "");
+        let ended = finish(enough);
+        assert_eq!((ended.code, ended.stderr.as_str(), runs(db, "success")), (Some(0), "", 2));
+        std::fs::remove_file(db.home().join("go")).unwrap();
+        queue_many(db, "slow", 2);
+        db.cli().run(&["queue", "echo", "--priority", "1"]).ok();
+        // No worker is as small as this; before its first run it does not look.
+        let mut child = db.cli().spawn(&["work", "--slots", "1", "--max-rss", "1M"]);
+        let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let first = said.next().unwrap();
+        assert!(first.starts_with("this worker uses ") && first.contains("more than --max-rss 976.56 KiB"), "{first}");
+        write(db, "go", "");
+        assert_eq!((finish(child).code, said.next()), (Some(0), None));
+        assert!(runs(db, "success") <= 4, "the run before it looked, and the one in progress");
+        assert_eq!((runs(db, "processing"), db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"FailedRetries\" > 0")), (0, 0));
+    }
+
     fn work_takes_only_the_classes_that_it_was_given(db) {
         db.configure(&format!("{ECHO}[class.other]\nargv = [\"/bin/cat\"]\n"));
         queue_many(db, "other", 1);
@@ -174,7 +199,7 @@ each_engine! {
     }
 
     fn wrong_options_of_work_are_refused(db) {
-        for arguments in [&["work", "--slots", "0"][..], &["work", "--idle-exit", "soon"], &["work", "--max-runs", "0"]] {
+        for arguments in [&["work", "--slots", "0"][..], &["work", "--idle-exit", "soon"], &["work", "--max-runs", "0"], &["work", "--max-rss", "much"], &["work", "--max-rss", "0"]] {
             assert_eq!(db.cli().run(arguments).code, Some(2), "{arguments:?}");
         }
     }

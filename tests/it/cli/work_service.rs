@@ -1,0 +1,191 @@
+//! `taskqueue work` under a service manager that wants to hear of it, as systemd does with `Type=notify`.
+
+use std::io::Read as _;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::{Builder, spawn};
+use std::time::{Duration, Instant};
+
+use rustix::pipe::fcntl_setpipe_size;
+use rustix::process::Signal;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::{ECHO, detail, printed, shell_class, signal};
+use crate::support::cli::finish;
+use crate::support::own_server::OwnServer;
+use crate::support::{Cli, TestDb, wait_until};
+use crate::{each_engine, each_server};
+
+/// What a service manager hears.
+struct Manager {
+    socket: PathBuf,
+    messages: Receiver<String>,
+}
+
+/// Nothing that a worker says.
+const END: &[u8] = b"end of the test";
+
+impl Manager {
+    /// Read by a thread of its own: a worker whose service manager does not listen waits for it.
+    fn listen(db: &TestDb) -> Self {
+        let socket = db.home().join("notify");
+        let listening = UnixDatagram::bind(&socket).unwrap();
+        let (sender, messages) = channel();
+        let hear = move || {
+            let mut buffer = [0; 4096];
+            while let Ok(count) = listening.recv(&mut buffer) {
+                let message = buffer[..count].to_vec();
+                if message == END || sender.send(String::from_utf8(message).unwrap()).is_err() {
+                    return;
+                }
+            }
+        };
+        Builder::new().name("manager".to_owned()).spawn(hear).unwrap();
+        Self { socket, messages }
+    }
+
+    /// The command line as it is started by this service manager.
+    fn cli(&self, cli: Cli) -> Cli {
+        cli.env("NOTIFY_SOCKET", self.socket.to_str().unwrap())
+    }
+
+    #[track_caller]
+    fn next(&self) -> String {
+        self.messages.recv_timeout(Duration::from_secs(60)).unwrap()
+    }
+
+    /// All up to the first that is as wanted.
+    #[track_caller]
+    fn until(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        let mut heard = Vec::new();
+        loop {
+            let next = self.messages.recv_timeout(Duration::from_secs(60));
+            heard.push(next.unwrap_or_else(|error| panic!("{error}; heard {heard:?}")));
+            if heard.last().is_some_and(|last| is_wanted(last)) {
+                return heard;
+            }
+        }
+    }
+
+    /// What was said until its end by a worker that has ended.
+    fn rest(&self) -> Vec<String> {
+        UnixDatagram::unbound().unwrap().send_to(END, &self.socket).unwrap();
+        self.messages.iter().collect()
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        let _ = UnixDatagram::unbound().and_then(|socket| socket.send_to(END, &self.socket));
+    }
+}
+
+/// Microseconds of the clock that the service manager goes by.
+fn monotonic_usec() -> i64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
+}
+
+each_engine! {
+    fn a_service_manager_hears_that_a_worker_is_ready_what_it_does_and_that_it_ends(db) {
+        let manager = Manager::listen(db);
+        let scripts = [shell_class(db, "bad", "exit 1"), shell_class(db, "look", "env")].concat();
+        db.configure(&format!("{ECHO}{scripts}"));
+        let child = manager.cli(db.cli()).env("WATCHDOG_PID", "1").env("WATCHDOG_USEC", "1000").spawn(&["work"]);
+        assert_eq!(manager.next(), "READY=1\nSTATUS=working\n");
+        for class in ["echo", "look", "bad"] {
+            db.cli().run(&["queue", class, "--max-retries", "1"]).ok();
+        }
+        let heard = manager.until(|message| message == "STATUS=3 executed, 1 failed, 0 in progress\n");
+        assert!(heard.iter().all(|message| message.starts_with("STATUS=") && message.contains(" executed, ")), "{heard:?}");
+        signal(&child, Signal::TERM);
+        assert_eq!((finish(child).code, manager.rest()), (Some(0), vec!["STOPPING=1\n".to_owned()]));
+        let environment = detail(db, "2");
+        let environment = printed(&environment, "stdout");
+        assert!(environment.contains("TASKQUEUE_TASK_ID=2"), "{environment}");
+        assert!(!environment.contains("NOTIFY_") && !environment.contains("WATCHDOG_"), "{environment}");
+    }
+
+    fn a_worker_that_waits_for_slots_says_so_and_is_not_ready(db) {
+        let manager = Manager::listen(db);
+        db.configure(ECHO);
+        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "2"]).ok();
+        let child = manager.cli(db.cli()).spawn(&["work", "--slots", "3"]);
+        assert_eq!(manager.next(), "STATUS=waiting for slots: 0 of 2 in use\n");
+        signal(&child, Signal::HUP);
+        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "3"]).ok();
+        assert_eq!(manager.next(), "READY=1\nSTATUS=working\n");
+        assert_eq!(manager.next(), "STATUS=0 executed, 0 failed, 0 in progress\n");
+        signal(&child, Signal::TERM);
+        assert_eq!((finish(child).code, manager.rest()), (Some(0), vec!["STOPPING=1\n".to_owned()]));
+    }
+
+    fn a_reload_is_told_with_its_time_and_a_configuration_that_is_wrong_stands_in_the_status(db) {
+        let manager = Manager::listen(db);
+        db.configure(ECHO);
+        let child = manager.cli(db.cli()).spawn(&["work"]);
+        manager.until(|message| message.starts_with("STATUS=0 executed"));
+        for (configuration, status) in [
+            ("nonsense = 1\n", "0 executed, 0 failed, 0 in progress; the configuration was not taken: "),
+            (ECHO, "0 executed, 0 failed, 0 in progress\n"),
+        ] {
+            db.configure(configuration);
+            let before = monotonic_usec();
+            signal(&child, Signal::HUP);
+            let reloading = manager.next();
+            let said = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").and_then(|rest| rest.trim_end().parse().ok());
+            assert!(said.is_some_and(|said: i64| (before..=monotonic_usec()).contains(&said)), "{reloading}");
+            let ready = manager.next();
+            assert!(ready.starts_with(&format!("READY=1\nSTATUS={status}")) && ready.lines().count() == 2, "{ready}");
+        }
+        signal(&child, Signal::TERM);
+        assert_eq!((finish(child).code, manager.rest()), (Some(0), vec!["STOPPING=1\n".to_owned()]));
+    }
+
+    fn the_watchdog_hears_of_a_worker_that_turns_and_not_of_one_that_hangs(db) {
+        let manager = Manager::listen(db);
+        db.configure(ECHO);
+        db.cli().stdin("{\"class\":\"echo\"}\n".repeat(200)).run(&["queue", "--batch", "-"]).ok();
+        let cli = manager.cli(db.cli()).env("WATCHDOG_USEC", "200000");
+        let is_beat = |message: &str| message == "WATCHDOG=1\n";
+        // It says what it does to somebody who does not read it: in the end it hangs, with all of its slots free.
+        let mut child = cli.spawn(&["work", "-v", "--slots", "1"]);
+        let mut said = child.stderr.take().unwrap();
+        let room = fcntl_setpipe_size(&said, 4096).unwrap();
+        assert!(room < 200 * 50, "{room}");
+        manager.until(is_beat);
+        let (started, silence) = (Instant::now(), Duration::from_secs(5));
+        while !matches!(manager.messages.recv_timeout(silence), Err(RecvTimeoutError::Timeout)) {
+            assert!(started.elapsed() < Duration::from_secs(120), "the watchdog hears of a worker that hangs");
+        }
+        let reading = spawn(move || said.read_to_end(&mut Vec::new()));
+        for _ in 0..3 {
+            manager.until(is_beat);
+        }
+        signal(&child, Signal::TERM);
+        assert_eq!(finish(child).code, Some(0));
+        reading.join().unwrap().unwrap();
+    }
+}
+
+each_server! {
+    fn a_worker_whose_database_is_away_does_not_hang(db) {
+        let own = OwnServer::start(db.engine);
+        let db = &TestDb::on_server(db.engine, &own.url, "away");
+        let manager = Manager::listen(db);
+        db.configure(ECHO);
+        let child = manager.cli(db.cli()).env("WATCHDOG_USEC", "200000").spawn(&["work"]);
+        manager.until(|message| message.starts_with("READY=1"));
+        own.halt();
+        // Long enough that it has noticed: it looks once a second.
+        for _ in 0..30 {
+            manager.until(|message| message == "WATCHDOG=1\n");
+        }
+        own.again();
+        db.cli().run(&["queue", "echo"]).ok();
+        wait_until("it works again", || detail(db, "1")["task"]["status"] == "success");
+        signal(&child, Signal::TERM);
+        assert_eq!(finish(child).code, Some(0));
+    }
+}
