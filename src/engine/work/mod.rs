@@ -40,7 +40,7 @@ const LIMIT_PAUSE: Duration = Duration::from_secs(1);
 const RETURN_PAUSE: Duration = Duration::from_secs(2);
 
 /// How a worker works.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct WorkOptions {
     /// Runs that are executed at once, 1 or more.
     pub slots: usize,
@@ -188,7 +188,8 @@ fn with_slots(
 ) -> EngineResult<()> {
     let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
     let place = Workplace::new(ctx, settings, leases, &stopping);
-    let marks = place.spool.as_ref().and_then(|spool| Marks::begin(spool.directory(), &ctx.me.identity).ok());
+    let marks =
+        place.spool.as_ref().and_then(|spool| Marks::begin(spool.directory(), &ctx.me.identity, options.slots).ok());
     let backlog = Backlog::open(place.spool.as_ref(), options.slots)?;
     report.spool_problem = backlog.problem();
     fault_point!("work.spool_taken");
