@@ -37,7 +37,8 @@
 //! # }
 //! ```
 //!
-//! A program with task classes of its own gets the whole command line from [`App`]:
+//! [`Worker`] works on the tasks inside a program. A program with task classes of its own gets the whole command line from
+//! [`App`]:
 //!
 //! ```no_run
 //! use taskqueue::{ActiveRun, App, HandlerError, TaskHandler};
@@ -93,4 +94,4 @@ pub use crate::domain::unique::{Arrival, OnConflict, QueuedTask};
 pub use crate::engine::StopHandle;
 pub use crate::engine::queue_in::CallersConnection;
 pub use crate::handler::{ActiveRun, CancelToken, HandlerError, TaskHandler};
-pub use crate::library::{Ended, Error, NewTask, TaskQueue, queue_in};
+pub use crate::library::{Ended, EndedRun, Error, NewTask, TaskQueue, WorkReport, Worker, WorkerNews, queue_in, typed};

@@ -26,6 +26,7 @@ pub fn cancel_tasks(ctx: &mut Context, ids: &[TaskId], reason: Option<&str>, hea
     for portion in portions(ctx, ids) {
         let answers = ctx.store.cancel_tasks(portion, &reason, &event)?;
         fault_point!("cancel.committed");
+        ctx.tell_of_ends();
         for (id, answer) in portion.iter().zip(answers) {
             hear(match answer {
                 CancelAnswer::Cancelled => TaskAnswer::done(*id, "cancelled", format!("task {id} is cancelled")),

@@ -124,6 +124,7 @@ pub fn resolve(ctx: &mut Context, held: &Held, resolution: &Resolution) -> Engin
     fault_point!("claimants.before_end");
     let ended = ctx.store.end_run(&held.reference(), &end)?;
     fault_point!("claimants.ended");
+    ctx.tell_of_ends();
     let resolved = |status: &str, was_recorded_before| Resolved {
         run_id: run.id,
         task_id: run.task_id,

@@ -9,6 +9,7 @@ pub mod claimants;
 pub mod classes;
 pub mod create_runs;
 pub mod edit;
+mod end_watch;
 mod event_gaps;
 pub mod events;
 pub mod execute;
@@ -71,7 +72,7 @@ pub use crate::os::reload_signal::ReloadSignal;
 use crate::os::spool::Spool;
 pub use crate::os::stop_signals::{StopHandle, StopSignals};
 pub use crate::os::supervisor::Supervisor;
-use crate::store::{Crash, NewEvent, Origin, Store};
+use crate::store::{Crash, NewEvent, News, Origin, Store};
 pub use crate::store::{DatabaseError, DatabaseUrl, Engine, StoreError};
 
 /// Result of a use case.
@@ -224,6 +225,8 @@ pub struct Context {
     pub(crate) hook_problem: Option<String>,
     /// What asks a work of many parts to stop before its end.
     stop: Option<Arc<StopSignals>>,
+    /// What has listened for the ends of tasks, and will again.
+    end_news: Option<News>,
 }
 
 impl Context {
@@ -246,6 +249,7 @@ impl Context {
             spool_problem: None,
             hook_problem: None,
             stop: None,
+            end_news: None,
         })
     }
 
@@ -285,6 +289,7 @@ impl Context {
                 spool_problem: None,
                 hook_problem: None,
                 stop: None,
+                end_news: None,
             })
         }
     }
@@ -340,6 +345,11 @@ impl Context {
     /// A crash of a run of this class, noted by this process.
     fn crash(&self, class: &str, settings: &Settings) -> Crash {
         crash_noted_by(&self.me, &self.handlers, class, settings)
+    }
+
+    /// Tells those who wait for the end of a task that one may have ended. Whoever could not be told finds it by asking, later.
+    fn tell_of_ends(&mut self) {
+        let _ = self.store.tell_of_ends();
     }
 
     /// The database's clock (rule R8).

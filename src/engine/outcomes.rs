@@ -298,6 +298,9 @@ pub(super) fn send_left_over(ctx: &mut Context) -> EngineResult<usize> {
         fault_point!("left_over.taken");
         sent += empty(ctx, &mut file)?;
     }
+    if sent > 0 {
+        ctx.tell_of_ends();
+    }
     Ok(sent)
 }
 

@@ -30,6 +30,7 @@ pub(super) fn record(
             ctx.spool_problem = problem.or_else(|| ctx.spool_problem.take());
         } else {
             outcome.lost_to = outcomes::record(ctx, file, &ended)?;
+            ctx.tell_of_ends();
         }
     }
     if is_over {

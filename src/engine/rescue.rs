@@ -104,6 +104,9 @@ pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<Rescu
         // What is left of the others takes room, and nothing else.
         dead.iter().filter(|owner| !stuck.contains(*owner)).for_each(|owner| forget(spool.directory(), owner));
     }
+    if !report.rescued.is_empty() {
+        ctx.tell_of_ends();
+    }
     Ok(report)
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::create_runs::due_facts;
+use super::end_watch::EndWatch;
 use super::execute::RunListener;
 use super::process_run::{ProcessOptions, ProcessReport, process_runs};
 use super::{Context, EngineError, EngineResult};
@@ -12,10 +13,8 @@ use crate::domain::records::{Run, RunOutput, Task};
 use crate::os::clock::Moment;
 use crate::os::stop_signals::StopSignals;
 
-/// The longest time between two questions while waiting.
-const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// The shortest.
-const FIRST_POLL: Duration = Duration::from_millis(2);
+/// Between two questions whether there is a free slot.
+const SLOT_PAUSE: Duration = Duration::from_millis(250);
 /// How often a waiting person hears that no runner is alive.
 const NO_RUNNER_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -104,7 +103,7 @@ pub fn run_here(
             news(WaitNews::LimitReached { in_use, limit });
             has_told = true;
         }
-        pause(stop, POLL_INTERVAL);
+        stop.wait(SLOT_PAUSE);
     }
     Ok(RanHere::Stopped)
 }
@@ -120,8 +119,21 @@ pub fn wait_for_task(
     limit: Option<Duration>,
     news: &mut dyn FnMut(WaitNews),
 ) -> EngineResult<Waited> {
-    let started = Moment::now();
-    let mut tell_after = started;
+    let mut watch = EndWatch::begin(ctx.end_news.take());
+    let waited = wait_with(ctx, &mut watch, task_id, stop, limit, news);
+    ctx.end_news = watch.end();
+    waited
+}
+
+fn wait_with(
+    ctx: &mut Context,
+    watch: &mut EndWatch,
+    task_id: TaskId,
+    stop: &StopSignals,
+    limit: Option<Duration>,
+    news: &mut dyn FnMut(WaitNews),
+) -> EngineResult<Waited> {
+    let (until, mut tell_after) = (limit.map(Moment::after), Moment::now());
     loop {
         let task = ctx.store.get_task(task_id)?;
         if task.is_settled() {
@@ -135,7 +147,7 @@ pub fn wait_for_task(
         if stop.is_stopping() {
             return Ok(Waited::Stopped);
         }
-        let left = limit.map_or(POLL_INTERVAL, |limit| limit.saturating_sub(started.elapsed()));
+        let left = until.map_or(NO_RUNNER_INTERVAL, Moment::remaining);
         if left.is_zero() {
             return Ok(Waited::TooLong);
         }
@@ -145,11 +157,6 @@ pub fn wait_for_task(
             }
             tell_after = Moment::after(NO_RUNNER_INTERVAL);
         }
-        // What has taken long is not asked for often: an end is heard of late by an eighth of the wait.
-        pause(stop, (started.elapsed() / 8).clamp(FIRST_POLL, POLL_INTERVAL).min(left));
+        watch.sleep(ctx.store.url(), stop, left);
     }
-}
-
-fn pause(stop: &StopSignals, duration: Duration) {
-    stop.wait(duration);
 }

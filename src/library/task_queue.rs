@@ -130,6 +130,8 @@ impl TaskQueue {
     /// Waits until a task has succeeded, is exhausted, quarantined or cancelled, whoever processes it. `None` if that has not
     /// happened within `limit`, or when a [`StopHandle`] came first.
     ///
+    /// On PostgreSQL and SQLite it hears of the end, on the others it asks; `docs/library.md` says how soon.
+    ///
     /// ```
     /// # use std::time::Duration;
     /// # use taskqueue::{NewTask, TaskQueue};
@@ -163,6 +165,11 @@ impl TaskQueue {
     #[must_use]
     pub fn stop_handle(&self) -> StopHandle {
         self.shared.stop_handle.clone()
+    }
+
+    /// Where it is.
+    pub(super) fn url(&self) -> &DatabaseUrl {
+        &self.shared.url
     }
 
     /// Does something over a connection of which nobody else makes use meanwhile.

@@ -5,7 +5,7 @@
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -90,9 +90,19 @@ impl StopSignals {
     /// When no descriptor is left.
     pub fn by_hand() -> io::Result<(Self, StopHandle)> {
         let (reader, writer) = UnixStream::pair()?;
-        // Of a handle that is used again and again more is not told than is counted.
-        writer.set_nonblocking(true)?;
-        Ok((Self { reader, registered: Vec::new() }, StopHandle { writer: Arc::new(writer) }))
+        let handle = StopHandle { writer: Arc::new(writer), has_stopped: Arc::default() };
+        Ok((Self { reader, registered: Vec::new() }, handle))
+    }
+
+    /// From now on INT and TERM of this process count beside the handle that was made with it.
+    ///
+    /// # Errors
+    /// When the kernel refuses (no descriptors left).
+    pub fn follow_signals(&mut self, handle: &StopHandle) -> io::Result<()> {
+        for number in [SIGTERM, SIGINT] {
+            self.registered.push(pipe::register(number, handle.writer.try_clone()?)?);
+        }
+        Ok(())
     }
 
     /// Whether one of the signals has come.
@@ -118,15 +128,17 @@ impl StopSignals {
 
     /// Waits for at most so long, and says whether one of the signals has come.
     pub fn wait(&self, limit: Duration) -> bool {
-        let mut fds = [PollFd::new(&self.reader, PollFlags::IN)];
+        self.wait_beside(None, limit)
+    }
+
+    /// The same, or until there is something to read elsewhere.
+    pub fn wait_beside(&self, readable: Option<BorrowedFd<'_>>, limit: Duration) -> bool {
+        let mut fds = vec![PollFd::new(&self.reader, PollFlags::IN)];
+        fds.extend(readable.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let until = Moment::after(limit);
         // Interrupted by the very signal: asked again.
-        loop {
-            match poll(&mut fds, Some(&poll_wait(until.remaining()))) {
-                Err(rustix::io::Errno::INTR) => {}
-                answer => return answer.is_ok_and(|count| count > 0),
-            }
-        }
+        while matches!(poll(&mut fds, Some(&poll_wait(until.remaining()))), Err(rustix::io::Errno::INTR)) {}
+        fds.first().is_some_and(|own| !own.revents().is_empty())
     }
 
     /// Does `work` in a thread of its own, for what cannot be called back from where it waits. `None` when one of the signals
@@ -159,13 +171,17 @@ impl StopSignals {
 #[derive(Clone, Debug)]
 pub struct StopHandle {
     writer: Arc<UnixStream>,
+    has_stopped: Arc<AtomicBool>,
 }
 
 impl StopHandle {
-    /// Counts as one signal: what waits stops waiting, what works ends after its current part.
+    /// What waits stops waiting, what works ends after its current part. However often it is called, it hurries nobody more
+    /// than the first time.
     pub fn stop(&self) {
-        // Full: enough have come. Gone: nobody is left to be stopped.
-        let _ = (&*self.writer).write(&[1]);
+        if !self.has_stopped.swap(true, Ordering::Relaxed) {
+            // Gone: nobody is left to be stopped.
+            let _ = (&*self.writer).write(&[1]);
+        }
     }
 }
 
@@ -280,12 +296,38 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_stops_what_waits_and_counts_like_a_signal() {
+    fn a_handle_stops_what_waits_and_counts_as_one_signal_however_often_it_is_used() {
         let (signals, handle) = StopSignals::by_hand().unwrap();
         assert!(!signals.is_stopping());
         handle.stop();
         handle.clone().stop();
-        assert!(signals.wait(Duration::from_secs(60)) && signals.count() == 2);
+        assert!(signals.wait(Duration::from_secs(60)) && signals.count() == 1);
+    }
+
+    #[test]
+    fn signals_that_are_followed_count_beside_the_handle() {
+        let name = "os::stop_signals::tests::signals_that_are_followed_count_beside_the_handle";
+        if !run_again_inside(&["env", "--default-signal"], name) {
+            return;
+        }
+        let (mut signals, handle) = StopSignals::by_hand().unwrap();
+        signals.follow_signals(&handle).unwrap();
+        assert!(!signals.is_stopping());
+        signal_hook::low_level::raise(SIGTERM).unwrap();
+        eventually(|| signals.count() == 1);
+        handle.stop();
+        assert_eq!(signals.count(), 2);
+    }
+
+    #[test]
+    fn a_wait_ends_when_something_else_can_be_read_and_says_that_it_was_no_signal() {
+        let (signals, handle) = StopSignals::by_hand().unwrap();
+        let alarm = Alarm::new().unwrap();
+        alarm.ring();
+        let long = Duration::from_secs(3_600);
+        assert!(!signals.wait_beside(Some(alarm.as_fd()), long));
+        handle.stop();
+        assert!(signals.wait_beside(Some(alarm.as_fd()), long));
     }
 
     #[test]

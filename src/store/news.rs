@@ -1,5 +1,5 @@
-//! Hears that there may be something to claim, where the engine can tell: a worker that sleeps is woken. News are hints: some
-//! are false, and some that should come do not, so that whoever listens also looks from time to time.
+//! Hears that there may be something to claim, or that a task may have ended, where the engine can tell: who sleeps is woken.
+//! News are hints: some are false, and some that should come do not, so that whoever listens also looks from time to time.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -21,13 +21,25 @@ enum Source {
 }
 
 impl News {
-    /// Begins to listen. `None` where the engine cannot tell, or where nothing can be had for it.
+    /// Begins to listen for something to claim. `None` where the engine cannot tell, or where nothing can be had for it.
     #[must_use]
     pub fn listen(url: &DatabaseUrl) -> Option<Self> {
+        Self::begin(url, backend::WORK_CHANNEL)
+    }
+
+    /// Begins to listen for the ends of tasks, so that those who end some tell of it. `None` as of [`News::listen`].
+    #[must_use]
+    pub fn listen_for_ends(url: &DatabaseUrl) -> Option<Self> {
+        let mut news = Self::begin(url, backend::END_CHANNEL)?;
+        news.listen_again().ok()?;
+        Some(news)
+    }
+
+    fn begin(url: &DatabaseUrl, channel: &str) -> Option<Self> {
         let source = match url.engine() {
             // Differs by necessity: these have no way to tell anybody anything.
             Engine::Mysql => return None,
-            Engine::Postgres => match backend::connect_listening(url, backend::WORK_CHANNEL).ok()? {
+            Engine::Postgres => match backend::connect_listening(url, channel).ok()? {
                 (conn, Some(socket)) => Source::Connection(Box::new(conn), socket),
                 (_, None) => return None,
             },
@@ -55,6 +67,28 @@ impl News {
             Source::File(watch) => Ok(watch.was_written()),
         }
     }
+
+    /// Hears of no ends until [`News::listen_again`]: nobody goes to the trouble of telling.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn rest(&mut self) -> StoreResult<()> {
+        match &mut self.source {
+            Source::Connection(conn, _) => Ok(backend::ignore_ends(conn)?),
+            Source::File(_) => Ok(()),
+        }
+    }
+
+    /// Hears of ends again, from now on.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn listen_again(&mut self) -> StoreResult<()> {
+        match &mut self.source {
+            Source::Connection(conn, _) => Ok(backend::hear_of_ends(conn)?),
+            Source::File(_) => Ok(()),
+        }
+    }
 }
 
 impl Store {
@@ -65,5 +99,20 @@ impl Store {
     /// The database could not be asked. Workers find it by themselves, later.
     pub fn tell_of_work(&mut self) -> StoreResult<()> {
         Ok(backend::tell_of_work(&mut self.conn)?)
+    }
+
+    /// Whether there is somebody to be told of ends, at times.
+    #[must_use]
+    pub const fn tells_of_ends(&self) -> bool {
+        backend::tells_of_ends(self.url.engine())
+    }
+
+    /// Tells those who wait for the end of a task that some have ended. Where nobody waits, nobody is told, and that costs one
+    /// question. Whether somebody does. Not in the transaction of the ends, as of [`Store::tell_of_work`].
+    ///
+    /// # Errors
+    /// The database could not be asked. Who waits finds it by itself, later.
+    pub fn tell_of_ends(&mut self) -> StoreResult<bool> {
+        Ok(backend::tell_of_ends(&mut self.conn)?)
     }
 }

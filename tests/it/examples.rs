@@ -78,6 +78,21 @@ each_engine! {
     }
 }
 
+each_engine! {
+    fn a_program_works_on_its_own_queue_and_ends_in_good_order(db) {
+        let mut program = std::process::Command::new(built("worker_in_program"));
+        let ended = program.arg(db.url_text()).env("XDG_STATE_HOME", db.home()).output().unwrap();
+        let words = String::from_utf8_lossy(&ended.stdout);
+        let lines: Vec<&str> = words.lines().collect();
+        assert_eq!(lines.len(), 4, "{words} {}", String::from_utf8_lossy(&ended.stderr));
+        assert_eq!(lines[..2], ["task 1: 4299 cents", "task 2 ended as failed"]);
+        assert!(lines[2].starts_with("task 2: invalid-data invalid type: string \"no invoice\""), "{words}");
+        assert_eq!(lines[3], "1 of 2 runs succeeded");
+        assert!(ended.status.success() && ended.stderr.is_empty(), "{}", String::from_utf8_lossy(&ended.stderr));
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL"), 0);
+    }
+}
+
 #[test]
 fn the_example_knows_its_classes_and_no_others() {
     let home = tempfile::tempdir().unwrap();

@@ -389,6 +389,7 @@ impl<'a, 'b> Coordinator<'a, 'b> {
             }
         };
         fault_point!("work.outcomes_sent");
+        self.errands.tell_of_ends();
         if let Some(mut file) = file {
             // Should it stay, it is sent again, which changes nothing.
             let _ = file.clear();

@@ -1,7 +1,9 @@
 //! What a worker does beside its runs, in a thread with a connection of its own, so that no run waits for it: once a minute
-//! what `create-runs` does besides creating runs, and the programs of hooks.
+//! what `create-runs` does besides creating runs, the programs of hooks, and to tell those who wait for the end of a task that
+//! some have ended.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, Scope};
@@ -18,22 +20,36 @@ use crate::store::RunEnd;
 
 /// Between two times that it looks after everything.
 const LOOK_AFTER_EVERY: Duration = Duration::from_secs(60);
+/// Between two times that those who wait for ends are told of them.
+const TELL_EVERY: Duration = Duration::from_millis(10);
+/// Between two questions whether anybody waits, while nobody does. Who has just begun to wait asks more often by itself.
+const ASK_WHO_WAITS_EVERY: Duration = Duration::from_millis(100);
 
 /// What opens a context of its own.
 type Opener = Box<dyn Fn() -> EngineResult<Context> + Send>;
 
-/// What the thread is told.
+/// Something to be done.
 enum Errand {
     /// A run has ended, of which a hook may want to know.
-    Ended { task_id: TaskId, run_id: RunId, end: Box<RunEnd> },
+    Hook(Box<Ended>),
+    /// Runs have ended, of which somebody may want to know who waits for one.
+    TellOfEnds,
     /// From now on it goes by another configuration.
     Reconfigured(Opener),
+}
+
+struct Ended {
+    task_id: TaskId,
+    run_id: RunId,
+    end: RunEnd,
 }
 
 /// Who may be told; ends with what there is to tell when it is dropped.
 pub(super) struct Errands {
     sender: Sender<Errand>,
     has_hooks: Cell<bool>,
+    /// Whether there are ends to tell of; `None` where nobody is told.
+    ends_to_tell: Option<Arc<AtomicBool>>,
     problem: Arc<Mutex<Option<String>>>,
 }
 
@@ -45,13 +61,24 @@ impl Errands {
         stop: &'scope StopSignals,
     ) -> EngineResult<Self> {
         let (sender, receiver) = channel();
+        let ends_to_tell = ctx.store.tells_of_ends().then(Arc::<AtomicBool>::default);
         let problem = Arc::default();
-        let (open, told) = (Box::new(ctx.reopener()), Arc::clone(&problem));
+        let now = Moment::now();
+        let runner = ErrandRunner {
+            open: Box::new(ctx.reopener()),
+            ctx: None,
+            stop,
+            problem: Arc::clone(&problem),
+            ends_to_tell: ends_to_tell.clone(),
+            look_at: now,
+            tell_at: None,
+            silent_until: now,
+        };
         Builder::new()
             .name("errands".to_owned())
-            .spawn_scoped(scope, move || Thread { open, ctx: None, stop }.run(&receiver, &told))
+            .spawn_scoped(scope, move || runner.run(&receiver))
             .map_err(|source| EngineError::Os { what: "no thread for errands", source })?;
-        Ok(Self { sender, has_hooks: Cell::new(has_hooks(ctx)), problem })
+        Ok(Self { sender, has_hooks: Cell::new(has_hooks(ctx)), ends_to_tell, problem })
     }
 
     /// What is told from now on goes by the configuration that this has.
@@ -64,10 +91,16 @@ impl Errands {
     /// Tells who wants to know that a run has ended so.
     pub(super) fn tell(&self, outcome: &Outcome) {
         if let Some(claimed) = outcome.claimed.filter(|_| self.has_hooks.get()) {
-            let ended =
-                Errand::Ended { task_id: claimed.task_id, run_id: claimed.run_id, end: Box::new(outcome.end.clone()) };
-            // The thread lives as long as we do.
-            let _ = self.sender.send(ended);
+            let ended = Ended { task_id: claimed.task_id, run_id: claimed.run_id, end: outcome.end.clone() };
+            let _ = self.sender.send(Errand::Hook(Box::new(ended)));
+        }
+    }
+
+    /// Tells those who wait for the end of a task that some have ended: soon, and at once of all that have ended by then.
+    pub(super) fn tell_of_ends(&self) {
+        let is_first = |to_tell: &&Arc<AtomicBool>| !to_tell.swap(true, Ordering::AcqRel);
+        if self.ends_to_tell.as_ref().filter(is_first).is_some() {
+            let _ = self.sender.send(Errand::TellOfEnds);
         }
     }
 
@@ -81,37 +114,75 @@ fn has_hooks(ctx: &Context) -> bool {
     !ctx.announcements.hooks.is_empty()
 }
 
-struct Thread<'a> {
+/// The thread. What cannot be done now is tried again with the next look.
+struct ErrandRunner<'a> {
     open: Opener,
     ctx: Option<Context>,
     stop: &'a StopSignals,
+    problem: Arc<Mutex<Option<String>>>,
+    ends_to_tell: Option<Arc<AtomicBool>>,
+    look_at: Moment,
+    /// Set while there are ends to tell of.
+    tell_at: Option<Moment>,
+    /// No ends are told of before.
+    silent_until: Moment,
 }
 
-impl Thread<'_> {
-    /// Until there is nobody left to send. What cannot be done now is tried again with the next look.
-    fn run(mut self, receiver: &Receiver<Errand>, problem: &Mutex<Option<String>>) {
-        let mut look_at = Moment::now();
+impl ErrandRunner<'_> {
+    /// Until there is nobody left to send.
+    fn run(mut self, receiver: &Receiver<Errand>) {
         loop {
-            match receiver.recv_timeout(look_at.remaining()) {
-                Ok(Errand::Ended { task_id, run_id, end }) => {
-                    if let Some(ctx) = self.connected() {
-                        start_hook(ctx, task_id, run_id, &end);
-                        let mut told = problem.lock().unwrap_or_else(PoisonError::into_inner);
-                        *told = ctx.hook_problem.take().or_else(|| told.take());
-                    }
-                }
+            let until = self.tell_at.map_or(self.look_at, |tell_at| tell_at.min(self.look_at));
+            match receiver.recv_timeout(until.remaining()) {
+                Ok(Errand::Hook(ended)) => self.start_hook(&ended),
+                Ok(Errand::TellOfEnds) => self.tell_at = Some(self.silent_until),
                 Ok(Errand::Reconfigured(open)) => (self.open, self.ctx) = (open, None),
-                Err(RecvTimeoutError::Timeout) => {
-                    let done = self.connected().map(look_after);
-                    fault_point!("work.looked_after");
-                    if !matches!(done, Some(Ok(_))) {
-                        self.ctx = None;
-                    }
-                    look_at = Moment::after(LOOK_AFTER_EVERY);
-                }
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if self.tell_at.is_some_and(Moment::has_passed) {
+                self.tell_of_ends();
+            }
+            if self.look_at.has_passed() {
+                self.look_after();
             }
         }
+        // Who ends does not wait for a connection.
+        if self.tell_at.is_some() && self.ctx.is_some() {
+            self.tell_of_ends();
+        }
+    }
+
+    fn start_hook(&mut self, ended: &Ended) {
+        if let Some(ctx) = self.connected() {
+            start_hook(ctx, ended.task_id, ended.run_id, &ended.end);
+            let found = ctx.hook_problem.take();
+            let mut told = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
+            *told = found.or_else(|| told.take());
+        }
+    }
+
+    fn tell_of_ends(&mut self) {
+        self.tell_at = None;
+        if let Some(to_tell) = &self.ends_to_tell {
+            // Before: what ends from now on is told of once more.
+            to_tell.store(false, Ordering::Release);
+        }
+        let told = self.connected().map(|ctx| ctx.store.tell_of_ends());
+        if !matches!(told, Some(Ok(_))) {
+            self.ctx = None;
+        }
+        let somebody_waits = matches!(told, Some(Ok(true)));
+        self.silent_until = Moment::after(if somebody_waits { TELL_EVERY } else { ASK_WHO_WAITS_EVERY });
+    }
+
+    fn look_after(&mut self) {
+        let done = self.connected().map(look_after);
+        fault_point!("work.looked_after");
+        if !matches!(done, Some(Ok(_))) {
+            self.ctx = None;
+        }
+        self.look_at = Moment::after(LOOK_AFTER_EVERY);
     }
 
     fn connected(&mut self) -> Option<&mut Context> {

@@ -47,7 +47,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const RETURN_PAUSE: Duration = Duration::from_secs(2);
 
 /// How a worker works.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct WorkOptions {
     /// Runs that are executed at once, 1 or more.
     pub slots: usize,
@@ -241,7 +241,8 @@ fn with_slots(
     let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
     let place = Workplace::new(ctx, leases, &stopping);
     let terms = Terms::new(ctx, settings.clone());
-    let marks = place.spool.as_ref().and_then(|spool| Marks::begin(spool.directory(), &ctx.me.identity).ok());
+    let marks =
+        place.spool.as_ref().and_then(|spool| Marks::begin(spool.directory(), &ctx.me.identity, options.slots).ok());
     let backlog = Backlog::open(Arc::clone(&terms), place.spool.as_ref(), options.slots)?;
     report.spool_problem = backlog.problem();
     fault_point!("work.spool_taken");

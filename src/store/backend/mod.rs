@@ -40,6 +40,8 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<AnyConnection> {
 pub(super) const CANCEL_CHANNEL: &str = "taskqueue_cancel";
 /// Where it is said that there may be something to claim.
 pub(super) const WORK_CHANNEL: &str = "taskqueue_work";
+/// Where it is said that a task may have ended.
+pub(super) const END_CHANNEL: &str = "taskqueue_end";
 
 /// The same with a connection that is told what is said in this channel, and what to wait at for that, where the engine can
 /// tell.
@@ -79,6 +81,36 @@ pub(super) fn tell_of_work(conn: &mut AnyConnection) -> QueryResult<()> {
         // They see that the file was written.
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
         AnyConnection::Postgres(conn) => postgres::tell_of_work(conn),
+    }
+}
+
+/// Whether the ends of tasks are told to those who listen; elsewhere there is nobody to tell, or they see it.
+pub(super) const fn tells_of_ends(engine: Engine) -> bool {
+    matches!(engine, Engine::Postgres)
+}
+
+/// Tells those who wait for the end of a task that some have ended. Whether there was somebody to tell.
+pub(super) fn tell_of_ends(conn: &mut AnyConnection) -> QueryResult<bool> {
+    match conn {
+        // They see that the file was written.
+        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(false),
+        AnyConnection::Postgres(conn) => postgres::tell_of_ends(conn),
+    }
+}
+
+/// From now on this connection is told of ends, and shows that it wants to be.
+pub(super) fn hear_of_ends(conn: &mut AnyConnection) -> QueryResult<()> {
+    match conn {
+        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
+        AnyConnection::Postgres(conn) => postgres::hear_of_ends(conn),
+    }
+}
+
+/// No longer.
+pub(super) fn ignore_ends(conn: &mut AnyConnection) -> QueryResult<()> {
+    match conn {
+        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
+        AnyConnection::Postgres(conn) => postgres::ignore_ends(conn),
     }
 }
 

@@ -14,13 +14,16 @@ use super::super::sql::{Moment, db_now, db_now_plus};
 use super::copy::copy_tasks;
 use super::insert_one::InsertOne;
 use super::url::DatabaseUrl;
-use super::{AnyConnection, CANCEL_CHANNEL, ClassAtHost, DueFrom, WORK_CHANNEL, unreachable};
+use super::{AnyConnection, CANCEL_CHANNEL, ClassAtHost, DueFrom, END_CHANNEL, WORK_CHANNEL, unreachable};
 use crate::os::sockets::{self, LibrarySocket};
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 
 /// "taskqueue" in numbers: the advisory lock of migrations, one for each database.
 const MIGRATION_LOCK: i64 = 0x7461_736b_7175_6575;
+
+/// "taskends" in numbers: the advisory lock that everybody shares who waits for the end of a task. It ends with its session.
+const WAITER_LOCK: i64 = 0x7461_736b_656e_6473;
 
 /// Rows from which on a COPY is quicker than a statement for each.
 const WORTH_A_COPY: usize = 4;
@@ -76,6 +79,22 @@ pub(super) fn prefer_lookups(conn: &mut PgConnection) -> QueryResult<()> {
 pub(super) fn tell_of_work(conn: &mut PgConnection) -> QueryResult<()> {
     let told = sql::<Text>("pg_notify(").bind::<Text, _>(WORK_CHANNEL);
     diesel::select(told.sql(", '')::text")).execute(conn).map(drop)
+}
+
+/// Whoever waits shares the lock, so that to get it alone shows that nobody does. A look at the lock is no more than that: it
+/// writes nothing.
+pub(super) fn tell_of_ends(conn: &mut PgConnection) -> QueryResult<bool> {
+    let alone = sql::<Bool>("CASE WHEN pg_try_advisory_xact_lock(").bind::<BigInt, _>(WAITER_LOCK);
+    let told = alone.sql(") THEN FALSE ELSE pg_notify(").bind::<Text, _>(END_CHANNEL);
+    diesel::select(told.sql(", '')::text IS NOT NULL END")).get_result(conn)
+}
+
+pub(super) fn hear_of_ends(conn: &mut PgConnection) -> QueryResult<()> {
+    conn.batch_execute(&format!("SELECT pg_advisory_lock_shared({WAITER_LOCK}); LISTEN {END_CHANNEL}"))
+}
+
+pub(super) fn ignore_ends(conn: &mut PgConnection) -> QueryResult<()> {
+    conn.batch_execute(&format!("UNLISTEN {END_CHANNEL}; SELECT pg_advisory_unlock_shared({WAITER_LOCK})"))
 }
 
 pub(super) fn was_told(conn: &mut PgConnection) -> QueryResult<bool> {

@@ -2,6 +2,7 @@
 
 mod batch;
 mod diamond;
+mod end_news;
 mod explain;
 pub mod fixture;
 mod library;
@@ -16,3 +17,4 @@ mod schema;
 mod scheme;
 mod transitions;
 mod wait;
+mod worker;

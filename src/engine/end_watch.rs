@@ -1,0 +1,76 @@
+//! The sleep of somebody who waits for the end of a task: until an end is heard of, where the engine can tell, and otherwise until
+//! it is time to ask again.
+
+use std::time::Duration;
+
+use crate::os::clock::Moment;
+use crate::os::stop_signals::StopSignals;
+use crate::store::{DatabaseUrl, News};
+
+/// The shortest time between two questions that nobody has told to ask.
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+/// The longest.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// Where it is heard of, a question is for what nobody tells of.
+const LONGEST_PAUSE_WITH_NEWS: Duration = Duration::from_secs(1);
+/// The shortest time between two questions, however many ends are told of.
+const LEAST_PAUSE_WITH_NEWS: Duration = Duration::from_millis(10);
+/// What ends before is found by asking: to listen may need a connection.
+const LISTEN_AFTER: Duration = Duration::from_millis(100);
+/// Between two attempts to listen.
+const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+/// Watches for the ends of tasks, whichever they are.
+pub(super) struct EndWatch {
+    began: Moment,
+    /// What an earlier watch has left.
+    left_over: Option<News>,
+    news: Option<News>,
+    /// Set while it does not listen.
+    listen_at: Moment,
+}
+
+impl EndWatch {
+    /// Begins with what an earlier one has left, if there was one.
+    pub(super) fn begin(left_over: Option<News>) -> Self {
+        let began = Moment::now();
+        Self { began, left_over, news: None, listen_at: began.plus(LISTEN_AFTER) }
+    }
+
+    /// Sleeps until it is worth asking again, or a signal has come, for at most so long.
+    pub(super) fn sleep(&mut self, url: &DatabaseUrl, stop: &StopSignals, limit: Duration) {
+        if self.news.is_none() && self.listen_at.has_passed() {
+            self.news = self.listen(url);
+            self.listen_at = Moment::after(LISTEN_AGAIN_AFTER);
+            if self.news.is_some() {
+                // What ended before is found by asking once more.
+                return;
+            }
+        }
+        let longest = if self.news.is_some() { LONGEST_PAUSE_WITH_NEWS } else { LONGEST_PAUSE };
+        // What has taken long is not asked for often: an end is heard of late by an eighth of the wait.
+        let pause = (self.began.elapsed() / 8).clamp(FIRST_PAUSE, longest).min(limit);
+        let Some(news) = &mut self.news else {
+            stop.wait(pause);
+            return;
+        };
+        let earliest = Moment::after(LEAST_PAUSE_WITH_NEWS.min(pause));
+        if !stop.wait_beside(Some(news.as_fd()), pause) {
+            stop.wait(earliest.remaining());
+        }
+        if news.heard().is_err() {
+            self.news = None;
+        }
+    }
+
+    fn listen(&mut self, url: &DatabaseUrl) -> Option<News> {
+        let again = self.left_over.take().and_then(|mut news| news.listen_again().ok().map(|()| news));
+        again.or_else(|| News::listen_for_ends(url))
+    }
+
+    /// What the next one may begin with.
+    pub(super) fn end(self) -> Option<News> {
+        let rested = self.news.and_then(|mut news| news.rest().ok().map(|()| news));
+        rested.or(self.left_over)
+    }
+}

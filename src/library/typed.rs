@@ -1,0 +1,56 @@
+//! A handler whose data and results are types of the program.
+
+use std::marker::PhantomData;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::to_raw_value;
+
+use crate::handler::{ActiveRun, HandlerError, TaskHandler};
+
+/// A handler made of a function that takes the task's data as a type of the program, and returns the results as another. Where
+/// it returns nothing, `()` or `None`, the results stay as it has set them itself.
+///
+/// Data of another shape ends the task for good, with code `invalid-data`.
+///
+/// ```no_run
+/// use taskqueue::{App, typed};
+///
+/// #[derive(serde::Deserialize)]
+/// struct Order {
+///     cents: Vec<u64>,
+/// }
+///
+/// # fn main() -> std::process::ExitCode {
+/// let total = typed(|order: Order, _run| Ok(order.cents.iter().sum::<u64>()));
+/// App::new().class("order.total", total).run()
+/// # }
+/// ```
+pub fn typed<D, R, F>(handle: F) -> impl TaskHandler
+where
+    D: DeserializeOwned,
+    R: Serialize,
+    F: Fn(D, &mut ActiveRun<'_>) -> Result<R, HandlerError> + Send + Sync,
+{
+    Typed { handle, data: PhantomData }
+}
+
+struct Typed<D, F> {
+    handle: F,
+    /// None of it is kept.
+    data: PhantomData<fn(D)>,
+}
+
+impl<D, R, F> TaskHandler for Typed<D, F>
+where
+    D: DeserializeOwned,
+    R: Serialize,
+    F: Fn(D, &mut ActiveRun<'_>) -> Result<R, HandlerError> + Send + Sync,
+{
+    fn process_task_queue_run(&self, run: &mut ActiveRun<'_>) -> Result<(), HandlerError> {
+        let results = (self.handle)(run.data()?, run)?;
+        let json =
+            to_raw_value(&results).map_err(|error| HandlerError::no_retry("invalid-results", error.to_string()))?;
+        if json.get() == "null" { Ok(()) } else { run.set_results(&json) }
+    }
+}

@@ -1,0 +1,131 @@
+//! What a program hears of its worker.
+
+use std::time::Duration;
+
+use crate::domain::ids::{RunId, RunnerId, TaskId};
+use crate::domain::records::ClaimedRun;
+use crate::domain::status::RunStatus;
+use crate::domain::transition::{RunEvent, run_after};
+use crate::engine::execute::{RunListener, RunOutcome};
+use crate::engine::process_run::ProcessReport;
+use crate::engine::work::WorkListener;
+use crate::engine::{EngineError, Stream};
+
+/// What happened to a worker or to one of its runs.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum WorkerNews<'a> {
+    /// It is one of the runners now; also when it is again, after it had lost its slots with the database.
+    Registered(RunnerId),
+    /// There is no room under the setting TaskQueueRunnerLimit; it waits.
+    WaitsForSlots {
+        /// Slots in use.
+        in_use: i64,
+        /// The limit.
+        limit: i64,
+    },
+    /// A run was claimed, and begins as soon as a slot is free.
+    RunClaimed {
+        /// The task.
+        task_id: TaskId,
+        /// The run.
+        run_id: RunId,
+        /// The task class.
+        class: &'a str,
+    },
+    /// A run has ended, and that is recorded.
+    RunEnded(EndedRun<'a>),
+    /// A run has ended, and the database refuses to record it, as it says; it stays on the disk for the next process of this host.
+    RunNotRecorded {
+        /// The task.
+        task_id: TaskId,
+        /// The run.
+        run_id: RunId,
+        /// What the database says.
+        problem: &'a str,
+    },
+    /// The database is away, as it says. The worker tries to come back to it, and says so at each attempt that fails.
+    DatabaseLost(&'a str),
+    /// It was told to stop, and waits for these runs.
+    Stopping(&'a [RunId]),
+}
+
+/// A run that a worker has executed.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct EndedRun<'a> {
+    /// The task.
+    pub task_id: TaskId,
+    /// The run.
+    pub run_id: RunId,
+    /// The task class.
+    pub class: &'a str,
+    /// 1 for the first attempt.
+    pub attempt: i32,
+    /// How it ended. Where somebody had asked to cancel it and it did not succeed, `cancelled` is recorded.
+    pub status: RunStatus,
+    /// Empty on success.
+    pub error_code: &'a str,
+    /// Empty on success.
+    pub error_message: &'a str,
+    /// The status that the run had when somebody else was first; what its handler did is only kept as an event then.
+    pub lost_to: Option<&'a str>,
+}
+
+/// What a program does with news.
+pub(super) type Hear = Box<dyn FnMut(WorkerNews<'_>) + Send>;
+
+/// Passes on what the engine tells.
+pub(super) struct Teller {
+    pub(super) hear: Hear,
+}
+
+impl RunListener for Teller {
+    fn stopping(&mut self, runs: &[RunId], _wait: Duration) {
+        (self.hear)(WorkerNews::Stopping(runs));
+    }
+
+    fn claimed(&mut self, run: &ClaimedRun) {
+        (self.hear)(WorkerNews::RunClaimed { task_id: run.task_id, run_id: run.run_id, class: &run.class });
+    }
+
+    fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
+
+    fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome) {
+        (self.hear)(WorkerNews::RunEnded(EndedRun {
+            task_id: run.task_id,
+            run_id: run.run_id,
+            class: &run.class,
+            attempt: run.attempt,
+            status: status_of(outcome.decision.event),
+            error_code: &outcome.decision.error_code,
+            error_message: &outcome.decision.error_message,
+            lost_to: outcome.lost_to.as_deref(),
+        }));
+    }
+}
+
+impl WorkListener for Teller {
+    fn waits_for_slots(&mut self, in_use: i64, limit: i64) {
+        (self.hear)(WorkerNews::WaitsForSlots { in_use, limit });
+    }
+
+    fn lost_database(&mut self, problem: &EngineError) {
+        (self.hear)(WorkerNews::DatabaseLost(&problem.to_string()));
+    }
+
+    fn not_recorded(&mut self, run: &ClaimedRun, problem: &EngineError) {
+        let problem = problem.to_string();
+        (self.hear)(WorkerNews::RunNotRecorded { task_id: run.task_id, run_id: run.run_id, problem: &problem });
+    }
+
+    fn registered(&mut self, runner_id: RunnerId) {
+        (self.hear)(WorkerNews::Registered(runner_id));
+    }
+
+    fn looked(&mut self, _report: &ProcessReport, _working: usize) {}
+}
+
+fn status_of(event: RunEvent) -> RunStatus {
+    run_after(RunStatus::Processing, event).unwrap_or(RunStatus::Released)
+}

@@ -1,0 +1,87 @@
+//! Whoever waits for the end of a task is told of ends, where the engine can tell.
+
+use std::time::Duration;
+
+use taskqueue::engine::cancel::cancel_tasks;
+use taskqueue::store::News;
+use taskqueue::{NewTask, TaskQueue, Worker, typed};
+
+use super::fixture::{create, drain, queue, queue_with_run, willing};
+use crate::support::{TestDb, wait_until};
+use crate::{each_engine, test_on};
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Sessions that show that they wait for the end of a task.
+fn waiters(db: &TestDb) -> i64 {
+    db.number(
+        "SELECT COUNT(*) AS value FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' AND granted
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+    )
+}
+
+/// Whoever listens from now on hears of what is done.
+#[track_caller]
+fn is_heard(db: &TestDb, what: &str, act: impl FnOnce()) {
+    let mut listening = None;
+    // Not while a thread of another test connects: it could not tell their sockets apart.
+    wait_until("it listens", || {
+        listening = News::listen_for_ends(&db.url());
+        listening.is_some()
+    });
+    let mut news = listening.unwrap();
+    assert!(!news.heard().unwrap(), "{what}");
+    act();
+    wait_until(what, || news.heard().unwrap());
+}
+
+each_engine! {
+    fn whatever_ends_a_task_is_heard_of_where_the_engine_can_tell(db) {
+        if db.is_mysql_like() {
+            assert!(News::listen_for_ends(&db.url()).is_none());
+            return;
+        }
+        let mut ctx = willing(db);
+        let (_, _) = queue_with_run(&mut ctx, "work");
+        is_heard(db, "process-run", || assert_eq!(drain(&mut ctx).succeeded, 1));
+        let id = queue(&mut ctx, "work");
+        is_heard(db, "cancel", || cancel_tasks(&mut ctx, &[id], None, &mut |_| {}).unwrap());
+        queue(&mut ctx, "elsewhere");
+        let claimed = db.cli().run(&["claim", "--claimant", "bot"]).json();
+        let (run, token) = (claimed["run_id"].to_string(), claimed["token"].as_str().unwrap().to_owned());
+        is_heard(db, "resolve", || {
+            db.cli().run(&["resolve", &run, "--token", &token]).ok();
+        });
+        queue(&mut ctx, "work");
+        is_heard(db, "work", || {
+            let worker = Worker::new(&TaskQueue::connect(db.url_text()).unwrap()).unwrap();
+            let worker = worker.class("work", typed(|(): (), _run| Ok(()))).spool(db.home().join("spool"));
+            assert_eq!(worker.idle_exit(Duration::ZERO).run().unwrap().processed, 1);
+        });
+    }
+}
+
+test_on! {
+    [postgres Postgres] who_waits_is_told_and_nobody_is_told_while_nobody_waits db {
+        let mut ctx = willing(db);
+        let program = TaskQueue::connect(db.url_text()).unwrap();
+        let listeners = "SELECT COUNT(*) AS value FROM pg_stat_activity
+            WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%taskqueue_end%'";
+        assert!(!ctx.store.tell_of_ends().unwrap() && waiters(db) == 0);
+        for times in 1..=2 {
+            let id = program.queue(NewTask::new("work")).unwrap().id;
+            let ended = std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| program.wait(id, LONG).unwrap());
+                wait_until("it listens", || waiters(db) == 1);
+                assert!(ctx.store.tell_of_ends().unwrap());
+                create(&mut ctx);
+                assert_eq!(drain(&mut ctx).succeeded, 1);
+                waiting.join().unwrap()
+            });
+            assert!(ended.is_some_and(|ended| ended.is_success()));
+            assert!(!ctx.store.tell_of_ends().unwrap() && waiters(db) == 0, "it goes on for nobody");
+            assert_eq!(db.number(listeners), 1, "wait {times} has the connection of the first");
+        }
+    }
+}
