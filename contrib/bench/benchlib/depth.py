@@ -20,6 +20,7 @@ def deep_store(bench, engine):
         bench.note(f"  {engine}: a store with {waiting:,} waiting and {finished:,} finished tasks")
         for start in range(0, finished, PART):
             add_finished(store, min(PART, finished - start))
+        store.forget_runs()
         store.fill(waiting)
         yield store, f"{waiting:,} waiting, {finished:,} finished"
 
