@@ -28,7 +28,7 @@ def deep_store(bench, engine):
 def add_finished(store, tasks):
     """Tasks that succeeded, each with its run."""
     count = COUNT[store.engine].format(n=tasks)
-    known = store.ask('SELECT CAST(COALESCE(MAX("Id"), 0) AS char(20)) AS value FROM "TaskQueue"')[0].strip()
+    known = store.number('COALESCE(MAX("Id"), 0)', 'FROM "TaskQueue"')
     store.sql(
         'INSERT INTO "TaskQueue" ("TaskClass", "TaskData", "LastStatus", "Attempts") '
         f"SELECT 'noop', '{{}}', 'success', 1 FROM ({count}) AS s"

@@ -6,9 +6,9 @@ from xml.sax.saxutils import escape
 
 from .figures import short
 
-LABEL, BARS, NUMBERS, STEP, MARGIN = 380, 330, 330, 17, 16
-WIDTH = MARGIN + LABEL + BARS + NUMBERS + MARGIN
-LEFT = MARGIN + LABEL
+WHAT, ENGINE, BARS, NUMBERS, STEP, MARGIN = 425, 80, 300, 345, 17, 16
+LEFT = MARGIN + WHAT + ENGINE
+WIDTH = LEFT + BARS + NUMBERS + MARGIN
 GOOD, BAD, GREY, INK = "#2a7f62", "#b5482f", "#d5d5d5", "#222222"
 
 
@@ -32,23 +32,26 @@ def with_unit(value, unit):
     return short(value) + (unit if unit.startswith("/") else f" {unit}")
 
 
+def cut(words, longest):
+    return words if len(words) <= longest else words[:longest - 1] + "…"
+
+
 def label_of(line):
-    return f"{line.what.replace('`', '')}, {line.engine}"
+    return line.what.replace("`", ""), line.engine
 
 
 def goal_bars(line):
     """For each goal: the words on both sides, and how far it is reached; 1 is exactly."""
     for goal in line.goals:
         value, _ = line.verdict(goal)
-        label = label_of(line)
         if not value:
-            yield label, None, "not measured"
+            yield label_of(line), None, "not measured"
             continue
         ours = with_unit(line.ours.median, line.ours.unit)
         told = f"{ours}, {goal.words(line.ours.unit)} wanted"
         if goal.against:
             told = f"{ours}, {value:.2f} of {goal.against} ({goal.words('')} wanted)"
-        yield label, (value / goal.bound if goal.at_least else goal.bound / value), told
+        yield label_of(line), (value / goal.bound if goal.at_least else goal.bound / value), told
 
 
 def peer_bars(line):
@@ -75,13 +78,14 @@ def panel(y, title, scale, bars):
     for n, (label, times, told) in enumerate(bars):
         base = top + STEP * n
         if label != before:
-            parts.append(text(LEFT - 8, base + 12, label if len(label) < 68 else label[:67] + "…", "end"))
+            parts.append(text(MARGIN, base + 12, cut(label[0], 72)))
+            parts.append(text(MARGIN + WHAT, base + 12, label[1]))
         before = label
         if times is not None:
             low, high = sorted((scale.place(1), scale.place(times)))
             parts.append(f'<rect x="{low:.1f}" y="{base + 3}" width="{max(1.5, high - low):.1f}" height="{STEP - 6}" '
                          f'fill="{GOOD if times >= 1 else BAD}"/>')
-        parts.append(text(LEFT + BARS + 10, base + 12, told if len(told) < 62 else told[:61] + "…"))
+        parts.append(text(LEFT + BARS + 10, base + 12, cut(told, 62)))
     return parts, bottom + 18
 
 

@@ -14,11 +14,6 @@ def drain(store, tasks, slots, program="taskqueue"):
     """Tasks a second of a worker on a backlog: from its start to the last end in the tables, seen from outside."""
     started = time.time()
     work(store, slots, program)
-    return rate(store, tasks, started)
-
-
-def rate(store, tasks, started):
-    """So many tasks were to succeed since then: how many a second that were, or what there is instead."""
     done = store.successes()
     if done != tasks:
         raise NotThere(f"{done} of {tasks} runs succeeded")

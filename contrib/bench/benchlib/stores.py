@@ -10,11 +10,11 @@ from .programs import output
 
 _numbers = itertools.count(1)
 
-# The moment of the last end as text in UTC, by whatever name the engine has for that.
-LAST_END = {
-    "sqlite": 'MAX("FinishedOn")',
-    "postgres": "to_char(MAX(\"FinishedOn\") AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US')",
-    "mariadb": "DATE_FORMAT(MAX(FinishedOn), '%Y-%m-%dT%H:%i:%s.%f')",
+# A moment as text in UTC, by whatever name the engine has for that.
+MOMENT = {
+    "sqlite": "{}",
+    "postgres": "to_char({} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US')",
+    "mariadb": "DATE_FORMAT({}, '%Y-%m-%dT%H:%i:%s.%f')",
 }
 
 
@@ -109,15 +109,18 @@ class Store(Database):
 
     def forget_runs(self):
         """Counts no run that is there by now: a look at millions takes its time."""
-        self._before = int(self.about_runs('CAST(COALESCE(MAX("Id"), 0) AS char(20))'))
+        self._before = self.number('COALESCE(MAX("Id"), 0)', 'FROM "TaskQueueRuns"')
 
-    def about_runs(self, value, condition="1 = 1"):
-        """Something about those runs that are not forgotten."""
-        where = f'WHERE "Id" > {self._before} AND {condition}'
-        return self.ask(f'SELECT {value} AS value FROM "TaskQueueRuns" {where}')[0]
+    def number(self, value, where):
+        return int(self.ask(f"SELECT CAST({value} AS char(20)) AS value {where}")[0])
 
-    def successes(self):
-        return int(self.about_runs("CAST(COUNT(*) AS char(20))", """"Status" = 'success'"""))
+    def moments(self, column, where):
+        """In seconds since 1970."""
+        return [epoch(text) for text in self.ask(f"SELECT {MOMENT[self.engine].format(column)} AS value {where}")]
+
+    def successes(self, condition=""):
+        where = f"""WHERE "Id" > {self._before} AND "Status" = 'success' {condition}"""
+        return self.number("COUNT(*)", f'FROM "TaskQueueRuns" {where}')
 
     def last_end(self):
-        return epoch(self.about_runs(LAST_END[self.engine]))
+        return self.moments('MAX("FinishedOn")', f'FROM "TaskQueueRuns" WHERE "Id" > {self._before}')[0]

@@ -9,6 +9,8 @@ TITLE = "single queueing through the library"
 ENGINES = context.ENGINES
 LIMIT = "bare commits of one row"
 OURS = "TaskQueue::queue"
+# How many commits a second a disk does is anything between a hundred and ten thousand.
+FEWEST, MOST, TRIAL = 400, 8_000, 200
 
 
 def ours(bench, engine, tasks, clients):
@@ -21,6 +23,12 @@ def limit(bench, engine, tasks, clients):
         return tasks / bench.limit("commits", store.url, tasks, clients)
 
 
+def enough(bench, engine, clients):
+    """So many tasks as bare commits take about two seconds for, the same share for each client."""
+    rate = limit(bench, engine, TRIAL, clients)
+    return int(min(MOST, max(FEWEST, rate * bench.pick(2, 0.2)))) // clients * clients
+
+
 def peers_on(bench, engine, clients):
     """huey's own lock admits but one client of a file."""
     if bench.peers == "none" or (engine == "sqlite" and clients > 1):
@@ -29,11 +37,11 @@ def peers_on(bench, engine, clients):
 
 
 def line(bench, engine, clients):
-    tasks, jobs = bench.pick(8_000, 800), bench.pick(2_000, 400)
+    tasks = enough(bench, engine, clients)
     contestants = [
         (OURS, lambda: ours(bench, engine, tasks, clients)),
         (LIMIT, lambda: limit(bench, engine, tasks, clients)),
-        *((peer.name, lambda peer=peer: peer.add(bench, jobs, clients)) for peer in peers_on(bench, engine, clients)),
+        *((peer.name, lambda peer=peer: peer.add(bench, tasks // 2, clients)) for peer in peers_on(bench, engine, clients)),
     ]
     figures = by_turns(bench.rounds, "/s", contestants)
     what = f"{TITLE}, {clients} client{'s' if clients > 1 else ''}"

@@ -6,19 +6,12 @@ from benchlib import context
 from benchlib.context import SHOWN
 from benchlib.figures import Figure, Line, NotThere, at_most, missing, percentile
 from benchlib.ours import running
-from benchlib.stores import epoch
 
-TITLE = "from `queue` to the handler's start, idle worker"
+TITLE = "from `queue` to the handler's start"
 ENGINES = context.ENGINES
 # Median and 99th percentile in milliseconds.
 GOALS = {"postgres": (2, 8), "sqlite": (4, 12), "mariadb": None}
 NAMES = ("median", "99th percentile")
-QUEUED = {
-    "sqlite": 'SELECT "QueuedOn" AS value FROM "TaskQueue" ORDER BY "Id"',
-    "postgres": "SELECT to_char(\"QueuedOn\" AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US') AS value "
-    'FROM "TaskQueue" ORDER BY "Id"',
-    "mariadb": "SELECT DATE_FORMAT(QueuedOn, '%Y-%m-%dT%H:%i:%s.%f') AS value FROM TaskQueue ORDER BY Id",
-}
 LATEST_SECS = 90
 
 
@@ -34,7 +27,8 @@ def latencies(bench, engine, program, tasks):
                 store.run("queue", "stamp", f'"{stamps}"')
                 wait_for_lines(stamps, number, worker)
         started = [float(line) for line in stamps.read_text().split()]
-        return [(s - epoch(q)) * 1000 for s, q in zip(started, store.ask(QUEUED[engine]), strict=True)]
+        queued = store.moments('"QueuedOn"', 'FROM "TaskQueue" ORDER BY "Id"')
+        return [(s - q) * 1000 for s, q in zip(started, queued, strict=True)]
 
 
 def wait_for_lines(path, number, worker):
