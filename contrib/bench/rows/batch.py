@@ -33,7 +33,7 @@ def measure(bench, engine):
     ]
     for peer in PEERS:
         if bench.peers != "none" and peer.bulk and peer.engine == engine:
-            jobs = min(bench.pick(50_000, 5_000), peer.noop_rate * 10)
+            jobs = min(bench.pick(30_000, 5_000), peer.noop_rate * 10)
             contestants.append((peer.name, lambda peer=peer, jobs=jobs: peer.fill(bench, jobs)))
     figures = by_turns(bench.rounds, "/s", contestants)
     return [Line("batch", TITLE, SHOWN[engine], figures[0], figures[1:], [at_least(0.6, LIMITS[engine])])]

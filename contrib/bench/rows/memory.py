@@ -55,7 +55,7 @@ def measure(bench, engine):
     kinds = (("a worker's memory at rest", "MB", 20), (f"a worker's memory after {runs:,} runs", "MB", 20),
              ("an idle worker's processor time", "% of a core", 0.2))
     try:
-        values = one_worker(bench, engine, runs, bench.pick(60, 5))
+        values = one_worker(bench, engine, runs, bench.pick(40, 5))
         figures = [Figure(WORKER, unit, [value]) for value, (_, unit, _) in zip(values, kinds)]
     except NotThere as why:
         figures = [missing(WORKER, unit, str(why)) for _, unit, _ in kinds]

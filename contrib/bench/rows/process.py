@@ -14,11 +14,11 @@ LIMIT = "bare spawn loop, 3 pipes"
 
 
 def measure(bench, engine):
-    tasks = bench.pick(8_000, 600)
+    tasks = bench.pick(6_000, 600)
     figures = by_turns(bench.rounds, "/s", [
         (f"work --slots {SLOTS}", lambda: filled_drain(bench, engine, tasks, SLOTS, "true")),
         (LIMIT, lambda: tasks / bench.limit("spawn", tasks, SLOTS, "/bin/true")),
-        *contestants(bench, engine, bench.pick(3, 0.3), "true"),
+        *contestants(bench, engine, bench.pick(2, 0.3), "true"),
     ])
     goals = [at_least(OF_THE_LIMIT[engine], LIMIT)]
     if any(figure.name == GRAPHILE for figure in figures):

@@ -32,7 +32,7 @@ def together(bench, engine, workers, tasks):
 
 
 def measure(bench, engine):
-    tasks = bench.pick(200_000, 20_000)
+    tasks = bench.pick(150_000, 20_000)
     numbers = bench.pick(NUMBERS, (1, 8, 64))
     contestants = [(f"{n} workers", lambda n=n: together(bench, engine, n, tasks)) for n in numbers]
     figures = by_turns(bench.pick(3, 1), "/s", contestants)
