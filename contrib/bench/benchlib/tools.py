@@ -95,7 +95,7 @@ class Parallel(Xargs):
 
 
 class ParallelSql(Tool):
-    name, command, most = "GNU parallel --sqlworker", "parallel", 200
+    name, command, most = "GNU parallel --sqlworker", "parallel", 100
     note = "in a SQLite file; adding: all at once, so that only draining is shown"
     queues = False
 
