@@ -6,7 +6,7 @@ from xml.sax.saxutils import escape
 
 from .figures import short
 
-WHAT, ENGINE, BARS, NUMBERS, STEP, MARGIN = 425, 80, 300, 345, 17, 16
+WHAT, ENGINE, BARS, NUMBERS, STEP, MARGIN = 425, 80, 300, 410, 17, 16
 LEFT = MARGIN + WHAT + ENGINE
 WIDTH = LEFT + BARS + NUMBERS + MARGIN
 GOOD, BAD, GREY, INK = "#2a7f62", "#b5482f", "#d5d5d5", "#222222"
@@ -85,14 +85,15 @@ def panel(y, title, scale, bars):
             low, high = sorted((scale.place(1), scale.place(times)))
             parts.append(f'<rect x="{low:.1f}" y="{base + 3}" width="{max(1.5, high - low):.1f}" height="{STEP - 6}" '
                          f'fill="{GOOD if times >= 1 else BAD}"/>')
-        parts.append(text(LEFT + BARS + 10, base + 12, cut(told, 62)))
+        parts.append(text(LEFT + BARS + 10, base + 12, cut(told, 66)))
     return parts, bottom + 18
 
 
 def svg(lines, about):
     goals = [bar for line in lines for bar in goal_bars(line)]
     peers = [bar for line in lines for bar in peer_bars(line)]
-    parts, y = [text(MARGIN, 26, f"taskqueue, measured {about['made_on']}", size=16, weight="bold")], 40
+    title = f"taskqueue, measured {about['made_on']}{', but a quick look' if about['quick'] else ''}"
+    parts, y = [text(MARGIN, 26, title, size=16, weight="bold")], 40
     if goals:
         more, y = panel(y, "Goals: 1 is reached, right of it is better", Scale((0.1, 0.3, 1, 3, 10)), goals)
         parts += more
