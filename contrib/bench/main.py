@@ -13,9 +13,9 @@ from pathlib import Path
 
 import rows
 from benchlib import show
-from benchlib.context import Bench
+from benchlib.context import SHOWN, Bench
 from benchlib.draw import svg
-from benchlib.figures import Line, missing
+from benchlib.figures import Line, missing, reason
 from benchlib.versions import all_versions
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
@@ -43,12 +43,15 @@ def list_rows():
 
 
 def measure_row(bench, name):
-    """A row that breaks is one that was not measured, and says so; the others go on."""
-    try:
-        return rows.ALL[name].measure(bench)
-    except Exception as error:  # noqa: BLE001
-        traceback.print_exc()
-        return [Line(name, rows.ALL[name].TITLE, "", missing("taskqueue", "", f"{type(error).__name__}: {error}"[:200]))]
+    """What breaks on an engine was not measured there, and says so; what was before stays, and the others go on."""
+    row = rows.ALL[name]
+    for engine in row.ENGINES:
+        bench.note(f"{name}: {SHOWN[engine]}")
+        try:
+            yield from row.measure(bench, engine)
+        except Exception as error:  # noqa: BLE001
+            traceback.print_exc()
+            yield Line(name, row.TITLE, SHOWN[engine], missing("taskqueue", "", reason(error)))
 
 
 def write(place, lines, versions, about):
@@ -69,6 +72,12 @@ def put_into_docs(table):
     DOCS.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}")
 
 
+def stop(*_):
+    # Asked twice, it would leave undone what it does at the first time.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(143)
+
+
 def main():
     asked = arguments()
     if asked.list:
@@ -76,19 +85,24 @@ def main():
     if asked.list or asked.check:
         return
     # Workers and databases that a row has started are ended with it, whoever stops it.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, stop)
     home = os.environ["TASKQUEUE_BENCH_HOME"]
     bench = Bench(home, os.environ["CARGO_TARGET_DIR"], asked.quick, asked.peers)
     versions = all_versions(bench)
     about = {"made_on": time.strftime("%Y-%m-%d %H:%M"), "command": shlex.join(["contrib/bench/run", *sys.argv[1:]]),
-             "rounds": bench.rounds, "quick": bench.quick}
+             "rounds": bench.rounds, "quick": bench.quick, "secs": {}}
     place = Path(home) / "results" / time.strftime("%Y%m%d-%H%M%S")
     chosen = [name for name in rows.ORDER if (name in asked.only if asked.only else name not in rows.ON_REQUEST)]
     lines, text = [], ""
     for name in chosen:
-        lines += measure_row(bench, name)
-        # After each row: who stops it keeps what was measured.
-        text = write(place, lines, versions, about)
+        started = time.monotonic()
+        for line in measure_row(bench, name):
+            lines.append(line)
+            # After each line: who stops it keeps what was measured.
+            text = write(place, lines, versions, about)
+        about["secs"][name] = round(time.monotonic() - started)
+        bench.note(f"{name}: {about['secs'][name]} s")
+    text = write(place, lines, versions, about)
     print(text)
     if asked.docs:
         put_into_docs(show.markdown(lines, versions, about))

@@ -2,12 +2,11 @@
 
 import os
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-from .figures import NotThere
+from .figures import NotThere, say
+from .programs import output
 from .stores import Store
 
 ENGINES = ("sqlite", "postgres", "mariadb")
@@ -25,7 +24,6 @@ class Bench:
         shutil.rmtree(self.scratch, ignore_errors=True)
         self.scratch.mkdir(parents=True)
         self.servers = {engine: os.environ.get(f"TASKQUEUE_TEST_{engine.upper()}_URL") for engine in ENGINES}
-        self._has_work = {}
 
     @property
     def rounds(self):
@@ -36,7 +34,7 @@ class Bench:
         return quick if self.quick else full
 
     def note(self, text):
-        print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+        say(f"{time.strftime('%H:%M:%S')} {text}")
 
     def program(self, name):
         """The path of a program that was built, or the reason why there is none."""
@@ -59,27 +57,14 @@ class Bench:
             raise NotThere(f"no {SHOWN[engine]} server runs")
         return url
 
-    def has_work(self, program):
-        """Whether this build has the long-running runner."""
-        if program not in self._has_work:
-            shown = subprocess.run([self.program(program), "work", "--help"], capture_output=True)
-            self._has_work[program] = shown.returncode == 0
-        return self._has_work[program]
+    def seconds(self, argv, env=None):
+        """What a program of the harness prints: the seconds that it measured."""
+        return float(output(argv, env).split()[-1])
 
-    def seconds(self, argv, **options):
-        """What a program of the harness prints: the seconds that it measured. Without a word about why, it failed."""
-        done = subprocess.run(argv, capture_output=True, text=True, **options)
-        if done.returncode != 0:
-            raise NotThere(last_words(done))
-        return float(done.stdout.split()[-1])
+    def limits(self, *words):
+        """What a verb of `bench_limits` prints."""
+        return output([self.program("bench_limits"), *map(str, words)])
 
     def limit(self, *words):
-        return self.seconds([self.program("bench_limits"), *map(str, words)])
-
-
-def last_words(done):
-    """Why a program failed, in one line."""
-    lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-    helpful = [line for line in lines if "error" in line.lower() or "panicked" in line] or lines
-    where = Path(done.args[0]).name
-    return f"{where}: {' '.join(helpful[-2:])[:200] or f'exit status {done.returncode}'}"
+        """The seconds that it took."""
+        return float(self.limits(*words).split()[-1])

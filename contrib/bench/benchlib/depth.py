@@ -20,6 +20,7 @@ def deep_store(bench, engine):
         bench.note(f"  {engine}: a store with {waiting:,} waiting and {finished:,} finished tasks")
         for start in range(0, finished, PART):
             add_finished(store, min(PART, finished - start))
+        store.forget_runs()
         store.fill(waiting)
         yield store, f"{waiting:,} waiting, {finished:,} finished"
 
@@ -27,7 +28,7 @@ def deep_store(bench, engine):
 def add_finished(store, tasks):
     """Tasks that succeeded, each with its run."""
     count = COUNT[store.engine].format(n=tasks)
-    known = store.ask('SELECT CAST(COALESCE(MAX("Id"), 0) AS char(20)) AS value FROM "TaskQueue"')[0].strip()
+    known = store.number('COALESCE(MAX("Id"), 0)', 'FROM "TaskQueue"')
     store.sql(
         'INSERT INTO "TaskQueue" ("TaskClass", "TaskData", "LastStatus", "Attempts") '
         f"SELECT 'noop', '{{}}', 'success', 1 FROM ({count}) AS s"

@@ -78,10 +78,15 @@ def missing(name, unit, why):
     return Figure(name, unit, why_not=why)
 
 
-def by_turns(rounds, unit, contestants, note=lambda text: print(text, file=sys.stderr)):
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def by_turns(rounds, unit, contestants, note=say):
     """Every contestant once a round, each round with another one first, so that noise of the machine hits all.
 
-    `contestants` is a list of (name, callable that returns one value). Returns the figures in the same order.
+    `contestants` is a list of (name, callable that returns one value). Returns the figures in the same order. One that fails is
+    not asked again, and the others go on.
     """
     figures = {name: Figure(name, unit) for name, _ in contestants}
     for turn in range(rounds):
@@ -91,15 +96,21 @@ def by_turns(rounds, unit, contestants, note=lambda text: print(text, file=sys.s
             if figure.why_not:
                 continue
             try:
-                value = measure()
-            except NotThere as why:
-                figure.why_not = str(why)
+                figure.values.append(measure())
+            except Exception as error:  # noqa: BLE001
+                figure.why_not = reason(error)
                 figure.values.clear()
-                note(f"    {name}: not measured: {why}")
+                say(f"    {name}: not measured: {figure.why_not}")
                 continue
-            figure.values.append(value)
-            note(f"    {name}: {short(value)} {unit}")
+            if note:
+                note(f"    {name}: {short(figure.values[-1])} {unit}")
     return list(figures.values())
+
+
+def reason(error):
+    """Why there is no figure, in one line; an error that nobody foresaw with its name."""
+    words = str(error) if isinstance(error, NotThere) else f"{type(error).__name__}: {error}"
+    return " ".join(words.split())[:200]
 
 
 def percentile(values, percent):

@@ -1,15 +1,19 @@
-"""Our own side of the comparisons: draining a backlog, and single processes of the program."""
+"""Our own side of the comparisons: draining a backlog, workers that stay, and single processes of the program."""
 
 import subprocess
 import time
+from contextlib import contextmanager
 
 from .figures import NotThere
 
+# A worker ends a little later than its last run; one that does not is killed.
+END_SECS = 60
 
-def drain(store, tasks, slots, program="taskqueue", words=()):
+
+def drain(store, tasks, slots, program="taskqueue"):
     """Tasks a second of a worker on a backlog: from its start to the last end in the tables, seen from outside."""
     started = time.time()
-    work(store, slots, program, words)
+    work(store, slots, program)
     done = store.successes()
     if done != tasks:
         raise NotThere(f"{done} of {tasks} runs succeeded")
@@ -17,25 +21,57 @@ def drain(store, tasks, slots, program="taskqueue", words=()):
 
 
 def work(store, slots, program="taskqueue", words=()):
-    """A worker until nothing waits. Before there is `work`, `process-run --drain` shows that the row works."""
-    verb = ["work", "--slots", slots, "--idle-exit", "0", *words]
-    if not store.bench.has_work(program):
-        verb = ["process-run", "--drain", *words]
-    store.run(*verb, program=program)
-
-
-def name_of_worker(bench, slots, program="taskqueue"):
-    """What is measured, as the table shall say it."""
-    if bench.has_work(program):
-        return f"work --slots {slots}"
-    return "process-run --drain (no `work` yet)"
+    """A worker until nothing waits."""
+    store.run("work", "--slots", slots, "--idle-exit", "0", *words, program=program)
 
 
 def filled_drain(bench, engine, tasks, slots, task_class="noop", program="taskqueue"):
-    """The same on a fresh store, filled before."""
+    """The drain of a fresh store that was filled before."""
     with bench.store(engine) as store:
         store.fill(tasks, task_class)
         return drain(store, tasks, slots, program)
+
+
+class Worker:
+    """A program that works on a store and does not end by itself."""
+
+    def __init__(self, process, said):
+        self.process, self.pid, self._said = process, process.pid, said
+
+    def must_live(self):
+        if self.process.poll() is not None:
+            raise NotThere(f"the worker ended with {self.process.returncode}: {self._said.read_text()[-200:].strip()}")
+
+    def must_end(self, late):
+        """By itself and well, before that time."""
+        try:
+            code = self.process.wait(timeout=max(1, late - time.time()))
+        except subprocess.TimeoutExpired as still:
+            raise NotThere("a worker did not end") from still
+        if code:
+            self.must_live()
+
+    def stop(self):
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=END_SECS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@contextmanager
+def running(store, program, *words):
+    """A worker as long as the block lasts, whatever ends it."""
+    said = store.place / "worker.err"
+    with said.open("ab") as err:
+        process = subprocess.Popen(store.argv(program, *words), env=store.env, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=err)
+    worker = Worker(process, said)
+    try:
+        yield worker
+    finally:
+        worker.stop()
 
 
 def process_ms(store, *words, program="taskqueue"):

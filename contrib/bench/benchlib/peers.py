@@ -1,12 +1,11 @@
 """The peers that keep their jobs in a database, each a program with the same command line (peers/rust/src/lib.rs says which)."""
 
-import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .context import last_words
 from .figures import NotThere
+from .programs import output
 from .stores import Database
 
 HERE = Path(__file__).resolve().parents[1] / "peers"
@@ -43,13 +42,8 @@ class Peer:
     def call(self, bench, database, *words):
         """The number that the peer's program prints."""
         argv = [*self.argv(bench), database.url, *map(str, words)]
-        try:
-            done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_SECS)
-        except subprocess.TimeoutExpired as late:
-            raise NotThere(f"{words[0]} {words[1]} did not end within {LIMIT_SECS} s") from late
-        if done.returncode != 0:
-            raise NotThere(last_words(done))
-        return float(done.stdout.split()[-1]) if done.stdout.split() else 0.0
+        printed = output(argv, limit_secs=LIMIT_SECS).split()
+        return float(printed[-1]) if printed else 0.0
 
     def prepared(self, bench):
         """An empty database with the peer's tables."""

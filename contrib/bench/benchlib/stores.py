@@ -4,19 +4,17 @@ import itertools
 import json
 import os
 import shutil
-import subprocess
 from datetime import datetime, timezone
 
-from .figures import NotThere
+from .programs import output
 
 _numbers = itertools.count(1)
 
-# The moment of the last end as text in UTC, by whatever name the engine has for that.
-LAST_END = {
-    "sqlite": 'SELECT MAX("FinishedOn") AS value FROM "TaskQueueRuns"',
-    "postgres": "SELECT to_char(MAX(\"FinishedOn\") AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US') AS value "
-    'FROM "TaskQueueRuns"',
-    "mariadb": "SELECT DATE_FORMAT(MAX(FinishedOn), '%Y-%m-%dT%H:%i:%s.%f') AS value FROM TaskQueueRuns",
+# A moment as text in UTC, by whatever name the engine has for that.
+MOMENT = {
+    "sqlite": "{}",
+    "postgres": "to_char({} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US')",
+    "mariadb": "DATE_FORMAT({}, '%Y-%m-%dT%H:%i:%s.%f')",
 }
 
 
@@ -39,20 +37,14 @@ class Database:
         else:
             self._server = bench.server(engine)
             self.url = f"{self._server.rsplit('/', 1)[0]}/{self.name}"
-            self._limits("sql", self._server, f'CREATE DATABASE "{self.name}"')
-
-    def _limits(self, *words):
-        done = subprocess.run([self.bench.program("bench_limits"), *words], capture_output=True, text=True)
-        if done.returncode != 0:
-            raise RuntimeError(f"{words[0]} {words[-1]}: {done.stderr}")
-        return done.stdout
+            self.bench.limits("sql", self._server, f'CREATE DATABASE "{self.name}"')
 
     def sql(self, statement):
-        self._limits("sql", self.url, statement)
+        self.bench.limits("sql", self.url, statement)
 
     def ask(self, question):
         """The column `value` of every row, as text."""
-        return self._limits("ask", self.url, question).splitlines()
+        return self.bench.limits("ask", self.url, question).splitlines()
 
     def __enter__(self):
         return self
@@ -60,7 +52,7 @@ class Database:
     def __exit__(self, *_):
         if self.engine != "sqlite":
             force = " WITH (FORCE)" if self.engine == "postgres" else ""
-            self._limits("sql", self._server, f'DROP DATABASE "{self.name}"{force}')
+            self.bench.limits("sql", self._server, f'DROP DATABASE "{self.name}"{force}')
         shutil.rmtree(self.place, ignore_errors=True)
 
 
@@ -69,6 +61,7 @@ class Store(Database):
 
     def __init__(self, bench, engine, classes=""):
         super().__init__(bench, engine)
+        self._before = 0
         self.env = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.place),
@@ -84,11 +77,8 @@ class Store(Database):
         self.run("migrate")
 
     def run(self, *words, program="taskqueue"):
-        """The program with this store; a failure is one of the benchmark."""
-        done = subprocess.run(self.argv(program, *words), env=self.env, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise NotThere(f"{' '.join(map(str, words[:3]))}: {done.stderr.strip()[:300]}")
-        return done.stdout
+        """What the program prints with this store."""
+        return output(self.argv(program, *words), self.env)
 
     def argv(self, program, *words):
         return [self.bench.program(program), *map(str, words)]
@@ -117,9 +107,20 @@ class Store(Database):
         elif self.engine == "mariadb":
             self.sql('ANALYZE TABLE "TaskQueue", "TaskQueueRuns"')
 
-    def successes(self):
-        question = """SELECT CAST(COUNT(*) AS char(20)) AS value FROM "TaskQueueRuns" WHERE "Status" = 'success'"""
-        return int(self.ask(question)[0])
+    def forget_runs(self):
+        """Counts no run that is there by now: a look at millions takes its time."""
+        self._before = self.number('COALESCE(MAX("Id"), 0)', 'FROM "TaskQueueRuns"')
+
+    def number(self, value, where):
+        return int(self.ask(f"SELECT CAST({value} AS char(20)) AS value {where}")[0])
+
+    def moments(self, column, where):
+        """In seconds since 1970."""
+        return [epoch(text) for text in self.ask(f"SELECT {MOMENT[self.engine].format(column)} AS value {where}")]
+
+    def successes(self, condition=""):
+        where = f"""WHERE "Id" > {self._before} AND "Status" = 'success' {condition}"""
+        return self.number("COUNT(*)", f'FROM "TaskQueueRuns" {where}')
 
     def last_end(self):
-        return epoch(self.ask(LAST_END[self.engine])[0])
+        return self.moments('MAX("FinishedOn")', f'FROM "TaskQueueRuns" WHERE "Id" > {self._before}')[0]

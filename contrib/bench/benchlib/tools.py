@@ -12,6 +12,7 @@ from urllib.parse import quote
 from .figures import NotThere
 
 LIMIT_SECS = 300
+GATE_SECS = 10
 TRUE = "/bin/true"
 
 
@@ -63,10 +64,14 @@ class Tool:
 
 
 def open_gate(gate):
-    """Lets the program go on that reads from it, once."""
-    if gate.exists():
-        gate.write_bytes(b"")
-        gate.unlink()
+    """Lets the program go on that reads from it, once. Nobody may come to read any more."""
+    late = time.monotonic() + GATE_SECS
+    while gate.exists() and time.monotonic() < late:
+        try:
+            os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+            gate.unlink()
+        except OSError:
+            time.sleep(0.001)
 
 
 class Xargs(Tool):
@@ -90,7 +95,7 @@ class Parallel(Xargs):
 
 
 class ParallelSql(Tool):
-    name, command, most = "GNU parallel --sqlworker", "parallel", 200
+    name, command, most = "GNU parallel --sqlworker", "parallel", 100
     note = "in a SQLite file; adding: all at once, so that only draining is shown"
     queues = False
 
@@ -169,7 +174,11 @@ class Pueue(Tool):
             yield
         finally:
             daemon.terminate()
-            daemon.wait()
+            try:
+                daemon.wait(timeout=GATE_SECS)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
 
     def until(self, over):
         late = time.monotonic() + LIMIT_SECS

@@ -1,5 +1,5 @@
-"""The rows of the benchmark, one file each, in the order of the table. A row is a module with NAME, TITLE and `measure(bench)`,
-which returns lines."""
+"""The rows of the benchmark, one file each, in the order of the table. A row is a module with TITLE, ENGINES and
+`measure(bench, engine)`, which returns lines."""
 
 from importlib import import_module
 

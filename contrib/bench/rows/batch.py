@@ -2,11 +2,13 @@
 
 import time
 
-from benchlib.context import ENGINES, SHOWN
+from benchlib import context
+from benchlib.context import SHOWN
 from benchlib.figures import Line, at_least, by_turns
 from benchlib.peers import PEERS
 
 TITLE = "`queue --batch`"
+ENGINES = context.ENGINES
 LIMITS = {"sqlite": "one prepared INSERT", "postgres": "COPY", "mariadb": "INSERT with rows of 500"}
 
 
@@ -23,19 +25,15 @@ def limit(bench, engine, tasks):
         return tasks / bench.limit("bulk", store.url, tasks)
 
 
-def measure(bench):
-    tasks = bench.pick(300_000, 20_000)
-    lines = []
-    for engine in ENGINES:
-        bench.note(f"batch: {engine}")
-        contestants = [
-            ("queue --batch", lambda engine=engine: ours(bench, engine, tasks)),
-            (LIMITS[engine], lambda engine=engine: limit(bench, engine, tasks)),
-        ]
-        for peer in PEERS:
-            if bench.peers != "none" and peer.bulk and peer.engine == engine:
-                contestants.append((peer.name, lambda peer=peer: peer.fill(bench, bench.pick(100_000, 10_000))))
-        figures = by_turns(bench.rounds, "/s", contestants)
-        goals = [at_least(0.6, LIMITS[engine])]
-        lines.append(Line("batch", TITLE, SHOWN[engine], figures[0], figures[1:], goals))
-    return lines
+def measure(bench, engine):
+    tasks = bench.pick(200_000, 20_000)
+    contestants = [
+        ("queue --batch", lambda: ours(bench, engine, tasks)),
+        (LIMITS[engine], lambda: limit(bench, engine, tasks)),
+    ]
+    for peer in PEERS:
+        if bench.peers != "none" and peer.bulk and peer.engine == engine:
+            jobs = min(bench.pick(30_000, 5_000), peer.noop_rate * 10)
+            contestants.append((peer.name, lambda peer=peer, jobs=jobs: peer.fill(bench, jobs)))
+    figures = by_turns(bench.rounds, "/s", contestants)
+    return [Line("batch", TITLE, SHOWN[engine], figures[0], figures[1:], [at_least(0.6, LIMITS[engine])])]

@@ -5,38 +5,37 @@ import shutil
 import sys
 from pathlib import Path
 
+from benchlib.context import SHOWN
 from benchlib.figures import Line, NotThere, at_least, by_turns
 from benchlib.ours import drain
 
 TITLE = "no-op handlers as coprocesses"
+ENGINES = ("postgres",)
 HANDLERS = Path(__file__).resolve().parents[1] / "coprocess"
 # More slots than cores: a coprocess is given several runs at once, and answers in its own time.
 SLOTS = 32
 LANGUAGES = {"Python": (sys.executable, "noop.py"), "PHP": ("php", "noop.php"), "Node": ("node", "noop.js")}
 
 
-def one(bench, command, file, tasks):
+def one(bench, engine, command, file, tasks):
     found = shutil.which(command)
     if not found:
         raise NotThere(f"no {command} here")
-    if not bench.has_work("taskqueue"):
-        raise NotThere("there is no `work` yet")
     argv = json.dumps([str(Path(found).resolve()), str(HANDLERS / file)])
     classes = f'[class.handler]\nargv = {argv}\nprotocol = "coprocess"\n'
     # The source tree stays as it is.
     classes += 'env = { PYTHONDONTWRITEBYTECODE = "1" }\n'
-    with bench.store("postgres", classes=classes) as store:
+    with bench.store(engine, classes=classes) as store:
         store.run("settings", "set", "TaskQueueRunnerLimit", SLOTS)
         store.fill(tasks, "handler")
         return drain(store, tasks, SLOTS)
 
 
-def measure(bench):
-    tasks = bench.pick(50_000, 1_000)
+def measure(bench, engine):
+    tasks = bench.pick(50_000, 2_000)
     lines = []
     for language, (command, file) in LANGUAGES.items():
-        bench.note(f"coprocess: {language}")
-        work = lambda command=command, file=file: one(bench, command, file, tasks)
+        work = lambda command=command, file=file: one(bench, engine, command, file, tasks)
         figures = by_turns(bench.rounds, "/s", [(f"work --slots {SLOTS}, {language}", work)])
-        lines.append(Line("coprocess", f"{TITLE}, {language}", "PostgreSQL", figures[0], [], [at_least(15_000)]))
+        lines.append(Line("coprocess", f"{TITLE}, {language}", SHOWN[engine], figures[0], [], [at_least(15_000)]))
     return lines

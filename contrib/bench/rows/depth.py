@@ -1,43 +1,54 @@
-"""A claim with a million waiting and five million finished tasks, beside one with 10,000 and none: by single claims of the
-store, and by a worker in process that is stopped after some of them."""
+"""A million waiting and five million finished tasks: a claim there beside one with 10,000 and none, by single claims of the
+store and by a worker in process that ends after so many runs; and `create-runs` with nothing to do."""
 
 import time
 
-from benchlib.context import ENGINES, SHOWN
+from benchlib import context
+from benchlib.context import SHOWN
 from benchlib.depth import deep_store
-from benchlib.figures import Line, at_least, by_turns
-from benchlib.ours import work
+from benchlib.figures import Line, at_least, at_most, by_turns
+from benchlib.ours import process_ms, work
 
 TITLE = "claim at depth"
-SHALLOW = "the same with 10,000 and none"
+ENGINES = context.ENGINES
 
 
-def claims(bench, store, number):
+def single_claims(bench, store):
+    number = bench.pick(200, 30)
     return 1 / bench.seconds([bench.program("bench_claims"), store.url, str(number)], env=store.env)
 
 
-def some_runs(store, number):
+def some_runs(bench, store):
     """Runs a second of a worker that ends after so many."""
     before = store.successes()
     started = time.time()
-    work(store, 1, "bench_noop", ["--max-runs", number])
+    work(store, 1, "bench_noop", ["--max-runs", bench.pick(6_000, 500)])
     return (store.successes() - before) / (store.last_end() - started)
 
 
-def measure(bench):
-    lines = []
-    for engine in ENGINES:
-        bench.note(f"depth: {engine}")
-        with bench.store(engine) as shallow, deep_store(bench, engine) as (deep, words):
-            shallow.fill(bench.pick(10_000, 2_000))
-            single = bench.pick(200, 30)
-            runs = bench.pick(1_500, 200)
-            for what, measured in (
-                ("single claims", lambda store: claims(bench, store, single)),
-                ("runs of a worker in process", lambda store: some_runs(store, runs)),
-            ):
-                figures = by_turns(bench.rounds, "/s",
-                                   [(words, lambda: measured(deep)), (SHALLOW, lambda: measured(shallow))])
-                lines.append(Line("depth", f"{TITLE}: {what}", SHOWN[engine], figures[0], figures[1:],
-                                  [at_least(0.9, SHALLOW)]))
-    return lines
+CLAIMS = {"single claims": single_claims, "runs of a worker in process": some_runs}
+
+
+def on_fresh(bench, engine, tasks, claims):
+    with bench.store(engine) as store:
+        store.fill(tasks)
+        return claims(bench, store)
+
+
+def beside_fresh(bench, row, title, store, words, tasks):
+    """A line for each way to claim: on this store, beside fresh ones with so many waiting tasks."""
+    fresh = f"a fresh store, {tasks:,} waiting"
+    for what, claims in CLAIMS.items():
+        contestants = [
+            (words, lambda: claims(bench, store)),
+            (fresh, lambda: on_fresh(bench, store.engine, tasks, claims)),
+        ]
+        figures = by_turns(bench.rounds, "/s", contestants)
+        yield Line(row, f"{title}: {what}", SHOWN[store.engine], figures[0], figures[1:], [at_least(0.9, fresh)])
+
+
+def measure(bench, engine):
+    with deep_store(bench, engine) as (store, words):
+        idle = by_turns(bench.pick(31, 5), "ms", [("create-runs", lambda: process_ms(store, "create-runs"))], note=None)
+        yield Line("depth", f"`create-runs` with nothing to do, {words}", SHOWN[engine], idle[0], [], [at_most(10)])
+        yield from beside_fresh(bench, "depth", TITLE, store, words, bench.pick(10_000, 2_000))

@@ -1,59 +1,57 @@
 """An hour of steady load on PostgreSQL: a worker with eight slots on /bin/true, and a feeder that never lets it run dry. Ends a
 second in the last twelfth of the time beside those in the first. Only with --only hour."""
 
-import signal
-import subprocess
 import time
 
+from benchlib.context import SHOWN
 from benchlib.figures import Figure, Line, NotThere, at_least, missing
+from benchlib.ours import running
 
 TITLE = "an hour of steady load"
-FIRST = "the first five minutes"
-WAITING = """SELECT CAST(COUNT(*) AS char(20)) AS value FROM "TaskQueueRuns" WHERE "Status" = 'scheduled'"""
+ENGINES = ("postgres",)
+PARTS = 12
+FIRST, BETWEEN, LAST = "the first five minutes", "the ten between", "the last five minutes"
+# By the index of claims: a look at all runs would be a load of its own.
+WAITING = """FROM "TaskQueueRuns" WHERE "ClaimClass" = 'true'"""
+
+
+def feed(store, tasks):
+    store.run("queue", "--batch", store.batch_file(tasks, "true"))
+    store.run("create-runs")
+
+
+def keep_busy(store, secs, tasks):
+    """A worker and its feeder for so long; returns when it began."""
+    with running(store, "taskqueue", "work", "--slots", 8) as worker:
+        started = time.time()
+        while time.time() < started + secs:
+            worker.must_live()
+            if store.number("COUNT(*)", WAITING) < tasks:
+                feed(store, tasks)
+            time.sleep(1)
+    return started
 
 
 def ends_between(store, since, until):
     """Ends a second in a stretch of time."""
-    moments = [f"to_timestamp({moment:.6f})" for moment in (since, until)]
-    question = f"""SELECT CAST(COUNT(*) AS char(20)) AS value FROM "TaskQueueRuns"
-                   WHERE "FinishedOn" >= {moments[0]} AND "FinishedOn" < {moments[1]}"""
-    return int(store.ask(question)[0]) / (until - since)
+    when = f"""AND "FinishedOn" >= to_timestamp({since:.6f}) AND "FinishedOn" < to_timestamp({until:.6f})"""
+    return store.successes(when) / (until - since)
 
 
-def steady(bench, store, secs, part):
-    worker = subprocess.Popen(store.argv("taskqueue", "work", "--slots", 8), env=store.env, stderr=subprocess.DEVNULL)
-    started = time.time()
-    rates = []
+def rates(bench, engine, secs, tasks):
+    with bench.store(engine) as store:
+        store.fill(2 * tasks, "true")
+        started, part = keep_busy(store, secs, tasks), secs / PARTS
+        return [ends_between(store, started + n * part, started + (n + 1) * part) for n in range(PARTS)]
+
+
+def measure(bench, engine):
+    secs, tasks = bench.pick(3_600, 36), bench.pick(20_000, 3_000)
     try:
-        while time.time() < started + secs:
-            if worker.poll() is not None:
-                raise NotThere(f"the worker ended with {worker.returncode}")
-            if int(store.ask(WAITING)[0]) < part:
-                store.run("queue", "--batch", store.batch_file(part, "true"))
-                store.run("create-runs")
-            time.sleep(1)
-    finally:
-        worker.send_signal(signal.SIGTERM)
-        worker.wait(timeout=120)
-    twelfth = secs / 12
-    for n in range(12):
-        rates.append(ends_between(store, started + n * twelfth, started + (n + 1) * twelfth))
-        bench.note(f"  {n + 1} of 12: {rates[-1]:,.0f}/s")
-    return rates
-
-
-def measure(bench):
-    secs, part = bench.pick(3_600, 36), bench.pick(20_000, 3_000)
-    bench.note(f"hour: {secs} seconds")
-    try:
-        if not bench.has_work("taskqueue"):
-            raise NotThere("there is no `work` yet")
-        with bench.store("postgres") as store:
-            store.fill(2 * part, "true")
-            rates = steady(bench, store, secs, part)
-        last, first = Figure("the last five minutes", "/s", rates[-1:]), Figure(FIRST, "/s", rates[:1])
-        last.note = "each twelfth: " + ", ".join(f"{rate:,.0f}" for rate in rates)
+        all_rates = rates(bench, engine, secs, tasks)
+        parts = {LAST: all_rates[-1:], FIRST: all_rates[:1], BETWEEN: all_rates[1:-1]}
+        last, *others = [Figure(name, "/s", values) for name, values in parts.items()]
     except NotThere as why:
-        last, first = (missing(name, "/s", str(why)) for name in ("the last five minutes", FIRST))
-    return [Line("hour", TITLE if secs == 3_600 else f"{TITLE} ({secs} s)", "PostgreSQL", last, [first],
-                 [at_least(0.95, FIRST)])]
+        last, *others = [missing(name, "/s", str(why)) for name in (LAST, FIRST)]
+    what = TITLE if secs == 3_600 else f"{TITLE} (a look of {secs} s)"
+    return [Line("hour", what, SHOWN[engine], last, others, [at_least(0.95, FIRST)])]

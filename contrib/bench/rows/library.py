@@ -1,17 +1,21 @@
 """Tasks queued one by one through the library, by one client and by eight, beside bare commits of one row and the peers."""
 
-from benchlib.context import ENGINES, SHOWN
+from benchlib import context
+from benchlib.context import SHOWN
 from benchlib.figures import Line, at_least, by_turns
 from benchlib.peers import PEERS
 
 TITLE = "single queueing through the library"
+ENGINES = context.ENGINES
 LIMIT = "bare commits of one row"
 OURS = "TaskQueue::queue"
+# How many commits a second a disk does is anything between a hundred and ten thousand.
+FEWEST, MOST, TRIAL = 400, 8_000, 200
 
 
 def ours(bench, engine, tasks, clients):
     with bench.store(engine) as store:
-        return tasks / bench.seconds([bench.program("bench_library"), store.url, str(tasks), str(clients)])
+        return tasks / bench.seconds([bench.program("bench_library"), store.url, str(tasks), str(clients)], env=store.env)
 
 
 def limit(bench, engine, tasks, clients):
@@ -19,22 +23,31 @@ def limit(bench, engine, tasks, clients):
         return tasks / bench.limit("commits", store.url, tasks, clients)
 
 
-def measure(bench):
-    tasks = bench.pick(10_000, 800)
-    lines = []
-    for engine in ENGINES:
-        for clients in (1, 8):
-            bench.note(f"library: {engine}, {clients}")
-            contestants = [
-                (OURS, lambda e=engine, c=clients: ours(bench, e, tasks, c)),
-                (LIMIT, lambda e=engine, c=clients: limit(bench, e, tasks, c)),
-            ]
-            for peer in PEERS:
-                # huey's own lock admits but one client of a file.
-                if bench.peers != "none" and peer.engine == engine and not (engine == "sqlite" and clients > 1):
-                    number = bench.pick(4_000, 400)
-                    contestants.append((peer.name, lambda p=peer, c=clients, n=number: p.add(bench, n, c)))
-            figures = by_turns(bench.rounds, "/s", contestants)
-            what = f"{TITLE}, {clients} client{'s' if clients > 1 else ''}"
-            lines.append(Line("library", what, SHOWN[engine], figures[0], figures[1:], [at_least(0.85, LIMIT)]))
-    return lines
+def enough(bench, engine, clients):
+    """So many tasks as bare commits take about two seconds for, the same share for each client."""
+    rate = limit(bench, engine, TRIAL, clients)
+    return int(min(MOST, max(FEWEST, rate * bench.pick(2, 0.2)))) // clients * clients
+
+
+def peers_on(bench, engine, clients):
+    """huey's own lock admits but one client of a file."""
+    if bench.peers == "none" or (engine == "sqlite" and clients > 1):
+        return []
+    return [peer for peer in PEERS if peer.engine == engine]
+
+
+def line(bench, engine, clients):
+    tasks = enough(bench, engine, clients)
+    contestants = [
+        (OURS, lambda: ours(bench, engine, tasks, clients)),
+        (LIMIT, lambda: limit(bench, engine, tasks, clients)),
+        *((peer.name, lambda peer=peer: peer.add(bench, tasks // 2, clients)) for peer in peers_on(bench, engine, clients)),
+    ]
+    figures = by_turns(bench.rounds, "/s", contestants)
+    what = f"{TITLE}, {clients} client{'s' if clients > 1 else ''}"
+    return Line("library", what, SHOWN[engine], figures[0], figures[1:], [at_least(0.85, LIMIT)])
+
+
+def measure(bench, engine):
+    for clients in (1, 8):
+        yield line(bench, engine, clients)

@@ -1,16 +1,18 @@
 """A worker's memory at rest and after a million runs, and what an idle one takes of a core; a no-op class in process."""
 
 import os
-import signal
-import subprocess
 import time
 from pathlib import Path
 
-from benchlib.context import ENGINES, SHOWN
+from benchlib import context
+from benchlib.context import SHOWN
 from benchlib.figures import Figure, Line, NotThere, at_most, missing
+from benchlib.ours import running
 
 TITLE = "a worker's memory and idle time"
-NAMES = (("memory at rest", "MB", 20), ("memory after {runs:,} runs", "MB", 20), ("idle worker", "% of a core", 0.2))
+ENGINES = context.ENGINES
+WORKER = "work --slots 1"
+LIMIT_SECS = 600
 
 
 def resident_mb(pid):
@@ -26,41 +28,36 @@ def core_secs(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def wait_for_runs(store, worker, runs):
+    late = time.monotonic() + LIMIT_SECS
+    while (done := store.successes()) < runs:
+        worker.must_live()
+        if time.monotonic() > late:
+            raise NotThere(f"{done:,} of {runs:,} runs within {LIMIT_SECS} s")
+        time.sleep(2)
+
+
 def one_worker(bench, engine, runs, idle_secs):
-    if not bench.has_work("bench_noop"):
-        raise NotThere("there is no `work` yet")
-    with bench.store(engine) as store:
-        worker = subprocess.Popen(store.argv("bench_noop", "work", "--slots", 1), env=store.env,
-                                  stderr=subprocess.DEVNULL)
-        try:
-            time.sleep(2)
-            rest, before = resident_mb(worker.pid), core_secs(worker.pid)
-            time.sleep(idle_secs)
-            idle = (core_secs(worker.pid) - before) / idle_secs * 100
-            store.run("queue", "--batch", store.batch_file(runs, "noop"))
-            store.run("create-runs")
-            late = time.monotonic() + 600
-            while store.successes() < runs:
-                if time.monotonic() > late or worker.poll() is not None:
-                    raise NotThere(f"{store.successes():,} of {runs:,} runs within 600 s")
-                time.sleep(1)
-            return rest, resident_mb(worker.pid), idle
-        finally:
-            worker.send_signal(signal.SIGTERM)
-            worker.wait(timeout=120)
+    """Its memory at rest and after so many runs in MB, and percent of a core while idle."""
+    with bench.store(engine) as store, running(store, "bench_noop", "work", "--slots", 1) as worker:
+        time.sleep(2)
+        rest, before = resident_mb(worker.pid), core_secs(worker.pid)
+        time.sleep(idle_secs)
+        idle = (core_secs(worker.pid) - before) / idle_secs * 100
+        store.run("queue", "--batch", store.batch_file(runs, "noop"))
+        store.run("create-runs")
+        wait_for_runs(store, worker, runs)
+        return rest, resident_mb(worker.pid), idle
 
 
-def measure(bench):
+def measure(bench, engine):
     runs = bench.pick(1_000_000, 5_000)
-    lines = []
-    for engine in ENGINES:
-        bench.note(f"memory: {engine}")
-        try:
-            values, why = one_worker(bench, engine, runs, bench.pick(60, 5)), ""
-        except NotThere as reason:
-            values, why = (None,) * len(NAMES), str(reason)
-        for (name, unit, bound), value in zip(NAMES, values):
-            name = name.format(runs=runs)
-            figure = missing("work --slots 1", unit, why) if why else Figure("work --slots 1", unit, [value])
-            lines.append(Line("memory", name, SHOWN[engine], figure, [], [at_most(bound)]))
-    return lines
+    kinds = (("a worker's memory at rest", "MB", 20), (f"a worker's memory after {runs:,} runs", "MB", 20),
+             ("an idle worker's processor time", "% of a core", 0.2))
+    try:
+        values = one_worker(bench, engine, runs, bench.pick(40, 5))
+        figures = [Figure(WORKER, unit, [value]) for value, (_, unit, _) in zip(values, kinds)]
+    except NotThere as why:
+        figures = [missing(WORKER, unit, str(why)) for _, unit, _ in kinds]
+    return [Line("memory", what, SHOWN[engine], figure, [], [at_most(bound)])
+            for figure, (what, _, bound) in zip(figures, kinds)]

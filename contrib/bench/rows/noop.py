@@ -1,29 +1,27 @@
 """Tasks that do nothing, in process: a program built on the library with one slot, beside the peers at their best settings."""
 
-from benchlib.context import ENGINES, SHOWN
+from benchlib import context
+from benchlib.context import SHOWN
 from benchlib.figures import Line, at_least, by_turns
-from benchlib.ours import filled_drain, name_of_worker
+from benchlib.ours import filled_drain
 from benchlib.peers import APALIS, GRAPHILE, PG_BOSS, contestants
 
 TITLE = "no-op tasks in process"
+ENGINES = context.ENGINES
 # Tasks of a round: so many that the start of the worker does not count.
 TASKS = {"sqlite": (200_000, 3_000), "postgres": (100_000, 3_000), "mariadb": (50_000, 2_000)}
 ABSOLUTE = {"sqlite": 120_000, "mariadb": 20_000}
 TIMES_THE_PEER = {GRAPHILE: 1.0, APALIS: 2.5, PG_BOSS: 4.0}
 
 
-def measure(bench):
-    lines = []
-    for engine in ENGINES:
-        bench.note(f"noop: {engine}")
-        tasks = bench.pick(*TASKS[engine])
-        ours = name_of_worker(bench, 1, "bench_noop")
-        work = lambda engine=engine, tasks=tasks: filled_drain(bench, engine, tasks, 1, "noop", "bench_noop")
-        peers = contestants(bench, engine, bench.pick(2, 0.1), "noop")
-        figures = by_turns(bench.rounds, "/s", [(ours, work), *peers])
-        named = [figure.name for figure in figures]
-        goals = [at_least(times, peer) for peer, times in TIMES_THE_PEER.items() if peer in named]
-        if engine in ABSOLUTE:
-            goals.append(at_least(ABSOLUTE[engine]))
-        lines.append(Line("noop", TITLE, SHOWN[engine], figures[0], figures[1:], goals))
-    return lines
+def measure(bench, engine):
+    tasks = bench.pick(*TASKS[engine])
+    figures = by_turns(bench.rounds, "/s", [
+        ("work --slots 1", lambda: filled_drain(bench, engine, tasks, 1, "noop", "bench_noop")),
+        *contestants(bench, engine, bench.pick(2, 0.1), "noop"),
+    ])
+    named = [figure.name for figure in figures]
+    goals = [at_least(times, peer) for peer, times in TIMES_THE_PEER.items() if peer in named]
+    if engine in ABSOLUTE:
+        goals.append(at_least(ABSOLUTE[engine]))
+    return [Line("noop", TITLE, SHOWN[engine], figures[0], figures[1:], goals)]

@@ -3,11 +3,13 @@
 import subprocess
 import time
 
-from benchlib.context import ENGINES, SHOWN
+from benchlib import context
+from benchlib.context import SHOWN
 from benchlib.figures import Line, at_most, by_turns
 from benchlib.ours import process_ms
 
 TITLE = "`queue` once, whole process"
+ENGINES = context.ENGINES
 LIMIT = "program that connects and commits"
 GOALS = {"sqlite": 1.3, "postgres": 1.3}
 
@@ -19,17 +21,12 @@ def empty_ms(bench, store, *words):
     return (time.perf_counter() - started) * 1000
 
 
-def measure(bench):
-    lines = []
-    for engine in ENGINES:
-        bench.note(f"queue_once: {engine}")
-        with bench.store(engine) as store:
-            bench.limit("commits", store.url, 1, 1)
-            contestants = [
-                ("queue", lambda s=store: process_ms(s, "queue", "noop", '{"to":"user@example.org"}')),
-                (LIMIT, lambda s=store: empty_ms(bench, s)),
-            ]
-            figures = by_turns(bench.pick(101, 11), "ms", contestants, note=lambda _: None)
-        goals = [at_most(GOALS[engine], LIMIT)] if engine in GOALS else []
-        lines.append(Line("queue_once", TITLE, SHOWN[engine], figures[0], figures[1:], goals))
-    return lines
+def measure(bench, engine):
+    with bench.store(engine) as store:
+        bench.limit("commits", store.url, 1, 1)
+        figures = by_turns(bench.pick(101, 11), "ms", [
+            ("queue", lambda: process_ms(store, "queue", "noop", '{"to":"user@example.org"}')),
+            (LIMIT, lambda: empty_ms(bench, store)),
+        ], note=None)
+    goals = [at_most(GOALS[engine], LIMIT)] if engine in GOALS else []
+    return [Line("queue_once", TITLE, SHOWN[engine], figures[0], figures[1:], goals)]

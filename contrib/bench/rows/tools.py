@@ -1,34 +1,38 @@
 """Command-line tools that queue or run programs, on `true`: what one more costs, each added by a process of its own, and how
 fast a backlog is drained with eight slots. Ours on SQLite, durable; what a tool keeps of it is in the note."""
 
+from benchlib.context import SHOWN
 from benchlib.figures import Line, by_turns
-from benchlib.ours import filled_drain, name_of_worker, process_ms
+from benchlib.ours import filled_drain, process_ms
 from benchlib.tools import TOOLS
 
 TITLE = "command-line tools on `true`"
+ENGINES = ("sqlite",)
 SLOTS = 8
 
 
-def add_ours(bench, number):
-    with bench.store("sqlite") as store:
+def add_ours(bench, engine, number):
+    with bench.store(engine) as store:
         return sum(process_ms(store, "queue", "true") for _ in range(number)) / number
 
 
-def measure(bench):
-    adds, tasks = bench.pick(200, 20), bench.pick(5_000, 300)
-    chosen = TOOLS if bench.peers != "none" else []
-    bench.note("tools: adding")
-    adding = [("queue", lambda: add_ours(bench, adds))]
-    adding += [(tool.name, lambda tool=tool: tool.add_ms(bench, adds)) for tool in chosen if tool.queues]
-    added = by_turns(bench.pick(3, 1), "ms", adding)
-    bench.note("tools: draining")
-    ours = name_of_worker(bench, SLOTS)
-    draining = [(ours, lambda: filled_drain(bench, "sqlite", tasks, SLOTS, "true"))]
-    draining += [(tool.name, lambda tool=tool: tool.drain(bench, min(tasks, tool.most), SLOTS)) for tool in chosen]
-    drained = by_turns(bench.pick(3, 1), "/s", draining)
-    for figure in added + drained:
-        figure.note = next((tool.note for tool in TOOLS if tool.name == figure.name), "")
-    return [
-        Line("tools", f"{TITLE}: adding one", "SQLite", added[0], added[1:]),
-        Line("tools", f"{TITLE}: draining, {SLOTS} slots", "SQLite", drained[0], drained[1:]),
-    ]
+def with_notes(figures):
+    notes = {tool.name: tool.note for tool in TOOLS}
+    for figure in figures:
+        figure.note = notes.get(figure.name, "")
+    return figures
+
+
+def measure(bench, engine):
+    adds, tasks, rounds = bench.pick(200, 20), bench.pick(5_000, 300), bench.pick(3, 1)
+    tools = TOOLS if bench.peers != "none" else []
+    added = with_notes(by_turns(rounds, "ms", [
+        ("queue", lambda: add_ours(bench, engine, adds)),
+        *((tool.name, lambda tool=tool: tool.add_ms(bench, adds)) for tool in tools if tool.queues),
+    ]))
+    yield Line("tools", f"{TITLE}: adding one", SHOWN[engine], added[0], added[1:])
+    drained = with_notes(by_turns(rounds, "/s", [
+        (f"work --slots {SLOTS}", lambda: filled_drain(bench, engine, tasks, SLOTS, "true")),
+        *((tool.name, lambda tool=tool: tool.drain(bench, min(tasks, tool.most), SLOTS)) for tool in tools),
+    ]))
+    yield Line("tools", f"{TITLE}: draining, {SLOTS} slots", SHOWN[engine], drained[0], drained[1:])
