@@ -39,8 +39,9 @@ const CALM: Duration = Duration::from_secs(15);
 const TO_REST: Duration = Duration::from_secs(150);
 /// Between two tasks whose handlers outlast a lease, each with a batch that workers claim ahead.
 const VIGIL_PAUSE: Duration = Duration::from_secs(5);
-const BATCH: usize = 80;
-const WORK: &[&str] = &["work", "--slots", "2", "--idle-exit", "1s"];
+const BATCH: usize = 16;
+/// A worker that is behind all others does not begin for ever.
+const WORK: &[&str] = &["work", "--slots", "2", "--idle-exit", "1s", "--max-time", "20s"];
 /// So long a claimant has its run that died with its host. Longer than what is processed here takes.
 const TIMEOUT_SECS: u32 = 40;
 /// Commands of one host at the same time.
@@ -308,7 +309,7 @@ fn cut_off_a_worker(stage: &Stage, machines: &mut [Machine]) -> Option<Loss> {
 fn batch(stage: &Stage) -> super::command::Command<'_> {
     let marker = stage.marker();
     let line = |number: usize| {
-        let class = if number % 4 == 0 { "several" } else { "kept" };
+        let class = if number.is_multiple_of(4) { "several" } else { "kept" };
         format!("{{\"class\":\"{class}\",\"data\":{{\"m\":\"{marker}\",\"n\":{number}}}}}\n")
     };
     stage.command(&["queue", "--batch", "-"]).stdin((0..BATCH).map(line).collect()).queues(&marker, BATCH)
