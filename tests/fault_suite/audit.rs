@@ -207,6 +207,8 @@ pub fn runs(raw: &mut Raw, after: i64) -> Vec<RunRow> {
         "\"FinishedOn\"",
         "\"Claimant\"",
         "\"CancelRequestedOn\"",
+        "\"ProcessIdentity\"",
+        "\"Results\"",
     ];
     let all = rows(raw, &columns, &format!("\"TaskQueueRuns\" WHERE \"Id\" > {after} ORDER BY \"Id\""));
     all.into_iter()
@@ -217,6 +219,8 @@ pub fn runs(raw: &mut Raw, after: i64) -> Vec<RunRow> {
             status: row[3].clone(),
             token: row[4].clone(),
             process_id: number(&row[5]),
+            process_identity: row[12].clone(),
+            results: row[13].clone(),
             error_code: row[6].clone(),
             claimant: row[10].clone(),
             is_to_end: !row[11].is_empty(),

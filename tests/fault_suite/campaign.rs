@@ -90,10 +90,10 @@ impl Job<'_> {
         Some(stage)
     }
 
-    /// What differs by the seed: every other campaign keeps the transitions, so that both ways are tried. Where they are kept,
-    /// nothing is done to many runs at once: those who want to see that keep none.
+    /// What differs by the seed: most campaigns keep the transitions every other time, so that both ways are tried. Where they
+    /// are kept, nothing is done to many runs at once: those who want to see that keep none.
     pub fn prepare(&self, stage: &Stage) {
-        if self.campaign.name == "kill-label" || self.options.is_plain {
+        if ["kill-label", "workers"].contains(&self.campaign.name) || self.options.is_plain {
             return;
         }
         let mut rng = Rng::new(self.options.seed, &["transitions", self.campaign.name, self.engine.name()]);

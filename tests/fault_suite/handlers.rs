@@ -8,11 +8,16 @@ use super::records::Effect;
 /// Says `start`, `alive` or `end CODE` with task, run, PID and the time since boot.
 const NOTE: &str = r#"note() { read up rest </proc/uptime; echo "$1 $TASKQUEUE_TASK_ID $TASKQUEUE_RUN_ID $$ $up $2" >>"$EFFECTS"; }; "#;
 
-/// The class whose program is kept running.
-const KEPT: &str = "kept";
+/// The classes whose programs are kept running.
+pub const COPROCESSES: [&str; 2] = ["kept", "several"];
+
+/// What a coprocess is told of a run, and its answer, which says what it was told.
+const TALK: &str = r#"told() { TASKQUEUE_TASK_ID=${line#*'"task_id":'}; TASKQUEUE_RUN_ID=${line#*'"run_id":'}; id=${line#*'"id":"'}; token=${line#*'"token":"'}; data=${line#*'"data":'}; \
+TASKQUEUE_TASK_ID=${TASKQUEUE_TASK_ID%%,*} TASKQUEUE_RUN_ID=${TASKQUEUE_RUN_ID%%,*} id=${id%%'"'*} token=${token%%'"'*} data=${data%\}}; }; \
+answer() { printf '{"type":"done","id":"%s","result":{"run":%s,"token":"%s","data":%s}}\n' "$id" "$TASKQUEUE_RUN_ID" "$token" "$data"; }; "#;
 
 /// Classes: name and what the handler does between its two notes, or instead of them.
-const CLASSES: [(&str, &str); 15] = [
+const CLASSES: [(&str, &str); 16] = [
     ("note", "note start; note end 0"),
     // Has a rate.
     ("paced", "note start; note end 0"),
@@ -44,20 +49,32 @@ const CLASSES: [(&str, &str); 15] = [
     ),
     // The first attempt takes a second.
     ("late", "note start; [ $TASKQUEUE_ATTEMPT != 1 ] || sleep 1; note end 0"),
-    ("brief", "note start; sleep 0.02; note end 0"),
-    // Kept running, for one run after the other.
+    // Says what it was asked.
     (
-        KEPT,
+        "brief",
+        r#"note start; read -r data; printf '{"result":{"run":%s,"token":"%s","data":%s}}\n' "$TASKQUEUE_RUN_ID" "$TASKQUEUE_RUN_TOKEN" "$data" >&3; sleep 0.02; note end 0"#,
+    ),
+    // One run after the other.
+    (
+        "kept",
         r#"echo '{"type":"hello","version":1}'
         while read -r line; do
             case $line in
-                *'"type":"run"'*)
-                    id=${line#*'"id":"'}; TASKQUEUE_TASK_ID=${line#*'"task_id":'}; TASKQUEUE_RUN_ID=${line#*'"run_id":'}
-                    TASKQUEUE_TASK_ID=${TASKQUEUE_TASK_ID%%,*} TASKQUEUE_RUN_ID=${TASKQUEUE_RUN_ID%%,*}
-                    note start; note end 0
-                    echo '{"type":"done","id":"'"${id%%'"'*}"'"}' ;;
+                *'"type":"run"'*) told; note start; note end 0; answer ;;
                 *'"ping"'*) echo '{"type":"pong"}' ;;
                 *'"drain"'*) exit 0 ;;
+            esac
+        done"#,
+    ),
+    // Several runs at once, which end in another order than they began. What it is to cancel ends soon anyway.
+    (
+        "several",
+        r#"echo '{"type":"hello","version":1,"capabilities":["cancel"],"max_in_flight":3}'
+        while read -r line; do
+            case $line in
+                *'"type":"run"'*) told; { note start; sleep 0.00$((7 * TASKQUEUE_RUN_ID % 10)); note end 0; answer; } & ;;
+                *'"ping"'*) echo '{"type":"pong"}' ;;
+                *'"drain"'*) wait; exit 0 ;;
             esac
         done"#,
     ),
@@ -77,7 +94,8 @@ const CLASSES: [(&str, &str); 15] = [
 
 pub fn script(class: &str) -> String {
     let (_, body) = CLASSES.iter().find(|(name, _)| *name == class).unwrap();
-    format!("{NOTE}{body}")
+    let talk = if COPROCESSES.contains(&class) { TALK } else { "" };
+    format!("{NOTE}{talk}{body}")
 }
 
 /// The configuration of a home.
@@ -91,7 +109,7 @@ pub fn configuration(home: &Path, program: &Path, url: &str) -> String {
     );
     for (name, _) in CLASSES {
         let script = script(name);
-        let protocol = if name == KEPT { "coprocess" } else { "one-shot" };
+        let protocol = if COPROCESSES.contains(&name) { "coprocess" } else { "one-shot" };
         toml.push_str(&format!(
             "[class.{name}]\nprotocol = \"{protocol}\"\nargv = [\"/bin/sh\", \"-c\", {}]\nkill_grace_secs = 1\nenv = {{ EFFECTS = {:?}, FAULT_FILE = {:?}, PROGRAM = {:?}, DATABASE = {:?} }}\n",
             serde_json::to_string(&script).unwrap(),

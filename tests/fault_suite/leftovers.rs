@@ -3,21 +3,41 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// Living processes whose environment names one of these run tokens.
-pub fn processes(tokens: &[String]) -> Vec<String> {
+/// Living processes whose environment names one of these run tokens, and those of coprocesses with this log, which name none.
+pub fn processes(tokens: &[String], effects: &Path) -> Vec<String> {
+    let effects = format!("EFFECTS={}", effects.display());
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-        let Ok(environment) = fs::read(entry.path().join("environ")) else { continue };
-        let mut variables = environment.split(|byte| *byte == 0);
-        let token = variables.find_map(|variable| variable.strip_prefix(b"TASKQUEUE_RUN_TOKEN="));
-        let Some(token) = token else { continue };
-        if tokens.iter().any(|ours| ours.as_bytes() == token) {
+        let variables = environment(pid);
+        let token = variables.iter().find_map(|variable| variable.strip_prefix("TASKQUEUE_RUN_TOKEN="));
+        let is_of_run = token.is_some_and(|token| tokens.iter().any(|ours| ours == token));
+        if is_of_run || is_coprocess(&variables) && variables.contains(&effects) {
             let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
             found.push(format!("{pid}: {}", String::from_utf8_lossy(&command).replace('\0', " ")));
         }
     }
     found
+}
+
+/// The coprocesses that this process has started.
+pub fn coprocesses_of(pid: i32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let children = threads.flat_map(|thread| {
+        let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        children.split_whitespace().filter_map(|child| child.parse().ok()).collect::<Vec<i32>>()
+    });
+    children.filter(|child| is_coprocess(&environment(*child))).collect()
+}
+
+fn is_coprocess(variables: &[String]) -> bool {
+    variables.iter().any(|variable| variable == "TASKQUEUE_PROTOCOL=coprocess")
+}
+
+/// Empty if it cannot be read.
+fn environment(pid: i32) -> Vec<String> {
+    let bytes = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    bytes.split(|byte| *byte == 0).map(|variable| String::from_utf8_lossy(variable).into_owned()).collect()
 }
 
 /// Spool files that hold something, and files on which somebody holds a lock.

@@ -10,12 +10,14 @@ use super::stage::Stage;
 use super::storm::brief_lines;
 
 /// Tasks beside those of the class `brief`: class, how many, and what else stands in their lines.
-const OTHERS: [(&str, usize, &str); 5] = [
+const OTHERS: [(&str, usize, &str); 7] = [
     // First of all, where nobody keeps them from it.
     ("note", 8, r#","priority":9"#),
     ("paced", 10, ""),
     ("report", 3, r#","in":"1s""#),
     ("give-back", 2, r#","priority":-1"#),
+    ("kept", 12, r#","priority":2"#),
+    ("several", 12, ""),
     ("fail", 2, r#","max_retries":2"#),
 ];
 /// What happens with a schedule once its time is over: years ahead.

@@ -46,6 +46,7 @@ mod stopped;
 mod storm;
 mod strace;
 mod syscall_errors;
+mod workers;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -65,6 +66,7 @@ const CAMPAIGNS: &[&Campaign] = &[
     &syscall_errors::CAMPAIGN,
     &crossed::CAMPAIGN,
     &storm::CAMPAIGN,
+    &workers::CAMPAIGN,
     &pid_reuse::CAMPAIGN,
     &forged_rows::CAMPAIGN,
     &racing_migrations::CAMPAIGN,

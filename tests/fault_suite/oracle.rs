@@ -2,6 +2,7 @@
 //! how the trial was made.
 
 mod effects;
+mod results;
 mod rules;
 mod runs;
 mod tasks;
@@ -23,7 +24,6 @@ const INVARIANTS: &[fn(&Records, &mut Vec<String>)] = &[
     runs::claims_are_first_in_first_out,
     runs::classes_stay_within_their_limits,
     runs::keys_are_one_at_a_time,
-    runs::only_what_was_begun_counts,
     runs::times_are_in_order,
     runs::none_before_its_prerequisites,
     runs::what_is_rejected_never_comes_back,
@@ -36,6 +36,8 @@ const INVARIANTS: &[fn(&Records, &mut Vec<String>)] = &[
     transitions::every_transition_is_kept_once,
     effects::one_live_handler_of_a_task,
     effects::what_a_handler_finished_is_recorded,
+    runs::only_what_was_begun_counts,
+    results::results_are_those_of_their_own_run,
 ];
 
 /// Everything that is wrong.

@@ -101,7 +101,11 @@ pub struct RunRow {
     pub status: String,
     pub token: String,
     pub process_id: i64,
+    /// Of the process; of the same PID in two places it differs.
+    pub process_identity: String,
     pub error_code: String,
+    /// JSON; empty where there are none.
+    pub results: String,
     /// Empty for a run of a runner.
     pub claimant: String,
     /// Somebody wanted it to end.
@@ -160,6 +164,8 @@ pub struct Records {
     pub cancelled: Vec<i64>,
     /// Handlers of these classes fail by design.
     pub failing_classes: Vec<String>,
+    /// Handlers of these classes are coprocesses.
+    pub coprocess_classes: Vec<String>,
     /// Commands may fail: their system calls did.
     pub may_fail: bool,
     /// Runners whose lease was ended by force: whoever rescues their runs is right.
@@ -212,6 +218,21 @@ impl Records {
     /// Whether the process has several slots.
     pub fn is_worker(&self, pid: i64) -> bool {
         self.calls.iter().any(|call| call.pid == pid && call.args.iter().any(|arg| arg == "work"))
+    }
+
+    /// The slots of the largest runner.
+    pub fn most_slots(&self) -> usize {
+        let slots = |call: &Call| call.args.iter().skip_while(|arg| *arg != "--slots").nth(1)?.parse().ok();
+        self.calls.iter().filter_map(slots).max().unwrap_or(1)
+    }
+
+    pub fn task(&self, id: i64) -> Option<&TaskRow> {
+        self.tasks.iter().find(|task| task.id == id)
+    }
+
+    /// Whether a coprocess handled the run.
+    pub fn is_of_coprocess(&self, run: &RunRow) -> bool {
+        self.task(run.task_id).is_some_and(|task| self.coprocess_classes.contains(&task.class))
     }
 
     /// The step at which the process was killed.

@@ -324,7 +324,7 @@ impl Stage {
             .as_ref()
             .map_or(0, |limit| limit.parse().unwrap()),
             slots_before: self.begin.slots,
-            survivors: leftovers::processes(&tokens),
+            survivors: leftovers::processes(&tokens, &handlers::effects_path(self.home())),
             left_files: self.left_files(),
             late_runs: raw
                 .numbers("SELECT \"RunId\" AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'late-result'")
@@ -336,6 +336,7 @@ impl Stage {
             requeued: audit::with_events(&mut raw, &["requeued"], self.begin.task),
             cancelled: audit::with_events(&mut raw, &["cancelled", "cancel-requested"], self.begin.task),
             failing_classes: vec!["fail".to_owned()],
+            coprocess_classes: handlers::COPROCESSES.map(str::to_owned).to_vec(),
             may_fail: self.may_fail.get(),
             expired: self.expired.borrow().clone(),
             broken: self.broken.borrow().clone(),

@@ -117,6 +117,12 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("give-back", &[Need::Task("give-back"), Need::Runs], DRAIN),
     scenario("report", &[Need::Task("report"), Need::Runs], DRAIN),
     scenario("kept", &[Need::Task("kept"), Need::Task("kept"), Need::Runs], DRAIN),
+    scenario("several", &[Need::Task("several"), Need::Task("several"), Need::Runs], DRAIN),
+    scenario(
+        "work-several",
+        &[Need::Task("several"), Need::Task("kept"), Need::Task("several"), Need::Runs, Need::Task("kept")],
+        WORK,
+    ),
     scenario("rescue-kept", &[Need::Killed("kept", "coprocess.heard")], Args::Plain(&["create-runs"])),
     scenario("family", &[Need::Task("family"), Need::Runs], DRAIN),
     scenario(

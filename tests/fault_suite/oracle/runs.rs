@@ -2,10 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::records::{Change, Records, Table};
-
-/// The slots of the largest worker of the suite.
-const MOST_SLOTS: usize = 2;
+use crate::records::{Change, Records, RunRow, Table};
 
 fn is_open(status: &str) -> bool {
     matches!(status, "scheduled" | "processing")
@@ -201,14 +198,24 @@ pub fn keys_are_one_at_a_time(records: &Records, found: &mut Vec<String>) {
     }
 }
 
-/// I20: what a worker had claimed ahead of its slots costs no attempt when it dies.
+/// I20: what a worker had claimed ahead of its slots costs no attempt when it dies, and what it may have begun does.
 pub fn only_what_was_begun_counts(records: &Records, found: &mut Vec<String>) {
-    let mut lost: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
-    for run in records.runs.iter().filter(|run| run.error_code == "runner-died") {
-        lost.entry(run.process_id).or_default().push(run.id);
+    let most_slots = records.most_slots();
+    let mut lost: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
+    let has_ended = |run: i64| records.effects.iter().any(|effect| effect.run_id == run && effect.exit_code.is_some());
+    let is_lost = |run: &&RunRow| run.error_code == "runner-died" && !has_ended(run.id);
+    for run in records.runs.iter().filter(is_lost) {
+        lost.entry(&run.process_identity).or_default().push(run.id);
     }
-    for (pid, runs) in lost.into_iter().filter(|(_, runs)| runs.len() > MOST_SLOTS) {
-        found.push(format!("I20: process {pid} with at most {MOST_SLOTS} slots died with the runs {runs:?} begun"));
+    for (runner, runs) in lost.into_iter().filter(|(_, runs)| runs.len() > most_slots) {
+        found.push(format!(
+            "I20: the runner {runner} with at most {most_slots} slots died with the runs {runs:?} begun"
+        ));
+    }
+    for run in records.runs.iter().filter(|run| run.error_code == "claimed-ahead") {
+        if records.effects.iter().any(|effect| effect.run_id == run.id) {
+            found.push(format!("I20: run {} was begun, and went back as one that was only claimed", run.id));
+        }
     }
 }
 
