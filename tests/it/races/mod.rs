@@ -20,6 +20,7 @@ mod rescue;
 mod schedules;
 mod server;
 pub(crate) mod stage;
+mod start_due;
 mod storm;
 pub(crate) mod tools;
 mod unique;

@@ -1,0 +1,90 @@
+//! Workers that start due tasks at the same moment, beside each other and beside those who claim alone.
+
+use std::collections::HashSet;
+
+use taskqueue::domain::ids::RunnerId;
+use taskqueue::domain::records::ClaimedRun;
+use taskqueue::store::{Claim, ManyClaimed, Store};
+
+use super::tools::many_at_once;
+use crate::conformance::fixture::{create, queue, willing};
+use crate::each_engine;
+
+const AT_ONCE: usize = 8;
+const TASKS: usize = 120;
+
+fn claim_of(is_runnable: &dyn Fn(&str) -> bool) -> Claim<'_> {
+    Claim {
+        runner_id: RunnerId(1),
+        runner_name: "one",
+        process_id: 1,
+        host: "here",
+        process_identity: "nobody",
+        is_runnable,
+        lease_secs: 1_000,
+    }
+}
+
+/// All that there is, a few at a time.
+fn start_all(store: &mut Store, number: usize) -> Vec<ClaimedRun> {
+    let mut started = Vec::new();
+    for round in 0.. {
+        let tokens: Vec<String> =
+            (0..5).map(|place| format!("{number:03}-{round:05}-{place}-token-of-a-worker")).collect();
+        let ManyClaimed { runs, needs_runs } = store.claim_runs(&claim_of(&|_| true), &tokens).unwrap();
+        assert!(!needs_runs);
+        if runs.is_empty() {
+            return started;
+        }
+        started.extend(runs);
+    }
+    started
+}
+
+/// The same one by one, alone under the lock.
+fn claim_all(store: &mut Store, number: usize) -> Vec<ClaimedRun> {
+    let claimed =
+        |round| store.claim_next_run(&claim_of(&|_| true), &format!("{number:03}-{round:05}-token-of-one")).unwrap();
+    (0..).map_while(claimed).collect()
+}
+
+fn all_different(started: &[ClaimedRun]) -> usize {
+    let tasks: HashSet<i64> = started.iter().map(|run| run.task_id.0).collect();
+    let runs: HashSet<i64> = started.iter().map(|run| run.run_id.0).collect();
+    let tokens: HashSet<&str> = started.iter().map(|run| run.token.as_str()).collect();
+    assert_eq!((tasks.len(), runs.len(), tokens.len()), (started.len(), started.len(), started.len()));
+    tasks.len()
+}
+
+each_engine! {
+    fn of_workers_that_start_due_tasks_at_once_each_starts_others_and_none_is_left_r2(db) {
+        let mut ctx = willing(db);
+        for _ in 0..TASKS {
+            queue(&mut ctx, "work");
+        }
+        let started: Vec<ClaimedRun> = many_at_once(db, AT_ONCE, start_all).into_iter().flatten().collect();
+        // Whoever found what others held had to look again, and everything was held by somebody.
+        assert_eq!(all_different(&started), TASKS);
+        let open = "SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing'";
+        assert_eq!(db.number(open), TASKS as i64);
+        let told = "SELECT COUNT(*) AS value FROM \"TaskQueue\" t JOIN \"TaskQueueRuns\" r ON r.\"Id\" = t.\"CurrentRunId\"
+                    WHERE r.\"TaskQueueId\" = t.\"Id\" AND t.\"LastStatus\" = 'processing'";
+        assert_eq!(db.number(told), TASKS as i64);
+    }
+
+    fn workers_that_start_due_tasks_and_runners_that_claim_runs_share_what_there_is(db) {
+        let mut ctx = willing(db);
+        for _ in 0..TASKS / 2 {
+            queue(&mut ctx, "work");
+        }
+        create(&mut ctx);
+        for _ in 0..TASKS / 2 {
+            queue(&mut ctx, "work");
+        }
+        let each = |store: &mut Store, number: usize| {
+            if number % 2 == 0 { start_all(store, number) } else { claim_all(store, number) }
+        };
+        let started: Vec<ClaimedRun> = many_at_once(db, AT_ONCE, each).into_iter().flatten().collect();
+        assert_eq!(all_different(&started), TASKS);
+    }
+}
