@@ -1,5 +1,7 @@
 //! `queue`: validates and inserts tasks (the scheme's queueTask).
 
+use std::time::Duration;
+
 use chrono::{DateTime, TimeZone, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -14,7 +16,8 @@ use crate::domain::task_class::EXEC_CLASS;
 use crate::domain::unique::{OnConflict, QueuedTask};
 use crate::domain::when;
 use crate::handler::exec::ExecRequest;
-use crate::store::StoreError;
+use crate::os::recent::Recent;
+use crate::store::{DatabaseUrl, StoreError};
 
 /// Which classes are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,9 +112,12 @@ pub fn queue_one(
     Ok((*queued, task.scheduled_on))
 }
 
+/// Whoever was woken looks again within milliseconds, so that those who queue one task after the other need not pay for each.
+static WOKEN: Recent<DatabaseUrl, ()> = Recent::within(Duration::from_millis(5));
+
 /// Wakes workers that sleep. What is queued is queued, whatever comes of this: they look by themselves, later.
 fn wake_workers(ctx: &mut Context) {
-    let _ = ctx.store.tell_of_work();
+    let _ = WOKEN.answer(ctx.store.url().clone(), |_| ctx.store.tell_of_work());
 }
 
 /// Queues all of these tasks, or none.

@@ -21,10 +21,15 @@ pub(crate) struct Recent<Q, A> {
 
 impl<Q: PartialEq, A: Clone> Recent<Q, A> {
     pub(crate) const fn new() -> Self {
-        Self { valid: VALID, kept: Mutex::new(Vec::new()) }
+        Self::within(VALID)
     }
 
-    /// The answer to this question, which is asked if it was not within the last second.
+    /// With answers that may be as old as this.
+    pub(crate) const fn within(valid: Duration) -> Self {
+        Self { valid, kept: Mutex::new(Vec::new()) }
+    }
+
+    /// The answer to this question, which is asked if it was not of late.
     ///
     /// # Errors
     /// The one of the question.
@@ -56,7 +61,7 @@ mod tests {
     use super::*;
 
     fn answers(valid: Duration, questions: &[u32]) -> Vec<u32> {
-        let recent = Recent { valid, ..Recent::new() };
+        let recent = Recent::within(valid);
         let mut asked = 0;
         let mut answer = |question: &u32| {
             recent.answer(*question, |_| {

@@ -154,8 +154,11 @@ impl<'a, 'b> Coordinator<'a, 'b> {
         let news = self.news.as_ref().map(News::as_fd);
         self.backlog.waker.wait(news, self.longest_sleep(standings));
         match self.news.as_mut().map(News::heard) {
-            // To look costs as much as to claim.
-            Some(Ok(true)) => (self.look_at, self.found_nothing) = (Moment::now(), false),
+            // To look costs as much as to claim. Who has just told does not tell again of what he queues next: it is looked for.
+            Some(Ok(true)) => {
+                (self.look_at, self.found_nothing) = (Moment::now(), false);
+                self.pause.reset();
+            }
             Some(Ok(false)) | None => {}
             // From now on it is found by looking.
             Some(Err(_)) => (self.news, self.pause) = (None, Pause::without_news()),

@@ -82,7 +82,7 @@ each_engine! {
             queue(&mut ctx, "work");
         }
         let each = |store: &mut Store, number: usize| {
-            if number % 2 == 0 { start_all(store, number) } else { claim_all(store, number) }
+            if number.is_multiple_of(2) { start_all(store, number) } else { claim_all(store, number) }
         };
         let started: Vec<ClaimedRun> = many_at_once(db, AT_ONCE, each).into_iter().flatten().collect();
         assert_eq!(all_different(&started), TASKS);
