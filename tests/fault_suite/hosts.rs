@@ -1,12 +1,14 @@
 //! Three hosts with PID, mount, UTS and network namespaces and boot ids of their own, on which cron ticks work on one
-//! store; their links go down and up, answers or requests are held back, connections are cut, and hosts die as a whole.
+//! store, beside workers; their links go down and up, answers or requests are held back, connections are cut, and hosts die as
+//! a whole.
+
+mod loss;
 
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
-
+use self::loss::{Kind, Loss, report_recovery};
 use super::campaign::{Campaign, Job};
 use super::claimants_beside;
 use super::crowd::Crowd;
@@ -26,7 +28,7 @@ pub const CAMPAIGN: Campaign = Campaign {
 };
 
 const HOSTS: usize = 3;
-const LEASE_SECS: u32 = 8;
+pub const LEASE_SECS: u32 = 8;
 /// Of a nemesis.
 const QUICK: Duration = Duration::from_secs(20);
 const ALL: Duration = Duration::from_secs(210);
@@ -35,8 +37,11 @@ const CALM: Duration = Duration::from_secs(15);
 /// Healed, and every lease over, everything comes to rest in this time. Connections that a client waits on without end are
 /// cut when their link is mended.
 const TO_REST: Duration = Duration::from_secs(150);
-/// Between two tasks whose handlers outlast a lease.
+/// Between two tasks whose handlers outlast a lease, each with a batch that workers claim ahead.
 const VIGIL_PAUSE: Duration = Duration::from_secs(5);
+const BATCH: usize = 16;
+/// A worker that is behind all others does not begin for ever.
+const WORK: &[&str] = &["work", "--slots", "2", "--idle-exit", "1s", "--max-time", "20s"];
 /// So long a claimant has its run that died with its host. Longer than what is processed here takes.
 const TIMEOUT_SECS: u32 = 40;
 /// Commands of one host at the same time.
@@ -61,8 +66,8 @@ fn run(job: &Job<'_>) {
     for trial in job.trials_of_one_worker(1, trials) {
         let Some(mut stage) = job.stage() else { return job.note("no server".to_owned()) };
         stage.shorten_leases(LEASE_SECS);
-        // Each runner has one slot; three of each host and those of the suite itself.
-        for (name, value) in [("RunnerLimit", 12), ("RunTimeout", TIMEOUT_SECS)] {
+        // A worker has two slots; three runners of each host and those of the suite itself.
+        for (name, value) in [("RunnerLimit", 21), ("RunTimeout", TIMEOUT_SECS)] {
             stage.execute(&format!(
                 "UPDATE \"TaskQueueSettings\" SET \"Value\" = '{value}' WHERE \"Name\" = 'TaskQueue{name}'"
             ));
@@ -77,7 +82,7 @@ fn run(job: &Job<'_>) {
             stage.may_fail.set(true);
             stage.outcomes_are_kept.set(true);
             let losses = nemesis(job, stage, &mut machines, &mut rng, lasts);
-            for loss in &losses {
+            for loss in losses.iter().filter(|loss| loss.kind == Kind::Died) {
                 stage.broken.borrow_mut().extend(loss.runners(stage));
             }
             come_to_rest(stage, &machines);
@@ -175,6 +180,12 @@ impl Machine {
             .env("TASKQUEUE_DATABASE_URL", &self.proxy.url(stage.url()))
     }
 
+    /// For more than two leases.
+    fn isolate(&mut self) {
+        ip(&["link", "set", &self.link, "down"]).unwrap();
+        self.until = Some(Instant::now() + Duration::from_secs(18));
+    }
+
     /// Whatever is wrong with its network is not any more. Who waits for an answer that never comes learns that.
     fn mend(&mut self) {
         self.until = None;
@@ -204,23 +215,23 @@ fn ip(args: &[&str]) -> Result<(), String> {
     Err(format!("ip {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-/// A host that died.
-struct Loss {
-    host: String,
-    at: DateTime<Utc>,
-}
-
 fn nemesis(job: &Job<'_>, stage: &Stage, machines: &mut [Machine], rng: &mut Rng, lasts: Duration) -> Vec<Loss> {
     let started = Instant::now();
     let mut losses = Vec::new();
     let mut crowds: Vec<Crowd<'_>> = (0..=machines.len()).map(|_| Crowd::default()).collect();
     let (mut next_fault, mut next_call, mut next_vigil) = (Duration::from_secs(2), Duration::ZERO, Duration::ZERO);
-    let mut is_isolated = false;
+    let (mut is_isolated, mut is_cut_off) = (false, false);
     while started.elapsed() < lasts {
         let is_calm = job.options.all && started.elapsed() < CALM;
         if is_calm && !is_isolated {
             is_isolated = isolate_a_vigil(stage, machines);
             job.count(usize::from(is_isolated));
+        }
+        if is_calm && !is_cut_off {
+            let cut_off = cut_off_a_worker(stage, machines);
+            is_cut_off = cut_off.is_some();
+            job.count(usize::from(is_cut_off));
+            losses.extend(cut_off);
         }
         crowds.iter_mut().for_each(Crowd::reap);
         if started.elapsed() >= next_call {
@@ -232,6 +243,7 @@ fn nemesis(job: &Job<'_>, stage: &Stage, machines: &mut [Machine], rng: &mut Rng
             let marker = stage.marker();
             let data = format!("{{\"m\":\"{marker}\"}}");
             crowds[HOSTS].start(stage.command(&["queue", "vigil", &data]).queues(&marker, 1));
+            crowds[HOSTS].start(batch(stage));
         }
         for machine in machines.iter_mut().filter(|machine| machine.until.is_some_and(|until| until < Instant::now())) {
             if machine.host.is_none() {
@@ -277,9 +289,30 @@ fn isolate_a_vigil(stage: &Stage, machines: &mut [Machine]) -> bool {
     );
     let isolated = machines.iter_mut().find(|machine| hosts.contains(&machine.name()));
     let Some(machine) = isolated else { return false };
-    ip(&["link", "set", &machine.link, "down"]).unwrap();
-    machine.until = Some(Instant::now() + Duration::from_secs(18));
+    machine.isolate();
     true
+}
+
+/// Cuts off a host whose worker has claimed more than it has slots, if there is one yet.
+fn cut_off_a_worker(stage: &Stage, machines: &mut [Machine]) -> Option<Loss> {
+    let hosts = stage.texts(
+        "SELECT \"Host\" AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing' AND \"Claimant\" IS NULL \
+         GROUP BY \"Host\", \"RunnerId\" HAVING COUNT(*) > 4",
+    );
+    let is_one = |machine: &&mut Machine| machine.until.is_none() && hosts.contains(&machine.name());
+    let machine = machines.iter_mut().find(is_one)?;
+    machine.isolate();
+    Some(Loss::new(machine.name(), Kind::CutOff))
+}
+
+/// Tasks that are over at once, for both kinds of coprocesses.
+fn batch(stage: &Stage) -> super::command::Command<'_> {
+    let marker = stage.marker();
+    let line = |number: usize| {
+        let class = if number.is_multiple_of(4) { "several" } else { "kept" };
+        format!("{{\"class\":\"{class}\",\"data\":{{\"m\":\"{marker}\",\"n\":{number}}}}}\n")
+    };
+    stage.command(&["queue", "--batch", "-"]).stdin((0..BATCH).map(line).collect()).queues(&marker, BATCH)
 }
 
 /// A claim that keeps its lock and never goes on, as soon as it has the lock; without a run to claim it gets none.
@@ -294,7 +327,7 @@ fn lock_for_ever<'a>(stage: &'a Stage, machine: &Machine, crowd: &mut Crowd<'a>)
     }
 }
 
-/// What cron and people do: ticks on every host, new tasks and changed minds from a host or from where nothing ever fails,
+/// What cron and people do: ticks and workers on every host, new tasks and changed minds from a host or from where nothing ever fails,
 /// claimants on the hosts.
 fn call<'a>(stage: &'a Stage, machines: &[Machine], crowds: &mut [Crowd<'a>], rng: &mut Rng) {
     let wish = Wish::any(stage, rng);
@@ -314,7 +347,7 @@ fn call<'a>(stage: &'a Stage, machines: &[Machine], crowds: &mut [Crowd<'a>], rn
             let prefix: Vec<&str> = prefix.iter().map(String::as_str).collect();
             crowd.start(machine.at_home(stage, claimants_beside::acting(stage, &prefix, rng.below(30))));
         } else {
-            let args: &[&str] = if rng.below(3) == 0 { &["create-runs"] } else { &["tick"] };
+            let args = *rng.pick(&[&["create-runs"][..], &["tick"], WORK]);
             crowd.start(machine.command(stage, args));
         }
     }
@@ -329,7 +362,7 @@ struct Wish {
 
 impl Wish {
     fn any(stage: &Stage, rng: &mut Rng) -> Self {
-        let class = *rng.pick(&["note", "brief", "brief", "slow", "report", "paced"]);
+        let class = *rng.pick(&["note", "brief", "brief", "slow", "report", "paced", "kept", "several"]);
         let marker = stage.marker();
         let data = format!("{{\"m\":\"{marker}\"}}");
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
@@ -389,45 +422,7 @@ fn fault(machine: &mut Machine, rng: &mut Rng) -> Option<Loss> {
 fn lose(machine: &mut Machine) -> Loss {
     machine.die();
     machine.until = Some(Instant::now() + Duration::from_secs(10));
-    Loss { host: machine.name(), at: Utc::now() }
-}
-
-impl Loss {
-    /// PIDs of the runners that died with the host.
-    fn runners(&self, stage: &Stage) -> Vec<i64> {
-        self.of_runs(stage, "\"ProcessId\"")
-    }
-
-    /// Milliseconds from the loss until each run that died with the host was rescued.
-    fn rescued_after_millis(&self, stage: &Stage) -> Vec<i64> {
-        let at = self.literal(stage);
-        self.of_runs(
-            stage,
-            &match stage.engine {
-                EngineUnderTest::Postgres => {
-                    format!("CAST(EXTRACT(EPOCH FROM \"FinishedOn\" - {at}::timestamptz) * 1000 AS BIGINT)")
-                }
-                _ => format!("TIMESTAMPDIFF(MICROSECOND, {at}, \"FinishedOn\") DIV 1000"),
-            },
-        )
-    }
-
-    /// The clock of the server is ours.
-    fn literal(&self, stage: &Stage) -> String {
-        let zone = if stage.engine == EngineUnderTest::Postgres { "+00" } else { "" };
-        format!("'{}{zone}'", self.at.format("%Y-%m-%d %H:%M:%S%.6f"))
-    }
-
-    fn of_runs(&self, stage: &Stage, expression: &str) -> Vec<i64> {
-        let at = self.literal(stage);
-        let cast = if stage.engine == EngineUnderTest::Postgres { "TEXT" } else { "CHAR" };
-        let sql = format!(
-            "SELECT CAST({expression} AS {cast}) AS value FROM \"TaskQueueRuns\" WHERE \"Host\" = '{}' \
-             AND \"Claimant\" IS NULL AND \"StartedOn\" <= {at} AND (\"FinishedOn\" IS NULL OR \"FinishedOn\" > {at})",
-            self.host
-        );
-        stage.texts(&sql).iter().filter_map(|value| value.parse().ok()).collect()
-    }
+    Loss::new(machine.name(), Kind::Died)
 }
 
 /// Every host is there again: each sends what lies on its disk, then nothing is open any more.
@@ -441,20 +436,5 @@ fn come_to_rest(stage: &Stage, machines: &[Machine]) {
             return;
         }
         std::thread::sleep(Duration::from_millis(200));
-    }
-}
-
-/// How long the runs of lost hosts waited for their rescue.
-fn report_recovery(job: &Job<'_>, stage: &Stage, losses: &[Loss]) {
-    let mut millis: Vec<i64> = losses.iter().flat_map(|loss| loss.rescued_after_millis(stage)).collect();
-    millis.sort_unstable();
-    if let Some(most) = millis.last() {
-        let secs = |millis: i64| Duration::from_millis(millis.unsigned_abs()).as_secs_f64();
-        let (median, most) = (secs(millis[millis.len() / 2]), secs(*most));
-        job.note(format!(
-            "{} runs of {} lost hosts, lease {LEASE_SECS} s: rescued after {median:.1} s, at most {most:.1} s",
-            millis.len(),
-            losses.len()
-        ));
     }
 }
