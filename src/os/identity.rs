@@ -105,6 +105,12 @@ impl ProcessIdentity {
         }
     }
 
+    /// Whether the machine has not been started again since, and is this one.
+    #[must_use]
+    pub fn is_of_this_boot(&self) -> bool {
+        own_view().is_ok_and(|view| view.boot_id == self.boot_id)
+    }
+
     /// Whether its PID means the same to us: the same boot of the same machine and the same PID namespace.
     #[must_use]
     pub fn is_same_view(&self) -> bool {

@@ -113,7 +113,8 @@ pub fn marks_of(directory: &Path, owner: &str) -> io::Result<Option<Vec<String>>
     }
 }
 
-/// The processes that have left marks and are dead. A directory that is not there has none.
+/// The processes that have left marks and are dead, or were of another boot, so that nothing can be told of them. A directory
+/// that is not there has none.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -126,7 +127,8 @@ pub fn dead_owners(directory: &Path) -> io::Result<Vec<String>> {
     for entry in entries {
         let name = entry?.file_name();
         let Some(owner) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else { continue };
-        if owner.parse::<ProcessIdentity>().is_ok_and(|owner| owner.liveness() == Liveness::Dead) {
+        let is_of_no_use = |owner: ProcessIdentity| owner.liveness() == Liveness::Dead || !owner.is_of_this_boot();
+        if owner.parse().is_ok_and(is_of_no_use) {
             dead.push(owner.to_owned());
         }
     }
@@ -183,6 +185,15 @@ mod tests {
         assert_eq!(shown().unwrap().last().unwrap(), "kept");
         drop(begin(1));
         assert_eq!(shown().unwrap(), [""; 0], "nothing of what was before");
+    }
+
+    #[test]
+    fn the_marks_of_another_boot_are_of_no_use_to_anybody() {
+        let directory = tempfile::tempdir().unwrap();
+        let boot_id = "00000000-0000-4000-8000-000000000000".to_owned();
+        let gone = ProcessIdentity { boot_id, ..ProcessIdentity::own().unwrap() }.to_string();
+        Marks::begin(directory.path(), &gone, 1).unwrap();
+        assert_eq!(dead_owners(directory.path()).unwrap(), [gone]);
     }
 
     #[test]
