@@ -21,7 +21,7 @@ def deep_store(bench, engine):
         for start in range(0, finished, PART):
             add_finished(store, min(PART, finished - start))
         store.forget_runs()
-        store.fill(waiting)
+        store.fill_with_runs(waiting)
         yield store, f"{waiting:,} waiting, {finished:,} finished"
 
 

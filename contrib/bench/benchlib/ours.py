@@ -2,18 +2,23 @@
 
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from .figures import NotThere
 
 # A worker ends a little later than its last run; one that does not is killed.
 END_SECS = 60
+# No drain takes so long.
+DRAIN_SECS = 900
 
 
-def drain(store, tasks, slots, program="taskqueue"):
-    """Tasks a second of a worker on a backlog: from its start to the last end in the tables, seen from outside."""
+def drain(store, tasks, slots, program="taskqueue", workers=1):
+    """Tasks a second of workers on a backlog: from their start to the last end in the tables, seen from outside."""
     started = time.time()
-    work(store, slots, program)
+    with ExitStack() as stack:
+        words = ("work", "--slots", slots, "--idle-exit", "0")
+        for worker in [stack.enter_context(running(store, program, *words)) for _ in range(workers)]:
+            worker.must_end(started + DRAIN_SECS)
     done = store.successes()
     if done != tasks:
         raise NotThere(f"{done} of {tasks} runs succeeded")
@@ -25,10 +30,17 @@ def work(store, slots, program="taskqueue", words=()):
     store.run("work", "--slots", slots, "--idle-exit", "0", *words, program=program)
 
 
-def filled_drain(bench, engine, tasks, slots, task_class="noop", program="taskqueue"):
+def filled_drain(bench, engine, tasks, slots, task_class="noop", program="taskqueue", workers=1):
     """The drain of a fresh store that was filled before."""
     with bench.store(engine) as store:
         store.fill(tasks, task_class)
+        return drain(store, tasks, slots, program, workers)
+
+
+def drain_of_runs(bench, engine, tasks, slots, task_class="noop", program="taskqueue"):
+    """The same where `create-runs` came before."""
+    with bench.store(engine) as store:
+        store.fill_with_runs(tasks, task_class)
         return drain(store, tasks, slots, program)
 
 

@@ -84,7 +84,12 @@ class Store(Database):
         return [self.bench.program(program), *map(str, words)]
 
     def fill(self, tasks, task_class="noop"):
-        """So many tasks that are due, each with its run."""
+        """So many tasks that are due, for a worker that creates their runs as it starts them."""
+        self.run("queue", "--batch", self.batch_file(tasks, task_class))
+        self.analyze()
+
+    def fill_with_runs(self, tasks, task_class="noop"):
+        """The same, each with a run that waits."""
         self.run("queue", "--batch", self.batch_file(tasks, task_class))
         self.run("create-runs")
         self.analyze()

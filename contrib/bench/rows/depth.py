@@ -31,7 +31,7 @@ CLAIMS = {"single claims": single_claims, "runs of a worker in process": some_ru
 
 def on_fresh(bench, engine, tasks, claims):
     with bench.store(engine) as store:
-        store.fill(tasks)
+        store.fill_with_runs(tasks)
         return claims(bench, store)
 
 

@@ -40,7 +40,7 @@ def ends_between(store, since, until):
 
 def rates(bench, engine, secs, tasks):
     with bench.store(engine) as store:
-        store.fill(2 * tasks, "true")
+        store.fill_with_runs(2 * tasks, "true")
         started, part = keep_busy(store, secs, tasks), secs / PARTS
         return [ends_between(store, started + n * part, started + (n + 1) * part) for n in range(PARTS)]
 

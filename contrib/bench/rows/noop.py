@@ -1,9 +1,10 @@
-"""Tasks that do nothing, in process: a program built on the library with one slot, beside the peers at their best settings."""
+"""Tasks that do nothing, in process: a program built on the library, beside the peers at their best settings. A server has
+two workers of one slot, which claim and record beside each other; SQLite lets one write at a time, and has one."""
 
 from benchlib import context
 from benchlib.context import SHOWN
 from benchlib.figures import Line, at_least, by_turns
-from benchlib.ours import filled_drain
+from benchlib.ours import drain_of_runs, filled_drain
 from benchlib.peers import APALIS, GRAPHILE, PG_BOSS, contestants
 
 TITLE = "no-op tasks in process"
@@ -16,8 +17,11 @@ TIMES_THE_PEER = {GRAPHILE: 1.0, APALIS: 2.5, PG_BOSS: 4.0}
 
 def measure(bench, engine):
     tasks = bench.pick(*TASKS[engine])
+    one = ("work --slots 1", lambda: filled_drain(bench, engine, tasks, 1, "noop", "bench_noop"))
+    two = ("2 work --slots 1", lambda: filled_drain(bench, engine, tasks, 1, "noop", "bench_noop", workers=2))
     figures = by_turns(bench.rounds, "/s", [
-        ("work --slots 1", lambda: filled_drain(bench, engine, tasks, 1, "noop", "bench_noop")),
+        *([one] if engine == "sqlite" else [two, one]),
+        ("work --slots 1, after create-runs", lambda: drain_of_runs(bench, engine, tasks, 1, "noop", "bench_noop")),
         *contestants(bench, engine, bench.pick(2, 0.1), "noop"),
     ])
     named = [figure.name for figure in figures]

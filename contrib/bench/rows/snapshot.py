@@ -12,7 +12,7 @@ ENGINES = ("postgres",)
 def measure(bench, engine):
     before, more = bench.pick(200_000, 3_000), bench.pick(50_000, 5_000)
     with bench.store(engine) as store:
-        store.fill(before + more)
+        store.fill_with_runs(before + more)
         holder = subprocess.Popen([bench.program("bench_limits"), "hold", store.url], stdin=subprocess.PIPE,
                                   stdout=subprocess.PIPE)
         holder.stdout.readline()
