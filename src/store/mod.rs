@@ -61,6 +61,7 @@ pub use self::runners::{NewRunner, Registration};
 pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
 pub use self::transfer::{Imported, TransferredTask};
+use self::transitions::LowWater;
 pub use self::transitions::{
     Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, ManyClaimed, Outlook, OutsideClaim,
     OutsideRun, Restart, RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
@@ -96,6 +97,8 @@ pub struct Store {
     audit: AuditSwitch,
     /// With when they were read.
     recent_settings: Option<(Settings, Instant)>,
+    /// How far this connection has come in the due tasks.
+    low_water: LowWater,
 }
 
 impl Store {
@@ -139,6 +142,7 @@ impl Store {
             origin: Origin::default(),
             audit: AuditSwitch::default(),
             recent_settings: None,
+            low_water: LowWater::default(),
         }
     }
 

@@ -17,6 +17,7 @@ use super::super::{Store, StoreResult};
 use super::claim::{
     Claim, ENDS_PER_TRANSACTION, Head, claim_run, claimed_with, first_claimable, load_claimed, next_head,
 };
+use super::low_water::LowWater;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
 
@@ -84,23 +85,26 @@ impl Store {
         if self.auditor()?.is_some() {
             return Ok(Shared::NeedsLock { is_repeated: false });
         }
-        let mut is_repeated = false;
-        self.shared_claim_write(|conn| {
+        let (mut is_repeated, remembered) = (false, self.low_water);
+        let (shared, low_water) = self.shared_claim_write(|conn| {
+            let mut low_water = remembered;
             // Only whoever holds the lock alone waits for a COMMIT that may still be under way.
             if std::mem::replace(&mut is_repeated, true) {
-                return Ok(Shared::NeedsLock { is_repeated });
+                return Ok((Shared::NeedsLock { is_repeated }, LowWater::default()));
             }
             let mut obstacles = Obstacles::load(conn, claim.runner_name)?;
             if obstacles.is_closed() {
-                return Ok(Shared::Done(ManyClaimed::default()));
+                return Ok((Shared::Done(ManyClaimed::default()), low_water));
             }
             if first_claimable(conn, claim.is_runnable, None, &mut obstacles)?.is_some() {
-                return Ok(Shared::NeedsLock { is_repeated: false });
+                return Ok((Shared::NeedsLock { is_repeated: false }, low_water));
             }
-            let claimed = start_due(conn, claim, tokens, &obstacles, false)?;
+            let claimed = start_due(conn, claim, tokens, &obstacles, &mut low_water)?;
             fault_point!("claim_many.before_shared_commit");
-            Ok(Shared::Done(claimed))
-        })
+            Ok((Shared::Done(claimed), low_water))
+        })?;
+        self.low_water = low_water;
+        Ok(shared)
     }
 
     fn claim_alone(&mut self, claim: &Claim<'_>, tokens: &[String], mut is_repeated: bool) -> StoreResult<ManyClaimed> {
@@ -121,8 +125,11 @@ impl Store {
             let mut claimed = claim_waiting(conn, claim, tokens, &mut obstacles, auditor.as_ref())?;
             let rest = tokens.get(claimed.len()..).unwrap_or_default();
             let mut needs_runs = false;
-            if !rest.is_empty() {
-                let due = start_due(conn, claim, rest, &obstacles, auditor.is_some())?;
+            if auditor.is_some() && !rest.is_empty() {
+                // What keeps each transition needs each run by itself.
+                needs_runs = !batch::list_due(conn, None, 1)?.is_empty();
+            } else if !rest.is_empty() {
+                let due = start_due(conn, claim, rest, &obstacles, &mut LowWater::default())?;
                 claimed.extend(due.runs);
                 needs_runs = due.needs_runs;
             }
@@ -242,13 +249,13 @@ fn start_due(
     claim: &Claim<'_>,
     tokens: &[String],
     obstacles: &Obstacles<'_>,
-    keeps_transitions: bool,
+    low_water: &mut LowWater,
 ) -> StoreResult<ManyClaimed> {
-    let due = batch::list_due(conn, i64::try_from(tokens.len()).unwrap_or(i64::MAX))?;
+    let due = list_due(conn, tokens.len(), low_water)?;
     if due.is_empty() {
         return Ok(ManyClaimed::default());
     }
-    let mut is_plain = !keeps_transitions && !due.iter().any(|task| task.is_special);
+    let mut is_plain = !due.iter().any(|task| task.is_special);
     for class in due.iter().map(|task| task.class.as_str()).collect::<HashSet<_>>() {
         is_plain = is_plain && (claim.is_runnable)(class) && obstacles.is_free(class);
     }
@@ -260,6 +267,23 @@ fn start_due(
     fault_point!("claim_many.tasks_started");
     let claimed = runs.into_iter().zip(tasks).map(|(run_id, (task, token))| claimed_task(run_id, task, token));
     Ok(ManyClaimed { runs: claimed.collect(), needs_runs: false })
+}
+
+/// The first due tasks, from where the last look has left off. Where that does not give all that were asked for, they are looked
+/// for from the beginning: nothing is overlooked by whoever runs dry.
+fn list_due(conn: &mut AnyConnection, count: usize, low_water: &mut LowWater) -> StoreResult<Vec<DueRow>> {
+    let limit = i64::try_from(count).unwrap_or(i64::MAX);
+    let mut from = low_water.place();
+    let mut due = batch::list_due(conn, from, limit)?;
+    if from.is_some() && due.len() < count {
+        from = None;
+        due = batch::list_due(conn, from, limit)?;
+    }
+    match due.last() {
+        Some(last) => low_water.rise(from, last.due_on),
+        None => low_water.forget(),
+    }
+    Ok(due)
 }
 
 fn claimed_task(run_id: i64, task: &DueRow, token: &str) -> ClaimedRun {

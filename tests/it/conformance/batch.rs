@@ -98,6 +98,22 @@ each_engine! {
         assert_eq!(create(&mut ctx).created, 1);
     }
 
+    fn a_task_that_becomes_due_behind_the_place_where_a_worker_has_come_is_not_overlooked(db) {
+        let mut ctx = willing(db);
+        let due: Vec<TaskId> = (0..4).map(|_| queue(&mut ctx, "work")).collect();
+        let tasks = |claimed: ManyClaimed| claimed.runs.iter().map(|run| run.task_id).collect::<Vec<_>>();
+        assert_eq!(tasks(claim_many(&mut ctx.store, "a", 2, &|_| true)), due[..2]);
+        let earlier = queue(&mut ctx, "work");
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-02-02 02:02:02' WHERE \"Id\" = {earlier}"));
+        // Of a worker that has enough to do it may be passed over for a moment, of one that runs dry it may not.
+        let next = tasks(claim_many(&mut ctx.store, "b", 1, &|_| true));
+        assert!(next == due[2..3] || next == [earlier], "{next:?}");
+        let mut rest = tasks(claim_many(&mut ctx.store, "c", 5, &|_| true));
+        rest.extend(next);
+        rest.sort_unstable();
+        assert_eq!(rest, [due[2], due[3], earlier]);
+    }
+
     fn due_tasks_that_must_have_their_turn_among_runs_are_not_started(db) {
         let mut ctx = willing(db);
         for special in ["\"Priority\" = 1", "\"LimitKey\" = 'k'", "\"TaskClass\" = 'unknown'"] {

@@ -77,6 +77,8 @@ pub(in super::super) struct DueRow {
     /// Whether it can have its turn only as a run among runs: it has a priority, a limit key, or an open run it does not know.
     #[diesel(sql_type = Bool)]
     pub(in super::super) is_special: bool,
+    #[diesel(sql_type = Timestamp)]
+    pub(in super::super) due_on: Moment,
     /// The database's clock.
     #[diesel(sql_type = Timestamp)]
     pub(in super::super) seen_on: Moment,
@@ -144,12 +146,18 @@ pub(in super::super) fn start_runs(
     }
 }
 
-/// The first due tasks, in their order, of which nobody else holds the row; under the lock of the claim.
-pub(in super::super) fn list_due(conn: &mut AnyConnection, limit: i64) -> QueryResult<Vec<DueRow>> {
+/// The first tasks that are due, from this moment on, in their order, of which nobody else holds the row; under the lock of the
+/// claim.
+pub(in super::super) fn list_due(
+    conn: &mut AnyConnection,
+    from: Option<Moment>,
+    limit: i64,
+) -> QueryResult<Vec<DueRow>> {
+    let from = from.unwrap_or_else(Moment::beginning);
     match conn {
-        AnyConnection::Sqlite(conn) => sqlite::list_due(conn, limit),
-        AnyConnection::Postgres(conn) => postgres::list_due(conn, limit),
-        AnyConnection::Mysql(conn) => mysql::list_due(conn, limit),
+        AnyConnection::Sqlite(conn) => sqlite::list_due(conn, from, limit),
+        AnyConnection::Postgres(conn) => postgres::list_due(conn, from, limit),
+        AnyConnection::Mysql(conn) => mysql::list_due(conn, from, limit),
     }
 }
 

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use diesel::mysql::MysqlConnection;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
-use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
+use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text, Timestamp};
 
 use super::super::super::prepared::{prepared, prepared_once};
+use super::super::super::sql::Moment;
 use super::{DueRow, EndedRow, Manner, Start, StartedRow, Starter, Success, by_manner};
 
 #[derive(QueryableByName)]
@@ -104,14 +105,14 @@ const LIST_DUE: &str = "
         `Timeout` AS timeout_secs, COALESCE(`PlannedOn`, `ScheduledOn`) AS planned_on,
         `Priority` <> 0 OR `LimitKey` IS NOT NULL
             OR EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `TaskQueueRuns`.`OpenTaskId` = `TaskQueue`.`Id`) AS is_special,
-        UTC_TIMESTAMP(6) AS seen_on
+        `DueOn` AS due_on, UTC_TIMESTAMP(6) AS seen_on
     FROM `TaskQueue`
-    WHERE `DueOn` <= UTC_TIMESTAMP(6)
+    WHERE `DueOn` >= ? AND `DueOn` <= UTC_TIMESTAMP(6)
     ORDER BY `DueOn`, `Id` LIMIT ?
     FOR UPDATE SKIP LOCKED";
 
-pub(super) fn list_due(conn: &mut MysqlConnection, limit: i64) -> QueryResult<Vec<DueRow>> {
-    prepared(LIST_DUE).bind::<BigInt, _>(limit).load(conn)
+pub(super) fn list_due(conn: &mut MysqlConnection, from: Moment, limit: i64) -> QueryResult<Vec<DueRow>> {
+    prepared(LIST_DUE).bind::<Timestamp, _>(from).bind::<BigInt, _>(limit).load(conn)
 }
 
 pub(super) fn has_due_with_priority(conn: &mut MysqlConnection) -> QueryResult<bool> {

@@ -3,9 +3,10 @@
 use diesel::pg::PgConnection;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
-use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text};
+use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text, Timestamp};
 
 use super::super::super::prepared::prepared;
+use super::super::super::sql::Moment;
 use super::{DueRow, EndedRow, Start, StartedRow, Starter, Success};
 
 #[derive(QueryableByName)]
@@ -65,14 +66,14 @@ const LIST_DUE: &str = r#"
         COALESCE(t."PlannedOn", t."ScheduledOn")::timestamp AS planned_on,
         t."Priority" <> 0 OR t."LimitKey" IS NOT NULL
             OR EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") AS is_special,
-        clock_timestamp()::timestamp AS seen_on
+        t."DueOn"::timestamp AS due_on, clock_timestamp()::timestamp AS seen_on
     FROM "TaskQueue" AS t
-    WHERE t."DueOn" <= clock_timestamp()
+    WHERE t."DueOn" >= ? AND t."DueOn" <= clock_timestamp()
     ORDER BY t."DueOn", t."Id" LIMIT ?
     FOR UPDATE SKIP LOCKED"#;
 
-pub(super) fn list_due(conn: &mut PgConnection, limit: i64) -> QueryResult<Vec<DueRow>> {
-    prepared(LIST_DUE).bind::<BigInt, _>(limit).load(conn)
+pub(super) fn list_due(conn: &mut PgConnection, from: Moment, limit: i64) -> QueryResult<Vec<DueRow>> {
+    prepared(LIST_DUE).bind::<Timestamp, _>(from).bind::<BigInt, _>(limit).load(conn)
 }
 
 pub(super) fn has_due_with_priority(conn: &mut PgConnection) -> QueryResult<bool> {

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 
 use diesel::prelude::*;
 use diesel::result::QueryResult;
-use diesel::sql_types::{BigInt, Bool, Nullable, Text};
+use diesel::sql_types::{BigInt, Bool, Nullable, Text, Timestamp};
 use diesel::sqlite::SqliteConnection;
 use serde_json::json;
 
 use super::super::super::prepared::prepared;
+use super::super::super::sql::Moment;
 use super::{DueRow, EndedRow, Manner, Start, StartedRow, Starter, Success, by_manner};
 
 #[derive(QueryableByName)]
@@ -82,13 +83,13 @@ const LIST_DUE: &str = r#"
         t."Timeout" AS timeout_secs, COALESCE(t."PlannedOn", t."ScheduledOn") AS planned_on,
         t."Priority" <> 0 OR t."LimitKey" IS NOT NULL
             OR EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") AS is_special,
-        strftime('%Y-%m-%d %H:%M:%f000', 'now') AS seen_on
+        t."DueOn" AS due_on, strftime('%Y-%m-%d %H:%M:%f000', 'now') AS seen_on
     FROM "TaskQueue" AS t
-    WHERE t."DueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now')
+    WHERE t."DueOn" >= ? AND t."DueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now')
     ORDER BY t."DueOn", t."Id" LIMIT ?"#;
 
-pub(super) fn list_due(conn: &mut SqliteConnection, limit: i64) -> QueryResult<Vec<DueRow>> {
-    prepared(LIST_DUE).bind::<BigInt, _>(limit).load(conn)
+pub(super) fn list_due(conn: &mut SqliteConnection, from: Moment, limit: i64) -> QueryResult<Vec<DueRow>> {
+    prepared(LIST_DUE).bind::<Timestamp, _>(from).bind::<BigInt, _>(limit).load(conn)
 }
 
 pub(super) fn has_due_with_priority(conn: &mut SqliteConnection) -> QueryResult<bool> {
