@@ -2,12 +2,12 @@
 
 use diesel::migration::{Migration as _, MigrationSource};
 use diesel::prelude::*;
-use diesel::result::Error as DieselError;
+use diesel::result::{Error as DieselError, QueryResult};
 use diesel_migrations::MigrationHarness as _;
 use serde::Serialize;
 
 use super::backend::connection::MultiBackend;
-use super::backend::{self, Engine};
+use super::backend::{self, AnyConnection, Engine};
 use super::{Store, StoreError, StoreResult};
 
 /// A migration and whether it was applied.
@@ -108,12 +108,16 @@ fn known_migrations(engine: Engine) -> StoreResult<Vec<(String, String)>> {
 /// there is asked only where it could not be read.
 fn applied_versions(store: &mut Store) -> StoreResult<Vec<String>> {
     store.read(|conn| {
-        let versions = __diesel_schema_migrations::table.select(__diesel_schema_migrations::version).load(conn);
-        let error = match versions {
-            Err(error @ DieselError::DatabaseError(..)) => error,
-            read => return Ok(read?),
-        };
+        let first = read_versions(conn);
+        if !matches!(first, Err(DieselError::DatabaseError(..))) {
+            return Ok(first?);
+        }
         backend::forget_failed_statement(conn);
-        if backend::has_migrations_table(conn)? { Err(error.into()) } else { Ok(Vec::new()) }
+        // Another process may have made it between the two questions.
+        if backend::has_migrations_table(conn)? { Ok(read_versions(conn)?) } else { Ok(Vec::new()) }
     })
+}
+
+fn read_versions(conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
+    __diesel_schema_migrations::table.select(__diesel_schema_migrations::version).load(conn)
 }

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use chrono::{DateTime, Utc};
 use diesel::mysql::MysqlConnection;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
-use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text, Timestamp};
+use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
 
 use super::super::super::prepared::{prepared, prepared_once};
 use super::super::super::sql::Moment;
@@ -107,12 +108,14 @@ const LIST_DUE: &str = "
             OR EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `TaskQueueRuns`.`OpenTaskId` = `TaskQueue`.`Id`) AS is_special,
         `DueOn` AS due_on, UTC_TIMESTAMP(6) AS seen_on
     FROM `TaskQueue`
-    WHERE `DueOn` >= ? AND `DueOn` <= UTC_TIMESTAMP(6)
+    WHERE `DueOn` >= CAST(? AS DATETIME(6)) AND `DueOn` <= UTC_TIMESTAMP(6)
     ORDER BY `DueOn`, `Id` LIMIT ?
     FOR UPDATE SKIP LOCKED";
 
 pub(super) fn list_due(conn: &mut MysqlConnection, from: Moment, limit: i64) -> QueryResult<Vec<DueRow>> {
-    prepared(LIST_DUE).bind::<Timestamp, _>(from).bind::<BigInt, _>(limit).load(conn)
+    // As text: MariaDB takes no value from before 1970 for a time of the kind that Diesel sends.
+    let from = DateTime::<Utc>::from(from).format("%F %T%.6f").to_string();
+    prepared(LIST_DUE).bind::<Text, _>(from).bind::<BigInt, _>(limit).load(conn)
 }
 
 pub(super) fn has_due_with_priority(conn: &mut MysqlConnection) -> QueryResult<bool> {
