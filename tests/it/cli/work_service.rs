@@ -154,7 +154,7 @@ each_engine! {
         let mut said = child.stderr.take().unwrap();
         let room = fcntl_setpipe_size(&said, 4096).unwrap();
         assert!(room < 200 * 50, "{room}");
-        manager.until(is_beat);
+        manager.until(|message| message.starts_with("READY=1"));
         let (started, silence) = (Instant::now(), Duration::from_secs(5));
         while !matches!(manager.messages.recv_timeout(silence), Err(RecvTimeoutError::Timeout)) {
             assert!(started.elapsed() < Duration::from_secs(120), "the watchdog hears of a worker that hangs");
