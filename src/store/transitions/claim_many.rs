@@ -92,11 +92,12 @@ impl Store {
             if std::mem::replace(&mut is_repeated, true) {
                 return Ok((Shared::NeedsLock { is_repeated }, LowWater::default()));
             }
-            let mut obstacles = Obstacles::load(conn, claim.runner_name)?;
+            let obstacles = Obstacles::load(conn, claim.runner_name)?;
             if obstacles.is_closed() {
                 return Ok((Shared::Done(ManyClaimed::default()), low_water));
             }
-            if first_claimable(conn, claim.is_runnable, None, &mut obstacles)?.is_some() {
+            // Also one that may not be claimed now: while others end runs, it may be in the next moment.
+            if some_run_waits(conn, claim.is_runnable)? {
                 return Ok((Shared::NeedsLock { is_repeated: false }, low_water));
             }
             let claimed = start_due(conn, claim, tokens, &obstacles, &mut low_water)?;
@@ -168,6 +169,18 @@ fn already_claimed(conn: &mut AnyConnection, tokens: &[String]) -> StoreResult<V
         }
     }
     Ok(runs)
+}
+
+/// Whether a run waits of a class that can be executed here.
+fn some_run_waits(conn: &mut AnyConnection, is_runnable: &dyn Fn(&str) -> bool) -> StoreResult<bool> {
+    let mut last_class = String::new();
+    while let Some((Some(class), _, _)) = next_head(conn, &last_class, None)? {
+        if is_runnable(&class) {
+            return Ok(true);
+        }
+        last_class = class;
+    }
+    Ok(false)
 }
 
 fn claim_waiting(

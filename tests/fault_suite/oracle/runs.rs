@@ -101,8 +101,12 @@ impl<'a> Running<'a> {
     }
 }
 
+/// For how long a run may wait that began to wait while a due task was started.
+const A_MOMENT_MICROS: i64 = 1_000_000;
+
 /// I5: no run is claimed while one waits that stands before it, by priority and then by age, and that nothing keeps from
-/// being claimed. Whether a rate or a pause does cannot be told from here; within one class it does not matter.
+/// being claimed. Whether a rate or a pause does cannot be told from here; within one class it does not matter. A due task that is started locks nobody out: a run that began to
+/// wait at that very moment is claimed soon after.
 pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>) {
     if records.is_order_free {
         return;
@@ -110,11 +114,14 @@ pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>)
     let mut places: HashMap<i64, i64> = HashMap::new();
     let mut waiting: BTreeMap<(i64, i64), &str> = BTreeMap::new();
     let mut running = Running::new(records);
+    let starts =
+        changes_of(records, Table::Run).filter(|change| change.old == "scheduled" && change.new == "processing");
+    let started: HashMap<i64, i64> = starts.map(|change| (change.id, change.time)).collect();
     let may_be_closed = |class: &str| {
         records.class_rates.contains_key(class)
             || records.pauses.iter().any(|pause| pause.class.as_deref().is_none_or(|paused| paused == class))
     };
-    for change in changes_of(records, Table::Run) {
+    for change in in_order_of_claims(records) {
         let place = places.remove(&change.id);
         if let Some(rank) = place {
             waiting.remove(&(rank, change.id));
@@ -123,8 +130,13 @@ pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>)
         let place = place.or((change.old.is_empty() && change.new == "processing").then_some(i64::MAX));
         if let Some(rank) = place.filter(|_| change.new == "processing") {
             let class = running.class(change.task_id);
+            let patience_micros = if change.old.is_empty() { A_MOMENT_MICROS } else { 0 };
+            let is_claimed_with_it = |run: i64| {
+                started.get(&run).is_some_and(|time| (change.time..change.time + patience_micros).contains(time))
+            };
             let stands_before = |(_, run): &(i64, i64), other: &str| {
-                (other == class || !running.is_full(other) && !may_be_closed(other))
+                !is_claimed_with_it(*run)
+                    && (other == class || !running.is_full(other) && !may_be_closed(other))
                     && !is_rejected(records, change.id, *run)
             };
             let first = waiting.range(..(rank, change.id)).find(|(place, other)| stands_before(place, other));
@@ -141,6 +153,18 @@ pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>)
         }
         running.note(change);
     }
+}
+
+/// The changes of runs. What a worker claims at once has one time, and one statement writes it in any order: here it has the
+/// order in which it was claimed.
+fn in_order_of_claims(records: &Records) -> Vec<&Change> {
+    let mut changes: Vec<&Change> = changes_of(records, Table::Run).collect();
+    let ranks: HashMap<i64, i64> = changes.iter().filter_map(|change| Some((change.id, change.rank?))).collect();
+    let is_start = |change: &Change| change.old == "scheduled" && change.new == "processing";
+    for at_once in changes.chunk_by_mut(|one, next| is_start(one) && is_start(next) && one.time == next.time) {
+        at_once.sort_by_key(|change| (ranks.get(&change.id).copied().unwrap_or_default(), change.id));
+    }
+    changes
 }
 
 /// Whether whoever claimed the one run has rejected the task of the other before.
