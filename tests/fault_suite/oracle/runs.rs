@@ -101,12 +101,12 @@ impl<'a> Running<'a> {
     }
 }
 
-/// For how long a run may wait that began to wait while a due task was started.
+/// For how long a run may have waited, and may go on waiting, that began to wait while a due task was started.
 const A_MOMENT_MICROS: i64 = 1_000_000;
 
 /// I5: no run is claimed while one waits that stands before it, by priority and then by age, and that nothing keeps from
-/// being claimed. Whether a rate or a pause does cannot be told from here; within one class it does not matter. A due task that is started locks nobody out: a run that began to
-/// wait at that very moment is claimed soon after.
+/// being claimed. Whether a rate or a pause does cannot be told from here; within one class it does not matter. A due
+/// task that is started locks nobody out: a run may begin to wait between the look and the start, and is claimed soon after.
 pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>) {
     if records.is_order_free {
         return;
@@ -117,12 +117,16 @@ pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>)
     let starts =
         changes_of(records, Table::Run).filter(|change| change.old == "scheduled" && change.new == "processing");
     let started: HashMap<i64, i64> = starts.map(|change| (change.id, change.time)).collect();
+    // The clock as the rows tell it, and what it said when a run began to wait.
+    let (mut clock, mut since) = (i64::MIN, HashMap::new());
     let may_be_closed = |class: &str| {
         records.class_rates.contains_key(class)
             || records.pauses.iter().any(|pause| pause.class.as_deref().is_none_or(|paused| paused == class))
     };
     for change in in_order_of_claims(records) {
+        clock = clock.max(change.time);
         let place = places.remove(&change.id);
+        let was_waiting = place.is_some();
         if let Some(rank) = place {
             waiting.remove(&(rank, change.id));
         }
@@ -131,11 +135,12 @@ pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>)
         if let Some(rank) = place.filter(|_| change.new == "processing") {
             let class = running.class(change.task_id);
             let patience_micros = if change.old.is_empty() { A_MOMENT_MICROS } else { 0 };
-            let is_claimed_with_it = |run: i64| {
+            let came_meanwhile = |run: i64| {
                 started.get(&run).is_some_and(|time| (change.time..change.time + patience_micros).contains(time))
+                    && since.get(&run).is_some_and(|since| change.time - since < patience_micros)
             };
             let stands_before = |(_, run): &(i64, i64), other: &str| {
-                !is_claimed_with_it(*run)
+                !came_meanwhile(*run)
                     && (other == class || !running.is_full(other) && !may_be_closed(other))
                     && !is_rejected(records, change.id, *run)
             };
@@ -149,6 +154,9 @@ pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>)
         }
         if let Some(rank) = change.rank {
             places.insert(change.id, rank);
+            if !was_waiting {
+                since.insert(change.id, clock);
+            }
             waiting.insert((rank, change.id), running.class(change.task_id));
         }
         running.note(change);

@@ -1,28 +1,19 @@
 //! Many runs claimed and ended at once: the same as one by one, on every engine.
 
 use chrono::DateTime;
-use taskqueue::domain::ids::{RunId, RunnerId, TaskId};
+use taskqueue::domain::ids::{RunId, TaskId};
 use taskqueue::domain::limits::ClassLimit;
 use taskqueue::domain::records::{ClaimedRun, Run, RunOutput, Task};
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::engine::limits;
-use taskqueue::store::{Claim, Ended, ManyClaimed, RunEnd, RunRef, Store};
+use taskqueue::store::{Ended, ManyClaimed, RunEnd, RunRef, Store};
 
-use super::fixture::{create, last_run, queue, queue_with_run, reference, task, willing};
+use super::fixture::{claim_by_nobody, create, last_run, queue, queue_with_run, reference, task, willing};
 use crate::each_engine;
 
 fn claim_many(store: &mut Store, round: &str, count: usize, is_runnable: &dyn Fn(&str) -> bool) -> ManyClaimed {
     let tokens: Vec<String> = (0..count).map(|n| format!("{:07}{round}{n:05}token", std::process::id())).collect();
-    let claim = Claim {
-        runner_id: RunnerId(1),
-        runner_name: "one",
-        process_id: 1,
-        host: "here",
-        process_identity: "nobody",
-        is_runnable,
-        lease_secs: 1_000,
-    };
-    store.claim_runs(&claim, &tokens).unwrap()
+    store.claim_runs(&claim_by_nobody(is_runnable), &tokens).unwrap()
 }
 
 fn ids(claimed: &[ClaimedRun]) -> Vec<RunId> {
@@ -67,11 +58,7 @@ each_engine! {
         let (alone, among) = (queue_with_run(&mut ctx, "work"), queue_with_run(&mut ctx, "other"));
         let first = claim_many(&mut ctx.store, "a", 1, &|class| class == "work").runs.remove(0);
         let single = {
-            let claim = Claim {
-                runner_id: RunnerId(1), runner_name: "one", process_id: 1, host: "here", process_identity: "nobody",
-                is_runnable: &|_| true, lease_secs: 1_000,
-            };
-            ctx.store.claim_next_run(&claim, "a-single-token").unwrap().unwrap()
+            ctx.store.claim_next_run(&claim_by_nobody(&|_| true), "a-single-token").unwrap().unwrap()
         };
         assert_eq!((first.run_id, single.run_id), (alone.1, among.1));
         let mut other = without_ids(last_run(db, among.0));

@@ -232,3 +232,16 @@ pub fn old_tasks(ctx: &mut Context, rule: &PruneRule) -> PruneWindow {
     let until = ctx.store.last_old_task(rule).unwrap().unwrap();
     ctx.store.find_prunable_tasks(rule, None, until).unwrap()
 }
+
+/// What a runner claims that no process stands behind.
+pub fn claim_by_nobody(is_runnable: &dyn Fn(&str) -> bool) -> Claim<'_> {
+    Claim {
+        runner_id: RunnerId(1),
+        runner_name: "one",
+        process_id: 1,
+        host: "here",
+        process_identity: "nobody",
+        is_runnable,
+        lease_secs: 1_000,
+    }
+}

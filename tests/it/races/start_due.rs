@@ -2,28 +2,15 @@
 
 use std::collections::HashSet;
 
-use taskqueue::domain::ids::RunnerId;
 use taskqueue::domain::records::ClaimedRun;
-use taskqueue::store::{Claim, ManyClaimed, Store};
+use taskqueue::store::{ManyClaimed, Store};
 
 use super::tools::many_at_once;
-use crate::conformance::fixture::{create, queue, willing};
+use crate::conformance::fixture::{claim_by_nobody, create, queue, willing};
 use crate::each_engine;
 
 const AT_ONCE: usize = 8;
 const TASKS: usize = 120;
-
-fn claim_of(is_runnable: &dyn Fn(&str) -> bool) -> Claim<'_> {
-    Claim {
-        runner_id: RunnerId(1),
-        runner_name: "one",
-        process_id: 1,
-        host: "here",
-        process_identity: "nobody",
-        is_runnable,
-        lease_secs: 1_000,
-    }
-}
 
 /// All that there is, a few at a time.
 fn start_all(store: &mut Store, number: usize) -> Vec<ClaimedRun> {
@@ -31,7 +18,7 @@ fn start_all(store: &mut Store, number: usize) -> Vec<ClaimedRun> {
     for round in 0.. {
         let tokens: Vec<String> =
             (0..5).map(|place| format!("{number:03}-{round:05}-{place}-token-of-a-worker")).collect();
-        let ManyClaimed { runs, needs_runs } = store.claim_runs(&claim_of(&|_| true), &tokens).unwrap();
+        let ManyClaimed { runs, needs_runs } = store.claim_runs(&claim_by_nobody(&|_| true), &tokens).unwrap();
         assert!(!needs_runs);
         if runs.is_empty() {
             return started;
@@ -43,8 +30,9 @@ fn start_all(store: &mut Store, number: usize) -> Vec<ClaimedRun> {
 
 /// The same one by one, alone under the lock.
 fn claim_all(store: &mut Store, number: usize) -> Vec<ClaimedRun> {
-    let claimed =
-        |round| store.claim_next_run(&claim_of(&|_| true), &format!("{number:03}-{round:05}-token-of-one")).unwrap();
+    let claimed = |round| {
+        store.claim_next_run(&claim_by_nobody(&|_| true), &format!("{number:03}-{round:05}-token-of-one")).unwrap()
+    };
     (0..).map_while(claimed).collect()
 }
 
