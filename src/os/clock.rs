@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use rustix::event::Timespec;
+use rustix::param::clock_ticks_per_second;
 use rustix::time::{ClockId, clock_gettime};
 
 /// A point in the time since this machine booted, suspended time included.
@@ -42,6 +43,14 @@ impl Moment {
     #[must_use]
     pub fn remaining(self) -> Duration {
         self.0.saturating_sub(Self::now().0)
+    }
+
+    /// Clock ticks from boot to this moment, as the kernel counts the starts of processes.
+    #[must_use]
+    pub(super) fn ticks(self) -> u64 {
+        const NANOS_PER_SEC: u64 = 1_000_000_000;
+        let nanos = u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX);
+        nanos / (NANOS_PER_SEC / clock_ticks_per_second().clamp(1, NANOS_PER_SEC))
     }
 
     /// Whether this moment has been reached.

@@ -58,8 +58,9 @@ impl EventSocket {
     /// # Errors
     /// `WouldBlock` when no message waits.
     pub fn receive(&self, token: &str) -> io::Result<Option<Vec<u8>>> {
-        let mut buffer = self.buffer.borrow_mut();
         // Runners whose handlers never send a message do not pay for the memory.
+        recv(&self.socket, &mut [0_u8; 1], RecvFlags::PEEK)?;
+        let mut buffer = self.buffer.borrow_mut();
         buffer.resize(BUFFER_BYTES, 0);
         let (_, whole_length) = recv(&self.socket, buffer.as_mut_slice(), RecvFlags::TRUNC)?;
         let message = buffer.get(..whole_length);

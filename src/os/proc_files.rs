@@ -4,9 +4,10 @@
 //! A PID may change its owner between two reads: whoever acts on the answer holds a pidfd opened before the read and
 //! looks afterwards whether that process still lives (`signalling`).
 
-use std::fmt::Display;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Read as _};
+use std::os::unix::fs::FileExt as _;
+use std::sync::OnceLock;
 
 /// The kernel's flag PF_EXITING.
 const EXITING: u64 = 4;
@@ -37,28 +38,58 @@ impl Stat {
     }
 }
 
+/// A file of our own in /proc that is asked again and again: to open it costs more than to read it.
+struct Kept {
+    file: OnceLock<(u32, File)>,
+}
+
+impl Kept {
+    const fn new() -> Self {
+        Self { file: OnceLock::new() }
+    }
+
+    /// Does this with the file. A process that was forked from the one that opened it opens its own.
+    fn with<T>(&self, path: impl Fn(u32) -> String, act: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+        let pid = std::process::id();
+        let opened = match self.file.get() {
+            Some((owner, file)) if *owner == pid => return act(file),
+            _ => File::open(path(pid))?,
+        };
+        let answer = act(&opened);
+        let _ = self.file.set((pid, opened));
+        answer
+    }
+}
+
 /// Reads and parses `/proc/PID/stat`.
 pub(super) fn read_stat(pid: i32) -> io::Result<Stat> {
-    read_stat_of(pid)
+    let path = format!("/proc/{pid}/stat");
+    stat_in(&File::open(&path)?, &path)
 }
 
 /// Our own. `getsid` and `getpgrp` would do, but their safe wrappers do not expect the 0 of a leader in another PID
 /// namespace.
 pub(super) fn read_own_stat() -> io::Result<Stat> {
-    read_stat_of("self")
+    static KEPT: Kept = Kept::new();
+    let path = "/proc/self/stat";
+    KEPT.with(|_| path.to_owned(), |file| stat_in(file, path))
 }
 
 /// Our children, as far as they are the main thread's: those that it started, and all that the kernel gave to this process
 /// while that thread lived. Of children that are reaped meanwhile it may list too few.
 pub(super) fn children_of_main_thread() -> io::Result<Vec<i32>> {
+    static KEPT: Kept = Kept::new();
     // Not everywhere: it is an option of the kernel.
-    let mut file = File::open(format!("/proc/self/task/{}/children", std::process::id()))?;
-    let mut list = Vec::new();
+    KEPT.with(|pid| format!("/proc/self/task/{pid}/children"), |file| parse_children(&whole(file)?))
+}
+
+fn whole(file: &File) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
     let mut chunk = [0_u8; 4096];
     loop {
-        match file.read(&mut chunk) {
-            Ok(0) => return parse_children(&list),
-            Ok(count) => list.extend_from_slice(&chunk[..count]),
+        match file.read_at(&mut chunk, u64::try_from(text.len()).unwrap_or(u64::MAX)) {
+            Ok(0) => return Ok(text),
+            Ok(count) => text.extend_from_slice(&chunk[..count]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -78,18 +109,17 @@ pub(super) fn ignores_signal(number: i32) -> io::Result<bool> {
     Ok(mask & (1 << (number - 1)) != 0)
 }
 
-fn read_stat_of(process: impl Display) -> io::Result<Stat> {
+fn stat_in(file: &File, path: &str) -> io::Result<Stat> {
     let mut text = [0_u8; 1024];
-    let mut file = File::open(format!("/proc/{process}/stat"))?;
     // One read: the kernel makes the line at once, and what we need of it is far from the end.
     let length = loop {
-        match file.read(&mut text) {
+        match file.read_at(&mut text, 0) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             read => break read?,
         }
     };
     parse_stat(&text[..length])
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{process}/stat is not as expected")))
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{path} is not as expected")))
 }
 
 /// The program name in field 2 may hold spaces and parentheses, so the fields are counted from the last `)`.

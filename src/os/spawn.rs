@@ -16,6 +16,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Gid, Signal, Uid, kill_process_group, pidfd_send_signal};
 
 use super::adoption::{Origin, registry, starting};
+use super::clock::Moment;
 use super::identity::ProcessIdentity;
 use super::image::Image;
 use super::pre_exec::{EVENTS_FD, Plan};
@@ -75,13 +76,14 @@ struct Theirs {
 pub(super) fn start(spec: &ChildSpec) -> Result<(Handler, Pipes), Ending> {
     let ours = |error: io::Error| Ending::NoRoom(could_not(spec, &error.to_string()));
     prepare_this_process().map_err(ours)?;
-    let (process, pipes) = {
+    let (before, process, pipes) = {
         let _starting = starting();
+        let before = Moment::now();
         let (process, pipes) = spawn(spec, None).map_err(|failure| failed(spec, &failure))?;
         registry().add(process.pid.as_raw_nonzero().get());
-        (process, pipes)
+        (before, process, pipes)
     };
-    Ok((Handler::adopt(process, spec).map_err(ours)?, pipes))
+    Ok((Handler::adopt(process, spec, before).map_err(ours)?, pipes))
 }
 
 /// Does everything that comes before the exec and asks whether that would be allowed; the error says why it could not
@@ -184,9 +186,9 @@ fn c_string(path: &Path) -> io::Result<CString> {
 
 impl Handler {
     /// A child that cannot be named is ended at once: nobody could end it later.
-    fn adopt(process: Process, spec: &ChildSpec) -> io::Result<Self> {
+    fn adopt(process: Process, spec: &ChildSpec, before: Moment) -> io::Result<Self> {
         let pid = process.pid.as_raw_nonzero().get();
-        let named = ProcessIdentity::of_pid(pid)
+        let named = ProcessIdentity::of_child(pid, before, Moment::now())
             .and_then(|identity| identity.ok_or_else(|| io::Error::other("/proc does not show it")));
         match named {
             Ok(handler) => {

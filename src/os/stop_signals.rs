@@ -3,14 +3,15 @@
 //! The command line installs it once; whoever waits for anything asks it. What stopping means is decided elsewhere.
 
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::write;
 use rustix::net::{RecvFlags, recv};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -202,28 +203,26 @@ fn count(reader: &UnixStream) -> usize {
 /// A descriptor that is not readable until somebody says so, and stays so then.
 #[derive(Debug)]
 pub struct Alarm {
-    reader: UnixStream,
-    writer: UnixStream,
+    event: OwnedFd,
 }
 
 impl Alarm {
     /// # Errors
     /// When no descriptor is left.
     pub fn new() -> io::Result<Self> {
-        let (reader, writer) = UnixStream::pair()?;
-        Ok(Self { reader, writer })
+        Ok(Self { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
     }
 
     /// Makes it readable. More than once changes nothing.
     pub fn ring(&self) {
-        // Nobody reads the byte, so that the descriptor stays readable.
-        let _ = self.writer.shutdown(std::net::Shutdown::Write);
+        // Nobody reads the number, so that the descriptor stays readable.
+        let _ = write(&self.event, &1_u64.to_ne_bytes());
     }
 }
 
 impl AsFd for Alarm {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.reader.as_fd()
+        self.event.as_fd()
     }
 }
 

@@ -52,8 +52,10 @@ pub(super) struct Standings {
     pub(super) working: usize,
     /// Runs that have finished and are not recorded.
     pub(super) finished: usize,
-    /// How many runs the slots begin in the time for which the coordinator is away.
-    pub(super) look_ahead: usize,
+    /// How many more may be claimed: enough for the slots while the coordinator is away.
+    pub(super) room: usize,
+    /// Less than half of what is to be ahead waits for the slots, or less than they can begin at once.
+    pub(super) is_short: bool,
 }
 
 struct State {
@@ -68,10 +70,24 @@ struct State {
     /// The file into which outcomes are written now, and the one that takes its place while this one is being sent.
     files: Vec<SpoolFile>,
     problem: Option<String>,
+    /// The coordinator was woken because little waits.
+    is_told: bool,
     is_closed: bool,
 }
 
 impl State {
+    fn busy(&self) -> usize {
+        self.waiting.len() + self.working
+    }
+
+    fn room(&self) -> usize {
+        (self.slots + self.durations.look_ahead(self.slots)).saturating_sub(self.busy())
+    }
+
+    fn is_short(&self) -> bool {
+        self.busy() < self.slots + self.durations.look_ahead(self.slots).div_ceil(2)
+    }
+
     fn withdraw_waiting(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
         self.returning.extend(waiting.into_iter().map(|(_, run)| run));
@@ -98,6 +114,7 @@ impl Backlog {
             slots,
             files,
             problem,
+            is_told: false,
             is_closed: false,
         };
         Ok(Self { state: Mutex::new(state), has_run: Condvar::new(), waker })
@@ -151,9 +168,10 @@ impl Backlog {
         state.durations.add(took);
         state.finished.push(Finished { run, outcome, messages, is_over, to_send });
         let is_first = state.finished.len() == 1;
-        let is_dry = state.waiting.is_empty() && state.working == 0;
+        // Once is enough until it has taken what has finished.
+        let becomes_short = state.is_short() && !std::mem::replace(&mut state.is_told, true);
         drop(state);
-        if is_first || is_dry {
+        if is_first || becomes_short {
             self.waker.wake();
         }
     }
@@ -161,6 +179,7 @@ impl Backlog {
     /// What has finished, with the file that holds it; to be given back once it was sent.
     pub(super) fn take_finished(&self) -> (Vec<Finished>, Option<SpoolFile>) {
         let mut state = self.lock();
+        state.is_told = false;
         let has_spare = state.files.len() > 1;
         let file = has_spare.then(|| state.files.remove(0));
         (std::mem::take(&mut state.finished), file)
@@ -204,7 +223,8 @@ impl Backlog {
             returning: state.returning.len(),
             working: state.working,
             finished: state.finished.len(),
-            look_ahead: state.durations.look_ahead(state.slots),
+            room: state.room(),
+            is_short: state.is_short(),
         }
     }
 

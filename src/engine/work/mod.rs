@@ -5,10 +5,12 @@
 //! hand, after its death by that of whoever finds it dead, by the marks of its slots.
 
 mod backlog;
+mod claiming;
 mod coordinator;
 mod errands;
 mod memory;
 mod pace;
+mod recording;
 mod reload;
 mod slot;
 

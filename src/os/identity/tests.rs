@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use super::*;
 use crate::os::testing::{eventually, run_again_inside};
@@ -121,4 +122,20 @@ fn a_reused_pid_is_dead_and_its_new_owner_is_not_signalled() {
     assert!(innocent.try_wait().unwrap().is_none());
     innocent.kill().unwrap();
     innocent.wait().unwrap();
+}
+
+#[test]
+fn a_child_that_is_named_by_the_clock_has_the_name_that_proc_gives_it() {
+    for _ in 0..20 {
+        let before = Moment::now();
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let named = ProcessIdentity::of_child(pid, before, Moment::now()).unwrap();
+        assert_eq!(named, ProcessIdentity::of_pid(pid).unwrap());
+        child.wait().unwrap();
+    }
+    let pid = i32::try_from(std::process::id()).unwrap();
+    let long_ago = Moment::now();
+    let named = ProcessIdentity::of_child(pid, long_ago, long_ago.plus(Duration::from_secs(1))).unwrap();
+    assert_eq!(named, Some(ProcessIdentity::own().unwrap()), "where the clock does not tell enough, /proc does");
 }

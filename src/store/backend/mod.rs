@@ -239,6 +239,11 @@ pub(super) fn shared_claim_transaction<T>(
     })
 }
 
+/// Whether a transaction that writes lets nobody else write meanwhile.
+pub(super) const fn excludes_all(conn: &AnyConnection) -> bool {
+    matches!(conn, AnyConnection::Sqlite(_))
+}
+
 /// Takes a row of TaskQueueLocks for the rest of the transaction: whoever comes second waits here.
 pub(super) fn lock_gate(conn: &mut AnyConnection, gate: &str) -> QueryResult<()> {
     match conn {

@@ -8,8 +8,8 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
 use super::super::audit::Origin;
-use super::super::backend::AnyConnection;
 use super::super::backend::batch::{self, DueRow, Start, StartedRow, Starter};
+use super::super::backend::{self, AnyConnection};
 use super::super::limits::Obstacles;
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::{Moment, db_now};
@@ -79,8 +79,6 @@ impl Store {
         }
     }
 
-    /// Where no run waits that can be executed here, due tasks are started while others do the same and ends are written:
-    /// nothing is counted, so the locks of the rows will do.
     fn start_beside_others(&mut self, claim: &Claim<'_>, tokens: &[String]) -> StoreResult<Shared> {
         if self.auditor()?.is_some() {
             return Ok(Shared::NeedsLock { is_repeated: false });
@@ -88,65 +86,103 @@ impl Store {
         let (mut is_repeated, remembered) = (false, self.low_water);
         let (shared, low_water) = self.shared_claim_write(|conn| {
             let mut low_water = remembered;
-            // Only whoever holds the lock alone waits for a COMMIT that may still be under way.
-            if std::mem::replace(&mut is_repeated, true) {
-                return Ok((Shared::NeedsLock { is_repeated }, LowWater::default()));
-            }
-            let obstacles = Obstacles::load(conn, claim.runner_name)?;
-            if obstacles.is_closed() {
-                return Ok((Shared::Done(ManyClaimed::default()), low_water));
-            }
-            // Also one that may not be claimed now: while others end runs, it may be in the next moment.
-            if some_run_waits(conn, claim.is_runnable)? {
-                return Ok((Shared::NeedsLock { is_repeated: false }, low_water));
-            }
-            let claimed = start_due(conn, claim, tokens, &obstacles, &mut low_water)?;
+            let is_repeated = std::mem::replace(&mut is_repeated, true);
+            let shared = claim_beside_others(conn, claim, tokens, is_repeated, &mut low_water)?;
             fault_point!("claim_many.before_shared_commit");
-            Ok((Shared::Done(claimed), low_water))
+            Ok((shared, low_water))
         })?;
         self.low_water = low_water;
         Ok(shared)
     }
 
-    fn claim_alone(&mut self, claim: &Claim<'_>, tokens: &[String], mut is_repeated: bool) -> StoreResult<ManyClaimed> {
+    pub(super) fn claim_alone(
+        &mut self,
+        claim: &Claim<'_>,
+        tokens: &[String],
+        mut is_repeated: bool,
+    ) -> StoreResult<ManyClaimed> {
         let auditor = self.auditor()?;
         self.claim_write(auditor.is_some(), |conn| {
             fault_point!("claim_many.locked");
-            // Only an attempt whose COMMIT came to nothing, or whose answer was lost, can have claimed with these tokens.
-            if std::mem::replace(&mut is_repeated, true) {
-                let runs = already_claimed(conn, tokens)?;
-                if !runs.is_empty() {
-                    return Ok(ManyClaimed { runs, needs_runs: false });
-                }
-            }
-            let mut obstacles = Obstacles::load(conn, claim.runner_name)?;
-            if obstacles.is_closed() {
-                return Ok(ManyClaimed::default());
-            }
-            let mut claimed = claim_waiting(conn, claim, tokens, &mut obstacles, auditor.as_ref())?;
-            let rest = tokens.get(claimed.len()..).unwrap_or_default();
-            let mut needs_runs = false;
-            if auditor.is_some() && !rest.is_empty() {
-                // What keeps each transition needs each run by itself.
-                needs_runs = !batch::list_due(conn, None, 1)?.is_empty();
-            } else if !rest.is_empty() {
-                let due = start_due(conn, claim, rest, &obstacles, &mut LowWater::default())?;
-                claimed.extend(due.runs);
-                needs_runs = due.needs_runs;
-            }
+            let is_repeated = std::mem::replace(&mut is_repeated, true);
+            let mut low_water = LowWater::default();
+            let claimed = claim_under_lock(conn, claim, tokens, is_repeated, auditor.as_ref(), &mut low_water)?;
             fault_point!("claim_many.before_commit");
-            Ok(ManyClaimed { runs: claimed, needs_runs })
+            Ok(claimed)
         })
     }
 }
 
 /// What came of a claim beside others.
-enum Shared {
+pub(super) enum Shared {
     Done(ManyClaimed),
     /// Something waits that only whoever holds the lock alone may claim, or an earlier attempt may have claimed.
     NeedsLock {
         is_repeated: bool,
     },
+}
+
+/// Where no run waits that can be executed here, due tasks are started while others do the same and ends are written: nothing
+/// is counted, so the locks of the rows will do.
+pub(super) fn claim_beside_others(
+    conn: &mut AnyConnection,
+    claim: &Claim<'_>,
+    tokens: &[String],
+    is_repeated: bool,
+    low_water: &mut LowWater,
+) -> StoreResult<Shared> {
+    if backend::excludes_all(conn) {
+        return claim_under_lock(conn, claim, tokens, is_repeated, None, low_water).map(Shared::Done);
+    }
+    // Only whoever holds the lock alone waits for a COMMIT that may still be under way.
+    if is_repeated {
+        low_water.forget();
+        return Ok(Shared::NeedsLock { is_repeated });
+    }
+    let obstacles = Obstacles::load(conn, claim.runner_name)?;
+    if obstacles.is_closed() {
+        return Ok(Shared::Done(ManyClaimed::default()));
+    }
+    // Also one that may not be claimed now: while others end runs, it may be in the next moment.
+    if some_run_waits(conn, claim.is_runnable)? {
+        return Ok(Shared::NeedsLock { is_repeated });
+    }
+    start_due(conn, claim, tokens, &obstacles, low_water).map(Shared::Done)
+}
+
+fn claim_under_lock(
+    conn: &mut AnyConnection,
+    claim: &Claim<'_>,
+    tokens: &[String],
+    is_repeated: bool,
+    auditor: Option<&Origin>,
+    low_water: &mut LowWater,
+) -> StoreResult<ManyClaimed> {
+    // Only an attempt whose COMMIT came to nothing, or whose answer was lost, can have claimed with these tokens.
+    if is_repeated {
+        low_water.forget();
+        let runs = already_claimed(conn, tokens)?;
+        if !runs.is_empty() {
+            return Ok(ManyClaimed { runs, needs_runs: false });
+        }
+    }
+    let mut obstacles = Obstacles::load(conn, claim.runner_name)?;
+    if obstacles.is_closed() {
+        return Ok(ManyClaimed::default());
+    }
+    let mut runs = claim_waiting(conn, claim, tokens, &mut obstacles, auditor)?;
+    let rest = tokens.get(runs.len()..).unwrap_or_default();
+    if rest.is_empty() {
+        return Ok(ManyClaimed { runs, needs_runs: false });
+    }
+    if auditor.is_some() {
+        // What keeps each transition needs each run by itself.
+        let needs_runs = !batch::list_due(conn, None, 1)?.is_empty();
+        return Ok(ManyClaimed { runs, needs_runs });
+    }
+    let due = start_due(conn, claim, rest, &obstacles, low_water)?;
+    runs.extend(due.runs);
+    Ok(ManyClaimed { runs, needs_runs: due.needs_runs })
 }
 
 impl<'a> Claim<'a> {

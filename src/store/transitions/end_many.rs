@@ -7,6 +7,8 @@ use super::super::backend::{self, AnyConnection};
 use super::super::dependencies::satisfy_dependants;
 use super::super::runs::RunRef;
 use super::super::{Store, StoreResult};
+use super::claim::Claim;
+use super::claim_many::{ManyClaimed, Shared, claim_beside_others};
 use super::end::{EndCondition, Ended, RunEnd, insert_outputs, repeated_or_lost};
 use super::recur::{Author, follow_settled};
 use crate::domain::ids::TaskId;
@@ -61,36 +63,85 @@ impl Store {
     }
 
     fn end_successes(&mut self, ends: &[&(RunRef, &RunEnd)]) -> StoreResult<Vec<Ended>> {
-        let mut freed_keys = BTreeSet::new();
-        let answers = self.write_key(|conn| {
+        let (answers, freed_keys) = self.write_key(|conn| {
             backend::enter_both_tables(conn)?;
-            let successes: Vec<Success<'_>> = ends.iter().map(|(run, end)| end.as_success(run)).collect();
-            let rows = batch::end_successes(conn, &successes)?;
-            fault_point!("end_many.runs_written");
-            freed_keys = rows.iter().filter_map(|row| row.freed_key.clone()).collect();
-            let ended: HashMap<i64, EndedRow> = rows.into_iter().map(|row| (row.run_id, row)).collect();
-            let mut answers = Vec::with_capacity(ends.len());
-            for (run, end) in ends {
-                answers.push(match ended.get(&run.id.0) {
-                    Some(row) => {
-                        insert_outputs(conn, run.id, &end.outputs)?;
-                        follow_success(conn, row)?;
-                        Ended::Recorded
-                    }
-                    // An earlier attempt may have ended it, whose answer was lost.
-                    None => repeated_or_lost(conn, run, end)?,
-                });
-            }
+            let written = write_successes(conn, ends)?;
             fault_point!("end_many.before_commit");
-            Ok(answers)
+            Ok(written)
         })?;
-        for key in &freed_keys {
+        self.pass_key_slots_on(&freed_keys);
+        Ok(answers)
+    }
+
+    /// The same as [`Store::end_runs`] and [`Store::claim_runs`] after each other, in one commit where nothing but successes
+    /// has ended.
+    ///
+    /// # Errors
+    /// The database could not be written; `ended` has heard of all that have ended by then, and nothing was claimed, unless the
+    /// answer to a COMMIT was lost.
+    pub fn end_runs_and_claim(
+        &mut self,
+        ends: &[(RunRef, &RunEnd)],
+        ended: &mut dyn FnMut(usize, Ended),
+        claim: &Claim<'_>,
+        tokens: &[String],
+    ) -> StoreResult<ManyClaimed> {
+        let is_plain = self.auditor()?.is_none() && ends.iter().all(|(_, end)| end.is_plain_success());
+        if ends.is_empty() || !is_plain {
+            self.end_runs(ends, ended)?;
+            return self.claim_runs(claim, tokens);
+        }
+        let ends: Vec<&(RunRef, &RunEnd)> = ends.iter().collect();
+        let (mut is_repeated, remembered) = (false, self.low_water);
+        let (answers, freed_keys, shared, low_water) = self.shared_claim_write(|conn| {
+            let mut low_water = remembered;
+            let is_repeated = std::mem::replace(&mut is_repeated, true);
+            let (answers, freed_keys) = write_successes(conn, &ends)?;
+            let shared = claim_beside_others(conn, claim, tokens, is_repeated, &mut low_water)?;
+            fault_point!("end_many.before_commit_with_claim");
+            Ok((answers, freed_keys, shared, low_water))
+        })?;
+        self.low_water = low_water;
+        self.pass_key_slots_on(&freed_keys);
+        answers.into_iter().enumerate().for_each(|(place, answer)| ended(place, answer));
+        match shared {
+            Shared::Done(claimed) => Ok(claimed),
+            Shared::NeedsLock { is_repeated } => self.claim_alone(claim, tokens, is_repeated),
+        }
+    }
+
+    fn pass_key_slots_on(&mut self, freed_keys: &BTreeSet<String>) {
+        for key in freed_keys {
             fault_point!("end_many.key_freed");
             // The runs have ended, whatever comes of this: `create-runs` gives every free slot.
             let _ = self.pass_key_slot_on(key);
         }
-        Ok(answers)
     }
+}
+
+/// The answer to each, and the keys of which a slot is free now.
+fn write_successes(
+    conn: &mut AnyConnection,
+    ends: &[&(RunRef, &RunEnd)],
+) -> StoreResult<(Vec<Ended>, BTreeSet<String>)> {
+    let successes: Vec<Success<'_>> = ends.iter().map(|(run, end)| end.as_success(run)).collect();
+    let rows = batch::end_successes(conn, &successes)?;
+    fault_point!("end_many.runs_written");
+    let freed_keys = rows.iter().filter_map(|row| row.freed_key.clone()).collect();
+    let ended: HashMap<i64, EndedRow> = rows.into_iter().map(|row| (row.run_id, row)).collect();
+    let mut answers = Vec::with_capacity(ends.len());
+    for (run, end) in ends {
+        answers.push(match ended.get(&run.id.0) {
+            Some(row) => {
+                insert_outputs(conn, run.id, &end.outputs)?;
+                follow_success(conn, row)?;
+                Ended::Recorded
+            }
+            // An earlier attempt may have ended it, whose answer was lost.
+            None => repeated_or_lost(conn, run, end)?,
+        });
+    }
+    Ok((answers, freed_keys))
 }
 
 fn follow_success(conn: &mut AnyConnection, row: &EndedRow) -> StoreResult<()> {

@@ -12,8 +12,25 @@ use super::fixture::{claim_by_nobody, create, last_run, queue, queue_with_run, r
 use crate::each_engine;
 
 fn claim_many(store: &mut Store, round: &str, count: usize, is_runnable: &dyn Fn(&str) -> bool) -> ManyClaimed {
-    let tokens: Vec<String> = (0..count).map(|n| format!("{:07}{round}{n:05}token", std::process::id())).collect();
-    store.claim_runs(&claim_by_nobody(is_runnable), &tokens).unwrap()
+    store.claim_runs(&claim_by_nobody(is_runnable), &tokens(round, count)).unwrap()
+}
+
+fn tokens(round: &str, count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("{:07}{round}{n:05}token", std::process::id())).collect()
+}
+
+/// The answers to the ends, and what was claimed.
+fn end_and_claim(
+    store: &mut Store,
+    ends: &[(RunRef, &RunEnd)],
+    round: &str,
+    count: usize,
+) -> (Vec<Option<Ended>>, ManyClaimed) {
+    let mut answers = vec![None; ends.len()];
+    let mut ended = |place: usize, answer| answers[place] = Some(answer);
+    let claim = claim_by_nobody(&|_| true);
+    let claimed = store.end_runs_and_claim(ends, &mut ended, &claim, &tokens(round, count)).unwrap();
+    (answers, claimed)
 }
 
 fn ids(claimed: &[ClaimedRun]) -> Vec<RunId> {
@@ -214,6 +231,47 @@ each_engine! {
         let claimed = claim_many(&mut ctx.store, "b", 5, &|_| true).runs;
         let tasks: Vec<TaskId> = claimed.iter().map(|run| run.task_id).collect();
         assert_eq!(tasks, [keyed, waiting]);
+    }
+
+    fn what_has_ended_is_written_with_the_claim_of_what_comes_next(db) {
+        let mut ctx = willing(db);
+        let tasks: Vec<TaskId> = (0..4).map(|_| queue(&mut ctx, "work")).collect();
+        let claimed = claim_many(&mut ctx.store, "a", 2, &|_| true).runs;
+        let (won, foreign) = (success("test"), RunRef { id: claimed[1].run_id, token: "another".to_owned() });
+        let (answers, next) = end_and_claim(&mut ctx.store, &[(reference(&claimed[0]), &won), (foreign, &won)], "b", 5);
+        assert_eq!(answers[0], Some(Ended::Recorded));
+        assert_eq!(answers[1], Some(Ended::Lost { found: "processing".to_owned() }), "and the others are claimed nevertheless");
+        assert_eq!(next.runs.iter().map(|run| run.task_id).collect::<Vec<_>>(), tasks[2..]);
+        assert_eq!(task_facts(&task(db, tasks[0])), ("success".to_owned(), 0, 1, 0, false));
+        let (answers, none) = end_and_claim(&mut ctx.store, &[(reference(&claimed[1]), &won)], "c", 5);
+        assert_eq!((answers, none.runs.len()), (vec![Some(Ended::Recorded)], 0));
+    }
+
+    fn runs_that_wait_are_claimed_in_their_order_with_the_ends_of_those_before(db) {
+        let mut ctx = willing(db);
+        let runs: Vec<RunId> = (0..4).map(|_| queue_with_run(&mut ctx, "work").1).collect();
+        let due = queue(&mut ctx, "work");
+        let claimed = claim_many(&mut ctx.store, "a", 1, &|_| true).runs;
+        let won = success("test");
+        let failed = RunEnd { may_retry: false, ..RunEnd::of(RunEvent::Fail, "E1", "no luck", "test") };
+        let (answers, next) = end_and_claim(&mut ctx.store, &[(reference(&claimed[0]), &won)], "b", 2);
+        assert_eq!((answers, ids(&next.runs)), (vec![Some(Ended::Recorded)], runs[1..3].to_vec()));
+        // What is no success has a transaction of its own, and the claim another.
+        let ends = [(reference(&next.runs[0]), &won), (reference(&next.runs[1]), &failed)];
+        let (answers, last) = end_and_claim(&mut ctx.store, &ends, "c", 2);
+        assert_eq!(answers, [Some(Ended::Recorded), Some(Ended::Recorded)]);
+        assert_eq!((last.runs[0].run_id, last.runs[1].task_id), (runs[3], due));
+    }
+
+    fn what_waits_for_a_success_is_claimed_with_it(db) {
+        let mut ctx = willing(db);
+        let (first, waiting) = (queue(&mut ctx, "work"), queue(&mut ctx, "work"));
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"WaitingFor\" = 1 WHERE \"Id\" = {waiting}"));
+        db.execute(&format!("INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\") VALUES ({waiting}, {first})"));
+        let claimed = claim_many(&mut ctx.store, "a", 5, &|_| true).runs;
+        assert_eq!(claimed.iter().map(|run| run.task_id).collect::<Vec<_>>(), [first]);
+        let (_, next) = end_and_claim(&mut ctx.store, &[(reference(&claimed[0]), &success("test"))], "b", 5);
+        assert_eq!(next.runs.iter().map(|run| run.task_id).collect::<Vec<_>>(), [waiting]);
     }
 
     fn transitions_are_kept_of_many_as_of_one(db) {

@@ -1,0 +1,147 @@
+//! How the coordinator claims: so many runs as there is room for, by themselves or together with what has finished.
+
+use std::time::Duration;
+
+use super::super::execute::longest_silence;
+use super::super::lease::Holding;
+use super::super::outcomes_of_many::leave_claims;
+use super::super::{Context, EngineResult, new_token};
+use super::WorkListener;
+use super::backlog::Standings;
+use super::coordinator::Coordinator;
+use crate::domain::records::ClaimedRun;
+use crate::os::clock::Moment;
+use crate::store::{Claim, ManyClaimed, Outlook, RunRef};
+
+/// For how long it is believed which classes are held here.
+const HOLDS_FOR: Duration = Duration::from_secs(1);
+
+/// What a claim is made with.
+pub(super) struct Request {
+    /// One for each run that there is room for.
+    pub(super) tokens: Vec<String>,
+    /// From here on the leases run.
+    asked_at: Moment,
+}
+
+impl Coordinator<'_, '_> {
+    /// Claims what there is room for.
+    pub(super) fn claim(&mut self, standings: Standings, listener: &mut dyn WorkListener) -> EngineResult<()> {
+        let request = self.request(standings)?;
+        // The lock is for those who have something to claim.
+        if self.found_nothing {
+            match self.claim_with(|ctx, claim| ctx.store.look_for_work(claim))? {
+                Outlook::Now => {}
+                Outlook::In(wait) => {
+                    self.next_due = Some(Moment::after(wait));
+                    self.look_at = self.next_look();
+                    return Ok(());
+                }
+                Outlook::Nothing => {
+                    self.look_at = self.next_look();
+                    return Ok(());
+                }
+            }
+        }
+        match self.claim_with(|ctx, claim| ctx.store.claim_runs(claim, &request.tokens)) {
+            Ok(claimed) => self.take(&request, claimed, listener),
+            Err(error) => {
+                self.leave(&request);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// For so many runs as there is room for.
+    pub(super) fn request(&mut self, standings: Standings) -> EngineResult<Request> {
+        self.refresh_holds()?;
+        let asked_at = Moment::now();
+        let tokens = (0..self.room(standings)).map(|_| new_token()).collect::<EngineResult<_>>()?;
+        Ok(Request { tokens, asked_at })
+    }
+
+    /// Does this with a claim in our name.
+    pub(super) fn claim_with<T>(&mut self, act: impl FnOnce(&mut Context, &Claim<'_>) -> T) -> T {
+        let (place, terms, held, patterns) = (self.place, &self.current.terms, &self.held, &self.patterns);
+        let is_runnable = |class: &str| {
+            (patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(class)))
+                && terms.handlers.find(class).is_some()
+                && !held.contains(class)
+        };
+        let claim = Claim {
+            runner_id: self.runner_id,
+            runner_name: &place.me.runner_name,
+            process_id: place.me.process_id,
+            host: &place.me.host,
+            process_identity: &place.me.identity,
+            is_runnable: &is_runnable,
+            lease_secs: terms.settings.lease.lease_secs,
+        };
+        act(self.ctx, &claim)
+    }
+
+    /// Nobody knows whether anything was claimed: the COMMIT may have happened.
+    pub(super) fn leave(&mut self, request: &Request) {
+        self.ctx.spool_problem = leave_claims(self.ctx, &request.tokens).or_else(|| self.ctx.spool_problem.take());
+    }
+
+    /// Passes to the slots what was claimed.
+    pub(super) fn take(
+        &mut self,
+        request: &Request,
+        claimed: ManyClaimed,
+        listener: &mut dyn WorkListener,
+    ) -> EngineResult<()> {
+        let ManyClaimed { runs, needs_runs } = claimed;
+        self.found_nothing = runs.is_empty() && !needs_runs;
+        if runs.is_empty() {
+            if needs_runs && self.ctx.store.create_missing_runs(&mut |_| {})? > 0 {
+                self.look_at = Moment::now();
+                return Ok(());
+            }
+            self.look_at = self.next_look();
+            return Ok(());
+        }
+        fault_point!("work.claim_committed");
+        self.hold(request.asked_at, &runs);
+        fault_point!("work.leases_held");
+        self.look_at = Moment::now();
+        self.pause.reset();
+        if runs.len() < request.tokens.len() && !needs_runs {
+            // That was all: the next look may wait, unless something new comes of what succeeds.
+            self.look_at = self.next_look();
+        }
+        self.claimed += u64::try_from(runs.len()).unwrap_or(u64::MAX);
+        self.idle_since = Moment::now();
+        runs.iter().for_each(|run| listener.claimed(run));
+        self.backlog.add(runs);
+        fault_point!("work.claimed");
+        Ok(())
+    }
+
+    fn hold(&self, asked_at: Moment, runs: &[ClaimedRun]) {
+        let terms = &self.current.terms;
+        let holdings = runs.iter().map(|run| {
+            let timeout_secs = terms.handlers.timeout_secs(&run.class, run.task_timeout_secs, &terms.settings);
+            let silence = longest_silence(timeout_secs, terms.handlers.kill_grace(&run.class));
+            Holding { run: RunRef { id: run.run_id, token: run.token.clone() }, class: &run.class, silence }
+        });
+        self.place.leases.hold(asked_at, holdings);
+    }
+
+    /// After a pause, or when the next task is due.
+    fn next_look(&mut self) -> Moment {
+        let look_at = Moment::after(self.pause.next());
+        self.next_due.take().map_or(look_at, |next_due| look_at.min(next_due))
+    }
+
+    fn refresh_holds(&mut self) -> EngineResult<()> {
+        if self.held_until.has_passed() {
+            let holds = self.ctx.store.list_class_holds()?;
+            self.held =
+                holds.into_iter().filter(|hold| hold.host == self.place.me.host).map(|hold| hold.class).collect();
+            self.held_until = Moment::after(HOLDS_FOR);
+        }
+        Ok(())
+    }
+}
