@@ -7,7 +7,7 @@ use crate::os::random::spread;
 /// For how long the slots have work while the coordinator is away: a transaction or two.
 const AHEAD: Duration = Duration::from_millis(20);
 /// More runs than these at once bring nothing, and are lost time for others should they wait.
-const MOST_AHEAD: usize = 1_000;
+const MOST_AHEAD: usize = 500;
 /// The part of the newest run in the mean.
 const WEIGHT: f64 = 0.1;
 

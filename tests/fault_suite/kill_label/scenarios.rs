@@ -93,6 +93,9 @@ const DRAIN: Args = Args::Plain(&["process-run", "--drain"]);
 
 const WORK: Args = Args::Plain(&["work", "--slots", "2", "--idle-exit", "0s"]);
 
+/// What has ended is written without a claim: it was enough.
+const WORK_ENOUGH: Args = Args::Plain(&["work", "--slots", "2", "--max-runs", "2", "--idle-exit", "0s"]);
+
 const fn scenario(name: &'static str, needs: &'static [Need], args: Args) -> Scenario {
     Scenario { name, needs, args }
 }
@@ -130,6 +133,7 @@ pub const SCENARIOS: &[Scenario] = &[
         &[Need::Task("note"), Need::Task("brief"), Need::Runs, Need::Task("note"), Need::Task("fail")],
         WORK,
     ),
+    scenario("work-enough", &[Need::Task("note"), Need::Task("brief")], WORK_ENOUGH),
     scenario("work-keyed", &[Need::Keyed, Need::Runs], WORK),
     scenario("work-family", &[Need::Task("family"), Need::Task("give-back"), Need::Runs], WORK),
     scenario("long", &[Need::QuickLease, Need::Task("long"), Need::Runs], DRAIN),
