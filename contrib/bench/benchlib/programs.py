@@ -27,6 +27,9 @@ def in_short(argv):
 
 
 def last_words(done):
-    lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-    helpful = [line for line in lines if "error" in line.lower() or "panicked" in line] or lines
+    lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip() and not line.startswith("note: ")]
+    panics = [number for number, line in enumerate(lines) if "panicked" in line]
+    # What went wrong stands below the line that says where.
+    lines = lines[panics[-1] + 1:] if panics and panics[-1] + 1 < len(lines) else lines
+    helpful = [line for line in lines if "error" in line.lower()] or lines
     return " ".join(helpful[-2:])[:200] or f"exit status {done.returncode}"
