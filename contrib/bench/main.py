@@ -66,10 +66,12 @@ def write(place, lines, versions, about):
     return text
 
 
-def put_into_docs(table):
+def put_into_docs(table, picture):
     before, rest = DOCS.read_text().split(BEGIN)
     _, after = rest.split(END)
-    DOCS.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}")
+    drawn = DOCS.with_suffix(".svg")
+    drawn.write_text(picture)
+    DOCS.write_text(f"{before}{BEGIN}\n{table}\n![The ratios of the table as bars]({drawn.name})\n{END}{after}")
 
 
 def stop(*_):
@@ -105,7 +107,7 @@ def main():
     text = write(place, lines, versions, about)
     print(text)
     if asked.docs:
-        put_into_docs(show.markdown(lines, versions, about))
+        put_into_docs(show.markdown(lines, versions, about), svg(lines, about))
     subprocess.run(["ln", "-sfn", place.name, str(place.parent / "latest")], check=True)
     print(f"table.txt, table.md, results.json and picture.svg are in {place}")
 
