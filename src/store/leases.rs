@@ -28,9 +28,12 @@ impl Store {
     /// # Errors
     /// The database could not be written; nothing is renewed then.
     pub fn renew_leases(&mut self, runner_id: RunnerId, runs: &[RunRef], lease_secs: i64) -> StoreResult<Renewal> {
+        // Whoever writes many ends does that in the same order: neither waits for the other.
+        let mut runs: Vec<&RunRef> = runs.iter().collect();
+        runs.sort_unstable_by_key(|run| run.id.0);
         self.write(|conn| {
             let mut lost = Vec::new();
-            for run in runs {
+            for run in &runs {
                 use task_queue_runs::dsl;
                 let ours = dsl::task_queue_runs
                     .filter(dsl::id.eq(run.id.0))

@@ -10,7 +10,7 @@ use super::super::outcomes::Outcome;
 use super::super::outcomes_of_many::keep;
 use super::super::workplace::Terms;
 use super::super::{EngineError, EngineResult};
-use super::pace::Durations;
+use super::pace::Pace;
 use crate::domain::message::Message;
 use crate::domain::records::ClaimedRun;
 use crate::os::clock::Moment;
@@ -56,6 +56,8 @@ pub(super) struct Standings {
     pub(super) room: usize,
     /// Less than half of what is to be ahead waits for the slots, or less than they can begin at once.
     pub(super) is_short: bool,
+    /// For how long ends are gathered before they are written, while the slots have work.
+    pub(super) gather: Duration,
 }
 
 struct State {
@@ -65,7 +67,7 @@ struct State {
     returning: Vec<ClaimedRun>,
     working: usize,
     finished: Vec<Finished>,
-    durations: Durations,
+    pace: Pace,
     slots: usize,
     /// The file into which outcomes are written now, and the one that takes its place while this one is being sent.
     files: Vec<SpoolFile>,
@@ -81,11 +83,11 @@ impl State {
     }
 
     fn room(&self) -> usize {
-        (self.slots + self.durations.look_ahead(self.slots)).saturating_sub(self.busy())
+        (self.slots + self.pace.look_ahead(self.slots)).saturating_sub(self.busy())
     }
 
     fn is_short(&self) -> bool {
-        self.busy() < self.slots + self.durations.look_ahead(self.slots).div_ceil(2)
+        self.busy() < self.slots + self.pace.look_ahead(self.slots).div_ceil(2)
     }
 
     fn withdraw_waiting(&mut self) {
@@ -110,7 +112,7 @@ impl Backlog {
             returning: Vec::new(),
             working: 0,
             finished: Vec::new(),
-            durations: Durations::default(),
+            pace: Pace::default(),
             slots,
             files,
             problem,
@@ -165,7 +167,7 @@ impl Backlog {
         }
         fault_point!("work.outcome_kept");
         state.working -= 1;
-        state.durations.add(took);
+        state.pace.ran(took);
         state.finished.push(Finished { run, outcome, messages, is_over, to_send });
         let is_first = state.finished.len() == 1;
         // Once is enough until it has taken what has finished.
@@ -183,6 +185,11 @@ impl Backlog {
         let has_spare = state.files.len() > 1;
         let file = has_spare.then(|| state.files.remove(0));
         (std::mem::take(&mut state.finished), file)
+    }
+
+    /// The coordinator has written what had finished, in this time.
+    pub(super) fn wrote(&self, took: Duration) {
+        self.lock().pace.wrote(took);
     }
 
     pub(super) fn give_back(&self, file: SpoolFile) {
@@ -225,6 +232,7 @@ impl Backlog {
             finished: state.finished.len(),
             room: state.room(),
             is_short: state.is_short(),
+            gather: state.pace.gather(),
         }
     }
 

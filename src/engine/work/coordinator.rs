@@ -21,8 +21,6 @@ use crate::os::clock::Moment;
 use crate::os::spool::SpoolFile;
 use crate::store::{News, StoreError};
 
-/// For how long ends are gathered before they are written, while the slots have work.
-const GATHER: Duration = Duration::from_millis(8);
 /// A run that waits for longer than this behind others goes back: somebody else may have a slot for it.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Between two looks at signals and orders.
@@ -218,7 +216,7 @@ impl<'a, 'b> Coordinator<'a, 'b> {
             return false;
         }
         let since = *self.gathering_since.get_or_insert_with(Moment::now);
-        standings.is_short || since.elapsed() >= GATHER
+        standings.is_short || since.elapsed() >= standings.gather
     }
 
     /// How many runs there is room for.
@@ -254,7 +252,8 @@ impl<'a, 'b> Coordinator<'a, 'b> {
     fn longest_sleep(&self, standings: Standings) -> Duration {
         let mut sleep = LOOK_EVERY;
         if standings.finished > 0 {
-            sleep = sleep.min(self.gathering_since.map_or(GATHER, |since| GATHER.saturating_sub(since.elapsed())));
+            let gathered = self.gathering_since.map_or(Duration::ZERO, Moment::elapsed);
+            sleep = sleep.min(standings.gather.saturating_sub(gathered));
         }
         if standings.is_short && !self.is_leaving() {
             sleep = sleep.min(self.look_at.remaining());

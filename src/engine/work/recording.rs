@@ -26,6 +26,7 @@ impl Coordinator<'_, '_> {
         let is_first = self.unsent.is_none();
         let (finished, file) = self.unsent.take().unwrap_or_else(|| self.backlog.take_finished());
         self.gathering_since = None;
+        let began = Moment::now();
         let (answers, claimed) = match self.send(&finished, standings, is_first) {
             Ok(sent) => sent,
             Err(error) => {
@@ -34,6 +35,7 @@ impl Coordinator<'_, '_> {
             }
         };
         fault_point!("work.outcomes_sent");
+        self.backlog.wrote(began.elapsed());
         // What succeeds may be waited for.
         (self.look_at, self.idle_since) = (Moment::now(), Moment::now());
         self.pause.reset();

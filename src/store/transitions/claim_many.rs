@@ -14,9 +14,7 @@ use super::super::limits::Obstacles;
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::{Moment, db_now};
 use super::super::{Store, StoreResult};
-use super::claim::{
-    Claim, ENDS_PER_TRANSACTION, Head, claim_run, claimed_with, first_claimable, load_claimed, next_head,
-};
+use super::claim::{Claim, ENDS_PER_TRANSACTION, Head, claim_run, first_claimable, load_claimed, next_head};
 use super::low_water::LowWater;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
@@ -86,8 +84,9 @@ impl Store {
         let (mut is_repeated, remembered) = (false, self.low_water);
         let (shared, low_water) = self.shared_claim_write(|conn| {
             let mut low_water = remembered;
-            let is_repeated = std::mem::replace(&mut is_repeated, true);
             let shared = claim_beside_others(conn, claim, tokens, is_repeated, &mut low_water)?;
+            // From here on an error may be that of a COMMIT which happened.
+            is_repeated = true;
             fault_point!("claim_many.before_shared_commit");
             Ok((shared, low_water))
         })?;
@@ -104,9 +103,10 @@ impl Store {
         let auditor = self.auditor()?;
         self.claim_write(auditor.is_some(), |conn| {
             fault_point!("claim_many.locked");
-            let is_repeated = std::mem::replace(&mut is_repeated, true);
             let mut low_water = LowWater::default();
             let claimed = claim_under_lock(conn, claim, tokens, is_repeated, auditor.as_ref(), &mut low_water)?;
+            // From here on an error may be that of a COMMIT which happened.
+            is_repeated = true;
             fault_point!("claim_many.before_commit");
             Ok(claimed)
         })
@@ -198,13 +198,14 @@ impl<'a> Claim<'a> {
 }
 
 fn already_claimed(conn: &mut AnyConnection, tokens: &[String]) -> StoreResult<Vec<ClaimedRun>> {
-    let mut runs = Vec::new();
-    for token in tokens {
-        if let Some((run_id, _)) = claimed_with(conn, token)? {
-            runs.push(load_claimed(conn, run_id, token)?);
-        }
-    }
-    Ok(runs)
+    use task_queue_runs::dsl;
+    let ours: Vec<(i64, Option<String>)> = dsl::task_queue_runs
+        .filter(dsl::lease_expires_on.is_not_null())
+        .filter(dsl::token.eq_any(tokens))
+        .order(dsl::id)
+        .select((dsl::id, dsl::token))
+        .load(conn)?;
+    ours.into_iter().map(|(run_id, token)| load_claimed(conn, run_id, &token.unwrap_or_default())).collect()
 }
 
 /// Whether a run waits of a class that can be executed here.

@@ -95,9 +95,10 @@ impl Store {
         let (mut is_repeated, remembered) = (false, self.low_water);
         let (answers, freed_keys, shared, low_water) = self.shared_claim_write(|conn| {
             let mut low_water = remembered;
-            let is_repeated = std::mem::replace(&mut is_repeated, true);
             let (answers, freed_keys) = write_successes(conn, &ends)?;
             let shared = claim_beside_others(conn, claim, tokens, is_repeated, &mut low_water)?;
+            // From here on an error may be that of a COMMIT which happened.
+            is_repeated = true;
             fault_point!("end_many.before_commit_with_claim");
             Ok((answers, freed_keys, shared, low_water))
         })?;
@@ -124,7 +125,9 @@ fn write_successes(
     conn: &mut AnyConnection,
     ends: &[&(RunRef, &RunEnd)],
 ) -> StoreResult<(Vec<Ended>, BTreeSet<String>)> {
-    let successes: Vec<Success<'_>> = ends.iter().map(|(run, end)| end.as_success(run)).collect();
+    let mut successes: Vec<Success<'_>> = ends.iter().map(|(run, end)| end.as_success(run)).collect();
+    // In the order in which leases are renewed: neither waits for a row that the other has locked, and the other for its.
+    successes.sort_unstable_by_key(|success| success.run_id);
     let rows = batch::end_successes(conn, &successes)?;
     fault_point!("end_many.runs_written");
     let freed_keys = rows.iter().filter_map(|row| row.freed_key.clone()).collect();
