@@ -51,9 +51,10 @@ fn leave_all(ctx: &Context, outcomes: &[Outcome]) -> Option<String> {
         Ok(file) => file,
         Err(error) => return Some(error.to_string()),
     };
-    let records = outcomes.iter().filter_map(|outcome| Some((outcome, outcome.to_record()?))).enumerate();
+    let records =
+        outcomes.iter().enumerate().filter_map(|(place, outcome)| Some((place, outcome, outcome.to_record()?)));
     // The disk is waited for once.
-    records.filter_map(|(place, (outcome, record))| keep(&mut file, outcome, &record, place == last)).last()
+    records.filter_map(|(place, outcome, record)| keep(&mut file, outcome, &record, place == last)).last()
 }
 
 /// Sends outcomes that are on the disk, those of successes together. `recorded` hears of those that were recorded as they are.

@@ -107,7 +107,7 @@ impl ProcessIdentity {
     }
 
     /// The identity of a child that was started between these two moments and was not reaped; `None` when there is none. To
-    /// open its files in /proc costs a tenth of what it costs to start it, so the clock is asked where it tells enough.
+    /// open its files in /proc costs too much at each start, so the clock is asked where it tells enough.
     ///
     /// # Errors
     /// As of [`ProcessIdentity::of_pid`].

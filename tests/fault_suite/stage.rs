@@ -145,8 +145,16 @@ impl Stage {
 
     /// The program keeps every transition from here on, and the oracle looks at them. Before any command that makes one.
     pub fn keep_transitions(&self) {
-        self.execute("UPDATE \"TaskQueueSettings\" SET \"Value\" = '1' WHERE \"Name\" = 'TaskQueueAuditTransitions'");
+        self.set_transitions(true);
         self.keeps_transitions.set(true);
+    }
+
+    /// Whether the program keeps every transition; where the oracle looks at them, it goes on in any case.
+    pub fn set_transitions(&self, are_kept: bool) {
+        let value = i32::from(are_kept || self.keeps_transitions.get());
+        self.execute(&format!(
+            "UPDATE \"TaskQueueSettings\" SET \"Value\" = '{value}' WHERE \"Name\" = 'TaskQueueAuditTransitions'"
+        ));
     }
 
     pub fn home(&self) -> &Path {

@@ -27,22 +27,12 @@ pub(super) struct Request {
 impl Coordinator<'_, '_> {
     /// Claims what there is room for.
     pub(super) fn claim(&mut self, standings: Standings, listener: &mut dyn WorkListener) -> EngineResult<()> {
-        let request = self.request(standings)?;
         // The lock is for those who have something to claim.
-        if self.found_nothing {
-            match self.claim_with(|ctx, claim| ctx.store.look_for_work(claim))? {
-                Outlook::Now => {}
-                Outlook::In(wait) => {
-                    self.next_due = Some(Moment::after(wait));
-                    self.look_at = self.next_look();
-                    return Ok(());
-                }
-                Outlook::Nothing => {
-                    self.look_at = self.next_look();
-                    return Ok(());
-                }
-            }
+        if self.found_nothing && !self.sees_work()? {
+            self.look_at = self.next_look();
+            return Ok(());
         }
+        let request = self.request(standings)?;
         match self.claim_with(|ctx, claim| ctx.store.claim_runs(claim, &request.tokens)) {
             Ok(claimed) => self.take(&request, claimed, listener),
             Err(error) => {
@@ -50,6 +40,16 @@ impl Coordinator<'_, '_> {
                 Err(error.into())
             }
         }
+    }
+
+    /// Whether there may be something to claim. If not, `next_due` says when there is, as far as that is known.
+    fn sees_work(&mut self) -> EngineResult<bool> {
+        self.refresh_holds()?;
+        let outlook = self.claim_with(|ctx, claim| ctx.store.look_for_work(claim))?;
+        if let Outlook::In(wait) = outlook {
+            self.next_due = Some(Moment::after(wait));
+        }
+        Ok(matches!(outlook, Outlook::Now))
     }
 
     /// For so many runs as there is room for.

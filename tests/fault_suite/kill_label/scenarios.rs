@@ -45,6 +45,8 @@ enum Need {
     Old,
     /// A renewal every second.
     QuickLease,
+    /// Events of all transitions, in this scenario alone.
+    Transitions,
 }
 
 enum Args {
@@ -134,6 +136,7 @@ pub const SCENARIOS: &[Scenario] = &[
         WORK,
     ),
     scenario("work-enough", &[Need::Task("note"), Need::Task("brief")], WORK_ENOUGH),
+    scenario("work-transitions", &[Need::Transitions, Need::Task("note"), Need::Task("brief"), Need::Runs], WORK),
     scenario("work-keyed", &[Need::Keyed, Need::Runs], WORK),
     scenario("work-family", &[Need::Task("family"), Need::Task("give-back"), Need::Runs], WORK),
     scenario("long", &[Need::QuickLease, Need::Task("long"), Need::Runs], DRAIN),
@@ -263,6 +266,7 @@ impl Scenario {
     }
 
     fn make_needs(&self, stage: &Stage) {
+        stage.set_transitions(false);
         for need in self.needs {
             need.make(stage);
         }
@@ -327,6 +331,7 @@ impl Need {
                     stage.queue_with("brief", &["--limit-key", "shared"]);
                 }
             }
+            Self::Transitions => stage.set_transitions(true),
             Self::QuickLease => clean(stage, &["settings", "set", "TaskQueueLeaseRenewal", "1"]),
         }
     }

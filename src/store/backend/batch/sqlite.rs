@@ -1,5 +1,5 @@
-//! SQLite: one statement for all rows, which come as a JSON array. A statement for each row costs twice as much, most of it for
-//! its beginning and its end.
+//! SQLite: one statement for all rows, which come as a JSON array: of a statement for each row, most of the cost would be its
+//! beginning and its end.
 
 use std::collections::HashMap;
 
