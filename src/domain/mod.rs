@@ -28,6 +28,7 @@ pub mod settings;
 pub mod status;
 pub mod task_change;
 pub mod task_class;
+pub mod time_zone;
 pub mod transition;
 pub mod unique;
 pub mod when;

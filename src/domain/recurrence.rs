@@ -9,9 +9,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use chrono::{DateTime, LocalResult, NaiveDateTime, TimeDelta, TimeZone as _, Timelike as _, Utc};
-use chrono_tz::Tz;
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
+
+use super::time_zone::Zone;
 
 /// The longest expression, and the longest name of a zone, in characters.
 pub const MAX_RECURRENCE_LENGTH: usize = 190;
@@ -67,14 +68,14 @@ impl FromStr for CatchUp {
 pub struct Recurrence {
     every: String,
     cron: Cron,
-    zone: Tz,
+    zone: Zone,
     catch_up: CatchUp,
     names_hours: bool,
 }
 
 impl PartialEq for Recurrence {
     fn eq(&self, other: &Self) -> bool {
-        (&self.every, self.zone, self.catch_up) == (&other.every, other.zone, other.catch_up)
+        (&self.every, &self.zone, self.catch_up) == (&other.every, &other.zone, other.catch_up)
     }
 }
 
@@ -107,9 +108,8 @@ impl Recurrence {
             let why = why.trim_end_matches('.');
             format!("\"{every}\" is no cron expression ({why}); write \"0 3 * * *\" for 03:00 every day")
         })?;
-        let zone = zone
-            .parse::<Tz>()
-            .map_err(|_| format!("\"{zone}\" is no time zone; write a name like Europe/Berlin or UTC"))?;
+        let zone = Zone::named(zone)
+            .ok_or_else(|| format!("\"{zone}\" is no time zone; write a name like Europe/Berlin or UTC"))?;
         let names_hours = names_hours(&every);
         Ok(Self { every, cron, zone, catch_up: catch_up.parse()?, names_hours })
     }
@@ -122,7 +122,7 @@ impl Recurrence {
 
     /// The name of the zone.
     #[must_use]
-    pub fn zone(&self) -> &'static str {
+    pub fn zone(&self) -> &str {
         self.zone.name()
     }
 

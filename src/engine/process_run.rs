@@ -1,5 +1,6 @@
 //! `process-run` (the scheme's OnProcessTaskRun): registers, claims under the lock, executes.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -8,7 +9,7 @@ use super::execute::{RunListener, RunOutcome, execute, longest_silence};
 use super::lease::{Holding, LeaseKeeper, Standing};
 use super::outcomes::{Outcome, leave, reserve_room, send_left_over};
 use super::record::record;
-use super::register::register;
+use super::register::{finish_dead_runners, register};
 use super::stopping::Stopping;
 use super::workplace::{Terms, Workplace};
 use super::{Context, EngineError, EngineResult, new_token};
@@ -109,6 +110,11 @@ pub fn process_runs(
     send_left_over(ctx)?;
     fault_point!("process.left_over_sent");
     let settings = ctx.store.settings()?;
+    if options.run_id.is_none() && !sees_claimable(ctx)? {
+        // Nothing is written where nothing is to be done: cron comes every minute, to disks that wear out, too.
+        finish_dead_runners(ctx, settings.lease)?;
+        return Ok(ProcessReport::default());
+    }
     let asked_at = Moment::now();
     match register(ctx, 1, settings.lease)? {
         Registration::LimitReached { in_use, limit } => {
@@ -205,6 +211,20 @@ fn process_registered(
     Ok(report)
 }
 
+/// Whether a run waits that could be claimed now.
+fn sees_claimable(ctx: &mut Context) -> EngineResult<bool> {
+    let held = held_classes(ctx)?;
+    let handlers = &ctx.handlers;
+    let is_runnable = |class: &str| handlers.find(class).is_some() && !held.contains(class);
+    Ok(ctx.store.sees_claimable(&ctx.me.runner_name, &is_runnable)?)
+}
+
+/// The classes that are held on this host.
+pub(super) fn held_classes(ctx: &mut Context) -> EngineResult<HashSet<String>> {
+    let holds = ctx.store.list_class_holds()?;
+    Ok(holds.into_iter().filter(|hold| hold.host == ctx.me.host).map(|hold| hold.class).collect())
+}
+
 fn claim(
     ctx: &mut Context,
     runner_id: RunnerId,
@@ -212,13 +232,7 @@ fn claim(
     settings: &Settings,
     spool: Option<&mut SpoolFile>,
 ) -> EngineResult<Option<ClaimedRun>> {
-    let held: Vec<String> = ctx
-        .store
-        .list_class_holds()?
-        .into_iter()
-        .filter(|hold| hold.host == ctx.me.host)
-        .map(|hold| hold.class)
-        .collect();
+    let held = held_classes(ctx)?;
     let token = new_token()?;
     let handlers = &ctx.handlers;
     let claim = Claim {
@@ -227,7 +241,7 @@ fn claim(
         process_id: ctx.me.process_id,
         host: &ctx.me.host,
         process_identity: &ctx.me.identity,
-        is_runnable: &|class| handlers.find(class).is_some() && !held.iter().any(|name| name == class),
+        is_runnable: &|class| handlers.find(class).is_some() && !held.contains(class),
         lease_secs: settings.lease.lease_secs,
     };
     let claimed = match run_id {

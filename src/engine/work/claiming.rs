@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::super::execute::longest_silence;
 use super::super::lease::Holding;
 use super::super::outcomes_of_many::leave_claims;
+use super::super::process_run::held_classes;
 use super::super::{Context, EngineResult, new_token};
 use super::WorkListener;
 use super::backlog::Standings;
@@ -45,7 +46,7 @@ impl Coordinator<'_, '_> {
     /// Whether there may be something to claim. If not, `next_due` says when there is, as far as that is known.
     fn sees_work(&mut self) -> EngineResult<bool> {
         self.refresh_holds()?;
-        let outlook = self.claim_with(|ctx, claim| ctx.store.look_for_work(claim))?;
+        let outlook = self.claim_with(|ctx, claim| ctx.store.look_for_work(claim.runner_name, claim.is_runnable))?;
         if let Outlook::In(wait) = outlook {
             self.next_due = Some(Moment::after(wait));
         }
@@ -137,9 +138,7 @@ impl Coordinator<'_, '_> {
 
     fn refresh_holds(&mut self) -> EngineResult<()> {
         if self.held_until.has_passed() {
-            let holds = self.ctx.store.list_class_holds()?;
-            self.held =
-                holds.into_iter().filter(|hold| hold.host == self.place.me.host).map(|hold| hold.class).collect();
+            self.held = held_classes(self.ctx)?;
             self.held_until = Moment::after(HOLDS_FOR);
         }
         Ok(())

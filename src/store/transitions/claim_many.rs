@@ -52,16 +52,28 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be asked.
-    pub fn look_for_work(&mut self, claim: &Claim<'_>) -> StoreResult<Outlook> {
+    pub fn look_for_work(&mut self, runner_name: &str, is_runnable: &dyn Fn(&str) -> bool) -> StoreResult<Outlook> {
         self.read(|conn| {
-            let mut obstacles = Obstacles::load(conn, claim.runner_name)?;
+            let mut obstacles = Obstacles::load(conn, runner_name)?;
             if obstacles.is_closed() {
                 return Ok(Outlook::Nothing);
             }
-            if first_claimable(conn, claim.is_runnable, None, &mut obstacles)?.is_some() {
+            if first_claimable(conn, is_runnable, None, &mut obstacles)?.is_some() {
                 return Ok(Outlook::Now);
             }
             next_due(conn)
+        })
+    }
+
+    /// Whether a run waits of a class that can be executed by a runner of this name, and that nothing keeps it from claiming.
+    /// Locks nothing.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn sees_claimable(&mut self, runner_name: &str, is_runnable: &dyn Fn(&str) -> bool) -> StoreResult<bool> {
+        self.read(|conn| {
+            let mut obstacles = Obstacles::load(conn, runner_name)?;
+            Ok(!obstacles.is_closed() && first_claimable(conn, is_runnable, None, &mut obstacles)?.is_some())
         })
     }
 

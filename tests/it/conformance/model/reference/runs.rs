@@ -276,11 +276,14 @@ impl Model {
 
     pub(super) fn process(&mut self, handled: Handled) -> Answer {
         self.finish_dead_runners();
+        let can = [0, 1, 2].map(|class| !self.holds.contains(&(class, true)));
+        if self.first_of(can, |_| true).is_none() {
+            return Answer::Processed { runs: 0, succeeded: 0 };
+        }
         let registered = self.register(Who::Alive, 1);
         if registered != Answer::Registered {
             return registered;
         }
-        let can = [0, 1, 2].map(|class| !self.holds.contains(&(class, true)));
         let first = self.next_claimable(can);
         if let Some(run) = first {
             self.claim(run, Who::Alive);
