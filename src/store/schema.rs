@@ -56,8 +56,6 @@ diesel::table! {
         updated_on -> Timestamp,
         #[sql_name = "DueOn"]
         due_on -> Nullable<Timestamp>,
-        #[sql_name = "PriorityDueOn"]
-        priority_due_on -> Nullable<Timestamp>,
         #[sql_name = "OverOn"]
         over_on -> Nullable<Timestamp>,
         #[sql_name = "UniqueKey"]

@@ -14,4 +14,8 @@ DROP TABLE "TaskQueueRunners";
 DROP TABLE "TaskQueueRuns";
 DROP TABLE "TaskQueueDependencies";
 DROP TABLE "TaskQueue";
-DROP DOMAIN "TaskQueueJson";
+DROP FUNCTION "TaskQueueScheduleHead", "TaskQueueLiveUniqueKey";
+DROP DOMAIN "TaskQueueJson", "TaskQueueScheduledOn", "TaskQueueClassName", "TaskQueueTaskStatus", "TaskQueueMaxRetries", "TaskQueueFailedRetries",
+    "TaskQueueAttempts", "TaskQueuePriority", "TaskQueueTimeout", "TaskQueueWaitingFor", "TaskQueueBackoff",
+    "TaskQueueCrashes", "TaskQueueUniqueKey", "TaskQueueLimitKey", "TaskQueueCatchUp", "TaskQueueScheduleStatus",
+    "TaskQueueAttempt", "TaskQueuePercentsCompleted", "TaskQueueRunStatus", "TaskQueueClaimant";

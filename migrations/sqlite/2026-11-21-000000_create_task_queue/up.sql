@@ -54,7 +54,6 @@ CREATE TABLE "TaskQueue" (
         CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout') AND "CurrentRunId" IS NULL
             AND "FailedRetries" < "MaxRetries" AND "WaitingFor" = 0 AND "QuarantinedOn" IS NULL
             AND ("Recurrence" IS NULL OR "PlannedOn" IS NOT NULL AND "ScheduleStatus" <> 'paused') THEN "ScheduledOn" END) STORED,
-    "PriorityDueOn" TEXT GENERATED ALWAYS AS (CASE WHEN "Priority" <> 0 THEN "DueOn" END) STORED,
     "OverOn" TEXT GENERATED ALWAYS AS (
         CASE WHEN "CurrentRunId" IS NULL
             AND ("LastStatus" IN ('success', 'cancelled') OR "LastStatus" IN ('failed', 'timeout')
@@ -79,7 +78,7 @@ CREATE TABLE "TaskQueue" (
 ) STRICT;
 
 CREATE INDEX "TaskQueueDue" ON "TaskQueue" ("DueOn", "Id") WHERE "DueOn" IS NOT NULL;
-CREATE INDEX "TaskQueuePriorityDue" ON "TaskQueue" ("PriorityDueOn", "Id") WHERE "PriorityDueOn" IS NOT NULL;
+CREATE INDEX "TaskQueuePriorityDue" ON "TaskQueue" ("DueOn", "Id") WHERE "DueOn" IS NOT NULL AND "Priority" <> 0;
 CREATE INDEX "TaskQueueByStatus" ON "TaskQueue" ("LastStatus", "ScheduledOn", "Id");
 CREATE INDEX "TaskQueueByClass" ON "TaskQueue" ("TaskClass", "LastStatus", "ScheduledOn", "Id");
 CREATE INDEX "TaskQueueQuarantined" ON "TaskQueue" ("QuarantinedOn", "Id") WHERE "QuarantinedOn" IS NOT NULL;

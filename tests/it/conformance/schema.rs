@@ -20,7 +20,7 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
         "Attempts= Backoff? CatchUp= Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= LimitKey? LiveUniqueKey?* MaxRetries= OverOn?* PlannedOn? \
-         Priority= PriorityDueOn?* QuarantinedOn? QueuedById= QueuedOn= Receipt? Recurrence? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= TaskClass \
+         Priority= QuarantinedOn? QueuedById= QueuedOn= Receipt? Recurrence? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= TaskClass \
          TaskData= TimeZone= Timeout? UniqueKey? UniqueUntil? UpdatedOn= WaitingFor=",
         "Id",
         "ScheduleId PlannedOn Receipt TaskClass LiveUniqueKey",
@@ -57,6 +57,8 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
 /// ClaimOrder is never NULL, but only SQLite and the MySQL family could be told so of a computed column and keep its
 /// definition portable; nobody writes it.
 const COMPUTED_WITHOUT_NULL: &str = "ClaimOrder";
+/// What MySQL and MariaDB need in place of an index of a part of the rows. The program asks for it in their own statements.
+const IN_PLACE_OF_PARTIAL_INDEX: &str = "PriorityDueOn";
 
 fn tables(db: &TestDb) -> BTreeSet<String> {
     let sql = match db.engine {
@@ -100,6 +102,7 @@ fn columns(db: &TestDb, table: &str) -> String {
         .texts(&sql)
         .into_iter()
         .flatten()
+        .filter(|column| !column.starts_with(IN_PLACE_OF_PARTIAL_INDEX))
         .map(|column| if column.starts_with(COMPUTED_WITHOUT_NULL) { column.replace('?', "") } else { column })
         .collect();
     all.into_iter().collect::<Vec<_>>().join(" ")

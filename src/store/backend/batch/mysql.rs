@@ -119,6 +119,7 @@ pub(super) fn list_due(conn: &mut MysqlConnection, from: Moment, limit: i64) -> 
 }
 
 pub(super) fn has_due_with_priority(conn: &mut MysqlConnection) -> QueryResult<bool> {
+    // Differs: there are no indexes of a part of the rows, so what is to be found has a column of its own.
     const FIND: &str = "SELECT EXISTS (SELECT 1 FROM `TaskQueue` WHERE `PriorityDueOn` <= UTC_TIMESTAMP(6)) AS found";
     let row: FoundRow = prepared(FIND).get_result(conn)?;
     Ok(row.found)

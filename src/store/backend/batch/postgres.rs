@@ -59,7 +59,8 @@ pub(super) fn start_runs(
     statement.load(conn)
 }
 
-/// SKIP LOCKED: of a task that somebody is about to cancel or change, the answer comes with the next look.
+/// SKIP LOCKED: of a task that somebody is about to cancel or change, the answer comes with the next look. The clock stands in a
+/// subquery because it is volatile: compared directly, it could not keep the scan of the index from tasks of the future.
 const LIST_DUE: &str = r#"
     SELECT t."Id" AS task_id, t."TaskClass" AS class, t."Attempts" AS attempts, t."TaskData"::text AS data,
         t."MaxRetries" AS max_retries, t."Timeout" AS timeout_secs,
@@ -68,7 +69,7 @@ const LIST_DUE: &str = r#"
             OR EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") AS is_special,
         t."DueOn"::timestamp AS due_on, clock_timestamp()::timestamp AS seen_on
     FROM "TaskQueue" AS t
-    WHERE t."DueOn" >= ? AND t."DueOn" <= clock_timestamp()
+    WHERE t."DueOn" >= ? AND t."DueOn" <= (SELECT clock_timestamp())
     ORDER BY t."DueOn", t."Id" LIMIT ?
     FOR UPDATE SKIP LOCKED"#;
 
@@ -78,7 +79,7 @@ pub(super) fn list_due(conn: &mut PgConnection, from: Moment, limit: i64) -> Que
 
 pub(super) fn has_due_with_priority(conn: &mut PgConnection) -> QueryResult<bool> {
     const FIND: &str = r#"
-        SELECT EXISTS (SELECT 1 FROM "TaskQueue" WHERE "PriorityDueOn" <= clock_timestamp()) AS found"#;
+        SELECT EXISTS (SELECT 1 FROM "TaskQueue" WHERE "Priority" <> 0 AND "DueOn" <= (SELECT clock_timestamp())) AS found"#;
     let row: FoundRow = prepared(FIND).get_result(conn)?;
     Ok(row.found)
 }

@@ -95,7 +95,7 @@ pub(super) fn list_due(conn: &mut SqliteConnection, from: Moment, limit: i64) ->
 pub(super) fn has_due_with_priority(conn: &mut SqliteConnection) -> QueryResult<bool> {
     const FIND: &str = r#"
         SELECT EXISTS (SELECT 1 FROM "TaskQueue"
-                       WHERE "PriorityDueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now')) AS found"#;
+                       WHERE "Priority" <> 0 AND "DueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now')) AS found"#;
     let row: FoundRow = prepared(FIND).get_result(conn)?;
     Ok(row.found)
 }
