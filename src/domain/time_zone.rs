@@ -144,7 +144,8 @@ mod tests {
 
     #[test]
     fn an_instant_is_shown_as_the_wall_clock_has_it() {
-        let shown = |text: &str| text.parse::<DateTime<Utc>>().unwrap().with_timezone(&berlin()).naive_local().to_string();
+        let shown =
+            |text: &str| text.parse::<DateTime<Utc>>().unwrap().with_timezone(&berlin()).naive_local().to_string();
         assert_eq!(shown("2026-03-29T00:59:59Z"), "2026-03-29 01:59:59");
         assert_eq!(shown("2026-03-29T01:00:00Z"), "2026-03-29 03:00:00");
         assert_eq!(shown("2026-03-29T01:00:00.123456Z"), "2026-03-29 03:00:00.123456");

@@ -372,7 +372,10 @@ each_engine! {
         let insert = "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\") VALUES ('echo', 'hibernating', '2020-01-01 00:00:00');";
         match db.engine {
             EngineUnderTest::Sqlite => db.execute(&format!("PRAGMA ignore_check_constraints = ON; {insert}")),
-            _ => {
+            EngineUnderTest::Postgres => db.execute(&format!(
+                "ALTER DOMAIN \"TaskQueueTaskStatus\" DROP CONSTRAINT \"LastStatus is known\"; {insert}"
+            )),
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
                 db.execute("ALTER TABLE \"TaskQueue\" DROP CONSTRAINT \"LastStatus is known\"");
                 db.execute(insert);
             }

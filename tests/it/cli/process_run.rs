@@ -29,6 +29,22 @@ each_engine! {
         assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (Some(0), "", "no run is waiting\n"));
     }
 
+    fn process_run_and_tick_leave_no_row_behind_where_nothing_can_be_done(db) {
+        db.configure(ECHO);
+        let runners = "SELECT COUNT(*) AS value FROM \"TaskQueueRunners\"";
+        db.cli().run(&["process-run"]).ok();
+        db.cli().run(&["tick"]).ok();
+        db.cli().run(&["queue", "elsewhere", "--any-class"]).ok();
+        db.cli().run(&["queue", "echo"]).ok();
+        db.cli().run(&["pause", "--class", "echo"]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(db.cli().run(&["process-run", "--drain", "-v"]).stderr, "no run is waiting\n");
+        assert_eq!(db.number(runners), 0);
+        db.cli().run(&["resume", "--class", "echo"]).ok();
+        db.cli().run(&["process-run"]).ok();
+        assert_eq!((db.number(runners), count_successes(db)), (1, 1));
+    }
+
     fn process_run_is_quiet_and_0_when_the_limit_is_reached(db) {
         let block = shell_class(db, "block", &format!("cd {}; echo on > started; until test -e go; do sleep 0.02; done", db.home().display()));
         db.configure(&format!("{ECHO}{block}"));

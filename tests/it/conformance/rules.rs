@@ -43,8 +43,13 @@ fn allow_unknown_statuses(db: &TestDb) -> Raw {
         EngineUnderTest::Sqlite => raw.execute("PRAGMA ignore_check_constraints = ON"),
         EngineUnderTest::Postgres | EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
             let ended = "A run is finished if and only if it has FinishedOn";
-            raw.execute("ALTER TABLE \"TaskQueue\" DROP CONSTRAINT \"LastStatus is known\"");
-            raw.execute("ALTER TABLE \"TaskQueueRuns\" DROP CONSTRAINT \"Status is known\"");
+            let (of_task, of_run) = if db.engine == EngineUnderTest::Postgres {
+                ("DOMAIN \"TaskQueueTaskStatus\"", "DOMAIN \"TaskQueueRunStatus\"")
+            } else {
+                ("TABLE \"TaskQueue\"", "TABLE \"TaskQueueRuns\"")
+            };
+            raw.execute(&format!("ALTER {of_task} DROP CONSTRAINT \"LastStatus is known\""));
+            raw.execute(&format!("ALTER {of_run} DROP CONSTRAINT \"Status is known\""));
             raw.execute(&format!("ALTER TABLE \"TaskQueueRuns\" DROP CONSTRAINT \"{ended}\""));
         }
     }
