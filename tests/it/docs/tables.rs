@@ -97,6 +97,9 @@ fn migrations(engine: &str) -> String {
     paths.iter().map(|path| std::fs::read_to_string(path.join("up.sql")).unwrap()).collect()
 }
 
+/// In place of an index of a part of the rows.
+const ONLY_ON_MYSQL: &str = "PriorityDueOn";
+
 #[test]
 fn every_column_is_documented_and_no_other() {
     let mut table = String::new();
@@ -111,7 +114,8 @@ fn every_column_is_documented_and_no_other() {
     for engine in ["sqlite", "postgres", "mysql"] {
         let real = columns(&migrations(engine));
         assert!(real.len() > 50, "{engine}: {real:?}");
-        assert_eq!(documented, real, "{engine}");
+        let is_there = |column: &&(String, String)| engine == "mysql" || column.1 != ONLY_ON_MYSQL;
+        assert_eq!(documented.iter().filter(is_there).cloned().collect::<BTreeSet<_>>(), real, "{engine}");
     }
 }
 
