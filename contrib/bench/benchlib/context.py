@@ -27,7 +27,7 @@ class Bench:
 
     @property
     def rounds(self):
-        return 2 if self.quick else 5
+        return 2 if self.quick else 3
 
     def pick(self, full, quick):
         """A number for a full run, and one for a look."""

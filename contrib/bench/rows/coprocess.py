@@ -1,4 +1,5 @@
-"""Handlers that do nothing, in Python, PHP and Node, kept running as coprocesses; PostgreSQL."""
+"""Handlers that do nothing, in Python, PHP and Node, kept running as coprocesses; PostgreSQL. Two workers, as for the classes
+that are in process: one claims and records while the other waits for the server."""
 
 import json
 import shutil
@@ -12,8 +13,9 @@ from benchlib.ours import drain
 TITLE = "no-op handlers as coprocesses"
 ENGINES = ("postgres",)
 HANDLERS = Path(__file__).resolve().parents[1] / "coprocess"
+WORKERS = 2
 # More slots than cores: a coprocess is given several runs at once, and answers in its own time.
-SLOTS = 32
+SLOTS = 16
 LANGUAGES = {"Python": (sys.executable, "noop.py"), "PHP": ("php", "noop.php"), "Node": ("node", "noop.js")}
 
 
@@ -26,9 +28,9 @@ def one(bench, engine, command, file, tasks):
     # The source tree stays as it is.
     classes += 'env = { PYTHONDONTWRITEBYTECODE = "1" }\n'
     with bench.store(engine, classes=classes) as store:
-        store.run("settings", "set", "TaskQueueRunnerLimit", SLOTS)
+        store.run("settings", "set", "TaskQueueRunnerLimit", WORKERS * SLOTS)
         store.fill(tasks, "handler")
-        return drain(store, tasks, SLOTS)
+        return drain(store, tasks, SLOTS, workers=WORKERS)
 
 
 def measure(bench, engine):
@@ -36,6 +38,6 @@ def measure(bench, engine):
     lines = []
     for language, (command, file) in LANGUAGES.items():
         work = lambda command=command, file=file: one(bench, engine, command, file, tasks)
-        figures = by_turns(bench.rounds, "/s", [(f"work --slots {SLOTS}, {language}", work)])
+        figures = by_turns(bench.rounds, "/s", [(f"{WORKERS} work --slots {SLOTS}, {language}", work)])
         lines.append(Line("coprocess", f"{TITLE}, {language}", SHOWN[engine], figures[0], [], [at_least(15_000)]))
     return lines

@@ -16,6 +16,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use url::Url;
 
 use super::super::error::{Repeat, StoreError, StoreResult};
+use super::super::prepared::prepared;
 use super::super::rows::{DependencyRow, NewTaskRow};
 use super::super::schema::{
     task_queue_class_holds, task_queue_dependencies, task_queue_receipts, task_queue_run_outputs,
@@ -152,13 +153,13 @@ pub(super) fn under_table_locks<T>(
 /// the metadata lock that a write needs (a plain read takes a weaker one, which deadlocks when it is raised) and, since there
 /// is no such row, nothing else.
 pub(super) fn enter_task_table(conn: &mut MysqlConnection) -> QueryResult<()> {
-    diesel::sql_query("SELECT 1 FROM `TaskQueue` WHERE `Id` = 0 FOR UPDATE").execute(conn).map(drop)
+    prepared("SELECT 1 FROM `TaskQueue` WHERE `Id` = 0 FOR UPDATE").execute(conn).map(drop)
 }
 
 /// The metadata locks of both tables, in the order of their names, by reads that lock no row.
 pub(super) fn share_runs(conn: &mut MysqlConnection) -> QueryResult<()> {
     enter_task_table(conn)?;
-    diesel::sql_query("SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = 0 FOR UPDATE").execute(conn).map(drop)
+    prepared("SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = 0 FOR UPDATE").execute(conn).map(drop)
 }
 
 pub(super) fn lock_gate(conn: &mut MysqlConnection, gate: &str) -> QueryResult<()> {

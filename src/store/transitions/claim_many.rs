@@ -54,6 +54,9 @@ impl Store {
     /// The database could not be asked.
     pub fn look_for_work(&mut self, runner_name: &str, is_runnable: &dyn Fn(&str) -> bool) -> StoreResult<Outlook> {
         self.read(|conn| {
+            if batch::is_calm(conn)? {
+                return next_due(conn);
+            }
             let mut obstacles = Obstacles::load(conn, runner_name)?;
             if obstacles.is_closed() {
                 return Ok(Outlook::Nothing);
@@ -151,6 +154,9 @@ pub(super) fn claim_beside_others(
         low_water.forget();
         return Ok(Shared::NeedsLock { is_repeated });
     }
+    if batch::is_calm(conn)? {
+        return start_due(conn, claim, tokens, None, low_water).map(Shared::Done);
+    }
     let obstacles = Obstacles::load(conn, claim.runner_name)?;
     if obstacles.is_closed() {
         return Ok(Shared::Done(ManyClaimed::default()));
@@ -159,7 +165,7 @@ pub(super) fn claim_beside_others(
     if some_run_waits(conn, claim.is_runnable)? {
         return Ok(Shared::NeedsLock { is_repeated });
     }
-    start_due(conn, claim, tokens, &obstacles, low_water).map(Shared::Done)
+    start_due(conn, claim, tokens, Some(&obstacles), low_water).map(Shared::Done)
 }
 
 fn claim_under_lock(
@@ -178,6 +184,9 @@ fn claim_under_lock(
             return Ok(ManyClaimed { runs, needs_runs: false });
         }
     }
+    if auditor.is_none() && batch::is_calm(conn)? {
+        return start_due(conn, claim, tokens, None, low_water);
+    }
     let mut obstacles = Obstacles::load(conn, claim.runner_name)?;
     if obstacles.is_closed() {
         return Ok(ManyClaimed::default());
@@ -192,7 +201,7 @@ fn claim_under_lock(
         let needs_runs = !batch::list_due(conn, None, 1)?.is_empty();
         return Ok(ManyClaimed { runs, needs_runs });
     }
-    let due = start_due(conn, claim, rest, &obstacles, low_water)?;
+    let due = start_due(conn, claim, rest, Some(&obstacles), low_water)?;
     runs.extend(due.runs);
     Ok(ManyClaimed { runs, needs_runs: due.needs_runs })
 }
@@ -306,11 +315,13 @@ fn heads_of_class(conn: &mut AnyConnection, class: &str, count: usize) -> StoreR
 
 /// Starts the first due tasks, unless one of those that are due has to have its turn among runs: then all get their runs, by
 /// `create-runs`, and the order of the runs decides.
+/// Starts the first due tasks, unless one of them must have its turn among runs. Without `obstacles` there are none, and no due
+/// task has a priority.
 fn start_due(
     conn: &mut AnyConnection,
     claim: &Claim<'_>,
     tokens: &[String],
-    obstacles: &Obstacles<'_>,
+    obstacles: Option<&Obstacles<'_>>,
     low_water: &mut LowWater,
 ) -> StoreResult<ManyClaimed> {
     let due = list_due(conn, tokens.len(), low_water)?;
@@ -319,9 +330,10 @@ fn start_due(
     }
     let mut is_plain = !due.iter().any(|task| task.is_special);
     for class in due.iter().map(|task| task.class.as_str()).collect::<HashSet<_>>() {
-        is_plain = is_plain && (claim.is_runnable)(class) && obstacles.is_free(class);
+        let is_free = obstacles.is_none_or(|obstacles| obstacles.is_free(class));
+        is_plain = is_plain && (claim.is_runnable)(class) && is_free;
     }
-    if !is_plain || batch::has_due_with_priority(conn)? {
+    if !is_plain || obstacles.is_some() && batch::has_due_with_priority(conn)? {
         return Ok(ManyClaimed { runs: Vec::new(), needs_runs: true });
     }
     let tasks: Vec<(&DueRow, &str)> = due.iter().zip(tokens.iter().map(String::as_str)).collect();

@@ -161,6 +161,16 @@ pub(in super::super) fn list_due(
     }
 }
 
+/// Whether nothing is there that must be looked at before due tasks are started: no pause, no limit of a class, no run that
+/// waits, no due task with a priority. One question in place of five.
+pub(in super::super) fn is_calm(conn: &mut AnyConnection) -> QueryResult<bool> {
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::is_calm(conn),
+        AnyConnection::Postgres(conn) => postgres::is_calm(conn),
+        AnyConnection::Mysql(conn) => mysql::is_calm(conn),
+    }
+}
+
 /// Whether a task is due that has a priority.
 pub(in super::super) fn has_due_with_priority(conn: &mut AnyConnection) -> QueryResult<bool> {
     match conn {

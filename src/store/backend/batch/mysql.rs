@@ -118,8 +118,17 @@ pub(super) fn list_due(conn: &mut MysqlConnection, from: Moment, limit: i64) -> 
     prepared(LIST_DUE).bind::<Text, _>(from).bind::<BigInt, _>(limit).load(conn)
 }
 
+// Differs: there are no indexes of a part of the rows, so what has a priority and is due has a column of its own.
+pub(super) fn is_calm(conn: &mut MysqlConnection) -> QueryResult<bool> {
+    const FIND: &str = "
+        SELECT NOT (EXISTS (SELECT 1 FROM `TaskQueuePauses`) OR EXISTS (SELECT 1 FROM `TaskQueueClassLimits`)
+            OR EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `ClaimClass` IS NOT NULL)
+            OR EXISTS (SELECT 1 FROM `TaskQueue` WHERE `PriorityDueOn` <= UTC_TIMESTAMP(6))) AS found";
+    let row: FoundRow = prepared(FIND).get_result(conn)?;
+    Ok(row.found)
+}
+
 pub(super) fn has_due_with_priority(conn: &mut MysqlConnection) -> QueryResult<bool> {
-    // Differs: there are no indexes of a part of the rows, so what is to be found has a column of its own.
     const FIND: &str = "SELECT EXISTS (SELECT 1 FROM `TaskQueue` WHERE `PriorityDueOn` <= UTC_TIMESTAMP(6)) AS found";
     let row: FoundRow = prepared(FIND).get_result(conn)?;
     Ok(row.found)

@@ -92,6 +92,16 @@ pub(super) fn list_due(conn: &mut SqliteConnection, from: Moment, limit: i64) ->
     prepared(LIST_DUE).bind::<Timestamp, _>(from).bind::<BigInt, _>(limit).load(conn)
 }
 
+pub(super) fn is_calm(conn: &mut SqliteConnection) -> QueryResult<bool> {
+    const FIND: &str = r#"
+        SELECT NOT (EXISTS (SELECT 1 FROM "TaskQueuePauses") OR EXISTS (SELECT 1 FROM "TaskQueueClassLimits")
+            OR EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "ClaimClass" IS NOT NULL)
+            OR EXISTS (SELECT 1 FROM "TaskQueue"
+                       WHERE "Priority" <> 0 AND "DueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now'))) AS found"#;
+    let row: FoundRow = prepared(FIND).get_result(conn)?;
+    Ok(row.found)
+}
+
 pub(super) fn has_due_with_priority(conn: &mut SqliteConnection) -> QueryResult<bool> {
     const FIND: &str = r#"
         SELECT EXISTS (SELECT 1 FROM "TaskQueue"
