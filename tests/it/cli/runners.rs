@@ -36,7 +36,9 @@ each_engine! {
     }
 
     fn a_runner_without_a_name_is_called_by_host_and_process(db) {
-        db.cli().run(&["process-run"]).ok();
+        db.configure("[class.ok]\nargv = [\"/bin/true\"]\n");
+        db.cli().run(&["queue", "ok"]).ok();
+        db.cli().run(&["tick"]).ok();
         let line: Value = db.cli().run(&["status", "--runners", "--json"]).json();
         let name = format!("{}:{}", line["host"].as_str().unwrap(), line["process_id"]);
         assert_eq!(line["name"], name.as_str());

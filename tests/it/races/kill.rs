@@ -352,28 +352,35 @@ each_engine! {
         let mut dead = Command::new("/bin/true").stdin(Stdio::piped()).spawn().unwrap();
         let identity = ProcessIdentity::of_pid(dead.id().try_into().unwrap()).unwrap().unwrap();
         dead.wait().unwrap();
+        let _ = db.cli().run(&["queue", "ok"]).ok();
+        let _ = db.cli().run(&["create-runs"]).ok();
         for _ in 0..8 {
             insert_runner(db, &identity);
         }
-        let _ = db.cli().run(&["queue", "ok"]).ok();
         let _ = db.cli().run(&["process-run"]).ok();
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL"), 0);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\""), 9);
+        assert_eq!(statuses(db), ["success"]);
+        // Nor do they stay where nothing is to be done.
+        insert_runner(db, &identity);
+        let _ = db.cli().run(&["process-run"]).ok();
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL"), 0);
 
         // Living ones keep theirs.
         let innocent = Innocent::start(db);
         for _ in 0..8 {
             insert_runner(db, &innocent.identity());
         }
+        let _ = db.cli().run(&["queue", "ok"]).ok();
         let _ = db.cli().run(&["create-runs"]).ok();
         let ended = db.cli().run(&["process-run", "--drain"]);
         assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (Some(0), "", ""));
-        assert_eq!(statuses(db), ["scheduled"]);
+        assert_eq!(statuses(db), ["success", "scheduled"]);
         db.execute(&format!(
             "UPDATE \"TaskQueueRunners\" SET \"ProcessIdentity\" = '{identity}' WHERE \"Id\" = (SELECT \"m\" FROM (SELECT MAX(\"Id\") AS \"m\" FROM \"TaskQueueRunners\") AS \"newest\")"
         ));
         let _ = db.cli().run(&["process-run", "--drain"]).ok();
-        assert_eq!(statuses(db), ["success"]);
+        assert_eq!(statuses(db), ["success", "success"]);
     }
 
     fn a_living_runner_keeps_its_run_whatever_create_runs_does(db) {
