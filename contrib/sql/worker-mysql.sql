@@ -26,7 +26,7 @@ SET autocommit = 1;
 -- step: what was claimed; no row when there was nothing
 SELECT r.`Id`, r.`TaskQueueId`, r.`Attempt`, r.`LeaseExpiresOn`, t.`TaskData`
 FROM `TaskQueueRuns` AS r JOIN `TaskQueue` AS t ON t.`Id` = r.`TaskQueueId`
-WHERE r.`LeaseExpiresOn` IS NOT NULL AND r.`Token` = '{token}';
+WHERE r.`RunningClass` IS NOT NULL AND r.`Token` = '{token}';
 
 -- step: heartbeat, with progress; no row changes when the run is lost
 UPDATE `TaskQueueRuns` SET `PercentsCompleted` = 40, `ProgressMessage` = 'nearly half',

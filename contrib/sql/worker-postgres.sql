@@ -15,13 +15,13 @@ WHERE "Id" = (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."ClaimClass" = '{c
     AND NOT EXISTS (SELECT 1 FROM "TaskQueueRejections" AS x WHERE x."TaskId" = r."TaskQueueId" AND x."Claimant" = '{claimant}')
     ORDER BY r."ClaimClass", r."ClaimOrder", r."Id" LIMIT 1);
 UPDATE "TaskQueue" SET "LastStatus" = 'processing', "UpdatedOn" = clock_timestamp()
-WHERE "Id" = (SELECT "TaskQueueId" FROM "TaskQueueRuns" WHERE "LeaseExpiresOn" IS NOT NULL AND "Token" = '{token}');
+WHERE "Id" = (SELECT "TaskQueueId" FROM "TaskQueueRuns" WHERE "RunningClass" IS NOT NULL AND "Token" = '{token}');
 COMMIT;
 
 -- step: what was claimed; no row when there was nothing
 SELECT r."Id", r."TaskQueueId", r."Attempt", r."LeaseExpiresOn", t."TaskData"
 FROM "TaskQueueRuns" AS r JOIN "TaskQueue" AS t ON t."Id" = r."TaskQueueId"
-WHERE r."LeaseExpiresOn" IS NOT NULL AND r."Token" = '{token}';
+WHERE r."RunningClass" IS NOT NULL AND r."Token" = '{token}';
 
 -- step: heartbeat, with progress; no row changes when the run is lost
 UPDATE "TaskQueueRuns" SET "PercentsCompleted" = 40, "ProgressMessage" = 'nearly half',

@@ -9,8 +9,8 @@ use super::rows::RunRow;
 use super::runs::{RunRef, RunReport};
 use super::schema::task_queue_rejections;
 use super::schema::task_queue_runs::dsl::{
-    claimant, id, lease_expires_on, percents_completed, progress_message, results, status, task_queue_runs, token,
-    updated_on,
+    claimant, id, lease_expires_on, percents_completed, progress_message, results, running_class, status,
+    task_queue_runs, token, updated_on,
 };
 use super::sql::{db_now, db_now_plus};
 use super::{Store, StoreResult};
@@ -58,8 +58,7 @@ impl Store {
     pub fn list_silent_runs(&mut self, silent_secs: i64, limit: i64) -> StoreResult<Vec<Run>> {
         let rows: Vec<RunRow> = self.read(|conn| {
             Ok(task_queue_runs
-                .filter(lease_expires_on.is_not_null())
-                .filter(status.eq(RunStatus::Processing.as_str()))
+                .filter(running_class.is_not_null())
                 .filter(updated_on.lt(db_now_plus(-silent_secs)))
                 .order((lease_expires_on, id))
                 .limit(limit)
@@ -89,7 +88,7 @@ impl Store {
             if by_id.is_some() {
                 return Ok(by_id);
             }
-            let processing = task_queue_runs.filter(lease_expires_on.is_not_null()).filter(token.eq(wanted));
+            let processing = task_queue_runs.filter(running_class.is_not_null()).filter(token.eq(wanted));
             Ok(processing.select(RunRow::as_select()).first(conn).optional()?)
         })?;
         Ok(row.map(Run::from))
@@ -100,7 +99,7 @@ impl Store {
     /// # Errors
     /// The database could not be asked.
     pub fn is_claimant_at_work(&mut self, name: &str) -> StoreResult<bool> {
-        let held = task_queue_runs.filter(lease_expires_on.is_not_null()).filter(claimant.eq(name));
+        let held = task_queue_runs.filter(running_class.is_not_null()).filter(claimant.eq(name));
         self.read(|conn| Ok(diesel::select(diesel::dsl::exists(held)).get_result(conn)?))
     }
 

@@ -7,10 +7,10 @@ use super::events::{NewEvent, insert_event};
 use super::rows::{RunOutputRow, RunRow};
 use super::schema::task_queue_run_outputs;
 use super::schema::task_queue_runs::dsl::{
-    claimant, handler_identity, handler_process_id, host, id, lease_expires_on, percents_completed, progress_message,
-    results, runner_id, status, task_queue_id, task_queue_runs, token, updated_on,
+    claimant, handler_identity, handler_process_id, host, id, percents_completed, progress_message, results, runner_id,
+    running_class, status, task_queue_id, task_queue_runs, token, updated_on,
 };
-use super::sql::{Moment, db_now};
+use super::sql::db_now;
 use super::{Store, StoreError, StoreResult};
 use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::message::Message;
@@ -50,25 +50,21 @@ impl Store {
         Ok(rows.into_iter().map(Run::from).collect())
     }
 
-    /// Up to `limit` runs that are processing, those whose lease ends first before the others. `after` continues after
-    /// the last run of an earlier page.
+    /// Up to `limit` runs that are processing. `after` continues after the last run of an earlier page.
     ///
     /// # Errors
     /// The database could not be asked.
     pub fn list_processing_runs(&mut self, after: Option<&Run>, limit: i64) -> StoreResult<Vec<Run>> {
         let rows: Vec<RunRow> = self.read(|conn| {
             let mut query = task_queue_runs
-                .filter(lease_expires_on.is_not_null())
-                .filter(status.eq(RunStatus::Processing.as_str()))
-                .order((lease_expires_on, id))
+                .filter(running_class.is_not_null())
+                .order((running_class, id))
                 .limit(limit)
                 .select(RunRow::as_select())
                 .into_boxed();
-            if let Some(run) = after
-                && let Some(lease) = run.lease_expires_on
-            {
-                let lease = Moment::from(lease);
-                query = query.filter(lease_expires_on.gt(lease).or(lease_expires_on.eq(lease).and(id.gt(run.id.0))));
+            if let Some(run) = after {
+                let is_later = running_class.gt(&run.class).or(running_class.eq(&run.class).and(id.gt(run.id.0)));
+                query = query.filter(is_later);
             }
             Ok(query.load(conn)?)
         })?;
@@ -83,9 +79,9 @@ impl Store {
         let ids: Vec<i64> = runners.iter().map(|runner| runner.0).collect();
         let rows: Vec<RunRow> = self.read(|conn| {
             Ok(task_queue_runs
-                .filter(lease_expires_on.is_not_null())
+                .filter(running_class.is_not_null())
                 .filter(runner_id.eq_any(&ids))
-                .order((lease_expires_on, id))
+                .order((running_class, id))
                 .select(RunRow::as_select())
                 .load(conn)?)
         })?;

@@ -168,7 +168,6 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
         CHECK (`Status` <> 'processing' OR (`StartedOn` IS NOT NULL AND `Token` IS NOT NULL AND `LeaseExpiresOn` IS NOT NULL)),
     UNIQUE KEY `TaskQueueRunsOpen` (`OpenTaskId`),
     KEY `TaskQueueRunsClaim` (`ClaimClass`, `ClaimOrder`, `Id`),
-    KEY `TaskQueueRunsLease` (`LeaseExpiresOn`, `Id`),
     KEY `TaskQueueRunsByTask` (`TaskQueueId`, `Id`),
     KEY `TaskQueueRunsRunning` (`RunningClass`, `Id`),
     KEY `TaskQueueRunsWaitingKey` (`WaitingKey`, `ClaimOrder`, `Id`),

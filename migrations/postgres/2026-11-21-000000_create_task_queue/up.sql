@@ -195,7 +195,6 @@ CREATE TABLE "TaskQueueRuns" (
 
 CREATE UNIQUE INDEX "TaskQueueRunsOpen" ON "TaskQueueRuns" ("OpenTaskId") WHERE "OpenTaskId" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsClaim" ON "TaskQueueRuns" ("ClaimClass", "ClaimOrder", "Id") WHERE "ClaimClass" IS NOT NULL;
-CREATE INDEX "TaskQueueRunsLease" ON "TaskQueueRuns" ("LeaseExpiresOn", "Id") WHERE "LeaseExpiresOn" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsByTask" ON "TaskQueueRuns" ("TaskQueueId", "Id");
 CREATE INDEX "TaskQueueRunsRunning" ON "TaskQueueRuns" ("RunningClass", "Id") WHERE "RunningClass" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsWaitingKey" ON "TaskQueueRuns" ("WaitingKey", "ClaimOrder", "Id") WHERE "WaitingKey" IS NOT NULL;

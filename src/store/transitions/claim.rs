@@ -186,7 +186,7 @@ fn already_claimed(conn: &mut AnyConnection, token: &str) -> StoreResult<Option<
 pub(super) fn claimed_with(conn: &mut AnyConnection, token: &str) -> QueryResult<Option<(i64, i64)>> {
     use task_queue_runs::dsl;
     dsl::task_queue_runs
-        .filter(dsl::lease_expires_on.is_not_null())
+        .filter(dsl::running_class.is_not_null())
         .filter(dsl::token.eq(token))
         .select((dsl::id, dsl::task_queue_id))
         .first(conn)

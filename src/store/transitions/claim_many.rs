@@ -220,12 +220,12 @@ impl<'a> Claim<'a> {
 
 fn already_claimed(conn: &mut AnyConnection, tokens: &[String]) -> StoreResult<Vec<ClaimedRun>> {
     use task_queue_runs::dsl;
-    let ours: Vec<(i64, Option<String>)> = dsl::task_queue_runs
-        .filter(dsl::lease_expires_on.is_not_null())
+    let mut ours: Vec<(i64, Option<String>)> = dsl::task_queue_runs
+        .filter(dsl::running_class.is_not_null())
         .filter(dsl::token.eq_any(tokens))
-        .order(dsl::id)
         .select((dsl::id, dsl::token))
         .load(conn)?;
+    ours.sort_unstable();
     ours.into_iter().map(|(run_id, token)| load_claimed(conn, run_id, &token.unwrap_or_default())).collect()
 }
 

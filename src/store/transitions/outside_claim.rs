@@ -171,9 +171,9 @@ fn claimed_before(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> StoreRe
 fn held_with(conn: &mut AnyConnection, claimant: &str, secrets: &[String]) -> QueryResult<Vec<(i64, String)>> {
     use task_queue_runs::dsl;
     let held: Vec<(i64, Option<String>)> = dsl::task_queue_runs
-        .filter(dsl::lease_expires_on.is_not_null())
+        .filter(dsl::running_class.is_not_null())
         .filter(dsl::claimant.eq(claimant))
-        .order((dsl::lease_expires_on, dsl::id))
+        .order((dsl::running_class, dsl::id))
         .select((dsl::id, dsl::token))
         .load(conn)?;
     let with = |secret: &String| {

@@ -85,13 +85,14 @@ fn rows_read(db: &TestDb, sql: &str) -> Option<i64> {
     Some(counted(conn) - before)
 }
 
-/// The statement uses this index and reads about as many rows as it returns, whatever it does with them then.
+/// The statement uses this index and reads no more rows, where the engine tells that, whatever it does with them then.
 #[track_caller]
 pub fn is_buffered_from(db: &TestDb, index: &str, most_rows: i64, sql: &str) {
     let plan = plan(db, sql);
     assert!(plan.contains(index), "{index} is not used:\n{sql}\n{plan}");
-    let rows = rows_read(db, sql).unwrap();
-    assert!(rows <= most_rows + 3, "{rows} rows read:\n{sql}\n{plan}");
+    if let Some(rows) = rows_read(db, sql) {
+        assert!(rows <= most_rows + 3, "{rows} rows read:\n{sql}\n{plan}");
+    }
 }
 
 /// The statement uses this index, sorts nothing and reads about as many rows as it returns.

@@ -124,16 +124,16 @@ each_engine! {
              WHERE \"ClaimClass\" > 'class2' AND (SELECT \"TaskId\" FROM \"TaskQueueRejections\"
                  WHERE \"TaskId\" = \"TaskQueueId\" AND \"Claimant\" = 'bot' LIMIT 1) IS NULL
              ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1");
-        // store::claimants::list_silent_runs
-        is_read_from(db, "TaskQueueRunsLease", 1_000, &format!(
-            "SELECT * FROM \"TaskQueueRuns\" WHERE \"LeaseExpiresOn\" IS NOT NULL AND \"Status\" = 'processing' AND \"UpdatedOn\" < {now}
+        // store::claimants::list_silent_runs: by their leases, which no index knows, because they change all the time.
+        is_buffered_from(db, "TaskQueueRunsRunning", 2_000, &format!(
+            "SELECT * FROM \"TaskQueueRuns\" WHERE \"RunningClass\" IS NOT NULL AND \"UpdatedOn\" < {now}
              ORDER BY \"LeaseExpiresOn\", \"Id\" LIMIT 20"));
         // store::transitions::claim::already_claimed
         is_read_from(
             db,
-            "TaskQueueRunsLease",
+            "TaskQueueRunsRunning",
             1_000,
-            "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"LeaseExpiresOn\" IS NOT NULL AND \"Token\" = 'none' LIMIT 1",
+            "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"RunningClass\" IS NOT NULL AND \"Token\" = 'none' LIMIT 1",
         );
         // store::limits::count_running: those that are counted, not those that wait.
         is_read_from(
@@ -276,10 +276,10 @@ each_engine! {
         // store::runs::list_processing_runs
         is_read_from(
             db,
-            "TaskQueueRunsLease",
+            "TaskQueueRunsRunning",
             500,
-            "SELECT * FROM \"TaskQueueRuns\" WHERE \"LeaseExpiresOn\" IS NOT NULL AND \"Status\" = 'processing'
-             ORDER BY \"LeaseExpiresOn\", \"Id\" LIMIT 500",
+            "SELECT * FROM \"TaskQueueRuns\" WHERE \"RunningClass\" IS NOT NULL
+             ORDER BY \"RunningClass\", \"Id\" LIMIT 500",
         );
         let key = db.text("SELECT \"LiveUniqueKey\" AS value FROM \"TaskQueue\" WHERE \"TaskClass\" = 'class3' AND \"LiveUniqueKey\" IS NOT NULL");
         // store::unique::find_holder: once for each unique task that is queued.
