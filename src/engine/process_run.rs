@@ -111,7 +111,7 @@ pub fn process_runs(
     fault_point!("process.left_over_sent");
     let settings = ctx.store.settings()?;
     if options.run_id.is_none() && !sees_claimable(ctx)? {
-        // Nothing is written where nothing is to be done: cron comes every minute, to disks that wear out, too.
+        // Cron comes every minute: whoever finds nothing to execute adds no row.
         finish_dead_runners(ctx, settings.lease)?;
         return Ok(ProcessReport::default());
     }
