@@ -93,9 +93,11 @@ fn lock_file(path: &Path) -> std::io::Result<FileLock> {
 }
 
 fn prepare_session(conn: &mut SqliteConnection) -> QueryResult<()> {
+    // In memory: what a statement would need to be undone, which triggers and checks demand, went to files in /tmp, several
+    // writes for each row that a batch adds.
     conn.batch_execute(
         "PRAGMA busy_timeout = 10000; PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA mmap_size = 0;
-         PRAGMA journal_size_limit = 67108864;",
+         PRAGMA journal_size_limit = 67108864; PRAGMA temp_store = MEMORY;",
     )
 }
 
