@@ -46,6 +46,13 @@ impl LeaseTimes {
         let fifth = seconds(self.renewal_secs) / 5;
         seconds(self.renewal_secs) - fifth + (fifth * 2).mul_f64(f64::from(random) / f64::from(u16::MAX))
     }
+
+    /// Whether a lease that is trusted for so much longer is to be renewed now. One that was taken a moment ago, by a quarter of
+    /// the time between two renewals, waits for the next: most runs are over by then.
+    #[must_use]
+    pub fn is_worth_renewal(self, trusted_for: Duration) -> bool {
+        trusted_for <= self.trusted_for().saturating_sub(seconds(self.renewal_secs) / 4)
+    }
 }
 
 fn seconds(secs: i64) -> Duration {
@@ -64,6 +71,14 @@ mod tests {
         assert_eq!(LeaseTimes { lease_secs: 87, ..DEFAULT }.check(), Ok(()));
         let error = LeaseTimes { lease_secs: 86, ..DEFAULT }.check().unwrap_err();
         assert!(error.contains("needs 87"), "{error}");
+    }
+
+    #[test]
+    fn a_lease_that_was_taken_a_moment_ago_is_not_renewed_yet() {
+        assert!(!DEFAULT.is_worth_renewal(Duration::from_secs(75)));
+        assert!(!DEFAULT.is_worth_renewal(Duration::from_secs(71)));
+        assert!(DEFAULT.is_worth_renewal(Duration::from_secs(70)));
+        assert!(DEFAULT.is_worth_renewal(Duration::ZERO));
     }
 
     #[test]

@@ -182,7 +182,9 @@ impl Shared {
                 return Work::End;
             }
             if renew_at.has_passed() {
-                let is_wanted = |held: &&HeldRun| !held.lease.is_lost && !held.renew_until.has_passed();
+                let is_worth_it = |lease: Lease| self.times.is_worth_renewal(lease.trusted_until.remaining());
+                let is_wanted =
+                    |held: &&HeldRun| !held.lease.is_lost && !held.renew_until.has_passed() && is_worth_it(held.lease);
                 return Work::Renew(state.runs.values().filter(is_wanted).map(|held| held.run.clone()).collect());
             }
             if plan.look_at.has_passed() {
