@@ -28,6 +28,7 @@ pub mod spool;
 pub mod stop_signals;
 pub mod supervisor;
 pub mod survivors;
+pub mod turn;
 pub mod usage;
 pub mod waker;
 pub mod watchdog;

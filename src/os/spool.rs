@@ -37,6 +37,12 @@ impl Spool {
         Self { directory: directory.to_owned(), name: plain.take(LONGEST).collect() }
     }
 
+    /// A file beside those of the records, of this spool alone, for another purpose.
+    #[must_use]
+    pub fn beside(&self, purpose: &str) -> PathBuf {
+        self.directory.join(format!("{purpose}-{}", self.name))
+    }
+
     /// Where its files are.
     #[must_use]
     pub fn directory(&self) -> &Path {

@@ -1,5 +1,5 @@
-//! What a worker does beside its runs, in a thread with a connection of its own, so that no run waits for it: once a minute
-//! what `create-runs` does besides creating runs, the programs of hooks, and to tell those who wait for the end of a task that
+//! What a worker does beside its runs, in a thread with a connection of its own, so that no run waits for it: once a minute,
+//! for all workers of its host, what `create-runs` does besides creating runs; the programs of hooks, and to tell those who wait for the end of a task that
 //! some have ended.
 
 use std::cell::Cell;
@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, Scope};
 use std::time::Duration;
 
-use super::super::announce::start_hook;
+use super::super::announce::{start_hook, tell_notices};
 use super::super::create_runs::look_after;
 use super::super::outcomes::Outcome;
 use super::super::{Context, EngineError, EngineResult};
 use crate::domain::ids::{RunId, TaskId};
 use crate::os::clock::Moment;
 use crate::os::stop_signals::StopSignals;
+use crate::os::turn::take_turn;
 use crate::store::RunEnd;
 
 /// Between two times that it looks after everything.
@@ -110,6 +111,13 @@ impl Errands {
     }
 }
 
+/// One worker of a host looks after everything for all of them. Whom to tell of notices each has in a configuration of its own.
+fn is_our_turn(ctx: &Context) -> bool {
+    let Some(spool) = &ctx.spool else { return true };
+    // Where that cannot be told, too much is done rather than nothing.
+    take_turn(&spool.beside("turn"), &ctx.me.identity, LOOK_AFTER_EVERY).unwrap_or(true)
+}
+
 fn has_hooks(ctx: &Context) -> bool {
     !ctx.announcements.hooks.is_empty()
 }
@@ -177,9 +185,11 @@ impl ErrandRunner<'_> {
     }
 
     fn look_after(&mut self) {
-        let done = self.connected().map(look_after);
+        let done = self
+            .connected()
+            .map(|ctx| if is_our_turn(ctx) { look_after(ctx).map(drop) } else { tell_notices(ctx).map(drop) });
         fault_point!("work.looked_after");
-        if !matches!(done, Some(Ok(_))) {
+        if !matches!(done, Some(Ok(()))) {
             self.ctx = None;
         }
         self.look_at = Moment::after(LOOK_AFTER_EVERY);
