@@ -127,10 +127,19 @@ pub(super) fn lock_runs(conn: &mut AnyConnection) -> QueryResult<()> {
     )
 }
 
+/// "tasklane" in numbers, and the next ones: the advisory locks of those who claim beside each other.
+const FIRST_LANE: i64 = 0x7461_736b_6c61_6e65;
+
+/// Four may claim at once, everybody else waits for the last lane: more bring nothing where rows are all that is shared, and
+/// each of them walks over the rows that the others have locked, again and again.
 pub(super) fn share_runs(conn: &mut PgConnection) -> QueryResult<()> {
-    conn.batch_execute(
-        r#"SET LOCAL idle_in_transaction_session_timeout = '10s'; LOCK TABLE "TaskQueueRuns" IN ROW EXCLUSIVE MODE"#,
-    )
+    let [first, second, third, last] = [0, 1, 2, 3].map(|lane| FIRST_LANE + lane);
+    conn.batch_execute(&format!(
+        r#"SET LOCAL idle_in_transaction_session_timeout = '10s';
+           SELECT pg_advisory_xact_lock({last}) WHERE NOT (pg_try_advisory_xact_lock({first})
+               OR pg_try_advisory_xact_lock({second}) OR pg_try_advisory_xact_lock({third}));
+           LOCK TABLE "TaskQueueRuns" IN ROW EXCLUSIVE MODE"#,
+    ))
 }
 
 pub(super) fn lock_gate(conn: &mut PgConnection, gate: &str) -> QueryResult<()> {
