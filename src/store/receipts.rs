@@ -1,6 +1,7 @@
 //! TaskQueueReceipts: what tells after a lost COMMIT whether it happened, for rows that nothing else guards from being
 //! written twice.
 
+use diesel::dsl::exists;
 use diesel::prelude::*;
 
 use super::backend::{self, AnyConnection};
@@ -39,9 +40,13 @@ impl Store {
     /// # Errors
     /// The database could not be written.
     pub(super) fn remove_old_receipts(&mut self) -> StoreResult<usize> {
+        let old = || task_queue_receipts.filter(written_on.lt(db_now_plus(-KEPT_SECS)));
+        // Most times there is none, and then nothing is to be written.
+        if !self.read(|conn| Ok(diesel::select(exists(old())).get_result(conn)?))? {
+            return Ok(0);
+        }
         self.write(|conn| {
-            let old = task_queue_receipts.filter(written_on.lt(db_now_plus(-KEPT_SECS)));
-            let removed = diesel::delete(old).execute(conn)?;
+            let removed = diesel::delete(old()).execute(conn)?;
             fault_point!("receipts.before_remove_commit");
             Ok(removed)
         })

@@ -43,6 +43,8 @@ enum Need {
     Keyed,
     /// A task that succeeded long ago.
     Old,
+    /// A receipt that nobody will ask for any more.
+    OldReceipt,
     /// A renewal every second.
     QuickLease,
     /// Events of all transitions, in this scenario alone.
@@ -110,7 +112,7 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("unique", &[], Args::Unique("return")),
     scenario("replace", &[], Args::Unique("replace")),
     scenario("exec", &[], Args::Exec),
-    scenario("create", &[Need::Task("note"), Need::Task("note")], Args::Plain(&["create-runs"])),
+    scenario("create", &[Need::Task("note"), Need::Task("note"), Need::OldReceipt], Args::Plain(&["create-runs"])),
     scenario("rescue", &[Need::Killed("note", "claim.committed")], Args::Plain(&["create-runs"])),
     scenario("rescue-family", &[Need::Killed("family", "execute.handler_started")], Args::Plain(&["create-runs"])),
     scenario("left-over", &[Need::Killed("note", "spool.synced")], Args::Plain(&["create-runs"])),
@@ -321,6 +323,10 @@ impl Need {
             Self::Old => stage.execute(
                 "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"UpdatedOn\", \"QueuedById\") VALUES \
                  ('note', 'success', '2020-01-01 00:00:00.000000', '2020-01-01 00:00:00.000000', 'long-ago')",
+            ),
+            Self::OldReceipt => stage.execute(
+                "DELETE FROM \"TaskQueueReceipts\"; INSERT INTO \"TaskQueueReceipts\" (\"Token\", \"WrittenOn\") \
+                 VALUES ('long-ago', '2020-01-01 00:00:00.000000')",
             ),
             Self::Hold => hold(stage),
             Self::Pause { is_over } => pause(stage, *is_over),
