@@ -101,12 +101,12 @@ impl<'a> Running<'a> {
     }
 }
 
-/// For how long a run may have waited, and may go on waiting, that began to wait while a due task was started.
+/// For how long a run may have waited that began to wait while a due task was started.
 const A_MOMENT_MICROS: i64 = 1_000_000;
 
 /// I5: no run is claimed while one waits that stands before it, by priority and then by age, and that nothing keeps from
 /// being claimed. Whether a rate or a pause does cannot be told from here; within one class it does not matter. A due
-/// task that is started locks nobody out: a run may begin to wait between the look and the start, and is claimed soon after.
+/// task that is started locks nobody out: a run may begin to wait between the look and the start.
 pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>) {
     if records.is_order_free {
         return;
@@ -114,9 +114,6 @@ pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>)
     let mut places: HashMap<i64, i64> = HashMap::new();
     let mut waiting: BTreeMap<(i64, i64), &str> = BTreeMap::new();
     let mut running = Running::new(records);
-    let starts =
-        changes_of(records, Table::Run).filter(|change| change.old == "scheduled" && change.new == "processing");
-    let started: HashMap<i64, i64> = starts.map(|change| (change.id, change.time)).collect();
     // The clock as the rows tell it, and what it said when a run began to wait.
     let (mut clock, mut since) = (i64::MIN, HashMap::new());
     let may_be_closed = |class: &str| {
@@ -135,10 +132,7 @@ pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>)
         if let Some(rank) = place.filter(|_| change.new == "processing") {
             let class = running.class(change.task_id);
             let patience_micros = if change.old.is_empty() { A_MOMENT_MICROS } else { 0 };
-            let came_meanwhile = |run: i64| {
-                started.get(&run).is_some_and(|time| (change.time..change.time + patience_micros).contains(time))
-                    && since.get(&run).is_some_and(|since| change.time - since < patience_micros)
-            };
+            let came_meanwhile = |run: i64| since.get(&run).is_some_and(|since| change.time - since < patience_micros);
             let stands_before = |(_, run): &(i64, i64), other: &str| {
                 !came_meanwhile(*run)
                     && (other == class || !running.is_full(other) && !may_be_closed(other))
