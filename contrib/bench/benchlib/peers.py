@@ -90,8 +90,8 @@ APALIS = "apalis-postgres"
 PG_BOSS = "pg-boss"
 
 PEERS = [
-    Peer(GRAPHILE, "peer_graphile", noop="jobs=24 queue=500 queues=4", spawn="jobs=8 queue=100", noop_rate=60_000,
-         spawn_rate=2_500),
+    Peer(GRAPHILE, "peer_graphile", noop="jobs=100 queue=500 queues=4 batch_ms=5",
+         spawn="jobs=8 queue=100 batch_ms=5", noop_rate=60_000, spawn_rate=2_500),
     Peer("graphile-worker (Node)", "graphile_worker.cjs", noop="jobs=24 queue=500 batch=1", spawn="jobs=8 queue=100",
          noop_rate=40_000),
     Peer(APALIS, "peer_apalis", noop="jobs=100 batch=500", spawn="jobs=8 batch=100", noop_rate=20_000, spawn_rate=2_000),
