@@ -19,7 +19,8 @@ from benchlib.figures import Line, missing, reason
 from benchlib.versions import all_versions
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
-BEGIN, END = "<!-- begin of the measured table -->", "<!-- end of the measured table -->"
+# What a run puts into the documentation: the whole table, or the rows that are measured only when they are asked for.
+TABLE, HOUR = "table", "hour"
 
 
 def arguments():
@@ -34,6 +35,8 @@ def arguments():
     asked = reader.parse_args()
     if asked.docs and asked.quick:
         reader.error("a look is not for the documentation: leave out --quick or --docs")
+    if asked.docs and asked.only not in (None, ["hour"]):
+        reader.error("the documentation has the whole table and the hour: --docs with all rows, or with --only hour")
     return asked
 
 
@@ -66,12 +69,13 @@ def write(place, lines, versions, about):
     return text
 
 
-def put_into_docs(table, picture):
-    before, rest = DOCS.read_text().split(BEGIN)
-    _, after = rest.split(END)
-    drawn = DOCS.with_suffix(".svg")
+def put_into_docs(block, table, picture):
+    begin, end = f"<!-- begin of the measured {block} -->", f"<!-- end of the measured {block} -->"
+    before, rest = DOCS.read_text().split(begin)
+    _, after = rest.split(end)
+    drawn = DOCS.with_name("benchmarks.svg" if block == TABLE else f"benchmarks-{block}.svg")
     drawn.write_text(picture)
-    DOCS.write_text(f"{before}{BEGIN}\n{table}\n![The ratios of the table as bars]({drawn.name})\n{END}{after}")
+    DOCS.write_text(f"{before}{begin}\n{table}\n\n![The ratios of the {block} as bars]({drawn.name})\n{end}{after}")
 
 
 def stop(*_):
@@ -107,7 +111,7 @@ def main():
     text = write(place, lines, versions, about)
     print(text)
     if asked.docs:
-        put_into_docs(show.markdown(lines, versions, about), svg(lines, about))
+        put_into_docs(HOUR if asked.only else TABLE, show.markdown(lines, versions, about), svg(lines, about))
     subprocess.run(["ln", "-sfn", place.name, str(place.parent / "latest")], check=True)
     print(f"table.txt, table.md, results.json and picture.svg are in {place}")
 
