@@ -127,8 +127,8 @@ pub(super) fn lock_runs(conn: &mut AnyConnection) -> QueryResult<()> {
     )
 }
 
-/// "tasklane" in numbers, and the next ones: the advisory locks of those who claim beside each other.
-const FIRST_LANE: i64 = 0x7461_736b_6c61_6e65;
+/// This and the next three numbers: the advisory locks of those who claim beside each other.
+const FIRST_LANE: i64 = i64::from_be_bytes(*b"tasklane");
 
 /// Four may claim at once, everybody else waits for the last lane: more bring nothing where rows are all that is shared, and
 /// each of them walks over the rows that the others have locked, again and again.

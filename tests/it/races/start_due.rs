@@ -7,7 +7,9 @@ use taskqueue::store::{ManyClaimed, Store};
 
 use super::tools::many_at_once;
 use crate::conformance::fixture::{claim_by_nobody, create, queue, willing};
-use crate::each_engine;
+use crate::support::database::Raw;
+use crate::support::{TestDb, wait_until};
+use crate::{each_engine, test_on};
 
 const AT_ONCE: usize = 8;
 const TASKS: usize = 120;
@@ -43,6 +45,34 @@ fn all_different(started: &[ClaimedRun]) -> usize {
     assert_eq!((tasks.len(), runs.len(), tokens.len()), (started.len(), started.len(), started.len()));
     tasks.len()
 }
+
+/// Takes so many of PostgreSQL's four lanes.
+fn take_lanes(db: &TestDb, count: i64) -> Raw {
+    let mut holder = db.raw();
+    for lane in 0..count {
+        holder.execute(&format!("SELECT pg_advisory_lock({})", i64::from_be_bytes(*b"tasklane") + lane));
+    }
+    holder
+}
+
+// Of PostgreSQL alone: the other engines have no lanes.
+test_on! { [postgres Postgres] a_worker_that_finds_every_lane_taken_waits_and_one_lane_is_enough db {
+    let mut ctx = willing(db);
+    queue(&mut ctx, "work");
+    let three = take_lanes(db, 3);
+    assert_eq!(start_all(&mut ctx.store, 1).len(), 1);
+    drop(three);
+    queue(&mut ctx, "work");
+    let four = take_lanes(db, 4);
+    let waiting = "SELECT COUNT(*) AS value FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+                   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| start_all(&mut db.store(), 2).len());
+        wait_until("it waits for the last lane", || db.number(waiting) == 1);
+        drop(four);
+        assert_eq!(worker.join().unwrap(), 1);
+    });
+} }
 
 each_engine! {
     fn of_workers_that_start_due_tasks_at_once_each_starts_others_and_none_is_left_r2(db) {
