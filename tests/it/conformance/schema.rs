@@ -11,8 +11,8 @@ use taskqueue::engine::queue::{ClassCheck, queue_task};
 use taskqueue::store::PruneVerdict;
 
 use super::fixture::*;
-use crate::each_engine;
 use crate::support::{EngineUnderTest, TestDb};
+use crate::{each_engine, test_on};
 
 /// Each table with its columns in alphabetical order: `?` after those that may be NULL, `=` after those with a default,
 /// `*` after those that the database computes. Then the columns of the primary key, and of unique indexes.
@@ -175,6 +175,14 @@ fn insert(table: &str, columns: &str, values: &str) -> String {
     }
     format!("INSERT INTO \"{table}\" ({needed}, {}) VALUES ({given}, {values})", columns.join(", "))
 }
+
+// The other engines clean up by themselves, all the time.
+test_on! { [postgres Postgres] the_tables_of_claims_are_cleaned_up_long_before_a_fifth_of_them_has_changed db {
+    let cleaned = "SELECT COUNT(*) AS value FROM pg_class WHERE relname IN ('TaskQueue', 'TaskQueueRuns')
+                   AND relnamespace = current_schema()::regnamespace
+                   AND 'autovacuum_vacuum_scale_factor=0.05' = ANY (reloptions)";
+    assert_eq!(db.number(cleaned), 2);
+} }
 
 each_engine! {
     fn the_schema_is_the_same_on_every_engine(db) {
