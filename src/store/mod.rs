@@ -39,6 +39,8 @@ mod unique;
 
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
+
 use self::audit::AuditSwitch;
 pub use self::audit::Origin;
 use self::backend::AnyConnection;
@@ -97,6 +99,8 @@ pub struct Store {
     audit: AuditSwitch,
     /// With when they were read.
     recent_settings: Option<(Settings, Instant)>,
+    /// The database's clock, and when it was asked.
+    recent_clock: Option<(DateTime<Utc>, Instant)>,
     /// How far this connection has come in the due tasks.
     low_water: LowWater,
 }
@@ -142,6 +146,7 @@ impl Store {
             origin: Origin::default(),
             audit: AuditSwitch::default(),
             recent_settings: None,
+            recent_clock: None,
             low_water: LowWater::default(),
         }
     }

@@ -1,6 +1,9 @@
 //! Deletes what was kept long enough, or what somebody names, in small transactions, always from an index. With a task go its
 //! runs, what they wrote, and its events.
 
+use std::time::{Duration, Instant};
+
+use chrono::TimeDelta;
 use diesel::prelude::*;
 use serde::Serialize;
 
@@ -11,7 +14,7 @@ use super::schema::{
     task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
     task_queue_runners, task_queue_runs,
 };
-use super::sql::{Moment, any_year, db_now, db_now_plus};
+use super::sql::{Moment, any_year, db_now};
 use super::transitions::keep_claims_out;
 use super::{Store, StoreResult};
 use crate::domain::ids::TaskId;
@@ -20,6 +23,8 @@ use crate::domain::status::TaskStatus;
 
 /// Rows that are looked at, and rows that are deleted, at once.
 const WINDOW: i64 = 500;
+/// For how long the clock goes on by itself.
+const CLOCK_FOR: Duration = Duration::from_secs(1);
 /// Ids in one statement.
 const IDS_PER_STATEMENT: usize = 5_000;
 
@@ -81,8 +86,7 @@ impl Store {
     /// The database could not be asked.
     pub fn last_old_task(&mut self, rule: &PruneRule) -> StoreResult<Option<PrunePlace>> {
         let Some(secs) = rule.older_than_secs else { return Ok(None) };
-        let limit: Moment = self.read(|conn| Ok(diesel::select(db_now_plus(-secs)).get_result(conn)?))?;
-        Ok(Some(PrunePlace(limit, i64::MIN)))
+        Ok(Some(PrunePlace(self.so_long_ago(secs)?, i64::MIN)))
     }
 
     /// Where the tasks end that are too many by the rule. All that are not are counted for it: to be asked once, not for each
@@ -177,9 +181,10 @@ impl Store {
     /// The database could not be written.
     pub fn prune_outputs(&mut self, older_than_secs: i64, kept: Option<&NewEvent>) -> StoreResult<usize> {
         use task_queue_run_outputs::dsl;
+        let limit = self.so_long_ago(older_than_secs)?;
         self.prune_part(
             ("outputs", kept),
-            |conn| old_runs_with_output(conn, older_than_secs),
+            |conn| old_runs_with_output(conn, limit),
             |conn, runs| {
                 // Somebody else may prune at the same time.
                 let mut left = backend::lock_outputs(conn, runs)?;
@@ -197,10 +202,10 @@ impl Store {
     /// The database could not be written.
     pub fn prune_results(&mut self, older_than_secs: i64, kept: Option<&NewEvent>) -> StoreResult<usize> {
         use task_queue_runs::dsl;
+        let limit = self.so_long_ago(older_than_secs)?;
         self.prune_part(
             ("results", kept),
             |conn| {
-                let limit: Moment = diesel::select(db_now_plus(-older_than_secs)).get_result(conn)?;
                 let old = dsl::task_queue_runs.filter(dsl::results_on.lt(limit)).order((dsl::results_on, dsl::id));
                 Ok(old.limit(WINDOW).select(dsl::id).load(conn)?)
             },
@@ -218,10 +223,10 @@ impl Store {
     /// The database could not be written.
     pub fn prune_runners(&mut self, older_than_secs: i64, kept: Option<&NewEvent>) -> StoreResult<usize> {
         use task_queue_runners::dsl;
+        let limit = self.so_long_ago(older_than_secs)?;
         self.prune_part(
             ("runners", kept),
             |conn| {
-                let limit: Moment = diesel::select(db_now_plus(-older_than_secs)).get_result(conn)?;
                 let old = dsl::task_queue_runners.filter(dsl::finished_on.lt(limit)).order((dsl::finished_on, dsl::id));
                 Ok(old.limit(WINDOW).select(dsl::id).load(conn)?)
             },
@@ -235,10 +240,10 @@ impl Store {
     /// The database could not be written.
     pub fn prune_events(&mut self, older_than_secs: i64, kept: Option<&NewEvent>) -> StoreResult<usize> {
         use task_queue_events::dsl;
+        let limit = self.so_long_ago(older_than_secs)?;
         self.prune_part(
             ("events", kept),
             |conn| {
-                let limit: Moment = diesel::select(db_now_plus(-older_than_secs)).get_result(conn)?;
                 let of_no_task = dsl::task_queue_events.filter(dsl::task_queue_id.is_null());
                 let oldest = of_no_task.order((dsl::task_queue_id, dsl::id)).limit(WINDOW);
                 let rows: Vec<(i64, Moment)> = oldest.select((dsl::id, dsl::occurred_on)).load(conn)?;
@@ -246,6 +251,20 @@ impl Store {
             },
             |conn, ids| Ok(diesel::delete(dsl::task_queue_events.filter(dsl::id.eq_any(ids))).execute(conn)?),
         )
+    }
+
+    /// By the database's clock (rule R8), which is not asked for each kind of rows.
+    fn so_long_ago(&mut self, secs: i64) -> StoreResult<Moment> {
+        let now = match self.recent_clock {
+            Some((clock, asked)) if asked.elapsed() < CLOCK_FOR => clock + asked.elapsed(),
+            _ => {
+                let clock = self.now()?;
+                self.recent_clock = Some((clock, Instant::now()));
+                clock
+            }
+        };
+        let ago = TimeDelta::try_seconds(secs).and_then(|ago| now.checked_sub_signed(ago));
+        Ok(ago.map_or_else(Moment::beginning, Moment::from))
     }
 
     /// Prunes the rows that are found, which stay prunable, and returns how many. Where none is found nothing is written.
@@ -406,25 +425,24 @@ fn delete_what_belongs_to(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResul
     Ok(())
 }
 
-/// The oldest of the runs of which an output is kept, if they ended so many seconds ago.
-fn old_runs_with_output(conn: &mut AnyConnection, older_than_secs: i64) -> StoreResult<Vec<i64>> {
+/// The oldest of the runs of which an output is kept, if they ended before.
+fn old_runs_with_output(conn: &mut AnyConnection, limit: Moment) -> StoreResult<Vec<i64>> {
     use task_queue_run_outputs::dsl;
     let oldest =
         |most: i64| dsl::task_queue_run_outputs.order((dsl::run_id, dsl::stream)).limit(most).select(dsl::run_id);
     // Runs end about in the order of their ids: where the first one is young, all are.
     let first: Vec<i64> = oldest(1).load(conn)?;
-    if old_runs(conn, &first, older_than_secs)?.is_empty() {
+    if old_runs(conn, &first, limit)?.is_empty() {
         return Ok(Vec::new());
     }
     let mut runs: Vec<i64> = oldest(WINDOW).load(conn)?;
     runs.dedup();
-    old_runs(conn, &runs, older_than_secs)
+    old_runs(conn, &runs, limit)
 }
 
-/// Those of these runs that ended so many seconds ago, or that are gone.
-fn old_runs(conn: &mut AnyConnection, ids: &[i64], older_than_secs: i64) -> StoreResult<Vec<i64>> {
+/// Those of these runs that ended before, or that are gone.
+fn old_runs(conn: &mut AnyConnection, ids: &[i64], limit: Moment) -> StoreResult<Vec<i64>> {
     use task_queue_runs::dsl;
-    let limit: Moment = diesel::select(db_now_plus(-older_than_secs)).get_result(conn)?;
     let known: Vec<(i64, Option<Moment>)> =
         dsl::task_queue_runs.filter(dsl::id.eq_any(ids)).select((dsl::id, dsl::finished_on)).load(conn)?;
     let is_kept = |id: &i64| known.iter().any(|(known, on)| known == id && on.is_none_or(|on| on >= limit));
