@@ -40,12 +40,14 @@ fn environment(pid: i32) -> Vec<String> {
     bytes.split(|byte| *byte == 0).map(|variable| String::from_utf8_lossy(variable).into_owned()).collect()
 }
 
-/// Spool files that hold something, and files on which somebody holds a lock.
+/// Spool files with outcomes or marks, and files on which somebody holds a lock.
 pub fn files(home: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for path in candidates(home) {
         let Ok(file) = File::open(&path) else { continue };
-        let is_spool = path.parent().is_some_and(|parent| parent.ends_with("spool"));
+        // Whose turn it was to look after everything is of use to the next worker.
+        let is_turn = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("turn-"));
+        let is_spool = path.parent().is_some_and(|parent| parent.ends_with("spool")) && !is_turn;
         let size = file.metadata().map_or(0, |metadata| metadata.len());
         if is_spool && size > 0 {
             found.push(format!("{} with {size} bytes", path.display()));
