@@ -264,7 +264,7 @@ impl Store {
             }
         };
         let ago = TimeDelta::try_seconds(secs).and_then(|ago| now.checked_sub_signed(ago));
-        Ok(ago.map_or_else(Moment::beginning, Moment::from))
+        Ok(ago.map_or_else(Moment::beginning, Moment::from).max(Moment::beginning()))
     }
 
     /// Prunes the rows that are found, which stay prunable, and returns how many. Where none is found nothing is written.

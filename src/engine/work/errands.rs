@@ -1,6 +1,6 @@
 //! What a worker does beside its runs, in a thread with a connection of its own, so that no run waits for it: once a minute,
-//! for all workers of its host, what `create-runs` does besides creating runs; the programs of hooks, and to tell those who wait for the end of a task that
-//! some have ended.
+//! for all workers of its host, what `create-runs` does besides creating runs; the programs of hooks; and to tell those who wait
+//! for the end of a task that some have ended.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};

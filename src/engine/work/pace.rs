@@ -13,7 +13,7 @@ const GATHERS_PER_WRITE: f64 = 4.0;
 /// For how long the slots have work at the least while the coordinator is away.
 const AHEAD: Duration = Duration::from_millis(20);
 /// More runs than these at once bring nothing, and are lost time for others should they wait.
-const MOST_AHEAD: usize = 500;
+const MOST_AHEAD: usize = 2_000;
 /// The part of the newest in a mean.
 const WEIGHT: f64 = 0.1;
 
