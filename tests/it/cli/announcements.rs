@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{error_and_hint, process, shell_class, task, write};
+use super::{error_and_hint, process, shell_class, signal, task, write};
 use crate::conformance::fixture::{claim_as, dead_process};
 use crate::each_engine;
-use crate::support::TestDb;
+use crate::support::cli::finish;
+use crate::support::{TestDb, wait_until};
 
 /// Appends what it is given to the file `told`, and fails while there is a file `deaf`.
 fn program(db: &TestDb) -> String {
@@ -48,7 +50,40 @@ fn waiting(db: &TestDb) -> i64 {
     db.number("SELECT COUNT(*) AS value FROM \"TaskQueueNotices\"")
 }
 
+/// What looking after the store removes.
+fn leave_ended_pause(db: &TestDb) {
+    let row = "('class', 'x', '2020-01-01 00:00:00.000000')";
+    db.execute(&format!("INSERT INTO \"TaskQueuePauses\" (\"Scope\", \"Name\", \"Until\") VALUES {row}"));
+}
+
+fn pauses(db: &TestDb) -> i64 {
+    db.number("SELECT COUNT(*) AS value FROM \"TaskQueuePauses\"")
+}
+
 each_engine! {
+    fn one_worker_of_a_host_looks_after_the_store_while_it_lives_and_each_tells_whom_it_knows(db) {
+        let class = shell_class(db, "work", "exit 1");
+        db.configure(&class);
+        leave_ended_pause(db);
+        let first = db.cli().spawn(&["work"]);
+        wait_until("the first worker has looked after the store", || pauses(db) == 0);
+        db.cli().run(&["queue", "work", "--max-retries", "1"]).ok();
+        wait_until("the task has failed for good", || waiting(db) == 1);
+        leave_ended_pause(db);
+        db.configure(&format!("{}{class}", notify(db, 0)));
+        let second = db.cli().spawn(&["work"]);
+        wait_until("the second one has told what it could", || told(db).len() == 1);
+        assert_eq!(pauses(db), 1, "it was not its turn");
+        for worker in [first, second] {
+            signal(&worker, Signal::KILL);
+            assert_eq!(finish(worker).code, None);
+        }
+        let third = db.cli().spawn(&["work"]);
+        wait_until("whose turn it was is dead", || pauses(db) == 0);
+        signal(&third, Signal::TERM);
+        assert_eq!(finish(third).code, Some(0));
+    }
+
     fn somebody_is_told_once_of_a_task_that_is_exhausted(db) {
         db.configure(&format!("{}{}", notify(db, 0), shell_class(db, "work", "echo 'no such mailbox' >&2; exit 1")));
         let id = exhaust(db);
