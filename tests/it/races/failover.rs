@@ -253,9 +253,11 @@ fn a_standby_alone_is_read_by_status_and_a_clear_error_for_whatever_writes() {
     let Some((pair, db)) = pair_with_database(directory.path()) else { return };
     let alone = format!("{}/tasks", pair.standby_url().rsplit_once('/').unwrap().0);
     let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &alone);
+    wait_until("the standby has replayed what it was sent", || cli.run(&["status"]).code == Some(0));
+    // With nothing to do it writes nothing.
+    cli.run(&["create-runs"]).ok();
     db.cli().run(&["queue", "echo", "--any-class"]).ok();
-    wait_until("the standby has replayed what it was sent", || cli.run(&["status", "1"]).code == Some(0));
-    // With nothing due it would have nothing to write.
+    wait_until("the standby has the task", || cli.run(&["status", "1"]).code == Some(0));
     let stderr = cli.run(&["create-runs"]).fails(69);
     assert!(stderr.contains("cannot be written") && stderr.contains("hint: connect to the primary server"), "{stderr}");
 }
