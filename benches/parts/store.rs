@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput};
 use taskqueue::domain::ids::RunnerId;
+use taskqueue::domain::served::ServedClasses;
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::engine::DatabaseUrl;
 use taskqueue::store::{Claim, NewRunner, Registration, RunEnd, RunRef, Store};
@@ -30,6 +31,7 @@ impl Bench {
             slots: 1,
             version: "0".to_owned(),
             name: "bench".to_owned(),
+            classes: ServedClasses::default(),
         };
         let Registration::Registered(runner_id) = store.register_runner(&runner).unwrap() else {
             unreachable!("a fresh store has room for a runner")

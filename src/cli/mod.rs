@@ -5,6 +5,7 @@ mod commands;
 mod error;
 pub(crate) mod output;
 mod session;
+mod topics;
 
 use std::ffi::OsString;
 use std::io;
@@ -14,8 +15,9 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use self::commands::{
-    cancel, claim, classes, create_runs, edit, events, exec, heartbeat, limits, migrate, pauses, process_run, prune,
-    queue, report, requeue, resolve, retry, runners, schedule, settings, status, tick, transfer, work,
+    cancel, check, claim, classes, create_runs, doctor, edit, events, exec, explain, failures, heartbeat, init, limits,
+    migrate, pauses, process_run, prune, queue, report, requeue, resolve, retry, runners, schedule, settings, show,
+    status, tick, transfer, wait, work,
 };
 use self::error::{CliError, DONE};
 use self::output::Out;
@@ -66,6 +68,7 @@ pub(crate) struct GlobalArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Init(init::InitArgs),
     Queue(queue::QueueArgs),
     Exec(exec::ExecArgs),
     CreateRuns(create_runs::CreateRunsArgs),
@@ -73,6 +76,12 @@ enum Command {
     Tick(tick::TickArgs),
     Work(work::WorkArgs),
     Status(status::StatusArgs),
+    Show(show::ShowArgs),
+    Explain(explain::ExplainArgs),
+    Failures(failures::FailuresArgs),
+    Wait(wait::WaitArgs),
+    Check(check::CheckArgs),
+    Doctor(doctor::DoctorArgs),
     Runners(runners::RunnersArgs),
     Pause(pauses::PauseArgs),
     Drain(pauses::DrainArgs),
@@ -136,11 +145,17 @@ impl App {
     }
 
     fn run_with(self, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-        let mut command = Cli::command();
+        let mut command = Cli::command().after_help(format!("`help TOPIC` explains: {}", topics::names()));
         if let Some(name) = self.name {
             command = command.name(name).bin_name(name);
         }
         let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+        if let [_, verb, topic] = arguments.as_slice()
+            && verb == "help"
+            && let Some(text) = topic.to_str().and_then(topics::topic)
+        {
+            return print_topic(text);
+        }
         // `help VERB` is what many try first; as a verb of its own it would stand among those that do something.
         if arguments.get(1).is_some_and(|verb| verb == "help") {
             arguments.remove(1);
@@ -186,11 +201,14 @@ impl App {
 }
 
 fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> anyhow::Result<u8> {
-    // These three run inside a handler and need neither configuration nor database.
+    // Three run inside a handler and need neither configuration nor database; one makes them.
     let command = match command {
         Command::Progress(args) if !args.is_of_claimant() => return report::progress(&args),
         Command::Result(args) => return report::result(&args),
         Command::Message(args) if !args.is_of_claimant() => return report::message(&args),
+        Command::Init(args) => {
+            return init::run(&args, global, |out| Session::prepare(global, registry, out), out);
+        }
         other => other,
     };
     let session = Session::prepare(global, registry, out)?;
@@ -202,6 +220,12 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
         Command::Tick(args) => tick::run(session, &args, out),
         Command::Work(args) => work::run(session, &args, out),
         Command::Status(args) => status::run(session, &args, out),
+        Command::Show(args) => show::run(session, &args, out),
+        Command::Explain(args) => explain::run(session, &args, out),
+        Command::Failures(args) => failures::run(session, &args, out),
+        Command::Wait(args) => wait::run(session, &args, out),
+        Command::Check(args) => check::run(session, &args, out),
+        Command::Doctor(args) => doctor::run(session, &args, out),
         Command::Runners(args) => runners::run(session, &args, out),
         Command::Pause(args) => pauses::pause(session, &args, out),
         Command::Drain(args) => pauses::drain(session, &args, out),
@@ -226,7 +250,19 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
         Command::Release(args) => resolve::release(session, &args, out),
         Command::Progress(args) => report::claimant_progress(session, &args, out),
         Command::Message(args) => report::claimant_message(session, &args, out),
-        Command::Result(_) => Ok(0),
+        Command::Result(_) | Command::Init(_) => Ok(0),
+    }
+}
+
+fn print_topic(text: &str) -> ExitCode {
+    let mut out = Out::new(false, false, output::ColorChoice::Never);
+    match out.data(text) {
+        Ok(()) => ExitCode::from(DONE),
+        Err(error) => {
+            let error = CliError::from(error);
+            out.error(&error);
+            ExitCode::from(error.exit_code())
+        }
     }
 }
 

@@ -73,6 +73,15 @@ fn is_exec_enabled(config: &Config, url: &DatabaseUrl) -> bool {
     config.exec_enabled.unwrap_or_else(|| !others_can_queue(url))
 }
 
+/// The file of the configuration that would be read, or the one that is looked for first where there is none.
+pub(crate) fn configuration_path(global: &GlobalArgs) -> Result<PathBuf, ConfigError> {
+    let environment = Environment::own();
+    match global.config.clone().or_else(|| environment.config.clone()) {
+        Some(named) => Ok(named),
+        None => load(None, &environment).map(|config| config.path),
+    }
+}
+
 impl Session {
     /// Reads the configuration and finds the database; opens nothing.
     pub(crate) fn prepare(global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> anyhow::Result<Self> {

@@ -5,6 +5,7 @@ mod announcements;
 mod class;
 mod environment;
 pub(crate) mod file;
+mod first;
 mod protocol;
 
 use std::io;
@@ -16,6 +17,7 @@ pub use self::class::{ClassConfig, Classes};
 pub use self::environment::{
     Environment, HandlerEnvironment, claimant_of_environment, default_spool_path, default_store_path,
 };
+pub use self::first::{first_configuration, write_first};
 pub use self::protocol::{CoprocessConfig, Protocol};
 
 /// The configuration as it is in effect.

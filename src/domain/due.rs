@@ -4,6 +4,7 @@
 use std::fmt;
 
 use chrono::{DateTime, Utc};
+use serde::Serialize;
 
 use super::status::{Stored, TaskStatus};
 
@@ -77,40 +78,82 @@ impl fmt::Display for NotDue {
     }
 }
 
+/// A condition of the rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DueCondition {
+    /// Its status is one that this version knows.
+    StatusIsKnown,
+    /// No runner works on it.
+    NobodyWorksOnIt,
+    /// It has not succeeded.
+    NotSucceeded,
+    /// It was not cancelled.
+    NotCancelled,
+    /// It has no run yet that waits.
+    NoOpenRun,
+    /// It did not crash too often.
+    NotQuarantined,
+    /// FailedRetries is below MaxRetries.
+    RetryIsLeft,
+    /// The tasks that it waits for have succeeded.
+    DependenciesDone,
+    /// Its planned time is known.
+    IsPlanned,
+    /// Its schedule is not paused.
+    ScheduleGoesOn,
+    /// ScheduledOn has come.
+    TimeHasCome,
+}
+
+impl DueCondition {
+    /// All of them, in the order in which an operator should look at them.
+    pub const ALL: [Self; 11] = [
+        Self::StatusIsKnown,
+        Self::NobodyWorksOnIt,
+        Self::NotSucceeded,
+        Self::NotCancelled,
+        Self::NoOpenRun,
+        Self::NotQuarantined,
+        Self::RetryIsLeft,
+        Self::DependenciesDone,
+        Self::IsPlanned,
+        Self::ScheduleGoesOn,
+        Self::TimeHasCome,
+    ];
+
+    /// Whether it is met at `now`.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(self, facts: &DueFacts, now: DateTime<Utc>) -> Result<(), NotDue> {
+        let status = |status| facts.status.is(status);
+        let not_due = match (self, &facts.status) {
+            (Self::StatusIsKnown, Stored::Unknown(status)) => Some(NotDue::UnknownStatus(status.clone())),
+            (Self::StatusIsKnown, Stored::Known(_)) => None,
+            (Self::NobodyWorksOnIt, _) => status(TaskStatus::Processing).then_some(NotDue::Processing),
+            (Self::NotSucceeded, _) => status(TaskStatus::Success).then_some(NotDue::Succeeded),
+            (Self::NotCancelled, _) => status(TaskStatus::Cancelled).then_some(NotDue::Cancelled),
+            (Self::NoOpenRun, _) => facts.has_open_run.then_some(NotDue::HasOpenRun),
+            (Self::NotQuarantined, _) => facts.is_quarantined.then_some(NotDue::Quarantined),
+            (Self::RetryIsLeft, _) => (facts.failed_retries >= facts.max_retries).then_some(NotDue::Exhausted),
+            (Self::DependenciesDone, _) => {
+                (facts.waiting_for > 0).then_some(NotDue::WaitsForDependencies(facts.waiting_for))
+            }
+            (Self::IsPlanned, _) => (!facts.is_planned).then_some(NotDue::NotPlanned),
+            (Self::ScheduleGoesOn, _) => facts.is_schedule_paused.then_some(NotDue::SchedulePaused),
+            (Self::TimeHasCome, _) => (facts.scheduled_on > now).then_some(NotDue::NotYet),
+        };
+        not_due.map_or(Ok(()), Err)
+    }
+}
+
 /// Whether the task gets a run at `now`, or the first reason why not.
 ///
 /// # Errors
 /// The reason, in the order in which an operator should look at them.
 pub fn is_due(facts: &DueFacts, now: DateTime<Utc>) -> Result<(), NotDue> {
-    match &facts.status {
-        Stored::Unknown(status) => return Err(NotDue::UnknownStatus(status.clone())),
-        Stored::Known(TaskStatus::Processing) => return Err(NotDue::Processing),
-        Stored::Known(TaskStatus::Success) => return Err(NotDue::Succeeded),
-        Stored::Known(TaskStatus::Cancelled) => return Err(NotDue::Cancelled),
-        Stored::Known(TaskStatus::Scheduled | TaskStatus::Failed | TaskStatus::Timeout) => {}
-    }
-    if facts.has_open_run {
-        return Err(NotDue::HasOpenRun);
-    }
-    if facts.is_quarantined {
-        return Err(NotDue::Quarantined);
-    }
-    if facts.failed_retries >= facts.max_retries {
-        return Err(NotDue::Exhausted);
-    }
-    if facts.waiting_for > 0 {
-        return Err(NotDue::WaitsForDependencies(facts.waiting_for));
-    }
-    if !facts.is_planned {
-        return Err(NotDue::NotPlanned);
-    }
-    if facts.is_schedule_paused {
-        return Err(NotDue::SchedulePaused);
-    }
-    if facts.scheduled_on > now {
-        return Err(NotDue::NotYet);
-    }
-    Ok(())
+    DueCondition::ALL.into_iter().try_for_each(|condition| condition.check(facts, now))
 }
 
 #[cfg(test)]

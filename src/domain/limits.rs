@@ -26,6 +26,15 @@ pub struct Rate {
     pub secs: i32,
 }
 
+impl Rate {
+    /// Seconds from the first start to the one at this place, counted from 0, where they follow one another evenly.
+    #[must_use]
+    pub fn secs_until(self, place: usize) -> i64 {
+        let place = i64::try_from(place).unwrap_or(i64::MAX);
+        place.saturating_mul(i64::from(self.secs)) / i64::from(self.count.max(1))
+    }
+}
+
 impl FromStr for Rate {
     type Err = String;
 
@@ -117,6 +126,14 @@ mod tests {
             assert_eq!(text.parse(), Ok(Rate { count, secs }), "{text}");
         }
         assert_eq!(Rate { count: 3, secs: 60 }.to_string().parse(), Ok(Rate { count: 3, secs: 60 }));
+    }
+
+    #[test]
+    fn what_starts_at_a_rate_starts_evenly() {
+        let secs = |rate: Rate| (0..5).map(|place| rate.secs_until(place)).collect::<Vec<_>>();
+        assert_eq!(secs(Rate { count: 2, secs: 60 }), [0, 30, 60, 90, 120]);
+        assert_eq!(secs(Rate { count: 3, secs: 1 }), [0, 0, 0, 1, 1]);
+        assert!(Rate { count: 1, secs: 86_400 }.secs_until(usize::MAX) > 0);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Pure: no Diesel, no clock, no process, no environment, no printing. Everybody may use it; it uses nobody.
 
 pub mod backoff;
+pub mod check;
 pub mod claimant;
 pub mod confinement;
 pub mod decision;
@@ -24,10 +25,12 @@ pub mod records;
 pub mod recurrence;
 pub mod retention;
 pub mod selection;
+pub mod served;
 pub mod settings;
 pub mod status;
 pub mod task_change;
 pub mod task_class;
+pub mod time_line;
 pub mod time_zone;
 pub mod transition;
 pub mod unique;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ids::{RunId, RunnerId, TaskId};
 use super::recurrence::Recurrence;
+use super::served::ServedClasses;
 use super::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
 
 /// A row of TaskQueue.
@@ -217,6 +218,8 @@ pub struct Runner {
     pub heartbeat_on: DateTime<Utc>,
     /// When it ended; `None` while it lives.
     pub finished_on: Option<DateTime<Utc>>,
+    /// The classes that it executes; `None` where that cannot be read.
+    pub classes: Option<ServedClasses>,
 }
 
 /// What a handler wrote to one of its streams, as far as it was kept.

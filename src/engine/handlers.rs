@@ -7,6 +7,7 @@ use crate::config::{ClassConfig, Classes, CoprocessConfig, Protocol};
 use crate::domain::backoff::Backoff;
 use crate::domain::confinement::Confinement;
 use crate::domain::exit_rules::ExitRules;
+use crate::domain::served::ServedClasses;
 use crate::domain::settings::Settings;
 use crate::domain::task_class::EXEC_CLASS;
 use crate::handler::TaskHandler;
@@ -185,6 +186,15 @@ impl Handlers {
             return Some(Handler::Rust(handler));
         }
         self.classes.find(class).map(Handler::Command)
+    }
+
+    /// The classes that a runner executes that takes only these, or all where none are named.
+    #[must_use]
+    pub(super) fn served(&self, only: &[String]) -> ServedClasses {
+        let configured = self.classes.by_name().into_iter().map(|class| class.name.as_str());
+        let built_in = self.exec_enabled.then_some(EXEC_CLASS);
+        let known = configured.chain(self.rust_names()).chain(built_in).map(str::to_owned).collect();
+        ServedClasses { known, only: only.to_vec() }
     }
 
     /// The configured classes.

@@ -116,7 +116,7 @@ pub fn process_runs(
         return Ok(ProcessReport::default());
     }
     let asked_at = Moment::now();
-    match register(ctx, 1, settings.lease)? {
+    match register(ctx, 1, &[], settings.lease)? {
         Registration::LimitReached { in_use, limit } => {
             Ok(ProcessReport { limit_reached: Some((in_use, limit)), ..ProcessReport::default() })
         }

@@ -28,11 +28,12 @@ pub fn liveness_of(identity: &str) -> Liveness {
     identity.parse::<ProcessIdentity>().map_or(Liveness::Unknown, |identity| identity.liveness())
 }
 
-/// Registers this process as a runner with so many slots; dead runners give theirs up first.
+/// Registers this process as a runner with so many slots; dead runners give theirs up first. `only` are the patterns of the
+/// classes that it takes; none takes all that are known here.
 ///
 /// # Errors
 /// The database's.
-pub fn register(ctx: &mut Context, slots: i32, lease: LeaseTimes) -> EngineResult<Registration> {
+pub fn register(ctx: &mut Context, slots: i32, only: &[String], lease: LeaseTimes) -> EngineResult<Registration> {
     finish_dead_runners(ctx, lease)?;
     let runner = NewRunner {
         process_id: ctx.me.process_id,
@@ -41,6 +42,7 @@ pub fn register(ctx: &mut Context, slots: i32, lease: LeaseTimes) -> EngineResul
         slots,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         name: ctx.me.runner_name.clone(),
+        classes: ctx.handlers.served(only),
     };
     Ok(ctx.store.register_runner(&runner)?)
 }

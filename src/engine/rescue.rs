@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use super::announce::start_hook;
@@ -58,9 +59,12 @@ pub struct RescueReport {
     pub sent_outcomes: usize,
 }
 
-struct Evidence {
-    code: &'static str,
-    message: String,
+/// Why a run may be taken from whoever has it.
+pub(super) struct Evidence {
+    /// `runner-died`, `claimant-died` or `lease-expired`.
+    pub(super) code: &'static str,
+    /// The same in words.
+    pub(super) message: String,
     /// What must still be so when the run is taken.
     condition: EndCondition,
 }
@@ -111,7 +115,7 @@ pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<Rescu
 }
 
 /// Why the run may be taken from its runner, if it may: its process is dead, or its lease was over `now`, where leases count.
-fn evidence_against(run: &Run, now: Option<chrono::DateTime<chrono::Utc>>, lease_secs: i64) -> Option<Evidence> {
+pub(super) fn evidence_against(run: &Run, now: Option<DateTime<Utc>>, lease_secs: i64) -> Option<Evidence> {
     let holder = run.claimant.as_ref().map_or_else(|| "the runner".to_owned(), |name| format!("the claimant {name}"));
     if liveness_of(&run.process_identity) == Liveness::Dead {
         let pid = run.process_id.unwrap_or_default();
@@ -131,7 +135,7 @@ fn evidence_against(run: &Run, now: Option<chrono::DateTime<chrono::Utc>>, lease
 
 /// Whether how the run ended is known on this host after all, and on its way: somebody who sends the outcomes of dead
 /// runners may have held it when we looked for them. Not for longer than its lease: the sender may hang.
-fn ends_by_its_outcome(ctx: &mut Context, run: &Run, now: Option<chrono::DateTime<chrono::Utc>>) -> EngineResult<bool> {
+fn ends_by_its_outcome(ctx: &mut Context, run: &Run, now: Option<DateTime<Utc>>) -> EngineResult<bool> {
     let is_leased = now.is_none_or(|now| run.lease_expires_on.is_some_and(|lease| lease >= now));
     if is_leased && run.token.as_deref().is_some_and(|token| is_being_sent(ctx, token)) {
         return Ok(true);

@@ -3,6 +3,7 @@
 use super::selected::{Hear, TaskAnswer, key_taken, place_in_schedule, places_in_schedules, portions, preview};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
+use crate::domain::limits::Rate;
 use crate::domain::records::Task;
 use crate::domain::selection::{Selection, StatusFilter};
 use crate::domain::status::TaskStatus;
@@ -13,10 +14,21 @@ use crate::store::{Restart, RestartAnswer};
 /// # Errors
 /// The database's; the tasks before stay retried.
 pub fn retry_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
+    retry_at_rate(ctx, ids, None, hear)
+}
+
+/// The same, where there is a rate one after the other: so many become due in that time.
+///
+/// # Errors
+/// As of [`retry_tasks`].
+pub fn retry_at_rate(ctx: &mut Context, ids: &[TaskId], rate: Option<Rate>, hear: Hear<'_>) -> EngineResult<()> {
     let event = ctx.operator_event("retried", serde_json::json!({}));
+    let mut before = 0;
     for portion in portions(ctx, ids) {
         let places = places_in_schedules(ctx, portion)?;
-        let answers = ctx.store.restart_tasks(portion, Restart::Retry, &event)?;
+        let due_in_secs = |place: usize| rate.map_or(0, |rate| rate.secs_until(before + place));
+        let answers = ctx.store.restart_tasks(portion, Restart::Retry, &due_in_secs, &event)?;
+        before += portion.len();
         fault_point!("retry.committed");
         for (id, answer) in portion.iter().zip(answers) {
             let place = places.get(id).map_or("", String::as_str);

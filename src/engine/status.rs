@@ -1,19 +1,16 @@
 //! `status`: what is in the tables and why nothing moves, for a person or a program.
 
-use std::collections::HashMap;
-
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use super::create_runs::due_facts;
+use super::conditions::Inquiry;
+pub use super::reasons::Reason;
 use super::{Context, EngineResult};
 use crate::domain::dependencies::LinkedTask;
-use crate::domain::due::{NotDue, is_due};
 use crate::domain::ids::{RunId, RunnerId, TaskId};
-use crate::domain::limits::{Obstacle, Rate};
 use crate::domain::pause::Pause;
 use crate::domain::records::{Run, RunOutput, Runner, Task};
-use crate::domain::status::{RunStatus, TaskStatus};
+use crate::domain::time_line::{Segment, time_line};
 use crate::os::identity::{Liveness, ProcessIdentity};
 use crate::os::usage::memory_bytes;
 use crate::store::TaskPage;
@@ -23,104 +20,7 @@ pub use crate::store::{Counted, Event, TaskCounts, TaskFilter};
 const DETAIL_LIMIT: i64 = 100;
 
 /// Dependencies among which a circle is looked for.
-const CIRCLE_EDGES: i64 = 1_000;
-
-/// Tasks for which one waits that are named with the reason.
-const NAMED_LIMIT: i64 = 3;
-
-/// Why a task is where it is; the answer to the question that is asked most.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "reason", rename_all = "snake_case")]
-pub enum Reason {
-    /// A runner works on it.
-    Running {
-        /// PID of the runner.
-        process_id: Option<i64>,
-        /// Host of the runner.
-        host: String,
-        /// The claimant that works on it, if it is no runner.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        claimant: Option<String>,
-    },
-    /// Its run waits for a runner.
-    WaitsForRunner,
-    /// Its run waits, and nobody here can execute its class.
-    NoHandlerHere,
-    /// Its run waits, and the class is held on this host.
-    ClassHeld {
-        /// Why.
-        why: String,
-        /// Until then.
-        until: DateTime<Utc>,
-    },
-    /// It waits, and an operator keeps it from being claimed.
-    Paused {
-        /// Who paused what, how, why, since when and until when.
-        pause: Box<Pause>,
-    },
-    /// Its run waits, and as many runs of its class are being processed as may be.
-    ClassIsFull {
-        /// The limit.
-        max_running: i32,
-    },
-    /// Its run waits, and as many runs of its class have started as may in this time.
-    RateReached {
-        /// The limit.
-        rate: Rate,
-        /// When the next run of the class may start.
-        next_on: DateTime<Utc>,
-    },
-    /// Its run waits, and as many with its limit key as may be processed at once are before it.
-    KeyIsFull {
-        /// The key.
-        key: String,
-        /// The limit.
-        max_running: i32,
-        /// Those of them that are being processed.
-        running: i64,
-    },
-    /// It is due and waits for `create-runs`.
-    WaitsForCreateRuns,
-    /// Its time has not come.
-    NotYet {
-        /// When it comes.
-        on: DateTime<Utc>,
-        /// Error of the attempt before, if it failed.
-        after_error: Option<String>,
-    },
-    /// Dependencies have not succeeded.
-    WaitsForDependencies {
-        /// How many.
-        count: i32,
-        /// The first of them.
-        on: Vec<LinkedTask>,
-    },
-    /// It is the first task of a schedule whose first time is not known.
-    NotPlanned {
-        /// What keeps `create-runs` from finding it, if anything does.
-        problem: Option<String>,
-    },
-    /// Its schedule is paused.
-    SchedulePaused,
-    /// It crashed too often: nobody tries it again before an operator says so.
-    Quarantined {
-        /// Crashes since the last success.
-        crashes: i32,
-        /// Error of the last attempt.
-        error: String,
-    },
-    /// It failed for good.
-    Exhausted {
-        /// Error of the last attempt.
-        error: String,
-    },
-    /// It is done.
-    Done,
-    /// It was cancelled.
-    Cancelled,
-    /// Its status is one that this version does not know.
-    UnknownStatus,
-}
+pub(super) const CIRCLE_EDGES: i64 = 1_000;
 
 /// A task as the list shows it.
 #[derive(Clone, Debug)]
@@ -169,6 +69,8 @@ pub struct TaskDetail {
     pub circle: Option<Vec<TaskId>>,
     /// Claimants that rejected it and are never offered it again.
     pub rejected_by: Vec<String>,
+    /// What became of it, stretch by stretch.
+    pub time_line: Vec<Segment>,
 }
 
 /// Counters and a page of tasks.
@@ -202,10 +104,10 @@ fn overview_with(ctx: &mut Context, now: DateTime<Utc>, counts: TaskCounts, page
     let in_use = ctx.store.list_live_runners()?.iter().map(|runner| i64::from(runner.slots)).sum();
     let limit = i64::from(ctx.store.settings()?.runner_limit);
     let pauses = ctx.store.list_pauses()?;
-    let mut known = HashMap::new();
+    let mut inquiry = Inquiry::new(ctx, now);
     let mut lines = Vec::with_capacity(page.tasks.len());
     for (task, last_run) in page.tasks {
-        let reason = reason_of(ctx, &task, last_run.as_ref(), now, &mut known)?;
+        let reason = inquiry.reason_of(&task, last_run.as_ref())?;
         lines.push(TaskLine { task, last_run, reason });
     }
     Ok(Overview { now, counts, slots: (in_use, limit), pauses, lines, has_more: page.has_more })
@@ -223,7 +125,7 @@ pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
         let outputs = ctx.store.list_run_outputs(run.id)?;
         runs.push((run, outputs));
     }
-    let reason = reason_of(ctx, &task, runs.first().map(|(run, _)| run), now, &mut HashMap::new())?;
+    let reason = Inquiry::new(ctx, now).reason_of(&task, runs.first().map(|(run, _)| run))?;
     let events = ctx.store.list_events_of_task(task_id, DETAIL_LIMIT)?;
     let rejected_by = ctx.store.list_rejections(task_id)?;
     let prerequisites = ctx.store.list_prerequisites(task_id, false, DETAIL_LIMIT)?;
@@ -232,7 +134,10 @@ pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
         Reason::WaitsForDependencies { .. } => ctx.store.find_circle_of(task_id, CIRCLE_EDGES)?,
         _ => None,
     };
-    Ok(TaskDetail { task, reason, runs, events, prerequisites, dependants, circle, rejected_by })
+    let own_runs: Vec<Run> = runs.iter().map(|(run, _)| run.clone()).collect();
+    let are_all = i64::try_from(own_runs.len()).is_ok_and(|count| count < DETAIL_LIMIT);
+    let time_line = time_line(&task, &own_runs, are_all, now);
+    Ok(TaskDetail { task, reason, runs, events, prerequisites, dependants, circle, rejected_by, time_line })
 }
 
 /// The newest runs of all tasks.
@@ -332,91 +237,4 @@ fn runner_line(runner: Runner) -> RunnerLine {
         Some(Liveness::Unknown) | None => "unknown",
     };
     RunnerLine { runner, state, memory_bytes: identity.as_ref().and_then(memory_bytes), works_on, pause }
-}
-
-/// What is known to stand in the way of a class.
-type Known = HashMap<String, Option<Obstacle>>;
-
-fn reason_of(
-    ctx: &mut Context,
-    task: &Task,
-    last_run: Option<&Run>,
-    now: DateTime<Utc>,
-    known: &mut Known,
-) -> EngineResult<Reason> {
-    let error = || last_run.map(error_text).unwrap_or_default();
-    Ok(match is_due(&due_facts(task), now) {
-        Ok(()) => match waiting_run_reason(ctx, task, known)? {
-            Reason::WaitsForRunner => Reason::WaitsForCreateRuns,
-            obstacle => obstacle,
-        },
-        Err(NotDue::Processing) => Reason::Running {
-            process_id: last_run.and_then(|run| run.process_id),
-            host: last_run.map(|run| run.host.clone()).unwrap_or_default(),
-            claimant: last_run.and_then(|run| run.claimant.clone()),
-        },
-        Err(NotDue::HasOpenRun) => {
-            match last_run.filter(|run| run.status.is(RunStatus::Scheduled) && !run.has_key_slot) {
-                Some(Run { limit_key: Some(key), .. }) => key_reason(ctx, key)?,
-                _ => waiting_run_reason(ctx, task, known)?,
-            }
-        }
-        Err(NotDue::NotYet) => {
-            let has_failed = task.status.is(TaskStatus::Failed) || task.status.is(TaskStatus::Timeout);
-            Reason::NotYet { on: task.scheduled_on, after_error: has_failed.then(error) }
-        }
-        Err(NotDue::WaitsForDependencies(count)) => {
-            Reason::WaitsForDependencies { count, on: ctx.store.list_prerequisites(task.id, true, NAMED_LIMIT)? }
-        }
-        Err(NotDue::NotPlanned) => {
-            Reason::NotPlanned { problem: task.schedule.as_ref().and_then(|schedule| schedule.recurrence().err()) }
-        }
-        Err(NotDue::SchedulePaused) => Reason::SchedulePaused,
-        Err(NotDue::Quarantined) => Reason::Quarantined { crashes: task.crashes, error: error() },
-        Err(NotDue::Exhausted) => Reason::Exhausted { error: error() },
-        Err(NotDue::Succeeded) => Reason::Done,
-        Err(NotDue::Cancelled) => Reason::Cancelled,
-        Err(NotDue::UnknownStatus(_)) => Reason::UnknownStatus,
-    })
-}
-
-fn waiting_run_reason(ctx: &mut Context, task: &Task, known: &mut Known) -> EngineResult<Reason> {
-    let obstacle = match known.get(&task.class) {
-        Some(obstacle) => obstacle.clone(),
-        None => {
-            // Whoever it is that will claim it: pauses of single runners do not count.
-            let obstacle = ctx.store.obstacle_to(&task.class, "")?;
-            known.insert(task.class.clone(), obstacle.clone());
-            obstacle
-        }
-    };
-    if let Some(Obstacle::Paused(pause)) = obstacle {
-        return Ok(Reason::Paused { pause });
-    }
-    if ctx.handlers.find(&task.class).is_none() {
-        return Ok(Reason::NoHandlerHere);
-    }
-    let holds = ctx.store.list_class_holds()?;
-    let held = holds.into_iter().find(|hold| hold.class == task.class && hold.host == ctx.me.host);
-    if let Some(hold) = held {
-        return Ok(Reason::ClassHeld { why: hold.reason, until: hold.held_until });
-    }
-    Ok(match obstacle {
-        Some(Obstacle::MaxRunning(max_running)) => Reason::ClassIsFull { max_running },
-        Some(Obstacle::Rate(rate, next_on)) => Reason::RateReached { rate, next_on },
-        // Asked of the class, not of a run.
-        Some(Obstacle::Paused(_) | Obstacle::KeyIsFull(_)) | None => Reason::WaitsForRunner,
-    })
-}
-
-fn key_reason(ctx: &mut Context, key: &str) -> EngineResult<Reason> {
-    let use_of_key = ctx.store.use_of_key(key)?;
-    Ok(Reason::KeyIsFull { key: key.to_owned(), max_running: use_of_key.max_running, running: use_of_key.running })
-}
-
-fn error_text(run: &Run) -> String {
-    if run.status.is(RunStatus::Success) || run.error_code.is_empty() {
-        return String::new();
-    }
-    format!("{}: {}", run.error_code, run.error_message.lines().next().unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! `--run` and `--wait`: the end of one task, by this process or by whoever runs it.
+//! `--run`, `--wait` and `wait`: the ends of tasks, by this process or by whoever runs them.
 
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ use crate::os::stop_signals::StopSignals;
 const SLOT_PAUSE: Duration = Duration::from_millis(250);
 /// How often a waiting person hears that no runner is alive.
 const NO_RUNNER_INTERVAL: Duration = Duration::from_secs(10);
+/// Tasks that are asked for at once while one waits for all of them: the others must end, too.
+const ASKED_AT_ONCE: usize = 1_000;
 
 /// What a waiting person should hear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,20 @@ pub enum Waited {
     /// The limit has passed.
     TooLong,
 }
+
+/// How waiting for several tasks ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitedForMany {
+    /// As many have ended as were waited for.
+    Ended,
+    /// We were told to stop waiting.
+    Stopped,
+    /// The limit has passed.
+    TooLong,
+}
+
+/// Hears of a task that has ended; `None` of one that is gone: somebody has deleted it.
+pub type HearEnd<'a> = &'a mut dyn FnMut(TaskId, Option<&Task>);
 
 /// How running a task here ended.
 #[derive(Clone, Debug)]
@@ -159,4 +175,66 @@ fn wait_with(
         }
         watch.sleep(ctx.store.url(), stop, left);
     }
+}
+
+/// Waits until all of these tasks have ended as [`wait_for_task`] understands it, or one of them has, or until the limit has passed.
+///
+/// # Errors
+/// There is no such task when it begins, or the database's.
+pub fn wait_for_tasks(
+    ctx: &mut Context,
+    ids: &[TaskId],
+    is_one_enough: bool,
+    stop: &StopSignals,
+    limit: Option<Duration>,
+    hear: HearEnd<'_>,
+) -> EngineResult<WaitedForMany> {
+    for part in ids.chunks(ASKED_AT_ONCE) {
+        let there = ctx.store.get_tasks(part)?;
+        if let Some(missing) = part.iter().find(|id| !there.iter().any(|task| task.id == **id)) {
+            ctx.store.get_task(*missing)?;
+        }
+    }
+    let mut watch = EndWatch::begin(ctx.end_news.take());
+    let waited = wait_for_many_with(ctx, &mut watch, ids, is_one_enough, stop, limit, hear);
+    ctx.end_news = watch.end();
+    waited
+}
+
+fn wait_for_many_with(
+    ctx: &mut Context,
+    watch: &mut EndWatch,
+    ids: &[TaskId],
+    is_one_enough: bool,
+    stop: &StopSignals,
+    limit: Option<Duration>,
+    hear: HearEnd<'_>,
+) -> EngineResult<WaitedForMany> {
+    let until = limit.map(Moment::after);
+    let mut left = ids.to_vec();
+    while !left.is_empty() {
+        let asked = if is_one_enough { left.len() } else { left.len().min(ASKED_AT_ONCE) };
+        let tasks = ctx.store.get_tasks(&left[..asked])?;
+        let is_open = |id: &TaskId| tasks.iter().any(|task| task.id == *id && !task.is_settled());
+        let ended: Vec<TaskId> = left[..asked].iter().copied().filter(|id| !is_open(id)).collect();
+        for id in &ended {
+            hear(*id, tasks.iter().find(|task| task.id == *id));
+            if is_one_enough {
+                return Ok(WaitedForMany::Ended);
+            }
+        }
+        left.retain(|id| !ended.contains(id));
+        if !ended.is_empty() {
+            continue;
+        }
+        if stop.is_stopping() {
+            return Ok(WaitedForMany::Stopped);
+        }
+        let rest = until.map_or(NO_RUNNER_INTERVAL, Moment::remaining);
+        if rest.is_zero() {
+            return Ok(WaitedForMany::TooLong);
+        }
+        watch.sleep(ctx.store.url(), stop, rest);
+    }
+    Ok(WaitedForMany::Ended)
 }

@@ -78,12 +78,13 @@ impl Store {
         self.read(|conn| Ok(count_running(conn, class)?))
     }
 
-    /// What keeps a runner of this name from claiming runs of this class now, pauses of the runner itself included.
+    /// All that keeps a runner of this name from claiming runs of this class now, pauses of the runner itself included, in the
+    /// order in which a claim looks at it.
     ///
     /// # Errors
     /// The database could not be asked.
-    pub fn obstacle_to(&mut self, class: &str, runner_name: &str) -> StoreResult<Option<Obstacle>> {
-        self.read(|conn| Obstacles::load(conn, runner_name)?.of_class(conn, class))
+    pub fn list_obstacles(&mut self, class: &str, runner_name: &str) -> StoreResult<Vec<Obstacle>> {
+        self.read(|conn| Obstacles::load(conn, runner_name)?.list(conn, class))
     }
 }
 
@@ -156,20 +157,40 @@ impl<'a> Obstacles<'a> {
     }
 
     fn find(&self, conn: &mut AnyConnection, class: &str) -> StoreResult<Option<Obstacle>> {
-        if let Some(pause) = self.pauses.iter().find(|pause| pause.scope.covers(class, self.runner_name)) {
-            return Ok(Some(Obstacle::Paused(Box::new(pause.clone()))));
+        if let Some(obstacle) = self.pauses_of(class).next() {
+            return Ok(Some(obstacle));
         }
         let Some(limit) = self.limits.iter().find(|limit| limit.class == class) else { return Ok(None) };
-        if let Some(max) = limit.max_running
-            && count_running(conn, class)? >= i64::from(max)
-        {
-            return Ok(Some(Obstacle::MaxRunning(max)));
-        }
-        match limit.rate {
-            Some(rate) => Ok(next_start(conn, class, rate)?.map(|on| Obstacle::Rate(rate, on))),
-            None => Ok(None),
+        match full(conn, limit)? {
+            Some(obstacle) => Ok(Some(obstacle)),
+            None => rate_reached(conn, limit),
         }
     }
+
+    /// All that keeps runs of this class from being claimed.
+    fn list(&self, conn: &mut AnyConnection, class: &str) -> StoreResult<Vec<Obstacle>> {
+        let mut obstacles: Vec<Obstacle> = self.pauses_of(class).collect();
+        if let Some(limit) = self.limits.iter().find(|limit| limit.class == class) {
+            obstacles.extend(full(conn, limit)?);
+            obstacles.extend(rate_reached(conn, limit)?);
+        }
+        Ok(obstacles)
+    }
+
+    fn pauses_of(&self, class: &str) -> impl Iterator<Item = Obstacle> {
+        let covering = self.pauses.iter().filter(move |pause| pause.scope.covers(class, self.runner_name));
+        covering.map(|pause| Obstacle::Paused(Box::new(pause.clone())))
+    }
+}
+
+fn full(conn: &mut AnyConnection, limit: &ClassLimit) -> StoreResult<Option<Obstacle>> {
+    let Some(max) = limit.max_running else { return Ok(None) };
+    Ok((count_running(conn, &limit.class)? >= i64::from(max)).then_some(Obstacle::MaxRunning(max)))
+}
+
+fn rate_reached(conn: &mut AnyConnection, limit: &ClassLimit) -> StoreResult<Option<Obstacle>> {
+    let Some(rate) = limit.rate else { return Ok(None) };
+    Ok(next_start(conn, &limit.class, rate)?.map(|on| Obstacle::Rate(rate, on)))
 }
 
 fn count_running(conn: &mut AnyConnection, class: &str) -> QueryResult<i64> {

@@ -10,6 +10,8 @@ mod dependencies;
 mod error;
 mod event_log;
 mod events;
+mod failures;
+mod health;
 mod key_slots;
 mod leases;
 mod limits;
@@ -36,6 +38,7 @@ mod tasks;
 mod transfer;
 mod transitions;
 mod unique;
+mod waiting;
 
 use std::time::{Duration, Instant};
 
@@ -51,6 +54,8 @@ use self::error::Repeat;
 pub use self::error::{DatabaseError, StoreError, StoreResult};
 pub use self::event_log::{EventFilter, is_narrow_range};
 pub use self::events::{Event, NewEvent};
+pub use self::failures::FailedTask;
+pub use self::health::Symptom;
 pub use self::key_slots::KeyUse;
 pub use self::leases::Renewal;
 pub use self::migrate::{Migration, MigrationReport};

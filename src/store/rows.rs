@@ -218,6 +218,7 @@ pub(super) struct RunnerRow {
     heartbeat_on: Moment,
     version: String,
     name: String,
+    classes: Option<String>,
 }
 
 impl From<RunnerRow> for Runner {
@@ -233,6 +234,7 @@ impl From<RunnerRow> for Runner {
             started_on: row.started_on.into(),
             heartbeat_on: row.heartbeat_on.into(),
             finished_on: row.finished_on.map(Into::into),
+            classes: row.classes.and_then(|json| serde_json::from_str(&json).ok()),
         }
     }
 }

@@ -5,13 +5,15 @@ use diesel::prelude::*;
 use super::backend;
 use super::rows::RunnerRow;
 use super::schema::task_queue_runners::dsl::{
-    finished_on, heartbeat_on, host, id, name, process_id, process_identity, slots, task_queue_runners, version,
+    classes, finished_on, heartbeat_on, host, id, name, process_id, process_identity, slots, task_queue_runners,
+    version,
 };
 use super::schema::task_queue_settings;
 use super::sql::db_now;
 use super::{Store, StoreResult};
 use crate::domain::ids::RunnerId;
 use crate::domain::records::Runner;
+use crate::domain::served::ServedClasses;
 use crate::domain::settings::Setting;
 
 /// A process that asks to be a runner.
@@ -29,6 +31,8 @@ pub struct NewRunner {
     pub version: String,
     /// By which operators know it.
     pub name: String,
+    /// The classes that it executes.
+    pub classes: ServedClasses,
 }
 
 /// The answer to a process that asks to be a runner.
@@ -76,6 +80,7 @@ impl Store {
                     slots.eq(runner.slots),
                     version.eq(&runner.version),
                     name.eq(&runner.name),
+                    classes.eq(as_json(&runner.classes)),
                 ))
                 .execute(conn)?;
             // Behind the gate the newest living row of this process is the one just inserted.
@@ -87,6 +92,18 @@ impl Store {
                 .first(conn)?;
             fault_point!("register.before_commit");
             Ok(Registration::Registered(RunnerId(own_id)))
+        })
+    }
+
+    /// Notes that a runner executes these classes from now on.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn record_classes_of_runner(&mut self, runner: RunnerId, served: &ServedClasses) -> StoreResult<()> {
+        self.write(|conn| {
+            let own = task_queue_runners.filter(id.eq(runner.0));
+            diesel::update(own).set(classes.eq(as_json(served))).execute(conn)?;
+            Ok(())
         })
     }
 
@@ -131,4 +148,9 @@ impl Store {
             Ok(finished)
         })
     }
+}
+
+/// What cannot be written as JSON, which a list of names always can, is not known to anybody.
+fn as_json(served: &ServedClasses) -> Option<String> {
+    serde_json::to_string(served).ok()
 }

@@ -184,6 +184,8 @@ diesel::table! {
         version -> Text,
         #[sql_name = "Name"]
         name -> Text,
+        #[sql_name = "Classes"]
+        classes -> Nullable<Text>,
     }
 }
 

@@ -24,9 +24,10 @@ pub struct Counted {
     pub or_more: bool,
 }
 
-impl From<i64> for Counted {
-    fn from(count: i64) -> Self {
-        Self { count: count.min(COUNT_LIMIT), or_more: count > COUNT_LIMIT }
+impl Counted {
+    /// So many, of which no more than `limit` were counted.
+    pub(super) const fn up_to(limit: i64, count: i64) -> Self {
+        Self { count: if count > limit { limit } else { count }, or_more: count > limit }
     }
 }
 
@@ -169,7 +170,7 @@ macro_rules! count_up_to_limit {
     ($conn:expr, $ids:expr) => {
         $ids.limit(COUNT_LIMIT + 1)
             .load::<i64>($conn)
-            .map(|ids| Counted::from(i64::try_from(ids.len()).unwrap_or(i64::MAX)))
+            .map(|ids| Counted::up_to(COUNT_LIMIT, i64::try_from(ids.len()).unwrap_or(i64::MAX)))
     };
 }
 

@@ -197,6 +197,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRunners` (
     `HeartbeatOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     `Version` varchar(190) NOT NULL DEFAULT '',
     `Name` varchar(190) NOT NULL DEFAULT '',
+    `Classes` mediumtext,
     KEY `TaskQueueRunnersByEnd` (`FinishedOn`, `Id`),
     CONSTRAINT `Slots is 1 or more`
         CHECK (`Slots` >= 1)

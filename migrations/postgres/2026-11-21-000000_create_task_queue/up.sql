@@ -218,7 +218,8 @@ CREATE TABLE "TaskQueueRunners" (
         CONSTRAINT "Slots is 1 or more" CHECK ("Slots" >= 1),
     "HeartbeatOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
     "Version" text NOT NULL DEFAULT '',
-    "Name" text COLLATE "C" NOT NULL DEFAULT ''
+    "Name" text COLLATE "C" NOT NULL DEFAULT '',
+    "Classes" text
 );
 
 CREATE INDEX "TaskQueueRunnersByEnd" ON "TaskQueueRunners" ("FinishedOn", "Id");

@@ -174,7 +174,8 @@ CREATE TABLE "TaskQueueRunners" (
         CONSTRAINT "Slots is 1 or more" CHECK ("Slots" >= 1),
     "HeartbeatOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
     "Version" TEXT NOT NULL DEFAULT '',
-    "Name" TEXT NOT NULL DEFAULT ''
+    "Name" TEXT NOT NULL DEFAULT '',
+    "Classes" TEXT
 ) STRICT;
 
 CREATE INDEX "TaskQueueRunnersByEnd" ON "TaskQueueRunners" ("FinishedOn", "Id");

@@ -37,6 +37,7 @@ pub(crate) fn run(session: Session, args: &CancelArgs, out: &mut Out) -> anyhow:
         name: "cancel",
         done: "cancelled",
         statuses,
+        take: None,
         widen: args.dependants.then_some(with_dependants),
         act: &mut |ctx, ids, hear| cancel_tasks(ctx, ids, reason, hear),
         preview: &mut preview_cancel,

@@ -70,6 +70,7 @@ pub(crate) fn run(session: Session, args: &EditArgs, out: &mut Out) -> anyhow::R
         done: "edited",
         // What is not over: that can be cancelled, too.
         statuses: statuses_for(TaskEvent::Cancel),
+        take: None,
         widen: None,
         act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| edit_tasks(ctx, ids, &edit, hear)),
         preview: &mut |ctx, ids, hear| preview_edit(ctx, ids, &edit, hear),

@@ -171,7 +171,8 @@ fn order(session: Session, scope: &PauseScope, mode: PauseMode, args: &OrderArgs
     Ok(DONE)
 }
 
-fn resume_command(scope: &PauseScope) -> String {
+/// What ends it.
+pub(super) fn resume_command(scope: &PauseScope) -> String {
     match scope {
         PauseScope::All => "taskqueue resume --all".to_owned(),
         PauseScope::Class(name) => format!("taskqueue resume --class {}", shell_word(name)),

@@ -99,6 +99,7 @@ fn run_selected(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::Re
         name: "prune",
         done: "deleted",
         statuses: Vec::new(),
+        take: None,
         widen: None,
         act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| prune_selected(ctx, ids, &words, hear)),
         preview: &mut preview_prune,

@@ -27,6 +27,7 @@ pub(crate) fn run(session: Session, args: &RequeueArgs, out: &mut Out) -> anyhow
         name: "requeue",
         done: "queued again",
         statuses: statuses_for(TaskEvent::Requeue),
+        take: None,
         widen: None,
         act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| requeue_tasks(ctx, ids, hear)),
         preview: &mut preview_requeue,

@@ -6,16 +6,26 @@ use super::reason::ReasonArgs;
 use super::selected::{self, BulkVerb, SelectedArgs};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
+use crate::domain::limits::Rate;
 use crate::domain::status::TaskStatus;
-use crate::engine::retry::{preview_retry, retry_tasks};
+use crate::engine::retry::{preview_retry, retry_at_rate};
 
 /// Try failed, exhausted or quarantined tasks again, with all their retries
 ///
 /// A task that failed and waits for its next attempt is due at once. Failures and crashes are counted from zero.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue retry 4711\n  taskqueue failures\n  taskqueue retry class=mail.send error=exit:75 --sample 5\n  taskqueue retry class=mail.send error=exit:75 --rate 10/1m --yes"
+)]
 pub(crate) struct RetryArgs {
     #[command(flatten)]
     selected: SelectedArgs,
+    /// Only the N oldest of them, to see whether it works now
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    sample: Option<u32>,
+    /// One after the other: so many of those that are selected become due in that time: 10/1m
+    #[arg(long, value_name = "N/TIME")]
+    rate: Option<Rate>,
     #[command(flatten)]
     reason: ReasonArgs,
 }
@@ -26,8 +36,9 @@ pub(crate) fn run(session: Session, args: &RetryArgs, out: &mut Out) -> anyhow::
         name: "retry",
         done: "tried again",
         statuses: vec![TaskStatus::Failed, TaskStatus::Timeout],
+        take: args.sample.map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
         widen: None,
-        act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| retry_tasks(ctx, ids, hear)),
+        act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| retry_at_rate(ctx, ids, args.rate, hear)),
         preview: &mut preview_retry,
     };
     selected::run(&mut ctx, &args.selected, &mut verb, out)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 
-use super::show;
+use super::task_view;
 use crate::cli::error::{CliError, DONE, FAILED, INTERRUPTED, NOT_FOUND};
 use crate::cli::output::{Out, human};
 use crate::domain::ids::TaskId;
@@ -49,6 +49,8 @@ pub(crate) struct BulkVerb<'a> {
     pub(crate) done: &'a str,
     /// The statuses in which it can do something; empty where it has something to say about every one.
     pub(crate) statuses: Vec<TaskStatus>,
+    /// Only so many of the selected tasks, the oldest.
+    pub(crate) take: Option<usize>,
     /// Adds what belongs to the selected tasks.
     pub(crate) widen: Option<Widen>,
     /// Does it.
@@ -66,7 +68,8 @@ pub(crate) fn run(
 ) -> anyhow::Result<u8> {
     let mut selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
     selection.narrow_to(&verb.statuses);
-    let ids = select_tasks(ctx, &selection)?;
+    let mut ids = select_tasks(ctx, &selection)?;
+    ids.truncate(verb.take.unwrap_or(usize::MAX));
     if ids.is_empty() {
         out.say("no task is selected by that");
         return Ok(NOT_FOUND);
@@ -153,7 +156,7 @@ impl Told {
             let mut value = json!(answer);
             value["dry_run"] = json!(self.is_dry_run);
             if let Some(task) = &answer.current {
-                value["task"] = show::task_json(task);
+                value["task"] = task_view::task_json(task);
             }
             return out.json(&value);
         }
@@ -165,7 +168,7 @@ impl Told {
             out.say_verbose(&answer.message);
         }
         match &answer.current {
-            Some(task) => show::current(task, out),
+            Some(task) => task_view::current(task, out),
             None => Ok(()),
         }
     }

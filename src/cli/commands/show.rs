@@ -1,411 +1,54 @@
-//! How `status` looks: for a person, or as JSON.
+//! `taskqueue show`
 
-use chrono::{DateTime, SecondsFormat, Utc};
-use serde_json::{Value, json};
+use clap::Args;
 
-use super::links::{linked_line, waits_for};
-use super::pauses::pause_words;
+use super::selected::SELECTION_HELP;
+use super::task_view;
+use super::time_line::drawn;
+use crate::cli::error::{CliError, DONE, NOT_FOUND};
 use crate::cli::output::Out;
-use crate::cli::output::clean::{clean_block, clean_line};
-use crate::cli::output::human::{count, distance, fitted, fitted_words, instant, plural, relative};
-use crate::cli::output::table::{Field, Tone, render};
-use crate::domain::backoff::Backoff;
-use crate::domain::dependencies::id_circle_words;
-use crate::domain::records::{Run, RunOutput, Task, TaskSchedule};
-use crate::domain::status::{RunStatus, Stored, TaskStatus};
-use crate::engine::status::{Overview, Reason, TaskCounts, TaskDetail, TaskLine};
+use crate::cli::output::clean::clean_block;
+use crate::cli::output::human::plural;
+use crate::cli::session::Session;
+use crate::domain::selection::Selection;
+use crate::engine::selected::select_tasks;
+use crate::engine::status::detail;
 
-/// What to do where there is nothing yet.
-pub(super) const NO_TASKS: &str =
-    "No tasks. Queue one: taskqueue queue CLASS '{\"key\":\"value\"}', or taskqueue exec -- PROGRAM";
-
-/// What is said about a list of tasks.
-pub(super) struct ListWords<'a> {
-    /// Where there are none.
-    pub(super) if_none: &'a str,
-    /// Where there are more than are shown.
-    pub(super) if_more: &'a str,
+/// Show everything about tasks, with a time line of their attempts
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue show 4711\n  taskqueue show last\n  taskqueue show class=import status=failed -n 3"
+)]
+pub(crate) struct ShowArgs {
+    /// The tasks
+    #[arg(required = true, value_name = "SELECTION", help = SELECTION_HELP)]
+    selection: Vec<String>,
+    /// At most N tasks, the newest of those that are selected
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    limit: u32,
 }
 
-/// Where nothing was selected yet.
-pub(super) const MORE_OR_OTHERS: &str =
-    "There are more: -n N shows more lines; a selection, --status or --class shows others.";
-/// Where those that are shown were chosen already.
-pub(super) const MORE: &str = "There are more: -n N shows more lines.";
-
-/// Counters, then the page of tasks.
-pub(super) fn overview(overview: &Overview, words: &ListWords<'_>, out: &mut Out) -> anyhow::Result<()> {
-    if out.is_json() {
-        let tasks: Vec<Value> = overview.lines.iter().map(line_json).collect();
-        return out.json(&json!({
-            "schema": "taskqueue.status/1", "now": overview.now, "counts": overview.counts,
-            "runner_slots": { "in_use": overview.slots.0, "limit": overview.slots.1 },
-            "pauses": overview.pauses, "tasks": tasks, "has_more": overview.has_more,
-        }));
+pub(crate) fn run(session: Session, args: &ShowArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
+    let mut ctx = session.open()?;
+    let ids = select_tasks(&mut ctx, &selection)?;
+    if ids.is_empty() {
+        out.say("no task is selected by that");
+        return Ok(NOT_FOUND);
     }
-    let mut text = fitted(&counters(&overview.counts, overview.slots), "   ", out.width());
-    for pause in &overview.pauses {
-        text.push('\n');
-        text.push_str(&clean_line(&fitted_words(&pause_words(pause, overview.now), out.width())));
-    }
-    if overview.lines.is_empty() {
-        text.push_str("\n\n");
-        text.push_str(&fitted_words(words.if_none, out.width()));
-    } else {
-        let rows = overview.lines.iter().map(|line| task_row(line, overview.now)).collect();
-        text.push_str("\n\n");
-        text.push_str(&render(out, &["TASK", "CLASS", "STATUS", "WHEN", "FAILED", "NOTE"], rows, &[3, 4]));
-    }
-    if overview.has_more {
-        text.push('\n');
-        text.push_str(&fitted_words(words.if_more, out.width()));
-    }
-    out.data(&text)
-}
-
-fn counters(counts: &TaskCounts, slots: (i64, i64)) -> Vec<String> {
-    let mut parts = vec![
-        format!("running {}", count(counts.processing)),
-        format!("runners {}/{}", slots.0, slots.1),
-        format!("waiting runs {}", count(counts.waiting_runs)),
-        format!("due {}", count(counts.due)),
-        format!("scheduled {}", count(counts.scheduled)),
-        format!("failed {}", count(counts.failed)),
-        format!("timeout {}", count(counts.timeout)),
-        format!("cancelled {}", count(counts.cancelled)),
-        format!("success {}", count(counts.success)),
-    ];
-    if counts.quarantined.count > 0 {
-        parts.push(format!("quarantined {}", count(counts.quarantined)));
-    }
-    if let Some(secs) = counts.oldest_due_secs {
-        parts.push(format!("oldest due {}", distance(chrono::TimeDelta::seconds(secs))));
-    }
-    parts
-}
-
-fn task_row(line: &TaskLine, now: DateTime<Utc>) -> Vec<Field> {
-    let task = &line.task;
-    let (status, tone) = status_words(task, line.last_run.as_ref());
-    let when = match (&line.last_run, &line.reason) {
-        (Some(run), Reason::Running { .. }) => {
-            run.started_on.map_or_else(String::new, |on| format!("started {}", relative(on, now)))
+    let left_out = ids.len().saturating_sub(usize::try_from(args.limit).unwrap_or(usize::MAX));
+    for (place, id) in ids.iter().skip(left_out).enumerate() {
+        if place > 0 && !out.is_json() {
+            out.data("")?;
         }
-        (_, Reason::NotYet { on, .. }) => relative(*on, now),
-        (_, Reason::ClassHeld { until, .. }) => relative(*until, now),
-        (Some(run), _) if run.finished_on.is_some() => {
-            run.finished_on.map_or_else(String::new, |on| format!("ended {}", relative(on, now)))
-        }
-        _ => format!("queued {}", relative(task.queued_on, now)),
-    };
-    vec![
-        task.id.to_string().into(),
-        task.class.as_str().into(),
-        Field::toned(status, tone),
-        when.into(),
-        format!("{}/{}", task.failed_retries, task.max_retries).into(),
-        note(&line.reason, line.last_run.as_ref(), now).into(),
-    ]
-}
-
-fn status_words(task: &Task, run: Option<&Run>) -> (String, Tone) {
-    let percents = run.map_or(0, |run| run.percents_completed);
-    match &task.status {
-        Stored::Known(TaskStatus::Processing) if percents > 0 => (format!("processing {percents}%"), Tone::Good),
-        Stored::Known(TaskStatus::Processing) => ("processing".to_owned(), Tone::Good),
-        Stored::Known(status @ (TaskStatus::Failed | TaskStatus::Timeout)) => (status.to_string(), Tone::Bad),
-        Stored::Known(TaskStatus::Scheduled) => ("scheduled".to_owned(), Tone::Waiting),
-        Stored::Known(status @ (TaskStatus::Success | TaskStatus::Cancelled)) => (status.to_string(), Tone::Quiet),
-        Stored::Unknown(status) => (format!("{status} (unknown)"), Tone::Bad),
-    }
-}
-
-/// The reason column.
-fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
-    match reason {
-        Reason::Running { process_id, host, claimant } => {
-            let who = holder(claimant.as_deref(), *process_id, host);
-            let end = run.filter(|run| run.cancel_requested_on.is_some());
-            let end = end.map(|run| format!("is to end: {}", run.cancel_reason));
-            let message = end.or_else(|| run.map(|run| run.progress_message.clone()));
-            let message = message.filter(|message| !message.is_empty());
-            message.map_or_else(|| who.clone(), |message| format!("{who}: {message}"))
-        }
-        Reason::WaitsForRunner => "waits for a runner".to_owned(),
-        Reason::NoHandlerHere => "waits; its class has no handler on this host".to_owned(),
-        Reason::ClassHeld { why, until } => format!("class held here, next try {}: {why}", relative(*until, now)),
-        Reason::Paused { pause } => pause_words(pause, now),
-        Reason::ClassIsFull { max_running } => format!("waits; its class has {max_running} running, its limit"),
-        Reason::RateReached { rate, next_on } => {
-            format!("waits; its class has reached its rate of {rate}, next start {}", relative(*next_on, now))
-        }
-        Reason::KeyIsFull { key, max_running, running } => {
-            format!("waits; {max_running} with the key {key} at once, {running} running and others before it")
-        }
-        Reason::WaitsForCreateRuns => "due; waits for create-runs or tick".to_owned(),
-        Reason::NotYet { after_error: Some(error), .. } => format!("retry, after {error}"),
-        Reason::NotYet { after_error: None, .. } => String::new(),
-        Reason::WaitsForDependencies { count, on } => waits_for(*count, on),
-        Reason::NotPlanned { problem: Some(problem) } => format!("never planned: {problem}"),
-        Reason::NotPlanned { problem: None } => "waits for create-runs to plan it".to_owned(),
-        Reason::SchedulePaused => "its schedule is paused".to_owned(),
-        Reason::Quarantined { crashes, error } => {
-            let word = if *crashes == 1 { "crash" } else { "crashes" };
-            format!("quarantined after {crashes} {word}: {error}")
-        }
-        Reason::Exhausted { error } => format!("no retry left: {error}"),
-        Reason::Done => String::new(),
-        Reason::Cancelled => "will not run".to_owned(),
-        Reason::UnknownStatus => "left alone: a newer version wrote this status".to_owned(),
-    }
-}
-
-/// Who works for a run, and where.
-fn holder(claimant: Option<&str>, process_id: Option<i64>, host: &str) -> String {
-    let who = match (claimant, process_id) {
-        (Some(claimant), Some(pid)) => format!("claimant {claimant} (process {pid})"),
-        (Some(claimant), None) => format!("claimant {claimant}"),
-        (None, Some(pid)) => format!("process {pid}"),
-        (None, None) => return host.to_owned(),
-    };
-    // A claimant that speaks SQL need not say where it is.
-    if host.is_empty() { who } else { format!("{who} on {host}") }
-}
-
-fn line_json(line: &TaskLine) -> Value {
-    json!({ "task": task_json(&line.task), "last_run": line.last_run.as_ref().map(run_json), "why": line.reason })
-}
-
-/// With the data as JSON, not as text that contains JSON.
-pub(super) fn task_json(task: &Task) -> Value {
-    let mut value = json!(task);
-    value["data"] = embedded(&task.data);
-    value["is_exhausted"] = json!(task.is_exhausted());
-    value
-}
-
-fn run_json(run: &Run) -> Value {
-    let mut value = json!(run);
-    value["results"] = run.results.as_deref().map_or(Value::Null, embedded);
-    value
-}
-
-fn embedded(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|_| json!(text))
-}
-
-/// A task as it is, for somebody who thought that it is different.
-pub(super) fn current(task: &Task, out: &mut Out) -> anyhow::Result<()> {
-    let mut lines = vec![
-        format!("task {}   {}   {}", task.id, task.class, task.status),
-        format!("  updated on   {}", task.updated_on.to_rfc3339_opts(SecondsFormat::Micros, true)),
-        format!("  scheduled    {}", instant(task.scheduled_on)),
-        format!("  max retries  {}", task.max_retries),
-        format!("  priority     {}", task.priority),
-    ];
-    if let Some(secs) = task.timeout_secs {
-        lines.push(format!("  timeout      {secs}s"));
-    }
-    if let Some(backoff) = &task.backoff {
-        lines.push(format!("  backoff      {}", backoff_words(backoff)));
-    }
-    lines.push(format!("  data         {}", task.data));
-    out.data(&lines.iter().map(|line| clean_line(line)).collect::<Vec<_>>().join("\n"))
-}
-
-/// Everything about one task.
-pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> anyhow::Result<()> {
-    if out.is_json() {
-        let runs: Vec<Value> = detail
-            .runs
-            .iter()
-            .map(|(run, outputs)| {
-                let mut value = run_json(run);
-                value["outputs"] = json!(outputs);
-                value
-            })
-            .collect();
-        return out.json(&json!({
-            "schema": "taskqueue.task/1", "now": now, "task": task_json(&detail.task), "why": detail.reason,
-            "runs": runs, "events": detail.events,
-            "prerequisites": detail.prerequisites, "dependants": detail.dependants, "circle": detail.circle,
-            "rejected_by": detail.rejected_by,
-        }));
-    }
-    let task = &detail.task;
-    let last_run = detail.runs.first().map(|(run, _)| run);
-    let mut lines = vec![
-        format!("task {}   {}   {}", task.id, task.class, status_words(task, last_run).0),
-        format!("  why          {}", non_empty(note(&detail.reason, last_run, now))),
-        format!("  queued       {} ({}) by {}", instant(task.queued_on), relative(task.queued_on, now), task.queued_by),
-        format!("  scheduled    {} ({})", instant(task.scheduled_on), relative(task.scheduled_on, now)),
-        format!(
-            "  failed       {} of {} retries, {} in all",
-            task.failed_retries,
-            task.max_retries,
-            plural(task.attempts, "attempt")
-        ),
-        format!("  priority     {}", task.priority),
-    ];
-    if let Some(secs) = task.timeout_secs {
-        lines.push(format!("  timeout      {secs}s"));
-    }
-    if let Some(backoff) = &task.backoff {
-        lines.push(format!("  backoff      {}", backoff_words(backoff)));
-    }
-    if let Some(schedule) = &task.schedule {
-        lines.push(format!("  schedule     {}", schedule_words(schedule)));
-    }
-    if task.crashes > 0 {
-        lines.push(format!("  crashes      {} since the last success", task.crashes));
-    }
-    if !detail.rejected_by.is_empty() {
-        lines.push(format!("  rejected by  {}", detail.rejected_by.join(", ")));
-    }
-    if let Some(key) = &task.unique_key {
-        let until = task.unique_until.map(|on| format!(" (until {} at least)", instant(on))).unwrap_or_default();
-        lines.push(format!("  unique       {key}{until}"));
-    }
-    if let Some(key) = &task.limit_key {
-        lines.push(format!("  limit key    {key}"));
-    }
-    if let Some(circle) = &detail.circle {
-        lines.push(format!("  circle       {}: they wait for each other for ever", id_circle_words(circle)));
-    }
-    lines.extend(linked_line("after", &detail.prerequisites));
-    lines.extend(linked_line("before", &detail.dependants));
-    lines.push(format!("  data         {}", task.data));
-    let mut text: Vec<String> = lines.iter().map(|line| clean_line(line)).collect();
-    for (run, outputs) in &detail.runs {
-        text.push(run_block(run, outputs, now));
-    }
-    for event in &detail.events {
-        text.push(clean_line(&format!(
-            "event {}   {}   {} on {}   {}",
-            instant(event.occurred_on),
-            event.kind,
-            event.actor,
-            event.host,
-            event.details
-        )));
-    }
-    out.data(&text.join("\n"))
-}
-
-/// Whoever inserts rows by SQL can write anything there.
-fn backoff_words(backoff: &str) -> String {
-    backoff
-        .parse::<Backoff>()
-        .map_or_else(|_| format!("{backoff} (cannot be read: the class's counts)"), |backoff| backoff.to_string())
-}
-
-fn schedule_words(schedule: &TaskSchedule) -> String {
-    let planned = schedule.planned_on.map(|on| format!(", planned for {}", instant(on))).unwrap_or_default();
-    let when = format!("{} in {}, catches up {}", schedule.every, schedule.time_zone, schedule.catch_up);
-    let problem = schedule.recurrence().err().map(|why| format!(" (cannot be read: {why})")).unwrap_or_default();
-    format!("{} ({}): {when}{planned}{problem}", schedule.id, schedule.status)
-}
-
-fn non_empty(text: String) -> String {
-    if text.is_empty() { "-".to_owned() } else { text }
-}
-
-fn run_block(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>) -> String {
-    let mut lines =
-        vec![format!("run {}   attempt {}   {}   {}%", run.id, run.attempt, run.status, run.percents_completed)];
-    if let Some(started) = run.started_on {
-        lines.push(format!(
-            "  started      {} ({}) by {}",
-            instant(started),
-            relative(started, now),
-            holder(run.claimant.as_deref(), run.process_id, &run.host)
-        ));
-        if let Some(finished) = run.finished_on {
-            lines.push(format!("  finished     {} (took {})", instant(finished), distance(finished - started)));
+        let (shown, now) = (detail(&mut ctx, *id)?, ctx.now()?);
+        task_view::detail(&shown, now, out)?;
+        if let Some(drawing) = drawn(&shown, now, out.width()).filter(|_| !out.is_json()) {
+            out.data(&clean_block(&drawing))?;
         }
     }
-    if !run.progress_message.is_empty() {
-        lines.push(format!("  message      {}", run.progress_message));
+    if left_out > 0 {
+        out.say(&format!("{} more before them; -n N shows more", plural(left_out, "task")));
     }
-    if let Some(requested) = run.cancel_requested_on {
-        lines.push(format!(
-            "  to end       since {} ({}): {}",
-            instant(requested),
-            relative(requested, now),
-            run.cancel_reason
-        ));
-    }
-    if !run.error_code.is_empty() {
-        lines.push(format!("  error        {}: {}", run.error_code, run.error_message));
-    }
-    if !run.decision.is_empty() {
-        lines.push(format!("  decision     {}", run.decision));
-    }
-    if let Some(results) = &run.results {
-        lines.push(format!("  results      {results}"));
-    }
-    let mut text: Vec<String> = lines.iter().map(|line| clean_line(line)).collect();
-    for output in outputs {
-        text.push(format!("  {} ({} bytes)", output.stream, output.total_bytes));
-        text.extend(clean_block(&output.content).lines().map(|line| format!("    {line}")));
-    }
-    text.join("\n")
-}
-
-/// The run that has a token, and its task.
-pub(super) fn run_of_token(run: &Run, out: &mut Out) -> anyhow::Result<()> {
-    let is_processing = run.status.is(RunStatus::Processing);
-    if out.is_json() {
-        return out.json(&json!({
-            "run_id": run.id, "task_id": run.task_id, "status": run.status, "is_processing": is_processing,
-        }));
-    }
-    out.data(&format!("run {} of task {}: {}", run.id, run.task_id, run.status))
-}
-
-/// Runs of all tasks.
-pub(super) fn runs(runs: &[Run], has_more: bool, now: DateTime<Utc>, out: &mut Out) -> anyhow::Result<()> {
-    if out.is_json() {
-        runs.iter().try_for_each(|run| out.json(&run_json(run)))?;
-        if has_more {
-            out.warn(MORE);
-        }
-        return Ok(());
-    }
-    if runs.is_empty() {
-        return out.data("No runs yet: create-runs or tick makes them.");
-    }
-    let rows = runs.iter().map(|run| run_row(run, now)).collect();
-    let header = ["RUN", "TASK", "CLASS", "ATTEMPT", "STATUS", "STARTED", "TOOK", "NOTE"];
-    let mut text = render(out, &header, rows, &[3, 5, 6]);
-    if has_more {
-        text.push('\n');
-        text.push_str(&fitted_words(MORE, out.width()));
-    }
-    out.data(&text)
-}
-
-fn run_row(run: &Run, now: DateTime<Utc>) -> Vec<Field> {
-    let tone = match &run.status {
-        Stored::Known(RunStatus::Processing) => Tone::Good,
-        Stored::Known(RunStatus::Scheduled) => Tone::Waiting,
-        Stored::Known(RunStatus::Error | RunStatus::Timeout) | Stored::Unknown(_) => Tone::Bad,
-        Stored::Known(RunStatus::Success | RunStatus::Cancelled | RunStatus::Released) => Tone::Quiet,
-    };
-    let took = run.started_on.map(|started| distance(run.finished_on.unwrap_or(now) - started)).unwrap_or_default();
-    let note = if run.error_code.is_empty() {
-        run.progress_message.clone()
-    } else {
-        format!("{}: {}", run.error_code, run.error_message)
-    };
-    vec![
-        run.id.to_string().into(),
-        run.task_id.to_string().into(),
-        run.class.as_str().into(),
-        run.attempt.to_string().into(),
-        Field::toned(run.status.to_string(), tone),
-        run.started_on.map(|on| relative(on, now)).unwrap_or_default().into(),
-        took.into(),
-        note.into(),
-    ]
+    Ok(DONE)
 }

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::selected::SELECTION_HELP;
 use super::task_options::duration_option;
-use super::{runners, show};
+use super::{runners, task_view};
 use crate::cli::error::{CliError, DONE, INTERRUPTED, NOT_FOUND};
 use crate::cli::output::Out;
 use crate::cli::output::human::shell_word;
@@ -95,7 +95,7 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
     if let Some(token) = &args.token {
         let found = status::find_run_of_token(ctx, token)?;
         let run = found.ok_or_else(|| EngineError::from(StoreError::NotFound("run with this token".to_owned())))?;
-        return show::run_of_token(&run, out).map(|()| DONE);
+        return task_view::run_of_token(&run, out).map(|()| DONE);
     }
     if let Some(silence) = duration_option("--silent-for", args.silent_for.as_deref())? {
         let silent_secs = i64::try_from(silence.as_secs()).unwrap_or(i64::MAX);
@@ -122,11 +122,11 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
     }
     let filter = TaskFilter { class: args.class.clone(), statuses: args.status.clone(), limit: args.limit };
     let none = match (&filter.class, filter.statuses.is_empty()) {
-        (None, true) => show::NO_TASKS,
+        (None, true) => task_view::NO_TASKS,
         _ => "No task is of this class and status.",
     };
-    let words = show::ListWords { if_none: none, if_more: show::MORE_OR_OTHERS };
-    show::overview(&status::overview(ctx, &filter)?, &words, out).map(|()| DONE)
+    let words = task_view::ListWords { if_none: none, if_more: task_view::MORE_OR_OTHERS };
+    task_view::overview(&status::overview(ctx, &filter)?, &words, out).map(|()| DONE)
 }
 
 /// What is named is shown whole, what a range or a filter selects as a list.
@@ -135,12 +135,12 @@ fn selected(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Resu
     let ids = select_tasks(ctx, &selection)?;
     if !selection.is_named() {
         let overview = status::overview_of(ctx, &ids, args.limit)?;
-        let words = show::ListWords { if_none: "No task is selected by that.", if_more: show::MORE };
-        show::overview(&overview, &words, out)?;
+        let words = task_view::ListWords { if_none: "No task is selected by that.", if_more: task_view::MORE };
+        task_view::overview(&overview, &words, out)?;
         return Ok(if ids.is_empty() { NOT_FOUND } else { DONE });
     }
     for id in &ids {
-        show::detail(&status::detail(ctx, *id)?, ctx.now()?, out)?;
+        task_view::detail(&status::detail(ctx, *id)?, ctx.now()?, out)?;
     }
     if ids.is_empty() {
         out.say("no task is selected by that");
@@ -153,5 +153,5 @@ fn runs(ctx: &mut Context, mut runs: Vec<Run>, limit: i64, out: &mut Out) -> any
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let has_more = runs.len() > limit;
     runs.truncate(limit);
-    show::runs(&runs, has_more, ctx.now()?, out)
+    task_view::runs(&runs, has_more, ctx.now()?, out)
 }

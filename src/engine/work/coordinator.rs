@@ -266,6 +266,11 @@ impl<'a, 'b> Coordinator<'a, 'b> {
             self.current.take_handlers(self.ctx);
             self.change_terms();
             self.errands.reconfigure(self.ctx);
+            // Only for who asks why a run waits: no reason to end where it cannot be written.
+            if !self.is_away {
+                let served = self.ctx.handlers.served(&self.options.classes);
+                let _ = self.ctx.store.record_classes_of_runner(self.runner_id, &served);
+            }
             self.place.stopping.allow(self.options.stop_wait);
         }
         self.current.forget_former();

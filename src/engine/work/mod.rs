@@ -187,7 +187,7 @@ fn take_slots(
     let began = Moment::now();
     loop {
         let asked_at = Moment::now();
-        match register(ctx, slots, settings.lease)? {
+        match register(ctx, slots, &options.classes, settings.lease)? {
             Registration::Registered(runner_id) => {
                 report.limit_reached = None;
                 return Ok(Some((runner_id, asked_at)));

@@ -4,6 +4,7 @@
 pub(super) mod batch;
 pub(super) mod connection;
 mod copy;
+pub(super) mod health;
 mod hosts;
 mod insert_many;
 mod insert_one;

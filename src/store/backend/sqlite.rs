@@ -25,7 +25,7 @@ use crate::os::lock::FileLock;
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 
 /// Before 3.51.3 a WAL file that many processes write and checkpoint can be corrupted (the WAL-reset bug).
-const OLDEST_SAFE_FOR_WAL: i32 = 3_051_003;
+pub(super) const OLDEST_SAFE_FOR_WAL: i32 = 3_051_003;
 
 pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<SqliteConnection> {
     let path = url.path().unwrap_or_default();
@@ -126,7 +126,7 @@ fn switch_to_wal(conn: &mut SqliteConnection) -> QueryResult<()> {
     }
 }
 
-fn library_version() -> i32 {
+pub(super) fn library_version() -> i32 {
     libsqlite3_sys::SQLITE_VERSION_NUMBER
 }
 

@@ -216,7 +216,7 @@ pub(super) fn first_claimable(
 }
 
 /// The head of the first class after this one. For a claimant, runs of tasks that it has rejected are passed over.
-pub(super) fn next_head(
+pub(in super::super) fn next_head(
     conn: &mut AnyConnection,
     last_class: &str,
     claimant: Option<&str>,

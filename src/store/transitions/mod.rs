@@ -18,6 +18,7 @@ mod retry;
 mod schedule;
 
 pub use self::cancel::CancelAnswer;
+pub(super) use self::claim::next_head;
 pub use self::claim::{Claim, SpecificClaim};
 pub use self::claim_many::{ManyClaimed, Outlook};
 pub use self::edit::EditAnswer;

@@ -6,7 +6,7 @@ use diesel::prelude::*;
 use super::super::backend::AnyConnection;
 use super::super::events::{NewEvent, insert_event};
 use super::super::schema::task_queue::dsl;
-use super::super::sql::{Moment, db_now};
+use super::super::sql::{Moment, db_now, db_now_plus};
 use super::super::unique::{Holder, find_other_holder};
 use super::super::{Store, StoreResult};
 use super::enter_tasks;
@@ -37,7 +37,7 @@ impl Restart {
 /// The answer to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RestartAnswer {
-    /// It is due now.
+    /// It is due now, or then.
     Done,
     /// It is in another status, or it has an open run.
     Refused {
@@ -53,8 +53,8 @@ pub enum RestartAnswer {
 }
 
 impl Store {
-    /// Makes tasks due now, without failures or crashes, and keeps the event of each. One answer for each task, in one
-    /// transaction.
+    /// Makes tasks due, without failures or crashes, and keeps the event of each: the one at each place so many seconds from now.
+    /// One answer for each task, in one transaction.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
@@ -62,11 +62,14 @@ impl Store {
         &mut self,
         ids: &[TaskId],
         restart: Restart,
+        due_in_secs: &dyn Fn(usize) -> i64,
         event: &NewEvent,
     ) -> StoreResult<Vec<RestartAnswer>> {
         self.write_key_once(|conn| {
             enter_tasks(conn, ids)?;
-            let answers = ids.iter().map(|id| restart_task(conn, *id, restart, event)).collect::<StoreResult<_>>()?;
+            let restarts = ids.iter().enumerate();
+            let restarts = restarts.map(|(place, id)| restart_task(conn, *id, restart, due_in_secs(place), event));
+            let answers = restarts.collect::<StoreResult<_>>()?;
             fault_point!("retry.before_commit");
             Ok(answers)
         })
@@ -77,6 +80,7 @@ fn restart_task(
     conn: &mut AnyConnection,
     task_id: TaskId,
     restart: Restart,
+    due_in_secs: i64,
     event: &NewEvent,
 ) -> StoreResult<RestartAnswer> {
     if let Some(holder) = find_other_holder(conn, task_id, &restart.from())? {
@@ -92,7 +96,7 @@ fn restart_task(
             dsl::failed_retries.eq(0),
             dsl::crashes.eq(0),
             dsl::quarantined_on.eq(None::<Moment>),
-            dsl::scheduled_on.eq(db_now()),
+            dsl::scheduled_on.eq(db_now_plus(due_in_secs)),
             dsl::updated_on.eq(db_now()),
         ))
         .execute(conn)?;

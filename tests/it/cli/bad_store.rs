@@ -25,6 +25,8 @@ fn help_is_the_same_as_a_verb_and_as_an_option() {
     let (_home, cli) = alone();
     assert_eq!(cli.run(&["help"]).ok(), cli.run(&["--help"]).ok());
     assert_eq!(cli.run(&["help", "queue"]).ok(), cli.run(&["queue", "--help"]).ok());
+    assert!(cli.run(&["help"]).ok().contains("`help TOPIC` explains: exit-status, "));
+    assert!(cli.run(&["help", "exit-status"]).ok().starts_with("### Exit status"));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::thread;
 
 use taskqueue::domain::records::RunOutput;
+use taskqueue::domain::served::ServedClasses;
 use taskqueue::domain::settings::Setting;
 use taskqueue::domain::status::{RunStatus, TaskStatus};
 use taskqueue::domain::transition::RunEvent;
@@ -34,26 +35,6 @@ fn cancel_by_sql(raw: &mut Raw, engine: EngineUnderTest) {
          WHERE \"Status\" = 'processing'"
     ));
     raw.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled', \"CurrentRunId\" = NULL");
-}
-
-/// Lets the session write statuses that only a newer version knows.
-fn allow_unknown_statuses(db: &TestDb) -> Raw {
-    let mut raw = db.raw();
-    match db.engine {
-        EngineUnderTest::Sqlite => raw.execute("PRAGMA ignore_check_constraints = ON"),
-        EngineUnderTest::Postgres | EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
-            let ended = "A run is finished if and only if it has FinishedOn";
-            let (of_task, of_run) = if db.engine == EngineUnderTest::Postgres {
-                ("DOMAIN \"TaskQueueTaskStatus\"", "DOMAIN \"TaskQueueRunStatus\"")
-            } else {
-                ("TABLE \"TaskQueue\"", "TABLE \"TaskQueueRuns\"")
-            };
-            raw.execute(&format!("ALTER {of_task} DROP CONSTRAINT \"LastStatus is known\""));
-            raw.execute(&format!("ALTER {of_run} DROP CONSTRAINT \"Status is known\""));
-            raw.execute(&format!("ALTER TABLE \"TaskQueueRuns\" DROP CONSTRAINT \"{ended}\""));
-        }
-    }
-    raw
 }
 
 each_engine! {
@@ -294,6 +275,7 @@ each_engine! {
                     slots,
                     version: String::new(),
                     name: String::new(),
+                    classes: ServedClasses::default(),
                 };
                 move || match db.store().register_runner(&runner).unwrap() {
                     Registration::Registered(_) => slots,

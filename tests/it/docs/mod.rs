@@ -26,6 +26,8 @@ const PAGES: &[&str] = &[
     "docs/configuration.md",
     "docs/coprocess.md",
     "docs/events.md",
+    "docs/explain.md",
+    "docs/from-cron.md",
     "docs/handlers.md",
     "docs/library.md",
     "docs/notices.md",

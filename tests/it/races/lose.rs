@@ -8,6 +8,7 @@ use std::sync::Barrier;
 use taskqueue::domain::backoff::Backoff;
 use taskqueue::domain::ids::{RunId, RunnerId, TaskId};
 use taskqueue::domain::records::ClaimedRun;
+use taskqueue::domain::served::ServedClasses;
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::os::identity::Liveness;
 use taskqueue::store::{Claim, EndCondition, Ended, NewRunner, Registration, RunEnd, RunRef, SpecificClaim, Store};
@@ -154,6 +155,7 @@ each_engine! {
                             slots: 1,
                             version: String::new(),
                             name: String::new(),
+                            classes: ServedClasses::default(),
                         };
                         barrier.wait();
                         store.register_runner(&runner).unwrap()

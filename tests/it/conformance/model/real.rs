@@ -11,6 +11,7 @@ use taskqueue::domain::limits::{ClassLimit, KeyLimit, Rate};
 use taskqueue::domain::new_task::TaskRequest;
 use taskqueue::domain::pause::{PauseMode, PauseScope};
 use taskqueue::domain::records::ClaimedRun;
+use taskqueue::domain::served::ServedClasses;
 use taskqueue::domain::settings::Setting;
 use taskqueue::domain::task_change::ChangeRequest;
 use taskqueue::domain::transition::RunEvent;
@@ -479,6 +480,7 @@ impl<'a> Real<'a> {
             slots,
             version: "model".to_owned(),
             name: String::new(),
+            classes: ServedClasses::default(),
         };
         match self.ctx.store.register_runner(&runner).unwrap() {
             Registration::Registered(_) => Answer::Registered,

@@ -190,16 +190,16 @@ each_engine! {
 
     fn scheme_3_3_4_dead_runners_are_not_counted(db) {
         insert_runner(db, &dead_process(), 8);
-        assert!(matches!(register(&mut willing(db), 1, LEASE).unwrap(), Registration::Registered(_)));
+        assert!(matches!(register(&mut willing(db), 1, &[], LEASE).unwrap(), Registration::Registered(_)));
     }
 
     fn scheme_3_4_1_the_limit_is_read_from_the_setting(db) {
         let mut ctx = willing(db);
         settings::set(&mut ctx, Setting::RunnerLimit, "2").unwrap();
         for _ in 0..2 {
-            assert!(matches!(register(&mut ctx, 1, LEASE).unwrap(), Registration::Registered(_)));
+            assert!(matches!(register(&mut ctx, 1, &[], LEASE).unwrap(), Registration::Registered(_)));
         }
-        assert_eq!(register(&mut ctx, 1, LEASE).unwrap(), Registration::LimitReached { in_use: 2, limit: 2 });
+        assert_eq!(register(&mut ctx, 1, &[], LEASE).unwrap(), Registration::LimitReached { in_use: 2, limit: 2 });
     }
 
     fn scheme_3_4_2_living_runners_are_counted(db) {
@@ -207,25 +207,25 @@ each_engine! {
         settings::set(&mut ctx, Setting::RunnerLimit, "3").unwrap();
         insert_runner(db, &ProcessIdentity::own().unwrap(), 2);
         insert_runner(db, &dead_process(), 3);
-        assert!(matches!(register(&mut ctx, 1, LEASE).unwrap(), Registration::Registered(_)));
-        assert_eq!(register(&mut ctx, 1, LEASE).unwrap(), Registration::LimitReached { in_use: 3, limit: 3 });
+        assert!(matches!(register(&mut ctx, 1, &[], LEASE).unwrap(), Registration::Registered(_)));
+        assert_eq!(register(&mut ctx, 1, &[], LEASE).unwrap(), Registration::LimitReached { in_use: 3, limit: 3 });
     }
 
     fn scheme_3_4_3_at_the_limit_registration_is_refused_and_leaves_no_row(db) {
         fill_the_limit(db);
-        assert_eq!(register(&mut willing(db), 1, LEASE).unwrap(), Registration::LimitReached { in_use: 8, limit: 8 });
+        assert_eq!(register(&mut willing(db), 1, &[], LEASE).unwrap(), Registration::LimitReached { in_use: 8, limit: 8 });
         assert_eq!(db.store().list_runners(10).unwrap().len(), 1);
     }
 
     fn scheme_3_4_4_registration_adds_a_row_with_the_current_pid(db) {
-        register(&mut willing(db), 1, LEASE).unwrap();
+        register(&mut willing(db), 1, &[], LEASE).unwrap();
         let runner = db.store().list_live_runners().unwrap().remove(0);
         assert_eq!(runner.process_id, i64::from(std::process::id()));
         assert_eq!(runner.process_identity, ProcessIdentity::own().unwrap().to_string());
     }
 
     fn scheme_3_4_5_registration_answers_with_the_new_runner(db) {
-        let Registration::Registered(id) = register(&mut willing(db), 1, LEASE).unwrap() else { panic!("refused") };
+        let Registration::Registered(id) = register(&mut willing(db), 1, &[], LEASE).unwrap() else { panic!("refused") };
         assert_eq!(db.store().list_live_runners().unwrap().remove(0).id, id);
     }
 

@@ -1,0 +1,191 @@
+//! `taskqueue doctor`
+
+use chrono::{DateTime, TimeDelta, Utc};
+use clap::Args;
+use indicatif::HumanBytes;
+use serde_json::{Value, json};
+
+use super::explain::clock_ahead;
+use super::pauses::{pause_words, resume_command};
+use super::why::sentence;
+use crate::cli::output::Out;
+use crate::cli::output::clean::clean_line;
+use crate::cli::output::human::{count, distance, fitted_words, plural, shell_word};
+use crate::cli::session::Session;
+use crate::domain::check::Level;
+use crate::domain::ids::TaskId;
+use crate::engine::doctor::{OwnFiles, Symptom, Trouble, examine};
+
+/// Look for what is wrong with the store, its server, this host and the configuration
+///
+/// Each finding comes with a command that mends it or shows more. The exit status is 0 where nothing was found, 1 where something
+/// needs a look, and 2 where tasks do not run or could be lost.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  taskqueue doctor\n  taskqueue doctor --json")]
+pub(crate) struct DoctorArgs {}
+
+pub(crate) fn run(session: Session, _args: &DoctorArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let files = OwnFiles {
+        configuration: session.config.exists.then(|| session.config.path.clone()),
+        store: session.url.path(),
+    };
+    let configuration = session.config.path.clone();
+    let mut ctx = session.open()?;
+    let troubles = examine(&mut ctx, &files)?;
+    let (now, ahead) = (ctx.now()?, clock_ahead(&mut ctx)?);
+    let level = troubles.iter().map(Trouble::level).max().unwrap_or_default();
+    let level = if ahead.is_some() { level.max(Level::Warning) } else { level };
+    let about = About { now, configuration: configuration.display().to_string() };
+    if out.is_json() {
+        let findings: Vec<Value> = troubles.iter().map(|trouble| finding_json(trouble, &about)).collect();
+        out.json(&json!({
+            "schema": "taskqueue.doctor/1", "now": now, "level": level, "findings": findings,
+            "clock_ahead_secs": ahead.map(|ahead| ahead.num_seconds()),
+        }))?;
+    } else {
+        out.data(&text(&troubles, ahead, &about, out))?;
+    }
+    Ok(match level {
+        Level::Ok => 0,
+        Level::Warning => 1,
+        Level::Critical => 2,
+    })
+}
+
+/// What the words are about.
+struct About {
+    now: DateTime<Utc>,
+    configuration: String,
+}
+
+fn finding_json(trouble: &Trouble, about: &About) -> Value {
+    let mut value = json!(trouble);
+    value["level"] = json!(trouble.level());
+    value["message"] = json!(message(trouble, about));
+    value["remedy"] = json!(remedy(trouble, about));
+    value
+}
+
+fn text(troubles: &[Trouble], ahead: Option<TimeDelta>, about: &About, out: &Out) -> String {
+    let mut lines = Vec::new();
+    for trouble in troubles {
+        lines.push(finding(trouble.level(), &message(trouble, about), &remedy(trouble, about), out));
+    }
+    if let Some(ahead) = ahead {
+        let direction = if ahead > TimeDelta::zero() { "ahead of" } else { "behind" };
+        let words = format!("this host's clock is {} {direction} the database's, which decides", distance(ahead));
+        lines.push(finding(Level::Warning, &words, "timedatectl", out));
+    }
+    if lines.is_empty() {
+        return fitted_words("Nothing wrong was found.", out.width());
+    }
+    lines.join("\n")
+}
+
+fn finding(level: Level, message: &str, remedy: &str, out: &Out) -> String {
+    let word = if level == Level::Critical { "WRONG" } else { "look" };
+    let message = fitted_words(&clean_line(&format!("{word:<6} {message}")), out.width());
+    format!("{message}\n       {}", clean_line(remedy))
+}
+
+fn ids(tasks: &[TaskId]) -> String {
+    tasks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+fn message(trouble: &Trouble, about: &About) -> String {
+    match trouble {
+        Trouble::Store(symptom) => symptom_words(symptom),
+        Trouble::NothingCreatesRuns { due, oldest_secs } => format!(
+            "{} due without a run, the first for {}: neither create-runs nor tick has come, from cron, a timer or a worker",
+            if due.count == 1 { "1 task is".to_owned() } else { format!("{} tasks are", count(*due)) },
+            distance(TimeDelta::seconds(*oldest_secs))
+        ),
+        Trouble::NothingRuns { task_id, class, why } => {
+            format!("runs of class {class} wait, first that of task {task_id}: {}", sentence(why, None, about.now))
+        }
+        Trouble::LostRuns { count, task_id, why } => {
+            format!("{} lost, first that of task {task_id}: {}", plural(*count, "run"), sentence(why, None, about.now))
+        }
+        Trouble::ClassProblem { class, problem } => format!("class {class} cannot be executed here: {problem}"),
+        Trouble::ClassHeld { class, host, reason } => format!("class {class} is held on {host}: {reason}"),
+        Trouble::NoHandler { class } => format!("class {class} has tasks, and no handler here"),
+        Trouble::OldPause { pause } => pause_words(pause, about.now),
+        Trouble::BrokenSchedules { tasks } => format!("schedules that cannot be read: {}", ids(tasks)),
+        Trouble::StrandedTasks { tasks } => format!("tasks wait for others that were cancelled: {}", ids(tasks)),
+        Trouble::Quarantined { count: number } => {
+            let is_one = number.count == 1 && !number.or_more;
+            let tasks = if is_one { "1 task has".to_owned() } else { format!("{} tasks have", count(*number)) };
+            format!("{tasks} crashed too often: somebody has to look at them")
+        }
+        Trouble::KeptForEver { status } => {
+            format!("tasks in the status {status} are kept for ever: the tables only grow")
+        }
+        Trouble::LittleRoom { path, free_bytes } => {
+            format!("the disk of {} has only {} left", path.display(), HumanBytes(*free_bytes))
+        }
+        Trouble::LargeLog { path, bytes } => {
+            format!("{} has grown to {}: somebody reads the store for long", path.display(), HumanBytes(*bytes))
+        }
+        Trouble::OpenFile { path, mode } => {
+            format!("others than its owner may read or write {} (mode {mode:04o})", path.display())
+        }
+        Trouble::LeftOutcomes { count, directory } => {
+            format!("{} of runs wait in {} for the database", plural(*count, "outcome"), directory.display())
+        }
+        Trouble::OtherVersion { runner, version } => {
+            format!("runner {runner} is of version {version}, this is {}", env!("CARGO_PKG_VERSION"))
+        }
+    }
+}
+
+fn symptom_words(symptom: &Symptom) -> String {
+    match symptom {
+        Symptom::Setting { name, value, wanted } => {
+            format!("the database has {name} = {value}, which should be {wanted}")
+        }
+        Symptom::MissingIndex { name, .. } => format!("the index {name} is not there: what it is for gets slow"),
+        Symptom::LongTransaction { secs, who } => {
+            format!("a transaction has been open for {}: {who}", distance(TimeDelta::seconds(*secs)))
+        }
+        Symptom::DeadRows { table, dead, live } => {
+            format!("{table} has {dead} dead rows and {live} live ones, and was not cleaned up")
+        }
+    }
+}
+
+/// A command that mends it, or shows more.
+fn remedy(trouble: &Trouble, about: &About) -> String {
+    match trouble {
+        Trouble::Store(symptom) => symptom_remedy(symptom),
+        Trouble::NothingCreatesRuns { .. } | Trouble::LostRuns { .. } | Trouble::LeftOutcomes { .. } => {
+            "taskqueue create-runs".to_owned()
+        }
+        Trouble::NothingRuns { task_id, .. } => format!("taskqueue explain {task_id}"),
+        Trouble::ClassProblem { .. } | Trouble::NoHandler { .. } => {
+            format!("${{EDITOR:-vi}} {}", shell_word(&about.configuration))
+        }
+        Trouble::ClassHeld { class, .. } => format!("taskqueue classes release {}", shell_word(class)),
+        Trouble::OldPause { pause } => resume_command(&pause.scope),
+        Trouble::BrokenSchedules { tasks } => format!("taskqueue schedule show {}", ids(tasks)),
+        Trouble::StrandedTasks { tasks } => format!("taskqueue explain {}", ids(tasks)),
+        Trouble::Quarantined { .. } => "taskqueue status status=quarantined".to_owned(),
+        Trouble::KeptForEver { .. } => "taskqueue settings".to_owned(),
+        Trouble::LittleRoom { path, .. } => format!("df -h {}", shell_word(&path.to_string_lossy())),
+        Trouble::LargeLog { path, .. } => format!("fuser -v {}", shell_word(&path.to_string_lossy())),
+        Trouble::OpenFile { path, mode } => {
+            let forbidden = if mode & 0o022 != 0 { "go-w" } else { "go=" };
+            format!("chmod {forbidden} {}", shell_word(&path.to_string_lossy()))
+        }
+        Trouble::OtherVersion { .. } => "taskqueue runners".to_owned(),
+    }
+}
+
+fn symptom_remedy(symptom: &Symptom) -> String {
+    match symptom {
+        Symptom::Setting { name, wanted, .. } if name == "journal_mode" => format!("PRAGMA {name} = {wanted};"),
+        Symptom::Setting { name, wanted, .. } => format!("-- in the configuration of the database: {name} = {wanted}"),
+        Symptom::MissingIndex { statement, .. } => statement.clone(),
+        Symptom::LongTransaction { .. } => "-- what ends it stands in the brackets".to_owned(),
+        Symptom::DeadRows { table, .. } => format!("VACUUM \"{table}\";"),
+    }
+}

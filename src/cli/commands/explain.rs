@@ -1,0 +1,283 @@
+//! `taskqueue explain`
+
+use chrono::{DateTime, TimeDelta, Utc};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::selected::SELECTION_HELP;
+use super::task_view::task_json;
+use super::why::{remedy, sentence};
+use crate::cli::error::{CliError, DONE, NOT_FOUND, did_you_mean};
+use crate::cli::output::Out;
+use crate::cli::output::clean::clean_line;
+use crate::cli::output::human::{count, distance, fitted, fitted_words, instant, plural, relative};
+use crate::cli::output::table::{Field, Tone, render};
+use crate::cli::session::Session;
+use crate::domain::dependencies::id_circle_words;
+use crate::domain::due::DueCondition;
+use crate::domain::records::Run;
+use crate::domain::selection::Selection;
+use crate::engine::Context;
+use crate::engine::explain::{
+    Condition, ConditionName, Explanation, FirstOfClass, QueueExplanation, explain_queue, explain_task,
+};
+use crate::engine::selected::select_tasks;
+
+/// By how much two clocks may differ before it is said.
+const CLOCK_TOLERANCE: TimeDelta = TimeDelta::seconds(5);
+
+/// Say why a task does not run, or why nothing does, and when that changes
+///
+/// Every condition that decides is named, met or not; the first that is not met is the cause. For a task that is over, how each
+/// attempt ended, what was decided then, and by which rule.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue explain 4711\n  taskqueue explain status=due\n  taskqueue explain --queue"
+)]
+pub(crate) struct ExplainArgs {
+    /// The tasks
+    #[arg(required_unless_present = "queue", value_name = "SELECTION", help = SELECTION_HELP)]
+    selection: Vec<String>,
+    /// Why nothing moves at all: the first task of each class that waits
+    #[arg(long, conflicts_with = "selection")]
+    queue: bool,
+    /// At most N tasks
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    limit: u32,
+}
+
+pub(crate) fn run(session: Session, args: &ExplainArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let mut ctx = session.open()?;
+    if args.queue {
+        let explanation = explain_queue(&mut ctx)?;
+        show_queue(&explanation, out)?;
+        return Ok(DONE);
+    }
+    let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
+    let ids = select_tasks(&mut ctx, &selection)?;
+    if ids.is_empty() {
+        out.say("no task is selected by that");
+        return Ok(NOT_FOUND);
+    }
+    let shown = usize::try_from(args.limit).unwrap_or(usize::MAX);
+    for (place, id) in ids.iter().take(shown).enumerate() {
+        let explanation = explain_task(&mut ctx, *id)?;
+        if place > 0 && !out.is_json() {
+            out.data("")?;
+        }
+        show(&mut ctx, &explanation, out)?;
+    }
+    if ids.len() > shown {
+        out.say(&format!("{} more; -n N explains more", plural(ids.len() - shown, "task")));
+    }
+    Ok(DONE)
+}
+
+#[expect(clippy::disallowed_methods, reason = "this host's clock is what is asked about; nothing is decided by it")]
+fn host_clock() -> DateTime<Utc> {
+    Utc::now()
+}
+
+/// How far this host's clock is ahead of the database's, where that can mislead whoever reads times.
+pub(super) fn clock_ahead(ctx: &mut Context) -> anyhow::Result<Option<TimeDelta>> {
+    let (before, database, after) = (host_clock(), ctx.now()?, host_clock());
+    // Either clock may have been read last: what lies between the two questions is no difference.
+    let ahead = if database < before {
+        before - database
+    } else if database > after {
+        after - database
+    } else {
+        TimeDelta::zero()
+    };
+    Ok((ahead.abs() > CLOCK_TOLERANCE).then_some(ahead))
+}
+
+fn show(ctx: &mut Context, explanation: &Explanation, out: &mut Out) -> anyhow::Result<()> {
+    let ahead = clock_ahead(ctx)?;
+    if out.is_json() {
+        return out.json(&as_json(explanation, ahead));
+    }
+    let (task, now) = (&explanation.task, explanation.now);
+    let mut lines = vec![format!("task {}   {}   {}", task.id, task.class, task.status)];
+    let cause = explanation.cause();
+    lines.push(match cause {
+        Some((_, reason)) => format!("cause  {}", sentence(reason, explanation.last_run.as_ref(), now)),
+        None => "cause  nothing keeps it: a runner can take it now".to_owned(),
+    });
+    for blocker in &explanation.blockers {
+        lines.push(format!(
+            "after  task {} ({}): {}",
+            blocker.task_id,
+            blocker.class,
+            sentence(&blocker.why, None, now)
+        ));
+    }
+    if let Some(circle) = &explanation.circle {
+        lines.push(format!("circle {}: they wait for each other for ever", id_circle_words(circle)));
+    }
+    lines.push(format!("next   {}", next_words(explanation)));
+    if let Some(command) = cause.and_then(|(_, reason)| remedy(reason, task)) {
+        lines.push(format!("try    {command}"));
+    }
+    if !explanation.nearest_classes.is_empty() {
+        lines.push(format!("class  {} is not known here{}", task.class, did_you_mean(&explanation.nearest_classes)));
+    }
+    if let Some(holder) = explanation.key_holder {
+        let key = task.unique_key.as_deref().unwrap_or_default();
+        lines
+            .push(format!("key    {key} is taken by task {holder}: this one cannot be live again before that is over"));
+    }
+    if let Some(ahead) = ahead {
+        lines.push(format!("clock  {}", clock_words(ahead)));
+    }
+    let mut text: Vec<String> = lines.iter().map(|line| fitted_words(&clean_line(line), out.width())).collect();
+    let rows = explanation.conditions.iter().map(|condition| condition_row(condition, explanation)).collect();
+    text.push(String::new());
+    text.push(render(out, &["MET", "CONDITION", "OTHERWISE"], rows, &[]));
+    if !explanation.attempts.is_empty() {
+        let rows = explanation.attempts.iter().map(|run| attempt_row(run, now)).collect();
+        text.push(String::new());
+        text.push(render(out, &["ATTEMPT", "RUN", "STATUS", "ENDED", "TOOK", "DECISION", "ERROR"], rows, &[4, 1]));
+    }
+    out.data(&text.join("\n"))
+}
+
+fn next_words(explanation: &Explanation) -> String {
+    let Some(next) = &explanation.next else {
+        return if explanation.task.is_settled() {
+            "nothing happens to it any more by itself".to_owned()
+        } else {
+            "no moment is known at which something changes by itself".to_owned()
+        };
+    };
+    let what = match next.condition {
+        Some(condition) => condition_words(condition).to_owned(),
+        None => format!("task {}", next.task_id),
+    };
+    format!("{} ({}): {what}", instant(next.on), relative(next.on, explanation.now))
+}
+
+fn clock_words(ahead: TimeDelta) -> String {
+    let (far, direction) = (distance(ahead), if ahead > TimeDelta::zero() { "ahead of" } else { "behind" });
+    format!("this host's clock is {far} {direction} the database's, which decides")
+}
+
+fn condition_row(condition: &Condition, explanation: &Explanation) -> Vec<Field> {
+    let words = condition_words(condition.condition);
+    match &condition.why {
+        None => vec![Field::toned("yes", Tone::Good), words.into(), "".into()],
+        Some(why) => {
+            let why = sentence(why, explanation.last_run.as_ref(), explanation.now);
+            vec![Field::toned("NO", Tone::Bad), words.into(), why.into()]
+        }
+    }
+}
+
+fn condition_words(condition: ConditionName) -> &'static str {
+    match condition {
+        ConditionName::RunIsHeld => "whoever has its run lives",
+        ConditionName::NotPaused => "nobody has paused it",
+        ConditionName::HasHandler => "its class has a handler",
+        ConditionName::ClassNotHeld => "its class is not held here",
+        ConditionName::ClassHasRoom => "its class has room",
+        ConditionName::WithinRate => "its class may start one",
+        ConditionName::KeyHasSlot => "its limit key has a slot",
+        ConditionName::HasRun => "it has a run",
+        ConditionName::RunnerIsFree => "a runner can take it",
+        ConditionName::Due(due) => due_words(due),
+    }
+}
+
+fn due_words(condition: DueCondition) -> &'static str {
+    match condition {
+        DueCondition::StatusIsKnown => "its status is known",
+        DueCondition::NobodyWorksOnIt => "nobody works on it",
+        DueCondition::NotSucceeded => "it has not succeeded",
+        DueCondition::NotCancelled => "it was not cancelled",
+        DueCondition::NoOpenRun => "it has no run yet",
+        DueCondition::NotQuarantined => "it is not quarantined",
+        DueCondition::RetryIsLeft => "a retry is left",
+        DueCondition::DependenciesDone => "what it waits for is done",
+        DueCondition::IsPlanned => "its time is known",
+        DueCondition::ScheduleGoesOn => "its schedule goes on",
+        DueCondition::TimeHasCome => "its time has come",
+    }
+}
+
+fn attempt_row(run: &Run, now: DateTime<Utc>) -> Vec<Field> {
+    let error = match run.error_code.as_str() {
+        "" => String::new(),
+        code => format!("{code}: {}", run.error_message),
+    };
+    let took = run.started_on.zip(run.finished_on).map(|(started, finished)| distance(finished - started));
+    vec![
+        run.attempt.to_string().into(),
+        run.id.to_string().into(),
+        run.status.to_string().into(),
+        run.finished_on.map_or_else(|| "not yet".to_owned(), |on| relative(on, now)).into(),
+        took.unwrap_or_default().into(),
+        run.decision.as_str().into(),
+        error.into(),
+    ]
+}
+
+fn as_json(explanation: &Explanation, ahead: Option<TimeDelta>) -> Value {
+    let cause = explanation.cause();
+    let attempts: Vec<Value> = explanation.attempts.iter().map(attempt_json).collect();
+    json!({
+        "schema": "taskqueue.explain/1", "now": explanation.now, "task": task_json(&explanation.task),
+        "cause": cause.map(|(condition, why)| json!({ "condition": condition, "why": why })),
+        "next": explanation.next, "remedy": cause.and_then(|(_, reason)| remedy(reason, &explanation.task)),
+        "conditions": explanation.conditions, "blockers": explanation.blockers, "circle": explanation.circle,
+        "attempts": attempts, "nearest_classes": explanation.nearest_classes,
+        "key_holder": explanation.key_holder,
+        "clock_ahead_secs": ahead.map(|ahead| ahead.num_seconds()),
+    })
+}
+
+fn attempt_json(run: &Run) -> Value {
+    json!({
+        "run_id": run.id, "attempt": run.attempt, "status": run.status, "started_on": run.started_on,
+        "finished_on": run.finished_on, "decision": run.decision, "error_code": run.error_code,
+        "error_message": run.error_message,
+    })
+}
+
+fn show_queue(explanation: &QueueExplanation, out: &mut Out) -> anyhow::Result<()> {
+    if out.is_json() {
+        return out.json(&json!({
+            "schema": "taskqueue.explain-queue/1", "now": explanation.now, "counts": explanation.counts,
+            "runner_slots": { "in_use": explanation.slots.0, "limit": explanation.slots.1 },
+            "lost": explanation.lost, "first": explanation.first, "next": explanation.next,
+        }));
+    }
+    let (counts, now) = (&explanation.counts, explanation.now);
+    let counters = [
+        format!("running {}", count(counts.processing)),
+        format!("runners {}/{}", explanation.slots.0, explanation.slots.1),
+        format!("waiting runs {}", count(counts.waiting_runs)),
+        format!("due {}", count(counts.due)),
+    ];
+    let mut text = vec![fitted(&counters, "   ", out.width())];
+    for (task_id, why) in &explanation.lost {
+        text.push(fitted_words(&clean_line(&format!("task {task_id}: {}", sentence(why, None, now))), out.width()));
+    }
+    if explanation.first.is_empty() {
+        text.push(fitted_words("Nothing waits: no task is due, and no run waits.", out.width()));
+    } else {
+        let row = |first: &FirstOfClass| {
+            let why = first
+                .why
+                .as_ref()
+                .map_or_else(|| "a runner can take it now".to_owned(), |why| sentence(why, None, now));
+            vec![first.class.as_str().into(), first.task_id.to_string().into(), why.into()]
+        };
+        text.push(String::new());
+        text.push(render(out, &["CLASS", "FIRST TASK", "WHY"], explanation.first.iter().map(row).collect(), &[]));
+    }
+    if let Some(next) = &explanation.next {
+        let words = format!("next   {} ({}): task {}", instant(next.on), relative(next.on, now), next.task_id);
+        text.push(fitted_words(&words, out.width()));
+    }
+    out.data(&text.join("\n"))
+}

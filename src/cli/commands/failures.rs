@@ -1,0 +1,123 @@
+//! `taskqueue failures`
+
+use chrono::{DateTime, Utc};
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::error::{CliError, DONE};
+use crate::cli::output::Out;
+use crate::cli::output::human::{fitted_words, plural, relative, shell_word};
+use crate::cli::output::table::{Field, Tone, render};
+use crate::cli::session::Session;
+use crate::engine::failures::{FailureGroup, Failures, failures};
+
+/// Show what failed, grouped by class and error, and how to try a group again
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue failures\n  taskqueue failures --class mail.send --samples\n  taskqueue retry class=mail.send error=exit:75 --sample 5\n  taskqueue retry class=mail.send error=exit:75 --rate 10/1m"
+)]
+pub(crate) struct FailuresArgs {
+    /// Only tasks of this class
+    #[arg(long, value_name = "CLASS")]
+    class: Option<String>,
+    /// Also the newest tasks of each group, with what they said
+    #[arg(long)]
+    samples: bool,
+    /// At most N groups
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    limit: u32,
+}
+
+pub(crate) fn run(session: Session, args: &FailuresArgs, out: &mut Out) -> anyhow::Result<u8> {
+    if args.class.as_deref().is_some_and(|class| class.contains(['*', '?'])) {
+        return Err(CliError::usage("--class takes the name of one class, and no pattern").into());
+    }
+    let mut ctx = session.open()?;
+    let found = failures(&mut ctx, args.class.as_deref())?;
+    let shown = found.groups.len().min(usize::try_from(args.limit).unwrap_or(usize::MAX));
+    if out.is_json() {
+        out.json(&json!({
+            "schema": "taskqueue.failures/1", "now": found.now, "groups": &found.groups[..shown],
+            "looked_at": found.looked_at, "has_more": found.has_more,
+        }))?;
+        return Ok(DONE);
+    }
+    if found.groups.is_empty() {
+        out.data(&fitted_words("Nothing failed, or what failed has succeeded since.", out.width()))?;
+        return Ok(DONE);
+    }
+    show(&found, shown, args.samples, out)?;
+    Ok(DONE)
+}
+
+fn show(found: &Failures, shown: usize, with_samples: bool, out: &mut Out) -> anyhow::Result<()> {
+    let groups = &found.groups[..shown];
+    let mut text = vec![fitted_words(&counter(found), out.width()), String::new()];
+    if with_samples {
+        let rows = groups.iter().flat_map(|group| sample_rows(group, found.now)).collect();
+        text.push(render(out, &["TASK", "CLASS", "ERROR", "FAILED", "MESSAGE"], rows, &[3]));
+    } else {
+        let rows = groups.iter().map(|group| row(group, found.now)).collect();
+        text.push(render(out, &["TASKS", "GIVEN UP", "CLASS", "ERROR", "LAST", "MESSAGE"], rows, &[4, 1]));
+    }
+    if let Some(largest) = groups.first() {
+        let words = format!("Try a few of the largest group: {}", retry_command(largest));
+        text.push(String::new());
+        text.push(fitted_words(&words, out.width()));
+    }
+    if shown < found.groups.len() {
+        text.push(fitted_words(
+            &format!("{} more: -n N shows more.", plural(found.groups.len() - shown, "group")),
+            out.width(),
+        ));
+    }
+    out.data(&text.join("\n"))
+}
+
+/// `12 failed tasks in 3 groups; 2 of them are not tried again by themselves`
+fn counter(found: &Failures) -> String {
+    let given_up: usize = found.groups.iter().map(|group| group.given_up).sum();
+    let (tasks, groups) = (plural(found.looked_at, "failed task"), plural(found.groups.len(), "group"));
+    let newest = if found.has_more { "the newest " } else { "" };
+    format!("{newest}{tasks} in {groups}; {given_up} of them are not tried again by themselves")
+}
+
+fn retry_command(group: &FailureGroup) -> String {
+    if group.error_code.is_empty() {
+        let ids: Vec<String> = group.samples.iter().map(|sample| sample.task_id.to_string()).collect();
+        return format!("taskqueue retry {}", ids.join(" "));
+    }
+    let class = shell_word(&format!("class={}", group.class));
+    let error = shell_word(&format!("error={}", group.error_code));
+    format!("taskqueue retry {class} {error} --sample 5")
+}
+
+fn row(group: &FailureGroup, now: DateTime<Utc>) -> Vec<Field> {
+    let tone = if group.given_up > 0 { Tone::Bad } else { Tone::Waiting };
+    let message = group.samples.first().map(|sample| first_line(&sample.error_message)).unwrap_or_default();
+    vec![
+        Field::toned(group.tasks.to_string(), tone),
+        group.given_up.to_string().into(),
+        group.class.as_str().into(),
+        group.error_code.as_str().into(),
+        group.last_failed_on().map(|on| relative(on, now)).unwrap_or_default().into(),
+        message.into(),
+    ]
+}
+
+fn sample_rows(group: &FailureGroup, now: DateTime<Utc>) -> Vec<Vec<Field>> {
+    let rows = group.samples.iter().map(|sample| {
+        vec![
+            sample.task_id.to_string().into(),
+            group.class.as_str().into(),
+            Field::toned(group.error_code.as_str(), Tone::Bad),
+            sample.failed_on.map(|on| relative(on, now)).unwrap_or_default().into(),
+            first_line(&sample.error_message).into(),
+        ]
+    });
+    rows.collect()
+}
+
+fn first_line(message: &str) -> String {
+    message.lines().next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,78 @@
+//! `taskqueue wait`
+
+use clap::Args;
+use serde_json::json;
+
+use super::selected::SELECTION_HELP;
+use super::task_options::duration_option;
+use crate::cli::error::{CliError, DONE, FAILED, INTERRUPTED, NOT_FOUND, WAITED_TOO_LONG};
+use crate::cli::output::Out;
+use crate::cli::session::Session;
+use crate::domain::ids::TaskId;
+use crate::domain::records::Task;
+use crate::domain::selection::Selection;
+use crate::domain::status::TaskStatus;
+use crate::engine::StopSignals;
+use crate::engine::selected::select_tasks;
+use crate::engine::wait::{WaitedForMany, wait_for_tasks};
+
+/// Wait until tasks are over: succeeded, cancelled, or without a retry left
+///
+/// Ends with 0 where all that it waited for succeeded, with 1 where one did not, and with 124 after --timeout. What is selected is
+/// decided when it begins.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue wait 4711 && deploy\n  taskqueue wait 12-19 --timeout 10m\n  taskqueue wait class=import status=waiting --any"
+)]
+pub(crate) struct WaitArgs {
+    /// The tasks
+    #[arg(required = true, value_name = "SELECTION", help = SELECTION_HELP)]
+    selection: Vec<String>,
+    /// Only for the first of them that is over
+    #[arg(long)]
+    any: bool,
+    /// At most for so long: 90s, 10m
+    #[arg(long, value_name = "DURATION")]
+    timeout: Option<String>,
+}
+
+pub(crate) fn run(session: Session, args: &WaitArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let limit = duration_option("--timeout", args.timeout.as_deref())?;
+    let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
+    let stop = StopSignals::install()?;
+    let mut ctx = session.open()?;
+    let ids = select_tasks(&mut ctx, &selection)?;
+    if ids.is_empty() {
+        out.say("no task is selected by that");
+        return Ok(NOT_FOUND);
+    }
+    let (mut failure, mut have_all_succeeded) = (None, true);
+    let waited = wait_for_tasks(&mut ctx, &ids, args.any, &stop, limit, &mut |id, task| {
+        have_all_succeeded &= task.is_some_and(|task| task.status.is(TaskStatus::Success));
+        if let Err(error) = tell(id, task, out) {
+            failure.get_or_insert(error);
+        }
+    })?;
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    Ok(match waited {
+        WaitedForMany::Ended if have_all_succeeded => DONE,
+        WaitedForMany::Ended => FAILED,
+        WaitedForMany::Stopped => INTERRUPTED,
+        WaitedForMany::TooLong => WAITED_TOO_LONG,
+    })
+}
+
+fn tell(id: TaskId, task: Option<&Task>, out: &mut Out) -> anyhow::Result<()> {
+    if out.is_json() {
+        let status = task.map(|task| &task.status);
+        return out.json(&json!({ "id": id, "status": status, "class": task.map(|task| &task.class) }));
+    }
+    match task {
+        None => out.say(&format!("task {id} is gone: somebody has deleted it")),
+        Some(task) if task.status.is(TaskStatus::Success) => out.say_verbose(&format!("task {id}: success")),
+        Some(task) => out.say(&format!("task {id}: {}; `taskqueue explain {id}` says why", task.status)),
+    }
+    Ok(())
+}

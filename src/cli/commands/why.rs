@@ -1,0 +1,130 @@
+//! The reasons for which tasks are where they are, in words, and what helps.
+
+use chrono::{DateTime, Utc};
+
+use super::links::waits_for;
+use super::pauses::{pause_words, resume_command};
+use crate::cli::output::human::{count, plural, relative, shell_word};
+use crate::domain::records::{Run, Task};
+use crate::engine::status::{Counted, Reason};
+
+/// The reason column: empty where the status says it all.
+pub(super) fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
+    match reason {
+        Reason::Running { process_id, host, claimant } => {
+            let who = holder(claimant.as_deref(), *process_id, host);
+            let end = run.filter(|run| run.cancel_requested_on.is_some());
+            let end = end.map(|run| format!("is to end: {}", run.cancel_reason));
+            let message = end.or_else(|| run.map(|run| run.progress_message.clone()));
+            let message = message.filter(|message| !message.is_empty());
+            message.map_or_else(|| who.clone(), |message| format!("{who}: {message}"))
+        }
+        Reason::Lost { message, .. } => format!("{message}; the next create-runs takes its run back"),
+        Reason::WaitsForRunner => "waits for a runner".to_owned(),
+        Reason::NoRunner => "waits for a runner; none lives".to_owned(),
+        Reason::NoRunnerForClass { runners } => {
+            format!("waits for a runner; {} and none for its class", live(*runners))
+        }
+        Reason::RunnerLimitReached { in_use, limit } => {
+            format!("waits for a runner; {in_use} runner slots are in use, the limit is {limit}")
+        }
+        Reason::RunnersPaused { pause } => pause_words(pause, now),
+        Reason::RunnersBusy { slots, before } => {
+            let behind = if before.count > 0 { format!(", and {} before it", runs(*before)) } else { String::new() };
+            format!("waits; {} for its class, at work on others{behind}", plural(*slots, "runner slot"))
+        }
+        Reason::WaitsItsTurn { before } => format!("waits its turn: {} before it", runs(*before)),
+        Reason::NoHandlerHere => "waits; its class has no handler on this host".to_owned(),
+        Reason::ClassHeld { why, until } => format!("class held here, next try {}: {why}", relative(*until, now)),
+        Reason::Paused { pause } => pause_words(pause, now),
+        Reason::ClassIsFull { max_running } => format!("waits; its class has {max_running} running, its limit"),
+        Reason::RateReached { rate, next_on } => {
+            format!("waits; its class has reached its rate of {rate}, next start {}", relative(*next_on, now))
+        }
+        Reason::KeyIsFull { key, max_running, running } => {
+            format!("waits; {max_running} with the key {key} at once, {running} running and others before it")
+        }
+        Reason::WaitsForCreateRuns => "due; waits for create-runs or tick".to_owned(),
+        Reason::NotYet { after_error: Some(error), .. } => format!("retry, after {error}"),
+        Reason::NotYet { after_error: None, .. } => String::new(),
+        Reason::WaitsForDependencies { count, on } => waits_for(*count, on),
+        Reason::NotPlanned { problem: Some(problem) } => format!("never planned: {problem}"),
+        Reason::NotPlanned { problem: None } => "waits for create-runs to plan it".to_owned(),
+        Reason::SchedulePaused => "its schedule is paused".to_owned(),
+        Reason::Quarantined { crashes, error } => {
+            let word = if *crashes == 1 { "crash" } else { "crashes" };
+            format!("quarantined after {crashes} {word}: {error}")
+        }
+        Reason::Exhausted { error } => format!("no retry left: {error}"),
+        Reason::Done => String::new(),
+        Reason::Cancelled => "will not run".to_owned(),
+        Reason::UnknownStatus => "left alone: a newer version wrote this status".to_owned(),
+    }
+}
+
+/// Who works for a run, and where.
+pub(super) fn holder(claimant: Option<&str>, process_id: Option<i64>, host: &str) -> String {
+    let who = match (claimant, process_id) {
+        (Some(claimant), Some(pid)) => format!("claimant {claimant} (process {pid})"),
+        (Some(claimant), None) => format!("claimant {claimant}"),
+        (None, Some(pid)) => format!("process {pid}"),
+        (None, None) => return host.to_owned(),
+    };
+    // A claimant that speaks SQL need not say where it is.
+    if host.is_empty() { who } else { format!("{who} on {host}") }
+}
+
+fn live(runners: usize) -> String {
+    if runners == 1 { "1 lives,".to_owned() } else { format!("{runners} live,") }
+}
+
+fn runs(number: Counted) -> String {
+    if number.count == 1 && !number.or_more { "1 run is".to_owned() } else { format!("{} runs are", count(number)) }
+}
+
+/// The reason as a sentence of its own.
+pub(super) fn sentence(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
+    match reason {
+        Reason::Running { .. } => format!("it runs: {}", note(reason, run, now)),
+        Reason::NotYet { after_error: None, on } => format!("its time comes {}", relative(*on, now)),
+        Reason::NotYet { after_error: Some(error), on } => {
+            format!("it is tried again {}, after {error}", relative(*on, now))
+        }
+        Reason::Done => "it has succeeded".to_owned(),
+        Reason::Cancelled => "it was cancelled".to_owned(),
+        _ => note(reason, run, now),
+    }
+}
+
+/// A command that helps, or shows more; none where nothing can be done from here.
+pub(super) fn remedy(reason: &Reason, task: &Task) -> Option<String> {
+    let (id, class) = (task.id, shell_word(&task.class));
+    Some(match reason {
+        Reason::Running { .. } => format!("taskqueue status {id}"),
+        Reason::Lost { .. } | Reason::WaitsForCreateRuns | Reason::NotPlanned { problem: None } => {
+            "taskqueue create-runs".to_owned()
+        }
+        Reason::WaitsForRunner | Reason::NoRunner | Reason::WaitsItsTurn { .. } => "taskqueue process-run".to_owned(),
+        Reason::NoRunnerForClass { .. } => format!("taskqueue work --class {class}"),
+        Reason::RunnerLimitReached { .. } | Reason::RunnersBusy { .. } => "taskqueue runners".to_owned(),
+        Reason::Paused { pause } | Reason::RunnersPaused { pause } => resume_command(&pause.scope),
+        Reason::NoHandlerHere => "taskqueue classes".to_owned(),
+        Reason::ClassHeld { .. } => format!("taskqueue classes release {class}"),
+        Reason::ClassIsFull { .. } => {
+            format!("taskqueue status {} status=processing", shell_word(&format!("class={}", task.class)))
+        }
+        Reason::RateReached { .. } | Reason::KeyIsFull { .. } => "taskqueue limits".to_owned(),
+        Reason::NotYet { after_error: None, .. } => format!("taskqueue edit {id} --in 0s"),
+        Reason::NotYet { after_error: Some(_), .. } | Reason::Quarantined { .. } | Reason::Exhausted { .. } => {
+            format!("taskqueue retry {id}")
+        }
+        Reason::WaitsForDependencies { on, .. } => {
+            let blocking = on.iter().find(|task| task.is_settled).or(on.first())?;
+            format!("taskqueue explain {}", blocking.id)
+        }
+        Reason::NotPlanned { problem: Some(_) } => format!("taskqueue schedule edit {id} --every CRON"),
+        Reason::SchedulePaused => format!("taskqueue schedule resume {id}"),
+        Reason::Done | Reason::Cancelled => format!("taskqueue requeue {id}"),
+        Reason::UnknownStatus => return None,
+    })
+}

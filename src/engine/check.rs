@@ -1,0 +1,53 @@
+//! `check`: a few numbers of the whole store, for monitoring. Changes nothing.
+
+use serde::Serialize;
+
+use super::conditions::{Inquiry, Reason};
+use super::{Context, EngineResult};
+
+/// Runs in progress that are looked at for one that nobody will end.
+const LOOKED_AT: i64 = 500;
+
+/// What monitoring watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Measures {
+    /// Seconds for which the first due task has had no run; 0 where none is due.
+    pub oldest_due_secs: i64,
+    /// Tasks that are due and have no run.
+    pub due: i64,
+    /// Runs that wait for a runner.
+    pub waiting: i64,
+    /// Tasks whose last attempt failed or timed out.
+    pub failed: i64,
+    /// Tasks that crashed too often.
+    pub quarantined: i64,
+    /// Runs whose runner is dead or silent.
+    pub lost: i64,
+    /// Runners that live.
+    pub runners: i64,
+}
+
+/// The numbers of this moment. What there are many of is counted up to 100,000.
+///
+/// # Errors
+/// The database's.
+pub fn measure(ctx: &mut Context) -> EngineResult<Measures> {
+    let now = ctx.store.now()?;
+    let counts = ctx.store.count_tasks(None)?;
+    let processing = ctx.store.list_processing_runs(None, LOOKED_AT)?;
+    let mut inquiry = Inquiry::new(ctx, now);
+    let mut lost = 0;
+    for run in &processing {
+        lost += i64::from(matches!(inquiry.why_lost(Some(run))?, Some(Reason::Lost { .. })));
+    }
+    let runners = i64::try_from(inquiry.live_runners()?.len()).unwrap_or(i64::MAX);
+    Ok(Measures {
+        oldest_due_secs: counts.oldest_due_secs.unwrap_or(0),
+        due: counts.due.count,
+        waiting: counts.waiting_runs.count,
+        failed: counts.failed.count + counts.timeout.count,
+        quarantined: counts.quarantined.count,
+        lost,
+        runners,
+    })
+}

@@ -1,0 +1,324 @@
+//! Every condition that decides whether a task runs, in the order in which they do, each asked by the code that decides. `status`
+//! shows the first that is not met, `explain` all of them. Changes nothing.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use serde::Serialize;
+
+use super::create_runs::due_facts;
+pub(super) use super::reasons::Reason;
+use super::register::liveness_of;
+use super::rescue::evidence_against;
+use super::{Context, EngineResult};
+use crate::domain::due::{DueCondition, NotDue};
+use crate::domain::ids::RunId;
+use crate::domain::limits::Obstacle;
+use crate::domain::pause::{Pause, PauseScope};
+use crate::domain::records::{Run, Runner, Task};
+use crate::domain::settings::Settings;
+use crate::domain::status::{RunStatus, Stored, TaskStatus};
+use crate::os::identity::Liveness;
+use crate::store::ClassHold;
+
+/// Tasks for which one waits that are named with the reason.
+const NAMED_LIMIT: i64 = 3;
+
+/// What must hold for a task to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConditionName {
+    /// Whoever has its run lives, and has renewed its lease.
+    RunIsHeld,
+    /// No operator has paused its class, or everything.
+    NotPaused,
+    /// Its class has a handler here, or where a runner lives.
+    HasHandler,
+    /// Its class is not held here.
+    ClassNotHeld,
+    /// Fewer runs of its class are processed than may be.
+    ClassHasRoom,
+    /// Fewer runs of its class have started than may.
+    WithinRate,
+    /// Its limit key has a slot for it.
+    KeyHasSlot,
+    /// It has a run.
+    HasRun,
+    /// A runner is there that can take it now.
+    RunnerIsFree,
+    /// One of those of the due rule.
+    #[serde(untagged)]
+    Due(DueCondition),
+}
+
+/// A condition, and whether it is met.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Condition {
+    /// Which.
+    pub condition: ConditionName,
+    /// Whether it is met.
+    pub is_met: bool,
+    /// Why not.
+    pub why: Option<Reason>,
+    /// When it is met by itself, or is looked at again, where that is known.
+    pub next_on: Option<DateTime<Utc>>,
+}
+
+impl Condition {
+    fn new(condition: ConditionName, why: Option<Reason>) -> Self {
+        let next_on = why.as_ref().and_then(Reason::next_on);
+        Self { condition, is_met: why.is_none(), why, next_on }
+    }
+}
+
+/// A look at the tasks of one moment. What they have in common is asked once.
+pub(super) struct Inquiry<'a> {
+    pub(super) ctx: &'a mut Context,
+    now: DateTime<Utc>,
+    settings: Option<Settings>,
+    obstacles: HashMap<String, Vec<Obstacle>>,
+    holds: Option<Vec<ClassHold>>,
+    runners: Option<Vec<Runner>>,
+    /// The clock by which leases are over; none where silence is held against nobody.
+    lease_clock: Option<Option<DateTime<Utc>>>,
+}
+
+impl<'a> Inquiry<'a> {
+    /// `now` is the database's clock.
+    pub(super) fn new(ctx: &'a mut Context, now: DateTime<Utc>) -> Self {
+        Self { ctx, now, settings: None, obstacles: HashMap::new(), holds: None, runners: None, lease_clock: None }
+    }
+
+    /// The first condition that is not met; a task that meets them all waits for a runner.
+    pub(super) fn reason_of(&mut self, task: &Task, last_run: Option<&Run>) -> EngineResult<Reason> {
+        let unmet = self.conditions_of(task, last_run)?.into_iter().find_map(|condition| condition.why);
+        Ok(unmet.unwrap_or(Reason::WaitsForRunner))
+    }
+
+    /// All that is asked of this task, but for a runner: the due rule until it has a run, what keeps runs of its class from
+    /// being claimed until it is processed, and whether it still is then.
+    pub(super) fn conditions_of(&mut self, task: &Task, last_run: Option<&Run>) -> EngineResult<Vec<Condition>> {
+        let facts = due_facts(task);
+        let (mut conditions, mut is_due) = (Vec::new(), true);
+        for condition in DueCondition::ALL {
+            let not_due = condition.check(&facts, self.now).err();
+            match not_due {
+                Some(NotDue::Processing) => conditions.push(self.run_is_held(last_run)?),
+                // Those that follow were met when it was created.
+                Some(NotDue::HasOpenRun) => break,
+                None if condition == DueCondition::NoOpenRun => continue,
+                _ => {}
+            }
+            let is_met = not_due.is_none();
+            let why = not_due.map(|not_due| self.reason_for(&not_due, task, last_run)).transpose()?;
+            conditions.push(Condition::new(ConditionName::Due(condition), why));
+            // What is over stays as it is, whatever else would have to be so.
+            if !is_met && task.is_settled() {
+                return Ok(conditions);
+            }
+            is_due &= is_met;
+        }
+        if task.status.is(TaskStatus::Processing) || matches!(task.status, Stored::Unknown(_)) {
+            return Ok(conditions);
+        }
+        self.add_claim_conditions(task, last_run, &mut conditions)?;
+        if is_due {
+            let why = (!facts.has_open_run).then_some(Reason::WaitsForCreateRuns);
+            conditions.push(Condition::new(ConditionName::HasRun, why));
+        }
+        Ok(conditions)
+    }
+
+    fn reason_for(&mut self, not_due: &NotDue, task: &Task, last_run: Option<&Run>) -> EngineResult<Reason> {
+        let error = || last_run.map(error_text).unwrap_or_default();
+        Ok(match not_due {
+            NotDue::Processing => Reason::Running {
+                process_id: last_run.and_then(|run| run.process_id),
+                host: last_run.map(|run| run.host.clone()).unwrap_or_default(),
+                claimant: last_run.and_then(|run| run.claimant.clone()),
+            },
+            NotDue::HasOpenRun => Reason::WaitsForRunner,
+            NotDue::NotYet => {
+                let has_failed = task.status.is(TaskStatus::Failed) || task.status.is(TaskStatus::Timeout);
+                Reason::NotYet { on: task.scheduled_on, after_error: has_failed.then(error) }
+            }
+            NotDue::WaitsForDependencies(count) => Reason::WaitsForDependencies {
+                count: *count,
+                on: self.ctx.store.list_prerequisites(task.id, true, NAMED_LIMIT)?,
+            },
+            NotDue::NotPlanned => {
+                Reason::NotPlanned { problem: task.schedule.as_ref().and_then(|schedule| schedule.recurrence().err()) }
+            }
+            NotDue::SchedulePaused => Reason::SchedulePaused,
+            NotDue::Quarantined => Reason::Quarantined { crashes: task.crashes, error: error() },
+            NotDue::Exhausted => Reason::Exhausted { error: error() },
+            NotDue::Succeeded => Reason::Done,
+            NotDue::Cancelled => Reason::Cancelled,
+            NotDue::UnknownStatus(_) => Reason::UnknownStatus,
+        })
+    }
+
+    fn run_is_held(&mut self, run: Option<&Run>) -> EngineResult<Condition> {
+        Ok(Condition::new(ConditionName::RunIsHeld, self.why_lost(run)?))
+    }
+
+    /// Why a run in progress will not be ended by whoever has it, if so: what the rescue looks at.
+    pub(super) fn why_lost(&mut self, run: Option<&Run>) -> EngineResult<Option<Reason>> {
+        let lease_secs = self.settings()?.lease.lease_secs;
+        let clock = match self.lease_clock {
+            Some(clock) => clock,
+            None => *self.lease_clock.insert(self.ctx.store.leases_count(lease_secs)?.then_some(self.now)),
+        };
+        let evidence = run.filter(|run| run.status.is(RunStatus::Processing));
+        let evidence = evidence.and_then(|run| evidence_against(run, clock, lease_secs));
+        Ok(evidence.map(|evidence| Reason::Lost { code: evidence.code, message: evidence.message }))
+    }
+
+    /// What a claim looks at, whoever it is that will claim it: pauses of single runners do not count.
+    fn add_claim_conditions(
+        &mut self,
+        task: &Task,
+        last_run: Option<&Run>,
+        conditions: &mut Vec<Condition>,
+    ) -> EngineResult<()> {
+        let obstacles = self.obstacles_to(&task.class)?;
+        let find = |reason: &dyn Fn(&Obstacle) -> Option<Reason>| obstacles.iter().find_map(reason);
+        let paused = find(&|obstacle| match obstacle {
+            Obstacle::Paused(pause) => Some(Reason::Paused { pause: pause.clone() }),
+            _ => None,
+        });
+        let full = find(&|obstacle| match obstacle {
+            Obstacle::MaxRunning(max_running) => Some(Reason::ClassIsFull { max_running: *max_running }),
+            _ => None,
+        });
+        let over_rate = find(&|obstacle| match obstacle {
+            Obstacle::Rate(rate, next_on) => Some(Reason::RateReached { rate: *rate, next_on: *next_on }),
+            _ => None,
+        });
+        let unhandled = self.no_handler(&task.class)?;
+        let held = self.hold_of(&task.class)?;
+        let no_slot = self.key_is_full(last_run)?;
+        conditions.extend([
+            Condition::new(ConditionName::NotPaused, paused),
+            Condition::new(ConditionName::HasHandler, unhandled),
+            Condition::new(ConditionName::ClassNotHeld, held),
+            Condition::new(ConditionName::ClassHasRoom, full),
+            Condition::new(ConditionName::WithinRate, over_rate),
+            Condition::new(ConditionName::KeyHasSlot, no_slot),
+        ]);
+        Ok(())
+    }
+
+    fn no_handler(&mut self, class: &str) -> EngineResult<Option<Reason>> {
+        if self.ctx.handlers.find(class).is_some() {
+            return Ok(None);
+        }
+        let knows_it = |runner: &Runner| runner.classes.as_ref().is_some_and(|classes| classes.includes(class));
+        let is_known_elsewhere = self.live_runners()?.iter().any(knows_it);
+        Ok((!is_known_elsewhere).then_some(Reason::NoHandlerHere))
+    }
+
+    /// Of this host, as long as nobody on another one can execute the class.
+    fn hold_of(&mut self, class: &str) -> EngineResult<Option<Reason>> {
+        let own_host = self.ctx.me.host.clone();
+        let serves_elsewhere = |runner: &Runner| runner.host != own_host && serves(runner, class);
+        if self.ctx.handlers.find(class).is_none() || self.live_runners()?.iter().any(serves_elsewhere) {
+            return Ok(None);
+        }
+        if self.holds.is_none() {
+            self.holds = Some(self.ctx.store.list_class_holds()?);
+        }
+        let hold = self.holds.iter().flatten().find(|hold| hold.class == class && hold.host == own_host);
+        Ok(hold.map(|hold| Reason::ClassHeld { why: hold.reason.clone(), until: hold.held_until }))
+    }
+
+    fn key_is_full(&mut self, last_run: Option<&Run>) -> EngineResult<Option<Reason>> {
+        let waiting = last_run.filter(|run| run.status.is(RunStatus::Scheduled) && !run.has_key_slot);
+        let Some(key) = waiting.and_then(|run| run.limit_key.clone()) else { return Ok(None) };
+        let use_of_key = self.ctx.store.use_of_key(&key)?;
+        Ok(Some(Reason::KeyIsFull { key, max_running: use_of_key.max_running, running: use_of_key.running }))
+    }
+
+    /// Whether a runner can take this waiting run now.
+    pub(super) fn runner_is_free(&mut self, task: &Task, run_id: RunId) -> EngineResult<Condition> {
+        let why = self.runner_obstacle(&task.class, run_id)?;
+        Ok(Condition::new(ConditionName::RunnerIsFree, why))
+    }
+
+    fn runner_obstacle(&mut self, class: &str, run_id: RunId) -> EngineResult<Option<Reason>> {
+        let limit = i64::from(self.settings()?.runner_limit);
+        let live = self.live_runners()?.to_vec();
+        let serving: Vec<&Runner> = live.iter().filter(|runner| serves(runner, class)).collect();
+        if serving.is_empty() {
+            let in_use = live.iter().map(|runner| i64::from(runner.slots)).sum();
+            return Ok(Some(match live.len() {
+                _ if in_use >= limit => Reason::RunnerLimitReached { in_use, limit },
+                0 => Reason::NoRunner,
+                runners => Reason::NoRunnerForClass { runners },
+            }));
+        }
+        let pauses = self.ctx.store.list_pauses()?;
+        let at_work: Vec<&&Runner> = serving.iter().filter(|runner| order_to(runner, &pauses).is_none()).collect();
+        if at_work.is_empty() {
+            let pause = serving.iter().find_map(|runner| order_to(runner, &pauses));
+            return Ok(pause.map(|pause| Reason::RunnersPaused { pause: Box::new(pause.clone()) }));
+        }
+        let (counts, before) = (self.ctx.store.count_runs_of_runners()?, self.ctx.store.count_runs_before(run_id)?);
+        let has_room = |runner: &&&Runner| counts.get(&runner.id).is_none_or(|count| *count < i64::from(runner.slots));
+        if !at_work.iter().any(has_room) {
+            let slots = at_work.iter().map(|runner| i64::from(runner.slots)).sum();
+            return Ok(Some(Reason::RunnersBusy { slots, before }));
+        }
+        Ok((before.count > 0).then_some(Reason::WaitsItsTurn { before }))
+    }
+
+    /// Those that live, as far as that can be told from here.
+    pub(super) fn live_runners(&mut self) -> EngineResult<&[Runner]> {
+        if self.runners.is_none() {
+            let lease = TimeDelta::seconds(self.settings()?.lease.lease_secs);
+            let heard_since = self.now - lease;
+            let mut runners = self.ctx.store.list_live_runners()?;
+            runners.retain(|runner| match liveness_of(&runner.process_identity) {
+                Liveness::Alive => true,
+                Liveness::Dead => false,
+                Liveness::Unknown => runner.heartbeat_on >= heard_since,
+            });
+            self.runners = Some(runners);
+        }
+        Ok(self.runners.as_deref().unwrap_or_default())
+    }
+
+    fn settings(&mut self) -> EngineResult<Settings> {
+        if let Some(settings) = &self.settings {
+            return Ok(settings.clone());
+        }
+        Ok(self.settings.insert(self.ctx.store.settings()?).clone())
+    }
+
+    fn obstacles_to(&mut self, class: &str) -> EngineResult<Vec<Obstacle>> {
+        if let Some(obstacles) = self.obstacles.get(class) {
+            return Ok(obstacles.clone());
+        }
+        let obstacles = self.ctx.store.list_obstacles(class, "")?;
+        self.obstacles.insert(class.to_owned(), obstacles.clone());
+        Ok(obstacles)
+    }
+}
+
+/// Whether it executes runs of this class, as far as its row says: one that does not say may.
+fn serves(runner: &Runner, class: &str) -> bool {
+    runner.classes.as_ref().is_none_or(|classes| classes.includes(class))
+}
+
+/// What keeps this runner as such from claiming anything.
+fn order_to<'a>(runner: &Runner, pauses: &'a [Pause]) -> Option<&'a Pause> {
+    let of_runner = |pause: &&Pause| matches!(pause.scope, PauseScope::Runner(_));
+    pauses.iter().filter(of_runner).find(|pause| pause.scope.covers_runner(&runner.name))
+}
+
+fn error_text(run: &Run) -> String {
+    if run.status.is(RunStatus::Success) || run.error_code.is_empty() {
+        return String::new();
+    }
+    format!("{}: {}", run.error_code, run.error_message.lines().next().unwrap_or_default())
+}

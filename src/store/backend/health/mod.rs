@@ -1,0 +1,152 @@
+//! What an engine tells of itself that an operator should know. Only asks; what may not be asked is left out.
+
+mod mysql;
+mod postgres;
+mod sqlite;
+
+use diesel::prelude::*;
+use diesel::result::QueryResult;
+use diesel::sql_types::{BigInt, Text};
+use serde::Serialize;
+
+use super::AnyConnection;
+
+/// A transaction that has been open for so long keeps others from their work, or the server from cleaning up, in seconds.
+const LONG_TRANSACTION_SECS: i64 = 600;
+/// Fewer dead rows are nothing to speak of.
+const MANY_DEAD_ROWS: i64 = 50_000;
+
+/// Something about the server, or the file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "symptom", rename_all = "snake_case")]
+pub enum Symptom {
+    /// A setting by which what was committed can be lost, or the tables grow.
+    Setting {
+        /// Its name.
+        name: String,
+        /// Its value.
+        value: String,
+        /// What it should be.
+        wanted: String,
+    },
+    /// An index of the migrations is not there, or cannot be used.
+    MissingIndex {
+        /// Its name.
+        name: String,
+        /// The statement that makes it.
+        statement: String,
+    },
+    /// A transaction has been open for long.
+    LongTransaction {
+        /// For how long, in seconds.
+        secs: i64,
+        /// Whose it is, and what ends it.
+        who: String,
+    },
+    /// More rows of a table are dead than live, and were not cleaned up.
+    DeadRows {
+        /// The table.
+        table: String,
+        /// Dead rows.
+        dead: i64,
+        /// Live rows.
+        live: i64,
+    },
+}
+
+/// What this connection's server or file shows.
+pub(in super::super) fn symptoms(conn: &mut AnyConnection) -> QueryResult<Vec<Symptom>> {
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::symptoms(conn),
+        AnyConnection::Postgres(conn) => postgres::symptoms(conn),
+        AnyConnection::Mysql(conn) => mysql::symptoms(conn),
+    }
+}
+
+/// A name and a value.
+#[derive(QueryableByName)]
+struct Named {
+    #[diesel(sql_type = Text)]
+    name: String,
+    #[diesel(sql_type = Text)]
+    value: String,
+}
+
+/// A name.
+#[derive(QueryableByName)]
+struct Name {
+    #[diesel(sql_type = Text)]
+    name: String,
+}
+
+/// Somebody, and for how long.
+#[derive(QueryableByName)]
+struct Open {
+    #[diesel(sql_type = Text)]
+    who: String,
+    #[diesel(sql_type = BigInt)]
+    secs: i64,
+}
+
+/// The settings whose value is not the one that is wanted.
+fn wrong_settings(found: Vec<Named>, wanted: &[(&str, &str)]) -> Vec<Symptom> {
+    let wrong = found.into_iter().filter_map(|Named { name, value }| {
+        let (_, good) = wanted.iter().find(|(wanted, _)| *wanted == name)?;
+        let is_good = value.eq_ignore_ascii_case(good);
+        (!is_good).then(|| Symptom::Setting { name, value, wanted: (*good).to_owned() })
+    });
+    wrong.collect()
+}
+
+/// The indexes that this text of a migration makes and that are not among those found.
+fn missing_indexes(migration: &str, found: &[Name]) -> Vec<Symptom> {
+    let is_there = |name: &str| found.iter().any(|found| found.name == name);
+    let missing = made_indexes(migration).into_iter().filter(|(name, _)| !is_there(name));
+    missing.map(|(name, statement)| Symptom::MissingIndex { name, statement }).collect()
+}
+
+/// Name and statement of each `CREATE INDEX` of a migration.
+fn made_indexes(migration: &str) -> Vec<(String, String)> {
+    let lines = migration.lines().map(str::trim).filter(|line| !line.starts_with("--") && !line.is_empty());
+    let text = lines.collect::<Vec<_>>().join(" ");
+    let statements = text.split(';').map(|statement| statement.trim().to_owned());
+    let is_index =
+        |statement: &String| statement.starts_with("CREATE INDEX") || statement.starts_with("CREATE UNIQUE INDEX");
+    let named = |statement: String| {
+        let name = statement.split('"').nth(1)?.to_owned();
+        Some((name, format!("{statement};")))
+    };
+    statements.filter(is_index).filter_map(named).collect()
+}
+
+fn long_transactions(open: Vec<Open>) -> Vec<Symptom> {
+    let is_long = |open: &Open| open.secs >= LONG_TRANSACTION_SECS;
+    open.into_iter().filter(is_long).map(|Open { who, secs }| Symptom::LongTransaction { secs, who }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_indexes_of_a_migration_are_found_in_its_text() {
+        let text = "-- why; because\nCREATE TABLE \"T\" (\n \"A\" text\n);\n\nCREATE INDEX \"One\"\n    ON \"T\" (\"A\");\nCREATE UNIQUE INDEX \"Two\" ON \"T\" (\"A\") WHERE \"A\" > 1;\n";
+        let made = made_indexes(text);
+        assert_eq!(made[0], ("One".to_owned(), "CREATE INDEX \"One\" ON \"T\" (\"A\");".to_owned()));
+        assert_eq!((made.len(), made[1].0.as_str()), (2, "Two"));
+        let found = [Name { name: "Two".to_owned() }];
+        let missing = missing_indexes(text, &found);
+        assert!(matches!(&missing[..], [Symptom::MissingIndex { name, .. }] if name == "One"), "{missing:?}");
+    }
+
+    #[test]
+    fn a_setting_is_wrong_that_is_not_what_is_wanted() {
+        let named = |name: &str, value: &str| Named { name: name.to_owned(), value: value.to_owned() };
+        let found = vec![named("fsync", "on"), named("full_page_writes", "off"), named("other", "off")];
+        let wrong = wrong_settings(found, &[("fsync", "ON"), ("full_page_writes", "on")]);
+        assert_eq!(wrong.len(), 1);
+        assert!(
+            matches!(&wrong[0], Symptom::Setting { name, value, .. } if name == "full_page_writes" && value == "off")
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! Tasks that failed, each with the error of its last failed attempt: what `failures` groups.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
+
+use super::backend::AnyConnection;
+use super::schema::{task_queue, task_queue_runs};
+use super::sql::Moment;
+use super::{Store, StoreResult};
+use crate::domain::ids::TaskId;
+use crate::domain::status::{RunStatus, TaskStatus};
+
+/// Ids that are named in one statement.
+const IDS_PER_STATEMENT: usize = 1_000;
+
+/// A task whose last attempt failed or timed out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedTask {
+    /// The task.
+    pub task_id: TaskId,
+    /// Its class.
+    pub class: String,
+    /// Whether nothing is tried any more by itself: no retry is left, or it is quarantined.
+    pub is_given_up: bool,
+    /// ErrorCode of its last failed attempt; empty where that row is gone.
+    pub error_code: String,
+    /// ErrorMessage of it.
+    pub error_message: String,
+    /// When that ended.
+    pub failed_on: Option<DateTime<Utc>>,
+}
+
+type Failed = (i64, String, i32, i32, Option<Moment>, Option<i64>);
+type Failure = (i64, String, String, Option<Moment>);
+
+impl Store {
+    /// Up to `limit` failed tasks of this status, of one class or of all; those that are or were to be processed last first.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_failed_tasks(
+        &mut self,
+        status: TaskStatus,
+        class: Option<&str>,
+        limit: i64,
+    ) -> StoreResult<Vec<FailedTask>> {
+        self.read(|conn| {
+            let tasks = load_failed(conn, status, class, limit)?;
+            let runs: Vec<i64> = tasks.iter().filter_map(|task| task.5).collect();
+            let failures = load_failures(conn, &runs)?;
+            Ok(tasks.into_iter().map(|task| with_failure(task, &failures)).collect())
+        })
+    }
+}
+
+fn with_failure(
+    (id, class, failed, max, quarantined_on, run_id): Failed,
+    failures: &HashMap<i64, Failure>,
+) -> FailedTask {
+    let failure = run_id.and_then(|run_id| failures.get(&run_id));
+    FailedTask {
+        task_id: TaskId(id),
+        class,
+        is_given_up: failed >= max || quarantined_on.is_some(),
+        error_code: failure.map(|(_, code, ..)| code.clone()).unwrap_or_default(),
+        error_message: failure.map(|(_, _, message, _)| message.clone()).unwrap_or_default(),
+        failed_on: failure.and_then(|(.., finished_on)| *finished_on).map(DateTime::from),
+    }
+}
+
+/// Each with the id of its last run that failed.
+fn load_failed(
+    conn: &mut AnyConnection,
+    status: TaskStatus,
+    class: Option<&str>,
+    limit: i64,
+) -> QueryResult<Vec<Failed>> {
+    use task_queue::dsl;
+    let failures = [RunStatus::Error, RunStatus::Timeout].map(RunStatus::as_str);
+    let last_failure = task_queue_runs::table
+        .filter(task_queue_runs::task_queue_id.eq(dsl::id))
+        .filter(task_queue_runs::status.eq_any(failures))
+        .order((task_queue_runs::task_queue_id.desc(), task_queue_runs::id.desc()))
+        .select(task_queue_runs::id)
+        .limit(1)
+        .single_value();
+    let columns = (dsl::id, dsl::task_class, dsl::failed_retries, dsl::max_retries, dsl::quarantined_on, last_failure);
+    let failed = dsl::task_queue.filter(dsl::last_status.eq(status.as_str())).select(columns).limit(limit);
+    // The whole index is named in the order, as for a page of `status`.
+    match class {
+        None => failed.order((dsl::last_status.desc(), dsl::scheduled_on.desc(), dsl::id.desc())).load(conn),
+        Some(class) => failed
+            .filter(dsl::task_class.eq(class))
+            .order((dsl::task_class.desc(), dsl::last_status.desc(), dsl::scheduled_on.desc(), dsl::id.desc()))
+            .load(conn),
+    }
+}
+
+fn load_failures(conn: &mut AnyConnection, runs: &[i64]) -> QueryResult<HashMap<i64, Failure>> {
+    use task_queue_runs::dsl;
+    let mut found = HashMap::with_capacity(runs.len());
+    for part in runs.chunks(IDS_PER_STATEMENT) {
+        let rows: Vec<Failure> = dsl::task_queue_runs
+            .filter(dsl::id.eq_any(part))
+            .select((dsl::id, dsl::error_code, dsl::error_message, dsl::finished_on))
+            .load(conn)?;
+        found.extend(rows.into_iter().map(|row| (row.0, row)));
+    }
+    Ok(found)
+}

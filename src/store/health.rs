@@ -1,0 +1,58 @@
+//! What the server or the file shows that an operator should know, and tasks that nothing will move.
+
+use diesel::prelude::*;
+
+use super::backend;
+pub use super::backend::health::Symptom;
+use super::schema::{task_queue, task_queue_dependencies};
+use super::{Store, StoreResult};
+use crate::domain::ids::TaskId;
+use crate::domain::status::{ScheduleStatus, TaskStatus};
+
+impl Store {
+    /// What the server or the file shows.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn symptoms(&mut self) -> StoreResult<Vec<Symptom>> {
+        self.read(|conn| Ok(backend::health::symptoms(conn)?))
+    }
+
+    /// Up to `limit` schedules that cannot be read, by their newest tasks.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_broken_schedules(&mut self, limit: i64) -> StoreResult<Vec<TaskId>> {
+        use task_queue::dsl;
+        let ids: Vec<i64> = self.read(|conn| {
+            let broken = dsl::task_queue.filter(dsl::schedule_head.is_not_null());
+            let broken = broken.filter(dsl::schedule_status.eq(ScheduleStatus::Broken.as_str()));
+            Ok(broken.order(dsl::id).limit(limit).select(dsl::id).load(conn)?)
+        })?;
+        Ok(ids.into_iter().map(TaskId).collect())
+    }
+
+    /// Up to `limit` tasks that wait for one that was cancelled: nothing moves them by itself.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_stranded_tasks(&mut self, limit: i64) -> StoreResult<Vec<TaskId>> {
+        use task_queue_dependencies::dsl;
+        let ids: Vec<i64> = self.read(|conn| {
+            let cancelled = task_queue::table
+                .filter(task_queue::id.eq(dsl::depends_on_id))
+                .filter(task_queue::last_status.eq(TaskStatus::Cancelled.as_str()))
+                .select(task_queue::id)
+                .single_value();
+            let waiting = task_queue::table
+                .filter(task_queue::id.eq(dsl::task_id))
+                .filter(task_queue::last_status.eq(TaskStatus::Scheduled.as_str()))
+                .select(task_queue::id)
+                .single_value();
+            let open = dsl::task_queue_dependencies.filter(dsl::is_satisfied.eq(false));
+            let stranded = open.filter(cancelled.is_not_null()).filter(waiting.is_not_null()).order(dsl::task_id);
+            Ok(stranded.limit(limit).select(dsl::task_id).distinct().load(conn)?)
+        })?;
+        Ok(ids.into_iter().map(TaskId).collect())
+    }
+}

@@ -1,0 +1,178 @@
+//! `taskqueue doctor`: troubles made for real, and what is said of each.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::{ECHO, shell_class, signal, wait_for_file};
+use crate::support::cli::finish;
+use crate::support::{EngineUnderTest, TestDb, wait_until};
+use crate::{each_engine, each_server};
+
+/// What was found, without what the servers of the tests are set to for all.
+fn findings(db: &TestDb) -> Vec<Value> {
+    let ended = db.cli().run(&["doctor", "--json"]);
+    let found: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{ended:?}: {error}"));
+    assert_eq!(found["schema"], "taskqueue.doctor/1");
+    let is_theirs = |finding: &Value| {
+        finding["symptom"] == "setting" && finding["name"] != "synchronous_commit"
+            || finding["symptom"] == "long_transaction"
+    };
+    found["findings"].as_array().unwrap().iter().filter(|finding| !is_theirs(finding)).cloned().collect()
+}
+
+fn troubles(db: &TestDb) -> Vec<String> {
+    findings(db).iter().map(|finding| finding["trouble"].as_str().unwrap().to_owned()).collect()
+}
+
+/// This trouble is found, and nothing else, with these words and this remedy.
+#[track_caller]
+fn expect(db: &TestDb, trouble: &str, message: &str, remedy: &str) {
+    let found = findings(db);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let finding = &found[0];
+    assert_eq!(finding["trouble"], trouble, "{finding}");
+    assert!(finding["message"].as_str().unwrap().contains(message), "{message}: {finding}");
+    assert!(finding["remedy"].as_str().unwrap().contains(remedy), "{remedy}: {finding}");
+    let text = db.cli().run(&["doctor"]).stdout;
+    assert!(text.contains(message) && text.contains(remedy), "{text}");
+}
+
+fn queue(db: &TestDb, class: &str, more: &[&str]) -> String {
+    db.cli().run(&[&["queue", class], more].concat()).ok()
+}
+
+each_engine! {
+    fn doctor_finds_nothing_where_nothing_is_wrong(db) {
+        db.configure(ECHO);
+        queue(db, "echo", &[]);
+        assert_eq!(troubles(db), [""; 0]);
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(troubles(db), [""; 0]);
+    }
+
+    fn doctor_finds_that_nothing_creates_runs(db) {
+        db.configure(ECHO);
+        queue(db, "echo", &[]);
+        db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00'");
+        expect(db, "nothing_creates_runs", "1 task is due without a run, the first for ", "taskqueue create-runs");
+        assert_eq!((&findings(db)[0]["level"], db.cli().run(&["doctor"]).code), (&"critical".into(), Some(2)));
+    }
+
+    fn doctor_finds_that_nothing_runs(db) {
+        db.configure(ECHO);
+        queue(db, "echo", &[]);
+        db.cli().run(&["create-runs"]).ok();
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"CreatedOn\" = '2020-01-01 00:00:00'");
+        expect(db, "nothing_runs", "runs of class echo wait, first that of task 1: waits for a runner; none lives", "taskqueue explain 1");
+    }
+
+    fn doctor_finds_runs_of_dead_runners(db) {
+        db.configure(&shell_class(db, "slow", &format!("cd {}; echo on > began; sleep 600", db.home().display())));
+        queue(db, "slow", &[]);
+        db.cli().run(&["create-runs"]).ok();
+        let mut runner = db.cli().spawn(&["process-run"]);
+        wait_for_file(db, "began");
+        signal(&runner, Signal::KILL);
+        runner.wait().unwrap();
+        expect(db, "lost_runs", "1 run lost, first that of task 1: the runner (process ", "taskqueue create-runs");
+        db.cli().run(&["create-runs"]).ok();
+    }
+
+    fn doctor_finds_classes_that_cannot_run(db) {
+        db.configure("[class.gone]\nargv = [\"/no/such/program\"]\n");
+        expect(db, "class_problem", "class gone cannot be executed here: ", "config.toml");
+        queue(db, "gone", &[]);
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(troubles(db), ["class_problem", "class_held"]);
+        db.configure(ECHO);
+        db.cli().run(&["classes", "release", "gone"]).ok();
+        expect(db, "no_handler", "class gone has tasks, and no handler here", "config.toml");
+        assert_eq!(findings(db)[0]["level"], "warning");
+    }
+
+    fn doctor_finds_a_pause_that_was_forgotten(db) {
+        db.configure(ECHO);
+        db.cli().run(&["pause", "--class", "echo"]).ok();
+        assert_eq!(troubles(db), [""; 0]);
+        db.execute("UPDATE \"TaskQueuePauses\" SET \"CreatedOn\" = '2020-01-01 00:00:00'");
+        expect(db, "old_pause", "class echo paused ", "taskqueue resume --class echo");
+    }
+
+    fn doctor_finds_schedules_and_tasks_that_nothing_moves(db) {
+        db.configure(ECHO);
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\", \"Recurrence\") VALUES ('echo', '{}', 'nonsense')");
+        db.cli().run(&["create-runs"]).ok();
+        expect(db, "broken_schedules", "schedules that cannot be read: 1", "taskqueue schedule show 1");
+        db.execute("DELETE FROM \"TaskQueue\"");
+        let first = queue(db, "echo", &["--in", "1h"]);
+        let second = queue(db, "echo", &["--after", &first]);
+        db.cli().run(&["cancel", &first]).ok();
+        expect(db, "stranded_tasks", &format!("tasks wait for others that were cancelled: {second}"), &format!("taskqueue explain {second}"));
+        db.cli().run(&["cancel", &second]).ok();
+        assert_eq!(troubles(db), [""; 0]);
+    }
+
+    fn doctor_finds_quarantined_tasks(db) {
+        db.configure(&format!("{}crash_limit = 1\n", shell_class(db, "work", "kill -SEGV $$")));
+        queue(db, "work", &[]);
+        db.cli().run(&["tick"]).ok();
+        expect(db, "quarantined", "1 task has crashed too often", "taskqueue status status=quarantined");
+    }
+
+    fn doctor_finds_that_finished_tasks_are_kept_for_ever(db) {
+        db.configure(ECHO);
+        db.cli().run(&["settings", "set", "TaskQueueKeepSuccess", "0"]).ok();
+        db.cli().run(&["settings", "set", "TaskQueueMaxSuccess", "0"]).ok();
+        expect(db, "kept_for_ever", "tasks in the status success are kept for ever", "taskqueue settings");
+    }
+
+    fn doctor_finds_an_index_that_is_not_there(db) {
+        db.configure(ECHO);
+        let on = if db.is_mysql_like() { " ON \"TaskQueueEvents\"" } else { "" };
+        db.execute(&format!("DROP INDEX \"TaskQueueEventsByTask\"{on}"));
+        let remedy = if db.is_mysql_like() { "ALTER TABLE `TaskQueueEvents` ADD KEY `TaskQueueEventsByTask`" } else { "CREATE INDEX \"TaskQueueEventsByTask\" ON \"TaskQueueEvents\"" };
+        expect(db, "store", "the index TaskQueueEventsByTask is not there", remedy);
+        let found = findings(db);
+        db.execute(found[0]["remedy"].as_str().unwrap().trim_end_matches(';'));
+        assert_eq!(troubles(db), [""; 0]);
+    }
+
+    fn doctor_finds_runners_of_another_version(db) {
+        db.configure(ECHO);
+        let runner = db.cli().spawn(&["work", "--slots", "1", "--name", "old"]);
+        let live = "SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL";
+        wait_until("a runner lives", || db.number(live) == 1);
+        db.execute("UPDATE \"TaskQueueRunners\" SET \"Version\" = '0.0.1'");
+        expect(db, "other_version", "runner old is of version 0.0.1", "taskqueue runners");
+        signal(&runner, Signal::TERM);
+        finish(runner).ok();
+    }
+
+    fn doctor_finds_files_that_others_may_change(db) {
+        db.configure(ECHO);
+        let path = db.home().join(".config/taskqueue/config.toml");
+        fs::set_permissions(&path, Permissions::from_mode(0o664)).unwrap();
+        expect(db, "open_file", "config.toml (mode 0664)", "chmod go-w ");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        if db.engine == EngineUnderTest::Sqlite {
+            let store = db.url().path().unwrap();
+            fs::set_permissions(&store, Permissions::from_mode(0o644)).unwrap();
+            expect(db, "open_file", "(mode 0644)", "chmod go= ");
+        }
+    }
+}
+
+each_server! {
+    fn doctor_finds_a_setting_by_which_commits_can_be_lost(db) {
+        // Of the others it would be one of the whole server, on which other tests run.
+        if db.engine == EngineUnderTest::Postgres {
+            db.configure(ECHO);
+            let name = db.name_and_host().0;
+            db.execute(&format!("ALTER DATABASE \"{name}\" SET synchronous_commit = off"));
+            expect(db, "store", "the database has synchronous_commit = off, which should be on", "synchronous_commit = on");
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! `taskqueue explain`: ways in which a task does not run, each made for real, and what is said of each.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::{ECHO, error_and_hint, shell_class, signal, task, wait_for_file, write};
+use crate::conformance::fixture::{allow_unknown_statuses, insert_runner};
+use crate::each_engine;
+use crate::support::cli::finish;
+use crate::support::{TestDb, wait_until};
+use taskqueue::os::identity::ProcessIdentity;
+
+/// Classes `echo`, `bad`, and `slow`, whose handler says that it began and works until `go` is there.
+fn configure(db: &TestDb) {
+    let slow = format!("cd {}; echo on > began; until test -e go; do sleep 0.02; done", db.home().display());
+    let (slow, bad) = (shell_class(db, "slow", &slow), shell_class(db, "bad", "echo no such box >&2; exit 65"));
+    db.configure(&format!("{ECHO}{slow}{bad}"));
+}
+
+fn queue(db: &TestDb, class: &str, more: &[&str]) -> String {
+    db.cli().run(&[&["queue", class], more].concat()).ok()
+}
+
+/// Queues a task that gets its run.
+fn waiting(db: &TestDb, class: &str, more: &[&str]) -> String {
+    let id = queue(db, class, more);
+    db.cli().run(&["create-runs"]).ok();
+    id
+}
+
+fn explain(db: &TestDb, id: &str) -> Value {
+    db.cli().run(&["explain", "--json", id]).json()
+}
+
+/// The cause is named first, in JSON and for people, with these words; returns the JSON.
+#[track_caller]
+fn expect(db: &TestDb, id: &str, cause: &str, words: &str) -> Value {
+    let explained = explain(db, id);
+    assert_eq!(explained["cause"]["why"]["reason"], cause, "{explained}");
+    let text = db.cli().run(&["explain", id]).ok();
+    let lines: Vec<&str> = text.lines().take(3).collect();
+    assert!(lines[0].starts_with(&format!("task {id}   ")), "{text}");
+    assert!(lines[1].starts_with("cause  ") && lines[1].contains(words), "{words}: {text}");
+    assert!(text.lines().any(|line| line.starts_with("next   ")), "{text}");
+    explained
+}
+
+/// Whether a moment is named at which that condition changes by itself.
+#[track_caller]
+fn expect_next(explained: &Value, condition: &str) {
+    assert_eq!(explained["next"]["condition"], condition, "{explained}");
+    assert!(explained["next"]["on"].as_str() > explained["now"].as_str(), "{explained}");
+}
+
+#[track_caller]
+fn expect_no_next(explained: &Value) {
+    assert_eq!(explained["next"], Value::Null, "{explained}");
+}
+
+/// Starts a runner, and waits until it is one.
+fn start_runner(db: &TestDb, args: &[&str]) -> std::process::Child {
+    let child = db.cli().spawn(args);
+    let live = "SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL";
+    wait_until("a runner lives", || db.number(live) == 1);
+    child
+}
+
+fn stop(child: std::process::Child) {
+    signal(&child, Signal::TERM);
+    let _ = finish(child);
+}
+
+each_engine! {
+    fn a_task_whose_time_has_not_come_is_explained_with_that_time(db) {
+        configure(db);
+        let later = queue(db, "echo", &["--in", "1h"]);
+        let explained = expect(db, &later, "not_yet", "its time comes in 59m");
+        expect_next(&explained, "time_has_come");
+        assert_eq!(explained["next"]["on"], task(db, &later)["scheduled_on"]);
+        assert_eq!(explained["remedy"], format!("taskqueue edit {later} --in 0s"));
+        db.cli().run(&["edit", &later, "--in", "0s"]).ok();
+        expect_no_next(&expect(db, &later, "waits_for_create_runs", "due; waits for create-runs or tick"));
+    }
+
+    fn a_retry_that_waits_is_explained_with_the_error_before_it(db) {
+        db.configure(&shell_class(db, "again", "echo greylisted >&2; exit 75"));
+        let id = queue(db, "again", &[]);
+        db.cli().run(&["tick"]).ok();
+        let explained = expect(db, &id, "not_yet", "it is tried again in ");
+        expect_next(&explained, "time_has_come");
+        let attempt = &explained["attempts"][0];
+        assert_eq!((&attempt["attempt"], &attempt["status"], &attempt["error_code"]), (&json!(1), &json!("error"), &json!("exit:75")));
+        assert_eq!(attempt["decision"], "exit 75: retry (default rule)");
+        let text = db.cli().run(&["explain", &id]).ok();
+        assert!(text.contains("exit:75: greylisted") && text.contains("exit 75: retry (default rule)"), "{text}");
+        assert_eq!(explained["remedy"], format!("taskqueue retry {id}"));
+    }
+
+    fn a_pause_is_explained_with_who_ordered_it_and_when_it_ends(db) {
+        configure(db);
+        let id = waiting(db, "echo", &[]);
+        db.cli().run(&["pause", "--class", "ec*", "--reason", "the disk is full"]).ok();
+        let explained = expect(db, &id, "paused", "class ec* paused ");
+        expect_no_next(&explained);
+        assert_eq!(explained["remedy"], "taskqueue resume --class 'ec*'");
+        db.cli().run(&["resume", "--class", "ec*"]).ok();
+        db.cli().run(&["pause", "--all", "--for", "2h"]).ok();
+        let explained = expect(db, &id, "paused", "everything paused");
+        expect_next(&explained, "not_paused");
+        assert_eq!(explained["remedy"], "taskqueue resume --all");
+        // Everything that is not met is named, not only the cause.
+        let unmet = |condition: &Value| condition["is_met"] == false;
+        let conditions = explained["conditions"].as_array().unwrap();
+        let unmet: Vec<&Value> = conditions.iter().filter(|condition| unmet(condition)).map(|condition| &condition["condition"]).collect();
+        assert_eq!(unmet, ["not_paused", "runner_is_free"]);
+    }
+
+    fn a_class_at_its_limits_is_explained(db) {
+        configure(db);
+        db.cli().run(&["limits", "set", "slow", "--running", "1"]).ok();
+        waiting(db, "slow", &[]);
+        let runner = db.cli().spawn(&["process-run"]);
+        wait_for_file(db, "began");
+        let second = waiting(db, "slow", &[]);
+        let explained = expect(db, &second, "class_is_full", "its class has 1 running, its limit");
+        assert_eq!(explained["remedy"], "taskqueue status class=slow status=processing");
+        write(db, "go", "");
+        finish(runner).ok();
+        db.cli().run(&["limits", "set", "echo", "--rate", "1/1h"]).ok();
+        waiting(db, "echo", &[]);
+        db.cli().run(&["process-run", "--drain"]).ok();
+        let second = waiting(db, "echo", &[]);
+        let explained = expect(db, &second, "rate_reached", "its class has reached its rate of 1/3600s");
+        expect_next(&explained, "within_rate");
+    }
+
+    fn a_limit_key_without_a_free_slot_is_explained(db) {
+        configure(db);
+        waiting(db, "slow", &["--limit-key", "server-7"]);
+        let runner = db.cli().spawn(&["process-run"]);
+        wait_for_file(db, "began");
+        let second = waiting(db, "echo", &["--limit-key", "server-7"]);
+        expect(db, &second, "key_is_full", "1 with the key server-7 at once, 1 running");
+        write(db, "go", "");
+        finish(runner).ok();
+    }
+
+    fn a_class_that_nobody_executes_is_explained_with_the_names_like_it(db) {
+        configure(db);
+        let id = waiting(db, "ecko", &["--any-class"]);
+        let explained = expect(db, &id, "no_handler_here", "its class has no handler on this host");
+        assert_eq!(explained["nearest_classes"], json!(["echo"]));
+        let text = db.cli().run(&["explain", &id]).ok();
+        assert!(text.contains("class  ecko is not known here; did you mean \"echo\"?"), "{text}");
+    }
+
+    fn a_held_class_is_explained_with_the_next_try(db) {
+        db.configure("[class.gone]\nargv = [\"/no/such/program\"]\n");
+        let id = queue(db, "gone", &[]);
+        db.cli().run(&["tick"]).ok();
+        let explained = expect(db, &id, "class_held", "class held here, next try in 4m");
+        expect_next(&explained, "class_not_held");
+        assert_eq!(explained["remedy"], "taskqueue classes release gone");
+    }
+
+    fn a_run_without_a_runner_is_explained(db) {
+        configure(db);
+        let id = waiting(db, "echo", &[]);
+        let explained = expect(db, &id, "no_runner", "waits for a runner; none lives");
+        expect_no_next(&explained);
+        let runner = start_runner(db, &["work", "--slots", "1", "--class", "slow"]);
+        expect(db, &id, "no_runner_for_class", "waits for a runner; 1 lives, and none for its class");
+        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "1"]).ok();
+        expect(db, &id, "runner_limit_reached", "1 runner slots are in use, the limit is 1");
+        stop(runner);
+    }
+
+    fn a_runner_that_may_not_claim_is_explained(db) {
+        configure(db);
+        db.cli().run(&["pause", "--runner", "r1", "--for", "1h"]).ok();
+        let runner = start_runner(db, &["work", "--slots", "1", "--name", "r1"]);
+        let id = waiting(db, "echo", &[]);
+        let explained = expect(db, &id, "runners_paused", "runner r1 paused");
+        expect_next(&explained, "runner_is_free");
+        assert_eq!(explained["remedy"], "taskqueue resume --runner r1");
+        stop(runner);
+    }
+
+    fn a_run_behind_others_is_explained(db) {
+        configure(db);
+        waiting(db, "slow", &[]);
+        let runner = db.cli().spawn(&["process-run"]);
+        wait_for_file(db, "began");
+        waiting(db, "slow", &[]);
+        let third = waiting(db, "slow", &[]);
+        let explained = expect(db, &third, "runners_busy", "1 runner slot for its class, at work on others, and 1 run is before it");
+        assert_eq!(explained["cause"]["why"]["before"], json!({ "count": 1, "or_more": false }));
+        // A runner that has room, and has not looked yet.
+        insert_runner(db, &ProcessIdentity::own().unwrap(), 1);
+        expect(db, &third, "waits_its_turn", "waits its turn: 1 run is before it");
+        let second = (third.parse::<i64>().unwrap() - 1).to_string();
+        let explained = explain(db, &second);
+        assert_eq!(explained["cause"], Value::Null, "{explained}");
+        assert!(db.cli().run(&["explain", &second]).ok().contains("cause  nothing keeps it: a runner can take it now"));
+        write(db, "go", "");
+        finish(runner).ok();
+    }
+
+    fn what_everything_waits_for_is_found_at_the_end_of_a_chain(db) {
+        configure(db);
+        let first = queue(db, "echo", &["--in", "1h"]);
+        let second = queue(db, "echo", &["--after", &first]);
+        let third = queue(db, "echo", &["--after", &second]);
+        let explained = expect(db, &third, "waits_for_dependencies", &format!("waits for {second} (scheduled)"));
+        let blockers = explained["blockers"].as_array().unwrap();
+        let named: Vec<String> = blockers.iter().map(|blocker| format!("{} {}", blocker["task_id"], blocker["why"]["reason"])).collect();
+        assert_eq!(named, [format!("{second} \"waits_for_dependencies\""), format!("{first} \"not_yet\"")]);
+        // Its moment is the moment of all of them.
+        assert_eq!((&explained["next"]["task_id"], &explained["next"]["on"]), (&json!(first.parse::<i64>().unwrap()), &task(db, &first)["scheduled_on"]));
+        assert_eq!(explained["remedy"], format!("taskqueue explain {second}"));
+    }
+
+    fn of_several_tasks_that_are_waited_for_the_one_that_blocks_for_ever_is_followed(db) {
+        configure(db);
+        let later = queue(db, "echo", &["--in", "1h"]);
+        let bad = queue(db, "bad", &[]);
+        db.cli().run(&["tick"]).ok();
+        let last = queue(db, "echo", &["--after", &format!("{later},{bad}")]);
+        let explained = explain(db, &last);
+        assert_eq!((&explained["blockers"][0]["task_id"], &explained["blockers"][0]["why"]["reason"]), (&json!(bad.parse::<i64>().unwrap()), &json!("exhausted")));
+        assert_eq!(explained["remedy"], format!("taskqueue explain {bad}"));
+        expect_no_next(&explained);
+    }
+
+    fn tasks_that_wait_for_each_other_are_explained_as_a_circle(db) {
+        configure(db);
+        let first = queue(db, "echo", &[]);
+        let second = queue(db, "echo", &["--after", &first]);
+        db.execute(&format!("INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\") VALUES ({first}, {second})"));
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"WaitingFor\" = 1 WHERE \"Id\" = {first}"));
+        let explained = expect(db, &first, "waits_for_dependencies", "waits for ");
+        assert_eq!(explained["circle"].as_array().map(Vec::len), Some(3), "{explained}");
+        expect_no_next(&explained);
+    }
+
+    fn a_task_that_is_over_is_explained_with_how_each_attempt_ended(db) {
+        configure(db);
+        let bad = queue(db, "bad", &[]);
+        let good = queue(db, "echo", &[]);
+        db.cli().run(&["tick"]).ok();
+        let explained = expect(db, &bad, "exhausted", "no retry left: exit:65: no such box");
+        expect_no_next(&explained);
+        assert_eq!(explained["attempts"][0]["decision"], "exit 65: no_retry (default rule)");
+        assert_eq!(explained["remedy"], format!("taskqueue retry {bad}"));
+        let text = db.cli().run(&["explain", &bad]).ok();
+        assert!(text.contains("next   nothing happens to it any more by itself"), "{text}");
+        expect(db, &good, "done", "it has succeeded");
+        let cancelled = queue(db, "echo", &[]);
+        db.cli().run(&["cancel", &cancelled]).ok();
+        let explained = expect(db, &cancelled, "cancelled", "it was cancelled");
+        assert_eq!(explained["remedy"], format!("taskqueue requeue {cancelled}"));
+    }
+
+    fn a_task_whose_key_another_one_has_is_explained(db) {
+        configure(db);
+        let first = queue(db, "bad", &["--unique", "order-17"]);
+        db.cli().run(&["tick"]).ok();
+        let second = queue(db, "bad", &["--unique", "order-17", "--in", "1h"]);
+        let explained = expect(db, &first, "exhausted", "no retry left");
+        assert_eq!(explained["key_holder"], second.parse::<i64>().unwrap());
+        let text = db.cli().run(&["explain", &first]).ok();
+        assert!(text.contains(&format!("key    order-17 is taken by task {second}: this one cannot be live again")), "{text}");
+        assert_eq!(explain(db, &second)["key_holder"], Value::Null);
+    }
+
+    fn a_quarantined_task_is_explained(db) {
+        db.configure(&format!("{}crash_limit = 1\n", shell_class(db, "work", "kill -SEGV $$")));
+        let id = queue(db, "work", &[]);
+        db.cli().run(&["tick"]).ok();
+        expect_no_next(&expect(db, &id, "quarantined", "quarantined after 1 crash: signal:11"));
+    }
+
+    fn what_keeps_a_schedule_is_explained(db) {
+        configure(db);
+        let id = queue(db, "echo", &["--every", "0 3 * * *"]);
+        expect_next(&expect(db, &id, "not_yet", "its time comes in "), "time_has_come");
+        db.cli().run(&["schedule", "pause", &id]).ok();
+        let explained = expect(db, &id, "schedule_paused", "its schedule is paused");
+        assert_eq!(explained["remedy"], format!("taskqueue schedule resume {id}"));
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\", \"Recurrence\") VALUES ('echo', '{}', 'nonsense')");
+        expect(db, "2", "not_planned", "never planned: ");
+    }
+
+    fn a_status_of_a_newer_version_is_explained_and_left_alone(db) {
+        configure(db);
+        let id = queue(db, "echo", &[]);
+        allow_unknown_statuses(db).execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'hibernating'");
+        let explained = expect(db, &id, "unknown_status", "left alone: a newer version wrote this status");
+        assert_eq!(explained["remedy"], Value::Null);
+    }
+
+    fn a_run_whose_runner_has_died_is_explained_until_it_is_taken_back(db) {
+        configure(db);
+        let id = waiting(db, "slow", &[]);
+        let mut runner = db.cli().spawn(&["process-run"]);
+        wait_for_file(db, "began");
+        expect(db, &id, "running", "it runs: process ");
+        signal(&runner, Signal::KILL);
+        runner.wait().unwrap();
+        let explained = expect(db, &id, "lost", "is dead; the next create-runs takes its run back");
+        assert_eq!(explained["remedy"], "taskqueue create-runs");
+        assert!(db.cli().run(&["explain", "--queue"]).ok().contains(&format!("task {id}: the runner (process ")));
+        assert!(db.cli().run(&["status"]).ok().contains("is dead; the next create-runs takes its run back"));
+        // The same create-runs has made the next run.
+        db.cli().run(&["create-runs"]).ok();
+        expect(db, &id, "no_runner", "waits for a runner; none lives");
+    }
+
+    fn explain_says_why_nothing_moves_at_all(db) {
+        configure(db);
+        let text = db.cli().run(&["explain", "--queue"]).ok();
+        assert!(text.starts_with("running 0   runners 0/8   waiting runs 0   due 0\n"), "{text}");
+        assert!(text.contains("Nothing waits: no task is due, and no run waits."), "{text}");
+        let later = queue(db, "echo", &["--in", "1h"]);
+        let text = db.cli().run(&["explain", "--queue"]).ok();
+        assert!(text.contains("Nothing waits: ") && text.contains(&format!(": task {later}")), "{text}");
+        let due = waiting(db, "slow", &[]);
+        let bad = queue(db, "bad", &[]);
+        db.cli().run(&["pause", "--class", "slow"]).ok();
+        let explained = db.cli().run(&["explain", "--queue", "--json"]).json();
+        assert_eq!(explained["schema"], "taskqueue.explain-queue/1");
+        let first: Vec<String> = explained["first"].as_array().unwrap().iter().map(|first| format!("{} {}", first["task_id"], first["why"]["reason"])).collect();
+        assert_eq!(first, [format!("{due} \"paused\""), format!("{bad} \"waits_for_create_runs\"")]);
+        assert_eq!(explained["next"]["task_id"], later.parse::<i64>().unwrap());
+    }
+
+    fn several_tasks_are_explained_one_after_the_other(db) {
+        configure(db);
+        for _ in 0..3 {
+            queue(db, "echo", &["--in", "1h"]);
+        }
+        let ended = db.cli().run(&["explain", "1-3", "-n", "2"]);
+        assert_eq!(ended.stderr, "1 task more; -n N explains more\n");
+        let text = ended.ok();
+        assert_eq!(text.matches("cause  its time comes").count(), 2, "{text}");
+        let lines = db.cli().run(&["explain", "class=echo", "--json"]).ok();
+        assert_eq!(lines.lines().count(), 3);
+        assert_eq!(db.cli().run(&["explain", "class=nope"]).code, Some(3));
+        assert!(error_and_hint(&db.cli().run(&["explain", "99"]).fails(3)).0.contains("task 99"));
+        assert_eq!(db.cli().run(&["explain"]).code, Some(2));
+    }
+}

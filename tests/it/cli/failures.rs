@@ -1,0 +1,65 @@
+//! `taskqueue failures`, and the retry of a group.
+
+use serde_json::{Value, json};
+
+use super::{ECHO, shell_class, task};
+use crate::each_engine;
+use crate::support::TestDb;
+
+/// Two classes that fail for good: one with two errors, one with one.
+fn fail(db: &TestDb) {
+    let mail = shell_class(
+        db,
+        "mail",
+        "case $(cat) in *box*) echo no such box >&2; exit 65;; *) echo refused >&2; exit 77;; esac",
+    );
+    let again = shell_class(db, "again", "echo greylisted >&2; exit 75");
+    db.configure(&format!("{ECHO}{mail}{again}"));
+    for (class, data) in
+        [("mail", "\"box 1\""), ("mail", "\"box 2\""), ("mail", "\"other\""), ("again", "1"), ("echo", "1")]
+    {
+        db.cli().run(&["queue", class, data]).ok();
+    }
+    db.cli().run(&["tick"]).ok();
+}
+
+each_engine! {
+    fn failures_are_grouped_by_class_and_error_with_samples(db) {
+        fail(db);
+        let found = db.cli().run(&["failures", "--json"]).json();
+        assert_eq!((&found["schema"], &found["looked_at"], &found["has_more"]), (&json!("taskqueue.failures/1"), &json!(4), &json!(false)));
+        let group = |group: &Value| (group["class"].clone(), group["error_code"].clone(), group["tasks"].clone(), group["given_up"].clone());
+        let groups: Vec<_> = found["groups"].as_array().unwrap().iter().map(group).collect();
+        assert_eq!(groups, [
+            (json!("mail"), json!("exit:65"), json!(2), json!(2)),
+            (json!("again"), json!("exit:75"), json!(1), json!(0)),
+            (json!("mail"), json!("exit:77"), json!(1), json!(1)),
+        ]);
+        let samples = found["groups"][0]["samples"].as_array().unwrap();
+        assert_eq!((samples.len(), &samples[0]["error_message"]), (2, &json!("no such box")));
+        let text = db.cli().run(&["failures"]).ok();
+        assert!(text.starts_with("4 failed tasks in 3 groups; 3 of them are not tried again by themselves\n"), "{text}");
+        assert!(text.ends_with("Try a few of the largest group: taskqueue retry class=mail error=exit:65 --sample 5"), "{text}");
+        let text = db.cli().run(&["failures", "--class", "mail", "--samples", "-n", "1"]).ok();
+        assert!(text.contains("no such box") && !text.contains("refused") && text.contains("1 group more"), "{text}");
+    }
+
+    fn nothing_that_failed_is_said_so(db) {
+        db.configure(ECHO);
+        assert_eq!(db.cli().run(&["failures"]).ok(), "Nothing failed, or what failed has succeeded since.");
+    }
+
+    fn a_sample_of_a_group_is_tried_again_and_then_the_rest_at_a_rate(db) {
+        fail(db);
+        let statuses = || db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"FailedRetries\" = 0 AND \"TaskClass\" = 'mail'");
+        let said = db.cli().run(&["retry", "class=mail", "--sample", "1", "--yes"]).stderr;
+        assert_eq!((said.as_str(), statuses()), ("1 task tried again\n", 1));
+        let said = db.cli().run(&["retry", "class=mail", "status=exhausted", "--rate", "2/1h", "--yes"]).stderr;
+        assert_eq!((said.as_str(), statuses()), ("2 tasks tried again\n", 3));
+        let first = chrono::DateTime::parse_from_rfc3339(task(db, "2")["scheduled_on"].as_str().unwrap()).unwrap();
+        let second = chrono::DateTime::parse_from_rfc3339(task(db, "3")["scheduled_on"].as_str().unwrap()).unwrap();
+        let between = (second - first).num_seconds();
+        assert!((1_799..=1_801).contains(&between), "{between}");
+        assert_eq!(db.cli().run(&["retry", "1", "--rate", "often"]).code, Some(2));
+    }
+}
