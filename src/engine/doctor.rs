@@ -176,13 +176,14 @@ pub struct OwnFiles {
     pub store: Option<PathBuf>,
 }
 
-/// Everything that is wrong, as far as can be seen from here; the worst first.
+/// Everything that is wrong, as far as can be seen from here; the worst first. Transactions count as long that have been open for
+/// so many seconds: they keep others from their work, or the server from cleaning up.
 ///
 /// # Errors
 /// The database's.
-pub fn examine(ctx: &mut Context, files: &OwnFiles) -> EngineResult<Vec<Trouble>> {
+pub fn examine(ctx: &mut Context, files: &OwnFiles, long_secs: i64) -> EngineResult<Vec<Trouble>> {
     let (now, settings) = (ctx.store.now()?, ctx.store.settings()?);
-    let mut troubles: Vec<Trouble> = ctx.store.symptoms()?.into_iter().map(Trouble::Store).collect();
+    let mut troubles: Vec<Trouble> = ctx.store.symptoms(long_secs)?.into_iter().map(Trouble::Store).collect();
     troubles.extend(files_in_danger(files));
     troubles.extend(left_outcomes(ctx));
     troubles.extend(kept_for_ever(&settings));

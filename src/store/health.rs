@@ -10,12 +10,12 @@ use crate::domain::ids::TaskId;
 use crate::domain::status::{ScheduleStatus, TaskStatus};
 
 impl Store {
-    /// What the server or the file shows.
+    /// What the server or the file shows; transactions count as long that have been open for so many seconds.
     ///
     /// # Errors
     /// The database could not be asked.
-    pub fn symptoms(&mut self) -> StoreResult<Vec<Symptom>> {
-        self.read(|conn| Ok(backend::health::symptoms(conn)?))
+    pub fn symptoms(&mut self, long_secs: i64) -> StoreResult<Vec<Symptom>> {
+        self.read(|conn| Ok(backend::health::symptoms(conn, long_secs)?))
     }
 
     /// Up to `limit` schedules that cannot be read, by their newest tasks.

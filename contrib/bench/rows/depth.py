@@ -1,5 +1,5 @@
 """A million waiting and five million finished tasks: a claim there beside one with 10,000 and none, by single claims of the
-store and by a worker in process that ends after so many runs; and `create-runs` with nothing to do."""
+store and by a worker in process that ends after so many runs; `create-runs` with nothing to do; and what operators look at."""
 
 import time
 
@@ -29,6 +29,9 @@ def some_runs(bench, store):
 CLAIMS = {"single claims": single_claims, "runs of a worker in process": some_runs}
 
 
+SCREENS = (("status",), ("explain", "last"), ("explain", "--queue"), ("failures",))
+
+
 def on_fresh(bench, engine, tasks, claims):
     with bench.store(engine) as store:
         store.fill_with_runs(tasks)
@@ -51,4 +54,7 @@ def measure(bench, engine):
     with deep_store(bench, engine) as (store, words):
         idle = by_turns(bench.pick(31, 5), "ms", [("create-runs", lambda: process_ms(store, "create-runs"))], note=None)
         yield Line("depth", f"`create-runs` with nothing to do, {words}", SHOWN[engine], idle[0], [], [at_most(10)])
+        for verb in SCREENS:
+            shown = by_turns(bench.pick(11, 3), "ms", [(verb[0], lambda: process_ms(store, *verb))], note=None)
+            yield Line("depth", f"`{' '.join(verb)}`, {words}", SHOWN[engine], shown[0], [], [at_most(150)])
         yield from beside_fresh(bench, "depth", TITLE, store, words, bench.pick(10_000, 2_000))

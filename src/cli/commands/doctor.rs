@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::explain::clock_ahead;
 use super::pauses::{pause_words, resume_command};
+use super::task_options::duration_option;
 use super::why::sentence;
 use crate::cli::output::Out;
 use crate::cli::output::clean::clean_line;
@@ -22,16 +23,22 @@ use crate::engine::doctor::{OwnFiles, Symptom, Trouble, examine};
 /// needs a look, and 2 where tasks do not run or could be lost.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  taskqueue doctor\n  taskqueue doctor --json")]
-pub(crate) struct DoctorArgs {}
+pub(crate) struct DoctorArgs {
+    /// From which time on a transaction of somebody else has been open for long
+    #[arg(long, value_name = "DURATION", default_value = "10m")]
+    long_transaction: String,
+}
 
-pub(crate) fn run(session: Session, _args: &DoctorArgs, out: &mut Out) -> anyhow::Result<u8> {
+pub(crate) fn run(session: Session, args: &DoctorArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let long = duration_option("--long-transaction", Some(&args.long_transaction))?.unwrap_or_default();
+    let long_secs = i64::try_from(long.as_secs()).unwrap_or(i64::MAX);
     let files = OwnFiles {
         configuration: session.config.exists.then(|| session.config.path.clone()),
         store: session.url.path(),
     };
     let configuration = session.config.path.clone();
     let mut ctx = session.open()?;
-    let troubles = examine(&mut ctx, &files)?;
+    let troubles = examine(&mut ctx, &files, long_secs)?;
     let (now, ahead) = (ctx.now()?, clock_ahead(&mut ctx)?);
     let level = troubles.iter().map(Trouble::level).max().unwrap_or_default();
     let level = if ahead.is_some() { level.max(Level::Warning) } else { level };

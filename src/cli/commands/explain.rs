@@ -131,9 +131,8 @@ fn show(ctx: &mut Context, explanation: &Explanation, out: &mut Out) -> anyhow::
         lines.push(format!("clock  {}", clock_words(ahead)));
     }
     let mut text: Vec<String> = lines.iter().map(|line| fitted_words(&clean_line(line), out.width())).collect();
-    let rows = explanation.conditions.iter().map(|condition| condition_row(condition, explanation)).collect();
     text.push(String::new());
-    text.push(render(out, &["MET", "CONDITION", "OTHERWISE"], rows, &[]));
+    text.push(conditions(explanation, out));
     if !explanation.attempts.is_empty() {
         let rows = explanation.attempts.iter().map(|run| attempt_row(run, now)).collect();
         text.push(String::new());
@@ -160,6 +159,25 @@ fn next_words(explanation: &Explanation) -> String {
 fn clock_words(ahead: TimeDelta) -> String {
     let (far, direction) = (distance(ahead), if ahead > TimeDelta::zero() { "ahead of" } else { "behind" });
     format!("this host's clock is {far} {direction} the database's, which decides")
+}
+
+/// Below this many columns a table of them would be three times as long as a list.
+const NARROW: u16 = 60;
+
+fn conditions(explanation: &Explanation, out: &Out) -> String {
+    let rows = explanation.conditions.iter().map(|condition| condition_row(condition, explanation));
+    if out.width().is_none_or(|width| width >= NARROW) {
+        return render(out, &["MET", "CONDITION", "OTHERWISE"], rows.collect(), &[]);
+    }
+    let line = |condition: &Condition| match &condition.why {
+        None => format!("yes  {}", condition_words(condition.condition)),
+        Some(why) => {
+            let why = sentence(why, explanation.last_run.as_ref(), explanation.now);
+            format!("NO   {}: {why}", condition_words(condition.condition))
+        }
+    };
+    let lines = explanation.conditions.iter().map(|condition| fitted_words(&clean_line(&line(condition)), out.width()));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn condition_row(condition: &Condition, explanation: &Explanation) -> Vec<Field> {

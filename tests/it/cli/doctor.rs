@@ -166,6 +166,20 @@ each_engine! {
 }
 
 each_server! {
+    fn doctor_finds_a_transaction_that_has_been_open_for_long(db) {
+        // The user of the tests may not see those of the other servers.
+        if db.engine == EngineUnderTest::Postgres {
+            db.configure(ECHO);
+            let mut somebody = db.raw();
+            somebody.execute("BEGIN");
+            somebody.execute("UPDATE \"TaskQueueSettings\" SET \"Value\" = \"Value\"");
+            let text = db.cli().run(&["doctor", "--long-transaction", "0s"]).stdout;
+            assert!(text.contains("a transaction has been open for ") && text.contains("idle in transaction (SELECT pg_terminate_backend("), "{text}");
+            assert!(!db.cli().run(&["doctor"]).stdout.contains("a transaction has been open for "));
+            somebody.execute("ROLLBACK");
+        }
+    }
+
     fn doctor_finds_a_setting_by_which_commits_can_be_lost(db) {
         // Of the others it would be one of the whole server, on which other tests run.
         if db.engine == EngineUnderTest::Postgres {

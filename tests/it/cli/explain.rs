@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::{ECHO, error_and_hint, shell_class, signal, task, wait_for_file, write};
 use crate::conformance::fixture::{allow_unknown_statuses, insert_runner};
-use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{TestDb, wait_until};
+use crate::{each_engine, each_server};
 use taskqueue::os::identity::ProcessIdentity;
 
 /// Classes `echo`, `bad`, and `slow`, whose handler says that it began and works until `go` is there.
@@ -348,5 +348,26 @@ each_engine! {
         assert_eq!(db.cli().run(&["explain", "class=nope"]).code, Some(3));
         assert!(error_and_hint(&db.cli().run(&["explain", "99"]).fails(3)).0.contains("task 99"));
         assert_eq!(db.cli().run(&["explain"]).code, Some(2));
+    }
+}
+
+each_server! {
+    fn a_clock_of_this_host_that_misleads_is_named_by_explain_and_doctor(db) {
+        configure(db);
+        let id = queue(db, "echo", &["--in", "30m"]);
+        let host = |args: &[&str]| {
+            let cli = db.cli().program(std::path::Path::new("faketime")).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+            cli.run(&[&["-f", "+1h", env!("CARGO_BIN_EXE_taskqueue")], args].concat())
+        };
+        // It has come here, and not there.
+        let explained = host(&["explain", "--json", &id]).json();
+        assert_eq!(explained["cause"]["why"]["reason"], "not_yet");
+        let ahead = explained["clock_ahead_secs"].as_i64().unwrap();
+        assert!((3_590..=3_610).contains(&ahead), "{ahead}");
+        let text = host(&["explain", &id]).ok();
+        assert!(text.contains("clock  this host's clock is ") && text.contains(" ahead of the database's, which decides"), "{text}");
+        let ended = host(&["doctor"]);
+        assert!(ended.stdout.contains("this host's clock is ") && ended.stdout.contains("timedatectl"), "{ended:?}");
+        assert_eq!(explain(db, &id)["clock_ahead_secs"], Value::Null);
     }
 }

@@ -11,8 +11,6 @@ use serde::Serialize;
 
 use super::AnyConnection;
 
-/// A transaction that has been open for so long keeps others from their work, or the server from cleaning up, in seconds.
-const LONG_TRANSACTION_SECS: i64 = 600;
 /// Fewer dead rows are nothing to speak of.
 const MANY_DEAD_ROWS: i64 = 50_000;
 
@@ -54,12 +52,13 @@ pub enum Symptom {
     },
 }
 
-/// What this connection's server or file shows.
-pub(in super::super) fn symptoms(conn: &mut AnyConnection) -> QueryResult<Vec<Symptom>> {
+/// What this connection's server or file shows; transactions count as long that have been open for so many seconds.
+pub(in super::super) fn symptoms(conn: &mut AnyConnection, long_secs: i64) -> QueryResult<Vec<Symptom>> {
     match conn {
+        // Differs: who reads for long is seen by the log that grows.
         AnyConnection::Sqlite(conn) => sqlite::symptoms(conn),
-        AnyConnection::Postgres(conn) => postgres::symptoms(conn),
-        AnyConnection::Mysql(conn) => mysql::symptoms(conn),
+        AnyConnection::Postgres(conn) => postgres::symptoms(conn, long_secs),
+        AnyConnection::Mysql(conn) => mysql::symptoms(conn, long_secs),
     }
 }
 
@@ -119,8 +118,8 @@ fn made_indexes(migration: &str) -> Vec<(String, String)> {
     statements.filter(is_index).filter_map(named).collect()
 }
 
-fn long_transactions(open: Vec<Open>) -> Vec<Symptom> {
-    let is_long = |open: &Open| open.secs >= LONG_TRANSACTION_SECS;
+fn long_transactions(open: Vec<Open>, long_secs: i64) -> Vec<Symptom> {
+    let is_long = |open: &Open| open.secs >= long_secs;
     open.into_iter().filter(is_long).map(|Open { who, secs }| Symptom::LongTransaction { secs, who }).collect()
 }
 

@@ -7,7 +7,7 @@ use super::{Name, Named, Open, Symptom, long_transactions, wrong_settings};
 
 const MIGRATION: &str = include_str!("../../../../migrations/mysql/2026-11-21-000000_create_task_queue/up.sql");
 
-pub(super) fn symptoms(conn: &mut MysqlConnection) -> QueryResult<Vec<Symptom>> {
+pub(super) fn symptoms(conn: &mut MysqlConnection, long_secs: i64) -> QueryResult<Vec<Symptom>> {
     let wanted = [("innodb_flush_log_at_trx_commit", "1"), ("innodb_doublewrite", "1"), ("sync_binlog", "1")];
     let settings: Vec<Named> = diesel::sql_query(
         // Without a binary log its setting says nothing. MySQL has words for doublewrite, MariaDB has them, too, since 11.
@@ -33,7 +33,7 @@ pub(super) fn symptoms(conn: &mut MysqlConnection) -> QueryResult<Vec<Symptom>> 
          FROM information_schema.INNODB_TRX WHERE trx_mysql_thread_id NOT IN (0, CONNECTION_ID())",
     )
     .load(conn);
-    found.extend(long_transactions(open.unwrap_or_default()));
+    found.extend(long_transactions(open.unwrap_or_default(), long_secs));
     Ok(found)
 }
 

@@ -18,7 +18,7 @@ struct Rows {
     live: i64,
 }
 
-pub(super) fn symptoms(conn: &mut PgConnection) -> QueryResult<Vec<Symptom>> {
+pub(super) fn symptoms(conn: &mut PgConnection, long_secs: i64) -> QueryResult<Vec<Symptom>> {
     let wanted = [("fsync", "on"), ("full_page_writes", "on"), ("synchronous_commit", "on"), ("autovacuum", "on")];
     let settings: Vec<Named> = diesel::sql_query(
         // `local`, `remote_write` and `remote_apply` differ in what standbys do; all of them have it on the disk here.
@@ -48,7 +48,7 @@ pub(super) fn symptoms(conn: &mut PgConnection) -> QueryResult<Vec<Symptom>> {
          FROM pg_prepared_xacts WHERE database = current_database()",
     )
     .load(conn)?;
-    found.extend(long_transactions(open));
+    found.extend(long_transactions(open, long_secs));
     let rows: Vec<Rows> = diesel::sql_query(
         "SELECT relname::text AS name, n_dead_tup AS dead, n_live_tup AS live
          FROM pg_stat_user_tables WHERE relname LIKE 'TaskQueue%' AND pg_table_is_visible(relid) ORDER BY relname",
