@@ -2,11 +2,8 @@
 
 use serde::Serialize;
 
-use super::conditions::{Inquiry, Reason};
+use super::conditions::Inquiry;
 use super::{Context, EngineResult};
-
-/// Runs in progress that are looked at for one that nobody will end.
-const LOOKED_AT: i64 = 500;
 
 /// What monitoring watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -34,12 +31,8 @@ pub struct Measures {
 pub fn measure(ctx: &mut Context) -> EngineResult<Measures> {
     let now = ctx.store.now()?;
     let counts = ctx.store.count_tasks(None)?;
-    let processing = ctx.store.list_processing_runs(None, LOOKED_AT)?;
     let mut inquiry = Inquiry::new(ctx, now);
-    let mut lost = 0;
-    for run in &processing {
-        lost += i64::from(matches!(inquiry.why_lost(Some(run))?, Some(Reason::Lost { .. })));
-    }
+    let lost = i64::try_from(inquiry.lost_runs()?.len()).unwrap_or(i64::MAX);
     let runners = i64::try_from(inquiry.live_runners()?.len()).unwrap_or(i64::MAX);
     Ok(Measures {
         oldest_due_secs: counts.oldest_due_secs.unwrap_or(0),

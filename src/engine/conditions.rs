@@ -12,7 +12,7 @@ use super::register::liveness_of;
 use super::rescue::evidence_against;
 use super::{Context, EngineResult};
 use crate::domain::due::{DueCondition, NotDue};
-use crate::domain::ids::RunId;
+use crate::domain::ids::{RunId, TaskId};
 use crate::domain::limits::Obstacle;
 use crate::domain::pause::{Pause, PauseScope};
 use crate::domain::records::{Run, Runner, Task};
@@ -23,6 +23,8 @@ use crate::store::ClassHold;
 
 /// Tasks for which one waits that are named with the reason.
 const NAMED_LIMIT: i64 = 3;
+/// Runs in progress that are looked at for those that nobody will end.
+const PROCESSING_LIMIT: i64 = 500;
 
 /// What must hold for a task to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -162,8 +164,17 @@ impl<'a> Inquiry<'a> {
         Ok(Condition::new(ConditionName::RunIsHeld, self.why_lost(run)?))
     }
 
+    /// Of the first runs in progress those that nobody will end any more, by their tasks.
+    pub(super) fn lost_runs(&mut self) -> EngineResult<Vec<(TaskId, Reason)>> {
+        let mut lost = Vec::new();
+        for run in self.ctx.store.list_processing_runs(None, PROCESSING_LIMIT)? {
+            lost.extend(self.why_lost(Some(&run))?.map(|why| (run.task_id, why)));
+        }
+        Ok(lost)
+    }
+
     /// Why a run in progress will not be ended by whoever has it, if so: what the rescue looks at.
-    pub(super) fn why_lost(&mut self, run: Option<&Run>) -> EngineResult<Option<Reason>> {
+    fn why_lost(&mut self, run: Option<&Run>) -> EngineResult<Option<Reason>> {
         let lease_secs = self.settings()?.lease.lease_secs;
         let clock = match self.lease_clock {
             Some(clock) => clock,

@@ -27,8 +27,7 @@ const LARGE_LOG_BYTES: u64 = 256 << 20;
 /// A disk is nearly full below both of these.
 const LITTLE_ROOM_BYTES: u64 = 1 << 30;
 const LITTLE_ROOM_PERCENT: u64 = 5;
-/// Runs and tasks of one kind that are looked at.
-const LOOKED_AT: i64 = 500;
+/// Tasks of one kind that are named.
 const NAMED: i64 = 5;
 const CLASSES: usize = 100;
 
@@ -284,13 +283,9 @@ fn keeps_from_running(why: &Reason) -> bool {
 /// What keeps runs from being taken, or from being taken back.
 fn moving_troubles(ctx: &mut Context, now: DateTime<Utc>) -> EngineResult<Vec<Trouble>> {
     let mut troubles = Vec::new();
-    let processing = ctx.store.list_processing_runs(None, LOOKED_AT)?;
     let first = ctx.store.list_first_waiting(CLASSES)?;
     let mut inquiry = Inquiry::new(ctx, now);
-    let mut lost = Vec::new();
-    for run in &processing {
-        lost.extend(inquiry.why_lost(Some(run))?.map(|why| (run.task_id, why)));
-    }
+    let lost = inquiry.lost_runs()?;
     let count = lost.len();
     troubles.extend(lost.into_iter().next().map(|(task_id, why)| Trouble::LostRuns { count, task_id, why }));
     for task_id in first {

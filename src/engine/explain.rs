@@ -21,8 +21,6 @@ const ATTEMPT_LIMIT: i64 = 100;
 const CHAIN_LIMIT: usize = 20;
 /// Tasks for which one waits among which one is looked for that blocks it.
 const PREREQUISITE_LIMIT: i64 = 100;
-/// Runs in progress that are looked at for one that nobody will end.
-const PROCESSING_LIMIT: i64 = 500;
 /// Classes, and due tasks, of which the first is asked why nothing moves.
 const CLASS_LIMIT: usize = 50;
 const DUE_LIMIT: i64 = 20;
@@ -203,13 +201,9 @@ pub fn explain_queue(ctx: &mut Context) -> EngineResult<QueueExplanation> {
     let mut ids = ctx.store.list_first_waiting(CLASS_LIMIT)?;
     ids.extend(ctx.store.list_first_waiting_for_keys(DUE_LIMIT)?);
     ids.extend(ctx.store.list_first_due(DUE_LIMIT)?.into_iter().map(|task| task.id));
-    let processing = ctx.store.list_processing_runs(None, PROCESSING_LIMIT)?;
     let mut inquiry = Inquiry::new(ctx, now);
     let in_use = inquiry.live_runners()?.iter().map(|runner| i64::from(runner.slots)).sum();
-    let mut lost = Vec::new();
-    for run in processing {
-        lost.extend(inquiry.why_lost(Some(&run))?.map(|why| (run.task_id, why)));
-    }
+    let lost = inquiry.lost_runs()?;
     let (mut first, mut seen) = (Vec::new(), BTreeSet::new());
     for task_id in ids {
         let found = inquiry.ctx.store.get_tasks(&[task_id])?.into_iter().next();

@@ -5,7 +5,7 @@ use clap::Args;
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
-use super::explain::clock_ahead;
+use super::explain::{clock_ahead, clock_words};
 use super::pauses::{pause_words, resume_command};
 use super::task_options::duration_option;
 use super::why::sentence;
@@ -79,9 +79,7 @@ fn text(troubles: &[Trouble], ahead: Option<TimeDelta>, about: &About, out: &Out
         lines.push(finding(trouble.level(), &message(trouble, about), &remedy(trouble, about), out));
     }
     if let Some(ahead) = ahead {
-        let direction = if ahead > TimeDelta::zero() { "ahead of" } else { "behind" };
-        let words = format!("this host's clock is {} {direction} the database's, which decides", distance(ahead));
-        lines.push(finding(Level::Warning, &words, "timedatectl", out));
+        lines.push(finding(Level::Warning, &clock_words(ahead), "timedatectl", out));
     }
     if lines.is_empty() {
         return fitted_words("Nothing wrong was found.", out.width());

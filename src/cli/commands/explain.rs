@@ -156,7 +156,8 @@ fn next_words(explanation: &Explanation) -> String {
     format!("{} ({}): {what}", instant(next.on), relative(next.on, explanation.now))
 }
 
-fn clock_words(ahead: TimeDelta) -> String {
+/// What is said of it.
+pub(super) fn clock_words(ahead: TimeDelta) -> String {
     let (far, direction) = (distance(ahead), if ahead > TimeDelta::zero() { "ahead of" } else { "behind" });
     format!("this host's clock is {far} {direction} the database's, which decides")
 }

@@ -7,9 +7,10 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{ECHO, shell_class, signal, wait_for_file};
+use crate::each_engine;
 use crate::support::cli::finish;
+use crate::support::db::on;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
-use crate::{each_engine, each_server};
 
 /// What was found, without what the servers of the tests are set to for all.
 fn findings(db: &TestDb) -> Vec<Value> {
@@ -165,28 +166,30 @@ each_engine! {
     }
 }
 
-each_server! {
-    fn doctor_finds_a_transaction_that_has_been_open_for_long(db) {
-        // The user of the tests may not see those of the other servers.
-        if db.engine == EngineUnderTest::Postgres {
-            db.configure(ECHO);
-            let mut somebody = db.raw();
-            somebody.execute("BEGIN");
-            somebody.execute("UPDATE \"TaskQueueSettings\" SET \"Value\" = \"Value\"");
-            let text = db.cli().run(&["doctor", "--long-transaction", "0s"]).stdout;
-            assert!(text.contains("a transaction has been open for ") && text.contains("idle in transaction (SELECT pg_terminate_backend("), "{text}");
-            assert!(!db.cli().run(&["doctor"]).stdout.contains("a transaction has been open for "));
-            somebody.execute("ROLLBACK");
-        }
-    }
+// The users of the other servers may not see the transactions of others, and such a setting would be one of the whole server.
 
-    fn doctor_finds_a_setting_by_which_commits_can_be_lost(db) {
-        // Of the others it would be one of the whole server, on which other tests run.
-        if db.engine == EngineUnderTest::Postgres {
-            db.configure(ECHO);
-            let name = db.name_and_host().0;
-            db.execute(&format!("ALTER DATABASE \"{name}\" SET synchronous_commit = off"));
-            expect(db, "store", "the database has synchronous_commit = off, which should be on", "synchronous_commit = on");
-        }
-    }
+#[test]
+fn doctor_finds_a_transaction_that_has_been_open_for_long() {
+    on(EngineUnderTest::Postgres, |db| {
+        db.configure(ECHO);
+        let mut somebody = db.raw();
+        somebody.execute("BEGIN");
+        somebody.execute("UPDATE \"TaskQueueSettings\" SET \"Value\" = \"Value\"");
+        let text = db.cli().run(&["doctor", "--long-transaction", "0s"]).stdout;
+        let words = ["a transaction has been open for ", "idle in transaction (SELECT pg_terminate_backend("];
+        assert!(words.iter().all(|words| text.contains(words)), "{text}");
+        assert!(!db.cli().run(&["doctor"]).stdout.contains(words[0]));
+        somebody.execute("ROLLBACK");
+    });
+}
+
+#[test]
+fn doctor_finds_a_setting_by_which_commits_can_be_lost() {
+    on(EngineUnderTest::Postgres, |db| {
+        db.configure(ECHO);
+        let name = db.name_and_host().0;
+        db.execute(&format!("ALTER DATABASE \"{name}\" SET synchronous_commit = off"));
+        let message = "the database has synchronous_commit = off, which should be on";
+        expect(db, "store", message, "synchronous_commit = on");
+    });
 }
