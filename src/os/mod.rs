@@ -1,7 +1,7 @@
 //! What the kernel answers: clocks, process identities, signals, child processes, lock files, the host.
 //!
 //! Knows nothing of tasks, runs or the store, and prints nothing. The only folder with `unsafe` code, all of it in
-//! `vfork.rs`, `pre_exec.rs`, `sockets.rs` and `closed_output.rs`. The engine and the handlers use it.
+//! `vfork.rs`, `pre_exec.rs`, `sockets.rs`, `closed_output.rs` and `heap.rs`. The engine and the handlers use it.
 
 pub mod account;
 pub mod capture;
@@ -16,6 +16,7 @@ pub mod event_socket;
 pub mod fault;
 pub mod file_checks;
 pub mod file_watch;
+pub mod heap;
 pub mod host;
 pub mod identity;
 pub mod lock;

@@ -106,7 +106,7 @@ fn only_the_command_line_prints() {
 
 #[test]
 fn only_os_talks_to_the_kernel_by_hand() {
-    only_in(&["unsafe "], &["os/vfork.rs", "os/pre_exec.rs", "os/sockets.rs", "os/closed_output.rs"]);
+    only_in(&["unsafe "], &["os/vfork.rs", "os/pre_exec.rs", "os/sockets.rs", "os/closed_output.rs", "os/heap.rs"]);
     only_in(&["rustix::"], &["os/"]);
 }
 

@@ -47,6 +47,7 @@ def one_worker(bench, engine, runs, idle_secs):
         store.run("queue", "--batch", store.batch_file(runs, "noop"))
         store.run("create-runs")
         wait_for_runs(store, worker, runs)
+        time.sleep(2)
         return rest, resident_mb(worker.pid), idle
 
 

@@ -278,6 +278,9 @@ impl<'a, 'b> Coordinator<'a, 'b> {
             self.backlog.withdraw_waiting();
             listener.is_too_large(used_bytes, most_bytes);
         }
+        if standings.working == 0 && standings.waiting == 0 {
+            self.memory.give_back(self.claimed, self.idle_since.elapsed());
+        }
         let _ = self.place.stopping.check(&mut |wait| listener.stopping(&self.place.leases.held_runs(), wait));
         listener.looked(report, standings.working);
     }

@@ -1,29 +1,45 @@
-//! How much memory the worker itself uses, its handlers apart: one that has become too large makes way for a new one.
+//! How much memory the worker itself uses, its handlers apart: one that has become too large makes way for a new one, and one
+//! that has nothing to do keeps none that it does not need.
 
 use std::time::Duration;
 
 use crate::os::clock::Moment;
+use crate::os::heap;
 use crate::os::identity::ProcessIdentity;
 use crate::os::usage::memory_bytes;
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Between two batches it would be asked for at once what was given back.
+const REST: Duration = Duration::from_millis(500);
+/// Fewer runs leave too little to be worth the call.
+const MANY_RUNS: u64 = 1_000;
 
 pub(super) struct Memory {
     most_bytes: Option<u64>,
     look_at: Moment,
     is_too_large: bool,
+    /// How many runs had been claimed when free memory was given back.
+    given_back_at: u64,
 }
 
 impl Memory {
     /// Without a limit it is never too large.
     pub(super) fn new(most_bytes: Option<u64>) -> Self {
-        Self { most_bytes, look_at: Moment::now(), is_too_large: false }
+        Self { most_bytes, look_at: Moment::now(), is_too_large: false, given_back_at: 0 }
     }
 
     /// Whether it was found to be too large; once it was, it stays so.
     pub(super) const fn is_too_large(&self) -> bool {
         self.is_too_large
+    }
+
+    /// Gives back what many runs have left free in the heap, once, when there has been nothing to do for a moment.
+    pub(super) fn give_back(&mut self, claimed: u64, idle: Duration) {
+        if idle >= REST && claimed - self.given_back_at >= MANY_RUNS {
+            self.given_back_at = claimed;
+            heap::give_back();
+        }
     }
 
     /// Looks now and then, and returns once, when it is found to be too large, how large it is and may be, in bytes. Not before
