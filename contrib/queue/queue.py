@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Queues a task from Python, inside a transaction of the application's own: both are committed, or neither.
 
-Usage: queue.py FILE CLASS JSON, where FILE is a SQLite store. With psycopg or PyMySQL the statement is the same, with %s
-for the question marks and, for MySQL, without the double quotes.
+Usage: queue.py FILE CLASS JSON, where FILE is a SQLite store. With a connection of psycopg or PyMySQL it is the same.
 """
 
 import contextlib
+import json
 import sqlite3
 import sys
+
+from taskqueue_queue import queue_in
 
 path, task_class, data = sys.argv[1:]
 with contextlib.closing(sqlite3.connect(path, timeout=30)) as db, db:
     # … the application's own changes …
-    queued = db.execute('INSERT INTO "TaskQueue" ("TaskClass", "TaskData") VALUES (?, ?)', (task_class, data))
-    print(f"queued task {queued.lastrowid}")
+    print(f"queued task {queue_in(db, task_class, json.loads(data))}")

@@ -3,5 +3,8 @@
 # Usage: queue.sh CLASS JSON
 set -eu
 
-id=$(taskqueue queue "$1" "$2")
+# shellcheck source=contrib/queue/taskqueue-queue.sh
+. "$(dirname "$0")/taskqueue-queue.sh"
+
+id=$(taskqueue_queue "$1" "$2")
 echo "queued task $id"

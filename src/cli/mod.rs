@@ -2,9 +2,12 @@
 //! the engine, never the store.
 
 mod commands;
+mod completion;
 mod error;
+mod manual;
 pub(crate) mod output;
 mod session;
+mod top;
 mod topics;
 
 use std::ffi::OsString;
@@ -15,10 +18,11 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use self::commands::{
-    cancel, check, claim, classes, create_runs, doctor, edit, events, exec, explain, failures, heartbeat, init, limits,
-    migrate, pauses, process_run, prune, queue, report, requeue, resolve, retry, runners, schedule, settings, show,
-    status, tick, transfer, wait, work,
+    cancel, check, claim, classes, completions, create_runs, doctor, edit, events, exec, explain, failures, heartbeat,
+    init, limits, logs, man, metrics, migrate, pauses, process_run, prune, queue, report, requeue, resolve, retry,
+    runners, schedule, settings, show, status, tick, transfer, wait, work,
 };
+use self::completion::Question;
 use self::error::{CliError, DONE};
 use self::output::Out;
 use self::session::Session;
@@ -50,7 +54,7 @@ pub(crate) struct Cli {
 #[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalArgs {
     /// Where the tasks are: sqlite:///path, a path, postgres://user@host/db or mysql://user@host/db [env: TASKQUEUE_DATABASE_URL]
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL", value_hint = clap::ValueHint::AnyPath)]
     database: Option<String>,
     /// The configuration file [env: TASKQUEUE_CONFIG] [default: ~/.config/taskqueue/config.toml, /etc/taskqueue/config.toml]
     #[arg(long, global = true, value_name = "FILE")]
@@ -76,11 +80,14 @@ enum Command {
     Tick(tick::TickArgs),
     Work(work::WorkArgs),
     Status(status::StatusArgs),
+    Top(commands::top::TopArgs),
     Show(show::ShowArgs),
     Explain(explain::ExplainArgs),
     Failures(failures::FailuresArgs),
+    Logs(logs::LogsArgs),
     Wait(wait::WaitArgs),
     Check(check::CheckArgs),
+    Metrics(metrics::MetricsArgs),
     Doctor(doctor::DoctorArgs),
     Runners(runners::RunnersArgs),
     Pause(pauses::PauseArgs),
@@ -107,6 +114,8 @@ enum Command {
     Progress(report::ProgressArgs),
     Result(report::ResultArgs),
     Message(report::MessageArgs),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
 }
 
 /// The command line of this program, or of another one that adds task classes of its own.
@@ -144,12 +153,20 @@ impl App {
         self.run_with(std::env::args_os())
     }
 
-    fn run_with(self, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-        let mut command = Cli::command().after_help(format!("`help TOPIC` explains: {}", topics::names()));
-        if let Some(name) = self.name {
-            command = command.name(name).bin_name(name);
+    fn command(&self) -> clap::Command {
+        let command = Cli::command().after_help(format!("`help TOPIC` explains: {}", topics::names()));
+        match self.name {
+            Some(name) => command.name(name).bin_name(name),
+            None => command,
         }
+    }
+
+    fn run_with(self, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+        let command = self.command();
         let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+        if let Some(question) = Question::of(&arguments) {
+            return print_answer(&question.answer(command, self.registry.names().map(str::to_owned).collect()));
+        }
         if let [_, verb, topic] = arguments.as_slice()
             && verb == "help"
             && let Some(text) = topic.to_str().and_then(topics::topic)
@@ -183,7 +200,7 @@ impl App {
         let mut out = Out::new(cli.global.json, cli.global.verbose, cli.global.color);
         // Before there are threads: it sees to it that the ends of handlers can be learnt.
         let _ = crate::engine::prepare_process();
-        match dispatch(cli.command, &cli.global, self.registry, &mut out) {
+        match dispatch(cli.command, &cli.global, self, &mut out) {
             Ok(code) => match out.lost() {
                 Some(error) => {
                     out.error(&error);
@@ -200,18 +217,20 @@ impl App {
     }
 }
 
-fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> anyhow::Result<u8> {
-    // Three run inside a handler and need neither configuration nor database; one makes them.
+fn dispatch(command: Command, global: &GlobalArgs, app: App, out: &mut Out) -> anyhow::Result<u8> {
+    // Three run inside a handler and need neither configuration nor database, and two tell of the program itself; one makes them.
     let command = match command {
         Command::Progress(args) if !args.is_of_claimant() => return report::progress(&args),
         Command::Result(args) => return report::result(&args),
         Command::Message(args) if !args.is_of_claimant() => return report::message(&args),
+        Command::Completions(args) => return completions::run(&args, app.command().get_name(), out),
+        Command::Man(args) => return man::run(&args, app.command(), out),
         Command::Init(args) => {
-            return init::run(&args, global, |out| Session::prepare(global, registry, out), out);
+            return init::run(&args, global, |out| Session::prepare(global, app.registry, out), out);
         }
         other => other,
     };
-    let session = Session::prepare(global, registry, out)?;
+    let session = Session::prepare(global, app.registry, out)?;
     match command {
         Command::Queue(args) => queue::run(session, &args, out),
         Command::Exec(args) => exec::run(session, &args, out),
@@ -220,11 +239,14 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
         Command::Tick(args) => tick::run(session, &args, out),
         Command::Work(args) => work::run(session, &args, out),
         Command::Status(args) => status::run(session, &args, out),
+        Command::Top(args) => commands::top::run(session, &args, out),
         Command::Show(args) => show::run(session, &args, out),
         Command::Explain(args) => explain::run(session, &args, out),
         Command::Failures(args) => failures::run(session, &args, out),
+        Command::Logs(args) => logs::run(session, &args, out),
         Command::Wait(args) => wait::run(session, &args, out),
         Command::Check(args) => check::run(session, &args, out),
+        Command::Metrics(args) => metrics::run(session, &args, out),
         Command::Doctor(args) => doctor::run(session, &args, out),
         Command::Runners(args) => runners::run(session, &args, out),
         Command::Pause(args) => pauses::pause(session, &args, out),
@@ -250,8 +272,16 @@ fn dispatch(command: Command, global: &GlobalArgs, registry: HandlerRegistry, ou
         Command::Release(args) => resolve::release(session, &args, out),
         Command::Progress(args) => report::claimant_progress(session, &args, out),
         Command::Message(args) => report::claimant_message(session, &args, out),
-        Command::Result(_) | Command::Init(_) => Ok(0),
+        Command::Result(_) | Command::Init(_) | Command::Completions(_) | Command::Man(_) => Ok(0),
     }
+}
+
+/// A shell that does not want it any more is no failure, and none is told of.
+fn print_answer(text: &str) -> ExitCode {
+    if !text.is_empty() {
+        let _ = Out::new(false, false, output::ColorChoice::Never).data(text);
+    }
+    ExitCode::from(DONE)
 }
 
 fn print_topic(text: &str) -> ExitCode {

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use super::GlobalArgs;
 use super::error::CliError;
 use super::output::Out;
-use crate::config::{Config, ConfigError, Environment, default_spool_path, default_store_path, load};
+use crate::config::{Classes, Config, ConfigError, Environment, default_spool_path, default_store_path, load};
+use crate::domain::listen_address::ListenAddress;
 use crate::engine::work::Reconfiguration;
 use crate::engine::{Context, DatabaseUrl, Engine, Handlers, create_private_dir, others_can_queue};
 use crate::handler::registry::HandlerRegistry;
@@ -49,6 +50,8 @@ pub(crate) struct Reloader {
 /// A configuration that was read again.
 pub(crate) struct Reloaded {
     pub(crate) taken: Reconfiguration,
+    /// Where a worker tells how it stands.
+    pub(crate) metrics: Option<ListenAddress>,
     /// The keys that have changed and count from the next start on.
     pub(crate) for_next_start: Vec<&'static str>,
 }
@@ -65,7 +68,7 @@ impl Reloader {
             announcements: config.announcements,
             stop_wait: config.stop_wait,
         };
-        Ok(Reloaded { taken, for_next_start })
+        Ok(Reloaded { taken, metrics: config.metrics, for_next_start })
     }
 }
 
@@ -73,13 +76,10 @@ fn is_exec_enabled(config: &Config, url: &DatabaseUrl) -> bool {
     config.exec_enabled.unwrap_or_else(|| !others_can_queue(url))
 }
 
-/// The file of the configuration that would be read, or the one that is looked for first where there is none.
-pub(crate) fn configuration_path(global: &GlobalArgs) -> Result<PathBuf, ConfigError> {
+/// The file of the configuration that was named, or else this user's own: also where the system has one.
+pub(crate) fn configuration_path(global: &GlobalArgs) -> PathBuf {
     let environment = Environment::own();
-    match global.config.clone().or_else(|| environment.config.clone()) {
-        Some(named) => Ok(named),
-        None => load(None, &environment).map(|config| config.path),
-    }
+    global.config.clone().or_else(|| environment.config.clone()).unwrap_or_else(|| environment.own_config_path())
 }
 
 impl Session {
@@ -149,6 +149,30 @@ impl Session {
     }
 }
 
+/// Where somebody who only looks finds tasks and classes.
+pub(crate) struct There {
+    pub(crate) url: DatabaseUrl,
+    pub(crate) classes: Classes,
+    pub(crate) exec_enabled: bool,
+}
+
+/// Where a verb with these options would find them. Makes nothing and warns nobody; whatever is wrong leaves nothing to look at.
+pub(crate) fn look(database: Option<&str>, config: Option<&Path>) -> Option<There> {
+    let environment = Environment::own();
+    let config = load(config.or(environment.config.as_deref()), &environment).ok()?;
+    let url = match written_address(database, &config, &environment) {
+        Some(text) => DatabaseUrl::parse(text).ok()?,
+        None => DatabaseUrl::sqlite(&default_store_path(&environment)?),
+    };
+    let exec_enabled = is_exec_enabled(&config, &url);
+    Some(There { url, classes: config.classes, exec_enabled })
+}
+
+/// The address of the database, as somebody wrote it.
+fn written_address<'a>(option: Option<&'a str>, config: &'a Config, environment: &'a Environment) -> Option<&'a str> {
+    option.or(environment.database.as_deref()).or(config.database.as_deref())
+}
+
 /// Where the database is, and whether that was written somewhere.
 fn find_database(
     option: Option<&str>,
@@ -156,17 +180,12 @@ fn find_database(
     environment: &Environment,
     out: &mut Out,
 ) -> Result<(DatabaseUrl, bool), CliError> {
-    let parse =
-        |text: &str| DatabaseUrl::parse(text).map_err(|error| CliError::from(crate::engine::EngineError::from(error)));
-    if let Some(text) = option {
-        let url = parse(text)?;
-        if url.has_password() {
+    if let Some(text) = written_address(option, config, environment) {
+        let url = DatabaseUrl::parse(text).map_err(|error| CliError::from(crate::engine::EngineError::from(error)))?;
+        if option.is_some() && url.has_password() {
             out.warn("a password on the command line can be read by every user of this machine; use TASKQUEUE_DATABASE_URL or the configuration");
         }
         return Ok((url, true));
-    }
-    if let Some(text) = environment.database.as_deref().or(config.database.as_deref()) {
-        return Ok((parse(text)?, true));
     }
     let path = default_store_path(environment).ok_or_else(|| {
         CliError::usage("no home directory to keep a store in").with_hint("--database sqlite:///path/to/file")

@@ -3,16 +3,38 @@
 /// A page, or a section of one.
 struct Topic {
     name: &'static str,
+    /// What it is about, in a few words.
+    purpose: &'static str,
     page: &'static str,
     /// The heading of the section; none takes the whole page.
     heading: Option<&'static str>,
 }
 
 const TOPICS: &[Topic] = &[
-    Topic { name: "exit-status", page: include_str!("../../README.md"), heading: Some("### Exit status\n") },
-    Topic { name: "handlers", page: include_str!("../../docs/handlers.md"), heading: None },
-    Topic { name: "selections", page: include_str!("../../docs/selections.md"), heading: None },
-    Topic { name: "times", page: include_str!("../../docs/times.md"), heading: None },
+    Topic {
+        name: "exit-status",
+        purpose: "what the exit status of a command says",
+        page: include_str!("../../README.md"),
+        heading: Some("### Exit status\n"),
+    },
+    Topic {
+        name: "handlers",
+        purpose: "what a program that handles tasks gets, and what it may say",
+        page: include_str!("../../docs/handlers.md"),
+        heading: None,
+    },
+    Topic {
+        name: "selections",
+        purpose: "how tasks are chosen: by ids, ranges and filters",
+        page: include_str!("../../docs/selections.md"),
+        heading: None,
+    },
+    Topic {
+        name: "times",
+        purpose: "how times and durations are written",
+        page: include_str!("../../docs/times.md"),
+        heading: None,
+    },
 ];
 
 /// The text of a topic; `None` where there is none of this name.
@@ -24,9 +46,19 @@ pub(super) fn topic(name: &str) -> Option<&'static str> {
     section.get(..end).map(str::trim_end)
 }
 
-/// Their names, for the end of the help.
+/// Their names.
+pub(super) fn list() -> impl Iterator<Item = &'static str> {
+    TOPICS.iter().map(|topic| topic.name)
+}
+
+/// The same, for the end of the help.
 pub(super) fn names() -> String {
-    TOPICS.iter().map(|topic| topic.name).collect::<Vec<_>>().join(", ")
+    list().collect::<Vec<_>>().join(", ")
+}
+
+/// What a topic is about, in a few words; empty where there is none of this name.
+pub(super) fn purpose(name: &str) -> &'static str {
+    TOPICS.iter().find(|topic| topic.name == name).map_or("", |topic| topic.purpose)
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! What the environment says: variables and the XDG directories. The only place that reads variables.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::domain::when::parse_duration;
 
 /// The part of the environment that the configuration depends on.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +40,12 @@ impl Environment {
         }
     }
 
+    /// Where this user's configuration belongs, whether there is one or not; the system's is for those without a home.
+    #[must_use]
+    pub fn own_config_path(&self) -> PathBuf {
+        self.config_candidates().into_iter().next().unwrap_or_default()
+    }
+
     pub(super) fn config_candidates(&self) -> Vec<PathBuf> {
         let user = self.config_home.as_ref().map(|home| home.join("taskqueue/config.toml"));
         user.into_iter().chain([PathBuf::from(SYSTEM_CONFIG)]).collect()
@@ -60,10 +69,50 @@ impl HandlerEnvironment {
     }
 }
 
+/// Where the journal listens, unless TASKQUEUE_JOURNAL_SOCKET says otherwise.
+const JOURNAL_SOCKET: &str = "/run/systemd/journal/socket";
+
+/// What systemd told a service about its journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalEnvironment {
+    /// `JOURNAL_STREAM`: device and inode of the stream that leads there.
+    pub stream: String,
+    /// `TASKQUEUE_JOURNAL_SOCKET`, or where it always is.
+    pub socket: PathBuf,
+}
+
+impl JournalEnvironment {
+    /// That of this process; `None` where there is no journal.
+    #[must_use]
+    pub fn own() -> Option<Self> {
+        let socket = variable("TASKQUEUE_JOURNAL_SOCKET").unwrap_or_else(|| JOURNAL_SOCKET.to_owned());
+        Some(Self { stream: variable("JOURNAL_STREAM")?, socket: socket.into() })
+    }
+}
+
 /// `TASKQUEUE_CLAIMANT`: the name of the worker that called us.
 #[must_use]
 pub fn claimant_of_environment() -> Option<String> {
     variable("TASKQUEUE_CLAIMANT")
+}
+
+/// `TASKQUEUE_COMPLETE`: the shell that asks what may stand in a command line.
+#[must_use]
+pub fn completing_shell() -> Option<String> {
+    variable("TASKQUEUE_COMPLETE")
+}
+
+/// `TASKQUEUE_COMPLETE_TIMEOUT`: how long it waits for the store.
+#[must_use]
+pub fn completion_limit() -> Option<Duration> {
+    variable("TASKQUEUE_COMPLETE_TIMEOUT").and_then(|text| parse_duration(&text).ok())
+}
+
+/// A word of a command line that is not finished, as the shell will pass it on: with the home directory in place of `~`.
+#[must_use]
+pub fn with_home(word: &str) -> String {
+    let below_home = word.strip_prefix("~/").zip(etcetera::home_dir().ok());
+    below_home.map_or_else(|| word.to_owned(), |(rest, home)| home.join(rest).to_string_lossy().into_owned())
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place that reads variables")]

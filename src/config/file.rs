@@ -14,6 +14,7 @@ use super::{Config, ConfigError};
 use crate::domain::backoff::Backoff;
 use crate::domain::confinement::{Confinement, DEFAULT_UMASK, Limits};
 use crate::domain::exit_rules::{ExitCodes, ExitMeaning, ExitRules};
+use crate::domain::listen_address::ListenAddress;
 use crate::domain::new_task::MAX_TIMEOUT_SECS;
 use crate::domain::parse_words::plain;
 use crate::domain::settings::Setting;
@@ -41,6 +42,7 @@ struct MainFile {
     spool: Option<PathBuf>,
     user: Option<String>,
     stop_wait_secs: Option<i64>,
+    metrics: Option<String>,
     #[serde(default)]
     exec: ExecTable,
     notify: Option<NotifyTable>,
@@ -135,6 +137,8 @@ pub(crate) fn from_text(path: &Path, text: &str) -> Result<Config, ConfigError> 
     check_user(file.user.as_deref()).map_err(|message| ConfigError::new(path, message))?;
     let stop_wait_secs = in_range("stop_wait_secs", file.stop_wait_secs, 0, MAX_STOP_WAIT_SECS)
         .map_err(|message| ConfigError::new(path, message))?;
+    let metrics = file.metrics.as_deref().map(str::parse::<ListenAddress>).transpose();
+    let metrics = metrics.map_err(|message| ConfigError::new(path, format!("metrics: {message}")))?;
     let announcements = Announcements::from_tables(file.notify, file.hooks, file.user.as_deref())
         .map_err(|message| ConfigError::new(path, message))?;
     let mut classes = Classes::default();
@@ -148,6 +152,7 @@ pub(crate) fn from_text(path: &Path, text: &str) -> Result<Config, ConfigError> 
         spool: file.spool,
         user: file.user,
         stop_wait: stop_wait_secs.map_or(DEFAULT_STOP_WAIT, seconds),
+        metrics,
         announcements,
         classes,
         exec_enabled: file.exec.enabled,

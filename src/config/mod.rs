@@ -12,10 +12,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::domain::listen_address::ListenAddress;
+
 pub use self::announcements::{Announcements, HookKind, Notify};
 pub use self::class::{ClassConfig, Classes};
 pub use self::environment::{
-    Environment, HandlerEnvironment, claimant_of_environment, default_spool_path, default_store_path,
+    Environment, HandlerEnvironment, JournalEnvironment, claimant_of_environment, completing_shell, completion_limit,
+    default_spool_path, default_store_path, with_home,
 };
 pub use self::first::{first_configuration, write_first};
 pub use self::protocol::{CoprocessConfig, Protocol};
@@ -35,6 +38,8 @@ pub struct Config {
     pub user: Option<String>,
     /// How long a run may go on after the first signal to stop.
     pub stop_wait: Duration,
+    /// Where a worker tells how it stands.
+    pub metrics: Option<ListenAddress>,
     /// Who is told of what happens.
     pub announcements: Announcements,
     /// The configured classes.
@@ -78,7 +83,7 @@ pub fn load(named: Option<&Path>, environment: &Environment) -> Result<Config, C
         None => first_that_exists(environment)?,
     };
     let Some(path) = found else {
-        let path = environment.config_candidates().into_iter().next().unwrap_or_default();
+        let path = environment.own_config_path();
         return Ok(Config { path, stop_wait: file::DEFAULT_STOP_WAIT, ..Config::default() });
     };
     let mut config = file::read(&path)?;

@@ -80,6 +80,7 @@ fn what_is_wrong_is_named_with_file_and_line() {
         ("[class.\"a b\"]\nargv = [\"/bin/true\"]\n", "' ' is not allowed"),
         ("[class.exec]\nargv = [\"/bin/true\"]\n", "built in"),
         ("[class.a\n", "line 1"),
+        ("metrics = \"9790\"\n", "metrics: \"9790\" is no address to listen at"),
         ("user = \"\"\n", "\"\" is no name of a user"),
         ("[class.a]\nargv = [\"/bin/true\"]\nuser = \"a:b\"\n", "\"a:b\" is no name of a user"),
         ("[class.a]\nargv = [\"/bin/true\"]\numask = \"22\"\n", "umask is \"22\"; it must be three octal digits"),
@@ -201,6 +202,8 @@ fn a_named_file_must_exist_but_no_file_is_needed() {
     assert!(load(Some(Path::new("/nonexistent/config.toml")), &Environment::default()).is_err());
     let directory = tempfile::tempdir().unwrap();
     let environment = Environment { config_home: Some(directory.path().to_owned()), ..Environment::default() };
+    assert_eq!(environment.own_config_path(), directory.path().join("taskqueue/config.toml"));
+    assert_eq!(Environment::default().own_config_path(), Path::new("/etc/taskqueue/config.toml"));
     if !Path::new("/etc/taskqueue/config.toml").exists() {
         let config = load(None, &environment).unwrap();
         assert!(!config.exists && config.path.ends_with("taskqueue/config.toml"), "{config:?}");

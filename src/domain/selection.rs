@@ -11,8 +11,8 @@ use super::status::TaskStatus;
 use super::unique::check_key;
 use super::when::parse_duration;
 
-/// The keys of filters, for whoever mistypes one.
-const KEYS: &str = "class, status, by, error, schedule, key, older, newer";
+/// The keys of filters.
+pub const FILTER_KEYS: [&str; 8] = ["class", "status", "by", "error", "schedule", "key", "older", "newer"];
 
 /// A selection of tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,6 +84,11 @@ pub enum StatusFilter {
     Waiting,
     /// Due, without a run.
     Due,
+}
+
+impl StatusFilter {
+    /// What can stand behind `status=` beside the statuses of tasks.
+    pub const OTHER_WORDS: [&str; 4] = ["exhausted", "quarantined", "waiting", "due"];
 }
 
 impl FromStr for StatusFilter {
@@ -205,7 +210,7 @@ impl Selection {
                 let secs = whole_secs(value)?;
                 self.newer_secs = Some(self.newer_secs.map_or(secs, |other| other.max(secs)));
             }
-            _ => return Err(format!("\"{key}\" is no key of a filter; there are {KEYS}")),
+            _ => return Err(format!("\"{key}\" is no key of a filter; there are {}", FILTER_KEYS.join(", "))),
         }
         Ok(())
     }

@@ -1,9 +1,11 @@
 //! Validated input of `edit`: what is to be different about tasks that are there already.
 
 use chrono::{DateTime, Utc};
+use serde_json::{Map, Value, json};
 
 use super::backoff::Backoff;
 use super::new_task::{MAX_PRIORITY, MAX_TIMEOUT_SECS, in_range, validate_data, validate_instant};
+use super::records::Task;
 use super::settings::Settings;
 
 /// A change as it is asked for, before anything was checked. `None` leaves a thing as it is; an inner `None` takes it away,
@@ -92,6 +94,22 @@ impl TaskChange {
         .into_iter()
         .filter_map(|(is_changed, column)| is_changed.then_some(column))
         .collect()
+    }
+
+    /// What it replaces in this task, by the names of the columns. The data stands there as text: to the byte.
+    #[must_use]
+    pub fn replaced_in(&self, task: &Task) -> Map<String, Value> {
+        let all = [
+            ("TaskData", json!(task.data)),
+            ("ScheduledOn", json!(task.scheduled_on)),
+            ("MaxRetries", json!(task.max_retries)),
+            ("Timeout", json!(task.timeout_secs)),
+            ("Priority", json!(task.priority)),
+            ("Backoff", json!(task.backoff)),
+        ];
+        let changed = self.columns();
+        let replaced = all.into_iter().filter(|(column, _)| changed.contains(column));
+        replaced.map(|(column, value)| (column.to_owned(), value)).collect()
     }
 }
 

@@ -24,7 +24,8 @@ pub enum OnConflict {
 }
 
 impl OnConflict {
-    const ALL: [Self; 3] = [Self::Return, Self::Replace, Self::Fail];
+    /// Every choice.
+    pub const ALL: [Self; 3] = [Self::Return, Self::Replace, Self::Fail];
 
     /// As it is written.
     #[must_use]

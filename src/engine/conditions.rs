@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::create_runs::due_facts;
 pub(super) use super::reasons::Reason;
-use super::register::liveness_of;
+use super::register::{RunnerStanding, standing_of};
 use super::rescue::evidence_against;
 use super::{Context, EngineResult};
 use crate::domain::due::{DueCondition, NotDue};
@@ -18,7 +18,6 @@ use crate::domain::pause::{Pause, PauseScope};
 use crate::domain::records::{Run, Runner, Task};
 use crate::domain::settings::Settings;
 use crate::domain::status::{RunStatus, Stored, TaskStatus};
-use crate::os::identity::Liveness;
 use crate::store::ClassHold;
 
 /// Tasks for which one waits that are named with the reason.
@@ -289,11 +288,7 @@ impl<'a> Inquiry<'a> {
             let lease = TimeDelta::seconds(self.settings()?.lease.lease_secs);
             let heard_since = self.now - lease;
             let mut runners = self.ctx.store.list_live_runners()?;
-            runners.retain(|runner| match liveness_of(&runner.process_identity) {
-                Liveness::Alive => true,
-                Liveness::Dead => false,
-                Liveness::Unknown => runner.heartbeat_on >= heard_since,
-            });
+            runners.retain(|runner| standing_of(runner, heard_since) == RunnerStanding::Alive);
             self.runners = Some(runners);
         }
         Ok(self.runners.as_deref().unwrap_or_default())

@@ -7,7 +7,7 @@ use crate::domain::ending::{Ending, ReportedError};
 use crate::domain::records::{ClaimedRun, RunOutput};
 use crate::domain::transition::RunEvent;
 use crate::handler::HandlerError;
-use crate::os::child::Captured;
+use crate::os::child::{Captured, Stream};
 
 /// How a handler finished, whichever kind it is.
 pub(super) struct HandlerFinish {
@@ -73,16 +73,25 @@ impl HandlerFinish {
 
     /// What it wrote.
     pub(super) fn outputs(&self) -> Vec<RunOutput> {
-        [("stdout", &self.stdout), ("stderr", &self.stderr)]
+        [(Stream::Stdout, &self.stdout), (Stream::Stderr, &self.stderr)]
             .into_iter()
             .filter(|(_, captured)| captured.total_bytes > 0)
-            .map(|(stream, captured)| RunOutput {
-                stream: stream.to_owned(),
-                content: captured.to_text(),
-                total_bytes: i64::try_from(captured.total_bytes).unwrap_or(i64::MAX),
-                is_lossy: captured.is_lossy(),
-            })
+            .map(|(stream, captured)| run_output(stream, captured))
             .collect()
+    }
+}
+
+/// What is kept of a stream, as it is stored.
+pub(super) fn run_output(stream: Stream, captured: &Captured) -> RunOutput {
+    let stream = match stream {
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+    };
+    RunOutput {
+        stream: stream.to_owned(),
+        content: captured.to_text(),
+        total_bytes: i64::try_from(captured.total_bytes).unwrap_or(i64::MAX),
+        is_lossy: captured.is_lossy(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::cancel_order::CancelOrder;
 use super::execute::RunListener;
-use super::handler_finish::{HandlerFinish, storable};
+use super::handler_finish::{HandlerFinish, run_output, storable};
 use super::handlers::Handlers;
 use super::lease::{LeaseKeeper, Standing};
 use super::stopping::{Stopping, Urgency};
@@ -17,7 +17,7 @@ use crate::domain::ids::RunId;
 use crate::domain::message::Message;
 use crate::handler::command::{CommandHandler, CommandObserver, HandlerEnd};
 use crate::handler::{CancelToken, Reporter, RunContext, TaskHandler, run_rust_handler};
-use crate::os::child::{Control, Stream};
+use crate::os::child::{Captured, Control, Stream};
 use crate::os::clock::Moment;
 use crate::os::event_socket::EventSocket;
 use crate::os::identity::ProcessIdentity;
@@ -222,6 +222,10 @@ impl CommandObserver for LiveRun<'_> {
 
     fn output(&mut self, stream: Stream, bytes: &[u8]) {
         self.listener.output(stream, bytes);
+    }
+
+    fn output_so_far(&mut self, stream: Stream, so_far: Captured) {
+        self.pending.add_output(run_output(stream, &so_far));
     }
 
     fn idle(&mut self) -> Control {

@@ -1,7 +1,11 @@
 //! Registration as a runner under TaskQueueRunnerLimit (the scheme's registerAsTaskQueueRunner, rule R5).
 
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+
 use super::{Context, EngineResult};
 use crate::domain::lease::LeaseTimes;
+use crate::domain::records::Runner;
 use crate::os::identity::{Liveness, ProcessIdentity};
 use crate::store::{NewRunner, Registration};
 
@@ -26,6 +30,41 @@ pub fn finish_dead_runners(ctx: &mut Context, lease: LeaseTimes) -> EngineResult
 #[must_use]
 pub fn liveness_of(identity: &str) -> Liveness {
     identity.parse::<ProcessIdentity>().map_or(Liveness::Unknown, |identity| identity.liveness())
+}
+
+/// How a runner stands that has not said that it ended, as far as that can be told from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunnerStanding {
+    /// Its process lives, or it was heard of within the time of a lease.
+    Alive,
+    /// Its process is dead.
+    Dead,
+    /// Its process cannot be seen from here, and nobody has heard of it.
+    Silent,
+}
+
+impl RunnerStanding {
+    /// In one word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Dead => "dead",
+            Self::Silent => "silent",
+        }
+    }
+}
+
+/// How this runner stands. Who cannot be seen from here must have been heard of since then.
+#[must_use]
+pub fn standing_of(runner: &Runner, heard_since: DateTime<Utc>) -> RunnerStanding {
+    match liveness_of(&runner.process_identity) {
+        Liveness::Alive => RunnerStanding::Alive,
+        Liveness::Dead => RunnerStanding::Dead,
+        Liveness::Unknown if runner.heartbeat_on >= heard_since => RunnerStanding::Alive,
+        Liveness::Unknown => RunnerStanding::Silent,
+    }
 }
 
 /// Registers this process as a runner with so many slots; dead runners give theirs up first. `only` are the patterns of the

@@ -1,5 +1,6 @@
 //! `retry`: a task that failed, is exhausted or quarantined gets a new start.
 
+use super::edit::{Edit, edit_tasks};
 use super::selected::{Hear, TaskAnswer, key_taken, place_in_schedule, places_in_schedules, portions, preview};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
@@ -41,6 +42,36 @@ pub fn retry_at_rate(ctx: &mut Context, ids: &[TaskId], rate: Option<Rate>, hear
         }
     }
     Ok(())
+}
+
+/// The same of tasks that are changed before. What cannot be tried again stays as it is.
+///
+/// # Errors
+/// [`EngineError::Input`](super::EngineError::Input), and then nothing is changed; or the database's, and then some are changed, and of
+/// these some retried.
+pub fn retry_edited(
+    ctx: &mut Context,
+    ids: &[TaskId],
+    edit: &Edit,
+    rate: Option<Rate>,
+    hear: Hear<'_>,
+) -> EngineResult<()> {
+    let failed = accepted(hear, &mut |hear| preview_retry(ctx, ids, hear))?;
+    let edited = accepted(hear, &mut |hear| edit_tasks(ctx, &failed, edit, hear))?;
+    retry_at_rate(ctx, &edited, rate, hear)
+}
+
+/// Those to which it is or can be done; the refusals are passed on.
+fn accepted(hear: Hear<'_>, act: &mut dyn FnMut(Hear<'_>) -> EngineResult<()>) -> EngineResult<Vec<TaskId>> {
+    let mut ids = Vec::new();
+    act(&mut |answer| {
+        if answer.result.is_some() {
+            ids.push(answer.id);
+        } else {
+            hear(answer);
+        }
+    })?;
+    Ok(ids)
 }
 
 /// What `retry_tasks` would do now; changes nothing.

@@ -2,6 +2,7 @@
 //! that is away for an hour has one row to write afterwards.
 
 use crate::domain::message::Message;
+use crate::domain::records::RunOutput;
 use crate::store::{RunRef, RunReport, Store, StoreResult};
 
 /// Messages that wait for the database.
@@ -18,6 +19,8 @@ pub(super) struct Unsaved {
     pub message: Option<String>,
     /// JSON text
     pub results: Option<String>,
+    /// What it has written so far, once for each stream.
+    pub outputs: Vec<RunOutput>,
     /// All that are not kept yet, in their order.
     pub messages: Vec<Message>,
 }
@@ -34,9 +37,18 @@ impl Unsaved {
         self.percents_completed = newer.percents_completed.or(self.percents_completed);
         self.message = newer.message.or(self.message.take());
         self.results = newer.results.or(self.results.take());
+        for output in newer.outputs {
+            self.add_output(output);
+        }
         for message in newer.messages {
             self.add_message(message);
         }
+    }
+
+    /// In place of what the stream had brought before.
+    pub(super) fn add_output(&mut self, output: RunOutput) {
+        self.outputs.retain(|older| older.stream != output.stream);
+        self.outputs.push(output);
     }
 
     /// Adds a message. Beyond [`MAX_MESSAGES`] the oldest is dropped: a handler that says more than the database takes
@@ -58,6 +70,9 @@ impl Unsaved {
             None => true,
         };
         if is_ours && !self.messages.is_empty() && !store.record_messages(run, &self.messages)? {
+            return Ok(false);
+        }
+        if is_ours && !self.outputs.is_empty() && !store.record_outputs(run, &self.outputs)? {
             return Ok(false);
         }
         let report = RunReport {
@@ -83,5 +98,19 @@ mod tests {
         assert_eq!((unsaved.percents_completed, unsaved.message.as_deref()), (Some(20), Some("a")));
         assert_eq!(unsaved.results.as_deref(), Some("1"));
         assert!(!unsaved.is_empty() && Unsaved::default().is_empty());
+    }
+
+    #[test]
+    fn of_each_stream_only_the_newest_output_waits() {
+        let output = |stream: &str, content: &str| RunOutput {
+            stream: stream.to_owned(),
+            content: content.to_owned(),
+            total_bytes: 1,
+            is_lossy: false,
+        };
+        let of = |outputs: Vec<RunOutput>| Unsaved { outputs, ..Unsaved::default() };
+        let mut unsaved = of(vec![output("stdout", "a"), output("stderr", "b")]);
+        unsaved.add(of(vec![output("stdout", "abc")]));
+        assert_eq!(unsaved.outputs, [output("stderr", "b"), output("stdout", "abc")]);
     }
 }

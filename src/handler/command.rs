@@ -69,6 +69,8 @@ pub trait CommandObserver: Reporter {
     fn started(&mut self, handler: &ProcessIdentity);
     /// Every byte of its output.
     fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
+    /// What is kept of one of its outputs so far: to be saved, so that others can read it while it goes on.
+    fn output_so_far(&mut self, _stream: Stream, _so_far: Captured) {}
     /// At least every 500 ms: to renew the lease, and to say whether it must be ended.
     fn idle(&mut self) -> Control;
 }
@@ -267,6 +269,10 @@ impl Observer for Listener<'_> {
 
     fn output(&mut self, stream: Stream, bytes: &[u8]) {
         self.observer.output(stream, bytes);
+    }
+
+    fn output_so_far(&mut self, stream: Stream, so_far: Captured) {
+        self.observer.output_so_far(stream, so_far);
     }
 
     fn event_line(&mut self, line: &[u8]) -> Keep {

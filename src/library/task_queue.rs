@@ -82,7 +82,7 @@ impl TaskQueue {
     /// As of [`TaskQueue::connect`].
     pub fn migrate(address: &str) -> Result<Vec<String>, Error> {
         let url = DatabaseUrl::parse(address).map_err(EngineError::from)?;
-        Ok(migrate::run(&url)?.newly_applied)
+        Ok(migrate::run(&url, &mut |_| {})?.newly_applied)
     }
 
     /// Queues a task, of any class: it need not be handled here. Once this returns, the task is on the disk.

@@ -2,6 +2,14 @@
 //! database engine stores.
 
 use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::clock::Moment;
+
+/// What ends sooner is shown once, when it has ended.
+const SHOW_AFTER: Duration = Duration::from_secs(2);
+/// Who keeps more than this is shown more rarely in proportion: all that is kept is written again each time.
+const SHOWN_AT_EASE_BYTES: usize = 64 * 1024;
 
 /// Which output of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,14 +103,61 @@ impl Capture {
         self.tail.extend(rest);
     }
 
+    fn kept_bytes(&self) -> usize {
+        self.head.len() + self.tail.len()
+    }
+
+    fn so_far(&self) -> Captured {
+        Captured { head: self.head.clone(), tail: self.tail.iter().copied().collect(), total_bytes: self.total_bytes }
+    }
+
     pub(crate) fn finish(self) -> Captured {
         Captured { head: self.head, tail: self.tail.into(), total_bytes: self.total_bytes }
+    }
+}
+
+/// Whether what a handler has written so far is worth showing to others while it goes on.
+pub(crate) struct Showing {
+    next: Moment,
+    shown_bytes: u64,
+}
+
+impl Showing {
+    pub(crate) fn begin() -> Self {
+        Self { next: Moment::after(SHOW_AFTER), shown_bytes: 0 }
+    }
+
+    /// What there is, where it is time and there is more than the last time.
+    pub(crate) fn take(&mut self, capture: &Capture) -> Option<Captured> {
+        if capture.total_bytes == self.shown_bytes || !self.next.has_passed() {
+            return None;
+        }
+        let times = u32::try_from(capture.kept_bytes().div_ceil(SHOWN_AT_EASE_BYTES)).unwrap_or(u32::MAX);
+        self.next = Moment::after(SHOW_AFTER.saturating_mul(times.max(1)));
+        self.shown_bytes = capture.total_bytes;
+        Some(capture.so_far())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_written_so_far_is_shown_after_a_while_and_only_where_there_is_more() {
+        let mut capture = Capture::new(6);
+        let mut showing = Showing::begin();
+        capture.push(b"abcdefgh");
+        assert_eq!(showing.take(&capture), None);
+        showing.next = Moment::now();
+        let shown = showing.take(&capture).unwrap();
+        assert_eq!((shown.to_text(), shown.total_bytes), ("abc\n… 2 bytes left out …\nfgh".to_owned(), 8));
+        showing.next = Moment::now();
+        assert_eq!(showing.take(&capture), None);
+        capture.push(b"i");
+        assert!(showing.take(&capture).is_some());
+        assert_eq!(showing.take(&capture), None);
+    }
 
     fn captured(limit: usize, pieces: &[&[u8]]) -> Captured {
         let mut capture = Capture::new(limit);

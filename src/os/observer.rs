@@ -1,6 +1,6 @@
 //! What whoever starts a handler is told about it, and what it may answer.
 
-use super::capture::Stream;
+use super::capture::{Captured, Stream};
 use super::identity::ProcessIdentity;
 
 /// Whether an event line was a report, which starts the timeout again.
@@ -27,6 +27,8 @@ pub trait Observer {
     fn started(&mut self, handler: &ProcessIdentity);
     /// Every byte it wrote, whatever is kept of them.
     fn output(&mut self, stream: Stream, bytes: &[u8]);
+    /// What is kept of one of its outputs so far; now and then, of one that goes on for some seconds and has written more.
+    fn output_so_far(&mut self, _stream: Stream, _so_far: Captured) {}
     /// A line from its descriptor 3 or from the event socket, without the newline; empty if it had more than 1 MiB.
     fn event_line(&mut self, line: &[u8]) -> Keep;
     /// Called at least every 500 ms, also while it is being ended.

@@ -8,7 +8,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, read, write};
 
-use super::capture::{Capture, Captured, Stream};
+use super::capture::{Capture, Captured, Showing, Stream};
 use super::clock::{Moment, poll_wait};
 use super::event_socket::EventSocket;
 use super::lines::LineSplitter;
@@ -55,6 +55,7 @@ pub(super) struct Pump<'a> {
     alarms: Vec<BorrowedFd<'a>>,
     socket: Option<(&'a EventSocket, &'a str)>,
     captures: [Capture; 2],
+    showings: [Showing; 2],
     lines: LineSplitter,
     next_idle: Moment,
     buffer: Vec<u8>,
@@ -77,6 +78,7 @@ impl<'a> Pump<'a> {
             alarms: alarms.to_vec(),
             socket,
             captures: [Capture::new(limit_bytes), Capture::new(limit_bytes)],
+            showings: [Showing::begin(), Showing::begin()],
             lines: LineSplitter::default(),
             next_idle: Moment::after(IDLE_EVERY),
             buffer: Vec::with_capacity(READ_BYTES),
@@ -105,6 +107,7 @@ impl<'a> Pump<'a> {
             }
         }
         if self.next_idle.has_passed() {
+            self.show(observer);
             turn.kill |= observer.idle() == Control::Kill;
             self.next_idle = Moment::after(IDLE_EVERY);
         }
@@ -166,6 +169,15 @@ impl<'a> Pump<'a> {
         if let Some(bytes) = read_once(fd, &mut self.buffer) {
             capture.push(bytes);
             observer.output(stream, bytes);
+        }
+    }
+
+    fn show(&mut self, observer: &mut dyn Observer) {
+        let streams = [Stream::Stdout, Stream::Stderr];
+        for ((stream, capture), showing) in streams.into_iter().zip(&self.captures).zip(&mut self.showings) {
+            if let Some(so_far) = showing.take(capture) {
+                observer.output_so_far(stream, so_far);
+            }
         }
     }
 

@@ -134,12 +134,18 @@ impl StopSignals {
 
     /// The same, or until there is something to read elsewhere.
     pub fn wait_beside(&self, readable: Option<BorrowedFd<'_>>, limit: Duration) -> bool {
+        self.wait_or_read(readable, limit).0
+    }
+
+    /// The same; says also whether there is something to read there, or its end.
+    pub fn wait_or_read(&self, readable: Option<BorrowedFd<'_>>, limit: Duration) -> (bool, bool) {
         let mut fds = vec![PollFd::new(&self.reader, PollFlags::IN)];
         fds.extend(readable.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let until = Moment::after(limit);
         // Interrupted by the very signal: asked again.
         while matches!(poll(&mut fds, Some(&poll_wait(until.remaining()))), Err(rustix::io::Errno::INTR)) {}
-        fds.first().is_some_and(|own| !own.revents().is_empty())
+        let has_come = |place: usize| fds.get(place).is_some_and(|fd| !fd.revents().is_empty());
+        (has_come(0), has_come(1))
     }
 
     /// Does `work` in a thread of its own, for what cannot be called back from where it waits. `None` when one of the signals
@@ -325,8 +331,10 @@ mod tests {
         alarm.ring();
         let long = Duration::from_secs(3_600);
         assert!(!signals.wait_beside(Some(alarm.as_fd()), long));
+        assert_eq!(signals.wait_or_read(Some(alarm.as_fd()), long), (false, true));
         handle.stop();
         assert!(signals.wait_beside(Some(alarm.as_fd()), long));
+        assert_eq!(signals.wait_or_read(Some(Alarm::new().unwrap().as_fd()), long), (true, false));
     }
 
     #[test]

@@ -71,16 +71,24 @@ impl Store {
     /// # Errors
     /// The database could not be asked.
     pub fn list_task_classes(&mut self, limit: usize) -> StoreResult<Vec<String>> {
+        self.list_task_classes_from("", limit)
+    }
+
+    /// The same from this name on, which need not be one.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_task_classes_from(&mut self, beginning: &str, limit: usize) -> StoreResult<Vec<String>> {
         self.read(|conn| {
             let mut classes: Vec<String> = Vec::new();
             while classes.len() < limit {
-                let last = classes.last().cloned().unwrap_or_default();
-                let next = task_queue::table
-                    .filter(task_queue::task_class.gt(last))
-                    .order(task_queue::task_class)
-                    .select(task_queue::task_class)
-                    .first(conn)
-                    .optional()?;
+                let by_name = task_queue::table.order(task_queue::task_class).select(task_queue::task_class);
+                let first = by_name.limit(1).into_boxed();
+                let first = match classes.last() {
+                    Some(last) => first.filter(task_queue::task_class.gt(last)),
+                    None => first.filter(task_queue::task_class.ge(beginning)),
+                };
+                let next: Option<String> = first.get_result(conn).optional()?;
                 match next {
                     Some(class) => classes.push(class),
                     None => break,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
+use serde::Serialize;
 
 use super::backend::AnyConnection;
 use super::schema::{task_queue, task_queue_runs};
@@ -16,7 +17,7 @@ use crate::domain::status::{RunStatus, TaskStatus};
 const IDS_PER_STATEMENT: usize = 1_000;
 
 /// A task whose last attempt failed or timed out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FailedTask {
     /// The task.
     pub task_id: TaskId,

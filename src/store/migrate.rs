@@ -28,6 +28,17 @@ pub struct MigrationReport {
     pub newly_applied: Vec<String>,
 }
 
+/// A migration that is being applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MigrationBegun {
+    /// Its name.
+    pub name: String,
+    /// How many were applied before it, just now.
+    pub done: usize,
+    /// How many were pending.
+    pub pending: usize,
+}
+
 diesel::table! {
     __diesel_schema_migrations (version) {
         version -> Text,
@@ -54,24 +65,27 @@ impl Store {
     /// # Errors
     /// [`StoreError::NewerSchema`], [`StoreError::Migration`], [`StoreError::Busy`].
     pub fn migrate(&mut self) -> StoreResult<MigrationReport> {
+        self.migrate_and_tell(&mut |_| {})
+    }
+
+    /// The same; `begun` hears of each migration before it is applied.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn migrate_and_tell(&mut self, begun: &mut dyn FnMut(&MigrationBegun)) -> StoreResult<MigrationReport> {
         let url = self.url.clone();
         let migrations = self.migrations()?;
         // Whoever may not create tables can still ask.
         if migrations.iter().all(|migration| migration.applied) {
             return Ok(MigrationReport { migrations, newly_applied: Vec::new() });
         }
-        let known = known_migrations(url.engine())?;
         let newly_applied = self.read(|conn| {
             backend::with_migration_lock(conn, &url, |conn| {
                 fault_point!("migrate.locked");
-                // Lists what is pending once more, now that nobody else can apply it.
-                let applied = conn
-                    .run_pending_migrations(backend::migrations(url.engine()))
+                let applied = apply_pending(conn, url.engine(), begun)
                     .map_err(|error| StoreError::Migration(error.to_string()))?;
                 fault_point!("migrate.applied");
-                let name_of = |version: &String| known.iter().find(|(own, _)| own == version).map(|(_, name)| name);
-                let applied = applied.iter().map(ToString::to_string);
-                Ok(applied.map(|version| name_of(&version).cloned().unwrap_or(version)).collect())
+                Ok(applied)
             })
         })?;
         fault_point!("migrate.done");
@@ -81,8 +95,7 @@ impl Store {
 
 /// Migrates SQLite by itself, unless the file is somebody else's; asks for `taskqueue migrate` elsewhere.
 pub(super) fn ensure_current(store: &mut Store) -> StoreResult<()> {
-    let pending = store.migrations()?.iter().filter(|migration| !migration.applied).count();
-    match (pending, store.url.engine()) {
+    match (count_pending(store)?, store.url.engine()) {
         (0, _) => Ok(()),
         (_, Engine::Sqlite) if store.read(backend::is_foreign)? => {
             Err(StoreError::Foreign { url: store.url.to_string() })
@@ -90,6 +103,35 @@ pub(super) fn ensure_current(store: &mut Store) -> StoreResult<()> {
         (_, Engine::Sqlite) => store.migrate().map(drop),
         (pending, _) => Err(StoreError::NotMigrated { url: store.url.to_string(), pending }),
     }
+}
+
+/// Migrates nothing: what is pending is an error on every engine.
+pub(super) fn require_current(store: &mut Store) -> StoreResult<()> {
+    match count_pending(store)? {
+        0 => Ok(()),
+        pending => Err(StoreError::NotMigrated { url: store.url.to_string(), pending }),
+    }
+}
+
+fn count_pending(store: &mut Store) -> StoreResult<usize> {
+    Ok(store.migrations()?.iter().filter(|migration| !migration.applied).count())
+}
+
+/// Lists what is pending once more, now that nobody else can apply it.
+fn apply_pending(
+    conn: &mut AnyConnection,
+    engine: Engine,
+    begun: &mut dyn FnMut(&MigrationBegun),
+) -> diesel::migration::Result<Vec<String>> {
+    let pending = conn.pending_migrations(backend::migrations(engine))?;
+    let mut applied = Vec::with_capacity(pending.len());
+    for migration in &pending {
+        let name = migration.name().to_string();
+        begun(&MigrationBegun { name: name.clone(), done: applied.len(), pending: pending.len() });
+        conn.run_migration(migration)?;
+        applied.push(name);
+    }
+    Ok(applied)
 }
 
 fn known_migrations(engine: Engine) -> StoreResult<Vec<(String, String)>> {

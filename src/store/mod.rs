@@ -4,6 +4,7 @@
 mod audit;
 mod backend;
 mod callers;
+mod candidates;
 mod claimants;
 mod classes;
 mod dependencies;
@@ -15,15 +16,18 @@ mod health;
 mod key_slots;
 mod leases;
 mod limits;
+mod metrics;
 mod migrate;
 mod news;
 mod notices;
+mod outputs;
 mod pauses;
 mod prepared;
 mod prunable;
 mod prune;
 mod queue_one;
 mod queueing;
+mod queues;
 mod receipts;
 mod rows;
 mod runners;
@@ -49,6 +53,7 @@ pub use self::audit::Origin;
 use self::backend::AnyConnection;
 pub use self::backend::{DatabaseUrl, Engine};
 pub use self::callers::{CallersConnection, callers_now, callers_settings, insert_in};
+pub use self::candidates::{ScheduleName, WhichRuns};
 pub use self::classes::ClassHold;
 use self::error::Repeat;
 pub use self::error::{DatabaseError, StoreError, StoreResult};
@@ -58,12 +63,14 @@ pub use self::failures::FailedTask;
 pub use self::health::Symptom;
 pub use self::key_slots::KeyUse;
 pub use self::leases::Renewal;
-pub use self::migrate::{Migration, MigrationReport};
+pub use self::metrics::{TaskBacklog, WaitingRuns};
+pub use self::migrate::{Migration, MigrationBegun, MigrationReport};
 pub use self::news::News;
 pub use self::notices::{NewNotice, TakenNotices};
 pub use self::pauses::NewPause;
 pub use self::prunable::PruneVerdict;
 pub use self::prune::{PrunePlace, PruneRule, PruneWindow, Pruned};
+pub use self::queues::ClassCounts;
 pub use self::runners::{NewRunner, Registration};
 pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
@@ -119,6 +126,18 @@ impl Store {
     pub fn open(url: &DatabaseUrl) -> StoreResult<Self> {
         let mut store = Self::connect(url)?;
         migrate::ensure_current(&mut store)?;
+        Ok(store)
+    }
+
+    /// Connects to what is there only to read it, for somebody who waits for about so long and no longer: nothing is made,
+    /// migrated, changed or repeated.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`]; a SQLite store that is not there, or not migrated yet, is one of them.
+    pub fn open_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult<Self> {
+        let mut store = Self::with_connection(backend::connect_to_look(url, limit)?, url, None);
+        store.give_up_when(|| true);
+        migrate::require_current(&mut store)?;
         Ok(store)
     }
 

@@ -239,6 +239,29 @@ impl From<RunnerRow> for Runner {
     }
 }
 
+/// What a handler wrote, to save.
+#[derive(Insertable, AsChangeset)]
+#[diesel(table_name = task_queue_run_outputs, primary_key(run_id, stream))]
+pub(super) struct NewRunOutputRow<'a> {
+    pub(super) run_id: i64,
+    pub(super) stream: &'a str,
+    pub(super) content: &'a str,
+    pub(super) total_bytes: i64,
+    pub(super) is_lossy: bool,
+}
+
+impl<'a> NewRunOutputRow<'a> {
+    pub(super) fn new(run_id: RunId, output: &'a RunOutput) -> Self {
+        Self {
+            run_id: run_id.0,
+            stream: &output.stream,
+            content: &output.content,
+            total_bytes: output.total_bytes,
+            is_lossy: output.is_lossy,
+        }
+    }
+}
+
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = task_queue_run_outputs)]
 pub(super) struct RunOutputRow {

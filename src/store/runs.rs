@@ -4,8 +4,7 @@ use diesel::prelude::*;
 
 use super::backend;
 use super::events::{NewEvent, insert_event};
-use super::rows::{RunOutputRow, RunRow};
-use super::schema::task_queue_run_outputs;
+use super::rows::RunRow;
 use super::schema::task_queue_runs::dsl::{
     claimant, handler_identity, handler_process_id, host, id, percents_completed, progress_message, results, runner_id,
     running_class, status, task_queue_id, task_queue_runs, token, updated_on,
@@ -14,7 +13,7 @@ use super::sql::db_now;
 use super::{Store, StoreError, StoreResult};
 use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::message::Message;
-use crate::domain::records::{Run, RunOutput};
+use crate::domain::records::Run;
 use crate::domain::status::RunStatus;
 
 /// A run that somebody holds: every write for it must show the token (rule R3).
@@ -96,18 +95,6 @@ impl Store {
         let rows: Vec<RunRow> = self
             .read(|conn| Ok(task_queue_runs.order(id.desc()).limit(limit).select(RunRow::as_select()).load(conn)?))?;
         Ok(rows.into_iter().map(Run::from).collect())
-    }
-
-    /// What the handler of a run wrote.
-    ///
-    /// # Errors
-    /// The database could not be asked.
-    pub fn list_run_outputs(&mut self, run_id: RunId) -> StoreResult<Vec<RunOutput>> {
-        let rows: Vec<RunOutputRow> = self.read(|conn| {
-            let of_run = task_queue_run_outputs::table.filter(task_queue_run_outputs::run_id.eq(run_id.0));
-            Ok(of_run.order(task_queue_run_outputs::stream).select(RunOutputRow::as_select()).load(conn)?)
-        })?;
-        Ok(rows.into_iter().map(RunOutput::from).collect())
     }
 
     /// Notes which process handles the run, so that it can be found when its runner dies. Whether the run is still ours.

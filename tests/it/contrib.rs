@@ -224,6 +224,18 @@ fn the_sample_configuration_loads_and_shows_every_key() {
 }
 
 #[test]
+fn the_configuration_of_the_package_loads_and_has_no_class_yet() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config.toml");
+    std::fs::copy(contrib("package/config.toml"), &path).unwrap();
+    let config = load(Some(&path), &Environment::default()).unwrap();
+    assert_eq!(config.database.as_deref(), Some("sqlite:///var/lib/taskqueue/taskqueue.db"));
+    assert_eq!(config.spool.as_deref(), Some(Path::new("/var/lib/taskqueue/spool")));
+    assert_eq!((config.exec_enabled, config.user.as_deref()), (Some(false), Some("taskqueue")));
+    assert!(config.classes.by_name().is_empty());
+}
+
+#[test]
 fn the_first_steps_succeed() {
     let home = tempfile::tempdir().unwrap();
     let steps = Cli::new(home.path()).program(&contrib("try"));

@@ -1,6 +1,9 @@
 //! The roles in contrib/sql let everybody do what is theirs and nothing else.
 
+use std::sync::{Mutex, PoisonError};
+
 use crate::each_engine;
+use crate::support::db::Raw;
 use crate::support::{Cli, EngineUnderTest, TestDb};
 
 /// A user of the server with this role alone, and the program as that user.
@@ -47,9 +50,16 @@ impl Drop for Person<'_> {
 }
 
 fn make_roles(db: &TestDb) {
+    make_roles_in(db, &mut db.raw());
+}
+
+/// In the database of this connection, on the server of this test. The roles are the server's: one test at a time makes them.
+pub(crate) fn make_roles_in(db: &TestDb, raw: &mut Raw) {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let script = if db.is_mysql_like() { "roles-mysql.sql" } else { "roles-postgres.sql" };
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/sql").join(script);
-    db.execute(&std::fs::read_to_string(path).unwrap());
+    raw.execute(&std::fs::read_to_string(path).unwrap());
 }
 
 each_engine! {

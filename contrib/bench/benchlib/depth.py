@@ -7,6 +7,7 @@ COUNT = {
     "postgres": "SELECT n FROM generate_series(1, {n}) AS g (n)",
     "sqlite": "WITH RECURSIVE g (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < {n}) SELECT n FROM g",
     "mariadb": "SELECT seq AS n FROM seq_1_to_{n}",
+    "mysql": "SELECT 1 AS n FROM information_schema.COLUMNS AS a CROSS JOIN information_schema.COLUMNS AS b LIMIT {n}",
 }
 # Finished tasks at a time: a transaction of millions of rows is nobody's measure.
 PART = 500_000
@@ -25,16 +26,17 @@ def deep_store(bench, engine):
         yield store, f"{waiting:,} waiting, {finished:,} finished"
 
 
-def add_finished(store, tasks):
-    """Tasks that succeeded, each with its run."""
+def add_finished(store, tasks, status="success", failed_retries=0, error=""):
+    """Tasks that ended so, each with its run."""
     count = COUNT[store.engine].format(n=tasks)
     known = store.number('COALESCE(MAX("Id"), 0)', 'FROM "TaskQueue"')
     store.sql(
-        'INSERT INTO "TaskQueue" ("TaskClass", "TaskData", "LastStatus", "Attempts") '
-        f"SELECT 'noop', '{{}}', 'success', 1 FROM ({count}) AS s"
+        'INSERT INTO "TaskQueue" ("TaskClass", "TaskData", "LastStatus", "Attempts", "FailedRetries", "MaxRetries") '
+        f"SELECT 'noop', '{{}}', '{status}', 1, {failed_retries}, 1 FROM ({count}) AS s"
     )
     store.sql(
-        'INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Status", "StartedOn", "FinishedOn", "Token") '
-        'SELECT "Id", "TaskClass", \'success\', "QueuedOn", "QueuedOn", \'x\' FROM "TaskQueue" '
-        f'WHERE "Id" > {known} AND "LastStatus" = \'success\''
+        'INSERT INTO "TaskQueueRuns" '
+        '("TaskQueueId", "TaskClass", "Status", "StartedOn", "FinishedOn", "Token", "ErrorCode", "ErrorMessage") '
+        f'SELECT "Id", "TaskClass", \'{status}\', "QueuedOn", "QueuedOn", \'x\', \'{error}\', \'{error}\' FROM "TaskQueue" '
+        f'WHERE "Id" > {known} AND "LastStatus" = \'{status}\''
     )

@@ -16,6 +16,7 @@ MOMENT = {
     "sqlite": "{}",
     "postgres": "to_char({} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US')",
     "mariadb": "DATE_FORMAT({}, '%Y-%m-%dT%H:%i:%s.%f')",
+    "mysql": "DATE_FORMAT({}, '%Y-%m-%dT%H:%i:%s.%f')",
 }
 
 
@@ -120,7 +121,7 @@ class Store(Database):
         if self.engine == "postgres":
             self.sql('VACUUM ANALYZE "TaskQueue"')
             self.sql('VACUUM ANALYZE "TaskQueueRuns"')
-        elif self.engine == "mariadb":
+        elif self.engine in ("mariadb", "mysql"):
             self.sql('ANALYZE TABLE "TaskQueue", "TaskQueueRuns"')
 
     def forget_runs(self):

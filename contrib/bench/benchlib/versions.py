@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 
-from .context import ENGINES
+from .context import ALL_ENGINES, ENGINES
 from .figures import NotThere
 from .stores import Database
 
@@ -14,8 +14,13 @@ from .stores import Database
 DURABLE = {
     "postgres": {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"},
     "mariadb": {"innodb_flush_log_at_trx_commit": "1", "innodb_doublewrite": "1"},
+    "mysql": {"innodb_flush_log_at_trx_commit": "1", "innodb_doublewrite": "on"},
 }
-TOLD = {"postgres": ("shared_buffers", "wal_sync_method"), "mariadb": ("innodb_buffer_pool_size", "log_bin")}
+TOLD = {
+    "postgres": ("shared_buffers", "wal_sync_method"),
+    "mariadb": ("innodb_buffer_pool_size", "log_bin"),
+    "mysql": ("innodb_buffer_pool_size", "log_bin"),
+}
 PROGRAMS = {
     "rustc": ["rustc", "--version"],
     "python": ["python3", "--version"],
@@ -36,7 +41,7 @@ def setting(database, engine, name):
 def servers(bench):
     """Name and settings of each server that runs, and why another is not measured."""
     told = {}
-    for engine in ENGINES:
+    for engine in [engine for engine in ALL_ENGINES if engine in ENGINES or bench.servers[engine]]:
         try:
             with Database(bench, engine) as database:
                 told[engine] = server(database, engine)

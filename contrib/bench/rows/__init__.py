@@ -19,8 +19,9 @@ ORDER = (
     "hour",
     "memory",
     "tools",
+    "screens",
 )
 # Only when they are asked for by name: they take too long.
-ON_REQUEST = ("hour",)
+ON_REQUEST = ("hour", "screens")
 
 ALL = {name: import_module(f"rows.{name}") for name in ORDER}

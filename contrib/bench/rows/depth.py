@@ -1,5 +1,5 @@
 """A million waiting and five million finished tasks: a claim there beside one with 10,000 and none, by single claims of the
-store and by a worker in process that ends after so many runs; `create-runs` with nothing to do; and what operators look at."""
+store and by a worker in process that ends after so many runs; and `create-runs` with nothing to do."""
 
 import time
 
@@ -18,18 +18,24 @@ def single_claims(bench, store):
     return 1 / bench.seconds([bench.program("bench_claims"), store.url, str(number)], env=store.env)
 
 
-def some_runs(bench, store):
+def some_runs(bench, store, slots=1, program="bench_noop"):
     """Runs a second of a worker that ends after so many."""
     before = store.successes()
     started = time.time()
-    work(store, 1, "bench_noop", ["--max-runs", bench.pick(6_000, 500)])
+    work(store, slots, program, ["--max-runs", bench.pick(6_000, 500)])
     return (store.successes() - before) / (store.last_end() - started)
 
 
-CLAIMS = {"single claims": single_claims, "runs of a worker in process": some_runs}
+def some_programs(bench, store):
+    """The same with a program as handler, as in an hour of steady load."""
+    return some_runs(bench, store, 8, "taskqueue")
 
 
-SCREENS = (("status",), ("explain", "last"), ("explain", "--queue"), ("failures",))
+CLAIMS = {
+    "single claims": single_claims,
+    "runs of a worker in process": some_runs,
+    "runs of a worker on /bin/true, 8 slots": some_programs,
+}
 
 
 def on_fresh(bench, engine, tasks, claims):
@@ -54,7 +60,4 @@ def measure(bench, engine):
     with deep_store(bench, engine) as (store, words):
         idle = by_turns(bench.pick(31, 5), "ms", [("create-runs", lambda: process_ms(store, "create-runs"))], note=None)
         yield Line("depth", f"`create-runs` with nothing to do, {words}", SHOWN[engine], idle[0], [], [at_most(10)])
-        for verb in SCREENS:
-            shown = by_turns(bench.pick(11, 3), "ms", [(verb[0], lambda: process_ms(store, *verb))], note=None)
-            yield Line("depth", f"`{' '.join(verb)}`, {words}", SHOWN[engine], shown[0], [], [at_most(150)])
         yield from beside_fresh(bench, "depth", TITLE, store, words, bench.pick(10_000, 2_000))

@@ -135,7 +135,7 @@ fn message(trouble: &Trouble, about: &About) -> String {
             format!("others than its owner may read or write {} (mode {mode:04o})", path.display())
         }
         Trouble::LeftOutcomes { count, directory } => {
-            format!("{} of runs wait in {} for the database", plural(*count, "outcome"), directory.display())
+            format!("{} has {} of runs that the database does not have", directory.display(), plural(*count, "outcome"))
         }
         Trouble::OtherVersion { runner, version } => {
             format!("runner {runner} is of version {version}, this is {}", env!("CARGO_PKG_VERSION"))

@@ -6,8 +6,8 @@ use anyhow::Result;
 use chrono::{Local, TimeDelta};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use serde_json::{Value, json};
 
+use super::task_view::event_json;
 use crate::cli::error::{CliError, DONE, INTERRUPTED};
 use crate::cli::output::Out;
 use crate::cli::output::clean::clean_line;
@@ -96,9 +96,7 @@ fn filter(ctx: &mut Context, args: &EventsArgs) -> Result<EventFilter> {
 
 fn show(event: &Event, out: &mut Out) -> Result<()> {
     if out.is_json() {
-        let mut value = json!(event);
-        value["details"] = details(event);
-        return out.json(&value);
+        return out.json(&event_json(event));
     }
     let about = match (event.task_id, event.run_id) {
         (Some(task), Some(run)) => format!("   task {task} run {run}"),
@@ -114,9 +112,4 @@ fn show(event: &Event, out: &mut Out) -> Result<()> {
     };
     let rest = if event.details == "{}" { String::new() } else { format!("   {}", event.details) };
     out.data(&clean_line(&format!("{}   {}{about}{by}{rest}", instant(event.occurred_on), event.kind)))
-}
-
-/// As JSON, not as text that contains JSON.
-fn details(event: &Event) -> Value {
-    serde_json::from_str(&event.details).unwrap_or_else(|_| json!(event.details))
 }

@@ -4,10 +4,10 @@ use chrono::{DateTime, TimeDelta, Utc};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::selected::SELECTION_HELP;
+use super::selected::{SELECTION_HELP, none_selected};
 use super::task_view::task_json;
 use super::why::{remedy, sentence};
-use crate::cli::error::{CliError, DONE, NOT_FOUND, did_you_mean};
+use crate::cli::error::{CliError, DONE, did_you_mean};
 use crate::cli::output::Out;
 use crate::cli::output::clean::clean_line;
 use crate::cli::output::human::{count, distance, fitted, fitted_words, instant, plural, relative};
@@ -56,8 +56,7 @@ pub(crate) fn run(session: Session, args: &ExplainArgs, out: &mut Out) -> anyhow
     let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
     let ids = select_tasks(&mut ctx, &selection)?;
     if ids.is_empty() {
-        out.say("no task is selected by that");
-        return Ok(NOT_FOUND);
+        return Ok(none_selected(out));
     }
     let shown = usize::try_from(args.limit).unwrap_or(usize::MAX);
     for (place, id) in ids.iter().take(shown).enumerate() {
@@ -97,6 +96,12 @@ fn show(ctx: &mut Context, explanation: &Explanation, out: &mut Out) -> anyhow::
     if out.is_json() {
         return out.json(&as_json(explanation, ahead));
     }
+    let text = words(explanation, ahead, out);
+    out.data(&text)
+}
+
+/// What is said to a person.
+pub(super) fn words(explanation: &Explanation, ahead: Option<TimeDelta>, out: &Out) -> String {
     let (task, now) = (&explanation.task, explanation.now);
     let mut lines = vec![format!("task {}   {}   {}", task.id, task.class, task.status)];
     let cause = explanation.cause();
@@ -138,7 +143,7 @@ fn show(ctx: &mut Context, explanation: &Explanation, out: &mut Out) -> anyhow::
         text.push(String::new());
         text.push(render(out, &["ATTEMPT", "RUN", "STATUS", "ENDED", "TOOK", "DECISION", "ERROR"], rows, &[4, 1]));
     }
-    out.data(&text.join("\n"))
+    text.join("\n")
 }
 
 fn next_words(explanation: &Explanation) -> String {

@@ -19,7 +19,8 @@ use crate::engine::{DatabaseUrl, EngineError, classes};
 
 /// Write a first configuration with one class, make the store, and test both
 ///
-/// A configuration that is there already stays as it is. The tables of a server are made by `taskqueue migrate`.
+/// A configuration of yours that is there already stays as it is; that of the whole machine does not count for you any more.
+/// The tables of a server are made by `taskqueue migrate`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue init\n  taskqueue init mail.send -- /usr/local/bin/send-mail --queue\n  taskqueue init --database postgres://taskqueue@db.example.org/taskqueue"
@@ -45,7 +46,7 @@ pub(crate) fn run(
     if args.class.as_str() == EXEC_CLASS {
         return Err(CliError::usage("the class \"exec\" is built in; give another name").into());
     }
-    let path = configuration_path(global)?;
+    let path = configuration_path(global);
     let argv = if args.argv.is_empty() { vec![SAMPLE.to_owned()] } else { args.argv.clone() };
     if !argv.first().is_some_and(|program| Path::new(program).is_absolute()) {
         return Err(CliError::usage(format!("{} is no absolute path", argv.first().map_or("", String::as_str)))

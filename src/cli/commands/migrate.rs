@@ -4,6 +4,7 @@ use clap::Args;
 
 use crate::cli::error::DONE;
 use crate::cli::output::Out;
+use crate::cli::output::progress::Progress;
 use crate::cli::output::table::{Field, Tone, render};
 use crate::cli::session::Session;
 use crate::engine::migrate;
@@ -39,7 +40,10 @@ pub(crate) fn run(session: &Session, args: &MigrateArgs, out: &mut Out) -> anyho
         out.data(&text)?;
         return Ok(DONE);
     }
-    let report = migrate::run(&session.url)?;
+    let progress = Progress::steps(out, "migrating");
+    let report = migrate::run(&session.url, &mut |begun| progress.step(begun.done, begun.pending, begun.name.clone()));
+    drop(progress);
+    let report = report?;
     if out.is_json() {
         out.json(&report)?;
     }

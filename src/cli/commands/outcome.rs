@@ -21,17 +21,21 @@ impl RunListener for Narrator<'_> {
     }
 
     fn claimed(&mut self, run: &ClaimedRun) {
-        self.out.say_verbose(&format!(
-            "run {} (task {}, class {}, attempt {}) started",
-            run.run_id, run.task_id, run.class, run.attempt
-        ));
+        let text =
+            format!("run {} (task {}, class {}, attempt {}) started", run.run_id, run.task_id, run.class, run.attempt);
+        self.out.about(run, |out| out.say_verbose(&text));
     }
 
     fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
 
     fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome) {
-        self.out.say_verbose(&format!("run {} ended: {}", run.run_id, words(outcome)));
-        warn_of_trouble(outcome, &run.class, self.out);
+        if !self.out.is_verbose() && !has_trouble(outcome) {
+            return;
+        }
+        self.out.about(run, |out| {
+            out.say_verbose(&format!("run {} ended: {}", run.run_id, words(outcome)));
+            warn_of_trouble(outcome, &run.class, out);
+        });
     }
 }
 
@@ -54,6 +58,11 @@ fn words(outcome: &RunOutcome) -> String {
         RunEvent::Succeed => format!("success ({})", decision.rule),
         _ => format!("{}: {} ({})", decision.error_code, decision.error_message, decision.rule),
     }
+}
+
+/// Whether there is something that nobody who asked for silence should miss.
+const fn has_trouble(outcome: &RunOutcome) -> bool {
+    outcome.lost_to.is_some() || outcome.unended.is_some() || outcome.decision.holds_class
 }
 
 fn warn_of_trouble(outcome: &RunOutcome, class: &str, out: &mut Out) {

@@ -8,6 +8,7 @@ use super::outcome::{Narrator, report_words, warn_of_hook, warn_of_spool};
 use super::task_options::duration_option;
 use crate::cli::error::{DONE, INTERRUPTED};
 use crate::cli::output::Out;
+use crate::cli::output::log::LogFormat;
 use crate::cli::session::Session;
 use crate::domain::ids::RunId;
 use crate::engine::StopSignals;
@@ -26,6 +27,9 @@ pub(crate) struct ProcessRunArgs {
     name: Option<String>,
     #[command(flatten)]
     repeat: RepeatArgs,
+    /// How standard error is written; in the journal, its lines have fields
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
 }
 
 /// How long it goes on.
@@ -55,6 +59,7 @@ impl RepeatArgs {
 }
 
 pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> anyhow::Result<u8> {
+    out.begin_log(args.log_format);
     let options = ProcessOptions { run_id: args.run_id, ..args.repeat.options(session.config.stop_wait)? };
     let stop = StopSignals::install()?;
     let mut ctx = session.open_or_make()?;

@@ -1,13 +1,13 @@
 //! `taskqueue prune`
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::reason::ReasonArgs;
 use super::selected::{self, BulkVerb, SELECTION_HELP, SelectedArgs};
 use super::status::parse_status;
 use super::task_options::duration_option;
 use crate::cli::error::{CliError, DONE};
+use crate::cli::output::progress::Progress;
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
 use crate::domain::status::TaskStatus;
@@ -72,13 +72,9 @@ pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::
         return Ok(DONE);
     }
     selected::stop_between_parts(&mut ctx)?;
-    let bar = ProgressBar::no_length();
-    if let Ok(style) = ProgressStyle::with_template("pruning {spinner} {human_pos} tasks") {
-        bar.set_style(style);
-    }
-    let mut pruned = |count| bar.set_position(u64::try_from(count).unwrap_or(u64::MAX));
-    let result = ctx.because(args.reason.text(), |ctx| prune(ctx, &request, &mut pruned));
-    bar.finish_and_clear();
+    let progress = Progress::without_end(out, "pruning", "tasks");
+    let result = ctx.because(args.reason.text(), |ctx| prune(ctx, &request, &mut |count| progress.count(count)));
+    drop(progress);
     let pruned = result?;
     if out.is_json() {
         out.json(&pruned)?;

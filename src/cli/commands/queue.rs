@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use chrono::Local;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::task_options::{TaskOptions, queue_and_follow};
 use crate::cli::error::{CliError, DONE};
+use crate::cli::output::progress::Progress;
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
 use crate::domain::unique::Arrival;
@@ -96,15 +96,9 @@ fn queue_lines(
     out: &mut Out,
 ) -> anyhow::Result<u8> {
     let queued_by = args.options.by.clone().unwrap_or_else(|| ctx.me.user.clone());
-    let bar = ProgressBar::new(0);
-    if let Ok(style) = ProgressStyle::with_template("queueing {wide_bar} {human_pos}/{human_len} {eta}") {
-        bar.set_style(style);
-    }
-    let result = queue_batch(ctx, text, &Local, &queued_by, check, &mut |inserted, total| {
-        bar.set_length(u64::try_from(total).unwrap_or(u64::MAX));
-        bar.set_position(u64::try_from(inserted).unwrap_or(u64::MAX));
-    });
-    bar.finish_and_clear();
+    let progress = Progress::to_an_end(out, "queueing");
+    let result = queue_batch(ctx, text, &Local, &queued_by, check, &mut |inserted, total| progress.at(inserted, total));
+    drop(progress);
     let queued = result?;
     print_ids(&queued, out).with_context(|| match queued.as_slice() {
         [first, .., last] => {

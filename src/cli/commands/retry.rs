@@ -2,24 +2,33 @@
 
 use clap::Args;
 
+use super::queue::read_data;
 use super::reason::ReasonArgs;
 use super::selected::{self, BulkVerb, SelectedArgs};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
+use crate::domain::ids::TaskId;
 use crate::domain::limits::Rate;
 use crate::domain::status::TaskStatus;
-use crate::engine::retry::{preview_retry, retry_at_rate};
+use crate::domain::task_change::ChangeRequest;
+use crate::engine::Context;
+use crate::engine::edit::Edit;
+use crate::engine::retry::{preview_retry, retry_at_rate, retry_edited};
+use crate::engine::selected::Hear;
 
 /// Try failed, exhausted or quarantined tasks again, with all their retries
 ///
 /// A task that failed and waits for its next attempt is due at once. Failures and crashes are counted from zero.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue retry 4711\n  taskqueue failures\n  taskqueue retry class=mail.send error=exit:75 --sample 5\n  taskqueue retry class=mail.send error=exit:75 --rate 10/1m --yes"
+    after_help = "Examples:\n  taskqueue retry 4711\n  taskqueue failures\n  taskqueue retry class=mail.send error=exit:75 --sample 5\n  taskqueue retry class=mail.send error=exit:75 --rate 10/1m --yes\n  taskqueue retry 4711 --data @mended.json"
 )]
 pub(crate) struct RetryArgs {
     #[command(flatten)]
     selected: SelectedArgs,
+    /// With other data: JSON text, `-` for standard input, or `@FILE`; what it had is kept in its events
+    #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
+    data: Option<String>,
     /// Only the N oldest of them, to see whether it works now
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     sample: Option<u32>,
@@ -31,6 +40,13 @@ pub(crate) struct RetryArgs {
 }
 
 pub(crate) fn run(session: Session, args: &RetryArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let data = args.data.as_deref().map(read_data).transpose()?;
+    let edit = data
+        .map(|data| Edit { change: ChangeRequest { data: Some(data), ..ChangeRequest::default() }, ..Edit::default() });
+    let retry = |ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>| match &edit {
+        Some(edit) => retry_edited(ctx, ids, edit, args.rate, hear),
+        None => retry_at_rate(ctx, ids, args.rate, hear),
+    };
     let mut ctx = session.open()?;
     let mut verb = BulkVerb {
         name: "retry",
@@ -38,7 +54,7 @@ pub(crate) fn run(session: Session, args: &RetryArgs, out: &mut Out) -> anyhow::
         statuses: vec![TaskStatus::Failed, TaskStatus::Timeout],
         take: args.sample.map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
         widen: None,
-        act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| retry_at_rate(ctx, ids, args.rate, hear)),
+        act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| retry(ctx, ids, hear)),
         preview: &mut preview_retry,
     };
     selected::run(&mut ctx, &args.selected, &mut verb, out)

@@ -4,7 +4,9 @@ use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 
 use super::reason::ReasonArgs;
-use crate::cli::error::{CliError, DONE, NOT_FOUND};
+use super::selected::none_selected;
+use super::task_view::task_json;
+use crate::cli::error::{CliError, DONE};
 use crate::cli::output::Out;
 use crate::cli::output::clean::clean_line;
 use crate::cli::output::human::{instant, relative};
@@ -105,11 +107,7 @@ impl Named {
 
 /// Only `last` can mean nothing.
 fn answered(ids: &[TaskId], out: &mut Out) -> u8 {
-    if ids.is_empty() {
-        out.say("no task is selected by that");
-        return NOT_FOUND;
-    }
-    DONE
+    if ids.is_empty() { none_selected(out) } else { DONE }
 }
 
 /// Does it to one after the other, up to the first that refuses it. Says what it did, and perhaps when the next time is.
@@ -193,9 +191,10 @@ fn show(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<()> {
     };
     let now = ctx.now()?;
     if out.is_json() {
+        let tasks: Vec<serde_json::Value> = detail.tasks.iter().map(task_json).collect();
         return out.json(&serde_json::json!({
             "schema": "taskqueue.schedule/1", "now": now, "schedule": detail.schedule, "next_times": detail.next_times,
-            "tasks": detail.tasks,
+            "tasks": tasks,
         }));
     }
     out.data(&block(&detail, now))

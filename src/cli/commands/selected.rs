@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::task_view;
 use crate::cli::error::{CliError, DONE, FAILED, INTERRUPTED, NOT_FOUND};
+use crate::cli::output::progress::Progress;
 use crate::cli::output::{Out, human};
 use crate::domain::ids::TaskId;
 use crate::domain::selection::Selection;
@@ -20,6 +21,12 @@ use crate::engine::{Context, EngineResult, StopSignals};
 pub(crate) const SELECTION_HELP: &str = "The tasks: ids (12), ranges (5-9), last, or filters, which must all hold: \
     class=mail.* status=failed by=ann error=exit:1 schedule=7 key=order-17 older=2d newer=1h. Statuses are those of \
     `status`, and exhausted, quarantined, waiting and due";
+
+/// Says that there is nothing to do; the exit status of that.
+pub(crate) fn none_selected(out: &mut Out) -> u8 {
+    out.say("no task is selected by that");
+    NOT_FOUND
+}
 
 /// Which tasks.
 #[derive(Debug, Args)]
@@ -71,8 +78,7 @@ pub(crate) fn run(
     let mut ids = select_tasks(ctx, &selection)?;
     ids.truncate(verb.take.unwrap_or(usize::MAX));
     if ids.is_empty() {
-        out.say("no task is selected by that");
-        return Ok(NOT_FOUND);
+        return Ok(none_selected(out));
     }
     let selected = ids.len();
     let ids = match verb.widen {
@@ -86,9 +92,16 @@ pub(crate) fn run(
     }
     let mut told = Told { is_named, is_dry_run: args.dry_run, ..Told::default() };
     let mut failure = None;
+    let is_silent = !is_named && !args.dry_run && !out.is_verbose();
+    let mut progress = is_silent.then(|| Progress::to_an_end(out, verb.name));
     let mut hear = |answer: TaskAnswer| {
+        // It is shown, where the line of the progress stands.
+        progress.take_if(|_| answer.current.is_some());
         if let Err(error) = told.hear(&answer, out) {
             failure.get_or_insert(error);
+        }
+        if let Some(progress) = &progress {
+            progress.at(told.heard, ids.len());
         }
     };
     if args.dry_run {
@@ -97,6 +110,7 @@ pub(crate) fn run(
         stop_between_parts(ctx)?;
         (verb.act)(ctx, &ids, &mut hear)?;
     }
+    drop(progress);
     if let Some(error) = failure {
         return Err(error);
     }

@@ -2,10 +2,10 @@
 
 use clap::Args;
 
-use super::selected::SELECTION_HELP;
+use super::selected::{SELECTION_HELP, none_selected};
 use super::task_view;
 use super::time_line::drawn;
-use crate::cli::error::{CliError, DONE, NOT_FOUND};
+use crate::cli::error::{CliError, DONE};
 use crate::cli::output::Out;
 use crate::cli::output::clean::clean_block;
 use crate::cli::output::human::plural;
@@ -33,8 +33,7 @@ pub(crate) fn run(session: Session, args: &ShowArgs, out: &mut Out) -> anyhow::R
     let mut ctx = session.open()?;
     let ids = select_tasks(&mut ctx, &selection)?;
     if ids.is_empty() {
-        out.say("no task is selected by that");
-        return Ok(NOT_FOUND);
+        return Ok(none_selected(out));
     }
     let left_out = ids.len().saturating_sub(usize::try_from(args.limit).unwrap_or(usize::MAX));
     for (place, id) in ids.iter().skip(left_out).enumerate() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::selected::SELECTION_HELP;
+use super::selected::{SELECTION_HELP, none_selected};
 use super::task_options::duration_option;
 use super::{runners, task_view};
 use crate::cli::error::{CliError, DONE, INTERRUPTED, NOT_FOUND};
@@ -142,10 +142,7 @@ fn selected(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Resu
     for id in &ids {
         task_view::detail(&status::detail(ctx, *id)?, ctx.now()?, out)?;
     }
-    if ids.is_empty() {
-        out.say("no task is selected by that");
-    }
-    Ok(if ids.is_empty() { NOT_FOUND } else { DONE })
+    Ok(if ids.is_empty() { none_selected(out) } else { DONE })
 }
 
 /// One more was asked for than is shown.

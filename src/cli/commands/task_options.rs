@@ -255,7 +255,8 @@ fn wait_for(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> 
     }
 }
 
-fn pass_outputs(outputs: &[RunOutput], out: &mut Out) {
+/// What the database kept of what a handler wrote, each stream to its own.
+pub(super) fn pass_outputs(outputs: &[RunOutput], out: &mut Out) {
     for output in outputs {
         out.kept_output(output.stream == "stderr", &output.content);
     }

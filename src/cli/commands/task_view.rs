@@ -8,13 +8,13 @@ use super::pauses::pause_words;
 use super::why::{holder, note};
 use crate::cli::output::Out;
 use crate::cli::output::clean::{clean_block, clean_line};
-use crate::cli::output::human::{count, distance, fitted, fitted_words, instant, plural, relative};
+use crate::cli::output::human::{counters, distance, fitted, fitted_words, instant, plural, relative};
 use crate::cli::output::table::{Field, Tone, render};
 use crate::domain::backoff::Backoff;
 use crate::domain::dependencies::id_circle_words;
 use crate::domain::records::{Run, RunOutput, Task, TaskSchedule};
 use crate::domain::status::{RunStatus, Stored, TaskStatus};
-use crate::engine::status::{Overview, Reason, TaskCounts, TaskDetail, TaskLine};
+use crate::engine::status::{Event, Overview, Reason, TaskDetail, TaskLine};
 
 /// What to do where there is nothing yet.
 pub(super) const NO_TASKS: &str =
@@ -62,27 +62,6 @@ pub(super) fn overview(overview: &Overview, words: &ListWords<'_>, out: &mut Out
         text.push_str(&fitted_words(words.if_more, out.width()));
     }
     out.data(&text)
-}
-
-fn counters(counts: &TaskCounts, slots: (i64, i64)) -> Vec<String> {
-    let mut parts = vec![
-        format!("running {}", count(counts.processing)),
-        format!("runners {}/{}", slots.0, slots.1),
-        format!("waiting runs {}", count(counts.waiting_runs)),
-        format!("due {}", count(counts.due)),
-        format!("scheduled {}", count(counts.scheduled)),
-        format!("failed {}", count(counts.failed)),
-        format!("timeout {}", count(counts.timeout)),
-        format!("cancelled {}", count(counts.cancelled)),
-        format!("success {}", count(counts.success)),
-    ];
-    if counts.quarantined.count > 0 {
-        parts.push(format!("quarantined {}", count(counts.quarantined)));
-    }
-    if let Some(secs) = counts.oldest_due_secs {
-        parts.push(format!("oldest due {}", distance(chrono::TimeDelta::seconds(secs))));
-    }
-    parts
 }
 
 fn task_row(line: &TaskLine, now: DateTime<Utc>) -> Vec<Field> {
@@ -139,6 +118,13 @@ fn run_json(run: &Run) -> Value {
     value
 }
 
+/// With the details as JSON.
+pub(super) fn event_json(event: &Event) -> Value {
+    let mut value = json!(event);
+    value["details"] = embedded(&event.details);
+    value
+}
+
 fn embedded(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| json!(text))
 }
@@ -165,6 +151,7 @@ pub(super) fn current(task: &Task, out: &mut Out) -> anyhow::Result<()> {
 /// Everything about one task.
 pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> anyhow::Result<()> {
     if out.is_json() {
+        let events: Vec<Value> = detail.events.iter().map(event_json).collect();
         let runs: Vec<Value> = detail
             .runs
             .iter()
@@ -176,7 +163,7 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
             .collect();
         return out.json(&json!({
             "schema": "taskqueue.task/1", "now": now, "task": task_json(&detail.task), "why": detail.reason,
-            "runs": runs, "events": detail.events,
+            "runs": runs, "events": events,
             "prerequisites": detail.prerequisites, "dependants": detail.dependants, "circle": detail.circle,
             "rejected_by": detail.rejected_by, "time_line": detail.time_line,
         }));
@@ -259,7 +246,8 @@ fn non_empty(text: String) -> String {
     if text.is_empty() { "-".to_owned() } else { text }
 }
 
-fn run_block(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>) -> String {
+/// A run, and what its handler wrote.
+pub(super) fn run_block(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>) -> String {
     let mut lines =
         vec![format!("run {}   attempt {}   {}   {}%", run.id, run.attempt, run.status, run.percents_completed)];
     if let Some(started) = run.started_on {

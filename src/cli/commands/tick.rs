@@ -9,6 +9,7 @@ use super::outcome::{Narrator, report_words, warn_of_hook, warn_of_spool};
 use super::task_options::duration_option;
 use crate::cli::error::{DONE, INTERRUPTED};
 use crate::cli::output::Out;
+use crate::cli::output::log::LogFormat;
 use crate::cli::session::Session;
 use crate::engine::StopSignals;
 use crate::engine::process_run::ProcessOptions;
@@ -28,9 +29,13 @@ pub(crate) struct TickArgs {
     /// By which name `runners` shows it and `pause`, `drain` and `stop` find it [default: host and process number]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// How standard error is written; in the journal, its lines have fields
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
 }
 
 pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> anyhow::Result<u8> {
+    out.begin_log(args.log_format);
     let max_time: Option<Duration> = duration_option("--max-time", Some(&args.max_time))?;
     let stop_wait = session.config.stop_wait;
     let options =

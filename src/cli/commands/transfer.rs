@@ -4,12 +4,12 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::queue::read_batch;
 use super::reason::ReasonArgs;
-use super::selected::SELECTION_HELP;
+use super::selected::{SELECTION_HELP, none_selected};
 use crate::cli::error::{CliError, DONE, FAILED, NOT_FOUND};
+use crate::cli::output::progress::Progress;
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
 use crate::domain::ids::TaskId;
@@ -60,8 +60,7 @@ pub(crate) fn run_export(session: Session, args: &ExportArgs, out: &mut Out) -> 
     let mut ctx = session.open()?;
     let ids = ids_of(&mut ctx, &selection, args.prerequisites)?;
     if ids.is_empty() {
-        out.say("no task is selected by that");
-        return Ok(NOT_FOUND);
+        return Ok(none_selected(out));
     }
     let exported = export_selected(&mut ctx, &ids, &mut |line| print(&line, out))?;
     if out.is_unread() {
@@ -107,16 +106,10 @@ fn tell(exported: &Exported, out: &mut Out) {
 pub(crate) fn run_import(session: Session, args: &ImportArgs, out: &mut Out) -> anyhow::Result<u8> {
     let text = read_batch(&args.file)?;
     let mut ctx = session.open_or_make()?;
-    let bar = ProgressBar::new(0);
-    if let Ok(style) = ProgressStyle::with_template("importing {wide_bar} {human_pos}/{human_len} {eta}") {
-        bar.set_style(style);
-    }
-    let mut imported = |count, total| {
-        bar.set_length(u64::try_from(total).unwrap_or(u64::MAX));
-        bar.set_position(u64::try_from(count).unwrap_or(u64::MAX));
-    };
+    let progress = Progress::to_an_end(out, "importing");
+    let mut imported = |count, total| progress.at(count, total);
     let result = ctx.because(args.reason.text(), |ctx| import(ctx, &text, &mut imported));
-    bar.finish_and_clear();
+    drop(progress);
     let imported = result?;
     if out.is_json() {
         out.json(&imported)?;

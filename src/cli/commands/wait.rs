@@ -3,9 +3,9 @@
 use clap::Args;
 use serde_json::json;
 
-use super::selected::SELECTION_HELP;
+use super::selected::{SELECTION_HELP, none_selected};
 use super::task_options::duration_option;
-use crate::cli::error::{CliError, DONE, FAILED, INTERRUPTED, NOT_FOUND, WAITED_TOO_LONG};
+use crate::cli::error::{CliError, DONE, FAILED, INTERRUPTED, WAITED_TOO_LONG};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::domain::ids::TaskId;
@@ -43,8 +43,7 @@ pub(crate) fn run(session: Session, args: &WaitArgs, out: &mut Out) -> anyhow::R
     let mut ctx = session.open()?;
     let ids = select_tasks(&mut ctx, &selection)?;
     if ids.is_empty() {
-        out.say("no task is selected by that");
-        return Ok(NOT_FOUND);
+        return Ok(none_selected(out));
     }
     let (mut failure, mut have_all_succeeded) = (None, true);
     let waited = wait_for_tasks(&mut ctx, &ids, args.any, &stop, limit, &mut |id, task| {

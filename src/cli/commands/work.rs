@@ -1,6 +1,7 @@
 //! `taskqueue work`
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -8,12 +9,15 @@ use clap::Args;
 
 use super::outcome::{report_words, warn_of_hook, warn_of_spool};
 use super::task_options::duration_option;
+use super::work_metrics::WorkMetrics;
 use super::work_narrator::WorkNarrator;
 use super::work_service::Service;
 use crate::cli::error::{CliError, DONE};
 use crate::cli::output::Out;
+use crate::cli::output::log::LogFormat;
 use crate::cli::session::Session;
-use crate::engine::work::{WorkOptions, work};
+use crate::domain::listen_address::ListenAddress;
+use crate::engine::work::{Tally, WorkOptions, work};
 use crate::engine::{ReloadSignal, StopSignals, Supervisor};
 
 /// Stay, and process runs as they become due, several at once
@@ -44,6 +48,12 @@ pub(crate) struct WorkArgs {
     /// By which name `runners` shows it and `pause`, `drain` and `stop` find it [default: host and process number]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Answer to GET /metrics and /healthz there: 127.0.0.1:9790, unix:/run/taskqueue.sock [default: `metrics` of the configuration]
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<ListenAddress>,
+    /// How standard error is written; in the journal, its lines have fields
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
 }
 
 impl WorkArgs {
@@ -57,20 +67,24 @@ impl WorkArgs {
             idle_exit: duration_option("--idle-exit", self.idle_exit.as_deref())?,
             max_rss_bytes: size_option("--max-rss", self.max_rss.as_deref())?,
             stop_wait,
+            tally: Arc::<Tally>::default(),
         })
     }
 }
 
 pub(crate) fn run(session: Session, args: &WorkArgs, out: &mut Out) -> anyhow::Result<u8> {
+    out.begin_log(args.log_format);
     let options = args.options(session.config.stop_wait)?;
     let (stop, reload) = (StopSignals::install_without_hangup()?, ReloadSignal::install()?);
     let reloader = session.reloader();
+    let configured = session.config.metrics.clone();
     let service = Service::new(session.is_supervised().then(Supervisor::of_environment), &stop);
     let mut ctx = session.open_or_make()?;
     if let Some(name) = &args.name {
         ctx.name_runner(name)?;
     }
-    let mut narrator = WorkNarrator::new(out, service, reload, reloader);
+    let metrics = WorkMetrics::begin(&ctx, &options.tally, args.metrics.clone(), configured, out)?;
+    let mut narrator = WorkNarrator::new(out, service, reload, reloader, metrics);
     let report = work(&mut ctx, &options, &stop, &mut narrator);
     narrator.finish();
     let report = report?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
 use super::outcome::{Narrator, say_stopping};
+use super::work_metrics::WorkMetrics;
 use super::work_service::Service;
 use crate::cli::output::Out;
 use crate::cli::session::{Reloaded, Reloader};
@@ -22,11 +23,18 @@ pub(super) struct WorkNarrator<'a> {
     service: Service,
     reload: ReloadSignal,
     reloader: Reloader,
+    metrics: WorkMetrics,
 }
 
 impl<'a> WorkNarrator<'a> {
-    pub(super) fn new(out: &'a mut Out, service: Service, reload: ReloadSignal, reloader: Reloader) -> Self {
-        Self { bar: progress_line(out), out, service, reload, reloader }
+    pub(super) fn new(
+        out: &'a mut Out,
+        service: Service,
+        reload: ReloadSignal,
+        reloader: Reloader,
+        metrics: WorkMetrics,
+    ) -> Self {
+        Self { bar: progress_line(out), out, service, reload, reloader, metrics }
     }
 
     /// The worker is at its end.
@@ -81,7 +89,9 @@ impl WorkListener for WorkNarrator<'_> {
     }
 
     fn not_recorded(&mut self, run: &ClaimedRun, problem: &EngineError) {
-        self.warn(&format!("the end of run {} could not be recorded: {problem}", run.run_id));
+        let text = format!("the end of run {} could not be recorded: {problem}", run.run_id);
+        let (bar, out) = (&self.bar, &mut self.out);
+        bar.suspend(|| out.about(run, |out| out.warn(&text)));
     }
 
     fn kept_settings(&mut self, problem: &EngineError) {
@@ -97,6 +107,7 @@ impl WorkListener for WorkNarrator<'_> {
 
     fn registered(&mut self, runner_id: RunnerId) {
         self.service.registered();
+        self.out.of_runner(runner_id);
         self.out.say_verbose(&format!("working as runner {runner_id}"));
     }
 
@@ -114,7 +125,9 @@ impl WorkListener for WorkNarrator<'_> {
         }
         self.service.reloading();
         match self.reloader.read() {
-            Ok(Reloaded { taken, for_next_start }) => {
+            Ok(Reloaded { taken, metrics, for_next_start }) => {
+                let (bar, out) = (&self.bar, &mut self.out);
+                bar.suspend(|| self.metrics.change(metrics, out));
                 if !for_next_start.is_empty() {
                     self.warn(&format!(
                         "what has changed of {} counts from the next start on",

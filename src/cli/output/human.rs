@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
-use crate::engine::status::Counted;
+use crate::engine::status::{Counted, TaskCounts};
 
 /// RFC 3339 in UTC, to the second.
 pub(crate) fn instant(at: DateTime<Utc>) -> String {
@@ -29,6 +29,28 @@ pub(crate) fn relative(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
 /// `12`, or `100000+` beyond what is counted.
 pub(crate) fn count(counted: Counted) -> String {
     if counted.or_more { format!("{}+", counted.count) } else { counted.count.to_string() }
+}
+
+/// The counters of `status`, each with its name.
+pub(crate) fn counters(counts: &TaskCounts, slots: (i64, i64)) -> Vec<String> {
+    let mut parts = vec![
+        format!("running {}", count(counts.processing)),
+        format!("runners {}/{}", slots.0, slots.1),
+        format!("waiting runs {}", count(counts.waiting_runs)),
+        format!("due {}", count(counts.due)),
+        format!("scheduled {}", count(counts.scheduled)),
+        format!("failed {}", count(counts.failed)),
+        format!("timeout {}", count(counts.timeout)),
+        format!("cancelled {}", count(counts.cancelled)),
+        format!("success {}", count(counts.success)),
+    ];
+    if counts.quarantined.count > 0 {
+        parts.push(format!("quarantined {}", count(counts.quarantined)));
+    }
+    if let Some(secs) = counts.oldest_due_secs {
+        parts.push(format!("oldest due {}", distance(TimeDelta::seconds(secs))));
+    }
+    parts
 }
 
 /// `1 run`, `2 runs`.

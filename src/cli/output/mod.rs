@@ -2,6 +2,9 @@
 
 pub(crate) mod clean;
 pub(crate) mod human;
+pub(crate) mod log;
+pub(crate) mod progress;
+pub(crate) mod screen;
 pub(crate) mod table;
 
 use std::borrow::Cow;
@@ -12,7 +15,10 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use self::clean::{clean_block, clean_json, clean_line};
+use self::log::{Log, LogFormat, Priority};
 use super::error::CliError;
+use crate::domain::ids::RunnerId;
+use crate::domain::records::ClaimedRun;
 use crate::engine::output_was_closed;
 
 /// When to use colour.
@@ -37,6 +43,8 @@ pub(crate) struct Out {
     lost: Option<io::Error>,
     /// How many lines the screen still has room for, where a list must not scroll its beginning away.
     lines_left: Option<usize>,
+    /// Of a verb whose words are read by machines, too.
+    log: Option<Log>,
 }
 
 impl Out {
@@ -56,6 +64,7 @@ impl Out {
             has_met_closed: false,
             lost: None,
             lines_left: None,
+            log: None,
         }
     }
 
@@ -78,10 +87,15 @@ impl Out {
 
     /// Columns of the terminal; `None` into a pipe, where nothing is cut.
     pub(crate) fn width(&self) -> Option<u16> {
+        self.size().map(|(width, _)| width)
+    }
+
+    /// Columns and rows of the terminal.
+    pub(crate) fn size(&self) -> Option<(u16, u16)> {
         if !self.is_terminal {
             return None;
         }
-        terminal_size::terminal_size().map(|(width, _)| width.0)
+        terminal_size::terminal_size().map(|(width, height)| (width.0, height.0))
     }
 
     /// Data: one or more whole lines.
@@ -159,17 +173,42 @@ impl Out {
         self.pass_through(is_stderr, text.as_bytes());
     }
 
+    /// From now on words are lines of a log.
+    pub(crate) fn begin_log(&mut self, format: LogFormat) {
+        self.log = Some(Log::new(format));
+    }
+
+    /// What is said from now on is said by this runner.
+    pub(crate) fn of_runner(&mut self, runner_id: RunnerId) {
+        if let Some(log) = &mut self.log {
+            log.of_runner(runner_id);
+        }
+    }
+
+    /// What is said meanwhile is about this run.
+    pub(crate) fn about(&mut self, run: &ClaimedRun, say: impl FnOnce(&mut Self)) {
+        self.set_subject(Some(run));
+        say(self);
+        self.set_subject(None);
+    }
+
+    fn set_subject(&mut self, run: Option<&ClaimedRun>) {
+        if let Some(log) = &mut self.log {
+            log.about(run);
+        }
+    }
+
     /// Words for the person who waits; not in JSON mode.
     pub(crate) fn say(&mut self, text: &str) {
         if !self.is_json {
-            self.tell(text);
+            self.tell(Priority::Info, text);
         }
     }
 
     /// Words for those who asked for more.
     pub(crate) fn say_verbose(&mut self, text: &str) {
         if self.is_verbose {
-            self.tell(text);
+            self.tell(Priority::Info, text);
         }
     }
 
@@ -179,7 +218,7 @@ impl Out {
 
     /// Something that is not right, though it goes on.
     pub(crate) fn warn(&mut self, text: &str) {
-        self.tell(&format!("warning: {text}"));
+        self.tell(Priority::Warning, text);
     }
 
     /// Why it ends here.
@@ -193,14 +232,17 @@ impl Out {
             let _ = writeln!(io::stderr(), "{}", clean_json(&object.to_string()));
             return;
         }
-        self.tell(&format!("error: {}", error.message()));
+        self.tell(Priority::Error, error.message());
         if let Some(hint) = error.hint() {
-            self.tell(&format!("hint: {hint}"));
+            self.tell(Priority::Info, &format!("hint: {hint}"));
         }
     }
 
-    fn tell(&mut self, text: &str) {
-        tell_stderr(text);
+    fn tell(&mut self, priority: Priority, text: &str) {
+        match &self.log {
+            Some(log) => log.tell(priority, text),
+            None => tell_stderr(&priority.before(text)),
+        }
     }
 
     /// A question for the person who sits there, answered by yes or no; `None` where nobody sits, or nobody answers.

@@ -129,9 +129,10 @@ fn cell(out: &Out, field: &Field) -> Cell {
     }
     match field.1 {
         Tone::Plain => cell,
-        Tone::Good => cell.fg(Color::Green),
-        Tone::Waiting => cell.fg(Color::Yellow),
-        Tone::Bad => cell.fg(Color::Red).add_attribute(Attribute::Bold),
+        // The bright ones cannot be read on white.
+        Tone::Good => cell.fg(Color::DarkGreen),
+        Tone::Waiting => cell.fg(Color::DarkYellow),
+        Tone::Bad => cell.fg(Color::DarkRed).add_attribute(Attribute::Bold),
         Tone::Quiet => cell.add_attribute(Attribute::Dim),
     }
 }

@@ -138,6 +138,11 @@ impl LeaseKeeper {
         self.shared.lock().runs.keys().copied().collect()
     }
 
+    /// How often the leases were renewed since the last question.
+    pub(super) fn take_renewals(&self) -> u64 {
+        self.shared.take_renewals()
+    }
+
     /// What operators have ordered.
     pub(super) fn orders(&self) -> Orders {
         self.shared.orders.clone()

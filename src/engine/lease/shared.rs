@@ -2,6 +2,7 @@
 //! them is not saved yet.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub(super) struct Shared {
     pub(super) runner_name: String,
     pub(super) times: LeaseTimes,
     pub(super) orders: Orders,
+    /// How often the leases were renewed since somebody asked.
+    renewals: AtomicU64,
 }
 
 pub(super) struct State {
@@ -155,6 +158,7 @@ impl Shared {
             runner_name: runner_name.to_owned(),
             times,
             orders: Orders::default(),
+            renewals: AtomicU64::new(0),
         })
     }
 
@@ -250,6 +254,7 @@ impl Shared {
     }
 
     pub(super) fn note(&self, renewal: &Renewal, asked_for: &[RunRef], asked_at: Moment) {
+        self.renewals.fetch_add(1, Ordering::Relaxed);
         let trusted_until = asked_at.plus(self.times.trusted_for());
         let mut state = self.lock();
         state.runner.renew(renewal.is_registered, trusted_until);
@@ -257,6 +262,10 @@ impl Shared {
             let Some(held) = state.runs.get_mut(&run.id).filter(|held| held.run == *run) else { continue };
             held.lease.renew(!renewal.lost.contains(&held.run.id), trusted_until);
         }
+    }
+
+    pub(super) fn take_renewals(&self) -> u64 {
+        self.renewals.swap(0, Ordering::Relaxed)
     }
 
     /// The classes of the runs that are held.

@@ -37,6 +37,8 @@ pub(super) struct Finished {
     pub(super) is_over: bool,
     /// What is to be sent; `None` while something of its handler still lives (rule R7).
     pub(super) to_send: Option<Outcome>,
+    /// How long its handler took.
+    pub(super) took: Duration,
 }
 
 /// How things stand, for the coordinator.
@@ -168,7 +170,7 @@ impl Backlog {
         fault_point!("work.outcome_kept");
         state.working -= 1;
         state.pace.ran(took);
-        state.finished.push(Finished { run, outcome, messages, is_over, to_send });
+        state.finished.push(Finished { run, outcome, messages, is_over, to_send, took });
         let is_first = state.finished.len() == 1;
         // Once is enough until it has taken what has finished.
         let becomes_short = state.is_short() && !std::mem::replace(&mut state.is_told, true);

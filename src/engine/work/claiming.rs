@@ -114,6 +114,7 @@ impl Coordinator<'_, '_> {
         }
         self.claimed += u64::try_from(runs.len()).unwrap_or(u64::MAX);
         self.idle_since = Moment::now();
+        self.options.tally.claimed(runs.iter().map(|run| run.class.as_str()));
         runs.iter().for_each(|run| listener.claimed(run));
         self.backlog.add(runs);
         fault_point!("work.claimed");

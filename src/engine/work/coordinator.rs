@@ -121,12 +121,14 @@ impl<'a, 'b> Coordinator<'a, 'b> {
                 Ok(true) => return Ok(()),
                 Ok(false) if self.is_away && asks => {
                     self.is_away = false;
+                    self.options.tally.note_away(false);
                     listener.found_database();
                 }
                 Ok(false) => {}
                 // As long as the leases can be trusted, the runs in progress go on.
                 Err(problem) if is_away(&problem) => {
                     listener.lost_database(&problem);
+                    self.options.tally.note_away(true);
                     self.look_at = Moment::after(AWAY_PAUSE);
                     self.away_until = self.look_at;
                     self.is_away = true;
@@ -282,6 +284,8 @@ impl<'a, 'b> Coordinator<'a, 'b> {
             self.memory.give_back(self.claimed, self.idle_since.elapsed());
         }
         let _ = self.place.stopping.check(&mut |wait| listener.stopping(&self.place.leases.held_runs(), wait));
+        self.options.tally.renewed(self.place.leases.take_renewals());
+        self.options.tally.turned(standings.working);
         listener.looked(report, standings.working);
     }
 

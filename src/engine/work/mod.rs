@@ -9,10 +9,12 @@ mod claiming;
 mod coordinator;
 mod errands;
 mod memory;
+mod monitor;
 mod pace;
 mod recording;
 mod reload;
 mod slot;
+mod tally;
 
 use std::sync::Arc;
 use std::thread;
@@ -21,9 +23,11 @@ use std::time::Duration;
 use self::backlog::Backlog;
 use self::coordinator::Coordinator;
 use self::errands::Errands;
+pub use self::monitor::Monitor;
 pub use self::reload::Reconfiguration;
 use self::reload::{Current, reconfigure};
 use self::slot::Slot;
+pub use self::tally::{ClassTally, Tally, WorkerFacts};
 use super::execute::RunListener;
 use super::lease::LeaseKeeper;
 use super::outcomes::send_left_over;
@@ -65,6 +69,8 @@ pub struct WorkOptions {
     pub max_rss_bytes: Option<u64>,
     /// How long the runs in progress may go on after the first signal to stop.
     pub stop_wait: Duration,
+    /// Counts what it does.
+    pub tally: Arc<Tally>,
 }
 
 /// Hears what happens to the worker itself, besides its runs.
@@ -117,12 +123,14 @@ pub fn work(
     }
     ctx.store.prefer_lookups()?;
     let options = &mut options.clone();
+    options.tally.set_slots(options.slots);
     let until = options.max_time.map(Moment::after);
     let mut report = ProcessReport::default();
     loop {
         match work_registered(ctx, options, until, stop, listener, &mut report) {
             Err(problem) if was_away(&problem) && !stop.is_stopping() => {
                 listener.lost_database(&problem);
+                options.tally.note_away(true);
                 if wait(ctx, options, stop, listener, &report, RETURN_PAUSE) {
                     return Err(problem);
                 }
@@ -151,6 +159,7 @@ fn work_registered(
     fault_point!("work.registered");
     // Before other threads connect: its socket is known by being the only new one.
     let news = News::listen(ctx.store.url());
+    options.tally.note_away(false);
     listener.registered(runner_id);
     let result = LeaseKeeper::start(ctx.store.url(), runner_id, &ctx.me.runner_name, settings.lease, asked_at)
         .and_then(|leases| {
@@ -217,6 +226,7 @@ fn wait(
     let until = Moment::after(limit);
     loop {
         reconfigure(ctx, options, listener);
+        options.tally.turned(0);
         listener.looked(report, 0);
         if stop.wait(until.remaining().min(LOOK_EVERY)) {
             return true;

@@ -8,11 +8,24 @@ use super::WorkListener;
 use super::backlog::{Finished, Standings};
 use super::claiming::Request;
 use super::coordinator::Coordinator;
+use super::tally::{Counted, outcome_of};
+use crate::domain::transition::RunEvent;
 use crate::os::clock::Moment;
 use crate::store::{ManyClaimed, RunRef};
 
 /// The answer to each that was sent; `None` for what has no end yet.
 type Answers = Vec<Option<Sent>>;
+
+/// What is counted of a run with this answer.
+fn counted<'a>(finished: &'a Finished, answer: Option<&Sent>) -> Counted<'a> {
+    let outcome = match answer {
+        Some(Sent::Lost(_)) => "lost",
+        Some(Sent::Refused(_)) => "refused",
+        Some(Sent::Recorded) => outcome_of(finished.outcome.decision.event),
+        None => "open",
+    };
+    Counted { class: &finished.run.class, outcome, took: Some(finished.took) }
+}
 
 impl Coordinator<'_, '_> {
     /// Writes what has finished, and claims what there is room for, all in a few transactions.
@@ -35,7 +48,12 @@ impl Coordinator<'_, '_> {
             }
         };
         fault_point!("work.outcomes_sent");
-        self.backlog.wrote(began.elapsed());
+        let took = began.elapsed();
+        self.backlog.wrote(took);
+        self.options.tally.committed(took);
+        self.options
+            .tally
+            .ended(finished.iter().zip(&answers).map(|(finished, answer)| counted(finished, answer.as_ref())));
         // What succeeds may be waited for.
         (self.look_at, self.idle_since) = (Moment::now(), Moment::now());
         self.pause.reset();
@@ -137,6 +155,8 @@ impl Coordinator<'_, '_> {
             return Err(problem);
         }
         self.claimed = self.claimed.saturating_sub(u64::try_from(waiting.len()).unwrap_or(0));
+        let outcome = outcome_of(RunEvent::Release);
+        self.options.tally.ended(waiting.iter().map(|run| Counted { class: &run.class, outcome, took: None }));
         waiting.iter().for_each(|run| self.place.leases.let_go(run.run_id));
         Ok(())
     }

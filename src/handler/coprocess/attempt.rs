@@ -125,6 +125,9 @@ impl<'a> Attempt<'a> {
             }
             let mut must_kill = false;
             if self.next_idle.has_passed() {
+                if let Some(so_far) = self.ticket.stderr_so_far() {
+                    self.observer.output_so_far(Stream::Stderr, so_far);
+                }
                 must_kill = self.observer.idle() == Control::Kill;
                 self.next_idle = Moment::after(IDLE_EVERY);
             }

@@ -9,7 +9,7 @@ use std::{io, mem};
 use super::protocol::Answer;
 use crate::domain::ending::Ending;
 use crate::handler::events::Event;
-use crate::os::capture::{Capture, Captured};
+use crate::os::capture::{Capture, Captured, Showing};
 use crate::os::waker::Waker;
 
 /// News of one run beyond which its coprocess is not listened to until somebody has taken them.
@@ -71,6 +71,7 @@ struct Mail {
     unread: u64,
     fresh: Vec<u8>,
     stderr: Capture,
+    showing: Showing,
     outcome: Option<Outcome>,
     is_called: bool,
 }
@@ -89,6 +90,7 @@ impl Ticket {
             unread: 0,
             fresh: Vec::new(),
             stderr: Capture::new(output_limit_bytes),
+            showing: Showing::begin(),
             outcome: None,
             is_called: false,
         };
@@ -175,6 +177,12 @@ impl Ticket {
         let has_news = mail.is_called || mail.unread > 0 || !mail.news.is_empty() || !mail.fresh.is_empty();
         mail.is_awaited = !has_news;
         if has_news { Here::News } else { Here::Nothing }
+    }
+
+    /// What it has written so far, where it is time to show that and there is more than the last time.
+    pub(super) fn stderr_so_far(&self) -> Option<Captured> {
+        let Mail { stderr, showing, .. } = &mut *self.mail();
+        showing.take(stderr)
     }
 
     pub(super) fn take_stderr(&self) -> Captured {

@@ -14,6 +14,7 @@ pub(super) mod sqlite;
 mod url;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use diesel::RunQueryDsl as _;
 use diesel::connection::{AnsiTransactionManager, Connection, TransactionManager};
@@ -24,7 +25,7 @@ pub(super) use self::connection::AnyConnection;
 use self::insert_one::InsertOne;
 pub use self::url::{DatabaseUrl, Engine};
 use super::error::{Repeat, StoreError, StoreResult, classify_portably};
-use super::rows::{DependencyRow, NewTaskRow};
+use super::rows::{DependencyRow, NewRunOutputRow, NewTaskRow};
 use super::sql::Moment;
 use crate::os::sockets::LibrarySocket;
 
@@ -34,6 +35,15 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<AnyConnection> {
         Engine::Sqlite => sqlite::connect(url).map(AnyConnection::Sqlite),
         Engine::Postgres => postgres::connect(url).map(AnyConnection::Postgres),
         Engine::Mysql => mysql::connect(url).map(AnyConnection::Mysql),
+    }
+}
+
+/// The same to what is there, for a session that only reads, and waits for nothing longer than about so long.
+pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult<AnyConnection> {
+    match url.engine() {
+        Engine::Sqlite => sqlite::connect_to_look(url, limit).map(AnyConnection::Sqlite),
+        Engine::Postgres => postgres::connect_to_look(url, limit).map(AnyConnection::Postgres),
+        Engine::Mysql => mysql::connect_to_look(url, limit).map(AnyConnection::Mysql),
     }
 }
 
@@ -327,6 +337,15 @@ pub(super) fn lock_outputs(conn: &mut AnyConnection, runs: &[i64]) -> QueryResul
         AnyConnection::Sqlite(conn) => sqlite::list_outputs(conn, runs),
         AnyConnection::Postgres(conn) => postgres::lock_outputs(conn, runs),
         AnyConnection::Mysql(conn) => mysql::lock_outputs(conn, runs),
+    }
+}
+
+/// Saves what a handler wrote to one stream, in place of what was saved before.
+pub(super) fn put_output(conn: &mut AnyConnection, row: &NewRunOutputRow<'_>) -> QueryResult<()> {
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::put_output(conn, row),
+        AnyConnection::Postgres(conn) => postgres::put_output(conn, row),
+        AnyConnection::Mysql(conn) => mysql::put_output(conn, row),
     }
 }
 

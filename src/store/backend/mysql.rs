@@ -17,7 +17,7 @@ use url::Url;
 
 use super::super::error::{Repeat, StoreError, StoreResult};
 use super::super::prepared::prepared;
-use super::super::rows::{DependencyRow, NewTaskRow};
+use super::super::rows::{DependencyRow, NewRunOutputRow, NewTaskRow};
 use super::super::schema::{
     task_queue_class_holds, task_queue_dependencies, task_queue_receipts, task_queue_run_outputs,
 };
@@ -48,6 +48,19 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<MysqlConnection> {
         }
     }
     Err(unreachable(url, &problems.join("; ")))
+}
+
+/// MariaDB and MySQL have names of their own for the time that a statement may take, and each passes over what is written for
+/// the other.
+pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult<MysqlConnection> {
+    let mut conn = connect(url)?;
+    let (millis, secs) = (limit.as_millis(), limit.as_secs_f64());
+    conn.batch_execute(&format!(
+        "SET SESSION TRANSACTION READ ONLY;
+         SET lock_wait_timeout = 1 /*M!100101 , max_statement_time = {secs:.3} */ /*!50708 , max_execution_time = {millis} */;"
+    ))
+    .map_err(|error| unreachable(url, &error.to_string()))?;
+    Ok(conn)
 }
 
 /// Diesel has no way to tell the client library how long it may try, and by itself it tries for ever. A thread whose
@@ -237,6 +250,10 @@ pub(super) fn lock_outputs(conn: &mut MysqlConnection, runs: &[i64]) -> QueryRes
     use task_queue_run_outputs::dsl;
     let of_runs = dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(runs));
     of_runs.order((dsl::run_id, dsl::stream)).select(dsl::run_id).for_update().load(conn)
+}
+
+pub(in super::super) fn put_output(conn: &mut MysqlConnection, row: &NewRunOutputRow<'_>) -> QueryResult<()> {
+    diesel::replace_into(task_queue_run_outputs::table).values(row).execute(conn).map(drop)
 }
 
 pub(in super::super) fn insert_dependencies(conn: &mut MysqlConnection, rows: &[DependencyRow]) -> QueryResult<()> {

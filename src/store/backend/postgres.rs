@@ -1,5 +1,7 @@
 //! PostgreSQL: what differs from the other engines.
 
+use std::time::Duration;
+
 use diesel::connection::SimpleConnection as _;
 use diesel::dsl::sql;
 use diesel::prelude::*;
@@ -8,7 +10,7 @@ use diesel::sql_types::{Array, BigInt, Bool, Text, Timestamp};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::super::error::{Repeat, StoreResult};
-use super::super::rows::{DependencyRow, NewTaskRow};
+use super::super::rows::{DependencyRow, NewRunOutputRow, NewTaskRow};
 use super::super::schema::{task_queue, task_queue_class_holds, task_queue_receipts, task_queue_run_outputs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::copy::copy_tasks;
@@ -44,6 +46,17 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<PgConnection> {
          SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_bitmapscan = off;",
     )
     .map_err(|error| shown(&error))?;
+    Ok(conn)
+}
+
+pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult<PgConnection> {
+    let mut conn = connect(url)?;
+    let millis = limit.as_millis();
+    conn.batch_execute(&format!(
+        "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY;
+         SET statement_timeout = '{millis}ms'; SET lock_timeout = '{millis}ms';",
+    ))
+    .map_err(|error| unreachable(url, &error.to_string()))?;
     Ok(conn)
 }
 
@@ -181,6 +194,17 @@ pub(super) fn lock_outputs(conn: &mut PgConnection, runs: &[i64]) -> QueryResult
     use task_queue_run_outputs::dsl;
     let of_runs = dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(runs));
     of_runs.order((dsl::run_id, dsl::stream)).select(dsl::run_id).for_update().load(conn)
+}
+
+pub(in super::super) fn put_output(conn: &mut PgConnection, row: &NewRunOutputRow<'_>) -> QueryResult<()> {
+    let key = (task_queue_run_outputs::run_id, task_queue_run_outputs::stream);
+    diesel::insert_into(task_queue_run_outputs::table)
+        .values(row)
+        .on_conflict(key)
+        .do_update()
+        .set(row)
+        .execute(conn)
+        .map(drop)
 }
 
 pub(in super::super) fn insert_dependencies(conn: &mut PgConnection, rows: &[DependencyRow]) -> QueryResult<()> {

@@ -11,9 +11,10 @@ use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Bool, Text};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
+use url::Url;
 
 use super::super::error::{Repeat, StoreError, StoreResult};
-use super::super::rows::{DependencyRow, NewTaskRow};
+use super::super::rows::{DependencyRow, NewRunOutputRow, NewTaskRow};
 use super::super::schema::{task_queue, task_queue_class_holds, task_queue_dependencies, task_queue_run_outputs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::insert_one::InsertOne;
@@ -45,6 +46,21 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<SqliteConnection> {
         let _lock = lock_file(&path).map_err(|error| shown(&error))?;
         switch_to_wal(&mut conn).map_err(|error| shown(&error))?;
     }
+    Ok(conn)
+}
+
+/// Makes no file and changes none. It may write to the files beside it, without which nobody can read a write-ahead log.
+pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult<SqliteConnection> {
+    let path = url.path().unwrap_or_default();
+    let shown = |error: &dyn std::fmt::Display| cannot_open(url, &path, &error.to_string());
+    let absolute = path.canonicalize().map_err(|error| shown(&error))?;
+    refuse_what_is_no_file(url, &absolute)?;
+    refuse_network_filesystem(url, absolute.parent().unwrap_or(&absolute))?;
+    let mut address = Url::from_file_path(&absolute).map_err(|()| shown(&"it has no absolute path"))?;
+    address.set_query(Some("mode=rw"));
+    let mut conn = SqliteConnection::establish(address.as_str()).map_err(|error| shown(&error))?;
+    let session = format!("PRAGMA busy_timeout = {}; PRAGMA query_only = ON;", limit.as_millis());
+    conn.batch_execute(&session).map_err(|error| shown(&error))?;
     Ok(conn)
 }
 
@@ -186,6 +202,10 @@ pub(super) fn list_outputs(conn: &mut SqliteConnection, runs: &[i64]) -> QueryRe
     use task_queue_run_outputs::dsl;
     let of_runs = dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(runs));
     of_runs.order((dsl::run_id, dsl::stream)).select(dsl::run_id).load(conn)
+}
+
+pub(in super::super) fn put_output(conn: &mut SqliteConnection, row: &NewRunOutputRow<'_>) -> QueryResult<()> {
+    diesel::replace_into(task_queue_run_outputs::table).values(row).execute(conn).map(drop)
 }
 
 pub(in super::super) fn insert_dependencies(conn: &mut SqliteConnection, rows: &[DependencyRow]) -> QueryResult<()> {

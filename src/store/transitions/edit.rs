@@ -39,7 +39,7 @@ pub enum EditAnswer {
 
 impl Store {
     /// Changes these tasks, in one transaction, with one answer for each; with `if_updated_on` only where UpdatedOn is that
-    /// very instant. Keeps the event of each.
+    /// very instant. Keeps the event of each, with what was there before.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
@@ -104,7 +104,8 @@ fn edit_task(
             dsl::updated_on.eq(Moment::from(version)),
         ))
         .execute(conn)?;
-    insert_event(conn, &NewEvent { task_id: Some(id), ..event.clone() })?;
+    let event = event.with_details(serde_json::json!({ "before": change.replaced_in(&task) }));
+    insert_event(conn, &NewEvent { task_id: Some(id), ..event })?;
     Ok(EditAnswer::Edited(task))
 }
 

@@ -8,9 +8,10 @@ use super::super::audit::{Origin, keep_run_transition};
 use super::super::backend::{self, AnyConnection};
 use super::super::events::{NewEvent, insert_event};
 use super::super::leases::leases_count;
+use super::super::outputs::put_outputs;
 use super::super::rows::RunRow;
 use super::super::runs::RunRef;
-use super::super::schema::{task_queue_run_outputs, task_queue_runs};
+use super::super::schema::task_queue_runs;
 use super::super::sql::{Moment, db_now};
 use super::super::{Store, StoreResult};
 use super::aggregate::{Aggregated, aggregate_into_task};
@@ -188,7 +189,7 @@ impl Store {
             if let Some(event) = &end.note {
                 insert_event(conn, event)?;
             }
-            insert_outputs(conn, run.id, &end.outputs)?;
+            put_outputs(conn, run.id, &end.outputs)?;
             if end.condition == EndCondition::Rejected {
                 remember_rejection(conn, run.id)?;
             }
@@ -251,21 +252,6 @@ fn end_run_if_processing(
         ))
         .execute(conn)?;
     Ok(updated == 1)
-}
-
-pub(super) fn insert_outputs(conn: &mut AnyConnection, run_id: RunId, outputs: &[RunOutput]) -> StoreResult<()> {
-    for output in outputs {
-        diesel::insert_into(task_queue_run_outputs::table)
-            .values((
-                task_queue_run_outputs::run_id.eq(run_id.0),
-                task_queue_run_outputs::stream.eq(&output.stream),
-                task_queue_run_outputs::content.eq(&output.content),
-                task_queue_run_outputs::total_bytes.eq(output.total_bytes),
-                task_queue_run_outputs::is_lossy.eq(output.is_lossy),
-            ))
-            .execute(conn)?;
-    }
-    Ok(())
 }
 
 /// Why a run could not be ended: the status that it has.

@@ -5,11 +5,12 @@ use std::collections::{BTreeSet, HashMap};
 use super::super::backend::batch::{self, EndedRow, Manner, Success};
 use super::super::backend::{self, AnyConnection};
 use super::super::dependencies::satisfy_dependants;
+use super::super::outputs::put_outputs;
 use super::super::runs::RunRef;
 use super::super::{Store, StoreResult};
 use super::claim::Claim;
 use super::claim_many::{ManyClaimed, Shared, claim_beside_others};
-use super::end::{EndCondition, Ended, RunEnd, insert_outputs, repeated_or_lost};
+use super::end::{EndCondition, Ended, RunEnd, repeated_or_lost};
 use super::recur::{Author, follow_settled};
 use crate::domain::ids::TaskId;
 use crate::domain::transition::RunEvent;
@@ -136,7 +137,7 @@ fn write_successes(
     for (run, end) in ends {
         answers.push(match ended.get(&run.id.0) {
             Some(row) => {
-                insert_outputs(conn, run.id, &end.outputs)?;
+                put_outputs(conn, run.id, &end.outputs)?;
                 follow_success(conn, row)?;
                 Ended::Recorded
             }

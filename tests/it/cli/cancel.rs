@@ -44,7 +44,7 @@ each_engine! {
             assert_eq!((&after["task"]["status"], &after["why"]["reason"]), (&"cancelled".into(), &"cancelled".into()));
             assert_eq!(after["task"]["current_run_id"], serde_json::Value::Null);
             assert_eq!(events(db, id), ["cancelled"]);
-            assert_eq!(after["events"][0]["details"], "{\"reason\":\"not needed\"}");
+            assert_eq!(after["events"][0]["details"], serde_json::json!({"reason": "not needed"}));
         }
         let run = &detail(db, "2")["runs"][0];
         assert_eq!((&run["status"], &run["error_code"], &run["error_message"]), (&"cancelled".into(), &"cancelled".into(), &"not needed".into()));

@@ -193,3 +193,63 @@ fn doctor_finds_a_setting_by_which_commits_can_be_lost() {
         expect(db, "store", message, "synchronous_commit = on");
     });
 }
+
+#[test]
+fn doctor_finds_dead_rows_that_nobody_has_cleaned_up() {
+    on(EngineUnderTest::Postgres, |db| {
+        db.configure(ECHO);
+        db.execute("ALTER TABLE \"TaskQueueEvents\" SET (autovacuum_enabled = off)");
+        db.execute("INSERT INTO \"TaskQueueEvents\" (\"Kind\") SELECT 'message' FROM generate_series(1, 60000)");
+        db.execute("DELETE FROM \"TaskQueueEvents\"");
+        // The server counts them a moment later.
+        wait_until("dead rows are found", || !findings(db).is_empty());
+        expect(db, "store", "TaskQueueEvents has 60000 dead rows and 0 live ones", "VACUUM \"TaskQueueEvents\"");
+        db.execute("VACUUM \"TaskQueueEvents\"");
+        wait_until("they are gone", || findings(db).is_empty());
+    });
+}
+
+#[test]
+fn doctor_finds_a_log_of_sqlite_that_is_not_taken_in() {
+    on(EngineUnderTest::Sqlite, |db| {
+        db.configure(ECHO);
+        let mut somebody = db.raw();
+        somebody.execute(
+            "WITH RECURSIVE part (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM part WHERE n < 280)
+             INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"Details\")
+             SELECT 'message', json_object('data', hex(zeroblob(500000))) FROM part",
+        );
+        expect(db, "large_log", "-wal has grown to ", "fuser -v ");
+        somebody.execute("PRAGMA wal_checkpoint(TRUNCATE)");
+        assert_eq!(troubles(db), [""; 0]);
+    });
+}
+
+#[test]
+fn doctor_finds_a_disk_that_is_nearly_full() {
+    on(EngineUnderTest::Sqlite, |db| {
+        db.configure(ECHO);
+        let script = r#"
+            program=$1 disk=$2 TASKQUEUE_DATABASE_URL=sqlite://$2/tasks.db
+            export TASKQUEUE_DATABASE_URL
+            mount -t tmpfs -o size=8m,mode=700 tmpfs "$disk" || exit 90
+            "$program" migrate >/dev/null 2>&1 || exit 91
+            "$program" doctor --json || exit 92
+            cat /dev/zero > "$disk/ballast" 2>/dev/null
+            truncate -s -150000 "$disk/ballast"
+            "$program" doctor --json
+        "#;
+        let disk = db.home().join("disk");
+        fs::create_dir(&disk).unwrap();
+        let namespaces = if crate::races::stage::is_root() { "-m" } else { "-Urm" };
+        let shell = db.cli().program(std::path::Path::new("/usr/bin/unshare"));
+        let program = env!("CARGO_BIN_EXE_taskqueue");
+        let ended = shell.run(&[namespaces, "sh", "-c", script, "sh", program, disk.to_str().unwrap()]);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        let reports: Vec<Value> = ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(reports[0]["findings"], serde_json::json!([]));
+        let found = &reports[1]["findings"][0];
+        assert_eq!((&found["trouble"], &found["level"]), (&"little_room".into(), &"critical".into()), "{found}");
+        assert!(found["remedy"].as_str().unwrap().starts_with("df -h "), "{found}");
+    });
+}

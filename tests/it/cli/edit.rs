@@ -30,7 +30,11 @@ each_engine! {
         let events = detail(db, "1")["events"].as_array().unwrap().clone();
         assert_eq!(events.len(), 3);
         assert_eq!(events[2]["kind"], "edited");
-        assert_eq!(events[2]["details"], "{\"columns\":[\"TaskData\",\"MaxRetries\",\"Timeout\",\"Priority\",\"Backoff\"]}");
+        let details = &events[2]["details"];
+        assert_eq!(details["columns"], serde_json::json!(["TaskData", "MaxRetries", "Timeout", "Priority", "Backoff"]));
+        assert_eq!(details["before"]["TaskData"], "1");
+        assert_eq!((&details["before"]["Timeout"], &details["before"]["Backoff"]), (&300.into(), &"fixed:60s".into()));
+        assert_eq!(details["before"].as_object().unwrap().len(), 5);
     }
 
     fn a_run_that_waits_follows_its_task(db) {

@@ -148,6 +148,25 @@ each_engine! {
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'retried'"), 4);
     }
 
+    fn a_task_that_is_tried_again_with_other_data_keeps_what_it_had(db) {
+        db.configure(&shell_class(db, "work", "[ \"$(cat)\" = '\"good\"' ] || exit 65"));
+        process(db, "work", "\"bad\"");
+        let data = || db.text("SELECT \"TaskData\" AS value FROM \"TaskQueue\"").unwrap();
+        assert_eq!(db.cli().run(&["retry", "1", "--data", "{"]).code, Some(2));
+        assert_eq!((data().as_str(), &task(db, "1")["status"]), ("\"bad\"", &"failed".into()));
+        let ended = db.cli().stdin("\"good\"").run(&["retry", "1", "--data", "-"]);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "task 1 is tried again\n"));
+        db.cli().run(&["tick"]).ok();
+        let after = detail(db, "1");
+        assert_eq!((&after["task"]["status"], after["runs"].as_array().unwrap().len()), (&"success".into(), 2));
+        let kept = db.text("SELECT \"Details\" AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'edited'").unwrap();
+        let kept: serde_json::Value = serde_json::from_str(&kept).unwrap();
+        assert_eq!(kept["before"]["TaskData"], "\"bad\"");
+        // What is not tried again is not changed either.
+        assert_eq!(db.cli().run(&["retry", "1", "--data", "3"]).code, Some(1));
+        assert_eq!(data(), "\"good\"");
+    }
+
     fn an_error_is_no_crash_and_a_success_forgets_the_crashes(db) {
         let script = "case $(cat) in *$TASKQUEUE_ATTEMPT*) kill -SEGV $$;; *) exit 1;; esac";
         db.configure(&shell_class(db, "work", script));

@@ -5,7 +5,7 @@ use crate::support::db::on;
 use crate::support::{EngineUnderTest, TestDb};
 
 /// What the program prints on a terminal of this width.
-fn on_terminal(db: &TestDb, columns: u16, environment: &str, args: &str) -> String {
+pub(super) fn on_terminal(db: &TestDb, columns: u16, environment: &str, args: &str) -> String {
     let program = env!("CARGO_BIN_EXE_taskqueue");
     let line = format!("stty cols {columns} rows 50; env {environment} {program} {args}");
     let output = std::process::Command::new("script")

@@ -301,7 +301,7 @@ each_engine! {
             "SELECT \"TaskId\" FROM \"TaskQueueDependencies\" WHERE \"DependsOnId\" = 40000 AND \"IsSatisfied\" = false
              ORDER BY \"DependsOnId\", \"TaskId\"",
         );
-        // store::status::list_by_status
+        // store::status::list_by_status, and store::candidates::list_recent_tasks with fewer columns
         for status in ["success", "scheduled", "failed"] {
             is_read_from(
                 db,
@@ -393,6 +393,66 @@ each_engine! {
                  ORDER BY \"LastStatus\" DESC, \"OverOn\" DESC, \"Id\" DESC LIMIT 1 OFFSET 100"
             ),
         );
+        // store::queues::list_newest_ends
+        is_read_from(
+            db,
+            "TaskQueueOver",
+            2_000,
+            &format!(
+                "SELECT \"OverOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"OverOn\" > {place} AND \"OverOn\" <= {now}
+                 ORDER BY \"LastStatus\" DESC, \"OverOn\" DESC, \"Id\" DESC LIMIT 2000"
+            ),
+        );
+        // store::queues::first_due
+        is_read_from(
+            db,
+            "TaskQueueDue",
+            1_001,
+            &format!("SELECT \"TaskClass\" FROM \"TaskQueue\" WHERE \"DueOn\" <= {now} ORDER BY \"DueOn\", \"Id\" LIMIT 1001"),
+        );
+        // store::queues::count_running, count_waiting and count_failed
+        is_read_from(
+            db,
+            "TaskQueueRunsRunning",
+            1_001,
+            "SELECT \"RunningClass\", COUNT(*) FROM \"TaskQueueRuns\" WHERE \"RunningClass\" IS NOT NULL GROUP BY \"RunningClass\"",
+        );
+        is_read_from(
+            db,
+            "TaskQueueRunsClaim",
+            1_001,
+            "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" = 'class3' LIMIT 1001",
+        );
+        is_read_from(
+            db,
+            "TaskQueueByClass",
+            1_001,
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"TaskClass\" = 'class3' AND \"LastStatus\" = 'success' LIMIT 1001",
+        );
+        // store::metrics: what is counted only so far, beside the place behind which it is not.
+        is_read_from(
+            db,
+            "TaskQueueOver",
+            1_001,
+            &format!(
+                "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"OverOn\" > {place}
+                 ORDER BY \"LastStatus\", \"OverOn\", \"Id\" LIMIT 1 OFFSET 1000"
+            ),
+        );
+        is_read_from(
+            db,
+            "TaskQueueByStatus",
+            1,
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'failed'
+             ORDER BY \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 1 OFFSET 1000",
+        );
+        is_read_from(
+            db,
+            "TaskQueueRunsClaim",
+            1_001,
+            "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" = 'class3'
+             ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1 OFFSET 1000",
+        );
         // store::prune::prune_results, where nothing is old, and where everything is: never those whose results are gone.
         for (until, most_rows) in [(long_ago, 1), (now, 500)] {
             is_read_from(
@@ -462,6 +522,27 @@ each_engine! {
             "TaskQueueByClass",
             1,
             "SELECT \"TaskClass\" FROM \"TaskQueue\" WHERE \"TaskClass\" > 'class1' ORDER BY \"TaskClass\" LIMIT 1",
+        );
+        // store::candidates::list_run_names, list_limit_key_names and list_unique_keys_from
+        is_read_from(
+            db,
+            "TaskQueueRunsClaim",
+            100,
+            "SELECT \"Id\", \"TaskClass\", \"Status\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" IS NOT NULL
+             ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 100",
+        );
+        is_read_from(
+            db,
+            "TaskQueueRunsHeldKey",
+            100,
+            "SELECT \"HeldKey\" FROM \"TaskQueueRuns\" WHERE \"HeldKey\" IS NOT NULL
+             ORDER BY \"HeldKey\", \"ClaimOrder\", \"Id\" LIMIT 100",
+        );
+        is_read_from(
+            db,
+            "TaskQueueByUniqueKey",
+            100,
+            "SELECT \"UniqueKey\" FROM \"TaskQueue\" WHERE \"UniqueKey\" >= 'key4' ORDER BY \"UniqueKey\", \"Id\" LIMIT 100",
         );
     }
 

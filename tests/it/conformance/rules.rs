@@ -237,9 +237,9 @@ each_engine! {
         let before = snapshot(db);
         let output =
             RunOutput { stream: "stdout".to_owned(), content: "x".to_owned(), total_bytes: 1, is_lossy: false };
-        // The second output of the same stream violates the primary key after run and task were written.
+        // No such stream is allowed by the schema; it comes after run and task were written, and after the good one.
         let mut end = ending(RunEvent::Succeed);
-        end.outputs = vec![output.clone(), output];
+        end.outputs = vec![output.clone(), RunOutput { stream: "third".to_owned(), ..output }];
         ctx.store.end_run(&reference(&run), &end).unwrap_err();
         assert_eq!(snapshot(db), before);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRunOutputs\""), 0);

@@ -167,7 +167,9 @@ each_engine! {
         edit_tasks(&mut ctx, &[TaskId(17)], &change("2", None), &mut |_| {}).unwrap();
         execute_as_written(db, &edit);
         assert_eq!(data(), "2", "and so does the statement");
-        assert_eq!(details(db, "edited"), vec![serde_json::json!({ "columns": ["TaskData"] }); 2]);
+        let [written, kept] = details(db, "edited").try_into().unwrap();
+        assert_eq!(written, serde_json::json!({ "columns": ["TaskData"] }));
+        assert_eq!(kept, serde_json::json!({ "columns": ["TaskData"], "before": { "TaskData": "{\"to\":\"bob\"}" } }));
         for run in [None, Some("scheduled"), Some("processing")] {
             twins(db, "failed", run);
             execute_as_written(db, &priority);

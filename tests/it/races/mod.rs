@@ -18,7 +18,7 @@ mod outcomes;
 mod prune;
 mod rescue;
 mod schedules;
-mod server;
+pub(crate) mod server;
 pub(crate) mod stage;
 mod start_due;
 mod storm;

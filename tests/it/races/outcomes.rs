@@ -61,6 +61,18 @@ each_engine! {
         assert_eq!(statuses(db), ["success"]);
     }
 
+    fn doctor_finds_outcomes_that_wait_on_the_disk(db) {
+        let stage = Stage::new(db, false);
+        let mut outage = Outage::of(db);
+        die_with_an_outcome(db, &stage, &mut outage);
+        let doctor = || db.cli().env("TASKQUEUE_DATABASE_URL", outage.url()).run(&["doctor"]).stdout;
+        let words = "spool has 1 outcome of runs that the database does not have";
+        let found = doctor();
+        assert!(found.contains(words) && found.contains("taskqueue create-runs"), "{found}");
+        create_runs(db, &outage);
+        assert!(!doctor().contains(words));
+    }
+
     fn an_outcome_that_comes_after_the_rescue_is_refused_and_kept(db) {
         let stage = Stage::new(db, false);
         let mut outage = Outage::of(db);

@@ -3,6 +3,7 @@
 pub mod cli;
 pub mod database;
 pub mod db;
+pub mod exposition;
 pub mod own_server;
 pub mod standby;
 pub mod wait;

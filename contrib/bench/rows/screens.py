@@ -1,0 +1,32 @@
+"""What operators look at, with a million waiting, five million finished and some thousand failed tasks: whole processes, on every
+engine. Only with --only screens."""
+
+from benchlib import context
+from benchlib.context import SHOWN
+from benchlib.depth import add_finished, deep_store
+from benchlib.figures import Line, at_most, by_turns
+from benchlib.ours import process_ms
+
+TITLE = "what operators look at"
+ENGINES = context.ALL_ENGINES
+SCREENS = (
+    ("status",),
+    ("explain", "last"),
+    ("explain", "--queue"),
+    ("failures",),
+    ("top", "--once"),
+    ("metrics",),
+)
+ERRORS = ("exit:1", "exit:75", "signal:11", "exit:65")
+
+
+def measure(bench, engine):
+    failed = bench.pick(5_000, 500)
+    with deep_store(bench, engine) as (store, words):
+        for error in ERRORS:
+            add_finished(store, failed, "failed", 1, error)
+        store.analyze()
+        for verb in SCREENS:
+            shown = by_turns(bench.pick(11, 3), "ms", [(verb[0], lambda: process_ms(store, *verb))], note=None)
+            what = f"`{' '.join(verb)}`, {words}, {len(ERRORS) * failed:,} failed"
+            yield Line("screens", what, SHOWN[engine], shown[0], [], [at_most(150)])

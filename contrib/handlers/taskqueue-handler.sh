@@ -1,0 +1,54 @@
+# shellcheck shell=sh
+# What a handler in shell says to its runner: a file to be read with `.`, for any POSIX shell.
+#
+#   . /usr/local/lib/taskqueue-handler.sh
+#
+#   data=$(cat)
+#   taskqueue_progress 40 "page 4 of 10"
+#   taskqueue_result '{"pages":10}'
+#   test -e /dev/lp0 || taskqueue_fail no-printer "there is no printer" --delay 600
+#
+# It needs no `taskqueue` in PATH. docs/handlers.md has what each line means.
+
+# PERCENT [MESSAGE]: 0 to 100, and a line for people. Like every report it starts the timeout again.
+taskqueue_progress() {
+    taskqueue_say "{\"progress\":$1,\"message\":$(taskqueue_text "${2-}")}"
+}
+
+# JSON: the results so far; later ones replace them.
+taskqueue_result() {
+    taskqueue_say "{\"result\":$1}"
+}
+
+# It is still at work.
+taskqueue_heartbeat() {
+    taskqueue_say '{"heartbeat":true}'
+}
+
+# NAME [JSON]: a message for whoever follows.
+taskqueue_emit() {
+    taskqueue_say "{\"event\":$(taskqueue_text "$1"),\"data\":${2-null}}"
+}
+
+# CODE MESSAGE [--no-retry | --delay SECONDS]: the run fails, and the script ends.
+taskqueue_fail() {
+    case ${3-} in
+        --no-retry) taskqueue_more=',"retry":false' ;;
+        --delay) taskqueue_more=",\"delay\":$4" ;;
+        *) taskqueue_more= ;;
+    esac
+    taskqueue_say "{\"error\":{\"code\":$(taskqueue_text "$1"),\"message\":$(taskqueue_text "$2")$taskqueue_more}}"
+    exit 1
+}
+
+# TEXT: the same as JSON, with its quotes, whatever characters are in it.
+taskqueue_text() {
+    printf '%s.' "$1" | LC_ALL=C awk 'BEGIN { for (i = 1; i < 32; i++) as[sprintf("%c", i)] = sprintf("\\u%04x", i); as["\""] = "\\\""; as["\\"] = "\\\\" }
+        { for (i = 1; i <= length($0); i++) { c = substr($0, i, 1); out = out ((c in as) ? as[c] : c) } out = out "\\n" }
+        END { print "\"" substr(out, 1, length(out) - 3) "\"" }'
+}
+
+# One JSON object a line, as the protocol has it.
+taskqueue_say() {
+    printf '%s\n' "$1" >&3
+}

@@ -1,0 +1,163 @@
+<?php
+// Queues tasks from PHP: by the program, or inside a transaction of the application's own.
+//
+//   require 'TaskqueueQueue.php';
+//   $id = TaskqueueQueue::queue('mail.send', ['to' => 'ann@example.org'], ['unique' => 'welcome-17', 'delay' => 600]);
+//
+//   $db->beginTransaction();          // a PDO for PostgreSQL, MySQL, MariaDB or SQLite
+//   $db->exec("UPDATE orders SET status = 'paid' WHERE id = 17");
+//   $id = TaskqueueQueue::queueIn($db, 'invoice.make', ['order' => 17]);
+//   $db->commit();
+//
+// `queue` checks the class, the data and the options as `taskqueue queue` does; what it refuses is a TaskqueueQueueException.
+// `queueIn` writes one row, which is there if and only if the transaction is committed; whether somebody handles the class is seen
+// later. One file without dependencies, for PHP 8: copy it into the application. docs/handlers.md#queueing-from-a-program has more.
+
+declare(strict_types=1);
+
+/** Nothing was queued: the code of the exception is the program's exit status. */
+final class TaskqueueQueueException extends RuntimeException
+{
+    /** `$kind` is the kind of error, `$hint` what helps; null where the program said neither. */
+    public function __construct(
+        string $message,
+        int $status,
+        public readonly ?string $kind = null,
+        public readonly ?string $hint = null,
+    ) {
+        parent::__construct($message, $status);
+    }
+}
+
+final class TaskqueueQueue
+{
+    private const NOW = [
+        'sqlite' => "strftime('%Y-%m-%d %H:%M:%f000', 'now')",
+        'pgsql' => 'clock_timestamp()',
+        'mysql' => 'UTC_TIMESTAMP(6)',
+    ];
+    // The clock of the database decides.
+    private const LATER = [
+        'sqlite' => "strftime('%%Y-%%m-%%d %%H:%%M:%%f000', 'now', '%d seconds')",
+        'pgsql' => "clock_timestamp() + %d * interval '1 second'",
+        'mysql' => 'UTC_TIMESTAMP(6) + INTERVAL %d SECOND',
+    ];
+    private const UNLESS_THERE = [
+        'sqlite' => ' ON CONFLICT DO NOTHING',
+        'pgsql' => ' ON CONFLICT DO NOTHING',
+        'mysql' => ' ON DUPLICATE KEY UPDATE Id = LAST_INSERT_ID(Id)',
+    ];
+
+    /**
+     * Queues a task and returns its id; that of the task which has its `unique` key already, if one has.
+     *
+     * The options are those of `taskqueue queue`, with underscores: unique, on_conflict, unique_for, priority, at, max_retries,
+     * timeout, after, limit_key, any_class, database and so on; `delay` is --in. Numbers that stand for a time are seconds.
+     */
+    public static function queue(string $class, mixed $data = new stdClass(), array $options = [], string $program = 'taskqueue'): int
+    {
+        $arguments = [$program, 'queue', '--json'];
+        foreach ($options as $name => $value) {
+            array_push($arguments, ...self::option($name === 'delay' ? 'in' : strtr($name, '_', '-'), $value));
+        }
+        // The data goes through standard input: an argument could be too long, and everybody can read it.
+        array_push($arguments, '--', $class, '-');
+        [$status, $printed, $said] = self::run($arguments, self::json($data));
+        if ($status !== 0) {
+            throw self::exceptionOf($status, $said);
+        }
+        return json_decode($printed, true, 512, JSON_THROW_ON_ERROR)['id'];
+    }
+
+    /**
+     * Queues a task by this connection, in its transaction, and returns the id; with a `unique` key that of the task which has it
+     * already, if one has. `delay` is in seconds.
+     */
+    public static function queueIn(
+        PDO $db,
+        string $class,
+        mixed $data = new stdClass(),
+        ?string $unique = null,
+        ?int $delay = null,
+        int $priority = 0,
+    ): int {
+        $engine = $db->getAttribute(PDO::ATTR_DRIVER_NAME);
+        // PostgreSQL and SQLite want the names in double quotes; MySQL takes them as they are.
+        $sql = fn (string $text): string => $engine === 'mysql' ? str_replace('"', '', $text) : $text;
+        $columns = ['"TaskClass"' => '?', '"TaskData"' => '?', '"Priority"' => (string) $priority];
+        $values = [$class, self::json($data)];
+        if ($delay !== null) {
+            $columns['"ScheduledOn"'] = sprintf(self::LATER[$engine], $delay);
+        }
+        if ($unique !== null) {
+            $columns['"UniqueKey"'] = '?';
+            $values[] = $unique;
+        }
+        $names = implode(', ', array_keys($columns));
+        $insert = $sql("INSERT INTO \"TaskQueue\" ($names) VALUES (") . implode(', ', $columns) . ')';
+        if ($unique === null) {
+            $queued = self::execute($db, $insert . ($engine === 'pgsql' ? ' RETURNING "Id"' : ''), $values);
+            return (int) ($engine === 'pgsql' ? $queued->fetchColumn() : $db->lastInsertId());
+        }
+        $hasKey = $sql('WHERE "TaskClass" = ? AND "LiveUniqueKey" = ?');
+        // The index cannot know that the time for which a key is kept is over.
+        $isOver = $sql('AND "UniqueUntil" <= ') . self::NOW[$engine];
+        self::execute($db, $sql('UPDATE "TaskQueue" SET "UniqueUntil" = NULL') . " $hasKey $isOver", [$class, $unique]);
+        self::execute($db, $insert . self::UNLESS_THERE[$engine], $values);
+        return (int) self::execute($db, $sql('SELECT "Id" FROM "TaskQueue"') . " $hasKey", [$class, $unique])->fetchColumn();
+    }
+
+    private static function execute(PDO $db, string $sql, array $values): PDOStatement
+    {
+        $statement = $db->prepare($sql);
+        if ($statement === false || !$statement->execute($values)) {
+            throw new RuntimeException(implode(' ', $db->errorInfo()));
+        }
+        return $statement;
+    }
+
+    private static function json(mixed $data): string
+    {
+        return json_encode($data, JSON_THROW_ON_ERROR | JSON_UNESCAPED_UNICODE | JSON_UNESCAPED_SLASHES);
+    }
+
+    private static function option(string $name, mixed $value): array
+    {
+        if ($value === null || $value === false) {
+            return [];
+        }
+        if ($value === true) {
+            return ["--$name"];
+        }
+        if (is_array($value)) {
+            $value = implode(',', $value);
+        } elseif (in_array($name, ['in', 'timeout', 'unique-for'], true) && is_int($value)) {
+            $value = "{$value}s";
+        }
+        return ["--$name=$value"];
+    }
+
+    private static function run(array $arguments, string $input): array
+    {
+        $pipes = [];
+        $process = @proc_open($arguments, [['pipe', 'r'], ['pipe', 'w'], ['pipe', 'w']], $pipes);
+        if ($process === false) {
+            throw new TaskqueueQueueException("{$arguments[0]} cannot be started", 127);
+        }
+        // Who has refused its arguments does not read the data.
+        @fwrite($pipes[0], $input);
+        fclose($pipes[0]);
+        [$printed, $said] = [stream_get_contents($pipes[1]), stream_get_contents($pipes[2])];
+        return [proc_close($process), $printed, $said];
+    }
+
+    private static function exceptionOf(int $status, string $said): TaskqueueQueueException
+    {
+        $lines = explode("\n", trim($said));
+        $error = json_decode(end($lines), true)['error'] ?? null;
+        if ($error === null) {
+            return new TaskqueueQueueException(trim($said) ?: "exit status $status", $status);
+        }
+        return new TaskqueueQueueException($error['message'], $status, $error['code'], $error['hint']);
+    }
+}

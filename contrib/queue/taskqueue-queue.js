@@ -1,0 +1,63 @@
+// Queues tasks from Node by the program.
+//
+//   const { queue, QueueError } = require('./taskqueue-queue.js');
+//
+//   const id = await queue('mail.send', { to: 'ann@example.org' }, { unique: 'welcome-17', delay: 600, priority: 5 });
+//
+// It checks the class, the data and the options as `taskqueue queue` does; what it refuses is a QueueError. A task that is to be there
+// if and only if a transaction of the application is committed is queued by that transaction: any driver of PostgreSQL or MySQL does
+// it, with INSERT INTO "TaskQueue" ("TaskClass", "TaskData") VALUES ($1, $2). One file without dependencies: copy it into the
+// application. docs/handlers.md#queueing-from-a-program has more.
+'use strict';
+
+const { spawn } = require('node:child_process');
+
+// Nothing was queued. status: the program's exit status; code: the kind of error; hint: what helps, if anything does.
+class QueueError extends Error {
+  constructor(message, status, { code, hint } = {}) {
+    super(message);
+    this.name = 'QueueError';
+    this.status = status;
+    this.code = code;
+    this.hint = hint ?? undefined;
+  }
+}
+
+// Queues a task and resolves to its id; to that of the task which has its `unique` key already, if one has. The options are those of
+// `taskqueue queue` in camel case: unique, onConflict, uniqueFor, priority, at, maxRetries, timeout, after, limitKey, anyClass,
+// database and so on; `delay` is --in. Numbers that stand for a time are seconds.
+function queue(taskClass, data = {}, options = {}, program = 'taskqueue') {
+  const args = ['queue', '--json', ...Object.entries(options).flatMap(option), '--', taskClass, '-'];
+  return new Promise((resolve, reject) => {
+    const child = spawn(program, args);
+    let printed = '';
+    let said = '';
+    child.stdout.setEncoding('utf8').on('data', (text) => (printed += text));
+    child.stderr.setEncoding('utf8').on('data', (text) => (said += text));
+    child.on('error', (error) => reject(new QueueError(`${program} cannot be started: ${error.message}`, 127)));
+    child.on('close', (status) => (status === 0 ? resolve(JSON.parse(printed).id) : reject(errorOf(status, said))));
+    // Who has refused its arguments does not read the data.
+    child.stdin.on('error', () => {});
+    // The data goes through standard input: an argument could be too long, and everybody can read it.
+    child.stdin.end(JSON.stringify(data));
+  });
+}
+
+function option([key, value]) {
+  const name = key === 'delay' ? 'in' : key.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+  if (value === undefined || value === null || value === false) return [];
+  if (value === true) return [`--${name}`];
+  const isTime = ['in', 'timeout', 'unique-for'].includes(name) && typeof value === 'number';
+  return [`--${name}=${isTime ? `${Math.trunc(value)}s` : value}`];
+}
+
+function errorOf(status, said) {
+  try {
+    const { error } = JSON.parse(said.trim().split('\n').pop());
+    return new QueueError(error.message, status, error);
+  } catch {
+    return new QueueError(said.trim() || `exit status ${status}`, status);
+  }
+}
+
+module.exports = { queue, QueueError };

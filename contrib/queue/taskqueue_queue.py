@@ -1,0 +1,131 @@
+"""Queues tasks from Python: by the program, or inside a transaction of the application's own.
+
+    from taskqueue_queue import QueueError, queue, queue_in
+
+    task_id = queue("mail.send", {"to": "ann@example.org"}, unique="welcome-17", delay=600, priority=5)
+
+    with connection:                     # sqlite3, psycopg, psycopg2, PyMySQL, mysqlclient, mysql.connector or mariadb
+        connection.execute("UPDATE orders SET status = 'paid' WHERE id = 17")
+        task_id = queue_in(connection, "invoice.make", {"order": 17})
+
+`queue` checks the class, the data and the options as `taskqueue queue` does; what it refuses is a QueueError. `queue_in` writes one
+row, which is there if and only if the transaction is committed; whether somebody handles the class is seen later. One file without
+dependencies: copy it into the application. docs/handlers.md#queueing-from-a-program has more.
+"""
+
+import json
+import subprocess
+import sys
+
+
+class QueueError(Exception):
+    """Nothing was queued. `status` is the program's exit status, `code` the kind of error, `hint` what helps, or None."""
+
+    def __init__(self, message, status, code=None, hint=None):
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.hint = hint
+
+
+def queue(task_class, data=None, program="taskqueue", **options):
+    """Queues a task and returns its id; that of the task which has its `unique` key already, if one has.
+
+    The options are those of `taskqueue queue`, with underscores: unique, on_conflict, unique_for, priority, at, max_retries,
+    timeout, after, limit_key, any_class, database and so on; `delay` is --in. Numbers that stand for a time are seconds.
+    """
+    arguments = [program, "queue", "--json"]
+    for name, value in options.items():
+        arguments += _option("in" if name == "delay" else name.replace("_", "-"), value)
+    # The data goes through standard input: an argument could be too long, and everybody can read it.
+    arguments += ["--", task_class, "-"]
+    text = json.dumps({} if data is None else data, allow_nan=False)
+    try:
+        ended = subprocess.run(arguments, input=text, capture_output=True, encoding="utf-8", check=False)
+    except OSError as error:
+        raise QueueError(f"{program} cannot be started: {error.strerror}", 127) from error
+    if ended.returncode != 0:
+        raise _error_of(ended)
+    return json.loads(ended.stdout)["id"]
+
+
+def queue_in(connection, task_class, data=None, unique=None, delay=None, priority=0):
+    """Queues a task by this DB-API connection, in its transaction, and returns the id; with `unique` that of the task which has
+    the key already, if one has. `delay` is in seconds."""
+    engine, mark = _dialect(connection)
+    columns, values = ["TaskClass", "TaskData", "Priority"], [mark] * 3
+    parameters = [task_class, json.dumps({} if data is None else data, allow_nan=False), priority]
+    if delay is not None:
+        columns.append("ScheduledOn")
+        values.append(_LATER[engine].format(mark))
+        parameters.append(float(delay) if engine == "postgres" else int(delay))
+    if unique is not None:
+        columns.append("UniqueKey")
+        values.append(mark)
+        parameters.append(unique)
+    quote = "" if engine == "mysql" else '"'
+    names = ", ".join(f"{quote}{name}{quote}" for name in columns)
+    insert = f"INSERT INTO {quote}TaskQueue{quote} ({names}) VALUES ({', '.join(values)})"
+    cursor = connection.cursor()
+    if unique is None:
+        cursor.execute(insert + (' RETURNING "Id"' if engine == "postgres" else ""), parameters)
+        return cursor.fetchone()[0] if engine == "postgres" else cursor.lastrowid
+    has_key = "WHERE {0}TaskClass{0} = {1} AND {0}LiveUniqueKey{0} = {1}".format(quote, mark)
+    # The index cannot know that the time for which a key is kept is over.
+    is_over = f"AND {quote}UniqueUntil{quote} <= {_NOW[engine]}"
+    cursor.execute(
+        f"UPDATE {quote}TaskQueue{quote} SET {quote}UniqueUntil{quote} = NULL {has_key} {is_over}", [task_class, unique]
+    )
+    cursor.execute(insert + _UNLESS_THERE[engine], parameters)
+    cursor.execute(f"SELECT {quote}Id{quote} FROM {quote}TaskQueue{quote} {has_key}", [task_class, unique])
+    return cursor.fetchone()[0]
+
+
+# The clock of the database decides.
+_NOW = {
+    "sqlite": "strftime('%Y-%m-%d %H:%M:%f000', 'now')",
+    "postgres": "clock_timestamp()",
+    "mysql": "UTC_TIMESTAMP(6)",
+}
+_LATER = {
+    "sqlite": "strftime('%Y-%m-%d %H:%M:%f000', 'now', {} || ' seconds')",
+    "postgres": "clock_timestamp() + {} * interval '1 second'",
+    "mysql": "UTC_TIMESTAMP(6) + INTERVAL {} SECOND",
+}
+_UNLESS_THERE = {
+    "sqlite": " ON CONFLICT DO NOTHING",
+    "postgres": " ON CONFLICT DO NOTHING",
+    "mysql": " ON DUPLICATE KEY UPDATE Id = LAST_INSERT_ID(Id)",
+}
+
+
+def _dialect(connection):
+    """Which engine it is, and what stands for a parameter."""
+    module = type(connection).__module__.split(".")[0].lstrip("_").lower()
+    if module.startswith("sqlite3"):
+        return "sqlite", "?"
+    if module.startswith("psycopg"):
+        return "postgres", "%s"
+    if module in ("pymysql", "mysqldb", "mysql", "mariadb"):
+        return "mysql", "%s" if getattr(sys.modules.get(module), "paramstyle", "format") != "qmark" else "?"
+    raise TypeError(f"{module} is no driver that this knows")
+
+
+def _option(name, value):
+    if value is None or value is False:
+        return []
+    if value is True:
+        return [f"--{name}"]
+    if isinstance(value, (list, tuple)):
+        value = ",".join(str(item) for item in value)
+    elif name in ("in", "timeout", "unique-for") and isinstance(value, (int, float)):
+        value = f"{int(value)}s"
+    return [f"--{name}={value}"]
+
+
+def _error_of(ended):
+    try:
+        said = json.loads(ended.stderr.splitlines()[-1])["error"]
+        return QueueError(said["message"], ended.returncode, said["code"], said["hint"])
+    except (ValueError, LookupError, TypeError):
+        return QueueError(ended.stderr.strip() or f"exit status {ended.returncode}", ended.returncode)

@@ -1,0 +1,123 @@
+//! `taskqueue logs`
+
+use std::ops::ControlFlow;
+
+use clap::Args;
+use serde_json::json;
+
+use super::selected::{SELECTION_HELP, none_selected};
+use super::task_options::pass_outputs;
+use crate::cli::error::{CliError, DONE, INTERRUPTED};
+use crate::cli::output::Out;
+use crate::cli::session::Session;
+use crate::domain::ids::TaskId;
+use crate::domain::records::Run;
+use crate::domain::selection::Selection;
+use crate::engine::logs::{LogNews, follow, run_with_output};
+use crate::engine::selected::select_tasks;
+use crate::engine::{Context, StopSignals};
+
+/// Print what the handler of a task wrote, also while it writes
+///
+/// Its standard output goes to standard output, its standard error to standard error: the newest attempt's that has begun. Of a handler
+/// that works, what it has written by now is there after some seconds.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue logs 4711\n  taskqueue logs last --follow\n  taskqueue logs 4711 --attempt 1 2>/dev/null"
+)]
+pub(crate) struct LogsArgs {
+    /// The task
+    #[arg(required = true, value_name = "SELECTION", help = SELECTION_HELP)]
+    selection: Vec<String>,
+    /// Another attempt than the newest
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    attempt: Option<i32>,
+    /// Go on with what comes, also with further attempts, until the task is over
+    #[arg(short, long)]
+    follow: bool,
+}
+
+pub(crate) fn run(session: Session, args: &LogsArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
+    let stop = args.follow.then(StopSignals::install).transpose()?;
+    let mut ctx = session.open()?;
+    let task_id = match select_tasks(&mut ctx, &selection)?[..] {
+        [] => return Ok(none_selected(out)),
+        [task_id] => task_id,
+        ref several => {
+            let newest = several.iter().map(|id| id.0).max().unwrap_or_default();
+            let error = CliError::usage(format!("{} tasks are selected by that, and logs are of one", several.len()));
+            return Err(error.with_hint(format!("the newest of them: taskqueue logs {newest}")).into());
+        }
+    };
+    match stop {
+        Some(stop) => followed(&mut ctx, task_id, args.attempt, &stop, out),
+        None => printed(&mut ctx, task_id, args.attempt, out),
+    }
+}
+
+fn printed(ctx: &mut Context, task_id: TaskId, attempt: Option<i32>, out: &mut Out) -> anyhow::Result<u8> {
+    let Some((run, outputs)) = run_with_output(ctx, task_id, attempt)? else {
+        out.say(&format!("task {task_id} has not begun yet; `taskqueue explain {task_id}` says why"));
+        return Ok(DONE);
+    };
+    if out.is_json() {
+        out.json(&json!({
+            "task_id": run.task_id, "run_id": run.id, "attempt": run.attempt, "status": run.status, "outputs": outputs,
+        }))?;
+        return Ok(DONE);
+    }
+    if outputs.is_empty() {
+        out.say(&nothing_of(&run));
+    }
+    pass_outputs(&outputs, out);
+    Ok(DONE)
+}
+
+fn nothing_of(run: &Run) -> String {
+    let (attempt, id) = (run.attempt, run.task_id);
+    if run.finished_on.is_some() {
+        return format!("attempt {attempt} of task {id} wrote nothing, or it is kept no more");
+    }
+    format!("attempt {attempt} of task {id} goes on and has written nothing by now; --follow waits for what comes")
+}
+
+fn followed(
+    ctx: &mut Context,
+    task_id: TaskId,
+    attempt: Option<i32>,
+    stop: &StopSignals,
+    out: &mut Out,
+) -> anyhow::Result<u8> {
+    let mut failure = None;
+    let mut first = None;
+    follow(ctx, task_id, attempt, stop, &mut |news| {
+        let told = match news {
+            // Who follows one attempt knows which.
+            LogNews::Run(run) if first.is_none() => {
+                first = Some(run.id);
+                Ok(())
+            }
+            LogNews::Run(run) => {
+                out.say(&format!("attempt {} of task {}", run.attempt, run.task_id));
+                Ok(())
+            }
+            LogNews::Text { run, stream, text } => tell(run, stream, text, out),
+        };
+        failure = told.err();
+        if failure.is_some() || out.is_unread() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    match failure {
+        Some(error) => Err(error),
+        None if stop.is_stopping() => Ok(INTERRUPTED),
+        None => Ok(DONE),
+    }
+}
+
+fn tell(run: &Run, stream: &str, text: &str, out: &mut Out) -> anyhow::Result<()> {
+    if out.is_json() {
+        return out.json(&json!({ "run_id": run.id, "attempt": run.attempt, "stream": stream, "text": text }));
+    }
+    out.kept_output(stream == "stderr", text);
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! The pages of the documents as manual pages: as much of Markdown as those use.
+
+use clap_mangen::roff::{Inline, Roff, bold, roman};
+
+/// The body of a manual page. The first heading is its title, and stands elsewhere.
+pub(super) fn to_roff(page: &str) -> Roff {
+    let mut writer = Writer { roff: Roff::new(), text: Vec::new(), is_item: false };
+    let mut lines = page.lines().peekable();
+    let mut has_title = false;
+    while let Some(line) = lines.next() {
+        if line.starts_with("```") {
+            let code = lines.by_ref().take_while(|line| !line.starts_with("```"));
+            writer.code(code);
+        } else if let Some((level, heading)) = heading(line) {
+            writer.end_paragraph();
+            // The title is the first one, at whatever level it stands on its page.
+            if has_title {
+                writer.roff.control(if level > 2 { "SS" } else { "SH" }, [heading]);
+            }
+            has_title = true;
+        } else if line.starts_with('|') {
+            writer.row(line, lines.peek().is_some_and(|next| next.starts_with("|-")));
+        } else if let Some(item) = line.strip_prefix("- ") {
+            writer.end_paragraph();
+            writer.is_item = true;
+            writer.text.push(item);
+        } else if line.trim().is_empty() {
+            writer.end_paragraph();
+            writer.is_item = false;
+        } else {
+            writer.text.push(line.trim());
+        }
+    }
+    writer.end_paragraph();
+    writer.roff
+}
+
+fn heading(line: &str) -> Option<(usize, &str)> {
+    let level = line.bytes().take_while(|byte| *byte == b'#').count();
+    Some((level, line.get(level..)?.strip_prefix(' ')?)).filter(|_| level > 0)
+}
+
+struct Writer<'a> {
+    roff: Roff,
+    /// The lines of the paragraph so far.
+    text: Vec<&'a str>,
+    /// Whether it is an item of a list.
+    is_item: bool,
+}
+
+impl<'a> Writer<'a> {
+    fn end_paragraph(&mut self) {
+        if self.text.is_empty() {
+            return;
+        }
+        let text = std::mem::take(&mut self.text).join(" ");
+        if self.is_item {
+            self.roff.control("IP", ["\\(bu", "2"]);
+        } else {
+            self.roff.control("PP", []);
+        }
+        self.roff.text(inlines(&text));
+    }
+
+    fn code(&mut self, lines: impl Iterator<Item = &'a str>) {
+        self.end_paragraph();
+        self.roff.control("PP", []).control("RS", ["4"]).control("nf", []);
+        for line in lines {
+            self.roff.text([roman(line)]);
+        }
+        self.roff.control("fi", []).control("RE", []);
+    }
+
+    /// A row of a table: what its first cell names, with the others behind it. The names of columns say nothing without them.
+    fn row(&mut self, line: &str, is_head: bool) {
+        self.end_paragraph();
+        if is_head || line.starts_with("|-") {
+            return;
+        }
+        let mut cells = line.trim_matches('|').split('|').map(str::trim);
+        let tag = cells.next().unwrap_or_default();
+        self.roff.control("TP", ["8"]);
+        self.roff.text(inlines(tag));
+        self.roff.text(inlines(&cells.collect::<Vec<_>>().join(": ")));
+    }
+}
+
+/// The words of a paragraph: what stands in backquotes or between two stars is bold, and of a link its words are left.
+fn inlines(text: &str) -> Vec<Inline> {
+    let mut found = Vec::new();
+    let (mut rest, mut plain) = (text, String::new());
+    while let Some(c) = rest.chars().next() {
+        let marked = between(rest, "`", "`").or_else(|| between(rest, "**", "**"));
+        if let Some((marked, behind)) = marked {
+            found.extend([roman(std::mem::take(&mut plain)), bold(marked)]);
+            rest = behind;
+        } else if let Some((words, behind)) = link(rest) {
+            found.push(roman(std::mem::take(&mut plain)));
+            found.extend(inlines(words));
+            rest = behind;
+        } else {
+            plain.push(c);
+            rest = &rest[c.len_utf8()..];
+        }
+    }
+    found.push(roman(plain));
+    found.retain(|inline| !matches!(inline, Inline::Roman(text) if text.is_empty()));
+    found
+}
+
+/// What stands between two marks at the beginning of a text, and what follows them.
+fn between<'a>(text: &'a str, opening: &str, closing: &str) -> Option<(&'a str, &'a str)> {
+    text.strip_prefix(opening)?.split_once(closing).filter(|(inside, _)| !inside.is_empty())
+}
+
+/// The words of a link at the beginning of a text, and what follows it.
+fn link(text: &str) -> Option<(&str, &str)> {
+    let (words, behind) = text.strip_prefix('[')?.split_once(']')?;
+    let (_, behind) = behind.strip_prefix('(')?.split_once(')')?;
+    Some((words, behind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roff(page: &str) -> String {
+        to_roff(page).to_roff()
+    }
+
+    #[test]
+    fn headings_paragraphs_and_lists_become_those_of_a_manual_page() {
+        let page = "# Title\n\nOne `two`\nthree.\n\n## Part\n\n- a **b**\n  c\n- [d](e.md#f) g\n\nEnd.\n";
+        assert_eq!(
+            roff(page),
+            ".PP\nOne \\fBtwo\\fR three.\n.SH Part\n.IP \\(bu 2\na \\fBb\\fR c\n.IP \\(bu 2\nd g\n.PP\nEnd.\n"
+        );
+    }
+
+    #[test]
+    fn a_row_of_a_table_is_an_entry() {
+        let page = "### Title\n\n| A | B | C |\n|---|---|---|\n| `1` | two | three |\n";
+        assert_eq!(roff(page), ".TP 8\n\\fB1\\fR\ntwo: three\n");
+    }
+
+    #[test]
+    fn code_stays_as_it_is() {
+        let page = "# Title\n\n```sh test\n$ a `b` **c**\n.d\n```\nEnd\n";
+        assert_eq!(roff(page), ".PP\n.RS 4\n.nf\n$ a `b` **c**\n\\&.d\n.fi\n.RE\n.PP\nEnd\n");
+    }
+
+    #[test]
+    fn marks_that_are_none_stay() {
+        assert_eq!(inlines("a * b [c] d"), [roman("a * b [c] d")]);
+        assert_eq!(inlines("`a|b`"), [bold("a|b")]);
+        assert_eq!(inlines("[a] [b](c) d"), [roman("[a] "), roman("b"), roman(" d")]);
+    }
+}

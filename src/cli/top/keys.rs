@@ -1,0 +1,101 @@
+//! What the bytes mean that a terminal sends.
+
+/// A key that means something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    Char(char),
+    Enter,
+    Escape,
+    Tab,
+    BackTab,
+    Up,
+    Down,
+    Left,
+    Right,
+    PageUp,
+    PageDown,
+    Home,
+    End,
+    /// Ctrl-C
+    Interrupt,
+    /// Ctrl-Z
+    Suspend,
+    /// Ctrl-L
+    Redraw,
+}
+
+/// The keys that were pressed. What this program has no use for, and a key that is held with Alt, is none.
+pub(crate) fn keys_of(mut bytes: &[u8]) -> Vec<Key> {
+    let mut keys = Vec::new();
+    while let Some((&first, rest)) = bytes.split_first() {
+        let (key, rest) = match first {
+            0x1b => escaped(rest),
+            0x03 => (Some(Key::Interrupt), rest),
+            0x1a => (Some(Key::Suspend), rest),
+            0x0c => (Some(Key::Redraw), rest),
+            b'\r' | b'\n' => (Some(Key::Enter), rest),
+            b'\t' => (Some(Key::Tab), rest),
+            b' '..=b'~' => (Some(Key::Char(char::from(first))), rest),
+            _ => (None, rest),
+        };
+        keys.extend(key);
+        bytes = rest;
+    }
+    keys
+}
+
+/// What follows an escape: nothing where that is the key itself, or a sequence.
+fn escaped(rest: &[u8]) -> (Option<Key>, &[u8]) {
+    match rest {
+        [] => (Some(Key::Escape), rest),
+        // `ESC [ parameters final`, or `ESC O final`.
+        [b'[' | b'O', sequence @ ..] => {
+            let is_final = |byte: &u8| (b'@'..=b'~').contains(byte);
+            let Some(end) = sequence.iter().position(is_final) else { return (None, &[]) };
+            let (parameters, after) = sequence.split_at(end);
+            let (last, after) = after.split_first().map_or((0, after), |(last, after)| (*last, after));
+            (key_of_sequence(parameters, last), after)
+        }
+        [_, after @ ..] => (None, after),
+    }
+}
+
+fn key_of_sequence(parameters: &[u8], last: u8) -> Option<Key> {
+    Some(match (last, parameters.first()) {
+        (b'A', _) => Key::Up,
+        (b'B', _) => Key::Down,
+        (b'C', _) => Key::Right,
+        (b'D', _) => Key::Left,
+        (b'H', _) | (b'~', Some(b'1' | b'7')) => Key::Home,
+        (b'F', _) | (b'~', Some(b'4' | b'8')) => Key::End,
+        (b'Z', _) => Key::BackTab,
+        (b'~', Some(b'5')) => Key::PageUp,
+        (b'~', Some(b'6')) => Key::PageDown,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_a_terminal_are_keys() {
+        let keys: [(&[u8], Vec<Key>); 7] = [
+            (b"q", vec![Key::Char('q')]),
+            (b"\x1b", vec![Key::Escape]),
+            (b"\x1b[A\x1bOB\x1b[1;5C", vec![Key::Up, Key::Down, Key::Right]),
+            (
+                b"\x1b[5~\x1b[6~\x1b[1~\x1b[4~\x1b[Z\t",
+                vec![Key::PageUp, Key::PageDown, Key::Home, Key::End, Key::BackTab, Key::Tab],
+            ),
+            (b"\x03\x1a\x0c\r", vec![Key::Interrupt, Key::Suspend, Key::Redraw, Key::Enter]),
+            // Alt, a key without use, a sequence that is cut off, letters beyond ASCII.
+            (b"\x1bx\x1b[3~j\x1b[1;", vec![Key::Char('j')]),
+            ("é".as_bytes(), vec![]),
+        ];
+        for (bytes, expected) in keys {
+            assert_eq!(keys_of(bytes), expected, "{bytes:?}");
+        }
+    }
+}

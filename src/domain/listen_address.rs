@@ -1,0 +1,92 @@
+//! Where somebody listens: an address with its port, or a socket in the file system.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// The longest path that the kernel takes for a socket, in bytes.
+const LONGEST_PATH_BYTES: usize = 107;
+
+/// Where somebody listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// `127.0.0.1:9790`, `[::1]:9790`
+    Internet(SocketAddr),
+    /// `unix:/run/taskqueue/metrics.sock`
+    File(PathBuf),
+}
+
+impl ListenAddress {
+    /// Whether somebody on another host may reach it.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        match self {
+            Self::Internet(address) => !address.ip().is_loopback(),
+            Self::File(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Internet(address) => write!(f, "{address}"),
+            Self::File(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl FromStr for ListenAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(path) = text.strip_prefix("unix:") else {
+            let known = text.replacen("localhost:", "127.0.0.1:", 1);
+            return known.parse().map(Self::Internet).map_err(|_| {
+                format!("{text:?} is no address to listen at: 127.0.0.1:9790, [::1]:9790 or unix:/run/taskqueue.sock")
+            });
+        };
+        if path.len() > LONGEST_PATH_BYTES {
+            return Err(format!("the path of a socket has at most {LONGEST_PATH_BYTES} bytes"));
+        }
+        let path_of_file = PathBuf::from(path);
+        if !path_of_file.is_absolute()
+            || path_of_file.file_name().is_none()
+            || path.ends_with('/')
+            || path.contains('\0')
+        {
+            return Err(format!("{text:?} has no absolute path of a file behind unix:"));
+        }
+        Ok(Self::File(path_of_file))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_read_as_it_is_written() {
+        for text in ["127.0.0.1:9790", "[::1]:9790", "0.0.0.0:0", "unix:/run/taskqueue.sock"] {
+            assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
+        }
+        assert_eq!("localhost:1".parse::<ListenAddress>().unwrap().to_string(), "127.0.0.1:1");
+        let long = format!("unix:/{}", "x".repeat(107));
+        for bad in ["", "9790", ":9790", "127.0.0.1", "127.0.0.1:70000", "example.org:80", "unix:", "unix:here", &long]
+        {
+            assert!(bad.parse::<ListenAddress>().is_err(), "{bad}");
+        }
+        for bad in ["unix:/", "unix:/run/", "unix:/run/.."] {
+            assert!(bad.parse::<ListenAddress>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_of_this_host_alone_is_open() {
+        let is_open = |text: &str| text.parse::<ListenAddress>().unwrap().is_open();
+        assert_eq!(["127.0.0.2:1", "[::1]:1", "unix:/a"].map(is_open), [false; 3]);
+        assert_eq!(["0.0.0.0:1", "[::]:1", "10.0.0.1:1"].map(is_open), [true; 3]);
+    }
+}

@@ -1,0 +1,151 @@
+//! `logs`: what the handlers of a task wrote, also while they write.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use super::end_watch::EndWatch;
+use super::{Context, EngineResult};
+use crate::domain::follow::Followed;
+use crate::domain::ids::{RunId, TaskId};
+use crate::domain::records::{Run, RunOutput};
+use crate::os::stop_signals::StopSignals;
+use crate::store::StoreError;
+
+/// Attempts of one task among which the one that is asked for is looked for.
+const MOST_RUNS: i64 = 10_000;
+/// What a handler writes is saved every few seconds: to look more often brings nothing.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// What somebody who follows hears.
+#[derive(Clone, Copy, Debug)]
+pub enum LogNews<'a> {
+    /// From now on it is about this run.
+    Run(&'a Run),
+    /// It wrote this to `stdout` or `stderr`.
+    Text {
+        /// The run.
+        run: &'a Run,
+        /// `stdout` or `stderr`
+        stream: &'a str,
+        /// As far as it was kept.
+        text: &'a str,
+    },
+}
+
+/// The newest run of a task that has begun, or the one with this number, and what it wrote. `None` where none has begun.
+///
+/// # Errors
+/// There is no such task, no such attempt, or the database's.
+pub fn run_with_output(
+    ctx: &mut Context,
+    task_id: TaskId,
+    attempt: Option<i32>,
+) -> EngineResult<Option<(Run, Vec<RunOutput>)>> {
+    let Some(run) = asked_run(ctx, task_id, attempt)? else { return Ok(None) };
+    let outputs = ctx.store.list_run_outputs(run.id)?;
+    Ok(Some((run, outputs)))
+}
+
+fn asked_run(ctx: &mut Context, task_id: TaskId, attempt: Option<i32>) -> EngineResult<Option<Run>> {
+    ctx.store.get_task(task_id)?;
+    let begun = |run: &Run| run.started_on.is_some();
+    let Some(number) = attempt else {
+        // Where a waiting run is the newest, the one before it has begun, if any has.
+        return Ok(ctx.store.list_runs_of_task(task_id, 2)?.into_iter().find(begun));
+    };
+    let found =
+        ctx.store.list_runs_of_task(task_id, MOST_RUNS)?.into_iter().find(|run| begun(run) && run.attempt == number);
+    let missing = || StoreError::NotFound(format!("attempt {number} of task {task_id} that has begun")).into();
+    found.map(Some).ok_or_else(missing)
+}
+
+/// Tells what the newest attempt has written and writes, and those after it, until nothing happens to the task any more; or what this
+/// attempt writes, until it has ended. Or until a signal comes, or nobody listens any more.
+///
+/// # Errors
+/// There is no such task, no such attempt, the listener's, or the database's.
+pub fn follow(
+    ctx: &mut Context,
+    task_id: TaskId,
+    attempt: Option<i32>,
+    stop: &StopSignals,
+    hear: &mut dyn FnMut(LogNews<'_>) -> ControlFlow<()>,
+) -> EngineResult<()> {
+    let mut watch = EndWatch::begin(ctx.end_news.take());
+    let followed = follow_with(ctx, &mut watch, task_id, attempt, stop, hear);
+    ctx.end_news = watch.end();
+    followed
+}
+
+fn follow_with(
+    ctx: &mut Context,
+    watch: &mut EndWatch,
+    task_id: TaskId,
+    attempt: Option<i32>,
+    stop: &StopSignals,
+    hear: &mut dyn FnMut(LogNews<'_>) -> ControlFlow<()>,
+) -> EngineResult<()> {
+    let mut seen = Seen::default();
+    loop {
+        // Asked before what was written is read: nothing comes after the end.
+        let is_settled = ctx.store.get_task(task_id)?.is_settled();
+        let runs = match attempt {
+            Some(_) => asked_run(ctx, task_id, attempt)?.into_iter().collect(),
+            None => seen.runs_to_tell(ctx, task_id)?,
+        };
+        let is_over = is_settled || (attempt.is_some() && runs.iter().all(|run: &Run| run.finished_on.is_some()));
+        for run in &runs {
+            if seen.tell(ctx, run, hear)?.is_break() {
+                return Ok(());
+            }
+        }
+        if is_over || stop.is_stopping() {
+            return Ok(());
+        }
+        watch.sleep(ctx.store.url(), stop, LOOK_EVERY);
+    }
+}
+
+/// What was told.
+#[derive(Default)]
+struct Seen {
+    run: Option<RunId>,
+    streams: HashMap<String, Followed>,
+}
+
+impl Seen {
+    /// Begun runs from the one that was told of last on, oldest first: what it wrote at its end comes before the next one.
+    fn runs_to_tell(&self, ctx: &mut Context, task_id: TaskId) -> EngineResult<Vec<Run>> {
+        let limit = if self.run.is_some() { MOST_RUNS } else { 2 };
+        let newest = ctx.store.list_runs_of_task(task_id, limit)?.into_iter().filter(|run| run.started_on.is_some());
+        let mut runs: Vec<Run> = match self.run {
+            Some(last) => newest.take_while(|run| run.id.0 >= last.0).collect(),
+            None => newest.take(1).collect(),
+        };
+        runs.reverse();
+        Ok(runs)
+    }
+
+    fn tell(
+        &mut self,
+        ctx: &mut Context,
+        run: &Run,
+        hear: &mut dyn FnMut(LogNews<'_>) -> ControlFlow<()>,
+    ) -> EngineResult<ControlFlow<()>> {
+        if self.run != Some(run.id) {
+            (self.run, self.streams) = (Some(run.id), HashMap::new());
+            if hear(LogNews::Run(run)).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        for output in ctx.store.list_run_outputs(run.id)? {
+            let text = self.streams.entry(output.stream.clone()).or_default().take_new(&output);
+            let is_new = !text.is_empty();
+            if is_new && hear(LogNews::Text { run, stream: &output.stream, text: &text }).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}

@@ -1,0 +1,325 @@
+//! HTTP/1.1 as far as monitoring needs it: whoever asks for one of a few paths gets its answer, and the connection ends. Strict,
+//! with limits of size, time and number; one thread, in which no client waits for another one that is slow.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::clock::{Moment, poll_wait};
+use super::listener::{Listener, SocketFile, Stream};
+use super::waker::Waker;
+use crate::domain::listen_address::ListenAddress;
+
+/// Others wait in the kernel.
+const MOST_CLIENTS: usize = 32;
+const LONGEST_REQUEST_BYTES: usize = 8 << 10;
+/// For a request, from the connection on, and again for its answer.
+const TIME_LIMIT: Duration = Duration::from_secs(5);
+/// After a client that could not be taken: no descriptor may be left.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What a path is answered with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// 200, 503
+    pub status: u16,
+    /// Content-Type
+    pub content_type: &'static str,
+    /// The text.
+    pub body: String,
+}
+
+/// A path, and what answers to it.
+pub type Route = (&'static str, Box<dyn Fn() -> Answer + Send>);
+
+/// Answers until it is dropped.
+#[derive(Debug)]
+pub struct HttpServer {
+    address: ListenAddress,
+    waker: Arc<Waker>,
+    is_over: Arc<AtomicBool>,
+    _file: Option<SocketFile>,
+}
+
+impl HttpServer {
+    /// Listens at this address.
+    ///
+    /// # Errors
+    /// `AddrInUse` where somebody else listens there; what the kernel refuses.
+    pub fn start(address: &ListenAddress, routes: Vec<Route>) -> io::Result<Self> {
+        let listener = Listener::bind(address)?;
+        let file = SocketFile::of(address);
+        let (waker, is_over) = (Arc::new(Waker::new()?), Arc::<AtomicBool>::default());
+        let server = Self {
+            address: listener.address(address),
+            waker: Arc::clone(&waker),
+            is_over: Arc::clone(&is_over),
+            _file: file,
+        };
+        thread::Builder::new().name("http".to_owned()).spawn(move || serve(&listener, &routes, &waker, &is_over))?;
+        Ok(server)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> &ListenAddress {
+        &self.address
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+}
+
+fn serve(listener: &Listener, routes: &[Route], waker: &Waker, is_over: &AtomicBool) {
+    let mut clients: Vec<Client> = Vec::new();
+    loop {
+        wait(listener, waker, &clients);
+        if is_over.load(Ordering::Acquire) {
+            return;
+        }
+        while clients.len() < MOST_CLIENTS {
+            match listener.accept() {
+                Ok(stream) => clients.push(Client::new(stream)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => {
+                    thread::sleep(PAUSE);
+                    break;
+                }
+            }
+        }
+        for client in &mut clients {
+            client.go_on(routes);
+        }
+        clients.retain(|client| !client.is_done && !client.until.has_passed());
+    }
+}
+
+/// Until something can be done, or a client has had its time.
+fn wait(listener: &Listener, waker: &Waker, clients: &[Client]) {
+    let mut fds = vec![PollFd::new(waker, PollFlags::IN)];
+    if clients.len() < MOST_CLIENTS {
+        fds.push(PollFd::new(listener, PollFlags::IN));
+    }
+    for client in clients {
+        let wanted = if client.reply.is_empty() { PollFlags::IN } else { PollFlags::OUT };
+        fds.push(PollFd::from_borrowed_fd(client.stream.as_fd(), wanted));
+    }
+    let first = clients.iter().map(|client| client.until.remaining()).min();
+    // Interrupted, it is a short wait.
+    let _ = poll(&mut fds, Some(&poll_wait(first.unwrap_or(Duration::MAX))));
+}
+
+struct Client {
+    stream: Box<dyn Stream>,
+    until: Moment,
+    request: Vec<u8>,
+    /// Empty until the request is whole.
+    reply: Vec<u8>,
+    sent: usize,
+    is_done: bool,
+}
+
+impl Client {
+    fn new(stream: Box<dyn Stream>) -> Self {
+        let until = Moment::after(TIME_LIMIT);
+        Self { stream, until, request: Vec::new(), reply: Vec::new(), sent: 0, is_done: false }
+    }
+
+    fn go_on(&mut self, routes: &[Route]) {
+        if self.reply.is_empty() {
+            self.hear(routes);
+        }
+        if !self.reply.is_empty() {
+            self.tell();
+        }
+    }
+
+    fn hear(&mut self, routes: &[Route]) {
+        let mut chunk = [0_u8; 2048];
+        while self.reply.is_empty() && !self.is_done {
+            match self.stream.read(&mut chunk) {
+                Ok(0) => self.is_done = true,
+                Ok(count) => {
+                    self.request.extend_from_slice(&chunk[..count]);
+                    if let Some(reply) = reply_to(&self.request, routes) {
+                        (self.reply, self.until) = (reply, Moment::after(TIME_LIMIT));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => self.is_done = true,
+            }
+        }
+    }
+
+    fn tell(&mut self) {
+        while !self.is_done {
+            match self.stream.write(&self.reply[self.sent..]) {
+                Ok(count) => {
+                    self.sent += count;
+                    self.is_done = count == 0 || self.sent == self.reply.len();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => self.is_done = true,
+            }
+        }
+        // What nobody has read would make the end of the connection a reset, and the answer would be lost.
+        let _ = self.stream.read(&mut [0; LONGEST_REQUEST_BYTES]);
+    }
+}
+
+/// The whole reply to a whole request; `None` while more of it is to come.
+fn reply_to(request: &[u8], routes: &[Route]) -> Option<Vec<u8>> {
+    let end = request.windows(4).position(|bytes| bytes == b"\r\n\r\n");
+    let refusal = |status| Answer { status, content_type: "text/plain; charset=utf-8", body: String::new() };
+    let answer = match end {
+        None if request.len() < LONGEST_REQUEST_BYTES => return None,
+        Some(end) if end <= LONGEST_REQUEST_BYTES => match path_of(&request[..end]) {
+            Err(status) => refusal(status),
+            Ok((method, path)) => match routes.iter().find(|(known, _)| *known == path) {
+                None => refusal(404),
+                Some(_) if method != "GET" => refusal(405),
+                Some((_, answer)) => answer(),
+            },
+        },
+        _ => refusal(431),
+    };
+    let Answer { status, content_type, body } = answer;
+    let reason = reason(status);
+    let body = if body.is_empty() { format!("{status} {reason}\n") } else { body };
+    let allow = if status == 405 { "Allow: GET\r\n" } else { "" };
+    let length = body.len();
+    let reply = format!(
+        "HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n{allow}Connection: close\r\n\r\n{body}"
+    );
+    Some(reply.into_bytes())
+}
+
+/// Method and path of a request without the line that ends it, or the status with which it is refused.
+fn path_of(head: &[u8]) -> Result<(&str, &str), u16> {
+    let head = std::str::from_utf8(head).map_err(|_| 400_u16)?;
+    let mut lines = head.split("\r\n");
+    let words: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
+    let [method, target, version] = words.as_slice() else { return Err(400) };
+    let is_token =
+        |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let mut has_host = false;
+    for line in lines {
+        // A line that begins with a blank would go on with the one before, which nobody may write any more.
+        let Some((name, _)) = line.split_once(':').filter(|(name, _)| is_token(&name.replace('_', "-"))) else {
+            return Err(400);
+        };
+        has_host |= name.eq_ignore_ascii_case("host");
+    }
+    let is_clean = |c: char| !c.is_control() || c == '\t';
+    if !is_token(method) || !target.starts_with('/') || !head.replace("\r\n", "").chars().all(is_clean) {
+        return Err(400);
+    }
+    match *version {
+        "HTTP/1.0" => {}
+        "HTTP/1.1" if has_host => {}
+        other if other.starts_with("HTTP/") && other != "HTTP/1.1" => return Err(505),
+        _ => return Err(400),
+    }
+    Ok((*method, target.split('?').next().unwrap_or_default()))
+}
+
+const fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        431 => "Request Header Fields Too Large",
+        503 => "Service Unavailable",
+        505 => "HTTP Version Not Supported",
+        _ => "Bad Request",
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::{SocketAddr, TcpStream};
+
+    use super::*;
+    use crate::os::testing::eventually;
+
+    fn routes() -> Vec<Route> {
+        let answer: Box<dyn Fn() -> Answer + Send> =
+            Box::new(|| Answer { status: 200, content_type: "text/plain", body: "fine\n".to_owned() });
+        vec![("/it", answer)]
+    }
+
+    fn status(request: &str) -> Option<String> {
+        let reply = String::from_utf8(reply_to(request.as_bytes(), &routes())?).unwrap();
+        Some(reply.split(' ').nth(1).unwrap().to_owned())
+    }
+
+    #[test]
+    fn a_request_is_answered_once_it_is_whole_and_only_if_it_is_right() {
+        let host = "Host: a\r\n\r\n";
+        let whole = format!("GET /it HTTP/1.1\r\n{host}");
+        for cut in 0..whole.len() {
+            assert_eq!(status(&whole[..cut]), None, "{cut}");
+        }
+        for (request, expected) in [
+            (whole.clone(), "200"),
+            (format!("GET /it?x=1 HTTP/1.1\r\nAccept: */*\r\n{host}"), "200"),
+            ("GET /it HTTP/1.0\r\n\r\n".to_owned(), "200"),
+            (format!("POST /it HTTP/1.1\r\n{host}"), "405"),
+            (format!("HEAD /it HTTP/1.1\r\n{host}"), "405"),
+            (format!("GET /other HTTP/1.1\r\n{host}"), "404"),
+            (format!("POST /it/ HTTP/1.1\r\n{host}"), "404"),
+            ("GET /it HTTP/1.1\r\n\r\n".to_owned(), "400"),
+            (format!("GET it HTTP/1.1\r\n{host}"), "400"),
+            (format!("GET  /it HTTP/1.1\r\n{host}"), "400"),
+            (format!("GET /it HTTP/1.1\r\nno colon\r\n{host}"), "400"),
+            (format!("GET /it HTTP/1.1\r\nA: b\r\n continued: x\r\n{host}"), "400"),
+            (format!("GET /it HTTP/1.1\r\nA: b\nc\r\n{host}"), "400"),
+            (format!("GET /it HTTP/2.0\r\n{host}"), "505"),
+            (format!("GET /it SMTP\r\n{host}"), "400"),
+            (format!("GET /it HTTP/1.1\r\nA: {}\r\n{host}", "x".repeat(LONGEST_REQUEST_BYTES)), "431"),
+            ("x".repeat(LONGEST_REQUEST_BYTES), "431"),
+        ] {
+            assert_eq!(status(&request).as_deref(), Some(expected), "{request}");
+        }
+        let reply = reply_to(whole.as_bytes(), &routes()).unwrap();
+        let expected =
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\nConnection: close\r\n\r\nfine\n";
+        assert_eq!(String::from_utf8(reply).unwrap(), expected);
+    }
+
+    #[test]
+    fn who_says_nothing_keeps_nobody_from_an_answer_until_the_server_is_dropped() {
+        let server = HttpServer::start(&"127.0.0.1:0".parse().unwrap(), routes()).unwrap();
+        let ListenAddress::Internet(address) = *server.address() else { return };
+        let connect = || TcpStream::connect(address).unwrap();
+        let silent: Vec<TcpStream> = (0..MOST_CLIENTS - 1).map(|_| connect()).collect();
+        let ask = |address: SocketAddr| {
+            let mut client = TcpStream::connect(address).unwrap();
+            client.write_all(b"GET /it HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            let mut reply = String::new();
+            client.read_to_string(&mut reply).unwrap();
+            reply
+        };
+        let started = Moment::now();
+        assert!(ask(address).ends_with("\r\n\r\nfine\n"));
+        // One after the other they would have had thirty times the limit.
+        assert!(started.elapsed() < 12 * TIME_LIMIT);
+        // One more than there is room for: it has its turn when those who said nothing have had their time.
+        let _more = connect();
+        assert!(ask(address).ends_with("\r\n\r\nfine\n"));
+        drop((server, silent));
+        eventually(|| TcpStream::connect(address).is_err());
+    }
+}

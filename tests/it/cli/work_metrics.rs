@@ -1,0 +1,251 @@
+//! What a `taskqueue work` answers by HTTP to whoever watches it.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::Child;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::{ECHO, shell_class, signal};
+use crate::support::cli::finish;
+use crate::support::db::on;
+use crate::support::exposition::Exposition;
+use crate::support::own_server::OwnServer;
+use crate::support::{EngineUnderTest, TestDb, wait_until};
+use crate::{each_engine, each_server};
+
+/// A worker that is watched, and what it says.
+struct Worker {
+    child: Child,
+    said: Receiver<String>,
+    address: String,
+}
+
+impl Worker {
+    #[track_caller]
+    fn start(db: &TestDb, arguments: &[&str]) -> Self {
+        let mut child = db.cli().spawn(&[&["work", "-v", "--slots", "2"], arguments].concat());
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let (sender, said) = channel();
+        // Read to its end: who is not heard waits.
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(sender.send(line))));
+        let mut worker = Self { child, said, address: String::new() };
+        worker.address = worker.next_address();
+        worker
+    }
+
+    /// The next address that it says.
+    #[track_caller]
+    fn next_address(&self) -> String {
+        loop {
+            let line = self.said.recv_timeout(Duration::from_secs(60)).unwrap();
+            if let Some(address) = line.strip_prefix("metrics at ") {
+                return address.to_owned();
+            }
+        }
+    }
+
+    fn metrics(&self) -> Exposition {
+        let (status, body) = get(&self.address, "/metrics").unwrap();
+        assert_eq!(status, 200, "{body}");
+        Exposition::parse(&body)
+    }
+
+    fn health(&self) -> (u16, String) {
+        get(&self.address, "/healthz").unwrap()
+    }
+
+    fn end(self) {
+        signal(&self.child, Signal::TERM);
+        assert_eq!(finish(self.child).code, Some(0));
+    }
+}
+
+fn connect(address: &str) -> std::io::Result<Box<dyn Stream>> {
+    Ok(match address.strip_prefix("unix:") {
+        Some(path) => Box::new(UnixStream::connect(path)?),
+        None => Box::new(TcpStream::connect(address)?),
+    })
+}
+
+trait Stream: Read + Write {}
+
+impl<T: Read + Write> Stream for T {}
+
+/// The status and the body.
+fn ask(address: &str, request: &str) -> std::io::Result<(u16, String)> {
+    let mut stream = connect(address)?;
+    stream.write_all(request.as_bytes())?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply)?;
+    let (head, body) = reply.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{reply:?}"));
+    let status = head.strip_prefix("HTTP/1.1 ").unwrap()[..3].parse().unwrap();
+    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+    Ok((status, body.to_owned()))
+}
+
+fn get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
+    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n"))
+}
+
+each_engine! {
+    fn a_worker_counts_what_it_does_and_tells_it_while_it_works(db) {
+        db.configure(&format!("{ECHO}{}", shell_class(db, "bad", "exit 65")));
+        let worker = Worker::start(db, &["--metrics", "127.0.0.1:0"]);
+        // One that asks for nothing keeps nobody waiting.
+        let _silent = connect(&worker.address).unwrap();
+        let lines = ["{\"class\":\"echo\"}\n".repeat(20), "{\"class\":\"bad\"}\n".repeat(3)].concat();
+        db.cli().stdin(lines).run(&["queue", "--batch", "-"]).ok();
+        let ended = |found: &Exposition| -> f64 {
+            let counted = found.values.iter().filter(|(key, _)| key.starts_with("taskqueue_worker_runs_ended_total{"));
+            counted.filter(|(key, _)| !key.contains("\"released\"")).map(|(_, value)| value).sum()
+        };
+        wait_until("all have ended", || ended(&worker.metrics()) >= 23.0);
+        let found = worker.metrics();
+        for (key, value) in [
+            ("runs_ended_total{class=\"echo\",outcome=\"success\"}", 20.0),
+            ("runs_ended_total{class=\"bad\",outcome=\"error\"}", 3.0),
+            ("run_duration_seconds_count{class=\"echo\"}", 20.0),
+            ("run_duration_seconds_count{class=\"bad\"}", 3.0),
+            ("slots", 2.0),
+            ("database_up", 1.0),
+        ] {
+            assert_eq!(found.value(&format!("taskqueue_worker_{key}")), value, "{key}: {:#?}", found.values);
+        }
+        assert!(found.value("taskqueue_worker_runs_claimed_total{class=\"echo\"}") >= 20.0);
+        assert!(found.value("taskqueue_worker_commit_duration_seconds_count") >= 1.0);
+        assert!(found.value("taskqueue_worker_resident_memory_bytes") > 1_000_000.0);
+        assert!(found.value("taskqueue_worker_start_time_seconds") > 1_700_000_000.0);
+        assert_eq!(found.value("taskqueue_up"), 1.0);
+        assert_eq!(worker.health(), (200, "ok\n".to_owned()));
+        // What is told of the store is a few seconds old.
+        wait_until("the store tells of them", || worker.metrics().values.get("taskqueue_recently_over_tasks{status=\"success\"}") == Some(&20.0));
+        assert_eq!(worker.metrics().value("taskqueue_runner_slots"), 2.0);
+        for (request, status) in [
+            ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", 404),
+            ("POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}", 405),
+            ("nonsense\r\n\r\n", 400),
+        ] {
+            assert_eq!(ask(&worker.address, request).unwrap().0, status, "{request}");
+        }
+        let address = worker.address.clone();
+        worker.end();
+        assert!(connect(&address).is_err());
+    }
+
+    fn the_address_is_read_again_with_the_configuration_and_the_old_one_stays_where_that_fails(db) {
+        let place = |name: &str| format!("unix:{}", db.home().join(name).display());
+        let configure = |address: &str| db.configure(&format!("metrics = \"{address}\"\n{ECHO}"));
+        configure(&place("one.sock"));
+        let worker = Worker::start(db, &[]);
+        assert_eq!((worker.address.as_str(), worker.health().0), (place("one.sock").as_str(), 200));
+        configure(&place("two.sock"));
+        signal(&worker.child, Signal::HUP);
+        assert_eq!(worker.next_address(), place("two.sock"));
+        wait_until("the old one is left", || connect(&place("one.sock")).is_err());
+        assert_eq!(get(&place("two.sock"), "/healthz").unwrap().0, 200);
+        let _others = UnixListener::bind(db.home().join("three.sock")).unwrap();
+        configure(&place("three.sock"));
+        signal(&worker.child, Signal::HUP);
+        let warning = format!("warning: cannot listen at {} for metrics, it goes on as before: ", place("three.sock"));
+        wait_until("it says so", || worker.said.try_recv().is_ok_and(|line| line.starts_with(&warning)));
+        assert_eq!(get(&place("two.sock"), "/healthz").unwrap().0, 200);
+        worker.end();
+        assert!(!db.home().join("two.sock").exists() && db.home().join("three.sock").exists());
+    }
+}
+
+each_server! {
+    fn a_worker_whose_database_is_away_says_so_and_goes_on_telling_its_own_numbers(db) {
+        let own = OwnServer::start(db.engine);
+        let db = &TestDb::on_server(db.engine, &own.url, "watched");
+        db.configure(ECHO);
+        let worker = Worker::start(db, &["--metrics", "127.0.0.1:0"]);
+        wait_until("it is well", || worker.health().0 == 200);
+        own.halt();
+        wait_until("it says so", || worker.health() == (503, "the database is away\n".to_owned()));
+        wait_until("so do its numbers", || {
+            let found = worker.metrics();
+            found.value("taskqueue_up") == 0.0 && found.value("taskqueue_worker_database_up") == 0.0
+        });
+        assert_eq!(worker.metrics().value("taskqueue_worker_slots"), 2.0);
+        own.again();
+        wait_until("it is well again", || worker.health().0 == 200);
+        assert_eq!(worker.metrics().value("taskqueue_worker_database_up"), 1.0);
+        worker.end();
+    }
+}
+
+#[test]
+fn an_address_that_somebody_has_ends_a_worker_at_its_start_and_an_open_one_is_warned_of() {
+    on(EngineUnderTest::Sqlite, |db| {
+        db.configure(ECHO);
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap().to_string();
+        let socket = db.home().join("socket");
+        let _listening = UnixListener::bind(&socket).unwrap();
+        let file = super::write(db, "file", "mine");
+        for address in [address, format!("unix:{}", socket.display()), format!("unix:{}", file.display())] {
+            let stderr = db.cli().run(&["work", "--idle-exit", "0s", "--metrics", &address]).fails(1);
+            let (error, hint) = super::error_and_hint(&stderr);
+            let expected = format!("error: cannot listen at {address} for metrics: Address already in use");
+            assert!(error.starts_with(&expected) && hint.contains("another worker"), "{error}");
+        }
+        assert_eq!((std::fs::read_to_string(&file).unwrap().as_str(), socket.exists()), ("mine", true));
+        assert_eq!(db.cli().run(&["work", "--metrics", "somewhere"]).code, Some(2));
+        let ended = db.cli().run(&["work", "--idle-exit", "0s", "--metrics", "0.0.0.0:0"]);
+        assert!(ended.stderr.starts_with("warning: whoever reaches 0.0.0.0:"), "{ended:?}");
+        // The socket of a process that is gone.
+        drop(UnixListener::bind(db.home().join("stale")).unwrap());
+        let stale = format!("unix:{}", db.home().join("stale").display());
+        assert_eq!(db.cli().run(&["work", "--idle-exit", "0s", "--metrics", &stale]).ok(), "");
+    });
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+}
+
+/// Every name of a metric in a text.
+fn names(text: &str) -> Vec<String> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    words.filter(|word| word.starts_with("taskqueue_")).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_metric_of_the_dashboard_the_alerts_and_the_page_exists_and_the_page_has_them_all() {
+    on(EngineUnderTest::Sqlite, |db| {
+        db.configure(ECHO);
+        let worker = Worker::start(db, &["--metrics", "127.0.0.1:0"]);
+        wait_until("the store tells, too", || worker.metrics().types.len() > 20);
+        let types = worker.metrics().types;
+        worker.end();
+        let dashboard: serde_json::Value = serde_json::from_str(&read("contrib/grafana/taskqueue.json")).unwrap();
+        assert_eq!(dashboard["templating"]["list"][0]["type"], "datasource");
+        assert!(dashboard["panels"].as_array().unwrap().len() >= 10);
+        for file in ["contrib/grafana/taskqueue.json", "contrib/prometheus/alerts.yml"] {
+            let names = names(&read(file));
+            assert!(names.len() >= 10, "{file}: {names:?}");
+            for name in names {
+                let family = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
+                let is_histogram =
+                    family.is_some_and(|family| types.get(family).is_some_and(|kind| kind == "histogram"));
+                assert!(is_histogram || types.contains_key(&name), "{file}: {name}");
+            }
+        }
+        let page = read("docs/metrics.md");
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| `taskqueue_"));
+        let documented: BTreeMap<String, String> = rows
+            .map(|row| {
+                let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+                (format!("taskqueue_{}", cells[0].trim_end_matches('`')), cells[1].to_owned())
+            })
+            .collect();
+        assert_eq!(documented, types);
+    });
+}

@@ -1,0 +1,216 @@
+//! The helpers for queueing in contrib/queue, and the one for handlers in shell: each is a file that an application copies.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::each_engine;
+use crate::support::{Ended, EngineUnderTest, TestDb, db};
+
+const CLASS: &str = "[class.echo]\nargv = [\"/bin/cat\"]\n";
+
+fn contrib(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib").join(name)
+}
+
+/// Runs code of this interpreter in the folder of the helpers, with the program in PATH.
+fn run(db: &TestDb, interpreter: &[&str], code: &str) -> Ended {
+    let program_directory = Path::new(env!("CARGO_BIN_EXE_taskqueue")).parent().unwrap();
+    let path = format!("{}:{}", program_directory.display(), std::env::var("PATH").unwrap());
+    let cli = db.cli().program(Path::new("/usr/bin/env")).env("PATH", &path);
+    let folder = contrib("queue");
+    let cli = cli.env("FOLDER", folder.to_str().unwrap()).env("PYTHONDONTWRITEBYTECODE", "1");
+    cli.run(&[interpreter, &[code]].concat())
+}
+
+/// What a helper must do by the program: `code` queues two tasks with one key, data that a shell would break, a priority and a time
+/// that lies ahead; prints both ids; and what it is told of a class that nobody knows, with the exit status.
+fn check_by_program(db: &TestDb, interpreter: &[&str], code: &str) {
+    db.configure(CLASS);
+    let printed = run(db, interpreter, code).ok();
+    let lines: Vec<&str> = printed.lines().collect();
+    assert_eq!(lines[..2], ["1", "1"], "{printed}");
+    assert!(lines[2].contains("the task class \"ecko\" is not known here") && lines[2].ends_with(" 2"), "{printed}");
+    assert_eq!(lines.len(), 3, "{printed}");
+    let detail = db.cli().run(&["status", "1", "--json"]).json();
+    let task = &detail["task"];
+    assert_eq!(task["data"], json!({ "text": "it's \"Zoë\" & $HOME" }));
+    assert_eq!((&task["unique_key"], &task["priority"]), (&json!("-k"), &json!(-5)));
+    assert_eq!(detail["why"]["reason"], "not_yet");
+    assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 1);
+}
+
+const BY_PYTHON: &str = r#"
+import os, sys
+sys.path.insert(0, os.environ["FOLDER"])
+from taskqueue_queue import QueueError, queue
+for _ in range(2):
+    print(queue("echo", {"text": "it's \"Zoë\" & $HOME"}, unique="-k", delay=3600, priority=-5, limit_key=None))
+try:
+    queue("ecko")
+except QueueError as error:
+    assert error.code == "class_unknown" and "did you mean" in error.hint, error.hint
+    print(error, error.status)
+"#;
+
+const BY_PHP: &str = r#"
+require getenv('FOLDER') . '/TaskqueueQueue.php';
+for ($i = 0; $i < 2; $i++) {
+    echo TaskqueueQueue::queue('echo', ['text' => 'it\'s "Zoë" & $HOME'], ['unique' => '-k', 'delay' => 3600, 'priority' => -5]), "\n";
+}
+try {
+    TaskqueueQueue::queue('ecko');
+} catch (TaskqueueQueueException $error) {
+    assert($error->kind === 'class_unknown');
+    echo $error->getMessage(), ' ', $error->getCode(), "\n";
+}
+"#;
+
+const BY_NODE: &str = r#"
+const { queue, QueueError } = require(process.env.FOLDER + '/taskqueue-queue.js');
+(async () => {
+  for (let i = 0; i < 2; i++) {
+    console.log(await queue('echo', { text: 'it\'s "Zoë" & $HOME' }, { unique: '-k', delay: 3600, priority: -5 }));
+  }
+  await queue('ecko').catch((error) => {
+    if (!(error instanceof QueueError) || error.code !== 'class_unknown') throw error;
+    console.log(`${error.message} ${error.status}`);
+  });
+})();
+"#;
+
+const BY_SHELL: &str = r#"
+. "$FOLDER/taskqueue-queue.sh"
+for again in 1 2; do
+    taskqueue_queue echo "{\"text\":$(taskqueue_text "it's \"Zoë\" & \$HOME")}" --unique=-k --in 3600s --priority -5 2>/dev/null
+done
+said=$(taskqueue_queue ecko '{}' 2>&1) || status=$?
+echo "$(echo "$said" | head -n 1) $status"
+"#;
+
+#[test]
+fn the_helpers_for_php_node_and_shell_queue_by_the_program_and_pass_on_what_it_refuses() {
+    let strict = ["php", "-d", "zend.assertions=1", "-r"];
+    for (interpreter, code) in
+        [(strict.as_slice(), BY_PHP), (["node", "-e"].as_slice(), BY_NODE), (["sh", "-c"].as_slice(), BY_SHELL)]
+    {
+        db::on(EngineUnderTest::Sqlite, |db| check_by_program(db, interpreter, code));
+    }
+}
+
+/// A driver that prints the statements, with the parameters in their places, instead of executing them.
+const PRINTING_DRIVER: &str = r#"
+import os, sys
+sys.path.insert(0, os.environ["FOLDER"])
+from taskqueue_queue import queue_in
+
+class Connection:
+    lastrowid = 0
+    def cursor(self):
+        return self
+    def execute(self, sql, parameters):
+        literal = lambda value: str(value) if isinstance(value, (int, float)) else "'" + value.replace("'", "''") + "'"
+        print(sql % tuple(map(literal, parameters)) + ";")
+    def fetchone(self):
+        return (0,)
+
+"#;
+
+const SQLITE_DRIVER: &str = r#"
+import os, sqlite3, sys
+sys.path.insert(0, os.environ["FOLDER"])
+from taskqueue_queue import queue_in
+db = sqlite3.connect(os.environ["TASKQUEUE_DATABASE_URL"][len("sqlite://"):], timeout=30)
+"#;
+
+const TWO_WITH_ONE_KEY: &str =
+    "queue_in(db, 'echo', [1], unique='k', delay=3600, priority=3)\nqueue_in(db, 'echo', [2])\n";
+
+each_engine! {
+    fn the_helper_for_python_queues_by_the_program_and_raises_what_it_refuses(db) {
+        check_by_program(db, &["python3", "-c"], BY_PYTHON);
+    }
+
+    fn the_statements_of_the_helper_for_python_queue_a_task_and_one_with_a_key_once(db) {
+        let module = if db.is_mysql_like() { "pymysql.connections" } else { "psycopg" };
+        for expected in [2, 3] {
+            let code = match db.engine {
+                EngineUnderTest::Sqlite => format!("{SQLITE_DRIVER}{TWO_WITH_ONE_KEY}db.commit()\n"),
+                _ => format!("{PRINTING_DRIVER}Connection.__module__ = '{module}'\ndb = Connection()\n{TWO_WITH_ONE_KEY}"),
+            };
+            let statements = run(db, &["python3", "-c"], &code).ok();
+            if db.engine != EngineUnderTest::Sqlite {
+                db.execute(&statements);
+            }
+            assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), expected);
+        }
+        let with_key = "SELECT COUNT(*) AS value FROM \"TaskQueue\"
+            WHERE \"UniqueKey\" = 'k' AND \"Priority\" = 3 AND \"ScheduledOn\" > \"QueuedOn\"";
+        assert_eq!(db.number(with_key), 1);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"UniqueKey\" IS NULL AND \"Priority\" = 0"), 2);
+    }
+}
+
+#[test]
+fn what_the_helpers_queue_in_a_transaction_is_there_if_that_is_committed_and_not_otherwise() {
+    let php = r#"
+        require getenv('FOLDER') . '/TaskqueueQueue.php';
+        $db = new PDO('sqlite:' . substr(getenv('TASKQUEUE_DATABASE_URL'), 9));
+        foreach (['rollBack', 'commit'] as $end) {
+            $db->beginTransaction();
+            $ids = [];
+            for ($i = 0; $i < 2; $i++) {
+                $ids[] = TaskqueueQueue::queueIn($db, 'echo', [1], unique: 'k', delay: 3600, priority: 3);
+            }
+            $ids[] = TaskqueueQueue::queueIn($db, 'echo');
+            $db->$end();
+        }
+        echo $ids[0] === $ids[1] && $ids[1] < $ids[2] ? 'as it should be' : json_encode($ids);
+    "#;
+    let python = format!(
+        "{SQLITE_DRIVER}
+for end in (db.rollback, db.commit):
+    ids = [queue_in(db, 'echo', [1], unique='k', delay=3600, priority=3) for _ in range(2)] + [queue_in(db, 'echo')]
+    end()
+print('as it should be' if ids[0] == ids[1] < ids[2] else ids)
+"
+    );
+    for (interpreter, code) in [(["php", "-r"], php), (["python3", "-c"], python.as_str())] {
+        db::on(EngineUnderTest::Sqlite, |db| {
+            assert_eq!(run(db, &interpreter, code).ok(), "as it should be");
+            assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 2);
+            assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"UniqueKey\" = 'k'"), 1);
+        });
+    }
+}
+
+each_engine! {
+    fn the_helper_for_handlers_in_shell_reports_what_its_script_says(db) {
+        let script = ". \"$FOLDER/taskqueue-handler.sh\"\n\
+            taskqueue_progress 40 \"page \\\"4\\\" of 10\"\n\
+            taskqueue_heartbeat\n\
+            taskqueue_result \"{\\\"data\\\":$(cat)}\"\n\
+            taskqueue_emit note '[1]'\n\
+            test \"$TASKQUEUE_CLASS\" = good || taskqueue_fail paper 'there is \"none\"' --no-retry\n";
+        std::fs::write(db.home().join("handler.sh"), script).unwrap();
+        let class = |name: &str| format!(
+            "[class.{name}]\nargv = [\"/bin/sh\", {:?}]\nenv = {{ FOLDER = {:?} }}\n",
+            db.home().join("handler.sh"), contrib("handlers")
+        );
+        db.configure(&format!("{}{}", class("good"), class("bad")));
+        for name in ["good", "bad"] {
+            db.cli().run(&["queue", name, "[7]"]).ok();
+        }
+        db.cli().run(&["tick"]).ok();
+        let good = db.cli().run(&["status", "1", "--json"]).json();
+        let run = &good["runs"][0];
+        assert_eq!((&good["task"]["status"], &run["results"]), (&json!("success"), &json!({ "data": [7] })), "{good}");
+        assert_eq!((&run["percents_completed"], &run["progress_message"]), (&json!(100), &json!("page \"4\" of 10")));
+        let notes = db.cli().run(&["events", "--task", "1", "--kind", "message", "--json"]).json();
+        assert_eq!(notes["details"], json!({ "name": "note", "data": [1] }));
+        let bad = db.cli().run(&["status", "2", "--json"]).json();
+        let run = &bad["runs"][0];
+        assert_eq!((&bad["task"]["is_exhausted"], &run["error_code"]), (&json!(true), &json!("paper")), "{bad}");
+        assert_eq!(run["error_message"], "there is \"none\"");
+    }
+}
