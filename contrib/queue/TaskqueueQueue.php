@@ -15,7 +15,7 @@
 
 declare(strict_types=1);
 
-/** Nothing was queued: the code of the exception is the program's exit status. */
+/** Nothing was queued: the code of the exception is the program's exit status, or what it would be. */
 final class TaskqueueQueueException extends RuntimeException
 {
     /** `$kind` is the kind of error, `$hint` what helps; null where the program said neither. */
@@ -47,12 +47,14 @@ final class TaskqueueQueue
         'pgsql' => ' ON CONFLICT DO NOTHING',
         'mysql' => ' ON DUPLICATE KEY UPDATE Id = LAST_INSERT_ID(Id)',
     ];
+    private const REFUSED = ['run', 'wait', 'batch'];
 
     /**
      * Queues a task and returns its id; that of the task which has its `unique` key already, if one has.
      *
      * The options are those of `taskqueue queue`, with underscores: unique, on_conflict, unique_for, priority, at, max_retries,
      * timeout, after, limit_key, any_class, database and so on; `delay` is --in. Numbers that stand for a time are seconds.
+     * Not run, wait and batch: with these the exit status is the handler's, or there is more than one id.
      */
     public static function queue(string $class, mixed $data = new stdClass(), array $options = [], string $program = 'taskqueue'): int
     {
@@ -103,8 +105,19 @@ final class TaskqueueQueue
         // The index cannot know that the time for which a key is kept is over.
         $isOver = $sql('AND "UniqueUntil" <= ') . self::NOW[$engine];
         self::execute($db, $sql('UPDATE "TaskQueue" SET "UniqueUntil" = NULL') . " $hasKey $isOver", [$class, $unique]);
-        self::execute($db, $insert . self::UNLESS_THERE[$engine], $values);
-        return (int) self::execute($db, $sql('SELECT "Id" FROM "TaskQueue"') . " $hasKey", [$class, $unique])->fetchColumn();
+        for ($try = 1; $try <= 2; $try++) {
+            self::execute($db, $insert . self::UNLESS_THERE[$engine], $values);
+            // A transaction of MySQL that has read before does not see the task of another one.
+            $found = $engine === 'mysql'
+                ? self::execute($db, 'SELECT LAST_INSERT_ID()', [])
+                : self::execute($db, $sql('SELECT "Id" FROM "TaskQueue"') . " $hasKey", [$class, $unique]);
+            $id = $found->fetchColumn();
+            if ($id !== false) {
+                return (int) $id;
+            }
+            // The task that had the key has ended in between.
+        }
+        throw new TaskqueueQueueException("the key \"$unique\" was taken and given up again, twice; nothing was queued", 1);
     }
 
     private static function execute(PDO $db, string $sql, array $values): PDOStatement
@@ -125,6 +138,9 @@ final class TaskqueueQueue
     {
         if ($value === null || $value === false) {
             return [];
+        }
+        if (in_array($name, self::REFUSED, true)) {
+            throw new TaskqueueQueueException("the option \"$name\" is not for programs that queue; nothing was queued", 2);
         }
         if ($value === true) {
             return ["--$name"];

@@ -10,6 +10,6 @@ queue(taskClass, JSON.parse(json)).then(
   (id) => console.log(`queued task ${id}`),
   (error) => {
     console.error(error.message);
-    process.exitCode = error.status;
+    process.exitCode = error.status ?? 1;
   },
 );

@@ -1,12 +1,14 @@
 #!/usr/bin/env php
 <?php
 // Queues a task from PHP, inside a transaction of the application's own: both are committed, or neither.
-// Usage: queue.php DSN CLASS JSON [USER PASSWORD], with a DSN of PDO: sqlite:/path, pgsql:host=…;dbname=…, mysql:…
+// Usage: [DB_PASSWORD=…] queue.php DSN CLASS JSON [USER], with a DSN of PDO: sqlite:/path, pgsql:host=…;dbname=…, mysql:…
+// The password comes from the environment: everybody can read arguments.
 
 require __DIR__ . '/TaskqueueQueue.php';
 
 [, $dsn, $class, $json] = $argv;
-$db = new PDO($dsn, $argv[4] ?? null, $argv[5] ?? null, [PDO::ATTR_ERRMODE => PDO::ERRMODE_EXCEPTION]);
+$password = getenv('DB_PASSWORD');
+$db = new PDO($dsn, $argv[4] ?? null, $password === false ? null : $password, [PDO::ATTR_ERRMODE => PDO::ERRMODE_EXCEPTION]);
 
 $db->beginTransaction();
 // … the application's own changes …

@@ -12,7 +12,10 @@
 
 const { spawn } = require('node:child_process');
 
-// Nothing was queued. status: the program's exit status; code: the kind of error; hint: what helps, if anything does.
+const REFUSED = ['run', 'wait', 'batch'];
+
+// Nothing was queued. status: the program's exit status, or what it would be, and null where a signal has ended it; code: the kind of
+// error; hint: what helps, if anything does.
 class QueueError extends Error {
   constructor(message, status, { code, hint } = {}) {
     super(message);
@@ -25,9 +28,11 @@ class QueueError extends Error {
 
 // Queues a task and resolves to its id; to that of the task which has its `unique` key already, if one has. The options are those of
 // `taskqueue queue` in camel case: unique, onConflict, uniqueFor, priority, at, maxRetries, timeout, after, limitKey, anyClass,
-// database and so on; `delay` is --in. Numbers that stand for a time are seconds.
-function queue(taskClass, data = {}, options = {}, program = 'taskqueue') {
+// database and so on; `delay` is --in. Numbers that stand for a time are seconds. Not run, wait and batch: with these the exit status
+// is the handler's, or there is more than one id.
+async function queue(taskClass, data = {}, options = {}, program = 'taskqueue') {
   const args = ['queue', '--json', ...Object.entries(options).flatMap(option), '--', taskClass, '-'];
+  const text = JSON.stringify(data);
   return new Promise((resolve, reject) => {
     const child = spawn(program, args);
     let printed = '';
@@ -35,28 +40,38 @@ function queue(taskClass, data = {}, options = {}, program = 'taskqueue') {
     child.stdout.setEncoding('utf8').on('data', (text) => (printed += text));
     child.stderr.setEncoding('utf8').on('data', (text) => (said += text));
     child.on('error', (error) => reject(new QueueError(`${program} cannot be started: ${error.message}`, 127)));
-    child.on('close', (status) => (status === 0 ? resolve(JSON.parse(printed).id) : reject(errorOf(status, said))));
+    child.on('close', (status, signal) => {
+      if (status !== 0) return reject(errorOf(status, said, signal));
+      try {
+        resolve(JSON.parse(printed).id);
+      } catch (error) {
+        reject(error);
+      }
+    });
     // Who has refused its arguments does not read the data.
     child.stdin.on('error', () => {});
     // The data goes through standard input: an argument could be too long, and everybody can read it.
-    child.stdin.end(JSON.stringify(data));
+    child.stdin.end(text);
   });
 }
 
 function option([key, value]) {
   const name = key === 'delay' ? 'in' : key.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
   if (value === undefined || value === null || value === false) return [];
+  if (REFUSED.includes(name)) {
+    throw new QueueError(`the option "${name}" is not for programs that queue; nothing was queued`, 2);
+  }
   if (value === true) return [`--${name}`];
   const isTime = ['in', 'timeout', 'unique-for'].includes(name) && typeof value === 'number';
   return [`--${name}=${isTime ? `${Math.trunc(value)}s` : value}`];
 }
 
-function errorOf(status, said) {
+function errorOf(status, said, signal) {
   try {
     const { error } = JSON.parse(said.trim().split('\n').pop());
     return new QueueError(error.message, status, error);
   } catch {
-    return new QueueError(said.trim() || `exit status ${status}`, status);
+    return new QueueError(said.trim() || (signal ? `ended by ${signal}` : `exit status ${status}`), status);
   }
 }
 

@@ -7,12 +7,21 @@
 #
 # The data goes through standard input: an argument could be too long, and everybody can read it. Where nothing is queued, it says why
 # on standard error and returns the exit status of the program. docs/handlers.md#queueing-from-a-program has more.
+# Not --run, --wait and --batch: with these the exit status is the handler's, or there is more than one id.
 
 # CLASS JSON [OPTION...]: queues a task and prints its id; that of the task which has its --unique key already, if one has.
 taskqueue_queue() {
     taskqueue_queue_class=$1
     taskqueue_queue_data=$2
     shift 2
+    for taskqueue_queue_option; do
+        case $taskqueue_queue_option in
+            --run | --wait | --batch | --run=* | --wait=* | --batch=*)
+                echo "the option $taskqueue_queue_option is not for programs that queue; nothing was queued" >&2
+                return 2
+                ;;
+        esac
+    done
     printf '%s' "$taskqueue_queue_data" | taskqueue queue "$@" -- "$taskqueue_queue_class" -
 }
 

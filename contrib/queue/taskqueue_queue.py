@@ -19,7 +19,8 @@ import sys
 
 
 class QueueError(Exception):
-    """Nothing was queued. `status` is the program's exit status, `code` the kind of error, `hint` what helps, or None."""
+    """Nothing was queued. `status` is the program's exit status, or what it would be, `code` the kind of error, `hint` what helps,
+    or None."""
 
     def __init__(self, message, status, code=None, hint=None):
         super().__init__(message)
@@ -33,6 +34,7 @@ def queue(task_class, data=None, program="taskqueue", **options):
 
     The options are those of `taskqueue queue`, with underscores: unique, on_conflict, unique_for, priority, at, max_retries,
     timeout, after, limit_key, any_class, database and so on; `delay` is --in. Numbers that stand for a time are seconds.
+    Not run, wait and batch: with these the exit status is the handler's, or there is more than one id.
     """
     arguments = [program, "queue", "--json"]
     for name, value in options.items():
@@ -69,16 +71,25 @@ def queue_in(connection, task_class, data=None, unique=None, delay=None, priorit
     cursor = connection.cursor()
     if unique is None:
         cursor.execute(insert + (' RETURNING "Id"' if engine == "postgres" else ""), parameters)
-        return cursor.fetchone()[0] if engine == "postgres" else cursor.lastrowid
+        return _value_of(cursor.fetchone()) if engine == "postgres" else cursor.lastrowid
     has_key = "WHERE {0}TaskClass{0} = {1} AND {0}LiveUniqueKey{0} = {1}".format(quote, mark)
     # The index cannot know that the time for which a key is kept is over.
     is_over = f"AND {quote}UniqueUntil{quote} <= {_NOW[engine]}"
     cursor.execute(
         f"UPDATE {quote}TaskQueue{quote} SET {quote}UniqueUntil{quote} = NULL {has_key} {is_over}", [task_class, unique]
     )
-    cursor.execute(insert + _UNLESS_THERE[engine], parameters)
-    cursor.execute(f"SELECT {quote}Id{quote} FROM {quote}TaskQueue{quote} {has_key}", [task_class, unique])
-    return cursor.fetchone()[0]
+    for _ in range(2):
+        cursor.execute(insert + _UNLESS_THERE[engine], parameters)
+        if engine == "mysql":
+            # A transaction that has read before does not see the task of another one.
+            cursor.execute("SELECT LAST_INSERT_ID()", [])
+        else:
+            cursor.execute(f"SELECT {quote}Id{quote} FROM {quote}TaskQueue{quote} {has_key}", [task_class, unique])
+        row = cursor.fetchone()
+        if row is not None:
+            return _value_of(row)
+        # The task that had the key has ended in between.
+    raise QueueError(f'the key "{unique}" was taken and given up again, twice; nothing was queued', 1)
 
 
 # The clock of the database decides.
@@ -97,6 +108,7 @@ _UNLESS_THERE = {
     "postgres": " ON CONFLICT DO NOTHING",
     "mysql": " ON DUPLICATE KEY UPDATE Id = LAST_INSERT_ID(Id)",
 }
+_REFUSED = ("run", "wait", "batch")
 
 
 def _dialect(connection):
@@ -111,9 +123,16 @@ def _dialect(connection):
     raise TypeError(f"{module} is no driver that this knows")
 
 
+def _value_of(row):
+    """The first value, also where the connection makes dictionaries of rows."""
+    return next(iter(row.values())) if isinstance(row, dict) else row[0]
+
+
 def _option(name, value):
     if value is None or value is False:
         return []
+    if name in _REFUSED:
+        raise QueueError(f'the option "{name}" is not for programs that queue; nothing was queued', 2)
     if value is True:
         return [f"--{name}"]
     if isinstance(value, (list, tuple)):

@@ -190,7 +190,8 @@ fn text_of(path: &Path) -> Result<String, ConfigError> {
         return Err(wrong("everybody may write this file, and so decide what is executed; chmod o-w it".to_owned()));
     }
     // In one with the sticky bit nobody replaces what is not theirs.
-    let directory = path.parent().and_then(|directory| std::fs::metadata(directory).ok());
+    let directory = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+    let directory = directory.and_then(|directory| std::fs::metadata(directory).ok());
     if directory.is_some_and(|directory| directory.mode() & 0o1002 == 0o002) {
         return Err(wrong("everybody may replace this file in its directory; chmod o-w the directory".to_owned()));
     }

@@ -29,7 +29,7 @@ pub struct Edit {
 /// [`EngineError::Input`], and then nothing is changed; or the database's, and then the tasks before stay changed.
 pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, hear: Hear<'_>) -> EngineResult<()> {
     let change = checked(ctx, ids, edit)?;
-    let event = ctx.operator_event("edited", json!({ "columns": change.columns() }));
+    let event = ctx.operator_event("edited", json!({}));
     for portion in portions(ctx, ids) {
         let answers = ctx.store.edit_tasks(portion, &change, edit.if_updated_on, &event)?;
         fault_point!("edit.committed");
@@ -60,7 +60,7 @@ pub fn preview_edit(ctx: &mut Context, ids: &[TaskId], edit: &Edit, hear: Hear<'
     preview(ctx, ids, &outlook, hear)
 }
 
-fn checked(ctx: &mut Context, ids: &[TaskId], edit: &Edit) -> EngineResult<TaskChange> {
+pub(super) fn checked(ctx: &mut Context, ids: &[TaskId], edit: &Edit) -> EngineResult<TaskChange> {
     let settings = ctx.store.settings()?;
     let change = edit.change.clone().validate(&settings).map_err(EngineError::Input)?;
     let Some(data) = &change.data else { return Ok(change) };

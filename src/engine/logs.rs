@@ -9,6 +9,8 @@ use super::{Context, EngineResult};
 use crate::domain::follow::Followed;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::{Run, RunOutput};
+use crate::domain::status::RunStatus;
+use crate::os::clock::Moment;
 use crate::os::stop_signals::StopSignals;
 use crate::store::StoreError;
 
@@ -49,15 +51,10 @@ pub fn run_with_output(
 
 fn asked_run(ctx: &mut Context, task_id: TaskId, attempt: Option<i32>) -> EngineResult<Option<Run>> {
     ctx.store.get_task(task_id)?;
-    let begun = |run: &Run| run.started_on.is_some();
-    let Some(number) = attempt else {
-        // Where a waiting run is the newest, the one before it has begun, if any has.
-        return Ok(ctx.store.list_runs_of_task(task_id, 2)?.into_iter().find(begun));
-    };
-    let found =
-        ctx.store.list_runs_of_task(task_id, MOST_RUNS)?.into_iter().find(|run| begun(run) && run.attempt == number);
+    let Some(number) = attempt else { return Ok(ctx.store.newest_begun_run(task_id)?) };
+    let begun = ctx.store.list_begun_runs(task_id, RunId(0), MOST_RUNS)?;
     let missing = || StoreError::NotFound(format!("attempt {number} of task {task_id} that has begun")).into();
-    found.map(Some).ok_or_else(missing)
+    begun.into_iter().find(|run| run.attempt == number).map(Some).ok_or_else(missing)
 }
 
 /// Tells what the newest attempt has written and writes, and those after it, until nothing happens to the task any more; or what this
@@ -87,23 +84,33 @@ fn follow_with(
     hear: &mut dyn FnMut(LogNews<'_>) -> ControlFlow<()>,
 ) -> EngineResult<()> {
     let mut seen = Seen::default();
+    let mut read_at = Moment::now();
     loop {
         // Asked before what was written is read: nothing comes after the end.
         let is_settled = ctx.store.get_task(task_id)?.is_settled();
-        let runs = match attempt {
-            Some(_) => asked_run(ctx, task_id, attempt)?.into_iter().collect(),
-            None => seen.runs_to_tell(ctx, task_id)?,
-        };
-        let is_over = is_settled || (attempt.is_some() && runs.iter().all(|run: &Run| run.finished_on.is_some()));
-        for run in &runs {
-            if seen.tell(ctx, run, hear)?.is_break() {
+        // It is woken by the ends of other tasks, too.
+        if is_settled || read_at.has_passed() {
+            let runs = match attempt {
+                Some(_) => asked_run(ctx, task_id, attempt)?.into_iter().collect(),
+                None => seen.runs_to_tell(ctx, task_id)?,
+            };
+            // One that was given back goes on under the same number.
+            let has_ended = |run: &Run| run.finished_on.is_some() && !run.status.is(RunStatus::Released);
+            let is_over = is_settled || (attempt.is_some() && runs.iter().all(has_ended));
+            for run in &runs {
+                if seen.tell(ctx, run, hear)?.is_break() {
+                    return Ok(());
+                }
+            }
+            if is_over {
                 return Ok(());
             }
+            read_at = Moment::after(LOOK_EVERY);
         }
-        if is_over || stop.is_stopping() {
+        if stop.is_stopping() {
             return Ok(());
         }
-        watch.sleep(ctx.store.url(), stop, LOOK_EVERY);
+        watch.sleep(ctx.store.url(), stop, read_at.remaining());
     }
 }
 
@@ -117,12 +124,8 @@ struct Seen {
 impl Seen {
     /// Begun runs from the one that was told of last on, oldest first: what it wrote at its end comes before the next one.
     fn runs_to_tell(&self, ctx: &mut Context, task_id: TaskId) -> EngineResult<Vec<Run>> {
-        let limit = if self.run.is_some() { MOST_RUNS } else { 2 };
-        let newest = ctx.store.list_runs_of_task(task_id, limit)?.into_iter().filter(|run| run.started_on.is_some());
-        let mut runs: Vec<Run> = match self.run {
-            Some(last) => newest.take_while(|run| run.id.0 >= last.0).collect(),
-            None => newest.take(1).collect(),
-        };
+        let Some(last) = self.run else { return Ok(ctx.store.newest_begun_run(task_id)?.into_iter().collect()) };
+        let mut runs = ctx.store.list_begun_runs(task_id, last, MOST_RUNS)?;
         runs.reverse();
         Ok(runs)
     }

@@ -83,6 +83,8 @@ pub struct RunnersOfHost {
 /// # Errors
 /// The database's.
 pub fn look(ctx: &mut Context) -> EngineResult<StoreFacts> {
+    // What is asked again and again must not go by a plan that was made while the tables were small.
+    ctx.store.prefer_lookups()?;
     let (now, settings) = (ctx.store.now()?, ctx.store.settings()?);
     let TaskBacklog { due, oldest_due_on, later, failed, quarantined, over } = ctx.store.count_backlog(now)?;
     let (waiting, other_waiting) = ctx.store.count_waiting_by_class(MOST_CLASSES)?;

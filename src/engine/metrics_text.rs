@@ -13,7 +13,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::metrics::{Counted, StoreFacts};
+use super::metrics::{Counted, OTHERS, StoreFacts};
 use super::work::WorkerFacts;
 use crate::domain::histogram::Histogram;
 
@@ -192,11 +192,13 @@ fn about_tasks(facts: &StoreFacts) -> Vec<Family> {
 
 fn about_runs(facts: &StoreFacts) -> Vec<Family> {
     let classes = || facts.classes.iter();
+    // Of the others together only some were looked at.
+    let told_apart = classes().filter(|(class, _)| *class != OTHERS);
     vec![
         Family::gauge("waiting_runs", "Runs that wait for a runner, up to 10000 of each class.")
             .by("class", classes().map(|(class, of)| (class, of.waiting))),
         Family::gauge("next_waiting_age_seconds", "Age of the run that is next in line; 0 where none waits.")
-            .by("class", classes().map(|(class, of)| (class, of.next_waiting_secs))),
+            .by("class", told_apart.map(|(class, of)| (class, of.next_waiting_secs))),
         Family::gauge("running_runs", "Runs that are processed, those that are claimed ahead too.")
             .by("class", classes().map(|(class, of)| (class, of.running))),
         Family::gauge("runs_waiting_for_key", "Runs that wait for a slot of their limit key, up to 100000.")

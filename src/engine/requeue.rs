@@ -16,7 +16,7 @@ pub fn requeue_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> Engin
     let event = ctx.operator_event("requeued", serde_json::json!({}));
     for portion in portions(ctx, ids) {
         let places = places_in_schedules(ctx, portion)?;
-        let answers = ctx.store.restart_tasks(portion, Restart::Requeue, &|_| 0, &event)?;
+        let answers = ctx.store.restart_tasks(portion, Restart::Requeue, &|_| 0, &event, None)?;
         fault_point!("requeue.committed");
         for (id, answer) in portion.iter().zip(answers) {
             let place = places.get(id).map_or("", String::as_str);

@@ -1,6 +1,6 @@
 //! `retry`: a task that failed, is exhausted or quarantined gets a new start.
 
-use super::edit::{Edit, edit_tasks};
+use super::edit::{Edit, checked};
 use super::selected::{Hear, TaskAnswer, key_taken, place_in_schedule, places_in_schedules, portions, preview};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
@@ -8,6 +8,7 @@ use crate::domain::limits::Rate;
 use crate::domain::records::Task;
 use crate::domain::selection::{Selection, StatusFilter};
 use crate::domain::status::TaskStatus;
+use crate::domain::task_change::ChangeRequest;
 use crate::store::{Restart, RestartAnswer};
 
 /// Makes each of these tasks due now, with all its retries, if its last attempt failed.
@@ -15,20 +16,29 @@ use crate::store::{Restart, RestartAnswer};
 /// # Errors
 /// The database's; the tasks before stay retried.
 pub fn retry_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
-    retry_at_rate(ctx, ids, None, hear)
+    retry_at_rate(ctx, ids, None, None, hear)
 }
 
-/// The same, where there is a rate one after the other: so many become due in that time.
+/// The same, where there is a rate one after the other: so many become due in that time. With `data`, which [`check_data`] has found
+/// good, they have this JSON text from then on; what is not tried again keeps what it has.
 ///
 /// # Errors
 /// As of [`retry_tasks`].
-pub fn retry_at_rate(ctx: &mut Context, ids: &[TaskId], rate: Option<Rate>, hear: Hear<'_>) -> EngineResult<()> {
+pub fn retry_at_rate(
+    ctx: &mut Context,
+    ids: &[TaskId],
+    rate: Option<Rate>,
+    data: Option<&str>,
+    hear: Hear<'_>,
+) -> EngineResult<()> {
+    let edited = ctx.operator_event("edited", serde_json::json!({}));
+    let data = data.map(|data| (data, &edited));
     let event = ctx.operator_event("retried", serde_json::json!({}));
     let mut before = 0;
     for portion in portions(ctx, ids) {
         let places = places_in_schedules(ctx, portion)?;
         let due_in_secs = |place: usize| rate.map_or(0, |rate| rate.secs_until(before + place));
-        let answers = ctx.store.restart_tasks(portion, Restart::Retry, &due_in_secs, &event)?;
+        let answers = ctx.store.restart_tasks(portion, Restart::Retry, &due_in_secs, &event, data)?;
         before += portion.len();
         fault_point!("retry.committed");
         for (id, answer) in portion.iter().zip(answers) {
@@ -44,34 +54,13 @@ pub fn retry_at_rate(ctx: &mut Context, ids: &[TaskId], rate: Option<Rate>, hear
     Ok(())
 }
 
-/// The same of tasks that are changed before. What cannot be tried again stays as it is.
+/// Whether these tasks can have this data.
 ///
 /// # Errors
-/// [`EngineError::Input`](super::EngineError::Input), and then nothing is changed; or the database's, and then some are changed, and of
-/// these some retried.
-pub fn retry_edited(
-    ctx: &mut Context,
-    ids: &[TaskId],
-    edit: &Edit,
-    rate: Option<Rate>,
-    hear: Hear<'_>,
-) -> EngineResult<()> {
-    let failed = accepted(hear, &mut |hear| preview_retry(ctx, ids, hear))?;
-    let edited = accepted(hear, &mut |hear| edit_tasks(ctx, &failed, edit, hear))?;
-    retry_at_rate(ctx, &edited, rate, hear)
-}
-
-/// Those to which it is or can be done; the refusals are passed on.
-fn accepted(hear: Hear<'_>, act: &mut dyn FnMut(Hear<'_>) -> EngineResult<()>) -> EngineResult<Vec<TaskId>> {
-    let mut ids = Vec::new();
-    act(&mut |answer| {
-        if answer.result.is_some() {
-            ids.push(answer.id);
-        } else {
-            hear(answer);
-        }
-    })?;
-    Ok(ids)
+/// [`EngineError::Input`](super::EngineError::Input) says what is wrong; or the database's.
+pub fn check_data(ctx: &mut Context, ids: &[TaskId], data: &str) -> EngineResult<()> {
+    let change = ChangeRequest { data: Some(data.to_owned()), ..ChangeRequest::default() };
+    checked(ctx, ids, &Edit { change, if_updated_on: None }).map(drop)
 }
 
 /// What `retry_tasks` would do now; changes nothing.

@@ -69,21 +69,19 @@ impl Unsaved {
             Some((pid, identity)) => store.record_handler(run, *pid, identity)?,
             None => true,
         };
-        if is_ours && !self.messages.is_empty() && !store.record_messages(run, &self.messages)? {
-            return Ok(false);
-        }
-        if is_ours && !self.outputs.is_empty() && !store.record_outputs(run, &self.outputs)? {
-            return Ok(false);
-        }
         let report = RunReport {
             percents_completed: self.percents_completed,
             message: self.message.as_deref(),
             results: self.results.as_deref(),
         };
-        if !is_ours || report == RunReport::default() {
-            return Ok(is_ours);
+        if !is_ours || (report != RunReport::default() && !store.record_report(run, &report)?) {
+            return Ok(false);
         }
-        store.record_report(run, &report)
+        if !self.outputs.is_empty() && !store.record_outputs(run, &self.outputs)? {
+            return Ok(false);
+        }
+        // Last: what fails is written again as a whole, and a message would be there twice.
+        if self.messages.is_empty() { Ok(true) } else { store.record_messages(run, &self.messages) }
     }
 }
 

@@ -107,13 +107,32 @@ impl Capture {
         self.head.len() + self.tail.len()
     }
 
+    /// Without the beginning of a character whose end is not there yet.
     fn so_far(&self) -> Captured {
-        Captured { head: self.head.clone(), tail: self.tail.iter().copied().collect(), total_bytes: self.total_bytes }
+        let mut so_far = Captured {
+            head: self.head.clone(),
+            tail: self.tail.iter().copied().collect(),
+            total_bytes: self.total_bytes,
+        };
+        let last = if so_far.tail.is_empty() { &mut so_far.head } else { &mut so_far.tail };
+        let begun = begun_character_bytes(last);
+        last.truncate(last.len() - begun);
+        so_far.total_bytes -= u64::try_from(begun).unwrap_or(0);
+        so_far
     }
 
     pub(crate) fn finish(self) -> Captured {
         Captured { head: self.head, tail: self.tail.into(), total_bytes: self.total_bytes }
     }
+}
+
+/// How many bytes at the end are the beginning of a character that goes on.
+fn begun_character_bytes(bytes: &[u8]) -> usize {
+    let from = bytes.len().saturating_sub(3);
+    // From the first byte of a character on; before it are the last ones of another.
+    let mut starts = (from..bytes.len()).filter(|at| bytes[*at] >= 0xc0);
+    let is_cut = |at: &usize| std::str::from_utf8(&bytes[*at..]).is_err_and(|error| error.error_len().is_none());
+    starts.next_back().filter(is_cut).map_or(0, |at| bytes.len() - at)
 }
 
 /// Whether what a handler has written so far is worth showing to others while it goes on.
@@ -157,6 +176,22 @@ mod tests {
         capture.push(b"i");
         assert!(showing.take(&capture).is_some());
         assert_eq!(showing.take(&capture), None);
+    }
+
+    #[test]
+    fn what_is_shown_ends_with_a_whole_character() {
+        let of = |bytes: &[u8]| {
+            let mut capture = Capture::new(100);
+            capture.push(bytes);
+            let so_far = capture.so_far();
+            (so_far.to_text(), so_far.total_bytes, so_far.is_lossy())
+        };
+        let euro = "a€".as_bytes();
+        assert_eq!(of(&euro[..2]), ("a".to_owned(), 1, false));
+        assert_eq!(of(&euro[..3]), ("a".to_owned(), 1, false));
+        assert_eq!(of(euro), ("a€".to_owned(), 4, false));
+        assert_eq!(of(b""), (String::new(), 0, false));
+        assert_eq!(of(b"a\xff"), ("a\u{fffd}".to_owned(), 2, true));
     }
 
     fn captured(limit: usize, pieces: &[&[u8]]) -> Captured {

@@ -1,18 +1,25 @@
 //! A socket at which somebody listens, of either kind, and its clients.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
 
+use super::clock::Moment;
 use crate::domain::listen_address::ListenAddress;
+
+/// How long the lock of a directory is waited for, which others of us keep for a moment, and how often it is asked for.
+const LOCK_LIMIT: Duration = Duration::from_secs(1);
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Never waits.
 pub(super) enum Listener {
@@ -84,11 +91,26 @@ impl AsFd for Listener {
 fn bind_file(path: &Path) -> io::Result<UnixListener> {
     let directory = File::open(path.parent().unwrap_or(Path::new("/")))?;
     // Of two who find the same one stale, the second finds that of the first.
-    directory.lock()?;
+    lock_briefly(&directory)?;
     if is_stale(path)? {
         fs::remove_file(path)?;
     }
     UnixListener::bind(path)
+}
+
+/// Whoever may read the directory can keep its lock for ever, and must not keep us.
+fn lock_briefly(directory: &File) -> io::Result<()> {
+    let give_up = Moment::after(LOCK_LIMIT);
+    loop {
+        match directory.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if !give_up.has_passed() => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, "somebody else holds a lock on its directory"));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
 }
 
 /// Whether a socket of this user lies there, at which nobody listens.

@@ -10,6 +10,8 @@ use super::event_log::EventFilter;
 use super::schema::task_queue_events::dsl::{actor, details, host, kind, run_id, task_queue_events, task_queue_id};
 use super::{Store, StoreResult};
 use crate::domain::ids::{RunId, TaskId};
+use crate::domain::records::Task;
+use crate::domain::task_change::TaskChange;
 
 /// Something to be kept.
 #[derive(Clone, Debug)]
@@ -29,6 +31,11 @@ pub struct NewEvent {
 }
 
 impl NewEvent {
+    /// The same, with what this change replaces in a task.
+    pub(super) fn edited(&self, change: &TaskChange, task: &Task) -> Self {
+        self.with_details(serde_json::json!({ "columns": change.columns(), "before": change.replaced_in(task) }))
+    }
+
     /// The same, with these details as well.
     pub(super) fn with_details(&self, more: serde_json::Value) -> Self {
         let mut event = self.clone();

@@ -428,8 +428,13 @@ fn delete_what_belongs_to(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResul
 /// The oldest of the runs of which an output is kept, if they ended before.
 fn old_runs_with_output(conn: &mut AnyConnection, limit: Moment) -> StoreResult<Vec<i64>> {
     use task_queue_run_outputs::dsl;
-    let oldest =
-        |most: i64| dsl::task_queue_run_outputs.order((dsl::run_id, dsl::stream)).limit(most).select(dsl::run_id);
+    // What they write is there while they are processed, for however long.
+    let processing = task_queue_runs::table.filter(task_queue_runs::running_class.is_not_null());
+    let processing: Vec<i64> = processing.select(task_queue_runs::id).load(conn)?;
+    let oldest = |most: i64| {
+        let of_others = dsl::task_queue_run_outputs.filter(dsl::run_id.ne_all(processing.clone()));
+        of_others.order((dsl::run_id, dsl::stream)).limit(most).select(dsl::run_id)
+    };
     // Runs end about in the order of their ids: where the first one is young, all are.
     let first: Vec<i64> = oldest(1).load(conn)?;
     if old_runs(conn, &first, limit)?.is_empty() {

@@ -7,7 +7,7 @@ use super::events::{NewEvent, insert_event};
 use super::rows::RunRow;
 use super::schema::task_queue_runs::dsl::{
     claimant, handler_identity, handler_process_id, host, id, percents_completed, progress_message, results, runner_id,
-    running_class, status, task_queue_id, task_queue_runs, token, updated_on,
+    running_class, started_on, status, task_queue_id, task_queue_runs, token, updated_on,
 };
 use super::sql::db_now;
 use super::{Store, StoreError, StoreResult};
@@ -45,6 +45,27 @@ impl Store {
         let rows: Vec<RunRow> = self.read(|conn| {
             let of_task = task_queue_runs.filter(task_queue_id.eq(task_id.0));
             Ok(of_task.order((task_queue_id.desc(), id.desc())).limit(limit).select(RunRow::as_select()).load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(Run::from).collect())
+    }
+
+    /// The newest run of this task that has begun, whatever became of it.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn newest_begun_run(&mut self, task_id: TaskId) -> StoreResult<Option<Run>> {
+        Ok(self.list_begun_runs(task_id, RunId(0), 1)?.pop())
+    }
+
+    /// The newest runs of this task that have begun, from this one on, up to `limit`, newest first.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_begun_runs(&mut self, task_id: TaskId, from: RunId, limit: i64) -> StoreResult<Vec<Run>> {
+        let rows: Vec<RunRow> = self.read(|conn| {
+            let of_task = task_queue_runs.filter(task_queue_id.eq(task_id.0)).filter(id.ge(from.0));
+            let begun = of_task.filter(started_on.is_not_null()).order((task_queue_id.desc(), id.desc()));
+            Ok(begun.limit(limit).select(RunRow::as_select()).load(conn)?)
         })?;
         Ok(rows.into_iter().map(Run::from).collect())
     }

@@ -51,6 +51,12 @@ try:
 except QueueError as error:
     assert error.code == "class_unknown" and "did you mean" in error.hint, error.hint
     print(error, error.status)
+for name in ("run", "wait", "batch"):
+    try:
+        queue("echo", **{name: True})
+        sys.exit(f"{name} is not refused")
+    except QueueError as error:
+        assert error.status == 2 and name in str(error), error
 "#;
 
 const BY_PHP: &str = r#"
@@ -64,6 +70,14 @@ try {
     assert($error->kind === 'class_unknown');
     echo $error->getMessage(), ' ', $error->getCode(), "\n";
 }
+foreach (['run', 'wait', 'batch'] as $name) {
+    try {
+        TaskqueueQueue::queue('echo', [], [$name => true]);
+        exit(1);
+    } catch (TaskqueueQueueException $error) {
+        assert($error->getCode() === 2 && str_contains($error->getMessage(), $name));
+    }
+}
 "#;
 
 const BY_NODE: &str = r#"
@@ -76,6 +90,10 @@ const { queue, QueueError } = require(process.env.FOLDER + '/taskqueue-queue.js'
     if (!(error instanceof QueueError) || error.code !== 'class_unknown') throw error;
     console.log(`${error.message} ${error.status}`);
   });
+  for (const name of ['run', 'wait', 'batch']) {
+    const error = await queue('echo', {}, { [name]: true }).catch((refused) => refused);
+    if (error.status !== 2 || !error.message.includes(name)) throw error;
+  }
 })();
 "#;
 
@@ -86,6 +104,10 @@ for again in 1 2; do
 done
 said=$(taskqueue_queue ecko '{}' 2>&1) || status=$?
 echo "$(echo "$said" | head -n 1) $status"
+for option in --run --wait --batch=-; do
+    said=$(taskqueue_queue echo '{}' "$option" 2>&1) && exit 1
+    case $said in "the option $option is not"*) ;; *) exit 1 ;; esac
+done
 "#;
 
 #[test]
@@ -180,6 +202,66 @@ print('as it should be' if ids[0] == ids[1] < ids[2] else ids)
             assert_eq!(run(db, &interpreter, code).ok(), "as it should be");
             assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 2);
             assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"UniqueKey\" = 'k'"), 1);
+        });
+    }
+}
+
+/// A driver that finds nothing behind the first INSERTs, and then a row by names.
+const FORGETFUL_DRIVER: &str = r#"
+import os, sys
+sys.path.insert(0, os.environ["FOLDER"])
+from taskqueue_queue import QueueError, queue_in
+
+class Connection:
+    def __init__(self, *rows):
+        self.rows, self.inserts = list(rows), 0
+    def cursor(self):
+        return self
+    def execute(self, sql, parameters):
+        self.inserts += sql.startswith("INSERT")
+    def fetchone(self):
+        return self.rows.pop(0)
+
+Connection.__module__ = "psycopg"
+later, never = Connection(None, {"Id": 1}), Connection(None, None)
+print(queue_in(later, "echo", unique="k"), later.inserts)
+try:
+    queue_in(never, "echo", unique="k")
+except QueueError as error:
+    print(error, never.inserts)
+"#;
+
+const FORGETFUL_PDO: &str = r#"
+require getenv('FOLDER') . '/TaskqueueQueue.php';
+class Forgetful extends PDO
+{
+    public int $inserts = 0;
+    public int $found_by = 2;
+    public function prepare(string $query, array $options = []): PDOStatement|false
+    {
+        $this->inserts += (int) str_starts_with($query, 'INSERT');
+        $finds = !str_starts_with($query, 'SELECT') || $this->inserts >= $this->found_by;
+        return parent::prepare($finds ? $query : "$query AND 1 = 0", $options);
+    }
+}
+$db = new Forgetful('sqlite:' . substr(getenv('TASKQUEUE_DATABASE_URL'), 9));
+echo TaskqueueQueue::queueIn($db, 'echo', unique: 'k'), " $db->inserts\n";
+[$db->inserts, $db->found_by] = [0, 9];
+try {
+    TaskqueueQueue::queueIn($db, 'echo', unique: 'k');
+} catch (TaskqueueQueueException $error) {
+    echo $error->getMessage(), " $db->inserts\n";
+}
+"#;
+
+#[test]
+fn a_key_that_is_given_up_meanwhile_is_asked_for_once_more() {
+    for (interpreter, code) in [(["php", "-r"], FORGETFUL_PDO), (["python3", "-c"], FORGETFUL_DRIVER)] {
+        db::on(EngineUnderTest::Sqlite, |db| {
+            let printed = run(db, &interpreter, code).ok();
+            let lines: Vec<&str> = printed.lines().collect();
+            let refused = "the key \"k\" was taken and given up again, twice; nothing was queued 2";
+            assert_eq!(lines, ["1 2", refused], "{printed}");
         });
     }
 }

@@ -13,7 +13,7 @@ use crate::cli::error::{CONFIG, CliError, DONE};
 use crate::cli::output::Out;
 use crate::cli::output::human::shell_word;
 use crate::cli::session::{Session, configuration_path};
-use crate::config::{first_configuration, write_first};
+use crate::config::{Environment, first_configuration, write_first};
 use crate::domain::task_class::{EXEC_CLASS, TaskClass};
 use crate::engine::{DatabaseUrl, EngineError, classes};
 
@@ -70,8 +70,17 @@ pub(crate) fn run(
         }))?;
     } else {
         out.say(&format!("the store is {url}"));
-        let option = global.config.as_ref().map(|path| format!(" --config {}", shell_word(&path.to_string_lossy())));
-        tell_next(args.class.as_str(), &option.unwrap_or_default(), problem.as_deref(), out)?;
+        let environment = Environment::own();
+        if global.database.is_none() && environment.database.is_some() {
+            out.warn("cron does not have TASKQUEUE_DATABASE_URL: write `database = \"…\"` into the configuration");
+        }
+        // As cron finds it, which has neither this directory nor these variables.
+        let option = if path == environment.own_config_path() {
+            String::new()
+        } else {
+            format!(" --config {}", shell_word(&absolute(&path)?.to_string_lossy()))
+        };
+        tell_next(args.class.as_str(), &option, problem.as_deref(), out)?;
     }
     Ok(if problem.is_some() { CONFIG } else { DONE })
 }

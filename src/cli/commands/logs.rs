@@ -58,6 +58,9 @@ pub(crate) fn run(session: Session, args: &LogsArgs, out: &mut Out) -> anyhow::R
 
 fn printed(ctx: &mut Context, task_id: TaskId, attempt: Option<i32>, out: &mut Out) -> anyhow::Result<u8> {
     let Some((run, outputs)) = run_with_output(ctx, task_id, attempt)? else {
+        if out.is_json() {
+            out.json(&json!({ "task_id": task_id, "run_id": null, "attempt": null, "status": null, "outputs": [] }))?;
+        }
         out.say(&format!("task {task_id} has not begun yet; `taskqueue explain {task_id}` says why"));
         return Ok(DONE);
     };
@@ -105,7 +108,7 @@ fn followed(
             LogNews::Text { run, stream, text } => tell(run, stream, text, out),
         };
         failure = told.err();
-        if failure.is_some() || out.is_unread() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if failure.is_some() || out.has_failed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     match failure {
         Some(error) => Err(error),

@@ -14,7 +14,7 @@ use crate::cli::output::{Out, human};
 /// It is text for `man -l -`; of a topic it says what `help TOPIC` says.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue man queue | man -l -\n  taskqueue man selections | man -l -\n  taskqueue man --directory ~/.local/share/man/man1"
+    after_help = "Examples:\n  taskqueue man queue | man -l -\n  taskqueue man selections | man -l -\n  taskqueue man --directory ~/man"
 )]
 pub(crate) struct ManArgs {
     /// The verb, or one below it, or a topic [default: the program itself]

@@ -10,10 +10,8 @@ use crate::cli::session::Session;
 use crate::domain::ids::TaskId;
 use crate::domain::limits::Rate;
 use crate::domain::status::TaskStatus;
-use crate::domain::task_change::ChangeRequest;
 use crate::engine::Context;
-use crate::engine::edit::Edit;
-use crate::engine::retry::{preview_retry, retry_at_rate, retry_edited};
+use crate::engine::retry::{check_data, preview_retry, retry_at_rate};
 use crate::engine::selected::Hear;
 
 /// Try failed, exhausted or quarantined tasks again, with all their retries
@@ -41,11 +39,10 @@ pub(crate) struct RetryArgs {
 
 pub(crate) fn run(session: Session, args: &RetryArgs, out: &mut Out) -> anyhow::Result<u8> {
     let data = args.data.as_deref().map(read_data).transpose()?;
-    let edit = data
-        .map(|data| Edit { change: ChangeRequest { data: Some(data), ..ChangeRequest::default() }, ..Edit::default() });
-    let retry = |ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>| match &edit {
-        Some(edit) => retry_edited(ctx, ids, edit, args.rate, hear),
-        None => retry_at_rate(ctx, ids, args.rate, hear),
+    let check = |ctx: &mut Context, ids: &[TaskId]| data.as_deref().map_or(Ok(()), |data| check_data(ctx, ids, data));
+    let retry = |ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>| {
+        check(ctx, ids)?;
+        retry_at_rate(ctx, ids, args.rate, data.as_deref(), hear)
     };
     let mut ctx = session.open()?;
     let mut verb = BulkVerb {
@@ -55,7 +52,10 @@ pub(crate) fn run(session: Session, args: &RetryArgs, out: &mut Out) -> anyhow::
         take: args.sample.map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
         widen: None,
         act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| retry(ctx, ids, hear)),
-        preview: &mut preview_retry,
+        preview: &mut |ctx, ids, hear| {
+            check(ctx, ids)?;
+            preview_retry(ctx, ids, hear)
+        },
     };
     selected::run(&mut ctx, &args.selected, &mut verb, out)
 }

@@ -1,6 +1,6 @@
 //! `taskqueue top`
 
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::cli::output::screen::{Heard, Screen, missing_terminal};
 use crate::cli::output::{ColorChoice, Out};
 use crate::cli::session::Session;
 use crate::cli::top::draw::{draw, plain_text};
-use crate::cli::top::keys::keys_of;
+use crate::cli::top::keys::{is_cut, keys_of};
 use crate::cli::top::state::{State, Wish};
 use crate::domain::ids::TaskId;
 use crate::engine::top::{Change, Details, Glance, Tally, Watch};
@@ -51,6 +51,8 @@ const EASE: u32 = 4;
 /// How often the screen looks whether there is news or another size, while an answer is due and while none is.
 const SOON: Duration = Duration::from_millis(20);
 const LATER: Duration = Duration::from_millis(200);
+/// How long the rest of a key takes on a slow line.
+const REST_OF_KEY: Duration = Duration::from_millis(50);
 /// After this time without an answer that is said.
 const SILENCE: Duration = Duration::from_secs(3);
 /// How long the end of a change is waited for when somebody quits.
@@ -78,7 +80,11 @@ pub(crate) fn run(session: Session, args: &TopArgs, out: &mut Out) -> anyhow::Re
     let glance = watch.look()?;
     state.take_glance(&glance);
     if !args.once && !out.is_json() {
-        return Live::open(state, watch, interval, out)?.watch();
+        let (code, last_word) = Live::open(state, watch, interval, out)?.watch()?;
+        if let Some(said) = last_word {
+            out.say(&clean_line(&said));
+        }
+        return Ok(code);
     }
     let tally = watch.count(&glance)?;
     if out.is_json() {
@@ -199,21 +205,21 @@ impl Live {
         })
     }
 
-    fn watch(mut self) -> anyhow::Result<u8> {
+    /// The exit status, and what became of a change that was still under way.
+    fn watch(mut self) -> anyhow::Result<(u8, Option<String>)> {
         loop {
             if self.unanswered == 0 && Instant::now() >= self.next_at {
                 self.ask(Ask::Facts(self.state.followed()))?;
             }
             let mut is_changed = match self.screen.listen(&self.stop, self.patience()) {
-                Heard::Stop | Heard::End => return Ok(INTERRUPTED),
+                Heard::Stop | Heard::End => return Ok((INTERRUPTED, None)),
                 Heard::Nothing => false,
                 Heard::Bytes(bytes) => {
-                    for key in keys_of(&bytes) {
+                    for key in keys_of(&self.whole_keys(bytes)) {
                         if let Some(wish) = self.state.press(key)
                             && self.fulfil(wish)?
                         {
-                            self.wait_for_changes();
-                            return Ok(DONE);
+                            return Ok((DONE, self.wait_for_changes()));
                         }
                     }
                     true
@@ -225,6 +231,17 @@ impl Live {
                 self.draw()?;
             }
         }
+    }
+
+    /// With the rest of a key of which only a part has come. After an Escape there is none.
+    fn whole_keys(&self, mut bytes: Vec<u8>) -> Vec<u8> {
+        while is_cut(&bytes) {
+            match self.screen.listen(&self.stop, REST_OF_KEY) {
+                Heard::Bytes(rest) => bytes.extend(rest),
+                Heard::Nothing | Heard::End | Heard::Stop => break,
+            }
+        }
+        bytes
     }
 
     fn patience(&self) -> Duration {
@@ -342,15 +359,23 @@ impl Live {
         self.screen.draw(|area, buffer| draw(state, use_color, area, buffer)).context("the terminal cannot be drawn on")
     }
 
-    /// What was said yes to shall not be lost because the process ends.
-    fn wait_for_changes(&mut self) {
+    /// What was said yes to shall not be lost because the process ends; a signal ends it all the same.
+    fn wait_for_changes(&mut self) -> Option<String> {
         let until = Instant::now() + LAST_ANSWER;
-        while self.changing > 0 {
-            match self.news.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(news) => self.take(news),
-                Err(_) => return,
+        let mut last_word = None;
+        while self.changing > 0 && Instant::now() < until && !self.stop.is_stopping() {
+            match self.news.recv_timeout(LATER) {
+                Ok(news) => {
+                    if let News::Changed(said) = &news {
+                        last_word = Some(said.clone());
+                    }
+                    self.take(news);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
             }
         }
+        last_word
     }
 }
 

@@ -53,6 +53,8 @@ impl Line {
             // A home directory that was typed as `~` stays one.
             None if self.kept == 0 && typed.starts_with('~') => format!("~{}", escaped(rest.strip_prefix('~')?)),
             None => escaped(rest),
+            // Within these an interactive shell puts its history in place of it, and a backslash would stay.
+            Some('"') if rest.contains('!') => return None,
             Some('"') => {
                 rest.chars().flat_map(|c| "\"\\$`".contains(c).then_some('\\').into_iter().chain([c])).collect()
             }

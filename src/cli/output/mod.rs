@@ -124,6 +124,11 @@ impl Out {
         self.is_unread
     }
 
+    /// The same, or something of what was passed through is lost.
+    pub(crate) const fn has_failed(&self) -> bool {
+        self.is_unread || self.lost.is_some()
+    }
+
     /// Data as one line of JSON.
     pub(crate) fn json<T: Serialize + ?Sized>(&mut self, value: &T) -> anyhow::Result<()> {
         self.json_text(&serde_json::to_string(value)?)
@@ -141,10 +146,12 @@ impl Out {
             let _ = io::stderr().write_all(bytes);
         } else if output_was_closed() && !bytes.is_empty() {
             self.has_met_closed = true;
-        } else if let Err(error) = io::stdout().write_all(bytes).and_then(|()| io::stdout().flush())
-            && error.kind() != io::ErrorKind::BrokenPipe
-        {
-            self.lost.get_or_insert(error);
+        } else if let Err(error) = io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()) {
+            if error.kind() == io::ErrorKind::BrokenPipe {
+                self.is_unread = true;
+            } else {
+                self.lost.get_or_insert(error);
+            }
         }
     }
 

@@ -24,6 +24,16 @@ pub(crate) enum Key {
     Redraw,
 }
 
+/// Whether these bytes end within what one key sends: a slow line brings it in parts.
+pub(crate) fn is_cut(bytes: &[u8]) -> bool {
+    let Some(at) = bytes.iter().rposition(|byte| *byte == 0x1b) else { return false };
+    match &bytes[at + 1..] {
+        [] => true,
+        [b'[' | b'O', sequence @ ..] => !sequence.iter().any(|byte| (b'@'..=b'~').contains(byte)),
+        _ => false,
+    }
+}
+
 /// The keys that were pressed. What this program has no use for, and a key that is held with Alt, is none.
 pub(crate) fn keys_of(mut bytes: &[u8]) -> Vec<Key> {
     let mut keys = Vec::new();
@@ -78,6 +88,16 @@ fn key_of_sequence(parameters: &[u8], last: u8) -> Option<Key> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_that_comes_in_parts_is_known_as_such() {
+        for part in [b"\x1b".as_slice(), b"j\x1b[", b"\x1bO", b"\x1b[1;5"] {
+            assert!(is_cut(part), "{part:?}");
+        }
+        for whole in [b"".as_slice(), b"j", b"\x1b[A", b"\x1bOB", b"\x1b[1;5C", b"\x1bx"] {
+            assert!(!is_cut(whole), "{whole:?}");
+        }
+    }
 
     #[test]
     fn the_bytes_of_a_terminal_are_keys() {

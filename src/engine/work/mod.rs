@@ -153,13 +153,14 @@ fn work_registered(
     send_left_over(ctx)?;
     fault_point!("work.left_over_sent");
     let settings = ctx.store.settings()?;
+    // However long it then waits for slots.
+    options.tally.note_away(false);
     let Some((runner_id, asked_at)) = take_slots(ctx, options, &settings, stop, listener, report)? else {
         return Ok(());
     };
     fault_point!("work.registered");
     // Before other threads connect: its socket is known by being the only new one.
     let news = News::listen(ctx.store.url());
-    options.tally.note_away(false);
     listener.registered(runner_id);
     let result = LeaseKeeper::start(ctx.store.url(), runner_id, &ctx.me.runner_name, settings.lease, asked_at)
         .and_then(|leases| {

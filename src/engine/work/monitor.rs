@@ -21,6 +21,8 @@ use crate::os::usage::memory_bytes;
 const FRESH_FOR: Duration = Duration::from_secs(5);
 /// Whoever asks waits for so long for the store; Prometheus itself waits ten seconds.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// Where a look takes longer than that, what was seen before is told, unless it is older than this.
+const STALE_AFTER: Duration = Duration::from_secs(60);
 /// A worker that has not turned for so long hangs: it waits up to a minute for a server that is silent.
 const LONGEST_STANDSTILL: Duration = Duration::from_secs(90);
 
@@ -45,7 +47,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     last: Option<Look>,
-    is_wanted: bool,
+    /// Since when somebody waits for the next look.
+    wanted_since: Option<Moment>,
     is_over: bool,
     /// By the database's clock, in seconds since 1970.
     began_secs: Option<i64>,
@@ -152,19 +155,21 @@ impl Shared {
 
     /// A look at the store that is not old; `None` where nobody has one in time.
     fn fresh_look(&self) -> Option<Look> {
-        let give_up = Moment::after(PATIENCE);
         let mut state = self.lock();
         loop {
             let is_fresh = |look: &&Look| look.at.elapsed() < FRESH_FOR;
             if let Some(look) = state.last.as_ref().filter(is_fresh) {
                 return Some(look.clone());
             }
-            if state.is_over || give_up.has_passed() {
-                return None;
-            }
-            if !state.is_wanted {
-                state.is_wanted = true;
+            let wanted_since = *state.wanted_since.get_or_insert_with(|| {
                 self.changed.notify_all();
+                Moment::now()
+            });
+            // Of those who come one after the other while it takes its time, only the first waits.
+            let give_up = wanted_since.plus(PATIENCE);
+            if state.is_over || give_up.has_passed() {
+                let is_usable = |look: &Look| look.facts.is_some() && look.at.elapsed() < STALE_AFTER;
+                return state.last.clone().filter(is_usable);
             }
             state = self.changed.wait_timeout(state, give_up.remaining()).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -173,7 +178,7 @@ impl Shared {
     /// Waits until somebody wants to know how the store stands. Whether somebody will ever again.
     fn is_asked(&self) -> bool {
         let mut state = self.lock();
-        while !state.is_wanted && !state.is_over {
+        while state.wanted_since.is_none() && !state.is_over {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         !state.is_over
@@ -186,7 +191,7 @@ impl Shared {
             state.began_secs = Some(facts.now.timestamp() - age_secs);
         }
         state.last = Some(Look { at: Moment::now(), took, facts: facts.map(Arc::new) });
-        state.is_wanted = false;
+        state.wanted_since = None;
         self.changed.notify_all();
     }
 }
@@ -196,12 +201,15 @@ fn look_when_wanted(shared: &Shared, open: &Opener) {
     let mut kept: Option<Context> = None;
     while shared.is_asked() {
         let began = Moment::now();
-        let looked = kept.take().map_or_else(open, Ok).and_then(|mut ctx| {
+        let look_with = |mut ctx: Context| {
             // Who asks again will see whether it is back.
             ctx.store.give_up_when(|| true);
             let facts = look(&mut ctx)?;
             Ok((ctx, facts))
-        });
+        };
+        // A connection that was kept may have been closed meanwhile: that is no database that is away.
+        let again = kept.take().and_then(|ctx| look_with(ctx).ok());
+        let looked: EngineResult<_> = again.map_or_else(|| open().and_then(look_with), Ok);
         let (ctx, facts) = looked.map_or((None, None), |(ctx, facts)| (Some(ctx), Some(facts)));
         kept = ctx;
         shared.note(began.elapsed(), facts);

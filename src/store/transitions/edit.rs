@@ -104,8 +104,7 @@ fn edit_task(
             dsl::updated_on.eq(Moment::from(version)),
         ))
         .execute(conn)?;
-    let event = event.with_details(serde_json::json!({ "before": change.replaced_in(&task) }));
-    insert_event(conn, &NewEvent { task_id: Some(id), ..event })?;
+    insert_event(conn, &NewEvent { task_id: Some(id), ..event.edited(change, &task) })?;
     Ok(EditAnswer::Edited(task))
 }
 

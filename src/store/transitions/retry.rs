@@ -5,13 +5,16 @@ use diesel::prelude::*;
 
 use super::super::backend::AnyConnection;
 use super::super::events::{NewEvent, insert_event};
+use super::super::rows::TaskRow;
 use super::super::schema::task_queue::dsl;
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::super::unique::{Holder, find_other_holder};
 use super::super::{Store, StoreResult};
 use super::enter_tasks;
 use crate::domain::ids::TaskId;
+use crate::domain::records::Task;
 use crate::domain::status::TaskStatus;
+use crate::domain::task_change::TaskChange;
 use crate::domain::transition::{TaskEvent, task_after};
 
 /// Which new start.
@@ -54,7 +57,8 @@ pub enum RestartAnswer {
 
 impl Store {
     /// Makes tasks due, without failures or crashes, and keeps the event of each: the one at each place so many seconds from now.
-    /// One answer for each task, in one transaction.
+    /// With `data` they have this JSON text from then on, which is an event of its own. One answer for each task, in one
+    /// transaction.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
@@ -64,12 +68,21 @@ impl Store {
         restart: Restart,
         due_in_secs: &dyn Fn(usize) -> i64,
         event: &NewEvent,
+        data: Option<(&str, &NewEvent)>,
     ) -> StoreResult<Vec<RestartAnswer>> {
         self.write_key_once(|conn| {
             enter_tasks(conn, ids)?;
-            let restarts = ids.iter().enumerate();
-            let restarts = restarts.map(|(place, id)| restart_task(conn, *id, restart, due_in_secs(place), event));
-            let answers = restarts.collect::<StoreResult<_>>()?;
+            let mut answers = Vec::with_capacity(ids.len());
+            for (place, id) in ids.iter().enumerate() {
+                let answer = restart_task(conn, *id, restart, due_in_secs(place))?;
+                if answer == RestartAnswer::Done {
+                    if let Some((data, edited)) = data {
+                        replace_data(conn, *id, data, edited)?;
+                    }
+                    insert_event(conn, &NewEvent { task_id: Some(*id), ..event.clone() })?;
+                }
+                answers.push(answer);
+            }
             fault_point!("retry.before_commit");
             Ok(answers)
         })
@@ -81,7 +94,6 @@ fn restart_task(
     task_id: TaskId,
     restart: Restart,
     due_in_secs: i64,
-    event: &NewEvent,
 ) -> StoreResult<RestartAnswer> {
     if let Some(holder) = find_other_holder(conn, task_id, &restart.from())? {
         return Ok(RestartAnswer::KeyTaken(holder));
@@ -101,7 +113,6 @@ fn restart_task(
         ))
         .execute(conn)?;
     if updated == 1 {
-        insert_event(conn, &NewEvent { task_id: Some(task_id), ..event.clone() })?;
         return Ok(RestartAnswer::Done);
     }
     let found: Option<(String, Option<i64>)> = dsl::task_queue
@@ -113,4 +124,12 @@ fn restart_task(
         status,
         has_open_run: run.is_some(),
     }))
+}
+
+fn replace_data(conn: &mut AnyConnection, task_id: TaskId, data: &str, event: &NewEvent) -> StoreResult<()> {
+    let this_task = || dsl::task_queue.filter(dsl::id.eq(task_id.0));
+    let task: Task = this_task().select(TaskRow::as_select()).first(conn).map(Task::from)?;
+    diesel::update(this_task()).set(dsl::task_data.eq(data)).execute(conn)?;
+    let change = TaskChange { data: Some(data.to_owned()), ..TaskChange::default() };
+    insert_event(conn, &NewEvent { task_id: Some(task_id), ..event.edited(&change, &task) })
 }

@@ -99,6 +99,7 @@ each_engine! {
         fill(db);
         let offers = |line: &str, replaced: &str| -> Vec<String> {
             let script = "source <(taskqueue completions bash)
+                taskqueue() { echo 'a function'; }
                 COMP_LINE=$1 COMP_POINT=${#1} COMP_TYPE=9 COLUMNS=80
                 _taskqueue taskqueue \"$2\" ''
                 printf '%s\\n' \"${COMPREPLY[@]}\"";

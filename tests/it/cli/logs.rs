@@ -49,6 +49,7 @@ each_engine! {
         let early = db.cli().run(&["logs", &id]);
         assert_eq!((early.code, early.stdout.as_str()), (Some(0), ""));
         assert!(early.stderr.contains(&format!("taskqueue explain {id}")), "{early:?}");
+        assert!(db.cli().run(&["logs", &id, "--json"]).json()["run_id"].is_null());
         db.cli().run(&["tick"]).ok();
         wait_until("the second attempt has ended", || {
             db.cli().run(&["tick"]).ok();
@@ -89,6 +90,38 @@ each_engine! {
         go_on(db);
         db.cli().run(&["tick"]).ok();
         assert_eq!(db.cli().run(&["logs", &id]).ok(), "first\nsecond");
+    }
+
+    fn runs_that_ended_before_they_began_do_not_hide_what_an_attempt_wrote(db) {
+        db.configure(&format!("{}backoff = \"fixed:0s\"\n", shell_class(db, "bad", "echo attempt $TASKQUEUE_ATTEMPT; exit 1")));
+        let id = db.cli().run(&["queue", "bad"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        db.cli().run(&["process-run"]).ok();
+        for _ in 0..2 {
+            wait_until("its next run waits", || {
+                db.cli().run(&["create-runs"]).ok();
+                db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'scheduled'") == 1
+            });
+            db.cli().run(&["edit", &id, "--in", "1h"]).ok();
+            db.cli().run(&["edit", &id, "--at", "2020-01-01T00:00:00Z"]).ok();
+        }
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'released'"), 2);
+        assert_eq!(db.cli().run(&["logs", &id]).ok(), "attempt 1");
+    }
+
+    fn what_a_handler_writes_for_long_keeps_no_older_output_from_being_pruned(db) {
+        let (id, runner) = start(db);
+        wait_for_first(db, &id);
+        db.configure(ECHO);
+        let other = db.cli().run(&["queue", "echo"]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(db.cli().run(&["logs", &other]).ok(), "{}");
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"FinishedOn\" = '2020-01-01 00:00:00' WHERE \"FinishedOn\" IS NOT NULL");
+        db.cli().run(&["prune"]).ok();
+        assert_eq!(db.cli().run(&["logs", &other]).ok(), "");
+        assert_eq!(db.cli().run(&["logs", &id]).ok(), "first");
+        go_on(db);
+        finish(runner).ok();
     }
 
     fn who_follows_hears_of_further_attempts_until_the_task_is_over(db) {

@@ -167,6 +167,19 @@ each_engine! {
         assert_eq!(data(), "\"good\"");
     }
 
+    fn what_another_task_keeps_from_being_tried_again_keeps_its_data(db) {
+        db.configure(&shell_class(db, "work", "exit 65"));
+        let data = || db.text("SELECT \"TaskData\" AS value FROM \"TaskQueue\" WHERE \"Id\" = 1").unwrap();
+        db.cli().run(&["queue", "work", "1", "--unique", "k"]).ok();
+        db.cli().run(&["tick"]).ok();
+        db.cli().run(&["queue", "work", "2", "--unique", "k", "--in", "1h"]).ok();
+        assert_eq!(db.cli().run(&["retry", "1", "--data", "3"]).code, Some(1));
+        assert_eq!(data(), "1");
+        assert_eq!(db.cli().run(&["retry", "1", "--data", "{", "--dry-run"]).code, Some(2));
+        let events = "SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" IN ('edited', 'retried')";
+        assert_eq!(db.number(events), 0);
+    }
+
     fn an_error_is_no_crash_and_a_success_forgets_the_crashes(db) {
         let script = "case $(cat) in *$TASKQUEUE_ATTEMPT*) kill -SEGV $$;; *) exit 1;; esac";
         db.configure(&shell_class(db, "work", script));

@@ -421,13 +421,15 @@ each_engine! {
             db,
             "TaskQueueRunsClaim",
             1_001,
-            "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" = 'class3' LIMIT 1001",
+            "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" = 'class3'
+             ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1001",
         );
         is_read_from(
             db,
             "TaskQueueByClass",
             1_001,
-            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"TaskClass\" = 'class3' AND \"LastStatus\" = 'success' LIMIT 1001",
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"TaskClass\" = 'class3' AND \"LastStatus\" = 'success'
+             ORDER BY \"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 1001",
         );
         // store::metrics: what is counted only so far, beside the place behind which it is not.
         is_read_from(

@@ -359,7 +359,7 @@ each_engine! {
             assert_eq!(window.count(), 1);
             let done: usize = many_at_once(db, AT_ONCE, |store, number| match number % 2 {
                 0 => store.prune_tasks(&rule, &window, None).unwrap(),
-                _ => usize::from(store.restart_tasks(&[id], Restart::Retry, &|_| 0, &event).unwrap() == [RestartAnswer::Done]),
+                _ => usize::from(store.restart_tasks(&[id], Restart::Retry, &|_| 0, &event, None).unwrap() == [RestartAnswer::Done]),
             })
             .iter()
             .sum();
@@ -386,7 +386,7 @@ each_engine! {
             let id = exhausted(db, &mut ctx);
             let done = many_at_once(db, AT_ONCE, |store, number| match number % 2 {
                 0 => (usize::from(store.prune_named_tasks(&[id], None).unwrap() == [PruneVerdict::Goes]), 0),
-                _ => (0, usize::from(store.restart_tasks(&[id], Restart::Retry, &|_| 0, &event).unwrap() == [RestartAnswer::Done])),
+                _ => (0, usize::from(store.restart_tasks(&[id], Restart::Retry, &|_| 0, &event, None).unwrap() == [RestartAnswer::Done])),
             });
             let (pruned, retried) = done.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
             let is_there = db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Id\" = {id}"));
