@@ -9,6 +9,8 @@ COUNT = {
     "mariadb": "SELECT seq AS n FROM seq_1_to_{n}",
     "mysql": "SELECT 1 AS n FROM information_schema.COLUMNS AS a CROSS JOIN information_schema.COLUMNS AS b LIMIT {n}",
 }
+# How the run ended of a task that did.
+LAST_RUN = {"success": "success", "failed": "error"}
 # Finished tasks at a time: a transaction of millions of rows is nobody's measure.
 PART = 500_000
 
@@ -37,6 +39,6 @@ def add_finished(store, tasks, status="success", failed_retries=0, error=""):
     store.sql(
         'INSERT INTO "TaskQueueRuns" '
         '("TaskQueueId", "TaskClass", "Status", "StartedOn", "FinishedOn", "Token", "ErrorCode", "ErrorMessage") '
-        f'SELECT "Id", "TaskClass", \'{status}\', "QueuedOn", "QueuedOn", \'x\', \'{error}\', \'{error}\' FROM "TaskQueue" '
+        f'SELECT "Id", "TaskClass", \'{LAST_RUN[status]}\', "QueuedOn", "QueuedOn", \'x\', \'{error}\', \'{error}\' FROM "TaskQueue" '
         f'WHERE "Id" > {known} AND "LastStatus" = \'{status}\''
     )
