@@ -6,6 +6,10 @@
 
 require __DIR__ . '/TaskqueueQueue.php';
 
+if ($argc < 4) {
+    fwrite(STDERR, "usage: queue.php DSN CLASS JSON [USER]\n");
+    exit(2);
+}
 [, $dsn, $class, $json] = $argv;
 $password = getenv('DB_PASSWORD');
 $db = new PDO($dsn, $argv[4] ?? null, $password === false ? null : $password, [PDO::ATTR_ERRMODE => PDO::ERRMODE_EXCEPTION]);

@@ -11,6 +11,9 @@ import sys
 
 from taskqueue_queue import queue_in
 
+if len(sys.argv) != 4:
+    print("usage: queue.py FILE CLASS JSON", file=sys.stderr)
+    sys.exit(2)
 path, task_class, data = sys.argv[1:]
 with contextlib.closing(sqlite3.connect(path, timeout=30)) as db, db:
     # … the application's own changes …

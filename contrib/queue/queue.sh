@@ -6,5 +6,9 @@ set -eu
 # shellcheck source=contrib/queue/taskqueue-queue.sh
 . "$(dirname "$0")/taskqueue-queue.sh"
 
+if [ $# -ne 2 ]; then
+    echo "usage: queue.sh CLASS JSON" >&2
+    exit 2
+fi
 id=$(taskqueue_queue "$1" "$2")
 echo "queued task $id"

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use super::output::human::shell_word;
-use crate::config::ConfigError;
+use crate::config::{BadVariable, ConfigError};
 use crate::domain::ids::TaskId;
 use crate::domain::limits::Obstacle;
 use crate::engine::{EngineError, NotRecorded, StoreError};
@@ -50,6 +50,10 @@ impl CliError {
 
     pub(crate) fn unreachable(message: impl Into<String>) -> Self {
         Self { code: UNAVAILABLE, kind: "unreachable", message: message.into(), hint: None, details: None }
+    }
+
+    pub(crate) fn configuration(message: impl Into<String>) -> Self {
+        Self { code: CONFIG, kind: "config", message: message.into(), hint: None, details: None }
     }
 
     pub(crate) fn interrupted(message: impl Into<String>) -> Self {
@@ -101,6 +105,7 @@ impl From<anyhow::Error> for CliError {
             .downcast::<Self>()
             .or_else(|error| error.downcast::<EngineError>().map(Self::from))
             .or_else(|error| error.downcast::<ConfigError>().map(Self::from))
+            .or_else(|error| error.downcast::<BadVariable>().map(Self::from))
             .unwrap_or_else(|error| Self::failed(format!("{error:#}")))
     }
 }
@@ -113,7 +118,14 @@ impl From<ConfigError> for CliError {
         } else {
             "docs/configuration.md lists every key"
         };
-        Self { code: CONFIG, kind: "config", message, hint: Some(hint.to_owned()), details: None }
+        Self::configuration(message).with_hint(hint)
+    }
+}
+
+impl From<BadVariable> for CliError {
+    fn from(error: BadVariable) -> Self {
+        Self::configuration(error.to_string())
+            .with_hint(format!("`unset {}`, or set it to what can be written as text", error.name))
     }
 }
 

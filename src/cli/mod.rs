@@ -9,6 +9,7 @@ pub(crate) mod output;
 mod session;
 mod top;
 mod topics;
+mod verb_groups;
 
 use std::ffi::OsString;
 use std::io;
@@ -155,6 +156,7 @@ impl App {
 
     fn command(&self) -> clap::Command {
         let command = Cli::command().after_help(format!("`help TOPIC` explains: {}", topics::names()));
+        let command = verb_groups::grouped(command, output::help_width());
         match self.name {
             Some(name) => command.name(name).bin_name(name),
             None => command,
@@ -167,18 +169,19 @@ impl App {
         if let Some(question) = Question::of(&arguments) {
             return print_answer(&question.answer(command, self.registry.names().map(str::to_owned).collect()));
         }
-        if let [_, verb, topic] = arguments.as_slice()
-            && verb == "help"
-            && let Some(text) = topic.to_str().and_then(topics::topic)
-        {
-            return print_topic(text);
-        }
         // `help VERB` is what many try first; as a verb of its own it would stand among those that do something.
         if arguments.get(1).is_some_and(|verb| verb == "help") {
             arguments.remove(1);
+            let word = arguments.get(1).map(|word| word.to_string_lossy()).filter(|word| !word.starts_with('-'));
+            if let Some(word) = word.filter(|word| command.find_subcommand(&**word).is_none()) {
+                return match topics::topic(&word) {
+                    Some(text) => print_topic(text),
+                    None => print_error(&no_page(&word), &arguments),
+                };
+            }
             arguments.push("--help".into());
         }
-        let wants_json = arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json");
+        let wants_json = wants_json(&arguments);
         let parsed = command.try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches));
         let cli = match parsed {
             Ok(cli) => cli,
@@ -284,9 +287,28 @@ fn print_answer(text: &str) -> ExitCode {
     ExitCode::from(DONE)
 }
 
-fn print_topic(text: &str) -> ExitCode {
+/// Before the options have been read.
+fn wants_json(arguments: &[OsString]) -> bool {
+    arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json")
+}
+
+fn print_error(error: &CliError, arguments: &[OsString]) -> ExitCode {
+    Out::new(wants_json(arguments), false, output::ColorChoice::Never).error(error);
+    ExitCode::from(error.exit_code())
+}
+
+/// What is said of a word of which there is neither help nor a manual page.
+fn no_page(word: &str) -> CliError {
+    CliError::usage(format!("there is no verb and no topic \"{word}\"")).with_hint("`taskqueue --help` lists both")
+}
+
+/// Columns of a text that somebody reads, where nobody knows how many there are, and at most.
+const COLUMNS: u16 = 80;
+const WIDEST: u16 = 100;
+
+fn print_topic(page: &str) -> ExitCode {
     let mut out = Out::new(false, false, output::ColorChoice::Never);
-    match out.data(text) {
+    match out.data(&manual::to_text(page, out.width().unwrap_or(COLUMNS).min(WIDEST))) {
         Ok(()) => ExitCode::from(DONE),
         Err(error) => {
             let error = CliError::from(error);
@@ -337,5 +359,15 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn no_example_of_a_help_is_broken_by_a_terminal_of_80_columns() {
+        let command = Cli::command();
+        let helps = command.get_subcommands().filter_map(clap::Command::get_after_help).map(ToString::to_string);
+        let examples: Vec<String> =
+            helps.flat_map(|help| help.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+        assert!(examples.len() > 50, "{}", examples.len());
+        assert_eq!(examples.iter().find(|line| line.chars().count() > 80), None);
     }
 }

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use super::GlobalArgs;
 use super::error::CliError;
 use super::output::Out;
-use crate::config::{Classes, Config, ConfigError, Environment, default_spool_path, default_store_path, load};
+use crate::config::{
+    Classes, Config, ConfigError, Environment, default_spool_path, default_store_path, load, load_file_or_pipe,
+};
 use crate::domain::listen_address::ListenAddress;
 use crate::engine::work::Reconfiguration;
 use crate::engine::{Context, DatabaseUrl, Engine, Handlers, create_private_dir, others_can_queue};
@@ -20,8 +22,9 @@ pub(crate) struct Session {
     /// The configuration, with the classes.
     pub(crate) config: Config,
     source: ConfigSource,
-    /// Whether somebody wrote where the database is: a typing error must not become a new, empty store.
-    is_named: bool,
+    /// The directory of a store that nobody named, which is made with it. One that somebody named must be there: a typing error
+    /// must not become a new, empty store.
+    place: Option<PathBuf>,
     spool: Option<PathBuf>,
     registry: HandlerRegistry,
 }
@@ -29,13 +32,21 @@ pub(crate) struct Session {
 /// Where the configuration is read from.
 #[derive(Clone)]
 struct ConfigSource {
-    named: Option<PathBuf>,
+    option: Option<PathBuf>,
     environment: Environment,
 }
 
 impl ConfigSource {
+    /// Once, at the start of a verb.
+    fn read_first(&self) -> Result<Config, ConfigError> {
+        match &self.option {
+            Some(path) => load_file_or_pipe(path),
+            None => self.read(),
+        }
+    }
+
     fn read(&self) -> Result<Config, ConfigError> {
-        load(self.named.as_deref(), &self.environment)
+        load(self.option.as_deref().or(self.environment.config.as_deref()), &self.environment)
     }
 }
 
@@ -77,20 +88,17 @@ fn is_exec_enabled(config: &Config, url: &DatabaseUrl) -> bool {
 }
 
 /// The file of the configuration that was named, or else this user's own: also where the system has one.
-pub(crate) fn configuration_path(global: &GlobalArgs) -> PathBuf {
-    let environment = Environment::own();
+pub(crate) fn configuration_path(global: &GlobalArgs, environment: &Environment) -> PathBuf {
     global.config.clone().or_else(|| environment.config.clone()).unwrap_or_else(|| environment.own_config_path())
 }
 
 impl Session {
     /// Reads the configuration and finds the database; opens nothing.
     pub(crate) fn prepare(global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> anyhow::Result<Self> {
-        let environment = Environment::own();
-        let named = global.config.clone().or_else(|| environment.config.clone());
-        let source = ConfigSource { named, environment };
-        let config = source.read()?;
+        let source = ConfigSource { option: global.config.clone(), environment: Environment::own()? };
+        let config = source.read_first()?;
         let environment = &source.environment;
-        let (url, is_named) = find_database(global.database.as_deref(), &config, environment, out)?;
+        let (url, place) = find_database(global.database.as_deref(), &config, environment, out)?;
         if let Some(host) = url.host_without_tls(environment.postgres_ssl_mode.as_deref()) {
             let mode =
                 if url.engine() == Engine::Postgres { "sslmode=verify-full" } else { "ssl_mode=verify_identity" };
@@ -99,7 +107,7 @@ impl Session {
             ));
         }
         let spool = config.spool.clone().or_else(|| default_spool_path(environment));
-        Ok(Self { url, config, source, is_named, spool, registry })
+        Ok(Self { url, config, source, place, spool, registry })
     }
 
     /// Whether a service manager waits for news.
@@ -125,7 +133,7 @@ impl Session {
     }
 
     fn refuse_missing_file(&self) -> Result<(), CliError> {
-        let Some(path) = self.url.path().filter(|_| self.is_named) else { return Ok(()) };
+        let Some(path) = self.url.path().filter(|_| self.place.is_none()) else { return Ok(()) };
         let is_missing = path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         // Without its directory nothing could make it: that is said when it is opened.
         let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
@@ -136,9 +144,27 @@ impl Session {
         Ok(())
     }
 
+    /// Whether there is the directory that the store needs, or it is not for us to make it.
+    pub(crate) fn has_place(&self) -> bool {
+        self.place.as_deref().is_none_or(|directory| directory.try_exists().unwrap_or(true))
+    }
+
+    /// Makes it where there is none.
+    pub(crate) fn make_place(&self) -> Result<(), CliError> {
+        let Some(directory) = &self.place else { return Ok(()) };
+        create_private_dir(directory).map_err(|error| {
+            CliError::unreachable(format!(
+                "cannot make the directory {} of the default store: {error}",
+                directory.display()
+            ))
+            .with_hint("--database sqlite:///path/to/file")
+        })
+    }
+
     /// Opens the database of a verb that adds something, or is asked before a first start; a SQLite store is made where there
     /// is none.
     pub(crate) fn open_or_make(self) -> anyhow::Result<Context> {
+        self.make_place()?;
         let exec_enabled = is_exec_enabled(&self.config, &self.url);
         let handlers = Handlers::new(self.registry, self.config.classes, exec_enabled).with_exec_user(self.config.user);
         let context = Context::open(&self.url, handlers)?.with_announcements(self.config.announcements);
@@ -158,7 +184,7 @@ pub(crate) struct There {
 
 /// Where a verb with these options would find them. Makes nothing and warns nobody; whatever is wrong leaves nothing to look at.
 pub(crate) fn look(database: Option<&str>, config: Option<&Path>) -> Option<There> {
-    let environment = Environment::own();
+    let environment = Environment::own().ok()?;
     let config = load(config.or(environment.config.as_deref()), &environment).ok()?;
     let url = match written_address(database, &config, &environment) {
         Some(text) => DatabaseUrl::parse(text).ok()?,
@@ -173,31 +199,22 @@ fn written_address<'a>(option: Option<&'a str>, config: &'a Config, environment:
     option.or(environment.database.as_deref()).or(config.database.as_deref())
 }
 
-/// Where the database is, and whether that was written somewhere.
+/// Where the database is, and where that was written nowhere, the directory that it needs. Makes nothing.
 fn find_database(
     option: Option<&str>,
     config: &Config,
     environment: &Environment,
     out: &mut Out,
-) -> Result<(DatabaseUrl, bool), CliError> {
+) -> Result<(DatabaseUrl, Option<PathBuf>), CliError> {
     if let Some(text) = written_address(option, config, environment) {
         let url = DatabaseUrl::parse(text).map_err(|error| CliError::from(crate::engine::EngineError::from(error)))?;
         if option.is_some() && url.has_password() {
             out.warn("a password on the command line can be read by every user of this machine; use TASKQUEUE_DATABASE_URL or the configuration");
         }
-        return Ok((url, true));
+        return Ok((url, None));
     }
     let path = default_store_path(environment).ok_or_else(|| {
         CliError::usage("no home directory to keep a store in").with_hint("--database sqlite:///path/to/file")
     })?;
-    if let Some(directory) = path.parent() {
-        create_private_dir(directory).map_err(|error| {
-            CliError::unreachable(format!(
-                "cannot make the directory {} of the default store: {error}",
-                directory.display()
-            ))
-            .with_hint("--database sqlite:///path/to/file")
-        })?;
-    }
-    Ok((DatabaseUrl::sqlite(&path), false))
+    Ok((DatabaseUrl::sqlite(&path), path.parent().map(Path::to_owned)))
 }

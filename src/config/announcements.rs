@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::file::{check_argv, check_user, in_range};
+use super::checks::{check_argv, check_user, in_range};
 
 const DEFAULT_EVERY_SECS: i64 = 300;
 const MAX_EVERY_SECS: i64 = 86_400;

@@ -1,9 +1,18 @@
 //! What the environment says: variables and the XDG directories. The only place that reads variables.
 
+use std::env::VarError;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::domain::when::parse_duration;
+
+/// A variable of ours is set to something that is no text. It does not count as not set: who set it meant something by it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the value of the variable {name} is not UTF-8")]
+pub struct BadVariable {
+    /// Its name.
+    pub name: &'static str,
+}
 
 /// The part of the environment that the configuration depends on.
 #[derive(Clone, Debug, Default)]
@@ -27,13 +36,25 @@ const SYSTEM_CONFIG: &str = "/etc/taskqueue/config.toml";
 
 impl Environment {
     /// That of this process.
+    ///
+    /// # Errors
+    /// A variable of ours that is no text, also where an option would count instead.
+    pub fn own() -> Result<Self, BadVariable> {
+        Ok(Self {
+            database: own_variable("TASKQUEUE_DATABASE_URL")?,
+            config: own_variable("TASKQUEUE_CONFIG")?.map(PathBuf::from),
+            ..Self::of_others()
+        })
+    }
+
+    /// The same without the variables of ours.
     #[must_use]
-    pub fn own() -> Self {
+    pub fn of_others() -> Self {
         let directories = etcetera::base_strategy::Xdg::new().ok();
         Self {
-            database: variable("TASKQUEUE_DATABASE_URL"),
+            database: None,
             postgres_ssl_mode: variable("PGSSLMODE"),
-            config: variable("TASKQUEUE_CONFIG").map(PathBuf::from),
+            config: None,
             is_supervised: variable("NOTIFY_SOCKET").is_some(),
             config_home: directories.as_ref().map(etcetera::BaseStrategy::config_dir),
             state_home: directories.as_ref().and_then(etcetera::BaseStrategy::state_dir),
@@ -63,9 +84,11 @@ pub struct HandlerEnvironment {
 
 impl HandlerEnvironment {
     /// That of this process, which was started by a handler.
-    #[must_use]
-    pub fn own() -> Self {
-        Self { socket: variable("TASKQUEUE_EVENTS_SOCKET"), token: variable("TASKQUEUE_RUN_TOKEN") }
+    ///
+    /// # Errors
+    /// One of them is no text.
+    pub fn own() -> Result<Self, BadVariable> {
+        Ok(Self { socket: own_variable("TASKQUEUE_EVENTS_SOCKET")?, token: own_variable("TASKQUEUE_RUN_TOKEN")? })
     }
 }
 
@@ -83,26 +106,30 @@ pub struct JournalEnvironment {
 
 impl JournalEnvironment {
     /// That of this process; `None` where there is no journal.
-    #[must_use]
-    pub fn own() -> Option<Self> {
-        let socket = variable("TASKQUEUE_JOURNAL_SOCKET").unwrap_or_else(|| JOURNAL_SOCKET.to_owned());
-        Some(Self { stream: variable("JOURNAL_STREAM")?, socket: socket.into() })
+    ///
+    /// # Errors
+    /// The variable of ours is no text.
+    pub fn own() -> Result<Option<Self>, BadVariable> {
+        let socket = own_variable("TASKQUEUE_JOURNAL_SOCKET")?.unwrap_or_else(|| JOURNAL_SOCKET.to_owned());
+        Ok(variable("JOURNAL_STREAM").map(|stream| Self { stream, socket: socket.into() }))
     }
 }
 
 /// `TASKQUEUE_CLAIMANT`: the name of the worker that called us.
-#[must_use]
-pub fn claimant_of_environment() -> Option<String> {
-    variable("TASKQUEUE_CLAIMANT")
+///
+/// # Errors
+/// It is no text.
+pub fn claimant_of_environment() -> Result<Option<String>, BadVariable> {
+    own_variable("TASKQUEUE_CLAIMANT")
 }
 
-/// `TASKQUEUE_COMPLETE`: the shell that asks what may stand in a command line.
+/// `TASKQUEUE_COMPLETE`: the shell that asks what may stand in a command line. What no shell of ours wrote there is none.
 #[must_use]
 pub fn completing_shell() -> Option<String> {
     variable("TASKQUEUE_COMPLETE")
 }
 
-/// `TASKQUEUE_COMPLETE_TIMEOUT`: how long it waits for the store.
+/// `TASKQUEUE_COMPLETE_TIMEOUT`: how long it waits for the store. Who types hears of nothing that is wrong.
 #[must_use]
 pub fn completion_limit() -> Option<Duration> {
     variable("TASKQUEUE_COMPLETE_TIMEOUT").and_then(|text| parse_duration(&text).ok())
@@ -115,9 +142,17 @@ pub fn with_home(word: &str) -> String {
     below_home.map_or_else(|| word.to_owned(), |(rest, home)| home.join(rest).to_string_lossy().into_owned())
 }
 
+fn variable(name: &'static str) -> Option<String> {
+    own_variable(name).ok().flatten()
+}
+
 #[expect(clippy::disallowed_methods, reason = "the one place that reads variables")]
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
+fn own_variable(name: &'static str) -> Result<Option<String>, BadVariable> {
+    match std::env::var(name) {
+        Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => Err(BadVariable { name }),
+    }
 }
 
 /// The spool of a person who named none: a directory under the XDG state directory.

@@ -1,13 +1,16 @@
 //! The TOML of the configuration. Unknown keys are refused: a typo must not silently mean the default.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::FileType;
+use std::io::Error;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use super::announcements::{Announcements, HooksTable, NotifyTable};
+use super::checks::{MAX_LIMIT_BYTES, check_argv, check_user, in_range};
 use super::class::{ClassConfig, Classes};
 use super::protocol::{CoprocessKeys, Protocol};
 use super::{Config, ConfigError};
@@ -29,7 +32,6 @@ const DEFAULT_OUTPUT_LIMIT_BYTES: i64 = 128 << 10;
 const MAX_OUTPUT_LIMIT_BYTES: i64 = 16 << 20;
 /// With less address space hardly a program starts, and one that cannot start looks like a broken deployment.
 const MIN_MEMORY_BYTES: i64 = 16 << 20;
-pub(super) const MAX_LIMIT_BYTES: i64 = 1 << 50;
 /// A handler has four from the start, and its libraries are opened one by one.
 const MIN_OPEN_FILES: i64 = 8;
 const MAX_OPEN_FILES: i64 = 1 << 20;
@@ -125,10 +127,6 @@ enum ExitEntry {
     Range(String),
 }
 
-pub(super) fn read(path: &Path) -> Result<Config, ConfigError> {
-    from_text(path, &text_of(path)?)
-}
-
 pub(crate) fn from_text(path: &Path, text: &str) -> Result<Config, ConfigError> {
     let file: MainFile = parse(path, text)?;
     if file.spool.as_deref().is_some_and(|spool| !spool.is_absolute()) {
@@ -183,9 +181,22 @@ pub(super) fn parts_beside(path: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     Ok(parts)
 }
 
-fn text_of(path: &Path) -> Result<String, ConfigError> {
+/// Of a file alone. Whoever opens something else may have to wait, perhaps for ever, so that it is not even opened.
+pub(super) fn text_of(path: &Path) -> Result<String, ConfigError> {
+    text_if(path, FileType::is_file)
+}
+
+/// Of a file, or all that a pipe has to say.
+pub(super) fn text_of_file_or_pipe(path: &Path) -> Result<String, ConfigError> {
+    text_if(path, |kind| kind.is_file() || kind.is_fifo())
+}
+
+fn text_if(path: &Path, is_taken: impl Fn(&FileType) -> bool) -> Result<String, ConfigError> {
     let wrong = |message: String| ConfigError::new(path, message);
     let metadata = std::fs::metadata(path).map_err(|error| ConfigError::unreadable(path, &error))?;
+    if !is_taken(&metadata.file_type()) {
+        return Err(ConfigError::unreadable(path, &Error::other("it is no regular file")));
+    }
     if metadata.mode() & 0o002 != 0 {
         return Err(wrong("everybody may write this file, and so decide what is executed; chmod o-w it".to_owned()));
     }
@@ -269,15 +280,6 @@ fn to_class(path: &Path, name: String, table: ClassTable) -> Result<ClassConfig,
     })
 }
 
-pub(super) fn in_range(key: &str, value: Option<i64>, low: i64, high: i64) -> Result<Option<i64>, String> {
-    match value {
-        Some(value) if !(low..=high).contains(&value) => {
-            Err(format!("{key} is {value}; it must lie in {low} to {high}"))
-        }
-        _ => Ok(value),
-    }
-}
-
 fn to_limits(table: &LimitsTable) -> Result<Limits, String> {
     let limit = |key: &str, value, low, high| {
         let value = in_range(key, value, low, high).map_err(|message| format!("limits: {message}"))?;
@@ -299,15 +301,6 @@ fn to_umask(text: &str) -> Result<u32, String> {
     umask.ok_or_else(|| format!("umask is \"{text}\"; it must be three octal digits, \"000\" to \"777\""))
 }
 
-pub(super) fn check_user(user: Option<&str>) -> Result<(), String> {
-    match user {
-        Some(user) if user.is_empty() || user.contains(['\0', ':', '\n']) => {
-            Err(format!("{user:?} is no name of a user"))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Of a number that was found to lie in its range.
 fn seconds(secs: i64) -> Duration {
     Duration::from_secs(secs.unsigned_abs())
@@ -324,22 +317,6 @@ fn check_name(name: &str) -> Result<(), String> {
         Some(bad) => Err(format!("the character {bad:?} is not allowed in a name")),
         None => Ok(()),
     }
-}
-
-pub(super) fn check_argv(argv: &[String]) -> Result<(), String> {
-    let Some(program) = argv.first() else { return Err("argv is empty; its first element is the program".to_owned()) };
-    if !Path::new(program).is_absolute() {
-        return Err(format!("the program \"{program}\" has no absolute path; cron's PATH is not yours"));
-    }
-    if program.contains("{class}") {
-        return Err(
-            "{class} may stand in the arguments, not in the program: who can queue must not choose it".to_owned()
-        );
-    }
-    if argv.iter().any(|element| element.contains('\0')) {
-        return Err("argv contains a NUL".to_owned());
-    }
-    Ok(())
 }
 
 fn to_exit_rules(table: ExitTable) -> Result<ExitRules, String> {

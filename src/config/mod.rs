@@ -2,6 +2,7 @@
 //! again when it is told to, and passed down as plain values. Nobody else reads files of configuration or the environment.
 
 mod announcements;
+mod checks;
 mod class;
 mod environment;
 pub(crate) mod file;
@@ -17,8 +18,8 @@ use crate::domain::listen_address::ListenAddress;
 pub use self::announcements::{Announcements, HookKind, Notify};
 pub use self::class::{ClassConfig, Classes};
 pub use self::environment::{
-    Environment, HandlerEnvironment, JournalEnvironment, claimant_of_environment, completing_shell, completion_limit,
-    default_spool_path, default_store_path, with_home,
+    BadVariable, Environment, HandlerEnvironment, JournalEnvironment, claimant_of_environment, completing_shell,
+    completion_limit, default_spool_path, default_store_path, with_home,
 };
 pub use self::first::{first_configuration, write_first};
 pub use self::protocol::{CoprocessConfig, Protocol};
@@ -75,6 +76,8 @@ impl ConfigError {
 /// Reads the configuration: the file named, else the first that exists of the user's and the system's, and the files of
 /// `conf.d` beside it. Without any file everything has its default.
 ///
+/// Nobody is waited for: a pipe or a device in the place of a file is an error.
+///
 /// # Errors
 /// A named file that does not exist, one that cannot be read, an unknown key, a wrong type, a class that is defined twice.
 pub fn load(named: Option<&Path>, environment: &Environment) -> Result<Config, ConfigError> {
@@ -86,8 +89,22 @@ pub fn load(named: Option<&Path>, environment: &Environment) -> Result<Config, C
         let path = environment.own_config_path();
         return Ok(Config { path, stop_wait: file::DEFAULT_STOP_WAIT, ..Config::default() });
     };
-    let mut config = file::read(&path)?;
-    for part in file::parts_beside(&path)? {
+    with_parts(file::from_text(&path, &file::text_of(&path)?)?)
+}
+
+/// The same from what somebody has just named on a command line, who may mean a pipe: `--config <(…)`, `--config /dev/stdin`, a FIFO
+/// with a writer to come. It is read once, at the start, and its writer waited for. What was found, or named by a variable for
+/// whatever comes, must be a file, because nobody expects that it waits; so must what is read again, because a pipe is empty
+/// then. A device is none of what anybody means: `/dev/zero` has no end, and a terminal asks nobody for a configuration.
+///
+/// # Errors
+/// As of [`load`].
+pub fn load_file_or_pipe(path: &Path) -> Result<Config, ConfigError> {
+    with_parts(file::from_text(path, &file::text_of_file_or_pipe(path)?)?)
+}
+
+fn with_parts(mut config: Config) -> Result<Config, ConfigError> {
+    for part in file::parts_beside(&config.path)? {
         for class in file::read_classes(&part)? {
             config.classes.add(class).map_err(|message| ConfigError::new(&part, message))?;
         }

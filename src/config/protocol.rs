@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::file::{MAX_LIMIT_BYTES, in_range};
+use super::checks::{MAX_LIMIT_BYTES, in_range};
 use crate::domain::new_task::MAX_TIMEOUT_SECS;
 
 const ONE_SHOT: &str = "one-shot";

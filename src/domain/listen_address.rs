@@ -1,7 +1,7 @@
 //! Where somebody listens: an address with its port, or a socket in the file system.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -25,6 +25,16 @@ impl ListenAddress {
             Self::Internet(address) => !address.ip().is_loopback(),
             Self::File(_) => false,
         }
+    }
+
+    /// Whether nobody can listen at both at the same time: one port, at one address or at every address of this host.
+    #[must_use]
+    pub fn excludes(&self, other: &Self) -> bool {
+        let (Self::Internet(one), Self::Internet(other)) = (self, other) else { return false };
+        let (ip, other_ip) = (one.ip().to_canonical(), other.ip().to_canonical());
+        // Every address of IPv6 has those of IPv4 among them, but not the other way round.
+        let covers = |all: IpAddr, ip: IpAddr| all.is_unspecified() && (all.is_ipv6() || ip.is_ipv4());
+        one.port() == other.port() && (ip == other_ip || covers(ip, other_ip) || covers(other_ip, ip))
     }
 }
 
@@ -88,5 +98,33 @@ mod tests {
         let is_open = |text: &str| text.parse::<ListenAddress>().unwrap().is_open();
         assert_eq!(["127.0.0.2:1", "[::1]:1", "unix:/a"].map(is_open), [false; 3]);
         assert_eq!(["0.0.0.0:1", "[::]:1", "10.0.0.1:1"].map(is_open), [true; 3]);
+    }
+    #[test]
+    fn addresses_exclude_each_other_where_they_have_a_port_in_common_and_one_has_all_hosts() {
+        let exclude = |one: &str, other: &str| {
+            let (one, other): (ListenAddress, ListenAddress) = (one.parse().unwrap(), other.parse().unwrap());
+            assert_eq!(one.excludes(&other), other.excludes(&one));
+            one.excludes(&other)
+        };
+        for (one, other) in [
+            ("127.0.0.1:1", "127.0.0.1:1"),
+            ("127.0.0.1:1", "0.0.0.0:1"),
+            ("[::1]:1", "[::]:1"),
+            ("127.0.0.1:1", "[::]:1"),
+            ("0.0.0.0:1", "[::]:1"),
+            ("127.0.0.1:1", "[::ffff:127.0.0.1]:1"),
+        ] {
+            assert!(exclude(one, other), "{one} {other}");
+        }
+        for (one, other) in [
+            ("127.0.0.1:1", "127.0.0.2:1"),
+            ("127.0.0.1:1", "[::1]:1"),
+            ("0.0.0.0:1", "0.0.0.0:2"),
+            ("0.0.0.0:1", "[::1]:1"),
+            ("0.0.0.0:1", "unix:/a"),
+            ("unix:/a", "unix:/a"),
+        ] {
+            assert!(!exclude(one, other), "{one} {other}");
+        }
     }
 }

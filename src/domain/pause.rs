@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Serialize, Serializer};
 use wildmatch::WildMatch;
 
-use super::status::Stored;
+use super::status::{Stored, stored_status};
 
 /// The longest name of a runner, in characters.
 pub const MAX_RUNNER_NAME_CHARS: usize = 190;
@@ -125,6 +125,8 @@ impl PauseMode {
         }
     }
 }
+
+stored_status!(PauseMode);
 
 /// A row of TaskQueuePauses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -4,8 +4,6 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use super::pause::PauseMode;
-
 /// The status of the last attempt of a task that ended, or `processing` while one runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TaskStatus {
@@ -189,11 +187,11 @@ macro_rules! stored_status {
         }
     };
 }
+pub(super) use stored_status;
 
 stored_status!(TaskStatus);
 stored_status!(RunStatus);
 stored_status!(ScheduleStatus);
-stored_status!(PauseMode);
 
 #[cfg(test)]
 mod tests {

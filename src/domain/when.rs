@@ -7,7 +7,30 @@ use jiff::Zoned;
 use jiff::tz::{Offset, TimeZone as PretendedZone};
 use parse_datetime::parse_datetime_at_date;
 
-const EXAMPLES: &str = "write 2026-11-21T10:00:00Z, \"2026-11-21 10:00\", \"tomorrow 03:00\" or +30m";
+/// On which side of now a time is looked for.
+#[derive(Clone, Copy)]
+enum Side {
+    Ahead,
+    Behind,
+}
+
+impl Side {
+    /// What would be understood.
+    const fn examples(self) -> &'static str {
+        match self {
+            Self::Ahead => "write 2026-11-21T10:00:00Z, \"2026-11-21 10:00\", \"tomorrow 03:00\" or +30m",
+            Self::Behind => "write 2026-11-21T10:00:00Z, \"2026-11-21 10:00\", \"yesterday 10:00\" or \"30m ago\"",
+        }
+    }
+
+    /// What stands before a distance.
+    const fn sign(self) -> &'static str {
+        match self {
+            Self::Ahead => "+",
+            Self::Behind => "",
+        }
+    }
+}
 
 /// The instant that `text` stands for, seen from `now` in the zone of the person at the keyboard: RFC 3339
 /// (`2026-11-21T10:00:00Z`), a distance (`+30m`, `in 2 hours`, `3 days ago`), or a local time as `date -d` of GNU reads it
@@ -16,6 +39,22 @@ const EXAMPLES: &str = "write 2026-11-21T10:00:00Z, \"2026-11-21 10:00\", \"tomo
 /// # Errors
 /// A sentence that says what is wrong and what would be understood.
 pub fn parse_instant<Zone: TimeZone>(text: &str, now: &DateTime<Zone>) -> Result<DateTime<Utc>, String> {
+    instant_on(Side::Ahead, text, now)
+}
+
+/// The same for something that has happened: a duration alone (`30m`) lies behind now.
+///
+/// # Errors
+/// As above.
+pub fn parse_past<Zone: TimeZone>(text: &str, now: &DateTime<Zone>) -> Result<DateTime<Utc>, String> {
+    let ago = parse_duration(text).ok().and_then(|ago| TimeDelta::from_std(ago).ok());
+    match ago.and_then(|ago| now.to_utc().checked_sub_signed(ago)) {
+        Some(instant) => Ok(instant),
+        None => instant_on(Side::Behind, text, now),
+    }
+}
+
+fn instant_on<Zone: TimeZone>(side: Side, text: &str, now: &DateTime<Zone>) -> Result<DateTime<Utc>, String> {
     let text = text.trim();
     if let Some(distance) = text.strip_prefix('+') {
         let distance = parse_duration(distance)?;
@@ -27,14 +66,15 @@ pub fn parse_instant<Zone: TimeZone>(text: &str, now: &DateTime<Zone>) -> Result
     if let Ok(instant) = DateTime::parse_from_rfc3339(text) {
         return Ok(instant.with_timezone(&Utc));
     }
-    refuse_ambiguous(text)?;
+    refuse_ambiguous(side, text)?;
+    let examples = side.examples();
     match parse_date(text, now.naive_local()) {
         Some(Date::Instant(instant)) if says_zone(text) => Ok(instant),
         Some(Date::Local(local)) => resolve_local(text, local, &now.timezone()),
         Some(Date::Instant(_)) => {
-            Err(format!("\"{text}\" names a zone by letters, which may stand for several; {EXAMPLES}"))
+            Err(format!("\"{text}\" names a zone by letters, which may stand for several; {examples}"))
         }
-        None => Err(format!("\"{text}\" is no time; {EXAMPLES}")),
+        None => Err(format!("\"{text}\" is no time; {examples}")),
     }
 }
 
@@ -109,7 +149,7 @@ fn after<Zone: TimeZone>(now: &DateTime<Zone>, distance: Duration) -> Option<Dat
     now.with_timezone(&Utc).checked_add_signed(distance)
 }
 
-fn refuse_ambiguous(text: &str) -> Result<(), String> {
+fn refuse_ambiguous(side: Side, text: &str) -> Result<(), String> {
     let two_ways = |why: &str| Err(format!("\"{text}\" {why}"));
     if text.is_empty() {
         return Err("the time is empty".to_owned());
@@ -118,12 +158,13 @@ fn refuse_ambiguous(text: &str) -> Result<(), String> {
         return two_ways("can be read as day/month or month/day; write the date as 2026-11-21");
     }
     if text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
-        return Err(format!("\"{text}\" has no unit; write +{text}s, +{text}m, or a time like 10:00"));
+        let sign = side.sign();
+        return Err(format!("\"{text}\" has no unit; write {sign}{text}s, {sign}{text}m, or a time like 10:00"));
     }
     let has_digit = text.contains(|c: char| c.is_ascii_digit());
     let mut words = text.split_whitespace();
     if words.clone().any(|word| word == "this") || (!has_digit && words.next().is_some_and(is_unit)) {
-        return two_ways(&format!("says no time; {EXAMPLES}"));
+        return two_ways(&format!("says no time; {}", side.examples()));
     }
     let minutes = text.split(':').skip(1);
     if minutes.map(|rest| rest.bytes().take_while(u8::is_ascii_digit).count()).any(|digits| digits != 2) {
@@ -298,6 +339,21 @@ mod tests {
             assert!(parsed.is_err(), "{text}: {parsed:?}");
             assert!(parsed.unwrap_err().contains('"'), "{text}");
         }
+    }
+
+    #[test]
+    fn what_has_happened_is_looked_for_behind_now() {
+        let past =
+            |text: &str| parse_past(text, &now()).map_or_else(|error| error, |at| at.format("%FT%TZ").to_string());
+        for text in ["30m", "30m ago", "11:30", "2026-11-21T09:30:00Z"] {
+            assert_eq!(past(text), "2026-11-21T09:30:00Z", "{text}");
+        }
+        for bad in ["foo", "hours", "10:00 CET"] {
+            let error = past(bad);
+            assert!(error.ends_with("\"yesterday 10:00\" or \"30m ago\"") && !error.contains('+'), "{error}");
+        }
+        assert_eq!(past("30"), "\"30\" has no unit; write 30s, 30m, or a time like 10:00");
+        assert_eq!(instant("30"), "\"30\" has no unit; write +30s, +30m, or a time like 10:00");
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! `classes`: what can be executed here, what is wrong with it, and what is held.
 
+use std::path::Path;
+
 use serde::Serialize;
 
 use super::{Context, EngineResult};
 use crate::config::Protocol;
 use crate::domain::task_class::EXEC_CLASS;
+use crate::os::file_checks::check_program;
 use crate::store::ClassHold;
 
 /// Classes of tasks that are looked up in the store at the most.
@@ -67,6 +70,12 @@ pub fn list(ctx: &mut Context) -> EngineResult<Vec<ClassState>> {
         }
     }
     Ok(classes)
+}
+
+/// Why no class could be handled by this program, if so, whoever its handlers are to run as.
+#[must_use]
+pub fn problem_of_program(program: &Path) -> Option<String> {
+    check_program(program, false).err().map(|problem| problem.to_string())
 }
 
 /// The known names nearest to a class that has no handler here and no tasks; `None` for one that is known, or a pattern.

@@ -22,7 +22,7 @@ use crate::handler::exec::ExecRequest;
 use crate::handler::{HandlerError, RunContext};
 use crate::os::child::Stream;
 use crate::os::event_socket::EventSocket;
-use crate::store::{EndCondition, RunEnd};
+use crate::store::{EndCondition, Ended, RunEnd};
 
 /// Beyond timeout and grace, before a runner that should have ended a handler is taken for unable to.
 const SILENCE_MARGIN: Duration = Duration::from_secs(30);
@@ -47,7 +47,7 @@ pub trait RunListener {
 /// How the execution of a run went.
 #[derive(Clone, Debug)]
 pub struct RunOutcome {
-    /// What was decided.
+    /// What was decided; once it is recorded, as the store has it.
     pub decision: Decision,
     /// Exit status for a caller who wants to end as the handler did.
     pub exit_code: u8,
@@ -55,6 +55,20 @@ pub struct RunOutcome {
     pub lost_to: Option<String>,
     /// Processes of the handler that could not be ended.
     pub unended: Option<String>,
+}
+
+impl RunOutcome {
+    /// The store has given this answer.
+    pub(super) fn answered(&mut self, ended: Ended) {
+        match ended {
+            Ended::Recorded => {}
+            Ended::Cancelled => {
+                self.decision.event = RunEvent::Cancel;
+                self.decision.rule = format!("cancelled; {}", self.decision.rule);
+            }
+            Ended::Lost { found } => self.lost_to = Some(found),
+        }
+    }
 }
 
 /// How long a handler with this timeout can be silent while its runner does what it should.

@@ -2,14 +2,22 @@
 
 use super::EngineResult;
 pub use crate::store::MigrationBegun;
-use crate::store::{DatabaseUrl, Migration, MigrationReport, Store};
+use crate::store::{DatabaseUrl, Migration, MigrationReport, Store, all_pending};
 
-/// What is applied and what is pending; changes nothing.
+/// What is applied and what is pending; makes and changes nothing.
 ///
 /// # Errors
 /// The database's.
 pub fn list(url: &DatabaseUrl) -> EngineResult<Vec<Migration>> {
-    Ok(Store::connect(url)?.migrations()?)
+    Ok(Store::list_migrations(url)?)
+}
+
+/// The same of a store whose directory is still to be made.
+///
+/// # Errors
+/// When the migrations in this program cannot be read.
+pub fn list_for_new(url: &DatabaseUrl) -> EngineResult<Vec<Migration>> {
+    Ok(all_pending(url.engine())?)
 }
 
 /// Applies what is pending; `begun` hears of each migration before it is applied.

@@ -14,6 +14,7 @@ pub mod create_runs;
 pub mod doctor;
 pub mod edit;
 mod end_watch;
+mod error;
 mod event_gaps;
 pub mod events;
 pub mod execute;
@@ -42,6 +43,7 @@ pub mod register;
 pub mod report;
 pub mod requeue;
 pub mod rescue;
+mod restart;
 pub mod retry;
 pub mod schedules;
 pub mod selected;
@@ -56,19 +58,17 @@ pub mod wait;
 pub mod work;
 mod workplace;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
+pub use self::error::{EngineError, EngineResult, NotRecorded};
 pub use self::handlers::Handlers;
 use self::workplace::crash_noted_by;
 use crate::config::Announcements;
-use crate::domain::ids::TaskId;
-use crate::domain::limits::Obstacle;
 use crate::domain::pause::check_runner_name;
 use crate::domain::reason::parse_reason;
-use crate::domain::records::Run;
 use crate::domain::settings::Settings;
 use crate::os::account::is_root;
 pub use crate::os::child::{Stream, prepare_process};
@@ -85,110 +85,9 @@ pub use crate::os::replace_file::replace_file;
 use crate::os::spool::Spool;
 pub use crate::os::stop_signals::{StopHandle, StopSignals};
 pub use crate::os::supervisor::Supervisor;
-pub use crate::os::suspend::suspend;
+pub use crate::os::suspend::Suspension;
 use crate::store::{Crash, NewEvent, News, Origin, Store};
 pub use crate::store::{DatabaseError, DatabaseUrl, Engine, StoreError};
-
-/// Result of a use case.
-pub type EngineResult<T> = Result<T, EngineError>;
-
-/// A use case could not be carried out.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    /// The input is wrong; nothing was changed.
-    #[error("{0}")]
-    Input(String),
-    /// What was asked for is not possible as things stand; nothing was changed.
-    #[error("{0}")]
-    Refused(String),
-    /// No class of this name is known here.
-    #[error("the task class \"{class}\" is not known here")]
-    UnknownClass {
-        /// The name.
-        class: String,
-        /// The nearest known names.
-        nearest: Vec<String>,
-    },
-    /// The class `exec` is off for this store.
-    #[error("the class \"exec\" is off for this database, because whoever can insert a row could run any program")]
-    ExecIsOff,
-    /// The key of a unique task is taken; nothing was queued.
-    #[error("{0}")]
-    KeyTaken(String),
-    /// A run that was asked for is not waiting: somebody else was first.
-    #[error("run {run_id} cannot be processed: it is {status}")]
-    NotWaiting {
-        /// The run.
-        run_id: i64,
-        /// The status that it has.
-        status: String,
-    },
-    /// A run that was asked for is of a class that is not executed here now.
-    #[error("run {run_id} cannot be processed: its class \"{class}\" has no handler here, or is held")]
-    NotRunnable {
-        /// The run.
-        run_id: i64,
-        /// Its class.
-        class: String,
-    },
-    /// A claimant spoke of a run that is not its own, or not any more.
-    #[error("run {} is not yours: {why}", run.id)]
-    NotHeld {
-        /// The run as it is.
-        run: Box<Run>,
-        /// Why, in words.
-        why: String,
-    },
-    /// A run that was asked for may not be claimed now: paused, or over a limit.
-    #[error("run {run_id} cannot be processed now: {obstacle}")]
-    Obstructed {
-        /// The run.
-        run_id: i64,
-        /// What stands in its way.
-        obstacle: Obstacle,
-        /// Where that is a limit key: the first tasks that have its slots.
-        holders: Vec<TaskId>,
-    },
-    /// The lease of a run could not be renewed in time; its handler was killed and nothing was written for it.
-    #[error("run {run_id} was given up: its lease could not be renewed in time, so its handler was killed")]
-    LeaseOver {
-        /// The run.
-        run_id: i64,
-    },
-    /// The lease of this runner could not be renewed in time, or somebody has taken its slots.
-    #[error("this runner has lost its slots: its lease could not be renewed in time")]
-    RunnerOver,
-    /// A run has ended, and the database could not be told.
-    #[error("{0}")]
-    NotRecorded(Box<NotRecorded>),
-    /// The kernel refused something.
-    #[error("{what}: {source}")]
-    Os {
-        /// What was tried.
-        what: &'static str,
-        /// What the kernel says.
-        source: std::io::Error,
-    },
-    /// The database refused something.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-/// The end of a run of which the database could not be told.
-#[derive(Debug, thiserror::Error)]
-#[error("run {run_id} of task {task_id} has ended ({ended}), but that could not be recorded: {source}")]
-pub struct NotRecorded {
-    /// The run.
-    pub run_id: i64,
-    /// Its task.
-    pub task_id: i64,
-    /// How it ended, in words.
-    pub ended: String,
-    /// The directory of the local disk in which it waits for the database, or why it does not.
-    pub kept: Result<PathBuf, String>,
-    /// What the database refused.
-    pub source: StoreError,
-}
 
 /// This process, as it appears in the tables.
 #[derive(Clone, Debug)]
@@ -251,11 +150,15 @@ impl Context {
     pub fn open(url: &DatabaseUrl, handlers: Handlers) -> EngineResult<Self> {
         // Whoever can insert a row there chooses what is done with root's rights.
         let handlers = if is_root() && others_can_queue(url) { handlers.naming_users() } else { handlers };
-        let (mut store, me) = (Store::open(url)?, Me::new()?);
+        Ok(Self::over(Store::open(url)?, Arc::new(handlers), Me::new()?))
+    }
+
+    /// Over this connection, on which all is done in the name of this process.
+    fn over(mut store: Store, handlers: Arc<Handlers>, me: Me) -> Self {
         store.set_origin(Origin { actor: me.user.clone(), host: me.host.clone() });
-        Ok(Self {
+        Self {
             store,
-            handlers: Arc::new(handlers),
+            handlers,
             me,
             spool: None,
             announcements: Announcements::default(),
@@ -264,7 +167,7 @@ impl Context {
             hook_problem: None,
             stop: None,
             end_news: None,
-        })
+        }
     }
 
     /// Keeps the outcomes of runs in this directory of the local disk until the database has them.
@@ -291,20 +194,8 @@ impl Context {
             (self.store.url().clone(), Arc::clone(&self.handlers), self.me.clone(), self.spool.clone());
         let announcements = self.announcements.clone();
         move || {
-            let mut store = Store::open(&url)?;
-            store.set_origin(Origin { actor: me.user.clone(), host: me.host.clone() });
-            Ok(Self {
-                store,
-                handlers: Arc::clone(&handlers),
-                me: me.clone(),
-                spool: spool.clone(),
-                announcements: announcements.clone(),
-                reason: None,
-                spool_problem: None,
-                hook_problem: None,
-                stop: None,
-                end_news: None,
-            })
+            let opened = Self::over(Store::open(&url)?, Arc::clone(&handlers), me.clone());
+            Ok(Self { spool: spool.clone(), announcements: announcements.clone(), ..opened })
         }
     }
 

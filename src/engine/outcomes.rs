@@ -168,16 +168,11 @@ pub(super) fn leave(file: Option<&mut SpoolFile>, outcome: &Outcome) -> Option<S
 }
 
 /// Puts the outcome of a run on the disk, sends it, and takes it off again. A database that has no room for it is waited for
-/// like one that is away, and then gets it without what the handler wrote. The status that the run has if somebody else was
-/// first.
+/// like one that is away, and then gets it without what the handler wrote. What the store made of it.
 ///
 /// # Errors
 /// [`EngineError::NotRecorded`]; the outcome stays on the disk then, unless that failed too.
-pub(super) fn record(
-    ctx: &mut Context,
-    mut file: Option<&mut SpoolFile>,
-    outcome: &Outcome,
-) -> EngineResult<Option<String>> {
+pub(super) fn record(ctx: &mut Context, mut file: Option<&mut SpoolFile>, outcome: &Outcome) -> EngineResult<Ended> {
     ctx.store.wait_for_room(true);
     let recorded = keep_and_send(ctx, file.as_deref_mut(), outcome);
     ctx.store.wait_for_room(false);
@@ -206,21 +201,17 @@ fn words(end: &RunEnd) -> String {
     }
 }
 
-fn keep_and_send(
-    ctx: &mut Context,
-    mut file: Option<&mut SpoolFile>,
-    outcome: &Outcome,
-) -> EngineResult<Option<String>> {
+fn keep_and_send(ctx: &mut Context, mut file: Option<&mut SpoolFile>, outcome: &Outcome) -> EngineResult<Ended> {
     ctx.spool_problem = leave(file.as_deref_mut(), outcome).or_else(|| ctx.spool_problem.take());
     fault_point!("outcome.on_disk");
     send_kept(ctx, file, outcome)
 }
 
 /// Sends an outcome that is on the disk, and takes it off.
-fn send_kept(ctx: &mut Context, file: Option<&mut SpoolFile>, outcome: &Outcome) -> EngineResult<Option<String>> {
-    let lost_to = match outcome.claimed {
+fn send_kept(ctx: &mut Context, file: Option<&mut SpoolFile>, outcome: &Outcome) -> EngineResult<Ended> {
+    let ended = match outcome.claimed {
         Some(claimed) => send(ctx, outcome, claimed)?,
-        None => None,
+        None => Ended::Recorded,
     };
     fault_point!("outcome.sent");
     if let Some(file) = file {
@@ -228,7 +219,7 @@ fn send_kept(ctx: &mut Context, file: Option<&mut SpoolFile>, outcome: &Outcome)
         let _ = file.clear();
         fault_point!("outcome.cleared");
     }
-    Ok(lost_to)
+    Ok(ended)
 }
 
 /// Where a database that has room for little had none for this outcome, it is sent without what the handler wrote.
@@ -245,7 +236,7 @@ pub(super) fn shorter_if_full<T>(
     }
 }
 
-pub(super) fn send(ctx: &mut Context, outcome: &Outcome, claimed: Claimed) -> EngineResult<Option<String>> {
+pub(super) fn send(ctx: &mut Context, outcome: &Outcome, claimed: Claimed) -> EngineResult<Ended> {
     let ended = ctx.store.end_run(&outcome.reference(claimed), &outcome.end)?;
     if ended == Ended::Recorded {
         start_hook(ctx, claimed.task_id, claimed.run_id, &outcome.end);
@@ -253,20 +244,17 @@ pub(super) fn send(ctx: &mut Context, outcome: &Outcome, claimed: Claimed) -> En
     hear(ctx, outcome, claimed, ended)
 }
 
-/// The status that the run has if somebody else was first, which is kept.
-pub(super) fn hear(
-    ctx: &mut Context,
-    outcome: &Outcome,
-    claimed: Claimed,
-    ended: Ended,
-) -> EngineResult<Option<String>> {
-    match ended {
-        Ended::Recorded | Ended::Cancelled => Ok(None),
-        Ended::Lost { found } => {
-            record_late_result(ctx, outcome, claimed, &found)?;
-            Ok(Some(found))
-        }
+/// What the store made of an end to which it has given this answer. Where somebody else was first, that is kept.
+pub(super) fn hear(ctx: &mut Context, outcome: &Outcome, claimed: Claimed, ended: Ended) -> EngineResult<Ended> {
+    if !matches!(ended, Ended::Lost { .. }) {
+        return Ok(ended);
     }
+    // It may have been sent before, and the answer was lost: then it is not late.
+    let ended = ctx.store.find_end(&outcome.reference(claimed), &outcome.end)?;
+    if let Ended::Lost { found } = &ended {
+        record_late_result(ctx, outcome, claimed, found)?;
+    }
+    Ok(ended)
 }
 
 /// A late finisher is refused, and that is kept (rule R3).

@@ -9,10 +9,8 @@ use crate::store::{Claim, Ended, ManyClaimed, RunEnd, RunRef, Store, StoreError,
 /// What became of an outcome that was sent.
 #[derive(Debug)]
 pub(super) enum Sent {
-    /// The run has ended so, or as cancelled.
-    Recorded,
-    /// Somebody else was first: the run has this status.
-    Lost(String),
+    /// The store has given this answer.
+    Answered(Ended),
     /// The database refuses it for good; it is left on the disk.
     Refused(EngineError),
 }
@@ -116,7 +114,7 @@ fn settle(
 ) -> EngineResult<Vec<Sent>> {
     let mut sent = Vec::with_capacity(known.len());
     for ((outcome, claimed), answer) in known.into_iter().zip(answers) {
-        let lost_to = match answer {
+        let heard = match answer {
             Some(ended) => {
                 if ended == Ended::Recorded {
                     recorded(outcome);
@@ -125,9 +123,8 @@ fn settle(
             }
             None => shorter_if_full(send(ctx, outcome, claimed), outcome, |shorter| send(ctx, shorter, claimed)),
         };
-        sent.push(match lost_to {
-            Ok(None) => Sent::Recorded,
-            Ok(Some(found)) => Sent::Lost(found),
+        sent.push(match heard {
+            Ok(ended) => Sent::Answered(ended),
             Err(error @ EngineError::Store(StoreError::Database(_) | StoreError::Full { .. })) => {
                 leave_refused(ctx, outcome);
                 Sent::Refused(error)

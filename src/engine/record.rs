@@ -29,7 +29,7 @@ pub(super) fn record(
             let problem = outcomes::leave(file.as_deref_mut(), &ended);
             ctx.spool_problem = problem.or_else(|| ctx.spool_problem.take());
         } else {
-            outcome.lost_to = outcomes::record(ctx, file, &ended)?;
+            outcome.answered(outcomes::record(ctx, file, &ended)?);
             ctx.tell_of_ends();
         }
     }

@@ -1,7 +1,8 @@
 //! `retry`: a task that failed, is exhausted or quarantined gets a new start.
 
 use super::edit::{Edit, checked};
-use super::selected::{Hear, TaskAnswer, key_taken, place_in_schedule, places_in_schedules, portions, preview};
+use super::restart::{NewStart, places_in_schedules};
+use super::selected::{Hear, TaskAnswer, portions, preview};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::limits::Rate;
@@ -9,7 +10,9 @@ use crate::domain::records::Task;
 use crate::domain::selection::{Selection, StatusFilter};
 use crate::domain::status::TaskStatus;
 use crate::domain::task_change::ChangeRequest;
-use crate::store::{Restart, RestartAnswer};
+use crate::store::Restart;
+
+const RETRY: NewStart = NewStart { result: "retried", becomes: "tried again", refused };
 
 /// Makes each of these tasks due now, with all its retries, if its last attempt failed.
 ///
@@ -41,15 +44,7 @@ pub fn retry_at_rate(
         let answers = ctx.store.restart_tasks(portion, Restart::Retry, &due_in_secs, &event, data)?;
         before += portion.len();
         fault_point!("retry.committed");
-        for (id, answer) in portion.iter().zip(answers) {
-            let place = places.get(id).map_or("", String::as_str);
-            hear(match answer {
-                RestartAnswer::Done => TaskAnswer::done(*id, "retried", format!("task {id} is tried again{place}")),
-                RestartAnswer::KeyTaken(holder) => key_taken(*id, "tried again", &holder),
-                RestartAnswer::NoSuchTask => TaskAnswer::no_such_task(*id),
-                RestartAnswer::Refused { status, has_open_run } => refused(*id, &status, has_open_run),
-            });
-        }
+        RETRY.tell(portion, answers, &places, hear);
     }
     Ok(())
 }
@@ -73,20 +68,18 @@ pub fn preview_retry(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> Engin
 
 fn outlook(task: &Task) -> TaskAnswer {
     let has_failed = task.status.is(TaskStatus::Failed) || task.status.is(TaskStatus::Timeout);
-    if has_failed && task.current_run_id.is_none() {
-        let (id, place) = (task.id, place_in_schedule(task));
-        return TaskAnswer::done(id, "retried", format!("task {id} would be tried again{place}"));
-    }
-    refused(task.id, &task.status.to_string(), task.current_run_id.is_some())
+    RETRY.outlook(task, has_failed)
 }
 
 fn refused(id: TaskId, status: &str, has_open_run: bool) -> TaskAnswer {
+    let is_over = [TaskStatus::Success, TaskStatus::Cancelled].iter().any(|over| over.as_str() == status);
+    let instead = if is_over { "; `requeue` runs it again" } else { "" };
     TaskAnswer::refused(
         id,
         if has_open_run {
             format!("task {id} is being tried already: it has an open run")
         } else {
-            format!("task {id} is {status}; only what failed or timed out is tried again")
+            format!("task {id} is {status}; only what failed or timed out is tried again{instead}")
         },
     )
 }

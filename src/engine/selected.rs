@@ -1,14 +1,11 @@
 //! What the verbs for many tasks share: which tasks are meant, in which portions they are changed, what became of each.
 
-use std::collections::HashMap;
-
 use serde::Serialize;
 
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
 use crate::domain::selection::Selection;
-use crate::domain::status::ScheduleStatus;
 use crate::store::Holder;
 
 /// Tasks that are changed in one transaction: bounds the time for which others wait.
@@ -76,23 +73,6 @@ pub(super) fn preview(
         }
     }
     Ok(())
-}
-
-/// What whoever starts a task anew should know of its place in a schedule: nothing keeps an earlier one from running beside
-/// the newest.
-pub(super) fn place_in_schedule(task: &Task) -> String {
-    match &task.schedule {
-        Some(schedule) if schedule.status.is(ScheduleStatus::Followed) => {
-            format!("; it is an earlier task of schedule {} and may run beside the newest one", schedule.id)
-        }
-        _ => String::new(),
-    }
-}
-
-/// The same of each of these tasks.
-pub(super) fn places_in_schedules(ctx: &mut Context, ids: &[TaskId]) -> EngineResult<HashMap<TaskId, String>> {
-    let tasks = ctx.store.get_tasks(ids)?;
-    Ok(tasks.iter().map(|task| (task.id, place_in_schedule(task))).collect())
 }
 
 /// A task that cannot be live again, because another one has its key.

@@ -19,12 +19,19 @@ pub fn list(ctx: &mut Context) -> EngineResult<Vec<(Setting, String)>> {
 /// The setting with this name.
 ///
 /// # Errors
-/// [`EngineError::Input`] that names all settings.
+/// [`EngineError::Input`] that names the one which may be meant.
 pub fn find(name: &str) -> EngineResult<Setting> {
     Setting::parse(name).ok_or_else(|| {
-        let known = Setting::ALL.map(Setting::name).join(", ");
-        EngineError::Input(format!("\"{name}\" is no setting; there are {known}"))
+        let meant = nearest(name).map(|setting| format!("; did you mean {setting}?")).unwrap_or_default();
+        EngineError::Input(format!("\"{name}\" is no setting{meant}"))
     })
+}
+
+/// All names begin with the same letters, which tell nothing.
+fn nearest(name: &str) -> Option<Setting> {
+    let own_part = |name: &str| name.to_lowercase().trim_start_matches("taskqueue").to_owned();
+    let likeness = |setting: &Setting| strsim::jaro_winkler(&own_part(name), &own_part(setting.name()));
+    Setting::ALL.into_iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b))).filter(|best| likeness(best) > 0.7)
 }
 
 /// Sets a value.

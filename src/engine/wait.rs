@@ -35,25 +35,25 @@ pub enum WaitNews {
 }
 
 /// How waiting ended.
-#[derive(Clone, Debug)]
-pub enum Waited {
-    /// The task succeeded, is exhausted, quarantined or cancelled; with its last run and what the handler wrote.
-    Ended(Box<Task>, Option<Box<Run>>, Vec<RunOutput>),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited<End> {
+    /// What was waited for is there.
+    Ended(End),
     /// We were told to stop waiting.
     Stopped,
     /// The limit has passed.
     TooLong,
 }
 
-/// How waiting for several tasks ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitedForMany {
-    /// As many have ended as were waited for.
-    Ended,
-    /// We were told to stop waiting.
-    Stopped,
-    /// The limit has passed.
-    TooLong,
+/// A task that has succeeded, is exhausted, quarantined or cancelled.
+#[derive(Clone, Debug)]
+pub struct EndedTask {
+    /// The task.
+    pub task: Task,
+    /// Its last run.
+    pub run: Option<Run>,
+    /// What the handler of that run wrote.
+    pub outputs: Vec<RunOutput>,
 }
 
 /// Hears of a task that has ended; `None` of one that is gone: somebody has deleted it.
@@ -134,47 +134,34 @@ pub fn wait_for_task(
     stop: &StopSignals,
     limit: Option<Duration>,
     news: &mut dyn FnMut(WaitNews),
-) -> EngineResult<Waited> {
-    let mut watch = EndWatch::begin(ctx.end_news.take());
-    let waited = wait_with(ctx, &mut watch, task_id, stop, limit, news);
-    ctx.end_news = watch.end();
-    waited
+) -> EngineResult<Waited<EndedTask>> {
+    let mut tell_after = Moment::now();
+    let ask = |ctx: &mut Context| ended_task(ctx, task_id);
+    ask_until_ended(ctx, stop, limit, ask, |ctx| tell_of_no_runner(ctx, &mut tell_after, news))
 }
 
-fn wait_with(
-    ctx: &mut Context,
-    watch: &mut EndWatch,
-    task_id: TaskId,
-    stop: &StopSignals,
-    limit: Option<Duration>,
-    news: &mut dyn FnMut(WaitNews),
-) -> EngineResult<Waited> {
-    let (until, mut tell_after) = (limit.map(Moment::after), Moment::now());
-    loop {
-        let task = ctx.store.get_task(task_id)?;
-        if task.is_settled() {
-            let run = ctx.store.list_runs_of_task(task_id, 1)?.into_iter().next();
-            let outputs = match &run {
-                Some(run) => ctx.store.list_run_outputs(run.id)?,
-                None => Vec::new(),
-            };
-            return Ok(Waited::Ended(Box::new(task), run.map(Box::new), outputs));
-        }
-        if stop.is_stopping() {
-            return Ok(Waited::Stopped);
-        }
-        let left = until.map_or(NO_RUNNER_INTERVAL, Moment::remaining);
-        if left.is_zero() {
-            return Ok(Waited::TooLong);
-        }
-        if tell_after.has_passed() {
-            if ctx.store.list_live_runners()?.is_empty() {
-                news(WaitNews::NoRunner);
-            }
-            tell_after = Moment::after(NO_RUNNER_INTERVAL);
-        }
-        watch.sleep(ctx.store.url(), stop, left);
+fn ended_task(ctx: &mut Context, task_id: TaskId) -> EngineResult<Option<EndedTask>> {
+    let task = ctx.store.get_task(task_id)?;
+    if !task.is_settled() {
+        return Ok(None);
     }
+    let run = ctx.store.list_runs_of_task(task_id, 1)?.into_iter().next();
+    let outputs = match &run {
+        Some(run) => ctx.store.list_run_outputs(run.id)?,
+        None => Vec::new(),
+    };
+    Ok(Some(EndedTask { task, run, outputs }))
+}
+
+fn tell_of_no_runner(ctx: &mut Context, tell_after: &mut Moment, news: &mut dyn FnMut(WaitNews)) -> EngineResult<()> {
+    if !tell_after.has_passed() {
+        return Ok(());
+    }
+    if ctx.store.list_live_runners()?.is_empty() {
+        news(WaitNews::NoRunner);
+    }
+    *tell_after = Moment::after(NO_RUNNER_INTERVAL);
+    Ok(())
 }
 
 /// Waits until all of these tasks have ended as [`wait_for_task`] understands it, or one of them has, or until the limit has passed.
@@ -188,53 +175,69 @@ pub fn wait_for_tasks(
     stop: &StopSignals,
     limit: Option<Duration>,
     hear: HearEnd<'_>,
-) -> EngineResult<WaitedForMany> {
+) -> EngineResult<Waited<()>> {
     for part in ids.chunks(ASKED_AT_ONCE) {
         let there = ctx.store.get_tasks(part)?;
         if let Some(missing) = part.iter().find(|id| !there.iter().any(|task| task.id == **id)) {
             ctx.store.get_task(*missing)?;
         }
     }
-    let mut watch = EndWatch::begin(ctx.end_news.take());
-    let waited = wait_for_many_with(ctx, &mut watch, ids, is_one_enough, stop, limit, hear);
-    ctx.end_news = watch.end();
-    waited
+    let mut left = ids.to_vec();
+    ask_until_ended(ctx, stop, limit, |ctx| hear_ends(ctx, &mut left, is_one_enough, hear), |_| Ok(()))
 }
 
-fn wait_for_many_with(
+/// Tells of those of `left` that have ended, and takes them out of it. `None` as long as more of them must end.
+fn hear_ends(
     ctx: &mut Context,
-    watch: &mut EndWatch,
-    ids: &[TaskId],
+    left: &mut Vec<TaskId>,
     is_one_enough: bool,
-    stop: &StopSignals,
-    limit: Option<Duration>,
     hear: HearEnd<'_>,
-) -> EngineResult<WaitedForMany> {
-    let until = limit.map(Moment::after);
-    let mut left = ids.to_vec();
+) -> EngineResult<Option<()>> {
     while !left.is_empty() {
         let asked = if is_one_enough { left.len() } else { left.len().min(ASKED_AT_ONCE) };
         let tasks = ctx.store.get_tasks(&left[..asked])?;
         let is_open = |id: &TaskId| tasks.iter().any(|task| task.id == *id && !task.is_settled());
         let ended: Vec<TaskId> = left[..asked].iter().copied().filter(|id| !is_open(id)).collect();
+        if ended.is_empty() {
+            return Ok(None);
+        }
         for id in &ended {
             hear(*id, tasks.iter().find(|task| task.id == *id));
             if is_one_enough {
-                return Ok(WaitedForMany::Ended);
+                return Ok(Some(()));
             }
         }
         left.retain(|id| !ended.contains(id));
-        if !ended.is_empty() {
-            continue;
+    }
+    Ok(Some(()))
+}
+
+/// Asks again and again until there is an answer, a signal comes or the limit has passed. Does `before_sleep` where it goes on.
+fn ask_until_ended<End>(
+    ctx: &mut Context,
+    stop: &StopSignals,
+    limit: Option<Duration>,
+    mut ask: impl FnMut(&mut Context) -> EngineResult<Option<End>>,
+    mut before_sleep: impl FnMut(&mut Context) -> EngineResult<()>,
+) -> EngineResult<Waited<End>> {
+    let mut watch = EndWatch::begin(ctx.end_news.take());
+    let until = limit.map(Moment::after);
+    let waited = loop {
+        if let Some(answer) = ask(ctx).transpose() {
+            break answer.map(Waited::Ended);
         }
         if stop.is_stopping() {
-            return Ok(WaitedForMany::Stopped);
+            break Ok(Waited::Stopped);
         }
-        let rest = until.map_or(NO_RUNNER_INTERVAL, Moment::remaining);
-        if rest.is_zero() {
-            return Ok(WaitedForMany::TooLong);
+        let left = until.map_or(NO_RUNNER_INTERVAL, Moment::remaining);
+        if left.is_zero() {
+            break Ok(Waited::TooLong);
         }
-        watch.sleep(ctx.store.url(), stop, rest);
-    }
-    Ok(WaitedForMany::Ended)
+        if let Err(error) = before_sleep(ctx) {
+            break Err(error);
+        }
+        watch.sleep(ctx.store.url(), stop, left);
+    };
+    ctx.end_news = watch.end();
+    waited
 }

@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::events::parse_event;
+use super::events::{Said, parse_event};
 use super::{Reporter, RunContext};
 use crate::domain::confinement::Confinement;
 use crate::domain::ending::{Ending, ReportedError};
@@ -114,7 +114,7 @@ impl CommandHandler {
             kill_grace: self.kill_grace,
             output_limit_bytes: self.output_limit_bytes,
         };
-        let mut listener = Listener { observer, error: None, results: None, unread: 0 };
+        let mut listener = Listener { observer, said: Said::default() };
         let finished = match self.child_spec(run, socket.map(EventSocket::name)) {
             Ok(spec) => {
                 let socket = socket.map(|socket| (socket, run.token.as_str()));
@@ -130,9 +130,9 @@ impl CommandHandler {
         };
         HandlerEnd {
             ending: finished.ending,
-            error: listener.error,
-            results: listener.results,
-            unread_events: listener.unread,
+            error: listener.said.error,
+            results: listener.said.results,
+            unread_events: listener.said.unread,
             unended,
             stdout: finished.stdout,
             stderr: finished.stderr,
@@ -257,9 +257,7 @@ pub(super) fn is_variable_name(name: &str) -> bool {
 /// Turns event lines into reports.
 struct Listener<'a> {
     observer: &'a mut dyn CommandObserver,
-    error: Option<ReportedError>,
-    results: Option<String>,
-    unread: u64,
+    said: Said,
 }
 
 impl Observer for Listener<'_> {
@@ -277,24 +275,11 @@ impl Observer for Listener<'_> {
 
     fn event_line(&mut self, line: &[u8]) -> Keep {
         let Some(event) = parse_event(line) else {
-            self.unread = self.unread.saturating_add(1);
+            self.said.unread = self.said.unread.saturating_add(1);
             return Keep::No;
         };
         let is_report = event.is_report();
-        if let Some(percent) = event.progress {
-            self.observer.progress(percent, event.message.as_deref());
-        }
-        if let Some(json) = event.result {
-            self.observer.results(&json);
-            self.results = Some(json);
-        }
-        if event.heartbeat {
-            self.observer.heartbeat();
-        }
-        if let Some(message) = event.emitted {
-            self.observer.message(message);
-        }
-        self.error = event.error.or_else(|| self.error.take());
+        self.said.hear(event, self.observer);
         if is_report { Keep::Yes } else { Keep::No }
     }
 

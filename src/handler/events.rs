@@ -5,6 +5,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::Reporter;
 use crate::domain::backoff::possible_delay_secs;
 use crate::domain::ending::ReportedError;
 use crate::domain::json::check_storable;
@@ -36,6 +37,37 @@ impl Event {
             || self.error.is_some()
             || self.heartbeat
             || self.emitted.is_some()
+    }
+}
+
+/// What the events of one attempt have said by now that counts at its end.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// The last error.
+    pub(super) error: Option<ReportedError>,
+    /// The last results, as JSON text.
+    pub(super) results: Option<String>,
+    /// Events that could not be read.
+    pub(super) unread: u64,
+}
+
+impl Said {
+    /// Passes on what this one says, and keeps what counts.
+    pub(super) fn hear(&mut self, event: Event, reporter: &mut dyn Reporter) {
+        if let Some(percent) = event.progress {
+            reporter.progress(percent, event.message.as_deref());
+        }
+        if let Some(json) = event.result {
+            reporter.results(&json);
+            self.results = Some(json);
+        }
+        if event.heartbeat {
+            reporter.heartbeat();
+        }
+        if let Some(message) = event.emitted {
+            reporter.message(message);
+        }
+        self.error = event.error.or_else(|| self.error.take());
     }
 }
 

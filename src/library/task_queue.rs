@@ -156,7 +156,7 @@ impl TaskQueue {
     /// [`Error::NotFound`], or the database's.
     pub fn wait(&self, id: TaskId, limit: Duration) -> Result<Option<Ended>, Error> {
         self.with(|ctx| match wait::wait_for_task(ctx, id, &self.shared.stop, Some(limit), &mut |_| {})? {
-            Waited::Ended(task, run, _) => Ok(Some(Ended { task: *task, run: run.map(|run| *run) })),
+            Waited::Ended(ended) => Ok(Some(Ended { task: ended.task, run: ended.run })),
             Waited::Stopped | Waited::TooLong => Ok(None),
         })
     }

@@ -100,7 +100,7 @@ impl Worker {
             registry: HandlerRegistry::new(),
             options: WorkOptions { slots, stop_wait: Duration::MAX, ..WorkOptions::default() },
             name: None,
-            spool: default_spool_path(&Environment::own()),
+            spool: default_spool_path(&Environment::of_others()),
             hear: Box::new(|_| {}),
             stop,
             stop_handle,

@@ -62,7 +62,7 @@ pub struct EndedRun<'a> {
     pub class: &'a str,
     /// 1 for the first attempt.
     pub attempt: i32,
-    /// How it ended. Where somebody had asked to cancel it and it did not succeed, `cancelled` is recorded.
+    /// How it ended: as cancelled where somebody had asked for that and it did not succeed.
     pub status: RunStatus,
     /// Empty on success.
     pub error_code: &'a str,

@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -44,6 +44,7 @@ pub struct HttpServer {
     waker: Arc<Waker>,
     is_over: Arc<AtomicBool>,
     _file: Option<SocketFile>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl HttpServer {
@@ -55,13 +56,15 @@ impl HttpServer {
         let listener = Listener::bind(address)?;
         let file = SocketFile::of(address);
         let (waker, is_over) = (Arc::new(Waker::new()?), Arc::<AtomicBool>::default());
-        let server = Self {
+        let mut server = Self {
             address: listener.address(address),
             waker: Arc::clone(&waker),
             is_over: Arc::clone(&is_over),
             _file: file,
+            thread: None,
         };
-        thread::Builder::new().name("http".to_owned()).spawn(move || serve(&listener, &routes, &waker, &is_over))?;
+        let serve = move || serve(&listener, &routes, &waker, &is_over);
+        server.thread = Some(thread::Builder::new().name("http".to_owned()).spawn(serve)?);
         Ok(server)
     }
 
@@ -69,6 +72,14 @@ impl HttpServer {
     #[must_use]
     pub const fn address(&self) -> &ListenAddress {
         &self.address
+    }
+
+    /// Ends, and listens no longer when this returns, which may take as long as an answer.
+    pub fn close(mut self) {
+        let thread = self.thread.take();
+        drop(self);
+        // One that has panicked listens no longer either.
+        let _ = thread.map(JoinHandle::join);
     }
 }
 
@@ -184,7 +195,7 @@ fn reply_to(request: &[u8], routes: &[Route]) -> Option<Vec<u8>> {
     let refusal = |status| Answer { status, content_type: "text/plain; charset=utf-8", body: String::new() };
     let answer = match end {
         None if request.len() < LONGEST_REQUEST_BYTES => return None,
-        Some(end) if end <= LONGEST_REQUEST_BYTES => match path_of(&request[..end]) {
+        Some(end) if end <= LONGEST_REQUEST_BYTES => match path_of(&request[..end + 4]) {
             Err(status) => refusal(status),
             Ok((method, path)) => match routes.iter().find(|(known, _)| *known == path) {
                 None => refusal(404),
@@ -205,33 +216,31 @@ fn reply_to(request: &[u8], routes: &[Route]) -> Option<Vec<u8>> {
     Some(reply.into_bytes())
 }
 
-/// Method and path of a request without the line that ends it, or the status with which it is refused.
+/// Method and path of a whole request, or the status with which it is refused.
 fn path_of(head: &[u8]) -> Result<(&str, &str), u16> {
-    let head = std::str::from_utf8(head).map_err(|_| 400_u16)?;
-    let mut lines = head.split("\r\n");
-    let words: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
-    let [method, target, version] = words.as_slice() else { return Err(400) };
-    let is_token =
-        |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    let mut has_host = false;
-    for line in lines {
-        // A line that begins with a blank would go on with the one before, which nobody may write any more.
-        let Some((name, _)) = line.split_once(':').filter(|(name, _)| is_token(&name.replace('_', "-"))) else {
-            return Err(400);
-        };
-        has_host |= name.eq_ignore_ascii_case("host");
+    // No line is shorter than `a:` and its end.
+    let mut headers = [httparse::EMPTY_HEADER; LONGEST_REQUEST_BYTES / 4];
+    let mut request = httparse::Request::new(&mut headers);
+    let parsed = request.parse(head);
+    // The parser also takes empty lines before the first, and lines that end without a carriage return.
+    let is_lax = head[0].is_ascii_control() || head.windows(2).any(|two| two[0] != b'\r' && two[1] == b'\n');
+    let has_host = request.headers.iter().any(|header| header.name.eq_ignore_ascii_case("host"));
+    match (parsed, request.method, request.path) {
+        (Ok(_), Some(method), Some(target))
+            if !is_lax && target.starts_with('/') && (has_host || request.version == Some(0)) =>
+        {
+            Ok((method, target.split('?').next().unwrap_or_default()))
+        }
+        (Err(httparse::Error::Version), ..) if names_a_version(head) => Err(505),
+        _ => Err(400),
     }
-    let is_clean = |c: char| !c.is_control() || c == '\t';
-    if !is_token(method) || !target.starts_with('/') || !head.replace("\r\n", "").chars().all(is_clean) {
-        return Err(400);
-    }
-    match *version {
-        "HTTP/1.0" => {}
-        "HTTP/1.1" if has_host => {}
-        other if other.starts_with("HTTP/") && other != "HTTP/1.1" => return Err(505),
-        _ => return Err(400),
-    }
-    Ok((*method, target.split('?').next().unwrap_or_default()))
+}
+
+/// Whether the first line is of three words and the last says which version it is; not one that we know, as the parser says.
+fn names_a_version(head: &[u8]) -> bool {
+    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    words.len() == 3 && words[2].starts_with(b"HTTP/")
 }
 
 const fn reason(status: u16) -> &'static str {
@@ -286,8 +295,16 @@ mod tests {
             (format!("GET /it HTTP/1.1\r\nno colon\r\n{host}"), "400"),
             (format!("GET /it HTTP/1.1\r\nA: b\r\n continued: x\r\n{host}"), "400"),
             (format!("GET /it HTTP/1.1\r\nA: b\nc\r\n{host}"), "400"),
+            (format!("GET /it HTTP/1.1\nA: b\r\n{host}"), "400"),
+            (format!("\r\nGET /it HTTP/1.1\r\n{host}"), "400"),
+            ("\r\n\r\n".to_owned(), "400"),
+            (format!("GET /it HTTP/1.1\r\n{}{host}", "a:\r\n".repeat(2_000)), "200"),
+            (format!("GET /it HTTP/1.1\r\n{}{host}", "a:\r\n".repeat(2_050)), "431"),
             (format!("GET /it HTTP/2.0\r\n{host}"), "505"),
             (format!("GET /it SMTP\r\n{host}"), "400"),
+            (format!("GET /it SMTP\r\nVia: a HTTP/2.0\r\n{host}"), "400"),
+            (format!("GET /it  HTTP/1.1\r\n{host}"), "400"),
+            (format!("GET /it x HTTP/1.1\r\n{host}"), "400"),
             (format!("GET /it HTTP/1.1\r\nA: {}\r\n{host}", "x".repeat(LONGEST_REQUEST_BYTES)), "431"),
             ("x".repeat(LONGEST_REQUEST_BYTES), "431"),
         ] {
@@ -297,6 +314,19 @@ mod tests {
         let expected =
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\nConnection: close\r\n\r\nfine\n";
         assert_eq!(String::from_utf8(reply).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_server_that_was_closed_has_left_its_address_to_the_next() {
+        let mut address = "127.0.0.1:0".parse().unwrap();
+        for _ in 0..3 {
+            let server = HttpServer::start(&address, routes()).unwrap();
+            address = server.address().clone();
+            let ListenAddress::Internet(known) = address else { unreachable!("{address}") };
+            // Also with a client that has just been accepted, or is about to be.
+            let _client = TcpStream::connect(known).unwrap();
+            server.close();
+        }
     }
 
     #[test]

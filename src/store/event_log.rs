@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
+use serde::Serialize;
 
-use super::events::Event;
 use super::schema::task_queue_events::dsl::{
     actor, details, host, id, kind, occurred_on, run_id, task_queue_events, task_queue_id,
 };
@@ -20,6 +20,27 @@ const PAGE: i64 = 1_000;
 const NARROW: i64 = 10;
 /// Ids in one statement. MariaDB makes a table of a list of 1000, and reads that first.
 const IDS_PER_STATEMENT: usize = 500;
+
+/// Something that was kept.
+#[derive(Clone, Debug, Serialize)]
+pub struct Event {
+    /// Id
+    pub id: i64,
+    /// When, by the database's clock.
+    pub occurred_on: DateTime<Utc>,
+    /// What happened.
+    pub kind: String,
+    /// The task that it is about.
+    pub task_id: Option<TaskId>,
+    /// The run that it is about.
+    pub run_id: Option<RunId>,
+    /// Who did it.
+    pub actor: String,
+    /// Where.
+    pub host: String,
+    /// JSON text with the rest.
+    pub details: String,
+}
 
 /// Which events.
 #[derive(Clone, Debug, Default)]
@@ -96,6 +117,17 @@ impl Store {
         found.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         found.reverse();
         Ok(found)
+    }
+
+    /// The newest `limit` events of a task, newest first.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_events_of_task(&mut self, task_id: TaskId, limit: i64) -> StoreResult<Vec<Event>> {
+        let filter = EventFilter { task_id: Some(task_id), ..EventFilter::default() };
+        let mut events = self.list_events(&filter, limit)?;
+        events.reverse();
+        Ok(events)
     }
 
     fn task_of_run(&mut self, run: RunId) -> StoreResult<Option<TaskId>> {

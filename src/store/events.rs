@@ -1,12 +1,9 @@
 //! TaskQueueEvents: what should be known afterwards: late results, rescues, what operators did, messages of handlers. A
 //! hold that begins stands on the run that began it.
 
-use chrono::{DateTime, Utc};
 use diesel::prelude::*;
-use serde::Serialize;
 
 use super::backend::{self, AnyConnection};
-use super::event_log::EventFilter;
 use super::schema::task_queue_events::dsl::{actor, details, host, kind, run_id, task_queue_events, task_queue_id};
 use super::{Store, StoreResult};
 use crate::domain::ids::{RunId, TaskId};
@@ -46,27 +43,6 @@ impl NewEvent {
     }
 }
 
-/// Something that was kept.
-#[derive(Clone, Debug, Serialize)]
-pub struct Event {
-    /// Id
-    pub id: i64,
-    /// When, by the database's clock.
-    pub occurred_on: DateTime<Utc>,
-    /// What happened.
-    pub kind: String,
-    /// The task that it is about.
-    pub task_id: Option<TaskId>,
-    /// The run that it is about.
-    pub run_id: Option<RunId>,
-    /// Who did it.
-    pub actor: String,
-    /// Where.
-    pub host: String,
-    /// JSON text with the rest.
-    pub details: String,
-}
-
 /// Keeps an event in the transaction of what it tells of.
 pub(super) fn insert_event(conn: &mut AnyConnection, event: &NewEvent) -> StoreResult<()> {
     diesel::insert_into(task_queue_events)
@@ -92,14 +68,6 @@ pub(super) fn is_kept_of_task(conn: &mut AnyConnection, event: &NewEvent) -> Sto
 }
 
 impl Store {
-    /// Keeps an event.
-    ///
-    /// # Errors
-    /// The database could not be written.
-    pub fn record_event(&mut self, event: &NewEvent) -> StoreResult<()> {
-        self.write_once(|conn| insert_event(conn, event))
-    }
-
     /// Keeps an event about a run unless the same was kept before.
     ///
     /// # Errors
@@ -115,16 +83,5 @@ impl Store {
             let is_kept: bool = diesel::select(diesel::dsl::exists(same)).get_result(conn)?;
             if is_kept { Ok(()) } else { insert_event(conn, event) }
         })
-    }
-
-    /// The newest `limit` events of a task, newest first.
-    ///
-    /// # Errors
-    /// The database could not be asked.
-    pub fn list_events_of_task(&mut self, task_id: TaskId, limit: i64) -> StoreResult<Vec<Event>> {
-        let filter = EventFilter { task_id: Some(task_id), ..EventFilter::default() };
-        let mut events = self.list_events(&filter, limit)?;
-        events.reverse();
-        Ok(events)
     }
 }

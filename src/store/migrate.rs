@@ -7,7 +7,7 @@ use diesel_migrations::MigrationHarness as _;
 use serde::Serialize;
 
 use super::backend::connection::MultiBackend;
-use super::backend::{self, AnyConnection, Engine};
+use super::backend::{self, AnyConnection, DatabaseUrl, Engine};
 use super::{Store, StoreError, StoreResult};
 
 /// A migration and whether it was applied.
@@ -45,7 +45,26 @@ diesel::table! {
     }
 }
 
+/// All migrations of this program, as they stand where there is no database yet.
+///
+/// # Errors
+/// [`StoreError::Migration`]
+pub fn all_pending(engine: Engine) -> StoreResult<Vec<Migration>> {
+    Ok(known_migrations(engine)?.into_iter().map(|(_, name)| Migration { name, applied: false }).collect())
+}
+
 impl Store {
+    /// What is applied and what is pending at this address; makes and changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`], [`StoreError::NewerSchema`].
+    pub fn list_migrations(url: &DatabaseUrl) -> StoreResult<Vec<Migration>> {
+        match backend::connect_if_there(url)? {
+            Some(conn) => Self::with_connection(conn, url, None).migrations(),
+            None => all_pending(url.engine()),
+        }
+    }
+
     /// What is applied and what is pending; changes nothing.
     ///
     /// # Errors

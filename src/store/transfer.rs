@@ -540,16 +540,10 @@ fn runs_of(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashMap<i64, 
             .order((task_queue_run_outputs::run_id, task_queue_run_outputs::stream))
             .select(OutputColumns::as_select())
             .load(conn)?;
-        for output in found {
-            outputs.entry(output.run_id).or_default().push(output);
-        }
+        outputs.extend(by_owner(found, |output| output.run_id));
     }
-    let mut runs: HashMap<i64, Vec<TransferredRun>> = HashMap::new();
-    for run in rows {
-        let outputs = outputs.remove(&run.id).unwrap_or_default();
-        runs.entry(run.task_queue_id).or_default().push(TransferredRun { run, outputs });
-    }
-    Ok(runs)
+    let with_outputs = |run: RunColumns| TransferredRun { outputs: outputs.remove(&run.id).unwrap_or_default(), run };
+    Ok(by_owner(rows.into_iter().map(with_outputs), |whole| whole.run.task_queue_id))
 }
 
 fn events_of(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashMap<i64, Vec<EventColumns>>> {
@@ -558,11 +552,7 @@ fn events_of(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashMap<i64
         .order((task_queue_events::task_queue_id, task_queue_events::id))
         .select(EventColumns::as_select())
         .load(conn)?;
-    let mut events: HashMap<i64, Vec<EventColumns>> = HashMap::new();
-    for event in rows {
-        events.entry(event.task_queue_id.unwrap_or_default()).or_default().push(event);
-    }
-    Ok(events)
+    Ok(by_owner(rows, |event| event.task_queue_id.unwrap_or_default()))
 }
 
 fn dependencies_of(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashMap<i64, Vec<DependencyColumns>>> {
@@ -571,11 +561,7 @@ fn dependencies_of(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashM
         .order((task_queue_dependencies::task_id, task_queue_dependencies::depends_on_id))
         .select(DependencyColumns::as_select())
         .load(conn)?;
-    let mut after: HashMap<i64, Vec<DependencyColumns>> = HashMap::new();
-    for edge in rows {
-        after.entry(edge.task_id).or_default().push(edge);
-    }
-    Ok(after)
+    Ok(by_owner(rows, |edge| edge.task_id))
 }
 
 fn rejections_of(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashMap<i64, Vec<RejectionColumns>>> {
@@ -584,9 +570,14 @@ fn rejections_of(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashMap
         .order((task_queue_rejections::task_id, task_queue_rejections::claimant))
         .select(RejectionColumns::as_select())
         .load(conn)?;
-    let mut rejections: HashMap<i64, Vec<RejectionColumns>> = HashMap::new();
-    for rejection in rows {
-        rejections.entry(rejection.task_id).or_default().push(rejection);
+    Ok(by_owner(rows, |rejection| rejection.task_id))
+}
+
+/// Each under the id of what it belongs to, in the order in which they come.
+fn by_owner<Row>(rows: impl IntoIterator<Item = Row>, owner: impl Fn(&Row) -> i64) -> HashMap<i64, Vec<Row>> {
+    let mut owned: HashMap<i64, Vec<Row>> = HashMap::new();
+    for row in rows {
+        owned.entry(owner(&row)).or_default().push(row);
     }
-    Ok(rejections)
+    owned
 }

@@ -117,6 +117,16 @@ fn php_and_python_queue_by_plain_sql() {
     });
 }
 
+#[test]
+fn a_sample_that_is_called_without_what_it_needs_says_how_it_is_called() {
+    for name in ["queue.sh", "queue.js", "queue.py", "queue.php"] {
+        let ended = Command::new(contrib("queue").join(name)).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(2), "{name}: {said}");
+        assert!(said.starts_with(&format!("usage: {name} ")) && said.lines().count() == 1, "{name}: {said}");
+    }
+}
+
 /// The command lines of the crontab, those that stand there as alternatives too.
 fn cron_commands() -> Vec<String> {
     let crontab = read("crontab");

@@ -107,6 +107,7 @@ fn only_the_command_line_prints() {
     only_in(&["ratatui"], &["cli/output/screen.rs", "cli/top/draw.rs"]);
     only_in(&["crossterm"], &["cli/output/screen.rs"]);
     only_in(&["prometheus_client"], &["engine/metrics_text.rs"]);
+    only_in(&["httparse"], &["os/http.rs"]);
 }
 
 #[test]

@@ -10,9 +10,10 @@ use crate::domain::status::TaskStatus;
 use crate::domain::transition::{TaskEvent, statuses_for};
 use crate::engine::cancel::{cancel_tasks, preview_cancel, with_dependants};
 
-/// Cancel tasks: those that wait at once, those that run through their runner
+/// Cancel tasks, also those that are being processed
 ///
-/// A handler that runs gets TERM, and KILL after the grace of its class. What it has finished by then stays finished.
+/// What waits is cancelled at once, what runs through its runner. A handler that runs gets TERM, and KILL after the grace
+/// of its class. What it has finished by then stays finished.
 #[derive(Debug, Args)]
 #[command(mut_arg("reason", |arg| arg.help("Why; kept with the task [default: who did it]")))]
 pub(crate) struct CancelArgs {
@@ -39,6 +40,7 @@ pub(crate) fn run(session: Session, args: &CancelArgs, out: &mut Out) -> anyhow:
         statuses,
         take: None,
         widen: args.dependants.then_some(with_dependants),
+        may_be_nothing: false,
         act: &mut |ctx, ids, hear| cancel_tasks(ctx, ids, reason, hear),
         preview: &mut preview_cancel,
     };

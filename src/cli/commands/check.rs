@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::cli::error::CliError;
 use crate::cli::output::Out;
 use crate::cli::output::clean::clean_line;
+use crate::cli::output::human::folded;
 use crate::cli::session::Session;
 use crate::domain::check::{AtMost, Level};
 use crate::engine::check::{Measures, measure};
@@ -15,12 +16,12 @@ const UNKNOWN: u8 = 3;
 
 /// Compare numbers with limits, for monitoring, as Nagios plugins do
 ///
-/// One line, and exit status 0, 1, 2 or 3; 78 where the configuration cannot be read. A limit is a number beyond which it is
-/// critical, or two: WARNING,CRITICAL. Without any, a due task that has had no run for ten
-/// minutes, and a run whose runner is dead, are critical.
+/// One line (broken on a narrow terminal), and exit status 0, 1, 2 or 3; 78 where the configuration cannot be read. A limit is a number beyond which it is
+/// critical, or two: WARNING,CRITICAL. Without any, a due task that has had no run for ten minutes, and a run whose runner is dead,
+/// are critical.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue check\n  taskqueue check --due-age 5m,15m --failed 10,100 --quarantined 0 --min-runners 1"
+    after_help = "Examples:\n  taskqueue check\n  taskqueue check --due-age 5m,15m --failed 10,100 --min-runners 1"
 )]
 pub(crate) struct CheckArgs {
     /// How long the first due task may have had no run
@@ -71,7 +72,7 @@ pub(crate) fn run(session: Session, args: &CheckArgs, out: &mut Out) -> anyhow::
             } else {
                 // What follows a bar would be numbers.
                 let message = clean_line(error.message()).replace('|', "/");
-                out.data(&format!("TASKQUEUE UNKNOWN - {message}"))?;
+                out.data(&folded(&format!("TASKQUEUE UNKNOWN - {message}"), out.width()))?;
             }
             return Ok(UNKNOWN);
         }
@@ -81,7 +82,7 @@ pub(crate) fn run(session: Session, args: &CheckArgs, out: &mut Out) -> anyhow::
     if out.is_json() {
         out.json(&json!({ "schema": "taskqueue.check/1", "level": level, "measures": measures }))?;
     } else {
-        out.data(&line(level, &watched))?;
+        out.data(&folded(&line(level, &watched), out.width()))?;
     }
     Ok(match level {
         Level::Ok => 0,

@@ -22,7 +22,7 @@ use crate::engine::{Context, EngineResult, StopSignals};
 /// How long the database may take to answer after a signal.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Claim runs for a worker of your own, and print each as a line of JSON
+/// Claim runs for a worker of your own, each a line of JSON
 ///
 /// A line has run_id, task_id, token, class, data, attempt, max_retries, timeout_secs and deadline. The worker does what
 /// the data say, reports with `heartbeat` and `progress` before the deadline, and ends the run with `resolve` or
@@ -143,7 +143,7 @@ fn warn_of_spool(problem: &str, out: &mut Out) {
 }
 
 fn request(args: &ClaimArgs, wait: Duration) -> anyhow::Result<ClaimRequest> {
-    let claimant = match (&args.claimant, claimant_of_environment()) {
+    let claimant = match (&args.claimant, claimant_of_environment()?) {
         (Some(claimant), _) => claimant.clone(),
         (None, Some(text)) => text.parse().map_err(|why| CliError::usage(format!("TASKQUEUE_CLAIMANT: {why}")))?,
         (None, None) => bail!(CliError::usage("who claims?").with_hint("--claimant NAME, or TASKQUEUE_CLAIMANT")),

@@ -70,7 +70,7 @@ fn tell_where(path: &Path, exists: bool, out: &mut Out) {
     if exists {
         out.say_verbose(&format!("configured in {path}"));
     } else {
-        out.say(&format!("no class is configured; [class.NAME] in {path} does that (docs/configuration.md)"));
+        out.say(&format!("no class is configured; `taskqueue init CLASS -- PROGRAM` writes {path}"));
     }
 }
 

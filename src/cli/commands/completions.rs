@@ -12,7 +12,7 @@ use crate::cli::output::Out;
 /// by that, and a store that cannot be reached in half a second is done without.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue completions bash >~/.local/share/bash-completion/completions/taskqueue\n  taskqueue completions zsh >~/.zfunc/_taskqueue\n  taskqueue completions fish >~/.config/fish/completions/taskqueue.fish"
+    after_help = "Examples:\n  source <(taskqueue completions bash)\n  taskqueue completions zsh >~/.zfunc/_taskqueue\n  taskqueue completions fish >~/.config/fish/completions/taskqueue.fish"
 )]
 pub(crate) struct CompletionsArgs {
     /// The shell

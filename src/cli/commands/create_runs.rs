@@ -9,7 +9,7 @@ use crate::cli::session::Session;
 use crate::engine::Context;
 use crate::engine::create_runs::{CreateRunsReport, create_runs, list_passed_tasks};
 
-/// Rescue the runs of dead runners, then create a run for every due task
+/// Rescue runs of dead runners, and create one for every due task
 ///
 /// For cron, every few minutes; safe to overlap. Silent when there was nothing to do. With -v it also says why tasks
 /// whose time has come got no run.

@@ -17,7 +17,7 @@ use crate::domain::check::Level;
 use crate::domain::ids::TaskId;
 use crate::engine::doctor::{OwnFiles, Symptom, Trouble, examine};
 
-/// Look for what is wrong with the store, its server, this host and the configuration
+/// Look for what is wrong with store, server, host and configuration
 ///
 /// Each finding comes with a command that mends it or shows more. The exit status is 0 where nothing was found, 1 where something
 /// needs a look, and 2 where tasks do not run or could be lost.

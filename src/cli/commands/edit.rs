@@ -21,7 +21,7 @@ const TIMEOUT_HELP: &str =
 const BACKOFF_HELP: &str =
     "Waits before retries: exponential:10s..1h, fixed:30s or list:10s,1m,10m; none: those of the class";
 
-/// Change tasks that are there already: their data, their time, their numbers
+/// Change data, time, priority and other numbers of tasks
 ///
 /// Of a task that is processed the next attempt sees it. A run that waits gets the new priority, and is given back if the
 /// new time lies ahead.
@@ -72,6 +72,7 @@ pub(crate) fn run(session: Session, args: &EditArgs, out: &mut Out) -> anyhow::R
         statuses: statuses_for(TaskEvent::Cancel),
         take: None,
         widen: None,
+        may_be_nothing: false,
         act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| edit_tasks(ctx, ids, &edit, hear)),
         preview: &mut |ctx, ids, hear| preview_edit(ctx, ids, &edit, hear),
     };

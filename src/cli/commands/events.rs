@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use anyhow::Result;
-use chrono::{Local, TimeDelta};
+use chrono::Local;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
@@ -11,14 +11,14 @@ use super::task_view::event_json;
 use crate::cli::error::{CliError, DONE, INTERRUPTED};
 use crate::cli::output::Out;
 use crate::cli::output::clean::clean_line;
-use crate::cli::output::human::instant;
+use crate::cli::output::human::{folded, instant};
 use crate::cli::session::Session;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::when;
 use crate::engine::events::{self, Event, EventFilter};
 use crate::engine::{Context, StopSignals};
 
-/// Show what operators, rescuers and handlers did, and follow what comes
+/// Show what operators, rescuers and handlers did; follow what comes
 ///
 /// With the setting TaskQueueAuditTransitions also every change of a status.
 #[derive(Debug, Args)]
@@ -81,13 +81,7 @@ fn filter(ctx: &mut Context, args: &EventsArgs) -> Result<EventFilter> {
     let since = match &args.since {
         Some(text) => {
             let now = ctx.now()?.with_timezone(&Local);
-            let ago = when::parse_duration(text).ok().and_then(|ago| TimeDelta::from_std(ago).ok());
-            Some(match ago.and_then(|ago| now.to_utc().checked_sub_signed(ago)) {
-                Some(since) => since,
-                None => {
-                    when::parse_instant(text, &now).map_err(|message| CliError::usage(format!("--since: {message}")))?
-                }
-            })
+            Some(when::parse_past(text, &now).map_err(|message| CliError::usage(format!("--since: {message}")))?)
         }
         None => None,
     };
@@ -111,5 +105,6 @@ fn show(event: &Event, out: &mut Out) -> Result<()> {
         (actor, host) => format!("   {actor} on {host}"),
     };
     let rest = if event.details == "{}" { String::new() } else { format!("   {}", event.details) };
-    out.data(&clean_line(&format!("{}   {}{about}{by}{rest}", instant(event.occurred_on), event.kind)))
+    let line = format!("{}   {}{about}{by}{rest}", instant(event.occurred_on), event.kind);
+    out.data(&folded(&clean_line(&line), out.width()))
 }

@@ -2,14 +2,15 @@
 
 use clap::Args;
 
-use super::task_options::{TaskOptions, queue_and_follow};
+use super::queue_and_follow::queue_and_follow;
+use super::task_options::TaskOptions;
 use crate::cli::error::CliError;
 use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::domain::task_class::EXEC_CLASS;
 use crate::engine::queue::ClassCheck;
 
-/// Queue a command line as a task of the built-in class `exec`, and print the id
+/// Queue a command line, a task of the class `exec`; print the id
 ///
 /// The program runs in the current directory, with a clean environment and no shell. On for a SQLite store, off for
 /// servers until the configuration says `[exec] enabled = true`.

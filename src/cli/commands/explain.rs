@@ -4,10 +4,10 @@ use chrono::{DateTime, TimeDelta, Utc};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::selected::{SELECTION_HELP, none_selected};
+use super::selected::{SELECTION_HELP, selected_tasks};
 use super::task_view::task_json;
 use super::why::{remedy, sentence};
-use crate::cli::error::{CliError, DONE, did_you_mean};
+use crate::cli::error::{CliError, DONE, NOT_FOUND, did_you_mean};
 use crate::cli::output::Out;
 use crate::cli::output::clean::clean_line;
 use crate::cli::output::human::{count, distance, fitted, fitted_words, instant, plural, relative};
@@ -21,12 +21,11 @@ use crate::engine::Context;
 use crate::engine::explain::{
     Condition, ConditionName, Explanation, FirstOfClass, QueueExplanation, explain_queue, explain_task,
 };
-use crate::engine::selected::select_tasks;
 
 /// By how much two clocks may differ before it is said.
 const CLOCK_TOLERANCE: TimeDelta = TimeDelta::seconds(5);
 
-/// Say why a task does not run, or why nothing does, and when that changes
+/// Say why tasks do not run, and when that changes
 ///
 /// Every condition that decides is named, met or not; the first that is not met is the cause. For a task that is over, how each
 /// attempt ended, what was decided then, and by which rule.
@@ -54,10 +53,7 @@ pub(crate) fn run(session: Session, args: &ExplainArgs, out: &mut Out) -> anyhow
         return Ok(DONE);
     }
     let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
-    let ids = select_tasks(&mut ctx, &selection)?;
-    if ids.is_empty() {
-        return Ok(none_selected(out));
-    }
+    let Some(ids) = selected_tasks(&mut ctx, &selection, out)? else { return Ok(NOT_FOUND) };
     let shown = usize::try_from(args.limit).unwrap_or(usize::MAX);
     for (place, id) in ids.iter().take(shown).enumerate() {
         let explanation = explain_task(&mut ctx, *id)?;

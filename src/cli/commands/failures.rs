@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use clap::Args;
 use serde_json::json;
 
+use super::unknown_class::{WarnOf, warn_of_unknown_class};
 use crate::cli::error::{CliError, DONE};
 use crate::cli::output::Out;
 use crate::cli::output::human::{fitted_words, plural, relative, shell_word};
@@ -11,7 +12,7 @@ use crate::cli::output::table::{Field, Tone, render};
 use crate::cli::session::Session;
 use crate::engine::failures::{FailureGroup, Failures, failures};
 
-/// Show what failed, grouped by class and error, and how to try a group again
+/// Show what failed by class and error, and how to try it again
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue failures\n  taskqueue failures --class mail.send --samples\n  taskqueue retry class=mail.send error=exit:75 --sample 5\n  taskqueue retry class=mail.send error=exit:75 --rate 10/1m"
@@ -34,6 +35,9 @@ pub(crate) fn run(session: Session, args: &FailuresArgs, out: &mut Out) -> anyho
     }
     let mut ctx = session.open()?;
     let found = failures(&mut ctx, args.class.as_deref())?;
+    if let Some(class) = args.class.as_deref().filter(|_| found.groups.is_empty()) {
+        warn_of_unknown_class(&mut ctx, class, WarnOf::Any, out)?;
+    }
     let shown = found.groups.len().min(usize::try_from(args.limit).unwrap_or(usize::MAX));
     if out.is_json() {
         out.json(&json!({

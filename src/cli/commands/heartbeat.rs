@@ -26,10 +26,10 @@ impl HeldArgs {
     }
 }
 
-/// Say that a run you claimed is still worked for: its deadline moves
+/// Say that a run you claimed is still worked for
 ///
-/// Exit status 1 when the run is not yours any more: stop working for it. Prints a line, `cancel: REASON`, when somebody
-/// wants the run to end: stop working, and end it with `release` or `resolve --error`.
+/// Its deadline moves. Exit status 1 when the run is not yours any more: stop working for it. Prints a line,
+/// `cancel: REASON`, when somebody wants the run to end: stop working, and end it with `release` or `resolve --error`.
 #[derive(Debug, Args)]
 pub(crate) struct HeartbeatArgs {
     #[command(flatten)]

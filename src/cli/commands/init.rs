@@ -15,12 +15,12 @@ use crate::cli::output::human::shell_word;
 use crate::cli::session::{Session, configuration_path};
 use crate::config::{Environment, first_configuration, write_first};
 use crate::domain::task_class::{EXEC_CLASS, TaskClass};
-use crate::engine::{DatabaseUrl, EngineError, classes};
+use crate::engine::{DatabaseUrl, EngineError, StoreError, classes};
 
-/// Write a first configuration with one class, make the store, and test both
+/// Write a first configuration, make the store, and test both
 ///
-/// A configuration of yours that is there already stays as it is; that of the whole machine does not count for you any more.
-/// The tables of a server are made by `taskqueue migrate`.
+/// The configuration has one class. One of yours that is there already stays as it is; that of the whole machine does not
+/// count for you any more. The tables of a server are made by `taskqueue migrate`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue init\n  taskqueue init mail.send -- /usr/local/bin/send-mail --queue\n  taskqueue init --database postgres://taskqueue@db.example.org/taskqueue"
@@ -46,21 +46,24 @@ pub(crate) fn run(
     if args.class.as_str() == EXEC_CLASS {
         return Err(CliError::usage("the class \"exec\" is built in; give another name").into());
     }
-    let path = configuration_path(global);
+    let environment = Environment::own()?;
+    let path = configuration_path(global, &environment);
     let argv = if args.argv.is_empty() { vec![SAMPLE.to_owned()] } else { args.argv.clone() };
-    if !argv.first().is_some_and(|program| Path::new(program).is_absolute()) {
-        return Err(CliError::usage(format!("{} is no absolute path", argv.first().map_or("", String::as_str)))
-            .with_hint("`command -v PROGRAM` tells where it is")
-            .into());
-    }
+    refuse_bad_program(args.class.as_str(), argv.first().map_or("", String::as_str))?;
     let database = global.database.as_deref().map(lasting).transpose()?;
     let text = first_configuration(args.class.as_str(), &argv, database.as_deref());
     write_first(&path, &text).map_err(|error| refused(&path, &error))?;
-    out.say(&format!("{} is written", path.display()));
     // As every later command will read it.
-    let session = prepare(out)?;
-    let url = session.url.to_string();
-    let mut ctx = session.open_or_make()?;
+    let opened = prepare(out).and_then(|session| Ok((session.url.to_string(), session.open_or_make()?)));
+    if opened.as_ref().err().is_none_or(is_to_be_migrated) {
+        out.say(&format!("{} is written", path.display()));
+    } else {
+        // It would keep the same command with what is right from doing anything.
+        std::fs::remove_file(&path).unwrap_or_else(|error| {
+            out.warn(&format!("{} stays there, and has to be removed first: {error}", path.display()));
+        });
+    }
+    let (url, mut ctx) = opened?;
     let listed = classes::list(&mut ctx)?;
     let problem = listed.into_iter().find(|state| state.name == args.class.as_str()).and_then(|state| state.problem);
     if out.is_json() {
@@ -70,7 +73,6 @@ pub(crate) fn run(
         }))?;
     } else {
         out.say(&format!("the store is {url}"));
-        let environment = Environment::own();
         if global.database.is_none() && environment.database.is_some() {
             out.warn("cron does not have TASKQUEUE_DATABASE_URL: write `database = \"…\"` into the configuration");
         }
@@ -83,6 +85,25 @@ pub(crate) fn run(
         tell_next(args.class.as_str(), &option, problem.as_deref(), out)?;
     }
     Ok(if problem.is_some() { CONFIG } else { DONE })
+}
+
+/// Before anything is written: with the right program the same command works.
+fn refuse_bad_program(class: &str, program: &str) -> Result<(), CliError> {
+    if !Path::new(program).is_absolute() {
+        return Err(CliError::usage(format!("{program} is no absolute path"))
+            .with_hint("`command -v PROGRAM` tells where it is"));
+    }
+    match classes::problem_of_program(Path::new(program)) {
+        Some(problem) => Err(CliError::configuration(format!("class {class} could not be executed: {problem}"))
+            .with_hint("nothing was written; mend it, or name another program, and try again")),
+        None => Ok(()),
+    }
+}
+
+/// Whether the configuration is as it should be, and only the tables are missing.
+fn is_to_be_migrated(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<EngineError>();
+    matches!(error, Some(EngineError::Store(StoreError::NotMigrated { .. } | StoreError::Foreign { .. })))
 }
 
 /// The address of the database as it means the same from every directory.

@@ -12,7 +12,9 @@ use crate::cli::session::Session;
 use crate::domain::limits::{ClassLimit, KeyLimit, Rate};
 use crate::engine::limits::{self, KeyLimitLine, LimitLine};
 
-/// List, set and remove limits of classes and keys: runs at once, starts in a time
+/// List, set and remove limits: runs at once, starts in a time
+///
+/// Those of a class, or of a key that tasks of whatever class have in common.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue limits set import --running 2\n  taskqueue limits set mail.send --rate 100/1m\n  taskqueue limits set --key server-7 --running 3\n  taskqueue limits\n  taskqueue limits remove import"

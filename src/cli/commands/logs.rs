@@ -5,16 +5,15 @@ use std::ops::ControlFlow;
 use clap::Args;
 use serde_json::json;
 
-use super::selected::{SELECTION_HELP, none_selected};
-use super::task_options::pass_outputs;
-use crate::cli::error::{CliError, DONE, INTERRUPTED};
+use super::queue_and_follow::pass_outputs;
+use super::selected::{SELECTION_HELP, selected_tasks};
+use crate::cli::error::{CliError, DONE, INTERRUPTED, NOT_FOUND};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::domain::ids::TaskId;
 use crate::domain::records::Run;
 use crate::domain::selection::Selection;
 use crate::engine::logs::{LogNews, follow, run_with_output};
-use crate::engine::selected::select_tasks;
 use crate::engine::{Context, StopSignals};
 
 /// Print what the handler of a task wrote, also while it writes
@@ -41,14 +40,11 @@ pub(crate) fn run(session: Session, args: &LogsArgs, out: &mut Out) -> anyhow::R
     let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
     let stop = args.follow.then(StopSignals::install).transpose()?;
     let mut ctx = session.open()?;
-    let task_id = match select_tasks(&mut ctx, &selection)?[..] {
-        [] => return Ok(none_selected(out)),
-        [task_id] => task_id,
-        ref several => {
-            let newest = several.iter().map(|id| id.0).max().unwrap_or_default();
-            let error = CliError::usage(format!("{} tasks are selected by that, and logs are of one", several.len()));
-            return Err(error.with_hint(format!("the newest of them: taskqueue logs {newest}")).into());
-        }
+    let Some(ids) = selected_tasks(&mut ctx, &selection, out)? else { return Ok(NOT_FOUND) };
+    let &[task_id] = ids.as_slice() else {
+        let newest = ids.iter().map(|id| id.0).max().unwrap_or_default();
+        let error = CliError::usage(format!("{} tasks are selected by that, and logs are of one", ids.len()));
+        return Err(error.with_hint(format!("the newest of them: taskqueue logs {newest}")).into());
     };
     match stop {
         Some(stop) => followed(&mut ctx, task_id, args.attempt, &stop, out),
@@ -61,7 +57,7 @@ fn printed(ctx: &mut Context, task_id: TaskId, attempt: Option<i32>, out: &mut O
         if out.is_json() {
             out.json(&json!({ "task_id": task_id, "run_id": null, "attempt": null, "status": null, "outputs": [] }))?;
         }
-        out.say(&format!("task {task_id} has not begun yet; `taskqueue explain {task_id}` says why"));
+        out.say(&format!("task {task_id} has not begun; `taskqueue explain {task_id}` says why"));
         return Ok(DONE);
     };
     if out.is_json() {

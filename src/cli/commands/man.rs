@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use clap::{Args, Command, ValueHint};
 
-use crate::cli::error::{CliError, DONE};
+use crate::cli::error::DONE;
 use crate::cli::manual::{page, pages};
+use crate::cli::no_page;
 use crate::cli::output::{Out, human};
 
 /// Print a manual page, or write all of them into a directory
@@ -30,10 +31,7 @@ pub(crate) fn run(args: &ManArgs, command: Command, out: &mut Out) -> anyhow::Re
         return write_all(directory, command, out);
     }
     let Some(found) = page(command, &args.verb)? else {
-        bail!(
-            CliError::usage(format!("there is no verb and no topic \"{}\"", args.verb.join(" ")))
-                .with_hint("`taskqueue --help` lists both")
-        );
+        bail!(no_page(&args.verb.join(" ")));
     };
     if out.is_json() {
         out.json(&serde_json::json!({ "page": found.name, "text": found.text }))?;

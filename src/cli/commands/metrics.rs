@@ -16,7 +16,7 @@ use crate::engine::replace_file;
 /// Print the numbers of the store in the text format of Prometheus
 ///
 /// With --textfile they are put into a file instead, as the textfile collector of node_exporter reads it. Where the database cannot
-/// be asked there is `taskqueue_up 0` alone, and the exit status says why.
+/// be asked there is `taskqueue_up 0` in place of its numbers, and the exit status says why.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue metrics\n  taskqueue metrics --textfile /var/lib/prometheus/node-exporter/taskqueue.prom"

@@ -14,14 +14,15 @@ use crate::engine::migrate;
 /// One process migrates at a time. A SQLite store is migrated by every verb by itself.
 #[derive(Debug, Args)]
 pub(crate) struct MigrateArgs {
-    /// Only show what is applied and what is pending
+    /// Only show what is applied and what is pending; nothing is made
     #[arg(long)]
     dry_run: bool,
 }
 
 pub(crate) fn run(session: &Session, args: &MigrateArgs, out: &mut Out) -> anyhow::Result<u8> {
     if args.dry_run {
-        let migrations = migrate::list(&session.url)?;
+        let migrations =
+            if session.has_place() { migrate::list(&session.url)? } else { migrate::list_for_new(&session.url)? };
         if out.is_json() {
             for migration in &migrations {
                 out.json(migration)?;
@@ -40,6 +41,7 @@ pub(crate) fn run(session: &Session, args: &MigrateArgs, out: &mut Out) -> anyho
         out.data(&text)?;
         return Ok(DONE);
     }
+    session.make_place()?;
     let progress = Progress::steps(out, "migrating");
     let report = migrate::run(&session.url, &mut |begun| progress.step(begun.done, begun.pending, begun.name.clone()));
     drop(progress);

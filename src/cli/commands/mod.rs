@@ -44,6 +44,7 @@ mod work_service;
 
 mod links;
 mod outcome;
+mod queue_and_follow;
 mod reason;
 mod selected;
 mod task_options;

@@ -15,9 +15,10 @@ use crate::domain::pause::{Pause, PauseMode, PauseScope};
 use crate::domain::status::Stored;
 use crate::engine::pauses::{self, PauseRequest};
 
-/// Claim nothing new of a class, by a runner, or at all; or list what is paused
+/// Claim nothing new of a class, by a runner, or at all
 ///
-/// Until `resume`, or for a time. Runs that are being processed go on. Runs are still created; they wait.
+/// Until `resume`, or for a time. Runs that are being processed go on. Runs are still created; they wait. Without an
+/// option it lists what is paused.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue pause --class mail.send --reason 'the mail server is down' --for 2h\n  taskqueue pause --all\n  taskqueue pause\n  taskqueue resume --class mail.send"

@@ -59,7 +59,7 @@ impl RepeatArgs {
 }
 
 pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> anyhow::Result<u8> {
-    out.begin_log(args.log_format);
+    out.begin_log(args.log_format)?;
     let options = ProcessOptions { run_id: args.run_id, ..args.repeat.options(session.config.stop_wait)? };
     let stop = StopSignals::install()?;
     let mut ctx = session.open_or_make()?;

@@ -13,12 +13,13 @@ use crate::cli::session::Session;
 use crate::domain::status::TaskStatus;
 use crate::engine::prune::{PruneRequest, Pruned, count_prunable, preview_prune, prune, prune_selected};
 
-/// Delete finished tasks that were kept long enough, with their runs, outputs and events
+/// Delete finished tasks that were kept long enough
 ///
-/// Without options it does what the settings TaskQueueKeep… and TaskQueueMax… say, as every create-runs does with a part of
-/// it; with them, what they name; with a selection, those of its tasks that are finished, however old they are. A task that
-/// has an open run, that may be tried again, for which others wait, that is the newest of a schedule, that keeps its unique key
-/// for a time, or of which a rate counts a run is never deleted.
+/// They go with their runs, outputs and events. Without options it does what the settings TaskQueueKeep… and
+/// TaskQueueMax… say, as every create-runs does with a part of it; with them, what they name; with a selection, those of
+/// its tasks that are finished, however old they are. A task that has an open run, that may be tried again, for which
+/// others wait, that is the newest of a schedule, that keeps its unique key for a time, or of which a rate counts a run
+/// is never deleted.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue prune --dry-run\n  taskqueue prune --status success --older-than 7d --yes\n  taskqueue prune 4711\n  taskqueue prune class=import.* status=cancelled --dry-run"
@@ -57,34 +58,47 @@ pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::
         class: args.class.clone(),
     };
     let mut ctx = session.open()?;
-    let is_asked = request.is_own_choice() && !args.yes;
-    if args.dry_run || is_asked {
+    if args.dry_run {
         let count = count_prunable(&mut ctx, &request)?;
-        let tasks = human::plural(i64::try_from(count).unwrap_or(i64::MAX), "task");
-        if !args.dry_run {
-            let error = CliError::usage(format!("{tasks} would be deleted; nothing was"));
-            return Err(error.with_hint("--yes deletes them, --dry-run only counts").into());
-        }
         if out.is_json() {
             out.json(&serde_json::json!({ "dry_run": true, "tasks": count }))?;
         }
-        out.say(&format!("{tasks} would be deleted"));
+        out.say(&format!("{} would be deleted", human::plural(count, "task")));
         return Ok(DONE);
+    }
+    if request.is_own_choice() && !args.yes {
+        let count = count_prunable(&mut ctx, &request)?;
+        if count == 0 {
+            return tell(&Pruned::default(), out).map(|()| DONE);
+        }
+        let error = CliError::usage(format!("{} would be deleted; nothing was", human::plural(count, "task")));
+        return Err(error.with_hint("--yes deletes them, --dry-run only counts").into());
     }
     selected::stop_between_parts(&mut ctx)?;
     let progress = Progress::without_end(out, "pruning", "tasks");
     let result = ctx.because(args.reason.text(), |ctx| prune(ctx, &request, &mut |count| progress.count(count)));
     drop(progress);
     let pruned = result?;
-    if out.is_json() {
-        out.json(&pruned)?;
-    }
     if ctx.is_stopping() {
+        if out.is_json() {
+            out.json(&pruned)?;
+        }
         let so_far = pruned_words(&pruned).unwrap_or_else(|| "nothing pruned".to_owned());
         return Err(CliError::interrupted(format!("stopped by a signal: {so_far} so far")).into());
     }
-    out.say(&pruned_words(&pruned).unwrap_or_else(|| "nothing to prune".to_owned()));
-    Ok(DONE)
+    tell(&pruned, out).map(|()| DONE)
+}
+
+/// Who calls it each night does not want to hear that there was nothing.
+fn tell(pruned: &Pruned, out: &mut Out) -> anyhow::Result<()> {
+    if out.is_json() {
+        out.json(pruned)?;
+    }
+    match pruned_words(pruned) {
+        Some(words) => out.say(&words),
+        None => out.say_if_watched("nothing to prune"),
+    }
+    Ok(())
 }
 
 fn run_selected(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::Result<u8> {
@@ -97,6 +111,7 @@ fn run_selected(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::Re
         statuses: Vec::new(),
         take: None,
         widen: None,
+        may_be_nothing: true,
         act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| prune_selected(ctx, ids, &words, hear)),
         preview: &mut preview_prune,
     };

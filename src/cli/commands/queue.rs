@@ -8,7 +8,8 @@ use anyhow::{Context as _, bail};
 use chrono::Local;
 use clap::Args;
 
-use super::task_options::{TaskOptions, queue_and_follow};
+use super::queue_and_follow::queue_and_follow;
+use super::task_options::TaskOptions;
 use crate::cli::error::{CliError, DONE};
 use crate::cli::output::progress::Progress;
 use crate::cli::output::{Out, human};
@@ -161,12 +162,16 @@ fn read_limited(source: impl Read) -> io::Result<Vec<u8>> {
 
 pub(super) fn read_batch(path: &std::path::Path) -> Result<String, CliError> {
     let mut bytes = Vec::new();
-    let read = if path.as_os_str() == "-" {
-        io::stdin().lock().read_to_end(&mut bytes)
+    if path.as_os_str() == "-" {
+        let read = io::stdin().lock().read_to_end(&mut bytes);
+        read.map_err(|error| CliError::usage(format!("-: {error}")))?;
     } else {
-        File::open(path).and_then(|mut file| file.read_to_end(&mut bytes))
-    };
-    read.map_err(|error| CliError::usage(format!("{}: {error}", path.display())))?;
+        let read = File::open(path).and_then(|mut file| file.read_to_end(&mut bytes));
+        read.map_err(|error| {
+            CliError::usage(format!("{}: {error}", path.display()))
+                .with_hint("is the path right, and may this user read it? `-` is standard input")
+        })?;
+    }
     String::from_utf8(bytes).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
         let line = error.as_bytes()[..good].iter().filter(|byte| **byte == b'\n').count() + 1;

@@ -16,10 +16,10 @@ use crate::domain::message::{Message, check_message};
 use crate::engine::claimants::{self, Held, News};
 use crate::engine::report;
 
-/// From inside a handler, or of a run you claimed: report progress, and that it goes on
+/// Report progress, as a handler or for a run you claimed
 ///
-/// A handler names no run and shows no token: the runner that started it knows both. A claimant names both; its deadline
-/// moves, as with `heartbeat`.
+/// It also says that the work goes on. A handler names no run and shows no token: the runner that started it knows both.
+/// A claimant names both; its deadline moves, as with `heartbeat`.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "taskqueue progress PERCENT [MESSAGE]\n       taskqueue progress RUN PERCENT [MESSAGE] --token TOKEN"
@@ -33,7 +33,7 @@ pub(crate) struct ProgressArgs {
     token: Option<String>,
 }
 
-/// From inside a handler: leave a result, JSON text or `-` for standard input
+/// Leave a result, from inside a handler
 #[derive(Debug, Args)]
 pub(crate) struct ResultArgs {
     /// JSON text, or `-` for standard input
@@ -42,7 +42,7 @@ pub(crate) struct ResultArgs {
     text: String,
 }
 
-/// From inside a handler, or of a run you claimed: send a message for who follows
+/// Send a message, as a handler or for a run you claimed
 ///
 /// Anyone may follow with `events`. A handler names no run and shows no token. A claimant names both; its deadline moves, as
 /// with `heartbeat`.
@@ -146,7 +146,7 @@ fn json_of(what: &str, text: &str) -> anyhow::Result<serde_json::Value> {
 
 /// `of_claimant` is what a claimant writes instead, who is no handler.
 fn send(event: &serde_json::Value, of_claimant: &str) -> anyhow::Result<u8> {
-    let HandlerEnvironment { socket: Some(socket), token: Some(token) } = HandlerEnvironment::own() else {
+    let HandlerEnvironment { socket: Some(socket), token: Some(token) } = HandlerEnvironment::own()? else {
         bail!(
             CliError::usage(
                 "this works inside a handler only: TASKQUEUE_EVENTS_SOCKET and TASKQUEUE_RUN_TOKEN are not set",

@@ -9,7 +9,7 @@ use crate::cli::session::Session;
 use crate::domain::transition::{TaskEvent, statuses_for};
 use crate::engine::requeue::{preview_requeue, requeue_tasks};
 
-/// Run tasks again that are over: that succeeded, failed or were cancelled
+/// Run tasks again that succeeded, failed or were cancelled
 ///
 /// The same tasks, with the same ids, from the start and at once. What they did before stays as their runs. `retry` is for
 /// what failed.
@@ -29,6 +29,7 @@ pub(crate) fn run(session: Session, args: &RequeueArgs, out: &mut Out) -> anyhow
         statuses: statuses_for(TaskEvent::Requeue),
         take: None,
         widen: None,
+        may_be_nothing: false,
         act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| requeue_tasks(ctx, ids, hear)),
         preview: &mut preview_requeue,
     };

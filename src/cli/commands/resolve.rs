@@ -20,7 +20,7 @@ use crate::engine::claimants::{Held, Resolution, resolve};
 /// error: the answer may have been lost.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue resolve 7 --token \"$token\" --results '{\"sent\":3}'\n  taskqueue resolve 7 --token \"$token\" --error smtp --message '451 greylisted' --delay 5m"
+    after_help = "Examples:\n  taskqueue resolve 7 --token \"$token\" --results '{\"sent\":3}'\n  taskqueue resolve 7 --token \"$token\" --error smtp:451 --delay 5m"
 )]
 pub(crate) struct ResolveArgs {
     #[command(flatten)]
@@ -42,15 +42,16 @@ pub(crate) struct ResolveArgs {
     delay: Option<String>,
 }
 
-/// Reject a run you claimed: others try its task at once, and you never again
+/// Reject a run you claimed, and leave its task to others
 ///
-/// The attempt has failed: a task that everybody rejects is exhausted.
+/// They can try it at once, and you are never offered it again. The attempt has failed: a task that everybody rejects is
+/// exhausted.
 #[derive(Debug, Args)]
 pub(crate) struct ReleaseArgs {
     #[command(flatten)]
     held: HeldArgs,
     /// Why, for people
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
 }
 

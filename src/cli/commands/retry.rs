@@ -14,9 +14,10 @@ use crate::engine::Context;
 use crate::engine::retry::{check_data, preview_retry, retry_at_rate};
 use crate::engine::selected::Hear;
 
-/// Try failed, exhausted or quarantined tasks again, with all their retries
+/// Try failed, exhausted or quarantined tasks again
 ///
-/// A task that failed and waits for its next attempt is due at once. Failures and crashes are counted from zero.
+/// They have all their retries again. A task that failed and waits for its next attempt is due at once. Failures and
+/// crashes are counted from zero.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue retry 4711\n  taskqueue failures\n  taskqueue retry class=mail.send error=exit:75 --sample 5\n  taskqueue retry class=mail.send error=exit:75 --rate 10/1m --yes\n  taskqueue retry 4711 --data @mended.json"
@@ -51,6 +52,7 @@ pub(crate) fn run(session: Session, args: &RetryArgs, out: &mut Out) -> anyhow::
         statuses: vec![TaskStatus::Failed, TaskStatus::Timeout],
         take: args.sample.map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
         widen: None,
+        may_be_nothing: false,
         act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| retry(ctx, ids, hear)),
         preview: &mut |ctx, ids, hear| {
             check(ctx, ids)?;

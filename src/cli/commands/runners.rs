@@ -7,12 +7,12 @@ use indicatif::HumanBytes;
 use super::pauses::pause_words;
 use crate::cli::error::DONE;
 use crate::cli::output::Out;
-use crate::cli::output::human::relative;
+use crate::cli::output::human::{fitted_words, relative};
 use crate::cli::output::table::{Field, Tone, render};
 use crate::cli::session::Session;
 use crate::engine::status::{self, RunnerLine, WorkLine};
 
-/// Show the runners that live: their names, what they work on, since when
+/// Show the runners that live, and what they work on
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue runners\n  taskqueue drain --runner mail-1\n  taskqueue status --runners     those that have ended too"
@@ -35,7 +35,8 @@ pub(super) fn show(lines: &[RunnerLine], now: DateTime<Utc>, out: &mut Out) -> a
         return lines.iter().try_for_each(|line| out.json(line));
     }
     if lines.is_empty() {
-        return out.data("No runners: process-run or tick in cron makes them.");
+        let none = "No runners: `taskqueue tick` in cron, or `taskqueue work`, makes them.";
+        return out.data(&fitted_words(none, out.width()));
     }
     let rows = lines.iter().map(|line| row(line, now)).collect();
     let header = ["RUNNER", "NAME", "PROCESS", "HOST", "STATE", "STARTED", "HEARD OF", "WORKS ON", "MEMORY", "VERSION"];

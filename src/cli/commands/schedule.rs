@@ -4,12 +4,12 @@ use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 
 use super::reason::ReasonArgs;
-use super::selected::none_selected;
+use super::selected::selected_tasks;
 use super::task_view::task_json;
-use crate::cli::error::{CliError, DONE};
+use crate::cli::error::{CliError, DONE, NOT_FOUND};
 use crate::cli::output::Out;
 use crate::cli::output::clean::clean_line;
-use crate::cli::output::human::{instant, relative};
+use crate::cli::output::human::{fitted_words, instant, relative};
 use crate::cli::output::table::{Field, Tone, render};
 use crate::cli::session::Session;
 use crate::domain::ids::TaskId;
@@ -17,7 +17,6 @@ use crate::domain::records::Task;
 use crate::domain::selection::Selection;
 use crate::domain::status::{ScheduleStatus, Stored};
 use crate::engine::schedules::{self, Schedule, ScheduleDetail, ScheduleEdit};
-use crate::engine::selected::select_tasks;
 use crate::engine::{Context, EngineResult};
 
 /// List, pause, change and remove what happens again and again
@@ -80,9 +79,8 @@ pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyho
     match args.action.as_ref().unwrap_or(&Action::List) {
         Action::List => list(ctx, out).map(|()| DONE),
         Action::Show(named) => {
-            let ids = named.ids(ctx)?;
-            ids.iter().try_for_each(|id| show(ctx, *id, out))?;
-            Ok(answered(&ids, out))
+            let Some(ids) = named.ids(ctx, out)? else { return Ok(NOT_FOUND) };
+            ids.iter().try_for_each(|id| show(ctx, *id, out)).map(|()| DONE)
         }
         Action::Pause(target) => change(ctx, target, &schedules::pause, ("is paused", false), out),
         Action::Resume(target) => change(ctx, target, &schedules::resume, ("goes on", true), out),
@@ -95,19 +93,15 @@ pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyho
 }
 
 impl Named {
-    fn ids(&self, ctx: &mut Context) -> anyhow::Result<Vec<TaskId>> {
+    /// `None` where nothing is meant, as only `last` can.
+    fn ids(&self, ctx: &mut Context, out: &mut Out) -> anyhow::Result<Option<Vec<TaskId>>> {
         let selection = Selection::parse(&self.schedules).map_err(CliError::usage)?;
         if !selection.is_named() {
             let error = CliError::usage("a schedule is named by the id of one of its tasks, or by last");
             return Err(error.with_hint("taskqueue schedule list").into());
         }
-        Ok(select_tasks(ctx, &selection)?)
+        selected_tasks(ctx, &selection, out)
     }
-}
-
-/// Only `last` can mean nothing.
-fn answered(ids: &[TaskId], out: &mut Out) -> u8 {
-    if ids.is_empty() { none_selected(out) } else { DONE }
 }
 
 /// Does it to one after the other, up to the first that refuses it. Says what it did, and perhaps when the next time is.
@@ -118,13 +112,13 @@ fn change(
     (what, has_next): (&str, bool),
     out: &mut Out,
 ) -> anyhow::Result<u8> {
-    let ids = target.named.ids(ctx)?;
+    let Some(ids) = target.named.ids(ctx, out)? else { return Ok(NOT_FOUND) };
     for id in &ids {
         let schedule = ctx.because(target.reason.text(), |ctx| act(ctx, *id))?;
         let now = has_next.then(|| ctx.now()).transpose()?;
         tell(&schedule, what, now, out)?;
     }
-    Ok(answered(&ids, out))
+    Ok(DONE)
 }
 
 fn tell(schedule: &Schedule, what: &str, now: Option<DateTime<Utc>>, out: &mut Out) -> anyhow::Result<()> {
@@ -146,7 +140,8 @@ fn list(ctx: &mut Context, out: &mut Out) -> anyhow::Result<()> {
         return all.iter().try_for_each(|schedule| out.json(schedule));
     }
     if all.is_empty() {
-        return out.data("No schedules. Begin one: taskqueue queue CLASS --every '0 3 * * *' --tz Europe/Berlin");
+        let none = "No schedules. Begin one: taskqueue queue CLASS --every '0 3 * * *' --tz Europe/Berlin";
+        return out.data(&fitted_words(none, out.width()));
     }
     let now = ctx.now()?;
     let rows = all.iter().map(|schedule| row(schedule, now)).collect();

@@ -22,8 +22,21 @@ pub(crate) const SELECTION_HELP: &str = "The tasks: ids (12), ranges (5-9), last
     class=mail.* status=failed by=ann error=exit:1 schedule=7 key=order-17 older=2d newer=1h. Statuses are those of \
     `status`, and exhausted, quarantined, waiting and due";
 
-/// Says that there is nothing to do; the exit status of that.
-pub(crate) fn none_selected(out: &mut Out) -> u8 {
+/// The tasks that a selection means. `None` where there are none: that was said, and what is left is [`NOT_FOUND`].
+pub(crate) fn selected_tasks(
+    ctx: &mut Context,
+    selection: &Selection,
+    out: &mut Out,
+) -> anyhow::Result<Option<Vec<TaskId>>> {
+    let ids = select_tasks(ctx, selection)?;
+    if ids.is_empty() {
+        none_selected(out);
+        return Ok(None);
+    }
+    Ok(Some(ids))
+}
+
+fn none_selected(out: &mut Out) -> u8 {
     out.say("no task is selected by that");
     NOT_FOUND
 }
@@ -60,6 +73,8 @@ pub(crate) struct BulkVerb<'a> {
     pub(crate) take: Option<usize>,
     /// Adds what belongs to the selected tasks.
     pub(crate) widen: Option<Widen>,
+    /// Whether it is success that filters leave nothing to do, as of what cron calls each night.
+    pub(crate) may_be_nothing: bool,
     /// Does it.
     pub(crate) act: Step<'a>,
     /// Says what it would do.
@@ -77,6 +92,15 @@ pub(crate) fn run(
     selection.narrow_to(&verb.statuses);
     let mut ids = select_tasks(ctx, &selection)?;
     ids.truncate(verb.take.unwrap_or(usize::MAX));
+    let may_be_nothing = verb.may_be_nothing && !selection.has_ids();
+    if may_be_nothing && ids.is_empty() {
+        if args.dry_run {
+            out.say(&Told { is_dry_run: true, ..Told::default() }.total(verb.done));
+        } else {
+            out.say_if_watched(&format!("nothing to {}", verb.name));
+        }
+        return Ok(DONE);
+    }
     if ids.is_empty() {
         return Ok(none_selected(out));
     }
@@ -117,7 +141,8 @@ pub(crate) fn run(
     if told.heard < ids.len() && ctx.is_stopping() {
         return Err(told.interrupted(ids.len(), verb.done).into());
     }
-    Ok(told.finish(verb.done, out))
+    let code = told.finish(verb.done, out);
+    Ok(if may_be_nothing && code == NOT_FOUND { DONE } else { code })
 }
 
 /// From now on a signal is looked for between the parts of a work; what is done stays done, and is told of.

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::reason::ReasonArgs;
-use crate::cli::error::DONE;
+use crate::cli::error::{CliError, DONE};
 use crate::cli::output::Out;
 use crate::cli::output::clean::clean_line;
 use crate::cli::output::table::render;
@@ -44,7 +44,7 @@ pub(crate) fn run(session: Session, args: &SettingsArgs, out: &mut Out) -> anyho
         None | Some(Action::List) => list(session, out),
         Some(Action::Get { name }) => get(session, name, out),
         Some(Action::Set { name, value, reason }) => {
-            let setting = settings::find(name)?;
+            let setting = find(name)?;
             let value = session.open_or_make()?.because(reason.text(), |ctx| settings::set(ctx, setting, value))?;
             if out.is_json() {
                 out.json(&json(setting, &value.to_string()))?;
@@ -73,7 +73,7 @@ fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
 }
 
 fn get(session: Session, name: &str, out: &mut Out) -> anyhow::Result<u8> {
-    let setting = settings::find(name)?;
+    let setting = find(name)?;
     let all = settings::list(&mut session.open()?)?;
     for (found, value) in all.into_iter().filter(|(found, _)| *found == setting) {
         if out.is_json() {
@@ -83,6 +83,10 @@ fn get(session: Session, name: &str, out: &mut Out) -> anyhow::Result<u8> {
         }
     }
     Ok(DONE)
+}
+
+fn find(name: &str) -> Result<Setting, CliError> {
+    settings::find(name).map_err(|error| CliError::from(error).with_hint("`taskqueue settings` lists all"))
 }
 
 fn json(setting: Setting, value: &str) -> serde_json::Value {

@@ -2,16 +2,15 @@
 
 use clap::Args;
 
-use super::selected::{SELECTION_HELP, none_selected};
+use super::selected::{SELECTION_HELP, selected_tasks};
 use super::task_view;
 use super::time_line::drawn;
-use crate::cli::error::{CliError, DONE};
+use crate::cli::error::{CliError, DONE, NOT_FOUND};
 use crate::cli::output::Out;
 use crate::cli::output::clean::clean_block;
 use crate::cli::output::human::plural;
 use crate::cli::session::Session;
 use crate::domain::selection::Selection;
-use crate::engine::selected::select_tasks;
 use crate::engine::status::detail;
 
 /// Show everything about tasks, with a time line of their attempts
@@ -31,10 +30,7 @@ pub(crate) struct ShowArgs {
 pub(crate) fn run(session: Session, args: &ShowArgs, out: &mut Out) -> anyhow::Result<u8> {
     let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
     let mut ctx = session.open()?;
-    let ids = select_tasks(&mut ctx, &selection)?;
-    if ids.is_empty() {
-        return Ok(none_selected(out));
-    }
+    let Some(ids) = selected_tasks(&mut ctx, &selection, out)? else { return Ok(NOT_FOUND) };
     let left_out = ids.len().saturating_sub(usize::try_from(args.limit).unwrap_or(usize::MAX));
     for (place, id) in ids.iter().skip(left_out).enumerate() {
         if place > 0 && !out.is_json() {

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::selected::{SELECTION_HELP, none_selected};
+use super::selected::{SELECTION_HELP, selected_tasks};
 use super::task_options::duration_option;
+use super::unknown_class::{WarnOf, warn_of_unknown_class};
 use super::{runners, task_view};
 use crate::cli::error::{CliError, DONE, INTERRUPTED, NOT_FOUND};
 use crate::cli::output::Out;
-use crate::cli::output::human::shell_word;
+use crate::cli::output::human::{fitted_words, shell_word};
 use crate::cli::session::Session;
 use crate::domain::records::Run;
 use crate::domain::selection::Selection;
@@ -21,7 +22,7 @@ use crate::engine::{Context, EngineError, StopSignals, StoreError};
 const WHOLE_OR_LIST: &str =
     "Everything about tasks that are named, with all their runs; a list of what ranges and filters select";
 
-/// Show what is in the tables: counters, then tasks, and why each one is where it is
+/// Show what is in the tables, and why each task is where it is
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue status\n  taskqueue status 4711\n  taskqueue status class=mail.* status=exhausted\n  taskqueue status --class mail.send --status failed --status timeout\n  taskqueue status --runs --silent-for 10m\n  taskqueue status --watch"
@@ -101,7 +102,8 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
         let silent_secs = i64::try_from(silence.as_secs()).unwrap_or(i64::MAX);
         let silent = status::list_silent_runs(ctx, silent_secs, args.limit + 1)?;
         if silent.is_empty() && !out.is_json() {
-            return out.data("No run in progress has been silent for so long.").map(|()| DONE);
+            let none = "No run in progress has been silent for so long.";
+            return out.data(&fitted_words(none, out.width())).map(|()| DONE);
         }
         return runs(ctx, silent, args.limit, out).map(|()| DONE);
     }
@@ -126,23 +128,33 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
         _ => "No task is of this class and status.",
     };
     let words = task_view::ListWords { if_none: none, if_more: task_view::MORE_OR_OTHERS };
-    task_view::overview(&status::overview(ctx, &filter)?, &words, out).map(|()| DONE)
+    let overview = status::overview(ctx, &filter)?;
+    task_view::overview(&overview, &words, out)?;
+    // Who watches may wait for the first one.
+    if let Some(class) = filter.class.filter(|_| overview.lines.is_empty() && args.watch.is_none()) {
+        warn_of_unknown_class(ctx, &class, WarnOf::Any, out)?;
+    }
+    Ok(DONE)
 }
 
 /// What is named is shown whole, what a range or a filter selects as a list.
 fn selected(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Result<u8> {
     let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
-    let ids = select_tasks(ctx, &selection)?;
     if !selection.is_named() {
+        let ids = select_tasks(ctx, &selection)?;
         let overview = status::overview_of(ctx, &ids, args.limit)?;
         let words = task_view::ListWords { if_none: "No task is selected by that.", if_more: task_view::MORE };
         task_view::overview(&overview, &words, out)?;
         return Ok(if ids.is_empty() { NOT_FOUND } else { DONE });
     }
-    for id in &ids {
+    let Some(ids) = selected_tasks(ctx, &selection, out)? else { return Ok(NOT_FOUND) };
+    for (place, id) in ids.iter().enumerate() {
+        if place > 0 && !out.is_json() {
+            out.data("")?;
+        }
         task_view::detail(&status::detail(ctx, *id)?, ctx.now()?, out)?;
     }
-    Ok(if ids.is_empty() { none_selected(out) } else { DONE })
+    Ok(DONE)
 }
 
 /// One more was asked for than is shown.

@@ -8,7 +8,7 @@ use super::pauses::pause_words;
 use super::why::{holder, note};
 use crate::cli::output::Out;
 use crate::cli::output::clean::{clean_block, clean_line};
-use crate::cli::output::human::{counters, distance, fitted, fitted_words, instant, plural, relative};
+use crate::cli::output::human::{counters, distance, fitted, fitted_words, folded, hanging, instant, plural, relative};
 use crate::cli::output::table::{Field, Tone, render};
 use crate::domain::backoff::Backoff;
 use crate::domain::dependencies::id_circle_words;
@@ -174,7 +174,7 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
         format!("task {}   {}   {}", task.id, task.class, status_words(task, last_run).0),
         format!("  why          {}", non_empty(note(&detail.reason, last_run, now))),
         format!("  queued       {} ({}) by {}", instant(task.queued_on), relative(task.queued_on, now), task.queued_by),
-        format!("  scheduled    {} ({})", instant(task.scheduled_on), relative(task.scheduled_on, now)),
+        format!("  scheduled    {}", scheduled_words(task, now)),
         format!(
             "  failed       {} of {} retries, {} in all",
             task.failed_retries,
@@ -210,22 +210,41 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
     }
     lines.extend(linked_line("after", &detail.prerequisites));
     lines.extend(linked_line("before", &detail.dependants));
-    lines.push(format!("  data         {}", task.data));
-    let mut text: Vec<String> = lines.iter().map(|line| clean_line(line)).collect();
+    let mut text: Vec<String> = lines.iter().map(|line| described(line, out.width())).collect();
+    text.push(clean_line(&format!("  data         {}", task.data)));
     for (run, outputs) in &detail.runs {
-        text.push(run_block(run, outputs, now));
+        text.push(run_block(run, outputs, now, out.width()));
     }
     for event in &detail.events {
-        text.push(clean_line(&format!(
+        let line = format!(
             "event {}   {}   {} on {}   {}",
             instant(event.occurred_on),
             event.kind,
             event.actor,
             event.host,
             event.details
-        )));
+        );
+        text.push(folded(&clean_line(&line), out.width()));
     }
     out.data(&text.join("\n"))
+}
+
+/// The column in which what is said of a name begins.
+const NAMES: usize = 15;
+
+/// A line with a name and what is said of it. JSON is not broken like that: it is copied from here, to be edited.
+fn described(line: &str, width: Option<u16>) -> String {
+    let line = clean_line(line);
+    match line.split_at_checked(NAMES).filter(|_| line.starts_with("  ")) {
+        Some((name, words)) => hanging(name, words, width),
+        None => fitted_words(&line, width),
+    }
+}
+
+/// The time of a task to which nothing happens any more is not one that comes.
+fn scheduled_words(task: &Task, now: DateTime<Utc>) -> String {
+    let on = task.scheduled_on;
+    if task.is_settled() { instant(on) } else { format!("{} ({})", instant(on), relative(on, now)) }
 }
 
 /// Whoever inserts rows by SQL can write anything there.
@@ -247,7 +266,7 @@ fn non_empty(text: String) -> String {
 }
 
 /// A run, and what its handler wrote.
-pub(super) fn run_block(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>) -> String {
+pub(super) fn run_block(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>, width: Option<u16>) -> String {
     let mut lines =
         vec![format!("run {}   attempt {}   {}   {}%", run.id, run.attempt, run.status, run.percents_completed)];
     if let Some(started) = run.started_on {
@@ -278,10 +297,8 @@ pub(super) fn run_block(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>) ->
     if !run.decision.is_empty() {
         lines.push(format!("  decision     {}", run.decision));
     }
-    if let Some(results) = &run.results {
-        lines.push(format!("  results      {results}"));
-    }
-    let mut text: Vec<String> = lines.iter().map(|line| clean_line(line)).collect();
+    let mut text: Vec<String> = lines.iter().map(|line| described(line, width)).collect();
+    text.extend(run.results.iter().map(|results| clean_line(&format!("  results      {results}"))));
     for output in outputs {
         text.push(format!("  {} ({} bytes)", output.stream, output.total_bytes));
         text.extend(clean_block(&output.content).lines().map(|line| format!("    {line}")));
@@ -310,7 +327,7 @@ pub(super) fn runs(runs: &[Run], has_more: bool, now: DateTime<Utc>, out: &mut O
         return Ok(());
     }
     if runs.is_empty() {
-        return out.data("No runs yet: create-runs or tick makes them.");
+        return out.data(&fitted_words("No runs yet: create-runs or tick makes them.", out.width()));
     }
     let rows = runs.iter().map(|run| run_row(run, now)).collect();
     let header = ["RUN", "TASK", "CLASS", "ATTEMPT", "STATUS", "STARTED", "TOOK", "NOTE"];

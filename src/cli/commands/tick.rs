@@ -15,9 +15,10 @@ use crate::engine::StopSignals;
 use crate::engine::process_run::ProcessOptions;
 use crate::engine::tick::tick;
 
-/// Create the due runs and process them until nothing is left: the one-line crontab
+/// Create the due runs and process them: the one-line crontab
 ///
-/// `* * * * * taskqueue tick` is all it takes. Silent when there was nothing to do; safe to overlap.
+/// `* * * * * taskqueue tick` is all it takes. It ends when nothing is left, or after --max-time. Silent when there was
+/// nothing to do; safe to overlap.
 #[derive(Debug, Args)]
 pub(crate) struct TickArgs {
     /// Process at most N runs
@@ -35,7 +36,7 @@ pub(crate) struct TickArgs {
 }
 
 pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> anyhow::Result<u8> {
-    out.begin_log(args.log_format);
+    out.begin_log(args.log_format)?;
     let max_time: Option<Duration> = duration_option("--max-time", Some(&args.max_time))?;
     let stop_wait = session.config.stop_wait;
     let options =

@@ -2,36 +2,59 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::cli::output::human::{distance, relative};
+use crate::cli::output::human::{distance, hanging, relative};
 use crate::domain::status::RunStatus;
 use crate::domain::time_line::{Segment, Stretch};
 use crate::engine::status::TaskDetail;
 
 /// Stretches that are drawn: the last ones.
 const DRAWN: usize = 20;
-/// Columns of the drawing: the widest, the narrowest, and what the words beside it take.
+/// Columns of the drawing: the widest, and the narrowest.
 const WIDEST: usize = 60;
 const NARROWEST: usize = 8;
-const WORDS: usize = 52;
+/// Where nobody knows how many columns there are.
+const COLUMNS: u16 = 100;
+/// Below this many it is not said when a stretch began.
+const NARROW: u16 = 60;
 
 /// The drawing, without colour; none of a task of which nothing has lasted.
 pub(super) fn drawn(detail: &TaskDetail, now: DateTime<Utc>, width: Option<u16>) -> Option<String> {
     let segments = detail.time_line.as_slice();
     let shown = &segments[segments.len().saturating_sub(DRAWN)..];
     let (first, last) = (shown.first()?, shown.last()?);
-    let room = usize::from(width.unwrap_or(100)).saturating_sub(WORDS).clamp(NARROWEST, WIDEST);
+    let columns = width.unwrap_or(COLUMNS);
+    let numbers = aligned(shown, now, columns >= NARROW);
+    let said: Vec<String> = shown.iter().map(|segment| words(segment, detail, now)).collect();
+    let taken = 2 + longest(&numbers) + longest(&said);
+    let room = usize::from(columns).saturating_sub(taken).clamp(NARROWEST, WIDEST);
     let scale = Scale { begin: first.from, total_millis: (last.to - first.from).num_milliseconds().max(1), room };
     let mut lines = vec!["time line".to_owned()];
     if segments.len() > DRAWN {
         lines.push(format!("  … {} earlier", segments.len() - DRAWN));
     }
-    for segment in shown {
-        let words = words(segment, detail, now);
-        let took = distance(segment.to - segment.from);
-        let line = format!("  {}  {took:>7}  {:<14}  {words}", scale.bar(segment), relative(segment.from, now));
-        lines.push(line.trim_end().to_owned());
+    for ((segment, numbers), words) in shown.iter().zip(numbers).zip(said) {
+        lines.push(hanging(&format!("  {}{numbers}", scale.bar(segment)), &words, width));
     }
     Some(lines.join("\n"))
+}
+
+/// How long each stretch took, and when it began, below each other.
+fn aligned(shown: &[Segment], now: DateTime<Utc>, with_begin: bool) -> Vec<String> {
+    let took: Vec<String> = shown.iter().map(|segment| distance(segment.to - segment.from)).collect();
+    let begun: Vec<String> = shown.iter().map(|segment| relative(segment.from, now)).collect();
+    let (took_room, begun_room) = (longest(&took), longest(&begun));
+    let line = |(took, begun): (&String, &String)| {
+        if with_begin {
+            format!("  {took:>took_room$}  {begun:<begun_room$}  ")
+        } else {
+            format!("  {took:>took_room$}  ")
+        }
+    };
+    took.iter().zip(&begun).map(line).collect()
+}
+
+fn longest(texts: &[String]) -> usize {
+    texts.iter().map(|text| text.chars().count()).max().unwrap_or(0)
 }
 
 struct Scale {

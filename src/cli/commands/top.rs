@@ -1,5 +1,6 @@
 //! `taskqueue top`
 
+use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,9 +23,9 @@ use crate::cli::top::keys::{is_cut, keys_of};
 use crate::cli::top::state::{State, Wish};
 use crate::domain::ids::TaskId;
 use crate::engine::top::{Change, Details, Glance, Tally, Watch};
-use crate::engine::{EngineResult, StopSignals, suspend};
+use crate::engine::{EngineResult, StopSignals, Suspension};
 
-/// Watch the queue on the whole terminal, and cancel, retry and pause there
+/// Watch the queue on the whole terminal; cancel, retry, pause there
 ///
 /// Counters, runners, running runs, classes and failures, again and again. Keys choose and act; `?` shows them. What changes
 /// something is asked about first.
@@ -161,7 +162,9 @@ fn tell_details(watch: &mut Watch, task: TaskId, tell: &dyn Fn(News)) {
 /// The screen while somebody watches.
 struct Live {
     state: State,
+    /// Given back before what asks this process to stop is let through again.
     screen: Screen,
+    suspension: Suspension,
     stop: StopSignals,
     asks: Sender<Ask>,
     news: Receiver<News>,
@@ -181,7 +184,7 @@ struct Live {
 
 impl Live {
     fn open(mut state: State, watch: Watch, interval: Duration, out: &Out) -> anyhow::Result<Self> {
-        let stop = StopSignals::install()?;
+        let (stop, suspension) = (StopSignals::install()?, Suspension::hold()?);
         let mut screen = Screen::open(out.use_color()).context("the terminal cannot be drawn on")?;
         state.resize(screen.size().1);
         screen.draw(|area, buffer| draw(&state, out.use_color(), area, buffer))?;
@@ -191,6 +194,7 @@ impl Live {
         Ok(Self {
             state,
             screen,
+            suspension,
             stop,
             asks,
             news,
@@ -225,6 +229,7 @@ impl Live {
                     true
                 }
             };
+            is_changed |= self.was_stopped()?;
             is_changed |= self.hear_news()? | self.has_resized();
             is_changed |= self.notice_silence();
             if is_changed {
@@ -273,14 +278,30 @@ impl Live {
                 self.state.say("asking the database …");
                 self.ask(Ask::Change(change))?;
             }
-            Wish::Suspend => {
-                self.screen.leave();
-                let suspended = suspend();
-                self.screen.take()?;
-                suspended?;
-            }
+            Wish::Suspend => self.give_way(Suspension::stop_group)?,
         }
         Ok(false)
+    }
+
+    /// Whether this process goes on after somebody else than its keys has stopped it, by TSTP or in a way that nobody is asked.
+    fn was_stopped(&mut self) -> anyhow::Result<bool> {
+        if self.suspension.is_asked() {
+            self.give_way(Suspension::stop)?;
+            return Ok(true);
+        }
+        let has_continued = self.suspension.take_continued();
+        if has_continued {
+            self.give_way(|_| Ok(()))?;
+        }
+        Ok(has_continued)
+    }
+
+    /// Gives the terminal back, and takes it over again as it is then.
+    fn give_way(&mut self, stop: impl FnOnce(&Suspension) -> io::Result<()>) -> anyhow::Result<()> {
+        self.screen.leave();
+        let stopped = stop(&self.suspension);
+        self.screen.take()?;
+        Ok(stopped?)
     }
 
     /// Whether there was any.
@@ -391,7 +412,7 @@ fn details_text(details: &Details) -> String {
     let mut text = words(explanation, None, &out);
     if let Some(run) = &explanation.last_run {
         text.push_str("\n\n");
-        text.push_str(&run_block(run, &details.outputs, explanation.now));
+        text.push_str(&run_block(run, &details.outputs, explanation.now, out.width()));
     }
     text
 }

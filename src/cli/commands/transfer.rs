@@ -7,20 +7,19 @@ use clap::Args;
 
 use super::queue::read_batch;
 use super::reason::ReasonArgs;
-use super::selected::{SELECTION_HELP, none_selected};
+use super::selected::{SELECTION_HELP, selected_tasks};
 use crate::cli::error::{CliError, DONE, FAILED, NOT_FOUND};
 use crate::cli::output::progress::Progress;
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
-use crate::domain::ids::TaskId;
 use crate::domain::selection::Selection;
-use crate::engine::selected::select_tasks;
 use crate::engine::transfer::{Exported, export_all, export_selected, import, with_prerequisites};
-use crate::engine::{Context, EngineError, EngineResult};
+use crate::engine::{EngineError, EngineResult};
 
-/// Print tasks with their runs, outputs and events as newline-delimited JSON
+/// Print tasks with all that belongs to them, as lines of JSON
 ///
-/// All tasks, or those of a selection. `taskqueue import` reads it, into a store of any engine.
+/// All tasks, or those of a selection, with their runs, outputs and events. `taskqueue import` reads it, into a store of
+/// any engine.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue export >tasks.ndjson\n  taskqueue --database postgres://db.example.org/tasks import tasks.ndjson\n  taskqueue export class=import.* status=waiting --prerequisites >waiting.ndjson"
@@ -58,9 +57,9 @@ pub(crate) fn run_export(session: Session, args: &ExportArgs, out: &mut Out) -> 
     }
     let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
     let mut ctx = session.open()?;
-    let ids = ids_of(&mut ctx, &selection, args.prerequisites)?;
-    if ids.is_empty() {
-        return Ok(none_selected(out));
+    let Some(mut ids) = selected_tasks(&mut ctx, &selection, out)? else { return Ok(NOT_FOUND) };
+    if args.prerequisites {
+        ids = with_prerequisites(&mut ctx, ids)?;
     }
     let exported = export_selected(&mut ctx, &ids, &mut |line| print(&line, out))?;
     if out.is_unread() {
@@ -77,11 +76,6 @@ pub(crate) fn run_export(session: Session, args: &ExportArgs, out: &mut Out) -> 
         (0, _) => NOT_FOUND,
         _ => FAILED,
     })
-}
-
-fn ids_of(ctx: &mut Context, selection: &Selection, with_awaited: bool) -> EngineResult<Vec<TaskId>> {
-    let ids = select_tasks(ctx, selection)?;
-    if with_awaited { with_prerequisites(ctx, ids) } else { Ok(ids) }
 }
 
 /// Nothing more is read once nobody reads what is printed.

@@ -1,11 +1,13 @@
 //! `taskqueue wait`
 
+use std::collections::HashSet;
+
 use clap::Args;
 use serde_json::json;
 
-use super::selected::{SELECTION_HELP, none_selected};
+use super::selected::{SELECTION_HELP, selected_tasks};
 use super::task_options::duration_option;
-use crate::cli::error::{CliError, DONE, FAILED, INTERRUPTED, WAITED_TOO_LONG};
+use crate::cli::error::{CliError, DONE, FAILED, INTERRUPTED, NOT_FOUND, WAITED_TOO_LONG};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::domain::ids::TaskId;
@@ -13,13 +15,12 @@ use crate::domain::records::Task;
 use crate::domain::selection::Selection;
 use crate::domain::status::TaskStatus;
 use crate::engine::StopSignals;
-use crate::engine::selected::select_tasks;
-use crate::engine::wait::{WaitedForMany, wait_for_tasks};
+use crate::engine::wait::{Waited, wait_for_tasks};
 
-/// Wait until tasks are over: succeeded, cancelled, or without a retry left
+/// Wait until tasks are over
 ///
-/// Ends with 0 where all that it waited for succeeded, with 1 where one did not, and with 124 after --timeout. What is selected is
-/// decided when it begins.
+/// That is: succeeded, cancelled, or without a retry left. Ends with 0 where all that it waited for succeeded, with 1
+/// where one did not, and with 124 after --timeout. What is selected is decided when it begins.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue wait 4711 && deploy\n  taskqueue wait 12-19 --timeout 10m\n  taskqueue wait class=import status=waiting --any"
@@ -41,12 +42,10 @@ pub(crate) fn run(session: Session, args: &WaitArgs, out: &mut Out) -> anyhow::R
     let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
     let stop = StopSignals::install()?;
     let mut ctx = session.open()?;
-    let ids = select_tasks(&mut ctx, &selection)?;
-    if ids.is_empty() {
-        return Ok(none_selected(out));
-    }
-    let (mut failure, mut have_all_succeeded) = (None, true);
+    let Some(ids) = selected_tasks(&mut ctx, &selection, out)? else { return Ok(NOT_FOUND) };
+    let (mut failure, mut have_all_succeeded, mut over) = (None, true, HashSet::new());
     let waited = wait_for_tasks(&mut ctx, &ids, args.any, &stop, limit, &mut |id, task| {
+        over.insert(id);
         have_all_succeeded &= task.is_some_and(|task| task.status.is(TaskStatus::Success));
         if let Err(error) = tell(id, task, out) {
             failure.get_or_insert(error);
@@ -56,11 +55,25 @@ pub(crate) fn run(session: Session, args: &WaitArgs, out: &mut Out) -> anyhow::R
         return Err(error);
     }
     Ok(match waited {
-        WaitedForMany::Ended if have_all_succeeded => DONE,
-        WaitedForMany::Ended => FAILED,
-        WaitedForMany::Stopped => INTERRUPTED,
-        WaitedForMany::TooLong => WAITED_TOO_LONG,
+        Waited::Ended(()) if have_all_succeeded => DONE,
+        Waited::Ended(()) => FAILED,
+        Waited::Stopped => INTERRUPTED,
+        Waited::TooLong => {
+            let left: Vec<TaskId> = ids.into_iter().filter(|id| !over.contains(id)).collect();
+            tell_left(&left, out);
+            WAITED_TOO_LONG
+        }
     })
+}
+
+/// What nobody waits for any longer, though it is not over.
+fn tell_left(left: &[TaskId], out: &mut Out) {
+    let (id, others) = match left {
+        [] => return,
+        [id] => (id, "is"),
+        [id, ..] => (id, "and others are"),
+    };
+    out.say(&format!("task {id} {others} not over; `taskqueue explain {id}` says why"));
 }
 
 fn tell(id: TaskId, task: Option<&Task>, out: &mut Out) -> anyhow::Result<()> {

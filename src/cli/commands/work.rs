@@ -9,6 +9,7 @@ use clap::Args;
 
 use super::outcome::{report_words, warn_of_hook, warn_of_spool};
 use super::task_options::duration_option;
+use super::unknown_class::{WarnOf, warn_of_unknown_class};
 use super::work_metrics::WorkMetrics;
 use super::work_narrator::WorkNarrator;
 use super::work_service::Service;
@@ -28,8 +29,8 @@ use crate::engine::{ReloadSignal, StopSignals, Supervisor};
 #[derive(Debug, Args)]
 pub(crate) struct WorkArgs {
     /// Execute so many runs at once [default: the number of processors]
-    #[arg(long, value_name = "N")]
-    slots: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    slots: Option<u16>,
     /// Only runs of this class, or of those that a pattern with `*` and `?` matches; may be given several times
     #[arg(long = "class", value_name = "CLASS")]
     classes: Vec<String>,
@@ -58,9 +59,9 @@ pub(crate) struct WorkArgs {
 
 impl WorkArgs {
     fn options(&self, stop_wait: Duration) -> anyhow::Result<WorkOptions> {
-        let slots = self.slots.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
+        let processors = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Ok(WorkOptions {
-            slots,
+            slots: self.slots.map_or_else(processors, usize::from),
             classes: self.classes.clone(),
             max_runs: self.max_runs,
             max_time: duration_option("--max-time", self.max_time.as_deref())?,
@@ -73,7 +74,7 @@ impl WorkArgs {
 }
 
 pub(crate) fn run(session: Session, args: &WorkArgs, out: &mut Out) -> anyhow::Result<u8> {
-    out.begin_log(args.log_format);
+    out.begin_log(args.log_format)?;
     let options = args.options(session.config.stop_wait)?;
     let (stop, reload) = (StopSignals::install_without_hangup()?, ReloadSignal::install()?);
     let reloader = session.reloader();
@@ -82,6 +83,10 @@ pub(crate) fn run(session: Session, args: &WorkArgs, out: &mut Out) -> anyhow::R
     let mut ctx = session.open_or_make()?;
     if let Some(name) = &args.name {
         ctx.name_runner(name)?;
+    }
+    // A name that is mistyped would have it wait for ever.
+    for class in &args.classes {
+        warn_of_unknown_class(&mut ctx, class, WarnOf::Any, out)?;
     }
     let metrics = WorkMetrics::begin(&ctx, &options.tally, args.metrics.clone(), configured, out)?;
     let mut narrator = WorkNarrator::new(out, service, reload, reloader, metrics);

@@ -41,7 +41,11 @@ impl WorkMetrics {
         let before = self.monitor.address().cloned();
         if let Err(error) = self.monitor.listen(configured.as_ref()) {
             let address = configured.map(|address| address.to_string()).unwrap_or_default();
-            out.warn(&format!("cannot listen at {address} for metrics, it goes on as before: {error}"));
+            let now = match (self.monitor.address(), before) {
+                (None, Some(before)) => format!("and {before} is somebody else's by now, so it listens nowhere"),
+                _ => "it goes on as before".to_owned(),
+            };
+            out.warn(&format!("cannot listen at {address} for metrics, {now}: {error}"));
         } else if self.monitor.address() != before.as_ref() {
             self.tell(out);
         }

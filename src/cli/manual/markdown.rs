@@ -1,38 +1,75 @@
-//! The pages of the documents as manual pages: as much of Markdown as those use.
+//! The pages of the documents in parts, and as manual pages: as much of Markdown as those use.
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
+/// A part of a page.
+pub(super) enum Part<'a> {
+    /// At which level, and its words.
+    Heading(usize, &'a str),
+    Paragraph(String),
+    Item(String),
+    /// A row of a table: what its first cell names, and what the others say. The names of columns say nothing without them.
+    Row(String, String),
+    Code(Vec<&'a str>),
+}
+
 /// The body of a manual page. The first heading is its title, and stands elsewhere.
 pub(super) fn to_roff(page: &str) -> Roff {
-    let mut writer = Writer { roff: Roff::new(), text: Vec::new(), is_item: false };
-    let mut lines = page.lines().peekable();
+    let mut roff = Roff::new();
     let mut has_title = false;
-    while let Some(line) = lines.next() {
-        if line.starts_with("```") {
-            let code = lines.by_ref().take_while(|line| !line.starts_with("```"));
-            writer.code(code);
-        } else if let Some((level, heading)) = heading(line) {
-            writer.end_paragraph();
+    for part in parts(page) {
+        match part {
             // The title is the first one, at whatever level it stands on its page.
-            if has_title {
-                writer.roff.control(if level > 2 { "SS" } else { "SH" }, [heading]);
+            Part::Heading(..) if !has_title => has_title = true,
+            Part::Heading(level, words) => {
+                roff.control(if level > 2 { "SS" } else { "SH" }, [words]);
             }
-            has_title = true;
-        } else if line.starts_with('|') {
-            writer.row(line, lines.peek().is_some_and(|next| next.starts_with("|-")));
-        } else if let Some(item) = line.strip_prefix("- ") {
-            writer.end_paragraph();
-            writer.is_item = true;
-            writer.text.push(item);
-        } else if line.trim().is_empty() {
-            writer.end_paragraph();
-            writer.is_item = false;
-        } else {
-            writer.text.push(line.trim());
+            Part::Paragraph(text) => {
+                roff.control("PP", []).text(inlines(&text));
+            }
+            Part::Item(text) => {
+                roff.control("IP", ["\\(bu", "2"]).text(inlines(&text));
+            }
+            Part::Row(name, text) => {
+                roff.control("TP", ["8"]).text(inlines(&name)).text(inlines(&text));
+            }
+            Part::Code(lines) => {
+                roff.control("PP", []).control("RS", ["4"]).control("nf", []);
+                for line in lines {
+                    roff.text([roman(line)]);
+                }
+                roff.control("fi", []).control("RE", []);
+            }
         }
     }
-    writer.end_paragraph();
-    writer.roff
+    roff
+}
+
+/// What stands on a page, in its order.
+pub(super) fn parts(page: &str) -> Vec<Part<'_>> {
+    let mut reader = Reader { parts: Vec::new(), text: Vec::new(), is_item: false };
+    let mut lines = page.lines().peekable();
+    while let Some(line) = lines.next() {
+        if line.starts_with("```") {
+            let code = lines.by_ref().take_while(|line| !line.starts_with("```")).collect();
+            reader.add(Part::Code(code));
+        } else if let Some((level, heading)) = heading(line) {
+            reader.add(Part::Heading(level, heading));
+        } else if line.starts_with('|') {
+            reader.row(line, lines.peek().is_some_and(|next| next.starts_with("|-")));
+        } else if let Some(item) = line.strip_prefix("- ") {
+            reader.end_paragraph();
+            reader.is_item = true;
+            reader.text.push(item);
+        } else if line.trim().is_empty() {
+            reader.end_paragraph();
+            reader.is_item = false;
+        } else {
+            reader.text.push(line.trim());
+        }
+    }
+    reader.end_paragraph();
+    reader.parts
 }
 
 fn heading(line: &str) -> Option<(usize, &str)> {
@@ -40,53 +77,41 @@ fn heading(line: &str) -> Option<(usize, &str)> {
     Some((level, line.get(level..)?.strip_prefix(' ')?)).filter(|_| level > 0)
 }
 
-struct Writer<'a> {
-    roff: Roff,
+struct Reader<'a> {
+    parts: Vec<Part<'a>>,
     /// The lines of the paragraph so far.
     text: Vec<&'a str>,
     /// Whether it is an item of a list.
     is_item: bool,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> Reader<'a> {
     fn end_paragraph(&mut self) {
         if self.text.is_empty() {
             return;
         }
         let text = std::mem::take(&mut self.text).join(" ");
-        if self.is_item {
-            self.roff.control("IP", ["\\(bu", "2"]);
-        } else {
-            self.roff.control("PP", []);
-        }
-        self.roff.text(inlines(&text));
+        self.parts.push(if self.is_item { Part::Item(text) } else { Part::Paragraph(text) });
     }
 
-    fn code(&mut self, lines: impl Iterator<Item = &'a str>) {
+    fn add(&mut self, part: Part<'a>) {
         self.end_paragraph();
-        self.roff.control("PP", []).control("RS", ["4"]).control("nf", []);
-        for line in lines {
-            self.roff.text([roman(line)]);
-        }
-        self.roff.control("fi", []).control("RE", []);
+        self.parts.push(part);
     }
 
-    /// A row of a table: what its first cell names, with the others behind it. The names of columns say nothing without them.
     fn row(&mut self, line: &str, is_head: bool) {
         self.end_paragraph();
         if is_head || line.starts_with("|-") {
             return;
         }
         let mut cells = line.trim_matches('|').split('|').map(str::trim);
-        let tag = cells.next().unwrap_or_default();
-        self.roff.control("TP", ["8"]);
-        self.roff.text(inlines(tag));
-        self.roff.text(inlines(&cells.collect::<Vec<_>>().join(": ")));
+        let name = cells.next().unwrap_or_default().to_owned();
+        self.parts.push(Part::Row(name, cells.collect::<Vec<_>>().join(": ")));
     }
 }
 
 /// The words of a paragraph: what stands in backquotes or between two stars is bold, and of a link its words are left.
-fn inlines(text: &str) -> Vec<Inline> {
+pub(super) fn inlines(text: &str) -> Vec<Inline> {
     let mut found = Vec::new();
     let (mut rest, mut plain) = (text, String::new());
     while let Some(c) = rest.chars().next() {

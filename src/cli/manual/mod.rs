@@ -2,6 +2,7 @@
 //! nothing but the program: neither on a clock nor on the host.
 
 mod markdown;
+mod plain;
 
 use std::io::{self, Write};
 
@@ -9,6 +10,7 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
+pub(super) use self::plain::to_text;
 use super::topics;
 
 /// A manual page.

@@ -90,7 +90,29 @@ pub(crate) fn fitted<Part: AsRef<str>>(parts: &[Part], between: &str, width: Opt
 
 /// The same with the words of a sentence.
 pub(crate) fn fitted_words(sentence: &str, width: Option<u16>) -> String {
+    if width.is_none() {
+        return sentence.to_owned();
+    }
     fitted(&sentence.split(' ').collect::<Vec<_>>(), " ", width)
+}
+
+/// A sentence behind a name: what has no room beside it goes on below its beginning.
+pub(crate) fn hanging(name: &str, sentence: &str, width: Option<u16>) -> String {
+    let indent = name.chars().count();
+    let room = width.map(|width| width.saturating_sub(u16::try_from(indent).unwrap_or(u16::MAX)));
+    format!("{name}{}", fitted_words(sentence, room).replace('\n', &format!("\n{}", " ".repeat(indent))))
+}
+
+/// Columns by which what has no room in a folded line stands in.
+const FOLD: u16 = 4;
+
+/// A long line, broken between words and behind the commas of JSON: what has no room goes on below, and stands in.
+pub(crate) fn folded(line: &str, width: Option<u16>) -> String {
+    let Some(width) = width else { return line.to_owned() };
+    let parts: Vec<&str> = line.split_inclusive([' ', ',']).collect();
+    let text = fitted(&parts, "", Some(width.saturating_sub(FOLD)));
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.join(&format!("\n{}", " ".repeat(FOLD.into())))
 }
 
 #[cfg(test)]
@@ -118,6 +140,23 @@ mod tests {
         assert_eq!(fitted_words("one two three", None), "one two three");
         assert_eq!(fitted_words("one two three", Some(7)), "one two\nthree");
         assert_eq!(fitted(&["running 1", "due 2", "x"], "   ", Some(9)), "running 1\ndue 2   x");
+    }
+
+    #[test]
+    fn what_is_said_of_a_name_stays_beside_it() {
+        assert_eq!(hanging("- ", " one  two three", None), "-  one  two three");
+        assert_eq!(hanging("- ", "one two three", Some(9)), "- one two\n  three");
+        assert_eq!(hanging("a long name ", "one two", Some(5)), "a long name one\n            two");
+    }
+
+    #[test]
+    fn a_long_line_goes_on_below_and_loses_nothing() {
+        assert_eq!(folded("one   two three", None), "one   two three");
+        assert_eq!(folded("one two three", Some(13)), "one two\n    three");
+        let event = "paused   {\"name\":\"a,b\",\"to\":3}";
+        assert_eq!(folded(event, None), event);
+        assert_eq!(folded(event, Some(16)), "paused\n    {\"name\":\"a,\n    b\",\"to\":3}");
+        assert_eq!(folded("a   longerthantheroom", Some(8)), "a\n    longerthantheroom");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use serde_json::{Map, Value};
 
 use super::clean::{clean_json, clean_line};
-use crate::config::JournalEnvironment;
+use crate::config::{BadVariable, JournalEnvironment};
 use crate::domain::ids::RunnerId;
 use crate::domain::records::ClaimedRun;
 use crate::engine::Journal;
@@ -75,10 +75,10 @@ const RUN_FIELDS: [(&str, &str); 4] = [
 ];
 
 impl Log {
-    pub(super) fn new(format: LogFormat) -> Self {
-        let environment = JournalEnvironment::own();
+    pub(super) fn new(format: LogFormat) -> Result<Self, BadVariable> {
+        let environment = JournalEnvironment::own()?;
         let journal = environment.and_then(|known| Journal::behind(io::stderr().as_fd(), &known.stream, &known.socket));
-        Self { format, journal, runner_id: None, run: None }
+        Ok(Self { format, journal, runner_id: None, run: None })
     }
 
     pub(super) fn of_runner(&mut self, runner_id: RunnerId) {

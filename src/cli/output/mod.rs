@@ -17,6 +17,7 @@ use serde::Serialize;
 use self::clean::{clean_block, clean_json, clean_line};
 use self::log::{Log, LogFormat, Priority};
 use super::error::CliError;
+use crate::config::BadVariable;
 use crate::domain::ids::RunnerId;
 use crate::domain::records::ClaimedRun;
 use crate::engine::output_was_closed;
@@ -181,8 +182,9 @@ impl Out {
     }
 
     /// From now on words are lines of a log.
-    pub(crate) fn begin_log(&mut self, format: LogFormat) {
-        self.log = Some(Log::new(format));
+    pub(crate) fn begin_log(&mut self, format: LogFormat) -> Result<(), BadVariable> {
+        self.log = Some(Log::new(format)?);
+        Ok(())
     }
 
     /// What is said from now on is said by this runner.
@@ -209,6 +211,13 @@ impl Out {
     pub(crate) fn say(&mut self, text: &str) {
         if !self.is_json {
             self.tell(Priority::Info, text);
+        }
+    }
+
+    /// Words that nobody has to hear, as that there was nothing to do: cron mails whatever is said.
+    pub(crate) fn say_if_watched(&mut self, text: &str) {
+        if self.is_verbose || self.is_watched() {
+            self.say(text);
         }
     }
 
@@ -289,6 +298,13 @@ impl Out {
 pub(crate) fn tell_stderr(text: &str) {
     // Who has closed standard error does not want to hear it.
     let _ = writeln!(io::stderr(), "{}", clean_line(text));
+}
+
+/// Columns of the help, as clap counts them: those of the terminal, whichever stream is one, or COLUMNS, or 100.
+#[expect(clippy::disallowed_methods, reason = "conventions of terminals, not configuration")]
+pub(crate) fn help_width() -> u16 {
+    let columns = || std::env::var_os("COLUMNS")?.to_str()?.parse::<u16>().ok();
+    terminal_size::terminal_size().map(|(width, _)| width.0).or_else(columns).unwrap_or(100)
 }
 
 #[expect(clippy::disallowed_methods, reason = "conventions of terminals, not configuration")]

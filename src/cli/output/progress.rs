@@ -1,8 +1,9 @@
 //! How far long work has come, for the person who waits: on a terminal alone, and gone before anything else is printed.
 
+use std::fmt;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use super::Out;
 
@@ -44,7 +45,7 @@ impl Progress {
         let target = if out.is_json() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let bar = ProgressBar::with_draw_target(None, target).with_prefix(doing.to_owned());
         match ProgressStyle::with_template(template) {
-            Ok(style) => Self(bar.with_style(style)),
+            Ok(style) => Self(bar.with_style(style.with_key("per_sec", whole_per_sec))),
             Err(_) => Self(bar),
         }
     }
@@ -71,6 +72,11 @@ impl Drop for Progress {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }
+}
+
+/// Who waits wants no ten-thousandths.
+fn whole_per_sec(state: &ProgressState, to: &mut dyn fmt::Write) {
+    let _ = write!(to, "{:.0}/s", state.per_sec());
 }
 
 fn number(count: usize) -> u64 {

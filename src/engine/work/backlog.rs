@@ -189,6 +189,16 @@ impl Backlog {
         (std::mem::take(&mut state.finished), file)
     }
 
+    /// What could not be sent, for whoever asks what has become of it.
+    pub(super) fn put_back_unsent(&self, unsent: Vec<Finished>) {
+        self.lock().finished.extend(unsent);
+    }
+
+    /// What has finished and was not sent before the end of the worker.
+    pub(super) fn take_unsent(&self) -> Vec<Finished> {
+        std::mem::take(&mut self.lock().finished)
+    }
+
     /// The coordinator has written what had finished, in this time.
     pub(super) fn wrote(&self, took: Duration) {
         self.lock().pace.wrote(took);

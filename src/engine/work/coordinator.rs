@@ -15,6 +15,7 @@ use super::errands::Errands;
 use super::memory::Memory;
 use super::pace::Pause;
 use super::reload::{Current, reconfigure};
+use super::unanswered::count_answered;
 use super::{WorkListener, WorkOptions};
 use crate::domain::ids::RunnerId;
 use crate::os::clock::Moment;
@@ -27,6 +28,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Between two attempts to reach a database that is away.
 const AWAY_PAUSE: Duration = Duration::from_secs(1);
+/// Between two questions what has become of ends that others may send.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
 
 /// What it has in hand. How it claims and records is written in the files of these names.
 pub(super) struct Coordinator<'a, 'b> {
@@ -61,6 +64,8 @@ pub(super) struct Coordinator<'a, 'b> {
     pub(super) is_away: bool,
     /// What could not be sent because the database was away.
     pub(super) unsent: Option<(Vec<Finished>, Option<SpoolFile>)>,
+    /// When it is asked next what has become of the ends of an earlier session.
+    pub(super) count_at: Moment,
 }
 
 /// Whether the database may come back to us.
@@ -103,6 +108,7 @@ impl<'a, 'b> Coordinator<'a, 'b> {
             idle_since: now,
             gathering_since: None,
             unsent: None,
+            count_at: Moment::after(COUNT_EVERY),
             away_until: now,
             is_away: false,
             found_nothing: false,
@@ -133,7 +139,11 @@ impl<'a, 'b> Coordinator<'a, 'b> {
                     self.away_until = self.look_at;
                     self.is_away = true;
                 }
-                Err(problem) => return Err(problem),
+                Err(problem) => {
+                    let unsent = self.unsent.take().map(|(finished, _)| finished);
+                    self.backlog.put_back_unsent(unsent.unwrap_or_default());
+                    return Err(problem);
+                }
             }
             let standings = self.backlog.standings();
             if looked.elapsed() >= LOOK_EVERY {
@@ -169,6 +179,10 @@ impl<'a, 'b> Coordinator<'a, 'b> {
         if self.is_to_record(standings) {
             self.record(standings, listener, report)?;
             standings = self.backlog.standings();
+        }
+        if self.count_at.has_passed() {
+            count_answered(&self.options.tally, &mut self.ctx.store);
+            self.count_at = Moment::after(COUNT_EVERY);
         }
         if self.current.read_settings(self.ctx, listener)? {
             self.change_terms();

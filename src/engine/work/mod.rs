@@ -15,6 +15,7 @@ mod recording;
 mod reload;
 mod slot;
 mod tally;
+mod unanswered;
 
 use std::sync::Arc;
 use std::thread;
@@ -28,6 +29,7 @@ pub use self::reload::Reconfiguration;
 use self::reload::{Current, reconfigure};
 use self::slot::Slot;
 pub use self::tally::{ClassTally, Tally, WorkerFacts};
+use self::unanswered::{count_answered, remember};
 use super::execute::RunListener;
 use super::lease::LeaseKeeper;
 use super::outcomes::send_left_over;
@@ -152,6 +154,7 @@ fn work_registered(
 ) -> EngineResult<()> {
     send_left_over(ctx)?;
     fault_point!("work.left_over_sent");
+    count_answered(&options.tally, &mut ctx.store);
     let settings = ctx.store.settings()?;
     // However long it then waits for slots.
     options.tally.note_away(false);
@@ -277,7 +280,9 @@ fn with_slots(
         result
     });
     // After the loss of the database: what no slot has begun goes back when it answers again.
-    let left = leave_waiting(ctx, &backlog.take_waiting());
+    let waiting = backlog.take_waiting();
+    let left = leave_waiting(ctx, &waiting);
+    remember(&options.tally, backlog.take_unsent(), waiting);
     report.spool_problem = report.spool_problem.take().or_else(|| ctx.spool_problem.take()).or(left);
     // What they tell is of no use any more once all that was claimed has ended.
     if let (Ok(()), Some(marks)) = (&result, marks) {

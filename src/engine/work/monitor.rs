@@ -71,7 +71,8 @@ impl Monitor {
         Self { shared: Arc::new(shared), open: Some(Box::new(ctx.reopener())), server: None, wanted: None }
     }
 
-    /// Listens there from now on, or nowhere. Where it cannot, it goes on as before.
+    /// Listens there from now on, or nowhere. Where it cannot, it goes on as before, unless it had to leave the old address for
+    /// the new one, and somebody else has taken that: then it has none.
     ///
     /// # Errors
     /// Somebody else listens there; what the kernel refuses.
@@ -79,15 +80,35 @@ impl Monitor {
         if self.wanted.as_ref() == address {
             return Ok(());
         }
-        let server = match address {
-            Some(address) => {
-                self.begin_to_look()?;
-                Some(HttpServer::start(address, self.routes())?)
-            }
-            None => None,
-        };
+        let server = address.map(|address| self.server_at(address)).transpose()?;
         (self.server, self.wanted) = (server, address.cloned());
         Ok(())
+    }
+
+    fn server_at(&mut self, address: &ListenAddress) -> io::Result<HttpServer> {
+        self.begin_to_look()?;
+        let left = self.make_way_for(address);
+        let started = HttpServer::start(address, self.routes());
+        if let (Err(_), Some(left)) = (&started, left) {
+            self.come_back_to(&left);
+        }
+        started
+    }
+
+    /// The address that it has left, where nobody can listen at this one beside it.
+    fn make_way_for(&mut self, address: &ListenAddress) -> Option<ListenAddress> {
+        let server = self.server.take_if(|server| server.address().excludes(address))?;
+        let left = server.address().clone();
+        server.close();
+        Some(left)
+    }
+
+    fn come_back_to(&mut self, address: &ListenAddress) {
+        self.server = HttpServer::start(address, self.routes()).ok();
+        if self.server.is_none() {
+            // Whoever wants it once more is not told that it is so already.
+            self.wanted = None;
+        }
     }
 
     /// Where it listens.

@@ -17,14 +17,17 @@ use crate::store::{ManyClaimed, RunRef};
 type Answers = Vec<Option<Sent>>;
 
 /// What is counted of a run with this answer.
-fn counted<'a>(finished: &'a Finished, answer: Option<&Sent>) -> Counted<'a> {
-    let outcome = match answer {
-        Some(Sent::Lost(_)) => "lost",
-        Some(Sent::Refused(_)) => "refused",
-        Some(Sent::Recorded) => outcome_of(finished.outcome.decision.event),
-        None => "open",
-    };
+pub(super) fn counted<'a>(finished: &'a Finished, answer: Option<&Sent>) -> Counted<'a> {
+    let ended = finished.to_send.as_ref().zip(answer);
+    let outcome = ended.map_or("open", |(to_send, sent)| outcome_of_sent(to_send.end.event, sent));
     Counted { class: &finished.run.class, outcome, took: Some(finished.took) }
+}
+
+fn outcome_of_sent(event: RunEvent, sent: &Sent) -> &'static str {
+    match sent {
+        Sent::Answered(ended) => outcome_of(event, ended),
+        Sent::Refused(_) => "refused",
+    }
 }
 
 impl Coordinator<'_, '_> {
@@ -122,9 +125,9 @@ impl Coordinator<'_, '_> {
         let Finished { run, mut outcome, .. } = finished;
         self.place.leases.let_go(run.run_id);
         match answer {
-            Some(Sent::Lost(found)) => outcome.lost_to = Some(found),
+            Some(Sent::Answered(ended)) => outcome.answered(ended),
             Some(Sent::Refused(problem)) => listener.not_recorded(&run, &problem),
-            Some(Sent::Recorded) | None => {}
+            None => {}
         }
         if outcome.decision.holds_class {
             self.held_until = Moment::now();
@@ -150,13 +153,18 @@ impl Coordinator<'_, '_> {
         let database = &self.place.database;
         let outcomes: Vec<Outcome> =
             waiting.iter().map(|run| Outcome::new(database, run, GivenBack::ClaimedAhead.end())).collect();
-        if let Err(problem) = send_many(self.ctx, &outcomes.iter().collect::<Vec<_>>(), &mut |_| {}) {
-            self.backlog.put_back(waiting);
-            return Err(problem);
-        }
+        let sent = match send_many(self.ctx, &outcomes.iter().collect::<Vec<_>>(), &mut |_| {}) {
+            Ok(sent) => sent,
+            Err(problem) => {
+                self.backlog.put_back(waiting);
+                return Err(problem);
+            }
+        };
         self.claimed = self.claimed.saturating_sub(u64::try_from(waiting.len()).unwrap_or(0));
-        let outcome = outcome_of(RunEvent::Release);
-        self.options.tally.ended(waiting.iter().map(|run| Counted { class: &run.class, outcome, took: None }));
+        self.options.tally.ended(waiting.iter().zip(&sent).map(|(run, sent)| {
+            let outcome = outcome_of_sent(RunEvent::Release, sent);
+            Counted { class: &run.class, outcome, took: None }
+        }));
         waiting.iter().for_each(|run| self.place.leases.let_go(run.run_id));
         Ok(())
     }

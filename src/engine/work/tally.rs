@@ -6,10 +6,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::super::metrics::{MOST_CLASSES, OTHERS};
+use super::unanswered::Unanswered;
 use crate::domain::histogram::Histogram;
 use crate::domain::status::RunStatus;
 use crate::domain::transition::{RunEvent, run_after};
 use crate::os::clock::Moment;
+use crate::store::Ended;
+
+/// Of ends without an answer, so many are remembered.
+const MOST_UNANSWERED: usize = 10_000;
 
 /// Counts from its making on.
 #[derive(Debug)]
@@ -29,6 +34,8 @@ struct Counts {
     /// In the order in which they were met: few, and found quicker so than in any order.
     classes: Vec<(String, ClassTally)>,
     commits: Histogram,
+    /// Not counted yet.
+    unanswered: Vec<Unanswered>,
 }
 
 /// The runs of a class.
@@ -71,9 +78,13 @@ pub(super) struct Counted<'a> {
     pub(super) took: Option<Duration>,
 }
 
-/// What is counted of a run that ended so.
-pub(super) fn outcome_of(event: RunEvent) -> &'static str {
-    run_after(RunStatus::Processing, event).unwrap_or(RunStatus::Released).as_str()
+/// What is counted of a run that was to end so, by what the store made of that.
+pub(super) fn outcome_of(event: RunEvent, ended: &Ended) -> &'static str {
+    match ended {
+        Ended::Recorded => run_after(RunStatus::Processing, event).unwrap_or(RunStatus::Released).as_str(),
+        Ended::Cancelled => RunStatus::Cancelled.as_str(),
+        Ended::Lost { .. } => "lost",
+    }
 }
 
 impl Default for Tally {
@@ -120,6 +131,19 @@ impl Tally {
         }
     }
 
+    /// These are to be counted once the store has an answer.
+    pub(super) fn add_unanswered(&self, ends: impl IntoIterator<Item = Unanswered>) {
+        let unanswered = &mut self.counts().unanswered;
+        unanswered.extend(ends);
+        // Where nobody ever ends them.
+        unanswered.truncate(MOST_UNANSWERED);
+    }
+
+    /// All of these; who takes them counts them.
+    pub(super) fn take_unanswered(&self) -> Vec<Unanswered> {
+        std::mem::take(&mut self.counts().unanswered)
+    }
+
     /// A batch of ends was written in this time.
     pub(super) fn committed(&self, took: Duration) {
         self.counts().commits.observe(took);
@@ -158,7 +182,8 @@ impl Tally {
     }
 
     /// All of it at this moment.
-    pub(super) fn facts(&self) -> WorkerFacts {
+    #[must_use]
+    pub fn facts(&self) -> WorkerFacts {
         let (classes, commits) = {
             let counts = self.counts();
             (counts.classes.clone(), counts.commits.clone())
@@ -204,9 +229,9 @@ mod tests {
         tally.claimed(["a", "b", "a"]);
         let took = Some(Duration::from_millis(3));
         tally.ended([
-            Counted { class: "a", outcome: outcome_of(RunEvent::Succeed), took },
-            Counted { class: "a", outcome: outcome_of(RunEvent::Fail), took },
-            Counted { class: "b", outcome: outcome_of(RunEvent::Release), took: None },
+            Counted { class: "a", outcome: outcome_of(RunEvent::Succeed, &Ended::Recorded), took },
+            Counted { class: "a", outcome: outcome_of(RunEvent::Fail, &Ended::Recorded), took },
+            Counted { class: "b", outcome: outcome_of(RunEvent::Release, &Ended::Recorded), took: None },
         ]);
         let facts = tally.facts();
         assert_eq!((facts.classes["a"].claimed, facts.classes["b"].claimed), (2, 1));

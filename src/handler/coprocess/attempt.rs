@@ -12,7 +12,7 @@ use crate::domain::ending::{Ending, ReportedError};
 use crate::domain::exit_rules::ExitMeaning;
 use crate::handler::RunContext;
 use crate::handler::command::{CommandObserver, HandlerEnd};
-use crate::handler::events::Event;
+use crate::handler::events::Said;
 use crate::os::capture::{Captured, Stream};
 use crate::os::child::Control;
 use crate::os::clock::Moment;
@@ -32,9 +32,7 @@ pub(super) struct Attempt<'a> {
     decided: Option<Ending>,
     next_idle: Moment,
     tries: u32,
-    error: Option<ReportedError>,
-    results: Option<String>,
-    unread: u64,
+    said: Said,
 }
 
 /// Where a run is.
@@ -64,9 +62,7 @@ impl<'a> Attempt<'a> {
             decided: None,
             next_idle: Moment::after(IDLE_EVERY),
             tries: 0,
-            error: None,
-            results: None,
-            unread: 0,
+            said: Said::default(),
         })
     }
 
@@ -162,36 +158,19 @@ impl<'a> Attempt<'a> {
         if !letters.fresh.is_empty() {
             self.observer.output(Stream::Stderr, &letters.fresh);
         }
-        self.unread = self.unread.saturating_add(letters.unread);
+        self.said.unread = self.said.unread.saturating_add(letters.unread);
         let mut reported = false;
         for event in letters.news {
             reported |= event.is_report();
-            self.report(event);
+            self.said.hear(event, self.observer);
         }
         (reported, letters.outcome)
     }
 
-    fn report(&mut self, event: Event) {
-        if let Some(percent) = event.progress {
-            self.observer.progress(percent, event.message.as_deref());
-        }
-        if let Some(json) = event.result {
-            self.observer.results(&json);
-            self.results = Some(json);
-        }
-        if event.heartbeat {
-            self.observer.heartbeat();
-        }
-        if let Some(message) = event.emitted {
-            self.observer.message(message);
-        }
-        self.error = event.error.or_else(|| self.error.take());
-    }
-
     fn answered(&mut self, answer: Answer) -> HandlerEnd {
-        self.error = answer.error.or_else(|| self.error.take());
-        self.results = answer.results.or_else(|| self.results.take());
-        self.unread = self.unread.saturating_add(u64::from(answer.is_partly_unread));
+        self.said.error = answer.error.or_else(|| self.said.error.take());
+        self.said.results = answer.results.or_else(|| self.said.results.take());
+        self.said.unread = self.said.unread.saturating_add(u64::from(answer.is_partly_unread));
         let ending = self.decided.take().unwrap_or(Ending::Exited(answer.exit_code));
         self.ended(ending)
     }
@@ -207,7 +186,7 @@ impl<'a> Attempt<'a> {
                 "run {run_id} of the same coprocess did not end when it had to, so that the coprocess was killed"
             )),
             (None, Cause::Fault(code, why)) => {
-                self.error =
+                self.said.error =
                     Some(ReportedError { code: (*code).to_owned(), message: why.clone(), ..Default::default() });
                 death.ending.clone()
             }
@@ -223,26 +202,26 @@ impl<'a> Attempt<'a> {
     fn never_well(&mut self, ending: &Ending) {
         if let Ending::Exited(code) = ending
             && self.handler.exit_rules.meaning(*code).0 == ExitMeaning::Success
-            && self.error.is_none()
+            && self.said.error.is_none()
         {
             let message = format!("the coprocess ended with exit code {code} before it had answered for this run");
-            self.error = Some(ReportedError { code: "no-answer".to_owned(), message, ..Default::default() });
+            self.said.error = Some(ReportedError { code: "no-answer".to_owned(), message, ..Default::default() });
         }
     }
 
     fn refused(&mut self, error: &serde_json::Error) -> HandlerEnd {
         let message = format!("the data of the task is no JSON: {error}");
         let (code, retry) = ("invalid-data".to_owned(), Some(false));
-        self.error = Some(ReportedError { code, message, retry, delay_secs: None });
+        self.said.error = Some(ReportedError { code, message, retry, delay_secs: None });
         self.ended(Ending::Exited(1))
     }
 
     fn ended(&mut self, ending: Ending) -> HandlerEnd {
         HandlerEnd {
             ending,
-            error: self.error.take(),
-            results: self.results.take(),
-            unread_events: self.unread,
+            error: self.said.error.take(),
+            results: self.said.results.take(),
+            unread_events: self.said.unread,
             unended: None,
             stdout: Captured::default(),
             stderr: self.ticket.take_stderr(),

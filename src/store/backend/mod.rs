@@ -47,6 +47,15 @@ pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult
     }
 }
 
+/// The same to what is there, to see what it is; `None` where it is a SQLite file that is still to be made.
+pub(super) fn connect_if_there(url: &DatabaseUrl) -> StoreResult<Option<AnyConnection>> {
+    match url.engine() {
+        // Differs: to connect to the others makes nothing.
+        Engine::Sqlite => Ok(sqlite::connect_if_there(url)?.map(AnyConnection::Sqlite)),
+        Engine::Postgres | Engine::Mysql => connect(url).map(Some),
+    }
+}
+
 /// Where it is said that a run is cancelled. Of the whole database: who hears it asks whether it is one of theirs.
 pub(super) const CANCEL_CHANNEL: &str = "taskqueue_cancel";
 /// Where it is said that there may be something to claim.

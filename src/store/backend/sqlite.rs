@@ -31,11 +31,7 @@ pub(super) const OLDEST_SAFE_FOR_WAL: i32 = 3_051_003;
 pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<SqliteConnection> {
     let path = url.path().unwrap_or_default();
     let shown = |error: &dyn std::fmt::Display| cannot_open(url, &path, &error.to_string());
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    refuse_network_filesystem(url, directory)?;
+    refuse_network_filesystem(url, directory_of(&path))?;
     create_private(&path).map_err(|error| shown(&error))?;
     refuse_what_is_no_file(url, &path)?;
     // An absolute path: a relative one could look like an option or ":memory:" to SQLite.
@@ -62,6 +58,29 @@ pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult
     let session = format!("PRAGMA busy_timeout = {}; PRAGMA query_only = ON;", limit.as_millis());
     conn.batch_execute(&session).map_err(|error| shown(&error))?;
     Ok(conn)
+}
+
+/// The same, for somebody who has time, and `None` where the file is still to be made and can be.
+pub(super) fn connect_if_there(url: &DatabaseUrl) -> StoreResult<Option<SqliteConnection>> {
+    let path = url.path().unwrap_or_default();
+    let shown = |error: &dyn std::fmt::Display| cannot_open(url, &path, &error.to_string());
+    if path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        refuse_network_filesystem(url, directory_of(&path))?;
+        directory_of(&path).metadata().map_err(|error| shown(&error))?;
+        return Ok(None);
+    }
+    refuse_what_is_no_file(url, &path)?;
+    let mut conn = connect_to_look(url, BUSY_TIMEOUT)?;
+    // The first look into the file, which says best what is wrong with it.
+    is_wal(&mut conn).map_err(|error| shown(&error))?;
+    Ok(Some(conn))
+}
+
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
 }
 
 /// Who may not write cannot even read, unless somebody else has the file open: the write-ahead log and its index are
@@ -98,6 +117,8 @@ fn refuse_what_is_no_file(url: &DatabaseUrl, path: &Path) -> StoreResult<()> {
     }
 }
 
+/// How long a statement waits for one of another process.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long another process may take to make or migrate the file.
 const LOCK_WAIT: Duration = Duration::from_secs(60);
 
@@ -111,10 +132,11 @@ fn lock_file(path: &Path) -> std::io::Result<FileLock> {
 fn prepare_session(conn: &mut SqliteConnection) -> QueryResult<()> {
     // In memory: what a statement would need to be undone, which triggers and checks demand, went to files in /tmp, several
     // writes for each row that a batch adds.
-    conn.batch_execute(
-        "PRAGMA busy_timeout = 10000; PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA mmap_size = 0;
+    conn.batch_execute(&format!(
+        "PRAGMA busy_timeout = {}; PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA mmap_size = 0;
          PRAGMA journal_size_limit = 67108864; PRAGMA temp_store = MEMORY;",
-    )
+        BUSY_TIMEOUT.as_millis()
+    ))
 }
 
 fn is_wal(conn: &mut SqliteConnection) -> QueryResult<bool> {

@@ -204,6 +204,15 @@ impl Store {
         }
         Ok(ended)
     }
+
+    /// What has become of an end, whoever has sent it: it was recorded, or recorded as a cancellation; or it is lost, for the run
+    /// has another status, which is still `processing` where nobody has ended it.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn find_end(&mut self, run: &RunRef, end: &RunEnd) -> StoreResult<Ended> {
+        self.read(|conn| repeated_or_lost(conn, run, end))
+    }
 }
 
 /// What must be true of the request to cancel a run, which may come at any moment: the statement that ends it decides.
@@ -254,27 +263,31 @@ fn end_run_if_processing(
     Ok(updated == 1)
 }
 
+/// In place of the status of a run that was deleted.
+const GONE: &str = "gone";
+
 /// Why a run could not be ended: the status that it has.
 fn lost(conn: &mut AnyConnection, run: &RunRef) -> StoreResult<Ended> {
     use task_queue_runs::dsl;
     let status: Option<String> =
         dsl::task_queue_runs.filter(dsl::id.eq(run.id.0)).select(dsl::status).first(conn).optional()?;
-    Ok(Ended::Lost { found: status.unwrap_or_else(|| "gone".to_owned()) })
+    Ok(Ended::Lost { found: status.unwrap_or_else(|| GONE.to_owned()) })
 }
 
-/// Tells an end that this call has written before from one that somebody else wrote after its COMMIT had failed. A rescuer
-/// shows the runner's token and may write the runner's status: what was decided tells them apart.
+/// Tells an end that was written before from one that somebody else wrote after its COMMIT had failed. A rescuer shows the
+/// runner's token and may write the runner's status: what was decided tells them apart.
 pub(super) fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd) -> StoreResult<Ended> {
     use task_queue_runs::dsl;
-    let ours = dsl::task_queue_runs.filter(dsl::id.eq(run.id.0)).filter(dsl::token.eq(&run.token));
-    let found: Option<Run> = ours.select(RunRow::as_select()).first(conn).optional()?.map(Run::from);
-    match found {
-        Some(found) if end.is_end_of(&found) => {
+    // One look: between two of them somebody else could write this very end.
+    let row = dsl::task_queue_runs.filter(dsl::id.eq(run.id.0)).select(RunRow::as_select()).first(conn).optional()?;
+    Ok(match row.map(Run::from) {
+        Some(found) if found.token.as_ref() == Some(&run.token) && end.is_end_of(&found) => {
             let is_instead = found.status.is(RunStatus::Cancelled) && end.event != RunEvent::Cancel;
-            Ok(if is_instead { Ended::Cancelled } else { Ended::Recorded })
+            if is_instead { Ended::Cancelled } else { Ended::Recorded }
         }
-        _ => lost(conn, run),
-    }
+        Some(found) => Ended::Lost { found: found.status.to_string() },
+        None => Ended::Lost { found: GONE.to_owned() },
+    })
 }
 
 /// Keeps the end of a run that was in `from`.

@@ -112,8 +112,11 @@ each_engine! {
         assert!(error.contains("/no/such/file: No such file"), "{error}");
         let (error, _) = refused(db, &["queue", "echo", "@/usr"]);
         assert!(error.contains("/usr: Is a directory"), "{error}");
-        let (error, _) = refused(db, &["queue", "--batch", "/no/such/file"]);
-        assert!(error.contains("/no/such/file: No such file"), "{error}");
+        for verb in [&["queue", "--batch"][..], &["import"]] {
+            let (error, hint) = refused(db, &[verb, &["/no/such/file"]].concat());
+            assert!(error.contains("/no/such/file: No such file"), "{verb:?}: {error}");
+            assert!(hint.contains("is the path right"), "{verb:?}: {hint}");
+        }
     }
 
     fn times_that_are_ambiguous_or_out_of_range_are_refused_and_never_guessed(db) {

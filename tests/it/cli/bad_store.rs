@@ -1,12 +1,14 @@
 //! Configurations and databases that cannot be used, and a standard output that cannot be written.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::{ECHO, count_tasks, error_and_hint, task};
 use crate::each_engine;
-use crate::support::cli::{configure, configure_exactly, finish};
+use crate::support::cli::{configure, configure_exactly, finish, listed_verbs};
 use crate::support::db::Raw;
 use crate::support::db::on;
 use crate::support::{Cli, EngineUnderTest};
@@ -26,7 +28,21 @@ fn help_is_the_same_as_a_verb_and_as_an_option() {
     assert_eq!(cli.run(&["help"]).ok(), cli.run(&["--help"]).ok());
     assert_eq!(cli.run(&["help", "queue"]).ok(), cli.run(&["queue", "--help"]).ok());
     assert!(cli.run(&["help"]).ok().contains("`help TOPIC` explains: exit-status, "));
-    assert!(cli.run(&["help", "exit-status"]).ok().starts_with("### Exit status"));
+    let (short, long) = (cli.run(&["-h"]).ok(), cli.run(&["--help"]).ok());
+    assert_eq!(listed_verbs(&short), listed_verbs(&long));
+    for heading in ["\nSet up:\n  init ", "\n\nQueue:\n  queue ", "\n\nShell:\n  completions "] {
+        assert!(short.contains(heading) && long.contains(heading), "{heading:?}: {short}");
+    }
+    let text = cli.run(&["help", "exit-status"]).ok();
+    assert_eq!(cli.run(&["help", "exit-status", "-v"]).ok(), text);
+    assert!(text.starts_with("EXIT STATUS\n") && text.contains("\n  69   the database"), "{text}");
+    for args in [&["help", "exit"][..], &["man", "exit"]] {
+        let (error, hint) = error_and_hint(&cli.run(args).fails(2));
+        assert!(
+            error.contains("no topic \"exit\"") && hint.contains("`taskqueue --help` lists both"),
+            "{error}\n{hint}"
+        );
+    }
 }
 
 #[test]
@@ -115,6 +131,35 @@ fn a_directory_of_configurations_that_may_not_be_entered_is_an_error_and_not_the
         assert!(hint.contains("may this user read it"), "{hint}");
     }
     std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+#[test]
+fn a_variable_of_ours_that_is_no_text_is_named_with_78_and_does_not_count_as_not_set() {
+    let (home, cli) = alone();
+    let with = |name: &str| cli.clone().raw_env(name, OsStr::from_bytes(b"/srv/\xff"));
+    for (name, args) in [
+        ("TASKQUEUE_DATABASE_URL", &["status"][..]),
+        ("TASKQUEUE_DATABASE_URL", &["queue", "echo"]),
+        ("TASKQUEUE_DATABASE_URL", &["migrate", "--dry-run"]),
+        ("TASKQUEUE_DATABASE_URL", &["init"]),
+        ("TASKQUEUE_CONFIG", &["tick"]),
+        ("TASKQUEUE_CONFIG", &["classes"]),
+        ("TASKQUEUE_CONFIG", &["init"]),
+        ("TASKQUEUE_CLAIMANT", &["claim"]),
+        ("TASKQUEUE_EVENTS_SOCKET", &["progress", "40"]),
+        ("TASKQUEUE_RUN_TOKEN", &["result", "1"]),
+        ("TASKQUEUE_RUN_TOKEN", &["message", "arrived"]),
+        ("TASKQUEUE_JOURNAL_SOCKET", &["tick"]),
+        ("TASKQUEUE_JOURNAL_SOCKET", &["process-run"]),
+        ("TASKQUEUE_JOURNAL_SOCKET", &["work"]),
+    ] {
+        let (error, hint) = error_and_hint(&with(name).run(args).fails(78));
+        assert_eq!(error, format!("error: the value of the variable {name} is not UTF-8"), "{args:?}");
+        assert!(hint.starts_with(&format!("hint: `unset {name}`")), "{hint}");
+    }
+    let json = with("TASKQUEUE_DATABASE_URL").run(&["status", "--json"]).fails(78);
+    assert!(json.contains("\"code\":\"config\""), "{json}");
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
 }
 
 /// The program as a user without rights; the tests themselves may be root, to whom modes mean nothing.
@@ -261,6 +306,36 @@ fn a_store_that_somebody_named_and_that_is_not_there_is_made_by_what_adds_to_it_
     }
     // Nobody named this one, so nobody can have misspelt it.
     assert!(cli.run(&["status"]).ok().contains("No tasks"));
+}
+
+#[test]
+fn a_dry_run_of_migrate_makes_no_file_and_no_directory_and_says_what_is_pending() {
+    let (home, cli) = alone();
+    let names = || -> Vec<_> {
+        std::fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    let named = cli.clone().env("TASKQUEUE_DATABASE_URL", "new.db");
+    for cli in [&cli, &named] {
+        let shown = cli.run(&["migrate", "--dry-run"]).ok();
+        assert!(shown.contains("pending") && !shown.contains("applied"), "{shown}");
+        let lines = cli.run(&["migrate", "--dry-run", "--json"]).ok();
+        assert!(lines.lines().count() > 0 && lines.lines().all(|line| line.contains("\"applied\":false")), "{lines}");
+        assert_eq!(names(), Vec::<String>::new());
+    }
+    // As `migrate` itself would say.
+    for args in [&["migrate"][..], &["migrate", "--dry-run"]] {
+        let (error, hint) = error_and_hint(&cli.run(&[args, &["--database", "no/such/new.db"]].concat()).fails(69));
+        assert!(error.contains("no/such/new.db") && hint.contains("`mkdir -p no/such`"), "{args:?}: {error} {hint}");
+    }
+    std::fs::write(home.path().join("new.db"), "").unwrap();
+    assert!(named.run(&["migrate", "--dry-run"]).ok().contains("pending"));
+    assert_eq!(names(), ["new.db"]);
+    assert_eq!(std::fs::metadata(home.path().join("new.db")).unwrap().len(), 0);
+    for cli in [&cli, &named] {
+        cli.run(&["migrate"]).ok();
+        let shown = cli.run(&["migrate", "--dry-run"]).ok();
+        assert!(shown.contains("applied") && !shown.contains("pending"), "{shown}");
+    }
 }
 
 #[test]

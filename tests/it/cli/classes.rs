@@ -31,7 +31,8 @@ each_engine! {
         assert!(error.contains("`taskqueue classes` lists all and names the file"), "{error}");
         let ended = db.cli().run(&["classes"]);
         let path = db.home().join(".config/taskqueue/config.toml");
-        assert!(ended.stderr.contains(&format!("[class.NAME] in {}", path.display())), "{}", ended.stderr);
+        let expected = format!("no class is configured; `taskqueue init CLASS -- PROGRAM` writes {}\n", path.display());
+        assert_eq!(ended.stderr, expected);
         db.configure(ECHO);
         assert_eq!(db.cli().run(&["classes"]).stderr, "");
     }

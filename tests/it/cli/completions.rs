@@ -192,13 +192,33 @@ fn a_server_that_never_answers_is_not_waited_for() {
 }
 
 #[test]
+fn a_configuration_that_is_a_pipe_is_not_waited_for() {
+    let home = tempfile::tempdir().unwrap();
+    let found = home.path().join(".config/taskqueue/config.toml");
+    std::fs::create_dir_all(found.parent().unwrap()).unwrap();
+    assert!(Command::new("mkfifo").arg(&found).status().unwrap().success());
+    let pipe = found.to_str().unwrap();
+    let cli = Cli::new(home.path()).env("TASKQUEUE_COMPLETE", "fish");
+    let by_variable = cli.clone().env("TASKQUEUE_CONFIG", pipe);
+    let (by_option, device) = (["--config", pipe], ["--config", "/dev/zero"]);
+    for (cli, options) in [(&cli, &by_option[..]), (&cli, &device), (&cli, &[]), (&by_variable, &[])] {
+        for asked in [["queue", "e"], ["show", "1"]] {
+            let mut child = cli.spawn(&[&["--", "taskqueue"][..], options, &asked].concat());
+            wait_until("it has given up", || child.try_wait().unwrap().is_some());
+            let ended = finish(child);
+            assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (Some(0), "", ""), "{options:?}");
+        }
+    }
+}
+
+#[test]
 fn a_variable_that_was_left_behind_changes_nothing() {
     let home = tempfile::tempdir().unwrap();
     for (name, value) in
         [("COMPLETE", "bash"), ("COMPLETE", "1"), ("TASKQUEUE_COMPLETE", "zsh"), ("TASKQUEUE_COMPLETE", "1")]
     {
         let ended = Cli::new(home.path()).env(name, value).run(&["help", "times"]);
-        assert!(ended.clone().ok().starts_with("# Times"), "{name}={value}: {ended:?}");
+        assert!(ended.clone().ok().starts_with("TIMES\n"), "{name}={value}: {ended:?}");
         let refused = Cli::new(home.path()).env(name, value).run(&["shwo"]).fails(2);
         assert!(refused.contains("show"), "{name}={value}: {refused}");
     }

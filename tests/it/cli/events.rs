@@ -62,7 +62,9 @@ each_engine! {
         assert_eq!(kinds(db, &["--task", "1"]), Vec::<String>::new());
         let stderr = db.cli().run(&["events", "--kind", "retryd"]).fails(2);
         assert!(stderr.contains("retryd") && stderr.contains("retried") && stderr.contains("late-result"), "{stderr}");
-        assert!(db.cli().run(&["events", "--since", "someday"]).fails(2).contains("--since: "));
+        let stderr = db.cli().run(&["events", "--since", "someday"]).fails(2);
+        assert!(stderr.contains("--since: ") && stderr.contains("\"30m ago\"") && !stderr.contains("+30m"), "{stderr}");
+        assert_eq!(kinds(db, &["--since", "1h ago"]), ["c"]);
     }
 
     fn events_are_chosen_by_run(db) {

@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use super::error_and_hint;
 use crate::support::Cli;
+use crate::support::cli::listed_verbs;
 
 /// All pages by their names.
 fn pages(cli: &Cli, directory: &Path) -> BTreeMap<String, String> {
@@ -61,10 +62,8 @@ fn every_verb_has_a_page_that_says_what_its_help_says() {
     let home = tempfile::tempdir().unwrap();
     let cli = Cli::new(home.path());
     let help = cli.run(&["--help"]).ok();
-    let (_, verbs) = help.split_once("Commands:\n").unwrap();
     let mut seen = 0;
-    for line in verbs.lines().take_while(|line| !line.is_empty()) {
-        let Some((verb, _)) = line.trim_start().split_once("  ") else { continue };
+    for verb in listed_verbs(&help) {
         let page = cli.run(&["man", verb]).ok();
         let set = set("man", &["--local-file", "-"], &page);
         let flat = String::from_utf8_lossy(&set.stdout).split_whitespace().collect::<Vec<_>>().join(" ");

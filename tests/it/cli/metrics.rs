@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use rustix::process::Signal;
 
-use super::{ECHO, error_and_hint, shell_class, signal, wait_for_file};
+use super::{ECHO, error_and_hint, shell_class, signal, wait_for_file, write};
 use crate::each_engine;
 use crate::support::exposition::Exposition;
 use crate::support::{Cli, TestDb};
@@ -110,6 +110,8 @@ each_engine! {
         db.configure(ECHO);
         let path = db.home().join("tq.prom");
         let textfile = path.to_str().unwrap();
+        // What was being written when the power failed.
+        write(db, ".tq.prom.0123456789abcdef0123456789abcdef.new", "# HELP");
         for due in [0.0, 1.0] {
             let ended = db.cli().run(&["metrics", "--textfile", textfile]);
             assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (Some(0), "", ""));

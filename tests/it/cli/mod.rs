@@ -11,6 +11,7 @@ mod claim;
 mod claimants;
 mod classes;
 mod completions;
+mod config_files;
 mod coprocess;
 mod create_runs;
 mod dependencies;

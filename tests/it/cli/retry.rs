@@ -115,7 +115,7 @@ each_engine! {
         assert_eq!(said, [
             "task 1 is tried again",
             "task 2 is tried again",
-            "warning: task 3 is success; only what failed or timed out is tried again",
+            "warning: task 3 is success; only what failed or timed out is tried again; `requeue` runs it again",
             "warning: there is no task 4",
         ]);
         for id in ["1", "2"] {

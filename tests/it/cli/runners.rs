@@ -8,7 +8,7 @@ use crate::support::cli::finish;
 
 each_engine! {
     fn runners_are_shown_with_their_names_and_what_they_work_on(db) {
-        assert_eq!(db.cli().run(&["runners"]).ok(), "No runners: process-run or tick in cron makes them.");
+        assert_eq!(db.cli().run(&["runners"]).ok(), "No runners: `taskqueue tick` in cron, or `taskqueue work`, makes them.");
         let script = format!(
             "cd {}; echo '{{\"progress\":40}}' >&3; echo $$ > pid; until test -e go; do sleep 0.02; done",
             db.home().display()
@@ -30,7 +30,7 @@ each_engine! {
         }
         write(db, "go", "");
         assert_eq!(finish(runner).code, Some(0));
-        assert_eq!(db.cli().run(&["runners"]).ok(), "No runners: process-run or tick in cron makes them.");
+        assert_eq!(db.cli().run(&["runners"]).ok(), "No runners: `taskqueue tick` in cron, or `taskqueue work`, makes them.");
         let ended: Value = db.cli().run(&["status", "--runners", "--json"]).json();
         assert_eq!((&ended["name"], &ended["state"], &ended["works_on"]), (&"import 1".into(), &"ended".into(), &Value::Array(vec![])));
     }

@@ -220,6 +220,8 @@ each_engine! {
         let all = db.cli().run(&["status", "status=exhausted"]).ok();
         assert!(all.contains("no retry left: exit:65") && !all.contains("There are more"), "{all}");
         assert!(db.cli().run(&["status", "last"]).ok().starts_with("task 7   print   scheduled\n"));
+        let two = db.cli().run(&["status", "1", "2"]).ok();
+        assert!(two.starts_with("task 1 ") && two.contains("\n\ntask 2 "), "{two}");
         assert_eq!(db.cli().run(&["status", "1", "last", "--json"]).ok().matches("taskqueue.task/1").count(), 2);
         let none = db.cli().run(&["status", "class=none"]);
         assert_eq!((none.code, none.stdout.lines().last()), (Some(3), Some("No task is selected by that.")));

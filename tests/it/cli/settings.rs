@@ -35,11 +35,18 @@ each_engine! {
         assert_eq!(db.cli().run(&["settings", "get", "TaskQueueRunnerLimit"]).ok(), "8");
     }
 
-    fn an_unknown_setting_is_refused_with_the_names_that_exist(db) {
+    fn an_unknown_setting_is_refused_with_the_one_that_may_be_meant(db) {
         for args in [&["settings", "get", "RunnerLimit"][..], &["settings", "set", "RunnerLimit", "3"]] {
-            let stderr = db.cli().run(args).fails(2);
-            assert!(stderr.contains("\"RunnerLimit\"") && stderr.contains("TaskQueueRunnerLimit"), "{stderr}");
+            let (error, hint) = error_and_hint(&db.cli().run(args).fails(2));
+            assert_eq!(error, "error: \"RunnerLimit\" is no setting; did you mean TaskQueueRunnerLimit?");
+            assert_eq!(hint, "hint: `taskqueue settings` lists all");
         }
+        for (near, meant) in [("taskqueuekeepsucess", "TaskQueueKeepSuccess"), ("TaskQueueLeasTime", "TaskQueueLeaseTime")] {
+            let (error, _) = error_and_hint(&db.cli().run(&["settings", "get", near]).fails(2));
+            assert!(error.ends_with(&format!("did you mean {meant}?")), "{error}");
+        }
+        let (error, _) = error_and_hint(&db.cli().run(&["settings", "get", "xyz"]).fails(2));
+        assert_eq!(error, "error: \"xyz\" is no setting");
     }
 
     fn a_bad_value_in_the_table_is_named_and_can_be_mended(db) {

@@ -34,8 +34,16 @@ each_engine! {
         let text = list(db);
         assert!(text.starts_with("running 0   runners 0/8   waiting runs 0   due 0 "), "{text}");
         assert!(text.contains("No tasks. Queue one: taskqueue queue CLASS"), "{text}");
-        let text = db.cli().run(&["status", "--class", "nope"]).ok();
-        assert!(text.contains("No task is of this class and status."), "{text}");
+        db.configure(ECHO);
+        for (class, meant) in [("nope", ""), ("ecko", "; did you mean \"echo\"?")] {
+            for (verb, words) in [("status", "No task is of this class and status."), ("failures", "Nothing failed, or ")] {
+                let ended = db.cli().run(&[verb, "--class", class]);
+                let warning = format!("warning: no class \"{class}\" is known here, and no task is of it{meant}\n");
+                assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), warning.as_str()), "{verb}: {ended:?}");
+                assert!(ended.stdout.contains(words), "{verb}: {ended:?}");
+            }
+        }
+        assert_eq!(db.cli().run(&["status", "--class", "echo"]).stderr, "");
         assert!(db.cli().run(&["status", "--runs"]).ok().contains("No runs yet"));
         assert!(db.cli().run(&["status", "--runners"]).ok().contains("No runners: "));
     }

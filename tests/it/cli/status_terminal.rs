@@ -65,6 +65,57 @@ fn tables_fit_terminals_of_40_80_and_200_columns() {
 }
 
 #[test]
+fn what_is_said_of_a_task_fits_the_terminal_too() {
+    with_tasks(|db| {
+        for columns in [40, 80, 200] {
+            for args in ["status 1", "show 1"] {
+                let text = on_terminal(db, columns, "", &format!("--color never {args}"));
+                // What the handler wrote stays as it was.
+                for line in text.lines().filter(|line| !line.starts_with("    the file was neither")) {
+                    assert!(line.chars().count() <= columns.into(), "{columns} {args}: {line:?}");
+                }
+            }
+        }
+        let text = on_terminal(db, 40, "", "--color never show 1");
+        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            flat.contains("nor anything that could be made into one") && flat.contains("waited for a runner"),
+            "{text}"
+        );
+        assert!(flat.contains("attempt 1: error, exit:65"), "{text}");
+        // It is not tried again, whatever its time says.
+        assert!(!flat.contains("Z (in "), "{text}");
+    });
+}
+
+#[test]
+fn lines_are_broken_between_words_where_there_are_40_columns() {
+    with_tasks(|db| {
+        let reason = "the disk of the pictures is full and nobody can be reached before tomorrow";
+        db.cli().run(&["retry", "1", "--reason", reason]).ok();
+        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "4"]).ok();
+        for (args, said) in [
+            ("events", reason),
+            ("show 1", reason),
+            ("runners", "`taskqueue work`"),
+            ("schedule", "--every"),
+            ("check", "oldest_due="),
+        ] {
+            let text = on_terminal(db, 40, "", &format!("--color never {args}"));
+            for line in text.lines().filter(|line| !line.starts_with("    the file was neither")) {
+                assert!(line.chars().count() <= 40, "{args}: {line:?}");
+            }
+            let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(flat.contains(said), "{args}: {text}");
+        }
+        let help = on_terminal(db, 40, "NO_COLOR=1", "--help");
+        let (verbs, _) = help.split_once("\nOptions:\n").unwrap();
+        assert_eq!(verbs.lines().find(|line| line.chars().count() > 40), None);
+        assert!(verbs.contains("\nRun:\n  create-runs  Rescue runs of dead"), "{verbs}");
+    });
+}
+
+#[test]
 fn colour_is_for_terminals_and_no_color_and_dumb_terminals_turn_it_off() {
     with_tasks(|db| {
         assert!(on_terminal(db, 120, "", "status").contains("\u{1b}["));

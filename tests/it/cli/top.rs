@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{ECHO, error_and_hint, shell_class, task, wait_for_file};
+use super::{ECHO, error_and_hint, shell_class, task, wait_for_file, write};
 use crate::races::server::Server;
 use crate::support::db::on;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
@@ -36,10 +36,28 @@ fn size(number: u16) -> NonZeroU16 {
 
 impl<'a> Screen<'a> {
     fn open(db: &'a TestDb, url: &str, environment: &str) -> Self {
+        Self::open_below(db, url, "", environment, "")
+    }
+
+    /// As a job of a shell that does this when it has stopped, notes it, and lets it go on when it is told to.
+    fn open_as_job(db: &'a TestDb, meanwhile: &str) -> Self {
+        let after = format!(
+            "code=$?
+             {meanwhile}
+             stty -g > during; echo $code > stopped
+             until [ -e go ]; do sleep 0.01; done
+             fg > /dev/null"
+        );
+        Self::open_below(db, db.url_text(), "set -m", "", &after)
+    }
+
+    fn open_below(db: &'a TestDb, url: &str, first: &str, environment: &str, after: &str) -> Self {
         let (program, home) = (env!("CARGO_BIN_EXE_taskqueue"), db.home().display());
         let line = format!(
-            "cd {home}; stty cols {} rows {}; stty -g > before; tty > tty
+            "{first}
+             cd {home}; stty cols {} rows {}; stty -g > before; tty > tty
              sh -c 'echo $$ > pid; exec env --default-signal {environment} {program} top --interval 100ms' 2> stderr
+             {after}
              echo $? > code; stty -g > after",
             SIZE.0, SIZE.1
         );
@@ -105,14 +123,28 @@ impl<'a> Screen<'a> {
         kill_process(Pid::from_raw(self.left("pid").parse().unwrap()).unwrap(), signal).unwrap();
     }
 
-    /// Its exit status, once the terminal is as it was.
-    fn ended(mut self) -> i32 {
-        let script = &mut self.script;
-        wait_until("top has ended", || script.try_wait().unwrap().is_some());
+    #[track_caller]
+    fn is_given_back(&self) {
         self.becomes("the terminal is given back", |_| {
             let seen = self.seen.lock().unwrap();
             !seen.parser.screen().alternate_screen() && !seen.parser.screen().hide_cursor()
         });
+    }
+
+    /// Whether all of it is drawn, and nothing else is there.
+    #[track_caller]
+    fn is_drawn_anew(&self) {
+        self.becomes("it is drawn anew", |text| {
+            let has_taken = self.seen.lock().unwrap().parser.screen().alternate_screen();
+            has_taken && text.contains("nothing failed") && text.contains("P pause all") && !text.contains("scribble")
+        });
+    }
+
+    /// Its exit status, once the terminal is as it was.
+    fn ended(mut self) -> i32 {
+        let script = &mut self.script;
+        wait_until("top has ended", || script.try_wait().unwrap().is_some());
+        self.is_given_back();
         assert_eq!(self.left("before"), self.left("after"));
         assert!(!self.left("before").is_empty());
         self.left("code").parse().unwrap()
@@ -231,6 +263,44 @@ fn the_terminal_is_given_back_after_keys_and_signals_that_end_it() {
             screen.press(keys);
             assert_eq!(screen.ended(), 0);
         }
+    });
+}
+
+fn gives_the_terminal_back_while_stopped(stop: impl Fn(&mut Screen<'_>)) {
+    on(EngineUnderTest::Sqlite, |db| {
+        let mut screen = Screen::open_as_job(db, "");
+        screen.is_drawn_anew();
+        stop(&mut screen);
+        // 128 and TSTP.
+        assert_eq!(wait_for_file(db, "stopped"), "148");
+        screen.is_given_back();
+        assert_eq!(screen.left("during"), screen.left("before"));
+        write(db, "go", "");
+        screen.is_drawn_anew();
+        screen.press("q");
+        assert_eq!(screen.ended(), 0);
+    });
+}
+
+#[test]
+fn the_terminal_is_given_back_while_it_is_stopped_by_a_key_or_from_outside() {
+    gives_the_terminal_back_while_stopped(|screen| screen.press("\u{1a}"));
+    gives_the_terminal_back_while_stopped(|screen| screen.signal(Signal::TSTP));
+}
+
+#[test]
+fn after_a_stop_that_nobody_is_asked_about_all_is_drawn_anew() {
+    on(EngineUnderTest::Sqlite, |db| {
+        let mut screen = Screen::open_as_job(db, "stty $(cat before); printf '\\033[2J\\033[Hscribble\\n'");
+        screen.is_drawn_anew();
+        screen.signal(Signal::STOP);
+        // 128 and STOP.
+        assert_eq!(wait_for_file(db, "stopped"), "147");
+        screen.shows("scribble");
+        write(db, "go", "");
+        screen.is_drawn_anew();
+        screen.press("q");
+        assert_eq!(screen.ended(), 0);
     });
 }
 

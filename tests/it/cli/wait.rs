@@ -51,7 +51,12 @@ each_engine! {
     fn wait_gives_up_after_its_time_and_at_a_signal(db) {
         configure(db);
         let later = queue(db, "echo", &["--in", "1h"]);
-        assert_eq!(db.cli().run(&["wait", &later, "--timeout", "200ms"]).fails(124), "");
+        let said = db.cli().run(&["wait", &later, "--timeout", "200ms"]).fails(124);
+        assert_eq!(said, format!("task {later} is not over; `taskqueue explain {later}` says why\n"));
+        let (over, last) = (queue(db, "echo", &[]), queue(db, "echo", &["--in", "1h"]));
+        db.cli().run(&["tick"]).ok();
+        let said = db.cli().run(&["wait", &later, &over, &last, "--timeout", "200ms"]).fails(124);
+        assert_eq!(said, format!("task {later} and others are not over; `taskqueue explain {later}` says why\n"));
         let waiting = db.cli().spawn(&["wait", &later]);
         let status = format!("/proc/{}/status", waiting.id());
         // The mask of caught signals has INT in it.

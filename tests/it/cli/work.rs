@@ -119,6 +119,9 @@ each_engine! {
         queue_many(db, "echo", 1);
         db.cli().run(&["work", "--class", "ec*", "--idle-exit", "0s"]).ok();
         assert_eq!((&task(db, "1")["status"], &task(db, "2")["status"]), (&"scheduled".into(), &"success".into()));
+        let ended = db.cli().run(&["work", "--class", "ecko", "--idle-exit", "0s"]);
+        let warning = "warning: no class \"ecko\" is known here, and no task is of it; did you mean \"echo\"";
+        assert!(ended.code == Some(0) && ended.stderr.starts_with(warning), "{ended:?}");
     }
 
     fn the_first_signal_lets_the_runs_in_progress_end_and_gives_the_others_back_at_no_cost(db) {

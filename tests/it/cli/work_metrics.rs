@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Child;
@@ -12,11 +12,13 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::{ECHO, shell_class, signal};
+use crate::races::outage::Outage;
+use crate::races::stage::{Stage, column, shorten_leases, statuses, wait_dead};
 use crate::support::cli::finish;
 use crate::support::db::on;
 use crate::support::exposition::Exposition;
 use crate::support::own_server::OwnServer;
-use crate::support::{EngineUnderTest, TestDb, wait_until};
+use crate::support::{Cli, EngineUnderTest, TestDb, wait_until};
 use crate::{each_engine, each_server};
 
 /// A worker that is watched, and what it says.
@@ -29,7 +31,12 @@ struct Worker {
 impl Worker {
     #[track_caller]
     fn start(db: &TestDb, arguments: &[&str]) -> Self {
-        let mut child = db.cli().spawn(&[&["work", "-v", "--slots", "2"], arguments].concat());
+        Self::start_as(&db.cli(), arguments)
+    }
+
+    #[track_caller]
+    fn start_as(cli: &Cli, arguments: &[&str]) -> Self {
+        let mut child = cli.spawn(&[&["work", "-v", "--slots", "2"], arguments].concat());
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (sender, said) = channel();
         // Read to its end: who is not heard waits.
@@ -158,6 +165,61 @@ each_engine! {
         worker.end();
         assert!(!db.home().join("two.sock").exists() && db.home().join("three.sock").exists());
     }
+
+    fn what_could_not_be_sent_before_the_loss_of_the_database_counts_once_it_is_recorded(db) {
+        shorten_leases(db);
+        let stage = Stage::new(db, false);
+        let mut outage = Outage::of(db);
+        db.cli().run(&["queue", "stage"]).ok();
+        let cli = db.cli().env("TASKQUEUE_DATABASE_URL", outage.url());
+        let worker = Worker::start_as(&cli, &["--metrics", "127.0.0.1:0"]);
+        let handler = stage.actor("handler");
+        wait_until("the handler is recorded", || column(db, "HandlerIdentity") == Some(handler.to_string()));
+        outage.begin(db);
+        // For its lease, which cannot be renewed.
+        wait_dead("the handler", &handler);
+        outage.end();
+        let ended = |outcome: &str| {
+            let key = format!("taskqueue_worker_runs_ended_total{{class=\"stage\",outcome=\"{outcome}\"}}");
+            worker.metrics().values.get(&key).copied()
+        };
+        wait_until("what it has given back is counted", || ended("released") == Some(1.0));
+        let _go = stage.go();
+        wait_until("the next run is counted", || ended("success") == Some(1.0));
+        assert_eq!(ended("released"), Some(1.0));
+        assert_eq!(worker.metrics().value("taskqueue_worker_runs_claimed_total{class=\"stage\"}"), 2.0);
+        assert_eq!(statuses(db), ["released", "success"]);
+        worker.end();
+    }
+
+    fn the_host_of_the_address_can_change_without_its_port(db) {
+        let configure = |address: &str| db.configure(&format!("metrics = \"{address}\"\n{ECHO}"));
+        configure("127.0.7.1:0");
+        let worker = Worker::start(db, &[]);
+        let (_, port) = worker.address.rsplit_once(':').unwrap();
+        let at = |host: &str| format!("{host}:{port}");
+        let answers = |host: &str| get(&at(host), "/healthz").is_ok();
+        for host in ["127.0.7.2", "0.0.0.0", "127.0.7.1"] {
+            configure(&at(host));
+            signal(&worker.child, Signal::HUP);
+            assert_eq!(worker.next_address(), at(host));
+            for asked in ["127.0.7.1", "127.0.7.2"] {
+                if [asked, "0.0.0.0"].contains(&host) {
+                    assert!(answers(asked), "{asked} of {host}");
+                } else {
+                    wait_until("it is nowhere else", || connect(&at(asked)).is_err());
+                }
+            }
+        }
+        // For every host it has to leave its own address, and comes back to that.
+        let _others = TcpListener::bind(at("127.0.7.2")).unwrap();
+        configure(&at("0.0.0.0"));
+        signal(&worker.child, Signal::HUP);
+        let warning = format!("warning: cannot listen at {} for metrics, it goes on as before: ", at("0.0.0.0"));
+        wait_until("it says so", || worker.said.try_recv().is_ok_and(|line| line.starts_with(&warning)));
+        assert!(answers("127.0.7.1"));
+        worker.end();
+    }
 }
 
 each_server! {
@@ -185,7 +247,7 @@ each_server! {
 fn an_address_that_somebody_has_ends_a_worker_at_its_start_and_an_open_one_is_warned_of() {
     on(EngineUnderTest::Sqlite, |db| {
         db.configure(ECHO);
-        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap().to_string();
         let socket = db.home().join("socket");
         let _listening = UnixListener::bind(&socket).unwrap();

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use super::{ECHO, detail, is_alive, printed, shell_class, signal, task, wait_for_file, write};
 use crate::each_engine;
 use crate::support::cli::finish;
-use crate::support::{TestDb, wait_until};
+use crate::support::{Cli, TestDb, wait_until};
 
 const TAKEN: &str = "the configuration was read again";
 
@@ -20,7 +20,11 @@ struct Worker {
 
 impl Worker {
     fn start(db: &TestDb, arguments: &[&str]) -> Self {
-        let mut child = db.cli().spawn(&[&["work"], arguments].concat());
+        Self::start_by(&db.cli(), arguments)
+    }
+
+    fn start_by(cli: &Cli, arguments: &[&str]) -> Self {
+        let mut child = cli.spawn(&[&["work"], arguments].concat());
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         Self { child, said: Box::new(lines.map(Result::unwrap)) }
     }
@@ -94,6 +98,22 @@ each_engine! {
         db.configure(&format!("spool = \"/tmp/elsewhere\"\n{ECHO}"));
         assert_eq!(worker.reload(), "warning: what has changed of spool counts from the next start on");
         assert_eq!(worker.said.next().as_deref(), Some(TAKEN));
+        assert_eq!(worker.end(), Vec::<String>::new());
+    }
+
+    fn a_configuration_that_came_through_a_pipe_stays(db) {
+        db.configure(ECHO);
+        let file = db.home().join(".config/taskqueue/config.toml");
+        let given = std::fs::read(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let mut worker = Worker::start_by(&db.cli().stdin(given), &["--config", "/dev/stdin"]);
+        insert(db, "echo");
+        done(db, "1", "success");
+        let said = worker.reload();
+        let told = "warning: the configuration was not taken, the old one stays: ";
+        assert!(said.starts_with(told) && said.contains("/dev/stdin: it is no regular file"), "{said}");
+        insert(db, "echo");
+        done(db, "2", "success");
         assert_eq!(worker.end(), Vec::<String>::new());
     }
 

@@ -18,3 +18,4 @@ mod scheme;
 mod transitions;
 mod wait;
 mod worker;
+mod worker_counts;

@@ -324,7 +324,7 @@ each_engine! {
         assert_eq!(count_prunable(&mut ctx, &PruneRequest::default()).unwrap(), 2);
         assert_eq!(create(&mut ctx).pruned.tasks, 2);
         let said = db.cli().run(&["prune", "--older-than", "0s", "--yes"]);
-        assert_eq!((said.code, said.stderr.as_str()), (Some(0), "nothing to prune\n"));
+        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
         let said = db.cli().run(&["prune", "1"]);
         assert_eq!((said.code, said.stderr.as_str()), (Some(1), &*format!("warning: {first}")));
         let again = db.cli().run(&["queue", "--any-class", "work", "--unique", "a"]);
@@ -342,7 +342,7 @@ each_engine! {
         make_old(db, "1 = 1");
         db.execute(&format!("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = {}", sql_now(db.engine, -3_600)));
         assert_eq!(create(&mut ctx).pruned.tasks, 0);
-        assert_eq!(db.cli().run(&["prune", "--older-than", "2h", "--yes"]).stderr, "nothing to prune\n");
+        assert_eq!(db.cli().run(&["prune", "--older-than", "2h", "--yes"]).fails(0), "");
         assert_eq!(db.cli().run(&["prune", "--older-than", "30m", "--yes"]).stderr, "1 finished task pruned\n");
     }
 
@@ -393,7 +393,7 @@ each_engine! {
         settings::set(&mut ctx, Setting::MaxSuccess, "1").unwrap();
         make_old(db, "\"LastStatus\" = 'success'");
         assert_eq!(create(&mut ctx).pruned.tasks, 0);
-        assert_eq!(db.cli().run(&["prune", "--older-than", "10m", "--yes"]).stderr, "nothing to prune\n");
+        assert_eq!(db.cli().run(&["prune", "--older-than", "10m", "--yes"]).fails(0), "");
         let said = db.cli().run(&["prune", "1-2", "--dry-run"]);
         let reason = "is success; the rate of its class still counts a run of it";
         assert_eq!(said.stderr, format!("task 1 {reason}\ntask 2 {reason}\n0 tasks would be deleted\n"));
@@ -420,7 +420,7 @@ each_engine! {
         assert_eq!(create(&mut ctx).pruned.tasks, 1);
         assert_eq!(db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" ORDER BY \"Id\""), [Some(1), Some(3)]);
         let of_class = ["prune", "--older-than", "1h", "--class", "work", "--yes"];
-        assert_eq!(db.cli().run(&of_class).stderr, "nothing to prune\n");
+        assert_eq!(db.cli().run(&of_class).fails(0), "");
         db.execute(&format!("UPDATE \"TaskQueue\" SET {long_ago}"));
         assert_eq!(db.cli().run(&of_class).stderr, "1 finished task pruned\n");
     }
@@ -445,7 +445,7 @@ each_engine! {
         assert_eq!(create(&mut ctx).pruned.tasks, 1);
         assert_eq!(db.cli().run(&["events", "--kind", "pruned", "--json"]).ok(), "");
         assert_eq!(db.cli().run(&["prune", "2", "9"]).code, Some(1));
-        assert_eq!(db.cli().run(&["prune", "class=none", "--yes"]).code, Some(3));
+        assert_eq!(db.cli().run(&["prune", "class=none", "--yes"]).fails(0), "");
         db.cli().run(&["prune", "--older-than", "0s", "--status", "success", "--yes"]).ok();
         db.cli().run(&["prune"]).ok();
         let events = db.cli().run(&["events", "--kind", "pruned", "--json"]).ok();
@@ -463,6 +463,33 @@ each_engine! {
         }
     }
 
+    fn a_prune_that_cron_calls_each_night_is_silent_success_where_there_is_nothing(db) {
+        let mut ctx = willing(db);
+        finished(db, &mut ctx, 1);
+        for args in [&["--older-than", "7d"][..], &["--class", "none"], &["class=none"], &["older=7d"], &["class=none", "--yes"], &[]] {
+            let args = [&["prune"][..], args].concat();
+            assert_eq!(db.cli().run(&args).fails(0), "", "{args:?}");
+            let told = db.cli().run(&[&args[..], &["-v"]].concat());
+            assert_eq!((told.code, told.stderr.as_str()), (Some(0), "nothing to prune\n"), "{args:?}");
+        }
+        assert_eq!(db.cli().run(&["prune", "--older-than", "7d", "--json"]).json(), db.cli().run(&["prune", "--json"]).json());
+        // A dry run has nothing else to say.
+        for args in [&["--older-than", "7d"][..], &["class=none"], &[]] {
+            let asked = [&["prune", "--dry-run"][..], args].concat();
+            assert_eq!(db.cli().run(&asked).stderr, "0 tasks would be deleted\n", "{asked:?}");
+        }
+        // What was named and is not there is a mistake, and so is what would be deleted without a yes.
+        for missing in ["4711", "4711-4712"] {
+            assert_eq!(db.cli().run(&["prune", missing]).code, Some(3), "{missing}");
+        }
+        assert_eq!(db.cli().run(&["prune", "status=success"]).code, Some(2));
+        // What is never deleted is said, and does not fail either.
+        queue(&mut ctx, "work");
+        let kept = db.cli().run(&["prune", "status=scheduled", "--yes"]);
+        assert_eq!((kept.code, kept.stderr.as_str()), (Some(0), "0 tasks deleted\n1 task left alone: it is scheduled; it is not over\n"));
+        assert_eq!(count(db, "TaskQueue"), 2);
+    }
+
     fn prune_says_what_it_would_do_and_wants_a_yes_for_what_nobody_has_set(db) {
         let mut ctx = willing(db);
         finished(db, &mut ctx, 2);
@@ -470,7 +497,7 @@ each_engine! {
         assert_eq!(asked.code, Some(2), "{asked:?}");
         assert!(asked.stderr.contains("2 tasks would be deleted; nothing was"), "{asked:?}");
         assert_eq!(db.cli().run(&["prune", "--older-than", "0s", "--dry-run"]).stderr, "2 tasks would be deleted\n");
-        assert_eq!(db.cli().run(&["prune"]).stderr, "nothing to prune\n");
+        assert_eq!(db.cli().run(&["prune"]).fails(0), "");
         assert_eq!(count(db, "TaskQueue"), 2);
         let done = db.cli().run(&["prune", "--older-than", "0s", "--status", "success", "--yes"]);
         assert_eq!((done.code, done.stderr.as_str()), (Some(0), "2 finished tasks pruned\n"));

@@ -11,6 +11,7 @@ use taskqueue::domain::transition::{RunEvent, TaskEvent, run_after, task_after};
 
 use super::{read, root, table_rows};
 use crate::support::Cli;
+use crate::support::cli::listed_verbs;
 
 pub(super) fn load_text(text: &str) -> Result<taskqueue::config::Config, taskqueue::config::ConfigError> {
     let directory = tempfile::tempdir().unwrap();
@@ -135,9 +136,7 @@ fn every_exit_status_of_the_program_is_in_the_readme() {
 fn every_verb_is_in_the_readme() {
     let home = tempfile::tempdir().unwrap();
     let help = Cli::new(home.path()).run(&["--help"]).ok();
-    let (_, verbs) = help.split_once("Commands:\n").unwrap();
-    let verbs: Vec<&str> =
-        verbs.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next()).collect();
+    let verbs = listed_verbs(&help);
     assert!(verbs.contains(&"create-runs"), "{verbs:?}");
     let rows = table_rows(&read("README.md"));
     for verb in verbs {

@@ -64,6 +64,21 @@ each_engine! {
         }
     }
 
+    fn what_has_become_of_an_end_is_found_whoever_has_sent_it(db) {
+        queue(db, 4);
+        let mut store = db.store();
+        store.create_missing_runs(&mut |_| {}).unwrap();
+        let runs = ["1", "2", "3", "4"].map(|token| claim_with(&mut store, token, &|_| true).unwrap());
+        cancel(&mut store, &[runs[1].task_id]);
+        let fail = end(RunEvent::Fail, "1");
+        assert_eq!(store.end_run(&reference(&runs[0]), &fail).unwrap(), Ended::Recorded);
+        assert_eq!(store.end_run(&reference(&runs[1]), &fail).unwrap(), Ended::Cancelled);
+        assert_eq!(store.end_run(&reference(&runs[2]), &end(RunEvent::TimeOut, "2")).unwrap(), Ended::Recorded);
+        let lost = |found: &str| Ended::Lost { found: found.to_owned() };
+        let found = runs.map(|run| store.find_end(&reference(&run), &fail).unwrap());
+        assert_eq!(found, [Ended::Recorded, Ended::Cancelled, lost("timeout"), lost("processing")]);
+    }
+
     fn a_cancel_of_many_and_the_creation_of_their_runs_at_once_leave_nothing_open(db) {
         const TASKS: i64 = 20;
         for round in 0..ROUNDS as i64 {

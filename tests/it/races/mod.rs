@@ -13,7 +13,7 @@ mod limit_keys;
 mod limits;
 mod lose;
 mod lost_commit;
-mod outage;
+pub(crate) mod outage;
 mod outcomes;
 mod prune;
 mod rescue;

@@ -86,16 +86,14 @@ fn changes() -> [ScheduleChange; 3] {
     [ScheduleChange::Pause, ScheduleChange::Edit(Box::new(edited)), ScheduleChange::Remove]
 }
 
+fn event(kind: &'static str) -> NewEvent {
+    let (actor, host) = (String::new(), String::new());
+    NewEvent { kind, task_id: None, run_id: None, actor, host, details: serde_json::json!({}) }
+}
+
 /// Asks for a change of a schedule that is there.
 fn change(store: &mut Store, id: TaskId, change: &ScheduleChange) -> Task {
-    let event = NewEvent {
-        kind: "schedule-edited",
-        task_id: None,
-        run_id: None,
-        actor: String::new(),
-        host: String::new(),
-        details: serde_json::json!({}),
-    };
+    let event = event("schedule-edited");
     match store.change_schedule(id, change, &event).unwrap() {
         ScheduleAnswer::Changed(head) => *head,
         other => panic!("{other:?}"),
@@ -205,14 +203,7 @@ each_engine! {
 
     fn a_pause_and_a_claim_at_once_leave_the_run_to_one_of_them(db) {
         let mut ctx = willing(db);
-        let event = NewEvent {
-            kind: "schedule-paused",
-            task_id: None,
-            run_id: None,
-            actor: String::new(),
-            host: String::new(),
-            details: serde_json::json!({}),
-        };
+        let event = event("schedule-paused");
         for _ in 0..5 {
             let id = overdue(db, &mut ctx, None);
             let claimed: usize = many_at_once(db, AT_ONCE, |store, number| {
@@ -343,14 +334,7 @@ each_engine! {
 
     fn a_prune_and_a_retry_at_once_leave_the_task_to_one_of_them(db) {
         let mut ctx = willing(db);
-        let event = NewEvent {
-            kind: "retried",
-            task_id: None,
-            run_id: None,
-            actor: String::new(),
-            host: String::new(),
-            details: serde_json::json!({}),
-        };
+        let event = event("retried");
         let rule = PruneRule { status: TaskStatus::Failed, class: None, older_than_secs: Some(60), at_most: None };
         for _ in 0..5 {
             let id = exhausted(db, &mut ctx);
@@ -374,14 +358,7 @@ each_engine! {
 
     fn a_prune_of_a_selection_and_a_retry_at_once_leave_the_task_to_one_of_them(db) {
         let mut ctx = willing(db);
-        let event = NewEvent {
-            kind: "retried",
-            task_id: None,
-            run_id: None,
-            actor: String::new(),
-            host: String::new(),
-            details: serde_json::json!({}),
-        };
+        let event = event("retried");
         for _ in 0..5 {
             let id = exhausted(db, &mut ctx);
             let done = many_at_once(db, AT_ONCE, |store, number| match number % 2 {

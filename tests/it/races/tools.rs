@@ -54,7 +54,7 @@ pub fn many_at_once<T: Send>(db: &TestDb, count: usize, work: impl Fn(&mut Store
 }
 
 /// A name in the test's home that was not given before.
-pub fn fresh_path(db: &TestDb, name: &str) -> PathBuf {
+fn fresh_path(db: &TestDb, name: &str) -> PathBuf {
     let free = (0..).map(|number| db.home().join(format!("{name}.{number}"))).find(|path| !path.exists());
     free.unwrap()
 }
@@ -90,7 +90,7 @@ pub fn intervals(db: &TestDb, table: &str) -> Vec<(String, String)> {
 }
 
 /// A time column as text of fixed width.
-pub fn sortable(db: &TestDb, column: &str) -> String {
+fn sortable(db: &TestDb, column: &str) -> String {
     use EngineUnderTest::{Mariadb, Mysql, Postgres, Sqlite};
     match db.engine {
         Sqlite => format!("\"{column}\""),

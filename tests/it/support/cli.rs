@@ -1,5 +1,6 @@
 //! The program as a user runs it: a home of its own, a clean environment.
 
+use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -69,7 +70,7 @@ impl Ended {
 pub struct Cli {
     home: PathBuf,
     program: PathBuf,
-    env: Vec<(String, String)>,
+    env: Vec<(String, OsString)>,
     stdin: Vec<u8>,
 }
 
@@ -89,7 +90,12 @@ impl Cli {
         self
     }
 
-    pub fn env(mut self, name: &str, value: &str) -> Self {
+    pub fn env(self, name: &str, value: &str) -> Self {
+        self.raw_env(name, value.as_ref())
+    }
+
+    /// The same with what need not be text.
+    pub fn raw_env(mut self, name: &str, value: &OsStr) -> Self {
         self.env.retain(|(other, _)| other != name);
         self.env.push((name.to_owned(), value.to_owned()));
         self
@@ -138,4 +144,11 @@ impl Cli {
 /// Waits for the end of a started program.
 pub fn finish(child: Child) -> Ended {
     Ended::new(&child.wait_with_output().unwrap())
+}
+
+/// The verbs that the help of the program lists, under whichever heading.
+pub fn listed_verbs(help: &str) -> Vec<&str> {
+    let listed = help.lines().filter_map(|line| line.strip_prefix("  "));
+    let listed = listed.filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase()));
+    listed.filter_map(|line| line.split_whitespace().next()).collect()
 }

@@ -71,11 +71,6 @@ impl Pair {
         format!("postgres://{USER}:{USER}@127.0.0.1:{first},127.0.0.1:{second}/{USER}")
     }
 
-    /// The address of the server that is the primary now, alone.
-    pub fn primary_url(&self) -> String {
-        format!("postgres://{USER}:{USER}@127.0.0.1:{}/{USER}", self.ports[self.primary])
-    }
-
     /// The address of the server that is the standby now, alone.
     pub fn standby_url(&self) -> String {
         format!("postgres://{USER}:{USER}@127.0.0.1:{}/{USER}", self.ports[1 - self.primary])
@@ -90,18 +85,18 @@ impl Pair {
     }
 
     /// The first part of a failover: nobody can write from now on.
-    pub fn kill_primary(&mut self) {
+    fn kill_primary(&mut self) {
         stop(&mut self.servers[self.primary]);
     }
 
     /// The second part: the standby can be connected to, and its writers wait for a standby.
-    pub fn promote(&mut self) {
+    fn promote(&mut self) {
         self.primary = 1 - self.primary;
         assert_eq!(self.ask(self.primary, "postgres", "SELECT pg_promote(true, 60)").unwrap(), "t");
     }
 
     /// The last part.
-    pub fn add_standby(&mut self) {
+    fn add_standby(&mut self) {
         let standby = 1 - self.primary;
         let _ = fs::remove_dir_all(self.data(standby));
         let port = self.ports[self.primary].to_string();

@@ -84,6 +84,20 @@ pub(in super::super) struct DueRow {
     pub(in super::super) seen_on: Moment,
 }
 
+/// The id of a row that was written.
+#[derive(QueryableByName)]
+struct IdRow {
+    #[diesel(sql_type = BigInt)]
+    id: i64,
+}
+
+/// Whether what was asked for is there.
+#[derive(QueryableByName)]
+struct FoundRow {
+    #[diesel(sql_type = Bool)]
+    found: bool,
+}
+
 /// A run that has succeeded.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Success<'a> {

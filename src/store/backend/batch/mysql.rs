@@ -6,17 +6,11 @@ use chrono::{DateTime, Utc};
 use diesel::mysql::MysqlConnection;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
-use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
+use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
 use super::super::super::prepared::{prepared, prepared_once};
 use super::super::super::sql::Moment;
-use super::{DueRow, EndedRow, Manner, Start, StartedRow, Starter, Success, by_manner};
-
-#[derive(QueryableByName)]
-struct FoundRow {
-    #[diesel(sql_type = Bool)]
-    found: bool,
-}
+use super::{DueRow, EndedRow, FoundRow, Manner, Start, StartedRow, Starter, Success, by_manner};
 
 #[derive(QueryableByName)]
 struct FirstId {

@@ -11,19 +11,7 @@ use serde_json::json;
 
 use super::super::super::prepared::prepared;
 use super::super::super::sql::Moment;
-use super::{DueRow, EndedRow, Manner, Start, StartedRow, Starter, Success, by_manner};
-
-#[derive(QueryableByName)]
-struct IdRow {
-    #[diesel(sql_type = BigInt)]
-    id: i64,
-}
-
-#[derive(QueryableByName)]
-struct FoundRow {
-    #[diesel(sql_type = Bool)]
-    found: bool,
-}
+use super::{DueRow, EndedRow, FoundRow, IdRow, Manner, Start, StartedRow, Starter, Success, by_manner};
 
 /// The FROM of an UPDATE is read first, row by row, and each row of the table found by its key.
 const START_RUNS: &str = r#"

@@ -1,0 +1,109 @@
+//! Why a use case could not be carried out.
+
+use std::path::PathBuf;
+
+use crate::domain::ids::TaskId;
+use crate::domain::limits::Obstacle;
+use crate::domain::records::Run;
+use crate::store::StoreError;
+
+/// Result of a use case.
+pub type EngineResult<T> = Result<T, EngineError>;
+
+/// A use case could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The input is wrong; nothing was changed.
+    #[error("{0}")]
+    Input(String),
+    /// What was asked for is not possible as things stand; nothing was changed.
+    #[error("{0}")]
+    Refused(String),
+    /// No class of this name is known here.
+    #[error("the task class \"{class}\" is not known here")]
+    UnknownClass {
+        /// The name.
+        class: String,
+        /// The nearest known names.
+        nearest: Vec<String>,
+    },
+    /// The class `exec` is off for this store.
+    #[error("the class \"exec\" is off for this database, because whoever can insert a row could run any program")]
+    ExecIsOff,
+    /// The key of a unique task is taken; nothing was queued.
+    #[error("{0}")]
+    KeyTaken(String),
+    /// A run that was asked for is not waiting: somebody else was first.
+    #[error("run {run_id} cannot be processed: it is {status}")]
+    NotWaiting {
+        /// The run.
+        run_id: i64,
+        /// The status that it has.
+        status: String,
+    },
+    /// A run that was asked for is of a class that is not executed here now.
+    #[error("run {run_id} cannot be processed: its class \"{class}\" has no handler here, or is held")]
+    NotRunnable {
+        /// The run.
+        run_id: i64,
+        /// Its class.
+        class: String,
+    },
+    /// A claimant spoke of a run that is not its own, or not any more.
+    #[error("run {} is not yours: {why}", run.id)]
+    NotHeld {
+        /// The run as it is.
+        run: Box<Run>,
+        /// Why, in words.
+        why: String,
+    },
+    /// A run that was asked for may not be claimed now: paused, or over a limit.
+    #[error("run {run_id} cannot be processed now: {obstacle}")]
+    Obstructed {
+        /// The run.
+        run_id: i64,
+        /// What stands in its way.
+        obstacle: Obstacle,
+        /// Where that is a limit key: the first tasks that have its slots.
+        holders: Vec<TaskId>,
+    },
+    /// The lease of a run could not be renewed in time; its handler was killed and nothing was written for it.
+    #[error("run {run_id} was given up: its lease could not be renewed in time, so its handler was killed")]
+    LeaseOver {
+        /// The run.
+        run_id: i64,
+    },
+    /// The lease of this runner could not be renewed in time, or somebody has taken its slots.
+    #[error("this runner has lost its slots: its lease could not be renewed in time")]
+    RunnerOver,
+    /// A run has ended, and the database could not be told.
+    #[error("{0}")]
+    NotRecorded(Box<NotRecorded>),
+    /// The kernel refused something.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel says.
+        source: std::io::Error,
+    },
+    /// The database refused something.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The end of a run of which the database could not be told.
+#[derive(Debug, thiserror::Error)]
+#[error("run {run_id} of task {task_id} has ended ({ended}), but that could not be recorded: {source}")]
+pub struct NotRecorded {
+    /// The run.
+    pub run_id: i64,
+    /// Its task.
+    pub task_id: i64,
+    /// How it ended, in words.
+    pub ended: String,
+    /// The directory of the local disk in which it waits for the database, or why it does not.
+    pub kept: Result<PathBuf, String>,
+    /// What the database refused.
+    pub source: StoreError,
+}

@@ -1,0 +1,73 @@
+//! Pipes and devices in the place of a configuration: read where somebody means one, and nowhere waited for by accident.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::bad_store::alone;
+use super::{ECHO, error_and_hint};
+use crate::support::cli::configure_exactly;
+use crate::support::{Cli, Ended};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_taskqueue");
+
+fn make_pipe(path: &Path) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// 124 if it has not ended in a minute.
+fn ended(cli: &Cli, args: &[&str]) -> Ended {
+    cli.clone().program(Path::new("/usr/bin/timeout")).run(&[&["60", PROGRAM][..], args].concat())
+}
+
+#[track_caller]
+fn refused(cli: &Cli, args: &[&str], path: &str) {
+    let (error, hint) = error_and_hint(&ended(cli, args).fails(78));
+    assert!(error.contains(path) && error.contains("it is no regular file"), "{args:?}: {error}");
+    assert!(hint.contains("--config or TASKQUEUE_CONFIG"), "{hint}");
+}
+
+#[test]
+fn a_pipe_that_is_found_in_the_place_of_a_configuration_is_an_error_and_waited_for_by_nobody() {
+    let (home, cli) = alone();
+    let found = home.path().join(".config/taskqueue/config.toml");
+    make_pipe(&found);
+    for args in [&["status"][..], &["queue", "echo"], &["tick"], &["classes"], &["migrate"], &["doctor"]] {
+        refused(&cli, args, "taskqueue/config.toml");
+    }
+    let named = cli.clone().env("TASKQUEUE_CONFIG", &found.display().to_string());
+    refused(&named, &["status"], "taskqueue/config.toml");
+    std::fs::remove_file(&found).unwrap();
+    configure_exactly(home.path(), ECHO);
+    make_pipe(&home.path().join(".config/taskqueue/conf.d/10-mail.toml"));
+    refused(&cli, &["status"], "conf.d/10-mail.toml");
+    assert!(!home.path().join(".local").exists(), "nothing was made");
+}
+
+#[test]
+fn a_device_or_a_directory_is_no_configuration_whoever_names_it() {
+    let (_home, cli) = alone();
+    for path in ["/dev/zero", "/dev/null", "/dev/tty", "/usr"] {
+        refused(&cli, &["status", "--config", path], path);
+        refused(&cli.clone().env("TASKQUEUE_CONFIG", path), &["status"], path);
+    }
+}
+
+#[test]
+fn a_pipe_that_somebody_names_on_the_command_line_is_read() {
+    let (home, cli) = alone();
+    assert_eq!(ended(&cli.clone().stdin(ECHO), &["--config", "/dev/stdin", "queue", "echo"]).ok(), "1");
+    std::fs::write(home.path().join("classes"), ECHO).unwrap();
+    let line = format!("exec timeout 60 {PROGRAM} --config <(cat classes) queue echo");
+    assert_eq!(cli.clone().program(Path::new("/bin/bash")).run(&["-c", &line]).ok(), "2");
+    let pipe = home.path().join("pipe");
+    make_pipe(&pipe);
+    let mut writer =
+        Command::new("/bin/sh").args(["-c", "exec cat classes >pipe"]).current_dir(home.path()).spawn().unwrap();
+    let queued = ended(&cli, &["--config", pipe.to_str().unwrap(), "queue", "echo"]);
+    let _ = writer.kill();
+    writer.wait().unwrap();
+    assert_eq!(queued.ok(), "3");
+    let (error, _) = error_and_hint(&ended(&cli.stdin("nonsense = 1"), &["--config", "/dev/stdin", "tick"]).fails(78));
+    assert!(error.contains("/dev/stdin: line 1: unknown field `nonsense`"), "{error}");
+}
