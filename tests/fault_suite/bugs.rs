@@ -184,6 +184,9 @@ impl Workshop {
                 "fault-points",
                 "--bin",
                 "taskqueue",
+                // What tests depend on changes features of the crates of others, Diesel's too: without it they are built anew.
+                "--bench",
+                "gate",
             ])
             .env("CARGO_TARGET_DIR", &self.target)
             .current_dir(&self.tree);
