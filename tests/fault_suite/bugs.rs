@@ -4,6 +4,7 @@
 //! The first line of a patch: `CAMPAIGN on ENGINE: why it is expected to notice`. `ENGINE, plain` where it shows only while
 //! transitions are not kept.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -141,6 +142,8 @@ struct Workshop {
     source: PathBuf,
     tree: PathBuf,
     target: PathBuf,
+    /// Where the built programs are kept.
+    programs: PathBuf,
     /// That of this very program: its crates are there already.
     profile: String,
 }
@@ -152,8 +155,9 @@ impl Workshop {
         let built = exe.ancestors().nth(2).unwrap();
         let profile = built.file_name().unwrap().to_str().unwrap().to_owned();
         let place = built.parent().unwrap().join("fault-bugs").join(&profile);
-        let (tree, target) = (place.join("tree"), place.join("target"));
+        let (tree, target, programs) = (place.join("tree"), place.join("target"), place.join("programs"));
         std::fs::create_dir_all(&tree).unwrap();
+        std::fs::create_dir_all(&programs).unwrap();
         if !target.exists() {
             let half = place.join("half");
             let _ = std::fs::remove_dir_all(&half);
@@ -161,7 +165,7 @@ impl Workshop {
             copy_crates(built, &half.join(&profile));
             std::fs::rename(half, &target).unwrap();
         }
-        Self { source: PathBuf::from(env!("CARGO_MANIFEST_DIR")), tree, target, profile }
+        Self { source: PathBuf::from(env!("CARGO_MANIFEST_DIR")), tree, target, programs, profile }
     }
 
     fn build(&self, bug: &Bug) -> Result<PathBuf, String> {
@@ -191,7 +195,7 @@ impl Workshop {
             .env("CARGO_TARGET_DIR", &self.target)
             .current_dir(&self.tree);
         run(cargo, "it does not compile")?;
-        let program = self.tree.join(format!("taskqueue-{}", bug.name));
+        let program = self.programs.join(&bug.name);
         // Under a name of its own: the next build must not change what still runs.
         let _ = std::fs::remove_file(&program);
         std::fs::copy(self.target.join(&self.profile).join("taskqueue"), &program)
@@ -199,23 +203,38 @@ impl Workshop {
         Ok(program)
     }
 
-    /// Writes only what differs, so that cargo compiles only that.
+    /// Makes the copy hold what the work tree holds and nothing else: it outlives the revision it was made of, and the last
+    /// bug. Writes only what differs, so that cargo compiles only that.
     fn copy_tree(&self) -> Result<(), String> {
         let mut list = Command::new("git");
         list.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(&self.source);
         let files = run(list, "the files of the work tree cannot be listed")?;
+        let mut copied = HashSet::new();
         for name in files.split('\0').filter(|name| !name.is_empty()) {
             let (from, to) = (self.source.join(name), self.tree.join(name));
             // A file that was removed and is still in the index.
             let Ok(content) = std::fs::read(&from) else { continue };
-            if std::fs::read(&to).is_ok_and(|present| present == content) {
-                continue;
+            if !std::fs::read(&to).is_ok_and(|present| present == content) {
+                std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+                std::fs::write(&to, content).map_err(|error| format!("{}: {error}", to.display()))?;
             }
-            std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-            std::fs::write(&to, content).map_err(|error| format!("{}: {error}", to.display()))?;
+            copied.insert(to);
         }
-        Ok(())
+        remove_all_but(&copied, &self.tree).map_err(|error| format!("{}: {error}", self.tree.display()))
     }
+}
+
+fn remove_all_but(kept: &HashSet<PathBuf>, directory: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            remove_all_but(kept, &path)?;
+        } else if !kept.contains(&path) {
+            std::fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
 }
 
 /// Gives a target directory the crates of another one. What a build there writes has no link to what lies here.

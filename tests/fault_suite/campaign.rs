@@ -149,6 +149,16 @@ impl Job<'_> {
         is_first
     }
 
+    /// A fault that should have been injected was not: with the right program as bad as a violation, but no way to notice a
+    /// seeded bug.
+    pub fn missed(&self, trial: usize, what: String) {
+        if self.options.is_hunt {
+            self.note(what);
+        } else {
+            self.violated(trial, &[what]);
+        }
+    }
+
     fn say(&self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));
     }

@@ -52,7 +52,9 @@ fn run(job: &Job<'_>) {
                 let label = labels[(trial * KILLS + nth) % labels.len()];
                 let kills = kill_at(stage, label, &ways[label], &mut rng);
                 job.count(kills);
-                assert!(kills > 0, "no command reached {label} in {TRIES} tries");
+                if kills == 0 {
+                    job.missed(trial, format!("no command reached {label} in {TRIES} tries"));
+                }
             }
         });
         if !is_fit {
@@ -105,7 +107,7 @@ fn every_label_is_reached(job: &Job<'_>, ways: &Ways) {
     if missed.is_empty() {
         job.note(format!("{} labels", ways.len()));
     } else {
-        job.violated(0, &[format!("no scenario reaches {missed:?}")]);
+        job.missed(0, format!("no scenario reaches {missed:?}"));
     }
 }
 
