@@ -169,11 +169,11 @@ impl From<EngineError> for CliError {
 }
 
 /// `; did you mean "a" or "b"?`, or nothing.
-pub(crate) fn did_you_mean(nearest: &[String]) -> String {
+pub(crate) fn did_you_mean(nearest: &[impl AsRef<str>]) -> String {
     if nearest.is_empty() {
         return String::new();
     }
-    let quoted: Vec<String> = nearest.iter().map(|name| format!("\"{name}\"")).collect();
+    let quoted: Vec<String> = nearest.iter().map(|name| format!("\"{}\"", name.as_ref())).collect();
     format!("; did you mean {}?", quoted.join(" or "))
 }
 

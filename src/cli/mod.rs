@@ -4,6 +4,7 @@
 mod commands;
 mod completion;
 mod error;
+mod foreign_verbs;
 mod manual;
 pub(crate) mod output;
 mod session;
@@ -27,6 +28,7 @@ use self::completion::Question;
 use self::error::{CliError, DONE};
 use self::output::Out;
 use self::session::Session;
+use crate::domain::nearest::nearest_names;
 use crate::engine::output_was_closed;
 use crate::handler::registry::HandlerRegistry;
 
@@ -176,14 +178,14 @@ impl App {
             if let Some(word) = word.filter(|word| command.find_subcommand(&**word).is_none()) {
                 return match topics::topic(&word) {
                     Some(text) => print_topic(text),
-                    None => print_error(&no_page(&word), &arguments),
+                    None => print_error(&no_page(&word, &command), &arguments),
                 };
             }
             arguments.push("--help".into());
         }
         let wants_json = wants_json(&arguments);
         let parsed = command.try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches));
-        let cli = match parsed {
+        let cli = match parsed.map_err(foreign_verbs::with_our_word) {
             Ok(cli) => cli,
             Err(error) if wants_json && error.use_stderr() => {
                 let tip = usage_tip(&error);
@@ -298,8 +300,12 @@ fn print_error(error: &CliError, arguments: &[OsString]) -> ExitCode {
 }
 
 /// What is said of a word of which there is neither help nor a manual page.
-fn no_page(word: &str) -> CliError {
-    CliError::usage(format!("there is no verb and no topic \"{word}\"")).with_hint("`taskqueue --help` lists both")
+fn no_page(word: &str, command: &clap::Command) -> CliError {
+    let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+    let known = verbs.map(|verb| verb.get_name().to_owned()).chain(topics::list().map(str::to_owned));
+    let meant = error::did_you_mean(&nearest_names(word, known));
+    CliError::usage(format!("there is no verb and no topic \"{word}\"{meant}"))
+        .with_hint("`taskqueue --help` lists both")
 }
 
 /// Columns of a text that somebody reads, where nobody knows how many there are, and at most.

@@ -7,6 +7,7 @@ use crate::config::{ClassConfig, Classes, CoprocessConfig, Protocol};
 use crate::domain::backoff::Backoff;
 use crate::domain::confinement::Confinement;
 use crate::domain::exit_rules::ExitRules;
+use crate::domain::nearest::nearest_names;
 use crate::domain::served::ServedClasses;
 use crate::domain::settings::Settings;
 use crate::domain::task_class::EXEC_CLASS;
@@ -14,9 +15,6 @@ use crate::handler::TaskHandler;
 use crate::handler::command::{CommandHandler, CommandSource};
 use crate::handler::coprocess::{CoprocessHandler, Coprocesses, PING_EVERY};
 use crate::handler::registry::HandlerRegistry;
-
-/// How many names are offered for an unknown one.
-const SUGGESTIONS: usize = 3;
 
 /// All classes that this process can execute.
 #[derive(Default)]
@@ -219,10 +217,7 @@ impl Handlers {
     pub fn nearest_names(&self, class: &str) -> Vec<String> {
         let known =
             self.classes.by_name().into_iter().map(|configured| configured.name.as_str()).chain(self.rust_names());
-        let mut scored: Vec<(f64, &str)> = known.map(|name| (strsim::jaro_winkler(class, name), name)).collect();
-        scored.retain(|(score, _)| *score > 0.7);
-        scored.sort_by(|a, b| b.0.total_cmp(&a.0));
-        scored.into_iter().take(SUGGESTIONS).map(|(_, name)| name.to_owned()).collect()
+        nearest_names(class, known).into_iter().map(str::to_owned).collect()
     }
 
     /// Seconds without end or report after which a run of this class times out.

@@ -1,6 +1,7 @@
 //! `settings`: what every host must agree on.
 
 use super::{Context, EngineError, EngineResult};
+use crate::domain::nearest::nearest_names;
 use crate::domain::settings::{BadSetting, Setting, Settings};
 
 /// Every setting with its value as it stands in the store.
@@ -30,8 +31,9 @@ pub fn find(name: &str) -> EngineResult<Setting> {
 /// All names begin with the same letters, which tell nothing.
 fn nearest(name: &str) -> Option<Setting> {
     let own_part = |name: &str| name.to_lowercase().trim_start_matches("taskqueue").to_owned();
-    let likeness = |setting: &Setting| strsim::jaro_winkler(&own_part(name), &own_part(setting.name()));
-    Setting::ALL.into_iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b))).filter(|best| likeness(best) > 0.7)
+    let known = Setting::ALL.map(|setting| own_part(setting.name()));
+    let meant = nearest_names(&own_part(name), known).into_iter().next()?;
+    Setting::ALL.into_iter().find(|setting| own_part(setting.name()) == meant)
 }
 
 /// Sets a value.

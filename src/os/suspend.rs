@@ -108,8 +108,6 @@ mod tests {
         assert!(suspension.is_asked() && suspension.is_asked());
         suspension.stop().unwrap();
         assert!(!suspension.is_asked() && !suspension.take_continued());
-        suspension.stop_group().unwrap();
-        assert!(!suspension.is_asked());
         raise(SIGCONT).unwrap();
         eventually(|| suspension.take_continued());
         assert!(!suspension.take_continued());

@@ -10,7 +10,7 @@ use super::why::{remedy, sentence};
 use crate::cli::error::{CliError, DONE, NOT_FOUND, did_you_mean};
 use crate::cli::output::Out;
 use crate::cli::output::clean::clean_line;
-use crate::cli::output::human::{count, distance, fitted, fitted_words, instant, plural, relative};
+use crate::cli::output::human::{count, distance, fitted, fitted_words, hanging, instant, plural, relative};
 use crate::cli::output::table::{Field, Tone, render};
 use crate::cli::session::Session;
 use crate::domain::dependencies::id_circle_words;
@@ -96,42 +96,44 @@ fn show(ctx: &mut Context, explanation: &Explanation, out: &mut Out) -> anyhow::
     out.data(&text)
 }
 
+/// Columns of what stands before a line of the answer.
+const LABEL: usize = 7;
+
 /// What is said to a person.
 pub(super) fn words(explanation: &Explanation, ahead: Option<TimeDelta>, out: &Out) -> String {
     let (task, now) = (&explanation.task, explanation.now);
-    let mut lines = vec![format!("task {}   {}   {}", task.id, task.class, task.status)];
+    let told = |label: &str, what: &str| hanging(&format!("{label:<LABEL$}"), &clean_line(what), out.width());
+    let head = format!("task {}   {}   {}", task.id, task.class, task.status);
+    let mut text = vec![fitted_words(&clean_line(&head), out.width())];
     let cause = explanation.cause();
-    lines.push(match cause {
-        Some((_, reason)) => format!("cause  {}", sentence(reason, explanation.last_run.as_ref(), now)),
-        None => "cause  nothing keeps it: a runner can take it now".to_owned(),
+    text.push(match cause {
+        Some((_, reason)) => told("cause", &sentence(reason, explanation.last_run.as_ref(), now)),
+        None => told("cause", "nothing keeps it: a runner can take it now"),
     });
     for blocker in &explanation.blockers {
-        lines.push(format!(
-            "after  task {} ({}): {}",
-            blocker.task_id,
-            blocker.class,
-            sentence(&blocker.why, None, now)
-        ));
+        let why = sentence(&blocker.why, None, now);
+        text.push(told("after", &format!("task {} ({}): {why}", blocker.task_id, blocker.class)));
     }
     if let Some(circle) = &explanation.circle {
-        lines.push(format!("circle {}: they wait for each other for ever", id_circle_words(circle)));
+        text.push(told("circle", &format!("{}: they wait for each other for ever", id_circle_words(circle))));
     }
-    lines.push(format!("next   {}", next_words(explanation)));
+    text.push(told("next", &next_words(explanation)));
     if let Some(command) = cause.and_then(|(_, reason)| remedy(reason, task)) {
-        lines.push(format!("try    {command}"));
+        // In one line however long: it is there to be pasted.
+        text.push(format!("{:<LABEL$}{}", "try", clean_line(&command)));
     }
     if !explanation.nearest_classes.is_empty() {
-        lines.push(format!("class  {} is not known here{}", task.class, did_you_mean(&explanation.nearest_classes)));
+        let meant = did_you_mean(&explanation.nearest_classes);
+        text.push(told("class", &format!("{} is not known here{meant}", task.class)));
     }
     if let Some(holder) = explanation.key_holder {
         let key = task.unique_key.as_deref().unwrap_or_default();
-        lines
-            .push(format!("key    {key} is taken by task {holder}: this one cannot be live again before that is over"));
+        let taken = format!("{key} is taken by task {holder}: this one cannot be live again before that is over");
+        text.push(told("key", &taken));
     }
     if let Some(ahead) = ahead {
-        lines.push(format!("clock  {}", clock_words(ahead)));
+        text.push(told("clock", &clock_words(ahead)));
     }
-    let mut text: Vec<String> = lines.iter().map(|line| fitted_words(&clean_line(line), out.width())).collect();
     text.push(String::new());
     text.push(conditions(explanation, out));
     if !explanation.attempts.is_empty() {
@@ -171,15 +173,13 @@ fn conditions(explanation: &Explanation, out: &Out) -> String {
     if out.width().is_none_or(|width| width >= NARROW) {
         return render(out, &["MET", "CONDITION", "OTHERWISE"], rows.collect(), &[]);
     }
-    let line = |condition: &Condition| match &condition.why {
-        None => format!("yes  {}", condition_words(condition.condition)),
-        Some(why) => {
-            let why = sentence(why, explanation.last_run.as_ref(), explanation.now);
-            format!("NO   {}: {why}", condition_words(condition.condition))
-        }
+    let line = |condition: &Condition| {
+        let words = condition_words(condition.condition);
+        let Some(why) = &condition.why else { return hanging("yes  ", words, out.width()) };
+        let why = sentence(why, explanation.last_run.as_ref(), explanation.now);
+        hanging("NO   ", &clean_line(&format!("{words}: {why}")), out.width())
     };
-    let lines = explanation.conditions.iter().map(|condition| fitted_words(&clean_line(&line(condition)), out.width()));
-    lines.collect::<Vec<_>>().join("\n")
+    explanation.conditions.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn condition_row(condition: &Condition, explanation: &Explanation) -> Vec<Field> {

@@ -30,8 +30,8 @@ pub(crate) fn run(args: &ManArgs, command: Command, out: &mut Out) -> anyhow::Re
     if let Some(directory) = &args.directory {
         return write_all(directory, command, out);
     }
-    let Some(found) = page(command, &args.verb)? else {
-        bail!(no_page(&args.verb.join(" ")));
+    let Some(found) = page(command.clone(), &args.verb)? else {
+        bail!(no_page(&args.verb.join(" "), &command));
     };
     if out.is_json() {
         out.json(&serde_json::json!({ "page": found.name, "text": found.text }))?;

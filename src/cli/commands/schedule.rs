@@ -9,7 +9,7 @@ use super::task_view::task_json;
 use crate::cli::error::{CliError, DONE, NOT_FOUND};
 use crate::cli::output::Out;
 use crate::cli::output::clean::clean_line;
-use crate::cli::output::human::{fitted_words, instant, relative};
+use crate::cli::output::human::{fitted_words, hanging, instant, relative};
 use crate::cli::output::table::{Field, Tone, render};
 use crate::cli::session::Session;
 use crate::domain::ids::TaskId;
@@ -192,22 +192,24 @@ fn show(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<()> {
             "tasks": tasks,
         }));
     }
-    out.data(&block(&detail, now))
+    out.data(&block(&detail, now, out.width()))
 }
 
-fn block(detail: &ScheduleDetail, now: DateTime<Utc>) -> String {
+fn block(detail: &ScheduleDetail, now: DateTime<Utc>, width: Option<u16>) -> String {
     let schedule = &detail.schedule;
+    let whole = |line: String| fitted_words(&clean_line(&line), width);
+    let told = |label: &str, what: &str| hanging(&format!("  {label:<13}"), &clean_line(what), width);
     let mut lines = vec![
-        format!("schedule {}   {}   {}", schedule.id, schedule.class, schedule.status),
-        format!("  every        {} in {}", schedule.every, schedule.time_zone),
-        format!("  catches up   {}", schedule.catch_up),
+        whole(format!("schedule {}   {}   {}", schedule.id, schedule.class, schedule.status)),
+        told("every", &format!("{} in {}", schedule.every, schedule.time_zone)),
+        told("catches up", &schedule.catch_up.to_string()),
     ];
     if schedule.problem.is_some() || schedule.key_holder.is_some() {
-        lines.push(format!("  problem      {}", note(schedule)));
+        lines.push(told("problem", &note(schedule)));
     }
-    lines.extend(detail.next_times.iter().map(|on| format!("  next         {}", planned(*on, now))));
-    lines.extend(detail.tasks.iter().map(|task| task_line(task, now)));
-    lines.iter().map(|line| clean_line(line)).collect::<Vec<_>>().join("\n")
+    lines.extend(detail.next_times.iter().map(|on| told("next", &planned(*on, now))));
+    lines.extend(detail.tasks.iter().map(|task| whole(task_line(task, now))));
+    lines.join("\n")
 }
 
 fn task_line(task: &Task, now: DateTime<Utc>) -> String {

@@ -79,6 +79,23 @@ fn a_verb_that_is_misspelt_has_its_hint_in_json_too() {
 }
 
 #[test]
+fn what_other_queues_call_a_verb_leads_to_ours_and_what_has_no_page_to_the_nearest_that_has() {
+    let home = tempfile::tempdir().unwrap();
+    let cli = Cli::new(home.path());
+    let said = cli.run(&["add", "mail"]).fails(2);
+    assert!(said.contains("tip: the verb for it is 'queue'\n"), "{said}");
+    let error: Value = serde_json::from_str(&cli.run(&["--json", "add", "mail"]).fails(2)).unwrap();
+    assert_eq!(error["error"]["hint"], "the verb for it is 'queue'");
+    for args in [["help", "selction"], ["man", "selction"]] {
+        let (error, _) = error_and_hint(&cli.run(&args).fails(2));
+        let expected = "error: there is no verb and no topic \"selction\"; did you mean \"selections\"";
+        assert!(error.starts_with(expected), "{error}");
+    }
+    let (error, _) = error_and_hint(&cli.run(&["help", "scheduel"]).fails(2));
+    assert!(error.ends_with("did you mean \"schedule\"?"), "{error}");
+}
+
+#[test]
 fn help_that_cannot_be_printed_says_so_and_who_reads_its_beginning_alone_is_no_failure() {
     let home = tempfile::tempdir().unwrap();
     let cli = Cli::new(home.path());

@@ -94,11 +94,14 @@ fn lines_are_broken_between_words_where_there_are_40_columns() {
         let reason = "the disk of the pictures is full and nobody can be reached before tomorrow";
         db.cli().run(&["retry", "1", "--reason", reason]).ok();
         db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "4"]).ok();
+        db.cli().run(&["queue", "echo", "--every", "@yearly", "--tz", "Europe/Berlin"]).ok();
         for (args, said) in [
             ("events", reason),
             ("show 1", reason),
             ("runners", "`taskqueue work`"),
-            ("schedule", "--every"),
+            ("schedule show 3", "@yearly in Europe/Berlin"),
+            ("explain 1", "due; waits for create-runs or tick"),
+            ("explain 2", "nothing happens to it any more by itself"),
             ("check", "oldest_due="),
         ] {
             let text = on_terminal(db, 40, "", &format!("--color never {args}"));
@@ -108,6 +111,8 @@ fn lines_are_broken_between_words_where_there_are_40_columns() {
             let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(flat.contains(said), "{args}: {text}");
         }
+        let explained = on_terminal(db, 40, "", "--color never explain 1");
+        assert!(explained.contains("\ncause  due; waits for create-runs or\n       tick\n"), "{explained}");
         let help = on_terminal(db, 40, "NO_COLOR=1", "--help");
         let (verbs, _) = help.split_once("\nOptions:\n").unwrap();
         assert_eq!(verbs.lines().find(|line| line.chars().count() > 40), None);
