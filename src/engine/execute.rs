@@ -8,74 +8,25 @@ use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use super::handler_finish::{HandlerFinish, storable};
 use super::handlers::Handler;
 use super::lease::Standing;
-use super::live_run::LiveRun;
+use super::live_run::{LiveRun, longest_silence};
 use super::outcomes::GivenBack;
+use super::run_listener::{RunListener, RunOutcome};
 use super::unsaved::Unsaved;
 use super::workplace::{Terms, Workplace};
 use crate::domain::decision::{Decision, decide};
 use crate::domain::ending::Ending;
-use crate::domain::ids::RunId;
 use crate::domain::message::Message;
 use crate::domain::records::{ClaimedRun, RunOutput};
 use crate::domain::transition::RunEvent;
 use crate::handler::exec::ExecRequest;
 use crate::handler::{HandlerError, RunContext};
-use crate::os::child::Stream;
 use crate::os::event_socket::EventSocket;
-use crate::store::{EndCondition, Ended, RunEnd};
+use crate::store::{EndCondition, RunEnd};
 
-/// Beyond timeout and grace, before a runner that should have ended a handler is taken for unable to.
-const SILENCE_MARGIN: Duration = Duration::from_secs(30);
 /// For how long the lease of a run is kept while its end is being recorded: longer than that is repeated.
 const RECORD_LIMIT: Duration = Duration::from_secs(120);
 /// The longest message that is stored, in characters.
 pub(super) const MAX_MESSAGE_CHARS: usize = 10_000;
-
-/// Hears what a run does while it is processed.
-pub trait RunListener {
-    /// The runner was told to stop; these runs may go on for so long, and are given back then. Without any time their handlers
-    /// are asked to end at once.
-    fn stopping(&mut self, runs: &[RunId], wait: Duration);
-    /// It was claimed and is about to start.
-    fn claimed(&mut self, run: &ClaimedRun);
-    /// Its handler wrote this.
-    fn output(&mut self, stream: Stream, bytes: &[u8]);
-    /// It ended.
-    fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome);
-}
-
-/// How the execution of a run went.
-#[derive(Clone, Debug)]
-pub struct RunOutcome {
-    /// What was decided; once it is recorded, as the store has it.
-    pub decision: Decision,
-    /// Exit status for a caller who wants to end as the handler did.
-    pub exit_code: u8,
-    /// The status that the run had when somebody else was first; the outcome is then only kept as an event.
-    pub lost_to: Option<String>,
-    /// Processes of the handler that could not be ended.
-    pub unended: Option<String>,
-}
-
-impl RunOutcome {
-    /// The store has given this answer.
-    pub(super) fn answered(&mut self, ended: Ended) {
-        match ended {
-            Ended::Recorded => {}
-            Ended::Cancelled => {
-                self.decision.event = RunEvent::Cancel;
-                self.decision.rule = format!("cancelled; {}", self.decision.rule);
-            }
-            Ended::Lost { found } => self.lost_to = Some(found),
-        }
-    }
-}
-
-/// How long a handler with this timeout can be silent while its runner does what it should.
-pub(super) fn longest_silence(timeout_secs: i64, kill_grace: Duration) -> Duration {
-    let timeout = Duration::from_secs(u64::try_from(timeout_secs).unwrap_or(0));
-    timeout.saturating_add(kill_grace).saturating_add(SILENCE_MARGIN)
-}
 
 /// A run whose handler has finished, and that is to be recorded.
 pub(super) struct Executed {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cancel_order::CancelOrder;
-use super::execute::RunListener;
 use super::handler_finish::{HandlerFinish, run_output, storable};
 use super::handlers::Handlers;
 use super::lease::{LeaseKeeper, Standing};
+use super::run_listener::RunListener;
 use super::stopping::{Stopping, Urgency};
 use super::unsaved::Unsaved;
 use crate::config::{ClassConfig, Protocol};
@@ -27,6 +27,9 @@ use crate::os::watchdog::Watchdog;
 /// Reports are saved at most this often, however often the handler sends them.
 const SAVE_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Beyond timeout and grace, before a runner that should have ended a handler is taken for unable to.
+const SILENCE_MARGIN: Duration = Duration::from_secs(30);
+
 /// Collects what a handler reports.
 pub(super) struct LiveRun<'a> {
     run_id: RunId,
@@ -40,6 +43,12 @@ pub(super) struct LiveRun<'a> {
     watchdog: Option<Watchdog>,
     stopping: &'a Stopping<'a>,
     listener: &'a mut dyn RunListener,
+}
+
+/// How long a handler with this timeout can be silent while its runner does what it should.
+pub(super) fn longest_silence(timeout_secs: i64, kill_grace: Duration) -> Duration {
+    let timeout = Duration::from_secs(u64::try_from(timeout_secs).unwrap_or(0));
+    timeout.saturating_add(kill_grace).saturating_add(SILENCE_MARGIN)
 }
 
 impl<'a> LiveRun<'a> {

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::execute::{RunListener, RunOutcome, execute, longest_silence};
+use super::execute::execute;
 use super::lease::{Holding, LeaseKeeper, Standing};
+use super::live_run::longest_silence;
 use super::outcomes::{Outcome, leave, reserve_room, send_left_over};
 use super::record::record;
 use super::register::{finish_dead_runners, register};
+use super::run_listener::{RunListener, RunOutcome};
 use super::stopping::Stopping;
 use super::workplace::{Terms, Workplace};
 use super::{Context, EngineError, EngineResult, new_token};

@@ -1,7 +1,8 @@
 //! Records how a run of `process-run` ended: its messages, then its outcome, by way of the local disk.
 
-use super::execute::{Executed, RunOutcome};
+use super::execute::Executed;
 use super::outcomes::{self, Outcome};
+use super::run_listener::RunOutcome;
 use super::{Context, EngineError, EngineResult};
 use crate::domain::records::ClaimedRun;
 use crate::os::spool::SpoolFile;

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::create_runs::{CreateRunsReport, create_runs};
-use super::execute::RunListener;
 use super::process_run::{ProcessOptions, ProcessReport, process_runs};
+use super::run_listener::RunListener;
 use super::{Context, EngineResult};
 use crate::os::stop_signals::StopSignals;
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::create_runs::due_facts;
 use super::end_watch::EndWatch;
-use super::execute::RunListener;
 use super::process_run::{ProcessOptions, ProcessReport, process_runs};
+use super::run_listener::RunListener;
 use super::{Context, EngineError, EngineResult};
 use crate::domain::due::is_due;
 use crate::domain::ids::TaskId;

@@ -6,6 +6,7 @@
 //! of this folder.
 
 mod attempt;
+mod crew;
 mod ears;
 mod keeper;
 mod member;
@@ -160,7 +161,7 @@ impl Coprocesses {
         let key = handler.key(class);
         let mut pools = self.pools();
         let of_class = pools.open.get(key).map_or(&[][..], Vec::as_slice);
-        if let Some(pool) = of_class.iter().find(|pool| pool.handler == *handler) {
+        if let Some(pool) = of_class.iter().find(|pool| *pool.handler() == *handler) {
             return Ok(Arc::clone(pool));
         }
         let runner =
@@ -179,7 +180,7 @@ impl Coprocesses {
         for (key, pool) in
             all.into_iter().flat_map(|(key, of_class)| of_class.into_iter().map(move |pool| (key.clone(), pool)))
         {
-            if is_former(&pool.handler) {
+            if is_former(pool.handler()) {
                 pool.close();
                 pools.closed.push(pool);
             } else {

@@ -6,8 +6,8 @@ use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::records::ClaimedRun;
 use crate::domain::status::RunStatus;
 use crate::domain::transition::{RunEvent, run_after};
-use crate::engine::execute::{RunListener, RunOutcome};
 use crate::engine::process_run::ProcessReport;
+use crate::engine::run_listener::{RunListener, RunOutcome};
 use crate::engine::work::WorkListener;
 use crate::engine::{EngineError, Stream};
 

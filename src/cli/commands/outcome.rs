@@ -7,8 +7,8 @@ use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
 use crate::domain::transition::RunEvent;
 use crate::engine::Stream;
-use crate::engine::execute::{RunListener, RunOutcome};
 use crate::engine::process_run::ProcessReport;
+use crate::engine::run_listener::{RunListener, RunOutcome};
 
 /// Says with `-v` what happens to each run.
 pub(crate) struct Narrator<'a> {

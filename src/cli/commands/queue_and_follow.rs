@@ -16,8 +16,8 @@ use crate::domain::status::TaskStatus;
 use crate::domain::unique::Arrival;
 use crate::engine::StopSignals;
 use crate::engine::Stream;
-use crate::engine::execute::{RunListener, RunOutcome};
 use crate::engine::queue::{self, ClassCheck};
+use crate::engine::run_listener::{RunListener, RunOutcome};
 use crate::engine::wait::{self, RanHere, WaitNews, Waited};
 use crate::engine::{Context, EngineError};
 

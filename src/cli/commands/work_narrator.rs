@@ -11,8 +11,8 @@ use crate::cli::output::Out;
 use crate::cli::session::{Reloaded, Reloader};
 use crate::domain::ids::{RunId, RunnerId};
 use crate::domain::records::ClaimedRun;
-use crate::engine::execute::{RunListener, RunOutcome};
 use crate::engine::process_run::ProcessReport;
+use crate::engine::run_listener::{RunListener, RunOutcome};
 use crate::engine::work::{Reconfiguration, WorkListener};
 use crate::engine::{EngineError, ReloadSignal, Stream};
 

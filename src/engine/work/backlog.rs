@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::super::execute::{Executed, RunOutcome};
+use super::super::execute::Executed;
 use super::super::outcomes::Outcome;
 use super::super::outcomes_of_many::keep;
+use super::super::run_listener::RunOutcome;
 use super::super::workplace::Terms;
 use super::super::{EngineError, EngineResult};
 use super::pace::Pace;

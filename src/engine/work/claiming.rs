@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::super::execute::longest_silence;
 use super::super::lease::Holding;
+use super::super::live_run::longest_silence;
 use super::super::outcomes_of_many::leave_claims;
 use super::super::process_run::held_classes;
 use super::super::{Context, EngineResult, new_token};

@@ -8,27 +8,13 @@ use super::WorkListener;
 use super::backlog::{Finished, Standings};
 use super::claiming::Request;
 use super::coordinator::Coordinator;
-use super::tally::{Counted, outcome_of};
+use super::counted::{Counted, counted, outcome_of_sent};
 use crate::domain::transition::RunEvent;
 use crate::os::clock::Moment;
 use crate::store::{ManyClaimed, RunRef};
 
 /// The answer to each that was sent; `None` for what has no end yet.
 type Answers = Vec<Option<Sent>>;
-
-/// What is counted of a run with this answer.
-pub(super) fn counted<'a>(finished: &'a Finished, answer: Option<&Sent>) -> Counted<'a> {
-    let ended = finished.to_send.as_ref().zip(answer);
-    let outcome = ended.map_or("open", |(to_send, sent)| outcome_of_sent(to_send.end.event, sent));
-    Counted { class: &finished.run.class, outcome, took: Some(finished.took) }
-}
-
-fn outcome_of_sent(event: RunEvent, sent: &Sent) -> &'static str {
-    match sent {
-        Sent::Answered(ended) => outcome_of(event, ended),
-        Sent::Refused(_) => "refused",
-    }
-}
 
 impl Coordinator<'_, '_> {
     /// Writes what has finished, and claims what there is room for, all in a few transactions.

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use super::super::execute::{RunListener, RunOutcome, execute};
+use super::super::execute::execute;
+use super::super::run_listener::{RunListener, RunOutcome};
 use super::super::workplace::Workplace;
 use super::backlog::Backlog;
 use crate::domain::ids::RunId;

@@ -6,12 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::super::metrics::{MOST_CLASSES, OTHERS};
-use super::unanswered::Unanswered;
+use super::counted::{Counted, Unanswered};
 use crate::domain::histogram::Histogram;
 use crate::domain::status::RunStatus;
-use crate::domain::transition::{RunEvent, run_after};
 use crate::os::clock::Moment;
-use crate::store::Ended;
 
 /// Of ends without an answer, so many are remembered.
 const MOST_UNANSWERED: usize = 10_000;
@@ -68,23 +66,6 @@ pub struct WorkerFacts {
     pub memory_bytes: Option<u64>,
     /// When it began by the database's clock, in seconds since 1970.
     pub began_secs: Option<i64>,
-}
-
-/// A run that has ended.
-pub(super) struct Counted<'a> {
-    pub(super) class: &'a str,
-    pub(super) outcome: &'static str,
-    /// None where its handler was never started.
-    pub(super) took: Option<Duration>,
-}
-
-/// What is counted of a run that was to end so, by what the store made of that.
-pub(super) fn outcome_of(event: RunEvent, ended: &Ended) -> &'static str {
-    match ended {
-        Ended::Recorded => run_after(RunStatus::Processing, event).unwrap_or(RunStatus::Released).as_str(),
-        Ended::Cancelled => RunStatus::Cancelled.as_str(),
-        Ended::Lost { .. } => "lost",
-    }
 }
 
 impl Default for Tally {
@@ -222,6 +203,9 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::transition::RunEvent;
+    use crate::engine::work::counted::outcome_of;
+    use crate::store::Ended;
 
     #[test]
     fn runs_are_counted_by_class_and_by_how_they_ended() {

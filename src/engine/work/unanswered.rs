@@ -1,34 +1,16 @@
 //! Ends that a worker could not send before it lost its database. Whoever comes first sends them from the disk, mostly this very
 //! worker when it is back. What has become of them stands in the store, whoever that was, and is counted from there.
 
-use std::time::Duration;
-
 use super::super::outcomes::GivenBack;
 use super::backlog::Finished;
-use super::recording::counted;
-use super::tally::{Counted, Tally, outcome_of};
+use super::counted::{Counted, Unanswered, counted, outcome_of};
+use super::tally::Tally;
 use crate::domain::records::ClaimedRun;
 use crate::domain::status::RunStatus;
-use crate::store::{Ended, RunEnd, RunRef, Store};
+use crate::store::{Ended, RunEnd, Store};
 
 /// So many are asked for at a time: no run is to wait for numbers.
 const AT_ONCE: usize = 200;
-
-/// How a run was to end.
-#[derive(Debug)]
-pub(super) struct Unanswered {
-    class: String,
-    run: RunRef,
-    end: RunEnd,
-    /// None where its handler was never started.
-    took: Option<Duration>,
-}
-
-impl Unanswered {
-    fn new(run: ClaimedRun, end: RunEnd, took: Option<Duration>) -> Self {
-        Self { class: run.class, run: RunRef { id: run.run_id, token: run.token }, end, took }
-    }
-}
 
 /// It is recognised without what the handler wrote.
 fn without_texts(end: RunEnd) -> RunEnd {

@@ -73,7 +73,7 @@ impl<'a> Attempt<'a> {
             Ok(message) => message,
             Err(error) => return Some(self.refused(&error)),
         };
-        let seen = pool.state().failures();
+        let seen = pool.failures();
         let member = loop {
             match pool.place(id, &message, &self.ticket, seen) {
                 Place::Given { member, identity } => {

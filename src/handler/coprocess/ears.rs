@@ -4,8 +4,8 @@
 use std::mem;
 use std::sync::Arc;
 
+use super::crew::Crew;
 use super::member::{Member, Order};
-use super::pool::Pool;
 use super::protocol::{self, Answer, Message, not_one_of_its_runs};
 use super::ticket::{Outcome, Ticket};
 use crate::os::capture::Capture;
@@ -16,7 +16,7 @@ use crate::os::lines::LineSplitter;
 const WORDS_BYTES: usize = 8 * 1024;
 
 pub(super) struct Ears {
-    pool: Arc<Pool>,
+    crew: Arc<Crew>,
     number: u64,
     lines: LineSplitter,
     heard: Vec<Message>,
@@ -32,9 +32,9 @@ pub(super) struct Ears {
 }
 
 impl Ears {
-    pub(super) fn new(pool: Arc<Pool>, number: u64) -> Self {
+    pub(super) fn new(crew: Arc<Crew>, number: u64) -> Self {
         Self {
-            pool,
+            crew,
             number,
             lines: LineSplitter::default(),
             heard: Vec::new(),
@@ -75,7 +75,7 @@ impl Ears {
     /// end of one.
     pub(super) fn deliver(&mut self, retires: bool) {
         let mut answered: Vec<(Arc<Ticket>, Answer)> = Vec::new();
-        let mut state = self.pool.state();
+        let mut state = self.crew.state();
         let is_awaited = state.is_waited_for();
         let Some(member) = state.member(self.number) else { return };
         if retires {
@@ -166,7 +166,7 @@ impl CoprocessListener for Ears {
             words.push(bytes);
         }
         // Nobody can tell which of its runs it is about.
-        if let Some(member) = self.pool.state().member(self.number) {
+        if let Some(member) = self.crew.state().member(self.number) {
             for run in member.in_flight.values() {
                 run.ticket.add_stderr(bytes);
             }
@@ -176,6 +176,6 @@ impl CoprocessListener for Ears {
     fn must_be_killed(&mut self) -> bool {
         self.deliver(false);
         self.is_being_killed
-            || self.pool.state().member(self.number).is_some_and(|member| matches!(member.order, Order::Kill(_)))
+            || self.crew.state().member(self.number).is_some_and(|member| matches!(member.order, Order::Kill(_)))
     }
 }

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::crew::Crew;
 use super::ears::Ears;
 use super::member::{Member, Order};
-use super::pool::Pool;
 use super::protocol::{DRAIN, PING, hello};
 use super::ticket::{Cause, Death, Outcome};
 use crate::domain::ending::Ending;
@@ -22,29 +22,29 @@ const MUTE_END: Duration = Duration::from_millis(500);
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
 /// Starts a process for a member of the pool and stays with it.
-pub(super) fn keep(pool: &Arc<Pool>, number: u64, waker: &Waker) {
-    let started = pool.handler.child_spec(&pool.name, &pool.runner).and_then(|spec| Coprocess::start(&spec));
+pub(super) fn keep(crew: &Arc<Crew>, number: u64, waker: &Waker) {
+    let started = crew.handler.child_spec(&crew.name, &crew.runner).and_then(|spec| Coprocess::start(&spec));
     let (coprocess, inlet) = match started {
         Ok(started) => started,
         Err(ending) => {
-            let mut state = pool.state();
+            let mut state = crew.state();
             state.members.retain(|member| member.number != number);
             state.could_not_start(ending);
             return;
         }
     };
     fault_point!("coprocess.started");
-    if let Some(member) = pool.state().member(number) {
+    if let Some(member) = crew.state().member(number) {
         member.identity = Some(Arc::new(coprocess.identity().clone()));
         member.inlet = Some(inlet);
         member.say(&hello());
     }
-    let ears = Ears::new(Arc::clone(pool), number);
-    Keeper { pool, number, ears, pings: Pings::new(pool.handler.ping_every), mute_until: None }.stay(coprocess, waker);
+    let ears = Ears::new(Arc::clone(crew), number);
+    Keeper { crew, number, ears, pings: Pings::new(crew.handler.ping_every), mute_until: None }.stay(coprocess, waker);
 }
 
 struct Keeper<'a> {
-    pool: &'a Pool,
+    crew: &'a Crew,
     number: u64,
     ears: Ears,
     pings: Pings,
@@ -90,7 +90,7 @@ impl Keeper<'_> {
             if self.ears.have_heard() {
                 self.pings.heard();
                 fault_point!("coprocess.heard");
-                let may_be_large = self.pool.handler.max_rss_bytes;
+                let may_be_large = self.crew.handler.max_rss_bytes;
                 let is_large = may_be_large.is_some_and(|most| {
                     self.ears.has_answer() && coprocess.resident_bytes().is_some_and(|found| found > most)
                 });
@@ -118,13 +118,13 @@ impl Keeper<'_> {
 
     /// What others say to it now is written by us.
     fn wake_up(&self) {
-        if let Some(member) = self.pool.state().member(self.number) {
+        if let Some(member) = self.crew.state().member(self.number) {
             member.keeper_is_awake = true;
         }
     }
 
     fn grace(&self) -> Duration {
-        self.pool.handler.command.kill_grace
+        self.crew.handler.command.kill_grace
     }
 
     fn plan(&self, term_after: Duration, kill_after: Duration) -> EndPlan {
@@ -133,8 +133,8 @@ impl Keeper<'_> {
 
     /// Writes what waits, and looks what has been ordered and what has become due.
     fn next(&mut self) -> Next {
-        let (pool, number) = (self.pool, self.number);
-        let mut state = pool.state();
+        let (crew, number) = (self.crew, self.number);
+        let mut state = crew.state();
         let Some(member) = state.member(number) else {
             return Next::End(self.plan(Duration::ZERO, Duration::ZERO), Cause::Itself);
         };
@@ -169,7 +169,7 @@ impl Keeper<'_> {
     fn due(&mut self, member: &mut Member) -> Result<Moment, Cause> {
         let mut until = self.mute_until.unwrap_or_else(|| Moment::after(LONGEST_SLEEP));
         let Some(hello) = member.hello else {
-            let limit = self.pool.handler.start_timeout;
+            let limit = self.crew.handler.start_timeout;
             let hello_by = member.started.plus(limit);
             if hello_by.has_passed() {
                 return Err(Cause::Fault(
@@ -179,7 +179,7 @@ impl Keeper<'_> {
             }
             return Ok(until.min(hello_by));
         };
-        if let Some(max_age) = self.pool.handler.max_age.filter(|_| member.given > 0) {
+        if let Some(max_age) = self.crew.handler.max_age.filter(|_| member.given > 0) {
             if member.is_old(max_age) {
                 member.order(Order::Retire);
             } else {
@@ -206,7 +206,7 @@ impl Keeper<'_> {
     }
 
     fn finish(mut self, coprocess: Coprocess, plan: &EndPlan, cause: Cause) {
-        let inlet = self.pool.state().member(self.number).and_then(|member| {
+        let inlet = self.crew.state().member(self.number).and_then(|member| {
             // Nobody gives it anything any more.
             member.is_leaving = true;
             member.inlet.take()
@@ -223,7 +223,7 @@ impl Keeper<'_> {
     fn bury(&self, end: CoprocessEnd, cause: Cause, was_asked: bool) {
         let CoprocessEnd { ending, unended, unread_bytes } = end;
         let death = Arc::new(Death { ending, cause, unended });
-        let mut state = self.pool.state();
+        let mut state = self.crew.state();
         let Some(at) = state.members.iter().position(|member| member.number == self.number) else { return };
         let member = state.members.remove(at);
         if member.hello.is_none() && !was_asked {
@@ -249,6 +249,6 @@ impl Keeper<'_> {
         };
         let said = self.ears.last_words();
         let said = if said.is_empty() { said } else { format!(": {said}") };
-        Ending::CouldNotStart(format!("could not start {}: {why}{said}", self.pool.handler.program()))
+        Ending::CouldNotStart(format!("could not start {}: {why}{said}", self.crew.handler.program()))
     }
 }

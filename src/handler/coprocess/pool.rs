@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::CoprocessHandler;
+use super::crew::{Crew, State};
 use super::keeper;
 use super::member::{Member, Order};
 use super::protocol::WireId;
@@ -16,28 +17,8 @@ use crate::os::waker::Waker;
 
 /// The processes of one class.
 pub(super) struct Pool {
-    pub(super) handler: CoprocessHandler,
-    /// The class, or the pattern that stands for it.
-    pub(super) name: String,
-    /// Names the runner in the environment of its processes.
-    pub(super) runner: ProcessIdentity,
-    state: Mutex<State>,
+    crew: Arc<Crew>,
     keepers: Mutex<Vec<JoinHandle<()>>>,
-}
-
-/// What everybody shares.
-#[derive(Default)]
-pub(super) struct State {
-    pub(super) members: Vec<Member>,
-    /// Those who wait for a place.
-    waiting: Vec<Arc<Ticket>>,
-    next_number: u64,
-    /// How many runs at once the last one took that said it.
-    capacity: Option<usize>,
-    /// Starts that failed, and how the last one did.
-    failures: u64,
-    failure: Option<Ending>,
-    is_closed: bool,
 }
 
 /// The way to a place.
@@ -52,52 +33,24 @@ pub(super) enum Place {
     Closed,
 }
 
-impl State {
-    pub(super) fn member(&mut self, number: u64) -> Option<&mut Member> {
-        self.members.iter_mut().find(|member| member.number == number)
-    }
-
-    /// Lets everybody look again who waits for a place.
-    pub(super) fn call_waiting(&mut self) {
-        for ticket in mem::take(&mut self.waiting) {
-            ticket.call();
-        }
-    }
-
-    pub(super) fn is_waited_for(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
-    pub(super) fn said_hello(&mut self, capacity: usize) {
-        self.capacity = Some(capacity);
-        self.call_waiting();
-    }
-
-    pub(super) fn could_not_start(&mut self, ending: Ending) {
-        self.failures += 1;
-        self.failure = Some(ending);
-        self.call_waiting();
-    }
-
-    pub(super) fn failures(&self) -> u64 {
-        self.failures
-    }
-}
-
 impl Pool {
     pub(super) fn new(handler: CoprocessHandler, name: String, runner: ProcessIdentity) -> Arc<Self> {
-        let (state, keepers) = (Mutex::new(State::default()), Mutex::new(Vec::new()));
-        Arc::new(Self { handler, name, runner, state, keepers })
+        Arc::new(Self { crew: Arc::new(Crew::new(handler, name, runner)), keepers: Mutex::new(Vec::new()) })
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn handler(&self) -> &CoprocessHandler {
+        &self.crew.handler
+    }
+
+    /// How many starts have failed so far.
+    pub(super) fn failures(&self) -> u64 {
+        self.crew.state().failures
     }
 
     /// Gives the run to a process, or sees to it that there will be one. `seen` is how many starts had failed when the
     /// wait for a place began.
-    pub(super) fn place(self: &Arc<Self>, id: WireId, message: &[u8], ticket: &Arc<Ticket>, seen: u64) -> Place {
-        let mut state = self.state();
+    pub(super) fn place(&self, id: WireId, message: &[u8], ticket: &Arc<Ticket>, seen: u64) -> Place {
+        let mut state = self.crew.state();
         state.waiting.retain(|other| !Arc::ptr_eq(other, ticket));
         if state.is_closed {
             return Place::Closed;
@@ -112,7 +65,7 @@ impl Pool {
             fullest.and_then(|member| member.identity.clone().map(|found| (member, found)))
         {
             member.give(id, message, ticket);
-            if self.handler.max_runs.is_some_and(|most| member.given >= most) {
+            if self.crew.handler.max_runs.is_some_and(|most| member.given >= most) {
                 member.order(Order::Retire);
             }
             return Place::Given { member: member.number, identity };
@@ -133,7 +86,7 @@ impl Pool {
     }
 
     fn retire_the_old(&self, state: &mut State) {
-        let Some(max_age) = self.handler.max_age else { return };
+        let Some(max_age) = self.crew.handler.max_age else { return };
         for member in &mut state.members {
             if member.is_old(max_age) {
                 member.order(Order::Retire);
@@ -141,15 +94,15 @@ impl Pool {
         }
     }
 
-    fn start(self: &Arc<Self>, state: &mut State) -> Result<(), Ending> {
+    fn start(&self, state: &mut State) -> Result<(), Ending> {
         let no_room =
-            |error: std::io::Error| Ending::NoRoom(format!("could not start {}: {error}", self.handler.program()));
+            |error: std::io::Error| Ending::NoRoom(format!("could not start {}: {error}", self.crew.handler.program()));
         let waker = Arc::new(Waker::new().map_err(no_room)?);
         let number = state.next_number;
-        let (pool, ours) = (Arc::clone(self), Arc::clone(&waker));
+        let (crew, ours) = (Arc::clone(&self.crew), Arc::clone(&waker));
         let keeper = thread::Builder::new()
             .name("coprocess".to_owned())
-            .spawn(move || keeper::keep(&pool, number, &ours))
+            .spawn(move || keeper::keep(&crew, number, &ours))
             .map_err(no_room)?;
         state.next_number += 1;
         state.members.push(Member::new(number, waker));
@@ -161,19 +114,19 @@ impl Pool {
 
     /// Whoever gives up waiting says so.
     pub(super) fn leave(&self, ticket: &Arc<Ticket>) {
-        self.state().waiting.retain(|other| !Arc::ptr_eq(other, ticket));
+        self.crew.state().waiting.retain(|other| !Arc::ptr_eq(other, ticket));
     }
 
     /// A single run is to end.
     pub(super) fn ask_to_end(&self, member: u64, id: WireId, reason: &str) {
-        if let Some(member) = self.state().member(member) {
-            member.ask_to_end(id, reason, self.handler.command.kill_grace);
+        if let Some(member) = self.crew.state().member(member) {
+            member.ask_to_end(id, reason, self.crew.handler.command.kill_grace);
         }
     }
 
     /// The process that has this run has no more time.
     pub(super) fn kill(&self, member: u64, id: WireId) {
-        if let Some(member) = self.state().member(member)
+        if let Some(member) = self.crew.state().member(member)
             && member.in_flight.contains_key(&id)
         {
             member.order(Order::Kill(Cause::Run(id.run_id)));
@@ -186,7 +139,7 @@ impl Pool {
 
     /// Lets each process end when it has no run any more.
     pub(super) fn close(&self) {
-        let mut state = self.state();
+        let mut state = self.crew.state();
         state.is_closed = true;
         for member in &mut state.members {
             member.order(Order::Retire);
@@ -204,6 +157,6 @@ impl Pool {
 
     /// Whether there is nothing left to wait for.
     pub(super) fn has_ended(&self) -> bool {
-        self.state().members.is_empty()
+        self.crew.state().members.is_empty()
     }
 }

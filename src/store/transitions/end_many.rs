@@ -10,8 +10,9 @@ use super::super::runs::RunRef;
 use super::super::{Store, StoreResult};
 use super::claim::Claim;
 use super::claim_many::{ManyClaimed, Shared, claim_beside_others};
-use super::end::{EndCondition, Ended, RunEnd, repeated_or_lost};
+use super::end::repeated_or_lost;
 use super::recur::{Author, follow_settled};
+use super::run_end::{EndCondition, Ended, RunEnd};
 use crate::domain::ids::TaskId;
 use crate::domain::transition::RunEvent;
 

@@ -15,6 +15,7 @@ mod recur;
 mod reject;
 mod replace;
 mod retry;
+mod run_end;
 mod schedule;
 
 pub use self::cancel::CancelAnswer;
@@ -22,12 +23,12 @@ pub(super) use self::claim::next_head;
 pub use self::claim::{Claim, SpecificClaim};
 pub use self::claim_many::{ManyClaimed, Outlook};
 pub use self::edit::EditAnswer;
-pub use self::end::{Crash, EndCondition, Ended, RunEnd};
 pub(super) use self::low_water::LowWater;
 pub use self::outside_claim::{OutsideClaim, OutsideRun};
 pub use self::recur::{Advanced, Author};
 pub(super) use self::replace::{Replacer, replace_task};
 pub use self::retry::{Restart, RestartAnswer};
+pub use self::run_end::{Crash, EndCondition, Ended, RunEnd};
 pub use self::schedule::{ScheduleAnswer, ScheduleChange};
 
 use diesel::prelude::*;

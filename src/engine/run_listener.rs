@@ -1,0 +1,50 @@
+//! What is told of a run to whoever watches it, from the claim to the end.
+
+use std::time::Duration;
+
+use crate::domain::decision::Decision;
+use crate::domain::ids::RunId;
+use crate::domain::records::ClaimedRun;
+use crate::domain::transition::RunEvent;
+use crate::os::child::Stream;
+use crate::store::Ended;
+
+/// Hears what a run does while it is processed.
+pub trait RunListener {
+    /// The runner was told to stop; these runs may go on for so long, and are given back then. Without any time their handlers
+    /// are asked to end at once.
+    fn stopping(&mut self, runs: &[RunId], wait: Duration);
+    /// It was claimed and is about to start.
+    fn claimed(&mut self, run: &ClaimedRun);
+    /// Its handler wrote this.
+    fn output(&mut self, stream: Stream, bytes: &[u8]);
+    /// It ended.
+    fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome);
+}
+
+/// How the execution of a run went.
+#[derive(Clone, Debug)]
+pub struct RunOutcome {
+    /// What was decided; once it is recorded, as the store has it.
+    pub decision: Decision,
+    /// Exit status for a caller who wants to end as the handler did.
+    pub exit_code: u8,
+    /// The status that the run had when somebody else was first; the outcome is then only kept as an event.
+    pub lost_to: Option<String>,
+    /// Processes of the handler that could not be ended.
+    pub unended: Option<String>,
+}
+
+impl RunOutcome {
+    /// The store has given this answer.
+    pub(super) fn answered(&mut self, ended: Ended) {
+        match ended {
+            Ended::Recorded => {}
+            Ended::Cancelled => {
+                self.decision.event = RunEvent::Cancel;
+                self.decision.rule = format!("cancelled; {}", self.decision.rule);
+            }
+            Ended::Lost { found } => self.lost_to = Some(found),
+        }
+    }
+}

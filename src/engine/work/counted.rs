@@ -1,0 +1,58 @@
+//! What is counted of a run that has ended: its class, how it ended by the store's answer, and how long its handler took.
+
+use std::time::Duration;
+
+use super::super::outcomes_of_many::Sent;
+use super::backlog::Finished;
+use crate::domain::records::ClaimedRun;
+use crate::domain::status::RunStatus;
+use crate::domain::transition::{RunEvent, run_after};
+use crate::store::{Ended, RunEnd, RunRef};
+
+/// A run that has ended.
+pub(super) struct Counted<'a> {
+    pub(super) class: &'a str,
+    pub(super) outcome: &'static str,
+    /// None where its handler was never started.
+    pub(super) took: Option<Duration>,
+}
+
+/// What is counted of a run with this answer.
+pub(super) fn counted<'a>(finished: &'a Finished, answer: Option<&Sent>) -> Counted<'a> {
+    let ended = finished.to_send.as_ref().zip(answer);
+    let outcome = ended.map_or("open", |(to_send, sent)| outcome_of_sent(to_send.end.event, sent));
+    Counted { class: &finished.run.class, outcome, took: Some(finished.took) }
+}
+
+/// How a run ended that was to end so, or why it did not.
+pub(super) fn outcome_of_sent(event: RunEvent, sent: &Sent) -> &'static str {
+    match sent {
+        Sent::Answered(ended) => outcome_of(event, ended),
+        Sent::Refused(_) => "refused",
+    }
+}
+
+/// How a run ended that was to end so, by what the store made of that.
+pub(super) fn outcome_of(event: RunEvent, ended: &Ended) -> &'static str {
+    match ended {
+        Ended::Recorded => run_after(RunStatus::Processing, event).unwrap_or(RunStatus::Released).as_str(),
+        Ended::Cancelled => RunStatus::Cancelled.as_str(),
+        Ended::Lost { .. } => "lost",
+    }
+}
+
+/// A run that is counted once the store has an answer: how it was to end.
+#[derive(Debug)]
+pub(super) struct Unanswered {
+    pub(super) class: String,
+    pub(super) run: RunRef,
+    pub(super) end: RunEnd,
+    /// None where its handler was never started.
+    pub(super) took: Option<Duration>,
+}
+
+impl Unanswered {
+    pub(super) fn new(run: ClaimedRun, end: RunEnd, took: Option<Duration>) -> Self {
+        Self { class: run.class, run: RunRef { id: run.run_id, token: run.token }, end, took }
+    }
+}

@@ -1,0 +1,138 @@
+//! How a run ends, and what the store answers to whoever says so.
+
+use serde::{Deserialize, Serialize};
+
+use super::super::events::NewEvent;
+use crate::domain::backoff::Backoff;
+use crate::domain::records::{Run, RunOutput};
+use crate::domain::status::RunStatus;
+use crate::domain::transition::{RunEvent, run_after};
+
+/// The length of the column Decision.
+const MAX_DECISION_CHARS: usize = 190;
+
+/// How a run ends, and what that means for its task.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunEnd {
+    /// What happens to the run.
+    pub event: RunEvent,
+    /// Whether the task is tried again while retries are left.
+    pub may_retry: bool,
+    /// Seconds until the next attempt; `None` leaves it to the backoff.
+    pub delay_secs: Option<i64>,
+    /// How long failed attempts wait, where the task itself does not say.
+    pub backoff: Backoff,
+    /// Set if the handler or its runner crashed.
+    pub crash: Option<Crash>,
+    /// Empty on success.
+    pub error_code: String,
+    /// Empty on success.
+    pub error_message: String,
+    /// What was decided, and by which rule.
+    pub decision: String,
+    /// PID and identity of the handler; `None` keeps what was saved before.
+    pub handler: Option<(i64, String)>,
+    /// 0 to 100; `None` keeps what was saved before. 100 after a success.
+    pub percents_completed: Option<i32>,
+    /// The last line for people; `None` keeps what was saved before.
+    pub message: Option<String>,
+    /// JSON text; `None` keeps what was saved before.
+    pub results: Option<String>,
+    /// What the handler wrote.
+    pub outputs: Vec<RunOutput>,
+    /// Host and seconds for which the class is held, for the reason in `error_message`.
+    pub hold: Option<(String, i64)>,
+    /// What must still be true of the run.
+    #[serde(skip)]
+    pub condition: EndCondition,
+    /// Kept with the end or not at all.
+    #[serde(skip)]
+    pub note: Option<NewEvent>,
+}
+
+impl RunEnd {
+    /// An end of which there is nothing more to say.
+    #[must_use]
+    pub fn of(event: RunEvent, code: &str, message: &str, decision: &str) -> Self {
+        Self {
+            event,
+            may_retry: true,
+            delay_secs: None,
+            backoff: Backoff::Fixed(0),
+            crash: None,
+            error_code: code.to_owned(),
+            error_message: message.to_owned(),
+            decision: decision.to_owned(),
+            handler: None,
+            percents_completed: None,
+            message: None,
+            results: None,
+            outputs: Vec::new(),
+            hold: None,
+            condition: EndCondition::Held,
+            note: None,
+        }
+    }
+
+    /// The same where somebody has asked for the end of the run: it did not succeed, and is not tried again. `None` for what
+    /// stays as it is.
+    pub(super) fn as_cancelled(&self) -> Option<Self> {
+        if matches!(self.event, RunEvent::Succeed | RunEvent::Cancel) {
+            return None;
+        }
+        let decision = format!("cancelled; {}", self.decision).chars().take(MAX_DECISION_CHARS).collect();
+        Some(Self { event: RunEvent::Cancel, crash: None, decision, ..self.clone() })
+    }
+
+    /// Whether this is how the run has ended.
+    #[must_use]
+    pub fn is_end_of(&self, run: &Run) -> bool {
+        let is_written = |end: &Self| {
+            run_after(RunStatus::Processing, end.event).is_some_and(|status| run.status.is(status))
+                && run.decision == end.decision
+                && run.error_code == end.error_code
+        };
+        is_written(self) || self.as_cancelled().as_ref().is_some_and(is_written)
+    }
+}
+
+/// A crash, by which the task comes nearer to its quarantine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Crash {
+    /// The number of crashes, without a success between them, that quarantines the task.
+    pub limit: i32,
+    /// Who notes the quarantine.
+    pub actor: String,
+    /// Where.
+    pub host: String,
+}
+
+/// What must be true of a run that is ended, beyond its status and its token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EndCondition {
+    /// Nothing more.
+    #[default]
+    Held,
+    /// Its lease is over: the runner may have renewed it since somebody looked. And leases count, which they do not before
+    /// the server has been up for the time of one.
+    LeaseOver {
+        /// The time of a lease.
+        lease_secs: i64,
+    },
+    /// Nothing more; and the claimant that holds it rejects its task, and is remembered.
+    Rejected,
+}
+
+/// The answer to a write that ends a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It ended as asked.
+    Recorded,
+    /// It ended, but as cancelled: that was asked for before.
+    Cancelled,
+    /// Somebody else was first: the run has this status, or another token.
+    Lost {
+        /// The status that it has.
+        found: String,
+    },
+}
