@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::net::sockopt::{
     set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_user_timeout,
 };
-use rustix::net::{SocketAddrUnix, getpeername};
+use rustix::net::{SocketAddrUnix, getpeername, getsockname};
 
 /// A peer that is silent for so long is asked whether it is there.
 const IDLE: Duration = Duration::from_secs(30);
@@ -68,6 +68,13 @@ impl LibrarySocket {
             BorrowedFd::borrow_raw(self.number)
         }
     }
+
+    /// The port of this end; `None` where it is no TCP connection.
+    #[must_use]
+    pub fn own_port(&self) -> Option<u16> {
+        let own = getsockname(self.as_fd()).ok()?;
+        SocketAddr::try_from(own).ok().map(|own| own.port())
+    }
 }
 
 /// What a socket is connected to.
@@ -86,15 +93,12 @@ pub fn connected_sockets() -> BTreeSet<u64> {
     list().into_iter().map(|(inode, ..)| inode).collect()
 }
 
-/// The one connected socket that is not among the known ones and whose peer is wanted. `None` if there are several: then
-/// another thread has connected at the same time.
+/// The connected sockets that are not among the known ones and whose peer is wanted. Several, if another thread has connected
+/// at the same time.
 #[must_use]
-pub fn only_new_one(known: &BTreeSet<u64>, is_wanted: impl Fn(&Peer) -> bool) -> Option<LibrarySocket> {
-    let mut new = list().into_iter().filter(|(inode, _, peer)| !known.contains(inode) && is_wanted(peer));
-    match (new.next(), new.next()) {
-        (Some((_, number, _)), None) => Some(LibrarySocket { number }),
-        _ => None,
-    }
+pub fn new_ones(known: &BTreeSet<u64>, is_wanted: impl Fn(&Peer) -> bool) -> Vec<LibrarySocket> {
+    let new = list().into_iter().filter(|(inode, _, peer)| !known.contains(inode) && is_wanted(peer));
+    new.map(|(_, number, _)| LibrarySocket { number }).collect()
 }
 
 /// Inode, number and peer of each.
@@ -134,21 +138,27 @@ mod tests {
     use crate::os::testing::run_again_inside;
 
     #[test]
-    fn a_new_connection_is_found_unless_there_are_two() {
-        let name = "os::sockets::tests::a_new_connection_is_found_unless_there_are_two";
+    fn new_connections_are_found_and_differ_by_their_own_ports() {
+        let name = "os::sockets::tests::new_connections_are_found_and_differ_by_their_own_ports";
         if !run_again_inside(&["env"], name) {
             return;
         }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let connect = || TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let _old = connect();
-        let (known, to_a_host) = (connected_sockets(), |peer: &Peer| *peer == Peer::Internet);
-        let _pair = UnixStream::pair().unwrap();
-        assert!(only_new_one(&known, to_a_host).is_none());
+        let known = connected_sockets();
+        let found = || {
+            let new = new_ones(&known, |peer| *peer == Peer::Internet);
+            new.into_iter().map(|socket| (socket.number, socket.own_port())).collect::<Vec<_>>()
+        };
+        let told = |stream: &TcpStream| (stream.as_raw_fd(), Some(stream.local_addr().unwrap().port()));
+        let (unix, _other_end) = UnixStream::pair().unwrap();
+        assert!(found().is_empty());
+        assert_eq!(LibrarySocket { number: unix.as_raw_fd() }.own_port(), None);
         let new = connect();
-        assert_eq!(only_new_one(&known, to_a_host).unwrap().number, new.as_raw_fd());
-        let _other = connect();
-        assert!(only_new_one(&known, to_a_host).is_none());
+        assert_eq!(found(), [told(&new)]);
+        let other = connect();
+        assert!(found().len() == 2 && found().contains(&told(&new)) && found().contains(&told(&other)));
     }
 
     #[test]

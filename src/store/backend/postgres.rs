@@ -6,7 +6,7 @@ use diesel::connection::SimpleConnection as _;
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
-use diesel::sql_types::{Array, BigInt, Bool, Text, Timestamp};
+use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text, Timestamp};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::super::error::{Repeat, StoreResult};
@@ -61,16 +61,27 @@ pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult
 }
 
 /// A connection that hears what is said in a channel, and its socket. Where it cannot listen (a standby), or its socket cannot be
-/// told from that of another thread's connection, nothing is missed: runs that are cancelled are also asked for.
+/// told from that of another thread's connection (by a Unix socket, or behind a proxy), nothing is missed: who listens also asks.
 pub(super) fn connect_listening(
     url: &DatabaseUrl,
     channel: &str,
 ) -> StoreResult<(PgConnection, Option<LibrarySocket>)> {
     let known = sockets::connected_sockets();
     let mut conn = connect(url)?;
-    let socket = sockets::only_new_one(&known, is_of_client);
+    let mut new = sockets::new_ones(&known, is_of_client);
+    if new.len() > 1 {
+        // Another thread has connected at the same time.
+        let port = port_of_client(&mut conn)?;
+        new.retain(|socket| socket.own_port().is_some() && socket.own_port().map(i32::from) == port);
+    }
+    let socket = if new.len() == 1 { new.pop() } else { None };
     let listens = conn.batch_execute(&format!("LISTEN {channel}")).is_ok();
     Ok((conn, socket.filter(|_| listens)))
+}
+
+/// From where the server sees this connection come; `None` by a Unix socket.
+fn port_of_client(conn: &mut PgConnection) -> QueryResult<Option<i32>> {
+    diesel::select(sql::<Nullable<Integer>>("inet_client_port()")).get_result(conn)
 }
 
 fn is_of_client(peer: &sockets::Peer) -> bool {

@@ -1,7 +1,9 @@
 //! Whoever waits for the end of a task is told of ends, where the engine can tell.
 
+use std::sync::Barrier;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use taskqueue::engine::cancel::cancel_tasks;
 use taskqueue::store::News;
 use taskqueue::{NewTask, TaskQueue, Worker, typed};
@@ -12,6 +14,7 @@ use crate::{each_engine, test_on};
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(60);
+const LIMIT: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
 /// Sessions that show that they wait for the end of a task.
 fn waiters(db: &TestDb) -> i64 {
@@ -24,13 +27,7 @@ fn waiters(db: &TestDb) -> i64 {
 /// Whoever listens from now on hears of what is done.
 #[track_caller]
 fn is_heard(db: &TestDb, what: &str, act: impl FnOnce()) {
-    let mut listening = None;
-    // Not while a thread of another test connects: it could not tell their sockets apart.
-    wait_until("it listens", || {
-        listening = News::listen_for_ends(&db.url());
-        listening.is_some()
-    });
-    let mut news = listening.unwrap();
+    let mut news = News::listen_for_ends(&db.url()).unwrap();
     assert!(!news.heard().unwrap(), "{what}");
     act();
     wait_until(what, || news.heard().unwrap());
@@ -58,6 +55,29 @@ each_engine! {
             let worker = Worker::new(&TaskQueue::connect(db.url_text()).unwrap()).unwrap();
             let worker = worker.class("work", typed(|(): (), _run| Ok(()))).spool(db.home().join("spool"));
             assert_eq!(worker.idle_exit(Duration::ZERO).run().unwrap().processed, 1);
+        });
+    }
+}
+
+test_on! {
+    [postgres Postgres] each_of_many_that_begin_to_listen_at_once_hears_by_a_connection_of_its_own db {
+        let mut ctx = willing(db);
+        let (begin, have_listened) = (Barrier::new(9), Barrier::new(9));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    begin.wait();
+                    let listening = News::listen_for_ends(&db.url());
+                    have_listened.wait();
+                    let mut news = listening.unwrap();
+                    let mut fds = [PollFd::from_borrowed_fd(news.as_fd(), PollFlags::IN)];
+                    assert_eq!(poll(&mut fds, Some(&LIMIT)).unwrap(), 1, "its socket does not wake it");
+                    assert!(news.heard().unwrap());
+                });
+            }
+            begin.wait();
+            have_listened.wait();
+            assert!(ctx.store.tell_of_ends().unwrap());
         });
     }
 }
