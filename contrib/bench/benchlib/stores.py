@@ -95,9 +95,9 @@ class Store(Database):
     def argv(self, program, *words):
         return [self.bench.program(program), *map(str, words)]
 
-    def fill(self, tasks, task_class="noop"):
+    def fill(self, tasks, task_class="noop", data_bytes=0):
         """So many tasks that are due, for a worker that creates their runs as it starts them."""
-        self.run("queue", "--batch", self.batch_file(tasks, task_class))
+        self.run("queue", "--batch", self.batch_file(tasks, task_class, data_bytes))
         self.analyze()
 
     def fill_with_runs(self, tasks, task_class="noop"):
@@ -106,13 +106,14 @@ class Store(Database):
         self.run("create-runs")
         self.analyze()
 
-    def batch_file(self, tasks, task_class):
-        """The same rows as `bench_limits bulk` writes."""
-        path = self.bench.scratch / f"batch-{task_class}-{tasks}.ndjson"
+    def batch_file(self, tasks, task_class, data_bytes=0):
+        """The same rows as `bench_limits bulk` writes, with so many bytes more of data each."""
+        path = self.bench.scratch / f"batch-{task_class}-{tasks}-{data_bytes}.ndjson"
         if not path.exists():
+            more = f',"text":"{"x" * data_bytes}"' if data_bytes else ""
             with path.open("w") as out:
                 for n in range(tasks):
-                    data = f'{{"to":"user{n}@example.org","template":{n % 17}}}'
+                    data = f'{{"to":"user{n}@example.org","template":{n % 17}{more}}}'
                     out.write(f'{{"class":"{task_class}","data":{data}}}\n')
         return path
 

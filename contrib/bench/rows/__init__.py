@@ -20,8 +20,9 @@ ORDER = (
     "memory",
     "tools",
     "screens",
+    "payload",
 )
-# Only when they are asked for by name: they take too long.
-ON_REQUEST = ("hour", "screens")
+# Only when they are asked for by name: they take too long, or answer a question of ours alone.
+ON_REQUEST = ("hour", "screens", "payload")
 
 ALL = {name: import_module(f"rows.{name}") for name in ORDER}
