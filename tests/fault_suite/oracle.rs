@@ -54,6 +54,7 @@ pub fn violations(records: &Records) -> Vec<String> {
 fn nothing_is_left(records: &Records, found: &mut Vec<String>) {
     found.extend(records.survivors.iter().map(|process| format!("I6: left running: {process}")));
     found.extend(records.left_files.iter().map(|file| format!("I6: left behind: {file}")));
+    found.extend(records.stayed.iter().map(|pid| format!("I6: process {pid} has ended and keeps its slot")));
     found.extend(records.integrity.iter().map(|problem| format!("I7: {problem}")));
     if records.open_runners != 0 {
         found.push(format!("I6: {} runners are still registered", records.open_runners));

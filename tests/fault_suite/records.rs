@@ -179,6 +179,8 @@ pub struct Records {
     /// Runners that lost their runs to another host while they were stopped: what their handlers do until they go on can be
     /// seen from nowhere.
     pub may_overlap: Vec<i64>,
+    /// Processes that ended by themselves, and well, and were registered as runners after that.
+    pub stayed: Vec<i64>,
     /// Tasks of which somebody was told that they are exhausted, or will be.
     pub told: Vec<i64>,
     /// Runs that were claimed out of order by order of the caller.

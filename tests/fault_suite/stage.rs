@@ -33,6 +33,7 @@ pub struct Stage {
     pub broken: RefCell<Vec<i64>>,
     pub outcomes_are_kept: Cell<bool>,
     pub may_overlap: RefCell<Vec<i64>>,
+    stayed: RefCell<Vec<i64>>,
     pub pauses: RefCell<Vec<Pause>>,
     keeps_transitions: Cell<bool>,
     /// Words before every command, such as those that lead into another PID namespace; `under` replaces them.
@@ -112,6 +113,7 @@ impl Stage {
             broken: RefCell::default(),
             outcomes_are_kept: Cell::new(false),
             may_overlap: RefCell::default(),
+            stayed: RefCell::default(),
             pauses: RefCell::default(),
             keeps_transitions: Cell::new(false),
             prefix: RefCell::default(),
@@ -265,6 +267,7 @@ impl Stage {
         self.may_fail.set(false);
         self.outcomes_are_kept.set(false);
         self.may_overlap.borrow_mut().clear();
+        self.stayed.borrow_mut().clear();
         self.pauses.borrow_mut().clear();
         let raw = self.raw.get_mut();
         self.begin = Marks {
@@ -297,7 +300,17 @@ impl Stage {
     fn tick_to_rest(&self) -> bool {
         // A class whose handler could not be started waits for somebody who mends it.
         self.execute("DELETE FROM \"TaskQueueClassHolds\"");
-        self.command(&["tick"]).run().is_ok() && self.is_at_rest()
+        let newest = self.number("SELECT MAX(\"Id\") AS value FROM \"TaskQueueRunners\"");
+        let tick = self.command(&["tick"]).run();
+        if !tick.is_ok() {
+            return false;
+        }
+        // The next tick would take it for a dead one, and nobody would ever know.
+        let own = format!("{OPEN_RUNNERS} AND \"Id\" > {newest} AND \"ProcessId\" = {}", tick.pid);
+        if self.number(&own) > 0 {
+            self.stayed.borrow_mut().push(tick.pid);
+        }
+        self.is_at_rest()
     }
 
     /// Whether every task has come to its end, and every runner.
@@ -350,6 +363,7 @@ impl Stage {
             broken: self.broken.borrow().clone(),
             outcomes_are_kept: self.outcomes_are_kept.get(),
             may_overlap: self.may_overlap.borrow().clone(),
+            stayed: self.stayed.borrow().clone(),
             told: self.told(&mut raw),
             is_order_free: self.is_order_free,
         }
