@@ -91,7 +91,7 @@ fn run(id: i64) -> RunContext {
         run_id: id,
         attempt: 1,
         max_retries: 5,
-        class: "nothing".to_owned(),
+        class: "nothing".parse().unwrap(),
         data: "{\"to\":\"ann@example.org\",\"subject\":\"hello\",\"page\":7}".to_owned(),
         token: format!("{id:032x}"),
         planned_on: "2026-08-01T10:00:00.000000Z".to_owned(),

@@ -123,7 +123,7 @@ fn command() {
         run_id: 70,
         attempt: 1,
         max_retries: 5,
-        class: "mail.send".to_owned(),
+        class: "mail.send".parse().unwrap(),
         data: DATA.to_owned(),
         token: "4cbb8c6ef0d9a1b2c3d4e5f60718293a".to_owned(),
         planned_on: "2026-08-01T10:00:00Z".to_owned(),

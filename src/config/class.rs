@@ -9,6 +9,7 @@ use super::protocol::Protocol;
 use crate::domain::backoff::Backoff;
 use crate::domain::confinement::Confinement;
 use crate::domain::exit_rules::ExitRules;
+use crate::domain::task_class::TaskClass;
 
 /// How runs of a class, or of all classes that match a pattern, are handled.
 #[derive(Clone, Debug)]
@@ -50,7 +51,7 @@ impl ClassConfig {
         self.name.contains(['*', '?'])
     }
 
-    fn matches(&self, class: &str) -> bool {
+    fn matches(&self, class: &TaskClass) -> bool {
         WildMatch::new(&self.name).matches(class)
     }
 }
@@ -85,8 +86,8 @@ impl Classes {
 
     /// Who handles the class: an exact name before a pattern, a longer pattern before a shorter one.
     #[must_use]
-    pub fn find(&self, class: &str) -> Option<&ClassConfig> {
-        let exact = self.configured.iter().find(|configured| configured.name == class);
+    pub fn find(&self, class: &TaskClass) -> Option<&ClassConfig> {
+        let exact = self.configured.iter().find(|configured| configured.name == class.as_str());
         exact.or_else(|| self.configured.iter().find(|configured| configured.is_pattern() && configured.matches(class)))
     }
 

@@ -1,6 +1,11 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
+use crate::domain::task_class::TaskClass;
+
+fn class(name: &str) -> TaskClass {
+    name.parse().unwrap()
+}
 
 struct Files {
     directory: tempfile::TempDir,
@@ -29,12 +34,12 @@ const MAIL: &str = "[class.\"mail.send\"]\nargv = [\"/bin/true\"]\n";
 #[test]
 fn a_class_has_sensible_defaults() {
     let config = Files::new(MAIL).load().unwrap();
-    let class = config.classes.find("mail.send").unwrap();
-    assert_eq!(class.argv, ["/bin/true"]);
-    assert_eq!(class.kill_grace.as_secs(), 10);
-    assert_eq!(class.output_limit_bytes, 131_072);
-    assert!(class.timeout.is_none());
-    assert!(config.classes.find("mail.receive").is_none());
+    let mail = config.classes.find(&class("mail.send")).unwrap();
+    assert_eq!(mail.argv, ["/bin/true"]);
+    assert_eq!(mail.kill_grace.as_secs(), 10);
+    assert_eq!(mail.output_limit_bytes, 131_072);
+    assert!(mail.timeout.is_none());
+    assert!(config.classes.find(&class("mail.receive")).is_none());
 }
 
 #[test]
@@ -45,10 +50,10 @@ fn a_pattern_matches_what_no_exact_name_matches() {
          [class.\"App\\\\Tasks\\\\Resize\"]\nargv = [\"/bin/false\"]\n",
     );
     let classes = files.load().unwrap().classes;
-    assert_eq!(classes.find("App\\Tasks\\Import").unwrap().argv[0], "/usr/bin/php");
-    assert_eq!(classes.find("App\\Tasks\\Mail\\Send").unwrap().argv[0], "/bin/true");
-    assert_eq!(classes.find("App\\Tasks\\Resize").unwrap().argv[0], "/bin/false");
-    assert!(classes.find("Other\\Import").is_none());
+    assert_eq!(classes.find(&class("App\\Tasks\\Import")).unwrap().argv[0], "/usr/bin/php");
+    assert_eq!(classes.find(&class("App\\Tasks\\Mail\\Send")).unwrap().argv[0], "/bin/true");
+    assert_eq!(classes.find(&class("App\\Tasks\\Resize")).unwrap().argv[0], "/bin/false");
+    assert!(classes.find(&class("Other\\Import")).is_none());
 }
 
 #[test]
@@ -56,7 +61,7 @@ fn files_of_conf_d_add_classes_in_the_order_of_their_names() {
     let files = Files::new(MAIL);
     files.write("conf.d/10-b.toml", "[class.b]\nargv = [\"/bin/true\"]\n");
     files.write("conf.d/README", "not read");
-    assert!(files.load().unwrap().classes.find("b").is_some());
+    assert!(files.load().unwrap().classes.find(&class("b")).is_some());
     files.write("conf.d/20-c.toml", MAIL);
     let error = files.load().unwrap_err().to_string();
     assert!(error.contains("20-c.toml") && error.contains("defined already"), "{error}");
@@ -118,10 +123,10 @@ fn a_number_outside_its_range_is_named_with_class_key_and_range() {
 
 #[test]
 fn a_program_is_kept_running_where_its_class_says_so_and_for_as_long_as_it_says() {
-    assert_eq!(Files::new(MAIL).load().unwrap().classes.find("mail.send").unwrap().protocol, Protocol::OneShot);
+    assert_eq!(Files::new(MAIL).load().unwrap().classes.find(&class("mail.send")).unwrap().protocol, Protocol::OneShot);
     let protocol = |keys: &str| {
         let config = Files::new(&format!("{MAIL}protocol = \"coprocess\"\n{keys}")).load()?;
-        Ok::<_, ConfigError>(config.classes.find("mail.send").unwrap().protocol)
+        Ok::<_, ConfigError>(config.classes.find(&class("mail.send")).unwrap().protocol)
     };
     let secs = std::time::Duration::from_secs;
     let plain = CoprocessConfig { start_timeout: secs(30), max_runs: None, max_age: None, max_rss_bytes: None };
@@ -174,7 +179,7 @@ fn the_user_at_the_top_is_that_of_every_class_without_one_also_of_the_parts() {
         Files::new(&format!("user = \"bot\"\n{MAIL}user = \"mail\"\numask = \"027\"\nno_new_privileges = false\n"));
     files.write("conf.d/b.toml", "[class.b]\nargv = [\"/bin/true\"]\n");
     let config = files.load().unwrap();
-    let rights = |class: &str| config.classes.find(class).unwrap().confinement.clone();
+    let rights = |name: &str| config.classes.find(&class(name)).unwrap().confinement.clone();
     assert_eq!((rights("mail.send").user.as_deref(), rights("b").user.as_deref()), (Some("mail"), Some("bot")));
     assert_eq!((rights("mail.send").umask, rights("b").umask), (0o027, 0o077));
     assert_eq!((rights("mail.send").no_new_privileges, rights("b").no_new_privileges), (false, true));

@@ -38,4 +38,5 @@ pub mod time_line;
 pub mod time_zone;
 pub mod transition;
 pub mod unique;
+pub mod unreadable;
 pub mod when;

@@ -8,6 +8,8 @@ use super::ids::{RunId, RunnerId, TaskId};
 use super::recurrence::Recurrence;
 use super::served::ServedClasses;
 use super::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
+use super::task_class::TaskClass;
+use super::unreadable::Unreadable;
 
 /// A row of TaskQueue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -21,8 +23,8 @@ pub struct Task {
     pub queued_by: String,
     /// When it is to be processed; moved forward by the backoff.
     pub scheduled_on: DateTime<Utc>,
-    /// Task class, as it stands in the row.
-    pub class: String,
+    /// Task class
+    pub class: Stored<TaskClass>,
     /// JSON text.
     pub data: String,
     /// LastStatus
@@ -57,6 +59,10 @@ pub struct Task {
     pub unique_until: Option<DateTime<Utc>>,
     /// The key of which only so many are processed at once, if it has one.
     pub limit_key: Option<String>,
+    /// The columns that cannot be read. Their fields hold the default of their type, those of text what can be shown. A task
+    /// that has any is set aside when it is claimed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<Unreadable>,
 }
 
 /// What a row of TaskQueue says of its schedule.
@@ -128,7 +134,7 @@ pub struct Run {
     /// The task that it is an attempt of.
     pub task_id: TaskId,
     /// Task class, copied from the task.
-    pub class: String,
+    pub class: Stored<TaskClass>,
     /// Number of the attempt within its task, from 1; a released run's number is used again.
     pub attempt: i32,
     /// Status
@@ -243,7 +249,7 @@ pub struct ClaimedRun {
     /// Its task.
     pub task_id: TaskId,
     /// Task class.
-    pub class: String,
+    pub class: TaskClass,
     /// JSON text, as stored.
     pub data: String,
     /// The fence.

@@ -135,13 +135,23 @@ impl ScheduleStatus {
     }
 }
 
-/// A status as a row holds it: one that we know, or the spelling of one that a newer version wrote.
+/// A word as a row holds it: a status or a name that we know how to read, or the text of one that we do not (rule R9).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stored<S> {
-    /// A status of this version.
+    /// A status of this version, or a valid name.
     Known(S),
-    /// A status that this version does not know: shown as it is, never acted on.
+    /// A status that this version does not know, or no valid name: shown as it is, never acted on.
     Unknown(String),
+}
+
+impl<S> Stored<S> {
+    /// What it is, if that is known.
+    pub const fn known(&self) -> Option<&S> {
+        match self {
+            Self::Known(known) => Some(known),
+            Self::Unknown(_) => None,
+        }
+    }
 }
 
 impl<S: Copy + PartialEq> Stored<S> {

@@ -1,12 +1,16 @@
 //! The name of a task class, validated.
 
 use std::fmt;
+use std::ops::Deref;
 use std::str::FromStr;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+
+use super::status::Stored;
 
 /// The name that says who handles a task: 1 to 190 of the characters `A-Z a-z 0-9 _ . \ : -`, so that it can stand in
-/// an argument, a file name and a log line without being mistaken for anything else.
+/// an argument, a file name and a log line without being mistaken for anything else. No `..`, because `\` and `:` are often
+/// made the separators of a path. The tables have the same rule as a CHECK.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct TaskClass(String);
@@ -18,6 +22,12 @@ pub const MAX_CLASS_LENGTH: usize = 190;
 pub const EXEC_CLASS: &str = "exec";
 
 impl TaskClass {
+    /// In place of a class, for a program of the configuration that is no handler.
+    #[must_use]
+    pub fn of_hooks() -> Self {
+        Self("hook".to_owned())
+    }
+
     /// The name.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -43,7 +53,53 @@ impl FromStr for TaskClass {
         if text.starts_with('-') {
             return Err("the task class starts with a hyphen and could be taken for an option".to_owned());
         }
+        if text.contains("..") {
+            return Err("the task class has two dots in a row and could be taken for a path".to_owned());
+        }
         Ok(Self(text.to_owned()))
+    }
+}
+
+impl PartialEq<str> for TaskClass {
+    fn eq(&self, other: &str) -> bool {
+        self.0 == other
+    }
+}
+
+impl Deref for TaskClass {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Stored<TaskClass> {
+    /// The name as it is in the row, valid or not.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Known(class) => class,
+            Self::Unknown(text) => text,
+        }
+    }
+}
+
+impl From<String> for Stored<TaskClass> {
+    fn from(text: String) -> Self {
+        text.parse().map_or(Self::Unknown(text), Self::Known)
+    }
+}
+
+impl fmt::Display for Stored<TaskClass> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl Serialize for Stored<TaskClass> {
+    fn serialize<Out: Serializer>(&self, out: Out) -> Result<Out::Ok, Out::Error> {
+        out.serialize_str(self.as_str())
     }
 }
 
@@ -67,7 +123,7 @@ mod tests {
     #[test]
     fn what_could_be_mistaken_for_something_else_is_refused() {
         let long = "x".repeat(191);
-        for name in ["", "-rf", "a b", "a/b", "a\n", "mäil", "a;b", "$(x)", "a\0", &long] {
+        for name in ["", "-rf", "a b", "a/b", "a\n", "mäil", "a;b", "$(x)", "a\0", "a..b", "App\\..\\x", &long] {
             assert!(name.parse::<TaskClass>().is_err(), "{name:?}");
         }
     }

@@ -85,7 +85,8 @@ pub struct QueuedTask {
     pub arrival: Arrival,
 }
 
-/// Checks a key, which is called `what`: what every engine compares in the same way.
+/// Checks a key, which is called `what`: printable ASCII, which every engine compares in the same way and every reader reads back.
+/// The tables have the same rule as a CHECK.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -94,9 +95,12 @@ pub fn check_key(what: &str, key: &str) -> Result<(), String> {
     if length == 0 || length > MAX_KEY_LENGTH {
         return Err(format!("the {what} has {length} characters; 1 to {MAX_KEY_LENGTH} are allowed"));
     }
+    if let Some(bad) = key.chars().find(|c| !matches!(c, ' '..='~')) {
+        return Err(format!("the {what} has the character {bad:?}; printable ASCII characters are allowed"));
+    }
     // MySQL and MariaDB pass over spaces at the end.
-    if key.chars().any(char::is_control) || key.trim() != key {
-        return Err(format!("the {what} has a control character, or a space at one of its ends"));
+    if key.trim() != key {
+        return Err(format!("the {what} has a space at one of its ends"));
     }
     Ok(())
 }
@@ -115,10 +119,10 @@ mod tests {
 
     #[test]
     fn keys_that_the_engines_would_compare_differently_are_refused() {
-        for good in ["a", "Übersicht 2026-11", "x\u{1f600}", &"x".repeat(190)] {
+        for good in ["a", "overview 2026-11", "a~!", &"x".repeat(190)] {
             assert_eq!(check_key("key", good), Ok(()), "{good}");
         }
-        for bad in ["", " a", "a ", "a\t", "a\u{0}b", "a\n", &"x".repeat(191)] {
+        for bad in ["", " a", "a ", "a\t", "a\u{0}b", "a\n", "\u{dc}bersicht", "a\u{202e}b", &"x".repeat(191)] {
             assert!(check_key("key", bad).is_err(), "{bad:?}");
         }
     }

@@ -15,6 +15,7 @@ use crate::domain::confinement::Confinement;
 use crate::domain::ending::Ending;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::notice::{Digest, Notice};
+use crate::domain::task_class::TaskClass;
 use crate::domain::transition::RunEvent;
 use crate::handler::command::{CommandHandler, CommandObserver, CommandSource};
 use crate::handler::{Reporter, RunContext};
@@ -153,7 +154,7 @@ fn hook_problem(ctx: &mut Context, task_id: TaskId, run_id: RunId, end: &RunEnd)
         event: kind.as_str(),
         task_id,
         run_id,
-        class: &task.class,
+        class: task.class.as_str(),
         attempts: task.attempts,
         failed_retries: task.failed_retries,
         max_retries: task.max_retries,
@@ -197,7 +198,7 @@ impl Program<'_> {
             run_id: run_id.0,
             attempt: 1,
             max_retries: 0,
-            class: String::new(),
+            class: TaskClass::of_hooks(),
             data: input.to_owned(),
             // Not that of the run: its processes are not the run's.
             token: new_token()?,

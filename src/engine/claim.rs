@@ -11,6 +11,7 @@ use super::{Context, EngineError, EngineResult, new_token};
 use crate::domain::claimant::ClaimantId;
 use crate::domain::records::ClaimedRun;
 use crate::domain::settings::Settings;
+use crate::domain::task_class::TaskClass;
 use crate::os::claimant::is_shown_by;
 use crate::os::clock::Moment;
 use crate::os::identity::ProcessIdentity;
@@ -180,7 +181,7 @@ fn claim_now(
     let leaver: Leaver = Box::new(outside_claim_leaver(ctx, &request.claimant, &secrets));
     let patterns: Vec<WildMatch> = request.classes.iter().map(|pattern| WildMatch::new(pattern)).collect();
     let Context { store, handlers, me, .. } = ctx;
-    let timeout_secs = |class: &str, own: Option<i32>| handlers.timeout_secs(class, own, settings);
+    let timeout_secs = |class: Option<&TaskClass>, own: Option<i32>| handlers.timeout_secs(class, own, settings);
     let claim = OutsideClaim {
         claimant: request.claimant.as_str(),
         process: request.process.as_ref().map(|process| (i64::from(process.pid), process.to_string())),
@@ -227,8 +228,8 @@ fn claim_now(
     Ok(claimed.into_iter().map(|claimed| offer(claimed, &timeout_secs)).collect())
 }
 
-fn offer(claimed: OutsideRun, timeout_secs: &dyn Fn(&str, Option<i32>) -> i64) -> Offer {
+fn offer(claimed: OutsideRun, timeout_secs: &dyn Fn(Option<&TaskClass>, Option<i32>) -> i64) -> Offer {
     let OutsideRun { run, deadline } = claimed;
-    let timeout_secs = timeout_secs(&run.class, run.task_timeout_secs);
+    let timeout_secs = timeout_secs(Some(&run.class), run.task_timeout_secs);
     Offer { run, deadline, timeout_secs }
 }

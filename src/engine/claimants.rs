@@ -85,7 +85,7 @@ pub fn renew(ctx: &mut Context, held: &Held, news: &News) -> EngineResult<Renewe
     let run = examine(ctx, held)?;
     let settings = ctx.store.settings()?;
     let task = ctx.store.get_task(run.task_id)?;
-    let lease_secs = ctx.handlers.timeout_secs(&run.class, task.timeout_secs, &settings);
+    let lease_secs = ctx.handlers.timeout_secs(run.class.known(), task.timeout_secs, &settings);
     let message = news.message.as_deref().map(|message| storable(message, 1_000));
     let report = RunReport { percents_completed: news.percents, message: message.as_deref(), results: None };
     fault_point!("claimants.before_renew");
@@ -120,7 +120,7 @@ pub fn emit(ctx: &mut Context, held: &Held, message: &Message) -> EngineResult<R
 pub fn resolve(ctx: &mut Context, held: &Held, resolution: &Resolution) -> EngineResult<Resolved> {
     let run = examine_claim(ctx, held)?;
     let settings = ctx.store.settings()?;
-    let end = RunEnd { backoff: ctx.handlers.backoff(&run.class, &settings), ..end_of(ctx, &run, resolution) };
+    let end = RunEnd { backoff: ctx.handlers.backoff(run.class.known(), &settings), ..end_of(ctx, &run, resolution) };
     fault_point!("claimants.before_end");
     let ended = ctx.store.end_run(&held.reference(), &end)?;
     fault_point!("claimants.ended");

@@ -58,7 +58,7 @@ pub fn list(ctx: &mut Context) -> EngineResult<Vec<ClassState>> {
         classes.push(other(EXEC_CLASS, "built-in", ctx.handlers.problem_of_exec()));
     }
     for name in ctx.store.list_task_classes(TASK_CLASSES)? {
-        if ctx.handlers.find(&name).is_none() {
+        if ctx.handlers.find_named(&name).is_none() {
             classes.push(other(&name, "none", Some("it has tasks, and no handler is configured here".to_owned())));
         }
     }
@@ -83,7 +83,7 @@ pub fn problem_of_program(program: &Path) -> Option<String> {
 /// # Errors
 /// The database's.
 pub fn nearest_if_unknown(ctx: &mut Context, class: &str) -> EngineResult<Option<Vec<String>>> {
-    if class.contains(['*', '?']) || ctx.handlers.find(class).is_some() {
+    if class.contains(['*', '?']) || ctx.handlers.find_named(class).is_some() {
         return Ok(None);
     }
     let with_tasks = ctx.store.list_task_classes(TASK_CLASSES)?;

@@ -128,7 +128,7 @@ pub fn list_passed_tasks(ctx: &mut Context, limit: i64) -> EngineResult<Vec<Pass
     }
     let passed = tasks.into_iter().filter_map(|task| {
         let reason = is_due(&due_facts(&task), now).err().filter(|reason| *reason != NotDue::NotYet)?;
-        Some(Passed { task_id: task.id, class: task.class, reason })
+        Some(Passed { task_id: task.id, class: task.class.to_string(), reason })
     });
     Ok(passed.take(usize::try_from(limit).unwrap_or(usize::MAX)).collect())
 }

@@ -14,6 +14,7 @@ use crate::domain::ids::TaskId;
 use crate::domain::pause::Pause;
 use crate::domain::settings::Settings;
 use crate::domain::status::TaskStatus;
+use crate::domain::unreadable::Unreadable;
 use crate::os::disk::{mode_and_bytes, room_at};
 use crate::store::Counted;
 pub use crate::store::Symptom;
@@ -30,6 +31,8 @@ const LITTLE_ROOM_PERCENT: u64 = 5;
 /// Tasks of one kind that are named.
 const NAMED: i64 = 5;
 const CLASSES: usize = 100;
+/// Quarantined tasks of which the rows are read.
+const QUARANTINED_READ: i64 = 100;
 
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -102,6 +105,15 @@ pub enum Trouble {
     Quarantined {
         /// How many.
         count: Counted,
+    },
+    /// A column of a task cannot be read, and the task is set aside.
+    Unreadable {
+        /// The task.
+        task_id: TaskId,
+        /// The column.
+        column: &'static str,
+        /// What it holds, in a form that is safe to show.
+        found: String,
     },
     /// Finished tasks are kept for ever.
     KeptForEver {
@@ -260,6 +272,7 @@ fn task_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
     let counts = ctx.store.count_tasks(None)?;
     if counts.quarantined.count > 0 {
         troubles.push(Trouble::Quarantined { count: counts.quarantined });
+        troubles.extend(unreadable_tasks(ctx)?);
     }
     if let Some(oldest_secs) = counts.oldest_due_secs.filter(|secs| *secs > LONGEST_WAIT_SECS) {
         troubles.push(Trouble::NothingCreatesRuns { due: counts.due, oldest_secs });
@@ -273,6 +286,15 @@ fn task_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
         troubles.push(Trouble::StrandedTasks { tasks: stranded });
     }
     Ok(troubles)
+}
+
+fn unreadable_tasks(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
+    let quarantined = ctx.store.list_quarantined_tasks(QUARANTINED_READ)?;
+    let unreadable = quarantined.into_iter().filter_map(|task| {
+        let Unreadable { column, found } = task.unreadable.into_iter().next()?;
+        Some(Trouble::Unreadable { task_id: task.id, column, found })
+    });
+    Ok(unreadable.take(usize::try_from(NAMED).unwrap_or(usize::MAX)).collect())
 }
 
 /// Not merely for a while: a long queue is no trouble as long as it moves.
@@ -299,7 +321,7 @@ fn moving_troubles(ctx: &mut Context, now: DateTime<Utc>) -> EngineResult<Vec<Tr
             continue;
         }
         let why = inquiry.runner_is_free(&task, run.id)?.why.filter(keeps_from_running);
-        troubles.extend(why.map(|why| Trouble::NothingRuns { task_id, class: task.class, why }));
+        troubles.extend(why.map(|why| Trouble::NothingRuns { task_id, class: task.class.to_string(), why }));
     }
     for runner in inquiry.live_runners()? {
         if runner.version != env!("CARGO_PKG_VERSION") && !runner.version.is_empty() {

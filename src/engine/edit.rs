@@ -67,7 +67,7 @@ pub(super) fn checked(ctx: &mut Context, ids: &[TaskId], edit: &Edit) -> EngineR
     // Its data names the program; the class of a task never changes.
     if let Err(problem) = ExecRequest::parse(data) {
         for portion in ids.chunks(PORTION) {
-            if let Some(task) = ctx.store.get_tasks(portion)?.iter().find(|task| task.class == EXEC_CLASS) {
+            if let Some(task) = ctx.store.get_tasks(portion)?.iter().find(|task| task.class.as_str() == EXEC_CLASS) {
                 return Err(EngineError::Input(format!("task {}: {problem}", task.id)));
             }
         }

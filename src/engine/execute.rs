@@ -49,8 +49,8 @@ pub(super) fn execute(
     listener: &mut dyn RunListener,
 ) -> Executed {
     listener.claimed(run);
-    let timeout_secs = terms.handlers.timeout_secs(&run.class, run.task_timeout_secs, &terms.settings);
-    let silence = longest_silence(timeout_secs, terms.handlers.kill_grace(&run.class));
+    let timeout_secs = terms.handlers.timeout_secs(Some(&run.class), run.task_timeout_secs, &terms.settings);
+    let silence = longest_silence(timeout_secs, terms.handlers.kill_grace(Some(&run.class)));
     let mut live = LiveRun::new(run.run_id, silence, place.leases, place.stopping, listener);
     fault_point!("execute.before_handler");
     let finished = run_handler(place, terms, run, &run_context(run, timeout_secs), socket, &mut live);
@@ -143,7 +143,8 @@ fn run_end(
         event: decision.event,
         may_retry: decision.may_retry,
         delay_secs: decision.delay_secs,
-        backoff: terms.handlers.backoff(&run.class, &terms.settings),
+        backoff: terms.handlers.backoff(Some(&run.class), &terms.settings),
+        unreadable: None,
         crash: decision.is_crash.then(|| terms.crash(&place.me, &run.class)),
         error_code: storable(&decision.error_code, 190),
         error_message: storable(&decision.error_message, MAX_MESSAGE_CHARS),

@@ -123,9 +123,9 @@ pub fn explain_task(ctx: &mut Context, task_id: TaskId) -> EngineResult<Explanat
     let blockers = if waits { blockers_of(&mut inquiry, task_id)? } else { Vec::new() };
     let circle = if blockers.is_empty() { None } else { ctx.store.find_circle_of(task_id, CIRCLE_EDGES)? };
     let has_no_handler = conditions.iter().any(|condition| condition.why == Some(Reason::NoHandlerHere));
-    let nearest_classes = if has_no_handler { ctx.handlers.nearest_names(&task.class) } else { Vec::new() };
+    let nearest_classes = if has_no_handler { ctx.handlers.nearest_names(task.class.as_str()) } else { Vec::new() };
     let key_holder = match task.unique_key.as_deref().filter(|_| task.is_settled()) {
-        Some(key) => ctx.store.find_key_holder(&task.class, key)?.filter(|holder| *holder != task_id),
+        Some(key) => ctx.store.find_key_holder(task.class.as_str(), key)?.filter(|holder| *holder != task_id),
         None => None,
     };
     let next = next_moment(now, task_id, &conditions, &blockers);
@@ -168,7 +168,7 @@ fn blockers_of(inquiry: &mut Inquiry<'_>, of: TaskId) -> EngineResult<Vec<Blocke
         let last_run = inquiry.ctx.store.list_runs_of_task(task_id, 1)?.into_iter().next();
         let why = inquiry.reason_of(&task, last_run.as_ref())?;
         next = if waits_for_others(Some(&why)) { blocking_prerequisite(inquiry.ctx, task_id)? } else { None };
-        blockers.push(Blocker { task_id, class: task.class, why });
+        blockers.push(Blocker { task_id, class: task.class.to_string(), why });
     }
     Ok(blockers)
 }
@@ -207,11 +207,11 @@ pub fn explain_queue(ctx: &mut Context) -> EngineResult<QueueExplanation> {
     let (mut first, mut seen) = (Vec::new(), BTreeSet::new());
     for task_id in ids {
         let found = inquiry.ctx.store.get_tasks(&[task_id])?.into_iter().next();
-        let Some(task) = found.filter(|task| seen.insert(task.class.clone())) else { continue };
+        let Some(task) = found.filter(|task| seen.insert(task.class.to_string())) else { continue };
         let last_run = inquiry.ctx.store.list_runs_of_task(task.id, 1)?.into_iter().next();
         let conditions = with_runner(&mut inquiry, &task, last_run.as_ref())?;
         let why = conditions.into_iter().find_map(|condition| condition.why);
-        first.push(FirstOfClass { class: task.class, task_id: task.id, why });
+        first.push(FirstOfClass { class: task.class.to_string(), task_id: task.id, why });
     }
     Ok(QueueExplanation { now, counts, slots: (in_use, limit), lost, first, next })
 }

@@ -10,7 +10,7 @@ use crate::domain::exit_rules::ExitRules;
 use crate::domain::nearest::nearest_names;
 use crate::domain::served::ServedClasses;
 use crate::domain::settings::Settings;
-use crate::domain::task_class::EXEC_CLASS;
+use crate::domain::task_class::{EXEC_CLASS, TaskClass};
 use crate::handler::TaskHandler;
 use crate::handler::command::{CommandHandler, CommandSource};
 use crate::handler::coprocess::{CoprocessHandler, Coprocesses, PING_EVERY};
@@ -176,14 +176,20 @@ impl Handlers {
 
     /// Who handles the class; `None` when nobody here does.
     #[must_use]
-    pub fn find(&self, class: &str) -> Option<Handler<'_>> {
-        if class == EXEC_CLASS {
+    pub fn find(&self, class: &TaskClass) -> Option<Handler<'_>> {
+        if class.as_str() == EXEC_CLASS {
             return self.exec_enabled.then_some(Handler::Exec);
         }
         if let Some(handler) = self.registry.find(class) {
             return Some(Handler::Rust(handler));
         }
         self.classes.find(class).map(Handler::Command)
+    }
+
+    /// The same for text that may be the name of no class.
+    #[must_use]
+    pub fn find_named(&self, name: &str) -> Option<Handler<'_>> {
+        self.find(&name.parse().ok()?)
     }
 
     /// The classes that a runner executes that takes only these, or all where none are named.
@@ -222,36 +228,36 @@ impl Handlers {
 
     /// Seconds without end or report after which a run of this class times out.
     #[must_use]
-    pub fn timeout_secs(&self, class: &str, task_timeout_secs: Option<i32>, settings: &Settings) -> i64 {
+    pub fn timeout_secs(&self, class: Option<&TaskClass>, task_timeout_secs: Option<i32>, settings: &Settings) -> i64 {
         if let Some(secs) = task_timeout_secs {
             return i64::from(secs);
         }
-        let configured = self.classes.find(class).and_then(|configured| configured.timeout);
+        let configured = class.and_then(|class| self.classes.find(class)?.timeout);
         configured.map_or(settings.run_timeout_secs, |timeout| i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX))
     }
 
     /// From TERM to KILL.
     #[must_use]
-    pub fn kill_grace(&self, class: &str) -> Duration {
-        self.classes.find(class).map_or(DEFAULT_KILL_GRACE, |configured| configured.kill_grace)
+    pub fn kill_grace(&self, class: Option<&TaskClass>) -> Duration {
+        class.and_then(|class| self.classes.find(class)).map_or(DEFAULT_KILL_GRACE, |configured| configured.kill_grace)
     }
 
     /// How long failed tasks of this class wait, where the task itself does not say.
     #[must_use]
-    pub fn backoff(&self, class: &str, settings: &Settings) -> Backoff {
-        let configured = self.classes.find(class).and_then(|configured| configured.backoff.as_ref());
+    pub fn backoff(&self, class: Option<&TaskClass>, settings: &Settings) -> Backoff {
+        let configured = class.and_then(|class| self.classes.find(class)?.backoff.as_ref());
         configured.unwrap_or(&settings.backoff).clone()
     }
 
     /// After how many crashes a task of this class is quarantined.
     #[must_use]
-    pub fn crash_limit(&self, class: &str, settings: &Settings) -> i32 {
-        self.classes.find(class).and_then(|configured| configured.crash_limit).unwrap_or(settings.crash_limit)
+    pub fn crash_limit(&self, class: Option<&TaskClass>, settings: &Settings) -> i32 {
+        class.and_then(|class| self.classes.find(class)?.crash_limit).unwrap_or(settings.crash_limit)
     }
 
     /// What exit codes of this class mean.
     #[must_use]
-    pub fn exit_rules(&self, class: &str) -> ExitRules {
+    pub fn exit_rules(&self, class: &TaskClass) -> ExitRules {
         if let Some(Handler::Exec) = self.find(class) {
             return ExitRules::of_task_programs();
         }

@@ -71,6 +71,7 @@ use crate::config::Announcements;
 use crate::domain::pause::check_runner_name;
 use crate::domain::reason::parse_reason;
 use crate::domain::settings::Settings;
+use crate::domain::task_class::TaskClass;
 use crate::os::account::is_root;
 pub use crate::os::child::{Stream, prepare_process};
 pub use crate::os::closed_output::output_was_closed;
@@ -249,7 +250,7 @@ impl Context {
     }
 
     /// A crash of a run of this class, noted by this process.
-    fn crash(&self, class: &str, settings: &Settings) -> Crash {
+    fn crash(&self, class: Option<&TaskClass>, settings: &Settings) -> Crash {
         crash_noted_by(&self.me, &self.handlers, class, settings)
     }
 

@@ -20,6 +20,7 @@ use crate::domain::limits::Obstacle;
 use crate::domain::records::ClaimedRun;
 use crate::domain::settings::Settings;
 use crate::domain::status::RunStatus;
+use crate::domain::task_class::TaskClass;
 use crate::domain::transition::RunEvent;
 use crate::os::clock::Moment;
 use crate::os::event_socket::EventSocket;
@@ -195,8 +196,8 @@ fn process_registered(
             break;
         };
         fault_point!("claim.committed");
-        let timeout_secs = ctx.handlers.timeout_secs(&run.class, run.task_timeout_secs, settings);
-        let silence = longest_silence(timeout_secs, ctx.handlers.kill_grace(&run.class));
+        let timeout_secs = ctx.handlers.timeout_secs(Some(&run.class), run.task_timeout_secs, settings);
+        let silence = longest_silence(timeout_secs, ctx.handlers.kill_grace(Some(&run.class)));
         let reference = RunRef { id: run.run_id, token: run.token.clone() };
         leases.hold(asked_at, [Holding { run: reference, class: &run.class, silence }]);
         fault_point!("process.lease_held");
@@ -217,7 +218,7 @@ fn process_registered(
 fn sees_claimable(ctx: &mut Context) -> EngineResult<bool> {
     let held = held_classes(ctx)?;
     let handlers = &ctx.handlers;
-    let is_runnable = |class: &str| handlers.find(class).is_some() && !held.contains(class);
+    let is_runnable = |class: &TaskClass| handlers.find(class).is_some() && !held.contains(class.as_str());
     Ok(ctx.store.sees_claimable(&ctx.me.runner_name, &is_runnable)?)
 }
 
@@ -243,7 +244,7 @@ fn claim(
         process_id: ctx.me.process_id,
         host: &ctx.me.host,
         process_identity: &ctx.me.identity,
-        is_runnable: &|class| handlers.find(class).is_some() && !held.contains(class),
+        is_runnable: &|class| handlers.find(class).is_some() && !held.contains(class.as_str()),
         lease_secs: settings.lease.lease_secs,
     };
     let claimed = match run_id {

@@ -302,7 +302,7 @@ pub(super) fn check_request(
     if class == EXEC_CLASS {
         ExecRequest::parse(&task.data).map_err(|problem| EngineError::Input(problem.to_string()))?;
     }
-    if check == ClassCheck::KnownHere && handlers.find(class).is_none() {
+    if check == ClassCheck::KnownHere && handlers.find(&task.class).is_none() {
         if class == EXEC_CLASS {
             return Err(EngineError::ExecIsOff);
         }

@@ -127,6 +127,13 @@ pub enum Reason {
         /// Error of the last attempt.
         error: String,
     },
+    /// A column of its row cannot be read: it is set aside, and runs once the column is mended and it is retried.
+    Unreadable {
+        /// Which column.
+        column: &'static str,
+        /// What it holds, in a form that is safe to show.
+        found: String,
+    },
     /// It failed for good.
     Exhausted {
         /// Error of the last attempt.

@@ -191,7 +191,7 @@ fn rescue_run(
     // A row without token was written by somebody else's hand; there is nothing to guard the write with.
     let Some(token) = run.token.clone() else { return Ok(()) };
     let handler = recorded_handler(run);
-    let grace = ctx.handlers.kill_grace(&run.class).min(LONGEST_GRACE);
+    let grace = ctx.handlers.kill_grace(run.class.known()).min(LONGEST_GRACE);
     let asked = ask_claimant(run, evidence, grace);
     let (of_run, of_runner) = match end_what_survived(run, &token, handler.as_ref(), grace) {
         Ok(counts) => counts,
@@ -201,7 +201,7 @@ fn rescue_run(
                 kind: NoticeKind::Stuck,
                 task_id: run.task_id,
                 run_id: run.id,
-                class: run.class.clone(),
+                class: run.class.to_string(),
                 host: ctx.me.host.clone(),
                 error_code: "not-ended".to_owned(),
                 error_message: error.to_string(),
@@ -246,10 +246,10 @@ fn lost_end(ctx: &Context, settings: &Settings, run: &Run, evidence: &Evidence, 
     RunEnd {
         may_retry: decision.may_retry,
         delay_secs: decision.delay_secs,
-        backoff: ctx.handlers.backoff(&run.class, settings),
+        backoff: ctx.handlers.backoff(run.class.known(), settings),
         // A claimant that did not come back in time is late, as far as anybody knows, and not dead.
         crash: (run.claimant.is_none() || evidence.condition == EndCondition::Held)
-            .then(|| ctx.crash(&run.class, settings)),
+            .then(|| ctx.crash(run.class.known(), settings)),
         condition: evidence.condition,
         ..RunEnd::of(decision.event, &decision.error_code, &decision.error_message, &decision.rule)
     }

@@ -112,7 +112,7 @@ fn from_head(ctx: &mut Context, task: Task) -> EngineResult<Option<Schedule>> {
     let problem = facts.recurrence().err();
     Ok(Some(Schedule {
         id: facts.id,
-        class: task.class,
+        class: task.class.to_string(),
         every: facts.every,
         time_zone: facts.time_zone,
         catch_up: facts.catch_up,
@@ -130,7 +130,7 @@ fn key_holder(ctx: &mut Context, head: &Task) -> EngineResult<Option<TaskId>> {
     let is_active = head.schedule.as_ref().is_some_and(|schedule| schedule.status.is(ScheduleStatus::Active));
     match &head.unique_key {
         Some(key) if is_active && head.is_settled() && head.current_run_id.is_none() => {
-            Ok(ctx.store.find_key_holder(&head.class, key)?.filter(|holder| *holder != head.id))
+            Ok(ctx.store.find_key_holder(head.class.as_str(), key)?.filter(|holder| *holder != head.id))
         }
         _ => Ok(None),
     }

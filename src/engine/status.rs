@@ -219,7 +219,7 @@ fn work_line(run: &Run) -> WorkLine {
     WorkLine {
         run_id: run.id,
         task_id: run.task_id,
-        class: run.class.clone(),
+        class: run.class.to_string(),
         started_on: run.started_on,
         percents_completed: run.percents_completed,
     }

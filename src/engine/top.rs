@@ -238,7 +238,7 @@ fn running_line(run: Run) -> RunningLine {
     RunningLine {
         run_id: run.id,
         task_id: run.task_id,
-        class: run.class,
+        class: run.class.to_string(),
         attempt: run.attempt,
         started_on: run.started_on,
         percents_completed: run.percents_completed,

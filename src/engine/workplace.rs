@@ -9,6 +9,7 @@ use super::stopping::Stopping;
 use super::{Context, Me};
 use crate::domain::records::ClaimedRun;
 use crate::domain::settings::Settings;
+use crate::domain::task_class::TaskClass;
 use crate::os::spool::Spool;
 use crate::store::{Crash, RunEnd};
 
@@ -25,8 +26,8 @@ impl Terms {
     }
 
     /// A crash of a run of this class, noted by this process.
-    pub(super) fn crash(&self, me: &Me, class: &str) -> Crash {
-        crash_noted_by(me, &self.handlers, class, &self.settings)
+    pub(super) fn crash(&self, me: &Me, class: &TaskClass) -> Crash {
+        crash_noted_by(me, &self.handlers, Some(class), &self.settings)
     }
 }
 
@@ -56,6 +57,6 @@ impl<'a> Workplace<'a> {
 }
 
 /// A crash of a run of this class, noted by this process.
-pub(super) fn crash_noted_by(me: &Me, handlers: &Handlers, class: &str, settings: &Settings) -> Crash {
+pub(super) fn crash_noted_by(me: &Me, handlers: &Handlers, class: Option<&TaskClass>, settings: &Settings) -> Crash {
     Crash { limit: handlers.crash_limit(class, settings), actor: me.user.clone(), host: me.host.clone() }
 }

@@ -193,7 +193,7 @@ pub(super) mod tests {
             run_id: 70,
             attempt: 2,
             max_retries: 5,
-            class: "mail.send".to_owned(),
+            class: "mail.send".parse().unwrap(),
             data: data.to_owned(),
             token: format!("token-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)),
             planned_on: "2026-08-01T10:00:00Z".to_owned(),

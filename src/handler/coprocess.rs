@@ -27,6 +27,7 @@ use super::RunContext;
 use super::command::{CommandHandler, CommandObserver, HandlerEnd};
 use crate::domain::ending::Ending;
 use crate::domain::exit_rules::ExitRules;
+use crate::domain::task_class::TaskClass;
 use crate::os::child::{Captured, ChildSpec};
 use crate::os::identity::ProcessIdentity;
 use crate::os::random;
@@ -76,21 +77,21 @@ impl CoprocessHandler {
     }
 
     /// What tells the processes for one class from those for another.
-    fn key<'a>(&'a self, class: &'a str) -> &'a str {
+    fn key<'a>(&'a self, class: &'a TaskClass) -> &'a str {
         let names_class = self.command.argv.iter().any(|argument| argument.contains("{class}"));
         if names_class { class } else { &self.name }
     }
 
     /// What is started for a class. The token in its environment is its own and no run's: by it, its processes are told from
     /// those of other handlers, and by the name of the runner they are found when that has died.
-    fn child_spec(&self, class: &str, runner: &ProcessIdentity) -> Result<ChildSpec, Ending> {
+    fn child_spec(&self, class: &TaskClass, runner: &ProcessIdentity) -> Result<ChildSpec, Ending> {
         let no_room = |error| Ending::NoRoom(format!("could not start {}: {error}", self.program()));
         let nobody = RunContext {
             task_id: 0,
             run_id: 0,
             attempt: 0,
             max_retries: 0,
-            class: class.to_owned(),
+            class: class.clone(),
             data: String::new(),
             token: random::token().map_err(no_room)?,
             planned_on: String::new(),
@@ -157,7 +158,7 @@ impl Coprocesses {
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn pool(&self, handler: &CoprocessHandler, class: &str) -> Result<Arc<Pool>, String> {
+    fn pool(&self, handler: &CoprocessHandler, class: &TaskClass) -> Result<Arc<Pool>, String> {
         let key = handler.key(class);
         let mut pools = self.pools();
         let of_class = pools.open.get(key).map_or(&[][..], Vec::as_slice);
@@ -166,7 +167,7 @@ impl Coprocesses {
         }
         let runner =
             ProcessIdentity::own().map_err(|error| format!("could not tell which process this is: {error}"))?;
-        let pool = Pool::new(handler.clone(), key.to_owned(), runner);
+        let pool = Pool::new(handler.clone(), class.clone(), runner);
         pools.open.entry(key.to_owned()).or_default().push(Arc::clone(&pool));
         Ok(pool)
     }

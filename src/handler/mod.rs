@@ -13,6 +13,7 @@ pub mod exec;
 pub mod registry;
 
 use crate::domain::message::Message;
+use crate::domain::task_class::TaskClass;
 
 pub use active_run::{ActiveRun, HandlerError, run_rust_handler};
 pub use cancel_token::CancelToken;
@@ -29,7 +30,7 @@ pub struct RunContext {
     /// How many failed attempts may be retried.
     pub max_retries: i32,
     /// The task class.
-    pub class: String,
+    pub class: TaskClass,
     /// The stored JSON, unchanged.
     pub data: String,
     /// The fence of the run: whoever writes on its behalf shows it.

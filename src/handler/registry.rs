@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::TaskHandler;
+use crate::domain::task_class::TaskClass;
 
 /// Class names and their handlers. Names are compared exactly.
 #[derive(Default)]
@@ -28,8 +29,8 @@ impl HandlerRegistry {
 
     /// The handler of a class.
     #[must_use]
-    pub fn find(&self, class: &str) -> Option<&dyn TaskHandler> {
-        self.handlers.get(class).map(Box::as_ref)
+    pub fn find(&self, class: &TaskClass) -> Option<&dyn TaskHandler> {
+        self.handlers.get(class.as_str()).map(Box::as_ref)
     }
 
     /// The class names in alphabetical order.
@@ -57,7 +58,8 @@ mod tests {
         assert!(registry.register("b", Nothing).is_none());
         assert!(registry.register("a", Nothing).is_none());
         assert!(registry.register("a", Nothing).is_some());
-        assert!(registry.find("a").is_some() && registry.find("A").is_none());
+        let find = |name: &str| registry.find(&name.parse().unwrap());
+        assert!(find("a").is_some() && find("A").is_none());
         assert_eq!(registry.names().collect::<Vec<_>>(), ["a", "b"]);
     }
 }

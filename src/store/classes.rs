@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use serde::Serialize;
 
+use super::cells::ShownText;
 use super::events::{NewEvent, insert_event};
 use super::schema::task_queue;
 use super::schema::task_queue_class_holds::dsl::{
@@ -33,7 +34,7 @@ impl Store {
     /// # Errors
     /// The database could not be asked.
     pub fn list_class_holds(&mut self) -> StoreResult<Vec<ClassHold>> {
-        type Row = (String, String, String, Moment, Moment);
+        type Row = (ShownText, ShownText, ShownText, Moment, Moment);
         let rows: Vec<Row> = self.read(|conn| {
             Ok(task_queue_class_holds
                 .filter(held_until.gt(db_now()))
@@ -42,9 +43,9 @@ impl Store {
                 .load(conn)?)
         })?;
         let hold = |(class, on_host, why, since, until): Row| ClassHold {
-            class,
-            host: on_host,
-            reason: why,
+            class: class.0,
+            host: on_host.0,
+            reason: why.0,
             held_on: since.into(),
             held_until: until.into(),
         };

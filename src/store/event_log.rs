@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use serde::Serialize;
 
+use super::cells::ShownText;
 use super::schema::task_queue_events::dsl::{
     actor, details, host, id, kind, occurred_on, run_id, task_queue_events, task_queue_id,
 };
@@ -72,7 +73,7 @@ pub const fn is_narrow_range((first, last): (i64, i64)) -> bool {
     last - first < NARROW
 }
 
-type Row = (i64, Moment, String, Option<i64>, Option<i64>, String, String, String);
+type Row = (i64, Moment, ShownText, Option<i64>, Option<i64>, ShownText, ShownText, ShownText);
 const COLUMNS: (id, occurred_on, kind, task_queue_id, run_id, actor, host, details) =
     (id, occurred_on, kind, task_queue_id, run_id, actor, host, details);
 
@@ -80,12 +81,12 @@ fn event((event_id, when, what, task, run, who, place, rest): Row) -> Event {
     Event {
         id: event_id,
         occurred_on: when.into(),
-        kind: what,
+        kind: what.0,
         task_id: task.map(TaskId),
         run_id: run.map(RunId),
-        actor: who,
-        host: place,
-        details: rest,
+        actor: who.0,
+        host: place.0,
+        details: rest.0,
     }
 }
 

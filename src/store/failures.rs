@@ -7,6 +7,7 @@ use diesel::prelude::*;
 use serde::Serialize;
 
 use super::backend::AnyConnection;
+use super::cells::ShownText;
 use super::schema::{task_queue, task_queue_runs};
 use super::sql::Moment;
 use super::{Store, StoreResult};
@@ -34,7 +35,7 @@ pub struct FailedTask {
 }
 
 type Failed = (i64, String, i32, i32, Option<Moment>, Option<i64>);
-type Failure = (i64, String, String, Option<Moment>);
+type Failure = (i64, ShownText, ShownText, Option<Moment>);
 
 impl Store {
     /// Up to `limit` failed tasks of this status, of one class or of all; those that are or were to be processed last first.
@@ -65,8 +66,8 @@ fn with_failure(
         task_id: TaskId(id),
         class,
         is_given_up: failed >= max || quarantined_on.is_some(),
-        error_code: failure.map(|(_, code, ..)| code.clone()).unwrap_or_default(),
-        error_message: failure.map(|(_, _, message, _)| message.clone()).unwrap_or_default(),
+        error_code: failure.map(|(_, code, ..)| code.0.clone()).unwrap_or_default(),
+        error_message: failure.map(|(_, _, message, _)| message.0.clone()).unwrap_or_default(),
         failed_on: failure.and_then(|(.., finished_on)| *finished_on).map(DateTime::from),
     }
 }

@@ -11,7 +11,7 @@ use super::sql::Moment;
 use super::status::Counted;
 use super::transitions::next_head;
 use super::{Store, StoreResult};
-use crate::domain::status::TaskStatus;
+use crate::domain::status::{Stored, TaskStatus};
 
 /// Tasks of one kind that are counted.
 const TASKS_LIMIT: i64 = 100_000;
@@ -90,7 +90,8 @@ impl Store {
         self.read(|conn| {
             let (mut found, mut last_class) = (Vec::new(), String::new());
             while found.len() < most {
-                let Some((Some(class), run_id, _)) = next_head(conn, &last_class, None)? else {
+                // No search gets past a name that cannot be read; the next claim sets its run aside.
+                let Some((Stored::Known(class), run_id, _)) = next_head(conn, &last_class, None)? else {
                     return Ok((found, Counted::default()));
                 };
                 let created_on: Option<Moment> =
@@ -103,8 +104,12 @@ impl Store {
                         .order((dsl::claim_class, dsl::claim_order, dsl::id))
                         .select(dsl::id)
                 );
-                last_class.clone_from(&class);
-                found.push(WaitingRuns { class, waiting, next_created_on: created_on.map(DateTime::from) });
+                last_class = class.to_string();
+                found.push(WaitingRuns {
+                    class: class.to_string(),
+                    waiting,
+                    next_created_on: created_on.map(DateTime::from),
+                });
             }
             let others = count_in_order!(
                 conn,

@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
 use super::backend::{self, AnyConnection};
+use super::cells::ShownText;
 use super::schema::task_queue_notices::dsl::{
     error_code, error_message, host, id, kind, occurred_on, run_id, task_class, task_queue_id, task_queue_notices,
 };
@@ -153,7 +154,7 @@ fn is_any_due(conn: &mut AnyConnection) -> StoreResult<bool> {
 }
 
 fn load_notices(conn: &mut AnyConnection) -> StoreResult<TakenNotices> {
-    type Row = (i64, Moment, String, Option<i64>, Option<i64>, String, String, String, String);
+    type Row = (i64, Moment, String, Option<i64>, Option<i64>, ShownText, ShownText, ShownText, ShownText);
     let rows: Vec<Row> = task_queue_notices
         .order(id)
         .limit(TOGETHER)
@@ -165,10 +166,10 @@ fn load_notices(conn: &mut AnyConnection) -> StoreResult<TakenNotices> {
         kind: what,
         task_id: task.map(TaskId),
         run_id: run.map(RunId),
-        class,
-        host: place,
-        error_code: code,
-        error_message: message,
+        class: class.0,
+        host: place.0,
+        error_code: code.0,
+        error_message: message.0,
     };
     Ok(TakenNotices { notices: rows.into_iter().map(notice).collect(), ids })
 }

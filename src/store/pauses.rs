@@ -4,6 +4,7 @@
 use diesel::prelude::*;
 
 use super::backend::{self, AnyConnection};
+use super::cells::ShownText;
 use super::events::{NewEvent, insert_event};
 use super::schema::task_queue_pauses::dsl::{
     author, created_on, host, mode, name, reason, scope, task_queue_pauses, until,
@@ -114,7 +115,7 @@ fn remove(conn: &mut AnyConnection, of: &PauseScope) -> QueryResult<usize> {
 
 /// The pauses that count now.
 pub(super) fn load_pauses(conn: &mut AnyConnection) -> StoreResult<Vec<Pause>> {
-    type Row = (String, String, String, String, String, String, Moment, Option<Moment>);
+    type Row = (String, ShownText, String, ShownText, ShownText, ShownText, Moment, Option<Moment>);
     let rows: Vec<Row> = task_queue_pauses
         .filter(until.is_null().or(until.gt(db_now().nullable())))
         .order((scope, name))
@@ -122,11 +123,11 @@ pub(super) fn load_pauses(conn: &mut AnyConnection) -> StoreResult<Vec<Pause>> {
         .load(conn)?;
     let pause = |(kind, of, how, why, who, place, since, end): Row| {
         Some(Pause {
-            scope: PauseScope::parse(&kind, of)?,
+            scope: PauseScope::parse(&kind, of.0)?,
             mode: how.into(),
-            reason: why,
-            author: who,
-            host: place,
+            reason: why.0,
+            author: who.0,
+            host: place.0,
             created_on: since.into(),
             until: end.map(Into::into),
         })

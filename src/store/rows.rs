@@ -3,11 +3,15 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 
+use super::cells::{Cell, ExactInt, ExactText, MaybeShownText, ShownText};
 use super::schema::{task_queue, task_queue_dependencies, task_queue_run_outputs, task_queue_runners, task_queue_runs};
 use super::sql::Moment;
 use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::new_task::NewTask;
 use crate::domain::records::{Run, RunOutput, Runner, Task, TaskSchedule};
+use crate::domain::status::Stored;
+use crate::domain::task_class::TaskClass;
+use crate::domain::unreadable::{RowReader, Unreadable, show_bytes};
 
 /// A task to insert. What is `None` gets the column's default.
 #[derive(Clone, Debug, Insertable)]
@@ -68,71 +72,117 @@ pub(super) struct DependencyRow {
     pub(super) is_satisfied: bool,
 }
 
+/// A task as its row holds it. An application writes most of these columns by SQL of its own, so any of them may hold what
+/// cannot be read.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = task_queue)]
 pub(super) struct TaskRow {
     id: i64,
-    queued_on: Moment,
-    queued_by_id: String,
-    scheduled_on: Moment,
-    task_class: String,
-    task_data: String,
-    last_status: String,
-    max_retries: i32,
-    failed_retries: i32,
-    attempts: i32,
-    priority: i32,
-    timeout_secs: Option<i32>,
-    waiting_for: i32,
+    queued_on: Cell<Moment>,
+    queued_by_id: Cell<ExactText>,
+    scheduled_on: Cell<Moment>,
+    task_class: Cell<ExactText>,
+    task_data: Cell<ExactText>,
+    last_status: ShownText,
+    max_retries: Cell<ExactInt>,
+    failed_retries: Cell<ExactInt>,
+    attempts: Cell<ExactInt>,
+    priority: Cell<ExactInt>,
+    timeout_secs: Option<Cell<ExactInt>>,
+    waiting_for: Cell<ExactInt>,
     current_run_id: Option<i64>,
-    backoff: Option<String>,
-    crashes: i32,
-    quarantined_on: Option<Moment>,
-    recurrence: Option<String>,
-    time_zone: String,
-    catch_up: String,
+    backoff: Option<Cell<ExactText>>,
+    crashes: Cell<ExactInt>,
+    quarantined_on: Option<Cell<Moment>>,
+    recurrence: Option<Cell<ExactText>>,
+    time_zone: Cell<ExactText>,
+    catch_up: Cell<ExactText>,
     schedule_id: Option<i64>,
-    planned_on: Option<Moment>,
-    schedule_status: String,
-    updated_on: Moment,
-    unique_key: Option<String>,
-    unique_until: Option<Moment>,
-    limit_key: Option<String>,
+    planned_on: Option<Cell<Moment>>,
+    schedule_status: ShownText,
+    updated_on: Cell<Moment>,
+    unique_key: Option<Cell<ExactText>>,
+    unique_until: Option<Cell<Moment>>,
+    limit_key: Option<Cell<ExactText>>,
+}
+
+/// Reads the cells of a row, and notes which of them cannot be read.
+#[derive(Default)]
+struct CellReader(RowReader);
+
+impl CellReader {
+    fn text(&mut self, column: &'static str, cell: Cell<ExactText>) -> String {
+        self.0.take_text(cell.read(column).map(|text| text.0))
+    }
+
+    fn maybe_text(&mut self, column: &'static str, cell: Option<Cell<ExactText>>) -> Option<String> {
+        cell.map(|cell| self.text(column, cell))
+    }
+
+    fn int(&mut self, column: &'static str, cell: Cell<ExactInt>) -> i32 {
+        self.0.take(cell.read(column).map(|number| number.0))
+    }
+
+    fn instant(&mut self, column: &'static str, cell: Cell<Moment>) -> DateTime<Utc> {
+        self.0.take(cell.read(column).map(DateTime::from))
+    }
+
+    fn maybe_instant(&mut self, column: &'static str, cell: Option<Cell<Moment>>) -> Option<DateTime<Utc>> {
+        cell.map(|cell| self.instant(column, cell))
+    }
+
+    fn class(&mut self, cell: Cell<ExactText>) -> Stored<TaskClass> {
+        let known = self.0.unreadable_count();
+        let text = self.text("TaskClass", cell);
+        if self.0.unreadable_count() > known {
+            return Stored::Unknown(text);
+        }
+        let class = Stored::from(text);
+        if let Stored::Unknown(text) = &class {
+            self.0.note(Unreadable { column: "TaskClass", found: show_bytes(text.as_bytes()) });
+        }
+        class
+    }
 }
 
 impl From<TaskRow> for Task {
     fn from(row: TaskRow) -> Self {
-        let schedule = row.recurrence.map(|every| TaskSchedule {
+        let mut cells = CellReader::default();
+        let time_zone = cells.text("TimeZone", row.time_zone);
+        let catch_up = cells.text("CatchUp", row.catch_up);
+        let planned_on = cells.maybe_instant("PlannedOn", row.planned_on);
+        let schedule = cells.maybe_text("Recurrence", row.recurrence).map(|every| TaskSchedule {
             id: TaskId(row.schedule_id.unwrap_or(row.id)),
             every,
-            time_zone: row.time_zone,
-            catch_up: row.catch_up,
-            planned_on: row.planned_on.map(Into::into),
-            status: row.schedule_status.into(),
+            time_zone,
+            catch_up,
+            planned_on,
+            status: String::from(row.schedule_status).into(),
         });
         Self {
             id: TaskId(row.id),
-            queued_on: row.queued_on.into(),
-            queued_by: row.queued_by_id,
-            scheduled_on: row.scheduled_on.into(),
-            class: row.task_class,
-            data: row.task_data,
-            status: row.last_status.into(),
-            max_retries: row.max_retries,
-            failed_retries: row.failed_retries,
-            attempts: row.attempts,
-            priority: row.priority,
-            timeout_secs: row.timeout_secs,
-            waiting_for: row.waiting_for,
+            queued_on: cells.instant("QueuedOn", row.queued_on),
+            queued_by: cells.text("QueuedById", row.queued_by_id),
+            scheduled_on: cells.instant("ScheduledOn", row.scheduled_on),
+            class: cells.class(row.task_class),
+            data: cells.text("TaskData", row.task_data),
+            status: String::from(row.last_status).into(),
+            max_retries: cells.int("MaxRetries", row.max_retries),
+            failed_retries: cells.int("FailedRetries", row.failed_retries),
+            attempts: cells.int("Attempts", row.attempts),
+            priority: cells.int("Priority", row.priority),
+            timeout_secs: row.timeout_secs.map(|cell| cells.int("Timeout", cell)),
+            waiting_for: cells.int("WaitingFor", row.waiting_for),
             current_run_id: row.current_run_id.map(RunId),
-            backoff: row.backoff,
-            crashes: row.crashes,
-            quarantined_on: row.quarantined_on.map(Into::into),
+            backoff: cells.maybe_text("Backoff", row.backoff),
+            crashes: cells.int("Crashes", row.crashes),
+            quarantined_on: cells.maybe_instant("QuarantinedOn", row.quarantined_on),
             schedule,
-            updated_on: row.updated_on.into(),
-            unique_key: row.unique_key,
-            unique_until: row.unique_until.map(Into::into),
-            limit_key: row.limit_key,
+            updated_on: cells.instant("UpdatedOn", row.updated_on),
+            unique_key: cells.maybe_text("UniqueKey", row.unique_key),
+            unique_until: cells.maybe_instant("UniqueUntil", row.unique_until),
+            limit_key: cells.maybe_text("LimitKey", row.limit_key),
+            unreadable: cells.0.finish(),
         }
     }
 }
@@ -142,29 +192,43 @@ impl From<TaskRow> for Task {
 pub(super) struct RunRow {
     id: i64,
     task_queue_id: i64,
+    #[diesel(deserialize_as = ShownText)]
     task_class: String,
     attempt: i32,
     created_on: Moment,
     started_on: Option<Moment>,
     percents_completed: i32,
+    #[diesel(deserialize_as = ShownText)]
     progress_message: String,
     finished_on: Option<Moment>,
+    #[diesel(deserialize_as = MaybeShownText)]
     results: Option<String>,
+    #[diesel(deserialize_as = ShownText)]
     status: String,
+    #[diesel(deserialize_as = ShownText)]
     error_code: String,
+    #[diesel(deserialize_as = ShownText)]
     error_message: String,
+    #[diesel(deserialize_as = ShownText)]
     decision: String,
     process_id: Option<i64>,
     runner_id: Option<i64>,
+    #[diesel(deserialize_as = MaybeShownText)]
     claimant: Option<String>,
+    #[diesel(deserialize_as = MaybeShownText)]
     token: Option<String>,
+    #[diesel(deserialize_as = ShownText)]
     host: String,
+    #[diesel(deserialize_as = ShownText)]
     process_identity: String,
     lease_expires_on: Option<Moment>,
     handler_process_id: Option<i64>,
+    #[diesel(deserialize_as = ShownText)]
     handler_identity: String,
     cancel_requested_on: Option<Moment>,
+    #[diesel(deserialize_as = ShownText)]
     cancel_reason: String,
+    #[diesel(deserialize_as = MaybeShownText)]
     limit_key: Option<String>,
     has_key_slot: bool,
     updated_on: Moment,
@@ -175,7 +239,7 @@ impl From<RunRow> for Run {
         Self {
             id: RunId(row.id),
             task_id: TaskId(row.task_queue_id),
-            class: row.task_class,
+            class: row.task_class.into(),
             attempt: row.attempt,
             status: row.status.into(),
             created_on: row.created_on.into(),
@@ -212,12 +276,17 @@ pub(super) struct RunnerRow {
     process_id: i64,
     started_on: Moment,
     finished_on: Option<Moment>,
+    #[diesel(deserialize_as = ShownText)]
     host: String,
+    #[diesel(deserialize_as = ShownText)]
     process_identity: String,
     slots: i32,
     heartbeat_on: Moment,
+    #[diesel(deserialize_as = ShownText)]
     version: String,
+    #[diesel(deserialize_as = ShownText)]
     name: String,
+    #[diesel(deserialize_as = MaybeShownText)]
     classes: Option<String>,
 }
 
@@ -266,7 +335,9 @@ impl<'a> NewRunOutputRow<'a> {
 #[diesel(table_name = task_queue_run_outputs)]
 pub(super) struct RunOutputRow {
     pub(super) run_id: i64,
+    #[diesel(deserialize_as = ShownText)]
     pub(super) stream: String,
+    #[diesel(deserialize_as = ShownText)]
     pub(super) content: String,
     pub(super) total_bytes: i64,
     pub(super) is_lossy: bool,

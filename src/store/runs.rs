@@ -83,7 +83,8 @@ impl Store {
                 .select(RunRow::as_select())
                 .into_boxed();
             if let Some(run) = after {
-                let is_later = running_class.gt(&run.class).or(running_class.eq(&run.class).and(id.gt(run.id.0)));
+                let class = run.class.as_str();
+                let is_later = running_class.gt(class).or(running_class.eq(class).and(id.gt(run.id.0)));
                 query = query.filter(is_later);
             }
             Ok(query.load(conn)?)

@@ -219,7 +219,7 @@ fn the_sample_configuration_loads_and_shows_every_key() {
     std::fs::copy(contrib("config.toml"), &path).unwrap();
     let config = load(Some(&path), &Environment::default()).unwrap();
     assert_eq!(config.classes.by_name().len(), 3);
-    assert_eq!(config.classes.find("App\\Tasks\\Resize").unwrap().name, "App\\Tasks\\*");
+    assert_eq!(config.classes.find(&"App\\Tasks\\Resize".parse().unwrap()).unwrap().name, "App\\Tasks\\*");
     assert_eq!(config.exec_enabled, Some(false));
     assert_eq!(config.user.as_deref(), Some("taskqueue"));
     let text = read("config.toml");

@@ -75,34 +75,52 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     KEY `TaskQueueScheduleHead` (`ScheduleHead`, `ScheduledOn`, `Id`),
     KEY `TaskQueueOver` (`LastStatus`, `OverOn`, `Id`),
     UNIQUE KEY `TaskQueuePlanned` (`ScheduleId`, `PlannedOn`),
+    CONSTRAINT `QueuedOn lies in the years 1000 to 9999`
+        CHECK (`QueuedOn` >= '1000-01-01'),
     CONSTRAINT `ScheduledOn lies in the years 1000 to 9999`
         CHECK (`ScheduledOn` >= '1000-01-01'),
-    CONSTRAINT `TaskClass has 1 to 190 characters`
-        CHECK (char_length(`TaskClass`) BETWEEN 1 AND 190),
+    CONSTRAINT `PlannedOn lies in the years 1000 to 9999`
+        CHECK (`PlannedOn` IS NULL OR `PlannedOn` >= '1000-01-01'),
+    CONSTRAINT `UniqueUntil lies in the years 1000 to 9999`
+        CHECK (`UniqueUntil` IS NULL OR `UniqueUntil` >= '1000-01-01'),
+    CONSTRAINT `QuarantinedOn lies in the years 1000 to 9999`
+        CHECK (`QuarantinedOn` IS NULL OR `QuarantinedOn` >= '1000-01-01'),
+    CONSTRAINT `TaskClass has 1 to 190 letters, digits and _ . : - or backslash`
+        CHECK (char_length(`TaskClass`) BETWEEN 1 AND 190
+            AND `TaskClass` NOT REGEXP '[^-A-Za-z0-9_.:\\\\]'
+            AND LEFT(`TaskClass`, 1) <> '-' AND LOCATE('..', `TaskClass`) = 0),
     CONSTRAINT `TaskData is JSON`
         CHECK (json_valid(`TaskData`)),
     CONSTRAINT `LastStatus is known`
         CHECK (`LastStatus` IN ('scheduled', 'processing', 'success', 'failed', 'timeout', 'cancelled')),
-    CONSTRAINT `MaxRetries is 1 or more`
-        CHECK (`MaxRetries` >= 1),
-    CONSTRAINT `FailedRetries is 0 or more`
-        CHECK (`FailedRetries` >= 0),
-    CONSTRAINT `Attempts is 0 or more`
-        CHECK (`Attempts` >= 0),
+    CONSTRAINT `MaxRetries lies in 1 to 1000000`
+        CHECK (`MaxRetries` BETWEEN 1 AND 1000000),
+    CONSTRAINT `FailedRetries lies in 0 to 1000000000`
+        CHECK (`FailedRetries` BETWEEN 0 AND 1000000000),
+    CONSTRAINT `Attempts lies in 0 to 1000000000`
+        CHECK (`Attempts` BETWEEN 0 AND 1000000000),
     CONSTRAINT `Priority lies in -1000 to 1000`
         CHECK (`Priority` BETWEEN -1000 AND 1000),
-    CONSTRAINT `Timeout is 1 second or more`
-        CHECK (`Timeout` IS NULL OR `Timeout` >= 1),
-    CONSTRAINT `WaitingFor is 0 or more`
-        CHECK (`WaitingFor` >= 0),
-    CONSTRAINT `Backoff has 1 to 250 characters`
-        CHECK (`Backoff` IS NULL OR char_length(`Backoff`) BETWEEN 1 AND 250),
-    CONSTRAINT `Crashes is 0 or more`
-        CHECK (`Crashes` >= 0),
-    CONSTRAINT `UniqueKey has 1 to 190 characters`
-        CHECK (`UniqueKey` IS NULL OR char_length(`UniqueKey`) BETWEEN 1 AND 190),
-    CONSTRAINT `LimitKey has 1 to 190 characters`
-        CHECK (`LimitKey` IS NULL OR char_length(`LimitKey`) BETWEEN 1 AND 190),
+    CONSTRAINT `Timeout lies in 1 to 31536000 seconds`
+        CHECK (`Timeout` IS NULL OR `Timeout` BETWEEN 1 AND 31536000),
+    CONSTRAINT `WaitingFor lies in 0 to 1000000000`
+        CHECK (`WaitingFor` BETWEEN 0 AND 1000000000),
+    CONSTRAINT `Backoff has 1 to 250 printable ASCII characters`
+        CHECK (`Backoff` IS NULL OR char_length(`Backoff`) BETWEEN 1 AND 250 AND `Backoff` NOT REGEXP '[^ -~]'),
+    CONSTRAINT `Receipt has 1 to 64 printable ASCII characters`
+        CHECK (`Receipt` IS NULL OR char_length(`Receipt`) BETWEEN 1 AND 64 AND `Receipt` NOT REGEXP '[^ -~]'),
+    CONSTRAINT `Recurrence has 1 to 190 printable ASCII characters`
+        CHECK (`Recurrence` IS NULL OR char_length(`Recurrence`) BETWEEN 1 AND 190 AND `Recurrence` NOT REGEXP '[^ -~]'),
+    CONSTRAINT `TimeZone has 1 to 190 printable ASCII characters`
+        CHECK (char_length(`TimeZone`) BETWEEN 1 AND 190 AND `TimeZone` NOT REGEXP '[^ -~]'),
+    CONSTRAINT `Crashes lies in 0 to 1000000000`
+        CHECK (`Crashes` BETWEEN 0 AND 1000000000),
+    CONSTRAINT `UniqueKey has 1 to 190 printable ASCII characters`
+        CHECK (`UniqueKey` IS NULL OR char_length(`UniqueKey`) BETWEEN 1 AND 190 AND `UniqueKey` NOT REGEXP '[^ -~]'
+            AND LEFT(`UniqueKey`, 1) <> ' ' AND RIGHT(`UniqueKey`, 1) <> ' '),
+    CONSTRAINT `LimitKey has 1 to 190 printable ASCII characters`
+        CHECK (`LimitKey` IS NULL OR char_length(`LimitKey`) BETWEEN 1 AND 190 AND `LimitKey` NOT REGEXP '[^ -~]'
+            AND LEFT(`LimitKey`, 1) <> ' ' AND RIGHT(`LimitKey`, 1) <> ' '),
     CONSTRAINT `CatchUp is known`
         CHECK (`CatchUp` IN ('none', 'latest', 'all')),
     CONSTRAINT `ScheduleStatus is known`
@@ -283,8 +301,9 @@ CREATE TABLE IF NOT EXISTS `TaskQueueClassLimits` (
 CREATE TABLE IF NOT EXISTS `TaskQueueKeyLimits` (
     `LimitKey` varchar(190) NOT NULL PRIMARY KEY,
     `MaxRunning` int NOT NULL,
-    CONSTRAINT `A limited key has 1 to 190 characters`
-        CHECK (char_length(`LimitKey`) BETWEEN 1 AND 190),
+    CONSTRAINT `A limited key has 1 to 190 printable ASCII characters`
+        CHECK (char_length(`LimitKey`) BETWEEN 1 AND 190 AND `LimitKey` NOT REGEXP '[^ -~]'
+            AND LEFT(`LimitKey`, 1) <> ' ' AND RIGHT(`LimitKey`, 1) <> ' '),
     CONSTRAINT `A limited key has MaxRunning of 1 or more`
         CHECK (`MaxRunning` >= 1)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;

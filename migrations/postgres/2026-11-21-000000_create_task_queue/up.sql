@@ -8,32 +8,51 @@ CREATE DOMAIN "TaskQueueJson" AS text CONSTRAINT "is JSON" CHECK (VALUE IS NULL 
 -- What a column of TaskQueue or TaskQueueRuns may hold is said by a domain of its own: PostgreSQL reads a CHECK of a table from
 -- its text again for each statement that writes the table, and that of a domain once in a session.
 
+CREATE DOMAIN "TaskQueueQueuedOn" AS timestamptz CONSTRAINT "QueuedOn lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
 CREATE DOMAIN "TaskQueueScheduledOn" AS timestamptz CONSTRAINT "ScheduledOn lies in the years 1000 to 9999"
     CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
-CREATE DOMAIN "TaskQueueClassName" AS text COLLATE "C" CONSTRAINT "TaskClass has 1 to 190 characters"
-    CHECK (length(VALUE) BETWEEN 1 AND 190);
+CREATE DOMAIN "TaskQueuePlannedOn" AS timestamptz CONSTRAINT "PlannedOn lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+CREATE DOMAIN "TaskQueueUniqueUntil" AS timestamptz CONSTRAINT "UniqueUntil lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+CREATE DOMAIN "TaskQueueQuarantinedOn" AS timestamptz CONSTRAINT "QuarantinedOn lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+CREATE DOMAIN "TaskQueueClassName" AS text COLLATE "C"
+    CONSTRAINT "TaskClass has 1 to 190 letters, digits and _ . : - or backslash"
+    CHECK (VALUE ~ '^[A-Za-z0-9_.\\:][-A-Za-z0-9_.\\:]{0,189}$' AND strpos(VALUE, '..') = 0);
 CREATE DOMAIN "TaskQueueTaskStatus" AS text COLLATE "C" CONSTRAINT "LastStatus is known"
     CHECK (VALUE IN ('scheduled', 'processing', 'success', 'failed', 'timeout', 'cancelled'));
-CREATE DOMAIN "TaskQueueMaxRetries" AS integer CONSTRAINT "MaxRetries is 1 or more"
-    CHECK (VALUE >= 1);
-CREATE DOMAIN "TaskQueueFailedRetries" AS integer CONSTRAINT "FailedRetries is 0 or more"
-    CHECK (VALUE >= 0);
-CREATE DOMAIN "TaskQueueAttempts" AS integer CONSTRAINT "Attempts is 0 or more"
-    CHECK (VALUE >= 0);
+CREATE DOMAIN "TaskQueueMaxRetries" AS integer CONSTRAINT "MaxRetries lies in 1 to 1000000"
+    CHECK (VALUE BETWEEN 1 AND 1000000);
+CREATE DOMAIN "TaskQueueFailedRetries" AS integer CONSTRAINT "FailedRetries lies in 0 to 1000000000"
+    CHECK (VALUE BETWEEN 0 AND 1000000000);
+CREATE DOMAIN "TaskQueueAttempts" AS integer CONSTRAINT "Attempts lies in 0 to 1000000000"
+    CHECK (VALUE BETWEEN 0 AND 1000000000);
 CREATE DOMAIN "TaskQueuePriority" AS integer CONSTRAINT "Priority lies in -1000 to 1000"
     CHECK (VALUE BETWEEN -1000 AND 1000);
-CREATE DOMAIN "TaskQueueTimeout" AS integer CONSTRAINT "Timeout is 1 second or more"
-    CHECK (VALUE >= 1);
-CREATE DOMAIN "TaskQueueWaitingFor" AS integer CONSTRAINT "WaitingFor is 0 or more"
-    CHECK (VALUE >= 0);
-CREATE DOMAIN "TaskQueueBackoff" AS text CONSTRAINT "Backoff has 1 to 250 characters"
-    CHECK (length(VALUE) BETWEEN 1 AND 250);
-CREATE DOMAIN "TaskQueueCrashes" AS integer CONSTRAINT "Crashes is 0 or more"
-    CHECK (VALUE >= 0);
-CREATE DOMAIN "TaskQueueUniqueKey" AS text COLLATE "C" CONSTRAINT "UniqueKey has 1 to 190 characters"
-    CHECK (length(VALUE) BETWEEN 1 AND 190);
-CREATE DOMAIN "TaskQueueLimitKey" AS text COLLATE "C" CONSTRAINT "LimitKey has 1 to 190 characters"
-    CHECK (length(VALUE) BETWEEN 1 AND 190);
+CREATE DOMAIN "TaskQueueTimeout" AS integer CONSTRAINT "Timeout lies in 1 to 31536000 seconds"
+    CHECK (VALUE BETWEEN 1 AND 31536000);
+CREATE DOMAIN "TaskQueueWaitingFor" AS integer CONSTRAINT "WaitingFor lies in 0 to 1000000000"
+    CHECK (VALUE BETWEEN 0 AND 1000000000);
+CREATE DOMAIN "TaskQueueBackoff" AS text COLLATE "C" CONSTRAINT "Backoff has 1 to 250 printable ASCII characters"
+    CHECK (VALUE ~ '^[ -~]{1,250}$');
+CREATE DOMAIN "TaskQueueRecurrence" AS text COLLATE "C" CONSTRAINT "Recurrence has 1 to 190 printable ASCII characters"
+    CHECK (VALUE ~ '^[ -~]{1,190}$');
+CREATE DOMAIN "TaskQueueTimeZone" AS text COLLATE "C" CONSTRAINT "TimeZone has 1 to 190 printable ASCII characters"
+    CHECK (VALUE = 'UTC' OR VALUE ~ '^[ -~]{1,190}$');
+CREATE DOMAIN "TaskQueueReceipt" AS text COLLATE "C" CONSTRAINT "Receipt has 1 to 64 printable ASCII characters"
+    CHECK (VALUE ~ '^[ -~]{1,64}$');
+CREATE DOMAIN "TaskQueueQueuedById" AS text CONSTRAINT "QueuedById has at most 190 characters"
+    CHECK (length(VALUE) <= 190);
+CREATE DOMAIN "TaskQueueCrashes" AS integer CONSTRAINT "Crashes lies in 0 to 1000000000"
+    CHECK (VALUE BETWEEN 0 AND 1000000000);
+CREATE DOMAIN "TaskQueueUniqueKey" AS text COLLATE "C"
+    CONSTRAINT "UniqueKey has 1 to 190 printable ASCII characters"
+    CHECK (VALUE ~ '^[!-~]([ -~]{0,188}[!-~])?$');
+CREATE DOMAIN "TaskQueueLimitKey" AS text COLLATE "C"
+    CONSTRAINT "LimitKey has 1 to 190 printable ASCII characters"
+    CHECK (VALUE ~ '^[!-~]([ -~]{0,188}[!-~])?$');
 CREATE DOMAIN "TaskQueueCatchUp" AS text COLLATE "C" CONSTRAINT "CatchUp is known"
     CHECK (VALUE IN ('none', 'latest', 'all'));
 CREATE DOMAIN "TaskQueueScheduleStatus" AS text COLLATE "C" CONSTRAINT "ScheduleStatus is known"
@@ -79,8 +98,8 @@ END $$;
 
 CREATE TABLE "TaskQueue" (
     "Id" bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
-    "QueuedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
-    "QueuedById" text NOT NULL DEFAULT CURRENT_USER,
+    "QueuedOn" "TaskQueueQueuedOn" NOT NULL DEFAULT clock_timestamp(),
+    "QueuedById" "TaskQueueQueuedById" NOT NULL DEFAULT CURRENT_USER,
     "ScheduledOn" "TaskQueueScheduledOn" NOT NULL DEFAULT clock_timestamp(),
     "TaskClass" "TaskQueueClassName" NOT NULL,
     "TaskData" "TaskQueueJson" NOT NULL DEFAULT '{}',
@@ -94,16 +113,16 @@ CREATE TABLE "TaskQueue" (
     "CurrentRunId" bigint,
     "Backoff" "TaskQueueBackoff",
     "Crashes" "TaskQueueCrashes" NOT NULL DEFAULT 0,
-    "QuarantinedOn" timestamptz,
+    "QuarantinedOn" "TaskQueueQuarantinedOn",
     "UniqueKey" "TaskQueueUniqueKey",
-    "UniqueUntil" timestamptz,
+    "UniqueUntil" "TaskQueueUniqueUntil",
     "LimitKey" "TaskQueueLimitKey",
-    "Receipt" text COLLATE "C",
-    "Recurrence" text,
-    "TimeZone" text COLLATE "C" NOT NULL DEFAULT 'UTC',
+    "Receipt" "TaskQueueReceipt",
+    "Recurrence" "TaskQueueRecurrence",
+    "TimeZone" "TaskQueueTimeZone" NOT NULL DEFAULT 'UTC',
     "CatchUp" "TaskQueueCatchUp" NOT NULL DEFAULT 'latest',
     "ScheduleId" bigint,
-    "PlannedOn" timestamptz,
+    "PlannedOn" "TaskQueuePlannedOn",
     "ScheduleStatus" "TaskQueueScheduleStatus" NOT NULL DEFAULT 'active',
     "UpdatedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
     "DueOn" timestamptz GENERATED ALWAYS AS (
@@ -149,7 +168,7 @@ CREATE INDEX "TaskQueueDependants" ON "TaskQueueDependencies" ("DependsOnId", "T
 CREATE TABLE "TaskQueueRuns" (
     "Id" bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
     "TaskQueueId" bigint NOT NULL,
-    "TaskClass" text COLLATE "C" NOT NULL,
+    "TaskClass" "TaskQueueClassName" NOT NULL,
     "Priority" integer NOT NULL DEFAULT 0,
     "Attempt" "TaskQueueAttempt" NOT NULL DEFAULT 1,
     "CreatedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -173,7 +192,7 @@ CREATE TABLE "TaskQueueRuns" (
     "HandlerIdentity" text NOT NULL DEFAULT '',
     "CancelRequestedOn" timestamptz,
     "CancelReason" text NOT NULL DEFAULT '',
-    "LimitKey" text COLLATE "C",
+    "LimitKey" "TaskQueueLimitKey",
     "HasKeySlot" boolean NOT NULL DEFAULT false,
     "UpdatedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
     "ResultsOn" timestamptz GENERATED ALWAYS AS (CASE WHEN "Results" IS NOT NULL THEN "FinishedOn" END) STORED,
@@ -291,8 +310,7 @@ CREATE TABLE "TaskQueueClassLimits" (
 );
 
 CREATE TABLE "TaskQueueKeyLimits" (
-    "LimitKey" text COLLATE "C" NOT NULL PRIMARY KEY
-        CONSTRAINT "A limited key has 1 to 190 characters" CHECK (length("LimitKey") BETWEEN 1 AND 190),
+    "LimitKey" "TaskQueueLimitKey" NOT NULL PRIMARY KEY,
     "MaxRunning" integer NOT NULL
         CONSTRAINT "A limited key has MaxRunning of 1 or more" CHECK ("MaxRunning" >= 1)
 );

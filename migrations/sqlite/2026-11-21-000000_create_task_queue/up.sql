@@ -1,51 +1,93 @@
 -- The whole schema. docs/schema.md says what each column means; a test holds the three engines equal.
 -- Times are UTC text, YYYY-MM-DD HH:MM:SS.ffffff: text order is time order. SQLite's clock has milliseconds.
+-- SQLite takes any bytes as text and a number of 64 bits for every INTEGER, so each column that an application may write has a CHECK
+-- of what the program can read. length() and GLOB end at a NUL: what must be ASCII has as many bytes as characters.
 
 CREATE TABLE "TaskQueue" (
-    "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
-    "QueuedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT
+        CONSTRAINT "Id lies in 1 to 4611686018427387903" CHECK ("Id" BETWEEN 1 AND 4611686018427387903),
+    "QueuedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
+        CONSTRAINT "QueuedOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK (strftime('%Y-%m-%d %H:%M:%S', "QueuedOn") IS substr("QueuedOn", 1, 19)
+            AND length("QueuedOn") <= 26 AND length(CAST("QueuedOn" AS BLOB)) = length("QueuedOn")
+            AND (length("QueuedOn") = 19 OR substr("QueuedOn", 20) GLOB '.[0-9]*' AND substr("QueuedOn", 21) NOT GLOB '*[^0-9]*'))
+        CONSTRAINT "QueuedOn lies in the years 1000 to 9999" CHECK ("QueuedOn" >= '1000'),
     "QueuedById" TEXT NOT NULL DEFAULT '',
     "ScheduledOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
         CONSTRAINT "ScheduledOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
-        CHECK (strftime('%Y-%m-%d %H:%M:%S', "ScheduledOn") IS substr("ScheduledOn", 1, 19) AND length("ScheduledOn") <= 26)
+        CHECK (strftime('%Y-%m-%d %H:%M:%S', "ScheduledOn") IS substr("ScheduledOn", 1, 19)
+            AND length("ScheduledOn") <= 26 AND length(CAST("ScheduledOn" AS BLOB)) = length("ScheduledOn")
+            AND (length("ScheduledOn") = 19 OR substr("ScheduledOn", 20) GLOB '.[0-9]*' AND substr("ScheduledOn", 21) NOT GLOB '*[^0-9]*'))
         CONSTRAINT "ScheduledOn lies in the years 1000 to 9999" CHECK ("ScheduledOn" >= '1000'),
     "TaskClass" TEXT NOT NULL
-        CONSTRAINT "TaskClass has 1 to 190 characters" CHECK (length("TaskClass") BETWEEN 1 AND 190),
+        CONSTRAINT "TaskClass has 1 to 190 letters, digits and _ . : - or backslash"
+        CHECK ("TaskClass" NOT GLOB '*[^-A-Za-z0-9_.\:]*' AND "TaskClass" NOT GLOB '-*' AND instr("TaskClass", '..') = 0
+            AND length("TaskClass") BETWEEN 1 AND 190 AND length(CAST("TaskClass" AS BLOB)) = length("TaskClass")),
     "TaskData" TEXT NOT NULL DEFAULT '{}'
         CONSTRAINT "TaskData is JSON" CHECK (json_valid("TaskData")),
     "LastStatus" TEXT NOT NULL DEFAULT 'scheduled'
         CONSTRAINT "LastStatus is known"
         CHECK ("LastStatus" IN ('scheduled', 'processing', 'success', 'failed', 'timeout', 'cancelled')),
     "MaxRetries" INTEGER NOT NULL DEFAULT 5
-        CONSTRAINT "MaxRetries is 1 or more" CHECK ("MaxRetries" >= 1),
+        CONSTRAINT "MaxRetries lies in 1 to 1000000" CHECK ("MaxRetries" BETWEEN 1 AND 1000000),
     "FailedRetries" INTEGER NOT NULL DEFAULT 0
-        CONSTRAINT "FailedRetries is 0 or more" CHECK ("FailedRetries" >= 0),
+        CONSTRAINT "FailedRetries lies in 0 to 1000000000" CHECK ("FailedRetries" BETWEEN 0 AND 1000000000),
     "Attempts" INTEGER NOT NULL DEFAULT 0
-        CONSTRAINT "Attempts is 0 or more" CHECK ("Attempts" >= 0),
+        CONSTRAINT "Attempts lies in 0 to 1000000000" CHECK ("Attempts" BETWEEN 0 AND 1000000000),
     "Priority" INTEGER NOT NULL DEFAULT 0
         CONSTRAINT "Priority lies in -1000 to 1000" CHECK ("Priority" BETWEEN -1000 AND 1000),
     "Timeout" INTEGER
-        CONSTRAINT "Timeout is 1 second or more" CHECK ("Timeout" IS NULL OR "Timeout" >= 1),
+        CONSTRAINT "Timeout lies in 1 to 31536000 seconds" CHECK ("Timeout" IS NULL OR "Timeout" BETWEEN 1 AND 31536000),
     "WaitingFor" INTEGER NOT NULL DEFAULT 0
-        CONSTRAINT "WaitingFor is 0 or more" CHECK ("WaitingFor" >= 0),
+        CONSTRAINT "WaitingFor lies in 0 to 1000000000" CHECK ("WaitingFor" BETWEEN 0 AND 1000000000),
     "CurrentRunId" INTEGER,
     "Backoff" TEXT
-        CONSTRAINT "Backoff has 1 to 250 characters" CHECK ("Backoff" IS NULL OR length("Backoff") BETWEEN 1 AND 250),
+        CONSTRAINT "Backoff has 1 to 250 printable ASCII characters"
+        CHECK ("Backoff" IS NULL OR "Backoff" NOT GLOB '*[^ -~]*'
+            AND length("Backoff") BETWEEN 1 AND 250 AND length(CAST("Backoff" AS BLOB)) = length("Backoff")),
     "Crashes" INTEGER NOT NULL DEFAULT 0
-        CONSTRAINT "Crashes is 0 or more" CHECK ("Crashes" >= 0),
-    "QuarantinedOn" TEXT,
+        CONSTRAINT "Crashes lies in 0 to 1000000000" CHECK ("Crashes" BETWEEN 0 AND 1000000000),
+    "QuarantinedOn" TEXT
+        CONSTRAINT "QuarantinedOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK ("QuarantinedOn" IS NULL OR strftime('%Y-%m-%d %H:%M:%S', "QuarantinedOn") IS substr("QuarantinedOn", 1, 19)
+            AND length("QuarantinedOn") <= 26 AND length(CAST("QuarantinedOn" AS BLOB)) = length("QuarantinedOn")
+            AND (length("QuarantinedOn") = 19 OR substr("QuarantinedOn", 20) GLOB '.[0-9]*' AND substr("QuarantinedOn", 21) NOT GLOB '*[^0-9]*'))
+        CONSTRAINT "QuarantinedOn lies in the years 1000 to 9999" CHECK ("QuarantinedOn" IS NULL OR "QuarantinedOn" >= '1000'),
     "UniqueKey" TEXT
-        CONSTRAINT "UniqueKey has 1 to 190 characters" CHECK ("UniqueKey" IS NULL OR length("UniqueKey") BETWEEN 1 AND 190),
-    "UniqueUntil" TEXT,
+        CONSTRAINT "UniqueKey has 1 to 190 printable ASCII characters"
+        CHECK ("UniqueKey" IS NULL OR "UniqueKey" NOT GLOB '*[^ -~]*' AND trim("UniqueKey") = "UniqueKey"
+            AND length("UniqueKey") BETWEEN 1 AND 190 AND length(CAST("UniqueKey" AS BLOB)) = length("UniqueKey")),
+    "UniqueUntil" TEXT
+        CONSTRAINT "UniqueUntil is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK ("UniqueUntil" IS NULL OR strftime('%Y-%m-%d %H:%M:%S', "UniqueUntil") IS substr("UniqueUntil", 1, 19)
+            AND length("UniqueUntil") <= 26 AND length(CAST("UniqueUntil" AS BLOB)) = length("UniqueUntil")
+            AND (length("UniqueUntil") = 19 OR substr("UniqueUntil", 20) GLOB '.[0-9]*' AND substr("UniqueUntil", 21) NOT GLOB '*[^0-9]*'))
+        CONSTRAINT "UniqueUntil lies in the years 1000 to 9999" CHECK ("UniqueUntil" IS NULL OR "UniqueUntil" >= '1000'),
     "LimitKey" TEXT
-        CONSTRAINT "LimitKey has 1 to 190 characters" CHECK ("LimitKey" IS NULL OR length("LimitKey") BETWEEN 1 AND 190),
-    "Receipt" TEXT,
-    "Recurrence" TEXT,
-    "TimeZone" TEXT NOT NULL DEFAULT 'UTC',
+        CONSTRAINT "LimitKey has 1 to 190 printable ASCII characters"
+        CHECK ("LimitKey" IS NULL OR "LimitKey" NOT GLOB '*[^ -~]*' AND trim("LimitKey") = "LimitKey"
+            AND length("LimitKey") BETWEEN 1 AND 190 AND length(CAST("LimitKey" AS BLOB)) = length("LimitKey")),
+    "Receipt" TEXT
+        CONSTRAINT "Receipt has 1 to 64 printable ASCII characters"
+        CHECK ("Receipt" IS NULL OR "Receipt" NOT GLOB '*[^ -~]*'
+            AND length("Receipt") BETWEEN 1 AND 64 AND length(CAST("Receipt" AS BLOB)) = length("Receipt")),
+    "Recurrence" TEXT
+        CONSTRAINT "Recurrence has 1 to 190 printable ASCII characters"
+        CHECK ("Recurrence" IS NULL OR "Recurrence" NOT GLOB '*[^ -~]*'
+            AND length("Recurrence") BETWEEN 1 AND 190 AND length(CAST("Recurrence" AS BLOB)) = length("Recurrence")),
+    "TimeZone" TEXT NOT NULL DEFAULT 'UTC'
+        CONSTRAINT "TimeZone has 1 to 190 printable ASCII characters"
+        CHECK ("TimeZone" NOT GLOB '*[^ -~]*'
+            AND length("TimeZone") BETWEEN 1 AND 190 AND length(CAST("TimeZone" AS BLOB)) = length("TimeZone")),
     "CatchUp" TEXT NOT NULL DEFAULT 'latest'
         CONSTRAINT "CatchUp is known" CHECK ("CatchUp" IN ('none', 'latest', 'all')),
     "ScheduleId" INTEGER,
-    "PlannedOn" TEXT,
+    "PlannedOn" TEXT
+        CONSTRAINT "PlannedOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK ("PlannedOn" IS NULL OR strftime('%Y-%m-%d %H:%M:%S', "PlannedOn") IS substr("PlannedOn", 1, 19)
+            AND length("PlannedOn") <= 26 AND length(CAST("PlannedOn" AS BLOB)) = length("PlannedOn")
+            AND (length("PlannedOn") = 19 OR substr("PlannedOn", 20) GLOB '.[0-9]*' AND substr("PlannedOn", 21) NOT GLOB '*[^0-9]*'))
+        CONSTRAINT "PlannedOn lies in the years 1000 to 9999" CHECK ("PlannedOn" IS NULL OR "PlannedOn" >= '1000'),
     "ScheduleStatus" TEXT NOT NULL DEFAULT 'active'
         CONSTRAINT "ScheduleStatus is known"
         CHECK ("ScheduleStatus" IN ('active', 'paused', 'broken', 'followed', 'ended')),
@@ -250,7 +292,9 @@ CREATE TABLE "TaskQueueClassLimits" (
 
 CREATE TABLE "TaskQueueKeyLimits" (
     "LimitKey" TEXT NOT NULL PRIMARY KEY
-        CONSTRAINT "A limited key has 1 to 190 characters" CHECK (length("LimitKey") BETWEEN 1 AND 190),
+        CONSTRAINT "A limited key has 1 to 190 printable ASCII characters"
+        CHECK ("LimitKey" NOT GLOB '*[^ -~]*' AND trim("LimitKey") = "LimitKey"
+            AND length("LimitKey") BETWEEN 1 AND 190 AND length(CAST("LimitKey" AS BLOB)) = length("LimitKey")),
     "MaxRunning" INTEGER NOT NULL
         CONSTRAINT "A limited key has MaxRunning of 1 or more" CHECK ("MaxRunning" >= 1)
 ) STRICT;

@@ -117,6 +117,9 @@ fn message(trouble: &Trouble, about: &About) -> String {
         Trouble::OldPause { pause } => pause_words(pause, about.now),
         Trouble::BrokenSchedules { tasks } => format!("schedules that cannot be read: {}", ids(tasks)),
         Trouble::StrandedTasks { tasks } => format!("tasks wait for others that were cancelled: {}", ids(tasks)),
+        Trouble::Unreadable { task_id, column, found } => {
+            format!("task {task_id} is set aside: its column {column} cannot be read: {found}")
+        }
         Trouble::Quarantined { count: number } => {
             let is_one = number.count == 1 && !number.or_more;
             let tasks = if is_one { "1 task has".to_owned() } else { format!("{} tasks have", count(*number)) };
@@ -173,6 +176,7 @@ fn remedy(trouble: &Trouble, about: &About) -> String {
         Trouble::OldPause { pause } => resume_command(&pause.scope),
         Trouble::BrokenSchedules { tasks } => format!("taskqueue schedule show {}", ids(tasks)),
         Trouble::StrandedTasks { tasks } => format!("taskqueue explain {}", ids(tasks)),
+        Trouble::Unreadable { task_id, .. } => format!("taskqueue show {task_id}"),
         Trouble::Quarantined { .. } => "taskqueue status status=quarantined".to_owned(),
         Trouble::KeptForEver { .. } => "taskqueue settings".to_owned(),
         Trouble::LittleRoom { path, .. } => format!("df -h {}", shell_word(&path.to_string_lossy())),

@@ -196,6 +196,7 @@ fn condition_row(condition: &Condition, explanation: &Explanation) -> Vec<Field>
 fn condition_words(condition: ConditionName) -> &'static str {
     match condition {
         ConditionName::RunIsHeld => "whoever has its run lives",
+        ConditionName::RowIsReadable => "every column of its row can be read",
         ConditionName::NotPaused => "nobody has paused it",
         ConditionName::HasHandler => "its class has a handler",
         ConditionName::ClassNotHeld => "its class is not held here",

@@ -109,7 +109,7 @@ impl RunListener for PassThrough<'_> {
     }
 
     fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome) {
-        self.outcome = Some((outcome.clone(), run.class.clone()));
+        self.outcome = Some((outcome.clone(), run.class.to_string()));
     }
 }
 

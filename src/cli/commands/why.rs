@@ -55,6 +55,7 @@ pub(super) fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> St
             let word = if *crashes == 1 { "crash" } else { "crashes" };
             format!("quarantined after {crashes} {word}: {error}")
         }
+        Reason::Unreadable { column, found } => format!("set aside: the column {column} cannot be read: {found}"),
         Reason::Exhausted { error } => format!("no retry left: {error}"),
         Reason::Done => String::new(),
         Reason::Cancelled => "will not run".to_owned(),
@@ -98,7 +99,7 @@ pub(super) fn sentence(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -
 
 /// A command that helps, or shows more; none where nothing can be done from here.
 pub(super) fn remedy(reason: &Reason, task: &Task) -> Option<String> {
-    let (id, class) = (task.id, shell_word(&task.class));
+    let (id, class) = (task.id, shell_word(task.class.as_str()));
     Some(match reason {
         Reason::Running { .. } => format!("taskqueue status {id}"),
         Reason::Lost { .. } | Reason::WaitsForCreateRuns | Reason::NotPlanned { problem: None } => {
@@ -115,6 +116,7 @@ pub(super) fn remedy(reason: &Reason, task: &Task) -> Option<String> {
         }
         Reason::RateReached { .. } | Reason::KeyIsFull { .. } => "taskqueue limits".to_owned(),
         Reason::NotYet { after_error: None, .. } => format!("taskqueue edit {id} --in 0s"),
+        Reason::Unreadable { .. } => format!("taskqueue show {id}"),
         Reason::NotYet { after_error: Some(_), .. } | Reason::Quarantined { .. } | Reason::Exhausted { .. } => {
             format!("taskqueue retry {id}")
         }

@@ -16,6 +16,7 @@ use crate::domain::limits::Obstacle;
 use crate::domain::records::{Run, Runner, Task};
 use crate::domain::settings::Settings;
 use crate::domain::status::{RunStatus, Stored, TaskStatus};
+use crate::domain::unreadable::Unreadable;
 use crate::store::ClassHold;
 
 /// Tasks for which one waits that are named with the reason.
@@ -27,6 +28,8 @@ const NAMED_LIMIT: i64 = 3;
 pub enum ConditionName {
     /// Whoever has its run lives, and has renewed its lease.
     RunIsHeld,
+    /// Every column of its row can be read.
+    RowIsReadable,
     /// No operator has paused its class, or everything.
     NotPaused,
     /// Its class has a handler here, or where a runner lives.
@@ -118,6 +121,10 @@ impl<'a> Inquiry<'a> {
         if task.status.is(TaskStatus::Processing) || matches!(task.status, Stored::Unknown(_)) {
             return Ok(conditions);
         }
+        if let Some(why) = unreadable(task) {
+            conditions.push(Condition::new(ConditionName::RowIsReadable, Some(why)));
+            return Ok(conditions);
+        }
         self.add_claim_conditions(task, last_run, &mut conditions)?;
         if is_due {
             let why = (!facts.has_open_run).then_some(Reason::WaitsForCreateRuns);
@@ -147,7 +154,9 @@ impl<'a> Inquiry<'a> {
                 Reason::NotPlanned { problem: task.schedule.as_ref().and_then(|schedule| schedule.recurrence().err()) }
             }
             NotDue::SchedulePaused => Reason::SchedulePaused,
-            NotDue::Quarantined => Reason::Quarantined { crashes: task.crashes, error: error() },
+            NotDue::Quarantined => {
+                unreadable(task).unwrap_or_else(|| Reason::Quarantined { crashes: task.crashes, error: error() })
+            }
             NotDue::Exhausted => Reason::Exhausted { error: error() },
             NotDue::Succeeded => Reason::Done,
             NotDue::Cancelled => Reason::Cancelled,
@@ -162,7 +171,7 @@ impl<'a> Inquiry<'a> {
         last_run: Option<&Run>,
         conditions: &mut Vec<Condition>,
     ) -> EngineResult<()> {
-        let obstacles = self.obstacles_to(&task.class)?;
+        let obstacles = self.obstacles_to(task.class.as_str())?;
         let find = |reason: &dyn Fn(&Obstacle) -> Option<Reason>| obstacles.iter().find_map(reason);
         let paused = find(&|obstacle| match obstacle {
             Obstacle::Paused(pause) => Some(Reason::Paused { pause: pause.clone() }),
@@ -176,8 +185,8 @@ impl<'a> Inquiry<'a> {
             Obstacle::Rate(rate, next_on) => Some(Reason::RateReached { rate: *rate, next_on: *next_on }),
             _ => None,
         });
-        let unhandled = self.no_handler(&task.class)?;
-        let held = self.hold_of(&task.class)?;
+        let unhandled = self.no_handler(task.class.as_str())?;
+        let held = self.hold_of(task.class.as_str())?;
         let no_slot = self.key_is_full(last_run)?;
         conditions.extend([
             Condition::new(ConditionName::NotPaused, paused),
@@ -212,6 +221,12 @@ impl<'a> Inquiry<'a> {
         self.obstacles.insert(class.to_owned(), obstacles.clone());
         Ok(obstacles)
     }
+}
+
+/// The first column of its row that cannot be read.
+fn unreadable(task: &Task) -> Option<Reason> {
+    let Unreadable { column, found } = task.unreadable.first()?.clone();
+    Some(Reason::Unreadable { column, found })
 }
 
 fn error_text(run: &Run) -> String {

@@ -42,7 +42,7 @@ impl Inquiry<'_> {
     }
 
     pub(super) fn no_handler(&mut self, class: &str) -> EngineResult<Option<Reason>> {
-        if self.ctx.handlers.find(class).is_some() {
+        if self.ctx.handlers.find_named(class).is_some() {
             return Ok(None);
         }
         let knows_it = |runner: &Runner| runner.classes.as_ref().is_some_and(|classes| classes.includes(class));
@@ -54,7 +54,7 @@ impl Inquiry<'_> {
     pub(super) fn hold_of(&mut self, class: &str) -> EngineResult<Option<Reason>> {
         let own_host = self.ctx.me.host.clone();
         let serves_elsewhere = |runner: &Runner| runner.host != own_host && serves(runner, class);
-        if self.ctx.handlers.find(class).is_none() || self.live_runners()?.iter().any(serves_elsewhere) {
+        if self.ctx.handlers.find_named(class).is_none() || self.live_runners()?.iter().any(serves_elsewhere) {
             return Ok(None);
         }
         if self.holds.is_none() {
@@ -66,7 +66,7 @@ impl Inquiry<'_> {
 
     /// Whether a runner can take this waiting run now.
     pub(in super::super) fn runner_is_free(&mut self, task: &Task, run_id: RunId) -> EngineResult<Condition> {
-        let why = self.runner_obstacle(&task.class, run_id)?;
+        let why = self.runner_obstacle(task.class.as_str(), run_id)?;
         Ok(Condition::new(ConditionName::RunnerIsFree, why))
     }
 

@@ -285,7 +285,7 @@ mod tests {
         ClaimedRun {
             run_id: RunId(id),
             task_id: TaskId(id),
-            class: "echo".to_owned(),
+            class: "echo".parse().unwrap(),
             data: "{}".to_owned(),
             token: id.to_string(),
             attempt: 1,

@@ -11,6 +11,7 @@ use super::WorkListener;
 use super::backlog::Standings;
 use super::coordinator::Coordinator;
 use crate::domain::records::ClaimedRun;
+use crate::domain::task_class::TaskClass;
 use crate::os::clock::Moment;
 use crate::store::{Claim, ManyClaimed, Outlook, RunRef};
 
@@ -64,10 +65,10 @@ impl Coordinator<'_, '_> {
     /// Does this with a claim in our name.
     pub(super) fn claim_with<T>(&mut self, act: impl FnOnce(&mut Context, &Claim<'_>) -> T) -> T {
         let (place, terms, held, patterns) = (self.place, &self.current.terms, &self.held, &self.patterns);
-        let is_runnable = |class: &str| {
+        let is_runnable = |class: &TaskClass| {
             (patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(class)))
                 && terms.handlers.find(class).is_some()
-                && !held.contains(class)
+                && !held.contains(class.as_str())
         };
         let claim = Claim {
             runner_id: self.runner_id,
@@ -93,7 +94,7 @@ impl Coordinator<'_, '_> {
         claimed: ManyClaimed,
         listener: &mut dyn WorkListener,
     ) -> EngineResult<()> {
-        let ManyClaimed { runs, needs_runs } = claimed;
+        let ManyClaimed { runs, needs_runs, .. } = claimed;
         self.found_nothing = runs.is_empty() && !needs_runs;
         if runs.is_empty() {
             if needs_runs && self.ctx.store.create_missing_runs(&mut |_| {})? > 0 {
@@ -124,8 +125,8 @@ impl Coordinator<'_, '_> {
     fn hold(&self, asked_at: Moment, runs: &[ClaimedRun]) {
         let terms = &self.current.terms;
         let holdings = runs.iter().map(|run| {
-            let timeout_secs = terms.handlers.timeout_secs(&run.class, run.task_timeout_secs, &terms.settings);
-            let silence = longest_silence(timeout_secs, terms.handlers.kill_grace(&run.class));
+            let timeout_secs = terms.handlers.timeout_secs(Some(&run.class), run.task_timeout_secs, &terms.settings);
+            let silence = longest_silence(timeout_secs, terms.handlers.kill_grace(Some(&run.class)));
             Holding { run: RunRef { id: run.run_id, token: run.token.clone() }, class: &run.class, silence }
         });
         self.place.leases.hold(asked_at, holdings);

@@ -53,6 +53,6 @@ pub(super) struct Unanswered {
 
 impl Unanswered {
     pub(super) fn new(run: ClaimedRun, end: RunEnd, took: Option<Duration>) -> Self {
-        Self { class: run.class, run: RunRef { id: run.run_id, token: run.token }, end, took }
+        Self { class: run.class.to_string(), run: RunRef { id: run.run_id, token: run.token }, end, took }
     }
 }

@@ -7,21 +7,22 @@ use super::CoprocessHandler;
 use super::member::Member;
 use super::ticket::Ticket;
 use crate::domain::ending::Ending;
+use crate::domain::task_class::TaskClass;
 use crate::os::identity::ProcessIdentity;
 
 /// The processes of one class, as the threads know them that work for it.
 pub(super) struct Crew {
     pub(super) handler: CoprocessHandler,
-    /// The class, or the pattern that stands for it.
-    pub(super) name: String,
+    /// Of the run for which it was made: no argument depends on it where runs of several classes share the processes.
+    pub(super) class: TaskClass,
     /// Names the runner in the environment of its processes.
     pub(super) runner: ProcessIdentity,
     state: Mutex<State>,
 }
 
 impl Crew {
-    pub(super) fn new(handler: CoprocessHandler, name: String, runner: ProcessIdentity) -> Self {
-        Self { handler, name, runner, state: Mutex::new(State::default()) }
+    pub(super) fn new(handler: CoprocessHandler, class: TaskClass, runner: ProcessIdentity) -> Self {
+        Self { handler, class, runner, state: Mutex::new(State::default()) }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {

@@ -23,7 +23,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
 /// Starts a process for a member of the pool and stays with it.
 pub(super) fn keep(crew: &Arc<Crew>, number: u64, waker: &Waker) {
-    let started = crew.handler.child_spec(&crew.name, &crew.runner).and_then(|spec| Coprocess::start(&spec));
+    let started = crew.handler.child_spec(&crew.class, &crew.runner).and_then(|spec| Coprocess::start(&spec));
     let (coprocess, inlet) = match started {
         Ok(started) => started,
         Err(ending) => {

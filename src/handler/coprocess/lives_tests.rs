@@ -159,7 +159,7 @@ fn classes_of_one_pattern_share_a_process_unless_it_is_told_the_class() {
     let coprocesses = Coprocesses::default();
     let mut handler = handler(TELL_PID);
     let pid = |handler: &CoprocessHandler, class: &str| {
-        let run = RunContext { class: class.to_owned(), ..context("1") };
+        let run = RunContext { class: class.parse().unwrap(), ..context("1") };
         pid_of(&coprocesses.run(handler, &run, &[], &mut Seen::new()))
     };
     assert_eq!(pid(&handler, "mail.a"), pid(&handler, "mail.b"));

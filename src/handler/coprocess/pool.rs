@@ -12,6 +12,7 @@ use super::member::{Member, Order};
 use super::protocol::WireId;
 use super::ticket::{Cause, Ticket};
 use crate::domain::ending::Ending;
+use crate::domain::task_class::TaskClass;
 use crate::os::identity::ProcessIdentity;
 use crate::os::waker::Waker;
 
@@ -34,8 +35,8 @@ pub(super) enum Place {
 }
 
 impl Pool {
-    pub(super) fn new(handler: CoprocessHandler, name: String, runner: ProcessIdentity) -> Arc<Self> {
-        Arc::new(Self { crew: Arc::new(Crew::new(handler, name, runner)), keepers: Mutex::new(Vec::new()) })
+    pub(super) fn new(handler: CoprocessHandler, class: TaskClass, runner: ProcessIdentity) -> Arc<Self> {
+        Arc::new(Self { crew: Arc::new(Crew::new(handler, class, runner)), keepers: Mutex::new(Vec::new()) })
     }
 
     pub(super) fn handler(&self) -> &CoprocessHandler {

@@ -4,6 +4,7 @@ use diesel::prelude::*;
 
 use super::super::StoreResult;
 use super::super::backend::{self, AnyConnection, ClassAtHost};
+use super::super::cells::{MaybeShownText, ShownText};
 use super::super::dependencies::satisfy_dependants;
 use super::super::events::{NewEvent, insert_event};
 use super::super::notices::{NewNotice, insert_notice};
@@ -18,6 +19,7 @@ use crate::domain::status::{RunStatus, TaskStatus};
 use crate::domain::transition::{
     TaskEvent, aggregated, crashes_after, failed_retries_after, status_before, task_after,
 };
+use crate::domain::unreadable::Unreadable;
 
 /// The task of a run that has ended.
 pub(super) struct Aggregated {
@@ -31,13 +33,17 @@ pub(super) struct Aggregated {
 #[diesel(table_name = task_queue)]
 struct TaskBefore {
     id: i64,
+    #[diesel(deserialize_as = ShownText)]
     task_class: String,
+    #[diesel(deserialize_as = ShownText)]
     last_status: String,
     failed_retries: i32,
     max_retries: i32,
     attempts: i32,
     crashes: i32,
+    #[diesel(deserialize_as = MaybeShownText)]
     backoff: Option<String>,
+    #[diesel(deserialize_as = MaybeShownText)]
     recurrence: Option<String>,
 }
 
@@ -89,7 +95,7 @@ fn task_after_end(conn: &mut AnyConnection, task: &TaskBefore, end: &RunEnd) -> 
         failed_retries,
         attempts: task.attempts.saturating_add(i32::from(counts)),
         crashes,
-        is_quarantined: end.crash.as_ref().is_some_and(|crash| crashes >= crash.limit),
+        is_quarantined: end.unreadable.is_some() || end.crash.as_ref().is_some_and(|crash| crashes >= crash.limit),
         delay_secs: delay_secs(task, event, failed_retries, end),
     })
 }
@@ -139,6 +145,9 @@ fn follow_up(
     if let Some(crash) = end.crash.as_ref().filter(|_| after.is_quarantined) {
         insert_event(conn, &quarantine_event(task.id, run_id, crash, after.crashes))?;
     }
+    if let Some(problem) = &end.unreadable {
+        insert_event(conn, &set_aside_event(task.id, run_id, problem, host))?;
+    }
     if let Some((host, secs)) = &end.hold {
         backend::hold_class(conn, &ClassAtHost { class: &task.task_class, host }, &end.error_message, *secs)?;
     }
@@ -182,6 +191,17 @@ fn quarantine_event(task_id: i64, run_id: RunId, crash: &Crash, crashes: i32) ->
         actor: crash.actor.clone(),
         host: crash.host.clone(),
         details: serde_json::json!({ "crashes": crashes, "limit": crash.limit }),
+    }
+}
+
+fn set_aside_event(task_id: i64, run_id: RunId, problem: &Unreadable, host: &str) -> NewEvent {
+    NewEvent {
+        kind: "quarantined",
+        task_id: Some(TaskId(task_id)),
+        run_id: Some(run_id),
+        actor: String::new(),
+        host: host.to_owned(),
+        details: serde_json::json!({ "unreadable": problem }),
     }
 }
 

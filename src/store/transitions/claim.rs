@@ -7,18 +7,24 @@ use diesel::result::QueryResult;
 
 use super::super::audit::{Origin, keep_run_transition};
 use super::super::backend::AnyConnection;
+use super::super::cells::{Cell, ExactInt, ExactText, ShownText};
+use super::super::content::{Content, ContentRow};
 use super::super::key_slots::{fit_key, take_key_slot};
 use super::super::limits::Obstacles;
+use super::super::runs::RunRef;
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::super::{Store, StoreError, StoreResult};
 use super::end::end_waiting_run;
 use super::run_end::RunEnd;
+use super::set_aside::Aside;
 use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::limits::{KeyLimit, Obstacle};
 use crate::domain::records::ClaimedRun;
-use crate::domain::status::{RunStatus, TaskStatus};
+use crate::domain::status::{RunStatus, Stored, TaskStatus};
+use crate::domain::task_class::TaskClass;
 use crate::domain::transition::{RunEvent, TaskEvent, run_after, task_after};
+use crate::domain::unreadable::Unreadable;
 
 /// Runs that a claim meets and that must end instead of being executed, under one lock: for some milliseconds nobody else
 /// can claim.
@@ -37,7 +43,7 @@ pub struct Claim<'a> {
     /// Who it is, beyond its PID.
     pub process_identity: &'a str,
     /// Whether runs of this class can be executed here.
-    pub is_runnable: &'a dyn Fn(&str) -> bool,
+    pub is_runnable: &'a dyn Fn(&TaskClass) -> bool,
     /// Seconds until anybody may take the run, unless the lease is renewed.
     pub lease_secs: i64,
 }
@@ -89,7 +95,8 @@ impl<'a> Claim<'a> {
     }
 }
 
-pub(super) type Head = (String, i64, i32);
+/// Class, id and place in the order of a run that waits.
+pub(in super::super) type Head = (Stored<TaskClass>, i64, i32);
 
 impl Store {
     /// Claims the first run that can be executed here (rule R6): by priority, then id. `None` when there is none.
@@ -106,11 +113,15 @@ impl Store {
 
     /// `Continue` after so many runs that had to be ended that others shall claim in between.
     fn claim_or_end_some(&mut self, claim: &Claim<'_>, token: &str) -> StoreResult<ControlFlow<Option<ClaimedRun>>> {
-        let auditor = self.auditor()?;
-        self.claim_write(auditor.is_some(), |conn| {
+        let (auditor, mut aside) = (self.auditor()?, Aside::default());
+        let claimed = self.claim_write(auditor.is_some(), |conn| {
+            aside.clear();
             fault_point!("claim.locked");
-            if let Some(run) = already_claimed(conn, token)? {
+            if let Some(run) = already_claimed(conn, token, &mut aside)? {
                 return Ok(ControlFlow::Break(Some(run)));
+            }
+            if !aside.is_empty() {
+                return Ok(ControlFlow::Continue(()));
             }
             let mut obstacles = Obstacles::load(conn, claim.runner_name)?;
             if obstacles.is_closed() {
@@ -119,13 +130,19 @@ impl Store {
             for _ in 0..ENDS_PER_TRANSACTION {
                 let head = first_claimable(conn, claim.is_runnable, None, &mut obstacles)?;
                 let Some((_, run_id, _)) = head else { return Ok(ControlFlow::Break(None)) };
-                if let Some(run) = claim_run(conn, &claim.holder(token), run_id, auditor.as_ref())? {
+                if let Some(run) = claim_run(conn, &claim.holder(token), run_id, auditor.as_ref(), &mut aside)? {
                     fault_point!("claim.before_commit");
                     return Ok(ControlFlow::Break(Some(run)));
                 }
+                // It has this token: another run gets it once this one has ended.
+                if !aside.is_empty() {
+                    break;
+                }
             }
             Ok(ControlFlow::Continue(()))
-        })
+        })?;
+        self.set_aside(aside);
+        Ok(claimed)
     }
 
     /// The run that the claim with this token has taken and that has not ended. Asked under the lock of the claim: one whose
@@ -144,12 +161,13 @@ impl Store {
     /// [`StoreError::NotFound`]
     pub fn claim_specific_run(&mut self, run_id: RunId, claim: &Claim<'_>, token: &str) -> StoreResult<SpecificClaim> {
         use task_queue_runs::dsl;
-        let auditor = self.auditor()?;
-        self.claim_write(auditor.is_some(), |conn| {
-            if let Some(run) = already_claimed(conn, token)? {
+        let (auditor, mut aside) = (self.auditor()?, Aside::default());
+        let claimed = self.claim_write(auditor.is_some(), |conn| {
+            aside.clear();
+            if let Some(run) = already_claimed(conn, token, &mut aside)? {
                 return Ok(SpecificClaim::Claimed(Box::new(run)));
             }
-            let row: Option<(String, String, Option<String>)> = dsl::task_queue_runs
+            let row: Option<(String, ShownText, Option<String>)> = dsl::task_queue_runs
                 .filter(dsl::id.eq(run_id.0))
                 .select((dsl::status, dsl::task_class, dsl::waiting_key))
                 .first(conn)
@@ -157,10 +175,12 @@ impl Store {
             let Some((status, class, waiting_key)) = row else {
                 return Err(StoreError::NotFound(format!("run {run_id}")));
             };
-            if status != RunStatus::Scheduled.as_str() || !(claim.is_runnable)(&class) {
-                return Ok(SpecificClaim::Refused { status, class });
+            let class = Stored::from(class.0);
+            let is_runnable = class.known().is_none_or(claim.is_runnable);
+            if status != RunStatus::Scheduled.as_str() || !is_runnable {
+                return Ok(SpecificClaim::Refused { status, class: class.to_string() });
             }
-            if let Some(obstacle) = Obstacles::load(conn, claim.runner_name)?.of_class(conn, &class)? {
+            if let Some(obstacle) = Obstacles::load(conn, claim.runner_name)?.of_class(conn, class.as_str())? {
                 return Ok(SpecificClaim::Obstructed { obstacle });
             }
             if let Some(key) = waiting_key
@@ -168,19 +188,23 @@ impl Store {
             {
                 return Ok(SpecificClaim::Obstructed { obstacle: Obstacle::KeyIsFull(KeyLimit { key, max_running }) });
             }
-            if let Some(run) = claim_run(conn, &claim.holder(token), run_id.0, auditor.as_ref())? {
+            if let Some(run) = claim_run(conn, &claim.holder(token), run_id.0, auditor.as_ref(), &mut aside)? {
                 return Ok(SpecificClaim::Claimed(Box::new(run)));
             }
             // It has just ended instead.
             let status = dsl::task_queue_runs.filter(dsl::id.eq(run_id.0)).select(dsl::status).first(conn)?;
-            Ok(SpecificClaim::Refused { status, class })
-        })
+            Ok(SpecificClaim::Refused { status, class: class.to_string() })
+        })?;
+        self.set_aside(aside);
+        Ok(claimed)
     }
 }
 
 /// The run that this very token has claimed: the closure runs again after a COMMIT whose answer was lost.
-fn already_claimed(conn: &mut AnyConnection, token: &str) -> StoreResult<Option<ClaimedRun>> {
-    claimed_with(conn, token)?.map(|(run_id, _)| load_claimed(conn, run_id, token)).transpose()
+fn already_claimed(conn: &mut AnyConnection, token: &str, aside: &mut Aside) -> StoreResult<Option<ClaimedRun>> {
+    let Some((run_id, _)) = claimed_with(conn, token)? else { return Ok(None) };
+    let claimed = load_claimed(conn, run_id, token)?;
+    Ok(claimed.map_err(|problem| aside.add(RunRef { id: RunId(run_id), token: token.to_owned() }, problem)).ok())
 }
 
 /// Ids of the run and of its task.
@@ -198,21 +222,23 @@ pub(super) fn claimed_with(conn: &mut AnyConnection, token: &str) -> QueryResult
 /// probe a class: rows of other classes, however many, are never walked.
 pub(super) fn first_claimable(
     conn: &mut AnyConnection,
-    is_runnable: &dyn Fn(&str) -> bool,
+    is_runnable: &dyn Fn(&TaskClass) -> bool,
     claimant: Option<&str>,
     obstacles: &mut Obstacles<'_>,
 ) -> StoreResult<Option<Head>> {
     let mut best: Option<Head> = None;
     let mut last_class = String::new();
     loop {
-        let Some((Some(class), run_id, order)) = next_head(conn, &last_class, claimant)? else { return Ok(best) };
+        let Some((class, run_id, order)) = next_head(conn, &last_class, claimant)? else { return Ok(best) };
+        // No search gets past a name that cannot be read: its run comes first, and is set aside.
+        let Stored::Known(class) = class else { return Ok(Some((class, run_id, order))) };
         if is_runnable(&class)
             && best.as_ref().is_none_or(|(_, best_id, best_order)| (order, run_id) < (*best_order, *best_id))
             && obstacles.of_class(conn, &class)?.is_none()
         {
-            best = Some((class.clone(), run_id, order));
+            best = Some((Stored::Known(class.clone()), run_id, order));
         }
-        last_class = class;
+        last_class = class.to_string();
     }
 }
 
@@ -221,7 +247,7 @@ pub(in super::super) fn next_head(
     conn: &mut AnyConnection,
     last_class: &str,
     claimant: Option<&str>,
-) -> QueryResult<Option<(Option<String>, i64, i32)>> {
+) -> QueryResult<Option<Head>> {
     use super::super::schema::task_queue_rejections;
     use super::super::schema::task_queue_runs::dsl::{claim_class, claim_order, id, task_queue_id, task_queue_runs};
     let later = task_queue_runs.filter(claim_class.gt(last_class)).order((claim_class, claim_order, id)).select((
@@ -229,23 +255,26 @@ pub(in super::super) fn next_head(
         id,
         claim_order,
     ));
-    let Some(claimant) = claimant else { return later.first(conn).optional() };
+    type Row = (Option<ShownText>, i64, i32);
+    let head = |row: Option<Row>| row.and_then(|(class, run_id, order)| Some((Stored::from(class?.0), run_id, order)));
+    let Some(claimant) = claimant else { return later.first(conn).optional().map(head) };
     // A value, not an EXISTS: planners would read all rejections of the claimant first.
     let rejection = task_queue_rejections::table
         .filter(task_queue_rejections::task_id.eq(task_queue_id))
         .filter(task_queue_rejections::claimant.eq(claimant))
         .select(task_queue_rejections::task_id)
         .single_value();
-    later.filter(rejection.is_null()).first(conn).optional()
+    later.filter(rejection.is_null()).first(conn).optional().map(head)
 }
 
-/// Claims one run under the lock. `None` if it turned out to belong to no task, and has ended as an error, or to one that
-/// was cancelled in the tables, and has ended as cancelled.
+/// Claims one run under the lock. `None` if it has ended instead: as an error if it belongs to no task, as cancelled if its task
+/// was cancelled in the tables. One whose row cannot be read is to be set aside.
 pub(super) fn claim_run(
     conn: &mut AnyConnection,
     holder: &Holder<'_>,
     run_id: i64,
     auditor: Option<&Origin>,
+    aside: &mut Aside,
 ) -> StoreResult<Option<ClaimedRun>> {
     use task_queue_runs::dsl;
     let task: Option<(i64, String, Option<String>)> = task_queue_runs::table
@@ -293,7 +322,14 @@ pub(super) fn claim_run(
             task_queue::updated_on.eq(db_now()),
         ))
         .execute(conn)?;
-    let claimed = load_claimed(conn, run_id, holder.token)?;
+    let claimed = match load_claimed(conn, run_id, holder.token)? {
+        Ok(claimed) => claimed,
+        Err(problem) => {
+            let run = RunRef { id: RunId(run_id), token: holder.token.to_owned() };
+            aside.add(run, problem);
+            return Ok(None);
+        }
+    };
     if let Some(origin) = auditor {
         let details = serde_json::json!({ "attempt": claimed.attempt, "runner": holder.runner_name, "claimant": holder.claimant });
         keep_run_transition(conn, origin, "run-started", (claimed.task_id, claimed.run_id), details)?;
@@ -301,36 +337,57 @@ pub(super) fn claim_run(
     Ok(Some(claimed))
 }
 
-pub(super) fn load_claimed(conn: &mut AnyConnection, run_id: i64, token: &str) -> StoreResult<ClaimedRun> {
-    type Row = (i64, String, i32, Option<Moment>, String, i32, Option<i32>, Moment, Option<Moment>);
-    let (task_id, class, attempt, started_on, data, max_retries, task_timeout_secs, scheduled_on, planned_on): Row =
-        task_queue_runs::table
-            .inner_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
-            .filter(task_queue_runs::id.eq(run_id))
-            .select((
-                task_queue::id,
-                task_queue_runs::task_class,
-                task_queue_runs::attempt,
-                task_queue_runs::started_on,
+/// What the handler of a claimed run needs, or which column of it cannot be read.
+pub(super) fn load_claimed(
+    conn: &mut AnyConnection,
+    run_id: i64,
+    token: &str,
+) -> StoreResult<Result<ClaimedRun, Unreadable>> {
+    type Run = (i64, i32, Option<Moment>, Cell<ExactText>);
+    type Task = (Cell<ExactText>, Cell<ExactInt>, Option<Cell<ExactInt>>, Cell<Moment>, Option<Cell<Moment>>);
+    let ((task_id, attempt, started_on, class), task): (Run, Task) = task_queue_runs::table
+        .inner_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
+        .filter(task_queue_runs::id.eq(run_id))
+        .select((
+            (task_queue::id, task_queue_runs::attempt, task_queue_runs::started_on, task_queue_runs::task_class),
+            (
                 task_queue::task_data,
                 task_queue::max_retries,
                 task_queue::timeout_secs,
                 task_queue::scheduled_on,
                 task_queue::planned_on,
-            ))
-            .first(conn)?;
-    Ok(ClaimedRun {
-        run_id: RunId(run_id),
-        task_id: TaskId(task_id),
-        class,
-        data,
-        token: token.to_owned(),
+            ),
+        ))
+        .first(conn)?;
+    let (data, max_retries, timeout_secs, scheduled_on, planned_on) = task;
+    let row = ContentRow { class, data, max_retries, timeout_secs, planned_on: planned_on.unwrap_or(scheduled_on) };
+    Ok(row.read().map(|content| {
+        let started_on = started_on.unwrap_or(content.planned_on);
+        let ids = (RunId(run_id), TaskId(task_id));
+        claimed_run(ids, token.to_owned(), attempt, started_on, content)
+    }))
+}
+
+/// A run that is ours, with what its handler needs.
+pub(super) fn claimed_run(
+    (run_id, task_id): (RunId, TaskId),
+    token: String,
+    attempt: i32,
+    started_on: Moment,
+    content: Content,
+) -> ClaimedRun {
+    ClaimedRun {
+        run_id,
+        task_id,
+        class: content.class,
+        data: content.data,
+        token,
         attempt,
-        max_retries,
-        task_timeout_secs,
-        planned_on: planned_on.unwrap_or(scheduled_on).into(),
-        started_on: started_on.unwrap_or(scheduled_on).into(),
-    })
+        max_retries: content.max_retries,
+        task_timeout_secs: content.timeout_secs,
+        planned_on: content.planned_on.into(),
+        started_on: started_on.into(),
+    }
 }
 
 /// A run whose task is gone can never be executed and would stand at the head of its class for ever.

@@ -8,16 +8,23 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
 use super::super::audit::Origin;
-use super::super::backend::batch::{self, DueRow, Start, StartedRow, Starter};
+use super::super::backend::batch::{self, DueFacts, DueRow, Start, Starter, TaskStart};
 use super::super::backend::{self, AnyConnection};
+use super::super::content::Content;
 use super::super::limits::Obstacles;
+use super::super::runs::RunRef;
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::{Moment, db_now};
 use super::super::{Store, StoreResult};
-use super::claim::{Claim, ENDS_PER_TRANSACTION, Head, claim_run, first_claimable, load_claimed, next_head};
+use super::claim::{
+    Claim, ENDS_PER_TRANSACTION, Head, claim_run, claimed_run, first_claimable, load_claimed, next_head,
+};
 use super::low_water::LowWater;
+use super::set_aside::Aside;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
+use crate::domain::status::Stored;
+use crate::domain::task_class::TaskClass;
 
 /// When there may be something to claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +52,8 @@ pub struct ManyClaimed {
     pub runs: Vec<ClaimedRun>,
     /// Whether tasks are due that must get their runs from `create-runs` before they can be claimed.
     pub needs_runs: bool,
+    /// The runs that were taken and that no handler can get.
+    pub(super) aside: Aside,
 }
 
 impl Store {
@@ -52,7 +61,11 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be asked.
-    pub fn look_for_work(&mut self, runner_name: &str, is_runnable: &dyn Fn(&str) -> bool) -> StoreResult<Outlook> {
+    pub fn look_for_work(
+        &mut self,
+        runner_name: &str,
+        is_runnable: &dyn Fn(&TaskClass) -> bool,
+    ) -> StoreResult<Outlook> {
         self.read(|conn| {
             if batch::is_calm(conn)? {
                 return next_due(conn);
@@ -73,7 +86,7 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be asked.
-    pub fn sees_claimable(&mut self, runner_name: &str, is_runnable: &dyn Fn(&str) -> bool) -> StoreResult<bool> {
+    pub fn sees_claimable(&mut self, runner_name: &str, is_runnable: &dyn Fn(&TaskClass) -> bool) -> StoreResult<bool> {
         self.read(|conn| {
             let mut obstacles = Obstacles::load(conn, runner_name)?;
             Ok(!obstacles.is_closed() && first_claimable(conn, is_runnable, None, &mut obstacles)?.is_some())
@@ -86,10 +99,25 @@ impl Store {
     /// # Errors
     /// The database could not be written; nothing was claimed then, unless the answer to a COMMIT was lost.
     pub fn claim_runs(&mut self, claim: &Claim<'_>, tokens: &[String]) -> StoreResult<ManyClaimed> {
-        match self.start_beside_others(claim, tokens)? {
-            Shared::Done(claimed) => Ok(claimed),
-            Shared::NeedsLock { is_repeated } => self.claim_alone(claim, tokens, is_repeated),
-        }
+        let shared = self.start_beside_others(claim, tokens)?;
+        self.finish_claim(shared, claim, tokens)
+    }
+
+    /// Claims under the lock where that is needed, and sets aside what no handler can get.
+    pub(super) fn finish_claim(
+        &mut self,
+        shared: Shared,
+        claim: &Claim<'_>,
+        tokens: &[String],
+    ) -> StoreResult<ManyClaimed> {
+        let mut claimed = match shared {
+            Shared::Done(claimed) => claimed,
+            Shared::NeedsLock { is_repeated } => self.claim_alone(claim, tokens, is_repeated)?,
+        };
+        // Runs may wait behind those that were set aside.
+        claimed.needs_runs |= !claimed.aside.is_empty();
+        self.set_aside(std::mem::take(&mut claimed.aside));
+        Ok(claimed)
     }
 
     fn start_beside_others(&mut self, claim: &Claim<'_>, tokens: &[String]) -> StoreResult<Shared> {
@@ -109,12 +137,7 @@ impl Store {
         Ok(shared)
     }
 
-    pub(super) fn claim_alone(
-        &mut self,
-        claim: &Claim<'_>,
-        tokens: &[String],
-        mut is_repeated: bool,
-    ) -> StoreResult<ManyClaimed> {
+    fn claim_alone(&mut self, claim: &Claim<'_>, tokens: &[String], mut is_repeated: bool) -> StoreResult<ManyClaimed> {
         let auditor = self.auditor()?;
         self.claim_write(auditor.is_some(), |conn| {
             fault_point!("claim_many.locked");
@@ -179,9 +202,9 @@ fn claim_under_lock(
     // Only an attempt whose COMMIT came to nothing, or whose answer was lost, can have claimed with these tokens.
     if is_repeated {
         low_water.forget();
-        let runs = already_claimed(conn, tokens)?;
-        if !runs.is_empty() {
-            return Ok(ManyClaimed { runs, needs_runs: false });
+        let (runs, aside) = already_claimed(conn, tokens)?;
+        if !runs.is_empty() || !aside.is_empty() {
+            return Ok(ManyClaimed { runs, needs_runs: false, aside });
         }
     }
     if auditor.is_none() && batch::is_calm(conn)? {
@@ -191,19 +214,20 @@ fn claim_under_lock(
     if obstacles.is_closed() {
         return Ok(ManyClaimed::default());
     }
-    let mut runs = claim_waiting(conn, claim, tokens, &mut obstacles, auditor)?;
-    let rest = tokens.get(runs.len()..).unwrap_or_default();
+    let (mut runs, aside) = claim_waiting(conn, claim, tokens, &mut obstacles, auditor)?;
+    // A run that is to be set aside has one of the tokens until it has ended: the next claim goes on.
+    let rest = tokens.get(runs.len()..).filter(|_| aside.is_empty()).unwrap_or_default();
     if rest.is_empty() {
-        return Ok(ManyClaimed { runs, needs_runs: false });
+        return Ok(ManyClaimed { runs, needs_runs: false, aside });
     }
     if auditor.is_some() {
         // What keeps each transition needs each run by itself.
         let needs_runs = !batch::list_due(conn, None, 1)?.is_empty();
-        return Ok(ManyClaimed { runs, needs_runs });
+        return Ok(ManyClaimed { runs, needs_runs, aside });
     }
     let due = start_due(conn, claim, rest, Some(&obstacles), low_water)?;
     runs.extend(due.runs);
-    Ok(ManyClaimed { runs, needs_runs: due.needs_runs })
+    Ok(ManyClaimed { runs, needs_runs: due.needs_runs, aside })
 }
 
 impl<'a> Claim<'a> {
@@ -218,7 +242,7 @@ impl<'a> Claim<'a> {
     }
 }
 
-fn already_claimed(conn: &mut AnyConnection, tokens: &[String]) -> StoreResult<Vec<ClaimedRun>> {
+fn already_claimed(conn: &mut AnyConnection, tokens: &[String]) -> StoreResult<(Vec<ClaimedRun>, Aside)> {
     use task_queue_runs::dsl;
     let mut ours: Vec<(i64, Option<String>)> = dsl::task_queue_runs
         .filter(dsl::running_class.is_not_null())
@@ -226,17 +250,26 @@ fn already_claimed(conn: &mut AnyConnection, tokens: &[String]) -> StoreResult<V
         .select((dsl::id, dsl::token))
         .load(conn)?;
     ours.sort_unstable();
-    ours.into_iter().map(|(run_id, token)| load_claimed(conn, run_id, &token.unwrap_or_default())).collect()
+    let (mut runs, mut aside) = (Vec::with_capacity(ours.len()), Aside::default());
+    for (run_id, token) in ours {
+        let token = token.unwrap_or_default();
+        match load_claimed(conn, run_id, &token)? {
+            Ok(run) => runs.push(run),
+            Err(problem) => aside.add(RunRef { id: RunId(run_id), token }, problem),
+        }
+    }
+    Ok((runs, aside))
 }
 
 /// Whether a run waits of a class that can be executed here.
-fn some_run_waits(conn: &mut AnyConnection, is_runnable: &dyn Fn(&str) -> bool) -> StoreResult<bool> {
+fn some_run_waits(conn: &mut AnyConnection, is_runnable: &dyn Fn(&TaskClass) -> bool) -> StoreResult<bool> {
     let mut last_class = String::new();
-    while let Some((Some(class), _, _)) = next_head(conn, &last_class, None)? {
+    while let Some((class, ..)) = next_head(conn, &last_class, None)? {
+        let Stored::Known(class) = class else { return Ok(true) };
         if is_runnable(&class) {
             return Ok(true);
         }
-        last_class = class;
+        last_class = class.to_string();
     }
     Ok(false)
 }
@@ -247,10 +280,10 @@ fn claim_waiting(
     tokens: &[String],
     obstacles: &mut Obstacles<'_>,
     auditor: Option<&Origin>,
-) -> StoreResult<Vec<ClaimedRun>> {
+) -> StoreResult<(Vec<ClaimedRun>, Aside)> {
     let heads = first_claimables(conn, claim.is_runnable, tokens.len(), obstacles)?;
     if heads.is_empty() {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), Aside::default()));
     }
     let starts: Vec<Start<'_>> =
         heads.iter().zip(tokens).map(|((_, run_id, _), token)| Start { run_id: *run_id, token }).collect();
@@ -258,12 +291,20 @@ fn claim_waiting(
     let started = if auditor.is_none() { batch::start_runs(conn, &claim.starter(), &starts)? } else { Vec::new() };
     fault_point!("claim_many.runs_written");
     let known: HashSet<i64> = started.iter().map(|row| row.run_id).collect();
-    let mut claimed: Vec<ClaimedRun> = started.into_iter().map(ClaimedRun::from).collect();
-    let mut ended = 0;
+    let (mut claimed, mut aside, mut ended) = (Vec::with_capacity(started.len()), Aside::default(), 0);
+    for row in started {
+        match row.content.read() {
+            Ok(content) => {
+                let ids = (RunId(row.run_id), TaskId(row.task_id));
+                claimed.push(claimed_run(ids, row.token, row.attempt, row.started_on, content));
+            }
+            Err(problem) => aside.add(RunRef { id: RunId(row.run_id), token: row.token }, problem),
+        }
+    }
     for start in starts.iter().filter(|start| !known.contains(&start.run_id)) {
-        match claim_run(conn, &claim.holder(start.token), start.run_id, auditor)? {
+        match claim_run(conn, &claim.holder(start.token), start.run_id, auditor, &mut aside)? {
             Some(run) => claimed.push(run),
-            // It belongs to no task, or to one that was cancelled, and has ended. For some milliseconds nobody else can claim.
+            // It has ended instead. For some milliseconds no other process can claim.
             None => ended += 1,
         }
         if ended >= ENDS_PER_TRANSACTION {
@@ -272,14 +313,14 @@ fn claim_waiting(
     }
     let place = |run: &ClaimedRun| heads.iter().position(|(_, run_id, _)| *run_id == run.run_id.0);
     claimed.sort_by_key(place);
-    Ok(claimed)
+    Ok((claimed, aside))
 }
 
 /// The first `count` of the queue among the classes that can be executed here and that nothing stands in the way of; of a
 /// class with limits as many as they leave room for.
 fn first_claimables(
     conn: &mut AnyConnection,
-    is_runnable: &dyn Fn(&str) -> bool,
+    is_runnable: &dyn Fn(&TaskClass) -> bool,
     count: usize,
     obstacles: &mut Obstacles<'_>,
 ) -> StoreResult<Vec<Head>> {
@@ -288,33 +329,33 @@ fn first_claimables(
     }
     let mut heads: Vec<Head> = Vec::new();
     let mut last_class = String::new();
-    while let Some((Some(class), _, _)) = next_head(conn, &last_class, None)? {
+    while let Some((class, run_id, order)) = next_head(conn, &last_class, None)? {
+        // No search gets past a name that cannot be read: its run comes first, and is set aside.
+        let Stored::Known(class) = class else { return Ok(vec![(class, run_id, order)]) };
         if is_runnable(&class) {
             let room = obstacles.room_for(conn, &class, count)?;
             heads.extend(heads_of_class(conn, &class, room)?);
         }
-        last_class = class;
+        last_class = class.to_string();
     }
     heads.sort_by_key(|(_, run_id, order)| (*order, *run_id));
     heads.truncate(count);
     Ok(heads)
 }
 
-fn heads_of_class(conn: &mut AnyConnection, class: &str, count: usize) -> StoreResult<Vec<Head>> {
+fn heads_of_class(conn: &mut AnyConnection, class: &TaskClass, count: usize) -> StoreResult<Vec<Head>> {
     use task_queue_runs::dsl;
     if count == 0 {
         return Ok(Vec::new());
     }
     let of_class = dsl::task_queue_runs
-        .filter(dsl::claim_class.eq(class))
+        .filter(dsl::claim_class.eq(class.as_str()))
         .order((dsl::claim_class, dsl::claim_order, dsl::id))
         .limit(i64::try_from(count).unwrap_or(i64::MAX));
     let rows: Vec<(i64, i32)> = of_class.select((dsl::id, dsl::claim_order)).load(conn)?;
-    Ok(rows.into_iter().map(|(run_id, order)| (class.to_owned(), run_id, order)).collect())
+    Ok(rows.into_iter().map(|(run_id, order)| (Stored::Known(class.clone()), run_id, order)).collect())
 }
 
-/// Starts the first due tasks, unless one of those that are due has to have its turn among runs: then all get their runs, by
-/// `create-runs`, and the order of the runs decides.
 /// Starts the first due tasks, unless one of them must have its turn among runs. Without `obstacles` there are none, and no due
 /// task has a priority.
 fn start_due(
@@ -328,19 +369,31 @@ fn start_due(
     if due.is_empty() {
         return Ok(ManyClaimed::default());
     }
-    let mut is_plain = !due.iter().any(|task| task.is_special);
-    for class in due.iter().map(|task| task.class.as_str()).collect::<HashSet<_>>() {
-        let is_free = obstacles.is_none_or(|obstacles| obstacles.is_free(class));
-        is_plain = is_plain && (claim.is_runnable)(class) && is_free;
+    // One that cannot be read is set aside by the claim of its run.
+    let readable = due.into_iter().map(|row| Some((row.facts, row.content.read().ok()?))).collect::<Option<Vec<_>>>();
+    let plain = readable.filter(|due| !due.iter().any(|(facts, _)| facts.is_special));
+    let Some(due) = plain.filter(|due| {
+        let classes: HashSet<&TaskClass> = due.iter().map(|(_, content)| &content.class).collect();
+        let is_free = |class: &TaskClass| obstacles.is_none_or(|obstacles| obstacles.is_free(class));
+        classes.into_iter().all(|class| (claim.is_runnable)(class) && is_free(class))
+    }) else {
+        return Ok(ManyClaimed { needs_runs: true, ..ManyClaimed::default() });
+    };
+    if obstacles.is_some() && batch::has_due_with_priority(conn)? {
+        return Ok(ManyClaimed { needs_runs: true, ..ManyClaimed::default() });
     }
-    if !is_plain || obstacles.is_some() && batch::has_due_with_priority(conn)? {
-        return Ok(ManyClaimed { runs: Vec::new(), needs_runs: true });
-    }
-    let tasks: Vec<(&DueRow, &str)> = due.iter().zip(tokens.iter().map(String::as_str)).collect();
+    let tasks: Vec<TaskStart<'_>> = due.iter().zip(tokens).map(start_of).collect();
     let runs = batch::start_tasks(conn, &claim.starter(), &tasks)?;
     fault_point!("claim_many.tasks_started");
-    let claimed = runs.into_iter().zip(tasks).map(|(run_id, (task, token))| claimed_task(run_id, task, token));
-    Ok(ManyClaimed { runs: claimed.collect(), needs_runs: false })
+    let claimed = runs.into_iter().zip(due).zip(tokens).map(|((run_id, (facts, content)), token)| {
+        let ids = (RunId(run_id), TaskId(facts.task_id));
+        claimed_run(ids, token.clone(), facts.attempts.saturating_add(1), facts.seen_on, content)
+    });
+    Ok(ManyClaimed { runs: claimed.collect(), ..ManyClaimed::default() })
+}
+
+fn start_of<'a>(((facts, content), token): (&'a (DueFacts, Content), &'a String)) -> TaskStart<'a> {
+    TaskStart { task_id: facts.task_id, class: &content.class, attempt: facts.attempts.saturating_add(1), token }
 }
 
 /// The first due tasks, from where the last look has left off. Where that does not give all that were asked for, they are looked
@@ -354,40 +407,8 @@ fn list_due(conn: &mut AnyConnection, count: usize, low_water: &mut LowWater) ->
         due = batch::list_due(conn, from, limit)?;
     }
     match due.last() {
-        Some(last) => low_water.rise(from, last.due_on),
+        Some(last) => low_water.rise(from, last.facts.due_on),
         None => low_water.forget(),
     }
     Ok(due)
-}
-
-fn claimed_task(run_id: i64, task: &DueRow, token: &str) -> ClaimedRun {
-    ClaimedRun {
-        run_id: RunId(run_id),
-        task_id: TaskId(task.task_id),
-        class: task.class.clone(),
-        data: task.data.clone(),
-        token: token.to_owned(),
-        attempt: task.attempts.saturating_add(1),
-        max_retries: task.max_retries,
-        task_timeout_secs: task.timeout_secs,
-        planned_on: task.planned_on.into(),
-        started_on: task.seen_on.into(),
-    }
-}
-
-impl From<StartedRow> for ClaimedRun {
-    fn from(row: StartedRow) -> Self {
-        Self {
-            run_id: RunId(row.run_id),
-            task_id: TaskId(row.task_id),
-            class: row.class,
-            data: row.data,
-            token: row.token,
-            attempt: row.attempt,
-            max_retries: row.max_retries,
-            task_timeout_secs: row.timeout_secs,
-            planned_on: row.planned_on.into(),
-            started_on: row.started_on.into(),
-        }
-    }
 }

@@ -9,7 +9,7 @@ use super::super::outputs::put_outputs;
 use super::super::runs::RunRef;
 use super::super::{Store, StoreResult};
 use super::claim::Claim;
-use super::claim_many::{ManyClaimed, Shared, claim_beside_others};
+use super::claim_many::{ManyClaimed, claim_beside_others};
 use super::end::repeated_or_lost;
 use super::recur::{Author, follow_settled};
 use super::run_end::{EndCondition, Ended, RunEnd};
@@ -107,10 +107,7 @@ impl Store {
         self.low_water = low_water;
         self.pass_key_slots_on(&freed_keys);
         answers.into_iter().enumerate().for_each(|(place, answer)| ended(place, answer));
-        match shared {
-            Shared::Done(claimed) => Ok(claimed),
-            Shared::NeedsLock { is_repeated } => self.claim_alone(claim, tokens, is_repeated),
-        }
+        self.finish_claim(shared, claim, tokens)
     }
 
     fn pass_key_slots_on(&mut self, freed_keys: &BTreeSet<String>) {

@@ -17,6 +17,7 @@ mod replace;
 mod retry;
 mod run_end;
 mod schedule;
+mod set_aside;
 
 pub use self::cancel::CancelAnswer;
 pub(super) use self::claim::next_head;

@@ -15,8 +15,10 @@ use super::super::runs::RunRef;
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::{Store, StoreResult};
 use super::claim::{ENDS_PER_TRANSACTION, Head, Holder, claim_run, first_claimable, load_claimed};
+use super::set_aside::Aside;
 use crate::domain::ids::RunId;
 use crate::domain::records::ClaimedRun;
+use crate::domain::task_class::TaskClass;
 
 /// The name of no runner: only pauses of all and of classes concern claimants.
 const NO_RUNNER: &str = "";
@@ -30,11 +32,11 @@ pub struct OutsideClaim<'a> {
     /// The host from which it asks.
     pub host: &'a str,
     /// Whether runs of this class are offered.
-    pub is_offered: &'a dyn Fn(&str) -> bool,
+    pub is_offered: &'a dyn Fn(&TaskClass) -> bool,
     /// One for each run that may be claimed: the random part of its token, new for each claim.
     pub secrets: &'a [String],
     /// Seconds until anybody may take a run of this class, whose task has this timeout, unless the lease is renewed.
-    pub lease_secs: &'a dyn Fn(&str, Option<i32>) -> i64,
+    pub lease_secs: &'a dyn Fn(Option<&TaskClass>, Option<i32>) -> i64,
     /// Who asked on its behalf, for the event.
     pub event: &'a dyn Fn(&ClaimedRun) -> NewEvent,
 }
@@ -65,8 +67,9 @@ impl Store {
     fn claim_outside_or_end_some(&mut self, claim: &OutsideClaim<'_>) -> StoreResult<ControlFlow<Vec<OutsideRun>>> {
         // The closure runs again after a COMMIT whose answer was lost.
         let mut was_written = false;
-        let auditor = self.auditor()?;
-        self.claim_write(true, |conn| {
+        let (auditor, mut aside) = (self.auditor()?, Aside::default());
+        let claimed = self.claim_write(true, |conn| {
+            aside.clear();
             fault_point!("outside_claim.locked");
             if was_written {
                 let earlier = claimed_before(conn, claim)?;
@@ -77,7 +80,7 @@ impl Store {
             let mut claimed = Vec::new();
             let mut ends_left = ENDS_PER_TRANSACTION;
             for secret in claim.secrets {
-                match claim_first(conn, claim, secret, &mut ends_left, auditor.as_ref())? {
+                match claim_first(conn, claim, secret, &mut ends_left, auditor.as_ref(), &mut aside)? {
                     Some(run) => claimed.push(run),
                     None => break,
                 }
@@ -86,7 +89,9 @@ impl Store {
             fault_point!("outside_claim.before_commit");
             let is_over = ends_left > 0 || !claimed.is_empty();
             Ok(if is_over { ControlFlow::Break(claimed) } else { ControlFlow::Continue(()) })
-        })
+        })?;
+        self.set_aside(aside);
+        Ok(claimed)
     }
 
     /// The runs that a claim with these secrets has taken and that have not ended, each with its token. Asked under the lock
@@ -114,6 +119,7 @@ fn claim_first(
     secret: &str,
     ends_left: &mut usize,
     auditor: Option<&Origin>,
+    aside: &mut Aside,
 ) -> StoreResult<Option<OutsideRun>> {
     while *ends_left > 0 {
         let Some((class, run_id, _)) = first_offered(conn, claim)? else { return Ok(None) };
@@ -131,9 +137,9 @@ fn claim_first(
             host: claim.host,
             process_identity: claim.process.as_ref().map_or("", |(_, identity)| identity),
             token: &token_of(run_id, secret),
-            lease_secs: (claim.lease_secs)(&class, timeout_secs.flatten()),
+            lease_secs: (claim.lease_secs)(class.known(), timeout_secs.flatten()),
         };
-        if let Some(run) = claim_run(conn, &holder, run_id, auditor)? {
+        if let Some(run) = claim_run(conn, &holder, run_id, auditor, aside)? {
             insert_event(conn, &(claim.event)(&run))?;
             return with_deadline(conn, run).map(Some);
         }
@@ -161,8 +167,10 @@ fn token_of(run_id: i64, secret: &str) -> String {
 fn claimed_before(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> StoreResult<Vec<OutsideRun>> {
     let mut claimed = Vec::new();
     for (run_id, token) in held_with(conn, claim.claimant, claim.secrets)? {
-        let run = load_claimed(conn, run_id, &token)?;
-        claimed.push(with_deadline(conn, run)?);
+        // One that cannot be read is taken back once its deadline is over.
+        if let Ok(run) = load_claimed(conn, run_id, &token)? {
+            claimed.push(with_deadline(conn, run)?);
+        }
     }
     Ok(claimed)
 }

@@ -140,7 +140,8 @@ fn find_head(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Option<(Task, 
         .first(conn)
         .optional()?;
     Ok(row.and_then(|(row, head)| {
-        let task = Task::from(row);
+        // A task that follows would take over what was shown in place of what cannot be read.
+        let task = Some(Task::from(row)).filter(|task| task.unreadable.is_empty())?;
         let schedule = task.schedule.clone()?;
         Some((task, schedule, head?))
     }))
@@ -224,7 +225,7 @@ fn follow(
 /// Somebody may have taken the key of a head that was settled by something else than the end of its run.
 fn other_holder(conn: &mut AnyConnection, task: &Task) -> StoreResult<Option<Holder>> {
     let Some(key) = &task.unique_key else { return Ok(None) };
-    Ok(find_holder(conn, &task.class, key)?.filter(|holder| holder.id != task.id))
+    Ok(find_holder(conn, task.class.as_str(), key)?.filter(|holder| holder.id != task.id))
 }
 
 /// Nothing follows before the holder has ended: each `create-runs` looks again. What passes meanwhile counts by the way to catch
@@ -272,7 +273,7 @@ fn free_step(
 /// somebody cancelled it.
 fn next_row(task: &Task, schedule: &TaskSchedule, recurrence: &Recurrence, step: Step, waiting_for: i32) -> NewTaskRow {
     NewTaskRow {
-        task_class: task.class.clone(),
+        task_class: task.class.to_string(),
         task_data: task.data.clone(),
         queued_by_id: task.queued_by.clone(),
         scheduled_on: Some(step.planned_on.into()),

@@ -7,6 +7,7 @@ use crate::domain::backoff::Backoff;
 use crate::domain::records::{Run, RunOutput};
 use crate::domain::status::RunStatus;
 use crate::domain::transition::{RunEvent, run_after};
+use crate::domain::unreadable::Unreadable;
 
 /// The length of the column Decision.
 const MAX_DECISION_CHARS: usize = 190;
@@ -24,6 +25,9 @@ pub struct RunEnd {
     pub backoff: Backoff,
     /// Set if the handler or its runner crashed.
     pub crash: Option<Crash>,
+    /// Set if the row of the task cannot be read: the task is quarantined.
+    #[serde(skip)]
+    pub unreadable: Option<Unreadable>,
     /// Empty on success.
     pub error_code: String,
     /// Empty on success.
@@ -60,6 +64,7 @@ impl RunEnd {
             delay_secs: None,
             backoff: Backoff::Fixed(0),
             crash: None,
+            unreadable: None,
             error_code: code.to_owned(),
             error_message: message.to_owned(),
             decision: decision.to_owned(),

@@ -52,6 +52,7 @@ mod tick;
 mod top;
 mod transfer;
 mod unique;
+mod unreadable;
 mod wait;
 mod work;
 mod work_metrics;

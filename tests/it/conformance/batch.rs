@@ -4,6 +4,7 @@ use chrono::DateTime;
 use taskqueue::domain::ids::{RunId, TaskId};
 use taskqueue::domain::limits::ClassLimit;
 use taskqueue::domain::records::{ClaimedRun, Run, RunOutput, Task};
+use taskqueue::domain::task_class::TaskClass;
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::engine::limits;
 use taskqueue::store::{Ended, ManyClaimed, RunEnd, RunRef, Store};
@@ -11,7 +12,7 @@ use taskqueue::store::{Ended, ManyClaimed, RunEnd, RunRef, Store};
 use super::fixture::{claim_by_nobody, create, last_run, queue, queue_with_run, reference, task, willing};
 use crate::each_engine;
 
-fn claim_many(store: &mut Store, round: &str, count: usize, is_runnable: &dyn Fn(&str) -> bool) -> ManyClaimed {
+fn claim_many(store: &mut Store, round: &str, count: usize, is_runnable: &dyn Fn(&TaskClass) -> bool) -> ManyClaimed {
     store.claim_runs(&claim_by_nobody(is_runnable), &tokens(round, count)).unwrap()
 }
 
@@ -79,7 +80,7 @@ each_engine! {
         };
         assert_eq!((first.run_id, single.run_id), (alone.1, among.1));
         let mut other = without_ids(last_run(db, among.0));
-        other.class = "work".to_owned();
+        other.class = "work".to_owned().into();
         assert_eq!(without_ids(last_run(db, alone.0)), other);
         assert_eq!(task_facts(&task(db, alone.0)), task_facts(&task(db, among.0)));
         assert_eq!((first.attempt, first.max_retries, &first.data), (single.attempt, single.max_retries, &single.data));

@@ -9,6 +9,7 @@ use taskqueue::domain::ids::{RunId, RunnerId, TaskId};
 use taskqueue::domain::lease::LeaseTimes;
 use taskqueue::domain::new_task::TaskRequest;
 use taskqueue::domain::records::{ClaimedRun, Run, Task};
+use taskqueue::domain::task_class::TaskClass;
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::engine::Context;
 use taskqueue::engine::create_runs::{CreateRunsReport, create_runs};
@@ -160,7 +161,7 @@ pub fn claim_as(store: &mut Store, identity: &ProcessIdentity) -> Option<Claimed
 pub fn claim_of(
     store: &mut Store,
     identity: &ProcessIdentity,
-    is_runnable: &dyn Fn(&str) -> bool,
+    is_runnable: &dyn Fn(&TaskClass) -> bool,
 ) -> Option<ClaimedRun> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     // Of this process alone: processes are ended by their token, and other tests may run beside these.
@@ -196,6 +197,7 @@ pub fn ending(event: RunEvent) -> RunEnd {
         delay_secs: None,
         backoff: Backoff::Exponential { base_secs: 60, max_secs: 600 },
         crash: None,
+        unreadable: None,
         error_code: if has_failed { "E1".to_owned() } else { String::new() },
         error_message: if has_failed { "no luck".to_owned() } else { String::new() },
         decision: "decided by a test".to_owned(),
@@ -234,7 +236,7 @@ pub fn old_tasks(ctx: &mut Context, rule: &PruneRule) -> PruneWindow {
 }
 
 /// What a runner claims that no process stands behind.
-pub fn claim_by_nobody(is_runnable: &dyn Fn(&str) -> bool) -> Claim<'_> {
+pub fn claim_by_nobody(is_runnable: &dyn Fn(&TaskClass) -> bool) -> Claim<'_> {
     Claim {
         runner_id: RunnerId(1),
         runner_name: "one",

@@ -214,6 +214,6 @@ each_engine! {
         create(&mut willing(db));
         assert_eq!(count(db, "\"HeldKey\" = 'k' AND \"TaskClass\" = 'a'"), 1);
         db.execute("DELETE FROM \"TaskQueuePauses\"");
-        assert_eq!(claim(&mut store).unwrap().class, "a");
+        assert_eq!(claim(&mut store).unwrap().class.as_str(), "a");
     }
 }

@@ -119,7 +119,7 @@ each_engine! {
         queue_many(db, "b.free", 2);
         set(db, "a.full", Some(1), None);
         let mut store = db.store();
-        let classes: Vec<String> = std::iter::from_fn(|| claim(&mut store)).map(|run| run.class).collect();
+        let classes: Vec<String> = std::iter::from_fn(|| claim(&mut store)).map(|run| run.class.to_string()).collect();
         assert_eq!(classes, ["a.full", "b.free", "b.free"]);
     }
 }

@@ -9,6 +9,7 @@ use taskqueue::domain::backoff::Backoff;
 use taskqueue::domain::ids::{RunId, RunnerId, TaskId};
 use taskqueue::domain::records::ClaimedRun;
 use taskqueue::domain::served::ServedClasses;
+use taskqueue::domain::task_class::TaskClass;
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::os::identity::Liveness;
 use taskqueue::store::{Claim, EndCondition, Ended, NewRunner, Registration, RunEnd, RunRef, SpecificClaim, Store};
@@ -28,11 +29,15 @@ pub(super) fn queue(db: &TestDb, count: usize) {
     }
 }
 
-pub(super) fn claim_with(store: &mut Store, token: &str, is_runnable: &dyn Fn(&str) -> bool) -> Option<ClaimedRun> {
+pub(super) fn claim_with(
+    store: &mut Store,
+    token: &str,
+    is_runnable: &dyn Fn(&TaskClass) -> bool,
+) -> Option<ClaimedRun> {
     store.claim_next_run(&claim_of(is_runnable), token).unwrap()
 }
 
-pub(super) fn claim_of<'a>(is_runnable: &'a dyn Fn(&str) -> bool) -> Claim<'a> {
+pub(super) fn claim_of<'a>(is_runnable: &'a dyn Fn(&TaskClass) -> bool) -> Claim<'a> {
     Claim {
         runner_id: RunnerId(1),
         runner_name: "one",
@@ -52,6 +57,7 @@ pub(super) fn end(event: RunEvent, results: &str) -> RunEnd {
         delay_secs: Some(3_600),
         backoff: Backoff::Fixed(0),
         crash: None,
+        unreadable: None,
         error_code: if is_failure { "lease-expired".to_owned() } else { String::new() },
         error_message: if is_failure { "a test said so".to_owned() } else { String::new() },
         decision: "test".to_owned(),

@@ -20,7 +20,7 @@ fn start_all(store: &mut Store, number: usize) -> Vec<ClaimedRun> {
     for round in 0.. {
         let tokens: Vec<String> =
             (0..5).map(|place| format!("{number:03}-{round:05}-{place}-token-of-a-worker")).collect();
-        let ManyClaimed { runs, needs_runs } = store.claim_runs(&claim_by_nobody(&|_| true), &tokens).unwrap();
+        let ManyClaimed { runs, needs_runs, .. } = store.claim_runs(&claim_by_nobody(&|_| true), &tokens).unwrap();
         assert!(!needs_runs);
         if runs.is_empty() {
             return started;

@@ -11,8 +11,10 @@ use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text, Timestamp};
 
+use super::super::content::ContentRow;
 use super::super::sql::Moment;
 use super::AnyConnection;
+use crate::domain::task_class::TaskClass;
 
 /// Who starts runs, as their rows name them.
 #[derive(Clone, Copy, Debug)]
@@ -39,41 +41,32 @@ pub(in super::super) struct StartedRow {
     pub(in super::super) run_id: i64,
     #[diesel(sql_type = BigInt)]
     pub(in super::super) task_id: i64,
-    #[diesel(sql_type = Text)]
-    pub(in super::super) class: String,
     #[diesel(sql_type = Integer)]
     pub(in super::super) attempt: i32,
     #[diesel(sql_type = Timestamp)]
     pub(in super::super) started_on: Moment,
     #[diesel(sql_type = Text)]
     pub(in super::super) token: String,
-    #[diesel(sql_type = Text)]
-    pub(in super::super) data: String,
-    #[diesel(sql_type = Integer)]
-    pub(in super::super) max_retries: i32,
-    #[diesel(sql_type = Nullable<Integer>)]
-    pub(in super::super) timeout_secs: Option<i32>,
-    #[diesel(sql_type = Timestamp)]
-    pub(in super::super) planned_on: Moment,
+    #[diesel(embed)]
+    pub(in super::super) content: ContentRow,
 }
 
 /// A task that is due.
 #[derive(Clone, Debug, QueryableByName)]
 pub(in super::super) struct DueRow {
+    #[diesel(embed)]
+    pub(in super::super) facts: DueFacts,
+    #[diesel(embed)]
+    pub(in super::super) content: ContentRow,
+}
+
+/// What a claim must know of a due task besides what its handler needs.
+#[derive(Clone, Copy, Debug, QueryableByName)]
+pub(in super::super) struct DueFacts {
     #[diesel(sql_type = BigInt)]
     pub(in super::super) task_id: i64,
-    #[diesel(sql_type = Text)]
-    pub(in super::super) class: String,
     #[diesel(sql_type = Integer)]
     pub(in super::super) attempts: i32,
-    #[diesel(sql_type = Text)]
-    pub(in super::super) data: String,
-    #[diesel(sql_type = Integer)]
-    pub(in super::super) max_retries: i32,
-    #[diesel(sql_type = Nullable<Integer>)]
-    pub(in super::super) timeout_secs: Option<i32>,
-    #[diesel(sql_type = Timestamp)]
-    pub(in super::super) planned_on: Moment,
     /// Whether it can have its turn only as a run among runs: it has a priority, a limit key, or an open run it does not know.
     #[diesel(sql_type = Bool)]
     pub(in super::super) is_special: bool,
@@ -82,6 +75,16 @@ pub(in super::super) struct DueRow {
     /// The database's clock.
     #[diesel(sql_type = Timestamp)]
     pub(in super::super) seen_on: Moment,
+}
+
+/// A task to start, and the fence of its run.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct TaskStart<'a> {
+    pub(in super::super) task_id: i64,
+    pub(in super::super) class: &'a TaskClass,
+    /// The number of the attempt.
+    pub(in super::super) attempt: i32,
+    pub(in super::super) token: &'a str,
 }
 
 /// The id of a row that was written.
@@ -199,7 +202,7 @@ pub(in super::super) fn has_due_with_priority(conn: &mut AnyConnection) -> Query
 pub(in super::super) fn start_tasks(
     conn: &mut AnyConnection,
     starter: &Starter<'_>,
-    tasks: &[(&DueRow, &str)],
+    tasks: &[TaskStart<'_>],
 ) -> QueryResult<Vec<i64>> {
     match conn {
         AnyConnection::Sqlite(conn) => sqlite::start_tasks(conn, starter, tasks),

@@ -10,7 +10,7 @@ use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
 use super::super::super::prepared::{prepared, prepared_once};
 use super::super::super::sql::Moment;
-use super::{DueRow, EndedRow, FoundRow, Manner, Start, StartedRow, Starter, Success, by_manner};
+use super::{DueRow, EndedRow, FoundRow, Manner, Start, StartedRow, Starter, Success, TaskStart, by_manner};
 
 #[derive(QueryableByName)]
 struct FirstId {
@@ -131,7 +131,7 @@ pub(super) fn has_due_with_priority(conn: &mut MysqlConnection) -> QueryResult<b
 pub(super) fn start_tasks(
     conn: &mut MysqlConnection,
     starter: &Starter<'_>,
-    tasks: &[(&DueRow, &str)],
+    tasks: &[TaskStart<'_>],
 ) -> QueryResult<Vec<i64>> {
     const ROW: &str = "(?, ?, ?, 'processing', UTC_TIMESTAMP(6), ?, ?, ?, ?, ?, UTC_TIMESTAMP(6) + INTERVAL ? SECOND)";
     let text = format!(
@@ -141,12 +141,12 @@ pub(super) fn start_tasks(
         vec![ROW; tasks.len()].join(", ")
     );
     let mut insert = diesel::sql_query(text).into_boxed();
-    for (task, token) in tasks {
+    for task in tasks {
         insert = insert
             .bind::<BigInt, _>(task.task_id)
             .bind::<Text, _>(task.class.as_str())
-            .bind::<Integer, _>(task.attempts.saturating_add(1))
-            .bind::<Text, _>(*token)
+            .bind::<Integer, _>(task.attempt)
+            .bind::<Text, _>(task.token)
             .bind::<BigInt, _>(starter.process_id)
             .bind::<BigInt, _>(starter.runner_id)
             .bind::<Text, _>(starter.host)

@@ -7,7 +7,7 @@ use diesel::sql_types::{Array, BigInt, Integer, Nullable, Text, Timestamp};
 
 use super::super::super::prepared::prepared;
 use super::super::super::sql::Moment;
-use super::{DueRow, EndedRow, FoundRow, IdRow, Start, StartedRow, Starter, Success};
+use super::{DueRow, EndedRow, FoundRow, IdRow, Start, StartedRow, Starter, Success, TaskStart};
 
 const START_RUNS: &str = r#"
     WITH started AS (
@@ -103,12 +103,12 @@ const START_TASKS: &str = r#"
 pub(super) fn start_tasks(
     conn: &mut PgConnection,
     starter: &Starter<'_>,
-    tasks: &[(&DueRow, &str)],
+    tasks: &[TaskStart<'_>],
 ) -> QueryResult<Vec<i64>> {
-    let ids: Vec<i64> = tasks.iter().map(|(task, _)| task.task_id).collect();
-    let classes: Vec<&str> = tasks.iter().map(|(task, _)| task.class.as_str()).collect();
-    let attempts: Vec<i32> = tasks.iter().map(|(task, _)| task.attempts.saturating_add(1)).collect();
-    let tokens: Vec<&str> = tasks.iter().map(|(_, token)| *token).collect();
+    let ids: Vec<i64> = tasks.iter().map(|task| task.task_id).collect();
+    let classes: Vec<&str> = tasks.iter().map(|task| task.class.as_str()).collect();
+    let attempts: Vec<i32> = tasks.iter().map(|task| task.attempt).collect();
+    let tokens: Vec<&str> = tasks.iter().map(|task| task.token).collect();
     let statement = prepared(START_TASKS)
         .bind::<BigInt, _>(starter.process_id)
         .bind::<BigInt, _>(starter.runner_id)

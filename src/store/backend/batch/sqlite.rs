@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::super::super::prepared::prepared;
 use super::super::super::sql::Moment;
-use super::{DueRow, EndedRow, FoundRow, IdRow, Manner, Start, StartedRow, Starter, Success, by_manner};
+use super::{DueRow, EndedRow, FoundRow, IdRow, Manner, Start, StartedRow, Starter, Success, TaskStart, by_manner};
 
 /// The FROM of an UPDATE is read first, row by row, and each row of the table found by its key.
 const START_RUNS: &str = r#"
@@ -111,10 +111,9 @@ const START_TASKS: &str = r#"
 pub(super) fn start_tasks(
     conn: &mut SqliteConnection,
     starter: &Starter<'_>,
-    tasks: &[(&DueRow, &str)],
+    tasks: &[TaskStart<'_>],
 ) -> QueryResult<Vec<i64>> {
-    let rows: Vec<_> =
-        tasks.iter().map(|(task, token)| json!([task.task_id, task.attempts.saturating_add(1), token])).collect();
+    let rows: Vec<_> = tasks.iter().map(|task| json!([task.task_id, task.attempt, task.token])).collect();
     let started: Vec<IdRow> = prepared(START_TASKS)
         .bind::<BigInt, _>(starter.process_id)
         .bind::<BigInt, _>(starter.runner_id)
@@ -126,7 +125,7 @@ pub(super) fn start_tasks(
     let mut runs: Vec<i64> = started.into_iter().map(|row| row.id).collect();
     // They were inserted in the order of the tasks, but RETURNING promises none.
     runs.sort_unstable();
-    mark_started(conn, tasks.iter().map(|(task, _)| task.task_id).zip(runs.iter().copied()))?;
+    mark_started(conn, tasks.iter().map(|task| task.task_id).zip(runs.iter().copied()))?;
     Ok(runs)
 }
 

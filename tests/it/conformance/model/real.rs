@@ -362,7 +362,7 @@ impl<'a> Real<'a> {
             process_id: identity.pid.into(),
             host: &self.ctx.me.host,
             process_identity: &identity.to_string(),
-            is_runnable: &|class| CLASSES.iter().zip(claimant.can).any(|(name, can)| can && *name == class),
+            is_runnable: &|class| CLASSES.iter().zip(claimant.can).any(|(name, can)| can && class == *name),
             lease_secs: FAR_SECS,
         };
         let refused = SpecificClaim::Refused { status: String::new(), class: String::new() };
@@ -385,7 +385,7 @@ impl<'a> Real<'a> {
             claimant: &name,
             process: Some((identity.pid.into(), identity.to_string())),
             host: &host,
-            is_offered: &|class| CLASSES.iter().zip(claimant.can).any(|(name, can)| can && *name == class),
+            is_offered: &|class| CLASSES.iter().zip(claimant.can).any(|(name, can)| can && class == *name),
             secrets: &[secret],
             lease_secs: &|_, _| FAR_SECS,
             event: &|run| NewEvent {

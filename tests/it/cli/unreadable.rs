@@ -1,0 +1,249 @@
+//! Rows that other programs write by SQL: what the tables refuse, what reaches a handler, and a row that cannot be read.
+
+use crate::each_engine;
+use crate::support::{EngineUnderTest, TestDb};
+
+use super::{ECHO, count_tasks, shell_class, task};
+
+/// What must not be part of a class name: options, paths, shell syntax, control characters, escapes, other scripts.
+const FORBIDDEN: &[&str] = &[
+    "",
+    "-rf",
+    "--help",
+    "-la /etc",
+    "a b",
+    "a;id",
+    "a|b",
+    "a&b",
+    "$(id)",
+    "`id`",
+    "a/b",
+    "../x",
+    "App\\..\\..\\x",
+    "a..b",
+    "a'b",
+    "a\"b",
+    "a>b",
+    "a<b",
+    "a*",
+    "a?",
+    "a[b]",
+    "a{b}",
+    "a~b",
+    "a!b",
+    "a#b",
+    "a%b",
+    "a=b",
+    "a,b",
+    "a@b",
+    "a\nb",
+    "a\rb",
+    "a\tb",
+    "a\u{1b}[31m",
+    "a\u{7f}",
+    "a\u{9b}",
+    "ä",
+    "a\u{202e}b",
+    "a\u{200b}b",
+    "a ",
+];
+
+/// A literal of SQL with exactly these bytes.
+fn literal(db: &TestDb, text: &str) -> String {
+    let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+    match db.engine {
+        EngineUnderTest::Sqlite => format!("CAST(X'{hex}' AS TEXT)"),
+        EngineUnderTest::Postgres => format!("convert_from('\\x{hex}', 'UTF8')"),
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => format!("CONVERT(X'{hex}' USING utf8mb4)"),
+    }
+}
+
+/// Takes away what the tables check of a column of TaskQueue, as a restored or damaged store would.
+fn without_check(db: &TestDb, column: &str) {
+    let name = match column {
+        "TaskClass" => "TaskClass has 1 to 190 letters, digits and _ . : - or backslash".to_owned(),
+        _ => format!("{column} lies in the years 1000 to 9999"),
+    };
+    match db.engine {
+        EngineUnderTest::Sqlite => {}
+        EngineUnderTest::Postgres => {
+            let domain = if column == "TaskClass" { "ClassName" } else { column };
+            db.execute(&format!("ALTER DOMAIN \"TaskQueue{domain}\" DROP CONSTRAINT \"{name}\""));
+        }
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
+            db.execute(&format!("ALTER TABLE \"TaskQueue\" DROP CONSTRAINT \"{name}\""));
+        }
+    }
+}
+
+/// Inserts a due task that cannot be read, and returns the name of the column.
+fn insert_unreadable(db: &TestDb) -> &'static str {
+    match db.engine {
+        EngineUnderTest::Sqlite => {
+            db.execute(
+                "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\") VALUES ('echo', CAST(X'224dfc6c6c657222' AS TEXT))",
+            );
+            "TaskData"
+        }
+        EngineUnderTest::Postgres => {
+            without_check(db, "PlannedOn");
+            db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"PlannedOn\") VALUES ('echo', 'infinity')");
+            "PlannedOn"
+        }
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
+            without_check(db, "PlannedOn");
+            let mut raw = db.raw();
+            raw.execute("SET SESSION sql_mode = 'ANSI_QUOTES'");
+            raw.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"PlannedOn\") VALUES ('echo', '0000-00-00')");
+            "PlannedOn"
+        }
+    }
+}
+
+/// A handler of every class that writes each of its arguments into a file of its own.
+fn configure_recorder(db: &TestDb) {
+    let record = db.home().join("record.sh");
+    std::fs::write(&record, format!("printf '%s' \"$1\" > {}/got.$TASKQUEUE_TASK_ID\n", db.home().display())).unwrap();
+    db.configure(&format!("[class.\"*\"]\nargv = [\"/bin/sh\", \"{}\", \"{{class}}\"]\n", record.display()));
+}
+
+each_engine! {
+    fn the_table_refuses_a_class_name_that_is_more_than_a_name(db) {
+        let mut raw = db.raw();
+        for class in FORBIDDEN {
+            let insert = format!("INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES ({})", literal(db, class));
+            let refused = raw.try_execute(&insert);
+            let message = refused.expect_err(class).to_string();
+            assert!(message.contains("TaskClass"), "{class:?}: {message}");
+        }
+        let long = "x".repeat(191);
+        raw.try_execute(&format!("INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES ('{long}')")).expect_err("191 characters");
+        assert_eq!(count_tasks(db), 0);
+    }
+
+    fn a_handler_gets_the_class_name_as_one_argument_and_nothing_else(db) {
+        configure_recorder(db);
+        let names = ["php.x", "App\\Tasks\\Resize", "db:backup", "a-b_c", "A.9"];
+        for name in names {
+            db.execute(&format!("INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES ({})", literal(db, name)));
+        }
+        db.cli().run(&["tick"]).ok();
+        for (name, id) in names.iter().zip(1..) {
+            assert_eq!(std::fs::read_to_string(db.home().join(format!("got.{id}"))).unwrap(), *name);
+        }
+    }
+
+    fn a_class_name_that_got_past_the_table_starts_nothing_and_is_named(db) {
+        configure_recorder(db);
+        without_check(db, "TaskClass");
+        let mut raw = db.raw();
+        if db.engine == EngineUnderTest::Sqlite {
+            raw.execute("PRAGMA ignore_check_constraints = ON");
+        }
+        // On MySQL and MariaDB too a run takes its class from the task.
+        let bad: Vec<&&str> = FORBIDDEN.iter().filter(|class| !class.is_empty()).collect();
+        for class in &bad {
+            raw.execute(&format!("INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES ({})", literal(db, class)));
+        }
+        raw.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES ('good')");
+        let good = bad.len() + 1;
+        db.cli().run(&["tick"]).ok();
+        let started: Vec<String> = std::fs::read_dir(db.home())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.starts_with("got."))
+            .collect();
+        assert_eq!(started, [format!("got.{good}")]);
+        for id in 1..good {
+            let row = task(db, &id.to_string());
+            assert_eq!(row["unreadable"][0]["column"], "TaskClass", "{row}");
+            assert!(!row["quarantined_on"].is_null(), "{row}");
+        }
+        let explained = db.cli().run(&["explain", "1"]).ok();
+        assert!(explained.contains("the column TaskClass cannot be read"), "{explained}");
+    }
+
+    fn a_row_that_cannot_be_read_is_set_aside_and_all_others_run(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "1"]).ok();
+        let column = insert_unreadable(db);
+        db.cli().run(&["queue", "echo", "3"]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!((&task(db, "1")["status"], &task(db, "3")["status"]), (&"success".into(), &"success".into()));
+        let bad = task(db, "2");
+        assert_eq!((&bad["status"], &bad["unreadable"][0]["column"]), (&"failed".into(), &column.into()), "{bad}");
+        let named = format!("the column {column} cannot be read");
+        for args in [&["status"][..], &["status", "2"], &["explain", "2"], &["show", "2"], &["failures"], &["top", "--once"]] {
+            let text = db.cli().run(args).ok();
+            assert!(text.replace('\n', " ").contains(&named) || text.contains(column), "{args:?}: {text}");
+        }
+        let found = db.cli().run(&["doctor"]);
+        assert_eq!(found.code, Some(1), "{found:?}");
+        assert!(found.stdout.contains(&format!("task 2 is set aside: its column {column} cannot be read")), "{found:?}");
+        for args in [&["metrics"][..], &["logs", "2"], &["events"], &["wait", "1"], &["schedule", "list"], &["runners"]] {
+            let ended = db.cli().run(args);
+            assert_eq!(ended.code, Some(0), "{args:?}: {ended:?}");
+        }
+        // Nothing more happens to it: a second tick finds nothing to do.
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"TaskQueueId\" = 2"), 1);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'quarantined'"), 1);
+    }
+
+    fn a_row_that_cannot_be_read_can_be_mended_cancelled_and_pruned(db) {
+        db.configure(ECHO);
+        let column = insert_unreadable(db);
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(task(db, "1")["status"], "failed");
+        if column == "TaskData" {
+            db.cli().run(&["edit", "1", "--data", "\"mended\""]).ok();
+        } else {
+            db.execute("UPDATE \"TaskQueue\" SET \"PlannedOn\" = NULL WHERE \"Id\" = 1");
+        }
+        db.cli().run(&["retry", "1"]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(task(db, "1")["status"], "success");
+
+        db.cli().run(&["queue", "echo"]).ok();
+        if db.engine == EngineUnderTest::Sqlite {
+            insert_unreadable(db);
+            db.cli().run(&["cancel", "3"]).ok();
+            assert_eq!(task(db, "3")["status"], "cancelled");
+            db.cli().run(&["prune", "3", "--yes"]).ok();
+            assert_eq!(count_tasks(db), 2);
+        }
+    }
+
+    fn no_value_of_another_width_or_form_gets_into_a_column_that_is_read(db) {
+        db.configure(&shell_class(db, "echo", "cat"));
+        let mut raw = db.raw();
+        let is_sqlite = db.engine == EngineUnderTest::Sqlite;
+        let refused = [
+            ("Timeout", "4294967295"), ("Timeout", "0"), ("MaxRetries", "4294967296"), ("MaxRetries", "0"), ("Attempts", "2147483647"),
+            ("Attempts", "9223372036854775807"), ("FailedRetries", "-1"), ("Crashes", "1000000001"), ("WaitingFor", "-1"), ("Priority", "1001"),
+            ("UniqueKey", "''"), ("UniqueKey", "'a '"), ("UniqueKey", "' a'"), ("LimitKey", "'\u{dc}'"), ("LimitKey", "'a\u{1b}b'"),
+            ("Recurrence", "''"), ("TimeZone", "'\u{dc}'"), ("Backoff", "''"), ("CatchUp", "'sometimes'"), ("TaskData", "'{'"),
+        ];
+        let times = ["QueuedOn", "ScheduledOn", "PlannedOn", "UniqueUntil", "QuarantinedOn"];
+        let bad_times = if db.is_mysql_like() {
+            &["'0000-00-00'", "'0999-12-31 00:00:00'", "'2026-02-30 00:00:00'", "'garbage'"][..]
+        } else if is_sqlite {
+            &["'garbage'", "''", "'2026-02-30 00:00:00'", "'2026-13-01 00:00:00'", "'2026-01-01T00:00:00'", "'2026-01-01'",
+              "'0999-12-31 00:00:00'", "'2026-01-01 00:00:00.12345678'", "'2026-01-01 00:00:00.x'", "CAST(X'ff' AS TEXT)"][..]
+        } else {
+            &["'infinity'", "'-infinity'", "'294000-01-01'", "'4713-01-01 BC'", "'0999-12-31'"][..]
+        };
+        let all_times = times.iter().flat_map(|column| bad_times.iter().map(move |value| (*column, *value)));
+        for (column, value) in refused.into_iter().chain(all_times) {
+            let insert = format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"{column}\") VALUES ('echo', {value})");
+            assert!(raw.try_execute(&insert).is_err(), "{column} takes {value}");
+        }
+        if is_sqlite {
+            raw.try_execute("INSERT INTO \"TaskQueue\" (\"Id\", \"TaskClass\") VALUES (9223372036854775807, 'echo')").unwrap_err();
+            raw.try_execute("INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES (CAST(X'6100623b' AS TEXT))").unwrap_err();
+        }
+        assert_eq!(db.cli().run(&["queue", "echo"]).ok(), if db.engine == EngineUnderTest::Sqlite { "1".to_owned() } else {
+            db.text("SELECT CAST(MAX(\"Id\") AS CHAR(20)) AS value FROM \"TaskQueue\"").unwrap().trim().to_owned()
+        });
+    }
+}
