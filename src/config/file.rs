@@ -181,6 +181,13 @@ pub(super) fn parts_beside(path: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     Ok(parts)
 }
 
+/// Returns true for `/dev/null`, under whichever name: it means no configuration.
+pub(super) fn is_null_device(path: &Path) -> bool {
+    /// Major number 1, minor number 3, on every Linux.
+    const NULL_DEVICE: u64 = 0x103;
+    std::fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device() && found.rdev() == NULL_DEVICE)
+}
+
 /// Of a file alone. Whoever opens something else may have to wait, perhaps for ever, so that it is not even opened.
 pub(super) fn text_of(path: &Path) -> Result<String, ConfigError> {
     text_if(path, FileType::is_file)

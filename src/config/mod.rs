@@ -50,6 +50,13 @@ pub struct Config {
     pub exec_enabled: Option<bool>,
 }
 
+impl Config {
+    /// Everything has its default.
+    fn none(path: PathBuf) -> Self {
+        Self { path, stop_wait: file::DEFAULT_STOP_WAIT, ..Self::default() }
+    }
+}
+
 /// The configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {message}", path.display())]
@@ -74,7 +81,7 @@ impl ConfigError {
 }
 
 /// Reads the configuration: the file named, else the first that exists of the user's and the system's, and the files of
-/// `conf.d` beside it. Without any file everything has its default.
+/// `conf.d` beside it. Without any file everything has its default; `/dev/null` names no file, and nothing beside it is read.
 ///
 /// Nobody is waited for: a pipe or a device in the place of a file is an error.
 ///
@@ -85,10 +92,10 @@ pub fn load(named: Option<&Path>, environment: &Environment) -> Result<Config, C
         Some(path) => Some(path.to_owned()),
         None => first_that_exists(environment)?,
     };
-    let Some(path) = found else {
-        let path = environment.own_config_path();
-        return Ok(Config { path, stop_wait: file::DEFAULT_STOP_WAIT, ..Config::default() });
-    };
+    let Some(path) = found else { return Ok(Config::none(environment.own_config_path())) };
+    if file::is_null_device(&path) {
+        return Ok(Config::none(path));
+    }
     with_parts(file::from_text(&path, &file::text_of(&path)?)?)
 }
 
@@ -100,6 +107,9 @@ pub fn load(named: Option<&Path>, environment: &Environment) -> Result<Config, C
 /// # Errors
 /// As of [`load`].
 pub fn load_file_or_pipe(path: &Path) -> Result<Config, ConfigError> {
+    if file::is_null_device(path) {
+        return Ok(Config::none(path.to_owned()));
+    }
     with_parts(file::from_text(path, &file::text_of_file_or_pipe(path)?)?)
 }
 

@@ -47,9 +47,27 @@ fn a_pipe_that_is_found_in_the_place_of_a_configuration_is_an_error_and_waited_f
 #[test]
 fn a_device_or_a_directory_is_no_configuration_whoever_names_it() {
     let (_home, cli) = alone();
-    for path in ["/dev/zero", "/dev/null", "/dev/tty", "/usr"] {
+    for path in ["/dev/zero", "/dev/tty", "/usr"] {
         refused(&cli, &["status", "--config", path], path);
         refused(&cli.clone().env("TASKQUEUE_CONFIG", path), &["status"], path);
+    }
+}
+
+#[test]
+fn the_null_device_means_no_configuration() {
+    let (home, cli) = alone();
+    configure_exactly(home.path(), ECHO);
+    let link = home.path().join("none");
+    std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+    assert!(ended(&cli, &["classes"]).ok().contains("echo"));
+    for path in ["/dev/null", link.to_str().unwrap()] {
+        let by_variable = cli.clone().env("TASKQUEUE_CONFIG", path);
+        for found in [ended(&cli, &["classes", "--config", path]), ended(&by_variable, &["classes"])] {
+            let text = found.ok();
+            assert!(text.contains("exec") && !text.contains("echo"), "{text}");
+        }
+        ended(&by_variable, &["tick"]).ok();
+        ended(&cli, &["queue", "--config", path, "exec", "{\"argv\":[\"/bin/true\"]}"]).ok();
     }
 }
 
