@@ -39,25 +39,43 @@ fn nearest(name: &str) -> Option<Setting> {
 /// Sets a value.
 ///
 /// # Errors
-/// [`EngineError::Input`] with the range for a value outside it, or why it does not go with the others; the database's.
-pub fn set(ctx: &mut Context, setting: Setting, text: &str) -> EngineResult<i64> {
+/// As of [`set_together`].
+pub fn set(ctx: &mut Context, setting: Setting, text: &str) -> EngineResult<()> {
+    set_together(ctx, &[(setting, text.to_owned())]).map(drop)
+}
+
+/// Sets these values together: each is checked against its range, and all of them against each other and the rest.
+///
+/// # Errors
+/// [`EngineError::Input`] with the range for a value outside it, or why the values do not go together, and then nothing is set;
+/// the database's.
+pub fn set_together(ctx: &mut Context, changes: &[(Setting, String)]) -> EngineResult<Vec<(Setting, i64)>> {
     let input = |error: BadSetting| EngineError::Input(error.to_string());
-    let value = setting.value(text).map_err(input)?;
-    // A store whose settings are wrong already must not keep anybody from mending them one by one.
-    let before = ctx.store.setting_rows()?;
-    let mut after = before.clone();
-    after.retain(|(name, _)| name != setting.name());
-    after.push((setting.name().to_owned(), value.to_string()));
-    if Settings::from_rows(&before).is_ok() {
-        Settings::from_rows(&after).map_err(input)?;
+    let mut values = Vec::with_capacity(changes.len());
+    for (setting, text) in changes {
+        if values.iter().any(|(other, _)| other == setting) {
+            return Err(EngineError::Input(format!("{setting} is given twice")));
+        }
+        values.push((*setting, setting.value(text).map_err(input)?));
     }
-    let is_this = |(name, _): &&(String, String)| name == setting.name();
-    let earlier = before.iter().find(is_this).map(|(_, text)| text.as_str());
-    let event = ctx.operator_event(
-        "setting-changed",
-        serde_json::json!({ "name": setting.name(), "from": earlier, "to": value.to_string() }),
-    );
-    ctx.store.set_setting(setting, value, &event)?;
+    let before = ctx.store.setting_rows()?;
+    // A store whose settings are wrong already can be mended one by one.
+    if Settings::from_rows(&before).is_ok() {
+        Settings::from_rows(&with_values(&before, &values)).map_err(input)?;
+    }
+    let with_event = |(setting, value): &(Setting, i64)| {
+        let earlier = before.iter().find(|(name, _)| name == setting.name()).map(|(_, text)| text.as_str());
+        let details = serde_json::json!({ "name": setting.name(), "from": earlier, "to": value.to_string() });
+        (*setting, *value, ctx.operator_event("setting-changed", details))
+    };
+    let kept: Vec<_> = values.iter().map(with_event).collect();
+    ctx.store.set_settings(&kept)?;
     fault_point!("settings.committed");
-    Ok(value)
+    Ok(values)
+}
+
+fn with_values(rows: &[(String, String)], values: &[(Setting, i64)]) -> Vec<(String, String)> {
+    let is_new = |name: &str| values.iter().any(|(setting, _)| setting.name() == name);
+    let kept = rows.iter().filter(|(name, _)| !is_new(name)).cloned();
+    kept.chain(values.iter().map(|(setting, value)| (setting.name().to_owned(), value.to_string()))).collect()
 }

@@ -55,20 +55,22 @@ impl Store {
         self.read(|conn| Ok(task_queue_settings.select((name, value)).order(name).load(conn)?))
     }
 
-    /// Sets a value that was checked against the range of the setting, and keeps the event.
+    /// Sets values that were checked against the ranges of their settings, and keeps the event of each, in one transaction.
     ///
     /// # Errors
-    /// The database could not be written.
-    pub fn set_setting(&mut self, setting: Setting, new_value: i64, event: &NewEvent) -> StoreResult<()> {
-        let text = new_value.to_string();
+    /// The database could not be written; nothing has changed then.
+    pub fn set_settings(&mut self, changes: &[(Setting, i64, NewEvent)]) -> StoreResult<()> {
         self.write_once(|conn| {
-            let row = task_queue_settings.filter(name.eq(setting.name()));
-            if diesel::update(row).set(value.eq(&text)).execute(conn)? == 0 {
-                diesel::insert_into(task_queue_settings)
-                    .values((name.eq(setting.name()), value.eq(&text)))
-                    .execute(conn)?;
+            for (setting, new_value, event) in changes {
+                let text = new_value.to_string();
+                let row = task_queue_settings.filter(name.eq(setting.name()));
+                if diesel::update(row).set(value.eq(&text)).execute(conn)? == 0 {
+                    diesel::insert_into(task_queue_settings)
+                        .values((name.eq(setting.name()), value.eq(&text)))
+                        .execute(conn)?;
+                }
+                insert_event(conn, event)?;
             }
-            insert_event(conn, event)?;
             fault_point!("settings.before_commit");
             Ok(())
         })?;

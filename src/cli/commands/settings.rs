@@ -27,13 +27,14 @@ enum Action {
         /// The name of the setting
         name: String,
     },
-    /// Change one value
+    /// Change one value, or several that are checked together and set in one transaction
+    #[command(
+        after_help = "Examples:\n  taskqueue settings set TaskQueueRunnerLimit 16\n  taskqueue settings set TaskQueueLeaseTime=6 TaskQueueLeaseRenewal=2"
+    )]
     Set {
-        /// The name of the setting
-        name: String,
-        /// The new value: a whole number in the range of the setting
-        #[arg(allow_negative_numbers = true)]
-        value: String,
+        /// NAME VALUE, or NAME=VALUE once for each setting; the values are whole numbers in the ranges of the settings
+        #[arg(required = true, value_name = "NAME=VALUE", allow_negative_numbers = true)]
+        values: Vec<String>,
         #[command(flatten)]
         reason: ReasonArgs,
     },
@@ -43,15 +44,37 @@ pub(crate) fn run(session: Session, args: &SettingsArgs, out: &mut Out) -> anyho
     match &args.action {
         None | Some(Action::List) => list(session, out),
         Some(Action::Get { name }) => get(session, name, out),
-        Some(Action::Set { name, value, reason }) => {
-            let setting = find(name)?;
-            let value = session.open_or_make()?.because(reason.text(), |ctx| settings::set(ctx, setting, value))?;
-            if out.is_json() {
-                out.json(&json(setting, &value.to_string()))?;
-            }
-            out.say(&format!("{setting} is {value}"));
-            Ok(DONE)
+        Some(Action::Set { values, reason }) => set(session, values, reason, out),
+    }
+}
+
+fn set(session: Session, words: &[String], reason: &ReasonArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let mut changes = Vec::with_capacity(words.len());
+    for (name, value) in pairs(words)? {
+        changes.push((find(name)?, value.to_owned()));
+    }
+    let set = session.open_or_make()?.because(reason.text(), |ctx| settings::set_together(ctx, &changes))?;
+    for (setting, value) in set {
+        if out.is_json() {
+            out.json(&json(setting, &value.to_string()))?;
         }
+        out.say(&format!("{setting} is {value}"));
+    }
+    Ok(DONE)
+}
+
+/// Names and values: `NAME VALUE`, or one or more `NAME=VALUE`.
+fn pairs(words: &[String]) -> Result<Vec<(&str, &str)>, CliError> {
+    if let [name, value] = words
+        && !name.contains('=')
+        && !value.contains('=')
+    {
+        return Ok(vec![(name, value)]);
+    }
+    match words.iter().find(|word| !word.contains('=')) {
+        None => Ok(words.iter().filter_map(|word| word.split_once('=')).collect()),
+        Some(bad) => Err(CliError::usage(format!("\"{bad}\" is no NAME=VALUE"))
+            .with_hint("taskqueue settings set TaskQueueLeaseTime=6 TaskQueueLeaseRenewal=2")),
     }
 }
 

@@ -25,6 +25,28 @@ each_engine! {
         assert!(db.cli().run(&["status"]).ok().contains("runners 0/3"));
     }
 
+    fn values_that_fit_each_other_are_set_together_or_not_at_all(db) {
+        let value = |name: &str| db.cli().run(&["settings", "get", name]).ok();
+        let alone = db.cli().run(&["settings", "set", "TaskQueueLeaseTime", "6"]);
+        assert_eq!((alone.code, value("TaskQueueLeaseTime").as_str()), (Some(2), "90"), "{alone:?}");
+        let together = ["settings", "set", "TaskQueueLeaseTime=6", "TaskQueueLeaseRenewal=1", "TaskQueueLeaseMargin=2"];
+        let said = db.cli().run(&together);
+        assert_eq!(said.stderr, "TaskQueueLeaseTime is 6\nTaskQueueLeaseRenewal is 1\nTaskQueueLeaseMargin is 2\n", "{said:?}");
+        assert_eq!(said.code, Some(0));
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'setting-changed'"), 3);
+        for bad in [
+            &["TaskQueueRunnerLimit=4", "TaskQueueLeaseMargin=50"][..],
+            &["TaskQueueRunnerLimit=4", "TaskQueueLeaseMargin=0"],
+            &["TaskQueueRunnerLimit=4", "TaskQueueRunnerLimit=5"],
+            &["TaskQueueRunnerLimit=4", "TaskQueueNoSuch=5"],
+            &["TaskQueueRunnerLimit=4", "5"],
+            &["TaskQueueRunnerLimit"],
+        ] {
+            assert_eq!(db.cli().run(&[&["settings", "set"][..], bad].concat()).code, Some(2), "{bad:?}");
+        }
+        assert_eq!((value("TaskQueueRunnerLimit").as_str(), value("TaskQueueLeaseMargin").as_str()), ("8", "2"));
+    }
+
     fn a_value_outside_its_range_is_refused_and_nothing_changes(db) {
         for bad in ["0", "-1", "10001", "99999999999999999999", "", "eight", "8.5"] {
             let (error, _) = error_and_hint(&db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", bad]).fails(2));

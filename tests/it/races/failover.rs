@@ -94,11 +94,11 @@ each_server! {
         let mut store = Store::open(&DatabaseUrl::parse(&address).unwrap()).unwrap();
         let limit = "SELECT CAST(\"Value\" AS SIGNED) AS value FROM \"TaskQueueSettings\" WHERE \"Name\" = 'TaskQueueRunnerLimit'";
         let limits = || (first.raw().numbers(limit), db.raw().numbers(limit));
-        store.set_setting(Setting::RunnerLimit, 5, &changed()).unwrap();
+        store.set_settings(&[(Setting::RunnerLimit, 5, changed())]).unwrap();
         let before = limits();
         assert_eq!(before.0, [Some(5)]);
         first.execute("SET GLOBAL read_only = 1");
-        store.set_setting(Setting::RunnerLimit, 6, &changed()).unwrap();
+        store.set_settings(&[(Setting::RunnerLimit, 6, changed())]).unwrap();
         db.execute(&format!("DROP USER {user}@'%'"));
         assert_eq!(limits(), (before.0, vec![Some(6)]));
     }
