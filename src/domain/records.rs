@@ -101,6 +101,16 @@ impl Task {
         serde_json::from_str(&self.data)
     }
 
+    /// Returns the time that this task of a schedule is for once it is to be processed at `to`, before its planned time: that
+    /// moment itself, so that the planned time remains for the next task.
+    #[must_use]
+    pub fn planned_on_if_moved_up(&self, to: DateTime<Utc>, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let schedule = self.schedule.as_ref()?;
+        let goes_on = schedule.status.is(ScheduleStatus::Active) || schedule.status.is(ScheduleStatus::Paused);
+        let moved = to.max(now);
+        schedule.planned_on.is_some_and(|planned_on| goes_on && moved < planned_on).then_some(moved)
+    }
+
     /// Failed for good: no retry is left.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {

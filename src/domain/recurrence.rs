@@ -90,6 +90,14 @@ pub struct Step {
     pub skipped: usize,
 }
 
+impl Step {
+    /// Whether more may have been left out than are counted.
+    #[must_use]
+    pub const fn skipped_or_more(&self) -> bool {
+        self.skipped >= MAX_COUNTED
+    }
+}
+
 impl Recurrence {
     /// Reads an expression (five fields, or six with the seconds first, or `@daily` and the like), the name of a zone
     /// (`Europe/Berlin`), and how to catch up.

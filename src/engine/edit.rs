@@ -1,6 +1,6 @@
 //! `edit`: other data, another time, other numbers for tasks that are there already.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::json;
 
 use super::selected::{Hear, PORTION, TaskAnswer, key_taken, portions, preview};
@@ -29,13 +29,14 @@ pub struct Edit {
 /// [`EngineError::Input`], and then nothing is changed; or the database's, and then the tasks before stay changed.
 pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, hear: Hear<'_>) -> EngineResult<()> {
     let change = checked(ctx, ids, edit)?;
+    let now = ctx.store.now()?;
     let event = ctx.operator_event("edited", json!({}));
     for portion in portions(ctx, ids) {
         let answers = ctx.store.edit_tasks(portion, &change, edit.if_updated_on, &event)?;
         fault_point!("edit.committed");
         for (id, answer) in portion.iter().zip(answers) {
             hear(match answer {
-                EditAnswer::Edited(task) => edited(&task),
+                EditAnswer::Edited(task) => edited(&task, &change, now),
                 EditAnswer::Stale(task) => stale(&task),
                 EditAnswer::Unknown(task) => unknown(&task),
                 EditAnswer::KeyTaken(holder) => key_taken(*id, "edited", &holder),
@@ -51,11 +52,15 @@ pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, hear: Hear<'_>
 /// # Errors
 /// [`EngineError::Input`], or the database's.
 pub fn preview_edit(ctx: &mut Context, ids: &[TaskId], edit: &Edit, hear: Hear<'_>) -> EngineResult<()> {
-    checked(ctx, ids, edit)?;
+    let change = checked(ctx, ids, edit)?;
+    let now = ctx.store.now()?;
     let outlook = |task: &Task| match edit.if_updated_on {
         Some(version) if version != task.updated_on => stale(task),
         _ if matches!(task.status, Stored::Unknown(_)) => unknown(task),
-        _ => TaskAnswer::done(task.id, "edited", format!("task {} would be edited", task.id)),
+        _ => {
+            let note = kept_time(task, &change, now);
+            TaskAnswer::done(task.id, "edited", format!("task {} would be edited{note}", task.id))
+        }
     };
     preview(ctx, ids, &outlook, hear)
 }
@@ -75,9 +80,22 @@ pub(super) fn checked(ctx: &mut Context, ids: &[TaskId], edit: &Edit) -> EngineR
     Ok(change)
 }
 
-fn edited(task: &Task) -> TaskAnswer {
-    let note = if task.status.is(TaskStatus::Processing) { "; the attempt that runs does not see it" } else { "" };
-    TaskAnswer::done(task.id, "edited", format!("task {} is edited{note}", task.id))
+fn edited(task: &Task, change: &TaskChange, now: DateTime<Utc>) -> TaskAnswer {
+    let unseen = if task.status.is(TaskStatus::Processing) { "; the attempt that runs does not see it" } else { "" };
+    let kept = kept_time(task, change, now);
+    TaskAnswer::done(task.id, "edited", format!("task {} is edited{unseen}{kept}", task.id))
+}
+
+/// What is said of a schedule whose task is moved up.
+fn kept_time(task: &Task, change: &TaskChange, now: DateTime<Utc>) -> String {
+    let moved = change.scheduled_on.and_then(|on| task.planned_on_if_moved_up(on, now));
+    let planned = task.schedule.as_ref().and_then(|schedule| schedule.planned_on).filter(|_| moved.is_some());
+    planned.map_or_else(String::new, |on| {
+        format!(
+            "; it runs in addition to its schedule, which still runs on {}",
+            on.to_rfc3339_opts(SecondsFormat::Secs, true)
+        )
+    })
 }
 
 fn stale(task: &Task) -> TaskAnswer {

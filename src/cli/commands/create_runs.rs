@@ -70,6 +70,7 @@ fn say_schedules(report: &CreateRunsReport, out: &mut Out) {
     if schedules.planned > 0 {
         let skipped = match schedules.skipped {
             0 => String::new(),
+            count if schedules.skipped_or_more => format!(", {count} or more that had passed skipped"),
             count => format!(", {count} that had passed skipped"),
         };
         out.say(&format!("{} of schedules planned{skipped}", human::plural(number(schedules.planned), "time")));

@@ -93,6 +93,7 @@ fn edit_task(
     let now: DateTime<Utc> = diesel::select(db_now()).get_result::<Moment>(conn)?.into();
     edit_waiting_run(conn, &task, change, now, auditor)?;
     // Later than what anybody has seen: some clocks have but milliseconds.
+    let planned_on = change.scheduled_on.and_then(|on| task.planned_on_if_moved_up(on, now));
     let version = now.max(task.updated_on + TimeDelta::microseconds(1));
     diesel::update(this_task())
         .set((
@@ -102,6 +103,7 @@ fn edit_task(
             change.timeout_secs.map(|secs| dsl::timeout_secs.eq(secs)),
             change.priority.map(|priority| dsl::priority.eq(priority)),
             change.backoff.as_ref().map(|backoff| dsl::backoff.eq(backoff.as_ref().map(ToString::to_string))),
+            planned_on.map(|on| dsl::planned_on.eq(any_year(on.into()).nullable())),
             dsl::updated_on.eq(Moment::from(version)),
         ))
         .execute(conn)?;

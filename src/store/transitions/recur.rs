@@ -2,6 +2,7 @@
 //! settled, the next one is inserted: by the end of its last run, and by `create-runs` for whatever settled otherwise. Two
 //! tasks of a schedule are never in question at once, so that no two of them overlap.
 
+use chrono::DateTime;
 use diesel::prelude::*;
 use serde::Serialize;
 
@@ -20,7 +21,7 @@ use super::keep_claims_out;
 use crate::domain::ids::TaskId;
 use crate::domain::records::{Task, TaskSchedule};
 use crate::domain::recurrence::{CatchUp, Recurrence, Step};
-use crate::domain::status::ScheduleStatus;
+use crate::domain::status::{ScheduleStatus, TaskStatus};
 
 /// Heads that go on in one transaction.
 const HEADS_PER_TRANSACTION: usize = 500;
@@ -47,6 +48,8 @@ pub struct Advanced {
     pub planned: usize,
     /// Planned times that were left out.
     pub skipped: usize,
+    /// Whether more were left out than are counted.
+    pub skipped_or_more: bool,
     /// Schedules that nobody can read.
     pub broken: usize,
 }
@@ -55,6 +58,7 @@ impl Advanced {
     fn add(&mut self, other: Self) {
         self.planned += other.planned;
         self.skipped += other.skipped;
+        self.skipped_or_more |= other.skipped_or_more;
         self.broken += other.broken;
     }
 }
@@ -187,7 +191,8 @@ fn follow(
     grace_secs: i64,
 ) -> StoreResult<Advanced> {
     let now: Moment = diesel::select(db_now()).get_result(conn)?;
-    let last = schedule.planned_on.unwrap_or(task.scheduled_on);
+    let early = ran_early(task, schedule, now);
+    let last = early.map(DateTime::from).or(schedule.planned_on).unwrap_or(task.scheduled_on);
     let next = schedule.recurrence().and_then(|recurrence| {
         let step = recurrence.step_after(last, now.into(), grace_secs).ok_or_else(|| NEVER.to_owned())?;
         Ok((recurrence, step))
@@ -205,6 +210,9 @@ fn follow(
         return Ok(Advanced::default());
     }
     fault_point!("recur.head_followed");
+    if let Some(moment) = early {
+        backend::plan_task(conn, task.id.0, task.scheduled_on.into(), Some(moment))?;
+    }
     hand_key_over(conn, task)?;
     let step = free_step(conn, schedule, &recurrence, step)?;
     let row = next_row(task, schedule, &recurrence, step, prerequisites.open_count());
@@ -219,7 +227,15 @@ fn follow(
         open_run_if_due(conn, id, auditor.as_ref())?;
     }
     fault_point!("recur.next_inserted");
-    Ok(Advanced { planned: 1, skipped: step.skipped, broken: 0 })
+    Ok(Advanced { planned: 1, skipped: step.skipped, skipped_or_more: step.skipped_or_more(), broken: 0 })
+}
+
+/// The moment that counts instead of the planned time of a task that was moved up in the table, and has ended before that time:
+/// the planned time remains for the next task.
+fn ran_early(task: &Task, schedule: &TaskSchedule, now: Moment) -> Option<Moment> {
+    let has_run = task.attempts > 0 && !task.status.is(TaskStatus::Cancelled);
+    let planned_on = schedule.planned_on.filter(|planned| has_run && task.scheduled_on < *planned)?;
+    (DateTime::from(now) < planned_on).then_some(now)
 }
 
 /// Somebody may have taken the key of a head that was settled by something else than the end of its run.
@@ -314,7 +330,7 @@ fn move_if_missed(
     }
     backend::plan_task(conn, task.id.0, step.planned_on.into(), Some(step.planned_on.into()))?;
     note_skipped(conn, task.id, &recurrence, step, author)?;
-    Ok(Advanced { planned: 1, skipped: step.skipped, broken: 0 })
+    Ok(Advanced { planned: 1, skipped: step.skipped, skipped_or_more: step.skipped_or_more(), broken: 0 })
 }
 
 /// Nobody tries it again before somebody has mended it.
@@ -359,7 +375,7 @@ fn note_skipped(
         return Ok(());
     }
     let details = serde_json::json!({
-        "skipped": step.skipped, "catch_up": recurrence.catch_up().as_str(), "planned_on": step.planned_on,
+        "skipped": step.skipped, "or_more": step.skipped_or_more(), "catch_up": recurrence.catch_up().as_str(), "planned_on": step.planned_on,
     });
     insert_event(conn, &event("skipped", id, author, details))
 }

@@ -48,6 +48,25 @@ each_engine! {
         assert_eq!(count_tasks(db), 0);
     }
 
+    fn a_task_of_a_schedule_that_is_moved_up_leaves_the_planned_time(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--every", "0 0 29 2 *"]).ok();
+        let planned = planned_on(db, "1");
+        let said = db.cli().run(&["edit", "1", "--in", "0s"]).stderr;
+        let kept = format!("task 1 is edited; it runs in addition to its schedule, which still runs on {planned}\n");
+        assert_eq!(said, kept);
+        db.cli().run(&["tick"]).ok();
+        assert_eq!((&task(db, "1")["status"], planned_on(db, "2")), (&"success".into(), planned.clone()));
+        // The same of a time that is moved in the table.
+        db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = 2");
+        db.cli().run(&["tick"]).ok();
+        assert_eq!((&task(db, "2")["status"], planned_on(db, "3")), (&"success".into(), planned));
+        // A task that is cancelled takes its time along.
+        db.cli().run(&["cancel", "3"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        assert!(planned_on(db, "4") > planned_on(db, "3"), "{}", planned_on(db, "4"));
+    }
+
     fn whoever_starts_an_earlier_task_of_a_schedule_anew_is_told_so(db) {
         db.configure(ECHO);
         db.cli().run(&["queue", "echo", "--every", "0 0 29 2 *"]).ok();
