@@ -25,6 +25,15 @@ pub struct Decision {
     pub rule: String,
 }
 
+/// The word in the rule of a decision after which a failed task is not retried.
+const NO_RETRY: &str = "no_retry";
+
+/// Returns true if the rule that was kept on a failed run says that its task is not retried.
+#[must_use]
+pub fn rules_out_retry(rule: &str) -> bool {
+    rule.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == NO_RETRY)
+}
+
 impl Decision {
     fn success(rule: String) -> Self {
         Self {
@@ -300,6 +309,28 @@ mod tests {
         for rules in [ExitRules::default(), ExitRules::of_task_programs()] {
             let decision = decide(&Ending::Misconfigured("no user".into()), None, "", &rules, 60);
             assert_eq!((decision.event, decision.holds_class), (RunEvent::Release, true));
+        }
+    }
+
+    #[test]
+    fn the_rule_of_each_failure_tells_whether_a_retry_is_ruled_out() {
+        let rules = [ExitRules::default(), ExitRules::of_task_programs()];
+        let endings = (0..=255).map(Ending::Exited).chain([
+            Ending::Signalled(9),
+            Ending::TimedOut,
+            Ending::CouldNotStart("gone".into()),
+            Ending::NoRoom("no process".into()),
+        ]);
+        for ending in endings {
+            for (rules, error) in rules.iter().flat_map(|rules| {
+                [None, Some(reported(None)), Some(reported(Some(false))), Some(reported(Some(true)))]
+                    .map(|error| (rules, error))
+            }) {
+                let decision = decide(&ending, error.as_ref(), "", rules, 60);
+                if decision.event == RunEvent::Fail || decision.event == RunEvent::TimeOut {
+                    assert_eq!(rules_out_retry(&decision.rule), !decision.may_retry, "{decision:?}");
+                }
+            }
         }
     }
 

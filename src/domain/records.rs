@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::decision::rules_out_retry;
 use super::ids::{RunId, RunnerId, TaskId};
 use super::recurrence::Recurrence;
 use super::served::ServedClasses;
@@ -201,6 +202,13 @@ pub struct Run {
 }
 
 impl Run {
+    /// Returns the rule by which this failed run ruled out a retry of its task, if it did.
+    #[must_use]
+    pub fn no_retry_rule(&self) -> Option<&str> {
+        let has_failed = self.status.is(RunStatus::Error) || self.status.is(RunStatus::Timeout);
+        Some(self.decision.as_str()).filter(|rule| has_failed && rules_out_retry(rule))
+    }
+
     /// What the handler left, as a type of Rust; `None` where it left nothing.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::status::TaskStatus;
 use crate::store::FailedTask;
+pub use crate::store::GivenUp;
 
 /// Failed tasks of each kind, failed and timed out, that are looked at.
 const LOOKED_AT: i64 = 5_000;
@@ -20,6 +21,10 @@ const SAMPLES: usize = 3;
 pub struct FailureSample {
     /// The task.
     pub task_id: TaskId,
+    /// Attempts of it that ended, released ones left out.
+    pub attempts: i32,
+    /// Why it is not retried; none where it is.
+    pub why_given_up: Option<GivenUp>,
     /// What the last failed attempt said.
     pub error_message: String,
     /// When that ended.
@@ -93,8 +98,13 @@ fn grouped(mut tasks: Vec<FailedTask>) -> Vec<FailureGroup> {
         group.tasks += 1;
         group.given_up += usize::from(task.is_given_up);
         if group.samples.len() < SAMPLES {
-            let (task_id, failed_on) = (task.task_id, task.failed_on);
-            group.samples.push(FailureSample { task_id, error_message: task.error_message, failed_on });
+            group.samples.push(FailureSample {
+                task_id: task.task_id,
+                attempts: task.attempts,
+                why_given_up: task.why_given_up,
+                error_message: task.error_message,
+                failed_on: task.failed_on,
+            });
         }
     }
     let mut groups: Vec<FailureGroup> = groups.into_values().collect();

@@ -134,10 +134,14 @@ pub enum Reason {
         /// What it holds, in a form that is safe to show.
         found: String,
     },
-    /// It failed for good.
+    /// It failed, and is not retried.
     Exhausted {
         /// Error of the last attempt.
         error: String,
+        /// Failed attempts since its last success or its last new start.
+        failed_attempts: i32,
+        /// The rule by which the last attempt ruled out a retry; none where it has failed as often as it may.
+        no_retry_rule: Option<String>,
     },
     /// It is done.
     Done,

@@ -23,7 +23,7 @@ use crate::domain::records::{Run, RunOutput};
 use crate::domain::status::TaskStatus;
 use crate::os::clock::Moment;
 use crate::store::TaskCounts;
-pub use crate::store::{ClassCounts, FailedTask};
+pub use crate::store::{ClassCounts, FailedTask, GivenUp};
 
 /// Runners, runs in progress, failed tasks of each kind, and classes that are shown at the most.
 const RUNNERS: i64 = 1_000;

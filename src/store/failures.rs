@@ -11,11 +11,24 @@ use super::cells::ShownText;
 use super::schema::{task_queue, task_queue_runs};
 use super::sql::Moment;
 use super::{Store, StoreResult};
+use crate::domain::decision::rules_out_retry;
 use crate::domain::ids::TaskId;
 use crate::domain::status::{RunStatus, TaskStatus};
 
 /// Ids that are named in one statement.
 const IDS_PER_STATEMENT: usize = 1_000;
+
+/// Why a failed task is not retried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GivenUp {
+    /// It has failed as often as it may.
+    NoRetryLeft,
+    /// Its last attempt ended in a way that rules out a retry.
+    NotRetryable,
+    /// It crashed too often.
+    Quarantined,
+}
 
 /// A task whose last attempt failed or timed out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -26,6 +39,10 @@ pub struct FailedTask {
     pub class: String,
     /// Whether nothing is tried any more by itself: no retry is left, or it is quarantined.
     pub is_given_up: bool,
+    /// Why, if so.
+    pub why_given_up: Option<GivenUp>,
+    /// Attempts that ended, released ones left out.
+    pub attempts: i32,
     /// ErrorCode of its last failed attempt; empty where that row is gone.
     pub error_code: String,
     /// ErrorMessage of it.
@@ -34,8 +51,8 @@ pub struct FailedTask {
     pub failed_on: Option<DateTime<Utc>>,
 }
 
-type Failed = (i64, String, i32, i32, Option<Moment>, Option<i64>);
-type Failure = (i64, ShownText, ShownText, Option<Moment>);
+type Failed = (i64, String, i32, i32, i32, Option<Moment>, Option<i64>);
+type Failure = (i64, ShownText, ShownText, Option<Moment>, ShownText);
 
 impl Store {
     /// Up to `limit` failed tasks of this status, of one class or of all; those that are or were to be processed last first.
@@ -50,7 +67,7 @@ impl Store {
     ) -> StoreResult<Vec<FailedTask>> {
         self.read(|conn| {
             let tasks = load_failed(conn, status, class, limit)?;
-            let runs: Vec<i64> = tasks.iter().filter_map(|task| task.5).collect();
+            let runs: Vec<i64> = tasks.iter().filter_map(|task| task.6).collect();
             let failures = load_failures(conn, &runs)?;
             Ok(tasks.into_iter().map(|task| with_failure(task, &failures)).collect())
         })
@@ -58,17 +75,26 @@ impl Store {
 }
 
 fn with_failure(
-    (id, class, failed, max, quarantined_on, run_id): Failed,
+    (id, class, failed, max, attempts, quarantined_on, run_id): Failed,
     failures: &HashMap<i64, Failure>,
 ) -> FailedTask {
     let failure = run_id.and_then(|run_id| failures.get(&run_id));
+    let is_ruled_out = failure.is_some_and(|(.., decision)| rules_out_retry(&decision.0));
+    let why_given_up = match (quarantined_on.is_some(), failed >= max, is_ruled_out) {
+        (true, ..) => Some(GivenUp::Quarantined),
+        (false, true, true) => Some(GivenUp::NotRetryable),
+        (false, true, false) => Some(GivenUp::NoRetryLeft),
+        (false, false, _) => None,
+    };
     FailedTask {
         task_id: TaskId(id),
         class,
-        is_given_up: failed >= max || quarantined_on.is_some(),
+        is_given_up: why_given_up.is_some(),
+        why_given_up,
+        attempts,
         error_code: failure.map(|(_, code, ..)| code.0.clone()).unwrap_or_default(),
-        error_message: failure.map(|(_, _, message, _)| message.0.clone()).unwrap_or_default(),
-        failed_on: failure.and_then(|(.., finished_on)| *finished_on).map(DateTime::from),
+        error_message: failure.map(|(_, _, message, ..)| message.0.clone()).unwrap_or_default(),
+        failed_on: failure.and_then(|(_, _, _, finished_on, _)| *finished_on).map(DateTime::from),
     }
 }
 
@@ -88,7 +114,8 @@ fn load_failed(
         .select(task_queue_runs::id)
         .limit(1)
         .single_value();
-    let columns = (dsl::id, dsl::task_class, dsl::failed_retries, dsl::max_retries, dsl::quarantined_on, last_failure);
+    let retries = (dsl::failed_retries, dsl::max_retries, dsl::attempts);
+    let columns = (dsl::id, dsl::task_class, retries.0, retries.1, retries.2, dsl::quarantined_on, last_failure);
     let failed = dsl::task_queue.filter(dsl::last_status.eq(status.as_str())).select(columns).limit(limit);
     // The whole index is named in the order, as for a page of `status`.
     match class {
@@ -106,7 +133,7 @@ fn load_failures(conn: &mut AnyConnection, runs: &[i64]) -> QueryResult<HashMap<
     for part in runs.chunks(IDS_PER_STATEMENT) {
         let rows: Vec<Failure> = dsl::task_queue_runs
             .filter(dsl::id.eq_any(part))
-            .select((dsl::id, dsl::error_code, dsl::error_message, dsl::finished_on))
+            .select((dsl::id, dsl::error_code, dsl::error_message, dsl::finished_on, dsl::decision))
             .load(conn)?;
         found.extend(rows.into_iter().map(|row| (row.0, row)));
     }

@@ -5,6 +5,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::unknown_class::{WarnOf, warn_of_unknown_class};
+use super::why::given_up_words;
 use crate::cli::error::{CliError, DONE};
 use crate::cli::output::Out;
 use crate::cli::output::human::{fitted_words, plural, relative, shell_word};
@@ -59,7 +60,7 @@ fn show(found: &Failures, shown: usize, with_samples: bool, out: &mut Out) -> an
     let mut text = vec![fitted_words(&counter(found), out.width()), String::new()];
     if with_samples {
         let rows = groups.iter().flat_map(|group| sample_rows(group, found.now)).collect();
-        text.push(render(out, &["TASK", "CLASS", "ERROR", "FAILED", "MESSAGE"], rows, &[3]));
+        text.push(render(out, &["TASK", "CLASS", "ERROR", "ATTEMPTS", "RETRY", "FAILED", "MESSAGE"], rows, &[5, 3]));
     } else {
         let rows = groups.iter().map(|group| row(group, found.now)).collect();
         text.push(render(out, &["TASKS", "GIVEN UP", "CLASS", "ERROR", "LAST", "MESSAGE"], rows, &[4, 1]));
@@ -115,6 +116,8 @@ fn sample_rows(group: &FailureGroup, now: DateTime<Utc>) -> Vec<Vec<Field>> {
             sample.task_id.to_string().into(),
             group.class.as_str().into(),
             Field::toned(group.error_code.as_str(), Tone::Bad),
+            sample.attempts.to_string().into(),
+            given_up_words(sample.why_given_up).into(),
             sample.failed_on.map(|on| relative(on, now)).unwrap_or_default().into(),
             first_line(&sample.error_message).into(),
         ]

@@ -52,3 +52,5 @@ mod task_view;
 mod time_line;
 mod unknown_class;
 mod why;
+
+pub(super) use self::why::given_up_words;

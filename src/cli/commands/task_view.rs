@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::links::linked_line;
 use super::pauses::pause_words;
-use super::why::{holder, note};
+use super::why::{failed_attempts, holder, note};
 use crate::cli::output::Out;
 use crate::cli::output::clean::{clean_block, clean_line};
 use crate::cli::output::human::{counters, distance, fitted, fitted_words, folded, hanging, instant, plural, relative};
@@ -83,7 +83,7 @@ fn task_row(line: &TaskLine, now: DateTime<Utc>) -> Vec<Field> {
         task.class.as_str().into(),
         Field::toned(status, tone),
         when.into(),
-        format!("{}/{}", task.failed_retries, task.max_retries).into(),
+        format!("{}/{}", failed_attempts(task, &line.reason), task.max_retries).into(),
         note(&line.reason, line.last_run.as_ref(), now).into(),
     ]
 }
@@ -177,7 +177,7 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
         format!("  scheduled    {}", scheduled_words(task, now)),
         format!(
             "  failed       {} of {} retries, {} in all",
-            task.failed_retries,
+            failed_attempts(task, &detail.reason),
             task.max_retries,
             plural(task.attempts, "attempt")
         ),

@@ -6,6 +6,7 @@ use super::links::waits_for;
 use super::pauses::{pause_words, resume_command};
 use crate::cli::output::human::{count, plural, relative, shell_word};
 use crate::domain::records::{Run, Task};
+use crate::engine::failures::GivenUp;
 use crate::engine::status::{Counted, Reason};
 
 /// The reason column: empty where the status says it all.
@@ -56,7 +57,8 @@ pub(super) fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> St
             format!("quarantined after {crashes} {word}: {error}")
         }
         Reason::Unreadable { column, found } => format!("set aside: the column {column} cannot be read: {found}"),
-        Reason::Exhausted { error } => format!("no retry left: {error}"),
+        Reason::Exhausted { error, no_retry_rule: Some(rule), .. } => format!("not retried: {error} [{rule}]"),
+        Reason::Exhausted { error, no_retry_rule: None, .. } => format!("no retry left: {error}"),
         Reason::Done => String::new(),
         Reason::Cancelled => "will not run".to_owned(),
         Reason::UnknownStatus => "left alone: a newer version wrote this status".to_owned(),
@@ -81,6 +83,24 @@ fn live(runners: usize) -> String {
 
 fn runs(number: Counted) -> String {
     if number.count == 1 && !number.or_more { "1 run is".to_owned() } else { format!("{} runs are", count(number)) }
+}
+
+/// Why a failed task is not retried, in a few words.
+pub(in crate::cli) const fn given_up_words(why: Option<GivenUp>) -> &'static str {
+    match why {
+        None => "retry follows",
+        Some(GivenUp::NoRetryLeft) => "no retry left",
+        Some(GivenUp::NotRetryable) => "not retried",
+        Some(GivenUp::Quarantined) => "quarantined",
+    }
+}
+
+/// Failed attempts of this task since its last success: fewer than FailedRetries where an attempt ruled out a retry.
+pub(super) const fn failed_attempts(task: &Task, reason: &Reason) -> i32 {
+    match reason {
+        Reason::Exhausted { failed_attempts, .. } => *failed_attempts,
+        _ => task.failed_retries,
+    }
 }
 
 /// The reason as a sentence of its own.

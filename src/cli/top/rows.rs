@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use crate::cli::commands::given_up_words;
 use crate::cli::output::clean::clean_line;
 use crate::cli::output::human::{count, distance, relative};
 use crate::cli::output::table::Tone;
@@ -227,7 +228,7 @@ fn failure(task: &FailedTask, now: DateTime<Utc>) -> Row {
             plain(&task.class),
             (clean_line(&task.error_code), Tone::Bad),
             plain(&task.failed_on.map(|on| relative(on, now)).unwrap_or_default()),
-            plain(if task.is_given_up { "given up" } else { "again" }),
+            plain(given_up_words(task.why_given_up)),
             plain(task.error_message.lines().next().unwrap_or_default()),
         ],
     }

@@ -16,7 +16,7 @@ use crate::domain::pause::{Pause, PauseMode, PauseScope};
 use crate::domain::records::Runner;
 use crate::domain::status::Stored;
 use crate::engine::status::{Counted, RunnerLine, TaskCounts, WorkLine};
-use crate::engine::top::{Change, ClassCounts, FailedTask, Glance, RunningLine, Tally, Throughput};
+use crate::engine::top::{Change, ClassCounts, FailedTask, GivenUp, Glance, RunningLine, Tally, Throughput};
 
 fn now() -> DateTime<Utc> {
     DateTime::UNIX_EPOCH + TimeDelta::days(20_000)
@@ -77,6 +77,8 @@ fn failed(task: i64) -> FailedTask {
         task_id: TaskId(task),
         class: "import".to_owned(),
         is_given_up: true,
+        why_given_up: Some(GivenUp::NotRetryable),
+        attempts: 1,
         error_code: "exit:65".to_owned(),
         error_message: "bad header\nline 2".to_owned(),
         failed_on: Some(now() - TimeDelta::seconds(5)),

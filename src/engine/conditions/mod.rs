@@ -1,6 +1,7 @@
 //! Every condition that decides whether a task runs, in the order in which they do, each asked by the code that decides. `status`
 //! shows the first that is not met, `explain` all of them. Changes nothing.
 
+mod exhausted;
 mod runners;
 
 use std::collections::HashMap;
@@ -157,7 +158,7 @@ impl<'a> Inquiry<'a> {
             NotDue::Quarantined => {
                 unreadable(task).unwrap_or_else(|| Reason::Quarantined { crashes: task.crashes, error: error() })
             }
-            NotDue::Exhausted => Reason::Exhausted { error: error() },
+            NotDue::Exhausted => self.exhausted(task, last_run, error())?,
             NotDue::Succeeded => Reason::Done,
             NotDue::Cancelled => Reason::Cancelled,
             NotDue::UnknownStatus(_) => Reason::UnknownStatus,

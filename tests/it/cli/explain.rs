@@ -248,7 +248,7 @@ each_engine! {
         let bad = queue(db, "bad", &[]);
         let good = queue(db, "echo", &[]);
         db.cli().run(&["tick"]).ok();
-        let explained = expect(db, &bad, "exhausted", "no retry left: exit:65: no such box");
+        let explained = expect(db, &bad, "exhausted", "not retried: exit:65: no such box [exit 65: no_retry (default rule)]");
         expect_no_next(&explained);
         assert_eq!(explained["attempts"][0]["decision"], "exit 65: no_retry (default rule)");
         assert_eq!(explained["remedy"], format!("taskqueue retry {bad}"));
@@ -266,7 +266,7 @@ each_engine! {
         let first = queue(db, "bad", &["--unique", "order-17"]);
         db.cli().run(&["tick"]).ok();
         let second = queue(db, "bad", &["--unique", "order-17", "--in", "1h"]);
-        let explained = expect(db, &first, "exhausted", "no retry left");
+        let explained = expect(db, &first, "exhausted", "not retried");
         assert_eq!(explained["key_holder"], second.parse::<i64>().unwrap());
         let text = db.cli().run(&["explain", &first]).ok();
         assert!(text.contains(&format!("key    order-17 is taken by task {second}: this one cannot be live again")), "{text}");

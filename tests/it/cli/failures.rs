@@ -44,6 +44,47 @@ each_engine! {
         assert!(text.contains("no such box") && !text.contains("refused") && text.contains("1 group more"), "{text}");
     }
 
+    fn a_task_that_is_not_retried_shows_the_attempts_that_it_had_and_why(db) {
+        fail(db);
+        let why = |id: &str| db.cli().run(&["status", "--json", id]).json()["why"].clone();
+        let expected = json!({
+            "reason": "exhausted", "error": "exit:65: no such box", "failed_attempts": 1,
+            "no_retry_rule": "exit 65: no_retry (default rule)",
+        });
+        assert_eq!(why("1"), expected);
+        assert_eq!(db.cli().run(&["explain", "--json", "1"]).json()["cause"]["why"], expected);
+        let list = db.cli().run(&["status"]).ok();
+        let line = list.lines().find(|line| line.trim_start().starts_with("1 ")).unwrap();
+        assert!(line.contains(" 1/5 ") && line.contains("not retried: exit:65: no such box [exit 65: no_retry"), "{list}");
+        for verb in ["status", "show"] {
+            let text = db.cli().run(&[verb, "1"]).ok();
+            assert!(text.contains("1 of 5 retries, 1 attempt in all") && text.contains("not retried"), "{text}");
+        }
+        // A new start counts from zero.
+        db.cli().run(&["retry", "1"]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!((&task(db, "1")["attempts"], &why("1")["failed_attempts"]), (&json!(2), &json!(1)));
+        let group = db.cli().run(&["failures", "--class", "mail", "--json"]).json()["groups"][0].clone();
+        assert_eq!((&group["samples"][0]["attempts"], &group["samples"][0]["why_given_up"]), (&json!(2), &json!("not_retryable")));
+        let text = db.cli().run(&["failures", "--class", "mail", "--samples"]).ok();
+        assert!(text.contains(" 2 ") && text.contains("not retried"), "{text}");
+    }
+
+    fn a_task_that_failed_as_often_as_it_may_has_no_retry_left(db) {
+        db.configure(&shell_class(db, "again", "echo greylisted >&2; exit 75"));
+        db.cli().run(&["queue", "again", "--max-retries", "1"]).ok();
+        db.cli().run(&["queue", "again", "--max-retries", "2"]).ok();
+        db.cli().run(&["tick"]).ok();
+        let why = db.cli().run(&["status", "--json", "1"]).json()["why"].clone();
+        assert_eq!((&why["failed_attempts"], &why["no_retry_rule"]), (&json!(1), &Value::Null));
+        let found = db.cli().run(&["failures", "--json"]).json();
+        let of = |id: i64| {
+            let samples = found["groups"][0]["samples"].as_array().unwrap();
+            samples.iter().find(|sample| sample["task_id"] == id).unwrap()["why_given_up"].clone()
+        };
+        assert_eq!((of(1), of(2)), (json!("no_retry_left"), Value::Null));
+    }
+
     fn nothing_that_failed_is_said_so(db) {
         db.configure(ECHO);
         assert_eq!(db.cli().run(&["failures"]).ok(), "Nothing failed, or what failed has succeeded since.");

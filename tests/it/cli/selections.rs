@@ -218,7 +218,7 @@ each_engine! {
         let part = db.cli().run(&["status", "status=exhausted", "-n", "1"]).ok();
         assert!(part.starts_with("running 0") && part.ends_with("There are more: -n N shows more lines."), "{part}");
         let all = db.cli().run(&["status", "status=exhausted"]).ok();
-        assert!(all.contains("no retry left: exit:65") && !all.contains("There are more"), "{all}");
+        assert!(all.contains("not retried: exit:65") && !all.contains("There are more"), "{all}");
         assert!(db.cli().run(&["status", "last"]).ok().starts_with("task 7   print   scheduled\n"));
         let two = db.cli().run(&["status", "1", "2"]).ok();
         assert!(two.starts_with("task 1 ") && two.contains("\n\ntask 2 "), "{two}");

@@ -91,7 +91,7 @@ each_engine! {
         let text = list(db);
         for (id, words) in [
             ("1", "class held here, next try in 4m"),
-            ("2", "no retry left: exit:65: bad header"),
+            ("2", "not retried: exit:65: bad header [exit 65: no_retry (default rule)]"),
             ("3", "retry, after exit:75: greylisted"),
             ("4", "success"),
             ("5", ": pass 2"),

@@ -57,7 +57,7 @@ fn tables_fit_terminals_of_40_80_and_200_columns() {
         let wide = on_terminal(db, 200, "", "status --color never");
         assert!(
             wide.contains(
-                "no retry left: exit:65: the file was neither a picture nor anything that could be made into one"
+                "not retried: exit:65: the file was neither a picture nor anything that could be made into one"
             ),
             "{wide}"
         );
