@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 
 use super::GlobalArgs;
 use super::error::CliError;
-use super::output::Out;
+use super::output::{Out, tell_stderr};
 use crate::config::{
     Classes, Config, ConfigError, Environment, default_spool_path, default_store_path, load, load_file_or_pipe,
 };
 use crate::domain::listen_address::ListenAddress;
 use crate::engine::work::Reconfiguration;
-use crate::engine::{Context, DatabaseUrl, Engine, Handlers, create_private_dir, others_can_queue};
+use crate::engine::{
+    Context, DatabaseUrl, Engine, Handlers, announce_locked_stores, create_private_dir, others_can_queue,
+};
 use crate::handler::registry::HandlerRegistry;
 
 /// A verb's start.
@@ -95,6 +97,7 @@ pub(crate) fn configuration_path(global: &GlobalArgs, environment: &Environment)
 impl Session {
     /// Reads the configuration and finds the database; opens nothing.
     pub(crate) fn prepare(global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> anyhow::Result<Self> {
+        announce_locked_stores(|text| tell_stderr(&format!("warning: {text}")));
         let source = ConfigSource { option: global.config.clone(), environment: Environment::own()? };
         let config = source.read_first()?;
         let environment = &source.environment;

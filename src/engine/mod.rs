@@ -89,7 +89,7 @@ pub use crate::os::stop_signals::{StopHandle, StopSignals};
 pub use crate::os::supervisor::Supervisor;
 pub use crate::os::suspend::Suspension;
 use crate::store::{Crash, NewEvent, News, Origin, Store};
-pub use crate::store::{DatabaseError, DatabaseUrl, Engine, StoreError};
+pub use crate::store::{DatabaseError, DatabaseUrl, Engine, StoreError, announce_locked_stores};
 
 /// This process, as it appears in the tables.
 #[derive(Clone, Debug)]

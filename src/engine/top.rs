@@ -141,6 +141,7 @@ impl Watch {
     pub fn new(mut ctx: Context) -> Self {
         let until = Arc::new(Mutex::new(Moment::now()));
         let seen = Arc::clone(&until);
+        ctx.store.wait_silently();
         ctx.store.give_up_when(move || seen.lock().unwrap_or_else(PoisonError::into_inner).has_passed());
         Self { ctx, until }
     }

@@ -22,6 +22,7 @@ pub mod http;
 pub mod identity;
 pub mod journal;
 pub mod lock;
+pub mod lock_holders;
 pub mod marks;
 pub mod random;
 pub mod reload_signal;

@@ -19,6 +19,7 @@ mod health;
 mod key_slots;
 mod leases;
 mod limits;
+mod lock_notice;
 mod metrics;
 mod migrate;
 mod news;
@@ -66,6 +67,8 @@ pub use self::failures::{FailedTask, GivenUp};
 pub use self::health::Symptom;
 pub use self::key_slots::KeyUse;
 pub use self::leases::Renewal;
+pub use self::lock_notice::announce_locked_stores;
+use self::lock_notice::{LockNotice, holder_words};
 pub use self::metrics::{TaskBacklog, WaitingRuns};
 pub use self::migrate::{Migration, MigrationBegun, MigrationReport, all_pending};
 pub use self::news::News;
@@ -107,6 +110,8 @@ pub struct Store {
     is_hurried: Option<Box<dyn Fn() -> bool + Send>>,
     /// Whether what is done now is worth the wait for room on a full disk.
     waits_for_room: bool,
+    /// Whether a wait for a locked store is not printed.
+    waits_silently: bool,
     /// Whether it is a worker's.
     prefers_lookups: bool,
     /// Who this process is.
@@ -169,6 +174,7 @@ impl Store {
             listening,
             is_hurried: None,
             waits_for_room: false,
+            waits_silently: false,
             prefers_lookups: false,
             origin: Origin::default(),
             audit: AuditSwitch::default(),
@@ -259,10 +265,15 @@ impl Store {
         self.waits_for_room = waits;
     }
 
+    /// From now on nothing is printed where a locked store is waited for.
+    pub fn wait_silently(&mut self) {
+        self.waits_silently = true;
+    }
+
     fn repeat<T>(&mut self, work: &mut dyn FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
         let started = Instant::now();
         let (mut repeats, mut reconnections, mut few) = (0, 0, 0);
-        let mut unreachable = None;
+        let (mut unreachable, mut notice) = (None, LockNotice::default());
         loop {
             let error = match work(&mut self.conn) {
                 Err(StoreError::Database(error)) => error,
@@ -284,6 +295,9 @@ impl Store {
                 // Where the disk is full that is why no connection could be made either.
                 let unreachable = unreachable.filter(|_| repeat != Repeat::WhenRoom);
                 return Err(unreachable.unwrap_or_else(|| self.explain(error, repeat)));
+            }
+            if let Some(path) = self.url.path().filter(|_| repeat == Repeat::Yes && !self.waits_silently) {
+                notice.after(started.elapsed(), &path);
             }
             std::thread::sleep(pause(repeats));
             repeats += 1;
@@ -322,7 +336,10 @@ impl Store {
             return StoreError::Forbidden { url, message };
         }
         match repeat {
-            Repeat::Yes => StoreError::Busy(message),
+            Repeat::Yes => StoreError::Busy(match self.url.path().and_then(|path| holder_words(&path)) {
+                Some(holder) => format!("{message} by {holder}"),
+                None => message,
+            }),
             Repeat::AfterReconnect | Repeat::AfterFailover => StoreError::Unreachable { url, message },
             Repeat::WhenRoom => StoreError::Full { url, message },
             Repeat::Never | Repeat::FewTimes => StoreError::Database(error),

@@ -14,6 +14,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use url::Url;
 
 use super::super::error::{Repeat, StoreError, StoreResult};
+use super::super::lock_notice::{LockNotice, holder_words};
 use super::super::rows::{DependencyRow, NewRunOutputRow, NewTaskRow};
 use super::super::schema::{task_queue, task_queue_class_holds, task_queue_dependencies, task_queue_run_outputs};
 use super::super::sql::{Moment, db_now, db_now_plus};
@@ -38,7 +39,8 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<SqliteConnection> {
     let absolute = path.canonicalize().map_err(|error| shown(&error))?;
     let mut conn = SqliteConnection::establish(&absolute.to_string_lossy()).map_err(|error| shown(&error))?;
     prepare_session(&mut conn).map_err(|error| shown(&error))?;
-    if library_version() >= OLDEST_SAFE_FOR_WAL && wants_wal(&mut conn).map_err(|error| shown(&error))? {
+    let locked = |error: diesel::result::Error| unless_locked(&path, &error).unwrap_or_else(|| shown(&error));
+    if library_version() >= OLDEST_SAFE_FOR_WAL && patiently(&path, || wants_wal(&mut conn)).map_err(locked)? {
         let _lock = lock_file(&path).map_err(|error| shown(&error))?;
         switch_to_wal(&mut conn).map_err(|error| shown(&error))?;
     }
@@ -117,8 +119,8 @@ fn refuse_what_is_no_file(url: &DatabaseUrl, path: &Path) -> StoreResult<()> {
     }
 }
 
-/// How long a statement waits for one of another process.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a statement waits for one of another process before it is repeated, and before a person is told of the wait.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long another process may take to make or migrate the file.
 const LOCK_WAIT: Duration = Duration::from_secs(60);
 
@@ -143,6 +145,28 @@ fn is_wal(conn: &mut SqliteConnection) -> QueryResult<bool> {
     let mode: String =
         diesel::select(sql::<Text>("(SELECT journal_mode FROM pragma_journal_mode)")).get_result(conn)?;
     Ok(mode == "wal")
+}
+
+/// Repeats the question for as long as another process has locked the whole file.
+fn patiently<T>(path: &Path, mut ask: impl FnMut() -> QueryResult<T>) -> QueryResult<T> {
+    let (started, mut notice) = (Instant::now(), LockNotice::default());
+    loop {
+        match ask() {
+            Err(error) if classify(&error.to_string()) == Repeat::Yes && started.elapsed() < LOCK_WAIT => {
+                notice.after(started.elapsed(), path);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            other => return other,
+        }
+    }
+}
+
+fn unless_locked(path: &Path, error: &diesel::result::Error) -> Option<StoreError> {
+    let message = error.to_string();
+    (classify(&message) == Repeat::Yes).then(|| {
+        let holder = holder_words(path).map_or_else(String::new, |holder| format!(" by {holder}"));
+        StoreError::Busy(format!("{message}{holder}"))
+    })
 }
 
 /// A file of somebody else is not changed before `migrate` has made it ours.
