@@ -147,6 +147,11 @@ impl Session {
         Ok(())
     }
 
+    /// Where the outcomes of runs wait for the database.
+    pub(crate) fn spool(&self) -> Option<PathBuf> {
+        self.spool.clone()
+    }
+
     /// Whether there is the directory that the store needs, or it is not for us to make it.
     pub(crate) fn has_place(&self) -> bool {
         self.place.as_deref().is_none_or(|directory| directory.try_exists().unwrap_or(true))

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::conditions::Inquiry;
+use super::standstill::{Standstill, standstills};
 use super::{Context, EngineResult};
 
 /// What monitoring watches.
@@ -22,6 +23,8 @@ pub struct Measures {
     pub lost: i64,
     /// Runners that live.
     pub runners: i64,
+    /// Due tasks and waiting runs that a pause, a missing runner or taken slots keep from being processed.
+    pub stalled: i64,
 }
 
 /// The numbers of this moment. What there are many of is counted up to 100,000.
@@ -34,6 +37,7 @@ pub fn measure(ctx: &mut Context) -> EngineResult<Measures> {
     let mut inquiry = Inquiry::new(ctx, now);
     let lost = i64::try_from(inquiry.lost_runs()?.len()).unwrap_or(i64::MAX);
     let runners = i64::try_from(inquiry.live_runners()?.len()).unwrap_or(i64::MAX);
+    let stalled = standstills(ctx)?.iter().map(Standstill::tasks).max().unwrap_or(0);
     Ok(Measures {
         oldest_due_secs: counts.oldest_due_secs.unwrap_or(0),
         due: counts.due.count,
@@ -42,5 +46,6 @@ pub fn measure(ctx: &mut Context) -> EngineResult<Measures> {
         quarantined: counts.quarantined.count,
         lost,
         runners,
+        stalled,
     })
 }

@@ -3,12 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 use serde::Serialize;
 
 use super::classes;
 use super::conditions::{Inquiry, Reason};
-use super::{Context, EngineResult};
+use super::standstill::{Standstill, StandstillCause, standstills};
+use super::{Context, DatabaseUrl, EngineError, EngineResult};
 use crate::domain::check::Level;
 use crate::domain::ids::TaskId;
 use crate::domain::pause::Pause;
@@ -16,6 +17,7 @@ use crate::domain::settings::Settings;
 use crate::domain::status::TaskStatus;
 use crate::domain::unreadable::Unreadable;
 use crate::os::disk::{mode_and_bytes, room_at};
+use crate::os::spool::Spool;
 use crate::store::Counted;
 pub use crate::store::Symptom;
 
@@ -40,12 +42,31 @@ const QUARANTINED_READ: i64 = 100;
 pub enum Trouble {
     /// The server or the file shows it.
     Store(Symptom),
+    /// The database cannot be opened: nothing that is in its tables was examined.
+    StoreClosed {
+        /// The address of the store.
+        store: String,
+        /// Why.
+        error: String,
+    },
+    /// Something could not be examined.
+    Unexamined {
+        /// What.
+        part: &'static str,
+        /// Why.
+        error: String,
+    },
     /// Tasks are due, have no run, and nobody creates one.
     NothingCreatesRuns {
         /// How many.
         due: Counted,
         /// For how long the first has been due.
         oldest_secs: i64,
+    },
+    /// Tasks are due or runs wait, and a pause, a missing runner or taken slots keep all of them from being processed.
+    Standstill {
+        /// What is affected, and why.
+        standstill: Standstill,
     },
     /// Runs wait for a runner that does not come.
     NothingRuns {
@@ -168,11 +189,16 @@ impl Trouble {
             // What it enforces is not enforced; of the others it is said that things get slow.
             Self::Store(Symptom::MissingIndex { statement, .. }) if !statement.contains("UNIQUE") => Level::Warning,
             Self::Store(Symptom::Setting { .. } | Symptom::MissingIndex { .. })
+            | Self::StoreClosed { .. }
+            | Self::Unexamined { .. }
             | Self::NothingCreatesRuns { .. }
             | Self::NothingRuns { .. }
             | Self::LostRuns { .. }
             | Self::ClassProblem { .. }
-            | Self::LittleRoom { .. } => Level::Critical,
+            | Self::LittleRoom { .. }
+            | Self::Standstill { standstill: Standstill { cause: StandstillCause::NoRunner { .. }, .. } } => {
+                Level::Critical
+            }
             _ => Level::Warning,
         }
     }
@@ -188,24 +214,78 @@ pub struct OwnFiles {
 }
 
 /// Everything that is wrong, as far as can be seen from here; the worst first. Transactions count as long that have been open for
-/// so many seconds: they keep others from their work, or the server from cleaning up.
-///
-/// # Errors
-/// The database's.
-pub fn examine(ctx: &mut Context, files: &OwnFiles, long_secs: i64) -> EngineResult<Vec<Trouble>> {
-    let (now, settings) = (ctx.store.now()?, ctx.store.settings()?);
-    let mut troubles: Vec<Trouble> = ctx.store.symptoms(long_secs)?.into_iter().map(Trouble::Store).collect();
-    troubles.extend(files_in_danger(files));
-    troubles.extend(left_outcomes(ctx));
-    troubles.extend(kept_for_ever(&settings));
-    troubles.extend(class_troubles(ctx)?);
-    troubles.extend(task_troubles(ctx)?);
-    troubles.extend(moving_troubles(ctx, now)?);
-    let old = |pause: &Pause| pause.until.is_none() && now - pause.created_on > OLD_PAUSE;
-    let pauses = ctx.store.list_pauses()?.into_iter().filter(old);
-    troubles.extend(pauses.map(|pause| Trouble::OldPause { pause: Box::new(pause) }));
-    troubles.sort_by_key(|trouble| std::cmp::Reverse(trouble.level()));
-    Ok(troubles)
+/// so many seconds: they block others, or the server's clean-up. What cannot be examined is a finding, and the rest is examined.
+#[must_use]
+pub fn examine(ctx: &mut Context, files: &OwnFiles, long_secs: i64) -> Vec<Trouble> {
+    let mut found = Found { troubles: files_in_danger(files) };
+    found.troubles.extend(left_outcomes(ctx.spool.as_ref()));
+    found.add(
+        "the database",
+        ctx.store
+            .symptoms(long_secs)
+            .map_err(EngineError::from)
+            .map(|symptoms| symptoms.into_iter().map(Trouble::Store).collect()),
+    );
+    let settings = ctx.store.settings().map_err(EngineError::from);
+    found.add("the settings", settings.map(|settings| kept_for_ever(&settings)));
+    found.add("the classes", class_troubles(ctx));
+    found.add("the tasks", task_troubles(ctx));
+    found.add("the runners", moving_troubles(ctx));
+    found.add("the queue", standstill_troubles(ctx, &found.troubles));
+    found.add("the pauses", old_pauses(ctx));
+    found.sorted()
+}
+
+/// What can be seen of a store that cannot be opened, beside why not.
+#[must_use]
+pub fn examine_closed(url: &DatabaseUrl, error: String, files: &OwnFiles, spool: Option<&Path>) -> Vec<Trouble> {
+    let mut found = Found { troubles: vec![Trouble::StoreClosed { store: url.to_string(), error }] };
+    found.troubles.extend(files_in_danger(files));
+    found.troubles.extend(left_outcomes(spool.map(|directory| Spool::new(directory, &url.to_string())).as_ref()));
+    found.sorted()
+}
+
+/// What was found so far.
+struct Found {
+    troubles: Vec<Trouble>,
+}
+
+impl Found {
+    /// Adds what was found of a part, or why it was not examined: the same reason is given once.
+    fn add(&mut self, part: &'static str, troubles: EngineResult<Vec<Trouble>>) {
+        match troubles {
+            Ok(troubles) => self.troubles.extend(troubles),
+            Err(error) => {
+                let error = error.to_string();
+                let is_known =
+                    |trouble: &Trouble| matches!(trouble, Trouble::Unexamined { error: known, .. } if *known == error);
+                if !self.troubles.iter().any(is_known) {
+                    self.troubles.push(Trouble::Unexamined { part, error });
+                }
+            }
+        }
+    }
+
+    fn sorted(mut self) -> Vec<Trouble> {
+        self.troubles.sort_by_key(|trouble| std::cmp::Reverse(trouble.level()));
+        self.troubles
+    }
+}
+
+fn old_pauses(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
+    let now = ctx.store.now()?;
+    let is_old = |pause: &Pause| pause.until.is_none() && now - pause.created_on > OLD_PAUSE;
+    let pauses = ctx.store.list_pauses()?.into_iter().filter(is_old);
+    Ok(pauses.map(|pause| Trouble::OldPause { pause: Box::new(pause) }).collect())
+}
+
+/// Without a missing runner where that is among the findings already.
+fn standstill_troubles(ctx: &mut Context, found: &[Trouble]) -> EngineResult<Vec<Trouble>> {
+    let is_known =
+        found.iter().any(|trouble| matches!(trouble, Trouble::NothingCreatesRuns { .. } | Trouble::NothingRuns { .. }));
+    let mut standstills = standstills(ctx)?;
+    standstills.retain(|standstill| !(is_known && matches!(standstill.cause, StandstillCause::NoRunner { .. })));
+    Ok(standstills.into_iter().map(|standstill| Trouble::Standstill { standstill }).collect())
 }
 
 fn files_in_danger(files: &OwnFiles) -> Vec<Trouble> {
@@ -234,8 +314,8 @@ fn open_file(path: &Path, forbidden: u32) -> Option<Trouble> {
 }
 
 /// Those that no living process is about to send.
-fn left_outcomes(ctx: &Context) -> Option<Trouble> {
-    let spool = ctx.spool.as_ref()?;
+fn left_outcomes(spool: Option<&Spool>) -> Option<Trouble> {
+    let spool = spool?;
     let count: usize = spool.left_over().map(|file| file.records().len()).sum();
     (count > 0).then(|| Trouble::LeftOutcomes { count, directory: spool.directory().to_owned() })
 }
@@ -303,8 +383,8 @@ fn keeps_from_running(why: &Reason) -> bool {
 }
 
 /// What keeps runs from being taken, or from being taken back.
-fn moving_troubles(ctx: &mut Context, now: DateTime<Utc>) -> EngineResult<Vec<Trouble>> {
-    let mut troubles = Vec::new();
+fn moving_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
+    let (mut troubles, now) = (Vec::new(), ctx.store.now()?);
     let first = ctx.store.list_first_waiting(CLASSES)?;
     let mut inquiry = Inquiry::new(ctx, now);
     let lost = inquiry.lost_runs()?;

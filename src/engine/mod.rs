@@ -49,6 +49,7 @@ pub mod run_listener;
 pub mod schedules;
 pub mod selected;
 pub mod settings;
+pub mod standstill;
 pub mod status;
 mod stopping;
 pub mod tick;

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::conditions::Inquiry;
 pub use super::reasons::Reason;
+use super::standstill::{Standstill, standstills};
 use super::{Context, EngineResult};
 use crate::domain::dependencies::LinkedTask;
 use crate::domain::ids::{RunId, RunnerId, TaskId};
@@ -44,6 +45,8 @@ pub struct Overview {
     pub slots: (i64, i64),
     /// What operators have paused.
     pub pauses: Vec<Pause>,
+    /// Why nothing processes what is due or waits, if so.
+    pub standstills: Vec<Standstill>,
     /// The page.
     pub lines: Vec<TaskLine>,
     /// Whether there are more tasks.
@@ -104,13 +107,14 @@ fn overview_with(ctx: &mut Context, now: DateTime<Utc>, counts: TaskCounts, page
     let in_use = ctx.store.list_live_runners()?.iter().map(|runner| i64::from(runner.slots)).sum();
     let limit = i64::from(ctx.store.settings()?.runner_limit);
     let pauses = ctx.store.list_pauses()?;
+    let standstills = standstills(ctx)?;
     let mut inquiry = Inquiry::new(ctx, now);
     let mut lines = Vec::with_capacity(page.tasks.len());
     for (task, last_run) in page.tasks {
         let reason = inquiry.reason_of(&task, last_run.as_ref())?;
         lines.push(TaskLine { task, last_run, reason });
     }
-    Ok(Overview { now, counts, slots: (in_use, limit), pauses, lines, has_more: page.has_more })
+    Ok(Overview { now, counts, slots: (in_use, limit), pauses, standstills, lines, has_more: page.has_more })
 }
 
 /// One task with its runs.

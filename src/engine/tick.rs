@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::create_runs::{CreateRunsReport, create_runs};
 use super::process_run::{ProcessOptions, ProcessReport, process_runs};
 use super::run_listener::RunListener;
+use super::standstill::{Standstill, pauses_of_own};
 use super::{Context, EngineResult};
 use crate::os::stop_signals::StopSignals;
 
@@ -15,6 +16,8 @@ pub struct TickReport {
     pub created: CreateRunsReport,
     /// Its second half.
     pub processed: ProcessReport,
+    /// Pauses that keep it from what is due or waits, where it processed nothing.
+    pub standstills: Vec<Standstill>,
 }
 
 /// Both halves of the scheme, one after the other.
@@ -33,5 +36,6 @@ pub fn tick(
     let created = create_runs(ctx, &mut |_| {})?;
     let options = ProcessOptions { creates_runs: true, ..*options };
     let processed = process_runs(ctx, &options, stop, listener)?;
-    Ok(TickReport { created, processed })
+    let standstills = if processed.processed == 0 { pauses_of_own(ctx)? } else { Vec::new() };
+    Ok(TickReport { created, processed, standstills })
 }

@@ -18,7 +18,7 @@ const UNKNOWN: u8 = 3;
 ///
 /// One line (broken on a narrow terminal), and exit status 0, 1, 2 or 3; 78 where the configuration cannot be read. A limit is a number beyond which it is
 /// critical, or two: WARNING,CRITICAL. Without any, a due task that has had no run for ten minutes, and a run whose runner is dead,
-/// are critical.
+/// are critical; and it warns, with exit status 1, where tasks are due and nothing processes them (--stalled), as while everything is paused.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue check\n  taskqueue check --due-age 5m,15m --failed 10,100 --min-runners 1"
@@ -42,6 +42,9 @@ pub(crate) struct CheckArgs {
     /// Runs whose runner is dead or silent
     #[arg(long, value_name = "N")]
     lost: Option<AtMost>,
+    /// Due tasks and waiting runs that nothing processes: paused, no runner for longer than usual, or every slot taken for long
+    #[arg(long, value_name = "N")]
+    stalled: Option<AtMost>,
     /// Fewer runners that live are critical
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
     min_runners: Option<i64>,
@@ -50,6 +53,8 @@ pub(crate) struct CheckArgs {
 /// Where nobody said anything.
 const DEFAULT_DUE_AGE: AtMost = AtMost { warning: None, critical: 600 };
 const DEFAULT_LOST: AtMost = AtMost { warning: None, critical: 0 };
+/// A pause may be what an operator wants.
+const DEFAULT_STALLED: AtMost = AtMost { warning: Some(0), critical: i64::MAX };
 
 /// A number with its limits.
 struct Watched {
@@ -92,9 +97,10 @@ pub(crate) fn run(session: Session, args: &CheckArgs, out: &mut Out) -> anyhow::
 }
 
 fn watched(args: &CheckArgs, measures: Measures) -> Vec<Watched> {
-    let asks_nothing =
-        [args.due_age, args.due, args.waiting, args.failed, args.quarantined, args.lost].iter().all(Option::is_none)
-            && args.min_runners.is_none();
+    let asks_nothing = [args.due_age, args.due, args.waiting, args.failed, args.quarantined, args.lost, args.stalled]
+        .iter()
+        .all(Option::is_none)
+        && args.min_runners.is_none();
     let or_default = |limit: Option<AtMost>, default| limit.or_else(|| asks_nothing.then_some(default));
     let watch = |name, value, unit, at_most: Option<AtMost>| {
         let level = at_most.map_or(Level::Ok, |limit| limit.level(value));
@@ -109,6 +115,7 @@ fn watched(args: &CheckArgs, measures: Measures) -> Vec<Watched> {
         watch("failed", measures.failed, "", args.failed),
         watch("quarantined", measures.quarantined, "", args.quarantined),
         watch("lost", measures.lost, "", or_default(args.lost, DEFAULT_LOST)),
+        watch("stalled", measures.stalled, "", or_default(args.stalled, DEFAULT_STALLED)),
         Watched { level: if is_short { Level::Critical } else { Level::Ok }, ..watch("runners", runners, "", None) },
     ]
 }
@@ -126,7 +133,8 @@ fn line(level: Level, watched: &[Watched]) -> String {
 fn performance_data(watched: &Watched) -> String {
     let limits = watched.at_most.map(|limit| {
         let warning = limit.warning.map(|warning| warning.to_string()).unwrap_or_default();
-        format!(";{warning};{}", limit.critical)
+        let critical = if limit.critical == i64::MAX { String::new() } else { limit.critical.to_string() };
+        format!(";{warning};{critical}")
     });
     format!("{}={}{}{}", watched.name, watched.value, watched.unit, limits.unwrap_or_default())
 }

@@ -7,20 +7,23 @@ use serde_json::{Value, json};
 
 use super::explain::{clock_ahead, clock_words};
 use super::pauses::{pause_words, resume_command};
+use super::standstill::{standstill_remedy, standstill_words};
 use super::task_options::duration_option;
 use super::why::sentence;
+use crate::cli::error::CliError;
 use crate::cli::output::Out;
 use crate::cli::output::clean::clean_line;
 use crate::cli::output::human::{count, distance, fitted_words, plural, shell_word};
 use crate::cli::session::Session;
 use crate::domain::check::Level;
 use crate::domain::ids::TaskId;
-use crate::engine::doctor::{OwnFiles, Symptom, Trouble, examine};
+use crate::engine::doctor::{OwnFiles, Symptom, Trouble, examine, examine_closed};
 
 /// Look for what is wrong with store, server, host and configuration
 ///
 /// Each finding comes with a command that mends it or shows more. The exit status is 0 where nothing was found, 1 where something
-/// needs a look, and 2 where tasks do not run or could be lost.
+/// needs a look, and 2 where tasks do not run or could be lost. What cannot be examined is a finding, too: of a store that cannot be
+/// opened it prints why, and what its files and this host show.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  taskqueue doctor\n  taskqueue doctor --json")]
 pub(crate) struct DoctorArgs {
@@ -37,12 +40,21 @@ pub(crate) fn run(session: Session, args: &DoctorArgs, out: &mut Out) -> anyhow:
         store: session.url.path(),
     };
     let configuration = session.config.path.clone();
-    let mut ctx = session.open()?;
-    let troubles = examine(&mut ctx, &files, long_secs)?;
-    let (now, ahead) = (ctx.now()?, clock_ahead(&mut ctx)?);
+    let (url, spool) = (session.url.clone(), session.spool());
+    let (troubles, now, ahead) = match session.open() {
+        Ok(mut ctx) => {
+            let troubles = examine(&mut ctx, &files, long_secs);
+            let (now, ahead) = (ctx.now().ok(), clock_ahead(&mut ctx).ok().flatten());
+            (troubles, now, ahead)
+        }
+        Err(error) => {
+            let error = CliError::from(error).message().to_owned();
+            (examine_closed(&url, error, &files, spool.as_deref()), None, None)
+        }
+    };
     let level = troubles.iter().map(Trouble::level).max().unwrap_or_default();
     let level = if ahead.is_some() { level.max(Level::Warning) } else { level };
-    let about = About { now, configuration: configuration.display().to_string() };
+    let about = About { now: now.unwrap_or_default(), configuration: configuration.display().to_string() };
     if out.is_json() {
         let findings: Vec<Value> = troubles.iter().map(|trouble| finding_json(trouble, &about)).collect();
         out.json(&json!({
@@ -100,11 +112,14 @@ fn ids(tasks: &[TaskId]) -> String {
 fn message(trouble: &Trouble, about: &About) -> String {
     match trouble {
         Trouble::Store(symptom) => symptom_words(symptom),
+        Trouble::StoreClosed { store, error } => format!("the store {store} cannot be opened: {error}"),
+        Trouble::Unexamined { part, error } => format!("{part} could not be examined: {error}"),
         Trouble::NothingCreatesRuns { due, oldest_secs } => format!(
             "{} due without a run, the first for {}: neither create-runs nor tick has come, from cron, a timer or a worker",
             if due.count == 1 { "1 task is".to_owned() } else { format!("{} tasks are", count(*due)) },
             distance(TimeDelta::seconds(*oldest_secs))
         ),
+        Trouble::Standstill { standstill } => standstill_words(standstill, about.now),
         Trouble::NothingRuns { task_id, class, why } => {
             format!("runs of class {class} wait, first that of task {task_id}: {}", sentence(why, None, about.now))
         }
@@ -165,9 +180,11 @@ fn symptom_words(symptom: &Symptom) -> String {
 fn remedy(trouble: &Trouble, about: &About) -> String {
     match trouble {
         Trouble::Store(symptom) => symptom_remedy(symptom),
+        Trouble::StoreClosed { .. } | Trouble::Unexamined { .. } => "taskqueue status".to_owned(),
         Trouble::NothingCreatesRuns { .. } | Trouble::LostRuns { .. } | Trouble::LeftOutcomes { .. } => {
             "taskqueue create-runs".to_owned()
         }
+        Trouble::Standstill { standstill } => standstill_remedy(standstill),
         Trouble::NothingRuns { task_id, .. } => format!("taskqueue explain {task_id}"),
         Trouble::ClassProblem { .. } | Trouble::NoHandler { .. } => {
             format!("${{EDITOR:-vi}} {}", shell_word(&about.configuration))

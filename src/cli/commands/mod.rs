@@ -47,6 +47,7 @@ mod outcome;
 mod queue_and_follow;
 mod reason;
 mod selected;
+mod standstill;
 mod task_options;
 mod task_view;
 mod time_line;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::links::linked_line;
 use super::pauses::pause_words;
+use super::standstill::{standstill_remedy, standstill_words};
 use super::why::{failed_attempts, holder, note};
 use crate::cli::output::Out;
 use crate::cli::output::clean::{clean_block, clean_line};
@@ -41,13 +42,18 @@ pub(super) fn overview(overview: &Overview, words: &ListWords<'_>, out: &mut Out
         return out.json(&json!({
             "schema": "taskqueue.status/1", "now": overview.now, "counts": overview.counts,
             "runner_slots": { "in_use": overview.slots.0, "limit": overview.slots.1 },
-            "pauses": overview.pauses, "tasks": tasks, "has_more": overview.has_more,
+            "pauses": overview.pauses, "standstills": overview.standstills, "tasks": tasks, "has_more": overview.has_more,
         }));
     }
     let mut text = fitted(&counters(&overview.counts, overview.slots), "   ", out.width());
     for pause in &overview.pauses {
         text.push('\n');
         text.push_str(&clean_line(&fitted_words(&pause_words(pause, overview.now), out.width())));
+    }
+    for standstill in &overview.standstills {
+        let words = format!("{}; try {}", standstill_words(standstill, overview.now), standstill_remedy(standstill));
+        text.push('\n');
+        text.push_str(&clean_line(&fitted_words(&words, out.width())));
     }
     if overview.lines.is_empty() {
         text.push_str("\n\n");

@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::create_runs::{say_report, warn_of_report};
 use super::outcome::{Narrator, report_words, warn_of_hook, warn_of_spool};
+use super::standstill::{standstill_remedy, standstill_words};
 use super::task_options::duration_option;
 use crate::cli::error::{DONE, INTERRUPTED};
 use crate::cli::output::Out;
@@ -18,7 +19,7 @@ use crate::engine::tick::tick;
 /// Create the due runs and process them: the one-line crontab
 ///
 /// `* * * * * taskqueue tick` is all it takes. It ends when nothing is left, or after --max-time. Silent when there was
-/// nothing to do; safe to overlap.
+/// nothing to do; safe to overlap. A warning where tasks are due and a pause keeps it from all of them.
 #[derive(Debug, Args)]
 pub(crate) struct TickArgs {
     /// Process at most N runs
@@ -54,6 +55,10 @@ pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> anyhow::R
         say_report(&report.created, out);
     } else {
         warn_of_report(&report.created, out);
+    }
+    for standstill in &report.standstills {
+        let (words, remedy) = (standstill_words(standstill, ctx.now()?), standstill_remedy(standstill));
+        out.warn(&format!("{words}; try {remedy}"));
     }
     warn_of_spool(&report.processed, out);
     warn_of_hook(&report.processed, out);

@@ -45,6 +45,24 @@ fn queue(db: &TestDb, class: &str, more: &[&str]) -> String {
     db.cli().run(&[&["queue", class], more].concat()).ok()
 }
 
+#[test]
+fn doctor_names_a_store_that_cannot_be_opened_and_examines_its_files() {
+    on(EngineUnderTest::Sqlite, |db| {
+        queue(db, "exec", &["{\"argv\":[\"/bin/true\"]}"]);
+        let path = db.url().path().unwrap();
+        fs::write(&path, "no database at all, and long enough to be read as the header of one").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let found = troubles(db);
+        assert_eq!(found, ["store_closed", "open_file"]);
+        let ended = db.cli().run(&["doctor"]);
+        assert!(
+            ended.stdout.starts_with("WRONG  the store ") && ended.stdout.contains("cannot be opened"),
+            "{ended:?}"
+        );
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(2), ""), "{ended:?}");
+    });
+}
+
 each_engine! {
     fn doctor_finds_nothing_where_nothing_is_wrong(db) {
         db.configure(ECHO);
@@ -52,6 +70,16 @@ each_engine! {
         assert_eq!(troubles(db), [""; 0]);
         db.cli().run(&["tick"]).ok();
         assert_eq!(troubles(db), [""; 0]);
+    }
+
+    fn doctor_examines_the_rest_where_a_part_cannot_be_examined(db) {
+        db.configure(ECHO);
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES ('ghost')");
+        db.execute("ALTER TABLE \"TaskQueuePauses\" RENAME TO \"TaskQueueAway\"");
+        let found = troubles(db);
+        assert!(found.contains(&"unexamined".to_owned()) && found.contains(&"no_handler".to_owned()), "{found:?}");
+        let ended = db.cli().run(&["doctor"]);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(2), ""), "{ended:?}");
     }
 
     fn doctor_finds_that_nothing_creates_runs(db) {

@@ -45,6 +45,7 @@ mod schedule;
 mod selections;
 mod settings;
 mod show;
+mod standstill;
 mod status;
 mod status_terminal;
 mod stopping;
