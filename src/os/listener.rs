@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::UnixListener;
@@ -58,21 +58,21 @@ impl Listener {
         }
     }
 
-    /// The next client.
+    /// The next client, and its address where it has one.
     ///
     /// # Errors
     /// `WouldBlock` when nobody waits.
-    pub(super) fn accept(&self) -> io::Result<Box<dyn Stream>> {
+    pub(super) fn accept(&self) -> io::Result<(Box<dyn Stream>, Option<IpAddr>)> {
         Ok(match self {
             Self::Internet(listener) => {
-                let (stream, _) = listener.accept()?;
+                let (stream, from) = listener.accept()?;
                 stream.set_nonblocking(true)?;
-                Box::new(stream)
+                (Box::new(stream), Some(from.ip()))
             }
             Self::File(listener) => {
                 let (stream, _) = listener.accept()?;
                 stream.set_nonblocking(true)?;
-                Box::new(stream)
+                (Box::new(stream), None)
             }
         })
     }

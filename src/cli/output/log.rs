@@ -1,7 +1,7 @@
 //! What verbs that work for machines say on standard error: as text, as JSON, and in the journal of systemd with the priority and
 //! the fields by which it is found again.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::AsFd as _;
 
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use serde_json::{Map, Value};
 
 use super::clean::{clean_json, clean_line};
+use super::write_line;
 use crate::config::{BadVariable, JournalEnvironment};
 use crate::domain::ids::RunnerId;
 use crate::domain::records::ClaimedRun;
@@ -104,7 +105,7 @@ impl Log {
         // The journal takes such a number for the priority of the line.
         let number = self.journal.as_ref().map(|_| format!("<{}>", priority.number())).unwrap_or_default();
         // Who has closed standard error does not want to hear it.
-        let _ = writeln!(io::stderr(), "{number}{line}");
+        let _ = write_line(&mut io::stderr(), &format!("{number}{line}"));
     }
 
     fn json(&self, priority: Priority, text: &str) -> String {

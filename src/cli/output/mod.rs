@@ -8,7 +8,7 @@ pub(crate) mod screen;
 pub(crate) mod table;
 
 use std::borrow::Cow;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _, Write};
 
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
@@ -107,8 +107,7 @@ impl Out {
         }
         let Some(text) = self.cut_to_screen(text) else { return Ok(()) };
         let mut stdout = io::stdout().lock();
-        let written =
-            stdout.write_all(text.as_bytes()).and_then(|()| stdout.write_all(b"\n")).and_then(|()| stdout.flush());
+        let written = write_line(&mut stdout, text).and_then(|()| stdout.flush());
         match written {
             // Somebody who reads only the first lines (`| head`) is no failure.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -245,7 +244,7 @@ impl Out {
             if let Some(found) = error.details() {
                 object["error"]["found"] = found.clone();
             }
-            let _ = writeln!(io::stderr(), "{}", clean_json(&object.to_string()));
+            let _ = write_line(&mut io::stderr(), &clean_json(&object.to_string()));
             return;
         }
         self.tell(Priority::Error, error.message());
@@ -294,10 +293,18 @@ impl Out {
     }
 }
 
+/// Writes a line and its end at once, so that no line of another process comes between them.
+pub(super) fn write_line(stream: &mut impl Write, line: &str) -> io::Result<()> {
+    let mut bytes = Vec::with_capacity(line.len() + 1);
+    bytes.extend_from_slice(line.as_bytes());
+    bytes.push(b'\n');
+    stream.write_all(&bytes)
+}
+
 /// One line of words on standard error.
 pub(crate) fn tell_stderr(text: &str) {
     // Who has closed standard error does not want to hear it.
-    let _ = writeln!(io::stderr(), "{}", clean_line(text));
+    let _ = write_line(&mut io::stderr(), &clean_line(text));
 }
 
 /// Columns of the help, as clap counts them: those of the terminal, whichever stream is one, or COLUMNS, or 100.
@@ -322,6 +329,26 @@ fn terminal_is_dumb() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_and_its_end_are_one_write() {
+        struct Writes(Vec<Vec<u8>>);
+
+        impl Write for Writes {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.push(bytes.to_vec());
+                Ok(bytes.len())
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+
+        let mut writes = Writes(Vec::new());
+        assert!(write_line(&mut writes, "two\nlines").is_ok());
+        assert_eq!(writes.0, [b"two\nlines\n".to_vec()]);
+    }
 
     #[test]
     fn a_screen_takes_as_many_lines_as_it_has_room_for() {

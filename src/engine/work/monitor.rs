@@ -130,7 +130,8 @@ impl Monitor {
             let shared = Arc::clone(&self.shared);
             (path, Box::new(move || answer(&shared)))
         };
-        vec![route("/metrics", Shared::metrics), route("/healthz", Shared::health)]
+        // A probe does not wait until metrics are written.
+        vec![route("/healthz", Shared::health), route("/metrics", Shared::metrics)]
     }
 }
 
