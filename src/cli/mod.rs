@@ -314,7 +314,7 @@ const WIDEST: u16 = 100;
 
 fn print_topic(page: &str) -> ExitCode {
     let mut out = Out::new(false, false, output::ColorChoice::Never);
-    match out.data(&manual::to_text(page, out.width().unwrap_or(COLUMNS).min(WIDEST))) {
+    match out.data(manual::to_text(page, out.width().unwrap_or(COLUMNS).min(WIDEST))) {
         Ok(()) => ExitCode::from(DONE),
         Err(error) => {
             let error = CliError::from(error);

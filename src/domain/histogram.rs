@@ -21,6 +21,12 @@ impl Histogram {
         self.sum = self.sum.saturating_add(took);
     }
 
+    /// Those of another one, too.
+    pub fn add(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(other.counts).for_each(|(count, more)| *count += more);
+        self.sum = self.sum.saturating_add(other.sum);
+    }
+
     /// How many there were.
     #[must_use]
     pub fn count(&self) -> u64 {

@@ -22,6 +22,7 @@ pub mod message;
 pub mod nearest;
 pub mod new_task;
 pub mod notice;
+pub mod outside_text;
 pub mod parse_words;
 pub mod pause;
 pub mod reason;

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
+use crate::domain::outside_text::OutsideText;
 use crate::domain::status::TaskStatus;
 use crate::store::FailedTask;
 pub use crate::store::GivenUp;
@@ -26,7 +27,7 @@ pub struct FailureSample {
     /// Why it is not retried; none where it is.
     pub why_given_up: Option<GivenUp>,
     /// What the last failed attempt said.
-    pub error_message: String,
+    pub error_message: OutsideText,
     /// When that ended.
     pub failed_on: Option<DateTime<Utc>>,
 }
@@ -37,7 +38,7 @@ pub struct FailureGroup {
     /// The class.
     pub class: String,
     /// ErrorCode; empty where the attempt's row is gone.
-    pub error_code: String,
+    pub error_code: OutsideText,
     /// How many tasks.
     pub tasks: usize,
     /// Those of them that are not tried again by themselves.
@@ -90,7 +91,7 @@ fn grouped(mut tasks: Vec<FailedTask>) -> Vec<FailureGroup> {
         let key = (task.class.clone(), task.error_code.clone());
         let group = groups.entry(key).or_insert_with(|| FailureGroup {
             class: task.class,
-            error_code: task.error_code,
+            error_code: task.error_code.into(),
             tasks: 0,
             given_up: 0,
             samples: Vec::new(),
@@ -102,7 +103,7 @@ fn grouped(mut tasks: Vec<FailedTask>) -> Vec<FailureGroup> {
                 task_id: task.task_id,
                 attempts: task.attempts,
                 why_given_up: task.why_given_up,
-                error_message: task.error_message,
+                error_message: task.error_message.into(),
                 failed_on: task.failed_on,
             });
         }

@@ -16,6 +16,7 @@ use prometheus_client::registry::Registry;
 use super::metrics::{Counted, OTHERS, StoreFacts};
 use super::work::WorkerFacts;
 use crate::domain::histogram::Histogram;
+use crate::domain::outside_text::OutsideText;
 
 /// What HTTP calls this format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -34,7 +35,10 @@ pub fn text(store: Option<&StoreFacts>, took: Duration, worker: Option<&WorkerFa
     text
 }
 
-type Labels = Vec<(&'static str, String)>;
+/// Names and values. A value may be the name of a class or a host, which whoever can write into the database chooses.
+type Labels = Vec<(&'static str, OutsideText)>;
+/// As they are printed.
+type CleanLabels = Vec<(&'static str, String)>;
 
 /// What has one name.
 #[derive(Debug)]
@@ -42,7 +46,7 @@ struct Family {
     name: &'static str,
     help: &'static str,
     kind: MetricType,
-    samples: Vec<(Labels, Value)>,
+    samples: Vec<(CleanLabels, Value)>,
 }
 
 #[derive(Debug)]
@@ -71,17 +75,36 @@ impl Family {
     }
 
     fn with(mut self, samples: impl IntoIterator<Item = (Labels, Value)>) -> Self {
-        self.samples.extend(samples);
+        for (labels, value) in samples {
+            let labels: CleanLabels = labels.iter().map(|(name, text)| (*name, text.to_string())).collect();
+            // Two that read alike would be one series twice, for which Prometheus refuses all.
+            match self.samples.iter_mut().find(|(known, _)| *known == labels) {
+                Some((_, known)) => known.add(value),
+                None => self.samples.push((labels, value)),
+            }
+        }
         self
     }
 
     /// With one label.
-    fn by<L: Into<String>, V: Into<Value>>(
+    fn by<L: Into<OutsideText>, V: Into<Value>>(
         self,
         label: &'static str,
         samples: impl IntoIterator<Item = (L, V)>,
     ) -> Self {
         self.with(samples.into_iter().map(|(value, number)| (vec![(label, value.into())], number.into())))
+    }
+}
+
+impl Value {
+    /// Of two series with one name: how many there are together, and the greater of two that are no numbers of things.
+    fn add(&mut self, other: Self) {
+        match (self, other) {
+            (Self::Whole(number), Self::Whole(other)) => *number = number.saturating_add(other),
+            (Self::Real(number), Self::Real(other)) => *number = number.max(other),
+            (Self::Spread(histogram), Self::Spread(other)) => histogram.add(&other),
+            _ => {}
+        }
     }
 }
 
@@ -210,7 +233,7 @@ fn about_runs(facts: &StoreFacts) -> Vec<Family> {
 
 fn about_runners(facts: &StoreFacts) -> Vec<Family> {
     let runners = facts.runners.iter().map(|group| {
-        let labels = vec![("host", group.host.clone()), ("state", group.state.as_str().to_owned())];
+        let labels = vec![("host", group.host.as_str().into()), ("state", group.state.as_str().into())];
         (labels, Value::from(group.runners))
     });
     vec![
@@ -229,7 +252,7 @@ fn about_worker(facts: &WorkerFacts) -> Vec<Family> {
     let classes = || facts.classes.iter();
     let ended = classes().flat_map(|(class, of)| {
         of.ended.iter().map(move |(outcome, count)| {
-            (vec![("class", class.clone()), ("outcome", (*outcome).to_owned())], Value::from(*count))
+            (vec![("class", class.into()), ("outcome", (*outcome).into())], Value::from(*count))
         })
     });
     vec![
@@ -272,7 +295,7 @@ mod tests {
             quarantined: Counted::default(),
             over: BTreeMap::new(),
             waiting_for_key: Counted::default(),
-            classes: BTreeMap::from([("App\\Tasks\\\"x\"\ny".to_owned(), of_class)]),
+            classes: BTreeMap::from([("App\\Tasks\\\"x\"\ny\x1b".to_owned(), of_class)]),
             lost: 0,
             runners: Vec::new(),
             slots_in_use: 0,
@@ -290,8 +313,20 @@ mod tests {
         assert!(text.starts_with("# HELP taskqueue_up "), "{text}");
         assert!(text.contains("# TYPE taskqueue_due_tasks gauge\ntaskqueue_due_tasks 7\n"), "{text}");
         assert!(text.contains("\ntaskqueue_scrape_duration_seconds 0.25\n"), "{text}");
-        assert!(text.contains("taskqueue_running_runs{class=\"App\\\\Tasks\\\\\\\"x\\\"\\ny\"} 2\n"), "{text}");
+        assert!(text.contains("taskqueue_running_runs{class=\"App\\\\Tasks\\\\\\\"x\\\" y\u{fffd}\"} 2\n"), "{text}");
         assert!(!text.contains("# EOF") && !text.contains("# UNIT") && !text.contains("worker"), "{text}");
+    }
+
+    #[test]
+    fn classes_whose_names_read_alike_are_one_series() {
+        let mut store = store();
+        let of = |running| ClassFacts { running, next_waiting_secs: running as f64, ..ClassFacts::default() };
+        store.classes =
+            BTreeMap::from([("a\x1b".to_owned(), of(2)), ("a\u{9b}".to_owned(), of(3)), ("b".to_owned(), of(1))]);
+        let text = text(Some(&store), Duration::ZERO, None);
+        assert!(text.contains("taskqueue_running_runs{class=\"a\u{fffd}\"} 5\n"), "{text}");
+        assert!(text.contains("taskqueue_next_waiting_age_seconds{class=\"a\u{fffd}\"} 3.0\n"), "{text}");
+        assert_eq!(text.matches("taskqueue_running_runs{").count(), 2, "{text}");
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub(crate) fn run(session: Session, args: &CheckArgs, out: &mut Out) -> anyhow::
             } else {
                 // What follows a bar would be numbers.
                 let message = clean_line(error.message()).replace('|', "/");
-                out.data(&folded(&format!("TASKQUEUE UNKNOWN - {message}"), out.width()))?;
+                out.data(folded(&format!("TASKQUEUE UNKNOWN - {message}"), out.width()))?;
             }
             return Ok(UNKNOWN);
         }
@@ -87,7 +87,7 @@ pub(crate) fn run(session: Session, args: &CheckArgs, out: &mut Out) -> anyhow::
     if out.is_json() {
         out.json(&json!({ "schema": "taskqueue.check/1", "level": level, "measures": measures }))?;
     } else {
-        out.data(&folded(&line(level, &watched), out.width()))?;
+        out.data(folded(&line(level, &watched), out.width()))?;
     }
     Ok(match level {
         Level::Ok => 0,

@@ -55,8 +55,8 @@ pub(crate) fn run(session: Session, args: &ClassesArgs, out: &mut Out) -> anyhow
         }
     } else {
         let rows = all.iter().map(row).collect();
-        let text = render(out, &["CLASS", "KIND", "TIMEOUT", "STATE", "PROGRAM"], rows, &[2, 1]);
-        out.data(&text)?;
+        let table = render(out, &["CLASS", "KIND", "TIMEOUT", "STATE", "PROGRAM"], rows, &[2, 1]);
+        out.data(table)?;
         if !is_check {
             tell_where(&path, exists, out);
         }

@@ -62,7 +62,7 @@ pub(crate) fn run(session: Session, args: &DoctorArgs, out: &mut Out) -> anyhow:
             "clock_ahead_secs": ahead.map(|ahead| ahead.num_seconds()),
         }))?;
     } else {
-        out.data(&text(&troubles, ahead, &about, out))?;
+        out.data(text(&troubles, ahead, &about, out))?;
     }
     Ok(match level {
         Level::Ok => 0,

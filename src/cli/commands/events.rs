@@ -106,5 +106,5 @@ fn show(event: &Event, out: &mut Out) -> Result<()> {
     };
     let rest = if event.details == "{}" { String::new() } else { format!("   {}", event.details) };
     let line = format!("{}   {}{about}{by}{rest}", instant(event.occurred_on), event.kind);
-    out.data(&folded(&clean_line(&line), out.width()))
+    out.data(folded(&clean_line(&line), out.width()))
 }

@@ -11,6 +11,7 @@ use crate::cli::error::{CliError, DONE, NOT_FOUND, did_you_mean};
 use crate::cli::output::Out;
 use crate::cli::output::clean::clean_line;
 use crate::cli::output::human::{count, distance, fitted, fitted_words, hanging, instant, plural, relative};
+use crate::cli::output::page::Page;
 use crate::cli::output::table::{Field, Tone, render};
 use crate::cli::session::Session;
 use crate::domain::dependencies::id_circle_words;
@@ -92,15 +93,15 @@ fn show(ctx: &mut Context, explanation: &Explanation, out: &mut Out) -> anyhow::
     if out.is_json() {
         return out.json(&as_json(explanation, ahead));
     }
-    let text = words(explanation, ahead, out);
-    out.data(&text)
+    let page = words(explanation, ahead, out);
+    out.data(page)
 }
 
 /// Columns of what stands before a line of the answer.
 const LABEL: usize = 7;
 
 /// What is said to a person.
-pub(super) fn words(explanation: &Explanation, ahead: Option<TimeDelta>, out: &Out) -> String {
+pub(super) fn words(explanation: &Explanation, ahead: Option<TimeDelta>, out: &Out) -> Page {
     let (task, now) = (&explanation.task, explanation.now);
     let told = |label: &str, what: &str| hanging(&format!("{label:<LABEL$}"), &clean_line(what), out.width());
     let head = format!("task {}   {}   {}", task.id, task.class, task.status);
@@ -134,14 +135,15 @@ pub(super) fn words(explanation: &Explanation, ahead: Option<TimeDelta>, out: &O
     if let Some(ahead) = ahead {
         text.push(told("clock", &clock_words(ahead)));
     }
-    text.push(String::new());
-    text.push(conditions(explanation, out));
+    let mut page = Page::from(text.join("\n"));
+    page.add("");
+    page.add(conditions(explanation, out));
     if !explanation.attempts.is_empty() {
         let rows = explanation.attempts.iter().map(|run| attempt_row(run, now)).collect();
-        text.push(String::new());
-        text.push(render(out, &["ATTEMPT", "RUN", "STATUS", "ENDED", "TOOK", "DECISION", "ERROR"], rows, &[4, 1]));
+        page.add("");
+        page.add(render(out, &["ATTEMPT", "RUN", "STATUS", "ENDED", "TOOK", "DECISION", "ERROR"], rows, &[4, 1]));
     }
-    text.join("\n")
+    page
 }
 
 fn next_words(explanation: &Explanation) -> String {
@@ -168,7 +170,7 @@ pub(super) fn clock_words(ahead: TimeDelta) -> String {
 /// Below this many columns a table of them would be three times as long as a list.
 const NARROW: u16 = 60;
 
-fn conditions(explanation: &Explanation, out: &Out) -> String {
+fn conditions(explanation: &Explanation, out: &Out) -> Page {
     let rows = explanation.conditions.iter().map(|condition| condition_row(condition, explanation));
     if out.width().is_none_or(|width| width >= NARROW) {
         return render(out, &["MET", "CONDITION", "OTHERWISE"], rows.collect(), &[]);
@@ -179,7 +181,7 @@ fn conditions(explanation: &Explanation, out: &Out) -> String {
         let why = sentence(why, explanation.last_run.as_ref(), explanation.now);
         hanging("NO   ", &clean_line(&format!("{words}: {why}")), out.width())
     };
-    explanation.conditions.iter().map(line).collect::<Vec<_>>().join("\n")
+    explanation.conditions.iter().map(line).collect::<Vec<_>>().join("\n").into()
 }
 
 fn condition_row(condition: &Condition, explanation: &Explanation) -> Vec<Field> {
@@ -279,12 +281,12 @@ fn show_queue(explanation: &QueueExplanation, out: &mut Out) -> anyhow::Result<(
         format!("waiting runs {}", count(counts.waiting_runs)),
         format!("due {}", count(counts.due)),
     ];
-    let mut text = vec![fitted(&counters, "   ", out.width())];
+    let mut page = Page::from(fitted(&counters, "   ", out.width()));
     for (task_id, why) in &explanation.lost {
-        text.push(fitted_words(&clean_line(&format!("task {task_id}: {}", sentence(why, None, now))), out.width()));
+        page.add(fitted_words(&clean_line(&format!("task {task_id}: {}", sentence(why, None, now))), out.width()));
     }
     if explanation.first.is_empty() {
-        text.push(fitted_words("Nothing waits: no task is due, and no run waits.", out.width()));
+        page.add(fitted_words("Nothing waits: no task is due, and no run waits.", out.width()));
     } else {
         let row = |first: &FirstOfClass| {
             let why = first
@@ -293,12 +295,12 @@ fn show_queue(explanation: &QueueExplanation, out: &mut Out) -> anyhow::Result<(
                 .map_or_else(|| "a runner can take it now".to_owned(), |why| sentence(why, None, now));
             vec![first.class.as_str().into(), first.task_id.to_string().into(), why.into()]
         };
-        text.push(String::new());
-        text.push(render(out, &["CLASS", "FIRST TASK", "WHY"], explanation.first.iter().map(row).collect(), &[]));
+        page.add("");
+        page.add(render(out, &["CLASS", "FIRST TASK", "WHY"], explanation.first.iter().map(row).collect(), &[]));
     }
     if let Some(next) = &explanation.next {
         let words = format!("next   {} ({}): task {}", instant(next.on), relative(next.on, now), next.task_id);
-        text.push(fitted_words(&words, out.width()));
+        page.add(fitted_words(&words, out.width()));
     }
-    out.data(&text.join("\n"))
+    out.data(page)
 }

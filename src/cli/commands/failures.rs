@@ -9,8 +9,10 @@ use super::why::given_up_words;
 use crate::cli::error::{CliError, DONE};
 use crate::cli::output::Out;
 use crate::cli::output::human::{fitted_words, plural, relative, shell_word};
+use crate::cli::output::page::Page;
 use crate::cli::output::table::{Field, Tone, render};
 use crate::cli::session::Session;
+use crate::domain::outside_text::OutsideText;
 use crate::engine::failures::{FailureGroup, Failures, failures};
 
 /// Show what failed by class and error, and how to try it again
@@ -48,7 +50,7 @@ pub(crate) fn run(session: Session, args: &FailuresArgs, out: &mut Out) -> anyho
         return Ok(DONE);
     }
     if found.groups.is_empty() {
-        out.data(&fitted_words("Nothing failed, or what failed has succeeded since.", out.width()))?;
+        out.data(fitted_words("Nothing failed, or what failed has succeeded since.", out.width()))?;
         return Ok(DONE);
     }
     show(&found, shown, args.samples, out)?;
@@ -57,26 +59,25 @@ pub(crate) fn run(session: Session, args: &FailuresArgs, out: &mut Out) -> anyho
 
 fn show(found: &Failures, shown: usize, with_samples: bool, out: &mut Out) -> anyhow::Result<()> {
     let groups = &found.groups[..shown];
-    let mut text = vec![fitted_words(&counter(found), out.width()), String::new()];
+    let mut page = Page::from(fitted_words(&counter(found), out.width()));
+    page.add("");
     if with_samples {
         let rows = groups.iter().flat_map(|group| sample_rows(group, found.now)).collect();
-        text.push(render(out, &["TASK", "CLASS", "ERROR", "ATTEMPTS", "RETRY", "FAILED", "MESSAGE"], rows, &[5, 3]));
+        page.add(render(out, &["TASK", "CLASS", "ERROR", "ATTEMPTS", "RETRY", "FAILED", "MESSAGE"], rows, &[5, 3]));
     } else {
         let rows = groups.iter().map(|group| row(group, found.now)).collect();
-        text.push(render(out, &["TASKS", "GIVEN UP", "CLASS", "ERROR", "LAST", "MESSAGE"], rows, &[4, 1]));
+        page.add(render(out, &["TASKS", "GIVEN UP", "CLASS", "ERROR", "LAST", "MESSAGE"], rows, &[4, 1]));
     }
     if let Some(largest) = groups.first() {
         let words = format!("Try a few of the largest group: {}", retry_command(largest));
-        text.push(String::new());
-        text.push(fitted_words(&words, out.width()));
+        page.add("");
+        page.add(fitted_words(&words, out.width()));
     }
     if shown < found.groups.len() {
-        text.push(fitted_words(
-            &format!("{} more: -n N shows more.", plural(found.groups.len() - shown, "group")),
-            out.width(),
-        ));
+        let more = format!("{} more: -n N shows more.", plural(found.groups.len() - shown, "group"));
+        page.add(fitted_words(&more, out.width()));
     }
-    out.data(&text.join("\n"))
+    out.data(page)
 }
 
 /// `12 failed tasks in 3 groups; 2 of them are not tried again by themselves`
@@ -87,8 +88,11 @@ fn counter(found: &Failures) -> String {
     format!("{newest}{tasks} in {groups}; {given_up} of them are not tried again by themselves")
 }
 
+/// Names the tasks themselves where the error cannot be pasted as it is stored.
 fn retry_command(group: &FailureGroup) -> String {
-    if group.error_code.is_empty() {
+    let can_be_pasted = |text: &OutsideText| text.is_clean() && !text.as_stored().contains(['\n', '\t']);
+    if group.error_code.is_empty() || ![&group.error_code, &group.class.as_str().into()].into_iter().all(can_be_pasted)
+    {
         let ids: Vec<String> = group.samples.iter().map(|sample| sample.task_id.to_string()).collect();
         return format!("taskqueue retry {}", ids.join(" "));
     }
@@ -104,7 +108,7 @@ fn row(group: &FailureGroup, now: DateTime<Utc>) -> Vec<Field> {
         Field::toned(group.tasks.to_string(), tone),
         group.given_up.to_string().into(),
         group.class.as_str().into(),
-        group.error_code.as_str().into(),
+        group.error_code.to_string().into(),
         group.last_failed_on().map(|on| relative(on, now)).unwrap_or_default().into(),
         message.into(),
     ]
@@ -115,7 +119,7 @@ fn sample_rows(group: &FailureGroup, now: DateTime<Utc>) -> Vec<Vec<Field>> {
         vec![
             sample.task_id.to_string().into(),
             group.class.as_str().into(),
-            Field::toned(group.error_code.as_str(), Tone::Bad),
+            Field::toned(group.error_code.to_string(), Tone::Bad),
             sample.attempts.to_string().into(),
             given_up_words(sample.why_given_up).into(),
             sample.failed_on.map(|on| relative(on, now)).unwrap_or_default().into(),
@@ -125,6 +129,6 @@ fn sample_rows(group: &FailureGroup, now: DateTime<Utc>) -> Vec<Vec<Field>> {
     rows.collect()
 }
 
-fn first_line(message: &str) -> String {
-    message.lines().next().unwrap_or_default().to_owned()
+fn first_line(message: &OutsideText) -> String {
+    message.as_stored().lines().next().unwrap_or_default().to_owned()
 }

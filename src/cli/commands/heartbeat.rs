@@ -52,7 +52,7 @@ pub(super) fn answer(renewed: &Renewed, out: &mut Out) -> anyhow::Result<u8> {
         out.json(renewed)?;
     } else if renewed.cancel_requested {
         // A shell needs no more than whether there is any output.
-        out.data(&clean_line(&format!("cancel: {}", renewed.cancel_reason)))?;
+        out.data(clean_line(&format!("cancel: {}", renewed.cancel_reason)))?;
     } else {
         out.say_verbose(&format!("run {} is yours until {}", renewed.run_id, human::instant(renewed.deadline)));
     }

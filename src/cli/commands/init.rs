@@ -140,5 +140,5 @@ fn tell_next(class: &str, option: &str, problem: Option<&str>, out: &mut Out) ->
         format!("taskqueue{option} status"),
         format!("# for every minute, in crontab -e:   * * * * * {program}{option} tick"),
     ];
-    out.data(&lines.join("\n"))
+    out.data(lines.join("\n"))
 }

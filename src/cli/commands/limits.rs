@@ -157,11 +157,13 @@ fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
     }
     if !classes.is_empty() {
         let rows = classes.iter().map(class_row).collect();
-        out.data(&render(out, &["CLASS", "RUNNING", "AT MOST", "RATE"], rows, &[]))?;
+        let table = render(out, &["CLASS", "RUNNING", "AT MOST", "RATE"], rows, &[]);
+        out.data(table)?;
     }
     if !keys.is_empty() {
         let rows = keys.iter().map(key_row).collect();
-        out.data(&render(out, &["KEY", "RUNNING", "AT MOST"], rows, &[]))?;
+        let table = render(out, &["KEY", "RUNNING", "AT MOST"], rows, &[]);
+        out.data(table)?;
     }
     Ok(DONE)
 }

@@ -19,7 +19,8 @@ use crate::engine::{Context, StopSignals};
 /// Print what the handler of a task wrote, also while it writes
 ///
 /// Its standard output goes to standard output, its standard error to standard error: the newest attempt's that has begun. Of a handler
-/// that works, what it has written by now is there after some seconds.
+/// that works, what it has written by now is there after some seconds. On a terminal, control characters are replaced; into a pipe
+/// or a file the output is printed as it was written, unless --clean is given.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue logs 4711\n  taskqueue logs last --follow\n  taskqueue logs 4711 --attempt 1 2>/dev/null"
@@ -34,11 +35,17 @@ pub(crate) struct LogsArgs {
     /// Go on with what comes, also with further attempts, until the task is over
     #[arg(short, long)]
     follow: bool,
+    /// Replace control and bidirectional characters also where standard output is no terminal
+    #[arg(long)]
+    clean: bool,
 }
 
 pub(crate) fn run(session: Session, args: &LogsArgs, out: &mut Out) -> anyhow::Result<u8> {
     let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
     let stop = args.follow.then(StopSignals::install).transpose()?;
+    if args.clean {
+        out.clean_kept_output();
+    }
     let mut ctx = session.open()?;
     let Some(ids) = selected_tasks(&mut ctx, &selection, out)? else { return Ok(NOT_FOUND) };
     let &[task_id] = ids.as_slice() else {

@@ -37,8 +37,8 @@ pub(crate) fn run(session: &Session, args: &MigrateArgs, out: &mut Out) -> anyho
             };
             vec![state, migration.name.into()]
         });
-        let text = render(out, &["STATE", "MIGRATION"], rows.collect(), &[]);
-        out.data(&text)?;
+        let table = render(out, &["STATE", "MIGRATION"], rows.collect(), &[]);
+        out.data(table)?;
         return Ok(DONE);
     }
     session.make_place()?;

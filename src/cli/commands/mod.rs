@@ -7,6 +7,7 @@ pub(crate) mod claim;
 pub(crate) mod classes;
 pub(crate) mod completions;
 pub(crate) mod create_runs;
+mod cut;
 pub(crate) mod doctor;
 pub(crate) mod edit;
 pub(crate) mod events;

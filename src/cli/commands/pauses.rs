@@ -190,7 +190,8 @@ fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
         out.data("Nothing is paused.")?;
     } else {
         let rows = all.iter().map(|pause| row(pause, now)).collect();
-        out.data(&render(out, &["WHAT", "MODE", "SINCE", "UNTIL", "BY", "REASON"], rows, &[2]))?;
+        let table = render(out, &["WHAT", "MODE", "SINCE", "UNTIL", "BY", "REASON"], rows, &[2]);
+        out.data(table)?;
     }
     Ok(DONE)
 }

@@ -127,7 +127,7 @@ fn print_ids(queued: &[QueuedLine], out: &mut Out) -> anyhow::Result<()> {
         }
     } else if !queued.is_empty() {
         let lines: Vec<String> = queued.iter().map(|line| line.task.id.to_string()).collect();
-        out.data(&lines.join("\n"))?;
+        out.data(lines.join("\n"))?;
     }
     Ok(())
 }

@@ -40,7 +40,7 @@ pub(crate) fn queue_and_follow(
         }))
         .with_context(|| format!("task {id} is queued, but its id cannot be told"))?;
     } else if !follows {
-        out.data(&id.to_string()).with_context(|| format!("task {id} is queued, but its id cannot be told"))?;
+        out.data(id.to_string()).with_context(|| format!("task {id} is queued, but its id cannot be told"))?;
     }
     let is_told = !follows && !out.is_json() && (out.is_terminal() || scheduled_on.is_some());
     match queued.arrival {

@@ -36,12 +36,12 @@ pub(super) fn show(lines: &[RunnerLine], now: DateTime<Utc>, out: &mut Out) -> a
     }
     if lines.is_empty() {
         let none = "No runners: `taskqueue tick` in cron, or `taskqueue work`, makes them.";
-        return out.data(&fitted_words(none, out.width()));
+        return out.data(fitted_words(none, out.width()));
     }
     let rows = lines.iter().map(|line| row(line, now)).collect();
     let header = ["RUNNER", "NAME", "PROCESS", "HOST", "STATE", "STARTED", "HEARD OF", "WORKS ON", "MEMORY", "VERSION"];
-    let text = render(out, &header, rows, &[9, 8, 6, 2, 5, 3]);
-    out.data(&text)
+    let table = render(out, &header, rows, &[9, 8, 6, 2, 5, 3]);
+    out.data(table)
 }
 
 fn row(line: &RunnerLine, now: DateTime<Utc>) -> Vec<Field> {

@@ -141,13 +141,13 @@ fn list(ctx: &mut Context, out: &mut Out) -> anyhow::Result<()> {
     }
     if all.is_empty() {
         let none = "No schedules. Begin one: taskqueue queue CLASS --every '0 3 * * *' --tz Europe/Berlin";
-        return out.data(&fitted_words(none, out.width()));
+        return out.data(fitted_words(none, out.width()));
     }
     let now = ctx.now()?;
     let rows = all.iter().map(|schedule| row(schedule, now)).collect();
     let header = ["SCHEDULE", "CLASS", "EVERY", "ZONE", "CATCH-UP", "STATUS", "TASK", "PLANNED", "NOTE"];
-    let text = render(out, &header, rows, &[4, 6, 3]);
-    out.data(&text)
+    let table = render(out, &header, rows, &[4, 6, 3]);
+    out.data(table)
 }
 
 fn row(schedule: &Schedule, now: DateTime<Utc>) -> Vec<Field> {
@@ -192,7 +192,7 @@ fn show(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<()> {
             "tasks": tasks,
         }));
     }
-    out.data(&block(&detail, now, out.width()))
+    out.data(block(&detail, now, out.width()))
 }
 
 fn block(detail: &ScheduleDetail, now: DateTime<Utc>, width: Option<u16>) -> String {

@@ -90,8 +90,8 @@ fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
         let (low, high) = setting.range();
         vec![setting.name().into(), value.into(), format!("{low} to {high}").into(), setting.purpose().into()]
     });
-    let text = render(out, &["SETTING", "VALUE", "RANGE", "MEANING"], rows.collect(), &[3, 2]);
-    out.data(&text)?;
+    let table = render(out, &["SETTING", "VALUE", "RANGE", "MEANING"], rows.collect(), &[3, 2]);
+    out.data(table)?;
     Ok(DONE)
 }
 
@@ -102,7 +102,7 @@ fn get(session: Session, name: &str, out: &mut Out) -> anyhow::Result<u8> {
         if out.is_json() {
             out.json(&json(found, &value))?;
         } else {
-            out.data(&clean_line(&value))?;
+            out.data(clean_line(&value))?;
         }
     }
     Ok(DONE)

@@ -2,12 +2,12 @@
 
 use clap::Args;
 
+use super::cut::Length;
 use super::selected::{SELECTION_HELP, selected_tasks};
 use super::task_view;
 use super::time_line::drawn;
 use crate::cli::error::{CliError, DONE, NOT_FOUND};
 use crate::cli::output::Out;
-use crate::cli::output::clean::clean_block;
 use crate::cli::output::human::plural;
 use crate::cli::session::Session;
 use crate::domain::selection::Selection;
@@ -25,6 +25,9 @@ pub(crate) struct ShowArgs {
     /// At most N tasks, the newest of those that are selected
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
+    /// Print data, results and outputs whole, however long; with --json they always are
+    #[arg(long)]
+    full: bool,
 }
 
 pub(crate) fn run(session: Session, args: &ShowArgs, out: &mut Out) -> anyhow::Result<u8> {
@@ -37,9 +40,9 @@ pub(crate) fn run(session: Session, args: &ShowArgs, out: &mut Out) -> anyhow::R
             out.data("")?;
         }
         let (shown, now) = (detail(&mut ctx, *id)?, ctx.now()?);
-        task_view::detail(&shown, now, out)?;
+        task_view::detail(&shown, now, Length::of(args.full), out)?;
         if let Some(drawing) = drawn(&shown, now, out.width()).filter(|_| !out.is_json()) {
-            out.data(&clean_block(&drawing))?;
+            out.data(drawing)?;
         }
     }
     if left_out > 0 {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::cut::Length;
 use super::selected::{SELECTION_HELP, selected_tasks};
 use super::task_options::duration_option;
 use super::unknown_class::{WarnOf, warn_of_unknown_class};
@@ -55,6 +56,9 @@ pub(crate) struct StatusArgs {
     /// Show it again and again, every 2s or as often as given
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "2s", require_equals = true)]
     watch: Option<String>,
+    /// Print data, results and outputs of named tasks whole, however long; with --json they always are
+    #[arg(long, requires = "selection")]
+    full: bool,
 }
 
 /// The database has other things to do.
@@ -103,7 +107,7 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
         let silent = status::list_silent_runs(ctx, silent_secs, args.limit + 1)?;
         if silent.is_empty() && !out.is_json() {
             let none = "No run in progress has been silent for so long.";
-            return out.data(&fitted_words(none, out.width())).map(|()| DONE);
+            return out.data(fitted_words(none, out.width())).map(|()| DONE);
         }
         return runs(ctx, silent, args.limit, out).map(|()| DONE);
     }
@@ -152,7 +156,7 @@ fn selected(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Resu
         if place > 0 && !out.is_json() {
             out.data("")?;
         }
-        task_view::detail(&status::detail(ctx, *id)?, ctx.now()?, out)?;
+        task_view::detail(&status::detail(ctx, *id)?, ctx.now()?, Length::of(args.full), out)?;
     }
     Ok(DONE)
 }

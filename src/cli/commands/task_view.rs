@@ -3,6 +3,7 @@
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
 
+use super::cut::Length;
 use super::links::linked_line;
 use super::pauses::pause_words;
 use super::standstill::{standstill_remedy, standstill_words};
@@ -10,6 +11,7 @@ use super::why::{failed_attempts, holder, note};
 use crate::cli::output::Out;
 use crate::cli::output::clean::{clean_block, clean_line};
 use crate::cli::output::human::{counters, distance, fitted, fitted_words, folded, hanging, instant, plural, relative};
+use crate::cli::output::page::Page;
 use crate::cli::output::table::{Field, Tone, render};
 use crate::domain::backoff::Backoff;
 use crate::domain::dependencies::id_circle_words;
@@ -45,29 +47,25 @@ pub(super) fn overview(overview: &Overview, words: &ListWords<'_>, out: &mut Out
             "pauses": overview.pauses, "standstills": overview.standstills, "tasks": tasks, "has_more": overview.has_more,
         }));
     }
-    let mut text = fitted(&counters(&overview.counts, overview.slots), "   ", out.width());
+    let mut page = Page::from(fitted(&counters(&overview.counts, overview.slots), "   ", out.width()));
     for pause in &overview.pauses {
-        text.push('\n');
-        text.push_str(&clean_line(&fitted_words(&pause_words(pause, overview.now), out.width())));
+        page.add(fitted_words(&clean_line(&pause_words(pause, overview.now)), out.width()));
     }
     for standstill in &overview.standstills {
         let words = format!("{}; try {}", standstill_words(standstill, overview.now), standstill_remedy(standstill));
-        text.push('\n');
-        text.push_str(&clean_line(&fitted_words(&words, out.width())));
+        page.add(fitted_words(&clean_line(&words), out.width()));
     }
+    page.add("");
     if overview.lines.is_empty() {
-        text.push_str("\n\n");
-        text.push_str(&fitted_words(words.if_none, out.width()));
+        page.add(fitted_words(words.if_none, out.width()));
     } else {
         let rows = overview.lines.iter().map(|line| task_row(line, overview.now)).collect();
-        text.push_str("\n\n");
-        text.push_str(&render(out, &["TASK", "CLASS", "STATUS", "WHEN", "FAILED", "NOTE"], rows, &[3, 4]));
+        page.add(render(out, &["TASK", "CLASS", "STATUS", "WHEN", "FAILED", "NOTE"], rows, &[3, 4]));
     }
     if overview.has_more {
-        text.push('\n');
-        text.push_str(&fitted_words(words.if_more, out.width()));
+        page.add(fitted_words(words.if_more, out.width()));
     }
-    out.data(&text)
+    out.data(page)
 }
 
 fn task_row(line: &TaskLine, now: DateTime<Utc>) -> Vec<Field> {
@@ -150,12 +148,12 @@ pub(super) fn current(task: &Task, out: &mut Out) -> anyhow::Result<()> {
     if let Some(backoff) = &task.backoff {
         lines.push(format!("  backoff      {}", backoff_words(backoff)));
     }
-    lines.push(format!("  data         {}", task.data));
-    out.data(&lines.iter().map(|line| clean_line(line)).collect::<Vec<_>>().join("\n"))
+    lines.push(format!("  data         {}", Length::Cut.of_value(&task.data)));
+    out.data(lines.iter().map(|line| clean_line(line)).collect::<Vec<_>>().join("\n"))
 }
 
 /// Everything about one task.
-pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> anyhow::Result<()> {
+pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, out: &mut Out) -> anyhow::Result<()> {
     if out.is_json() {
         let events: Vec<Value> = detail.events.iter().map(event_json).collect();
         let runs: Vec<Value> = detail
@@ -217,9 +215,9 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
     lines.extend(linked_line("after", &detail.prerequisites));
     lines.extend(linked_line("before", &detail.dependants));
     let mut text: Vec<String> = lines.iter().map(|line| described(line, out.width())).collect();
-    text.push(clean_line(&format!("  data         {}", task.data)));
+    text.push(clean_line(&format!("  data         {}", length.of_value(&task.data))));
     for (run, outputs) in &detail.runs {
-        text.push(run_block(run, outputs, now, out.width()));
+        text.push(run_block(run, outputs, now, length, out.width()));
     }
     for event in &detail.events {
         let line = format!(
@@ -228,11 +226,11 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, out: &mut Out) -> 
             event.kind,
             event.actor,
             event.host,
-            event.details
+            length.of_value(&event.details)
         );
         text.push(folded(&clean_line(&line), out.width()));
     }
-    out.data(&text.join("\n"))
+    out.data(text.join("\n"))
 }
 
 /// The column in which what is said of a name begins.
@@ -272,7 +270,13 @@ fn non_empty(text: String) -> String {
 }
 
 /// A run, and what its handler wrote.
-pub(super) fn run_block(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>, width: Option<u16>) -> String {
+pub(super) fn run_block(
+    run: &Run,
+    outputs: &[RunOutput],
+    now: DateTime<Utc>,
+    length: Length,
+    width: Option<u16>,
+) -> String {
     let mut lines =
         vec![format!("run {}   attempt {}   {}   {}%", run.id, run.attempt, run.status, run.percents_completed)];
     if let Some(started) = run.started_on {
@@ -287,7 +291,7 @@ pub(super) fn run_block(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>, wi
         }
     }
     if !run.progress_message.is_empty() {
-        lines.push(format!("  message      {}", run.progress_message));
+        lines.push(format!("  message      {}", length.of_value(&run.progress_message)));
     }
     if let Some(requested) = run.cancel_requested_on {
         lines.push(format!(
@@ -298,16 +302,16 @@ pub(super) fn run_block(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>, wi
         ));
     }
     if !run.error_code.is_empty() {
-        lines.push(format!("  error        {}: {}", run.error_code, run.error_message));
+        lines.push(format!("  error        {}: {}", run.error_code, length.of_value(&run.error_message)));
     }
     if !run.decision.is_empty() {
         lines.push(format!("  decision     {}", run.decision));
     }
     let mut text: Vec<String> = lines.iter().map(|line| described(line, width)).collect();
-    text.extend(run.results.iter().map(|results| clean_line(&format!("  results      {results}"))));
+    text.extend(run.results.iter().map(|results| clean_line(&format!("  results      {}", length.of_value(results)))));
     for output in outputs {
         text.push(format!("  {} ({} bytes)", output.stream, output.total_bytes));
-        text.extend(clean_block(&output.content).lines().map(|line| format!("    {line}")));
+        text.extend(clean_block(&length.of_value(&output.content)).lines().map(|line| format!("    {line}")));
     }
     text.join("\n")
 }
@@ -320,7 +324,7 @@ pub(super) fn run_of_token(run: &Run, out: &mut Out) -> anyhow::Result<()> {
             "run_id": run.id, "task_id": run.task_id, "status": run.status, "is_processing": is_processing,
         }));
     }
-    out.data(&format!("run {} of task {}: {}", run.id, run.task_id, run.status))
+    out.data(format!("run {} of task {}: {}", run.id, run.task_id, run.status))
 }
 
 /// Runs of all tasks.
@@ -333,16 +337,15 @@ pub(super) fn runs(runs: &[Run], has_more: bool, now: DateTime<Utc>, out: &mut O
         return Ok(());
     }
     if runs.is_empty() {
-        return out.data(&fitted_words("No runs yet: create-runs or tick makes them.", out.width()));
+        return out.data(fitted_words("No runs yet: create-runs or tick makes them.", out.width()));
     }
     let rows = runs.iter().map(|run| run_row(run, now)).collect();
     let header = ["RUN", "TASK", "CLASS", "ATTEMPT", "STATUS", "STARTED", "TOOK", "NOTE"];
-    let mut text = render(out, &header, rows, &[3, 5, 6]);
+    let mut page = render(out, &header, rows, &[3, 5, 6]);
     if has_more {
-        text.push('\n');
-        text.push_str(&fitted_words(MORE, out.width()));
+        page.add(fitted_words(MORE, out.width()));
     }
-    out.data(&text)
+    out.data(page)
 }
 
 fn run_row(run: &Run, now: DateTime<Utc>) -> Vec<Field> {

@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use clap::Args;
 use serde_json::json;
 
+use super::cut::Length;
 use super::explain::words;
 use super::task_options::duration_option;
 use super::task_view::run_block;
@@ -95,7 +96,7 @@ pub(crate) fn run(session: Session, args: &TopArgs, out: &mut Out) -> anyhow::Re
     state.take_tally(&tally);
     let (columns, rows) = args.size.or_else(|| out.size()).unwrap_or(DEFAULT_SIZE);
     state.resize(rows);
-    out.data(&plain_text(&state, columns, rows))?;
+    out.data(plain_text(&state, columns, rows))?;
     Ok(DONE)
 }
 
@@ -409,12 +410,12 @@ fn details_text(details: &Details) -> String {
     // Fitted to the terminal, and without what would colour it.
     let out = Out::new(false, false, ColorChoice::Never);
     let explanation = &details.explanation;
-    let mut text = words(explanation, None, &out);
+    let mut page = words(explanation, None, &out);
     if let Some(run) = &explanation.last_run {
-        text.push_str("\n\n");
-        text.push_str(&run_block(run, &details.outputs, explanation.now, out.width()));
+        page.add("");
+        page.add(run_block(run, &details.outputs, explanation.now, Length::Cut, out.width()));
     }
-    text
+    page.text().to_owned()
 }
 
 /// In lines of at most so many characters.

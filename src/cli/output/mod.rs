@@ -1,8 +1,8 @@
 //! The only place that prints: data on standard output, words on standard error.
 
-pub(crate) mod clean;
 pub(crate) mod human;
 pub(crate) mod log;
+pub(crate) mod page;
 pub(crate) mod progress;
 pub(crate) mod screen;
 pub(crate) mod table;
@@ -16,9 +16,11 @@ use serde::Serialize;
 
 use self::clean::{clean_block, clean_json, clean_line};
 use self::log::{Log, LogFormat, Priority};
+use self::page::Page;
 use super::error::CliError;
 use crate::config::BadVariable;
 use crate::domain::ids::RunnerId;
+pub(crate) use crate::domain::outside_text as clean;
 use crate::domain::records::ClaimedRun;
 use crate::engine::output_was_closed;
 
@@ -41,6 +43,7 @@ pub(crate) struct Out {
     use_color: bool,
     is_unread: bool,
     has_met_closed: bool,
+    cleans_kept_output: bool,
     lost: Option<io::Error>,
     /// How many lines the screen still has room for, where a list must not scroll its beginning away.
     lines_left: Option<usize>,
@@ -63,6 +66,7 @@ impl Out {
             use_color,
             is_unread: false,
             has_met_closed: false,
+            cleans_kept_output: false,
             lost: None,
             lines_left: None,
             log: None,
@@ -99,8 +103,12 @@ impl Out {
         terminal_size::terminal_size().map(|(width, height)| (width.0, height.0))
     }
 
-    /// Data: one or more whole lines.
-    pub(crate) fn data(&mut self, text: &str) -> anyhow::Result<()> {
+    /// Data: one or more whole lines. Text is cleaned on its way into a [`Page`], so that nothing is printed that was not.
+    pub(crate) fn data(&mut self, page: impl Into<Page>) -> anyhow::Result<()> {
+        self.print(page.into().text())
+    }
+
+    fn print(&mut self, text: &str) -> anyhow::Result<()> {
         if output_was_closed() {
             self.has_met_closed = true;
             bail!("standard output is closed");
@@ -136,7 +144,7 @@ impl Out {
 
     /// The same of a line that is JSON already.
     pub(crate) fn json_text(&mut self, text: &str) -> anyhow::Result<()> {
-        self.data(&clean_json(text))
+        self.print(&clean_json(text))
     }
 
     /// What a handler wrote, to the byte.
@@ -173,10 +181,16 @@ impl Out {
         error
     }
 
+    /// From now on captured output is cleaned also where it is not printed on a terminal.
+    pub(crate) fn clean_kept_output(&mut self) {
+        self.cleans_kept_output = true;
+    }
+
     /// What the database kept of what a handler wrote: to the byte, but not to a terminal.
     pub(crate) fn kept_output(&mut self, is_stderr: bool, text: &str) {
         let is_terminal = if is_stderr { io::stderr().is_terminal() } else { self.is_terminal };
-        let text = if is_terminal { Cow::Owned(clean_block(text)) } else { Cow::Borrowed(text) };
+        let text =
+            if is_terminal || self.cleans_kept_output { Cow::Owned(clean_block(text)) } else { Cow::Borrowed(text) };
         self.pass_through(is_stderr, text.as_bytes());
     }
 

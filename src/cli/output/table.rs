@@ -4,6 +4,7 @@ use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
 
 use super::Out;
 use super::clean::clean_line;
+use super::page::Page;
 
 /// What a cell says beyond its words; the words always say it too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,14 +39,14 @@ impl<T: Into<String>> From<T> for Field {
 
 /// A table as text, without a newline at its end. On a narrow terminal the columns whose place stands in `optional` are
 /// left out, from the first of the list on; where the others have no room either, each row is a block of lines.
-pub(crate) fn render(out: &Out, header: &[&str], rows: Vec<Vec<Field>>, optional: &[usize]) -> String {
+pub(crate) fn render(out: &Out, header: &[&str], rows: Vec<Vec<Field>>, optional: &[usize]) -> Page {
     let left_out = match out.width() {
         Some(width) if width < 60 => optional,
         Some(width) if width < 100 => &optional[..optional.len().min(optional.len().div_ceil(2))],
         _ => &[],
     };
     if let Some(width) = out.width().filter(|width| is_too_narrow(*width, header, &rows, left_out)) {
-        return blocks(width, header, &rows);
+        return blocks(width, header, &rows).into();
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -64,7 +65,7 @@ pub(crate) fn render(out: &Out, header: &[&str], rows: Vec<Vec<Field>>, optional
         table.add_row(row.into_iter().enumerate().filter(|(place, _)| kept(place)).map(|(_, field)| cell(out, &field)));
     }
     let text = table.to_string();
-    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+    Page::of_clean_table(text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n"))
 }
 
 /// Below this many columns a table may be written as blocks.

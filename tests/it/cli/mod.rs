@@ -33,6 +33,7 @@ mod logs;
 mod man;
 mod metrics;
 mod output;
+mod outside_text;
 mod pauses;
 mod pipes;
 mod process_run;

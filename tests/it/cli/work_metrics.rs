@@ -22,15 +22,15 @@ use crate::support::{Cli, EngineUnderTest, TestDb, wait_until};
 use crate::{each_engine, each_server};
 
 /// A worker that is watched, and what it says.
-struct Worker {
+pub(super) struct Worker {
     child: Child,
     said: Receiver<String>,
-    address: String,
+    pub(super) address: String,
 }
 
 impl Worker {
     #[track_caller]
-    fn start(db: &TestDb, arguments: &[&str]) -> Self {
+    pub(super) fn start(db: &TestDb, arguments: &[&str]) -> Self {
         Self::start_as(&db.cli(), arguments)
     }
 
@@ -67,7 +67,7 @@ impl Worker {
         get(&self.address, "/healthz").unwrap()
     }
 
-    fn end(self) {
+    pub(super) fn end(self) {
         signal(&self.child, Signal::TERM);
         assert_eq!(finish(self.child).code, Some(0));
     }
@@ -96,7 +96,7 @@ fn ask(address: &str, request: &str) -> std::io::Result<(u16, String)> {
     Ok((status, body.to_owned()))
 }
 
-fn get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
+pub(super) fn get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
     ask(address, &format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n"))
 }
 

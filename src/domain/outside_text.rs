@@ -1,0 +1,134 @@
+//! Text from outside: names, messages and outputs that anyone wrote who can write into the database or runs a handler. The one
+//! rule by which it is shown: what could move the cursor, change the terminal or turn the order of characters is replaced.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// Text from outside. Displayed, it is one clean line; serialized, it is the stored text, which JSON escapes. There is no
+/// other `Display`, so that none of it can be formatted into a line, a label or a command as it is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OutsideText(String);
+
+impl OutsideText {
+    /// The text as it is stored: to be compared, stored or passed on as data, never to be printed.
+    #[must_use]
+    pub fn as_stored(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether there is no text.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns true where the text is displayed as it is stored.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        !self.0.contains(is_harmful)
+    }
+}
+
+impl fmt::Display for OutsideText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&clean_line(&self.0))
+    }
+}
+
+impl Serialize for OutsideText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl From<String> for OutsideText {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<&str> for OutsideText {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl From<&String> for OutsideText {
+    fn from(text: &String) -> Self {
+        Self(text.clone())
+    }
+}
+
+impl From<Cow<'_, str>> for OutsideText {
+    fn from(text: Cow<'_, str>) -> Self {
+        Self(text.into_owned())
+    }
+}
+
+/// One line: every control and bidirectional character is replaced, line breaks and tabs become spaces.
+#[must_use]
+pub fn clean_line(text: &str) -> String {
+    text.chars().map(|c| if matches!(c, '\n' | '\t') { ' ' } else { clean_char(c) }).collect()
+}
+
+/// Several lines: line breaks and tabs stay.
+#[must_use]
+pub fn clean_block(text: &str) -> String {
+    text.chars().map(|c| if matches!(c, '\n' | '\t') { c } else { clean_char(c) }).collect()
+}
+
+/// JSON text: the same characters as escapes, so that a program still reads what is stored. They can stand only in
+/// strings.
+#[must_use]
+pub fn clean_json(json: &str) -> String {
+    let mut clean = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_harmful(c) {
+            clean.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            clean.push(c);
+        }
+    }
+    clean
+}
+
+fn clean_char(c: char) -> char {
+    if is_harmful(c) { '\u{fffd}' } else { c }
+}
+
+fn is_harmful(c: char) -> bool {
+    let is_bidi = matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_line_end = matches!(c, '\u{2028}' | '\u{2029}');
+    c.is_control() || is_bidi || is_line_end
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_drives_a_terminal_gets_through() {
+        let nasty = "a\x1b[31mb\rc\u{9b}d\u{202e}e\x7ff\0g\u{2028}h";
+        let clean = clean_line(nasty);
+        assert_eq!(clean.chars().filter(|c| *c == '\u{fffd}').count(), 7, "{clean:?}");
+        assert!(!clean.chars().any(char::is_control));
+        assert_eq!(clean_line("a\nb\tc"), "a b c");
+        assert_eq!(clean_block("a\nb\tc\x1b"), "a\nb\tc\u{fffd}");
+        let json = serde_json::to_string(nasty).unwrap();
+        assert_eq!(serde_json::from_str::<String>(&clean_json(&json)).unwrap(), nasty);
+        assert!(!clean_json(&json).chars().any(is_harmful));
+        assert_eq!(clean_line("Ünï cödé 漢字"), "Ünï cödé 漢字");
+    }
+
+    #[test]
+    fn text_from_outside_is_displayed_clean_and_serialized_as_stored() {
+        let text = OutsideText::from("a\x1b[2Kb\nc");
+        assert_eq!(format!("{text} {text:>9}"), "a\u{fffd}[2Kb c  a\u{fffd}[2Kb c");
+        assert_eq!(serde_json::to_string(&text).unwrap(), "\"a\\u001b[2Kb\\nc\"");
+        assert!(!text.is_clean() && OutsideText::from("a b").is_clean());
+        assert_eq!(text.as_stored(), "a\x1b[2Kb\nc");
+    }
+}

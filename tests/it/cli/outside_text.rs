@@ -1,0 +1,209 @@
+//! Text that somebody wrote into the tables by SQL, through every verb that prints it.
+
+use super::status_terminal::on_terminal;
+use super::work_metrics::{Worker, get};
+use super::{ECHO, shell_class};
+use crate::each_engine;
+use crate::support::TestDb;
+
+/// What drives a terminal or turns the direction of writing: CSI, OSC with BEL, CR, C1, bidi, a line end beyond ASCII.
+const NASTY: &str = "n\u{1b}[31m\u{1b}]0;t\u{7}\rC\u{9b}2J\u{202e}\u{2066}\u{2028}z";
+/// The same in JSON, which takes no C0.
+const NASTY_JSON: &str = "{\"n\":\"C\u{9b}2J\u{202e}\u{2066}\u{2028}\u{7f}z\"}";
+
+/// The columns of text, with a condition where only some rows are changed.
+const COLUMNS: &[(&str, &str, &str)] = &[
+    ("TaskQueue", "TaskClass", "\"Id\" IN (3, 4)"),
+    ("TaskQueue", "QueuedById", ""),
+    ("TaskQueue", "Backoff", ""),
+    ("TaskQueue", "UniqueKey", "\"Id\" = 3"),
+    ("TaskQueue", "LimitKey", ""),
+    ("TaskQueue", "TimeZone", ""),
+    ("TaskQueue", "Recurrence", "\"Id\" = 4"),
+    ("TaskQueueRuns", "TaskClass", "\"TaskQueueId\" IN (3, 4)"),
+    ("TaskQueueRuns", "ProgressMessage", ""),
+    ("TaskQueueRuns", "ErrorCode", "\"FinishedOn\" IS NOT NULL"),
+    ("TaskQueueRuns", "ErrorMessage", "\"FinishedOn\" IS NOT NULL"),
+    ("TaskQueueRuns", "Decision", ""),
+    ("TaskQueueRuns", "Claimant", ""),
+    ("TaskQueueRuns", "Host", ""),
+    ("TaskQueueRuns", "CancelReason", ""),
+    ("TaskQueueRuns", "LimitKey", ""),
+    ("TaskQueueRunners", "Host", ""),
+    ("TaskQueueRunners", "Version", ""),
+    ("TaskQueueRunners", "Name", ""),
+    ("TaskQueueRunners", "Classes", ""),
+    ("TaskQueueRunOutputs", "Content", ""),
+    ("TaskQueueEvents", "Kind", ""),
+    ("TaskQueueEvents", "Actor", ""),
+    ("TaskQueueEvents", "Host", ""),
+    ("TaskQueueClassHolds", "TaskClass", ""),
+    ("TaskQueueClassHolds", "Host", ""),
+    ("TaskQueueClassHolds", "Reason", ""),
+    ("TaskQueuePauses", "Name", "\"Scope\" <> 'all'"),
+    ("TaskQueuePauses", "Reason", ""),
+    ("TaskQueuePauses", "Author", ""),
+    ("TaskQueuePauses", "Host", ""),
+    ("TaskQueueClassLimits", "TaskClass", ""),
+    ("TaskQueueKeyLimits", "LimitKey", ""),
+    ("TaskQueueSettings", "Value", "\"Name\" = 'TaskQueueKeepResults'"),
+    ("TaskQueueRejections", "Claimant", ""),
+    ("TaskQueueNotices", "TaskClass", ""),
+    ("TaskQueueNotices", "Host", ""),
+    ("TaskQueueNotices", "ErrorCode", ""),
+    ("TaskQueueNotices", "ErrorMessage", ""),
+];
+
+/// A task that failed, one that succeeded, two that wait, and a row in each table.
+fn fill(db: &TestDb) {
+    db.configure(&format!("{ECHO}{}", shell_class(db, "bad", "echo oh >&2; exit 65")));
+    for class in ["bad", "echo"] {
+        db.cli().run(&["queue", class]).ok();
+    }
+    db.cli().run(&["tick"]).ok();
+    for args in [
+        &["queue", "--any-class", "other", "--in", "1h"][..],
+        &["queue", "--any-class", "again", "--every", "0 3 * * *"],
+        &["pause", "--class", "other", "--reason", "r"],
+        &["limits", "set", "other", "--running", "1"],
+        &["limits", "set", "--key", "k", "--running", "1"],
+    ] {
+        db.cli().run(args).ok();
+    }
+    db.execute("INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"Name\", \"Host\") VALUES (1, 'r', 'h')");
+    db.execute("INSERT INTO \"TaskQueueRejections\" (\"TaskId\", \"Claimant\") VALUES (3, 'c')");
+    db.execute(
+        "INSERT INTO \"TaskQueueClassHolds\" (\"TaskClass\", \"Host\", \"Reason\", \"HeldUntil\") \
+         VALUES ('other', 'h', 'r', '2099-01-01 00:00:00')",
+    );
+}
+
+/// Writes such text into each column. What the tables refuse is no harm.
+fn forge(db: &TestDb) -> Vec<String> {
+    let mut taken = Vec::new();
+    let json = [("TaskQueue", "TaskData"), ("TaskQueueRuns", "Results"), ("TaskQueueEvents", "Details")];
+    let json = json.map(|(table, column)| (table, column, "", NASTY_JSON));
+    for (table, column, only, text) in COLUMNS.iter().map(|(a, b, c)| (*a, *b, *c, NASTY)).chain(json) {
+        let only = if only.is_empty() { String::new() } else { format!(" WHERE {only}") };
+        let update = format!("UPDATE \"{table}\" SET \"{column}\" = '{text}'{only}");
+        if db.raw().try_execute(&update).is_ok() {
+            taken.push(format!("{table}.{column}"));
+        }
+    }
+    taken
+}
+
+/// The characters of a text that must not be there; the colours of a table are none of them.
+fn harmful(text: &str) -> Option<char> {
+    let is_bidi =
+        |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().find(|c| c.is_control() && *c != '\n' || is_bidi(*c))
+}
+
+const PRINTING: &[&str] = &[
+    "status",
+    "status 1",
+    "status 2 3 4 --full",
+    "status --runs",
+    "status --runners",
+    "status --class other",
+    "show 1",
+    "show 3 4",
+    "explain",
+    "explain 1",
+    "explain 3",
+    "explain 4",
+    "failures",
+    "failures --samples",
+    "events -n 100",
+    "runners",
+    "limits",
+    "pause",
+    "logs 1 --clean",
+    "logs 2 --clean",
+    "metrics",
+    "top --once",
+    "doctor",
+    "check",
+    "schedule",
+    "schedule show 4",
+    "wait 1 --timeout 1ms",
+    "wait 3 --timeout 1ms",
+    "settings",
+    "settings get TaskQueueKeepResults",
+    "classes",
+    "prune --dry-run",
+    "create-runs -v",
+    "retry 1 --dry-run",
+    "cancel 3 --dry-run",
+    "process-run -v",
+    "work --idle-exit 0s -v",
+    "tick -v",
+];
+
+each_engine! {
+    fn text_that_was_forged_by_sql_is_clean_through_every_verb(db) {
+        fill(db);
+        let taken = forge(db);
+        for column in ["TaskQueueRuns.ErrorCode", "TaskQueueRuns.ErrorMessage", "TaskQueueRunners.Host", "TaskQueueEvents.Actor"] {
+            assert!(taken.iter().any(|name| name == column), "{column}: {taken:?}");
+        }
+        for args in PRINTING {
+            let words: Vec<&str> = args.split(' ').collect();
+            for as_json in [false, true] {
+                let cli = if as_json { db.cli().run(&[&["--json"][..], &words].concat()) } else { db.cli().run(&words) };
+                for text in [&cli.stdout, &cli.stderr] {
+                    assert_eq!(harmful(text), None, "{args} {as_json}: {text:?}");
+                }
+            }
+        }
+        for args in ["failures", "metrics", "logs 1", "top --once", "status 1", "events", "check"] {
+            let text = on_terminal(db, 100, "", &format!("--color never {args} || true"));
+            assert_eq!(harmful(&text), None, "{args}: {text:?}");
+        }
+    }
+
+    fn an_error_that_cannot_be_pasted_is_retried_by_the_ids_of_its_tasks(db) {
+        fill(db);
+        db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"ErrorCode\" = '{NASTY}' WHERE \"FinishedOn\" IS NOT NULL AND \"ErrorCode\" <> ''"));
+        let text = db.cli().run(&["failures"]).ok();
+        assert!(text.ends_with("Try a few of the largest group: taskqueue retry 1"), "{text:?}");
+        assert_eq!(db.cli().run(&["failures", "--json"]).json()["groups"][0]["error_code"], NASTY, "JSON has what is stored");
+    }
+
+    fn metrics_by_http_have_no_control_characters_of_a_host(db) {
+        db.configure(ECHO);
+        db.execute(&format!("INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"Name\", \"Host\") VALUES (1, 'r', '{NASTY}')"));
+        let worker = Worker::start(db, &["--metrics", "127.0.0.1:0"]);
+        let (_, text) = get(&worker.address, "/metrics").unwrap();
+        worker.end();
+        assert!(text.contains("taskqueue_runners{host=\"n\u{fffd}[31m") && harmful(&text).is_none(), "{text:?}");
+    }
+
+    fn logs_are_printed_into_a_pipe_as_written_unless_they_are_to_be_clean(db) {
+        db.configure(&shell_class(db, "nasty", "printf 'a\\033[31mb\\007\\n'"));
+        let id = db.cli().run(&["queue", "nasty"]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(db.cli().run(&["logs", &id]).stdout, "a\u{1b}[31mb\u{7}\n");
+        for args in [&["logs", &id, "--clean"][..], &["logs", &id, "--clean", "--follow"]] {
+            assert_eq!(db.cli().run(args).stdout, "a\u{fffd}[31mb\u{fffd}\n", "{args:?}");
+        }
+    }
+
+    fn long_data_and_results_are_cut_unless_all_is_asked_for(db) {
+        db.configure(&shell_class(db, "long", "printf '{\"result\":\"%s\"}\\n' \"$(head -c 20000 /dev/zero | tr '\\0' r)\" >&3; head -c 20000 /dev/zero | tr '\\0' o"));
+        let data = format!("\"{}\"", "d".repeat(20_000));
+        let id = db.cli().run(&["queue", "long", &data]).ok();
+        db.cli().run(&["tick"]).ok();
+        for verb in ["status", "show"] {
+            let text = db.cli().run(&[verb, &id]).ok();
+            assert!(text.len() < 40_000, "{verb}: {}", text.len());
+            assert_eq!(text.matches("20002 bytes in all; status --full prints them").count(), 2, "{verb}: {text}");
+            let text = db.cli().run(&[verb, &id, "--full"]).ok();
+            for letter in ["d", "r", "o"] {
+                assert!(text.contains(&letter.repeat(20_000)), "{verb} {letter}");
+            }
+            assert_eq!(db.cli().run(&[verb, &id, "--json"]).json()["task"]["data"].as_str().unwrap().len(), 20_000);
+        }
+    }
+}
