@@ -1,5 +1,7 @@
 //! Messages that handlers and claimants send while they work, for anyone who follows.
 
+use std::collections::VecDeque;
+
 use serde::{Deserialize, Serialize};
 
 use super::json::check_storable;
@@ -16,6 +18,48 @@ pub struct Message {
     pub name: String,
     /// JSON text.
     pub data: String,
+}
+
+/// Messages that are to be kept as events, in their order, and how many of those before them are lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Messages {
+    /// Those that came first and for which there was no room.
+    pub dropped: u64,
+    /// The others.
+    pub kept: VecDeque<Message>,
+}
+
+impl Messages {
+    /// How many wait at most: a handler that sends more than the database takes must not fill the memory of its runner.
+    pub const MOST: usize = 1_000;
+
+    /// Returns true where nothing is to be kept, not even that some are lost.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.dropped == 0 && self.kept.is_empty()
+    }
+
+    /// Adds a message. Beyond [`Self::MOST`] the oldest is dropped, and counted.
+    pub fn push(&mut self, message: Message) {
+        if self.kept.len() >= Self::MOST {
+            self.kept.pop_front();
+            self.dropped = self.dropped.saturating_add(1);
+        }
+        self.kept.push_back(message);
+    }
+
+    /// Adds those that came later.
+    pub fn append(&mut self, newer: Self) {
+        // Between these and the newer ones; all are counted in one event before the first that is kept.
+        self.dropped = self.dropped.saturating_add(newer.dropped);
+        newer.kept.into_iter().for_each(|message| self.push(message));
+    }
+}
+
+impl From<Message> for Messages {
+    fn from(message: Message) -> Self {
+        Self { dropped: 0, kept: VecDeque::from([message]) }
+    }
 }
 
 /// Checks a message before it is sent or stored.
@@ -35,6 +79,18 @@ pub fn check_message(name: &str, data: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_for_which_there_is_no_room_are_counted() {
+        let message = |number: usize| Message { name: number.to_string(), data: "1".to_owned() };
+        let (mut older, mut newer) = (Messages::default(), Messages::default());
+        (0..Messages::MOST + 5).for_each(|number| older.push(message(number)));
+        (0..10).for_each(|number| newer.push(message(9_000 + number)));
+        assert_eq!((older.dropped, older.kept.len(), older.kept[0].name.as_str()), (5, Messages::MOST, "5"));
+        older.append(newer);
+        assert_eq!((older.dropped, older.kept.len(), older.kept[0].name.as_str()), (15, Messages::MOST, "15"));
+        assert!(!older.is_empty() && Messages::default().is_empty());
+    }
 
     #[test]
     fn a_message_has_a_name_and_json_that_every_engine_stores() {

@@ -105,7 +105,7 @@ pub fn emit(ctx: &mut Context, held: &Held, message: &Message) -> EngineResult<R
     check_message(&message.name, &message.data).map_err(EngineError::Input)?;
     examine(ctx, held)?;
     fault_point!("claimants.before_message");
-    if !ctx.store.record_messages(&held.reference(), std::slice::from_ref(message))? {
+    if !ctx.store.record_messages(&held.reference(), &message.clone().into())? {
         let found = ctx.store.get_run(held.run_id)?;
         return Err(not_held(&found, held));
     }

@@ -12,7 +12,7 @@ use crate::os::stop_signals::StopSignals;
 pub use crate::store::{Event, EventFilter};
 
 /// What an event can tell of (docs/events.md); a newer program may keep others.
-pub const KINDS: [&str; 35] = [
+pub const KINDS: [&str; 36] = [
     "cancel-requested",
     "cancelled",
     "claimed",
@@ -25,6 +25,7 @@ pub const KINDS: [&str; 35] = [
     "limit-removed",
     "limit-set",
     "message",
+    "messages-dropped",
     "pause-over",
     "paused",
     "pruned",

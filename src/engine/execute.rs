@@ -15,7 +15,7 @@ use super::unsaved::Unsaved;
 use super::workplace::{Terms, Workplace};
 use crate::domain::decision::{Decision, decide};
 use crate::domain::ending::Ending;
-use crate::domain::message::Message;
+use crate::domain::message::Messages;
 use crate::domain::records::{ClaimedRun, RunOutput};
 use crate::domain::transition::RunEvent;
 use crate::handler::exec::ExecRequest;
@@ -35,7 +35,7 @@ pub(super) struct Executed {
     /// again.
     pub(super) end: Option<RunEnd>,
     /// What the handler said for anyone who follows, and nobody has kept yet.
-    pub(super) messages: Vec<Message>,
+    pub(super) messages: Messages,
     /// Its lease could not be renewed in time: nothing may be written for it by this process.
     pub(super) is_over: bool,
 }
@@ -67,7 +67,7 @@ pub(super) fn execute(
     // Between here and the write its lease is trusted for the margin at least; the write is guarded by its token anyway.
     let is_over = was_over || place.leases.standing(run.run_id) == Standing::Over;
     if outcome.unended.is_some() {
-        return Executed { outcome, end: None, messages: Vec::new(), is_over };
+        return Executed { outcome, end: None, messages: Messages::default(), is_over };
     }
     fault_point!("execute.before_record");
     // Held on to until it is recorded: who waits for room on a full disk must not be taken for dead meanwhile.

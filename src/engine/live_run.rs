@@ -213,7 +213,7 @@ impl Reporter for LiveRun<'_> {
     }
 
     fn message(&mut self, message: Message) {
-        self.pending.add_message(message);
+        self.pending.messages.push(message);
         self.report();
     }
 

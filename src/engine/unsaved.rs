@@ -1,12 +1,9 @@
 //! What is known of a running handler and is not in the database yet. Newer news replace older ones, so that a database
 //! that is away for an hour has one row to write afterwards.
 
-use crate::domain::message::Message;
+use crate::domain::message::Messages;
 use crate::domain::records::RunOutput;
 use crate::store::{RunRef, RunReport, Store, StoreResult};
-
-/// Messages that wait for the database.
-const MAX_MESSAGES: usize = 1_000;
 
 /// News of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,8 +18,8 @@ pub(super) struct Unsaved {
     pub results: Option<String>,
     /// What it has written so far, once for each stream.
     pub outputs: Vec<RunOutput>,
-    /// All that are not kept yet, in their order.
-    pub messages: Vec<Message>,
+    /// All that are not kept yet.
+    pub messages: Messages,
 }
 
 impl Unsaved {
@@ -40,24 +37,13 @@ impl Unsaved {
         for output in newer.outputs {
             self.add_output(output);
         }
-        for message in newer.messages {
-            self.add_message(message);
-        }
+        self.messages.append(newer.messages);
     }
 
     /// In place of what the stream had brought before.
     pub(super) fn add_output(&mut self, output: RunOutput) {
         self.outputs.retain(|older| older.stream != output.stream);
         self.outputs.push(output);
-    }
-
-    /// Adds a message. Beyond [`MAX_MESSAGES`] the oldest is dropped: a handler that says more than the database takes
-    /// must not fill our memory.
-    pub(super) fn add_message(&mut self, message: Message) {
-        if self.messages.len() >= MAX_MESSAGES {
-            self.messages.remove(0);
-        }
-        self.messages.push(message);
     }
 
     /// Writes it. Whether the run is still ours.

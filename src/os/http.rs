@@ -3,7 +3,7 @@
 //! named first is answered first.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,6 +43,14 @@ pub struct Answer {
 /// A path, and what answers to it.
 pub type Route = (&'static str, Box<dyn Fn() -> Answer + Send>);
 
+/// What is answered, and to whom.
+struct Site {
+    routes: Vec<Route>,
+    /// It listens at a loopback address. There a page of the web can have a browser ask under a name of its own, which resolves to
+    /// this address (DNS rebinding): only requests for an address or for localhost are answered.
+    is_local: bool,
+}
+
 /// Answers until it is dropped.
 #[derive(Debug)]
 pub struct HttpServer {
@@ -69,7 +77,11 @@ impl HttpServer {
             _file: file,
             thread: None,
         };
-        let serve = move || serve(&listener, &routes, &waker, &is_over);
+        let site = Site {
+            routes,
+            is_local: matches!(server.address, ListenAddress::Internet(_)) && !server.address.is_open(),
+        };
+        let serve = move || serve(&listener, &site, &waker, &is_over);
         server.thread = Some(thread::Builder::new().name("http".to_owned()).spawn(serve)?);
         Ok(server)
     }
@@ -96,7 +108,7 @@ impl Drop for HttpServer {
     }
 }
 
-fn serve(listener: &Listener, routes: &[Route], waker: &Waker, is_over: &AtomicBool) {
+fn serve(listener: &Listener, site: &Site, waker: &Waker, is_over: &AtomicBool) {
     let mut clients: Vec<Client> = Vec::new();
     loop {
         wait(listener, waker, &clients);
@@ -119,7 +131,7 @@ fn serve(listener: &Listener, routes: &[Route], waker: &Waker, is_over: &AtomicB
         for client in &mut clients {
             client.receive();
         }
-        answer(&mut clients, routes);
+        answer(&mut clients, site);
         for client in &mut clients {
             client.send();
         }
@@ -149,11 +161,11 @@ fn make_room(clients: &mut Vec<Client>, from: Option<IpAddr>) {
 }
 
 /// Answers the whole requests, in the order of the routes.
-fn answer(clients: &mut [Client], routes: &[Route]) {
+fn answer(clients: &mut [Client], site: &Site) {
     let mut whole: Vec<&mut Client> = clients.iter_mut().filter(|client| client.is_whole()).collect();
-    whole.sort_by_key(|client| client.place(routes));
+    whole.sort_by_key(|client| client.place(&site.routes));
     for client in whole {
-        client.reply = reply_to(&client.request, routes).unwrap_or_default();
+        client.reply = reply_to(&client.request, site).unwrap_or_default();
         client.until = Moment::after(TIME_LIMIT);
         client.send();
     }
@@ -195,7 +207,7 @@ impl Client {
 
     /// The place of its route: the first is answered first, what is on no route at once.
     fn place(&self, routes: &[Route]) -> usize {
-        let target = path_of(&self.request).ok().map(|(_, path)| path);
+        let target = path_of(&self.request).ok().map(|(_, path, _)| path);
         target.and_then(|path| routes.iter().position(|(known, _)| *known == path)).unwrap_or(0)
     }
 
@@ -240,14 +252,15 @@ fn is_whole(request: &[u8]) -> bool {
 }
 
 /// The whole reply to a whole request; `None` while more of it is to come.
-fn reply_to(request: &[u8], routes: &[Route]) -> Option<Vec<u8>> {
+fn reply_to(request: &[u8], site: &Site) -> Option<Vec<u8>> {
     let end = request.windows(4).position(|bytes| bytes == b"\r\n\r\n");
     let refusal = |status| Answer { status, content_type: "text/plain; charset=utf-8", body: String::new() };
     let answer = match end {
         None if request.len() < LONGEST_REQUEST_BYTES => return None,
         Some(end) if end <= LONGEST_REQUEST_BYTES => match path_of(&request[..end + 4]) {
             Err(status) => refusal(status),
-            Ok((method, path)) => match routes.iter().find(|(known, _)| *known == path) {
+            Ok((.., host)) if site.is_local && !is_local_name(host) => refusal(421),
+            Ok((method, path, _)) => match site.routes.iter().find(|(known, _)| *known == path) {
                 None => refusal(404),
                 Some(_) if method != "GET" => refusal(405),
                 Some((_, answer)) => answer(),
@@ -266,20 +279,33 @@ fn reply_to(request: &[u8], routes: &[Route]) -> Option<Vec<u8>> {
     Some(reply.into_bytes())
 }
 
-/// Method and path of a whole request, or the status with which it is refused.
-fn path_of(head: &[u8]) -> Result<(&str, &str), u16> {
+/// Whether the value of Host is an address or localhost, with a port or without. HTTP/1.0 may have none; browsers send one.
+fn is_local_name(host: &[u8]) -> bool {
+    let host = std::str::from_utf8(host).unwrap_or("?").trim();
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let inner = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    let is_address = inner.map_or(name.parse::<Ipv4Addr>().is_ok(), |inner| inner.parse::<Ipv6Addr>().is_ok());
+    host.is_empty() || is_address || name.eq_ignore_ascii_case("localhost")
+}
+
+/// Method, path and host of a whole request, or the status with which it is refused.
+fn path_of(head: &[u8]) -> Result<(&str, &str, &[u8]), u16> {
     // No line is shorter than `a:` and its end.
     let mut headers = [httparse::EMPTY_HEADER; LONGEST_REQUEST_BYTES / 4];
     let mut request = httparse::Request::new(&mut headers);
     let parsed = request.parse(head);
     // The parser also takes empty lines before the first, and lines that end without a carriage return.
     let is_lax = head[0].is_ascii_control() || head.windows(2).any(|two| two[0] != b'\r' && two[1] == b'\n');
-    let has_host = request.headers.iter().any(|header| header.name.eq_ignore_ascii_case("host"));
+    let mut hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
+    let (host, has_several) = (hosts.next().map(|header| header.value), hosts.next().is_some());
     match (parsed, request.method, request.path) {
         (Ok(_), Some(method), Some(target))
-            if !is_lax && target.starts_with('/') && (has_host || request.version == Some(0)) =>
+            if !is_lax && !has_several && target.starts_with('/') && (host.is_some() || request.version == Some(0)) =>
         {
-            Ok((method, target.split('?').next().unwrap_or_default()))
+            Ok((method, target.split('?').next().unwrap_or_default(), host.unwrap_or_default()))
         }
         (Err(httparse::Error::Version), ..) if names_a_version(head) => Err(505),
         _ => Err(400),
@@ -298,6 +324,7 @@ const fn reason(status: u16) -> &'static str {
         200 => "OK",
         404 => "Not Found",
         405 => "Method Not Allowed",
+        421 => "Misdirected Request",
         431 => "Request Header Fields Too Large",
         503 => "Service Unavailable",
         505 => "HTTP Version Not Supported",
@@ -319,8 +346,12 @@ mod tests {
         vec![("/it", answer)]
     }
 
+    fn site(is_local: bool) -> Site {
+        Site { routes: routes(), is_local }
+    }
+
     fn status(request: &str) -> Option<String> {
-        let reply = String::from_utf8(reply_to(request.as_bytes(), &routes())?).unwrap();
+        let reply = String::from_utf8(reply_to(request.as_bytes(), &site(false))?).unwrap();
         Some(reply.split(' ').nth(1).unwrap().to_owned())
     }
 
@@ -360,10 +391,36 @@ mod tests {
         ] {
             assert_eq!(status(&request).as_deref(), Some(expected), "{request}");
         }
-        let reply = reply_to(whole.as_bytes(), &routes()).unwrap();
+        let reply = reply_to(whole.as_bytes(), &site(false)).unwrap();
         let expected =
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\nConnection: close\r\n\r\nfine\n";
         assert_eq!(String::from_utf8(reply).unwrap(), expected);
+    }
+
+    #[test]
+    fn on_loopback_only_an_address_or_localhost_is_asked_for() {
+        let status = |host: &str| {
+            let request = format!("GET /it HTTP/1.1\r\n{host}\r\n");
+            String::from_utf8(reply_to(request.as_bytes(), &site(true)).unwrap()).unwrap()[9..12].to_owned()
+        };
+        let good =
+            ["localhost", "LocalHost:9187", "127.0.0.1", "127.0.0.1:9187", "[::1]", "[::1]:9187", "10.0.0.7:1", ""];
+        for name in good {
+            assert_eq!(status(&format!("Host: {name}\r\n")), "200", "{name}");
+        }
+        for name in [
+            "evil.example",
+            "evil.example:9187",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "x@127.0.0.1",
+            "[::1",
+            "a:b",
+            ":",
+        ] {
+            assert_eq!(status(&format!("Host: {name}\r\n")), "421", "{name}");
+        }
+        assert_eq!(status("Host: localhost\r\nHost: evil.example\r\n"), "400");
     }
 
     #[test]
@@ -431,7 +488,7 @@ mod tests {
         let silent: Vec<TcpStream> = (0..200).map(|_| connect()).collect();
         let ask = |address: SocketAddr| {
             let mut client = TcpStream::connect(address).unwrap();
-            client.write_all(b"GET /it HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            client.write_all(b"GET /it HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
             let mut reply = String::new();
             client.read_to_string(&mut reply).unwrap();
             reply

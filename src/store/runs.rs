@@ -12,7 +12,7 @@ use super::schema::task_queue_runs::dsl::{
 use super::sql::db_now;
 use super::{Store, StoreError, StoreResult};
 use crate::domain::ids::{RunId, RunnerId, TaskId};
-use crate::domain::message::Message;
+use crate::domain::message::Messages;
 use crate::domain::records::Run;
 use crate::domain::status::RunStatus;
 
@@ -136,11 +136,11 @@ impl Store {
         })
     }
 
-    /// Keeps messages of the handler of a run, or of its claimant, as events. Whether the run is still ours.
+    /// Keeps messages of the handler of a run, or of its claimant, as events, and how many were dropped before them. Whether the run is still ours.
     ///
     /// # Errors
     /// The database could not be written; none is kept then.
-    pub fn record_messages(&mut self, run: &RunRef, messages: &[Message]) -> StoreResult<bool> {
+    pub fn record_messages(&mut self, run: &RunRef, messages: &Messages) -> StoreResult<bool> {
         self.write_once(|conn| {
             backend::enter_both_tables(conn)?;
             let held: Option<(i64, String, Option<String>)> = task_queue_runs
@@ -151,19 +151,20 @@ impl Store {
                 .first(conn)
                 .optional()?;
             let Some((task_id, at, by)) = held else { return Ok(false) };
-            for message in messages {
+            let event = |kind, details| NewEvent {
+                kind,
+                task_id: Some(TaskId(task_id)),
+                run_id: Some(run.id),
+                actor: by.clone().unwrap_or_default(),
+                host: at.clone(),
+                details,
+            };
+            if messages.dropped > 0 {
+                insert_event(conn, &event("messages-dropped", serde_json::json!({ "count": messages.dropped })))?;
+            }
+            for message in &messages.kept {
                 let data: serde_json::Value = serde_json::from_str(&message.data).unwrap_or_default();
-                insert_event(
-                    conn,
-                    &NewEvent {
-                        kind: "message",
-                        task_id: Some(TaskId(task_id)),
-                        run_id: Some(run.id),
-                        actor: by.clone().unwrap_or_default(),
-                        host: at.clone(),
-                        details: serde_json::json!({ "name": message.name, "data": data }),
-                    },
-                )?;
+                insert_event(conn, &event("message", serde_json::json!({ "name": message.name, "data": data })))?;
             }
             fault_point!("lease.before_messages_commit");
             Ok(true)

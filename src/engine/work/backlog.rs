@@ -12,7 +12,7 @@ use super::super::run_listener::RunOutcome;
 use super::super::workplace::Terms;
 use super::super::{EngineError, EngineResult};
 use super::pace::Pace;
-use crate::domain::message::Message;
+use crate::domain::message::Messages;
 use crate::domain::records::ClaimedRun;
 use crate::os::clock::Moment;
 use crate::os::spool::{Spool, SpoolFile};
@@ -33,7 +33,7 @@ pub(super) struct Backlog {
 pub(super) struct Finished {
     pub(super) run: ClaimedRun,
     pub(super) outcome: RunOutcome,
-    pub(super) messages: Vec<Message>,
+    pub(super) messages: Messages,
     /// Nothing may be written for it by this process.
     pub(super) is_over: bool,
     /// What is to be sent; `None` while something of its handler still lives (rule R7).

@@ -192,6 +192,17 @@ each_engine! {
         assert!(db.cli().run(&["message", "x"]).fails(2).contains("inside a handler only"));
     }
 
+    fn messages_that_come_faster_than_they_are_kept_are_counted(db) {
+        let script = "seq 1 20000 | sed 's/.*/{\"event\":\"page\",\"data\":&}/' >&3";
+        db.configure(&shell_class(db, "flood", script));
+        db.cli().run(&["queue", "flood", "--run"]).ok();
+        let kept = db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'message'");
+        let dropped: i64 = events(db, &["--kind", "messages-dropped", "-n", "100000"]).iter().map(|event| event["details"]["count"].as_i64().unwrap()).sum();
+        assert_eq!(kept + dropped, 20_000, "{kept} kept, {dropped} dropped");
+        let last = events(db, &["--kind", "message", "-n", "1"]);
+        assert_eq!(last[0]["details"]["data"], 20_000, "the last ones are kept");
+    }
+
     fn every_transition_is_kept_where_the_setting_is_on_and_none_where_it_is_not(db) {
         let transitions = ["--kind", "task-queued", "--kind", "run-created", "--kind", "run-started", "--kind", "run-ended"];
         db.configure(&format!("{ECHO}[class.bad]\nargv = [\"/bin/false\"]\n"));

@@ -97,7 +97,7 @@ fn ask(address: &str, request: &str) -> std::io::Result<(u16, String)> {
 }
 
 pub(super) fn get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
-    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n"))
+    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
 }
 
 each_engine! {
@@ -134,8 +134,9 @@ each_engine! {
         wait_until("the store tells of them", || worker.metrics().values.get("taskqueue_recently_over_tasks{status=\"success\"}") == Some(&20.0));
         assert_eq!(worker.metrics().value("taskqueue_runner_slots"), 2.0);
         for (request, status) in [
-            ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", 404),
-            ("POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}", 405),
+            ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+            ("GET /metrics HTTP/1.1\r\nHost: rebound.example\r\n\r\n", 421),
+            ("POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}", 405),
             ("nonsense\r\n\r\n", 400),
         ] {
             assert_eq!(ask(&worker.address, request).unwrap().0, status, "{request}");

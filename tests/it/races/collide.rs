@@ -156,7 +156,7 @@ test_on! { [mariadb Mariadb, mysql Mysql] whoever_takes_tables_of_the_claim_wait
         ("limit", |store| store.set_class_limit(&limit_of("work", 1), &event()).unwrap()),
         ("no limit", |store| assert!(store.remove_class_limit("work", &event()).unwrap())),
         ("message", |store| {
-            let messages = [Message { name: "page".to_owned(), data: "1".to_owned() }];
+            let messages = Message { name: "page".to_owned(), data: "1".to_owned() }.into();
             assert!(!store.record_messages(&RunRef { id: RunId(1), token: "none".to_owned() }, &messages).unwrap());
         }),
     ];
