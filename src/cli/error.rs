@@ -134,6 +134,8 @@ impl From<EngineError> for CliError {
         let message = error.to_string();
         match error {
             EngineError::Input(_) => Self::usage(message),
+            EngineError::ImportsExec { .. } => Self::usage(message)
+                .with_hint("--allow-exec imports such tasks; look first at what they would run: grep '\"exec\"' FILE"),
             EngineError::Refused(_) => Self { kind: "refused", ..Self::failed(message) },
             EngineError::UnknownClass { nearest, .. } => {
                 Self { kind: "class_unknown", ..Self::usage(message) }.with_hint(unknown_class_hint(&nearest))
@@ -234,6 +236,7 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::NotFound(_) => (NOT_FOUND, "not_found", None),
         StoreError::NotQueued { .. } => (FAILED, "not_queued", None),
         StoreError::NotImported { .. } => (USAGE, "usage", None),
+        StoreError::NotReadAgain(_) => (FAILED, "os", None),
         StoreError::Setting(_) => (CONFIG, "setting", Some("taskqueue settings set NAME VALUE".to_owned())),
         StoreError::Migration(_) => (CONFIG, "migration", None),
         StoreError::NoRandomness(_) => (FAILED, "os", None),

@@ -30,6 +30,14 @@ pub enum EngineError {
     /// The class `exec` is off for this store.
     #[error("the class \"exec\" is off for this database, because whoever can insert a row could run any program")]
     ExecIsOff,
+    /// An export has a task of the class `exec`, and nobody allowed that.
+    #[error("line {line}: task {id} is of the class exec, whose data names the program to run")]
+    ImportsExec {
+        /// The line.
+        line: usize,
+        /// The task.
+        id: i64,
+    },
     /// The key of a unique task is taken; nothing was queued.
     #[error("{0}")]
     KeyTaken(String),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Context, EngineError, EngineResult, Handlers};
-use crate::domain::dependencies::{LineNames, Prerequisite, resolve_names};
+use crate::domain::dependencies::LineNames;
 use crate::domain::ids::TaskId;
 use crate::domain::new_task::{NewTask, QueueRefusal, TaskRequest};
 use crate::domain::parse_words::json_line_problem;
@@ -116,7 +116,7 @@ pub fn queue_one(
 static WOKEN: Recent<DatabaseUrl, ()> = Recent::within(Duration::from_millis(5));
 
 /// Wakes workers that sleep. What is queued is queued, whatever comes of this: they look by themselves, later.
-fn wake_workers(ctx: &mut Context) {
+pub(super) fn wake_workers(ctx: &mut Context) {
     let _ = WOKEN.answer(ctx.store.url().clone(), |_| ctx.store.tell_of_work());
 }
 
@@ -147,53 +147,6 @@ pub fn queue_all(
     })?;
     wake_workers(ctx);
     Ok(queued)
-}
-
-/// Queues the tasks of newline-delimited JSON, all or none. Blank lines are passed over. Local times are read in `zone`.
-/// `inserted` hears how many are in the transaction so far, and of how many.
-///
-/// # Errors
-/// [`EngineError::Input`] with the number of the first bad line, or the database's.
-pub fn queue_batch<Zone: TimeZone>(
-    ctx: &mut Context,
-    text: &str,
-    zone: &Zone,
-    queued_by: &str,
-    check: ClassCheck,
-    inserted: &mut dyn FnMut(usize, usize),
-) -> EngineResult<Vec<QueuedLine>> {
-    let settings = ctx.store.recent_settings()?;
-    let now = ctx.store.now()?.with_timezone(zone);
-    let (mut tasks, mut names, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
-    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let parsed = parse_line(line, queued_by, &now).map_err(EngineError::Input).and_then(|line| {
-            let task = check_request(&ctx.handlers, line.request, check, &settings)?;
-            let task = task.planned(now.with_timezone(&Utc)).map_err(EngineError::Input)?;
-            Ok((task, line.names))
-        });
-        let (task, of_line) = parsed.map_err(|error| at_line(index + 1, error))?;
-        tasks.push(task);
-        names.push(of_line);
-        numbers.push(index + 1);
-    }
-    let number_of = |place: usize| numbers.get(place).copied().unwrap_or_default();
-    let after =
-        resolve_names(&names).map_err(|(place, problem)| at_line(number_of(place), EngineError::Input(problem)))?;
-    for (task, places) in tasks.iter_mut().zip(after) {
-        task.after.extend(places.into_iter().map(Prerequisite::InBatch));
-    }
-    let total = tasks.len();
-    fault_point!("queue.batch_checked");
-    let queued = ctx.store.insert_tasks(&tasks, &mut |count| inserted(count, total));
-    let queued = queued.map_err(|error| {
-        let (place, error) = refused(error);
-        match place {
-            Some(place) => at_line(number_of(place), error),
-            None => error,
-        }
-    })?;
-    wake_workers(ctx);
-    Ok(queued.into_iter().zip(names).map(|(task, names)| QueuedLine { task, name: names.name }).collect())
 }
 
 /// What the store found wrong with which task of a batch.
@@ -273,7 +226,7 @@ pub fn whole_secs(what: &str, text: &str) -> Result<i64, String> {
     i64::try_from(duration.as_secs()).map_err(|_| format!("\"{text}\" is too long"))
 }
 
-fn at_line(number: usize, error: EngineError) -> EngineError {
+pub(super) fn at_line(number: usize, error: EngineError) -> EngineError {
     at("line", number, error)
 }
 

@@ -31,6 +31,7 @@ pub mod rights;
 pub mod signalling;
 pub mod sockets;
 pub mod spool;
+pub mod spooled_lines;
 pub mod stop_signals;
 pub mod supervisor;
 pub mod survivors;

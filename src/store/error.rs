@@ -92,6 +92,9 @@ pub enum StoreError {
         /// Why.
         problem: String,
     },
+    /// What was to be inserted could not be read a second time.
+    #[error("what is to be inserted cannot be read again: {0}")]
+    NotReadAgain(String),
     /// A setting in the store has a value outside its range.
     #[error(transparent)]
     Setting(#[from] BadSetting),

@@ -76,6 +76,7 @@ pub use self::notices::{NewNotice, TakenNotices};
 pub use self::pauses::NewPause;
 pub use self::prunable::PruneVerdict;
 pub use self::prune::{PrunePlace, PruneRule, PruneWindow, Pruned};
+pub use self::queueing::{BatchNeeds, EachPart};
 pub use self::queues::ClassCounts;
 pub use self::runners::{NewRunner, Registration};
 pub use self::runs::{RunRef, RunReport};

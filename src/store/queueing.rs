@@ -23,6 +23,41 @@ use crate::domain::unique::{Arrival, OnConflict, QueuedTask, Uniqueness};
 /// Rows between two calls of `inserted`.
 const PART: usize = 10_000;
 
+/// Hands parts of a batch to a closure, from the first part on. It is called again where the transaction is repeated.
+pub type EachPart<'a, Item> = &'a mut dyn FnMut(&mut dyn FnMut(Vec<Item>) -> StoreResult<()>) -> StoreResult<()>;
+
+/// What tasks of a batch need before the first of them is inserted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BatchNeeds {
+    replaces: bool,
+    looks_up: bool,
+}
+
+impl BatchNeeds {
+    /// What this task needs, too.
+    pub fn add(&mut self, task: &NewTask) {
+        self.replaces |= task.unique.as_ref().is_some_and(|key| key.on_conflict == OnConflict::Replace);
+        // Those look for other tasks before they insert their own.
+        self.looks_up |= task.unique.is_some() || !task.after.is_empty();
+    }
+
+    fn of(tasks: &[NewTask]) -> Self {
+        let mut needs = Self::default();
+        tasks.iter().for_each(|task| needs.add(task));
+        needs
+    }
+
+    fn enter(self, conn: &mut AnyConnection) -> StoreResult<()> {
+        if self.replaces {
+            backend::lock_gate(conn, "create-runs")?;
+        }
+        if self.looks_up {
+            backend::enter_both_tables(conn)?;
+        }
+        Ok(())
+    }
+}
+
 impl Store {
     /// Inserts all tasks or none, and returns them in the order given. A task whose key is taken is met as it says. Calls
     /// `inserted` with the number of rows after each part of a long batch.
@@ -36,38 +71,50 @@ impl Store {
             let id = self.insert_task(task)?;
             return Ok(vec![QueuedTask { id, arrival: Arrival::Queued }]);
         }
+        let needs = BatchNeeds::of(tasks);
+        self.insert(needs, &mut |conn, inserter| {
+            inserter.insert(conn, tasks, inserted)?;
+            Ok(())
+        })
+    }
+
+    /// The same part by part, for tasks that do not wait for each other: no more than one part is held in memory, and all are
+    /// inserted in one transaction or none.
+    ///
+    /// # Errors
+    /// Those of [`Self::insert_tasks`], and of `each_part`.
+    pub fn insert_in_parts(
+        &mut self,
+        needs: BatchNeeds,
+        each_part: EachPart<'_, NewTask>,
+        inserted: &mut dyn FnMut(usize),
+    ) -> StoreResult<Vec<QueuedTask>> {
+        self.insert(needs, &mut |conn, inserter| {
+            each_part(&mut |tasks| {
+                let before = inserter.queued.len();
+                inserter.insert(conn, &tasks, &mut |_| {})?;
+                inserted(before + tasks.len());
+                Ok(())
+            })
+        })
+    }
+
+    fn insert(
+        &mut self,
+        needs: BatchNeeds,
+        work: &mut dyn FnMut(&mut AnyConnection, &mut Inserter<'_>) -> StoreResult<()>,
+    ) -> StoreResult<Vec<QueuedTask>> {
         let auditor = self.auditor()?;
         let origin = self.origin.clone();
         let mut freed_keys = BTreeSet::new();
         let queued = self.write_key_once(|conn| {
-            let plan = Plan::make(conn, tasks, Replacer { origin: &origin, is_auditor: auditor.is_some() })?;
-            let prerequisites = Prerequisites::lock(conn, &plan)?;
-            let new: Vec<usize> = plan.new_places().collect();
-            let has_window = |task: &NewTask| task.unique.as_ref().is_some_and(|unique| unique.window_secs.is_some());
-            let now = match tasks.iter().any(has_window) {
-                true => diesel::select(db_now()).get_result::<Moment>(conn)?.into(),
-                false => DateTime::UNIX_EPOCH,
-            };
-            let mut ids = HashMap::with_capacity(new.len());
-            for part in new.chunks(PART) {
-                let rows: Vec<NewTaskRow> = part
-                    .iter()
-                    .map(|place| {
-                        NewTaskRow::new(plan.content(*place), prerequisites.open_count(&plan.after(*place)), now)
-                    })
-                    .collect();
-                let inserted_ids = backend::insert_tasks(conn, &rows)?;
-                if let Some(origin) = &auditor {
-                    keep_queued(conn, origin, &inserted_ids)?;
-                }
-                ids.extend(part.iter().copied().zip(inserted_ids));
-                inserted(ids.len());
-                fault_point!("queue.part_inserted");
-            }
-            insert_dependencies(conn, &plan, &ids, &prerequisites)?;
+            let replacer = Replacer { origin: &origin, is_auditor: auditor.is_some() };
+            let mut inserter = Inserter { replacer, queued: Vec::new(), freed_keys: BTreeSet::new() };
+            needs.enter(conn)?;
+            work(conn, &mut inserter)?;
             fault_point!("queue.before_commit");
-            freed_keys.clone_from(&plan.freed_keys);
-            Ok(plan.queued(&ids))
+            freed_keys = inserter.freed_keys;
+            Ok(inserter.queued)
         })?;
         fault_point!("queue.committed");
         for key in &freed_keys {
@@ -75,6 +122,61 @@ impl Store {
             let _ = self.pass_key_slot_on(key);
         }
         Ok(queued)
+    }
+}
+
+/// Inserts one part after the other within a transaction.
+struct Inserter<'a> {
+    replacer: Replacer<'a>,
+    queued: Vec<QueuedTask>,
+    freed_keys: BTreeSet<String>,
+}
+
+impl Inserter<'_> {
+    fn insert(
+        &mut self,
+        conn: &mut AnyConnection,
+        tasks: &[NewTask],
+        inserted: &mut dyn FnMut(usize),
+    ) -> StoreResult<()> {
+        let plan = Plan::make(conn, tasks, self.replacer).map_err(|error| self.of_batch(error))?;
+        let prerequisites = Prerequisites::lock(conn, &plan).map_err(|error| self.of_batch(error))?;
+        let new: Vec<usize> = plan.new_places().collect();
+        let has_window = |task: &NewTask| task.unique.as_ref().is_some_and(|unique| unique.window_secs.is_some());
+        let now = match tasks.iter().any(has_window) {
+            true => diesel::select(db_now()).get_result::<Moment>(conn)?.into(),
+            false => DateTime::UNIX_EPOCH,
+        };
+        let mut ids = HashMap::with_capacity(new.len());
+        for part in new.chunks(PART) {
+            let rows: Vec<NewTaskRow> = part
+                .iter()
+                .map(|place| NewTaskRow::new(plan.content(*place), prerequisites.open_count(&plan.after(*place)), now))
+                .collect();
+            let inserted_ids = backend::insert_tasks(conn, &rows)?;
+            if self.replacer.is_auditor {
+                keep_queued(conn, self.replacer.origin, &inserted_ids)?;
+            }
+            ids.extend(part.iter().copied().zip(inserted_ids));
+            inserted(ids.len());
+            fault_point!("queue.part_inserted");
+        }
+        insert_dependencies(conn, &plan, &ids, &prerequisites)?;
+        self.queued.extend(plan.queued(&ids));
+        self.freed_keys.extend(plan.freed_keys);
+        Ok(())
+    }
+
+    /// With the place in the batch, of which this part is not the first perhaps; and a key that an earlier part has taken is taken
+    /// within the batch.
+    fn of_batch(&self, error: StoreError) -> StoreError {
+        let StoreError::NotQueued { index, refusal } = error else { return error };
+        let is_here = |id: TaskId| self.queued.iter().any(|task| task.id == id && task.arrival == Arrival::Queued);
+        let refusal = match refusal {
+            QueueRefusal::KeyTaken { key, holder, .. } if is_here(holder) => QueueRefusal::KeyInBatch { key },
+            other => other,
+        };
+        StoreError::NotQueued { index: self.queued.len() + index, refusal }
     }
 }
 
@@ -100,14 +202,6 @@ struct Plan<'a> {
 impl<'a> Plan<'a> {
     /// Looks for the holders of all keys, and replaces those that are to be replaced.
     fn make(conn: &mut AnyConnection, tasks: &'a [NewTask], replacer: Replacer<'_>) -> StoreResult<Self> {
-        let replaces = |task: &NewTask| task.unique.as_ref().is_some_and(|key| key.on_conflict == OnConflict::Replace);
-        if tasks.iter().any(replaces) {
-            backend::lock_gate(conn, "create-runs")?;
-        }
-        // Those look for other tasks before they insert their own.
-        if tasks.iter().any(|task| task.unique.is_some() || !task.after.is_empty()) {
-            backend::enter_both_tables(conn)?;
-        }
         let spots = Vec::with_capacity(tasks.len());
         let mut plan = Self { tasks, spots, replaced_by: HashMap::new(), freed_keys: BTreeSet::new() };
         let mut first_with = HashMap::new();

@@ -14,14 +14,10 @@ use super::schema::{
     task_queue_runs,
 };
 use super::sql::Moment;
-use super::{Store, StoreError, StoreResult};
-use crate::domain::ids::TaskId;
+use super::{EachPart, Store, StoreError, StoreResult};
 use crate::domain::status::{RunStatus, TaskStatus};
 
-/// Tasks that are read together.
-const PAGE: i64 = 500;
-/// Ids in one statement.
-const IDS_PER_STATEMENT: usize = 5_000;
+mod export;
 
 /// A task, its runs and its events.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -185,6 +181,11 @@ impl TransferredTask {
         self.task.id
     }
 
+    /// The ids that it and its runs have had.
+    pub fn ids(&self) -> impl Iterator<Item = i64> {
+        std::iter::once(self.task.id).chain(self.runs.iter().map(|whole| whole.run.id))
+    }
+
     /// TaskClass
     #[must_use]
     pub fn class(&self) -> &str {
@@ -261,33 +262,7 @@ pub struct Imported {
 }
 
 impl Store {
-    /// The tasks after the one with this id, in the order of their ids, with all that belongs to them: some hundreds, none
-    /// at the end.
-    ///
-    /// # Errors
-    /// The database could not be asked.
-    pub fn export_page(&mut self, after: i64) -> StoreResult<Vec<TransferredTask>> {
-        self.read(|conn| {
-            let tasks = task_queue::table.filter(task_queue::id.gt(after)).order(task_queue::id).limit(PAGE);
-            let tasks = tasks.select(TaskColumns::as_select()).load(conn)?;
-            with_all_that_belongs_to_them(conn, tasks)
-        })
-    }
-
-    /// Those of these tasks that there are, in the order of their ids, with all that belongs to them: for some hundreds.
-    ///
-    /// # Errors
-    /// The database could not be asked.
-    pub fn export_tasks(&mut self, ids: &[TaskId]) -> StoreResult<Vec<TransferredTask>> {
-        let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
-        self.read(|conn| {
-            let tasks = task_queue::table.filter(task_queue::id.eq_any(&ids)).order(task_queue::id);
-            let tasks = tasks.select(TaskColumns::as_select()).load(conn)?;
-            with_all_that_belongs_to_them(conn, tasks)
-        })
-    }
-
-    /// Inserts all of them or none, and keeps the event with what was done. They keep their ids in a store without tasks;
+    /// Inserts all tasks of all parts or none, and keeps the event with what was done. They keep their ids in a store without tasks;
     /// elsewhere they get new ones, and what refers to them is changed with them. `imported` hears how many are in the
     /// transaction so far.
     ///
@@ -295,25 +270,32 @@ impl Store {
     /// The database refused a row or could not be written; nothing is inserted then.
     pub fn import_tasks(
         &mut self,
-        tasks: &[TransferredTask],
+        each_part: EachPart<'_, TransferredTask>,
         event: &NewEvent,
         imported: &mut dyn FnMut(usize),
     ) -> StoreResult<Imported> {
         self.write_once(|conn| {
             backend::enter_both_tables(conn)?;
             let mut ids = Ids::beginning(conn)?;
-            let mut runs = 0;
-            for (number, whole) in tasks.iter().enumerate() {
-                import_task(conn, whole, &mut ids).map_err(|error| refused(number, whole, error))?;
-                runs += whole.runs.len();
-                imported(number + 1);
-            }
-            import_dependencies(conn, tasks, &ids)?;
-            mend_schedules(conn, tasks, &ids)?;
+            let (mut tasks, mut runs, mut linked) = (0, 0, Vec::new());
+            each_part(&mut |part| {
+                for whole in part {
+                    import_task(conn, &whole, &mut ids).map_err(|error| refused(tasks, &whole, error))?;
+                    (tasks, runs) = (tasks + 1, runs + whole.runs.len());
+                    imported(tasks);
+                    if !whole.after.is_empty() || whole.task.schedule_id.is_some() {
+                        let (id, schedule_id) = (whole.task.id, whole.task.schedule_id);
+                        linked.push(Linked { id, schedule_id, after: whole.after });
+                    }
+                }
+                Ok(())
+            })?;
+            import_dependencies(conn, &linked, &ids)?;
+            mend_schedules(conn, &linked, &ids)?;
             if ids.keeps {
                 backend::go_on_after_ids(conn)?;
             }
-            let done = Imported { tasks: tasks.len(), runs, keeps_ids: ids.keeps };
+            let done = Imported { tasks, runs, keeps_ids: ids.keeps };
             insert_event(conn, &event.with_details(serde_json::json!(done)))?;
             fault_point!("import.before_commit");
             Ok(done)
@@ -321,11 +303,19 @@ impl Store {
     }
 }
 
+/// A task that refers to other tasks, whose ids are known once all are inserted.
+struct Linked {
+    id: i64,
+    schedule_id: Option<i64>,
+    after: Vec<DependencyColumns>,
+}
+
 /// New ids by old ones.
 struct Ids {
     /// Whether they are the same.
     keeps: bool,
     tasks: HashMap<i64, i64>,
+    /// Of the task that is being inserted.
     runs: HashMap<i64, i64>,
 }
 
@@ -421,6 +411,7 @@ fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids)
     };
     backend::plan_task(conn, id, scheduled_on, planned_on)?;
     ids.tasks.insert(whole.task.id, id);
+    ids.runs.clear();
     for run in &whole.runs {
         import_run(conn, run, id, ids)?;
     }
@@ -481,10 +472,10 @@ fn import_run(conn: &mut AnyConnection, whole: &TransferredRun, task_id: i64, id
 }
 
 /// Nobody waits for what stayed behind: those dependencies are of no use any more.
-fn import_dependencies(conn: &mut AnyConnection, tasks: &[TransferredTask], ids: &Ids) -> StoreResult<()> {
-    for whole in tasks {
-        let Some(task_id) = ids.tasks.get(&whole.task.id) else { continue };
-        for edge in &whole.after {
+fn import_dependencies(conn: &mut AnyConnection, tasks: &[Linked], ids: &Ids) -> StoreResult<()> {
+    for task in tasks {
+        let Some(task_id) = ids.tasks.get(&task.id) else { continue };
+        for edge in &task.after {
             let Some(depends_on_id) = ids.tasks.get(&edge.depends_on_id) else { continue };
             let row = DependencyColumns { task_id: *task_id, depends_on_id: *depends_on_id, ..edge.clone() };
             diesel::insert_into(task_queue_dependencies::table).values(&row).execute(conn)?;
@@ -494,9 +485,9 @@ fn import_dependencies(conn: &mut AnyConnection, tasks: &[TransferredTask], ids:
 }
 
 /// A schedule whose first task stayed behind is named by the first that came.
-fn mend_schedules(conn: &mut AnyConnection, tasks: &[TransferredTask], ids: &Ids) -> StoreResult<()> {
+fn mend_schedules(conn: &mut AnyConnection, tasks: &[Linked], ids: &Ids) -> StoreResult<()> {
     let mut names: HashMap<i64, i64> = HashMap::new();
-    for task in tasks.iter().map(|whole| &whole.task) {
+    for task in tasks {
         let (Some(schedule), Some(id)) = (task.schedule_id, ids.tasks.get(&task.id)) else { continue };
         let first = if ids.keeps { schedule } else { ids.tasks.get(&schedule).copied().unwrap_or(*id) };
         let name = *names.entry(schedule).or_insert(first);
@@ -505,79 +496,4 @@ fn mend_schedules(conn: &mut AnyConnection, tasks: &[TransferredTask], ids: &Ids
             .execute(conn)?;
     }
     Ok(())
-}
-
-fn with_all_that_belongs_to_them(
-    conn: &mut AnyConnection,
-    tasks: Vec<TaskColumns>,
-) -> StoreResult<Vec<TransferredTask>> {
-    let ids: Vec<i64> = tasks.iter().map(|task| task.id).collect();
-    let mut runs = runs_of(conn, &ids)?;
-    let mut events = events_of(conn, &ids)?;
-    let mut after = dependencies_of(conn, &ids)?;
-    let mut rejections = rejections_of(conn, &ids)?;
-    let whole = |task: TaskColumns| TransferredTask {
-        runs: runs.remove(&task.id).unwrap_or_default(),
-        events: events.remove(&task.id).unwrap_or_default(),
-        after: after.remove(&task.id).unwrap_or_default(),
-        rejections: rejections.remove(&task.id).unwrap_or_default(),
-        task,
-    };
-    Ok(tasks.into_iter().map(whole).collect())
-}
-
-fn runs_of(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashMap<i64, Vec<TransferredRun>>> {
-    let rows: Vec<RunColumns> = task_queue_runs::table
-        .filter(task_queue_runs::task_queue_id.eq_any(tasks))
-        .order((task_queue_runs::task_queue_id, task_queue_runs::id))
-        .select(RunColumns::as_select())
-        .load(conn)?;
-    let ids: Vec<i64> = rows.iter().map(|run| run.id).collect();
-    let mut outputs: HashMap<i64, Vec<OutputColumns>> = HashMap::new();
-    for part in ids.chunks(IDS_PER_STATEMENT) {
-        let found: Vec<OutputColumns> = task_queue_run_outputs::table
-            .filter(task_queue_run_outputs::run_id.eq_any(part))
-            .order((task_queue_run_outputs::run_id, task_queue_run_outputs::stream))
-            .select(OutputColumns::as_select())
-            .load(conn)?;
-        outputs.extend(by_owner(found, |output| output.run_id));
-    }
-    let with_outputs = |run: RunColumns| TransferredRun { outputs: outputs.remove(&run.id).unwrap_or_default(), run };
-    Ok(by_owner(rows.into_iter().map(with_outputs), |whole| whole.run.task_queue_id))
-}
-
-fn events_of(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashMap<i64, Vec<EventColumns>>> {
-    let rows: Vec<EventColumns> = task_queue_events::table
-        .filter(task_queue_events::task_queue_id.eq_any(tasks.iter().copied().map(Some)))
-        .order((task_queue_events::task_queue_id, task_queue_events::id))
-        .select(EventColumns::as_select())
-        .load(conn)?;
-    Ok(by_owner(rows, |event| event.task_queue_id.unwrap_or_default()))
-}
-
-fn dependencies_of(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashMap<i64, Vec<DependencyColumns>>> {
-    let rows: Vec<DependencyColumns> = task_queue_dependencies::table
-        .filter(task_queue_dependencies::task_id.eq_any(tasks))
-        .order((task_queue_dependencies::task_id, task_queue_dependencies::depends_on_id))
-        .select(DependencyColumns::as_select())
-        .load(conn)?;
-    Ok(by_owner(rows, |edge| edge.task_id))
-}
-
-fn rejections_of(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashMap<i64, Vec<RejectionColumns>>> {
-    let rows: Vec<RejectionColumns> = task_queue_rejections::table
-        .filter(task_queue_rejections::task_id.eq_any(tasks))
-        .order((task_queue_rejections::task_id, task_queue_rejections::claimant))
-        .select(RejectionColumns::as_select())
-        .load(conn)?;
-    Ok(by_owner(rows, |rejection| rejection.task_id))
-}
-
-/// Each under the id of what it belongs to, in the order in which they come.
-fn by_owner<Row>(rows: impl IntoIterator<Item = Row>, owner: impl Fn(&Row) -> i64) -> HashMap<i64, Vec<Row>> {
-    let mut owned: HashMap<i64, Vec<Row>> = HashMap::new();
-    for row in rows {
-        owned.entry(owner(&row)).or_default().push(row);
-    }
-    owned
 }

@@ -1,7 +1,7 @@
 //! `taskqueue queue`
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
@@ -15,7 +15,8 @@ use crate::cli::output::progress::Progress;
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
 use crate::domain::unique::Arrival;
-use crate::engine::queue::{ClassCheck, QueuedLine, queue_batch};
+use crate::engine::queue::{ClassCheck, QueuedLine};
+use crate::engine::queue_batch::queue_batch;
 use crate::engine::{Context, EngineError};
 
 /// Queue a task, or many with --batch, and print the id
@@ -54,9 +55,9 @@ pub(crate) fn run(session: Session, args: &QueueArgs, out: &mut Out) -> anyhow::
                     .with_hint("write it into the line: {\"class\":\"…\",\"priority\":5}")
             );
         }
-        let text = read_batch(path)?;
+        let mut input = open_batch(path)?;
         let mut ctx = session.open_or_make()?;
-        return queue_lines(&mut ctx, &text, args, check, out);
+        return queue_lines(&mut ctx, &mut input, args, check, out);
     }
     let class = args.class.as_deref().unwrap_or_default();
     let data = args.data.as_deref().map(read_data).transpose()?;
@@ -91,14 +92,15 @@ fn json_word(text: &str) -> String {
 
 fn queue_lines(
     ctx: &mut Context,
-    text: &str,
+    input: &mut dyn BufRead,
     args: &QueueArgs,
     check: ClassCheck,
     out: &mut Out,
 ) -> anyhow::Result<u8> {
     let queued_by = args.options.by.clone().unwrap_or_else(|| ctx.me.user.clone());
     let progress = Progress::to_an_end(out, "queueing");
-    let result = queue_batch(ctx, text, &Local, &queued_by, check, &mut |inserted, total| progress.at(inserted, total));
+    let result =
+        queue_batch(ctx, input, &Local, &queued_by, check, &mut |inserted, total| progress.at(inserted, total));
     drop(progress);
     let queued = result?;
     print_ids(&queued, out).with_context(|| match queued.as_slice() {
@@ -160,21 +162,19 @@ fn read_limited(source: impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-pub(super) fn read_batch(path: &std::path::Path) -> Result<String, CliError> {
-    let mut bytes = Vec::new();
+/// A file of many lines, or standard input, to be read line by line.
+pub(super) fn open_batch(path: &std::path::Path) -> Result<Box<dyn BufRead>, CliError> {
     if path.as_os_str() == "-" {
-        let read = io::stdin().lock().read_to_end(&mut bytes);
-        read.map_err(|error| CliError::usage(format!("-: {error}")))?;
-    } else {
-        let read = File::open(path).and_then(|mut file| file.read_to_end(&mut bytes));
-        read.map_err(|error| {
-            CliError::usage(format!("{}: {error}", path.display()))
-                .with_hint("is the path right, and may this user read it? `-` is standard input")
-        })?;
+        return Ok(Box::new(io::stdin().lock()));
     }
-    String::from_utf8(bytes).map_err(|error| {
-        let good = error.utf8_error().valid_up_to();
-        let line = error.as_bytes()[..good].iter().filter(|byte| **byte == b'\n').count() + 1;
-        CliError::usage(format!("line {line}: not UTF-8"))
-    })
+    let opened = File::open(path).and_then(|file| {
+        if file.metadata()?.is_dir() { Err(io::Error::from(io::ErrorKind::IsADirectory)) } else { Ok(file) }
+    });
+    let file = opened.map_err(|error| {
+        CliError::usage(format!("{}: {error}", path.display()))
+            .with_hint("is the path right, and may this user read it? `-` is standard input")
+    })?;
+    Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, file)))
 }
+
+const BUFFER_BYTES: usize = 64 << 10;

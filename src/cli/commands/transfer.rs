@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::queue::read_batch;
+use super::queue::open_batch;
 use super::reason::ReasonArgs;
 use super::selected::{SELECTION_HELP, selected_tasks};
 use crate::cli::error::{CliError, DONE, FAILED, NOT_FOUND};
@@ -13,7 +13,8 @@ use crate::cli::output::progress::Progress;
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
 use crate::domain::selection::Selection;
-use crate::engine::transfer::{Exported, export_all, export_selected, import, with_prerequisites};
+use crate::engine::import::import;
+use crate::engine::transfer::{Exported, export_all, export_selected, with_prerequisites};
 use crate::engine::{EngineError, EngineResult};
 
 /// Print tasks with all that belongs to them, as lines of JSON
@@ -36,12 +37,16 @@ pub(crate) struct ExportArgs {
 /// Insert the tasks of an export, all or none
 ///
 /// In a store without tasks they keep their ids, elsewhere they get new ones. What was processed when it was exported is
-/// given back and tried again.
+/// given back and tried again. An export of somebody else is data, and classes of this configuration handle it; only tasks of the class
+/// `exec` bring their own program, and are refused without --allow-exec.
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
     /// The export (`-`: standard input)
     #[arg(value_name = "FILE", default_value = "-")]
     file: PathBuf,
+    /// Also import tasks of the class `exec`: each runs the program that its data names
+    #[arg(long)]
+    allow_exec: bool,
     #[command(flatten)]
     reason: ReasonArgs,
 }
@@ -98,11 +103,11 @@ fn tell(exported: &Exported, out: &mut Out) {
 }
 
 pub(crate) fn run_import(session: Session, args: &ImportArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let text = read_batch(&args.file)?;
+    let mut input = open_batch(&args.file)?;
     let mut ctx = session.open_or_make()?;
     let progress = Progress::to_an_end(out, "importing");
     let mut imported = |count, total| progress.at(count, total);
-    let result = ctx.because(args.reason.text(), |ctx| import(ctx, &text, &mut imported));
+    let result = ctx.because(args.reason.text(), |ctx| import(ctx, &mut input, args.allow_exec, &mut imported));
     drop(progress);
     let imported = result?;
     if out.is_json() {

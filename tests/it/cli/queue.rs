@@ -121,6 +121,40 @@ each_engine! {
         assert_eq!(count_tasks(db), 0);
     }
 
+    fn a_batch_of_several_parts_is_one_batch(db) {
+        db.configure(ECHO);
+        let plain = "{\"class\":\"echo\"}\n".repeat(10_500);
+        let keyed = |rest: &str| format!("{{\"class\":\"echo\",\"unique\":\"k\"{rest}}}\n");
+        let batch = |last: &str| format!("{}\n{plain}{}{}", keyed(",\"data\":1"), keyed(""), last);
+        let bad = db.cli().stdin(batch("{\"class\":\"ecko\"}\n")).run(&["queue", "--batch", "-"]).fails(2);
+        assert!(bad.starts_with("error: line 10504: the task class \"ecko\""), "{bad}");
+        let bad = db.cli().stdin(batch(&keyed(",\"on_conflict\":\"fail\""))).run(&["queue", "--batch", "-"]).fails(2);
+        assert_eq!(bad, "error: line 10504: an earlier line has the key \"k\" already\n");
+        assert_eq!(count_tasks(db), 0, "nothing of the parts before is left");
+        let ended = db.cli().stdin(batch(&keyed(",\"on_conflict\":\"replace\",\"data\":2"))).run(&["queue", "--batch", "-"]);
+        assert_eq!(ended.stderr, "queued 10501 tasks; 1 there already, 1 replaced\n");
+        let printed = ended.ok();
+        let ids: Vec<&str> = printed.lines().collect();
+        assert_eq!((ids.len(), ids[10_501], ids[10_502], count_tasks(db)), (10_503, ids[0], ids[0], 10_501));
+        assert_eq!(task(db, ids[0])["data"], 2);
+        // A name that comes late may be that for which an early line waits.
+        let named = format!("{plain}{}{}", "{\"class\":\"echo\",\"after\":[\"n\"]}\n", "{\"class\":\"echo\",\"name\":\"n\"}\n");
+        let printed = db.cli().stdin(named).run(&["queue", "--batch", "-"]).ok();
+        let ids: Vec<&str> = printed.lines().collect();
+        assert_eq!((ids.len(), &task(db, ids[10_500])["waiting_for"]), (10_502, &1.into()));
+    }
+
+    fn a_bad_line_is_reported_before_the_input_ends(db) {
+        db.configure(ECHO);
+        let program = env!("CARGO_BIN_EXE_taskqueue");
+        for (endless, why) in [("yes x", "error: line 1: "), ("cat /dev/zero", "error: line 1: longer than 16777216 bytes")] {
+            let script = format!("{endless} | {program} queue --batch -");
+            let ended = db.cli().program(std::path::Path::new("/bin/sh")).run(&["-c", &script]).fails(2);
+            assert!(ended.starts_with(why), "{ended}");
+        }
+        assert_eq!(count_tasks(db), 0);
+    }
+
     fn an_empty_batch_queues_nothing_and_is_no_error(db) {
         let ended = db.cli().stdin("\n\n").run(&["queue", "--batch", "-"]);
         assert!(ended.stderr.contains("queued 0 tasks"), "{ended:?}");

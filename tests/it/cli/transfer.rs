@@ -350,6 +350,40 @@ each_engine! {
         assert_eq!(runs.into_iter().flatten().collect::<Vec<_>>(), ["released", "success", "success"]);
     }
 
+    fn tasks_that_bring_their_own_program_are_imported_only_where_that_is_allowed(db) {
+        db.configure("");
+        db.cli().run(&["queue", "--any-class", "exec", "{\"argv\":[\"/bin/true\"]}"]).ok();
+        let exported = db.cli().run(&["export"]).ok();
+        clear(db);
+        let (error, hint) = error_and_hint(&db.cli().stdin(exported.as_str()).run(&["import"]).fails(2));
+        assert_eq!(error, "error: line 2: task 1 is of the class exec, whose data names the program to run");
+        assert!(hint.contains("--allow-exec"), "{hint}");
+        assert_eq!(count_tasks(db), 0);
+        db.cli().stdin(exported).run(&["import", "--allow-exec"]).ok();
+        assert_eq!(count_tasks(db), 1);
+    }
+
+    fn an_import_leaves_ids_for_what_is_queued_later_and_takes_nothing_behind_its_end(db) {
+        fill(db);
+        let exported = db.cli().run(&["export"]).ok();
+        clear(db);
+        for (text, why) in [
+            (exported.replacen("{\"id\":1,", "{\"id\":9223372036854775807,", 1), "9223372036854775807 is no id of a task or a run"),
+            (exported.replacen("{\"id\":1,", "{\"id\":0,", 1), "line 2: 0 is no id"),
+            (exported.replacen("\"run\":{\"id\":1,", "\"run\":{\"id\":9223372036854775806,", 1), "9223372036854775806 is no id"),
+            (format!("{exported}\n\n{exported}"), "line 10: there is more behind the end"),
+        ] {
+            assert_ne!(text, exported);
+            let (error, _) = error_and_hint(&db.cli().stdin(text).run(&["import"]).fails(2));
+            assert!(error.contains(why), "{why}: {error}");
+        }
+        assert_eq!(count_tasks(db), 0);
+        let largest = exported.replacen("{\"id\":1,", "{\"id\":9007199254740992,", 1);
+        db.cli().stdin(largest).run(&["import"]).ok();
+        assert_eq!(db.cli().run(&["queue", "work"]).ok(), "9007199254740993");
+        assert_eq!(db.cli().run(&["tick"]).code, Some(0));
+    }
+
     fn what_is_no_whole_export_is_refused_and_nothing_of_it_stays(db) {
         fill(db);
         let exported = db.cli().run(&["export"]).ok();

@@ -14,7 +14,8 @@ use taskqueue::HandlerError;
 use taskqueue::domain::ids::TaskId;
 use taskqueue::engine::Context;
 use taskqueue::engine::process_run::{ProcessOptions, ProcessReport};
-use taskqueue::engine::queue::{ClassCheck, queue_batch};
+use taskqueue::engine::queue::ClassCheck;
+use taskqueue::engine::queue_batch::queue_batch;
 use taskqueue::engine::retry::retry_tasks;
 use taskqueue::engine::selected::TaskAnswer;
 use taskqueue::engine::tick::tick;
@@ -76,7 +77,7 @@ each_engine! {
             Ok(())
         });
         let started = Instant::now();
-        let queued = queue_batch(&mut ctx, &lines(width), &Utc, "tester", ClassCheck::KnownHere, &mut |_, _| {}).unwrap();
+        let queued = queue_batch(&mut ctx, &mut lines(width).as_bytes(), &Utc, "tester", ClassCheck::KnownHere, &mut |_, _| {}).unwrap();
         let queueing = started.elapsed();
         let ids: HashMap<String, TaskId> = queued.into_iter().map(|line| (line.name.unwrap(), line.task.id)).collect();
         // Whoever waits for the middle, however indirectly.
