@@ -15,6 +15,7 @@ use crate::domain::confinement::Confinement;
 use crate::domain::ending::Ending;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::notice::{Digest, Notice};
+use crate::domain::outside_text::clean_json;
 use crate::domain::task_class::TaskClass;
 use crate::domain::transition::RunEvent;
 use crate::handler::command::{CommandHandler, CommandObserver, CommandSource};
@@ -119,7 +120,7 @@ fn open_log(path: &Path) -> std::io::Result<File> {
 
 /// One line for each.
 fn append(mut log: File, notices: &[Notice]) -> std::io::Result<()> {
-    let lines: String = notices.iter().map(|notice| to_json(notice) + "\n").collect();
+    let lines: String = notices.iter().map(|notice| clean_json(&to_json(notice)) + "\n").collect();
     log.write_all(lines.as_bytes())
 }
 

@@ -180,6 +180,21 @@ each_engine! {
         assert!(text.contains("taskqueue_runners{host=\"n\u{fffd}[31m") && harmful(&text).is_none(), "{text:?}");
     }
 
+    fn notices_in_a_log_are_clean_and_keep_what_is_stored(db) {
+        let log = db.home().join("notices.log");
+        let bad = shell_class(db, "bad", "echo oh >&2; exit 65");
+        db.configure(&format!("{bad}[notify]\nlog = {log:?}\nevery_secs = 0\n"));
+        db.cli().run(&["queue", "bad"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        assert!(db.cli().run(&["process-run"]).code.is_some());
+        db.execute(&format!("UPDATE \"TaskQueueNotices\" SET \"ErrorMessage\" = '{NASTY}', \"Host\" = '{NASTY}'"));
+        db.cli().run(&["create-runs"]).ok();
+        let text = std::fs::read_to_string(&log).unwrap();
+        assert_eq!((harmful(&text), text.lines().count()), (None, 1), "{text:?}");
+        let notice: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
+        assert_eq!(notice["error_message"], NASTY);
+    }
+
     fn logs_are_printed_into_a_pipe_as_written_unless_they_are_to_be_clean(db) {
         db.configure(&shell_class(db, "nasty", "printf 'a\\033[31mb\\007\\n'"));
         let id = db.cli().run(&["queue", "nasty"]).ok();
