@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::GlobalArgs;
 use super::error::CliError;
@@ -13,7 +14,8 @@ use crate::config::{
 use crate::domain::listen_address::ListenAddress;
 use crate::engine::work::Reconfiguration;
 use crate::engine::{
-    Context, DatabaseUrl, Engine, Handlers, announce_locked_stores, create_private_dir, others_can_queue,
+    Context, DatabaseUrl, Engine, Handlers, StopSignals, announce_locked_stores, create_private_dir, end_statements_on,
+    others_can_queue,
 };
 use crate::handler::registry::HandlerRegistry;
 
@@ -111,6 +113,11 @@ impl Session {
         }
         let spool = config.spool.clone().or_else(|| default_spool_path(environment));
         Ok(Self { url, config, source, place, spool, registry })
+    }
+
+    /// Once these signals have come and so long has passed, or after the second one at once, no statement is waited for.
+    pub(crate) fn end_statements_on(&self, stop: &StopSignals, wait: Duration) {
+        end_statements_on(&self.url, stop, wait);
     }
 
     /// Whether a service manager waits for news.

@@ -64,11 +64,13 @@ mod workplace;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
 pub use self::error::{EngineError, EngineResult, NotRecorded};
 pub use self::handlers::Handlers;
+pub use self::stopping::end_statements_on;
 use self::workplace::crash_noted_by;
 use crate::config::Announcements;
 use crate::domain::pause::check_runner_name;
@@ -190,6 +192,7 @@ impl Context {
 
     /// Lets a work of many parts, like `cancel` or `prune`, end between two of them once one of these signals has come.
     pub fn stop_on(&mut self, signals: Arc<StopSignals>) {
+        end_statements_on(self.store.url(), &signals, Duration::ZERO);
         self.stop = Some(signals);
     }
 

@@ -12,7 +12,7 @@ use super::outcomes::{Outcome, leave, reserve_room, send_left_over};
 use super::record::record;
 use super::register::{finish_dead_runners, register};
 use super::run_listener::{RunListener, RunOutcome};
-use super::stopping::Stopping;
+use super::stopping::{Stopping, end_statements_on};
 use super::workplace::{Terms, Workplace};
 use super::{Context, EngineError, EngineResult, new_token};
 use crate::domain::ids::{RunId, RunnerId};
@@ -110,6 +110,7 @@ pub fn process_runs(
     if let Ok(count) = stop.counter() {
         ctx.store.give_up_when(move || count() >= 2);
     }
+    end_statements_on(ctx.store.url(), stop, options.stop_wait);
     send_left_over(ctx)?;
     fault_point!("process.left_over_sent");
     let settings = ctx.store.settings()?;
@@ -177,6 +178,7 @@ fn process_registered(
     });
     fault_point!("process.spool_taken");
     let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
+    ctx.store.patience().end_when(stopping.must_stop());
     let mut succeeded_before = 0;
     let place = Workplace::new(ctx, leases, &stopping);
     let terms = Terms::new(ctx, settings.clone());

@@ -11,6 +11,7 @@ use super::orders::Orders;
 use super::{EngineError, EngineResult};
 use crate::os::clock::Moment;
 use crate::os::stop_signals::{Alarm, StopSignals};
+use crate::store::DatabaseUrl;
 
 /// Between TERM and KILL for somebody who said "stop" twice.
 const SECOND_GRACE: Duration = Duration::from_secs(2);
@@ -115,6 +116,25 @@ impl<'a> Stopping<'a> {
         }
         Urgency::None
     }
+}
+
+/// Before a runner has orders: whether the process must end now, so many seconds after the first signal or at once after the second.
+pub(super) fn must_end(signals: &StopSignals, wait: Duration) -> impl Fn() -> bool + Send + use<> {
+    let (count, noticed) = (signals.counter().ok(), Cell::new(None));
+    move || {
+        let count = count.as_ref().map_or(0, |count| count());
+        if count == 0 {
+            return false;
+        }
+        let until = noticed.get().unwrap_or_else(|| Moment::after(wait));
+        noticed.set(Some(until));
+        count >= 2 || until.has_passed()
+    }
+}
+
+/// From now on statements on this database are not waited for any longer than a process may that has got these signals.
+pub fn end_statements_on(url: &DatabaseUrl, signals: &StopSignals, wait: Duration) {
+    url.patience().end_when(must_end(signals, wait));
 }
 
 fn allowed(wait: &AtomicU64) -> Duration {

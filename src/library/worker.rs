@@ -96,7 +96,8 @@ impl Worker {
         let (stop, stop_handle) = StopSignals::by_hand().map_err(|error| Error::Failed(error.to_string()))?;
         let slots = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Ok(Self {
-            url: queue.url().clone(),
+            // The queue goes on when the worker has to end.
+            url: queue.url().with_own_patience(),
             registry: HandlerRegistry::new(),
             options: WorkOptions { slots, stop_wait: Duration::MAX, ..WorkOptions::default() },
             name: None,

@@ -24,6 +24,7 @@ pub mod journal;
 pub mod lock;
 pub mod lock_holders;
 pub mod marks;
+pub mod patience;
 pub mod random;
 pub mod reload_signal;
 pub mod replace_file;

@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::sockopt::{
     set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_user_timeout,
 };
@@ -69,6 +70,14 @@ impl LibrarySocket {
         }
     }
 
+    /// A descriptor of our own for the same socket: it names no other one, also once the client library has closed its own.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        Ok(fcntl_dupfd_cloexec(self.as_fd(), 0)?)
+    }
+
     /// The port of this end; `None` where it is no TCP connection.
     #[must_use]
     pub fn own_port(&self) -> Option<u16> {
@@ -104,14 +113,18 @@ pub fn new_ones(known: &BTreeSet<u64>, is_wanted: impl Fn(&Peer) -> bool) -> Vec
 /// Inode, number and peer of each.
 fn list() -> Vec<(u64, RawFd, Peer)> {
     let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    entries
+    let mut sockets: Vec<_> = entries
         .filter_map(|entry| {
             let target = fs::read_link(entry.path()).ok()?;
             let inode = target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()?;
             let number = entry.file_name().to_str()?.parse().ok()?;
             Some((inode, number, peer_of(number)?))
         })
-        .collect()
+        .collect();
+    // A duplicate is no other socket, and has the larger number.
+    sockets.sort_by_key(|&(inode, number, _)| (inode, number));
+    sockets.dedup_by_key(|&mut (inode, ..)| inode);
+    sockets
 }
 
 fn peer_of(number: RawFd) -> Option<Peer> {
@@ -156,6 +169,8 @@ mod tests {
         assert!(found().is_empty());
         assert_eq!(LibrarySocket { number: unix.as_raw_fd() }.own_port(), None);
         let new = connect();
+        assert_eq!(found(), [told(&new)]);
+        let _duplicate = new.try_clone().unwrap();
         assert_eq!(found(), [told(&new)]);
         let other = connect();
         assert!(found().len() == 2 && found().contains(&told(&new)) && found().contains(&told(&other)));

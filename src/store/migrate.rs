@@ -1,5 +1,7 @@
 //! Migrations: what is applied, what is pending, and the refusal of a schema that is newer than this program.
 
+use std::time::Duration;
+
 use diesel::migration::{Migration as _, MigrationSource};
 use diesel::prelude::*;
 use diesel::result::{Error as DieselError, QueryResult};
@@ -98,6 +100,9 @@ impl Store {
         if migrations.iter().all(|migration| migration.applied) {
             return Ok(MigrationReport { migrations, newly_applied: Vec::new() });
         }
+        let patience = url.patience().clone();
+        // A migration of large tables takes as long as it takes.
+        let allowed = patience.set_limit(Duration::MAX);
         let newly_applied = self.read(|conn| {
             backend::with_migration_lock(conn, &url, |conn| {
                 fault_point!("migrate.locked");
@@ -106,7 +111,9 @@ impl Store {
                 fault_point!("migrate.applied");
                 Ok(applied)
             })
-        })?;
+        });
+        patience.set_limit(allowed);
+        let newly_applied = newly_applied?;
         fault_point!("migrate.done");
         Ok(MigrationReport { migrations, newly_applied })
     }

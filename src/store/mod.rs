@@ -90,6 +90,7 @@ pub use self::transitions::{
 pub use self::unique::Holder;
 use self::unique::look_again;
 use crate::domain::settings::Settings;
+use crate::os::patience::{LAST_ANSWER, Patience};
 use crate::os::random::spread;
 use crate::os::sockets::LibrarySocket;
 
@@ -98,6 +99,9 @@ use crate::os::sockets::LibrarySocket;
 const BUSY_LIMIT: Duration = Duration::from_secs(60);
 /// How often a closure is repeated after an error that the engine does not explain, or with a new connection.
 const FEW_TIMES: u32 = 6;
+
+/// What is said in place of the client library's message, which takes the end of the connection for the server's deed.
+const NO_ANSWER: &str = "timeout: the server did not answer a statement in time, so the connection was closed";
 
 /// A store that is ready to be used: connected, and with the tables that this program needs.
 pub struct Store {
@@ -205,6 +209,12 @@ impl Store {
         &self.url
     }
 
+    /// How long its answers are waited for, on this connection and on all others that are made with its address.
+    #[must_use]
+    pub const fn patience(&self) -> &Patience {
+        self.url.patience()
+    }
+
     /// The version of the database, for people.
     ///
     /// # Errors
@@ -292,7 +302,8 @@ impl Store {
                 }
                 Repeat::WhenRoom => self.waits_for_room && started.elapsed() < BUSY_LIMIT,
             };
-            if !may_repeat || self.is_hurried.as_ref().is_some_and(|is_hurried| is_hurried()) {
+            let has_to_end = self.url.patience().is_over() && started.elapsed() >= LAST_ANSWER;
+            if !may_repeat || has_to_end || self.is_hurried.as_ref().is_some_and(|is_hurried| is_hurried()) {
                 // Where the disk is full that is why no connection could be made either.
                 let unreachable = unreachable.filter(|_| repeat != Repeat::WhenRoom);
                 return Err(unreachable.unwrap_or_else(|| self.explain(error, repeat)));
@@ -341,6 +352,9 @@ impl Store {
                 Some(holder) => format!("{message} by {holder}"),
                 None => message,
             }),
+            Repeat::AfterReconnect | Repeat::AfterFailover if self.patience().has_cut() => {
+                StoreError::Unreachable { url, message: NO_ANSWER.to_owned() }
+            }
             Repeat::AfterReconnect | Repeat::AfterFailover => StoreError::Unreachable { url, message },
             Repeat::WhenRoom => StoreError::Full { url, message },
             Repeat::Never | Repeat::FewTimes => StoreError::Database(error),

@@ -87,6 +87,8 @@ fn dependencies_point_one_way() {
             "store/backend/mysql.rs",
             "store/backend/postgres.rs",
             "store/backend/sqlite.rs",
+            "store/backend/url.rs",
+            "store/backend/watch.rs",
             "store/lock_notice.rs",
             "store/mod.rs",
             "store/news.rs",

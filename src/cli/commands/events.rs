@@ -1,6 +1,7 @@
 //! `taskqueue events`
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use anyhow::Result;
 use chrono::Local;
@@ -48,6 +49,9 @@ pub(crate) struct EventsArgs {
 
 pub(crate) fn run(session: Session, args: &EventsArgs, out: &mut Out) -> Result<u8> {
     let stop = args.follow.then(StopSignals::install).transpose()?;
+    if let Some(stop) = &stop {
+        session.end_statements_on(stop, Duration::ZERO);
+    }
     let mut ctx = session.open()?;
     let filter = filter(&mut ctx, args)?;
     let Some(stop) = stop else {

@@ -1,6 +1,7 @@
 //! `taskqueue logs`
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
@@ -45,6 +46,9 @@ pub(crate) fn run(session: Session, args: &LogsArgs, out: &mut Out) -> anyhow::R
     let stop = args.follow.then(StopSignals::install).transpose()?;
     if args.clean {
         out.clean_kept_output();
+    }
+    if let Some(stop) = &stop {
+        session.end_statements_on(stop, Duration::ZERO);
     }
     let mut ctx = session.open()?;
     let Some(ids) = selected_tasks(&mut ctx, &selection, out)? else { return Ok(NOT_FOUND) };

@@ -62,6 +62,7 @@ pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> any
     out.begin_log(args.log_format)?;
     let options = ProcessOptions { run_id: args.run_id, ..args.repeat.options(session.config.stop_wait)? };
     let stop = StopSignals::install()?;
+    session.end_statements_on(&stop, options.stop_wait);
     let mut ctx = session.open_or_make()?;
     if let Some(name) = &args.name {
         ctx.name_runner(name)?;

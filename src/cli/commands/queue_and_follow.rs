@@ -14,12 +14,11 @@ use crate::domain::new_task::TaskRequest;
 use crate::domain::records::{ClaimedRun, RunOutput, Task};
 use crate::domain::status::TaskStatus;
 use crate::domain::unique::Arrival;
-use crate::engine::StopSignals;
-use crate::engine::Stream;
 use crate::engine::queue::{self, ClassCheck};
 use crate::engine::run_listener::{RunListener, RunOutcome};
 use crate::engine::wait::{self, RanHere, WaitNews, Waited};
 use crate::engine::{Context, EngineError};
+use crate::engine::{StopSignals, Stream, end_statements_on};
 
 /// Queues the task, prints its id and, if asked to, sees it through.
 pub(crate) fn queue_and_follow(
@@ -115,6 +114,7 @@ impl RunListener for PassThrough<'_> {
 
 fn run_here(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> {
     let stop = StopSignals::install()?;
+    end_statements_on(ctx.store.url(), &stop, Duration::ZERO);
     let mut listener = PassThrough { out, outcome: None };
     let mut news = Vec::new();
     let processed = wait::run_here(ctx, id, &stop, &mut listener, &mut |item| {
@@ -162,6 +162,7 @@ fn news_text(news: WaitNews) -> String {
 
 fn wait_for(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> {
     let stop = StopSignals::install()?;
+    end_statements_on(ctx.store.url(), &stop, Duration::ZERO);
     let waited = wait::wait_for_task(ctx, id, &stop, None, &mut |item| outcome::tell_at_once(&news_text(item)))?;
     match waited {
         Waited::Stopped | Waited::TooLong => {

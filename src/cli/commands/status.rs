@@ -78,6 +78,7 @@ pub(crate) fn run(session: Session, args: &StatusArgs, out: &mut Out) -> anyhow:
         return show_once(&mut session.open()?, args, out);
     };
     let stop = StopSignals::install()?;
+    session.end_statements_on(&stop, Duration::ZERO);
     let mut ctx = session.open()?;
     loop {
         if !out.is_json() {

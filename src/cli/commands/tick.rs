@@ -43,6 +43,7 @@ pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> anyhow::R
     let options =
         ProcessOptions { drain: true, max_runs: args.max_runs, max_time, stop_wait, ..ProcessOptions::default() };
     let stop = StopSignals::install()?;
+    session.end_statements_on(&stop, stop_wait);
     let mut ctx = session.open_or_make()?;
     if let Some(name) = &args.name {
         ctx.name_runner(name)?;

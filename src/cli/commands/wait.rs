@@ -1,6 +1,7 @@
 //! `taskqueue wait`
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
@@ -41,6 +42,7 @@ pub(crate) fn run(session: Session, args: &WaitArgs, out: &mut Out) -> anyhow::R
     let limit = duration_option("--timeout", args.timeout.as_deref())?;
     let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
     let stop = StopSignals::install()?;
+    session.end_statements_on(&stop, Duration::ZERO);
     let mut ctx = session.open()?;
     let Some(ids) = selected_tasks(&mut ctx, &selection, out)? else { return Ok(NOT_FOUND) };
     let (mut failure, mut have_all_succeeded, mut over) = (None, true, HashSet::new());

@@ -77,6 +77,7 @@ pub(crate) fn run(session: Session, args: &WorkArgs, out: &mut Out) -> anyhow::R
     out.begin_log(args.log_format)?;
     let options = args.options(session.config.stop_wait)?;
     let (stop, reload) = (StopSignals::install_without_hangup()?, ReloadSignal::install()?);
+    session.end_statements_on(&stop, options.stop_wait);
     let reloader = session.reloader();
     let configured = session.config.metrics.clone();
     let service = Service::new(session.is_supervised().then(Supervisor::of_environment), &stop);

@@ -132,7 +132,7 @@ impl<'a, 'b> Coordinator<'a, 'b> {
                 }
                 Ok(false) => {}
                 // As long as the leases can be trusted, the runs in progress go on.
-                Err(problem) if is_away(&problem) => {
+                Err(problem) if is_away(&problem) && !self.has_to_end() => {
                     listener.lost_database(&problem);
                     self.options.tally.note_away(true);
                     self.look_at = Moment::after(AWAY_PAUSE);
@@ -152,6 +152,12 @@ impl<'a, 'b> Coordinator<'a, 'b> {
             }
             self.sleep(standings);
         }
+    }
+
+    /// Whether nothing is worth waiting for any more: no handler is at work, and the time to stop in is over. What has finished is on
+    /// the disk.
+    fn has_to_end(&self) -> bool {
+        self.ctx.store.patience().is_over() && self.backlog.standings().working == 0
     }
 
     /// Until there is something to do.

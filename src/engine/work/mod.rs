@@ -37,7 +37,7 @@ use super::outcomes_of_many::leave_waiting;
 use super::process_run::{ProcessReport, was_away};
 use super::register::register;
 use super::run_listener::RunListener;
-use super::stopping::Stopping;
+use super::stopping::{Stopping, end_statements_on};
 use super::workplace::{Terms, Workplace};
 use super::{Context, EngineError, EngineResult};
 use crate::domain::ids::RunnerId;
@@ -130,6 +130,8 @@ pub fn work(
     let until = options.max_time.map(Moment::after);
     let mut report = ProcessReport::default();
     loop {
+        // Also once more: the orders to an earlier registration do not count any more.
+        end_statements_on(ctx.store.url(), stop, options.stop_wait);
         match work_registered(ctx, options, until, stop, listener, &mut report) {
             Err(problem) if was_away(&problem) && !stop.is_stopping() => {
                 listener.lost_database(&problem);
@@ -256,6 +258,7 @@ fn with_slots(
     report: &mut ProcessReport,
 ) -> EngineResult<()> {
     let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
+    ctx.store.patience().end_when(stopping.must_stop());
     let place = Workplace::new(ctx, leases, &stopping);
     let terms = Terms::new(ctx, settings.clone());
     let marks =

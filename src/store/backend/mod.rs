@@ -12,6 +12,7 @@ pub(super) mod mysql;
 pub(super) mod postgres;
 pub(super) mod sqlite;
 mod url;
+mod watch;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,7 +28,11 @@ pub use self::url::{DatabaseUrl, Engine};
 use super::error::{Repeat, StoreError, StoreResult, classify_portably};
 use super::rows::{DependencyRow, NewRunOutputRow, NewTaskRow};
 use super::sql::Moment;
+use crate::os::patience::Patience;
 use crate::os::sockets::LibrarySocket;
+
+/// A server that has a limit for a statement has so much longer to say that it is over.
+const LOOK_GRACE: Duration = Duration::from_secs(1);
 
 /// Connects and prepares the session. A SQLite file is made if its directory exists.
 pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<AnyConnection> {
@@ -40,6 +45,7 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<AnyConnection> {
 
 /// The same to what is there, for a session that only reads, and waits for nothing longer than about so long.
 pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult<AnyConnection> {
+    let url = &url.with_patience(Patience::of(limit + LOOK_GRACE));
     match url.engine() {
         Engine::Sqlite => sqlite::connect_to_look(url, limit).map(AnyConnection::Sqlite),
         Engine::Postgres => postgres::connect_to_look(url, limit).map(AnyConnection::Postgres),

@@ -25,6 +25,7 @@ use super::super::sql::{Moment, db_now, db_now_plus};
 use super::insert_many::InsertMany;
 use super::insert_one::{InsertOne, LastInsertId};
 use super::url::DatabaseUrl;
+use super::watch::Connecting;
 use super::{AnyConnection, ClassAtHost, DueFrom, unreachable};
 use crate::os::sockets;
 
@@ -41,7 +42,7 @@ const BYTES_PER_STATEMENT: usize = 4 << 20;
 pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<MysqlConnection> {
     let mut problems = Vec::new();
     for host in url.hosts() {
-        match connect_in_time(&host.address, url.connect_timeout(), url.takes_standby()) {
+        match connect_in_time(&host.address, url) {
             Ok(conn) => return Ok(conn),
             Err(problem) if url.hosts().len() == 1 => problems.push(problem),
             Err(problem) => problems.push(format!("{}: {problem}", host.name)),
@@ -65,20 +66,23 @@ pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult
 
 /// Diesel has no way to tell the client library how long it may try, and by itself it tries for ever. A thread whose
 /// server never answers is left behind.
-fn connect_in_time(address: &str, limit: Duration, takes_standby: bool) -> Result<MysqlConnection, String> {
+fn connect_in_time(address: &str, url: &DatabaseUrl) -> Result<MysqlConnection, String> {
     let (sender, receiver) = mpsc::sync_channel(1);
-    let address = address.to_owned();
+    let (address, url_of_thread, limit) = (address.to_owned(), url.clone(), url.connect_timeout());
     let connect = move || {
         // Nobody hears it when it comes too late.
-        let _ = sender.send(connect_to_host(&address, takes_standby).map_err(|error| error.to_string()));
+        let _ = sender.send(connect_to_host(&address, &url_of_thread).map_err(|error| error.to_string()));
     };
     thread::Builder::new().name("connect".to_owned()).spawn(connect).map_err(|error| error.to_string())?;
     let too_late = |_| Err(format!("timeout: no answer within {} seconds", limit.as_secs()));
     receiver.recv_timeout(limit).unwrap_or_else(too_late)
 }
 
-fn connect_to_host(address: &str, takes_standby: bool) -> Result<MysqlConnection, Box<dyn Error>> {
+fn connect_to_host(address: &str, url: &DatabaseUrl) -> Result<MysqlConnection, Box<dyn Error>> {
+    let connecting = Connecting::begin();
     let mut conn = MysqlConnection::establish(address)?;
+    // The server knows from where it comes, but tells only some of its users.
+    connecting.watch(&mut conn, url, is_of_client, |_| None);
     // libpq is told in its address; this client library cannot be told.
     sockets::notice_dead_peers(Url::parse(address)?.port().unwrap_or(DEFAULT_PORT));
     // READ COMMITTED: no gap locks, so that claims and inserts do not deadlock, and no stale snapshot to write upon.
@@ -96,10 +100,17 @@ fn connect_to_host(address: &str, takes_standby: bool) -> Result<MysqlConnection
     )?;
     // super_read_only, which MariaDB does not know, comes with read_only.
     let is_read_only = "CAST(@@GLOBAL.read_only AS CHAR) NOT IN ('0', 'OFF')";
-    if !takes_standby && diesel::select(sql::<Bool>(is_read_only)).get_result(&mut conn)? {
+    if !url.takes_standby() && diesel::select(sql::<Bool>(is_read_only)).get_result(&mut conn)? {
         return Err("session is read-only: the server is a replica or was made read-only".into());
     }
     Ok(conn)
+}
+
+fn is_of_client(peer: &sockets::Peer) -> bool {
+    match peer {
+        sockets::Peer::Internet => true,
+        sockets::Peer::File(path) => path.ends_with(".sock"),
+    }
 }
 
 /// By asking for its rows: the catalogue hides tables from users without privileges on them.

@@ -16,6 +16,7 @@ use super::super::sql::{Moment, db_now, db_now_plus};
 use super::copy::copy_tasks;
 use super::insert_one::InsertOne;
 use super::url::DatabaseUrl;
+use super::watch::Connecting;
 use super::{AnyConnection, CANCEL_CHANNEL, ClassAtHost, DueFrom, END_CHANNEL, WORK_CHANNEL, unreachable};
 use crate::os::sockets::{self, LibrarySocket};
 
@@ -34,7 +35,9 @@ const ROWS_PER_STATEMENT: usize = 5_000;
 
 pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<PgConnection> {
     let shown = |error: &dyn std::fmt::Display| unreachable(url, &error.to_string());
+    let connecting = Connecting::begin();
     let mut conn = PgConnection::establish(url.address()).map_err(|error| shown(&error))?;
+    connecting.watch(&mut conn, url, is_of_client, |conn| port_of_client(conn).ok().flatten());
     // UTC makes Diesel's timestamp without zone mean the instant that the timestamptz columns hold. The limits keep a
     // dead client from holding its locks for ever. Generic plans: with a large backlog the claim's probes would be
     // planned anew each time, which costs more than the probes, and each of our statements has but one good plan. No JIT:

@@ -10,6 +10,7 @@ use url::Url;
 
 use super::super::error::StoreError;
 use super::hosts::{Hosts, is_remote};
+use crate::os::patience::Patience;
 
 /// How long one host is tried, unless the address says otherwise.
 const CONNECT_TIMEOUT_SECS: u64 = 10;
@@ -61,6 +62,8 @@ pub struct DatabaseUrl {
     secrets: Vec<String>,
     hosts: Vec<Host>,
     options: Vec<(String, String)>,
+    /// How long its answers are waited for; the same for all clones.
+    patience: Patience,
 }
 
 /// One of the hosts of a server.
@@ -123,7 +126,15 @@ impl DatabaseUrl {
     pub fn sqlite(path: &Path) -> Self {
         let address = path.to_string_lossy().into_owned();
         let shown = format!("sqlite://{address}");
-        Self { engine: Engine::Sqlite, address, shown, secrets: Vec::new(), hosts: Vec::new(), options: Vec::new() }
+        Self {
+            engine: Engine::Sqlite,
+            address,
+            shown,
+            secrets: Vec::new(),
+            hosts: Vec::new(),
+            options: Vec::new(),
+            patience: Patience::default(),
+        }
     }
 
     fn server(engine: Engine, text: &str) -> Result<Self, StoreError> {
@@ -155,7 +166,8 @@ impl DatabaseUrl {
         }
         let shown = Hosts::of(url.as_str()).with(&parts.names().join(","));
         secrets.retain(|secret| !secret.is_empty());
-        let mut parsed = Self { engine, address: text.to_owned(), shown, secrets, hosts, options };
+        let patience = Patience::default();
+        let mut parsed = Self { engine, address: text.to_owned(), shown, secrets, hosts, options, patience };
         if engine == Engine::Postgres {
             parsed.add_postgres_options();
         }
@@ -226,6 +238,22 @@ impl DatabaseUrl {
             Some(hosts) => hosts.split(',').find(|host| is_remote(host)),
             None => self.hosts.iter().map(|host| without_port(&host.name)).find(|host| is_remote(host)),
         }
+    }
+
+    /// How long the answers of this database are waited for, on every connection that was made with this address or a clone.
+    #[must_use]
+    pub const fn patience(&self) -> &Patience {
+        &self.patience
+    }
+
+    /// The same address for a user who waits for answers independently of others.
+    #[must_use]
+    pub fn with_own_patience(&self) -> Self {
+        self.with_patience(Patience::default())
+    }
+
+    pub(super) fn with_patience(&self, patience: Patience) -> Self {
+        Self { patience, ..self.clone() }
     }
 
     /// Which engine it is.

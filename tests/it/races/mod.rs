@@ -6,6 +6,7 @@ mod collide;
 mod dependencies;
 mod failover;
 mod full_disk;
+mod hang;
 mod interop;
 mod kill;
 mod leases;

@@ -21,6 +21,7 @@ pub enum Lost {
 #[derive(Default)]
 struct State {
     is_down: AtomicBool,
+    is_silent: AtomicBool,
     refused: AtomicUsize,
     accepted: AtomicUsize,
     /// COMMITs until the one that is met by `lost`; 0 when none is to be.
@@ -67,6 +68,11 @@ impl Server {
         self.state.is_down.store(false, Ordering::SeqCst);
     }
 
+    /// From now on nothing comes through in either direction, and no connection ends, until it speaks again.
+    pub fn fall_silent(&self, is_silent: bool) {
+        self.state.is_silent.store(is_silent, Ordering::SeqCst);
+    }
+
     /// Connections that were refused.
     pub fn refused(&self) -> usize {
         self.state.refused.load(Ordering::Relaxed)
@@ -97,6 +103,12 @@ impl Server {
 }
 
 impl State {
+    fn wait_while_silent(&self) {
+        while self.is_silent.load(Ordering::SeqCst) {
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+    }
+
     /// What happens to these bytes of a client, which may be a COMMIT.
     fn fate_of(&self, bytes: &[u8]) -> Option<Lost> {
         let is_commit = bytes.strip_suffix(b"\0").unwrap_or(bytes).ends_with(b"COMMIT") || has_receipt(bytes);
@@ -129,15 +141,20 @@ fn serve(state: &Arc<State>, client: TcpStream, address: &str) {
     let (answers_lost, requests_state) = (is_answer_lost.clone(), state.clone());
     let (from_client, to_server) = (client.try_clone().unwrap(), upstream.try_clone().unwrap());
     std::thread::spawn(move || {
-        forward(from_client, to_server, |bytes| match requests_state.fate_of(bytes) {
-            Some(Lost::Commit) => false,
-            fate => {
-                is_answer_lost.fetch_or(fate.is_some(), Ordering::SeqCst);
-                true
-            }
+        forward(from_client, to_server, |bytes| {
+            requests_state.wait_while_silent();
+            let fate = requests_state.fate_of(bytes);
+            is_answer_lost.fetch_or(fate.is_some(), Ordering::SeqCst);
+            fate != Some(Lost::Commit)
         });
     });
-    std::thread::spawn(move || forward(upstream, client, |_| !answers_lost.load(Ordering::SeqCst)));
+    let state = Arc::clone(state);
+    std::thread::spawn(move || {
+        forward(upstream, client, |_| {
+            state.wait_while_silent();
+            !answers_lost.load(Ordering::SeqCst)
+        });
+    });
 }
 
 /// Copies bytes until one side ends, or these bytes may not pass.
