@@ -10,7 +10,8 @@
 
 `queue` checks the class, the data and the options as `taskqueue queue` does; what it refuses is a QueueError. `queue_in` writes one
 row, which is there if and only if the transaction is committed; whether somebody handles the class is seen later. One file without
-dependencies: copy it into the application. docs/handlers.md#queueing-from-a-program has more.
+dependencies: copy it into the application. With `unique` on MariaDB 11.6 or newer, execute `SET SESSION innodb_snapshot_isolation = OFF`
+first if the transaction is REPEATABLE READ (docs/several-hosts-mysql.md#settings-of-the-server). docs/handlers.md#queueing-from-a-program has more.
 """
 
 import json

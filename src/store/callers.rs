@@ -47,6 +47,8 @@ mod parts {
         fn find_holder(&mut self, class: &str, key: &str) -> QueryResult<Option<KeyHolder>>;
         /// Makes the connection fit for the next statement after one has failed.
         fn forget_failed_statement(&mut self);
+        /// Runs statements that lock rows of others: none of them fails because a row is newer than what was read before.
+        fn reading_latest<T>(&mut self, work: impl FnOnce(&mut Self) -> StoreResult<T>) -> StoreResult<T>;
         /// All or nothing: in a savepoint, or in a transaction of its own where none is open.
         fn together<T>(&mut self, work: impl FnOnce(&mut Self) -> StoreResult<T>) -> StoreResult<T>;
     }
@@ -56,7 +58,7 @@ mod parts {
 type KeyHolder = (i64, String, Option<String>);
 
 macro_rules! impl_parts {
-    ($connection:ty, $backend:ident, $forget:expr $(, $locked:ident)?) => {
+    ($connection:ty, $backend:ident, $forget:expr, $latest:path $(, $locked:ident)?) => {
         impl parts::Parts for $connection {
             fn setting_rows(&mut self) -> QueryResult<Vec<(String, String)>> {
                 use task_queue_settings::{name, value};
@@ -107,6 +109,10 @@ macro_rules! impl_parts {
                 ($forget)(self);
             }
 
+            fn reading_latest<T>(&mut self, work: impl FnOnce(&mut Self) -> StoreResult<T>) -> StoreResult<T> {
+                $latest(self, work)
+            }
+
             fn together<T>(&mut self, work: impl FnOnce(&mut Self) -> StoreResult<T>) -> StoreResult<T> {
                 self.transaction(work)
             }
@@ -114,10 +120,15 @@ macro_rules! impl_parts {
     };
 }
 
-impl_parts!(SqliteConnection, sqlite, |_| ());
-impl_parts!(PgConnection, postgres, |_| ());
+impl_parts!(SqliteConnection, sqlite, |_| (), unchanged);
+impl_parts!(PgConnection, postgres, |_| (), unchanged);
 // Locked: their transaction may read a snapshot from before the holder was there.
-impl_parts!(MysqlConnection, mysql, backend::mysql::forget_statements, for_update);
+impl_parts!(MysqlConnection, mysql, backend::mysql::forget_statements, backend::snapshot::reading_latest, for_update);
+
+/// SQLite and PostgreSQL have no such mode of a session.
+fn unchanged<C, T>(conn: &mut C, work: impl FnOnce(&mut C) -> StoreResult<T>) -> StoreResult<T> {
+    work(conn)
+}
 
 /// Name and value of every setting, read inside their transaction.
 ///
@@ -141,6 +152,17 @@ pub fn callers_now<C: CallersConnection>(conn: &mut C) -> StoreResult<DateTime<U
 /// # Errors
 /// [`StoreError::NotQueued`], after which their transaction is as it was before, or the database refused something.
 pub fn insert_in<C: CallersConnection>(
+    conn: &mut C,
+    task: &NewTask,
+    auditor: Option<&Origin>,
+) -> StoreResult<QueuedTask> {
+    if task.unique.is_none() && task.after.is_empty() {
+        return insert_or_meet(conn, task, auditor);
+    }
+    conn.reading_latest(|conn| insert_or_meet(conn, task, auditor))
+}
+
+fn insert_or_meet<C: CallersConnection>(
     conn: &mut C,
     task: &NewTask,
     auditor: Option<&Origin>,

@@ -10,6 +10,7 @@ mod insert_many;
 mod insert_one;
 pub(super) mod mysql;
 pub(super) mod postgres;
+pub(super) mod snapshot;
 pub(super) mod sqlite;
 mod url;
 mod watch;

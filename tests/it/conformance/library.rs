@@ -133,6 +133,28 @@ impl InTransaction for IsSecondInsideItsTransaction<'_> {
     }
 }
 
+/// The strictest session of a caller: on MariaDB a row that is newer than what was read before cannot be locked.
+struct HasReadBefore<'a>(&'a TaskQueue, EngineUnderTest);
+
+impl InTransaction for HasReadBefore<'_> {
+    fn call<C: CallersConnection + Connection>(self, conn: &mut C) {
+        if self.1 == EngineUnderTest::Mariadb {
+            conn.batch_execute("SET SESSION innodb_snapshot_isolation = ON").unwrap();
+        }
+        for key in ["k", "l"] {
+            let queued = conn.transaction(|conn| {
+                let before = queue_on(conn, NewTask::new("mail"));
+                let first = self.0.queue(NewTask::new("mail").unique(key))?;
+                let second = queue_on(conn, NewTask::new("mail").unique(key));
+                let waiting = queue_on(conn, NewTask::new("mail").after([first.id, before.id]));
+                Ok::<_, Error>((first, second, waiting))
+            });
+            let (first, second, waiting) = queued.unwrap();
+            assert_eq!((second.id, second.arrival, waiting.arrival), (first.id, Arrival::Existing, Arrival::Queued));
+        }
+    }
+}
+
 struct QueuesWithoutTransaction;
 
 impl InTransaction for QueuesWithoutTransaction {
@@ -280,6 +302,11 @@ each_engine! {
 }
 
 each_server! {
+    fn a_program_that_has_read_before_queues_beside_newer_rows_and_loses_none(db) {
+        with_connection(db, HasReadBefore(&connect(db), db.engine));
+        assert_eq!(count(db), 6);
+    }
+
     fn a_key_that_somebody_else_takes_during_the_transaction_of_a_program_is_seen_there(db) {
         with_connection(db, IsSecondInsideItsTransaction(&connect(db)));
         assert_eq!(count(db), 2);

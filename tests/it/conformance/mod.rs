@@ -15,6 +15,7 @@ mod rules;
 mod schedules;
 mod schema;
 mod scheme;
+mod snapshot;
 mod transitions;
 mod wait;
 mod worker;

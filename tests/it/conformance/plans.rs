@@ -325,10 +325,10 @@ each_engine! {
                 ),
             );
         }
-        // store::status::list_unknown
+        // store::status::list_unknown: both begin with LastStatus, and MariaDB 11.8 takes the other one.
         is_read_from(
             db,
-            "TaskQueueByStatus",
+            "TaskQueueByStatus|TaskQueueOver",
             1,
             "SELECT \"LastStatus\" FROM \"TaskQueue\" WHERE \"LastStatus\" > 'scheduled' ORDER BY \"LastStatus\" LIMIT 1",
         );

@@ -1,0 +1,41 @@
+//! MariaDB's `innodb_snapshot_isolation`, on by default from 11.6 on: in a REPEATABLE READ transaction that has read before, a
+//! statement that locks a row which another transaction has changed since fails with error 1020, and the server rolls the whole
+//! transaction back. Our own sessions are READ COMMITTED, so this is about callers' sessions alone.
+
+use diesel::connection::SimpleConnection as _;
+use diesel::mysql::MysqlConnection;
+use diesel::prelude::*;
+use diesel::result::QueryResult;
+use diesel::sql_types::Text;
+
+use super::super::error::StoreResult;
+
+#[derive(QueryableByName)]
+struct Variable {
+    #[diesel(sql_type = Text, column_name = "Value")]
+    value: String,
+}
+
+/// MySQL and older versions of MariaDB do not have it.
+fn is_isolated(conn: &mut MysqlConnection) -> QueryResult<bool> {
+    let shown = diesel::sql_query("SHOW SESSION VARIABLES LIKE 'innodb_snapshot_isolation'");
+    let found: Vec<Variable> = shown.load(conn)?;
+    Ok(found.iter().any(|variable| variable.value == "ON"))
+}
+
+/// Runs statements that lock rows in a caller's transaction: they read the newest version of a row, as on every other server. The
+/// session is as it was afterwards.
+pub(in super::super) fn reading_latest<T>(
+    conn: &mut MysqlConnection,
+    work: impl FnOnce(&mut MysqlConnection) -> StoreResult<T>,
+) -> StoreResult<T> {
+    if !is_isolated(conn)? {
+        return work(conn);
+    }
+    conn.batch_execute("SET SESSION innodb_snapshot_isolation = OFF")?;
+    let result = work(conn);
+    let restored = conn.batch_execute("SET SESSION innodb_snapshot_isolation = ON");
+    let value = result?;
+    restored?;
+    Ok(value)
+}
