@@ -20,6 +20,14 @@ pub fn list_for_new(url: &DatabaseUrl) -> EngineResult<Vec<Migration>> {
     Ok(all_pending(url.engine())?)
 }
 
+/// Nodes of the Galera cluster that the server belongs to; `None` where it belongs to none.
+///
+/// # Errors
+/// The database's.
+pub fn cluster_nodes(url: &DatabaseUrl) -> EngineResult<Option<i64>> {
+    Ok(Store::connect(url)?.cluster_nodes()?)
+}
+
 /// Applies what is pending; `begun` hears of each migration before it is applied.
 ///
 /// # Errors

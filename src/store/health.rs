@@ -18,6 +18,14 @@ impl Store {
         self.read(|conn| Ok(backend::health::symptoms(conn, long_secs)?))
     }
 
+    /// Nodes of the Galera cluster that the server belongs to; `None` where it belongs to none.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn cluster_nodes(&mut self) -> StoreResult<Option<i64>> {
+        self.read(|conn| Ok(backend::health::cluster_nodes(conn)?))
+    }
+
     /// Up to `limit` schedules that cannot be read, by their newest tasks.
     ///
     /// # Errors

@@ -161,6 +161,15 @@ fn message(trouble: &Trouble, about: &About) -> String {
     }
 }
 
+/// What must be known of a Galera cluster.
+pub(super) fn cluster_words(nodes: i64) -> String {
+    let nodes = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
+    format!(
+        "the database is a Galera cluster ({nodes}): all programs that write the tables of taskqueue must connect to one node, \
+         or the cluster stalls"
+    )
+}
+
 fn symptom_words(symptom: &Symptom) -> String {
     match symptom {
         Symptom::Setting { name, value, wanted } => {
@@ -173,6 +182,7 @@ fn symptom_words(symptom: &Symptom) -> String {
         Symptom::DeadRows { table, dead, live } => {
             format!("{table} has {dead} dead rows and {live} live ones, and was not cleaned up")
         }
+        Symptom::Cluster { nodes } => cluster_words(*nodes),
     }
 }
 
@@ -213,5 +223,8 @@ fn symptom_remedy(symptom: &Symptom) -> String {
         Symptom::MissingIndex { statement, .. } => statement.clone(),
         Symptom::LongTransaction { .. } => "-- what ends it stands in the brackets".to_owned(),
         Symptom::DeadRows { table, .. } => format!("VACUUM \"{table}\";"),
+        Symptom::Cluster { .. } => {
+            "-- name the same node in every address; docs/several-hosts-mysql.md, Galera".to_owned()
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::doctor::cluster_words;
 use crate::cli::error::DONE;
 use crate::cli::output::Out;
 use crate::cli::output::progress::Progress;
@@ -46,6 +47,9 @@ pub(crate) fn run(session: &Session, args: &MigrateArgs, out: &mut Out) -> anyho
     let report = migrate::run(&session.url, &mut |begun| progress.step(begun.done, begun.pending, begun.name.clone()));
     drop(progress);
     let report = report?;
+    if let Some(nodes) = migrate::cluster_nodes(&session.url)? {
+        out.warn(&cluster_words(nodes));
+    }
     if out.is_json() {
         out.json(&report)?;
     }

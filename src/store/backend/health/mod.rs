@@ -50,6 +50,11 @@ pub enum Symptom {
         /// Live rows.
         live: i64,
     },
+    /// The server is a node of a Galera cluster.
+    Cluster {
+        /// Nodes that it sees, itself included.
+        nodes: i64,
+    },
 }
 
 /// What this connection's server or file shows; transactions count as long that have been open for so many seconds.
@@ -59,6 +64,14 @@ pub(in super::super) fn symptoms(conn: &mut AnyConnection, long_secs: i64) -> Qu
         AnyConnection::Sqlite(conn) => sqlite::symptoms(conn),
         AnyConnection::Postgres(conn) => postgres::symptoms(conn, long_secs),
         AnyConnection::Mysql(conn) => mysql::symptoms(conn, long_secs),
+    }
+}
+
+/// Nodes of the Galera cluster that the server belongs to; `None` where it belongs to none.
+pub(in super::super) fn cluster_nodes(conn: &mut AnyConnection) -> QueryResult<Option<i64>> {
+    match conn {
+        AnyConnection::Sqlite(_) | AnyConnection::Postgres(_) => Ok(None),
+        AnyConnection::Mysql(conn) => mysql::cluster_nodes(conn),
     }
 }
 

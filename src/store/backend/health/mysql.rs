@@ -2,6 +2,7 @@
 
 use diesel::prelude::*;
 use diesel::result::QueryResult;
+use diesel::sql_types::Text;
 
 use super::{Name, Named, Open, Symptom, long_transactions, wrong_settings};
 
@@ -20,6 +21,7 @@ pub(super) fn symptoms(conn: &mut MysqlConnection, long_secs: i64) -> QueryResul
     )
     .load(conn)?;
     let mut found = wrong_settings(settings, &wanted);
+    found.extend(cluster_nodes(conn)?.map(|nodes| Symptom::Cluster { nodes }));
     let indexes: Vec<Name> = diesel::sql_query(
         "SELECT DISTINCT INDEX_NAME AS name FROM information_schema.STATISTICS
          WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE 'TaskQueue%'",
@@ -35,6 +37,23 @@ pub(super) fn symptoms(conn: &mut MysqlConnection, long_secs: i64) -> QueryResul
     .load(conn);
     found.extend(long_transactions(open.unwrap_or_default(), long_secs));
     Ok(found)
+}
+
+/// A row of SHOW VARIABLES or SHOW STATUS.
+#[derive(QueryableByName)]
+struct Shown {
+    #[diesel(sql_type = Text, column_name = "Value")]
+    value: String,
+}
+
+/// By SHOW: servers without Galera do not know the names.
+pub(super) fn cluster_nodes(conn: &mut MysqlConnection) -> QueryResult<Option<i64>> {
+    let on: Vec<Shown> = diesel::sql_query("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'").load(conn)?;
+    if !on.iter().any(|shown| shown.value == "ON") {
+        return Ok(None);
+    }
+    let size: Vec<Shown> = diesel::sql_query("SHOW GLOBAL STATUS LIKE 'wsrep_cluster_size'").load(conn)?;
+    Ok(Some(size.first().and_then(|shown| shown.value.parse().ok()).unwrap_or(1)))
 }
 
 /// Here the keys of a table stand in the statement that makes it.
