@@ -455,7 +455,8 @@ mod tests {
             client.request = format!("GET {path} HTTP/1.0\r\n\r\n").into_bytes();
             client
         };
-        answer(&mut [client("/slow"), client("/slow"), client("/probe")], &routes);
+        let site = Site { routes, is_local: false };
+        answer(&mut [client("/slow"), client("/slow"), client("/probe")], &site);
         assert_eq!(seen.try_iter().collect::<Vec<_>>(), ["/probe", "/slow", "/slow"]);
     }
 
