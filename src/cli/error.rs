@@ -7,7 +7,7 @@ use super::output::human::shell_word;
 use crate::config::{BadVariable, ConfigError};
 use crate::domain::ids::TaskId;
 use crate::domain::limits::Obstacle;
-use crate::engine::{EngineError, NotRecorded, StoreError};
+use crate::engine::{ConnectFailure, EngineError, NotRecorded, StoreError};
 
 /// Exit status: done.
 pub(crate) const DONE: u8 = 0;
@@ -210,7 +210,15 @@ fn obstructed_hint(obstacle: &Obstacle, holders: &[TaskId]) -> String {
 fn from_store(error: &StoreError, message: String) -> CliError {
     let (code, kind, hint) = match error {
         StoreError::BadAddress(_) => (CONFIG, "bad_address", None),
-        StoreError::Unreachable { url, message: cause } => {
+        StoreError::Unreachable { url, failure: ConnectFailure::TooMany, .. } => {
+            (BUSY, "too_many_connections", Some(too_many_hint(url)))
+        }
+        StoreError::Unreachable { failure: ConnectFailure::NotReady, .. } => (
+            BUSY,
+            "not_ready",
+            Some("the server is starting, ending or joining its cluster: try again; `connect_wait_secs` in the configuration waits longer".to_owned()),
+        ),
+        StoreError::Unreachable { url, message: cause, .. } => {
             (UNAVAILABLE, "unreachable", Some(unreachable_hint(url, cause)))
         }
         StoreError::NotMigrated { .. } => (CONFIG, "not_migrated", Some("taskqueue migrate".to_owned())),
@@ -265,6 +273,18 @@ fn not_recorded_hint(ended: &NotRecorded) -> String {
             ended.task_id
         ),
     }
+}
+
+fn too_many_hint(url: &str) -> String {
+    let (setting, pooler) = if url.starts_with("mysql") {
+        ("max_connections, or max_user_connections of this user", "ProxySQL")
+    } else {
+        ("max_connections", "PgBouncer")
+    };
+    format!(
+        "every connection of the server is in use: raise {setting}, put {pooler} before it, or try again; `connect_wait_secs` in \
+         the configuration waits longer"
+    )
 }
 
 fn full_hint(message: &str) -> String {

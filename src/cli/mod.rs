@@ -16,6 +16,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
@@ -222,6 +223,11 @@ impl App {
     }
 }
 
+/// How long a command that a person waits for retries a connection that the server refuses for now.
+const CONNECT_WAIT_OF_PEOPLE: Duration = Duration::from_secs(10);
+/// How long the commands that cron starts do so.
+const CONNECT_WAIT_OF_CRON: Duration = Duration::from_secs(60);
+
 fn dispatch(command: Command, global: &GlobalArgs, app: App, out: &mut Out) -> anyhow::Result<u8> {
     // Three run inside a handler and need neither configuration nor database, and two tell of the program itself; one makes them.
     let command = match command {
@@ -235,7 +241,7 @@ fn dispatch(command: Command, global: &GlobalArgs, app: App, out: &mut Out) -> a
         }
         other => other,
     };
-    let session = Session::prepare(global, app.registry, out)?;
+    let session = Session::prepare(global, app.registry, out)?.waiting(usual_connect_wait(&command), out);
     match command {
         Command::Queue(args) => queue::run(session, &args, out),
         Command::Exec(args) => exec::run(session, &args, out),
@@ -278,6 +284,15 @@ fn dispatch(command: Command, global: &GlobalArgs, app: App, out: &mut Out) -> a
         Command::Progress(args) => report::claimant_progress(session, &args, out),
         Command::Message(args) => report::claimant_message(session, &args, out),
         Command::Result(_) | Command::Init(_) | Command::Completions(_) | Command::Man(_) => Ok(0),
+    }
+}
+
+/// How long this command retries a connection that the server refuses for now; `None`: until there is one.
+const fn usual_connect_wait(command: &Command) -> Option<Duration> {
+    match command {
+        Command::Work(_) => None,
+        Command::Tick(_) | Command::ProcessRun(_) | Command::CreateRuns(_) => Some(CONNECT_WAIT_OF_CRON),
+        _ => Some(CONNECT_WAIT_OF_PEOPLE),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use super::GlobalArgs;
@@ -14,7 +15,8 @@ use crate::config::{
 use crate::domain::listen_address::ListenAddress;
 use crate::engine::work::Reconfiguration;
 use crate::engine::{
-    Context, DatabaseUrl, Engine, Handlers, StopSignals, announce_locked_stores, create_private_dir, end_statements_on,
+    ConnectWait, Context, DatabaseUrl, Engine, Handlers, StopSignals, announce_locked_stores, create_private_dir,
+    end_statements_on,
     others_can_queue,
 };
 use crate::handler::registry::HandlerRegistry;
@@ -31,6 +33,8 @@ pub(crate) struct Session {
     place: Option<PathBuf>,
     spool: Option<PathBuf>,
     registry: HandlerRegistry,
+    /// How long a server that refuses a connection for now is waited for.
+    wait: ConnectWait,
 }
 
 /// Where the configuration is read from.
@@ -112,7 +116,30 @@ impl Session {
             ));
         }
         let spool = config.spool.clone().or_else(|| default_spool_path(environment));
-        Ok(Self { url, config, source, place, spool, registry })
+        Ok(Self { url, config, source, place, spool, registry, wait: ConnectWait::none() })
+    }
+
+    /// Retries a connection that the server refuses for now for as long as the configuration says, else as long as is usual for
+    /// the command; `None` retries until there is one.
+    pub(crate) fn waiting(mut self, usual: Option<Duration>, out: &Out) -> Self {
+        let limit = usual.map(|usual| self.config.connect_wait.unwrap_or(usual));
+        self.wait = limit.map_or_else(ConnectWait::forever, ConnectWait::up_to).announced_by(out.warning_printer());
+        self
+    }
+
+    /// Prints that it waits as a line of the log, and stops waiting once one of these signals has come.
+    pub(crate) fn stopped_by(mut self, stop: &StopSignals, out: &Out) -> Self {
+        self.wait = self.wait.announced_by(out.warning_printer());
+        if let Ok(count) = stop.counter() {
+            let count = Mutex::new(count);
+            self.wait = self.wait.stopped_by(move || count.lock().is_ok_and(|count| count() > 0));
+        }
+        self
+    }
+
+    /// How long a server that refuses a connection for now is waited for.
+    pub(crate) const fn connect_wait(&self) -> &ConnectWait {
+        &self.wait
     }
 
     /// Once these signals have come and so long has passed, or after the second one at once, no statement is waited for.
@@ -182,7 +209,8 @@ impl Session {
         self.make_place()?;
         let exec_enabled = is_exec_enabled(&self.config, &self.url);
         let handlers = Handlers::new(self.registry, self.config.classes, exec_enabled).with_exec_user(self.config.user);
-        let context = Context::open(&self.url, handlers)?.with_announcements(self.config.announcements);
+        let context =
+            Context::open_waiting(&self.url, handlers, &self.wait)?.with_announcements(self.config.announcements);
         Ok(match self.spool {
             Some(directory) => context.with_spool(&directory),
             None => context,

@@ -28,6 +28,7 @@ const MAX_KILL_GRACE_SECS: i64 = 3_600;
 /// With the default grace of a handler it fits into the 90 seconds after which systemd kills.
 pub(super) const DEFAULT_STOP_WAIT: Duration = Duration::from_secs(60);
 const MAX_STOP_WAIT_SECS: i64 = 86_400;
+const MAX_CONNECT_WAIT_SECS: i64 = 86_400;
 const DEFAULT_OUTPUT_LIMIT_BYTES: i64 = 128 << 10;
 const MAX_OUTPUT_LIMIT_BYTES: i64 = 16 << 20;
 /// With less address space hardly a program starts, and one that cannot start looks like a broken deployment.
@@ -44,6 +45,7 @@ struct MainFile {
     spool: Option<PathBuf>,
     user: Option<String>,
     stop_wait_secs: Option<i64>,
+    connect_wait_secs: Option<i64>,
     metrics: Option<String>,
     #[serde(default)]
     exec: ExecTable,
@@ -135,6 +137,8 @@ pub(crate) fn from_text(path: &Path, text: &str) -> Result<Config, ConfigError> 
     check_user(file.user.as_deref()).map_err(|message| ConfigError::new(path, message))?;
     let stop_wait_secs = in_range("stop_wait_secs", file.stop_wait_secs, 0, MAX_STOP_WAIT_SECS)
         .map_err(|message| ConfigError::new(path, message))?;
+    let connect_wait_secs = in_range("connect_wait_secs", file.connect_wait_secs, 0, MAX_CONNECT_WAIT_SECS)
+        .map_err(|message| ConfigError::new(path, message))?;
     let metrics = file.metrics.as_deref().map(str::parse::<ListenAddress>).transpose();
     let metrics = metrics.map_err(|message| ConfigError::new(path, format!("metrics: {message}")))?;
     let announcements = Announcements::from_tables(file.notify, file.hooks, file.user.as_deref())
@@ -150,6 +154,7 @@ pub(crate) fn from_text(path: &Path, text: &str) -> Result<Config, ConfigError> 
         spool: file.spool,
         user: file.user,
         stop_wait: stop_wait_secs.map_or(DEFAULT_STOP_WAIT, seconds),
+        connect_wait: connect_wait_secs.map(seconds),
         metrics,
         announcements,
         classes,

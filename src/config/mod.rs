@@ -39,6 +39,8 @@ pub struct Config {
     pub user: Option<String>,
     /// How long a run may go on after the first signal to stop.
     pub stop_wait: Duration,
+    /// How long a connection that the server refuses for now is retried; `None`: as long as the command needs it.
+    pub connect_wait: Option<Duration>,
     /// Where a worker tells how it stands.
     pub metrics: Option<ListenAddress>,
     /// Who is told of what happens.

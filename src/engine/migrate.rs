@@ -2,14 +2,14 @@
 
 use super::EngineResult;
 pub use crate::store::MigrationBegun;
-use crate::store::{DatabaseUrl, Migration, MigrationReport, Store, all_pending};
+use crate::store::{ConnectWait, DatabaseUrl, Migration, MigrationReport, Store, all_pending};
 
 /// What is applied and what is pending; makes and changes nothing.
 ///
 /// # Errors
 /// The database's.
-pub fn list(url: &DatabaseUrl) -> EngineResult<Vec<Migration>> {
-    Ok(Store::list_migrations(url)?)
+pub fn list(url: &DatabaseUrl, wait: &ConnectWait) -> EngineResult<Vec<Migration>> {
+    Ok(Store::list_migrations(url, wait)?)
 }
 
 /// The same of a store whose directory is still to be made.
@@ -32,6 +32,10 @@ pub fn cluster_nodes(url: &DatabaseUrl) -> EngineResult<Option<i64>> {
 ///
 /// # Errors
 /// The database's.
-pub fn run(url: &DatabaseUrl, begun: &mut dyn FnMut(&MigrationBegun)) -> EngineResult<MigrationReport> {
-    Ok(Store::connect(url)?.migrate_and_tell(begun)?)
+pub fn run(
+    url: &DatabaseUrl,
+    wait: &ConnectWait,
+    begun: &mut dyn FnMut(&MigrationBegun),
+) -> EngineResult<MigrationReport> {
+    Ok(Store::connect_waiting(url, wait)?.migrate_and_tell(begun)?)
 }

@@ -93,8 +93,10 @@ use crate::os::spool::Spool;
 pub use crate::os::stop_signals::{StopHandle, StopSignals};
 pub use crate::os::supervisor::Supervisor;
 pub use crate::os::suspend::Suspension;
+pub use crate::store::{
+    ConnectFailure, ConnectWait, DatabaseError, DatabaseUrl, Engine, Pooler, StoreError, announce_locked_stores,
+};
 use crate::store::{Crash, NewEvent, News, Origin, Store};
-pub use crate::store::{DatabaseError, DatabaseUrl, Engine, StoreError, announce_locked_stores};
 
 /// This process, as it appears in the tables.
 #[derive(Clone, Debug)]
@@ -155,9 +157,17 @@ impl Context {
     /// # Errors
     /// The database cannot be reached or has the wrong tables; the kernel hides who we are.
     pub fn open(url: &DatabaseUrl, handlers: Handlers) -> EngineResult<Self> {
+        Self::open_waiting(url, handlers, &ConnectWait::none())
+    }
+
+    /// The same, and retries a connection that the server refuses for now.
+    ///
+    /// # Errors
+    /// Those of [`Context::open`].
+    pub fn open_waiting(url: &DatabaseUrl, handlers: Handlers, wait: &ConnectWait) -> EngineResult<Self> {
         // Whoever can insert a row there chooses what is done with root's rights.
         let handlers = if is_root() && others_can_queue(url) { handlers.naming_users() } else { handlers };
-        Ok(Self::over(Store::open(url)?, Arc::new(handlers), Me::new()?))
+        Ok(Self::over(Store::open_waiting(url, wait)?, Arc::new(handlers), Me::new()?))
     }
 
     /// Over this connection, on which all is done in the name of this process.

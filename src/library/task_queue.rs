@@ -11,7 +11,9 @@ use crate::domain::status::TaskStatus;
 use crate::domain::unique::QueuedTask;
 use crate::engine::queue::{ClassCheck, queue_all, queue_one};
 use crate::engine::wait::{self, Waited};
-use crate::engine::{Context, DatabaseUrl, EngineError, EngineResult, Handlers, StopHandle, StopSignals, migrate};
+use crate::engine::{
+    ConnectWait, Context, DatabaseUrl, EngineError, EngineResult, Handlers, StopHandle, StopSignals, migrate,
+};
 
 /// A queue: the tables of one database.
 ///
@@ -82,7 +84,7 @@ impl TaskQueue {
     /// As of [`TaskQueue::connect`].
     pub fn migrate(address: &str) -> Result<Vec<String>, Error> {
         let url = DatabaseUrl::parse(address).map_err(EngineError::from)?;
-        Ok(migrate::run(&url, &mut |_| {})?.newly_applied)
+        Ok(migrate::run(&url, &ConnectWait::none(), &mut |_| {})?.newly_applied)
     }
 
     /// Queues a task, of any class: it need not be handled here. Once this returns, the task is on the disk.

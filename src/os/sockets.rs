@@ -110,6 +110,12 @@ pub fn new_ones(known: &BTreeSet<u64>, is_wanted: impl Fn(&Peer) -> bool) -> Vec
     new.map(|(_, number, _)| LibrarySocket { number }).collect()
 }
 
+/// The connected sockets of this process, to be asked for their ends.
+#[must_use]
+pub fn connected() -> Vec<LibrarySocket> {
+    list().into_iter().map(|(_, number, _)| LibrarySocket { number }).collect()
+}
+
 /// Inode, number and peer of each.
 fn list() -> Vec<(u64, RawFd, Peer)> {
     let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();

@@ -23,6 +23,8 @@ pub enum StoreError {
         url: String,
         /// What the client library says, without the password.
         message: String,
+        /// Why, as far as it is known.
+        failure: ConnectFailure,
     },
     /// The database has no tables of ours, or older ones than this program needs.
     #[error("the database {url} has {pending} {} of taskqueue pending", if *pending == 1 { "migration" } else { "migrations" })]
@@ -107,6 +109,19 @@ pub enum StoreError {
     /// Anything else that the database refused.
     #[error("the database says: {0}")]
     Database(#[from] DieselError),
+}
+
+/// Why there is no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectFailure {
+    /// The server has no connection left, for anybody or for this user.
+    TooMany,
+    /// The server is starting or ending, or it is a node of a cluster that is not ready.
+    NotReady,
+    /// The server refused or reset the connection: it is not running, or it is restarting.
+    Refused,
+    /// Any other reason.
+    Other,
 }
 
 /// How an error of a statement is to be met.

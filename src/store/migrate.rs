@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::backend::connection::MultiBackend;
 use super::backend::{self, AnyConnection, DatabaseUrl, Engine};
-use super::{Store, StoreError, StoreResult};
+use super::{ConnectWait, Store, StoreError, StoreResult};
 
 /// A migration and whether it was applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -60,8 +60,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`], [`StoreError::NewerSchema`].
-    pub fn list_migrations(url: &DatabaseUrl) -> StoreResult<Vec<Migration>> {
-        match backend::connect_if_there(url)? {
+    pub fn list_migrations(url: &DatabaseUrl, wait: &ConnectWait) -> StoreResult<Vec<Migration>> {
+        match wait.retry(|| backend::connect_if_there(url))? {
             Some(conn) => Self::with_connection(conn, url, None).migrations(),
             None => all_pending(url.engine()),
         }
@@ -175,7 +175,12 @@ fn known_migrations(engine: Engine) -> StoreResult<Vec<(String, String)>> {
 /// Only a database without the table of migrations has none applied; one that cannot be read is an error. Whether the table is
 /// there is asked only where it could not be read.
 fn applied_versions(store: &mut Store) -> StoreResult<Vec<String>> {
+    let is_one_transaction = store.pooler().shares_sessions();
     store.read(|conn| {
+        // An error would end the transaction.
+        if is_one_transaction && !backend::has_migrations_table(conn)? {
+            return Ok(Vec::new());
+        }
         let first = read_versions(conn);
         if !matches!(first, Err(DieselError::DatabaseError(..))) {
             return Ok(first?);

@@ -8,6 +8,7 @@ mod candidates;
 mod cells;
 mod claimants;
 mod classes;
+mod connecting;
 mod content;
 mod dependencies;
 mod error;
@@ -55,12 +56,15 @@ use chrono::{DateTime, Utc};
 use self::audit::AuditSwitch;
 pub use self::audit::Origin;
 use self::backend::AnyConnection;
+pub use self::backend::pooler::Pooler;
+use self::backend::pooler::{LocalSettings, with_local_settings};
 pub use self::backend::{DatabaseUrl, Engine};
 pub use self::callers::{CallersConnection, callers_now, callers_settings, insert_in};
 pub use self::candidates::{ScheduleName, WhichRuns};
 pub use self::classes::ClassHold;
+pub use self::connecting::ConnectWait;
 use self::error::Repeat;
-pub use self::error::{DatabaseError, StoreError, StoreResult};
+pub use self::error::{ConnectFailure, DatabaseError, StoreError, StoreResult};
 pub use self::event_log::{Event, EventFilter, is_narrow_range};
 pub use self::events::NewEvent;
 pub use self::failures::{FailedTask, GivenUp};
@@ -117,8 +121,8 @@ pub struct Store {
     waits_for_room: bool,
     /// Whether a wait for a locked store is not printed.
     waits_silently: bool,
-    /// Whether it is a worker's.
-    prefers_lookups: bool,
+    /// What it sets in each transaction where it may set nothing in its session.
+    local_settings: LocalSettings,
     /// Who this process is.
     origin: Origin,
     audit: AuditSwitch,
@@ -137,7 +141,15 @@ impl Store {
     /// [`StoreError::Unreachable`], [`StoreError::NotMigrated`], [`StoreError::NewerSchema`], [`StoreError::BadAddress`],
     /// [`StoreError::ReadOnly`], [`StoreError::Forbidden`].
     pub fn open(url: &DatabaseUrl) -> StoreResult<Self> {
-        let mut store = Self::connect(url)?;
+        Self::open_waiting(url, &ConnectWait::none())
+    }
+
+    /// The same, and retries a connection that is refused for now.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`].
+    pub fn open_waiting(url: &DatabaseUrl, wait: &ConnectWait) -> StoreResult<Self> {
+        let mut store = Self::connect_waiting(url, wait)?;
         migrate::ensure_current(&mut store)?;
         Ok(store)
     }
@@ -149,6 +161,7 @@ impl Store {
     /// Those of [`Store::open`]; a SQLite store that is not there, or not migrated yet, is one of them.
     pub fn open_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult<Self> {
         let mut store = Self::with_connection(backend::connect_to_look(url, limit)?, url, None);
+        store.local_settings.look_millis = Some(limit.as_millis());
         store.give_up_when(|| true);
         migrate::require_current(&mut store)?;
         Ok(store)
@@ -159,7 +172,15 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
     pub fn connect(url: &DatabaseUrl) -> StoreResult<Self> {
-        Ok(Self::with_connection(backend::connect(url)?, url, None))
+        Self::connect_waiting(url, &ConnectWait::none())
+    }
+
+    /// The same, and retries a connection that is refused for now.
+    ///
+    /// # Errors
+    /// Those of [`Store::connect`].
+    pub fn connect_waiting(url: &DatabaseUrl, wait: &ConnectWait) -> StoreResult<Self> {
+        Ok(Self::with_connection(wait.retry(|| backend::connect(url))?, url, None))
     }
 
     /// The same, and listens for runs that are cancelled, where the engine can tell of them.
@@ -180,7 +201,7 @@ impl Store {
             is_hurried: None,
             waits_for_room: false,
             waits_silently: false,
-            prefers_lookups: false,
+            local_settings: LocalSettings::default(),
             origin: Origin::default(),
             audit: AuditSwitch::default(),
             recent_settings: None,
@@ -261,8 +282,8 @@ impl Store {
     /// # Errors
     /// The database could not be asked.
     pub fn prefer_lookups(&mut self) -> StoreResult<()> {
-        self.prefers_lookups = true;
-        Ok(backend::prefer_lookups(&mut self.conn)?)
+        self.local_settings.prefers_lookups = true;
+        self.set_lookups()
     }
 
     /// From now on nothing is repeated once `is_hurried` says so: somebody wants this process to end.
@@ -286,7 +307,8 @@ impl Store {
         let (mut repeats, mut reconnections, mut few) = (0, 0, 0);
         let (mut unreachable, mut notice) = (None, LockNotice::default());
         loop {
-            let error = match work(&mut self.conn) {
+            let done = with_local_settings(&mut self.conn, self.url.pooler(), &self.local_settings, work);
+            let error = match done {
                 Err(StoreError::Database(error)) => error,
                 other => return other,
             };
@@ -331,10 +353,20 @@ impl Store {
             let (conn, socket) = backend::connect_listening(&self.url, backend::CANCEL_CHANNEL)?;
             (self.conn, self.listening) = (conn, Some(socket));
         }
-        if self.prefers_lookups {
+        self.set_lookups()
+    }
+
+    fn set_lookups(&mut self) -> StoreResult<()> {
+        if self.local_settings.prefers_lookups && !self.pooler().shares_sessions() {
             backend::prefer_lookups(&mut self.conn)?;
         }
         Ok(())
+    }
+
+    /// What is known of a pooler between this connection and the server.
+    #[must_use]
+    pub fn pooler(&self) -> Pooler {
+        self.url.pooler().pooler()
     }
 
     /// The error for a person, once repeating has not helped.
@@ -352,10 +384,10 @@ impl Store {
                 Some(holder) => format!("{message} by {holder}"),
                 None => message,
             }),
-            Repeat::AfterReconnect | Repeat::AfterFailover if self.patience().has_cut() => {
-                StoreError::Unreachable { url, message: NO_ANSWER.to_owned() }
+            Repeat::AfterReconnect | Repeat::AfterFailover => {
+                let message = if self.patience().has_cut() { NO_ANSWER.to_owned() } else { message };
+                StoreError::Unreachable { url, message, failure: ConnectFailure::Other }
             }
-            Repeat::AfterReconnect | Repeat::AfterFailover => StoreError::Unreachable { url, message },
             Repeat::WhenRoom => StoreError::Full { url, message },
             Repeat::Never | Repeat::FewTimes => StoreError::Database(error),
         }

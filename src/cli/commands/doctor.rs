@@ -18,6 +18,7 @@ use crate::cli::session::Session;
 use crate::domain::check::Level;
 use crate::domain::ids::TaskId;
 use crate::engine::doctor::{OwnFiles, Symptom, Trouble, examine, examine_closed};
+use crate::engine::{Engine, Pooler};
 
 /// Look for what is wrong with store, server, host and configuration
 ///
@@ -60,15 +61,32 @@ pub(crate) fn run(session: Session, args: &DoctorArgs, out: &mut Out) -> anyhow:
         out.json(&json!({
             "schema": "taskqueue.doctor/1", "now": now, "level": level, "findings": findings,
             "clock_ahead_secs": ahead.map(|ahead| ahead.num_seconds()),
+            "pooler": (url.engine() == Engine::Postgres).then(|| url.pooler_mode().name()),
         }))?;
     } else {
         out.data(text(&troubles, ahead, &about, out))?;
+        if url.pooler_mode() != Pooler::NotFound {
+            out.data(fitted_words(&pooler_words(url.pooler_mode()), out.width()))?;
+        }
     }
     Ok(match level {
         Level::Ok => 0,
         Level::Warning => 1,
         Level::Critical => 2,
     })
+}
+
+fn pooler_words(pooler: Pooler) -> String {
+    let how = if pooler == Pooler::Found {
+        "A pooler was found between this host and the server".to_owned()
+    } else {
+        format!("The address says pooler={}", pooler.name())
+    };
+    if pooler.shares_sessions() {
+        format!("{how}: settings belong to the transaction, and workers poll instead of listening.")
+    } else {
+        format!("{how}: settings belong to the session.")
+    }
 }
 
 /// What the words are about.

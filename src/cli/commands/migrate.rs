@@ -22,8 +22,11 @@ pub(crate) struct MigrateArgs {
 
 pub(crate) fn run(session: &Session, args: &MigrateArgs, out: &mut Out) -> anyhow::Result<u8> {
     if args.dry_run {
-        let migrations =
-            if session.has_place() { migrate::list(&session.url)? } else { migrate::list_for_new(&session.url)? };
+        let migrations = if session.has_place() {
+            migrate::list(&session.url, session.connect_wait())?
+        } else {
+            migrate::list_for_new(&session.url)?
+        };
         if out.is_json() {
             for migration in &migrations {
                 out.json(migration)?;
@@ -44,7 +47,9 @@ pub(crate) fn run(session: &Session, args: &MigrateArgs, out: &mut Out) -> anyho
     }
     session.make_place()?;
     let progress = Progress::steps(out, "migrating");
-    let report = migrate::run(&session.url, &mut |begun| progress.step(begun.done, begun.pending, begun.name.clone()));
+    let report = migrate::run(&session.url, session.connect_wait(), &mut |begun| {
+        progress.step(begun.done, begun.pending, begun.name.clone());
+    });
     drop(progress);
     let report = report?;
     if let Some(nodes) = migrate::cluster_nodes(&session.url)? {

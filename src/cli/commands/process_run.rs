@@ -63,7 +63,10 @@ pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> any
     let options = ProcessOptions { run_id: args.run_id, ..args.repeat.options(session.config.stop_wait)? };
     let stop = StopSignals::install()?;
     session.end_statements_on(&stop, options.stop_wait);
-    let mut ctx = session.open_or_make()?;
+    let mut ctx = match session.stopped_by(&stop, out).open_or_make() {
+        Err(_) if stop.is_stopping() => return Ok(INTERRUPTED),
+        opened => opened?,
+    };
     if let Some(name) = &args.name {
         ctx.name_runner(name)?;
     }

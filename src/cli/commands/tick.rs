@@ -44,7 +44,10 @@ pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> anyhow::R
         ProcessOptions { drain: true, max_runs: args.max_runs, max_time, stop_wait, ..ProcessOptions::default() };
     let stop = StopSignals::install()?;
     session.end_statements_on(&stop, stop_wait);
-    let mut ctx = session.open_or_make()?;
+    let mut ctx = match session.stopped_by(&stop, out).open_or_make() {
+        Err(_) if stop.is_stopping() => return Ok(INTERRUPTED),
+        opened => opened?,
+    };
     if let Some(name) = &args.name {
         ctx.name_runner(name)?;
     }

@@ -81,7 +81,10 @@ pub(crate) fn run(session: Session, args: &WorkArgs, out: &mut Out) -> anyhow::R
     let reloader = session.reloader();
     let configured = session.config.metrics.clone();
     let service = Service::new(session.is_supervised().then(Supervisor::of_environment), &stop);
-    let mut ctx = session.open_or_make()?;
+    let mut ctx = match session.stopped_by(&stop, out).open_or_make() {
+        Err(_) if stop.is_stopping() => return Ok(DONE),
+        opened => opened?,
+    };
     if let Some(name) = &args.name {
         ctx.name_runner(name)?;
     }

@@ -82,6 +82,10 @@ impl Log {
         Ok(Self { format, journal, runner_id: None, run: None })
     }
 
+    pub(super) const fn format(&self) -> LogFormat {
+        self.format
+    }
+
     pub(super) fn of_runner(&mut self, runner_id: RunnerId) {
         self.runner_id = Some(runner_id);
     }

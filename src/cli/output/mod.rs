@@ -250,6 +250,15 @@ impl Out {
         self.tell(Priority::Warning, text);
     }
 
+    /// What prints a warning as [`Out::warn`] does now, for a caller that has no `Out`.
+    pub(crate) fn warning_printer(&self) -> impl Fn(&str) + Send + Sync + use<> {
+        let format = self.log.as_ref().map(Log::format);
+        move |text| match format.and_then(|format| Log::new(format).ok()) {
+            Some(log) => log.tell(Priority::Warning, text),
+            None => tell_stderr(&Priority::Warning.before(text)),
+        }
+    }
+
     /// Why it ends here.
     pub(crate) fn error(&mut self, error: &CliError) {
         if self.is_json {

@@ -2,6 +2,7 @@
 //! with the statements that must differ; everything else in the store is portable Diesel.
 
 pub(super) mod batch;
+mod connect_failure;
 pub(super) mod connection;
 mod copy;
 pub(super) mod health;
@@ -9,9 +10,12 @@ mod hosts;
 mod insert_many;
 mod insert_one;
 pub(super) mod mysql;
+mod mysql_code;
+pub(super) mod pooler;
 pub(super) mod postgres;
 pub(super) mod snapshot;
 pub(super) mod sqlite;
+mod sqlstate;
 mod url;
 mod watch;
 
@@ -526,6 +530,7 @@ pub(super) fn server_version(conn: &mut AnyConnection) -> QueryResult<String> {
 
 /// A connection error without the address, which may hold a password.
 fn unreachable(url: &DatabaseUrl, message: &str) -> StoreError {
+    let failure = connect_failure::of(url, message);
     let message = url.without_secrets(message);
     // libpq indents what it adds with a tab.
     let message = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
@@ -533,5 +538,5 @@ fn unreachable(url: &DatabaseUrl, message: &str) -> StoreError {
     if message.contains("session is read-only") {
         return StoreError::ReadOnly { url, message };
     }
-    StoreError::Unreachable { url, message }
+    StoreError::Unreachable { url, message, failure }
 }

@@ -32,7 +32,7 @@ use crate::os::sockets;
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/mysql");
 
 /// Where an address names no port.
-const DEFAULT_PORT: u16 = 3306;
+pub(super) const DEFAULT_PORT: u16 = 3306;
 /// Rows of one bulk statement: below the smallest usual max_allowed_packet for data of some kilobytes.
 const ROWS_PER_STATEMENT: usize = 500;
 /// Bytes of task data in one bulk statement; max_allowed_packet is 16 MiB where nobody set it.
@@ -393,15 +393,16 @@ pub(super) fn hold_class(conn: &mut MysqlConnection, held: &ClassAtHost<'_>, why
         .map(drop)
 }
 
-/// What the client library says of a connection that is gone, and the server when it ends (1053) or ends the session (1927,
-/// 3169).
-const LOST: [&str; 6] = [
+/// What the client library says of a connection that is gone, and the server when it ends (1053), ends the session (1927,
+/// 3169) or has left its cluster (1047).
+const LOST: [&str; 7] = [
     "gone away",
     "Lost connection",
     "Can't connect",
     "Server shutdown in progress",
     "Connection was killed",
     "was disconnected by the server",
+    "WSREP has not yet prepared node",
 ];
 /// What a server says that cannot be written (1290 twice, 1836, 1792): another one may be about to take its place.
 const READ_ONLY: [&str; 4] =

@@ -17,7 +17,7 @@ use super::copy::copy_tasks;
 use super::insert_one::InsertOne;
 use super::url::DatabaseUrl;
 use super::watch::Connecting;
-use super::{AnyConnection, CANCEL_CHANNEL, ClassAtHost, DueFrom, END_CHANNEL, WORK_CHANNEL, unreachable};
+use super::{AnyConnection, CANCEL_CHANNEL, ClassAtHost, DueFrom, END_CHANNEL, WORK_CHANNEL, pooler, unreachable};
 use crate::os::sockets::{self, LibrarySocket};
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
@@ -37,23 +37,28 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<PgConnection> {
     let shown = |error: &dyn std::fmt::Display| unreachable(url, &error.to_string());
     let connecting = Connecting::begin();
     let mut conn = PgConnection::establish(url.address()).map_err(|error| shown(&error))?;
-    connecting.watch(&mut conn, url, is_of_client, |conn| port_of_client(conn).ok().flatten());
+    let shares_sessions = pooler::shares_sessions(url, &mut conn)?;
+    // Behind a pooler the server sees the port of the pooler.
+    let port = |conn: &mut PgConnection| if shares_sessions { None } else { port_of_client(conn).ok().flatten() };
+    connecting.watch(&mut conn, url, is_of_client, port);
+    if shares_sessions {
+        return Ok(conn);
+    }
     // UTC makes Diesel's timestamp without zone mean the instant that the timestamptz columns hold. The limits keep a
     // dead client from holding its locks for ever. Generic plans: with a large backlog the claim's probes would be
     // planned anew each time, which costs more than the probes, and each of our statements has but one good plan. No JIT:
     // its compiler takes longer than any of them. No bitmaps: they lose the order of an index, and where the estimates are
     // stale all rows are sorted for a part of them.
-    conn.batch_execute(
-        "SET TIME ZONE 'UTC'; SET lock_timeout = '30s'; SET statement_timeout = '600s';
-         SET idle_in_transaction_session_timeout = '60s'; SET client_min_messages = warning;
-         SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_bitmapscan = off;",
-    )
-    .map_err(|error| shown(&error))?;
+    conn.batch_execute(&pooler::SETTINGS.map(|setting| format!("SET {setting};")).concat())
+        .map_err(|error| shown(&error))?;
     Ok(conn)
 }
 
 pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult<PgConnection> {
     let mut conn = connect(url)?;
+    if url.pooler().pooler().shares_sessions() {
+        return Ok(conn);
+    }
     let millis = limit.as_millis();
     conn.batch_execute(&format!(
         "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY;
@@ -71,6 +76,10 @@ pub(super) fn connect_listening(
 ) -> StoreResult<(PgConnection, Option<LibrarySocket>)> {
     let known = sockets::connected_sockets();
     let mut conn = connect(url)?;
+    if url.pooler().pooler().shares_sessions() {
+        // Another session would be notified. Nothing is missed: the caller polls as well.
+        return Ok((conn, None));
+    }
     let mut new = sockets::new_ones(&known, is_of_client);
     if new.len() > 1 {
         // Another thread has connected at the same time.
@@ -135,9 +144,15 @@ pub(super) fn has_migrations_table(conn: &mut PgConnection) -> QueryResult<bool>
 
 pub(super) fn with_migration_lock<T>(
     conn: &mut AnyConnection,
-    _url: &DatabaseUrl,
+    url: &DatabaseUrl,
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
+    if url.pooler().pooler().shares_sessions() {
+        // The transaction around this has it until its end.
+        let lock = sql::<Text>("pg_advisory_xact_lock(").bind::<BigInt, _>(MIGRATION_LOCK).sql(")::text");
+        diesel::select(lock).execute(conn)?;
+        return work(conn);
+    }
     diesel::select(sql::<Text>("pg_advisory_lock(").bind::<BigInt, _>(MIGRATION_LOCK).sql(")::text")).execute(conn)?;
     let result = work(conn);
     // The server drops the lock with the connection at the latest.

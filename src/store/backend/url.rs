@@ -11,6 +11,7 @@ use url::Url;
 use super::super::error::StoreError;
 use super::hosts::{Hosts, is_remote};
 use crate::os::patience::Patience;
+use super::pooler::{Known, Pooler};
 
 /// How long one host is tried, unless the address says otherwise.
 const CONNECT_TIMEOUT_SECS: u64 = 10;
@@ -64,6 +65,7 @@ pub struct DatabaseUrl {
     options: Vec<(String, String)>,
     /// How long its answers are waited for; the same for all clones.
     patience: Patience,
+    pooler: Known,
 }
 
 /// One of the hosts of a server.
@@ -134,6 +136,7 @@ impl DatabaseUrl {
             hosts: Vec::new(),
             options: Vec::new(),
             patience: Patience::default(),
+            pooler: Known::declared(None),
         }
     }
 
@@ -167,7 +170,10 @@ impl DatabaseUrl {
         let shown = Hosts::of(url.as_str()).with(&parts.names().join(","));
         secrets.retain(|secret| !secret.is_empty());
         let patience = Patience::default();
-        let mut parsed = Self { engine, address: text.to_owned(), shown, secrets, hosts, options, patience };
+        let pooler =
+            Known::declared(options.iter().find(|(name, _)| name == "pooler").map(|(_, value)| value.as_str()));
+        let address = without_pooler(text);
+        let mut parsed = Self { engine, address, shown, secrets, hosts, options, patience, pooler };
         if engine == Engine::Postgres {
             parsed.add_postgres_options();
         }
@@ -185,6 +191,17 @@ impl DatabaseUrl {
                 self.address.push_str(&format!("{between}{name}={value}"));
             }
         }
+    }
+
+    /// What is known of a pooler there, by the address or by a connection that was made.
+    #[must_use]
+    pub fn pooler_mode(&self) -> Pooler {
+        self.pooler.pooler()
+    }
+
+    /// The same, to be changed by what connects.
+    pub(in super::super) const fn pooler(&self) -> &Known {
+        &self.pooler
     }
 
     fn option(&self, name: &str) -> Option<&str> {
@@ -302,6 +319,13 @@ fn each_host(parts: &Hosts<'_>) -> Result<Vec<Host>, String> {
         hosts.push(Host { name: (*name).to_owned(), address });
     }
     Ok(hosts)
+}
+
+/// The address as the client library knows it, without our own parameter.
+fn without_pooler(address: &str) -> String {
+    let Some((before, query)) = address.split_once('?') else { return address.to_owned() };
+    let others: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("pooler=")).collect();
+    if others.is_empty() { before.to_owned() } else { format!("{before}?{}", others.join("&")) }
 }
 
 fn without_port(host: &str) -> &str {

@@ -1,11 +1,12 @@
 //! Servers that cannot be reached, refuse, or take no writes.
 
+use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::TcpListener;
 
 use super::bad_store::{SECRET, alone};
 use super::{ECHO, error_and_hint};
 use crate::support::EngineUnderTest;
-use crate::support::cli::configure;
+use crate::support::cli::{configure, finish};
 use crate::support::db::on;
 
 /// A port on which nobody listens.
@@ -16,7 +17,7 @@ fn closed_port() -> u16 {
 #[test]
 fn a_server_that_is_down_or_hangs_up_is_named_with_69_and_no_password() {
     let (home, cli) = alone();
-    configure(home.path(), ECHO);
+    configure(home.path(), &format!("connect_wait_secs = 0\n{ECHO}"));
     let hangs_up = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = hangs_up.local_addr().unwrap().port();
     std::thread::spawn(move || hangs_up.incoming().for_each(drop));
@@ -73,7 +74,7 @@ fn a_server_that_never_answers_is_given_up() {
 #[test]
 fn when_no_host_can_be_reached_all_are_named_with_69_and_no_password() {
     let (home, cli) = alone();
-    configure(home.path(), ECHO);
+    configure(home.path(), &format!("connect_wait_secs = 0\n{ECHO}"));
     for scheme in ["postgres", "mysql"] {
         let hosts = format!("127.0.0.1:{},127.0.0.1:{}", closed_port(), closed_port());
         let options = if scheme == "postgres" { format!("?sslpassword={SECRET}") } else { String::new() };
@@ -102,15 +103,16 @@ fn when_no_host_can_be_reached_all_are_named_with_69_and_no_password() {
         assert!(!on_command_line.contains(SECRET), "{on_command_line}");
         let bad = cli.run(&["status", "--database", &address.replace(",127.0.0.1:", ",127.0.0.1:x")]).fails(78);
         assert!(bad.contains("look at number 2") && !bad.contains(SECRET), "{bad}");
-        configure(home.path(), &format!("database = \"{address}\"\n{ECHO}"));
+        configure(home.path(), &format!("connect_wait_secs = 0\ndatabase = \"{address}\"\n{ECHO}"));
         assert!(!cli.run(&["status"]).fails(69).contains(SECRET));
-        configure(home.path(), ECHO);
+        configure(home.path(), &format!("connect_wait_secs = 0\n{ECHO}"));
     }
 }
 
 #[test]
 fn a_remote_host_that_need_not_speak_tls_is_warned_of_once() {
-    let (_home, cli) = alone();
+    let (home, cli) = alone();
+    configure(home.path(), "connect_wait_secs = 0\n");
     // An address of documentation, where nobody is.
     for (address, mode) in [
         ("postgres://ann@192.0.2.1/tasks?connect_timeout=2", "sslmode=verify-full"),
@@ -182,4 +184,86 @@ fn a_server_that_takes_no_writes_is_named_with_69_and_status_still_works() {
         }
         assert_eq!(db.cli().run(&["status", "--json"]).json()["counts"]["scheduled"]["count"], 1);
     });
+}
+
+/// A PostgreSQL that refuses each connection with this code, in another language.
+fn refusing_postgres(code: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let refusal = format!("SFATAL\0C{code}\0MVerbindung abgelehnt\0\0");
+    let answer = move |mut stream: std::net::TcpStream| -> std::io::Result<()> {
+        let mut head = [0; 8];
+        loop {
+            stream.read_exact(&mut head)?;
+            let request = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
+            // Whether it speaks TLS, or GSSAPI.
+            if request != 80_877_103 && request != 80_877_104 {
+                break;
+            }
+            stream.write_all(b"N")?;
+        }
+        let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
+        stream.read_exact(&mut vec![0; length as usize - 8])?;
+        stream.write_all(b"E")?;
+        stream.write_all(&(u32::try_from(refusal.len()).unwrap() + 4).to_be_bytes())?;
+        stream.write_all(refusal.as_bytes())
+    };
+    std::thread::spawn(move || listener.incoming().flatten().for_each(|stream| drop(answer(stream))));
+    port
+}
+
+/// A MySQL that refuses each connection with this code, in another language.
+fn refusing_mysql(code: u16) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut refusal = vec![0xff];
+    refusal.extend(code.to_le_bytes());
+    refusal.extend(b"Verbindung abgelehnt");
+    let mut packet = vec![u8::try_from(refusal.len()).unwrap(), 0, 0, 0];
+    packet.extend(refusal);
+    std::thread::spawn(move || {
+        listener.incoming().flatten().for_each(|mut stream| drop(stream.write_all(&packet)));
+    });
+    port
+}
+
+#[test]
+fn a_server_without_free_connections_is_named_with_75_in_any_language() {
+    let (home, cli) = alone();
+    configure(home.path(), &format!("connect_wait_secs = 2\n{ECHO}"));
+    for (scheme, port, code, hint) in [
+        ("postgres", refusing_postgres("53300"), "too_many_connections", "max_connections, put PgBouncer before it"),
+        ("mysql", refusing_mysql(1040), "too_many_connections", "max_user_connections of this user, put ProxySQL"),
+        ("postgres", refusing_postgres("57P03"), "not_ready", "the server is starting"),
+        ("mysql", refusing_mysql(1053), "not_ready", "the server is starting"),
+    ] {
+        let cli = cli.clone().env("TASKQUEUE_DATABASE_URL", &format!("{scheme}://ann@127.0.0.1:{port}/tasks"));
+        let stderr = cli.run(&["queue", "echo"]).fails(75);
+        let waits = format!("warning: cannot reach the database {scheme}://ann@127.0.0.1:{port}/tasks: ");
+        assert!(stderr.starts_with(&waits) && stderr.contains("; retrying for up to 2 seconds\n"), "{stderr}");
+        assert!(stderr.contains(hint), "{stderr}");
+        let json = cli.run(&["--json", "status"]).fails(75);
+        let error: serde_json::Value = serde_json::from_str(json.lines().last().unwrap()).unwrap();
+        assert_eq!(error["error"]["code"], code);
+    }
+    // What lasts is not waited for.
+    let refused = format!("postgres://ann@127.0.0.1:{}/tasks", refusing_postgres("28P01"));
+    let stderr = cli.env("TASKQUEUE_DATABASE_URL", &refused).run(&["status"]).fails(69);
+    assert!(!stderr.contains("retrying"), "{stderr}");
+}
+
+#[test]
+fn a_worker_waits_for_a_server_until_it_is_told_to_stop() {
+    let (home, cli) = alone();
+    configure(home.path(), ECHO);
+    for (scheme, port) in [("postgres", refusing_postgres("53300")), ("mysql", closed_port())] {
+        let address = format!("{scheme}://ann@127.0.0.1:{port}/tasks");
+        let mut worker = cli.clone().env("TASKQUEUE_DATABASE_URL", &address).spawn(&["work"]);
+        let mut line = String::new();
+        std::io::BufReader::new(worker.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.ends_with("; retrying until it can be reached\n"), "{line}");
+        let pid = rustix::process::Pid::from_raw(i32::try_from(worker.id()).unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert_eq!(finish(worker).code, Some(0));
+    }
 }

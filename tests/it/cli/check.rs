@@ -55,6 +55,7 @@ each_engine! {
 #[test]
 fn check_says_unknown_where_it_cannot_look() {
     let home = tempfile::tempdir().unwrap();
+    crate::support::cli::configure(home.path(), "connect_wait_secs = 0\n");
     let cli = crate::support::Cli::new(home.path()).env("TASKQUEUE_DATABASE_URL", "postgres://127.0.0.1:1/none");
     expect(&cli.run(&["check"]), 3, "TASKQUEUE UNKNOWN - ");
 }

@@ -140,6 +140,7 @@ each_engine! {
 #[test]
 fn a_database_that_is_away_is_down_in_what_is_printed_and_in_the_file() {
     let home = tempfile::tempdir().unwrap();
+    crate::support::cli::configure(home.path(), "connect_wait_secs = 0\n");
     let cli = Cli::new(home.path()).env("TASKQUEUE_DATABASE_URL", "postgres://127.0.0.1:1/none");
     let ended = cli.run(&["metrics"]);
     assert_eq!(ended.code, Some(69), "{ended:?}");

@@ -3,6 +3,7 @@
 mod cancel;
 mod claimants;
 mod collide;
+mod connections;
 mod dependencies;
 mod failover;
 mod full_disk;
@@ -16,6 +17,7 @@ mod lose;
 mod lost_commit;
 pub(crate) mod outage;
 mod outcomes;
+mod pooler;
 mod prune;
 mod rescue;
 mod schedules;

@@ -10,13 +10,23 @@ use super::database::EngineUnderTest;
 pub struct OwnServer {
     engine: EngineUnderTest,
     directory: tempfile::TempDir,
+    max_connections: Option<u32>,
     pub url: String,
 }
 
 impl OwnServer {
     pub fn start(engine: EngineUnderTest) -> Self {
+        Self::start_with(engine, None)
+    }
+
+    /// One that takes so many connections and no more.
+    pub fn with_max_connections(engine: EngineUnderTest, max_connections: u32) -> Self {
+        Self::start_with(engine, Some(max_connections))
+    }
+
+    fn start_with(engine: EngineUnderTest, max_connections: Option<u32>) -> Self {
         let directory = open_directory("servers-");
-        let mut server = Self { engine, directory, url: String::new() };
+        let mut server = Self { engine, directory, max_connections, url: String::new() };
         server.tell("start");
         let env = std::fs::read_to_string(server.place().join("env")).unwrap();
         server.url = env.split('\'').nth(1).unwrap().to_owned();
@@ -50,6 +60,9 @@ impl OwnServer {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers");
         let mut command = Command::new(script);
         command.arg(verb).arg(self.place()).stdin(Stdio::null());
+        if let Some(max) = self.max_connections {
+            command.env("TASKQUEUE_TEST_MAX_CONNECTIONS", max.to_string());
+        }
         command
     }
 }

@@ -3,8 +3,8 @@
 
 use super::Engine;
 
-/// What libpq knows.
-const POSTGRES: [&str; 53] = [
+/// What libpq and we know.
+const POSTGRES: [&str; 54] = [
     "application_name",
     "channel_binding",
     "client_encoding",
@@ -31,6 +31,7 @@ const POSTGRES: [&str; 53] = [
     "options",
     "passfile",
     "password",
+    "pooler",
     "port",
     "replication",
     "require_auth",
@@ -65,6 +66,7 @@ const MYSQL: [&str; 7] =
 
 const POSTGRES_MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 const MYSQL_MODES: [&str; 5] = ["disabled", "preferred", "required", "verify_ca", "verify_identity"];
+const POOLERS: [&str; 3] = ["none", "session", "transaction"];
 const SESSION_ATTRS: [&str; 6] = ["any", "read-write", "read-only", "primary", "standby", "prefer-standby"];
 
 /// Checks the names, and the values whose meaning is ours or whose mistakes would go unseen.
@@ -95,6 +97,7 @@ fn shown(name: &str) -> String {
 
 fn check_value(name: &str, value: &str) -> Result<(), String> {
     let known: &[&str] = match name {
+        "pooler" => &POOLERS,
         "sslmode" => &POSTGRES_MODES,
         "ssl_mode" => &MYSQL_MODES,
         "target_session_attrs" => &SESSION_ATTRS,

@@ -1,0 +1,124 @@
+//! Why a server let no connection in. Diesel passes on the text of the client library and no code, so that texts are compared;
+//! where a server writes another language, it is asked for its code.
+
+use super::super::error::ConnectFailure;
+use super::url::{DatabaseUrl, Engine};
+use super::{mysql_code, sqlstate};
+
+/// A server, or a pooler before it, has no connection left.
+const TOO_MANY: [&str; 7] = [
+    "too many clients already",
+    "too many connections",
+    "Too many connections",
+    "remaining connection slots are reserved",
+    "no more connections allowed",
+    "query_wait_timeout",
+    // In every language: of 1203 and of 1226.
+    "max_user_connections",
+];
+/// It is starting or ending, or the node of its cluster is not ready.
+const NOT_READY: [&str; 11] = [
+    "the database system is ",
+    "terminating connection due to administrator command",
+    "terminating connection because of crash",
+    "server login has been failing",
+    "pgbouncer cannot connect to server",
+    "server conn crashed",
+    "max_connections_per_hour",
+    "max_queries_per_hour",
+    "WSREP has not yet prepared node",
+    "Server shutdown in progress",
+    "Connection was killed",
+];
+/// Nothing was sent. Client libraries write no language but English.
+const REFUSED: [&str; 15] = [
+    "Connection refused",
+    "Connection reset by peer",
+    "Broken pipe",
+    "server closed the connection unexpectedly",
+    "EOF detected",
+    "unexpected eof",
+    "could not receive data from server",
+    "could not send",
+    "Lost connection to",
+    "gone away",
+    "(111)",
+    "(104)",
+    "system error: 104",
+    "socket '",
+    "connection to server on socket",
+];
+/// What is known to be none of them.
+const LASTING: [&str; 10] = [
+    "password authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    "does not exist",
+    "permission denied",
+    "timeout",
+    "session is read-only",
+    "could not translate host name",
+    "Access denied",
+    "Unknown database",
+];
+
+/// What this message of a client library means.
+pub(super) fn of(url: &DatabaseUrl, message: &str) -> ConnectFailure {
+    if url.engine() == Engine::Sqlite {
+        return ConnectFailure::Other;
+    }
+    by_text(message).unwrap_or_else(|| by_code(url))
+}
+
+fn by_text(message: &str) -> Option<ConnectFailure> {
+    let says = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
+    if says(&TOO_MANY) {
+        Some(ConnectFailure::TooMany)
+    } else if says(&NOT_READY) {
+        Some(ConnectFailure::NotReady)
+    } else if says(&LASTING) {
+        Some(ConnectFailure::Other)
+    } else {
+        says(&REFUSED).then_some(ConnectFailure::Refused)
+    }
+}
+
+fn by_code(url: &DatabaseUrl) -> ConnectFailure {
+    if url.engine() == Engine::Mysql { mysql_code::ask(url) } else { sqlstate::ask(url) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_that_passes_is_told_from_one_that_lasts() {
+        let server = r#"connection to server at "127.0.0.1", port 5432 failed: "#;
+        for (message, expected) in [
+            ("FATAL:  sorry, too many clients already", Some(ConnectFailure::TooMany)),
+            (r#"FATAL:  too many connections for role "tasks""#, Some(ConnectFailure::TooMany)),
+            ("FATAL:  no more connections allowed (max_client_conn)", Some(ConnectFailure::TooMany)),
+            ("FATAL:  the database system is starting up", Some(ConnectFailure::NotReady)),
+            ("FATAL:  the database system is in recovery mode", Some(ConnectFailure::NotReady)),
+            ("Connection refused\n\tIs the server running on that host?", Some(ConnectFailure::Refused)),
+            ("server closed the connection unexpectedly", Some(ConnectFailure::Refused)),
+            (r#"FATAL:  database "x" does not exist"#, Some(ConnectFailure::Other)),
+            ("timeout expired", Some(ConnectFailure::Other)),
+            ("FATAL:  Verbindungen sind alle belegt", None),
+        ] {
+            assert_eq!(by_text(&format!("{server}{message}")), expected, "{message}");
+        }
+        for (message, expected) in [
+            ("Too many connections", Some(ConnectFailure::TooMany)),
+            ("Benutzer 'a' hat mehr als 'max_user_connections' Verbindungen", Some(ConnectFailure::TooMany)),
+            ("WSREP has not yet prepared node for application use", Some(ConnectFailure::NotReady)),
+            ("Can't connect to MySQL server on '127.0.0.1:3306' (111)", Some(ConnectFailure::Refused)),
+            ("Can't connect to local MySQL server through socket '/run/x' (2)", Some(ConnectFailure::Refused)),
+            ("Can't connect to MySQL server on '127.0.0.1:3306' (110)", None),
+            ("Access denied for user 'a'@'localhost' (using password: NO)", Some(ConnectFailure::Other)),
+            ("Zu viele Verbindungen", None),
+        ] {
+            assert_eq!(by_text(message), expected, "{message}");
+        }
+    }
+}
