@@ -20,11 +20,14 @@ struct Worker {
 
 impl Worker {
     fn start(db: &TestDb, arguments: &[&str]) -> Self {
-        Self::start_by(&db.cli(), arguments)
+        Self::start_by(db, &db.cli(), arguments)
     }
 
-    fn start_by(cli: &Cli, arguments: &[&str]) -> Self {
+    /// Returns once the worker is one of the runners: from then on it takes signals.
+    fn start_by(db: &TestDb, cli: &Cli, arguments: &[&str]) -> Self {
         let mut child = cli.spawn(&[&["work"], arguments].concat());
+        let live = "SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL";
+        wait_until("the worker is registered", || db.number(live) == 1);
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         Self { child, said: Box::new(lines.map(Result::unwrap)) }
     }
@@ -106,7 +109,7 @@ each_engine! {
         let file = db.home().join(".config/taskqueue/config.toml");
         let given = std::fs::read(&file).unwrap();
         std::fs::remove_file(&file).unwrap();
-        let mut worker = Worker::start_by(&db.cli().stdin(given), &["--config", "/dev/stdin"]);
+        let mut worker = Worker::start_by(db, &db.cli().stdin(given), &["--config", "/dev/stdin"]);
         insert(db, "echo");
         done(db, "1", "success");
         let said = worker.reload();

@@ -3,6 +3,7 @@
 use std::io::Read as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
+use std::process::Child;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{Builder, spawn};
 use std::time::{Duration, Instant};
@@ -81,6 +82,14 @@ impl Drop for Manager {
     }
 }
 
+/// Whether HUP, INT and TERM each have a handler in this process.
+fn caught_signals(child: &Child) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
+    [Signal::HUP, Signal::INT, Signal::TERM].iter().all(|signal| caught & (1 << (signal.as_raw() - 1)) != 0)
+}
+
 /// Microseconds of the clock that the service manager goes by.
 fn monotonic_usec() -> i64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -105,6 +114,20 @@ each_engine! {
         let environment = printed(&environment, "stdout");
         assert!(environment.contains("TASKQUEUE_TASK_ID=2"), "{environment}");
         assert!(!environment.contains("NOTIFY_") && !environment.contains("WATCHDOG_"), "{environment}");
+    }
+
+    fn a_worker_is_ready_when_it_takes_signals_and_is_registered(db) {
+        let manager = Manager::listen(db);
+        db.configure(ECHO);
+        let child = manager.cli(db.cli()).spawn(&["work", "-v"]);
+        assert_eq!(manager.next(), "READY=1\nSTATUS=working\n");
+        let live = "SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL";
+        assert_eq!((caught_signals(&child), db.number(live)), (true, 1));
+        signal(&child, Signal::HUP);
+        manager.until(|message| message.starts_with("RELOADING=1\n"));
+        signal(&child, Signal::TERM);
+        let ended = finish(child);
+        assert!(ended.code == Some(0) && ended.stderr.starts_with("working as runner 1\n"), "{ended:?}");
     }
 
     fn a_worker_that_waits_for_slots_says_so_and_is_not_ready(db) {
