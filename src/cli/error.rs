@@ -159,14 +159,30 @@ impl From<EngineError> for CliError {
             EngineError::Obstructed { obstacle, holders, .. } => {
                 Self { kind: "obstructed", ..Self::failed(message) }.with_hint(obstructed_hint(&obstacle, &holders))
             }
-            EngineError::LeaseOver { .. } => Self { kind: "lease_over", ..Self::unreachable(message) }.with_hint(
-                "the database could not be reached for too long, or was too slow; the run is given back and counts no attempt",
-            ),
+            EngineError::LeaseOver { task_id, found, .. } => Self { kind: "lease_over", ..Self::unreachable(message) }
+                .with_hint(lease_over_hint(task_id, found.as_deref())),
             EngineError::RunnerOver => Self { kind: "lease_over", ..Self::unreachable(message) },
             EngineError::NotRecorded(ended) => from_store(&ended.source, message).with_hint(not_recorded_hint(&ended)),
             EngineError::Os { .. } => Self { kind: "os", ..Self::failed(message) },
             EngineError::Store(error) => from_store(&error, message),
         }
+    }
+}
+
+/// What the row of the run says, and what follows from it. It is the next process on this host that releases the run.
+fn lease_over_hint(task_id: i64, found: Option<&str>) -> String {
+    let show = format!("`taskqueue status {task_id}` shows the task");
+    let rescued = |status: &str| format!("another process has ended the run since then, with the status {status}");
+    match found {
+        Some("processing") => {
+            format!("the next taskqueue process on this host releases the run, which counts no attempt; {show}")
+        }
+        Some("timeout") => format!("{}, which counts as a failed attempt; {show}", rescued("timeout")),
+        Some(status) => format!("{}; {show}", rescued(status)),
+        None => format!(
+            "the database was unreachable or too slow, or this process was suspended; the next taskqueue process on this host \
+             releases the run, which counts no attempt, unless another process has rescued it, which counts one; {show}"
+        ),
     }
 }
 

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, TimeDelta, Utc};
+
 /// The three times, as the settings give them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTimes {
@@ -55,6 +57,37 @@ impl LeaseTimes {
     }
 }
 
+/// A smaller difference between two clocks is the time that a statement takes, or the drift of a clock.
+const SMALLEST_STEP: TimeDelta = TimeDelta::seconds(2);
+
+/// One moment on two clocks: the database's, which may be set, and the one of a host that counts from boot, which may not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TwoClocks {
+    /// By the database's clock.
+    pub on: DateTime<Utc>,
+    /// Milliseconds since the host booted.
+    pub boot_ms: i64,
+}
+
+impl TwoClocks {
+    /// Returns by how much the database's clock was set between `earlier` and this moment; negative if it was set back, zero if
+    /// it was not set. Both moments must be of one boot of one host.
+    #[must_use]
+    pub fn step_since(self, earlier: Self) -> TimeDelta {
+        let step = (self.on - earlier.on) - self.elapsed_since(earlier);
+        if step.abs() < SMALLEST_STEP { TimeDelta::zero() } else { step }
+    }
+
+    /// Returns the time that passed since `earlier`, whatever was done to the database's clock.
+    #[must_use]
+    pub fn elapsed_since(self, earlier: Self) -> TimeDelta {
+        TimeDelta::milliseconds(self.boot_ms.saturating_sub(earlier.boot_ms).clamp(-LONGEST_MS, LONGEST_MS))
+    }
+}
+
+/// A thousand years: no host is up for so long, and any instant can be moved by it.
+const LONGEST_MS: i64 = 1_000 * 365 * 86_400 * 1_000;
+
 fn seconds(secs: i64) -> Duration {
     Duration::from_secs(u64::try_from(secs).unwrap_or(0))
 }
@@ -79,6 +112,19 @@ mod tests {
         assert!(!DEFAULT.is_worth_renewal(Duration::from_secs(71)));
         assert!(DEFAULT.is_worth_renewal(Duration::from_secs(70)));
         assert!(DEFAULT.is_worth_renewal(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_is_told_from_time_that_passes() {
+        let at = |secs: i64, boot_ms: i64| TwoClocks { on: DateTime::UNIX_EPOCH + TimeDelta::seconds(secs), boot_ms };
+        let before = at(1_000, 50_000);
+        assert_eq!(at(1_090, 140_000).step_since(before), TimeDelta::zero());
+        assert_eq!(at(1_091, 140_000).step_since(before), TimeDelta::zero());
+        assert_eq!(at(173_890, 140_000).step_since(before), TimeDelta::days(2));
+        assert_eq!(at(-171_710, 140_000).step_since(before), TimeDelta::days(-2));
+        assert_eq!(at(173_890, 140_000).elapsed_since(before), TimeDelta::seconds(90));
+        // A number that no runner has written.
+        assert_eq!(at(0, i64::MIN).elapsed_since(before), TimeDelta::milliseconds(-LONGEST_MS));
     }
 
     #[test]

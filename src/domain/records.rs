@@ -240,6 +240,9 @@ pub struct Runner {
     pub started_on: DateTime<Utc>,
     /// When it last said that it lives.
     pub heartbeat_on: DateTime<Utc>,
+    /// The same moment on the clock of its host that counts from boot, in milliseconds; `None` where it is not known.
+    #[serde(skip)]
+    pub heartbeat_boot_ms: Option<i64>,
     /// When it ended; `None` while it lives.
     pub finished_on: Option<DateTime<Utc>>,
     /// The classes that it executes; `None` where that cannot be read.

@@ -21,6 +21,8 @@ pub struct Measures {
     pub quarantined: i64,
     /// Runs whose runner is dead or silent.
     pub lost: i64,
+    /// Runners that live and have not renewed their lease in time: their slots stay taken.
+    pub silent_runners: i64,
     /// Runners that live.
     pub runners: i64,
     /// Due tasks and waiting runs that a pause, a missing runner or taken slots keep from being processed.
@@ -37,6 +39,7 @@ pub fn measure(ctx: &mut Context) -> EngineResult<Measures> {
     let mut inquiry = Inquiry::new(ctx, now);
     let lost = i64::try_from(inquiry.lost_runs()?.len()).unwrap_or(i64::MAX);
     let runners = i64::try_from(inquiry.live_runners()?.len()).unwrap_or(i64::MAX);
+    let silent_runners = i64::try_from(inquiry.silent_runners()?.len()).unwrap_or(i64::MAX);
     let stalled = standstills(ctx)?.iter().map(Standstill::tasks).max().unwrap_or(0);
     Ok(Measures {
         oldest_due_secs: counts.oldest_due_secs.unwrap_or(0),
@@ -45,6 +48,7 @@ pub fn measure(ctx: &mut Context) -> EngineResult<Measures> {
         failed: counts.failed.count + counts.timeout.count,
         quarantined: counts.quarantined.count,
         lost,
+        silent_runners,
         runners,
         stalled,
     })

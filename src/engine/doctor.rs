@@ -30,6 +30,8 @@ const LARGE_LOG_BYTES: u64 = 256 << 20;
 /// A disk is nearly full below both of these.
 const LITTLE_ROOM_BYTES: u64 = 1 << 30;
 const LITTLE_ROOM_PERCENT: u64 = 5;
+/// A row that was written so much later than now was written under a wrong clock.
+const LARGEST_LEAD_SECS: i64 = 60;
 /// Tasks of one kind that are named.
 const NAMED: i64 = 5;
 const CLASSES: usize = 100;
@@ -85,6 +87,28 @@ pub enum Trouble {
         task_id: TaskId,
         /// Why.
         why: Reason,
+    },
+    /// The process of a runner lives, and has not renewed its lease for longer than a lease: it is frozen, or cannot reach the
+    /// database. Its slots stay taken.
+    SilentRunner {
+        /// Its name.
+        runner: String,
+        /// How many slots it has.
+        slots: i32,
+        /// For how long.
+        silent_secs: i64,
+    },
+    /// The database's clock was set while a runner of this host worked.
+    ClockSet {
+        /// The name of the runner.
+        runner: String,
+        /// By how much, in seconds; negative if it was set back.
+        step_secs: i64,
+    },
+    /// Tasks failed under a clock that was ahead, and wait until it is reached.
+    FutureTasks {
+        /// The first of them.
+        tasks: Vec<TaskId>,
     },
     /// A class cannot be executed here as it is configured.
     ClassProblem {
@@ -194,6 +218,7 @@ impl Trouble {
             | Self::NothingCreatesRuns { .. }
             | Self::NothingRuns { .. }
             | Self::LostRuns { .. }
+            | Self::SilentRunner { .. }
             | Self::ClassProblem { .. }
             | Self::LittleRoom { .. }
             | Self::Standstill { standstill: Standstill { cause: StandstillCause::NoRunner { .. }, .. } } => {
@@ -361,6 +386,10 @@ fn task_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
     if !broken.is_empty() {
         troubles.push(Trouble::BrokenSchedules { tasks: broken });
     }
+    let future = ctx.store.list_failed_in_the_future(LARGEST_LEAD_SECS, NAMED)?;
+    if !future.is_empty() {
+        troubles.push(Trouble::FutureTasks { tasks: future });
+    }
     let stranded = ctx.store.list_stranded_tasks(NAMED)?;
     if !stranded.is_empty() {
         troubles.push(Trouble::StrandedTasks { tasks: stranded });
@@ -403,6 +432,13 @@ fn moving_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
         let why = inquiry.runner_is_free(&task, run.id)?.why.filter(keeps_from_running);
         troubles.extend(why.map(|why| Trouble::NothingRuns { task_id, class: task.class.to_string(), why }));
     }
+    troubles.extend(inquiry.silent_runners()?.into_iter().map(|(runner, silent_secs)| Trouble::SilentRunner {
+        runner: runner.name,
+        slots: runner.slots,
+        silent_secs,
+    }));
+    let step = inquiry.clock_step()?;
+    troubles.extend(step.map(|(runner, step)| Trouble::ClockSet { runner, step_secs: step.num_seconds() }));
     for runner in inquiry.live_runners()? {
         if runner.version != env!("CARGO_PKG_VERSION") && !runner.version.is_empty() {
             troubles.push(Trouble::OtherVersion { runner: runner.name.clone(), version: runner.version.clone() });

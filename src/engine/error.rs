@@ -80,6 +80,10 @@ pub enum EngineError {
     LeaseOver {
         /// The run.
         run_id: i64,
+        /// Its task.
+        task_id: i64,
+        /// The status in its row afterwards; `None` where the database could not be asked.
+        found: Option<String>,
     },
     /// The lease of this runner could not be renewed in time, or somebody has taken its slots.
     #[error("this runner has lost its slots: its lease could not be renewed in time")]

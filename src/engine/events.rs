@@ -12,11 +12,12 @@ use crate::os::stop_signals::StopSignals;
 pub use crate::store::{Event, EventFilter};
 
 /// What an event can tell of (docs/events.md); a newer program may keep others.
-pub const KINDS: [&str; 36] = [
+pub const KINDS: [&str; 37] = [
     "cancel-requested",
     "cancelled",
     "claimed",
     "class-released",
+    "clock-set",
     "drained",
     "edited",
     "imported",

@@ -51,6 +51,7 @@ pub mod run_listener;
 pub mod schedules;
 pub mod selected;
 pub mod settings;
+mod silence;
 pub mod standstill;
 pub mod status;
 mod stopping;
@@ -73,6 +74,7 @@ pub use self::handlers::Handlers;
 pub use self::stopping::end_statements_on;
 use self::workplace::crash_noted_by;
 use crate::config::Announcements;
+use crate::domain::ids::RunnerId;
 use crate::domain::pause::check_runner_name;
 use crate::domain::reason::parse_reason;
 use crate::domain::settings::Settings;
@@ -145,6 +147,8 @@ pub struct Context {
     pub(crate) spool_problem: Option<String>,
     /// Why the program of a hook did not do its work.
     pub(crate) hook_problem: Option<String>,
+    /// A registration of this process that it has lost: its slots count until it is finished.
+    lost_runner: Option<RunnerId>,
     /// What asks a work of many parts to stop before its end.
     stop: Option<Arc<StopSignals>>,
     /// What has listened for the ends of tasks, and will again.
@@ -182,6 +186,7 @@ impl Context {
             reason: None,
             spool_problem: None,
             hook_problem: None,
+            lost_runner: None,
             stop: None,
             end_news: None,
         }

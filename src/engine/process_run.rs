@@ -126,12 +126,13 @@ pub fn process_runs(
         }
         Registration::Registered(runner_id) => {
             fault_point!("register.committed");
-            let result = LeaseKeeper::start(ctx.store.url(), runner_id, &ctx.me.runner_name, settings.lease, asked_at)
+            let result = LeaseKeeper::start(ctx.store.url(), runner_id, &ctx.me, settings.lease, asked_at)
                 .and_then(|leases| process_registered(ctx, &leases, &settings, runner_id, options, stop, listener));
             // They have nothing to do any more, and their runner is about to say that it has finished.
             ctx.handlers.coprocesses().drain();
             // A database that could not be reached for so long is not waited for once more; our death will be noticed.
             if result.as_ref().is_err_and(was_away) {
+                ctx.lost_runner = Some(runner_id);
                 return result;
             }
             fault_point!("process.before_deregister");
@@ -204,7 +205,7 @@ fn process_registered(
         leases.hold(asked_at, [Holding { run: reference, class: &run.class, silence }]);
         fault_point!("process.lease_held");
         let executed = execute(&place, &terms, &run, socket.as_ref(), listener);
-        let outcome = record(ctx, &run, executed, spool.as_mut());
+        let outcome = record(ctx, &run, executed, spool.as_mut()).map_err(|error| with_status(ctx, leases, error));
         leases.let_go(run.run_id);
         let outcome = outcome?;
         listener.ended(&run, &outcome);
@@ -214,6 +215,18 @@ fn process_registered(
     report.spool_problem = report.spool_problem.or_else(|| ctx.spool_problem.take());
     report.hook_problem = ctx.hook_problem.take();
     Ok(report)
+}
+
+/// Adds to the loss of a lease what the row of the run says now, if the database answers: another process may have rescued it.
+fn with_status(ctx: &mut Context, leases: &LeaseKeeper, error: EngineError) -> EngineError {
+    match error {
+        EngineError::LeaseOver { run_id, task_id, .. } if leases.was_answered(RunId(run_id)) => {
+            ctx.store.give_up_when(|| true);
+            let found = ctx.store.get_run(RunId(run_id)).ok().map(|run| run.status.to_string());
+            EngineError::LeaseOver { run_id, task_id, found }
+        }
+        error => error,
+    }
 }
 
 /// Whether a run waits that could be claimed now.

@@ -35,7 +35,7 @@ pub(super) fn record(
         }
     }
     if is_over {
-        return Err(EngineError::LeaseOver { run_id: run.run_id.0 });
+        return Err(EngineError::LeaseOver { run_id: run.run_id.0, task_id: run.task_id.0, found: None });
     }
     Ok(outcome)
 }

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
+use super::silence::boot_ms_now;
 use super::{Context, EngineResult};
 use crate::domain::lease::LeaseTimes;
 use crate::domain::records::Runner;
@@ -73,6 +74,11 @@ pub fn standing_of(runner: &Runner, heard_since: DateTime<Utc>) -> RunnerStandin
 /// # Errors
 /// The database's.
 pub fn register(ctx: &mut Context, slots: i32, only: &[String], lease: LeaseTimes) -> EngineResult<Registration> {
+    if let Some(lost) = ctx.lost_runner {
+        // Its process lives, so no other runner finishes it: this one would wait for its own slots.
+        ctx.store.finish_runners(&[lost])?;
+        ctx.lost_runner = None;
+    }
     finish_dead_runners(ctx, lease)?;
     let runner = NewRunner {
         process_id: ctx.me.process_id,
@@ -82,6 +88,7 @@ pub fn register(ctx: &mut Context, slots: i32, only: &[String], lease: LeaseTime
         version: env!("CARGO_PKG_VERSION").to_owned(),
         name: ctx.me.runner_name.clone(),
         classes: ctx.handlers.served(only),
+        boot_ms: boot_ms_now,
     };
     Ok(ctx.store.register_runner(&runner)?)
 }

@@ -5,15 +5,17 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::TimeDelta;
 use serde::Serialize;
 
 use super::announce::start_hook;
 use super::outcomes::{GivenBack, has_outcome_of, is_being_sent, send_left_over};
 use super::register::liveness_of;
+use super::silence::{Silence, both_clocks, silence_of};
 use super::{Context, EngineResult};
 use crate::domain::decision::Decision;
 use crate::domain::ids::{RunId, TaskId};
+use crate::domain::lease::TwoClocks;
 use crate::domain::notice::NoticeKind;
 use crate::domain::records::Run;
 use crate::domain::settings::Settings;
@@ -76,15 +78,21 @@ pub(super) struct Evidence {
 pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<RescueReport> {
     let mut report = RescueReport::default();
     let lease_secs = settings.lease.lease_secs;
-    let now = ctx.store.leases_count(lease_secs)?.then(|| ctx.store.now()).transpose()?;
+    let now = ctx.store.leases_count(lease_secs)?.then(|| both_clocks(&mut ctx.store)).transpose()?;
     let mut last: Option<Run> = None;
     let mut stuck = BTreeSet::new();
     // Before the runs are listed: of one that dies later not all of them are looked at.
     let dead = ctx.spool.as_ref().and_then(|spool| dead_owners(spool.directory()).ok()).unwrap_or_default();
     loop {
         let page = ctx.store.list_processing_runs(last.as_ref(), PAGE)?;
-        let evidence = page.iter().filter_map(|run| Some((run, evidence_against(run, now, lease_secs)?)));
-        let suspects: Vec<(&Run, Evidence)> = evidence.collect();
+        let mut suspects: Vec<(&Run, Evidence)> = Vec::new();
+        for run in &page {
+            match evidence_against(ctx, run, now, lease_secs)? {
+                Verdict::Guilty(evidence) => suspects.push((run, evidence)),
+                Verdict::ClockSet(step) => note_clock_set(ctx, run, step)?,
+                Verdict::Innocent => {}
+            }
+        }
         if !suspects.is_empty() {
             // A runner that has been found dead can have left the outcome just before.
             report.sent_outcomes += send_left_over(ctx)?;
@@ -114,29 +122,64 @@ pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<Rescu
     Ok(report)
 }
 
+/// What is known against the runner of a run.
+pub(super) enum Verdict {
+    /// Nothing.
+    Innocent,
+    /// Its lease is over only because the database's clock was set by so much.
+    ClockSet(TimeDelta),
+    /// The run may be taken.
+    Guilty(Evidence),
+}
+
 /// Why the run may be taken from its runner, if it may: its process is dead, or its lease was over `now`, where leases count.
-pub(super) fn evidence_against(run: &Run, now: Option<DateTime<Utc>>, lease_secs: i64) -> Option<Evidence> {
-    let holder = run.claimant.as_ref().map_or_else(|| "the runner".to_owned(), |name| format!("the claimant {name}"));
-    if liveness_of(&run.process_identity) == Liveness::Dead {
+pub(super) fn evidence_against(
+    ctx: &mut Context,
+    run: &Run,
+    now: Option<TwoClocks>,
+    lease_secs: i64,
+) -> EngineResult<Verdict> {
+    let holder =
+        || run.claimant.as_ref().map_or_else(|| "the runner".to_owned(), |name| format!("the claimant {name}"));
+    let liveness = liveness_of(&run.process_identity);
+    if liveness == Liveness::Dead {
         let pid = run.process_id.unwrap_or_default();
-        return Some(Evidence {
+        return Ok(Verdict::Guilty(Evidence {
             code: if run.claimant.is_some() { "claimant-died" } else { "runner-died" },
-            message: format!("{holder} (process {pid} on {}) is dead", run.host),
+            message: format!("{} (process {pid} on {}) is dead", holder(), run.host),
             condition: EndCondition::Held,
-        });
+        }));
     }
-    let is_over = run.lease_expires_on.zip(now).is_some_and(|(lease, now)| lease < now);
-    is_over.then(|| Evidence {
-        code: "lease-expired",
-        message: format!("{holder} on {} has not renewed its lease", run.host),
-        condition: EndCondition::LeaseOver { lease_secs },
+    let Some(now) = now else { return Ok(Verdict::Innocent) };
+    Ok(match silence_of(ctx, run, liveness, now, lease_secs)? {
+        Silence::Renewed => Verdict::Innocent,
+        Silence::ClockSet(step) => Verdict::ClockSet(step),
+        Silence::Over(condition) => Verdict::Guilty(Evidence {
+            code: "lease-expired",
+            message: format!("{} on {} has not renewed its lease", holder(), run.host),
+            condition,
+        }),
     })
+}
+
+/// Keeps that a run stays with its runner although its lease is over, once for each time that the clock was set.
+fn note_clock_set(ctx: &mut Context, run: &Run, step: TimeDelta) -> EngineResult<()> {
+    // To ten seconds: two measurements of one step differ a little.
+    let seconds = (step.num_seconds() + 5) / 10 * 10;
+    Ok(ctx.store.record_event_once(&NewEvent {
+        kind: "clock-set",
+        task_id: Some(run.task_id),
+        run_id: Some(run.id),
+        actor: ctx.me.user.clone(),
+        host: ctx.me.host.clone(),
+        details: serde_json::json!({ "seconds": seconds, "runner_id": run.runner_id }),
+    })?)
 }
 
 /// Whether how the run ended is known on this host after all, and on its way: somebody who sends the outcomes of dead
 /// runners may have held it when we looked for them. Not for longer than its lease: the sender may hang.
-fn ends_by_its_outcome(ctx: &mut Context, run: &Run, now: Option<DateTime<Utc>>) -> EngineResult<bool> {
-    let is_leased = now.is_none_or(|now| run.lease_expires_on.is_some_and(|lease| lease >= now));
+fn ends_by_its_outcome(ctx: &mut Context, run: &Run, now: Option<TwoClocks>) -> EngineResult<bool> {
+    let is_leased = now.is_none_or(|now| run.lease_expires_on.is_some_and(|lease| lease >= now.on));
     if is_leased && run.token.as_deref().is_some_and(|token| is_being_sent(ctx, token)) {
         return Ok(true);
     }

@@ -1,7 +1,7 @@
 //! Local deadlines on CLOCK_BOOTTIME, which goes on counting while the machine sleeps and never jumps.
 //!
-//! Only for how long something may still take on this machine. Whatever is stored or compared between hosts comes from
-//! the database's clock instead.
+//! Only for how long something takes on this machine. Whatever is compared between hosts comes from the database's clock
+//! instead. Runners store this clock beside the database's, for other processes on the same machine since the same boot.
 
 use std::time::Duration;
 
@@ -43,6 +43,12 @@ impl Moment {
     #[must_use]
     pub fn remaining(self) -> Duration {
         self.0.saturating_sub(Self::now().0)
+    }
+
+    /// Milliseconds from boot to this moment.
+    #[must_use]
+    pub fn millis(self) -> i64 {
+        i64::try_from(self.0.as_millis()).unwrap_or(i64::MAX)
     }
 
     /// Clock ticks from boot to this moment, as the kernel counts the starts of processes.

@@ -5,6 +5,7 @@ use diesel::prelude::*;
 use super::backend;
 pub use super::backend::health::Symptom;
 use super::schema::{task_queue, task_queue_dependencies};
+use super::sql::db_now_plus;
 use super::{Store, StoreResult};
 use crate::domain::ids::TaskId;
 use crate::domain::status::{ScheduleStatus, TaskStatus};
@@ -36,6 +37,22 @@ impl Store {
             let broken = dsl::task_queue.filter(dsl::schedule_head.is_not_null());
             let broken = broken.filter(dsl::schedule_status.eq(ScheduleStatus::Broken.as_str()));
             Ok(broken.order(dsl::id).limit(limit).select(dsl::id).load(conn)?)
+        })?;
+        Ok(ids.into_iter().map(TaskId).collect())
+    }
+
+    /// Up to `limit` failed tasks that have retries left and were written more than `lead_secs` later than now.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_failed_in_the_future(&mut self, lead_secs: i64, limit: i64) -> StoreResult<Vec<TaskId>> {
+        use task_queue::dsl;
+        let failed = [TaskStatus::Failed.as_str(), TaskStatus::Timeout.as_str()];
+        let ids: Vec<i64> = self.read(|conn| {
+            let waiting = dsl::task_queue.filter(dsl::last_status.eq_any(failed)).filter(dsl::quarantined_on.is_null());
+            let future = waiting.filter(dsl::updated_on.gt(db_now_plus(lead_secs)));
+            let retried = future.filter(dsl::failed_retries.lt(dsl::max_retries));
+            Ok(retried.order(dsl::id).limit(limit).select(dsl::id).load(conn)?)
         })?;
         Ok(ids.into_iter().map(TaskId).collect())
     }

@@ -1,16 +1,36 @@
 //! Leases: how runners say that they live, and how they are found silent. The database's clock writes and compares
 //! (rule R8).
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 
+use super::audit::Origin;
 use super::backend::{self, AnyConnection};
+use super::events::{NewEvent, insert_event};
 use super::runs::RunRef;
 use super::schema::{task_queue_runners, task_queue_runs};
 use super::sql::{Moment, db_now, db_now_plus};
 use super::{Store, StoreResult};
 use crate::domain::ids::{RunId, RunnerId};
+use crate::domain::lease::TwoClocks;
 use crate::domain::status::RunStatus;
+
+/// What a runner renews.
+#[derive(Clone, Copy, Debug)]
+pub struct RenewalRequest<'a> {
+    /// Its own row.
+    pub runner_id: RunnerId,
+    /// Runs whose leases are due for renewal.
+    pub due: &'a [RunRef],
+    /// Runs that were claimed a moment ago, renewed only if the clock was set since the last renewal.
+    pub fresh: &'a [RunRef],
+    /// For how long.
+    pub lease_secs: i64,
+    /// Reads the clock of its host that counts from boot, in milliseconds.
+    pub boot_ms: fn() -> i64,
+    /// Who notes that the clock was set.
+    pub origin: &'a Origin,
+}
 
 /// What a renewal found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +39,8 @@ pub struct Renewal {
     pub is_registered: bool,
     /// Runs that are no longer the runner's.
     pub lost: Vec<RunId>,
+    /// Whether the database's clock was set since the last renewal, so that all runs were renewed.
+    pub was_clock_set: bool,
 }
 
 impl Store {
@@ -27,28 +49,36 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be written; nothing is renewed then.
-    pub fn renew_leases(&mut self, runner_id: RunnerId, runs: &[RunRef], lease_secs: i64) -> StoreResult<Renewal> {
-        // Whoever writes many ends does that in the same order: neither waits for the other.
-        let mut runs: Vec<&RunRef> = runs.iter().collect();
-        runs.sort_unstable_by_key(|run| run.id.0);
+    pub fn renew_leases(&mut self, request: &RenewalRequest<'_>) -> StoreResult<Renewal> {
         self.write(|conn| {
+            let step = step_since_renewal(conn, request)?;
+            let was_clock_set = !step.is_zero();
+            let fresh = if was_clock_set { request.fresh } else { &[] };
+            // Whoever writes many ends does that in the same order: neither waits for the other.
+            let mut runs: Vec<&RunRef> = request.due.iter().chain(fresh).collect();
+            runs.sort_unstable_by_key(|run| run.id.0);
             let mut lost = Vec::new();
-            for run in &runs {
+            for run in runs {
                 use task_queue_runs::dsl;
                 let ours = dsl::task_queue_runs
                     .filter(dsl::id.eq(run.id.0))
                     .filter(dsl::status.eq(RunStatus::Processing.as_str()))
                     .filter(dsl::token.eq(&run.token));
-                let lease = dsl::lease_expires_on.eq(db_now_plus(lease_secs).nullable());
+                let lease = dsl::lease_expires_on.eq(db_now_plus(request.lease_secs).nullable());
                 if diesel::update(ours).set((lease, dsl::updated_on.eq(db_now()))).execute(conn)? == 0 {
                     lost.push(run.id);
                 }
             }
             use task_queue_runners::dsl;
-            let open = dsl::task_queue_runners.filter(dsl::id.eq(runner_id.0)).filter(dsl::finished_on.is_null());
-            let renewed = diesel::update(open).set(dsl::heartbeat_on.eq(db_now())).execute(conn)?;
+            let open =
+                dsl::task_queue_runners.filter(dsl::id.eq(request.runner_id.0)).filter(dsl::finished_on.is_null());
+            let heartbeat = (dsl::heartbeat_on.eq(db_now()), dsl::heartbeat_boot_ms.eq((request.boot_ms)()));
+            let renewed = diesel::update(open).set(heartbeat).execute(conn)?;
+            if was_clock_set {
+                insert_event(conn, &clock_set(request, step))?;
+            }
             fault_point!("lease.before_renew_commit");
-            Ok(Renewal { is_registered: renewed == 1, lost })
+            Ok(Renewal { is_registered: renewed == 1, lost, was_clock_set })
         })
     }
 
@@ -81,6 +111,31 @@ impl Store {
                 .filter(dsl::heartbeat_on.lt(db_now_plus(-lease_secs)));
             Ok(diesel::update(silent).set(dsl::finished_on.eq(db_now().nullable())).execute(conn)?)
         })
+    }
+}
+
+/// By how much the database's clock was set since the runner's last renewal. What it compares is of one host.
+fn step_since_renewal(conn: &mut AnyConnection, request: &RenewalRequest<'_>) -> StoreResult<TimeDelta> {
+    use task_queue_runners::dsl;
+    let last: Option<(Moment, Option<i64>)> = dsl::task_queue_runners
+        .filter(dsl::id.eq(request.runner_id.0))
+        .select((dsl::heartbeat_on, dsl::heartbeat_boot_ms))
+        .first(conn)
+        .optional()?;
+    let Some((on, Some(boot_ms))) = last else { return Ok(TimeDelta::zero()) };
+    let database_now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let now = TwoClocks { on: database_now.into(), boot_ms: (request.boot_ms)() };
+    Ok(now.step_since(TwoClocks { on: on.into(), boot_ms }))
+}
+
+fn clock_set(request: &RenewalRequest<'_>, step: TimeDelta) -> NewEvent {
+    NewEvent {
+        kind: "clock-set",
+        task_id: None,
+        run_id: None,
+        actor: request.origin.actor.clone(),
+        host: request.origin.host.clone(),
+        details: serde_json::json!({ "seconds": step.num_seconds(), "runner_id": request.runner_id }),
     }
 }
 

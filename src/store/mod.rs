@@ -70,7 +70,7 @@ pub use self::events::NewEvent;
 pub use self::failures::{FailedTask, GivenUp};
 pub use self::health::Symptom;
 pub use self::key_slots::KeyUse;
-pub use self::leases::Renewal;
+pub use self::leases::{Renewal, RenewalRequest};
 pub use self::lock_notice::announce_locked_stores;
 use self::lock_notice::{LockNotice, holder_words};
 pub use self::metrics::{TaskBacklog, WaitingRuns};

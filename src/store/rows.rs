@@ -282,6 +282,7 @@ pub(super) struct RunnerRow {
     process_identity: String,
     slots: i32,
     heartbeat_on: Moment,
+    heartbeat_boot_ms: Option<i64>,
     #[diesel(deserialize_as = ShownText)]
     version: String,
     #[diesel(deserialize_as = ShownText)]
@@ -302,6 +303,7 @@ impl From<RunnerRow> for Runner {
             version: row.version,
             started_on: row.started_on.into(),
             heartbeat_on: row.heartbeat_on.into(),
+            heartbeat_boot_ms: row.heartbeat_boot_ms,
             finished_on: row.finished_on.map(Into::into),
             classes: row.classes.and_then(|json| serde_json::from_str(&json).ok()),
         }

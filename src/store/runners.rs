@@ -5,8 +5,8 @@ use diesel::prelude::*;
 use super::backend;
 use super::rows::RunnerRow;
 use super::schema::task_queue_runners::dsl::{
-    classes, finished_on, heartbeat_on, host, id, name, process_id, process_identity, slots, task_queue_runners,
-    version,
+    classes, finished_on, heartbeat_boot_ms, heartbeat_on, host, id, name, process_id, process_identity, slots,
+    task_queue_runners, version,
 };
 use super::schema::task_queue_settings;
 use super::sql::db_now;
@@ -33,6 +33,8 @@ pub struct NewRunner {
     pub name: String,
     /// The classes that it executes.
     pub classes: ServedClasses,
+    /// Reads the clock of its host that counts from boot, in milliseconds.
+    pub boot_ms: fn() -> i64,
 }
 
 /// The answer to a process that asks to be a runner.
@@ -81,6 +83,8 @@ impl Store {
                     version.eq(&runner.version),
                     name.eq(&runner.name),
                     classes.eq(as_json(&runner.classes)),
+                    // Read here: before, it may have waited for the gate.
+                    heartbeat_boot_ms.eq((runner.boot_ms)()),
                 ))
                 .execute(conn)?;
             // Behind the gate the newest living row of this process is the one just inserted.
@@ -116,6 +120,17 @@ impl Store {
             Ok(task_queue_runners.filter(finished_on.is_null()).order(id).select(RunnerRow::as_select()).load(conn)?)
         })?;
         Ok(rows.into_iter().map(Runner::from).collect())
+    }
+
+    /// The runner with this id, also one that has ended.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn find_runner(&mut self, runner: RunnerId) -> StoreResult<Option<Runner>> {
+        let row: Option<RunnerRow> = self.read(|conn| {
+            Ok(task_queue_runners.filter(id.eq(runner.0)).select(RunnerRow::as_select()).first(conn).optional()?)
+        })?;
+        Ok(row.map(Runner::from))
     }
 
     /// The newest `limit` runners, newest first.

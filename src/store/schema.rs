@@ -180,6 +180,8 @@ diesel::table! {
         slots -> Integer,
         #[sql_name = "HeartbeatOn"]
         heartbeat_on -> Timestamp,
+        #[sql_name = "HeartbeatBootMs"]
+        heartbeat_boot_ms -> Nullable<BigInt>,
         #[sql_name = "Version"]
         version -> Text,
         #[sql_name = "Name"]

@@ -213,6 +213,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRunners` (
     `ProcessIdentity` varchar(190) NOT NULL DEFAULT '',
     `Slots` int NOT NULL DEFAULT 1,
     `HeartbeatOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    `HeartbeatBootMs` bigint NULL,
     `Version` varchar(190) NOT NULL DEFAULT '',
     `Name` varchar(190) NOT NULL DEFAULT '',
     `Classes` mediumtext,

@@ -236,6 +236,7 @@ CREATE TABLE "TaskQueueRunners" (
     "Slots" integer NOT NULL DEFAULT 1
         CONSTRAINT "Slots is 1 or more" CHECK ("Slots" >= 1),
     "HeartbeatOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
+    "HeartbeatBootMs" bigint,
     "Version" text NOT NULL DEFAULT '',
     "Name" text COLLATE "C" NOT NULL DEFAULT '',
     "Classes" text

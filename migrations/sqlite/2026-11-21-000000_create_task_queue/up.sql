@@ -215,6 +215,7 @@ CREATE TABLE "TaskQueueRunners" (
     "Slots" INTEGER NOT NULL DEFAULT 1
         CONSTRAINT "Slots is 1 or more" CHECK ("Slots" >= 1),
     "HeartbeatOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "HeartbeatBootMs" INTEGER,
     "Version" TEXT NOT NULL DEFAULT '',
     "Name" TEXT NOT NULL DEFAULT '',
     "Classes" TEXT

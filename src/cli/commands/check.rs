@@ -17,8 +17,9 @@ const UNKNOWN: u8 = 3;
 /// Compare numbers with limits, for monitoring, as Nagios plugins do
 ///
 /// One line (broken on a narrow terminal), and exit status 0, 1, 2 or 3; 78 where the configuration cannot be read. A limit is a number beyond which it is
-/// critical, or two: WARNING,CRITICAL. Without any, a due task that has had no run for ten minutes, and a run whose runner is dead,
-/// are critical; and it warns, with exit status 1, where tasks are due and nothing processes them (--stalled), as while everything is paused.
+/// critical, or two: WARNING,CRITICAL. Without any, a due task that has had no run for ten minutes, a run whose runner is dead, and
+/// a runner that lives and has not renewed its lease in time, are critical; and it warns, with exit status 1, where tasks are due and
+/// nothing processes them (--stalled), as while everything is paused.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue check\n  taskqueue check --due-age 5m,15m --failed 10,100 --min-runners 1"
@@ -45,6 +46,9 @@ pub(crate) struct CheckArgs {
     /// Due tasks and waiting runs that nothing processes: paused, no runner for longer than usual, or every slot taken for long
     #[arg(long, value_name = "N")]
     stalled: Option<AtMost>,
+    /// Runners that live and have not renewed their lease in time
+    #[arg(long, value_name = "N")]
+    silent_runners: Option<AtMost>,
     /// Fewer runners that live are critical
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
     min_runners: Option<i64>,
@@ -55,6 +59,7 @@ const DEFAULT_DUE_AGE: AtMost = AtMost { warning: None, critical: 600 };
 const DEFAULT_LOST: AtMost = AtMost { warning: None, critical: 0 };
 /// A pause may be what an operator wants.
 const DEFAULT_STALLED: AtMost = AtMost { warning: Some(0), critical: i64::MAX };
+const DEFAULT_SILENT: AtMost = AtMost { warning: None, critical: 0 };
 
 /// A number with its limits.
 struct Watched {
@@ -97,10 +102,17 @@ pub(crate) fn run(session: Session, args: &CheckArgs, out: &mut Out) -> anyhow::
 }
 
 fn watched(args: &CheckArgs, measures: Measures) -> Vec<Watched> {
-    let asks_nothing = [args.due_age, args.due, args.waiting, args.failed, args.quarantined, args.lost, args.stalled]
-        .iter()
-        .all(Option::is_none)
-        && args.min_runners.is_none();
+    let limits = [
+        args.due_age,
+        args.due,
+        args.waiting,
+        args.failed,
+        args.quarantined,
+        args.lost,
+        args.stalled,
+        args.silent_runners,
+    ];
+    let asks_nothing = limits.iter().all(Option::is_none) && args.min_runners.is_none();
     let or_default = |limit: Option<AtMost>, default| limit.or_else(|| asks_nothing.then_some(default));
     let watch = |name, value, unit, at_most: Option<AtMost>| {
         let level = at_most.map_or(Level::Ok, |limit| limit.level(value));
@@ -116,6 +128,7 @@ fn watched(args: &CheckArgs, measures: Measures) -> Vec<Watched> {
         watch("quarantined", measures.quarantined, "", args.quarantined),
         watch("lost", measures.lost, "", or_default(args.lost, DEFAULT_LOST)),
         watch("stalled", measures.stalled, "", or_default(args.stalled, DEFAULT_STALLED)),
+        watch("silent_runners", measures.silent_runners, "", or_default(args.silent_runners, DEFAULT_SILENT)),
         Watched { level: if is_short { Level::Critical } else { Level::Ok }, ..watch("runners", runners, "", None) },
     ]
 }

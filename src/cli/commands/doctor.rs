@@ -144,6 +144,21 @@ fn message(trouble: &Trouble, about: &About) -> String {
         Trouble::LostRuns { count, task_id, why } => {
             format!("{} lost, first that of task {task_id}: {}", plural(*count, "run"), sentence(why, None, about.now))
         }
+        Trouble::SilentRunner { runner, slots, silent_secs } => format!(
+            "runner {runner} has not renewed its lease for {}, and its process lives: it is suspended, or cannot reach the \
+             database; it keeps {}",
+            distance(TimeDelta::seconds(*silent_secs)),
+            plural(usize::try_from(*slots).unwrap_or_default(), "slot")
+        ),
+        Trouble::ClockSet { runner, step_secs } => format!(
+            "the database's clock was set {} by {} since runner {runner} renewed its lease",
+            if *step_secs < 0 { "back" } else { "forward" },
+            distance(TimeDelta::seconds(step_secs.saturating_abs()))
+        ),
+        Trouble::FutureTasks { tasks } => format!(
+            "tasks failed under a clock that was ahead, and are retried only after it is that late again: {}",
+            ids(tasks)
+        ),
         Trouble::ClassProblem { class, problem } => format!("class {class} cannot be executed here: {problem}"),
         Trouble::ClassHeld { class, host, reason } => format!("class {class} is held on {host}: {reason}"),
         Trouble::NoHandler { class } => format!("class {class} has tasks, and no handler here"),
@@ -220,6 +235,8 @@ fn remedy(trouble: &Trouble, about: &About) -> String {
         Trouble::ClassHeld { class, .. } => format!("taskqueue classes release {}", shell_word(class)),
         Trouble::OldPause { pause } => resume_command(&pause.scope),
         Trouble::BrokenSchedules { tasks } => format!("taskqueue schedule show {}", ids(tasks)),
+        Trouble::ClockSet { .. } => "taskqueue events --kind clock-set".to_owned(),
+        Trouble::FutureTasks { tasks } => format!("taskqueue retry {}", ids(tasks)),
         Trouble::StrandedTasks { tasks } => format!("taskqueue explain {}", ids(tasks)),
         Trouble::Unreadable { task_id, .. } => format!("taskqueue show {task_id}"),
         Trouble::Quarantined { .. } => "taskqueue status status=quarantined".to_owned(),
@@ -230,7 +247,7 @@ fn remedy(trouble: &Trouble, about: &About) -> String {
             let forbidden = if mode & 0o022 != 0 { "go-w" } else { "go=" };
             format!("chmod {forbidden} {}", shell_word(&path.to_string_lossy()))
         }
-        Trouble::OtherVersion { .. } => "taskqueue runners".to_owned(),
+        Trouble::SilentRunner { .. } | Trouble::OtherVersion { .. } => "taskqueue runners".to_owned(),
     }
 }
 

@@ -45,6 +45,7 @@ fn runner(id: i64, state: &'static str, task: Option<i64>) -> RunnerLine {
             version: "0.1.0".to_owned(),
             started_on: now() - TimeDelta::seconds(90),
             heartbeat_on: now(),
+            heartbeat_boot_ms: None,
             finished_on: None,
             classes: None,
         },

@@ -13,6 +13,7 @@ use super::create_runs::due_facts;
 pub(super) use super::reasons::Reason;
 use super::{Context, EngineResult};
 use crate::domain::due::{DueCondition, NotDue};
+use crate::domain::lease::TwoClocks;
 use crate::domain::limits::Obstacle;
 use crate::domain::records::{Run, Runner, Task};
 use crate::domain::settings::Settings;
@@ -81,7 +82,7 @@ pub(super) struct Inquiry<'a> {
     holds: Option<Vec<ClassHold>>,
     runners: Option<Vec<Runner>>,
     /// The clock by which leases are over; none where silence is held against nobody.
-    lease_clock: Option<Option<DateTime<Utc>>>,
+    lease_clock: Option<Option<TwoClocks>>,
 }
 
 impl<'a> Inquiry<'a> {

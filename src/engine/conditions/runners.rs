@@ -5,7 +5,8 @@ use chrono::TimeDelta;
 
 use super::super::EngineResult;
 use super::super::register::{RunnerStanding, standing_of};
-use super::super::rescue::evidence_against;
+use super::super::rescue::{Evidence, Verdict, evidence_against};
+use super::super::silence::{both_clocks, step_seen_by, time_since_renewal};
 use super::{Condition, ConditionName, Inquiry, Reason};
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::pause::{Pause, PauseScope};
@@ -34,11 +35,17 @@ impl Inquiry<'_> {
         let lease_secs = self.settings()?.lease.lease_secs;
         let clock = match self.lease_clock {
             Some(clock) => clock,
-            None => *self.lease_clock.insert(self.ctx.store.leases_count(lease_secs)?.then_some(self.now)),
+            None => {
+                let counts = self.ctx.store.leases_count(lease_secs)?;
+                let clock = counts.then(|| both_clocks(&mut self.ctx.store)).transpose()?;
+                *self.lease_clock.insert(clock)
+            }
         };
-        let evidence = run.filter(|run| run.status.is(RunStatus::Processing));
-        let evidence = evidence.and_then(|run| evidence_against(run, clock, lease_secs));
-        Ok(evidence.map(|evidence| Reason::Lost { code: evidence.code, message: evidence.message }))
+        let Some(run) = run.filter(|run| run.status.is(RunStatus::Processing)) else { return Ok(None) };
+        Ok(match evidence_against(self.ctx, run, clock, lease_secs)? {
+            Verdict::Guilty(Evidence { code, message, .. }) => Some(Reason::Lost { code, message }),
+            Verdict::Innocent | Verdict::ClockSet(_) => None,
+        })
     }
 
     pub(super) fn no_handler(&mut self, class: &str) -> EngineResult<Option<Reason>> {
@@ -95,6 +102,30 @@ impl Inquiry<'_> {
             return Ok(Some(Reason::RunnersBusy { slots, before }));
         }
         Ok((before.count > 0).then_some(Reason::WaitsItsTurn { before }))
+    }
+
+    /// Those whose process lives on this host and that have not renewed their lease in its time, each with the seconds since the
+    /// last renewal. Their slots stay taken.
+    pub(in super::super) fn silent_runners(&mut self) -> EngineResult<Vec<(Runner, i64)>> {
+        let lease_secs = self.settings()?.lease.lease_secs;
+        if !self.ctx.store.leases_count(lease_secs)? {
+            return Ok(Vec::new());
+        }
+        let now = both_clocks(&mut self.ctx.store)?;
+        let silent = self.live_runners()?.iter().filter_map(|runner| {
+            let silent_secs = time_since_renewal(runner, now).num_seconds();
+            (silent_secs > lease_secs).then(|| (runner.clone(), silent_secs))
+        });
+        Ok(silent.collect())
+    }
+
+    /// By how much the database's clock was set since a runner of this host renewed its lease: the largest step, with the name of
+    /// the runner.
+    pub(in super::super) fn clock_step(&mut self) -> EngineResult<Option<(String, TimeDelta)>> {
+        let now = both_clocks(&mut self.ctx.store)?;
+        let steps =
+            self.live_runners()?.iter().filter_map(|runner| Some((runner.name.clone(), step_seen_by(runner, now)?)));
+        Ok(steps.max_by_key(|(_, step)| step.abs()))
     }
 
     /// Those that live, as far as that can be told from here.

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::shared::{HeldRun, Shared};
-use super::EngineResult;
 use super::cancel_order::CancelOrder;
 use super::orders::Orders;
 use super::unsaved::Unsaved;
+use super::{EngineResult, Me};
 use crate::domain::ids::{RunId, RunnerId};
 use crate::domain::lease::LeaseTimes;
 use crate::os::clock::Moment;
@@ -58,11 +58,11 @@ impl LeaseKeeper {
     pub(super) fn start(
         url: &DatabaseUrl,
         runner_id: RunnerId,
-        runner_name: &str,
+        me: &Me,
         times: LeaseTimes,
         asked_at: Moment,
     ) -> EngineResult<Self> {
-        let shared = Arc::new(Shared::new(runner_id, runner_name, times, asked_at)?);
+        let shared = Arc::new(Shared::new(runner_id, me, times, asked_at)?);
         thread::start(&shared, url)?;
         Ok(Self { shared })
     }
@@ -125,6 +125,21 @@ impl LeaseKeeper {
     /// Where a run stands now.
     pub(super) fn standing(&self, run_id: RunId) -> Standing {
         self.shared.standing(run_id)
+    }
+
+    /// Waits a moment for an answer of the database about a run whose lease is over, and returns whether there was one. A process
+    /// that was suspended has it soon, one whose database is away does not.
+    pub(super) fn was_answered(&self, run_id: RunId) -> bool {
+        let give_up = Moment::after(END_WAIT);
+        let mut state = self.shared.lock();
+        loop {
+            match state.runs.get(&run_id).map(|held| held.lease.standing()) {
+                Some(Standing::Over) if !give_up.has_passed() => {
+                    state = self.shared.wait(state, give_up.remaining());
+                }
+                standing => return matches!(standing, Some(Standing::Lost | Standing::Held)),
+            }
+        }
     }
 
     /// Whether the lease of a run is over, for somebody without a borrow.

@@ -9,14 +9,14 @@ use std::time::Duration;
 use super::super::cancel_order::CancelOrder;
 use super::super::orders::Orders;
 use super::super::unsaved::Unsaved;
-use super::super::{EngineError, EngineResult};
+use super::super::{EngineError, EngineResult, Me};
 use super::Standing;
 use crate::domain::ids::{RunId, RunnerId};
 use crate::domain::lease::LeaseTimes;
 use crate::os::clock::Moment;
 use crate::os::sockets::LibrarySocket;
 use crate::os::waker::Waker;
-use crate::store::{Renewal, RunRef, StoreResult};
+use crate::store::{Origin, Renewal, RunRef, StoreResult};
 
 /// The longest pause after a renewal that failed.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_secs(5);
@@ -31,6 +31,7 @@ pub(super) struct Shared {
     pub(super) waker: Waker,
     pub(super) runner_id: RunnerId,
     pub(super) runner_name: String,
+    pub(super) origin: Origin,
     pub(super) times: LeaseTimes,
     pub(super) orders: Orders,
     /// How often the leases were renewed since somebody asked.
@@ -52,7 +53,11 @@ pub(super) struct State {
 
 /// What the thread does next.
 pub(super) enum Work {
-    Renew(Vec<RunRef>),
+    Renew {
+        due: Vec<RunRef>,
+        /// Claimed a moment ago.
+        fresh: Vec<RunRef>,
+    },
     Save(RunRef, Unsaved),
     Look,
     /// Which of these are cancelled.
@@ -134,12 +139,7 @@ impl Lease {
 }
 
 impl Shared {
-    pub(super) fn new(
-        runner_id: RunnerId,
-        runner_name: &str,
-        times: LeaseTimes,
-        asked_at: Moment,
-    ) -> EngineResult<Self> {
+    pub(super) fn new(runner_id: RunnerId, me: &Me, times: LeaseTimes, asked_at: Moment) -> EngineResult<Self> {
         let waker = Waker::new().map_err(|source| EngineError::Os { what: "no descriptor for the leases", source })?;
         let state = State {
             runner: Lease { trusted_until: asked_at.plus(times.trusted_for()), is_lost: false },
@@ -155,7 +155,8 @@ impl Shared {
             changed: Condvar::new(),
             waker,
             runner_id,
-            runner_name: runner_name.to_owned(),
+            runner_name: me.runner_name.clone(),
+            origin: Origin { actor: me.user.clone(), host: me.host.clone() },
             times,
             orders: Orders::default(),
             renewals: AtomicU64::new(0),
@@ -186,10 +187,11 @@ impl Shared {
                 return Work::End;
             }
             if renew_at.has_passed() {
-                let is_worth_it = |lease: Lease| self.times.is_worth_renewal(lease.trusted_until.remaining());
-                let is_wanted =
-                    |held: &&HeldRun| !held.lease.is_lost && !held.renew_until.has_passed() && is_worth_it(held.lease);
-                return Work::Renew(state.runs.values().filter(is_wanted).map(|held| held.run.clone()).collect());
+                let is_due = |held: &&HeldRun| self.times.is_worth_renewal(held.lease.trusted_until.remaining());
+                let is_wanted = |held: &&HeldRun| !held.lease.is_lost && !held.renew_until.has_passed();
+                let (due, fresh): (Vec<_>, Vec<_>) = state.runs.values().filter(is_wanted).partition(is_due);
+                let references = |runs: Vec<&HeldRun>| runs.into_iter().map(|held| held.run.clone()).collect();
+                return Work::Renew { due: references(due), fresh: references(fresh) };
             }
             if plan.look_at.has_passed() {
                 return Work::Look;
@@ -262,6 +264,8 @@ impl Shared {
             let Some(held) = state.runs.get_mut(&run.id).filter(|held| held.run == *run) else { continue };
             held.lease.renew(!renewal.lost.contains(&held.run.id), trusted_until);
         }
+        drop(state);
+        self.changed.notify_all();
     }
 
     pub(super) fn take_renewals(&self) -> u64 {

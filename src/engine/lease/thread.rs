@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use super::super::silence::boot_ms_now;
 use super::super::{EngineError, EngineResult};
 use super::shared::{Plan, RETRY_PAUSE, Shared, Work};
 use crate::os::clock::Moment;
 use crate::os::random::spread;
-use crate::store::{DatabaseUrl, Store, StoreResult};
+use crate::store::{DatabaseUrl, RenewalRequest, Store, StoreResult};
 
 /// Between two looks at what operators have ordered.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
@@ -60,17 +61,24 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
                 shared.saved(&run, news, &saved);
                 is_well
             }
-            Work::Renew(runs) => {
+            Work::Renew { due, fresh } => {
                 let asked_at = Moment::now();
-                let lease_secs = shared.times.lease_secs;
-                let renewed = connected(&mut store, url)
-                    .and_then(|store| store.renew_leases(shared.runner_id, &runs, lease_secs));
+                let request = RenewalRequest {
+                    runner_id: shared.runner_id,
+                    due: &due,
+                    fresh: &fresh,
+                    lease_secs: shared.times.lease_secs,
+                    boot_ms: boot_ms_now,
+                    origin: &shared.origin,
+                };
+                let renewed = connected(&mut store, url).and_then(|store| store.renew_leases(&request));
                 let pause = shared.times.renewal_pause(spread());
                 plan.renew_at = Moment::after(if renewed.is_ok() { pause } else { (pause / 4).min(RETRY_PAUSE) });
                 let is_well = renewed.is_ok();
                 fault_point!("lease.renewed");
                 if let Ok(renewal) = renewed {
-                    shared.note(&renewal, &runs, asked_at);
+                    let renewed = if renewal.was_clock_set { [due, fresh].concat() } else { due };
+                    shared.note(&renewal, &renewed, asked_at);
                 }
                 is_well
             }

@@ -55,6 +55,8 @@ pub(super) struct Coordinator<'a, 'b> {
     pub(super) next_due: Option<Moment>,
     /// Whether the last look found nothing.
     pub(super) found_nothing: bool,
+    /// Whether runs were polled for after the first housekeeping, which may have rescued some.
+    pub(super) saw_housekeeping: bool,
     /// Since when there has been nothing to do at all.
     pub(super) idle_since: Moment,
     /// Since when finished runs are waiting to be recorded.
@@ -105,6 +107,7 @@ impl<'a, 'b> Coordinator<'a, 'b> {
             pause: if news.is_some() { Pause::with_news() } else { Pause::without_news() },
             news,
             next_due: None,
+            saw_housekeeping: false,
             idle_since: now,
             gathering_since: None,
             unsent: None,
@@ -198,6 +201,10 @@ impl<'a, 'b> Coordinator<'a, 'b> {
             self.give_waiting_back()?;
             standings = self.backlog.standings();
         }
+        if !self.saw_housekeeping && self.errands.has_looked_after() {
+            self.saw_housekeeping = true;
+            (self.look_at, self.found_nothing) = (Moment::now(), false);
+        }
         if self.wants_more(standings) {
             self.claim(standings, listener)?;
             standings = self.backlog.standings();
@@ -266,7 +273,7 @@ impl<'a, 'b> Coordinator<'a, 'b> {
         let is_enough = self.options.max_runs.is_some_and(|max| self.claimed >= max);
         let was_idle = self.options.idle_exit.is_some_and(|idle| {
             // What was looked for and not found counts, not what was not looked for yet.
-            !self.look_at.has_passed() && self.idle_since.elapsed() >= idle
+            self.saw_housekeeping && !self.look_at.has_passed() && self.idle_since.elapsed() >= idle
         });
         is_enough || was_idle || self.is_leaving()
     }

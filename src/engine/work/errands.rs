@@ -49,6 +49,8 @@ struct Ended {
 pub(super) struct Errands {
     sender: Sender<Errand>,
     has_hooks: Cell<bool>,
+    /// Whether the first housekeeping has finished.
+    has_looked_after: Arc<AtomicBool>,
     /// Whether there are ends to tell of; `None` where nobody is told.
     ends_to_tell: Option<Arc<AtomicBool>>,
     problem: Arc<Mutex<Option<String>>>,
@@ -64,6 +66,7 @@ impl Errands {
         let (sender, receiver) = channel();
         let ends_to_tell = ctx.store.tells_of_ends().then(Arc::<AtomicBool>::default);
         let problem = Arc::default();
+        let has_looked_after = Arc::<AtomicBool>::default();
         let now = Moment::now();
         let runner = ErrandRunner {
             open: Box::new(ctx.reopener()),
@@ -71,6 +74,7 @@ impl Errands {
             stop,
             problem: Arc::clone(&problem),
             ends_to_tell: ends_to_tell.clone(),
+            has_looked_after: Arc::clone(&has_looked_after),
             look_at: now,
             tell_at: None,
             silent_until: now,
@@ -79,7 +83,7 @@ impl Errands {
             .name("errands".to_owned())
             .spawn_scoped(scope, move || runner.run(&receiver))
             .map_err(|source| EngineError::Os { what: "no thread for errands", source })?;
-        Ok(Self { sender, has_hooks: Cell::new(has_hooks(ctx)), ends_to_tell, problem })
+        Ok(Self { sender, has_hooks: Cell::new(has_hooks(ctx)), has_looked_after, ends_to_tell, problem })
     }
 
     /// What is told from now on goes by the configuration that this has.
@@ -103,6 +107,11 @@ impl Errands {
         if self.ends_to_tell.as_ref().filter(is_first).is_some() {
             let _ = self.sender.send(Errand::TellOfEnds);
         }
+    }
+
+    /// Returns true once the first housekeeping has finished, also where it failed: the runs of dead runners are rescued then.
+    pub(super) fn has_looked_after(&self) -> bool {
+        self.has_looked_after.load(Ordering::Acquire)
     }
 
     /// Why the program of a hook did not do its work, if so.
@@ -129,6 +138,7 @@ struct ErrandRunner<'a> {
     stop: &'a StopSignals,
     problem: Arc<Mutex<Option<String>>>,
     ends_to_tell: Option<Arc<AtomicBool>>,
+    has_looked_after: Arc<AtomicBool>,
     look_at: Moment,
     /// Set while there are ends to tell of.
     tell_at: Option<Moment>,
@@ -193,6 +203,7 @@ impl ErrandRunner<'_> {
             self.ctx = None;
         }
         self.look_at = Moment::after(LOOK_AFTER_EVERY);
+        self.has_looked_after.store(true, Ordering::Release);
     }
 
     fn connected(&mut self) -> Option<&mut Context> {

@@ -168,14 +168,14 @@ fn work_registered(
     // Before other threads connect: its socket is known by being the only new one.
     let news = News::listen(ctx.store.url());
     listener.registered(runner_id);
-    let result = LeaseKeeper::start(ctx.store.url(), runner_id, &ctx.me.runner_name, settings.lease, asked_at)
-        .and_then(|leases| {
-            with_slots(ctx, options, until, &settings, runner_id, &leases, news, stop, listener, report)
-        });
+    let result = LeaseKeeper::start(ctx.store.url(), runner_id, &ctx.me, settings.lease, asked_at).and_then(|leases| {
+        with_slots(ctx, options, until, &settings, runner_id, &leases, news, stop, listener, report)
+    });
     // They have nothing to do any more, and their runner is about to say that it has finished.
     ctx.handlers.coprocesses().drain();
     // A database that could not be reached for so long is not waited for once more; that we have left will be noticed.
     if result.as_ref().is_err_and(was_away) {
+        ctx.lost_runner = Some(runner_id);
         return result;
     }
     fault_point!("work.before_deregister");

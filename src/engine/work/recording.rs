@@ -77,7 +77,8 @@ impl Coordinator<'_, '_> {
     ) -> EngineResult<(Answers, Option<(Request, ManyClaimed)>)> {
         if let Some(over) = finished.iter().find(|finished| finished.is_over) {
             // All that has finished stays on the disk: by now it may be somebody else's.
-            return Err(EngineError::LeaseOver { run_id: over.run.run_id.0 });
+            let (run_id, task_id) = (over.run.run_id.0, over.run.task_id.0);
+            return Err(EngineError::LeaseOver { run_id, task_id, found: None });
         }
         self.record_messages(finished);
         let request = if is_first { self.request_beside(finished, standings)? } else { None };

@@ -102,12 +102,17 @@ fn end_run_if_processing(
     use task_queue_runs::dsl;
     let Some(status) = run_after(RunStatus::Processing, end.event) else { return Ok(false) };
     let percents = if status == RunStatus::Success { Some(100) } else { end.percents_completed };
-    if let EndCondition::LeaseOver { lease_secs } = end.condition
+    if let EndCondition::LeaseOver { lease_secs } | EndCondition::LeaseIs { lease_secs, .. } = end.condition
         && !leases_count(conn, lease_secs)?
     {
         return Ok(false);
     }
     let is_held_enough = (!matches!(end.condition, EndCondition::LeaseOver { .. })).into_sql::<Nullable<Bool>>();
+    let lease = match end.condition {
+        EndCondition::LeaseIs { lease, .. } => Some(Moment::from(lease)),
+        _ => None,
+    };
+    let may_have_any_lease = lease.is_none().into_sql::<Nullable<Bool>>();
     let updated = diesel::update(dsl::task_queue_runs)
         .filter(dsl::id.eq(run.id.0))
         .filter(dsl::status.eq(RunStatus::Processing.as_str()))
@@ -115,6 +120,7 @@ fn end_run_if_processing(
         .filter(dsl::lease_expires_on.lt(db_now().nullable()).or(is_held_enough))
         .filter(dsl::cancel_requested_on.is_null().or((request != CancelRequest::Missing).into_sql::<Bool>()))
         .filter(dsl::cancel_requested_on.is_not_null().or((request != CancelRequest::Made).into_sql::<Bool>()))
+        .filter(dsl::lease_expires_on.eq(lease).or(may_have_any_lease))
         .set((
             dsl::status.eq(status.as_str()),
             dsl::finished_on.eq(db_now().nullable()),

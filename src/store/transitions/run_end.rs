@@ -1,5 +1,6 @@
 //! How a run ends, and what the store answers to whoever says so.
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::super::events::NewEvent;
@@ -121,6 +122,14 @@ pub enum EndCondition {
     /// Its lease is over: the runner may have renewed it since somebody looked. And leases count, which they do not before
     /// the server has been up for the time of one.
     LeaseOver {
+        /// The time of a lease.
+        lease_secs: i64,
+    },
+    /// Its lease is still this one, which its runner does not renew although it is not over: it was written under a clock that was
+    /// ahead. And leases count.
+    LeaseIs {
+        /// The lease.
+        lease: DateTime<Utc>,
         /// The time of a lease.
         lease_secs: i64,
     },

@@ -19,7 +19,7 @@ fn expect(ended: &Ended, code: i32, words: &str) {
 each_engine! {
     fn check_compares_numbers_with_limits_as_monitoring_wants_it(db) {
         db.configure(&format!("{ECHO}{}", shell_class(db, "bad", "exit 65")));
-        expect(&db.cli().run(&["check"]), 0, "TASKQUEUE OK - oldest_due 0s, due 0, waiting 0, failed 0, quarantined 0, lost 0, stalled 0, runners 0 | oldest_due=0s;;600 due=0 ");
+        expect(&db.cli().run(&["check"]), 0, "TASKQUEUE OK - oldest_due 0s, due 0, waiting 0, failed 0, quarantined 0, lost 0, stalled 0, silent_runners 0, runners 0 | oldest_due=0s;;600 due=0 ");
         for _ in 0..2 {
             db.cli().run(&["queue", "bad"]).ok();
         }

@@ -5,9 +5,11 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use taskqueue::os::identity::ProcessIdentity;
 
 use super::{ECHO, shell_class, signal, wait_for_file};
 use crate::each_engine;
+use crate::races::stage::shorten_leases;
 use crate::support::cli::finish;
 use crate::support::db::on;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
@@ -144,6 +146,17 @@ each_engine! {
         assert_eq!(troubles(db), [""; 0]);
     }
 
+    fn doctor_finds_tasks_that_failed_under_a_clock_that_was_ahead(db) {
+        db.configure(&shell_class(db, "bad", "exit 1"));
+        queue(db, "bad", &[]);
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(troubles(db), [""; 0]);
+        db.execute("UPDATE \"TaskQueue\" SET \"UpdatedOn\" = '2100-01-01 00:00:00', \"ScheduledOn\" = '2100-01-01 00:01:00'");
+        expect(db, "future_tasks", "tasks failed under a clock that was ahead", "taskqueue retry 1");
+        db.cli().run(&["retry", "1"]).ok();
+        assert_eq!(troubles(db), [""; 0]);
+    }
+
     fn doctor_finds_quarantined_tasks(db) {
         db.configure(&format!("{}crash_limit = 1\n", shell_class(db, "work", "kill -SEGV $$")));
         queue(db, "work", &[]);
@@ -178,6 +191,19 @@ each_engine! {
         expect(db, "other_version", "runner old is of version 0.0.1", "taskqueue runners");
         signal(&runner, Signal::TERM);
         finish(runner).ok();
+    }
+
+    fn doctor_and_check_find_a_runner_that_lives_and_does_not_renew(db) {
+        db.configure(ECHO);
+        shorten_leases(db);
+        // This process is no runner, and lives.
+        let own = ProcessIdentity::own().unwrap();
+        let row = format!("({}, 'here', '{own}', 'frozen', 2, '{}', '2020-01-01 00:00:00.000000')", own.pid, env!("CARGO_PKG_VERSION"));
+        db.execute(&format!("INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"Host\", \"ProcessIdentity\", \"Name\", \"Slots\", \"Version\", \"HeartbeatOn\") VALUES {row}"));
+        expect(db, "silent_runner", "runner frozen has not renewed its lease for ", "taskqueue runners");
+        assert_eq!(findings(db)[0]["slots"], 2);
+        let checked = db.cli().run(&["check"]);
+        assert!(checked.code == Some(2) && checked.stdout.starts_with("TASKQUEUE CRITICAL - silent_runners 1 | "), "{checked:?}");
     }
 
     fn doctor_finds_files_that_others_may_change(db) {

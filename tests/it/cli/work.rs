@@ -201,6 +201,18 @@ each_engine! {
         assert!(!names.iter().any(|name| name.starts_with("slots-")), "{names:?}");
     }
 
+    fn work_until_idle_takes_back_the_run_of_a_worker_that_was_killed(db) {
+        let script = format!("cd {}; [ -e started ] || {{ echo started > started; exec sleep 600; }}", db.home().display());
+        db.configure(&format!("{}backoff = \"fixed:0s\"\n", shell_class(db, "slow", &script)));
+        queue_many(db, "slow", 1);
+        let killed = db.cli().spawn(&["work", "--slots", "1"]);
+        wait_for_file(db, "started");
+        signal(&killed, Signal::KILL);
+        assert_eq!(finish(killed).code, None);
+        db.cli().run(&["work", "--idle-exit", "0s"]).ok();
+        assert_eq!((runs(db, "processing"), runs(db, "timeout"), runs(db, "success")), (0, 1, 1));
+    }
+
     fn wrong_options_of_work_are_refused(db) {
         for arguments in [&["work", "--slots", "0"][..], &["work", "--idle-exit", "soon"], &["work", "--max-runs", "0"], &["work", "--max-rss", "much"], &["work", "--max-rss", "0"]] {
             assert_eq!(db.cli().run(arguments).code, Some(2), "{arguments:?}");

@@ -276,6 +276,7 @@ each_engine! {
                     version: String::new(),
                     name: String::new(),
                     classes: ServedClasses::default(),
+                    boot_ms: || 0,
                 };
                 move || match db.store().register_runner(&runner).unwrap() {
                     Registration::Registered(_) => slots,

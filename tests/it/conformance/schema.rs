@@ -38,7 +38,7 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     ("TaskQueueRunOutputs", "Content IsLossy= RunId Stream TotalBytes", "RunId Stream", ""),
     (
         "TaskQueueRunners",
-        "Classes? FinishedOn? HeartbeatOn= Host= Id Name= ProcessId ProcessIdentity= Slots= StartedOn= Version=",
+        "Classes? FinishedOn? HeartbeatBootMs? HeartbeatOn= Host= Id Name= ProcessId ProcessIdentity= Slots= StartedOn= Version=",
         "Id",
         "",
     ),

@@ -1,6 +1,7 @@
 //! Runners that are silent: stopped, cut off from the database, or on another host.
 
 use rustix::process::Signal;
+use taskqueue::os::identity::Liveness;
 
 use super::outage::{Outage, runner_behind, signal};
 use super::stage::{Stage, column, shorten_leases, start_runner, statuses, task, wait_dead};
@@ -8,13 +9,24 @@ use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 
+/// The database's clock, moved back by so many seconds.
+fn ago(db: &TestDb, secs: u32) -> String {
+    match db.engine {
+        EngineUnderTest::Sqlite => format!("strftime('%Y-%m-%d %H:%M:%f000', 'now', '-{secs} seconds')"),
+        EngineUnderTest::Postgres => format!("clock_timestamp() - INTERVAL '{secs} seconds'"),
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => format!("UTC_TIMESTAMP(6) - INTERVAL {secs} SECOND"),
+    }
+}
+
 fn is_lease_over(db: &TestDb) -> bool {
-    let now = match db.engine {
-        EngineUnderTest::Sqlite => "strftime('%Y-%m-%d %H:%M:%f000', 'now')",
-        EngineUnderTest::Postgres => "clock_timestamp()",
-        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "UTC_TIMESTAMP(6)",
-    };
-    db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"LeaseExpiresOn\" < {now}")) == 1
+    let over = format!("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"LeaseExpiresOn\" < {}", ago(db, 0));
+    db.number(&over) == 1
+}
+
+/// That of the only runner, by the lease of `shorten_leases`.
+fn is_heartbeat_older_than_a_lease(db: &TestDb) -> bool {
+    let older = format!("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"HeartbeatOn\" < {}", ago(db, 5));
+    db.number(&older) == 1
 }
 
 fn error_of_first_run(db: &TestDb) -> String {
@@ -63,6 +75,9 @@ each_engine! {
         signal(&runner, Signal::CONT);
         let ended = finish(runner);
         assert!(matches!(ended.code, Some(0 | 69)), "{ended:?}");
+        // It reports what the row says: the rescue has counted an attempt.
+        let is_true = ended.code == Some(0) || ended.stderr.contains("counts as a failed attempt") || ended.stderr.contains("unless another process has rescued it, which counts one");
+        assert!(is_true, "{}", ended.stderr);
         // The next attempt waits already.
         assert_eq!((statuses(db), task(db)), (vec!["timeout".to_owned(), "scheduled".to_owned()], ("timeout".to_owned(), 1, 1)));
         assert_eq!(stage.done(), "");
@@ -84,6 +99,7 @@ each_engine! {
         let ended = finish(runner);
         assert_eq!(ended.code, Some(69), "{ended:?}");
         assert!(ended.stderr.contains("its lease could not be renewed in time"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("releases the run, which counts no attempt"), "{}", ended.stderr);
         assert_eq!(statuses(db), ["processing"]);
         let _ = db.cli().env("TASKQUEUE_DATABASE_URL", outage.url()).run(&["create-runs"]).ok();
         assert_eq!(error_of_first_run(db), "lease-over");
@@ -134,6 +150,68 @@ each_engine! {
         let ended = finish(runner);
         assert_eq!(ended.code, Some(130), "{ended:?}");
         assert_eq!((statuses(db), task(db)), (vec!["released".to_owned()], ("scheduled".to_owned(), 0, 0)));
+    }
+
+    fn a_worker_that_lost_its_registration_finishes_it_and_works_again(db) {
+        shorten_leases(db);
+        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "2"]).ok();
+        db.configure("[class.work]\nargv = [\"/bin/true\"]\n");
+        let mut outage = Outage::of(db);
+        let _ = db.cli().run(&["queue", "work"]).ok();
+        let worker = db.cli().env("TASKQUEUE_DATABASE_URL", outage.url()).spawn(&["work", "--slots", "2"]);
+        wait_until("it works", || statuses(db) == ["success"]);
+        outage.begin(db);
+        wait_until("its lease is over", || is_heartbeat_older_than_a_lease(db));
+        outage.end();
+        let _ = db.cli().run(&["queue", "work"]).ok();
+        wait_until("it works again", || statuses(db) == ["success", "success"]);
+        assert_eq!(db.number("SELECT SUM(\"Slots\") AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL"), 2);
+        signal(&worker, Signal::TERM);
+        assert_eq!(finish(worker).code, Some(0));
+    }
+
+    fn a_clock_that_was_set_forward_takes_no_run_from_a_living_runner(db) {
+        db.cli().run(&["settings", "set", "TaskQueueLeaseRenewal", "4"]).ok();
+        let stage = Stage::new(db, false);
+        let _ = db.cli().run(&["queue", "stage"]).ok();
+        let _ = db.cli().run(&["create-runs"]).ok();
+        let (runner, handler) = start_runner(db, &stage);
+        // The others go by a lease that counts soon after the start of a server; the runner keeps its own.
+        shorten_leases(db);
+        signal(&runner, Signal::STOP);
+        db.execute("UPDATE \"TaskQueueRunners\" SET \"HeartbeatOn\" = '2020-01-01 00:00:00.000000'");
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"LeaseExpiresOn\" = '2020-01-01 01:00:00.000000'");
+        for _ in 0..2 {
+            let _ = db.cli().run(&["create-runs"]).ok();
+        }
+        assert_eq!((statuses(db), handler.liveness()), (vec!["processing".to_owned()], Liveness::Alive));
+        let events = |whose: &str| db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'clock-set' AND \"RunId\" IS {whose}"));
+        assert!(matches!(events("NOT NULL"), 1 | 2), "a step is rounded to ten seconds");
+        let found = db.cli().run(&["doctor"]).stdout;
+        assert!(found.contains("the database's clock was set forward by ") && found.contains("taskqueue events --kind clock-set"), "{found}");
+        signal(&runner, Signal::CONT);
+        wait_until("the runner notes it with its next renewal", || events("NULL") == 1);
+        let _go = stage.go();
+        let _ = finish(runner).ok();
+        assert_eq!(statuses(db), ["success"]);
+    }
+
+    fn a_lease_from_a_clock_that_was_ahead_does_not_protect_a_stopped_runner(db) {
+        let stage = Stage::new(db, false);
+        let _ = db.cli().run(&["queue", "stage"]).ok();
+        let _ = db.cli().run(&["create-runs"]).ok();
+        let (runner, handler) = start_runner(db, &stage);
+        shorten_leases(db);
+        signal(&runner, Signal::STOP);
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"LeaseExpiresOn\" = '2100-01-01 00:00:00.000000'");
+        let _ = db.cli().run(&["create-runs"]).ok();
+        assert_eq!((statuses(db), handler.liveness()), (vec!["processing".to_owned()], Liveness::Alive));
+        db.execute("UPDATE \"TaskQueueRunners\" SET \"HeartbeatBootMs\" = \"HeartbeatBootMs\" - 8000000");
+        let _ = db.cli().run(&["create-runs"]).ok();
+        wait_dead("the handler", &handler);
+        assert_eq!(error_of_first_run(db), "lease-expired");
+        signal(&runner, Signal::KILL);
+        assert_eq!(finish(runner).code, None);
     }
 
     fn the_slot_of_a_runner_that_cannot_be_seen_is_free_once_it_has_been_silent_for_a_lease(db) {

@@ -162,6 +162,7 @@ each_engine! {
                             version: String::new(),
                             name: String::new(),
                             classes: ServedClasses::default(),
+                            boot_ms: || 0,
                         };
                         barrier.wait();
                         store.register_runner(&runner).unwrap()

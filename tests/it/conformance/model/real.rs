@@ -24,10 +24,11 @@ use taskqueue::engine::retry::retry_tasks;
 use taskqueue::engine::selected::TaskAnswer;
 use taskqueue::engine::{Context, EngineError, classes, limits, settings};
 use taskqueue::handler::registry::HandlerRegistry;
+use taskqueue::os::clock::Moment;
 use taskqueue::os::identity::ProcessIdentity;
 use taskqueue::store::{
-    CancelAnswer, Claim, Crash, EndCondition, Ended, NewEvent, NewRunner, OutsideClaim, Registration, RunEnd, RunRef,
-    RunReport, SpecificClaim,
+    CancelAnswer, Claim, Crash, EndCondition, Ended, NewEvent, NewRunner, Origin, OutsideClaim, Registration,
+    RenewalRequest, RunEnd, RunRef, RunReport, SpecificClaim,
 };
 
 use super::commands::{CLASSES, Claimant, Command, Delay, End, Handled};
@@ -204,8 +205,16 @@ impl<'a> Real<'a> {
             }
             Command::Process(handled) => self.process(handled),
             Command::Renew { runner, run } => {
-                let renewal =
-                    self.ctx.store.renew_leases(self.runners[runner], &[self.reference(run)], FAR_SECS).unwrap();
+                let (due, origin) = ([self.reference(run)], Origin::default());
+                let renewal = self.ctx.store.renew_leases(&RenewalRequest {
+                    runner_id: self.runners[runner],
+                    due: &due,
+                    fresh: &[],
+                    lease_secs: FAR_SECS,
+                    boot_ms: || Moment::now().millis(),
+                    origin: &origin,
+                });
+                let renewal = renewal.unwrap();
                 Answer::Renewed { is_registered: renewal.is_registered, is_lost: !renewal.lost.is_empty() }
             }
             Command::Register { who, slots } => self.register(who, slots),
@@ -225,7 +234,11 @@ impl<'a> Real<'a> {
             }
             Command::Silence { runner } => {
                 let id = self.runners[runner];
-                self.update("TaskQueueRunners", &format!("\"HeartbeatOn\" = {LONG_AGO}"), id.0)
+                self.update(
+                    "TaskQueueRunners",
+                    &format!("\"HeartbeatOn\" = {LONG_AGO}, \"HeartbeatBootMs\" = NULL"),
+                    id.0,
+                )
             }
             Command::Pause { class } => {
                 let (scope, mode) = (scope(class), PauseMode::Pause);
@@ -481,6 +494,7 @@ impl<'a> Real<'a> {
             version: "model".to_owned(),
             name: String::new(),
             classes: ServedClasses::default(),
+            boot_ms: || Moment::now().millis(),
         };
         match self.ctx.store.register_runner(&runner).unwrap() {
             Registration::Registered(_) => Answer::Registered,
