@@ -17,6 +17,8 @@ pub struct Decision {
     pub is_crash: bool,
     /// Whether the class is held: its deployment on this host is broken.
     pub holds_class: bool,
+    /// What the handler said under a name that means nothing, if so: "unknown key …".
+    pub slip: Option<String>,
     /// ErrorCode; empty on success.
     pub error_code: String,
     /// ErrorMessage; empty on success.
@@ -42,6 +44,7 @@ impl Decision {
             delay_secs: None,
             is_crash: false,
             holds_class: false,
+            slip: None,
             error_code: String::new(),
             error_message: String::new(),
             rule,
@@ -97,6 +100,17 @@ impl Decision {
             _ => format!("{}; {count} event lines could not be read", self.rule),
         };
         Self { rule, ..self }
+    }
+
+    /// Names the keys of events that mean nothing, for the author of the handler.
+    #[must_use]
+    pub fn with_unknown_keys(self, keys: &[String]) -> Self {
+        let slip = match keys {
+            [] => return self,
+            [key] => format!("unknown key in an event: {key}"),
+            keys => format!("unknown keys in events: {}", keys.join(", ")),
+        };
+        Self { rule: format!("{}; {slip}", self.rule), slip: Some(slip), ..self }
     }
 
     /// The runner died, or its lease is over.
@@ -340,6 +354,16 @@ mod tests {
         assert_eq!(rule(0), "exit 0: success (default rule)");
         assert_eq!(rule(1), "exit 0: success (default rule); 1 event line could not be read");
         assert_eq!(rule(3), "exit 0: success (default rule); 3 event lines could not be read");
+    }
+
+    #[test]
+    fn unknown_keys_stand_behind_the_rule() {
+        let with = |keys: &[&str]| {
+            exited(0, None).with_unknown_keys(&keys.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!((with(&[]).rule.as_str(), with(&[]).slip), ("exit 0: success (default rule)", None));
+        assert_eq!(with(&["\"x\""]).rule, "exit 0: success (default rule); unknown key in an event: \"x\"");
+        assert_eq!(with(&["\"x\"", "\"y\""]).slip.as_deref(), Some("unknown keys in events: \"x\", \"y\""));
     }
 
     #[test]

@@ -18,12 +18,13 @@ pub(super) struct HandlerFinish {
     pub(super) stderr: Captured,
     pub(super) unended: Option<String>,
     pub(super) unread_events: u64,
+    pub(super) unknown_keys: Vec<String>,
 }
 
 impl HandlerFinish {
     pub(super) fn new(ending: Option<Ending>, error: Option<ReportedError>) -> Self {
         let (stdout, stderr) = (Captured::default(), Captured::default());
-        Self { ending, error, results: None, stdout, stderr, unended: None, unread_events: 0 }
+        Self { ending, error, results: None, stdout, stderr, unended: None, unread_events: 0, unknown_keys: Vec::new() }
     }
 
     pub(super) fn could_not_start(why: &str) -> Self {
@@ -55,7 +56,7 @@ impl HandlerFinish {
             (None, Some(error)) => Decision::reported(error),
             (None, None) => Decision::returned(),
         };
-        decision.with_unread_events(self.unread_events)
+        decision.with_unread_events(self.unread_events).with_unknown_keys(&self.unknown_keys)
     }
 
     pub(super) fn exit_code(&self, decision: &Decision) -> u8 {

@@ -125,13 +125,14 @@ impl<'a> LiveRun<'a> {
     fn run_program(&mut self, run: impl FnOnce(&[BorrowedFd<'_>], &mut Self) -> HandlerEnd) -> HandlerFinish {
         let order = self.order.clone();
         let alarms: Vec<_> = order.alarm().into_iter().chain([self.stopping.alarm()]).collect();
-        let HandlerEnd { ending, error, results, unread_events, unended, stdout, stderr } = run(&alarms, self);
+        let HandlerEnd { ending, error, results, unread_events, unknown_keys, unended, stdout, stderr } =
+            run(&alarms, self);
         // Also where the runner is to stop: what is cancelled is not given back.
         let ending = match (ending, order.reason()) {
             (Ending::Stopped, Some(reason)) => Ending::Cancelled(reason.to_owned()),
             (ending, _) => ending,
         };
-        HandlerFinish { ending: Some(ending), error, results, stdout, stderr, unended, unread_events }
+        HandlerFinish { ending: Some(ending), error, results, stdout, stderr, unended, unread_events, unknown_keys }
     }
 
     /// In this very process: a handler that does not end in time takes the process with it, and the run is rescued.

@@ -86,6 +86,8 @@ pub struct HandlerEnd {
     pub results: Option<String>,
     /// Event lines that could not be read.
     pub unread_events: u64,
+    /// Keys of events that mean nothing, each with what may have been meant.
+    pub unknown_keys: Vec<String>,
     /// Why processes of it may still live, when they could not be ended: the task must not be run again meanwhile.
     pub unended: Option<String>,
     /// What is kept of standard output.
@@ -133,6 +135,7 @@ impl CommandHandler {
             error: listener.said.error,
             results: listener.said.results,
             unread_events: listener.said.unread,
+            unknown_keys: listener.said.unknown_keys,
             unended,
             stdout: finished.stdout,
             stderr: finished.stderr,

@@ -216,6 +216,7 @@ fn did_not_start(ending: Ending) -> HandlerEnd {
         error: None,
         results: None,
         unread_events: 0,
+        unknown_keys: Vec::new(),
         unended: None,
         stdout: Captured::default(),
         stderr: Captured::default(),

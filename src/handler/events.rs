@@ -1,8 +1,13 @@
 //! The event lines of a handler: one JSON object a line, from descriptor 3 or from the event socket.
 //!
-//! Forgiving by design: unknown keys are passed over, and a line that cannot be read is no reason to fail a run.
+//! Forgiving by design: an unknown key is named and otherwise ignored, and a line that cannot be read is no reason to fail a
+//! run.
 
-use serde::Deserialize;
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::Reporter;
@@ -10,6 +15,16 @@ use crate::domain::backoff::possible_delay_secs;
 use crate::domain::ending::ReportedError;
 use crate::domain::json::check_storable;
 use crate::domain::message::{Message, check_message};
+use crate::domain::nearest::nearest_names;
+
+/// The keys of an event.
+const KEYS: [&str; 7] = ["progress", "message", "result", "error", "heartbeat", "event", "data"];
+/// The keys of its error.
+const ERROR_KEYS: [&str; 4] = ["code", "message", "retry", "delay"];
+const ERROR_PREFIX: &str = "error.";
+/// So many unknown keys of one run are named, each with so many characters.
+const NAMED_KEYS: usize = 3;
+const KEY_CHARS: usize = 30;
 
 /// What one line said; several keys may stand in one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +41,8 @@ pub struct Event {
     pub heartbeat: bool,
     /// For anyone who follows.
     pub emitted: Option<Message>,
+    /// Keys that mean nothing; those of the error as `error.key`.
+    pub unknown_keys: Vec<String>,
 }
 
 impl Event {
@@ -49,11 +66,14 @@ pub(super) struct Said {
     pub(super) results: Option<String>,
     /// Events that could not be read.
     pub(super) unread: u64,
+    /// Keys that mean nothing, each with what may have been meant.
+    pub(super) unknown_keys: Vec<String>,
 }
 
 impl Said {
     /// Passes on what this one says, and keeps what counts.
     pub(super) fn hear(&mut self, event: Event, reporter: &mut dyn Reporter) {
+        self.note_unknown_keys(&event.unknown_keys);
         if let Some(percent) = event.progress {
             reporter.progress(percent, event.message.as_deref());
         }
@@ -69,6 +89,84 @@ impl Said {
         }
         self.error = event.error.or_else(|| self.error.take());
     }
+
+    /// Each once.
+    pub(super) fn note_unknown_keys(&mut self, keys: &[String]) {
+        for key in keys {
+            let named = named(key);
+            if self.unknown_keys.len() < NAMED_KEYS && !self.unknown_keys.contains(&named) {
+                self.unknown_keys.push(named);
+            }
+        }
+    }
+}
+
+/// An unknown key, with the known one that is most like it.
+fn named(key: &str) -> String {
+    let shown: String = key.chars().take(KEY_CHARS).collect();
+    let (prefix, nearest) = match key.strip_prefix(ERROR_PREFIX) {
+        Some(key) => (ERROR_PREFIX, nearest_names(key, ERROR_KEYS)),
+        None => ("", nearest_names(key, KEYS)),
+    };
+    nearest
+        .first()
+        .map_or_else(|| format!("{shown:?}"), |known| format!("{shown:?} (did you mean \"{prefix}{known}\"?)"))
+}
+
+/// The keys of an object, all but the known ones; the error with its value.
+struct Keys<'a> {
+    unknown: Vec<Cow<'a, str>>,
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Reads them; true for those that are known.
+struct KeysOf<F>(F);
+
+impl<'de, F: Fn(&str) -> bool> DeserializeSeed<'de> for KeysOf<F> {
+    type Value = Keys<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, F: Fn(&str) -> bool> Visitor<'de> for KeysOf<F> {
+    type Value = Keys<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut keys = Keys { unknown: Vec::new(), error: None };
+        while let Some(Key(key)) = map.next_key()? {
+            if key == "error" {
+                keys.error = Some(map.next_value()?);
+                continue;
+            }
+            map.next_value::<IgnoredAny>()?;
+            if !(self.0)(&key) {
+                keys.unknown.push(key);
+            }
+        }
+        Ok(keys)
+    }
+}
+
+fn keys_of<'a>(text: &'a str, is_known: impl Fn(&str) -> bool) -> Option<Keys<'a>> {
+    KeysOf(is_known).deserialize(&mut serde_json::Deserializer::from_str(text)).ok()
+}
+
+/// Those of a text that has been read as an event; `others` are known besides.
+fn unknown_keys(text: &str, others: &[&str]) -> Vec<String> {
+    let Some(keys) = keys_of(text, |key| KEYS.contains(&key) || others.contains(&key)) else { return Vec::new() };
+    let of_error = keys.error.and_then(|error| keys_of(error.get(), |key| ERROR_KEYS.contains(&key)));
+    let of_error = of_error.map(|keys| keys.unknown).unwrap_or_default();
+    let of_error = of_error.into_iter().map(|key| format!("{ERROR_PREFIX}{key}"));
+    keys.unknown.into_iter().map(Cow::into_owned).chain(of_error).collect()
 }
 
 #[derive(Deserialize)]
@@ -104,6 +202,11 @@ enum Code {
 /// possible is taken as the nearest one that is: the error it came with must not be lost.
 #[must_use]
 pub fn parse_event(line: &[u8]) -> Option<Event> {
+    parse_event_among(line, &[])
+}
+
+/// The same of a line in which these keys mean something as well.
+pub(super) fn parse_event_among(line: &[u8], others: &[&str]) -> Option<Event> {
     let text = std::str::from_utf8(line).ok()?;
     // A list would be read as the fields in their order.
     if !text.trim_start().starts_with('{') {
@@ -134,6 +237,7 @@ pub fn parse_event(line: &[u8]) -> Option<Event> {
         error,
         heartbeat: line.heartbeat.unwrap_or(false),
         emitted,
+        unknown_keys: unknown_keys(text, others),
     })
 }
 
@@ -215,6 +319,33 @@ mod tests {
             assert!(!parse(line).unwrap().is_report(), "{line}");
         }
         assert!(parse(r#"{"heartbeat":true}"#).unwrap().is_report());
+    }
+
+    #[test]
+    fn unknown_keys_are_named_with_the_nearest_known_one() {
+        let unknown = |line: &str| {
+            let mut said = Said::default();
+            said.note_unknown_keys(&parse(line).unwrap().unknown_keys);
+            said.note_unknown_keys(&parse(line).unwrap().unknown_keys);
+            said.unknown_keys
+        };
+        assert_eq!(unknown(r#"{"results":{"progres":1}}"#), [r#""results" (did you mean "result"?)"#]);
+        let both = unknown(r#"{"progres":4,"error":{"mesage":"x","code":1},"xyzzy":[]}"#);
+        let expected = [
+            r#""progres" (did you mean "progress"?)"#,
+            r#""xyzzy""#,
+            r#""error.mesage" (did you mean "error.message"?)"#,
+        ];
+        assert_eq!(both, expected);
+        assert_eq!(unknown(r#"{"a1":1,"b2":1,"c3":1,"d4":1}"#).len(), NAMED_KEYS);
+        assert_eq!(unknown("{\"a\\u001b[2J\":1}"), [r#""a\u{1b}[2J""#]);
+        let known =
+            r#"{"progress":1,"message":"","result":{"x":1},"error":{"code":1,"message":"","retry":true,"delay":1}}"#;
+        assert!(unknown(known).is_empty() && unknown(r#"{"heartbeat":true,"event":"e","data":{"x":1}}"#).is_empty());
+        assert_eq!(
+            parse_event_among(br#"{"type":"done","id":"1","x":1}"#, &["type", "id"]).unwrap().unknown_keys,
+            ["x"]
+        );
     }
 
     #[test]

@@ -62,7 +62,10 @@ fn words(outcome: &RunOutcome) -> String {
 
 /// Whether there is something that nobody who asked for silence should miss.
 const fn has_trouble(outcome: &RunOutcome) -> bool {
-    outcome.lost_to.is_some() || outcome.unended.is_some() || outcome.decision.holds_class
+    outcome.lost_to.is_some()
+        || outcome.unended.is_some()
+        || outcome.decision.holds_class
+        || outcome.decision.slip.is_some()
 }
 
 fn warn_of_trouble(outcome: &RunOutcome, class: &str, out: &mut Out) {
@@ -71,6 +74,9 @@ fn warn_of_trouble(outcome: &RunOutcome, class: &str, out: &mut Out) {
     }
     if let Some(unended) = &outcome.unended {
         out.warn(&format!("the run stays open: {unended}"));
+    }
+    if let Some(slip) = &outcome.decision.slip {
+        out.warn(&format!("class {}: {slip}; ignored", human::shell_word(class)));
     }
     if outcome.decision.holds_class {
         out.warn(&format!(

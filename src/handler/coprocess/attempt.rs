@@ -171,6 +171,7 @@ impl<'a> Attempt<'a> {
         self.said.error = answer.error.or_else(|| self.said.error.take());
         self.said.results = answer.results.or_else(|| self.said.results.take());
         self.said.unread = self.said.unread.saturating_add(u64::from(answer.is_partly_unread));
+        self.said.note_unknown_keys(&answer.unknown_keys);
         let ending = self.decided.take().unwrap_or(Ending::Exited(answer.exit_code));
         self.ended(ending)
     }
@@ -222,6 +223,7 @@ impl<'a> Attempt<'a> {
             error: self.said.error.take(),
             results: self.said.results.take(),
             unread_events: self.said.unread,
+            unknown_keys: std::mem::take(&mut self.said.unknown_keys),
             unended: None,
             stdout: Captured::default(),
             stderr: self.ticket.take_stderr(),

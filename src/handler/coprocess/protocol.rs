@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::domain::ending::ReportedError;
 use crate::handler::RunContext;
-use crate::handler::events::{Event, parse_event};
+use crate::handler::events::{Event, parse_event_among};
 
 /// The only version there is.
 pub(super) const VERSION: u32 = 1;
@@ -55,6 +55,9 @@ pub(super) struct Hello {
     pub(super) can_ping: bool,
 }
 
+/// Keys of every message, besides those of an event.
+const ENVELOPE: [&str; 3] = ["type", "id", "exit"];
+
 /// What a handler says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
@@ -79,6 +82,8 @@ pub(super) struct Answer {
     pub(super) results: Option<String>,
     /// What came with it could not be read.
     pub(super) is_partly_unread: bool,
+    /// Its keys that mean nothing.
+    pub(super) unknown_keys: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -191,13 +196,13 @@ pub(super) fn read(bytes: &[u8]) -> Result<Message, String> {
     let answered = || id.ok_or_else(|| not_one_of_its_runs(head.id.as_deref().unwrap_or_default()));
     Ok(match &*head.r#type {
         "done" => {
-            let event = parse_event(bytes);
+            let event = parse_event_among(bytes, &ENVELOPE);
             let is_partly_unread = event.is_none();
-            let results = event.and_then(|event| event.result);
-            Message::Answer(answered()?, Answer { results, is_partly_unread, ..Answer::default() })
+            let (results, unknown_keys) = event.map(|event| (event.result, event.unknown_keys)).unwrap_or_default();
+            Message::Answer(answered()?, Answer { results, is_partly_unread, unknown_keys, ..Answer::default() })
         }
-        "fail" => Message::Answer(answered()?, failure(head.exit, parse_event(bytes))),
-        "progress" => id.map_or(Message::Unknown, |id| Message::Report(id, parse_event(bytes))),
+        "fail" => Message::Answer(answered()?, failure(head.exit, parse_event_among(bytes, &ENVELOPE))),
+        "progress" => id.map_or(Message::Unknown, |id| Message::Report(id, parse_event_among(bytes, &ENVELOPE))),
         "pong" => Message::Pong,
         "drain" => Message::Drain,
         "hello" => Message::Hello(their_hello(text.unwrap_or_default())?),
@@ -209,8 +214,8 @@ fn failure(exit: Option<i64>, event: Option<Event>) -> Answer {
     // 0 is no failure, and what is no exit code is as good as the usual one.
     let exit_code = exit.and_then(|exit| u8::try_from(exit).ok()).filter(|exit| *exit != 0).unwrap_or(1);
     let is_partly_unread = event.is_none();
-    let (error, results) = event.map(|event| (event.error, event.result)).unwrap_or_default();
-    Answer { exit_code: i32::from(exit_code), error, results, is_partly_unread }
+    let Event { error, result: results, unknown_keys, .. } = event.unwrap_or_default();
+    Answer { exit_code: i32::from(exit_code), error, results, is_partly_unread, unknown_keys }
 }
 
 fn their_hello(text: &str) -> Result<Hello, String> {
@@ -278,7 +283,9 @@ mod tests {
             Message::Answer(id, answer) => (id == ID).then_some(answer).unwrap(),
             other => panic!("{other:?}"),
         };
-        assert_eq!(answer(r#"{"type":"done","id":"70.3","later":1}"#), Answer::default());
+        assert_eq!(answer(r#"{"type":"done","id":"70.3"}"#), Answer::default());
+        assert_eq!(answer(r#"{"type":"done","id":"70.3","later":1}"#).unknown_keys, ["later"]);
+        assert_eq!(answer(r#"{"type":"fail","id":"70.3","exit":1,"eror":{}}"#).unknown_keys, ["eror"]);
         assert_eq!(answer(r#"{"id":"70.3","result":[1.0],"type":"done"}"#).results.unwrap(), "[1.0]");
         let failed = answer(r#"{"type":"fail","id":"70.3","exit":75,"error":{"code":"smtp"},"result":1}"#);
         assert_eq!((failed.exit_code, failed.error.unwrap().code.as_str()), (75, "smtp"));

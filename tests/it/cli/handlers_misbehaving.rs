@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{detail, is_alive, printed, process, shell_class, wait_for_file};
+use super::{detail, is_alive, printed, process, shell_class, wait_for_file, write};
 use crate::each_engine;
 use crate::support::EngineUnderTest;
 use crate::support::db::on;
@@ -30,6 +30,35 @@ each_engine! {
         assert_eq!(printed(&after, "stdout"), "a\u{2400}b\u{fffd}c");
         assert_eq!(after["runs"][0]["error_message"], "bad\u{2400}ness");
         db.cli().run(&["status", "2"]).ok();
+    }
+
+    fn an_unknown_key_of_an_event_is_named_once_with_the_nearest_known_one(db) {
+        let events = "echo '{\"results\":{\"n\":1}}' >&3; echo '{\"results\":2}' >&3; echo '{\"progress\":4,\"error\":{\"mesage\":\"x\"}}' >&3";
+        db.configure(&shell_class(db, "work", events));
+        let id = db.cli().run(&["queue", "work"]).ok();
+        let slip = "unknown keys in events: \"results\" (did you mean \"result\"?), \"error.mesage\" (did you mean \"error.message\"?)";
+        for (runs, runner) in [(1, &["tick"][..]), (2, &["work", "--idle-exit", "0s"])] {
+            let ended = db.cli().run(runner);
+            assert_eq!((ended.code, ended.stderr), (Some(0), format!("warning: class work: {slip}; ignored\n")));
+            let shown = db.cli().run(&["status", &id]).ok();
+            assert_eq!(shown.split_whitespace().collect::<Vec<_>>().join(" ").matches(slip).count(), runs, "{shown}");
+            let after = detail(db, &id);
+            assert!(after["runs"][0]["decision"].as_str().unwrap().ends_with(slip), "{after}");
+            assert_eq!(after["runs"][0]["results"], json!(null));
+            db.cli().run(&["retry", &id]).ok();
+        }
+    }
+
+    fn an_unknown_key_of_a_coprocess_is_named_too(db) {
+        let script = "import json, sys\nprint(json.dumps({'type': 'hello', 'version': 1}), flush=True)\n\
+            for line in sys.stdin:\n run = json.loads(line)\n \
+            if run['type'] == 'run': print(json.dumps({'type': 'done', 'id': run['id'], 'results': 1}), flush=True)\n";
+        let path = write(db, "kept.py", script);
+        db.configure(&format!("[class.kept]\nargv = [\"/usr/bin/env\", \"python3\", {path:?}]\nprotocol = \"coprocess\"\n"));
+        db.cli().run(&["queue", "kept"]).ok();
+        let ended = db.cli().run(&["tick"]);
+        let expected = "warning: class kept: unknown key in an event: \"results\" (did you mean \"result\"?); ignored\n";
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), expected));
     }
 
     fn a_handler_that_never_reads_its_input_is_no_trouble(db) {
