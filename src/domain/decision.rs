@@ -17,6 +17,8 @@ pub struct Decision {
     pub is_crash: bool,
     /// Whether the class is held: its deployment on this host is broken.
     pub holds_class: bool,
+    /// Whether the runner had no process, memory or descriptor to spare: it should start fewer handlers.
+    pub lacks_room: bool,
     /// What the handler said under a name that means nothing, if so: "unknown key …".
     pub slip: Option<String>,
     /// ErrorCode; empty on success.
@@ -44,6 +46,7 @@ impl Decision {
             delay_secs: None,
             is_crash: false,
             holds_class: false,
+            lacks_room: false,
             slip: None,
             error_code: String::new(),
             error_message: String::new(),
@@ -152,10 +155,11 @@ pub fn decide(
             let (meaning, origin) = rules.meaning_of_no_start();
             Decision::meaning(meaning, "could-not-start", reason, format!("could not start: {meaning} ({origin})"))
         }
-        Ending::NoRoom(reason) => {
-            let (meaning, origin) = rules.meaning_of_no_room();
-            Decision::meaning(meaning, "could-not-start", reason, format!("no room to start it: {meaning} ({origin})"))
-        }
+        Ending::NoRoom(reason) => Decision {
+            event: RunEvent::Release,
+            lacks_room: true,
+            ..Decision::failure("no-room", reason, true, "no room to start it: release".to_owned())
+        },
         Ending::Misconfigured(reason) => {
             let rule = format!("could not start: {} (configuration)", ExitMeaning::Hold);
             Decision::meaning(ExitMeaning::Hold, "could-not-start", reason, rule)
@@ -270,12 +274,20 @@ mod tests {
         };
         for (ending, may_retry, rule) in [
             (Ending::CouldNotStart("gone".into()), false, "could not start: no_retry (rule of exec)"),
-            (Ending::NoRoom("no process".into()), true, "no room to start it: retry (rule of exec)"),
             (Ending::Exited(126), false, "exit 126: no_retry (rule of exec)"),
             (Ending::Exited(127), false, "exit 127: no_retry (rule of exec)"),
             (Ending::Exited(78), true, "exit 78: retry (rule of exec)"),
         ] {
             assert_eq!(decided(&ending), (RunEvent::Fail, false, may_retry, rule.to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_shortage_of_the_runner_releases_the_run_and_holds_no_class() {
+        for rules in [ExitRules::default(), ExitRules::of_task_programs()] {
+            let decision = decide(&Ending::NoRoom("too many open files".into()), None, "", &rules, 60);
+            assert_eq!((decision.event, decision.holds_class, decision.lacks_room), (RunEvent::Release, false, true));
+            assert_eq!((decision.error_code.as_str(), decision.delay_secs), ("no-room", None));
         }
     }
 

@@ -24,8 +24,8 @@ pub enum Ending {
     TimedOut,
     /// The program could not be started; the text names the program and the reason.
     CouldNotStart(String),
-    /// It could not be started, and would have been at a better time: the machine had no process, memory or descriptor
-    /// to spare. The text is that of `CouldNotStart`.
+    /// The runner could not start it: it had no process, memory or descriptor to spare. Neither the task nor its class is at
+    /// fault. The text is that of `CouldNotStart`.
     NoRoom(String),
     /// It could not be started because of what the configuration of this host says, whatever program the task names: whose
     /// rights it is to have. The text is that of `CouldNotStart`.

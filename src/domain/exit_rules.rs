@@ -163,16 +163,6 @@ impl ExitRules {
             (ExitMeaning::Hold, RuleOrigin::Default)
         }
     }
-
-    /// What it means when the machine had no room to start it.
-    #[must_use]
-    pub const fn meaning_of_no_room(&self) -> (ExitMeaning, RuleOrigin) {
-        if self.task_names_program {
-            (ExitMeaning::Retry, RuleOrigin::TaskProgram)
-        } else {
-            (ExitMeaning::Hold, RuleOrigin::Default)
-        }
-    }
 }
 
 fn find(rules: &[(RangeInclusive<i32>, ExitMeaning)], code: i32) -> Option<ExitMeaning> {
@@ -211,7 +201,6 @@ mod tests {
             assert_ne!(rules.meaning(code).0, ExitMeaning::Hold, "exit {code}");
         }
         assert_eq!(rules.meaning_of_no_start().0, ExitMeaning::NoRetry);
-        assert_eq!(rules.meaning_of_no_room().0, ExitMeaning::Retry);
     }
 
     #[test]

@@ -66,7 +66,9 @@ impl HandlerFinish {
             Some(Ending::Exited(code)) => u8::try_from(*code).unwrap_or(1),
             Some(Ending::Signalled(signal) | Ending::Killed { signal, .. }) => u8::try_from(128 + signal).unwrap_or(1),
             Some(Ending::TimedOut) => 124,
-            Some(Ending::CouldNotStart(_) | Ending::NoRoom(_) | Ending::Misconfigured(_)) => 127,
+            Some(Ending::CouldNotStart(_) | Ending::Misconfigured(_)) => 127,
+            // EX_TEMPFAIL: the same may succeed later.
+            Some(Ending::NoRoom(_)) => 75,
             Some(Ending::Stopped | Ending::Cancelled(_) | Ending::KilledWithAnother(_)) => 130,
             None => u8::from(decision.event != RunEvent::Succeed),
         }

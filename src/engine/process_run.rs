@@ -211,6 +211,11 @@ fn process_registered(
         listener.ended(&run, &outcome);
         fault_point!("process.run_ended");
         report.count(&outcome);
+        if outcome.decision.lacks_room {
+            // The next run would fail the same way.
+            listener.lacks_room(&outcome.decision.error_message, 0);
+            break;
+        }
     }
     report.spool_problem = report.spool_problem.or_else(|| ctx.spool_problem.take());
     report.hook_problem = ctx.hook_problem.take();

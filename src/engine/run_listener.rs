@@ -18,6 +18,8 @@ pub trait RunListener {
     fn claimed(&mut self, run: &ClaimedRun);
     /// Its handler wrote this.
     fn output(&mut self, stream: Stream, bytes: &[u8]);
+    /// No handler could be started, for want of a process, memory or a descriptor; so many slots may work for now.
+    fn lacks_room(&mut self, _why: &str, _slots: usize) {}
     /// It ended.
     fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome);
 }

@@ -24,6 +24,22 @@ pub enum WorkerNews<'a> {
         /// The limit.
         limit: i64,
     },
+    /// It works with fewer slots than it was asked for.
+    FewerSlots {
+        /// Slots that it was asked for.
+        wanted: usize,
+        /// Slots that it has.
+        slots: usize,
+        /// Why.
+        why: &'a str,
+    },
+    /// A handler could not be started for want of a process, memory or a descriptor. Its run was released at no cost.
+    LacksRoom {
+        /// What was missing.
+        why: &'a str,
+        /// How many runs the worker executes at once for now.
+        slots: usize,
+    },
     /// A run was claimed, and begins as soon as a slot is free.
     RunClaimed {
         /// The task.
@@ -91,6 +107,10 @@ impl RunListener for Teller {
 
     fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
 
+    fn lacks_room(&mut self, why: &str, slots: usize) {
+        (self.hear)(WorkerNews::LacksRoom { why, slots });
+    }
+
     fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome) {
         (self.hear)(WorkerNews::RunEnded(EndedRun {
             task_id: run.task_id,
@@ -106,6 +126,10 @@ impl RunListener for Teller {
 }
 
 impl WorkListener for Teller {
+    fn has_fewer_slots(&mut self, wanted: usize, slots: usize, why: &str) {
+        (self.hear)(WorkerNews::FewerSlots { wanted, slots, why });
+    }
+
     fn waits_for_slots(&mut self, in_use: i64, limit: i64) {
         (self.hear)(WorkerNews::WaitsForSlots { in_use, limit });
     }

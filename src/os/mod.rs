@@ -10,6 +10,7 @@ pub mod claimant;
 pub mod clock;
 pub mod closed_output;
 pub mod coprocess;
+pub mod descriptors;
 pub mod direct;
 pub mod disk;
 pub mod event_socket;

@@ -14,6 +14,7 @@ use rustix::process::{
 use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use super::account::Credentials;
+use super::descriptors::limits_of_handlers;
 use super::recent::Recent;
 use crate::domain::confinement::Limits;
 
@@ -116,7 +117,7 @@ impl Prepared {
                 .map(|user| user.groups.iter().copied().map(Gid::from_raw).collect())
                 .unwrap_or_default(),
             ids: credentials.map(|user| (Uid::from_raw(user.uid), Gid::from_raw(user.gid))),
-            limits: resources(&rights.limits),
+            limits: resources(&rights.limits, limits_of_handlers()),
             umask: Mode::from_raw_mode(rights.umask),
             no_new_privileges: rights.no_new_privileges,
             oom_score: oom_score(),
@@ -185,7 +186,8 @@ fn set_limit(resource: Resource, soft: u64, hard: u64) -> rustix::io::Result<()>
     }
 }
 
-fn resources(limits: &Limits) -> Vec<(Resource, u64, u64)> {
+/// With soft and hard limit; `files` are those of its open files where the class sets none.
+fn resources(limits: &Limits, files: Option<(u64, u64)>) -> Vec<(Resource, u64, u64)> {
     // At the hard limit of processor time the kernel kills without a warning.
     let cpu = limits.cpu_secs.map(|secs| (Resource::Cpu, secs, secs.saturating_add(CPU_GRACE_SECS)));
     let others = [
@@ -197,7 +199,9 @@ fn resources(limits: &Limits) -> Vec<(Resource, u64, u64)> {
         // kernel pipes core dumps to a program, it asks for exactly this number.
         (Resource::Core, Some(1)),
     ];
-    cpu.into_iter().chain(others.into_iter().filter_map(|(resource, limit)| Some((resource, limit?, limit?)))).collect()
+    let files = files.filter(|_| limits.open_files.is_none()).map(|(soft, hard)| (Resource::Nofile, soft, hard));
+    let others = others.into_iter().filter_map(|(resource, limit)| Some((resource, limit?, limit?)));
+    cpu.into_iter().chain(files).chain(others).collect()
 }
 
 fn oom_score() -> Option<Vec<u8>> {
@@ -216,7 +220,11 @@ mod tests {
     #[test]
     fn processor_time_has_a_warning_before_the_end_and_core_dumps_are_always_off() {
         let limits = Limits { cpu_secs: Some(3), open_files: Some(64), ..Limits::default() };
-        assert_eq!(resources(&limits), [(Resource::Cpu, 3, 8), (Resource::Nofile, 64, 64), (Resource::Core, 1, 1)]);
-        assert_eq!(resources(&Limits::default()), [(Resource::Core, 1, 1)]);
+        let with_files = [(Resource::Cpu, 3, 8), (Resource::Nofile, 64, 64), (Resource::Core, 1, 1)];
+        assert_eq!(resources(&limits, None), with_files);
+        assert_eq!(resources(&Limits::default(), None), [(Resource::Core, 1, 1)]);
+        assert_eq!(resources(&limits, Some((1024, 4096))), with_files);
+        let inherited = [(Resource::Nofile, 1024, 4096), (Resource::Core, 1, 1)];
+        assert_eq!(resources(&Limits::default(), Some((1024, 4096))), inherited);
     }
 }

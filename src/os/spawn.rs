@@ -23,6 +23,7 @@ use super::pre_exec::{EVENTS_FD, Plan};
 use super::proc_files::ignores_signal;
 use super::rights::{Failure, Prepared, Rights, Step};
 use super::vfork::Process;
+use crate::domain::confinement::Limits;
 use crate::domain::ending::Ending;
 
 /// A program to start. Nothing is inherited: no environment, no descriptor but the four it gets.
@@ -74,7 +75,7 @@ struct Theirs {
 
 /// The error says how it ended before it began.
 pub(super) fn start(spec: &ChildSpec) -> Result<(Handler, Pipes), Ending> {
-    let ours = |error: io::Error| Ending::NoRoom(could_not(spec, &error.to_string()));
+    let ours = |error: io::Error| failed_here(spec, &error);
     prepare_this_process().map_err(ours)?;
     let (before, process, pipes) = {
         let _starting = starting();
@@ -89,7 +90,7 @@ pub(super) fn start(spec: &ChildSpec) -> Result<(Handler, Pipes), Ending> {
 /// Does everything that comes before the exec and asks whether that would be allowed; the error says why it could not
 /// start. The program must be an absolute path.
 pub(super) fn rehearse(spec: &ChildSpec) -> Result<(), Ending> {
-    let ours = |error: io::Error| Ending::NoRoom(could_not(spec, &error.to_string()));
+    let ours = |error: io::Error| failed_here(spec, &error);
     prepare_this_process().map_err(ours)?;
     let program = c_string(&spec.program).map_err(ours)?;
     let _starting = starting();
@@ -104,8 +105,19 @@ pub(super) fn rehearse(spec: &ChildSpec) -> Result<(), Ending> {
     }
 }
 
+/// What this process needs to start any handler is missing.
+fn failed_here(spec: &ChildSpec, error: &io::Error) -> Ending {
+    let text = could_not(spec, &error.to_string());
+    if is_want_of_room(error) { Ending::NoRoom(text) } else { Ending::Misconfigured(text) }
+}
+
 fn failed(spec: &ChildSpec, Failure { step, error }: &Failure) -> Ending {
+    let limits = &spec.rights.limits;
     match step {
+        Some(Step::Execution) if is_below_need(limits, error) => {
+            let why = format!("its limits leave no room for it: {error}");
+            Ending::Misconfigured(could_not(spec, &why))
+        }
         _ if is_want_of_room(error) => Ending::NoRoom(could_not(spec, &error.to_string())),
         Some(Step::Limits) => Ending::Misconfigured(could_not(spec, &format!("its limits were refused: {error}"))),
         Some(Step::User) => Ending::Misconfigured(could_not(spec, &format!("it cannot become its user: {error}"))),
@@ -114,7 +126,16 @@ fn failed(spec: &ChildSpec, Failure { step, error }: &Failure) -> Ending {
     }
 }
 
-/// Whether the program itself is not to blame.
+/// Whether the program was refused because of a limit of its class, which no other runner would lift.
+fn is_below_need(limits: &Limits, error: &io::Error) -> bool {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::AGAIN) => limits.processes.is_some(),
+        Some(Errno::NOMEM) => limits.memory_bytes.is_some(),
+        _ => false,
+    }
+}
+
+/// Whether this process or this machine was short of something, so that neither the program nor its class is at fault.
 fn is_want_of_room(error: &io::Error) -> bool {
     let room = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
     error.raw_os_error().is_some_and(|number| room.contains(&number))
@@ -290,6 +311,22 @@ mod tests {
             (Errno::TOOBIG, false),
         ] {
             assert_eq!(is_want_of_room(&io::Error::from(errno)), is_room, "{errno}");
+        }
+    }
+
+    #[test]
+    fn a_limit_of_the_class_is_told_from_a_shortage_of_the_runner() {
+        let (processes, memory) =
+            (Limits { processes: Some(1), ..Limits::default() }, Limits { memory_bytes: Some(1), ..Limits::default() });
+        for (limits, errno, is_of_class) in [
+            (Limits::default(), Errno::AGAIN, false),
+            (Limits::default(), Errno::NOMEM, false),
+            (processes, Errno::AGAIN, true),
+            (processes, Errno::NOMEM, false),
+            (memory, Errno::NOMEM, true),
+            (memory, Errno::NFILE, false),
+        ] {
+            assert_eq!(is_below_need(&limits, &io::Error::from(errno)), is_of_class, "{errno} {limits:?}");
         }
     }
 }

@@ -28,6 +28,10 @@ impl RunListener for Narrator<'_> {
 
     fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
 
+    fn lacks_room(&mut self, why: &str, slots: usize) {
+        say_shortage(why, slots, self.out);
+    }
+
     fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome) {
         if !self.out.is_verbose() && !has_trouble(outcome) {
             return;
@@ -50,6 +54,19 @@ pub(crate) fn say_stopping(runs: &[RunId], wait: Duration, out: &mut Out) {
             out.say(&format!("stopping: {} runs may go on for {secs} seconds; the next signal ends them", runs.len()));
         }
     }
+}
+
+/// Says that this runner cannot start as many handlers as it wants to.
+pub(crate) fn say_shortage(why: &str, slots: usize, out: &mut Out) {
+    let next = match slots {
+        0 => "starts no other one for now".to_owned(),
+        1 => "goes on with 1 run at once for now".to_owned(),
+        _ => format!("goes on with {slots} runs at once for now"),
+    };
+    out.warn(&format!(
+        "{why}: the run was released at no cost, and this runner {next}; raise its limits (`ulimit -n`, `ulimit -u`) or lower \
+         --slots"
+    ));
 }
 
 fn words(outcome: &RunOutcome) -> String {

@@ -18,7 +18,7 @@ use crate::cli::output::Out;
 use crate::cli::output::log::LogFormat;
 use crate::cli::session::Session;
 use crate::domain::listen_address::ListenAddress;
-use crate::engine::work::{Tally, WorkOptions, work};
+use crate::engine::work::{Tally, WorkOptions, raise_limit_of_files, work};
 use crate::engine::{ReloadSignal, StopSignals, Supervisor};
 
 /// Stay, and process runs as they become due, several at once
@@ -76,6 +76,7 @@ impl WorkArgs {
 pub(crate) fn run(session: Session, args: &WorkArgs, out: &mut Out) -> anyhow::Result<u8> {
     out.begin_log(args.log_format)?;
     let options = args.options(session.config.stop_wait)?;
+    raise_limit_of_files(options.slots);
     let (stop, reload) = (StopSignals::install_without_hangup()?, ReloadSignal::install()?);
     session.end_statements_on(&stop, options.stop_wait);
     let reloader = session.reloader();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
-use super::outcome::{Narrator, say_stopping};
+use super::outcome::{Narrator, say_shortage, say_stopping};
 use super::work_metrics::WorkMetrics;
 use super::work_service::Service;
 use crate::cli::output::Out;
@@ -68,6 +68,11 @@ impl RunListener for WorkNarrator<'_> {
 
     fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
 
+    fn lacks_room(&mut self, why: &str, slots: usize) {
+        let (bar, out) = (&self.bar, &mut self.out);
+        bar.suspend(|| say_shortage(why, slots, out));
+    }
+
     fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome) {
         let (bar, out) = (&self.bar, &mut self.out);
         bar.suspend(|| Narrator { out }.ended(run, outcome));
@@ -77,6 +82,10 @@ impl RunListener for WorkNarrator<'_> {
 impl WorkListener for WorkNarrator<'_> {
     fn waits_for_slots(&mut self, in_use: i64, limit: i64) {
         self.say(&format!("runner limit reached ({in_use} of {limit} slots in use); waiting for room"));
+    }
+
+    fn has_fewer_slots(&mut self, wanted: usize, slots: usize, why: &str) {
+        self.warn(&format!("working with {slots} of {wanted} slots: {why}"));
     }
 
     fn lost_database(&mut self, problem: &EngineError) {

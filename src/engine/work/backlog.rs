@@ -12,6 +12,7 @@ use super::super::run_listener::RunOutcome;
 use super::super::workplace::Terms;
 use super::super::{EngineError, EngineResult};
 use super::pace::Pace;
+use super::shortage::Shortage;
 use crate::domain::message::Messages;
 use crate::domain::records::ClaimedRun;
 use crate::os::clock::Moment;
@@ -72,6 +73,7 @@ struct State {
     finished: Vec<Finished>,
     pace: Pace,
     slots: usize,
+    shortage: Shortage,
     /// The file into which outcomes are written now, and the one that takes its place while this one is being sent.
     files: Vec<SpoolFile>,
     problem: Option<String>,
@@ -85,12 +87,21 @@ impl State {
         self.waiting.len() + self.working
     }
 
+    fn allowed(&self) -> usize {
+        self.shortage.allowed(self.slots)
+    }
+
+    /// None while handlers could not be started: what waits then would wait for other runners' slots.
+    fn look_ahead(&self) -> usize {
+        if self.shortage.is_over() { self.pace.look_ahead(self.slots) } else { 0 }
+    }
+
     fn room(&self) -> usize {
-        (self.slots + self.pace.look_ahead(self.slots)).saturating_sub(self.busy())
+        (self.allowed() + self.look_ahead()).saturating_sub(self.busy())
     }
 
     fn is_short(&self) -> bool {
-        self.busy() < self.slots + self.pace.look_ahead(self.slots).div_ceil(2)
+        self.busy() < self.allowed() + self.look_ahead().div_ceil(2)
     }
 
     fn withdraw_waiting(&mut self) {
@@ -117,6 +128,7 @@ impl Backlog {
             finished: Vec::new(),
             pace: Pace::default(),
             slots,
+            shortage: Shortage::default(),
             files,
             problem,
             is_told: false,
@@ -146,7 +158,8 @@ impl Backlog {
     pub(super) fn next(&self) -> Option<(ClaimedRun, Arc<Terms>)> {
         let mut state = self.lock();
         loop {
-            if let Some((_, run)) = state.waiting.pop_front() {
+            let may_begin = state.working < state.allowed();
+            if let Some((_, run)) = state.waiting.pop_front_if(|_| may_begin) {
                 state.working += 1;
                 return Some((run, Arc::clone(&state.terms)));
             }
@@ -170,7 +183,14 @@ impl Backlog {
         }
         fault_point!("work.outcome_kept");
         state.working -= 1;
-        state.pace.ran(took);
+        if outcome.decision.lacks_room {
+            let running = state.working;
+            state.shortage.occurred(running);
+            // Another runner may have room for it.
+            state.withdraw_waiting();
+        } else {
+            state.pace.ran(took);
+        }
         state.finished.push(Finished { run, outcome, messages, is_over, to_send, took });
         let is_first = state.finished.len() == 1;
         // Once is enough until it has taken what has finished.
@@ -235,8 +255,22 @@ impl Backlog {
         self.lock().returning.extend(runs);
     }
 
+    /// Some slots could not be made: there are only so many.
+    pub(super) fn limit_slots(&self, slots: usize) {
+        self.lock().slots = slots;
+    }
+
+    /// How many slots may execute a run now.
+    pub(super) fn allowed(&self) -> usize {
+        self.lock().allowed()
+    }
+
     pub(super) fn standings(&self) -> Standings {
-        let state = self.lock();
+        let mut state = self.lock();
+        let slots = state.slots;
+        if state.shortage.relax(slots) {
+            self.has_run.notify_all();
+        }
         Standings {
             waiting: state.waiting.len(),
             longest_wait: state.waiting.front().map_or(Duration::ZERO, |(since, _)| since.elapsed()),

@@ -28,6 +28,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Between two attempts to reach a database that is away.
 const AWAY_PAUSE: Duration = Duration::from_secs(1);
+/// Between two reports of a shortage that goes on.
+const TELL_SHORTAGE_EVERY: Duration = Duration::from_secs(10);
 /// Between two questions what has become of ends that others may send.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
@@ -66,6 +68,8 @@ pub(super) struct Coordinator<'a, 'b> {
     pub(super) is_away: bool,
     /// What could not be sent because the database was away.
     pub(super) unsent: Option<(Vec<Finished>, Option<SpoolFile>)>,
+    /// No report of a shortage before.
+    pub(super) tell_shortage_at: Moment,
     /// When it is asked next what has become of the ends of an earlier session.
     pub(super) count_at: Moment,
 }
@@ -111,6 +115,7 @@ impl<'a, 'b> Coordinator<'a, 'b> {
             idle_since: now,
             gathering_since: None,
             unsent: None,
+            tell_shortage_at: now,
             count_at: Moment::after(COUNT_EVERY),
             away_until: now,
             is_away: false,
@@ -259,6 +264,14 @@ impl<'a, 'b> Coordinator<'a, 'b> {
 
     fn wants_more(&self, standings: Standings) -> bool {
         standings.is_short && self.look_at.has_passed() && self.room(standings) > 0
+    }
+
+    /// A handler could not be started for want of something that this process lacks.
+    pub(super) fn note_shortage(&mut self, why: &str, listener: &mut dyn WorkListener) {
+        if self.tell_shortage_at.has_passed() {
+            self.tell_shortage_at = Moment::after(TELL_SHORTAGE_EVERY);
+            listener.lacks_room(why, self.backlog.allowed());
+        }
     }
 
     pub(super) fn is_to_give_back(&self, standings: Standings) -> bool {

@@ -14,6 +14,7 @@ mod monitor;
 mod pace;
 mod recording;
 mod reload;
+mod shortage;
 mod slot;
 mod tally;
 mod unanswered;
@@ -44,6 +45,7 @@ use crate::domain::ids::RunnerId;
 use crate::domain::records::ClaimedRun;
 use crate::domain::settings::Settings;
 use crate::os::clock::Moment;
+use crate::os::descriptors;
 use crate::os::marks::Marks;
 use crate::os::stop_signals::StopSignals;
 use crate::store::{News, Registration};
@@ -52,6 +54,9 @@ use crate::store::{News, Registration};
 const LIMIT_PAUSE: Duration = Duration::from_secs(1);
 /// Between two looks at what there is to hear, while it waits.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Files that a worker has open without any slot, and at most for each; both with some to spare.
+const FILES: u64 = 48;
+const FILES_PER_SLOT: u64 = 8;
 /// Between two attempts to come back to a database that was away.
 const RETURN_PAUSE: Duration = Duration::from_secs(2);
 
@@ -80,6 +85,8 @@ pub struct WorkOptions {
 pub trait WorkListener: RunListener {
     /// There is no room under the runner limit; it waits.
     fn waits_for_slots(&mut self, in_use: i64, limit: i64);
+    /// It works with fewer slots than it was asked for, for this reason.
+    fn has_fewer_slots(&mut self, _wanted: usize, _slots: usize, _why: &str) {}
     /// The database is away; it tries to come back to it.
     fn lost_database(&mut self, problem: &EngineError);
     /// It answers again.
@@ -126,6 +133,17 @@ pub fn work(
     }
     ctx.store.prefer_lookups()?;
     let options = &mut options.clone();
+    let wanted = options.slots;
+    if let Some(limit) = descriptors::limit().filter(|limit| files_for(wanted) > *limit) {
+        options.slots = slots_for(limit).min(wanted);
+        if options.slots < wanted {
+            let why = format!(
+                "it may have {limit} files open (`ulimit -n`, LimitNOFILE=), and {wanted} slots need {}",
+                files_for(wanted)
+            );
+            listener.has_fewer_slots(wanted, options.slots, &why);
+        }
+    }
     options.tally.set_slots(options.slots);
     let until = options.max_time.map(Moment::after);
     let mut report = ProcessReport::default();
@@ -144,6 +162,21 @@ pub fn work(
             Ok(()) => return Ok(report),
         }
     }
+}
+
+/// Raises the limit of open files for this process, as far as it may, to what so many slots need. Handlers keep the limit
+/// with which the process was started.
+pub fn raise_limit_of_files(slots: usize) {
+    descriptors::raise_limit(files_for(slots));
+}
+
+fn files_for(slots: usize) -> u64 {
+    u64::try_from(slots).unwrap_or(u64::MAX).saturating_mul(FILES_PER_SLOT).saturating_add(FILES)
+}
+
+/// At least one.
+fn slots_for(files: u64) -> usize {
+    usize::try_from(files.saturating_sub(FILES) / FILES_PER_SLOT).unwrap_or(usize::MAX).max(1)
 }
 
 /// From the registration to its end, or to the loss of the database.
@@ -272,10 +305,17 @@ fn with_slots(
         let errands = Errands::start(scope, ctx, stop)?;
         for number in 0..options.slots {
             let slot = Slot { number, place: &place, backlog: &backlog, marks: marks.as_ref() };
-            thread::Builder::new()
-                .name(format!("slot-{number}"))
-                .spawn_scoped(scope, move || slot.work())
-                .map_err(|source| EngineError::Os { what: "no thread for a slot", source })?;
+            let thread = thread::Builder::new().name(format!("slot-{number}"));
+            match thread.spawn_scoped(scope, move || slot.work()) {
+                Ok(_) => {}
+                Err(source) if number == 0 => return Err(EngineError::Os { what: "no thread for a slot", source }),
+                Err(problem) => {
+                    backlog.limit_slots(number);
+                    let why = format!("no thread for another one: {problem} (`ulimit -u`, TasksMax=)");
+                    listener.has_fewer_slots(options.slots, number, &why);
+                    break;
+                }
+            }
         }
         let result =
             Coordinator::new(ctx, options, until, runner_id, &place, Current::new(terms), &backlog, &errands, news)

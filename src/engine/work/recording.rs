@@ -119,6 +119,9 @@ impl Coordinator<'_, '_> {
         if outcome.decision.holds_class {
             self.held_until = Moment::now();
         }
+        if outcome.decision.lacks_room {
+            self.note_shortage(&outcome.decision.error_message, listener);
+        }
         report.count(&outcome);
         listener.ended(&run, &outcome);
     }

@@ -45,6 +45,7 @@ mod runners;
 mod schedule;
 mod selections;
 mod settings;
+mod shortage;
 mod show;
 mod standstill;
 mod status;

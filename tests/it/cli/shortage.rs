@@ -1,0 +1,106 @@
+//! A runner that lacks descriptors: whose fault that is, and what it does then.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::Child;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
+
+use super::{ECHO, detail, printed, shell_class, signal, task, write};
+use crate::each_engine;
+use crate::support::cli::finish;
+use crate::support::{TestDb, wait_until};
+
+/// The program, started under limits that a shell sets.
+fn under_limits(db: &TestDb, limits: &str) -> PathBuf {
+    let program = env!("CARGO_BIN_EXE_taskqueue");
+    let path = write(db, "limited.sh", format!("#!/bin/sh\n{limits}\nexec {program} \"$@\"\n"));
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// Gives it no number for another descriptor. Returns the limits that it had.
+fn take_descriptors(child: &Child) -> Rlimit {
+    let free = (0..).find(|number| !PathBuf::from(format!("/proc/{}/fd/{number}", child.id())).exists());
+    set_limit(child, Rlimit { current: free, ..getrlimit(Resource::Nofile) })
+}
+
+fn set_limit(child: &Child, limit: Rlimit) -> Rlimit {
+    prlimit(Pid::from_raw(child.id().try_into().unwrap()), Resource::Nofile, limit).unwrap()
+}
+
+fn count(db: &TestDb, table: &str, condition: &str) -> i64 {
+    db.number(&format!("SELECT COUNT(*) AS value FROM \"{table}\" WHERE {condition}"))
+}
+
+each_engine! {
+    fn a_worker_without_descriptors_releases_its_runs_and_holds_no_class(db) {
+        db.configure(ECHO);
+        let worker = db.cli().spawn(&["work", "--slots", "2"]);
+        wait_until("it works", || count(db, "TaskQueueRunners", "\"FinishedOn\" IS NULL") == 1);
+        let first = db.cli().run(&["queue", "echo"]).ok();
+        wait_until("the first has ended", || task(db, &first)["status"] == "success");
+        let before = take_descriptors(&worker);
+        wait_until("a run was released", || {
+            // What it had open for a moment is free by now.
+            take_descriptors(&worker);
+            db.cli().run(&["queue", "echo"]).ok();
+            count(db, "TaskQueueRuns", "\"ErrorCode\" = 'no-room'") > 0
+        });
+        assert_eq!(count(db, "TaskQueueClassHolds", "1 = 1"), 0);
+        // A healthy runner has it as soon as the other one does not try it.
+        wait_until("another runner has done all", || {
+            db.cli().run(&["tick"]).ok();
+            count(db, "TaskQueue", "\"LastStatus\" <> 'success'") == 0
+        });
+        assert_eq!(count(db, "TaskQueueRuns", "\"Status\" NOT IN ('success', 'released')"), 0);
+        set_limit(&worker, before);
+        let third = db.cli().run(&["queue", "echo"]).ok();
+        wait_until("it works again", || task(db, &third)["status"] == "success");
+        signal(&worker, Signal::TERM);
+        let ended = finish(worker);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stderr.contains("Too many open files (os error 24): the run was released at no cost"), "{ended:?}");
+    }
+
+    fn a_tick_without_descriptors_releases_its_run_and_ends(db) {
+        db.configure(&shell_class(db, "work", "sleep 0.1"));
+        db.cli().stdin("{\"class\":\"work\"}\n".repeat(100)).run(&["queue", "--batch", "-"]).ok();
+        let tick = db.cli().spawn(&["tick"]);
+        wait_until("it works", || count(db, "TaskQueueRuns", "\"Status\" = 'success'") > 0);
+        wait_until("a run was released", || {
+            take_descriptors(&tick);
+            count(db, "TaskQueueRuns", "\"ErrorCode\" = 'no-room'") == 1
+        });
+        let ended = finish(tick);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stderr.contains("this runner starts no other one for now"), "{ended:?}");
+        assert_eq!(count(db, "TaskQueueRuns", "\"ErrorCode\" = 'no-room'"), 1);
+        assert_eq!(count(db, "TaskQueueClassHolds", "1 = 1"), 0);
+        assert_eq!(count(db, "TaskQueue", "\"FailedRetries\" > 0 OR \"Attempts\" > 1"), 0);
+    }
+
+    fn work_has_no_more_slots_than_its_hard_limit_of_files_allows(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo"]).ok();
+        let limited = under_limits(db, "ulimit -n 100");
+        let ended = db.cli().program(&limited).run(&["work", "--slots", "50", "--idle-exit", "0s"]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let expected = "warning: working with 6 of 50 slots: it may have 100 files open (`ulimit -n`, LimitNOFILE=), and 50 slots need 448\n";
+        assert_eq!(ended.stderr, expected);
+        assert_eq!(task(db, "1")["status"], "success");
+    }
+
+    fn work_raises_its_soft_limit_of_files_and_handlers_keep_the_old_one(db) {
+        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "100"]).ok();
+        let script = "ulimit -Sn; ulimit -Hn; sed -n 's/^Max open files *//p' /proc/$PPID/limits";
+        db.configure(&shell_class(db, "work", script));
+        let id = db.cli().run(&["queue", "work"]).ok();
+        let limited = under_limits(db, "ulimit -Sn 90; ulimit -Hn 900");
+        let ended = db.cli().program(&limited).run(&["work", "--slots", "50", "--idle-exit", "0s"]);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+        let after = detail(db, &id);
+        let words: Vec<&str> = printed(&after, "stdout").split_whitespace().collect();
+        assert_eq!(words, ["90", "900", "448", "900", "files"]);
+    }
+}
