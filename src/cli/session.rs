@@ -16,8 +16,7 @@ use crate::domain::listen_address::ListenAddress;
 use crate::engine::work::Reconfiguration;
 use crate::engine::{
     ConnectWait, Context, DatabaseUrl, Engine, Handlers, StopSignals, announce_locked_stores, create_private_dir,
-    end_statements_on,
-    others_can_queue,
+    end_statements_on, others_can_queue,
 };
 use crate::handler::registry::HandlerRegistry;
 

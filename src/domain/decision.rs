@@ -4,6 +4,20 @@ use super::ending::{Ending, ReportedError};
 use super::exit_rules::{ExitMeaning, ExitRules};
 use super::transition::RunEvent;
 
+/// How the rule of a run ends that was lost together with others.
+const LOST_WITH_OTHERS: &str = ": retry at once, with nothing beside it (other runs were lost with it)";
+
+/// What may have caused the loss of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// Its task: the runner had no other run.
+    Task,
+    /// Its task, or that of another run which its runner had.
+    AnyOfSeveral,
+    /// No task: the machine was started again.
+    Restart,
+}
+
 /// What was decided about a run, and by which rule; the rule is kept on the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
@@ -118,12 +132,24 @@ impl Decision {
 
     /// The runner died, or its lease is over.
     #[must_use]
-    pub fn lost(code: &str, message: &str) -> Self {
+    pub fn lost(code: &str, message: &str, blame: Blame) -> Self {
+        let rule = match blame {
+            Blame::Task => format!("{code}: retry at once"),
+            Blame::AnyOfSeveral => format!("{code}{LOST_WITH_OTHERS}"),
+            Blame::Restart => format!("{code}: retry at once (its machine was started again)"),
+        };
         Self {
             event: RunEvent::TimeOut,
             delay_secs: Some(0),
-            ..Self::crash(code, message, format!("{code}: retry at once"))
+            is_crash: blame == Blame::Task,
+            ..Self::crash(code, message, rule)
         }
+    }
+
+    /// Whether this is the rule of a run that was lost together with others.
+    #[must_use]
+    pub fn is_of_one_lost_with_others(rule: &str) -> bool {
+        rule.ends_with(LOST_WITH_OTHERS)
     }
 }
 
@@ -366,6 +392,21 @@ mod tests {
         assert_eq!(rule(0), "exit 0: success (default rule)");
         assert_eq!(rule(1), "exit 0: success (default rule); 1 event line could not be read");
         assert_eq!(rule(3), "exit 0: success (default rule); 3 event lines could not be read");
+    }
+
+    #[test]
+    fn only_a_run_that_is_lost_alone_counts_as_a_crash() {
+        let lost = |blame| Decision::lost("runner-died", "dead", blame);
+        for (blame, is_crash, is_suspect) in
+            [(Blame::Task, true, false), (Blame::AnyOfSeveral, false, true), (Blame::Restart, false, false)]
+        {
+            let decision = lost(blame);
+            assert_eq!((decision.event, decision.may_retry, decision.delay_secs), (RunEvent::TimeOut, true, Some(0)));
+            assert_eq!(
+                (decision.is_crash, Decision::is_of_one_lost_with_others(&decision.rule)),
+                (is_crash, is_suspect)
+            );
+        }
     }
 
     #[test]

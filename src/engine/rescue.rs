@@ -1,7 +1,7 @@
 //! Takes runs from runners that died, and ends runs whose time is over where no runner does (the scheme's
 //! synchronizeTaskRunStatus). A surviving handler is ended before its run becomes `timeout` (rule R7).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::outcomes::{GivenBack, has_outcome_of, is_being_sent, send_left_over};
 use super::register::liveness_of;
 use super::silence::{Silence, both_clocks, silence_of};
 use super::{Context, EngineResult};
-use crate::domain::decision::Decision;
+use crate::domain::decision::{Blame, Decision};
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::lease::TwoClocks;
 use crate::domain::notice::NoticeKind;
@@ -81,6 +81,7 @@ pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<Rescu
     let now = ctx.store.leases_count(lease_secs)?.then(|| both_clocks(&mut ctx.store)).transpose()?;
     let mut last: Option<Run> = None;
     let mut stuck = BTreeSet::new();
+    let mut crews = Crews::default();
     // Before the runs are listed: of one that dies later not all of them are looked at.
     let dead = ctx.spool.as_ref().and_then(|spool| dead_owners(spool.directory()).ok()).unwrap_or_default();
     loop {
@@ -101,7 +102,7 @@ pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<Rescu
             if !ends_by_its_outcome(ctx, run, now)?
                 && let Some(run) = still_in_question(ctx, run, evidence)?
             {
-                rescue_run(ctx, settings, &run, evidence, &mut report)?;
+                rescue_run(ctx, settings, &run, evidence, &mut crews, &mut report)?;
                 if report.rescued.last().is_none_or(|rescued| rescued.run_id != run.id) {
                     stuck.insert(run.process_identity.clone());
                 }
@@ -120,6 +121,37 @@ pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<Rescu
         ctx.tell_of_ends();
     }
     Ok(report)
+}
+
+/// What is known of runners, by their identity.
+#[derive(Default)]
+struct Crews {
+    /// Whether one had several runs when the first of them was rescued: later it has fewer.
+    had_several: BTreeMap<String, bool>,
+}
+
+/// What may have caused the loss of the run. What its runner had claimed and not begun is not to blame.
+fn blame_for(ctx: &mut Context, run: &Run, evidence: &Evidence, crews: &mut Crews) -> EngineResult<Blame> {
+    let Some(runner_id) = run.runner_id.filter(|_| run.claimant.is_none()) else { return Ok(Blame::Task) };
+    let identity = run.process_identity.parse::<ProcessIdentity>();
+    if run.host == ctx.me.host && identity.is_ok_and(|identity| !identity.is_of_this_boot()) {
+        return Ok(Blame::Restart);
+    }
+    let had_several = match crews.had_several.get(&run.process_identity) {
+        Some(had_several) => *had_several,
+        None => {
+            let runs = ctx.store.list_runs_of_runners(&[runner_id])?;
+            let of_process = runs.iter().filter(|other| other.process_identity == run.process_identity);
+            let is_begun = |other: &&Run| {
+                let token = other.token.as_deref().unwrap_or_default();
+                other.id == run.id || !was_never_begun(ctx, other, evidence, token)
+            };
+            let had_several = of_process.filter(is_begun).nth(1).is_some();
+            crews.had_several.insert(run.process_identity.clone(), had_several);
+            had_several
+        }
+    };
+    Ok(if had_several { Blame::AnyOfSeveral } else { Blame::Task })
 }
 
 /// What is known against the runner of a run.
@@ -228,11 +260,13 @@ fn rescue_run(
     settings: &Settings,
     run: &Run,
     evidence: &Evidence,
+    crews: &mut Crews,
     report: &mut RescueReport,
 ) -> EngineResult<()> {
     fault_point!("rescue.examined");
     // A row without token was written by somebody else's hand; there is nothing to guard the write with.
     let Some(token) = run.token.clone() else { return Ok(()) };
+    let blame = blame_for(ctx, run, evidence, crews)?;
     let handler = recorded_handler(run);
     let grace = ctx.handlers.kill_grace(run.class.known()).min(LONGEST_GRACE);
     let asked = ask_claimant(run, evidence, grace);
@@ -262,7 +296,7 @@ fn rescue_run(
     let end = if of_run == 0 && was_never_begun(ctx, run, evidence, &token) {
         RunEnd { note, ..GivenBack::ClaimedAhead.end() }
     } else {
-        RunEnd { note, ..lost_end(ctx, settings, run, evidence, &message) }
+        RunEnd { note, ..lost_end(ctx, settings, run, (evidence, blame), &message) }
     };
     // It carries the token that was examined: a run that changed hands meanwhile is left alone.
     let ended = ctx.store.end_run(&RunRef { id: run.id, token }, &end)?;
@@ -284,14 +318,20 @@ fn rescue_run(
 }
 
 /// The end of a run that its runner may have begun.
-fn lost_end(ctx: &Context, settings: &Settings, run: &Run, evidence: &Evidence, message: &str) -> RunEnd {
-    let decision = Decision::lost(evidence.code, message);
+fn lost_end(
+    ctx: &Context,
+    settings: &Settings,
+    run: &Run,
+    (evidence, blame): (&Evidence, Blame),
+    message: &str,
+) -> RunEnd {
+    let decision = Decision::lost(evidence.code, message, blame);
     RunEnd {
         may_retry: decision.may_retry,
         delay_secs: decision.delay_secs,
         backoff: ctx.handlers.backoff(run.class.known(), settings),
         // A claimant that did not come back in time is late, as far as anybody knows, and not dead.
-        crash: (run.claimant.is_none() || evidence.condition == EndCondition::Held)
+        crash: (decision.is_crash && (run.claimant.is_none() || evidence.condition == EndCondition::Held))
             .then(|| ctx.crash(run.class.known(), settings)),
         condition: evidence.condition,
         ..RunEnd::of(decision.event, &decision.error_code, &decision.error_message, &decision.rule)

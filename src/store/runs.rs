@@ -6,8 +6,8 @@ use super::backend;
 use super::events::{NewEvent, insert_event};
 use super::rows::RunRow;
 use super::schema::task_queue_runs::dsl::{
-    claimant, handler_identity, handler_process_id, host, id, percents_completed, progress_message, results, runner_id,
-    running_class, started_on, status, task_queue_id, task_queue_runs, token, updated_on,
+    claimant, decision, handler_identity, handler_process_id, host, id, percents_completed, progress_message, results,
+    runner_id, running_class, started_on, status, task_queue_id, task_queue_runs, token, updated_on,
 };
 use super::sql::db_now;
 use super::{Store, StoreError, StoreResult};
@@ -107,6 +107,18 @@ impl Store {
                 .load(conn)?)
         })?;
         Ok(rows.into_iter().map(Run::from).collect())
+    }
+
+    /// The decision about the last run of the task before this one that was not released; `None` where there was none.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn decision_before(&mut self, task: TaskId, run: RunId) -> StoreResult<Option<String>> {
+        self.read(|conn| {
+            let earlier = task_queue_runs.filter(task_queue_id.eq(task.0)).filter(id.lt(run.0));
+            let earlier = earlier.filter(status.ne(RunStatus::Released.as_str()));
+            Ok(earlier.order((task_queue_id.desc(), id.desc())).select(decision).first(conn).optional()?)
+        })
     }
 
     /// The newest `limit` runs of all tasks, newest first.

@@ -13,6 +13,7 @@ use super::super::workplace::Terms;
 use super::super::{EngineError, EngineResult};
 use super::pace::Pace;
 use super::shortage::Shortage;
+use crate::domain::ids::RunId;
 use crate::domain::message::Messages;
 use crate::domain::records::ClaimedRun;
 use crate::os::clock::Moment;
@@ -21,6 +22,11 @@ use crate::os::waker::Waker;
 
 /// A run that took longer than this is worth the wait for the disk: its outcome shall survive the machine, too.
 const LONG: Duration = Duration::from_secs(1);
+/// For so long nothing begins beside a run that is to have nothing beside it: what kills its runner mostly does it soon, and the
+/// slots have other work.
+const ALONE_FOR: Duration = Duration::from_secs(60);
+/// For so long such a run waits for the end of what works before it.
+const LONGEST_WAIT_ALONE: Duration = Duration::from_secs(60);
 
 pub(super) struct Backlog {
     state: Mutex<State>,
@@ -68,6 +74,10 @@ struct State {
     /// On these all that waits was claimed.
     terms: Arc<Terms>,
     waiting: VecDeque<(Moment, ClaimedRun)>,
+    /// Those that are to have nothing beside them.
+    suspects: VecDeque<(Moment, ClaimedRun)>,
+    /// The one of these that works, and until when it has the worker for itself.
+    alone: Option<(RunId, Moment)>,
     returning: Vec<ClaimedRun>,
     working: usize,
     finished: Vec<Finished>,
@@ -84,7 +94,26 @@ struct State {
 
 impl State {
     fn busy(&self) -> usize {
-        self.waiting.len() + self.working
+        self.waiting.len() + self.suspects.len() + self.working
+    }
+
+    /// Whether no other run may begin.
+    fn is_reserved(&self) -> bool {
+        !self.suspects.is_empty() || self.alone.is_some_and(|(_, until)| !until.has_passed())
+    }
+
+    /// The next run that may begin now.
+    fn pop(&mut self) -> Option<ClaimedRun> {
+        let has_company = self.working > 0;
+        let may_begin = |(since, _): &mut (Moment, ClaimedRun)| !has_company || since.elapsed() >= LONGEST_WAIT_ALONE;
+        if self.alone.is_none()
+            && let Some((_, run)) = self.suspects.pop_front_if(may_begin)
+        {
+            self.alone = Some((run.run_id, Moment::after(ALONE_FOR)));
+            return Some(run);
+        }
+        let may_begin = !self.is_reserved() && self.working < self.allowed();
+        self.waiting.pop_front_if(|_| may_begin).map(|(_, run)| run)
     }
 
     fn allowed(&self) -> usize {
@@ -97,16 +126,19 @@ impl State {
     }
 
     fn room(&self) -> usize {
+        if self.is_reserved() {
+            return 0;
+        }
         (self.allowed() + self.look_ahead()).saturating_sub(self.busy())
     }
 
     fn is_short(&self) -> bool {
-        self.busy() < self.allowed() + self.look_ahead().div_ceil(2)
+        !self.is_reserved() && self.busy() < self.allowed() + self.look_ahead().div_ceil(2)
     }
 
     fn withdraw_waiting(&mut self) {
-        let waiting = std::mem::take(&mut self.waiting);
-        self.returning.extend(waiting.into_iter().map(|(_, run)| run));
+        let waiting = self.waiting.drain(..).chain(self.suspects.drain(..));
+        self.returning.extend(waiting.map(|(_, run)| run));
     }
 }
 
@@ -123,6 +155,8 @@ impl Backlog {
         let state = State {
             terms,
             waiting: VecDeque::new(),
+            suspects: VecDeque::new(),
+            alone: None,
             returning: Vec::new(),
             working: 0,
             finished: Vec::new(),
@@ -154,12 +188,18 @@ impl Backlog {
         if count == 1 { self.has_run.notify_one() } else { self.has_run.notify_all() }
     }
 
+    /// Runs that are to be executed with nothing beside them.
+    pub(super) fn add_suspects(&self, runs: Vec<ClaimedRun>) {
+        let now = Moment::now();
+        self.lock().suspects.extend(runs.into_iter().map(|run| (now, run)));
+        self.has_run.notify_all();
+    }
+
     /// The next run for a slot, which waits for one, and on which terms. `None` when no more will come.
     pub(super) fn next(&self) -> Option<(ClaimedRun, Arc<Terms>)> {
         let mut state = self.lock();
         loop {
-            let may_begin = state.working < state.allowed();
-            if let Some((_, run)) = state.waiting.pop_front_if(|_| may_begin) {
+            if let Some(run) = state.pop() {
                 state.working += 1;
                 return Some((run, Arc::clone(&state.terms)));
             }
@@ -183,6 +223,7 @@ impl Backlog {
         }
         fault_point!("work.outcome_kept");
         state.working -= 1;
+        state.alone = state.alone.filter(|(alone, _)| *alone != run.run_id);
         if outcome.decision.lacks_room {
             let running = state.working;
             state.shortage.occurred(running);
@@ -243,6 +284,12 @@ impl Backlog {
     }
 
     /// The runs that no slot has begun; none of them will be.
+    pub(super) fn take_all_waiting(&self) -> Vec<ClaimedRun> {
+        self.lock().withdraw_waiting();
+        self.take_waiting()
+    }
+
+    /// The same, but for those that wait to have nothing beside them.
     pub(super) fn take_waiting(&self) -> Vec<ClaimedRun> {
         let mut state = self.lock();
         let mut runs = std::mem::take(&mut state.returning);
@@ -268,11 +315,12 @@ impl Backlog {
     pub(super) fn standings(&self) -> Standings {
         let mut state = self.lock();
         let slots = state.slots;
-        if state.shortage.relax(slots) {
+        let may_begin = state.alone.is_some() || !state.suspects.is_empty();
+        if state.shortage.relax(slots) || may_begin {
             self.has_run.notify_all();
         }
         Standings {
-            waiting: state.waiting.len(),
+            waiting: state.waiting.len() + state.suspects.len(),
             longest_wait: state.waiting.front().map_or(Duration::ZERO, |(since, _)| since.elapsed()),
             returning: state.returning.len(),
             working: state.working,
@@ -328,6 +376,36 @@ mod tests {
             planned_on: DateTime::UNIX_EPOCH,
             started_on: DateTime::UNIX_EPOCH,
         }
+    }
+
+    #[test]
+    fn a_suspect_begins_with_nothing_beside_it_and_nothing_begins_beside_it() {
+        let backlog = Backlog::open(terms(), None, 3).unwrap();
+        backlog.add(vec![run(1)]);
+        assert_eq!(backlog.next().unwrap().0.run_id, RunId(1));
+        backlog.add_suspects(vec![run(2), run(3)]);
+        backlog.add(vec![run(4)]);
+        let begun = |backlog: &Backlog| {
+            let mut state = backlog.lock();
+            let begun = state.pop();
+            state.working += usize::from(begun.is_some());
+            begun.map(|run| run.run_id.0)
+        };
+        let ends = |backlog: &Backlog, id: i64| {
+            let mut state = backlog.lock();
+            state.working -= 1;
+            state.alone = state.alone.filter(|(alone, _)| alone.0 != id);
+        };
+        assert_eq!((begun(&backlog), backlog.standings().room), (None, 0));
+        ends(&backlog, 1);
+        assert_eq!((begun(&backlog), begun(&backlog), backlog.standings().is_short), (Some(2), None, false));
+        ends(&backlog, 2);
+        assert_eq!((begun(&backlog), begun(&backlog), backlog.standings().room), (Some(3), None, 0));
+        // It has had the worker for itself for long enough.
+        backlog.lock().alone = Some((RunId(3), Moment::now()));
+        assert_eq!((begun(&backlog), backlog.standings().room), (Some(4), 1));
+        backlog.add_suspects(vec![run(5)]);
+        assert_eq!((begun(&backlog), backlog.take_waiting().len(), backlog.take_all_waiting().len()), (None, 0, 1));
     }
 
     #[test]

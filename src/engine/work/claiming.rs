@@ -10,6 +10,7 @@ use super::super::{Context, EngineResult, new_token};
 use super::WorkListener;
 use super::backlog::Standings;
 use super::coordinator::Coordinator;
+use crate::domain::decision::Decision;
 use crate::domain::records::ClaimedRun;
 use crate::domain::task_class::TaskClass;
 use crate::os::clock::Moment;
@@ -117,9 +118,22 @@ impl Coordinator<'_, '_> {
         self.idle_since = Moment::now();
         self.options.tally.claimed(runs.iter().map(|run| run.class.as_str()));
         runs.iter().for_each(|run| listener.claimed(run));
+        let (suspects, runs): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| self.is_suspect(run));
+        if !suspects.is_empty() {
+            self.backlog.add_suspects(suspects);
+        }
         self.backlog.add(runs);
         fault_point!("work.claimed");
         Ok(())
+    }
+
+    /// Whether the last attempt was lost together with others, so that nobody knows which of them killed the runner.
+    fn is_suspect(&mut self, run: &ClaimedRun) -> bool {
+        if run.attempt <= 1 {
+            return false;
+        }
+        let decision = self.ctx.store.decision_before(run.task_id, run.run_id);
+        decision.is_ok_and(|rule| rule.is_some_and(|rule| Decision::is_of_one_lost_with_others(&rule)))
     }
 
     fn hold(&self, asked_at: Moment, runs: &[ClaimedRun]) {

@@ -232,7 +232,7 @@ impl<'a, 'b> Coordinator<'a, 'b> {
     }
 
     /// Whether nothing more is to be claimed, for good.
-    fn is_leaving(&self) -> bool {
+    pub(super) fn is_leaving(&self) -> bool {
         self.place.stopping.is_leaving()
             || self.until.is_some_and(Moment::has_passed)
             || self.memory.is_too_large()

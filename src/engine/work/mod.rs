@@ -324,7 +324,7 @@ fn with_slots(
         result
     });
     // After the loss of the database: what no slot has begun goes back when it answers again.
-    let waiting = backlog.take_waiting();
+    let waiting = backlog.take_all_waiting();
     let left = leave_waiting(ctx, &waiting);
     remember(&options.tally, backlog.take_unsent(), waiting);
     report.spool_problem = report.spool_problem.take().or_else(|| ctx.spool_problem.take()).or(left);

@@ -136,7 +136,7 @@ impl Coordinator<'_, '_> {
 
     /// Gives back what no slot has begun, at no cost.
     pub(super) fn give_waiting_back(&mut self) -> EngineResult<()> {
-        let waiting = self.backlog.take_waiting();
+        let waiting = if self.is_leaving() { self.backlog.take_all_waiting() } else { self.backlog.take_waiting() };
         if waiting.is_empty() {
             return Ok(());
         }

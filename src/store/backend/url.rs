@@ -10,8 +10,8 @@ use url::Url;
 
 use super::super::error::StoreError;
 use super::hosts::{Hosts, is_remote};
-use crate::os::patience::Patience;
 use super::pooler::{Known, Pooler};
+use crate::os::patience::Patience;
 
 /// How long one host is tried, unless the address says otherwise.
 const CONNECT_TIMEOUT_SECS: u64 = 10;

@@ -3,6 +3,7 @@
 mod cancel;
 mod claimants;
 mod collide;
+mod company;
 mod connections;
 mod dependencies;
 mod failover;

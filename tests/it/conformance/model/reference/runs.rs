@@ -47,7 +47,13 @@ impl Model {
     /// Only dead releases work; whoever has not renewed its lease has lost it.
     pub(super) fn rescue(&mut self) -> BTreeSet<(usize, &'static str)> {
         let mut rescued = BTreeSet::new();
-        for run in self.processing_runs() {
+        let processing = self.processing_runs();
+        let of_runners = |holder: Option<Who>| {
+            let is_of_it = |run: &&usize| self.runs[**run].holder == holder && self.runs[**run].claimant.is_none();
+            processing.iter().filter(is_of_it).count()
+        };
+        let had_several = [Who::Alive, Who::Dead].map(|who| of_runners(Some(who)) > 1);
+        for run in processing {
             let is_outside = self.runs[run].claimant.is_some();
             let reason = match &self.runs[run] {
                 Run { holder: Some(Who::Dead), .. } if is_outside => "claimant-died",
@@ -55,8 +61,13 @@ impl Model {
                 Run { is_lease_over: true, .. } => "lease-expired",
                 _ => continue,
             };
-            // A claimant that is late has not crashed.
-            let is_crash = !is_outside || reason == "claimant-died";
+            // A claimant that is late has not crashed, nor has what was lost with others or with its machine.
+            let is_crash = match self.runs[run].holder {
+                _ if is_outside => reason == "claimant-died",
+                Some(Who::Alive) => !had_several[0],
+                Some(Who::Dead) => !had_several[1],
+                _ => false,
+            };
             self.end(
                 run,
                 &End { event: RunEvent::TimeOut, may_retry: true, is_crash, delay: Delay::None, hold: None },
