@@ -80,6 +80,7 @@ use crate::domain::reason::parse_reason;
 use crate::domain::settings::Settings;
 use crate::domain::task_class::TaskClass;
 use crate::os::account::is_root;
+pub use crate::os::cgroup::{enter_own_group, why_no_own_group};
 pub use crate::os::child::{Stream, prepare_process};
 pub use crate::os::closed_output::output_was_closed;
 pub use crate::os::file_checks::create_private_dir;

@@ -21,6 +21,7 @@ use crate::domain::records::Run;
 use crate::domain::settings::Settings;
 use crate::domain::status::RunStatus;
 use crate::handler::command::marker;
+use crate::os::cgroup::end_group_of;
 use crate::os::claimant::{Asked, ask_to_end};
 use crate::os::identity::{Liveness, ProcessIdentity};
 use crate::os::marks::{dead_owners, forget, marks_of};
@@ -128,6 +129,8 @@ pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<Rescu
 struct Crews {
     /// Whether one had several runs when the first of them was rescued: later it has fewer.
     had_several: BTreeMap<String, bool>,
+    /// Those that are dead, and whose control group has been ended.
+    ended: BTreeSet<String>,
 }
 
 /// What may have caused the loss of the run. What its runner had claimed and not begun is not to blame.
@@ -246,13 +249,19 @@ fn end_what_survived(
     token: &str,
     recorded: Option<&RecordedHandler>,
     grace: Duration,
+    crews: &mut Crews,
 ) -> io::Result<(usize, usize)> {
-    let of_runner = match run.process_identity.parse::<ProcessIdentity>() {
-        Ok(runner) if run.claimant.is_none() => end_coprocesses(&runner, recorded, grace)?,
+    let runner = run.process_identity.parse::<ProcessIdentity>().ok().filter(|_| run.claimant.is_none());
+    let of_runner = runner.as_ref().map_or(Ok(0), |runner| end_coprocesses(runner, recorded, grace))?;
+    let of_run = end_survivors(&marker(token), recorded, grace);
+    // Last, because it gives nothing the time to end by itself.
+    let of_group = match &runner {
+        Some(runner) if !crews.ended.contains(&run.process_identity) => end_group_of(runner)?,
         _ => 0,
     };
-    let of_run = end_survivors(&marker(token), recorded, grace)?;
-    Ok((of_run, of_runner))
+    crews.ended.insert(run.process_identity.clone());
+    let of_run = if of_group > 0 { of_run.or_else(|_| end_survivors(&marker(token), recorded, grace)) } else { of_run };
+    Ok((of_run?, of_runner + of_group))
 }
 
 fn rescue_run(
@@ -270,7 +279,7 @@ fn rescue_run(
     let handler = recorded_handler(run);
     let grace = ctx.handlers.kill_grace(run.class.known()).min(LONGEST_GRACE);
     let asked = ask_claimant(run, evidence, grace);
-    let (of_run, of_runner) = match end_what_survived(run, &token, handler.as_ref(), grace) {
+    let (of_run, of_runner) = match end_what_survived(run, &token, handler.as_ref(), grace, crews) {
         Ok(counts) => counts,
         Err(error) => {
             report.stuck.push(format!("run {}: {error}", run.id));

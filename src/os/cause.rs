@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use rustix::param::clock_ticks_per_second;
 use rustix::process::Signal;
 
+use super::cgroup::own_group;
 use super::proc_files::read_stat;
 use crate::domain::confinement::Limits;
 use crate::domain::ending::Ending;
@@ -29,10 +30,8 @@ impl OomKills {
 }
 
 fn find_events() -> Option<PathBuf> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
-    roots.into_iter().map(|root| root.join(group).join("memory.events")).find(|file| file.exists())
+    // The group of a worker's own has no such file; the one around it counts for both.
+    own_group()?.ancestors().map(|group| group.join("memory.events")).find(|file| file.exists())
 }
 
 fn count(file: &Path) -> Option<u64> {

@@ -5,6 +5,7 @@
 
 pub mod account;
 pub mod capture;
+pub mod cgroup;
 pub mod child;
 pub mod claimant;
 pub mod clock;

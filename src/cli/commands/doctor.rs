@@ -18,7 +18,7 @@ use crate::cli::session::Session;
 use crate::domain::check::Level;
 use crate::domain::ids::TaskId;
 use crate::engine::doctor::{OwnFiles, Symptom, Trouble, examine, examine_closed};
-use crate::engine::{Engine, Pooler};
+use crate::engine::{Engine, Pooler, why_no_own_group};
 
 /// Look for what is wrong with store, server, host and configuration
 ///
@@ -55,6 +55,7 @@ pub(crate) fn run(session: Session, args: &DoctorArgs, out: &mut Out) -> anyhow:
     };
     let level = troubles.iter().map(Trouble::level).max().unwrap_or_default();
     let level = if ahead.is_some() { level.max(Level::Warning) } else { level };
+    let no_own_group = why_no_own_group();
     let about = About { now: now.unwrap_or_default(), configuration: configuration.display().to_string() };
     if out.is_json() {
         let findings: Vec<Value> = troubles.iter().map(|trouble| finding_json(trouble, &about)).collect();
@@ -62,11 +63,15 @@ pub(crate) fn run(session: Session, args: &DoctorArgs, out: &mut Out) -> anyhow:
             "schema": "taskqueue.doctor/1", "now": now, "level": level, "findings": findings,
             "clock_ahead_secs": ahead.map(|ahead| ahead.num_seconds()),
             "pooler": (url.engine() == Engine::Postgres).then(|| url.pooler_mode().name()),
+            "no_own_group": no_own_group,
         }))?;
     } else {
         out.data(text(&troubles, ahead, &about, out))?;
         if url.pooler_mode() != Pooler::NotFound {
             out.data(fitted_words(&pooler_words(url.pooler_mode()), out.width()))?;
+        }
+        if let Some(why) = no_own_group {
+            out.data(note(&why, out))?;
         }
     }
     Ok(match level {
@@ -115,6 +120,15 @@ fn text(troubles: &[Trouble], ahead: Option<TimeDelta>, about: &About, out: &Out
         return fitted_words("Nothing wrong was found.", out.width());
     }
     lines.join("\n")
+}
+
+/// What is not wrong, and good to know.
+fn note(why: &str, out: &Out) -> String {
+    let words = format!(
+        "note   a worker gets no control group of its own here ({why}): a process that hides from its handler can survive kill -9 \
+         of the worker"
+    );
+    fitted_words(&clean_line(&words), out.width())
 }
 
 fn finding(level: Level, message: &str, remedy: &str, out: &Out) -> String {

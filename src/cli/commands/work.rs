@@ -19,7 +19,7 @@ use crate::cli::output::log::LogFormat;
 use crate::cli::session::Session;
 use crate::domain::listen_address::ListenAddress;
 use crate::engine::work::{Tally, WorkOptions, raise_limit_of_files, work};
-use crate::engine::{ReloadSignal, StopSignals, Supervisor};
+use crate::engine::{ReloadSignal, StopSignals, Supervisor, enter_own_group};
 
 /// Stay, and process runs as they become due, several at once
 ///
@@ -77,6 +77,9 @@ pub(crate) fn run(session: Session, args: &WorkArgs, out: &mut Out) -> anyhow::R
     out.begin_log(args.log_format)?;
     let options = args.options(session.config.stop_wait)?;
     raise_limit_of_files(options.slots);
+    if let Err(why) = enter_own_group() {
+        out.say_verbose(&format!("no control group of its own: {why}"));
+    }
     let (stop, reload) = (StopSignals::install_without_hangup()?, ReloadSignal::install()?);
     session.end_statements_on(&stop, options.stop_wait);
     let reloader = session.reloader();

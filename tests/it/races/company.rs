@@ -2,8 +2,10 @@
 
 use std::process::Child;
 
+use taskqueue::engine::why_no_own_group;
+
 use super::stage::end_lease;
-use crate::cli::{detail, shell_class, task};
+use crate::cli::{detail, is_alive, shell_class, task, wait_for_file};
 use crate::each_engine;
 use crate::support::{TestDb, wait_until};
 
@@ -51,6 +53,23 @@ each_engine! {
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(["1", "2", "3", "4"].iter().all(|id| task(db, id)["status"] == "success"));
         assert!(!db.home().join("company").exists());
+    }
+
+    fn nothing_that_a_killed_worker_has_started_survives_its_rescue(db) {
+        if let Some(why) = why_no_own_group() {
+            eprintln!("not tested: {why}");
+            return;
+        }
+        let script = "cd \"$(dirname \"$0\")\"; env -i /usr/bin/setsid /bin/sh -c 'echo $$ > hidden; exec sleep 600' & exec sleep 600";
+        db.configure(&shell_class(db, "work", script));
+        db.cli().run(&["queue", "work"]).ok();
+        let worker = db.cli().spawn(&["work", "--slots", "1"]);
+        let hidden = wait_for_file(db, "hidden");
+        kill(worker);
+        assert!(is_alive(&hidden));
+        let report = db.cli().run(&["create-runs", "--json"]).json();
+        assert!(report["rescued"][0]["ended_processes"].as_i64().unwrap() >= 1, "{report}");
+        wait_until("it is gone", || !is_alive(&hidden));
     }
 
     fn a_run_that_is_lost_alone_counts_a_crash(db) {
