@@ -32,6 +32,7 @@ impl Bench {
             version: "0".to_owned(),
             name: "bench".to_owned(),
             classes: ServedClasses::default(),
+            boot_ms: || 0,
         };
         let Registration::Registered(runner_id) = store.register_runner(&runner).unwrap() else {
             unreachable!("a fresh store has room for a runner")
