@@ -104,12 +104,12 @@ fn no_verb_leaves_anything_in_the_sessions_of_a_pool() {
             &["wait", "1", "2"],
             &["settings"],
             &["settings", "set", "TaskQueueRunnerLimit", "9"],
-            &["explain"],
+            &["explain", "1"],
             &["runners"],
             &["events"],
             &["metrics"],
             &["check"],
-            &["prune"],
+            &["prune", "--older-than", "7d", "--yes"],
             &["export"],
         ] {
             let ended = cli.run(args);
