@@ -84,7 +84,6 @@ pub use crate::os::cgroup::{enter_own_group, why_no_own_group};
 pub use crate::os::child::{Stream, prepare_process};
 pub use crate::os::closed_output::output_was_closed;
 pub use crate::os::file_checks::create_private_dir;
-use crate::os::file_checks::is_own_file;
 use crate::os::host;
 pub use crate::os::host::user_name as own_user_name;
 use crate::os::identity::ProcessIdentity;
@@ -96,6 +95,7 @@ use crate::os::spool::Spool;
 pub use crate::os::stop_signals::{StopHandle, StopSignals};
 pub use crate::os::supervisor::Supervisor;
 pub use crate::os::suspend::Suspension;
+use crate::os::trusted_path::{Untrusted, check_store};
 pub use crate::store::{
     ConnectFailure, ConnectWait, DatabaseError, DatabaseUrl, Engine, Pooler, StoreError, announce_locked_stores,
 };
@@ -290,10 +290,17 @@ impl Context {
     }
 }
 
-/// Whether people other than this process's user can insert rows: on a server, or into a file that is not its own alone.
+/// Whether people other than this process's user can insert rows: on a server, or into a file that they can change or
+/// replace.
 #[must_use]
 pub fn others_can_queue(url: &DatabaseUrl) -> bool {
-    url.path().is_none_or(|path| !is_own_file(&path))
+    url.path().is_none_or(|path| check_store(&path).is_err())
+}
+
+/// Returns who else can change a SQLite store, if its files do not rule that out.
+#[must_use]
+pub fn store_problem(url: &DatabaseUrl) -> Option<Untrusted> {
+    check_store(&url.path()?).err()
 }
 
 /// The fence of a run: new for each claim.

@@ -5,8 +5,8 @@
 use std::ffi::CString;
 use std::io;
 
-use nix::unistd::{User, getgrouplist};
-use rustix::process::geteuid;
+use nix::unistd::{Group, User, getgrouplist};
+use rustix::process::{getegid, geteuid};
 
 use super::host::{self, Account};
 use super::recent::Recent;
@@ -60,6 +60,18 @@ pub enum UserProblem {
 #[must_use]
 pub fn is_root() -> bool {
     geteuid().is_root()
+}
+
+/// Returns whether a group is this user's alone, as most systems make one for each new user: it has the user's name, the
+/// process is in it, and it has no other member.
+#[must_use]
+pub fn is_private_group(gid: u32) -> bool {
+    if gid != getegid().as_raw() {
+        return false;
+    }
+    let user = host::user_name();
+    let group = Group::from_gid(nix::unistd::Gid::from_raw(gid)).ok().flatten();
+    group.is_some_and(|group| group.name == user && group.mem.iter().all(|member| *member == user))
 }
 
 /// As [`run_as`], by an answer that may be a second old: who started a second ago has the groups of that time for as long

@@ -4,12 +4,13 @@
 
 use std::fs::{self, DirBuilder, Metadata};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD, accessat, statfs};
+use rustix::fs::{Access, AtFlags, CWD, FileType, accessat, statfs};
 
 use super::recent::Recent;
+use super::trusted_path::{Trust, TrustedPath, Untrusted};
 
 /// Why a program must not or cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +33,9 @@ pub enum ProgramProblem {
     /// It is to run with root's rights, and whoever owns it decides what is done with them.
     #[error("{} is to run as root and can be changed by somebody else (chown root, chmod g-w)", .0.display())]
     NotRoots(PathBuf),
+    /// It is in a directory where another user can put another program in its place.
+    #[error(transparent)]
+    Untrusted(Untrusted),
     /// It could not be looked at.
     #[error("{} cannot be examined: {error}", .path.display())]
     Unreadable {
@@ -44,8 +48,8 @@ pub enum ProgramProblem {
 }
 
 /// Checks a program that a class names: absolute, a regular file (links are followed), executable by us, and neither it
-/// nor its directory writable by everybody; a sticky directory such as /tmp is allowed. Whose it is does not matter (who
-/// deploys a program is often not who runs it), unless it is to run as root: then nobody else may be able to change it.
+/// nor a directory above it writable by everybody; a sticky directory such as /tmp is allowed. The owner does not matter
+/// (programs are often deployed by another user), unless it is to run as root: then no other user may be able to change it.
 ///
 /// # Errors
 /// The first problem found.
@@ -66,23 +70,14 @@ pub fn check_program(path: &Path, runs_as_root: bool) -> Result<(), ProgramProbl
     if accessat(CWD, &real, Access::EXEC_OK, AtFlags::EACCESS).is_err() {
         return Err(ProgramProblem::NotExecutable(path.to_owned()));
     }
-    if is_writable_by_all(&file) {
-        return Err(ProgramProblem::WritableByAll(real));
+    let trust = if runs_as_root { Trust::OursAlone } else { Trust::NotEverybody };
+    match TrustedPath::find(path, trust) {
+        Ok(_) => Ok(()),
+        Err(Untrusted::WritableByAll(open)) => Err(ProgramProblem::WritableByAll(open)),
+        Err(Untrusted::OtherOwner { path, .. }) if runs_as_root => Err(ProgramProblem::NotRoots(path)),
+        Err(Untrusted::WritableByGroup(path)) => Err(ProgramProblem::NotRoots(path)),
+        Err(problem) => Err(ProgramProblem::Untrusted(problem)),
     }
-    if runs_as_root && !is_roots(&file) {
-        return Err(ProgramProblem::NotRoots(real));
-    }
-    // Both matter: where the link lies, and where the program lies.
-    for directory in [path.parent(), real.parent()].into_iter().flatten() {
-        let metadata = fs::metadata(directory).map_err(unreadable)?;
-        if is_writable_by_all(&metadata) && metadata.permissions().mode() & 0o1000 == 0 {
-            return Err(ProgramProblem::WritableByAll(directory.to_owned()));
-        }
-        if runs_as_root && !is_roots(&metadata) {
-            return Err(ProgramProblem::NotRoots(directory.to_owned()));
-        }
-    }
-    Ok(())
 }
 
 /// As [`check_program`] for a program that does not run as root, by an answer that may be a second old: it catches a mistake
@@ -97,13 +92,6 @@ pub fn recently_checked(path: &Path) -> Result<(), ProgramProblem> {
 
 fn is_writable_by_all(metadata: &Metadata) -> bool {
     metadata.permissions().mode() & 0o002 != 0
-}
-
-/// Nobody but root can change it. A sticky directory keeps what lies in it from everybody but the owners.
-fn is_roots(metadata: &Metadata) -> bool {
-    let mode = metadata.permissions().mode();
-    let is_closed_to_group = metadata.gid() == 0 || mode & 0o020 == 0 || (metadata.is_dir() && mode & 0o1000 != 0);
-    metadata.uid() == 0 && is_closed_to_group
 }
 
 /// The magic numbers (statfs(2)) of file systems whose locks do not hold between hosts or processes as SQLite needs
@@ -151,16 +139,6 @@ fn is_magic(kind: impl TryInto<i64>, magic: u32) -> bool {
     kind.try_into().is_ok_and(|kind: i64| kind & 0xffff_ffff == i64::from(magic))
 }
 
-/// Whether nobody but us (and root) can write to a file: it is ours, and neither its group nor others may. One that does
-/// not exist is going to be ours.
-#[must_use]
-pub fn is_own_file(path: &Path) -> bool {
-    match fs::metadata(path) {
-        Ok(metadata) => metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0,
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
-    }
-}
-
 /// Makes a directory and its missing ancestors, all with mode 0700. One that exists is left as it is.
 ///
 /// # Errors
@@ -173,6 +151,20 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     }
     Ok(())
+}
+
+/// As [`create_private_dir`], for files whose content is acted on: no other user may be able to change the directory or one
+/// above it.
+///
+/// # Errors
+/// As for [`create_private_dir`], and when another user can.
+pub fn create_trusted_dir(path: &Path) -> io::Result<()> {
+    create_private_dir(path)?;
+    let directory = TrustedPath::find(path, Trust::OursAlone).map_err(io::Error::other)?;
+    match directory.file_type() {
+        Some(FileType::Directory) => Ok(()),
+        _ => Err(io::ErrorKind::NotADirectory.into()),
+    }
 }
 
 #[cfg(test)]
@@ -269,7 +261,13 @@ mod tests {
         for made in [&path, &directory.path().join("a")] {
             assert_eq!(fs::metadata(made).unwrap().permissions().mode() & 0o777, 0o700);
         }
+        create_trusted_dir(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
         assert!(create_private_dir(&path).is_err());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        create_private_dir(&path).unwrap();
+        let problem = create_trusted_dir(&path).unwrap_err().to_string();
+        assert!(problem.contains("can be written by everybody"), "{problem}");
     }
 }

@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::file_checks::create_private_dir;
+use super::file_checks::create_trusted_dir;
 use super::identity::{Liveness, ProcessIdentity};
 
 const PREFIX: &str = "slots-";
@@ -46,7 +46,7 @@ impl Marks {
     /// # Errors
     /// The directory or the file cannot be used.
     pub fn begin(directory: &Path, owner: &str, slots: usize) -> io::Result<Self> {
-        create_private_dir(directory)?;
+        create_trusted_dir(directory)?;
         let path = path_of(directory, owner);
         let mut files = shared();
         let others = files.get(&path);

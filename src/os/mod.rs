@@ -40,6 +40,7 @@ pub mod stop_signals;
 pub mod supervisor;
 pub mod survivors;
 pub mod suspend;
+pub mod trusted_path;
 pub mod turn;
 pub mod usage;
 pub mod waker;

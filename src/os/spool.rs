@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::file_checks::create_private_dir;
+use super::file_checks::create_trusted_dir;
 use super::lock::FileLock;
 
 /// More files than processes of one host ever write at once.
@@ -54,7 +54,7 @@ impl Spool {
     /// # Errors
     /// The directory or a file in it cannot be used.
     pub fn take(&self) -> io::Result<SpoolFile> {
-        create_private_dir(&self.directory).map_err(|error| about(&self.directory, error))?;
+        create_trusted_dir(&self.directory).map_err(|error| about(&self.directory, error))?;
         for number in 0..MOST_FILES {
             let taken = self.try_take(number).map_err(|error| about(&self.path(number), error))?;
             if let Some(file) = taken.filter(|file| file.records.is_empty()) {

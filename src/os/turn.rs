@@ -7,7 +7,7 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
-use super::file_checks::create_private_dir;
+use super::file_checks::create_trusted_dir;
 use super::identity::{Liveness, ProcessIdentity};
 use super::lock::FileLock;
 
@@ -17,7 +17,7 @@ use super::lock::FileLock;
 /// The file, or the directory that it is in, cannot be used.
 pub fn take_turn(path: &Path, me: &str, every: Duration) -> io::Result<bool> {
     if let Some(directory) = path.parent() {
-        create_private_dir(directory)?;
+        create_trusted_dir(directory)?;
     }
     let lock = match FileLock::acquire(path, Duration::ZERO) {
         Ok(lock) => lock,

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use rustix::process::geteuid;
 use serde_json::{Value, json};
 
+use super::untrusted_files::as_nobody;
 use super::{ECHO, detail, is_alive, printed, process, shell_class, wait_for_file, write};
 use crate::each_engine;
 use crate::support::{EngineUnderTest, TestDb};
@@ -145,14 +146,8 @@ fn a_runner_that_is_not_root_runs_as_itself_and_as_nobody_else() {
             shell_class(db, "plain", "id -un")
         ));
         write(db, "nothing", "");
-        let home = db.home().display().to_string();
-        assert!(std::process::Command::new("chown").args(["-R", "nobody", &home]).status().unwrap().success());
-        let as_nobody = |args: &[&str]| {
-            let copy =
-                [&["--reuid=nobody", "--regid=nogroup", "--clear-groups", env!("CARGO_BIN_EXE_taskqueue")], args]
-                    .concat();
-            db.cli().program(std::path::Path::new("/usr/bin/setpriv")).run(&copy)
-        };
+        let as_nobody = |args: &[&str]| as_nobody(db, args);
+        let detail = |id: &str| as_nobody(&["status", "--json", id]).json();
         if as_nobody(&["--version"]).code != Some(0) {
             eprintln!("skipped: another user cannot reach the program");
             return;
@@ -162,9 +157,9 @@ fn a_runner_that_is_not_root_runs_as_itself_and_as_nobody_else() {
         }
         let _ = as_nobody(&["create-runs"]);
         let _ = as_nobody(&["process-run", "--drain"]);
-        assert_eq!(printed(&detail(db, "1"), "stdout"), "nobody\n");
-        assert_eq!(printed(&detail(db, "2"), "stdout"), "nobody\n");
-        let other = detail(db, "3");
+        assert_eq!(printed(&detail("1"), "stdout"), "nobody\n");
+        assert_eq!(printed(&detail("2"), "stdout"), "nobody\n");
+        let other = detail("3");
         assert_eq!(held(&other), (&json!("released"), &json!(0)));
         assert_eq!(
             other["runs"][0]["error_message"],

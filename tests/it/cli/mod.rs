@@ -56,6 +56,7 @@ mod top;
 mod transfer;
 mod unique;
 mod unreadable;
+mod untrusted_files;
 mod wait;
 mod work;
 mod work_metrics;

@@ -1,0 +1,160 @@
+//! Files that another user can change, and what is refused because of them.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+
+use super::{ECHO, error_and_hint};
+use crate::support::cli::Ended;
+use crate::support::db::on;
+use crate::support::{EngineUnderTest, TestDb};
+
+const NOBODY: u32 = 65_534;
+
+fn give_to_nobody(path: &Path) {
+    chown(path, Some(NOBODY), None).unwrap();
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// Runs the program as the user `nobody`, who owns the home of the test from now on.
+pub(super) fn as_nobody(db: &TestDb, args: &[&str]) -> Ended {
+    let home = db.home().display().to_string();
+    assert!(std::process::Command::new("chown").args(["-R", "nobody", &home]).status().unwrap().success());
+    let user = ["--reuid=nobody", "--regid=nogroup", "--clear-groups", env!("CARGO_BIN_EXE_taskqueue")];
+    db.cli().program(Path::new("/usr/bin/setpriv")).run(&[&user, args].concat())
+}
+
+/// A store of its own in the directory `there` of the home.
+fn store_in_directory(db: &TestDb) -> (PathBuf, String) {
+    let directory = db.home().join("there");
+    fs::create_dir(&directory).unwrap();
+    set_mode(&directory, 0o755);
+    let address = format!("sqlite://{}", directory.join("tasks.db").display());
+    let _ = db.cli().run(&["--database", &address, "migrate"]).ok();
+    (directory, address)
+}
+
+#[test]
+fn exec_is_off_for_a_store_that_another_user_can_change_or_replace() {
+    if !geteuid().is_root() {
+        return;
+    }
+    on(EngineUnderTest::Sqlite, |db| {
+        let (directory, address) = store_in_directory(db);
+        let exec = || db.cli().run(&["--database", &address, "exec", "--", "true"]);
+        let refused = |what: &str| {
+            let (error, _) = error_and_hint(&exec().fails(2));
+            assert!(error.contains("\"exec\" is off"), "{what}: {error}");
+        };
+        let _ = exec().ok();
+        give_to_nobody(&directory);
+        refused("the directory of another user");
+        chown(&directory, Some(0), None).unwrap();
+        set_mode(&directory, 0o1777);
+        refused("a directory with the sticky bit, in which everybody can make the log");
+        set_mode(&directory, 0o755);
+        set_mode(db.home(), 0o777);
+        refused("a directory above it");
+        set_mode(db.home(), 0o755);
+        for suffix in ["-wal", "-shm", "-journal"] {
+            let planted = directory.join(format!("tasks.db{suffix}"));
+            fs::write(&planted, "").unwrap();
+            give_to_nobody(&planted);
+            refused(suffix);
+            // Another verb may have removed it.
+            let _ = fs::remove_file(planted);
+        }
+        let _ = exec().ok();
+    });
+}
+
+#[test]
+fn root_runs_nothing_as_root_from_a_store_in_the_directory_of_another_user() {
+    if !geteuid().is_root() {
+        return;
+    }
+    on(EngineUnderTest::Sqlite, |db| {
+        let (directory, address) = store_in_directory(db);
+        db.configure_exactly(ECHO);
+        let run = |args: &[&str]| db.cli().run(&[&["--database", &address], args].concat());
+        give_to_nobody(&directory);
+        let _ = run(&["queue", "echo"]).ok();
+        let _ = run(&["tick"]).ok();
+        let after = run(&["status", "--json", "1"]).json();
+        assert_eq!(after["runs"][0]["status"], "released", "{after}");
+        assert!(after["runs"][0]["error_message"].as_str().unwrap().contains("whom"), "{after}");
+    });
+}
+
+#[test]
+fn root_refuses_a_configuration_that_another_user_can_change() {
+    if !geteuid().is_root() {
+        return;
+    }
+    on(EngineUnderTest::Sqlite, |db| {
+        let directory = db.home().join("etc");
+        fs::create_dir(&directory).unwrap();
+        set_mode(&directory, 0o755);
+        let file = directory.join("config.toml");
+        fs::write(&file, ECHO).unwrap();
+        let classes = || db.cli().run(&["--config", &file.display().to_string(), "classes"]);
+        let refused = |what: &str, path: &Path| {
+            let (error, _) = error_and_hint(&classes().fails(78));
+            assert!(error.contains(&format!("{} {what}", path.display())), "{what}: {error}");
+        };
+        let _ = classes().ok();
+        let foreign = format!("belongs to the user with the id {NOBODY}");
+        for path in [&file, &directory] {
+            give_to_nobody(path);
+            refused(&foreign, path);
+            chown(path, Some(0), None).unwrap();
+        }
+        chown(&file, None, Some(NOBODY)).unwrap();
+        set_mode(&file, 0o620);
+        refused("can be written by its group", &file);
+        set_mode(&file, 0o600);
+        set_mode(&directory, 0o1777);
+        let _ = classes().ok();
+        let parts = directory.join("conf.d");
+        fs::create_dir(&parts).unwrap();
+        fs::write(parts.join("planted.toml"), "[class.planted]\nargv = [\"/usr/bin/id\"]\n").unwrap();
+        give_to_nobody(&parts);
+        refused(&foreign, &parts);
+        chown(&parts, Some(0), None).unwrap();
+        give_to_nobody(&parts.join("planted.toml"));
+        refused(&foreign, &parts.join("planted.toml"));
+    });
+}
+
+#[test]
+fn a_user_takes_the_configuration_of_another_but_none_that_was_planted() {
+    if !geteuid().is_root() {
+        return;
+    }
+    on(EngineUnderTest::Sqlite, |db| {
+        let _ = as_nobody(db, &["classes"]).ok();
+        let directory = db.home().join("shared");
+        fs::create_dir(&directory).unwrap();
+        let file = directory.join("config.toml");
+        fs::write(&file, ECHO).unwrap();
+        set_mode(&file, 0o644);
+        let classes = |owner: u32| {
+            // The helper gives all to nobody.
+            let user = ["--reuid=nobody", "--regid=nogroup", "--clear-groups", env!("CARGO_BIN_EXE_taskqueue")];
+            chown(&file, Some(owner), None).unwrap();
+            let path = file.display().to_string();
+            db.cli().program(Path::new("/usr/bin/setpriv")).run(&[&user[..], &["--config", &path, "classes"]].concat())
+        };
+        set_mode(&directory, 0o755);
+        let _ = classes(1).ok();
+        set_mode(&directory, 0o1777);
+        let _ = classes(0).ok();
+        let (error, _) = error_and_hint(&classes(1).fails(78));
+        assert!(error.contains("belongs to the user with the id 1"), "{error}");
+    });
+}
