@@ -24,6 +24,25 @@ pub(super) fn check_user(user: Option<&str>) -> Result<(), String> {
     }
 }
 
+/// What a handler needs in order to call `taskqueue`; every other variable with our prefix is set by the runner.
+const VARIABLES_FOR_HANDLERS: [&str; 2] = ["TASKQUEUE_CONFIG", "TASKQUEUE_DATABASE_URL"];
+
+pub(super) fn check_variables<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<(), String> {
+    for name in names {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return Err(format!("\"{name}\" is no name of a variable"));
+        }
+        if name.starts_with("TASKQUEUE_") && !VARIABLES_FOR_HANDLERS.contains(&name.as_str()) {
+            return Err(format!(
+                "the variable {name} cannot be set here: of those that begin with TASKQUEUE_, a class sets only {}, and \
+                 the runner sets the others",
+                VARIABLES_FOR_HANDLERS.join(" and ")
+            ));
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn check_argv(argv: &[String]) -> Result<(), String> {
     let Some(program) = argv.first() else { return Err("argv is empty; its first element is the program".to_owned()) };
     if !Path::new(program).is_absolute() {

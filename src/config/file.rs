@@ -1,16 +1,14 @@
 //! The TOML of the configuration. Unknown keys are refused: a typo must not silently mean the default.
 
 use std::collections::BTreeMap;
-use std::fs::FileType;
-use std::io::Error;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::io::{Error, read_to_string};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use super::announcements::{Announcements, HooksTable, NotifyTable};
-use super::checks::{MAX_LIMIT_BYTES, check_argv, check_user, in_range};
+use super::checks::{MAX_LIMIT_BYTES, check_argv, check_user, check_variables, in_range};
 use super::class::{ClassConfig, Classes};
 use super::protocol::{CoprocessKeys, Protocol};
 use super::{Config, ConfigError};
@@ -22,6 +20,8 @@ use crate::domain::new_task::MAX_TIMEOUT_SECS;
 use crate::domain::parse_words::plain;
 use crate::domain::settings::Setting;
 use crate::domain::task_class::MAX_CLASS_LENGTH;
+use crate::os::account::is_root;
+use crate::os::trusted_path::{FileType, Trust, TrustedPath, Untrusted};
 
 const DEFAULT_KILL_GRACE_SECS: i64 = 10;
 const MAX_KILL_GRACE_SECS: i64 = 3_600;
@@ -170,6 +170,9 @@ pub(super) fn read_classes(path: &Path) -> Result<Vec<ClassConfig>, ConfigError>
 /// The files of `conf.d` beside the main file, by name.
 pub(super) fn parts_beside(path: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     let directory = path.parent().unwrap_or(Path::new(".")).join("conf.d");
+    if !find(&directory)?.exists() {
+        return Ok(Vec::new());
+    }
     let entries = match std::fs::read_dir(&directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -195,30 +198,31 @@ pub(super) fn is_null_device(path: &Path) -> bool {
 
 /// Of a file alone. Whoever opens something else may have to wait, perhaps for ever, so that it is not even opened.
 pub(super) fn text_of(path: &Path) -> Result<String, ConfigError> {
-    text_if(path, FileType::is_file)
+    text_if(path, |kind| kind == FileType::RegularFile)
 }
 
 /// Of a file, or all that a pipe has to say.
 pub(super) fn text_of_file_or_pipe(path: &Path) -> Result<String, ConfigError> {
-    text_if(path, |kind| kind.is_file() || kind.is_fifo())
+    text_if(path, |kind| matches!(kind, FileType::RegularFile | FileType::Fifo))
 }
 
-fn text_if(path: &Path, is_taken: impl Fn(&FileType) -> bool) -> Result<String, ConfigError> {
-    let wrong = |message: String| ConfigError::new(path, message);
-    let metadata = std::fs::metadata(path).map_err(|error| ConfigError::unreadable(path, &error))?;
-    if !is_taken(&metadata.file_type()) {
-        return Err(ConfigError::unreadable(path, &Error::other("it is no regular file")));
+fn text_if(path: &Path, is_taken: impl Fn(FileType) -> bool) -> Result<String, ConfigError> {
+    let unreadable = |error: &Error| ConfigError::unreadable(path, error);
+    let found = find(path)?;
+    if found.file_type().is_some_and(|kind| !is_taken(kind)) {
+        return Err(unreadable(&Error::other("it is no regular file")));
     }
-    if metadata.mode() & 0o002 != 0 {
-        return Err(wrong("everybody may write this file, and so decide what is executed; chmod o-w it".to_owned()));
-    }
-    // In one with the sticky bit nobody replaces what is not theirs.
-    let directory = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
-    let directory = directory.and_then(|directory| std::fs::metadata(directory).ok());
-    if directory.is_some_and(|directory| directory.mode() & 0o1002 == 0o002) {
-        return Err(wrong("everybody may replace this file in its directory; chmod o-w the directory".to_owned()));
-    }
-    std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))
+    found.open().and_then(read_to_string).map_err(|error| unreadable(&error))
+}
+
+/// Checks who can change a file of the configuration or a directory above it, and so decide what is executed. For root,
+/// that may be no other user.
+fn find(path: &Path) -> Result<TrustedPath, ConfigError> {
+    let trust = if is_root() { Trust::OursAlone } else { Trust::NotEverybody };
+    TrustedPath::find(path, trust).map_err(|problem| match problem {
+        Untrusted::Unreadable { error, .. } => ConfigError::unreadable(path, &error),
+        _ => ConfigError::new(path, format!("who can change this file decides what is executed, and {problem}")),
+    })
 }
 
 fn parse<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigError> {
@@ -249,11 +253,7 @@ fn to_class(path: &Path, name: String, table: ClassTable) -> Result<ClassConfig,
     if table.cwd.as_deref().is_some_and(|cwd| !cwd.is_absolute()) {
         return Err("cwd must be an absolute path".to_owned());
     }
-    if let Some(bad) =
-        table.env.keys().chain(&table.pass_env).find(|name| name.is_empty() || name.contains(['=', '\0']))
-    {
-        return Err(format!("\"{bad}\" is no name of a variable"));
-    }
+    check_variables(table.env.keys().chain(&table.pass_env))?;
     check_user(table.user.as_deref())?;
     let confinement = Confinement {
         user: table.user,

@@ -82,6 +82,14 @@ fn what_is_wrong_is_named_with_file_and_line() {
         ("[class.a]\nargv = [\"/bin/true\"]\nexit = { retry = [3], hold = [\"1-5\"] }\n", "stand under both"),
         ("[class.a]\nargv = [\"/bin/true\"]\nbackoff = \"10s\"\n", "class \"a\": \"10s\" is no backoff"),
         ("[class.a]\nargv = [\"/bin/true\"]\ncwd = \"here\"\n", "cwd must be an absolute path"),
+        (
+            "[class.a]\nargv = [\"/bin/true\"]\nenv = { TASKQUEUE_RUN_TOKEN = \"x\" }\n",
+            "class \"a\": the variable TASKQUEUE_RUN_TOKEN",
+        ),
+        (
+            "[class.a]\nargv = [\"/bin/true\"]\npass_env = [\"TASKQUEUE_EVENTS_FD\"]\n",
+            "the variable TASKQUEUE_EVENTS_FD cannot be set",
+        ),
         ("[class.\"a b\"]\nargv = [\"/bin/true\"]\n", "' ' is not allowed"),
         ("[class.exec]\nargv = [\"/bin/true\"]\n", "built in"),
         ("[class.a\n", "line 1"),
@@ -199,7 +207,7 @@ fn a_file_that_everybody_may_write_is_refused() {
     let files = Files::new(MAIL);
     let path = files.directory.path().join("config.toml");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
-    assert!(files.load().unwrap_err().to_string().contains("everybody may write"));
+    assert!(files.load().unwrap_err().to_string().contains("can be written by everybody"));
 }
 
 #[test]
