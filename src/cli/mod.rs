@@ -29,6 +29,7 @@ use self::completion::Question;
 use self::error::{CliError, DONE};
 use self::output::Out;
 use self::session::Session;
+use crate::config::HandlerEnvironment;
 use crate::domain::nearest::nearest_names;
 use crate::engine::output_was_closed;
 use crate::handler::registry::HandlerRegistry;
@@ -204,6 +205,7 @@ impl App {
             }
         };
         let mut out = Out::new(cli.global.json, cli.global.verbose, cli.global.color);
+        hide_from_handlers();
         // Before there are threads: it sees to it that the ends of handlers can be learnt.
         let _ = crate::engine::prepare_process();
         match dispatch(cli.command, &cli.global, self, &mut out) {
@@ -227,6 +229,15 @@ impl App {
 const CONNECT_WAIT_OF_PEOPLE: Duration = Duration::from_secs(10);
 /// How long the commands that cron starts do so.
 const CONNECT_WAIT_OF_CRON: Duration = Duration::from_secs(60);
+
+/// Handlers of our own user could read the password of the database in our environment. Inside a handler nothing is hidden:
+/// the environment is that of the handler, and its processes are found by the token in it.
+fn hide_from_handlers() {
+    if HandlerEnvironment::own().is_ok_and(|ours| ours.token.is_none()) {
+        // Where the kernel refuses, there is nobody else to hide it for us, and the work is worth more.
+        let _ = crate::engine::hide_process();
+    }
+}
 
 fn dispatch(command: Command, global: &GlobalArgs, app: App, out: &mut Out) -> anyhow::Result<u8> {
     // Three run inside a handler and need neither configuration nor database, and two tell of the program itself; one makes them.

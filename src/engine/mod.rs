@@ -84,6 +84,7 @@ pub use crate::os::cgroup::{enter_own_group, why_no_own_group};
 pub use crate::os::child::{Stream, prepare_process};
 pub use crate::os::closed_output::output_was_closed;
 pub use crate::os::file_checks::create_private_dir;
+pub use crate::os::hiding::hide_process;
 use crate::os::host;
 pub use crate::os::host::user_name as own_user_name;
 use crate::os::identity::ProcessIdentity;

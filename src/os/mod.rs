@@ -20,6 +20,7 @@ pub mod fault;
 pub mod file_checks;
 pub mod file_watch;
 pub mod heap;
+pub mod hiding;
 pub mod host;
 pub mod http;
 pub mod identity;

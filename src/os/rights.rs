@@ -153,6 +153,14 @@ impl Prepared {
         Ok(())
     }
 
+    /// In the parent, once the child executes its program: a process that is hidden from others of its user owns nothing in
+    /// /proc, so that the child could not do it before.
+    pub(super) fn set_oom_score_of(&self, pid: i32) {
+        if let Some(score) = self.oom_score.as_ref().filter(|_| !geteuid().is_root()) {
+            let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), score);
+        }
+    }
+
     /// Groups first and the user last: nobody but root may change the others.
     fn change_user(&self) -> rustix::io::Result<()> {
         let Some((uid, gid)) = self.ids else { return Ok(()) };

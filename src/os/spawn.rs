@@ -169,6 +169,7 @@ fn spawn(spec: &ChildSpec, rehearsed: Option<CString>) -> Result<(Process, Pipes
     }
     fault_point!("spawn.before");
     let process = Plan { image: &image, rights: &rights, descriptors }.start()?;
+    rights.set_oom_score_of(process.pid.as_raw_nonzero().get());
     fault_point!("spawn.after");
     // Their ends are dropped here, so that only the handler has them.
     Ok((process, pipes))

@@ -105,8 +105,18 @@ impl DatabaseUrl {
             if text.contains('=') && !text.starts_with(['/', '.']) {
                 return bad("the database address is a list of options; a file whose name has a = is written with ./");
             }
+            if may_hold_password(text) {
+                return bad(
+                    "the database address has a user and a password, but no scheme; a file whose name has a : and a @ is written with ./",
+                );
+            }
             return Ok(Self::sqlite(Path::new(text)));
         };
+        if scheme == "sqlite" && may_hold_password(rest) {
+            return bad(
+                "the database address is of SQLite and has a user and a password; a file whose name has a : and a @ is written with ./",
+            );
+        }
         if scheme != "sqlite" && rest.contains('#') {
             return bad("the database address contains a #, which must be written %23");
         }
@@ -335,6 +345,12 @@ fn without_port(host: &str) -> &str {
 
 fn is_secret(option: &str) -> bool {
     option.contains("password") || option.contains("passphrase")
+}
+
+/// Whether a path looks like the address of a server, as `user:password@host/database` does. It is never printed then.
+fn may_hold_password(path: &str) -> bool {
+    let is_written_as_path = path.starts_with(['/', '.']) && !path.starts_with("//");
+    !is_written_as_path && path.split_once(':').is_some_and(|(_, rest)| rest.contains('@'))
 }
 
 /// libpq takes the first `@` for the end of the password, and shows the rest of it as the name of the host. A `#` means

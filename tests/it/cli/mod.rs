@@ -24,6 +24,7 @@ mod failures;
 mod handlers;
 mod handlers_misbehaving;
 mod handlers_rights;
+mod hidden_runner;
 mod init;
 mod interrupted;
 mod json;

@@ -157,6 +157,12 @@ fn a_password_is_never_shown() {
         "postgres://u:s3cr3t@[bad/d",
         "posgres://u:s3cr3t@h/d",
         "mysql://u:s3cr3t@h",
+        "u:s3cr3t@h/d",
+        ":s3cr3t@h/d",
+        "u:s3cr3t/@h/d",
+        "//u:s3cr3t@h/d",
+        "u:s3cr3t@tcp(h:3306)/d",
+        "sqlite://u:s3cr3t@/x",
     ] {
         let parsed = DatabaseUrl::parse(text);
         let shown = format!("{parsed:?} {}", parsed.as_ref().map_or_else(ToString::to_string, ToString::to_string));
@@ -180,6 +186,9 @@ fn a_password_that_the_client_would_read_elsewhere_is_refused_and_not_shown() {
     ] {
         let error = DatabaseUrl::parse(text).unwrap_err();
         assert!(!format!("{error} {error:?}").contains("s3cr3t"), "{error}");
+    }
+    for text in ["/var/lib/a:b@c.db", "./a:b@c.db", "sqlite:///var/lib/a:b@c.db", "a@b.db", "a:b.db"] {
+        assert_eq!(DatabaseUrl::parse(text).unwrap().engine(), Engine::Sqlite, "{text}");
     }
     for text in ["/var/lib/#1@home@tasks.db", "postgres://u:p%40s%23@h/d", "mysql://u:p@s@h/d"] {
         assert!(DatabaseUrl::parse(text).is_ok(), "{text}");
