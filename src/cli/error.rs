@@ -246,6 +246,15 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::NewerSchema { .. } => {
             (CONFIG, "newer_schema", Some("install the newer taskqueue on this host too".to_owned()))
         }
+        StoreError::Moved { .. } => (
+            UNAVAILABLE,
+            "store_moved",
+            Some(
+                "what was recorded since then is lost with the old file; stop every process that uses it before a store is \
+                 removed or restored, and remove the -wal and -shm beside it too"
+                    .to_owned(),
+            ),
+        ),
         StoreError::ReadOnly { .. } => (UNAVAILABLE, "read_only", Some(read_only_hint(&message))),
         StoreError::Full { .. } => (UNAVAILABLE, "full", Some(full_hint(&message))),
         StoreError::Forbidden { .. } => (
@@ -333,6 +342,8 @@ fn unreachable_hint(url: &str, cause: &str) -> String {
     };
     let hint = if says("disk I/O error") {
         "is the disk full, or failing? `df -h` and the kernel's log tell; the same command works once it can be read and written"
+    } else if says("which belongs to it") {
+        "stop every process that uses the old store; then restore its file, or remove that file and the others with its name too"
     } else if says("disk is full") {
         "is the disk full? `df -h` tells; nothing was lost, the same command works once there is room"
     } else if says("not a database") || says("no regular file") {

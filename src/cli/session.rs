@@ -15,8 +15,8 @@ use crate::config::{
 use crate::domain::listen_address::ListenAddress;
 use crate::engine::work::Reconfiguration;
 use crate::engine::{
-    ConnectWait, Context, DatabaseUrl, Engine, Handlers, StopSignals, announce_locked_stores, create_private_dir,
-    end_statements_on, others_can_queue,
+    ConnectWait, Context, DatabaseUrl, Engine, EngineResult, Handlers, StopSignals, announce_locked_stores,
+    create_private_dir, end_statements_on, others_can_queue,
 };
 use crate::handler::registry::HandlerRegistry;
 
@@ -168,9 +168,25 @@ impl Session {
         self.open_or_make()
     }
 
+    /// Opens the database of a verb that only reads: also on a disk that is full or cannot be written, with a warning.
+    pub(crate) fn open_to_read(self, out: &mut Out) -> anyhow::Result<Context> {
+        self.refuse_missing_file()?;
+        self.open_by(|url, handlers, wait| {
+            let (context, warning) = Context::open_to_read(url, handlers, wait)?;
+            if let Some(warning) = warning {
+                out.warn(&warning);
+            }
+            Ok(context)
+        })
+    }
+
     fn refuse_missing_file(&self) -> Result<(), CliError> {
         let Some(path) = self.url.path().filter(|_| self.place.is_none()) else { return Ok(()) };
         let is_missing = path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        if path.metadata().is_ok_and(|found| found.is_file() && found.len() == 0) {
+            return Err(CliError::no_store(format!("the file of the store {} is empty", self.url))
+                .with_hint("`taskqueue migrate` or `taskqueue queue` makes a store there; is the name right?"));
+        }
         // Without its directory nothing could make it: that is said when it is opened.
         let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
         if is_missing && directory.is_none_or(Path::is_dir) {
@@ -205,11 +221,17 @@ impl Session {
     /// Opens the database of a verb that adds something, or is asked before a first start; a SQLite store is made where there
     /// is none.
     pub(crate) fn open_or_make(self) -> anyhow::Result<Context> {
+        self.open_by(Context::open_waiting)
+    }
+
+    fn open_by(
+        self,
+        open: impl FnOnce(&DatabaseUrl, Handlers, &ConnectWait) -> EngineResult<Context>,
+    ) -> anyhow::Result<Context> {
         self.make_place()?;
         let exec_enabled = is_exec_enabled(&self.config, &self.url);
         let handlers = Handlers::new(self.registry, self.config.classes, exec_enabled).with_exec_user(self.config.user);
-        let context =
-            Context::open_waiting(&self.url, handlers, &self.wait)?.with_announcements(self.config.announcements);
+        let context = open(&self.url, handlers, &self.wait)?.with_announcements(self.config.announcements);
         Ok(match self.spool {
             Some(directory) => context.with_spool(&directory),
             None => context,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Error, read_to_string};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -16,8 +16,9 @@ use crate::domain::pause::Pause;
 use crate::domain::settings::Settings;
 use crate::domain::status::TaskStatus;
 use crate::domain::unreadable::Unreadable;
-use crate::os::disk::{mode_and_bytes, room_at};
+use crate::os::disk::{device_of, mode_and_bytes, room_at};
 use crate::os::spool::Spool;
+use crate::os::trusted_path::{Trust, TrustedPath, Untrusted, check_store};
 use crate::store::Counted;
 pub use crate::store::Symptom;
 
@@ -32,6 +33,8 @@ const LITTLE_ROOM_BYTES: u64 = 1 << 30;
 const LITTLE_ROOM_PERCENT: u64 = 5;
 /// A row that was written so much later than now was written under a wrong clock.
 const LARGEST_LEAD_SECS: i64 = 60;
+/// With fewer inodes a busy host soon cannot make a file.
+const FEW_INODES: u64 = 100;
 /// Tasks of one kind that are named.
 const NAMED: i64 = 5;
 const CLASSES: usize = 100;
@@ -172,6 +175,25 @@ pub enum Trouble {
         /// What is free.
         free_bytes: u64,
     },
+    /// A file system has few inodes left, and no new file can be made without one.
+    FewInodes {
+        /// Where.
+        path: PathBuf,
+        /// How many are free.
+        free_inodes: u64,
+    },
+    /// A file system is mounted read-only, so that nothing can be recorded there.
+    ReadOnlyDisk {
+        /// Where.
+        path: PathBuf,
+    },
+    /// Another user can change a file or directory that only its user may be able to change.
+    ChangeableByOthers {
+        /// The file or directory.
+        path: PathBuf,
+        /// Who can, and how.
+        problem: String,
+    },
     /// The log of a SQLite store has grown.
     LargeLog {
         /// The file.
@@ -221,6 +243,8 @@ impl Trouble {
             | Self::SilentRunner { .. }
             | Self::ClassProblem { .. }
             | Self::LittleRoom { .. }
+            | Self::FewInodes { .. }
+            | Self::ReadOnlyDisk { .. }
             | Self::Standstill { standstill: Standstill { cause: StandstillCause::NoRunner { .. }, .. } } => {
                 Level::Critical
             }
@@ -242,7 +266,7 @@ pub struct OwnFiles {
 /// so many seconds: they block others, or the server's clean-up. What cannot be examined is a finding, and the rest is examined.
 #[must_use]
 pub fn examine(ctx: &mut Context, files: &OwnFiles, long_secs: i64) -> Vec<Trouble> {
-    let mut found = Found { troubles: files_in_danger(files) };
+    let mut found = Found { troubles: files_in_danger(files, ctx.spool.as_ref().map(Spool::directory)) };
     found.troubles.extend(left_outcomes(ctx.spool.as_ref()));
     found.add(
         "the database",
@@ -265,7 +289,7 @@ pub fn examine(ctx: &mut Context, files: &OwnFiles, long_secs: i64) -> Vec<Troub
 #[must_use]
 pub fn examine_closed(url: &DatabaseUrl, error: String, files: &OwnFiles, spool: Option<&Path>) -> Vec<Trouble> {
     let mut found = Found { troubles: vec![Trouble::StoreClosed { store: url.to_string(), error }] };
-    found.troubles.extend(files_in_danger(files));
+    found.troubles.extend(files_in_danger(files, spool));
     found.troubles.extend(left_outcomes(spool.map(|directory| Spool::new(directory, &url.to_string())).as_ref()));
     found.sorted()
 }
@@ -313,21 +337,73 @@ fn standstill_troubles(ctx: &mut Context, found: &[Trouble]) -> EngineResult<Vec
     Ok(standstills.into_iter().map(|standstill| Trouble::Standstill { standstill }).collect())
 }
 
-fn files_in_danger(files: &OwnFiles) -> Vec<Trouble> {
+fn files_in_danger(files: &OwnFiles, spool: Option<&Path>) -> Vec<Trouble> {
     let mut troubles: Vec<Trouble> = Vec::new();
     troubles.extend(files.configuration.as_deref().and_then(|path| open_file(path, 0o022)));
-    let Some(store) = &files.store else { return troubles };
-    troubles.extend(open_file(store, 0o077));
-    let mut log = store.clone().into_os_string();
+    troubles.extend(files.store.as_deref().map(store_in_danger).unwrap_or_default());
+    // It is made when it is needed.
+    let Some(spool) = spool.filter(|spool| spool.is_dir()) else { return troubles };
+    let of_spool = open_file(spool, 0o077).into_iter().chain(trouble_of_disk(spool));
+    let of_spool = of_spool.chain(TrustedPath::find(spool, Trust::OursAlone).err().as_ref().map(changeable));
+    for trouble in of_spool {
+        if !troubles.iter().any(|other| is_same_file_system(other, &trouble)) {
+            add_unless_open(&mut troubles, trouble);
+        }
+    }
+    troubles
+}
+
+/// Bits of a mode are shown as such, and not a second time.
+fn add_unless_open(troubles: &mut Vec<Trouble>, trouble: Trouble) {
+    let is_open =
+        |path: &Path| troubles.iter().any(|it| matches!(it, Trouble::OpenFile { path: open, .. } if open == path));
+    if !matches!(&trouble, Trouble::ChangeableByOthers { path, .. } if is_open(path)) {
+        troubles.push(trouble);
+    }
+}
+
+/// Whether both are of the room of one file system: store and spool are often on the same.
+fn is_same_file_system(one: &Trouble, other: &Trouble) -> bool {
+    let place = |trouble: &Trouble| match trouble {
+        Trouble::LittleRoom { path, .. } => Some((0, device_of(path)?)),
+        Trouble::FewInodes { path, .. } => Some((1, device_of(path)?)),
+        Trouble::ReadOnlyDisk { path } => Some((2, device_of(path)?)),
+        _ => None,
+    };
+    place(one).is_some_and(|found| place(other) == Some(found))
+}
+
+fn changeable(problem: &Untrusted) -> Trouble {
+    Trouble::ChangeableByOthers { path: problem.path().to_owned(), problem: problem.to_string() }
+}
+
+fn store_in_danger(store: &Path) -> Vec<Trouble> {
+    let mut troubles: Vec<Trouble> = open_file(store, 0o077).into_iter().collect();
+    if let Err(problem) = check_store(store) {
+        add_unless_open(&mut troubles, changeable(&problem));
+    }
+    let mut log = store.to_owned().into_os_string();
     log.push("-wal");
     if let Some((_, bytes)) = mode_and_bytes(Path::new(&log)).filter(|(_, bytes)| *bytes > LARGE_LOG_BYTES) {
         troubles.push(Trouble::LargeLog { path: log.into(), bytes });
     }
-    if let Ok(room) = room_at(store)
-        && room.free_bytes < LITTLE_ROOM_BYTES
-        && room.free_bytes < room.total_bytes / 100 * LITTLE_ROOM_PERCENT
-    {
-        troubles.push(Trouble::LittleRoom { path: store.clone(), free_bytes: room.free_bytes });
+    troubles.extend(trouble_of_disk(store));
+    troubles
+}
+
+fn trouble_of_disk(path: &Path) -> Vec<Trouble> {
+    let mut troubles = Vec::new();
+    let Ok(room) = room_at(path) else { return troubles };
+    if room.is_read_only {
+        troubles.push(Trouble::ReadOnlyDisk { path: path.to_owned() });
+        return troubles;
+    }
+    let is_little = |free: u64, total: u64| free < total / 100 * LITTLE_ROOM_PERCENT;
+    if room.free_bytes < LITTLE_ROOM_BYTES && is_little(room.free_bytes, room.total_bytes) {
+        troubles.push(Trouble::LittleRoom { path: path.to_owned(), free_bytes: room.free_bytes });
+    }
+    if room.total_inodes > 0 && room.free_inodes < FEW_INODES {
+        troubles.push(Trouble::FewInodes { path: path.to_owned(), free_inodes: room.free_inodes });
     }
     troubles
 }

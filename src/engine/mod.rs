@@ -96,7 +96,7 @@ use crate::os::spool::Spool;
 pub use crate::os::stop_signals::{StopHandle, StopSignals};
 pub use crate::os::supervisor::Supervisor;
 pub use crate::os::suspend::Suspension;
-use crate::os::trusted_path::{Untrusted, check_store};
+use crate::os::trusted_path::check_store;
 pub use crate::store::{
     ConnectFailure, ConnectWait, DatabaseError, DatabaseUrl, Engine, Pooler, StoreError, announce_locked_stores,
 };
@@ -171,9 +171,27 @@ impl Context {
     /// # Errors
     /// Those of [`Context::open`].
     pub fn open_waiting(url: &DatabaseUrl, handlers: Handlers, wait: &ConnectWait) -> EngineResult<Self> {
-        // Whoever can insert a row there chooses what is done with root's rights.
-        let handlers = if is_root() && others_can_queue(url) { handlers.naming_users() } else { handlers };
-        Ok(Self::over(Store::open_waiting(url, wait)?, Arc::new(handlers), Me::new()?))
+        Ok(Self::over(Store::open_waiting(url, wait)?, Arc::new(for_store(url, handlers)), Me::new()?))
+    }
+
+    /// Opens the database of a verb that only reads. A SQLite store on a disk that is full or cannot be written is opened
+    /// without a log and without locks; what is printed about that comes with it.
+    ///
+    /// # Errors
+    /// As for [`Context::open`].
+    pub fn open_to_read(
+        url: &DatabaseUrl,
+        handlers: Handlers,
+        wait: &ConnectWait,
+    ) -> EngineResult<(Self, Option<String>)> {
+        let (store, warning) = match Store::open_waiting(url, wait) {
+            Ok(store) => (store, None),
+            Err(error) => {
+                let Some((store, warning)) = Store::open_frozen(url, &error)? else { return Err(error.into()) };
+                (store, Some(warning))
+            }
+        };
+        Ok((Self::over(store, Arc::new(for_store(url, handlers)), Me::new()?), warning))
     }
 
     /// Over this connection, on which all is done in the name of this process.
@@ -291,17 +309,16 @@ impl Context {
     }
 }
 
+/// Who can insert a row there chooses what is done with root's rights.
+fn for_store(url: &DatabaseUrl, handlers: Handlers) -> Handlers {
+    if is_root() && others_can_queue(url) { handlers.naming_users() } else { handlers }
+}
+
 /// Whether people other than this process's user can insert rows: on a server, or into a file that they can change or
 /// replace.
 #[must_use]
 pub fn others_can_queue(url: &DatabaseUrl) -> bool {
     url.path().is_none_or(|path| check_store(&path).is_err())
-}
-
-/// Returns who else can change a SQLite store, if its files do not rule that out.
-#[must_use]
-pub fn store_problem(url: &DatabaseUrl) -> Option<Untrusted> {
-    check_store(&url.path()?).err()
 }
 
 /// The fence of a run: new for each claim.

@@ -5,15 +5,21 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use rustix::fs::statvfs;
+use rustix::fs::{StatVfsMountFlags, statvfs};
 
-/// The room of a file system, in bytes.
+/// The room of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// What is free for us.
+    /// Bytes that are free for us.
     pub free_bytes: u64,
-    /// All of it.
+    /// All of them.
     pub total_bytes: u64,
+    /// Inodes that are free for us: each new file needs one.
+    pub free_inodes: u64,
+    /// All of them; 0 where the file system makes them as it needs them.
+    pub total_inodes: u64,
+    /// Whether nothing can be written there.
+    pub is_read_only: bool,
 }
 
 /// The room where this file or directory lies.
@@ -23,7 +29,19 @@ pub struct Room {
 pub fn room_at(path: &Path) -> io::Result<Room> {
     let found = statvfs(path)?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
-    Ok(Room { free_bytes: bytes(found.f_bavail), total_bytes: bytes(found.f_blocks) })
+    Ok(Room {
+        free_bytes: bytes(found.f_bavail),
+        total_bytes: bytes(found.f_blocks),
+        free_inodes: found.f_favail,
+        total_inodes: found.f_files,
+        is_read_only: found.f_flag.contains(StatVfsMountFlags::RDONLY),
+    })
+}
+
+/// The device that a file is on; `None` where there is no such file.
+#[must_use]
+pub fn device_of(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().map(|metadata| metadata.dev())
 }
 
 /// The permission bits of a file, and its size in bytes; `None` where there is no such file.
@@ -42,6 +60,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let room = room_at(directory.path()).unwrap();
         assert!(room.total_bytes > 0 && room.free_bytes <= room.total_bytes, "{room:?}");
+        assert!(!room.is_read_only && room.free_inodes <= room.total_inodes, "{room:?}");
         let path = directory.path().join("file");
         assert_eq!(mode_and_bytes(&path), None);
         fs::write(&path, "12345").unwrap();

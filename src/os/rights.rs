@@ -5,6 +5,7 @@
 
 use std::ffi::CString;
 use std::io;
+use std::time::Duration;
 
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, open};
 use rustix::io::{Errno, write};
@@ -23,6 +24,9 @@ const CPU_GRACE_SECS: u64 = 5;
 /// How much sooner than us the kernel is to end a handler when memory is short.
 const OOM_DISTANCE: i32 = 500;
 const HIGHEST_OOM_SCORE: i32 = 1000;
+/// A program that its user may not read stays hidden: it keeps our score.
+const OOM_SCORE_TRIES: u32 = 20;
+const OOM_SCORE_PAUSE: Duration = Duration::from_micros(500);
 
 /// What a handler may do and use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,8 +160,13 @@ impl Prepared {
     /// In the parent, once the child executes its program: a process that is hidden from others of its user owns nothing in
     /// /proc, so that the child could not do it before.
     pub(super) fn set_oom_score_of(&self, pid: i32) {
-        if let Some(score) = self.oom_score.as_ref().filter(|_| !geteuid().is_root()) {
-            let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), score);
+        let Some(score) = self.oom_score.as_ref().filter(|_| !geteuid().is_root()) else { return };
+        for _ in 0..OOM_SCORE_TRIES {
+            match std::fs::write(format!("/proc/{pid}/oom_score_adj"), score) {
+                // We go on a moment before the kernel has given the child its new memory, which is not hidden.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => std::thread::sleep(OOM_SCORE_PAUSE),
+                _ => return,
+            }
         }
     }
 

@@ -23,6 +23,8 @@ use super::account::is_private_group;
 /// As many as the kernel follows.
 const MOST_LINKS: u32 = 40;
 const STICKY: u32 = 0o1000;
+/// Whom the kernel shows in place of a user that a namespace does not have.
+const OVERFLOW_UID: u32 = 65_534;
 
 /// What SQLite keeps beside a store: whoever writes one of them decides what the store holds.
 const BESIDE_A_STORE: [&str; 3] = ["-wal", "-shm", "-journal"];
@@ -68,6 +70,17 @@ pub enum Untrusted {
         #[source]
         error: io::Error,
     },
+}
+
+impl Untrusted {
+    /// Returns the file or directory that can be changed.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::OtherOwner { path, .. } | Self::Unreadable { path, .. } => path,
+            Self::WritableByGroup(path) | Self::WritableByAll(path) | Self::Shared(path) | Self::NotAFile(path) => path,
+        }
+    }
 }
 
 /// A file or directory, or the place where one can be made, that was reached through trusted directories alone.
@@ -287,8 +300,9 @@ impl Checked {
         if trust == Trust::NotEverybody {
             return Ok(());
         }
-        if !is_ours(self.stat.st_uid) {
-            return Err(Untrusted::OtherOwner { path: self.path.clone(), owner: self.stat.st_uid });
+        let owner = self.stat.st_uid;
+        if !(is_ours(owner) || kind.is_dir() && is_unmapped_root(owner)) {
+            return Err(Untrusted::OtherOwner { path: self.path.clone(), owner });
         }
         if self.is_writable_by_group() && !is_sticky {
             return Err(Untrusted::WritableByGroup(self.path.clone()));
@@ -319,6 +333,16 @@ fn own_link(file: &OwnedFd) -> PathBuf {
 
 fn is_ours(owner: u32) -> bool {
     owner == 0 || owner == geteuid().as_raw()
+}
+
+/// In a user namespace the directories of the real root show this owner, and root there is no more than the user who made
+/// the namespace.
+fn is_unmapped_root(owner: u32) -> bool {
+    let is_whole = || {
+        let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        map.split_whitespace().eq(["0", "0", "4294967295"])
+    };
+    owner == OVERFLOW_UID && !is_whole()
 }
 
 fn is_proc(directory: &OwnedFd) -> bool {

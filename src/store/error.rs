@@ -72,6 +72,14 @@ pub enum StoreError {
         /// What the server says.
         message: String,
     },
+    /// The file of a SQLite store was removed or replaced while this process had it open.
+    #[error("the store {url} was {happened} while this process had it open")]
+    Moved {
+        /// The address.
+        url: String,
+        /// What happened to the file.
+        happened: &'static str,
+    },
     /// Others held the locks for too long.
     #[error("the database is busy: {0}")]
     Busy(String),

@@ -25,6 +25,7 @@ mod metrics;
 mod migrate;
 mod news;
 mod notices;
+mod open_file;
 mod outputs;
 mod pauses;
 mod prepared;
@@ -77,6 +78,7 @@ pub use self::metrics::{TaskBacklog, WaitingRuns};
 pub use self::migrate::{Migration, MigrationBegun, MigrationReport, all_pending};
 pub use self::news::News;
 pub use self::notices::{NewNotice, TakenNotices};
+use self::open_file::OpenFile;
 pub use self::pauses::NewPause;
 pub use self::prunable::PruneVerdict;
 pub use self::prune::{PrunePlace, PruneRule, PruneWindow, Pruned};
@@ -111,6 +113,10 @@ const NO_ANSWER: &str = "timeout: the server did not answer a statement in time,
 pub struct Store {
     conn: AnyConnection,
     url: DatabaseUrl,
+    /// The file of a SQLite store; a new connection is still to this one.
+    file: Option<OpenFile>,
+    /// Whether a SQLite store is read without its log, because its disk cannot be written.
+    is_frozen: bool,
     /// Whether the server took a write: one that does not any more is being replaced, one that never did is a standby.
     has_written: bool,
     /// Set where it listens for cancelled runs: what to wait at, if there is such a thing.
@@ -167,6 +173,19 @@ impl Store {
         Ok(store)
     }
 
+    /// Connects to a SQLite store that could not be opened with this error because its disk is full or cannot be written, only
+    /// to read it as its file is, with a warning to print; `None` where that is not the reason, and on a server.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has not the tables that this program needs.
+    pub fn open_frozen(url: &DatabaseUrl, error: &StoreError) -> StoreResult<Option<(Self, String)>> {
+        let Some((conn, warning)) = backend::connect_frozen(url, error)? else { return Ok(None) };
+        let mut store = Self::with_connection(conn, url, None);
+        store.is_frozen = true;
+        migrate::require_current(&mut store)?;
+        Ok(Some((store, warning)))
+    }
+
     /// Connects without a look at the tables: for `migrate`.
     ///
     /// # Errors
@@ -196,6 +215,8 @@ impl Store {
         Self {
             conn,
             url: url.clone(),
+            file: OpenFile::of(url),
+            is_frozen: false,
             has_written: false,
             listening,
             is_hurried: None,
@@ -307,6 +328,10 @@ impl Store {
         let (mut repeats, mut reconnections, mut few) = (0, 0, 0);
         let (mut unreachable, mut notice) = (None, LockNotice::default());
         loop {
+            // Before each claim and each end, and before a poll that finds nothing to claim.
+            if let Some(file) = &self.file {
+                file.check(&self.url)?;
+            }
             let done = with_local_settings(&mut self.conn, self.url.pooler(), &self.local_settings, work);
             let error = match done {
                 Err(StoreError::Database(error)) => error,

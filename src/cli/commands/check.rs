@@ -71,7 +71,7 @@ struct Watched {
 }
 
 pub(crate) fn run(session: Session, args: &CheckArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let measured = session.open().and_then(|mut ctx| Ok(measure(&mut ctx)?));
+    let measured = session.open_to_read(out).and_then(|mut ctx| Ok(measure(&mut ctx)?));
     let measures = match measured {
         Ok(measures) => measures,
         // Whoever reads it reads standard output.

@@ -42,7 +42,7 @@ pub(crate) fn run(session: Session, args: &DoctorArgs, out: &mut Out) -> anyhow:
     };
     let configuration = session.config.path.clone();
     let (url, spool) = (session.url.clone(), session.spool());
-    let (troubles, now, ahead) = match session.open() {
+    let (troubles, now, ahead) = match session.open_to_read(out) {
         Ok(mut ctx) => {
             let troubles = examine(&mut ctx, &files, long_secs);
             let (now, ahead) = (ctx.now().ok(), clock_ahead(&mut ctx).ok().flatten());
@@ -193,6 +193,17 @@ fn message(trouble: &Trouble, about: &About) -> String {
         Trouble::LittleRoom { path, free_bytes } => {
             format!("the disk of {} has only {} left", path.display(), HumanBytes(*free_bytes))
         }
+        Trouble::FewInodes { path, free_inodes } => {
+            format!(
+                "the file system of {} has only {} left for new files",
+                path.display(),
+                plural(usize::try_from(*free_inodes).unwrap_or(usize::MAX), "inode")
+            )
+        }
+        Trouble::ReadOnlyDisk { path } => format!("the file system of {} is mounted read-only", path.display()),
+        Trouble::ChangeableByOthers { problem, .. } => {
+            format!("another user can change what taskqueue relies on: {problem}")
+        }
         Trouble::LargeLog { path, bytes } => {
             format!("{} has grown to {}: somebody reads the store for long", path.display(), HumanBytes(*bytes))
         }
@@ -256,6 +267,9 @@ fn remedy(trouble: &Trouble, about: &About) -> String {
         Trouble::Quarantined { .. } => "taskqueue status status=quarantined".to_owned(),
         Trouble::KeptForEver { .. } => "taskqueue settings".to_owned(),
         Trouble::LittleRoom { path, .. } => format!("df -h {}", shell_word(&path.to_string_lossy())),
+        Trouble::FewInodes { path, .. } => format!("df -i {}", shell_word(&path.to_string_lossy())),
+        Trouble::ReadOnlyDisk { path } => format!("findmnt -T {}", shell_word(&path.to_string_lossy())),
+        Trouble::ChangeableByOthers { path, .. } => format!("ls -ld {}", shell_word(&path.to_string_lossy())),
         Trouble::LargeLog { path, .. } => format!("fuser -v {}", shell_word(&path.to_string_lossy())),
         Trouble::OpenFile { path, mode } => {
             let forbidden = if mode & 0o022 != 0 { "go-w" } else { "go=" };

@@ -47,7 +47,7 @@ pub(crate) struct ExplainArgs {
 }
 
 pub(crate) fn run(session: Session, args: &ExplainArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let mut ctx = session.open()?;
+    let mut ctx = session.open_to_read(out)?;
     if args.queue {
         let explanation = explain_queue(&mut ctx)?;
         show_queue(&explanation, out)?;

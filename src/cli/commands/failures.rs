@@ -36,7 +36,7 @@ pub(crate) fn run(session: Session, args: &FailuresArgs, out: &mut Out) -> anyho
     if args.class.as_deref().is_some_and(|class| class.contains(['*', '?'])) {
         return Err(CliError::usage("--class takes the name of one class, and no pattern").into());
     }
-    let mut ctx = session.open()?;
+    let mut ctx = session.open_to_read(out)?;
     let found = failures(&mut ctx, args.class.as_deref())?;
     if let Some(class) = args.class.as_deref().filter(|_| found.groups.is_empty()) {
         warn_of_unknown_class(&mut ctx, class, WarnOf::Any, out)?;

@@ -145,7 +145,7 @@ fn words(limit: &ClassLimit) -> String {
 }
 
 fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
-    let ctx = &mut session.open()?;
+    let ctx = &mut session.open_to_read(out)?;
     let (classes, keys) = (limits::list(ctx)?, limits::list_keys(ctx)?);
     if out.is_json() {
         classes.iter().try_for_each(|line| out.json(line))?;

@@ -50,7 +50,7 @@ pub(crate) fn run(session: Session, args: &LogsArgs, out: &mut Out) -> anyhow::R
     if let Some(stop) = &stop {
         session.end_statements_on(stop, Duration::ZERO);
     }
-    let mut ctx = session.open()?;
+    let mut ctx = session.open_to_read(out)?;
     let Some(ids) = selected_tasks(&mut ctx, &selection, out)? else { return Ok(NOT_FOUND) };
     let &[task_id] = ids.as_slice() else {
         let newest = ids.iter().map(|id| id.0).max().unwrap_or_default();

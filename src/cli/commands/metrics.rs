@@ -29,7 +29,7 @@ pub(crate) struct MetricsArgs {
 
 pub(crate) fn run(session: Session, args: &MetricsArgs, out: &mut Out) -> anyhow::Result<u8> {
     let began = Instant::now();
-    let looked = session.open().and_then(|mut ctx| Ok(look(&mut ctx)?));
+    let looked = session.open_to_read(out).and_then(|mut ctx| Ok(look(&mut ctx)?));
     let text = text(looked.as_ref().ok(), began.elapsed(), None);
     match &args.textfile {
         Some(path) => write(path, &text, out)?,

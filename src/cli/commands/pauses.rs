@@ -182,7 +182,7 @@ pub(super) fn resume_command(scope: &PauseScope) -> String {
 }
 
 fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
-    let mut ctx = session.open()?;
+    let mut ctx = session.open_to_read(out)?;
     let (all, now) = (pauses::list(&mut ctx)?, ctx.now()?);
     if out.is_json() {
         all.iter().try_for_each(|pause| out.json(pause))?;

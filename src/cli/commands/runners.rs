@@ -24,7 +24,7 @@ pub(crate) struct RunnersArgs {
 }
 
 pub(crate) fn run(session: Session, args: &RunnersArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let mut ctx = session.open()?;
+    let mut ctx = session.open_to_read(out)?;
     let lines = status::list_runners(&mut ctx, args.limit, true)?;
     show(&lines, ctx.now()?, out)?;
     Ok(DONE)

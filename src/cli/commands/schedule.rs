@@ -74,9 +74,11 @@ struct Target {
 }
 
 pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let mut ctx = session.open()?;
+    let action = args.action.as_ref().unwrap_or(&Action::List);
+    let mut ctx =
+        if matches!(action, Action::List | Action::Show(_)) { session.open_to_read(out)? } else { session.open()? };
     let ctx = &mut ctx;
-    match args.action.as_ref().unwrap_or(&Action::List) {
+    match action {
         Action::List => list(ctx, out).map(|()| DONE),
         Action::Show(named) => {
             let Some(ids) = named.ids(ctx, out)? else { return Ok(NOT_FOUND) };

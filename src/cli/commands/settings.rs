@@ -79,7 +79,7 @@ fn pairs(words: &[String]) -> Result<Vec<(&str, &str)>, CliError> {
 }
 
 fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
-    let all = settings::list(&mut session.open()?)?;
+    let all = settings::list(&mut session.open_to_read(out)?)?;
     if out.is_json() {
         for (setting, value) in &all {
             out.json(&json(*setting, value))?;
@@ -97,7 +97,7 @@ fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
 
 fn get(session: Session, name: &str, out: &mut Out) -> anyhow::Result<u8> {
     let setting = find(name)?;
-    let all = settings::list(&mut session.open()?)?;
+    let all = settings::list(&mut session.open_to_read(out)?)?;
     for (found, value) in all.into_iter().filter(|(found, _)| *found == setting) {
         if out.is_json() {
             out.json(&json(found, &value))?;

@@ -32,7 +32,7 @@ pub(crate) struct ShowArgs {
 
 pub(crate) fn run(session: Session, args: &ShowArgs, out: &mut Out) -> anyhow::Result<u8> {
     let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
-    let mut ctx = session.open()?;
+    let mut ctx = session.open_to_read(out)?;
     let Some(ids) = selected_tasks(&mut ctx, &selection, out)? else { return Ok(NOT_FOUND) };
     let left_out = ids.len().saturating_sub(usize::try_from(args.limit).unwrap_or(usize::MAX));
     for (place, id) in ids.iter().skip(left_out).enumerate() {

@@ -75,11 +75,11 @@ pub(crate) fn run(session: Session, args: &StatusArgs, out: &mut Out) -> anyhow:
         return Err(CliError::usage("--watch: 100ms is the shortest interval").into());
     }
     let Some(interval) = interval else {
-        return show_once(&mut session.open()?, args, out);
+        return show_once(&mut session.open_to_read(out)?, args, out);
     };
     let stop = StopSignals::install()?;
     session.end_statements_on(&stop, Duration::ZERO);
-    let mut ctx = session.open()?;
+    let mut ctx = session.open_to_read(out)?;
     loop {
         if !out.is_json() {
             out.begin_screen();

@@ -78,7 +78,7 @@ pub(crate) fn run(session: Session, args: &TopArgs, out: &mut Out) -> anyhow::Re
             .into());
     }
     let mut state = State::new(&session.url.to_string());
-    let mut watch = Watch::new(session.open()?);
+    let mut watch = Watch::new(session.open_to_read(out)?);
     let glance = watch.look()?;
     state.take_glance(&glance);
     if !args.once && !out.is_json() {

@@ -53,7 +53,7 @@ pub(crate) struct ImportArgs {
 
 pub(crate) fn run_export(session: Session, args: &ExportArgs, out: &mut Out) -> anyhow::Result<u8> {
     if args.selection.is_empty() {
-        let mut ctx = session.open()?;
+        let mut ctx = session.open_to_read(out)?;
         let exported = export_all(&mut ctx, &mut |line| print(&line, out))?;
         if !out.is_unread() {
             tell(&exported, out);
@@ -61,7 +61,7 @@ pub(crate) fn run_export(session: Session, args: &ExportArgs, out: &mut Out) -> 
         return Ok(DONE);
     }
     let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
-    let mut ctx = session.open()?;
+    let mut ctx = session.open_to_read(out)?;
     let Some(mut ids) = selected_tasks(&mut ctx, &selection, out)? else { return Ok(NOT_FOUND) };
     if args.prerequisites {
         ids = with_prerequisites(&mut ctx, ids)?;

@@ -58,6 +58,15 @@ pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult
     }
 }
 
+/// The same to a SQLite file whose disk is full or cannot be written, where that is why `error` was met.
+pub(super) fn connect_frozen(url: &DatabaseUrl, error: &StoreError) -> StoreResult<Option<(AnyConnection, String)>> {
+    match url.engine() {
+        Engine::Sqlite => Ok(sqlite::connect_frozen(url, error)?.map(|(conn, why)| (AnyConnection::Sqlite(conn), why))),
+        // Differs: the others are read by way of a server, whatever its disk is like.
+        Engine::Postgres | Engine::Mysql => Ok(None),
+    }
+}
+
 /// The same to what is there, to see what it is; `None` where it is a SQLite file that is still to be made.
 pub(super) fn connect_if_there(url: &DatabaseUrl) -> StoreResult<Option<AnyConnection>> {
     match url.engine() {

@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection as _;
@@ -21,6 +21,7 @@ use super::super::sql::{Moment, db_now, db_now_plus};
 use super::insert_one::InsertOne;
 use super::url::DatabaseUrl;
 use super::{AnyConnection, ClassAtHost, unreachable, write_transaction};
+use crate::os::disk::room_at;
 use crate::os::file_checks::is_network_filesystem;
 use crate::os::lock::FileLock;
 
@@ -33,6 +34,7 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<SqliteConnection> {
     let path = url.path().unwrap_or_default();
     let shown = |error: &dyn std::fmt::Display| cannot_open(url, &path, &error.to_string());
     refuse_network_filesystem(url, directory_of(&path))?;
+    refuse_log_without_store(url, &path)?;
     create_private(&path).map_err(|error| shown(&error))?;
     refuse_what_is_no_file(url, &path)?;
     // An absolute path: a relative one could look like an option or ":memory:" to SQLite.
@@ -60,6 +62,30 @@ pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult
     let session = format!("PRAGMA busy_timeout = {}; PRAGMA query_only = ON;", limit.as_millis());
     conn.batch_execute(&session).map_err(|error| shown(&error))?;
     Ok(conn)
+}
+
+/// With less room not even the index of the log can be made, without which SQLite reads nothing.
+const LEAST_ROOM_BYTES: u64 = 64 << 10;
+
+/// To a file that nobody can write at the moment, as it is: without its log, which cannot be read without an index.
+pub(super) fn connect_frozen(url: &DatabaseUrl, error: &StoreError) -> StoreResult<Option<(SqliteConnection, String)>> {
+    let path = url.path().unwrap_or_default();
+    let shown = |error: &dyn std::fmt::Display| cannot_open(url, &path, &error.to_string());
+    let (Ok(absolute), Ok(room)) = (path.canonicalize(), room_at(&path)) else { return Ok(None) };
+    let why = if room.is_read_only {
+        "cannot be written"
+    } else if room.free_bytes < LEAST_ROOM_BYTES || is_without_room(&error.to_string()) {
+        "is full"
+    } else {
+        return Ok(None);
+    };
+    let mut address = Url::from_file_path(&absolute).map_err(|()| shown(&"it has no absolute path"))?;
+    address.set_query(Some("mode=ro&immutable=1"));
+    let mut conn = SqliteConnection::establish(address.as_str()).map_err(|error| shown(&error))?;
+    conn.batch_execute("PRAGMA query_only = ON;").map_err(|error| shown(&error))?;
+    let has_log = beside(&absolute, "-wal").metadata().is_ok_and(|log| log.len() > 0);
+    let newest = if has_log { "; the newest changes, in its log, cannot be read" } else { "" };
+    Ok(Some((conn, format!("the disk of {url} {why}: the store is shown as its file is{newest}"))))
 }
 
 /// The same, for somebody who has time, and `None` where the file is still to be made and can be.
@@ -108,6 +134,32 @@ fn create_private(path: &Path) -> std::io::Result<()> {
     }
 }
 
+/// The log of a store that was removed would be taken for that of the new one, and its index is still shared by those who
+/// have the old one open.
+fn refuse_log_without_store(url: &DatabaseUrl, path: &Path) -> StoreResult<()> {
+    let length = |path: &Path| path.metadata().ok().map(|found| found.len());
+    let is_left = |suffix: &&str| length(&beside(path, suffix)).is_some_and(|length| length > 0);
+    // The log first: where there is a store, it is there before its log.
+    let Some(suffix) = ["-wal", "-shm"].into_iter().find(is_left) else { return Ok(()) };
+    match path.metadata() {
+        Ok(found) if found.len() > 0 || !found.is_file() || suffix == "-shm" => Ok(()),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Ok(()),
+        _ => Err(unreachable(
+            url,
+            &format!(
+                "the store was removed or emptied, but not {}, which belongs to it",
+                beside(path, suffix).display()
+            ),
+        )),
+    }
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
 /// SQLite's own words for these speak of permissions and full disks.
 fn refuse_what_is_no_file(url: &DatabaseUrl, path: &Path) -> StoreResult<()> {
     match path.metadata() {
@@ -126,9 +178,7 @@ const LOCK_WAIT: Duration = Duration::from_secs(60);
 
 /// Beside the database; held until it is dropped, or the process dies.
 fn lock_file(path: &Path) -> std::io::Result<FileLock> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    FileLock::acquire(Path::new(&name), LOCK_WAIT)
+    FileLock::acquire(&beside(path, ".lock"), LOCK_WAIT)
 }
 
 fn prepare_session(conn: &mut SqliteConnection) -> QueryResult<()> {

@@ -95,7 +95,7 @@ fn a_configuration_that_cannot_be_read_is_an_error_and_not_the_default() {
     std::fs::remove_file(parts.join("10-bad.toml")).unwrap();
     let main = home.path().join(".config/taskqueue/config.toml");
     std::fs::set_permissions(&main, std::fs::Permissions::from_mode(0o666)).unwrap();
-    assert!(cli.run(&["status"]).fails(78).contains("everybody may write this file"));
+    assert!(cli.run(&["status"]).fails(78).contains("can be written by everybody"));
 }
 
 #[test]

@@ -279,6 +279,63 @@ fn doctor_finds_a_log_of_sqlite_that_is_not_taken_in() {
     });
 }
 
+/// Runs this where $disk is a small file system, $program the program, and the spool of the configuration is on the disk.
+fn on_small_disk(db: &TestDb, options: &str, script: &str) -> crate::support::cli::Ended {
+    let disk = db.home().join("disk");
+    fs::create_dir(&disk).unwrap();
+    let disk = disk.to_str().unwrap();
+    db.configure(&format!("spool = \"{disk}/spool\"\n{ECHO}"));
+    let script =
+        format!("program=$1 disk=$2\nmount -t tmpfs -o {options},mode=700 tmpfs \"$disk\" || exit 90\n{script}");
+    let namespaces = if crate::races::stage::is_root() { "-m" } else { "-Urm" };
+    let shell = db.cli().program(std::path::Path::new("/usr/bin/unshare"));
+    shell.run(&[namespaces, "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_taskqueue"), disk])
+}
+
+/// The findings of a report about the disk of [`on_small_disk`].
+fn of_disk(ended: &crate::support::cli::Ended) -> Vec<(String, String, String)> {
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{ended:?}: {error}"));
+    let text = |finding: &Value, key: &str| finding[key].as_str().unwrap_or_default().to_owned();
+    let all = report["findings"].as_array().unwrap().iter();
+    let of_disk = all.filter(|finding| text(finding, "path").contains("/disk/"));
+    of_disk.map(|finding| (text(finding, "trouble"), text(finding, "level"), text(finding, "remedy"))).collect()
+}
+
+each_engine! {
+    fn doctor_finds_a_spool_whose_disk_is_full_or_has_no_inodes_left(db) {
+        let script = r#"
+            mkdir -m 700 "$disk/spool"
+            cat /dev/zero > "$disk/spool/ballast" 2>/dev/null
+            i=0; while true > "$disk/spool/$i"; do i=$((i + 1)); done 2>/dev/null
+            "$program" doctor --json
+        "#;
+        let ended = on_small_disk(db, "size=8m,nr_inodes=20", script);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        let found = of_disk(&ended);
+        assert_eq!(found.len(), 2, "{ended:?}");
+        assert_eq!((found[0].0.as_str(), found[0].1.as_str()), ("little_room", "critical"));
+        assert_eq!((found[1].0.as_str(), found[1].1.as_str()), ("few_inodes", "critical"));
+        assert!(found[0].2.starts_with("df -h ") && found[1].2.starts_with("df -i "), "{ended:?}");
+    }
+
+    fn doctor_finds_a_spool_that_is_open_to_others(db) {
+        let spool = db.home().join("spool");
+        fs::create_dir(&spool).unwrap();
+        db.configure(&format!("spool = \"{}\"\n{ECHO}", spool.display()));
+        fs::set_permissions(&spool, Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(troubles(db), [""; 0]);
+        fs::set_permissions(&spool, Permissions::from_mode(0o755)).unwrap();
+        expect(db, "open_file", "may read or write", "chmod go= ");
+        fs::set_permissions(&spool, Permissions::from_mode(0o777)).unwrap();
+        expect(db, "open_file", "may read or write", "chmod go-w ");
+        fs::set_permissions(&spool, Permissions::from_mode(0o700)).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&spool, Some(65_534), None).unwrap();
+            expect(db, "changeable_by_others", "belongs to the user with the id 65534", "ls -ld ");
+        }
+    }
+}
+
 #[test]
 fn doctor_finds_a_disk_that_is_nearly_full() {
     on(EngineUnderTest::Sqlite, |db| {

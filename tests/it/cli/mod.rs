@@ -33,6 +33,7 @@ mod log_format;
 mod logs;
 mod man;
 mod metrics;
+mod moved_store;
 mod output;
 mod outside_text;
 mod pauses;

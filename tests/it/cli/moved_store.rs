@@ -1,0 +1,185 @@
+//! The file of a SQLite store that is removed, replaced or emptied, or whose disk cannot be written.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{ECHO, error_and_hint, shell_class, wait_for_file};
+use crate::support::cli::{Ended, finish};
+use crate::support::db::on;
+use crate::support::{EngineUnderTest, TestDb, wait_until};
+
+/// A store beside that of the test, which the test itself does not have open.
+struct Other<'a> {
+    db: &'a TestDb,
+    path: PathBuf,
+    address: String,
+}
+
+impl<'a> Other<'a> {
+    fn new(db: &'a TestDb) -> Self {
+        let path = db.home().join("other.db");
+        let other = Self { db, address: format!("sqlite://{}", path.display()), path };
+        let _ = other.run(&["migrate"]).ok();
+        other
+    }
+
+    fn run(&self, args: &[&str]) -> Ended {
+        self.db.cli().run(&[&["--database", &self.address], args].concat())
+    }
+
+    fn beside(&self, suffix: &str) -> PathBuf {
+        format!("{}{suffix}", self.path.display()).into()
+    }
+
+    /// A worker that has begun.
+    fn worker(&self) -> std::process::Child {
+        let worker = self.db.cli().spawn(&["--database", &self.address, "work"]);
+        wait_until("the worker is there", || !self.run(&["runners", "--json"]).stdout.is_empty());
+        worker
+    }
+}
+
+#[track_caller]
+fn says(ended: &Ended, what: &str) {
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+    assert!(ended.stderr.contains(what) && ended.stderr.contains("while this process had it open"), "{ended:?}");
+}
+
+#[test]
+fn a_worker_ends_when_its_store_is_removed() {
+    on(EngineUnderTest::Sqlite, |db| {
+        db.configure(ECHO);
+        let other = Other::new(db);
+        let worker = other.worker();
+        fs::remove_file(&other.path).unwrap();
+        says(&finish(worker), "was removed or moved away");
+    });
+}
+
+#[test]
+fn a_worker_ends_when_another_file_takes_the_place_of_its_store() {
+    on(EngineUnderTest::Sqlite, |db| {
+        db.configure(ECHO);
+        let other = Other::new(db);
+        let backup = db.home().join("backup.db");
+        fs::copy(&other.path, &backup).unwrap();
+        let worker = other.worker();
+        fs::rename(&backup, &other.path).unwrap();
+        says(&finish(worker), "was replaced by another file");
+    });
+}
+
+#[test]
+fn the_end_of_a_run_is_not_recorded_in_a_store_that_was_removed() {
+    on(EngineUnderTest::Sqlite, |db| {
+        let script = format!("cd {}; echo > begun; until [ -e go ]; do :; done", db.home().display());
+        db.configure(&shell_class(db, "work", &script));
+        let other = Other::new(db);
+        let _ = other.run(&["queue", "work"]).ok();
+        let runner = db.cli().spawn(&["--database", &other.address, "tick"]);
+        wait_for_file(db, "begun");
+        fs::rename(&other.path, db.home().join("away.db")).unwrap();
+        fs::write(db.home().join("go"), "").unwrap();
+        says(&finish(runner), "was removed or moved away");
+        assert!(!other.path.exists(), "nothing was made in its place");
+    });
+}
+
+#[test]
+fn no_store_is_made_beside_the_log_of_one_that_was_removed() {
+    on(EngineUnderTest::Sqlite, |db| {
+        db.configure(ECHO);
+        let other = Other::new(db);
+        let mut worker = other.worker();
+        worker.kill().unwrap();
+        worker.wait().unwrap();
+        assert!(other.beside("-wal").exists());
+        fs::remove_file(&other.path).unwrap();
+        for args in [&["queue", "echo"][..], &["tick"], &["migrate"], &["work", "--idle-exit", "0s"]] {
+            let (error, hint) = error_and_hint(&other.run(args).fails(69));
+            assert!(error.contains("the store was removed or emptied, but not") && error.contains("-wal"), "{error}");
+            assert!(hint.contains("stop every process"), "{hint}");
+            assert!(!other.path.exists(), "{args:?}");
+        }
+        fs::write(&other.path, "").unwrap();
+        let _ = other.run(&["queue", "echo"]).fails(69);
+        fs::remove_file(&other.path).unwrap();
+        for suffix in ["-wal", "-shm"] {
+            let _ = fs::remove_file(other.beside(suffix));
+        }
+        let _ = other.run(&["queue", "echo"]).ok();
+    });
+}
+
+#[test]
+fn a_verb_that_only_reads_makes_no_store_of_an_empty_file() {
+    on(EngineUnderTest::Sqlite, |db| {
+        db.configure(ECHO);
+        let path = db.home().join("empty.db");
+        fs::write(&path, "").unwrap();
+        let address = format!("sqlite://{}", path.display());
+        for verb in
+            [&["status"][..], &["show", "1"], &["explain", "1"], &["doctor"], &["export"], &["prune"], &["failures"]]
+        {
+            let ended = db.cli().run(&[&["--database", &address], verb].concat());
+            assert_eq!(ended.code, Some(69), "{ended:?}");
+            assert!(ended.stderr.contains("is empty"), "{ended:?}");
+            assert_eq!(fs::metadata(&path).unwrap().len(), 0, "{verb:?}");
+        }
+        let _ = db.cli().run(&["--database", &address, "queue", "echo"]).ok();
+        let _ = db.cli().run(&["--database", &address, "status"]).ok();
+    });
+}
+
+/// Verbs that only read, each of which ends with 0 where two tasks have succeeded.
+const READ: &str = r#"
+    for verb in status "status 1" "show 1" "explain 1" "logs 1" export failures events runners settings limits schedule \
+        pause metrics "top --once" doctor; do
+        "$program" $verb >"$home/out" 2>"$home/err"
+        code=$?
+        echo "$verb: $code $(grep -c '^warning: the disk of ' "$home/err") $(grep -v '^warning: the disk of ' "$home/err")"
+    done
+"#;
+
+fn reads_on_small_disk(db: &TestDb, then: &str) -> Vec<String> {
+    db.configure(ECHO);
+    let disk = db.home().join("disk");
+    fs::create_dir(&disk).unwrap();
+    let disk = disk.to_str().unwrap();
+    let script = format!(
+        "program=$1 disk=$2 home=$3 TASKQUEUE_DATABASE_URL=sqlite://$2/tasks.db\n\
+         export TASKQUEUE_DATABASE_URL\n\
+         mount -t tmpfs -o size=4m,mode=700 tmpfs \"$disk\" || exit 90\n\
+         for i in 1 2; do \"$program\" queue echo >/dev/null || exit 91; done\n\
+         \"$program\" tick || exit 92\n{then}\n{READ}"
+    );
+    let namespaces = if crate::races::stage::is_root() { "-m" } else { "-Urm" };
+    let shell = db.cli().program(Path::new("/usr/bin/unshare"));
+    let home = db.home().to_str().unwrap();
+    let ended = shell.run(&[namespaces, "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_taskqueue"), disk, home]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    ended.stdout.lines().map(str::to_owned).collect()
+}
+
+#[track_caller]
+fn all_read_with_a_warning(lines: &[String], doctor: &str) {
+    assert_eq!(lines.len(), 16, "{lines:?}");
+    for line in lines {
+        let code = if line.starts_with("doctor") { doctor } else { "0" };
+        assert!(line.contains(&format!(": {code} 1 ")), "{line}: {lines:?}");
+    }
+}
+
+#[test]
+fn a_store_on_a_read_only_file_system_can_be_read() {
+    on(EngineUnderTest::Sqlite, |db| {
+        all_read_with_a_warning(&reads_on_small_disk(db, "mount -o remount,ro \"$disk\""), "2");
+    });
+}
+
+#[test]
+fn a_store_on_a_disk_that_is_full_to_the_last_byte_can_be_read() {
+    on(EngineUnderTest::Sqlite, |db| {
+        all_read_with_a_warning(&reads_on_small_disk(db, "cat /dev/zero >\"$disk/ballast\" 2>/dev/null"), "2");
+    });
+}
