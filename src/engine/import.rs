@@ -116,6 +116,12 @@ fn read(input: &mut dyn BufRead, allows_exec: bool) -> EngineResult<(SpooledLine
 }
 
 fn checked(line: &str, number: usize, allows_exec: bool) -> EngineResult<Summary> {
+    if line.starts_with("{\"unreadable\":") {
+        return Err(at(
+            number,
+            "this task could not be read when it was exported; mend it in its store and export it again, or leave it out",
+        ));
+    }
     let whole = parse(line).map_err(|problem| at(number, problem))?;
     whole.class().parse::<TaskClass>().map_err(|problem| at(number, problem))?;
     if whole.class() == EXEC_CLASS && !allows_exec {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Context, EngineError, EngineResult};
 use crate::domain::ids::TaskId;
+use crate::store::ExportedTask;
 
 /// The version that this program writes and reads.
 pub(super) const VERSION: u32 = 1;
@@ -54,7 +55,7 @@ pub fn export_all(ctx: &mut Context, line: HearLine<'_>) -> EngineResult<Exporte
     loop {
         let page = ctx.store.export_page(after)?;
         let Some(last) = page.last() else { break };
-        after = last.id();
+        after = last.id().0;
         for whole in &page {
             if line(to_json(whole)?)?.is_break() {
                 return Ok(exported);
@@ -83,10 +84,13 @@ pub fn export_selected(ctx: &mut Context, ids: &[TaskId], line: HearLine<'_>) ->
             if line(to_json(&whole)?)?.is_break() {
                 return Ok(exported);
             }
-            let id = TaskId(whole.id());
+            let id = whole.id();
             here.insert(id);
-            if !whole.is_settled() {
-                exported.in_vain.extend(whole.waits_for().map(|awaited| (id, TaskId(awaited))));
+            match whole {
+                ExportedTask::Whole(whole) if !whole.is_settled() => {
+                    exported.in_vain.extend(whole.waits_for().map(|awaited| (id, TaskId(awaited))));
+                }
+                ExportedTask::Whole(_) | ExportedTask::Unreadable { .. } => {}
             }
         }
         exported.missing.extend(portion.iter().copied().filter(|id| !here.contains(id)));

@@ -87,7 +87,7 @@ pub use self::queues::ClassCounts;
 pub use self::runners::{NewRunner, Registration};
 pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
-pub use self::transfer::{Imported, TransferredTask};
+pub use self::transfer::{ExportedTask, Imported, TransferredTask};
 use self::transitions::LowWater;
 pub use self::transitions::{
     Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, ManyClaimed, Outlook, OutsideClaim,

@@ -8,6 +8,7 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use serde::{Deserialize, Serialize};
 
 use super::backend::{self, AnyConnection};
+use super::cells::{MaybeShownText, ShownText};
 use super::events::{NewEvent, insert_event};
 use super::schema::{
     task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
@@ -18,6 +19,8 @@ use super::{EachPart, Store, StoreError, StoreResult};
 use crate::domain::status::{RunStatus, TaskStatus};
 
 mod export;
+
+pub use self::export::ExportedTask;
 
 /// A task, its runs and its events.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -104,20 +107,29 @@ struct RunColumns {
     created_on: Moment,
     started_on: Option<Moment>,
     percents_completed: i32,
+    #[diesel(deserialize_as = ShownText)]
     progress_message: String,
     finished_on: Option<Moment>,
+    #[diesel(deserialize_as = MaybeShownText)]
     results: Option<String>,
     /// Status
     status: String,
+    #[diesel(deserialize_as = ShownText)]
     error_code: String,
+    #[diesel(deserialize_as = ShownText)]
     error_message: String,
+    #[diesel(deserialize_as = ShownText)]
     decision: String,
     process_id: Option<i64>,
     #[serde(default)]
+    #[diesel(deserialize_as = MaybeShownText)]
     claimant: Option<String>,
+    #[diesel(deserialize_as = ShownText)]
     host: String,
+    #[diesel(deserialize_as = ShownText)]
     process_identity: String,
     handler_process_id: Option<i64>,
+    #[diesel(deserialize_as = ShownText)]
     handler_identity: String,
     updated_on: Moment,
 }
@@ -130,6 +142,7 @@ struct OutputColumns {
     #[serde(skip)]
     run_id: i64,
     stream: String,
+    #[diesel(deserialize_as = ShownText)]
     content: String,
     total_bytes: i64,
     is_lossy: bool,
@@ -144,9 +157,13 @@ struct EventColumns {
     task_queue_id: Option<i64>,
     run_id: Option<i64>,
     occurred_on: Moment,
+    #[diesel(deserialize_as = ShownText)]
     kind: String,
+    #[diesel(deserialize_as = ShownText)]
     actor: String,
+    #[diesel(deserialize_as = ShownText)]
     host: String,
+    #[diesel(deserialize_as = ShownText)]
     details: String,
 }
 

@@ -112,7 +112,7 @@ impl State {
             self.alone = Some((run.run_id, Moment::after(ALONE_FOR)));
             return Some(run);
         }
-        let may_begin = !self.is_reserved() && self.working < self.allowed();
+        let may_begin = !self.is_reserved() && (self.shortage.is_over() || self.working < self.allowed());
         self.waiting.pop_front_if(|_| may_begin).map(|(_, run)| run)
     }
 

@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 
 use diesel::prelude::*;
+use diesel::result::Error as DieselError;
+use serde::Serialize;
 
 use super::super::backend::AnyConnection;
+use super::super::rows::TaskRow;
 use super::super::schema::{
     task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
     task_queue_runs,
@@ -15,6 +18,8 @@ use super::{
     TransferredTask,
 };
 use crate::domain::ids::TaskId;
+use crate::domain::records::Task;
+use crate::domain::unreadable::Unreadable;
 
 /// Tasks that are read together.
 const PAGE: i64 = 500;
@@ -27,11 +32,11 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be asked.
-    pub fn export_page(&mut self, after: i64) -> StoreResult<Vec<TransferredTask>> {
+    pub fn export_page(&mut self, after: i64) -> StoreResult<Vec<ExportedTask>> {
         self.read(|conn| {
             let tasks = task_queue::table.filter(task_queue::id.gt(after)).order(task_queue::id).limit(PAGE);
-            let tasks = tasks.select(TaskColumns::as_select()).load(conn)?;
-            with_all_that_belongs_to_them(conn, tasks)
+            let ids: Vec<i64> = tasks.select(task_queue::id).load(conn)?;
+            load_tasks(conn, &ids)
         })
     }
 
@@ -39,14 +44,68 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be asked.
-    pub fn export_tasks(&mut self, ids: &[TaskId]) -> StoreResult<Vec<TransferredTask>> {
+    pub fn export_tasks(&mut self, ids: &[TaskId]) -> StoreResult<Vec<ExportedTask>> {
         let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
-        self.read(|conn| {
-            let tasks = task_queue::table.filter(task_queue::id.eq_any(&ids)).order(task_queue::id);
-            let tasks = tasks.select(TaskColumns::as_select()).load(conn)?;
-            with_all_that_belongs_to_them(conn, tasks)
-        })
+        self.read(|conn| load_tasks(conn, &ids))
     }
+}
+
+/// A task of an export.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum ExportedTask {
+    /// With all that belongs to it.
+    Whole(Box<TransferredTask>),
+    /// Its row cannot be read: no import takes it.
+    Unreadable {
+        /// Which task, and what it holds.
+        unreadable: UnreadableTask,
+    },
+}
+
+/// A task whose row cannot be read.
+#[derive(Clone, Debug, Serialize)]
+pub struct UnreadableTask {
+    id: TaskId,
+    columns: Vec<Unreadable>,
+}
+
+impl ExportedTask {
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> TaskId {
+        match self {
+            Self::Whole(whole) => TaskId(whole.id()),
+            Self::Unreadable { unreadable } => unreadable.id,
+        }
+    }
+}
+
+/// All at once; one by one where a row among them cannot be read.
+fn load_tasks(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<Vec<ExportedTask>> {
+    let load = |conn: &mut AnyConnection, ids: &[i64]| {
+        let tasks = task_queue::table.filter(task_queue::id.eq_any(ids.to_vec())).order(task_queue::id);
+        tasks.select(TaskColumns::as_select()).load::<TaskColumns>(conn)
+    };
+    let mut unreadable = Vec::new();
+    let tasks = match load(conn, ids) {
+        Err(DieselError::DeserializationError(_)) => {
+            let of_ids = task_queue::table.filter(task_queue::id.eq_any(ids.to_vec()));
+            let rows: Vec<TaskRow> = of_ids.select(TaskRow::as_select()).load(conn)?;
+            let (readable, others): (Vec<Task>, Vec<Task>) =
+                rows.into_iter().map(Task::from).partition(|task| task.unreadable.is_empty());
+            unreadable = others;
+            load(conn, &readable.iter().map(|task| task.id.0).collect::<Vec<_>>())?
+        }
+        tasks => tasks?,
+    };
+    let whole = with_all_that_belongs_to_them(conn, tasks)?.into_iter().map(|task| ExportedTask::Whole(Box::new(task)));
+    let unreadable = unreadable
+        .into_iter()
+        .map(|task| ExportedTask::Unreadable { unreadable: UnreadableTask { id: task.id, columns: task.unreadable } });
+    let mut exported: Vec<ExportedTask> = whole.chain(unreadable).collect();
+    exported.sort_by_key(ExportedTask::id);
+    Ok(exported)
 }
 
 fn with_all_that_belongs_to_them(

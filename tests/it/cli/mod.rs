@@ -2,6 +2,7 @@
 //! what handlers may rely on, then what is refused.
 
 mod announcements;
+mod any_rows;
 mod bad_input;
 mod bad_server;
 mod bad_store;

@@ -180,10 +180,12 @@ each_engine! {
         let found = db.cli().run(&["doctor"]);
         assert_eq!(found.code, Some(1), "{found:?}");
         assert!(found.stdout.contains(&format!("task 2 is set aside: its column {column} cannot be read")), "{found:?}");
-        for args in [&["metrics"][..], &["logs", "2"], &["events"], &["wait", "1"], &["schedule", "list"], &["runners"]] {
+        for args in [&["export"][..], &["metrics"], &["logs", "2"], &["events"], &["wait", "1"], &["schedule", "list"], &["runners"]] {
             let ended = db.cli().run(args);
             assert_eq!(ended.code, Some(0), "{args:?}: {ended:?}");
         }
+        let exported = db.cli().run(&["export"]).ok();
+        assert!(exported.contains(&format!("\"unreadable\":{{\"id\":2,\"columns\":[{{\"column\":\"{column}\"")), "{exported}");
         // Nothing more happens to it: a second tick finds nothing to do.
         db.cli().run(&["tick"]).ok();
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"TaskQueueId\" = 2"), 1);

@@ -1,0 +1,233 @@
+//! Random rows of TaskQueue, from all that the tables accept: after them every verb works, every other task runs, and a row that
+//! cannot be read is named. `TASKQUEUE_TEST_ROWS` says how many rows are tried on each engine, `TASKQUEUE_TEST_SEED` repeats a run.
+
+use serde_json::Value;
+
+use crate::each_engine;
+use crate::support::{EngineUnderTest, TestDb};
+
+use super::{ECHO, task};
+
+/// Rows that are tried, unless the environment says otherwise.
+const ROWS: u64 = 120;
+
+/// Numbers that a seed repeats (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn new() -> Self {
+        let seed = std::env::var("TASKQUEUE_TEST_SEED").ok().and_then(|text| text.parse().ok());
+        let seed = seed.unwrap_or_else(|| {
+            u64::from(std::process::id()) << 20 | u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_micros())
+        });
+        println!("TASKQUEUE_TEST_SEED={seed}");
+        Self(seed | 1)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % u64::try_from(bound).unwrap()).unwrap()
+    }
+
+    fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.below(of.len())]
+    }
+}
+
+const NUMBERS: &[&str] = &[
+    "0",
+    "1",
+    "-1",
+    "5",
+    "1000",
+    "1000000",
+    "2147483647",
+    "2147483648",
+    "4294967295",
+    "9223372036854775807",
+    "NULL",
+    "'x'",
+];
+const TEXTS: &[&str] = &[
+    "'plain'",
+    "''",
+    "'\u{e4}\u{f6}'",
+    "' space '",
+    "'a\u{1b}[31mb'",
+    "'\u{202e}'",
+    "'a/b'",
+    "'../x'",
+    "'UTC'",
+    "NULL",
+    "7",
+];
+const TIMES: &[&str] = &[
+    "'2026-01-01 00:00:00'",
+    "'2026-01-01 00:00:00.123456'",
+    "'1000-01-01 00:00:00'",
+    "'9999-12-31 23:59:59'",
+    "'garbage'",
+    "''",
+    "'2026-02-30 00:00:00'",
+    "'0000-00-00'",
+    "'infinity'",
+    "'-infinity'",
+    "'294000-01-01'",
+    "'2026-01-01T00:00:00Z'",
+    "NULL",
+    "0",
+];
+const JSON: &[&str] = &[
+    "'{}'",
+    "'1e999'",
+    "'\"\\u0000\"'",
+    "'\"\\ud800\"'",
+    "'{\"a\":1,\"a\":2}'",
+    "'  [1] '",
+    "'12345678901234567890123456789'",
+    "'{'",
+    "''",
+    "'-0'",
+    "'[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]'",
+    "'\"\u{1f600}\"'",
+];
+/// Bytes that are no UTF-8, as SQLite takes them; among them what its own functions read as a character.
+const BYTES: &[&str] = &[
+    "ff",
+    "224dfc6c6c657222",
+    "22e4b822",
+    "22c0af22",
+    "22eda08022",
+    "61006222",
+    "80",
+    "22f4908080ff22",
+    "227f1b5b333122",
+];
+
+/// A column, and a value for it: a literal of SQL.
+fn value(db: &TestDb, random: &mut Random, column: &str) -> String {
+    if db.engine == EngineUnderTest::Sqlite && random.below(3) == 0 {
+        return format!("CAST(X'{}' AS TEXT)", random.one(BYTES));
+    }
+    let pool = match column {
+        "TaskData" => JSON,
+        "QueuedOn" | "ScheduledOn" | "QuarantinedOn" | "UniqueUntil" | "PlannedOn" | "UpdatedOn" => TIMES,
+        "TaskClass" | "QueuedById" | "UniqueKey" | "LimitKey" | "TimeZone" => TEXTS,
+        "Recurrence" => &["'* * * * *'", "'0 0 29 2 *'", "'nonsense'", "NULL", "''"],
+        "Backoff" => &["'fixed:30s'", "'nonsense'", "''", "NULL"],
+        "CatchUp" => &["'all'", "'latest'", "'none'", "'x'"],
+        "ScheduleStatus" => &["'active'", "'paused'", "'broken'", "'followed'", "'ended'", "'x'"],
+        "LastStatus" => &["'scheduled'", "'failed'", "'timeout'", "'success'", "'cancelled'", "'x'"],
+        _ => NUMBERS,
+    };
+    random.one(pool).to_owned()
+}
+
+const COLUMNS: &[&str] = &[
+    "TaskClass",
+    "TaskData",
+    "QueuedById",
+    "QueuedOn",
+    "ScheduledOn",
+    "LastStatus",
+    "MaxRetries",
+    "FailedRetries",
+    "Attempts",
+    "Priority",
+    "Timeout",
+    "WaitingFor",
+    "Backoff",
+    "Crashes",
+    "QuarantinedOn",
+    "UniqueKey",
+    "UniqueUntil",
+    "LimitKey",
+    "Recurrence",
+    "TimeZone",
+    "CatchUp",
+    "PlannedOn",
+    "ScheduleStatus",
+    "UpdatedOn",
+];
+
+/// Tries to insert a row with some columns of this kind.
+fn insert_any(db: &TestDb, random: &mut Random) -> String {
+    let mut columns: Vec<&str> = vec!["TaskClass"];
+    for _ in 0..=random.below(3) {
+        let column = random.one(COLUMNS);
+        if !columns.contains(&column) {
+            columns.push(column);
+        }
+    }
+    let class = if random.below(8) == 0 { value(db, random, "TaskClass") } else { "'echo'".to_owned() };
+    let values: Vec<String> = columns.iter().skip(1).map(|column| value(db, random, column)).collect();
+    let names: Vec<String> = columns.iter().map(|column| format!("\"{column}\"")).collect();
+    format!("INSERT INTO \"TaskQueue\" ({}) VALUES ({})", names.join(", "), [vec![class], values].concat().join(", "))
+}
+
+each_engine! {
+    fn no_row_that_the_tables_accept_stops_a_verb_or_another_task(db) {
+        db.configure(ECHO);
+        let mut random = Random::new();
+        let wanted = std::env::var("TASKQUEUE_TEST_ROWS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROWS);
+        let mut raw = db.raw();
+        let (mut accepted, mut tried) = (0_u64, Vec::new());
+        for _ in 0..wanted {
+            let insert = insert_any(db, &mut random);
+            if raw.try_execute(&insert).is_ok() {
+                accepted += 1;
+                tried.push(insert);
+            }
+        }
+        drop(raw);
+        assert!(accepted > wanted / 20, "only {accepted} of {wanted} rows were accepted");
+        let good: Vec<String> = (0..3).map(|number| db.cli().run(&["queue", "echo", &number.to_string()]).ok()).collect();
+        let until_idle = ["work", "--idle-exit", "0s", "--slots", "4"];
+        let worked = db.cli().run(&until_idle);
+        assert_eq!(worked.code, Some(0), "{worked:?}");
+        for id in &good {
+            assert_eq!(task(db, id)["status"], "success", "{tried:#?}");
+        }
+        for args in [
+            &["status"][..], &["status", "--json"], &["failures"], &["export"], &["events"], &["metrics"], &["top", "--once"], &["explain", "--queue"],
+            &["schedule", "list"], &["limits"], &["runners"], &["classes"], &["tick", "--max-runs", "1"], &["create-runs"],
+            &["prune", "--dry-run"],
+        ] {
+            let ended = db.cli().run(args);
+            assert_eq!(ended.code, Some(0), "{args:?}: {ended:?}\n{tried:#?}");
+        }
+        let doctor = db.cli().run(&["doctor"]);
+        assert!(doctor.code.is_some_and(|code| code <= 2) && doctor.stderr.is_empty(), "{doctor:?}");
+        let listed = db.cli().run(&["show", "--json", "1-100000"]);
+        assert_eq!(listed.code, Some(0), "{}", listed.stderr);
+        check_each(db, &tried);
+    }
+}
+
+/// Every row can be shown and cancelled; one that was set aside names its column.
+fn check_each(db: &TestDb, tried: &[String]) {
+    let count = db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"ErrorCode\" = 'unreadable'");
+    let listed = db.cli().run(&["status", "--json", "status=quarantined", "-n", "100000"]);
+    // 3: there is none.
+    assert!(matches!(listed.code, Some(0 | 3)), "{listed:?}");
+    let page: Value = serde_json::from_str(&listed.stdout).unwrap();
+    let lines: Vec<&Value> = page["tasks"].as_array().unwrap().iter().collect();
+    let named = lines
+        .iter()
+        .filter(|line| line["reason"]["reason"] == "unreadable" || line["task"]["unreadable"][0]["column"].is_string());
+    let named = i64::try_from(named.count()).unwrap();
+    assert!(named >= count, "{named} of {count} rows that were set aside are named\n{tried:#?}");
+    for verb in ["cancel", "retry", "edit"] {
+        let mut args = vec![verb, "status=quarantined", "--yes"];
+        if verb == "edit" {
+            args.extend(["--priority", "1"]);
+        }
+        let ended = db.cli().run(&args);
+        assert!(
+            matches!(ended.code, Some(0 | 1 | 3)) && !ended.stderr.contains("the database says"),
+            "{args:?}: {ended:?}"
+        );
+    }
+}
