@@ -16,6 +16,7 @@ DROP TABLE "TaskQueueDependencies";
 DROP TABLE "TaskQueue";
 DROP FUNCTION "TaskQueueScheduleHead", "TaskQueueLiveUniqueKey";
 DROP DOMAIN "TaskQueueJson", "TaskQueueScheduledOn", "TaskQueueClassName", "TaskQueueTaskStatus", "TaskQueueMaxRetries", "TaskQueueFailedRetries",
-    "TaskQueueAttempts", "TaskQueuePriority", "TaskQueueTimeout", "TaskQueueWaitingFor", "TaskQueueBackoff",
+    "TaskQueueQueuedOn", "TaskQueuePlannedOn", "TaskQueueUniqueUntil", "TaskQueueQuarantinedOn", "TaskQueueRecurrence",
+    "TaskQueueTimeZone", "TaskQueueReceipt", "TaskQueueQueuedById", "TaskQueueAttempts", "TaskQueuePriority", "TaskQueueTimeout", "TaskQueueWaitingFor", "TaskQueueBackoff",
     "TaskQueueCrashes", "TaskQueueUniqueKey", "TaskQueueLimitKey", "TaskQueueCatchUp", "TaskQueueScheduleStatus",
     "TaskQueueAttempt", "TaskQueuePercentsCompleted", "TaskQueueRunStatus", "TaskQueueClaimant";
