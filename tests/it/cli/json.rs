@@ -6,6 +6,7 @@ mod schemas;
 use serde_json::{Value, json};
 
 use self::schemas::{Forms, can_be_anything};
+use super::unreadable::insert_unreadable;
 use super::{ECHO, shell_class, wait_for_file, write};
 use crate::each_engine;
 use crate::support::db::on;
@@ -254,6 +255,9 @@ fn carry_over(stage: &mut Stage<'_>) {
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     write(stage.db, "tasks.ndjson", text);
     stage.run(&["import", "--allow-exec", "tasks.ndjson", "--database", "other.db"]);
+    insert_unreadable(stage.db);
+    stage.run(&["export", "last"]);
+    stage.db.execute("DELETE FROM \"TaskQueue\" WHERE \"Id\" = (SELECT id FROM (SELECT MAX(\"Id\") AS id FROM \"TaskQueue\") AS last)");
 }
 
 fn fail(stage: &mut Stage<'_>) {

@@ -77,7 +77,7 @@ fn without_check(db: &TestDb, column: &str) {
 }
 
 /// Inserts a due task that cannot be read, and returns the name of the column.
-fn insert_unreadable(db: &TestDb) -> &'static str {
+pub(super) fn insert_unreadable(db: &TestDb) -> &'static str {
     match db.engine {
         EngineUnderTest::Sqlite => {
             db.execute(
