@@ -350,7 +350,7 @@ each_engine! {
         assert_eq!(runs.into_iter().flatten().collect::<Vec<_>>(), ["released", "success", "success"]);
     }
 
-    fn tasks_that_bring_their_own_program_are_imported_only_where_that_is_allowed(db) {
+    fn exec_tasks_are_imported_only_where_that_is_allowed(db) {
         db.configure("");
         db.cli().run(&["queue", "--any-class", "exec", "{\"argv\":[\"/bin/true\"]}"]).ok();
         let exported = db.cli().run(&["export"]).ok();
@@ -363,7 +363,7 @@ each_engine! {
         assert_eq!(count_tasks(db), 1);
     }
 
-    fn an_import_leaves_ids_for_what_is_queued_later_and_takes_nothing_behind_its_end(db) {
+    fn an_import_refuses_ids_that_leave_none_and_lines_behind_its_end(db) {
         fill(db);
         let exported = db.cli().run(&["export"]).ok();
         clear(db);

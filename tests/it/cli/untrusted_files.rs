@@ -74,7 +74,7 @@ fn exec_is_off_for_a_store_that_another_user_can_change_or_replace() {
 }
 
 #[test]
-fn root_runs_nothing_as_root_from_a_store_in_the_directory_of_another_user() {
+fn root_runs_nothing_as_root_from_a_store_below_another_users_directory() {
     if !geteuid().is_root() {
         return;
     }
