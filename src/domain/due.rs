@@ -66,7 +66,7 @@ impl fmt::Display for NotDue {
             Self::HasOpenRun => f.write_str("its run waits for a runner"),
             Self::Succeeded => f.write_str("it succeeded"),
             Self::Cancelled => f.write_str("it was cancelled"),
-            Self::Quarantined => f.write_str("it crashed too often and is quarantined"),
+            Self::Quarantined => f.write_str("it is quarantined"),
             Self::Exhausted => f.write_str("no retry is left"),
             Self::WaitsForDependencies(count) => {
                 write!(f, "it waits for {count} other {}", if *count == 1 { "task" } else { "tasks" })

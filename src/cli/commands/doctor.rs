@@ -184,8 +184,8 @@ fn message(trouble: &Trouble, about: &About) -> String {
         }
         Trouble::Quarantined { count: number } => {
             let is_one = number.count == 1 && !number.or_more;
-            let tasks = if is_one { "1 task has".to_owned() } else { format!("{} tasks have", count(*number)) };
-            format!("{tasks} crashed too often: somebody has to look at them")
+            let tasks = if is_one { "1 task is".to_owned() } else { format!("{} tasks are", count(*number)) };
+            format!("{tasks} quarantined: crashed too often, or cannot be read")
         }
         Trouble::KeptForEver { status } => {
             format!("tasks in the status {status} are kept for ever: the tables only grow")

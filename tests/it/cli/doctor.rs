@@ -161,7 +161,7 @@ each_engine! {
         db.configure(&format!("{}crash_limit = 1\n", shell_class(db, "work", "kill -SEGV $$")));
         queue(db, "work", &[]);
         db.cli().run(&["tick"]).ok();
-        expect(db, "quarantined", "1 task has crashed too often", "taskqueue status status=quarantined");
+        expect(db, "quarantined", "1 task is quarantined", "taskqueue status status=quarantined");
     }
 
     fn doctor_finds_that_finished_tasks_are_kept_for_ever(db) {
