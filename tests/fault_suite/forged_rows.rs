@@ -94,7 +94,9 @@ fn forge(stage: &Stage, rng: &mut Rng) -> usize {
         ["success"]
     );
     assert_eq!(
-        stage.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"TaskClass\" = 'a;id' AND \"QuarantinedOn\" IS NULL"),
+        stage.number(
+            "SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"TaskClass\" = 'a;id' AND \"QuarantinedOn\" IS NULL"
+        ),
         0,
         "a class name that is more than a name was not set aside"
     );

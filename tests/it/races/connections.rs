@@ -1,4 +1,6 @@
 //! More clients than a server takes connections, and a server that restarts while they come: each waits, and none fails.
+//! `TASKQUEUE_TEST_CLIENTS` says how many clients of each kind come, and `TASKQUEUE_TEST_TASKS` how many tasks each queues; the
+//! whole campaign is 64 and 10.
 
 use std::process::Child;
 use std::thread;
@@ -9,26 +11,37 @@ use crate::support::cli::finish;
 use crate::support::own_server::OwnServer;
 use crate::support::{TestDb, wait_until};
 
-const CLIENTS: usize = 64;
-const TASKS_OF_EACH: usize = 10;
+/// More than there are connections.
+const CLIENTS: usize = 28;
+const TASKS_OF_EACH: usize = 4;
 /// The wait is longer than by default: how busy the machine is decides nothing.
 const NOTE: &str = "connect_wait_secs = 600\n[class.note]\nargv = [\"/bin/true\"]\n";
 
+fn from_environment(name: &str, usual: usize) -> usize {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+/// Clients of each kind, and tasks of each.
+fn size() -> (usize, usize) {
+    (from_environment("TASKQUEUE_TEST_CLIENTS", CLIENTS), from_environment("TASKQUEUE_TEST_TASKS", TASKS_OF_EACH))
+}
+
 /// All clients and all ticks at once, and `meanwhile` beside them.
 fn crowd(db: &TestDb, meanwhile: impl FnOnce()) {
+    let (clients, tasks_of_each) = size();
     let ended_well = |child: Child| {
         let ended = finish(child);
         assert_eq!(ended.code, Some(0), "{ended:?}");
     };
     thread::scope(|scope| {
-        for _ in 0..CLIENTS {
-            scope.spawn(|| (0..TASKS_OF_EACH).for_each(|_| ended_well(db.cli().spawn(&["queue", "note"]))));
+        for _ in 0..clients {
+            scope.spawn(|| (0..tasks_of_each).for_each(|_| ended_well(db.cli().spawn(&["queue", "note"]))));
             scope.spawn(|| ended_well(db.cli().spawn(&["tick"])));
         }
         meanwhile();
     });
     db.cli().run(&["tick", "--max-time", "10m"]).ok();
-    assert_eq!(statuses(db), vec!["success"; CLIENTS * TASKS_OF_EACH], "each task has one run");
+    assert_eq!(statuses(db), vec!["success"; clients * tasks_of_each], "each task has one run");
 }
 
 fn tasks(db: &TestDb) -> i64 {
@@ -50,7 +63,9 @@ each_server! {
         let db = TestDb::on_server(db.engine, &own.url, "restarts");
         db.configure(NOTE);
         crowd(&db, || {
-            for share in [50, 300] {
+            let (clients, tasks_of_each) = size();
+            for part in [12, 2] {
+                let share = i64::try_from(clients * tasks_of_each / part).unwrap();
                 wait_until("a part is queued", || tasks(&db) >= share);
                 own.halt();
                 own.again();
