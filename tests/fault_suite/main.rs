@@ -28,6 +28,7 @@ mod load;
 mod lost_commit;
 mod options;
 mod oracle;
+#[allow(dead_code, reason = "a toolbox of the integration tests")]
 #[path = "../it/support/own_server.rs"]
 mod own_server;
 mod pid_reuse;
