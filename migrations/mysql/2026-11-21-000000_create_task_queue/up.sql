@@ -77,6 +77,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     UNIQUE KEY `TaskQueuePlanned` (`ScheduleId`, `PlannedOn`),
     CONSTRAINT `QueuedOn lies in the years 1000 to 9999`
         CHECK (`QueuedOn` >= '1000-01-01'),
+    CONSTRAINT `UpdatedOn lies in the years 1000 to 9999`
+        CHECK (`UpdatedOn` >= '1000-01-01'),
     CONSTRAINT `ScheduledOn lies in the years 1000 to 9999`
         CHECK (`ScheduledOn` >= '1000-01-01'),
     CONSTRAINT `PlannedOn lies in the years 1000 to 9999`

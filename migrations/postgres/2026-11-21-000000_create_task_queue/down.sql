@@ -16,7 +16,7 @@ DROP TABLE "TaskQueueDependencies";
 DROP TABLE "TaskQueue";
 DROP FUNCTION "TaskQueueScheduleHead", "TaskQueueLiveUniqueKey";
 DROP DOMAIN "TaskQueueJson", "TaskQueueScheduledOn", "TaskQueueClassName", "TaskQueueTaskStatus", "TaskQueueMaxRetries", "TaskQueueFailedRetries",
-    "TaskQueueQueuedOn", "TaskQueuePlannedOn", "TaskQueueUniqueUntil", "TaskQueueQuarantinedOn", "TaskQueueRecurrence",
+    "TaskQueueQueuedOn", "TaskQueueUpdatedOn", "TaskQueuePlannedOn", "TaskQueueUniqueUntil", "TaskQueueQuarantinedOn", "TaskQueueRecurrence",
     "TaskQueueTimeZone", "TaskQueueReceipt", "TaskQueueQueuedById", "TaskQueueAttempts", "TaskQueuePriority", "TaskQueueTimeout", "TaskQueueWaitingFor", "TaskQueueBackoff",
     "TaskQueueCrashes", "TaskQueueUniqueKey", "TaskQueueLimitKey", "TaskQueueCatchUp", "TaskQueueScheduleStatus",
     "TaskQueueAttempt", "TaskQueuePercentsCompleted", "TaskQueueRunStatus", "TaskQueueClaimant";

@@ -10,6 +10,8 @@ CREATE DOMAIN "TaskQueueJson" AS text CONSTRAINT "is JSON" CHECK (VALUE IS NULL 
 
 CREATE DOMAIN "TaskQueueQueuedOn" AS timestamptz CONSTRAINT "QueuedOn lies in the years 1000 to 9999"
     CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+CREATE DOMAIN "TaskQueueUpdatedOn" AS timestamptz CONSTRAINT "UpdatedOn lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
 CREATE DOMAIN "TaskQueueScheduledOn" AS timestamptz CONSTRAINT "ScheduledOn lies in the years 1000 to 9999"
     CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
 CREATE DOMAIN "TaskQueuePlannedOn" AS timestamptz CONSTRAINT "PlannedOn lies in the years 1000 to 9999"
@@ -124,7 +126,7 @@ CREATE TABLE "TaskQueue" (
     "ScheduleId" bigint,
     "PlannedOn" "TaskQueuePlannedOn",
     "ScheduleStatus" "TaskQueueScheduleStatus" NOT NULL DEFAULT 'active',
-    "UpdatedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
+    "UpdatedOn" "TaskQueueUpdatedOn" NOT NULL DEFAULT clock_timestamp(),
     "DueOn" timestamptz GENERATED ALWAYS AS (
         CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout') AND "CurrentRunId" IS NULL
             AND "FailedRetries" < "MaxRetries" AND "WaitingFor" = 0 AND "QuarantinedOn" IS NULL

@@ -91,7 +91,12 @@ CREATE TABLE "TaskQueue" (
     "ScheduleStatus" TEXT NOT NULL DEFAULT 'active'
         CONSTRAINT "ScheduleStatus is known"
         CHECK ("ScheduleStatus" IN ('active', 'paused', 'broken', 'followed', 'ended')),
-    "UpdatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "UpdatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
+        CONSTRAINT "UpdatedOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK (strftime('%Y-%m-%d %H:%M:%S', "UpdatedOn") IS substr("UpdatedOn", 1, 19)
+            AND length("UpdatedOn") <= 26 AND length(CAST("UpdatedOn" AS BLOB)) = length("UpdatedOn")
+            AND (length("UpdatedOn") = 19 OR substr("UpdatedOn", 20) GLOB '.[0-9]*' AND substr("UpdatedOn", 21) NOT GLOB '*[^0-9]*'))
+        CONSTRAINT "UpdatedOn lies in the years 1000 to 9999" CHECK ("UpdatedOn" >= '1000'),
     "DueOn" TEXT GENERATED ALWAYS AS (
         CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout') AND "CurrentRunId" IS NULL
             AND "FailedRetries" < "MaxRetries" AND "WaitingFor" = 0 AND "QuarantinedOn" IS NULL
