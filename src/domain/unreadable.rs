@@ -1,6 +1,9 @@
 //! Columns that hold something this program cannot read: text that is no UTF-8, a time that no calendar has, a name with
 //! characters that no class has. The row is set aside, all others go on.
 
+use std::error::Error;
+use std::fmt;
+
 use serde::Serialize;
 
 /// How many bytes of such a value are shown.
@@ -16,9 +19,18 @@ pub struct Unreadable {
     pub column: &'static str,
     /// What it holds, in a form that is safe to show.
     pub found: String,
+    /// All of it, where it holds text.
+    #[serde(skip)]
+    pub text: Option<StoredText>,
 }
 
 impl Unreadable {
+    /// A column with text that is no value of it.
+    #[must_use]
+    pub fn of_text(column: &'static str, text: StoredText) -> Self {
+        Self { column, found: text.to_string(), text: Some(text) }
+    }
+
     /// For people: which column, and what it holds.
     #[must_use]
     pub fn message(&self) -> String {
@@ -26,13 +38,37 @@ impl Unreadable {
     }
 }
 
-/// Bytes in ASCII, each that is no printable character as `\xNN`; of many only the first.
-#[must_use]
-pub fn show_bytes(bytes: &[u8]) -> String {
-    let shown = bytes.get(..SHOWN_BYTES).unwrap_or(bytes);
-    let cut = if shown.len() < bytes.len() { format!("… ({} bytes)", bytes.len()) } else { String::new() };
-    format!("{}{cut}", shown.escape_ascii())
+/// Text as it is stored, of any bytes. It shows itself in ASCII, each byte that is no printable character as `\xNN`; of a long
+/// one only the beginning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredText(Vec<u8>);
+
+impl StoredText {
+    /// All of it, in hexadecimal digits.
+    #[must_use]
+    pub fn hex(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }
+
+impl From<&[u8]> for StoredText {
+    fn from(bytes: &[u8]) -> Self {
+        Self(bytes.to_vec())
+    }
+}
+
+impl fmt::Display for StoredText {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.0.get(..SHOWN_BYTES).unwrap_or(&self.0);
+        write!(out, "{}", shown.escape_ascii())?;
+        if shown.len() < self.0.len() {
+            write!(out, "… ({} bytes)", self.0.len())?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for StoredText {}
 
 /// Values of the columns of one row, and which of them could not be read.
 #[derive(Debug, Default)]
@@ -82,14 +118,16 @@ mod tests {
 
     #[test]
     fn bytes_are_shown_without_what_drives_a_terminal() {
-        assert_eq!(show_bytes(b"\"M\xfcller\x1b[31m\""), "\\\"M\\xfcller\\x1b[31m\\\"");
-        assert_eq!(show_bytes(&[0xff; 65]), format!("{}… (65 bytes)", "\\xff".repeat(64)));
+        let shown = |bytes: &[u8]| StoredText::from(bytes).to_string();
+        assert_eq!(shown(b"\"M\xfcller\x1b[31m\""), "\\\"M\\xfcller\\x1b[31m\\\"");
+        assert_eq!(shown(&[0xff; 65]), format!("{}… (65 bytes)", "\\xff".repeat(64)));
+        assert_eq!(StoredText::from(&b"\xfc\0a"[..]).hex(), "fc0061");
     }
 
     #[test]
     fn what_cannot_be_read_is_named_and_replaced() {
         let mut reader = RowReader::default();
-        let problem = Unreadable { column: "Timeout", found: "4294967295".to_owned() };
+        let problem = Unreadable { column: "Timeout", found: "4294967295".to_owned(), text: None };
         assert_eq!(reader.take(Err::<i32, _>(problem.clone())), 0);
         assert_eq!(reader.take(Ok(7)), 7);
         assert_eq!(reader.finish(), [problem]);

@@ -476,7 +476,7 @@ fn task_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
 fn unreadable_tasks(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
     let quarantined = ctx.store.list_quarantined_tasks(QUARANTINED_READ)?;
     let unreadable = quarantined.into_iter().filter_map(|task| {
-        let Unreadable { column, found } = task.unreadable.into_iter().next()?;
+        let Unreadable { column, found, .. } = task.unreadable.into_iter().next()?;
         Some(Trouble::Unreadable { task_id: task.id, column, found })
     });
     Ok(unreadable.take(usize::try_from(NAMED).unwrap_or(usize::MAX)).collect())

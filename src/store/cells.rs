@@ -9,11 +9,18 @@ use diesel::sql_types::{Integer, Nullable, Text};
 use diesel::sqlite::Sqlite;
 
 use super::backend::connection::MultiBackend;
-use crate::domain::unreadable::{Unreadable, show_bytes};
+use crate::domain::unreadable::{StoredText, Unreadable};
 
-/// A value, or what the column holds in its place, in a form that can be shown.
+/// A value, or what the column holds in its place.
 #[derive(Clone, Debug, FromSqlRow)]
-pub(super) struct Cell<T>(Result<T, String>);
+pub(super) struct Cell<T>(Result<T, Found>);
+
+#[derive(Clone, Debug)]
+enum Found {
+    Text(StoredText),
+    /// In a form that can be shown.
+    Other(String),
+}
 
 impl<T> Cell<T> {
     /// The value.
@@ -21,7 +28,10 @@ impl<T> Cell<T> {
     /// # Errors
     /// The column cannot be read.
     pub(super) fn read(self, column: &'static str) -> Result<T, Unreadable> {
-        self.0.map_err(|found| Unreadable { column, found })
+        self.0.map_err(|found| match found {
+            Found::Text(text) => Unreadable::of_text(column, text),
+            Found::Other(found) => Unreadable { column, found, text: None },
+        })
     }
 }
 
@@ -31,7 +41,10 @@ where
     T: FromSql<ST, DB>,
 {
     fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {
-        Ok(Self(T::from_sql(value).map_err(|error| error.to_string())))
+        Ok(Self(T::from_sql(value).map_err(|error| match error.downcast::<StoredText>() {
+            Ok(text) => Found::Text(*text),
+            Err(error) => Found::Other(error.to_string()),
+        })))
     }
 }
 
@@ -49,7 +62,7 @@ impl FromSql<Text, Sqlite> for ExactText {
         }
         match str::from_utf8(value.read_blob()) {
             Ok(text) => Ok(Self(text.to_owned())),
-            Err(_) => Err(show_bytes(value.read_blob()).into()),
+            Err(_) => Err(StoredText::from(value.read_blob()).into()),
         }
     }
 }

@@ -6,7 +6,7 @@ use diesel::sql_types::{Integer, Nullable, Text, Timestamp};
 use super::cells::{Cell, ExactInt, ExactText};
 use super::sql::Moment;
 use crate::domain::task_class::TaskClass;
-use crate::domain::unreadable::{Unreadable, show_bytes};
+use crate::domain::unreadable::{StoredText, Unreadable};
 
 /// As the rows of the task and of its run hold it.
 #[derive(Clone, Debug, Queryable, QueryableByName)]
@@ -40,7 +40,7 @@ impl ContentRow {
     /// The first column that cannot be read: nothing of such a row reaches a handler.
     pub(super) fn read(self) -> Result<Content, Unreadable> {
         let class = self.class.read("TaskClass")?.0;
-        let bad_name = |_| Unreadable { column: "TaskClass", found: show_bytes(class.as_bytes()) };
+        let bad_name = |_| Unreadable::of_text("TaskClass", StoredText::from(class.as_bytes()));
         Ok(Content {
             class: class.parse().map_err(bad_name)?,
             data: self.data.read("TaskData")?.0,

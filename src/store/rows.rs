@@ -11,7 +11,7 @@ use crate::domain::new_task::NewTask;
 use crate::domain::records::{Run, RunOutput, Runner, Task, TaskSchedule};
 use crate::domain::status::Stored;
 use crate::domain::task_class::TaskClass;
-use crate::domain::unreadable::{RowReader, Unreadable, show_bytes};
+use crate::domain::unreadable::{RowReader, StoredText, Unreadable};
 
 /// A task to insert. What is `None` gets the column's default.
 #[derive(Clone, Debug, Insertable)]
@@ -139,7 +139,7 @@ impl CellReader {
         }
         let class = Stored::from(text);
         if let Stored::Unknown(text) = &class {
-            self.0.note(Unreadable { column: "TaskClass", found: show_bytes(text.as_bytes()) });
+            self.0.note(Unreadable::of_text("TaskClass", StoredText::from(text.as_bytes())));
         }
         class
     }

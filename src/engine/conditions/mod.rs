@@ -227,7 +227,7 @@ impl<'a> Inquiry<'a> {
 
 /// The first column of its row that cannot be read.
 fn unreadable(task: &Task) -> Option<Reason> {
-    let Unreadable { column, found } = task.unreadable.first()?.clone();
+    let Unreadable { column, found, .. } = task.unreadable.first()?.clone();
     Some(Reason::Unreadable { column, found })
 }
 

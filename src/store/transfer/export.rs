@@ -19,7 +19,7 @@ use super::{
 };
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
-use crate::domain::unreadable::Unreadable;
+use crate::domain::unreadable::{StoredText, Unreadable};
 
 /// Tasks that are read together.
 const PAGE: i64 = 500;
@@ -67,7 +67,23 @@ pub enum ExportedTask {
 #[derive(Clone, Debug, Serialize)]
 pub struct UnreadableTask {
     id: TaskId,
-    columns: Vec<Unreadable>,
+    columns: Vec<UnreadableColumn>,
+}
+
+/// A column of it, with all that it holds where that is text.
+#[derive(Clone, Debug, Serialize)]
+struct UnreadableColumn {
+    #[serde(flatten)]
+    column: Unreadable,
+    raw_hex: Option<String>,
+}
+
+impl From<Task> for UnreadableTask {
+    fn from(task: Task) -> Self {
+        let with_all =
+            |column: Unreadable| UnreadableColumn { raw_hex: column.text.as_ref().map(StoredText::hex), column };
+        Self { id: task.id, columns: task.unreadable.into_iter().map(with_all).collect() }
+    }
 }
 
 impl ExportedTask {
@@ -100,9 +116,8 @@ fn load_tasks(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<Vec<Exported
         tasks => tasks?,
     };
     let whole = with_all_that_belongs_to_them(conn, tasks)?.into_iter().map(|task| ExportedTask::Whole(Box::new(task)));
-    let unreadable = unreadable
-        .into_iter()
-        .map(|task| ExportedTask::Unreadable { unreadable: UnreadableTask { id: task.id, columns: task.unreadable } });
+    let unreadable =
+        unreadable.into_iter().map(|task| ExportedTask::Unreadable { unreadable: UnreadableTask::from(task) });
     let mut exported: Vec<ExportedTask> = whole.chain(unreadable).collect();
     exported.sort_by_key(ExportedTask::id);
     Ok(exported)

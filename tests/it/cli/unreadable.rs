@@ -186,6 +186,8 @@ each_engine! {
         }
         let exported = db.cli().run(&["export"]).ok();
         assert!(exported.contains(&format!("\"unreadable\":{{\"id\":2,\"columns\":[{{\"column\":\"{column}\"")), "{exported}");
+        let raw = if db.engine == EngineUnderTest::Sqlite { "\"224dfc6c6c657222\"" } else { "null" };
+        assert!(exported.contains(&format!("\"raw_hex\":{raw}}}")), "{exported}");
         // Nothing more happens to it: a second tick finds nothing to do.
         db.cli().run(&["tick"]).ok();
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"TaskQueueId\" = 2"), 1);
