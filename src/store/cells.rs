@@ -48,6 +48,12 @@ where
     }
 }
 
+/// An engine that stores nothing else in a column than values of its type.
+trait Typed: Backend {}
+
+impl Typed for Pg {}
+impl Typed for Mysql {}
+
 /// Text exactly as it is stored. Reading fails where it is no UTF-8; the error shows the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, FromSqlRow)]
 pub(super) struct ExactText(pub(super) String);
@@ -67,15 +73,13 @@ impl FromSql<Text, Sqlite> for ExactText {
     }
 }
 
-impl FromSql<Text, Pg> for ExactText {
-    fn from_sql(value: <Pg as Backend>::RawValue<'_>) -> deserialize::Result<Self> {
-        <String as FromSql<Text, Pg>>::from_sql(value).map(Self)
-    }
-}
-
-impl FromSql<Text, Mysql> for ExactText {
-    fn from_sql(value: <Mysql as Backend>::RawValue<'_>) -> deserialize::Result<Self> {
-        <String as FromSql<Text, Mysql>>::from_sql(value).map(Self)
+impl<DB> FromSql<Text, DB> for ExactText
+where
+    DB: Typed,
+    String: FromSql<Text, DB>,
+{
+    fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {
+        String::from_sql(value).map(Self)
     }
 }
 
@@ -140,15 +144,13 @@ impl FromSql<Integer, Sqlite> for ExactInt {
     }
 }
 
-impl FromSql<Integer, Pg> for ExactInt {
-    fn from_sql(value: <Pg as Backend>::RawValue<'_>) -> deserialize::Result<Self> {
-        <i32 as FromSql<Integer, Pg>>::from_sql(value).map(Self)
-    }
-}
-
-impl FromSql<Integer, Mysql> for ExactInt {
-    fn from_sql(value: <Mysql as Backend>::RawValue<'_>) -> deserialize::Result<Self> {
-        <i32 as FromSql<Integer, Mysql>>::from_sql(value).map(Self)
+impl<DB> FromSql<Integer, DB> for ExactInt
+where
+    DB: Typed,
+    i32: FromSql<Integer, DB>,
+{
+    fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {
+        i32::from_sql(value).map(Self)
     }
 }
 
