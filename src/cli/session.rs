@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::GlobalArgs;
 use super::error::CliError;
-use super::output::{Out, tell_stderr};
+use super::output::Out;
 use crate::config::{
     Classes, Config, ConfigError, Environment, default_spool_path, default_store_path, load, load_file_or_pipe,
 };
@@ -102,7 +102,7 @@ pub(crate) fn configuration_path(global: &GlobalArgs, environment: &Environment)
 impl Session {
     /// Reads the configuration and finds the database; opens nothing.
     pub(crate) fn prepare(global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> anyhow::Result<Self> {
-        announce_locked_stores(|text| tell_stderr(&format!("warning: {text}")));
+        announce_locked_stores(out.warning_printer());
         let source = ConfigSource { option: global.config.clone(), environment: Environment::own()? };
         let config = source.read_first()?;
         let environment = &source.environment;
@@ -128,6 +128,7 @@ impl Session {
 
     /// Prints that it waits as a line of the log, and stops waiting once one of these signals has come.
     pub(crate) fn stopped_by(mut self, stop: &StopSignals, out: &Out) -> Self {
+        announce_locked_stores(out.warning_printer());
         self.wait = self.wait.announced_by(out.warning_printer());
         if let Ok(count) = stop.counter() {
             let count = Mutex::new(count);

@@ -35,6 +35,14 @@ impl FileLock {
     /// `TimedOut` when another process held it all the time; a link in the place of the file and other problems of
     /// opening it.
     pub fn acquire(path: &Path, wait: Duration) -> io::Result<Self> {
+        Self::acquire_watched(path, wait, &mut || {})
+    }
+
+    /// The same; calls `waiting` each time that another process holds the lock.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn acquire_watched(path: &Path, wait: Duration, waiting: &mut dyn FnMut()) -> io::Result<Self> {
         let deadline = Moment::after(wait);
         let mut pause = FIRST_PAUSE;
         loop {
@@ -51,6 +59,7 @@ impl FileLock {
                 let message = format!("another process holds {}", path.display());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, message));
             }
+            waiting();
             std::thread::sleep(pause.min(deadline.remaining()));
             pause = (pause * 2).min(LONGEST_PAUSE);
         }

@@ -1,5 +1,5 @@
-//! Which process holds a lock on a file, as far as the kernel shows it: `/proc/locks` names the owner of a POSIX lock, and the
-//! `fdinfo` of a process the locks of its open files. Processes outside our PID namespace are not shown.
+//! Which process holds a lock on a file, as far as the kernel shows it: `/proc/locks` names the owner of a POSIX lock or a
+//! `flock`, and the `fdinfo` of a process the locks of its open files. Processes outside our PID namespace are not shown.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -19,14 +19,25 @@ pub struct LockHolder {
 /// Returns a process other than this one that holds a write lock on one of these bytes of the file.
 #[must_use]
 pub fn write_lock_holder(path: &Path, first: u64, last: u64) -> Option<LockHolder> {
+    holder(path, |lock| !lock.is_flock && lock.first <= last && first <= lock.last)
+}
+
+/// Returns a process other than this one that holds an exclusive `flock` on the file.
+#[must_use]
+pub fn flock_holder(path: &Path) -> Option<LockHolder> {
+    holder(path, |lock| lock.is_flock)
+}
+
+fn holder(path: &Path, is_wanted: impl Fn(&Lock) -> bool) -> Option<LockHolder> {
     let file = FileId::of(path)?;
     let own = i32::try_from(std::process::id()).ok()?;
     let locks = fs::read_to_string("/proc/locks").ok()?;
-    let wanted = |line: &str| Lock::parse(line).filter(|lock| lock.is_of(&file, first, last));
+    let is_it = |lock: &Lock| lock.is_write && lock.inode == file.inode && is_wanted(lock);
+    let wanted = |line: &str| Lock::parse(line).filter(is_it);
     let process_id = locks.lines().filter_map(wanted).find_map(|lock| match lock.owner {
         Some(owner) => (owner != own && (lock.device == file.device || has_open(owner, &file))).then_some(owner),
         // A lock of an open file description has no owner: whoever has that file open holds it.
-        None => all_processes().find(|pid| *pid != own && holds_by_descriptor(*pid, &file, first, last)),
+        None => all_processes().find(|pid| *pid != own && holds_by_descriptor(*pid, is_it)),
     })?;
     let program = fs::read_to_string(format!("/proc/{process_id}/comm")).unwrap_or_default();
     Some(LockHolder { process_id, program: program.trim_end().to_owned() })
@@ -54,6 +65,7 @@ struct Lock {
     first: u64,
     last: u64,
     is_write: bool,
+    is_flock: bool,
 }
 
 impl Lock {
@@ -61,7 +73,7 @@ impl Lock {
     fn parse(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let [_, kind, _, access, owner, file, first, last] = words.as_slice() else { return None };
-        if !matches!(*kind, "POSIX" | "OFDLCK") {
+        if !matches!(*kind, "POSIX" | "OFDLCK" | "FLOCK") {
             return None;
         }
         let mut parts = file.split(':');
@@ -74,11 +86,8 @@ impl Lock {
             first: first.parse().ok()?,
             last: if *last == "EOF" { u64::MAX } else { last.parse().ok()? },
             is_write: *access == "WRITE",
+            is_flock: *kind == "FLOCK",
         })
-    }
-
-    fn is_of(&self, file: &FileId, first: u64, last: u64) -> bool {
-        self.is_write && self.inode == file.inode && self.first <= last && first <= self.last
     }
 }
 
@@ -87,11 +96,11 @@ fn all_processes() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-fn holds_by_descriptor(pid: i32, file: &FileId, first: u64, last: u64) -> bool {
+fn holds_by_descriptor(pid: i32, is_it: impl Fn(&Lock) -> bool) -> bool {
     let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return false };
     descriptors.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok()).any(|text| {
         let locks = text.lines().filter_map(|line| Lock::parse(line.strip_prefix("lock:")?));
-        locks.into_iter().any(|lock| lock.owner.is_none() && lock.is_of(file, first, last))
+        locks.into_iter().any(|lock| lock.owner.is_none() && is_it(&lock))
     })
 }
 
@@ -114,7 +123,9 @@ mod tests {
         assert_eq!((lock.first, lock.last, lock.is_write), (120, 127, true));
         let lock = Lock::parse("6: OFDLCK ADVISORY  READ  -1 00:2b:9 0 EOF").unwrap();
         assert_eq!((lock.owner, lock.last, lock.is_write), (None, u64::MAX, false));
-        for other in ["5: -> POSIX  ADVISORY  WRITE 1 08:01:5 0 0", "7: FLOCK  ADVISORY  WRITE 1 08:01:5 0 EOF", ""] {
+        let lock = Lock::parse("7: FLOCK  ADVISORY  WRITE 1234 08:01:5 0 EOF").unwrap();
+        assert_eq!((lock.owner, lock.is_flock), (Some(1234), true));
+        for other in ["5: -> POSIX  ADVISORY  WRITE 1 08:01:5 0 0", "7: LEASE  ACTIVE  READ 1 08:01:5 0 EOF", ""] {
             assert!(Lock::parse(other).is_none(), "{other}");
         }
     }

@@ -20,6 +20,7 @@ mod health;
 mod key_slots;
 mod leases;
 mod limits;
+mod lock_file;
 mod lock_notice;
 mod metrics;
 mod migrate;

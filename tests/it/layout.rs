@@ -92,6 +92,7 @@ fn dependencies_point_one_way() {
             "store/backend/sqlite.rs",
             "store/backend/url.rs",
             "store/backend/watch.rs",
+            "store/lock_file.rs",
             "store/lock_notice.rs",
             "store/mod.rs",
             "store/news.rs",

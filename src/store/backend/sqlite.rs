@@ -14,6 +14,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use url::Url;
 
 use super::super::error::{Repeat, StoreError, StoreResult};
+use super::super::lock_file;
 use super::super::lock_notice::{LockNotice, holder_words};
 use super::super::rows::{DependencyRow, NewRunOutputRow, NewTaskRow};
 use super::super::schema::{task_queue, task_queue_class_holds, task_queue_dependencies, task_queue_run_outputs};
@@ -23,7 +24,6 @@ use super::url::DatabaseUrl;
 use super::{AnyConnection, ClassAtHost, unreachable, write_transaction};
 use crate::os::disk::room_at;
 use crate::os::file_checks::is_network_filesystem;
-use crate::os::lock::FileLock;
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 
@@ -43,7 +43,7 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<SqliteConnection> {
     prepare_session(&mut conn).map_err(|error| shown(&error))?;
     let locked = |error: diesel::result::Error| unless_locked(&path, &error).unwrap_or_else(|| shown(&error));
     if library_version() >= OLDEST_SAFE_FOR_WAL && patiently(&path, || wants_wal(&mut conn)).map_err(locked)? {
-        let _lock = lock_file(&path).map_err(|error| shown(&error))?;
+        let _lock = lock_file::acquire(&path, LOCK_WAIT, |error| shown(error))?;
         switch_to_wal(&mut conn).map_err(|error| shown(&error))?;
     }
     Ok(conn)
@@ -176,11 +176,6 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long another process may take to make or migrate the file.
 const LOCK_WAIT: Duration = Duration::from_secs(60);
 
-/// Beside the database; held until it is dropped, or the process dies.
-fn lock_file(path: &Path) -> std::io::Result<FileLock> {
-    FileLock::acquire(&beside(path, ".lock"), LOCK_WAIT)
-}
-
 fn prepare_session(conn: &mut SqliteConnection) -> QueryResult<()> {
     // In memory: what a statement would need to be undone, which triggers and checks demand, went to files in /tmp, several
     // writes for each row that a batch adds.
@@ -273,7 +268,7 @@ pub(super) fn with_migration_lock<T>(
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
     let path = url.path().unwrap_or_default();
-    let _lock = lock_file(&path).map_err(|error| unreachable(url, &error.to_string()))?;
+    let _lock = lock_file::acquire(&path, LOCK_WAIT, |error| unreachable(url, &error.to_string()))?;
     write_transaction(conn, work)
 }
 

@@ -1,8 +1,11 @@
 //! Due tasks that nothing processes: what `tick`, `status`, `doctor` and `check` print of it, and of a store that is locked.
 
 use std::io::{BufRead as _, BufReader};
+use std::process::Child;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use taskqueue::os::lock::FileLock;
 
 use super::{ECHO, shell_class, task, wait_for_file, write};
 use crate::each_engine;
@@ -114,5 +117,49 @@ fn a_locked_store_is_named_with_the_process_that_holds_it() {
         assert!(line.starts_with(&expected) && line.ends_with(") has locked it\n"), "{line}");
         raw.execute("COMMIT");
         assert_eq!(finish(child).ok(), "2");
+    });
+}
+
+/// Spawns the command, reads the first line of its standard error, and returns both.
+fn first_words(db: &TestDb, args: &[&str]) -> (Child, String) {
+    let mut child = db.cli().spawn(args);
+    let mut line = String::new();
+    BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+    (child, line.trim_end().to_owned())
+}
+
+#[test]
+fn a_wait_for_the_lock_file_of_a_new_store_names_its_holder() {
+    on(EngineUnderTest::Sqlite, |db| {
+        db.configure(ECHO);
+        let path = db.home().join("new.db");
+        let (address, file) = (format!("sqlite://{}", path.display()), format!("{}.lock", path.display()));
+        let lock = FileLock::acquire(file.as_ref(), Duration::ZERO).unwrap();
+        let program = std::fs::read_to_string("/proc/self/comm").unwrap();
+        let holder = format!("process {} ({})", std::process::id(), program.trim_end());
+        let expected = format!("waiting for the store {}: {holder} has locked {file}", path.display());
+        let (queue, line) = first_words(db, &["--database", &address, "queue", "echo"]);
+        assert_eq!(line, format!("warning: {expected}"));
+        let (tick, line) = first_words(db, &["--database", &address, "tick", "--log-format", "json"]);
+        let line: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!((&line["level"], &line["message"]), (&json!("warning"), &json!(expected)));
+        drop(lock);
+        assert_eq!(finish(queue).ok(), "1");
+        let _ = finish(tick).ok();
+    });
+}
+
+#[test]
+fn the_log_as_json_has_the_wait_for_a_locked_store() {
+    on(EngineUnderTest::Sqlite, |db| {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo"]).ok();
+        let mut raw = db.raw();
+        raw.execute("BEGIN IMMEDIATE");
+        let (tick, line) = first_words(db, &["tick", "--log-format", "json"]);
+        let line: Value = serde_json::from_str(&line).unwrap();
+        assert!(line["message"].as_str().unwrap().ends_with(" has locked it"), "{line}");
+        raw.execute("COMMIT");
+        let _ = finish(tick).ok();
     });
 }
