@@ -162,16 +162,19 @@ impl Session {
         }
     }
 
-    /// Opens the database of a verb that only reads, changes or deletes what is there: where there is none yet it has nothing
-    /// to do.
+    /// Opens the database of a verb that changes or deletes what is there: where there is none yet it has nothing to do.
     pub(crate) fn open(self) -> anyhow::Result<Context> {
         self.refuse_missing_file()?;
         self.open_or_make()
     }
 
-    /// Opens the database of a verb that only reads: also on a disk that is full or cannot be written, with a warning.
+    /// Opens the database of a verb that only reads: also on a disk that is full or cannot be written, with a warning. Where the
+    /// default store does not exist yet, it is read as an empty one; no file is created.
     pub(crate) fn open_to_read(self, out: &mut Out) -> anyhow::Result<Context> {
         self.refuse_missing_file()?;
+        if self.place.is_some() && self.is_file_missing() {
+            return self.open_empty();
+        }
         self.open_by(|url, handlers, wait| {
             let (context, warning) = Context::open_to_read(url, handlers, wait)?;
             if let Some(warning) = warning {
@@ -181,18 +184,49 @@ impl Session {
         })
     }
 
+    /// The same for a verb that reads again and again: a store that does not exist yet is an error.
+    pub(crate) fn open_to_follow(self, out: &mut Out) -> anyhow::Result<Context> {
+        if self.place.is_some() && self.is_file_missing() {
+            return Err(self.no_store().into());
+        }
+        self.open_to_read(out)
+    }
+
+    /// Opens the database of a verb that waits for tasks; creates no file.
+    pub(crate) fn open_to_wait(self) -> anyhow::Result<Context> {
+        if self.place.is_some() && self.is_file_missing() {
+            return self.open_empty();
+        }
+        self.open()
+    }
+
+    /// Whether the store is a file that does not exist yet.
+    pub(crate) fn is_file_missing(&self) -> bool {
+        let is_missing =
+            |path: PathBuf| path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        self.url.path().is_some_and(is_missing)
+    }
+
+    /// Opens an empty store in memory, in place of a file that does not exist yet.
+    pub(crate) fn open_empty(self) -> anyhow::Result<Context> {
+        self.open_at(|url, handlers, _| Context::open_empty(url, handlers))
+    }
+
+    fn no_store(&self) -> CliError {
+        CliError::no_store(format!("there is no store {}", self.url))
+            .with_hint("`taskqueue migrate` or `taskqueue queue` makes one there; is the name right?")
+    }
+
     fn refuse_missing_file(&self) -> Result<(), CliError> {
         let Some(path) = self.url.path().filter(|_| self.place.is_none()) else { return Ok(()) };
-        let is_missing = path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         if path.metadata().is_ok_and(|found| found.is_file() && found.len() == 0) {
             return Err(CliError::no_store(format!("the file of the store {} is empty", self.url))
                 .with_hint("`taskqueue migrate` or `taskqueue queue` makes a store there; is the name right?"));
         }
         // Without its directory nothing could make it: that is said when it is opened.
         let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-        if is_missing && directory.is_none_or(Path::is_dir) {
-            return Err(CliError::no_store(format!("there is no store {}", self.url))
-                .with_hint("`taskqueue migrate` or `taskqueue queue` makes one there; is the name right?"));
+        if self.is_file_missing() && directory.is_none_or(Path::is_dir) {
+            return Err(self.no_store());
         }
         Ok(())
     }
@@ -230,6 +264,13 @@ impl Session {
         open: impl FnOnce(&DatabaseUrl, Handlers, &ConnectWait) -> EngineResult<Context>,
     ) -> anyhow::Result<Context> {
         self.make_place()?;
+        self.open_at(open)
+    }
+
+    fn open_at(
+        self,
+        open: impl FnOnce(&DatabaseUrl, Handlers, &ConnectWait) -> EngineResult<Context>,
+    ) -> anyhow::Result<Context> {
         let exec_enabled = is_exec_enabled(&self.config, &self.url);
         let handlers = Handlers::new(self.registry, self.config.classes, exec_enabled).with_exec_user(self.config.user);
         let context = open(&self.url, handlers, &self.wait)?.with_announcements(self.config.announcements);

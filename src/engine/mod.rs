@@ -194,6 +194,14 @@ impl Context {
         Ok((Self::over(store, Arc::new(for_store(url, handlers)), Me::new()?), warning))
     }
 
+    /// Opens an empty SQLite store in memory, to read in place of a file that does not exist yet.
+    ///
+    /// # Errors
+    /// [`StoreError::Migration`]
+    pub fn open_empty(url: &DatabaseUrl, handlers: Handlers) -> EngineResult<Self> {
+        Ok(Self::over(Store::open_empty(url)?, Arc::new(for_store(url, handlers)), Me::new()?))
+    }
+
     /// Over this connection, on which all is done in the name of this process.
     fn over(mut store: Store, handlers: Arc<Handlers>, me: Me) -> Self {
         store.set_origin(Origin { actor: me.user.clone(), host: me.host.clone() });

@@ -131,6 +131,12 @@ pub(super) fn ensure_current(store: &mut Store) -> StoreResult<()> {
     }
 }
 
+/// Makes the tables of a SQLite store in memory, which no other process can see.
+pub(super) fn migrate_memory(store: &mut Store) -> StoreResult<()> {
+    let applied = |conn: &mut AnyConnection| apply_pending(conn, Engine::Sqlite, &mut |_| {}).map(drop);
+    store.read(|conn| applied(conn).map_err(|error| StoreError::Migration(error.to_string())))
+}
+
 /// Migrates nothing: what is pending is an error on every engine.
 pub(super) fn require_current(store: &mut Store) -> StoreResult<()> {
     match count_pending(store)? {

@@ -116,7 +116,7 @@ pub struct Store {
     url: DatabaseUrl,
     /// The file of a SQLite store; a new connection is still to this one.
     file: Option<OpenFile>,
-    /// Whether a SQLite store is read without its log, because its disk cannot be written.
+    /// Whether a SQLite store is read without its log: its disk cannot be written, or there is no file yet.
     is_frozen: bool,
     /// Whether the server took a write: one that does not any more is being replaced, one that never did is a standby.
     has_written: bool,
@@ -185,6 +185,17 @@ impl Store {
         store.is_frozen = true;
         migrate::require_current(&mut store)?;
         Ok(Some((store, warning)))
+    }
+
+    /// Makes an empty SQLite store in memory, to read in place of the file at this address, which does not exist yet.
+    ///
+    /// # Errors
+    /// [`StoreError::Migration`]
+    pub fn open_empty(url: &DatabaseUrl) -> StoreResult<Self> {
+        let mut store = Self::with_connection(backend::connect_to_memory(url)?, url, None);
+        store.is_frozen = true;
+        migrate::migrate_memory(&mut store)?;
+        Ok(store)
     }
 
     /// Connects without a look at the tables: for `migrate`.

@@ -45,8 +45,9 @@ pub(crate) fn run(session: Session, args: &ClassesArgs, out: &mut Out) -> anyhow
         out.say(&format!("class \"{class}\" {}", if is_released { "is tried again" } else { "was not held" }));
         return Ok(if is_released { DONE } else { NOT_FOUND });
     }
-    // What is configured is asked before the first start, too.
-    let all = classes::list(&mut session.open_or_make()?)?;
+    // What is configured is asked before there is a store, too.
+    let mut ctx = if session.is_file_missing() { session.open_empty()? } else { session.open_to_read(out)? };
+    let all = classes::list(&mut ctx)?;
     let is_check = matches!(args.action, Some(Action::Check));
     let has_problem = all.iter().any(|class| class.problem.is_some());
     if out.is_json() {

@@ -52,7 +52,7 @@ pub(crate) fn run(session: Session, args: &EventsArgs, out: &mut Out) -> Result<
     if let Some(stop) = &stop {
         session.end_statements_on(stop, Duration::ZERO);
     }
-    let mut ctx = session.open_to_read(out)?;
+    let mut ctx = if args.follow { session.open_to_follow(out)? } else { session.open_to_read(out)? };
     let filter = filter(&mut ctx, args)?;
     let Some(stop) = stop else {
         let found = events::list(&mut ctx, &filter, args.limit)?;

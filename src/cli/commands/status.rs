@@ -79,7 +79,7 @@ pub(crate) fn run(session: Session, args: &StatusArgs, out: &mut Out) -> anyhow:
     };
     let stop = StopSignals::install()?;
     session.end_statements_on(&stop, Duration::ZERO);
-    let mut ctx = session.open_to_read(out)?;
+    let mut ctx = session.open_to_follow(out)?;
     loop {
         if !out.is_json() {
             out.begin_screen();

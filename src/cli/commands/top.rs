@@ -78,10 +78,11 @@ pub(crate) fn run(session: Session, args: &TopArgs, out: &mut Out) -> anyhow::Re
             .into());
     }
     let mut state = State::new(&session.url.to_string());
-    let mut watch = Watch::new(session.open_to_read(out)?);
+    let is_single = args.once || out.is_json();
+    let mut watch = Watch::new(if is_single { session.open_to_read(out)? } else { session.open_to_follow(out)? });
     let glance = watch.look()?;
     state.take_glance(&glance);
-    if !args.once && !out.is_json() {
+    if !is_single {
         let (code, last_word) = Live::open(state, watch, interval, out)?.watch()?;
         if let Some(said) = last_word {
             out.say(&clean_line(&said));

@@ -43,7 +43,7 @@ pub(crate) fn run(session: Session, args: &WaitArgs, out: &mut Out) -> anyhow::R
     let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
     let stop = StopSignals::install()?;
     session.end_statements_on(&stop, Duration::ZERO);
-    let mut ctx = session.open()?;
+    let mut ctx = session.open_to_wait()?;
     let Some(ids) = selected_tasks(&mut ctx, &selection, out)? else { return Ok(NOT_FOUND) };
     let (mut failure, mut have_all_succeeded, mut over) = (None, true, HashSet::new());
     let waited = wait_for_tasks(&mut ctx, &ids, args.any, &stop, limit, &mut |id, task| {

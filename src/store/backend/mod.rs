@@ -67,6 +67,11 @@ pub(super) fn connect_frozen(url: &DatabaseUrl, error: &StoreError) -> StoreResu
     }
 }
 
+/// To an empty SQLite store in memory.
+pub(super) fn connect_to_memory(url: &DatabaseUrl) -> StoreResult<AnyConnection> {
+    sqlite::connect_to_memory(url).map(AnyConnection::Sqlite)
+}
+
 /// The same to what is there, to see what it is; `None` where it is a SQLite file that is still to be made.
 pub(super) fn connect_if_there(url: &DatabaseUrl) -> StoreResult<Option<AnyConnection>> {
     match url.engine() {

@@ -64,6 +64,11 @@ pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult
     Ok(conn)
 }
 
+/// To an empty database in memory; `url` is for messages.
+pub(super) fn connect_to_memory(url: &DatabaseUrl) -> StoreResult<SqliteConnection> {
+    SqliteConnection::establish(":memory:").map_err(|error| unreachable(url, &error.to_string()))
+}
+
 /// With less room not even the index of the log can be made, without which SQLite reads nothing.
 const LEAST_ROOM_BYTES: u64 = 64 << 10;
 

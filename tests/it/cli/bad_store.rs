@@ -233,7 +233,7 @@ fn a_store_in_a_directory_that_does_not_exist_or_may_not_be_written_is_named_wit
     assert_eq!(output.status.code(), Some(69));
     assert!(error.contains("Permission denied") && hint.contains("permissions"), "{error} {hint}");
     // The default store, for somebody whose home may not be written.
-    let output = as_nobody(home.path(), &["status"]);
+    let output = as_nobody(home.path(), &["create-runs"]);
     assert_eq!(output.status.code(), Some(69), "{output:?}");
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
 }
@@ -262,7 +262,7 @@ fn a_file_that_is_no_database_is_left_as_it_is() {
 }
 
 #[test]
-fn a_store_that_somebody_named_and_that_is_not_there_is_made_by_what_adds_to_it_or_is_asked_before_a_first_start() {
+fn a_store_that_does_not_exist_is_made_only_by_verbs_that_add_to_it() {
     let (home, cli) = alone();
     configure(home.path(), ECHO);
     let named = cli.clone().env("TASKQUEUE_DATABASE_URL", "typo.db");
@@ -280,6 +280,7 @@ fn a_store_that_somebody_named_and_that_is_not_there_is_made_by_what_adds_to_it_
         &["classes", "release", "echo"],
         &["schedule", "list"],
         &["export"],
+        &["wait", "1"],
     ] {
         let (error, hint) = error_and_hint(&named.run(args).fails(69));
         assert_eq!(error, "error: there is no store sqlite://typo.db", "{args:?}");
@@ -290,8 +291,7 @@ fn a_store_that_somebody_named_and_that_is_not_there_is_made_by_what_adds_to_it_
     assert_eq!(named.run(&["queue", "echo"]).ok(), "1");
     assert!(named.run(&["status"]).ok().contains("echo"));
     for (number, args) in [
-        &["classes"][..],
-        &["pause", "--all"],
+        &["pause", "--all"][..],
         &["drain", "--class", "echo"],
         &["stop", "--all"],
         &["settings", "set", "TaskQueueRunnerLimit", "4"],
@@ -304,8 +304,42 @@ fn a_store_that_somebody_named_and_that_is_not_there_is_made_by_what_adds_to_it_
         cli.run(&[args, &["--database", &file]].concat()).ok();
         assert!(home.path().join(file).exists(), "{args:?}");
     }
-    // Nobody named this one, so nobody can have misspelt it.
-    assert!(cli.run(&["status"]).ok().contains("No tasks"));
+}
+
+#[test]
+fn verbs_that_only_read_create_no_store_and_no_directory() {
+    let (home, cli) = alone();
+    configure(home.path(), ECHO);
+    let names = || std::fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    for (code, args) in [
+        (0, &["status"][..]),
+        (3, &["show", "1"]),
+        (3, &["explain", "1"]),
+        (3, &["logs", "1"]),
+        (0, &["events"]),
+        (0, &["failures"]),
+        (0, &["check"]),
+        (0, &["metrics"]),
+        (0, &["export"]),
+        (3, &["wait", "1"]),
+        (0, &["top", "--once"]),
+        (0, &["doctor"]),
+        (0, &["classes"]),
+        (0, &["classes", "check"]),
+        (0, &["settings"]),
+        (0, &["limits"]),
+        (0, &["runners"]),
+        (0, &["pause"]),
+        (0, &["schedule", "list"]),
+        (69, &["status", "--watch", "1s"]),
+        (69, &["events", "--follow"]),
+    ] {
+        let ended = cli.run(args);
+        assert_eq!(ended.code, Some(code), "{args:?}: {ended:?}");
+        assert!(names().eq([".config"]), "{args:?}");
+    }
+    assert!(cli.run(&["classes", "--database", "typo.db"]).ok().contains("echo"));
+    assert!(names().eq([".config"]));
 }
 
 #[test]
