@@ -110,6 +110,16 @@ impl From<anyhow::Error> for CliError {
     }
 }
 
+/// Returns the error of a verb that a signal has ended: as interrupted, where it was the database that did not answer.
+pub(crate) fn interrupted_in_database(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref() {
+        Some(EngineError::Store(StoreError::Unreachable { .. } | StoreError::Busy(_))) => {
+            CliError::interrupted(format!("stopped by a signal: {error}")).into()
+        }
+        _ => error,
+    }
+}
+
 impl From<ConfigError> for CliError {
     fn from(error: ConfigError) -> Self {
         let message = format!("the configuration cannot be used: {error}");

@@ -253,6 +253,14 @@ fn dispatch(command: Command, global: &GlobalArgs, app: App, out: &mut Out) -> a
         other => other,
     };
     let session = Session::prepare(global, app.registry, out)?.waiting(usual_connect_wait(&command), out);
+    let patience = session.url.patience().clone();
+    // A service manager must see that a worker could not end in good order.
+    let is_worker = matches!(command, Command::Work(_));
+    carry_out(command, session, out)
+        .map_err(|error| if patience.is_over() && !is_worker { error::interrupted_in_database(error) } else { error })
+}
+
+fn carry_out(command: Command, session: Session, out: &mut Out) -> anyhow::Result<u8> {
     match command {
         Command::Queue(args) => queue::run(session, &args, out),
         Command::Exec(args) => exec::run(session, &args, out),
