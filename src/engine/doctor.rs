@@ -234,7 +234,7 @@ impl Trouble {
             }
             // What it enforces is not enforced; of the others it is said that things get slow.
             Self::Store(Symptom::MissingIndex { statement, .. }) if !statement.contains("UNIQUE") => Level::Warning,
-            Self::Store(Symptom::Setting { .. } | Symptom::MissingIndex { .. })
+            Self::Store(Symptom::Setting { .. } | Symptom::MissingIndex { .. } | Symptom::Locked { .. })
             | Self::StoreClosed { .. }
             | Self::Unexamined { .. }
             | Self::NothingCreatesRuns { .. }

@@ -153,6 +153,12 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether this process may write the file, or create files in the directory.
+#[must_use]
+pub fn may_write(path: &Path) -> bool {
+    accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
+}
+
 /// As [`create_private_dir`], for files whose content is acted on: no other user may be able to change the directory or one
 /// above it.
 ///

@@ -16,7 +16,8 @@ impl Store {
     /// # Errors
     /// The database could not be asked.
     pub fn symptoms(&mut self, long_secs: i64) -> StoreResult<Vec<Symptom>> {
-        let mut symptoms = self.read(|conn| Ok(backend::health::symptoms(conn, long_secs)?))?;
+        let file = self.url.path().filter(|_| !self.is_frozen);
+        let mut symptoms = self.read(|conn| Ok(backend::health::symptoms(conn, file.as_deref(), long_secs)?))?;
         // Without a log SQLite reports another mode than that of the file.
         let is_of_log = |it: &Symptom| matches!(it, Symptom::Setting { name, .. } if name == "journal_mode");
         symptoms.retain(|symptom| !(self.is_frozen && is_of_log(symptom)));

@@ -62,7 +62,8 @@ pub(super) fn lock_file_holder(file: &Path) -> String {
     or_another(flock_holder(file).as_ref().map(words))
 }
 
-fn or_another(holder: Option<String>) -> String {
+/// The holder, or `another process` where it cannot be seen.
+pub(super) fn or_another(holder: Option<String>) -> String {
     holder.unwrap_or_else(|| "another process".to_owned())
 }
 

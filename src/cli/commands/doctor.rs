@@ -240,6 +240,9 @@ fn symptom_words(symptom: &Symptom) -> String {
         Symptom::DeadRows { table, dead, live } => {
             format!("{table} has {dead} dead rows and {live} live ones, and was not cleaned up")
         }
+        Symptom::Locked { who, .. } => {
+            format!("{who} has had the store locked for a second: nothing can be queued, claimed or recorded meanwhile")
+        }
         Symptom::Cluster { nodes } => cluster_words(*nodes),
     }
 }
@@ -286,6 +289,7 @@ fn symptom_remedy(symptom: &Symptom) -> String {
         Symptom::MissingIndex { statement, .. } => statement.clone(),
         Symptom::LongTransaction { .. } => "-- what ends it stands in the brackets".to_owned(),
         Symptom::DeadRows { table, .. } => format!("VACUUM \"{table}\";"),
+        Symptom::Locked { path, .. } => format!("fuser -v {}", shell_word(&path.to_string_lossy())),
         Symptom::Cluster { .. } => {
             "-- name the same node in every address; docs/several-hosts-mysql.md, Galera".to_owned()
         }

@@ -23,7 +23,7 @@ use super::insert_one::InsertOne;
 use super::url::DatabaseUrl;
 use super::{AnyConnection, ClassAtHost, unreachable, write_transaction};
 use crate::os::disk::room_at;
-use crate::os::file_checks::is_network_filesystem;
+use crate::os::file_checks::{is_network_filesystem, may_write};
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 
@@ -40,8 +40,8 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<SqliteConnection> {
     // An absolute path: a relative one could look like an option or ":memory:" to SQLite.
     let absolute = path.canonicalize().map_err(|error| shown(&error))?;
     let mut conn = SqliteConnection::establish(&absolute.to_string_lossy()).map_err(|error| shown(&error))?;
-    prepare_session(&mut conn).map_err(|error| shown(&error))?;
     let locked = |error: diesel::result::Error| unless_locked(&path, &error).unwrap_or_else(|| shown(&error));
+    prepare_session(&mut conn).map_err(locked)?;
     if library_version() >= OLDEST_SAFE_FOR_WAL && patiently(&path, || wants_wal(&mut conn)).map_err(locked)? {
         let _lock = lock_file::acquire(&path, LOCK_WAIT, |error| shown(error))?;
         switch_to_wal(&mut conn).map_err(|error| shown(&error))?;
@@ -119,7 +119,10 @@ fn directory_of(path: &Path) -> &Path {
 /// Who may not write cannot even read, unless somebody else has the file open: the write-ahead log and its index are
 /// files beside it, made by the first and removed by the last.
 fn cannot_open(url: &DatabaseUrl, path: &Path, error: &str) -> StoreError {
-    if !error.contains("readonly database") {
+    let may_write = || [path, directory_of(path)].into_iter().all(may_write);
+    let is_refused =
+        error.contains("readonly database") || error.contains("unable to open database file") && !may_write();
+    if !is_refused {
         return unreachable(url, error);
     }
     StoreError::ReadOnly {

@@ -216,6 +216,21 @@ fn a_store_that_may_not_be_written_is_named_with_69() {
 }
 
 #[test]
+fn a_store_without_a_log_that_may_not_be_written_is_named() {
+    let (home, cli) = alone();
+    cli.run(&["migrate", "--database", "tasks.db"]).ok();
+    let file = home.path().join("tasks.db");
+    std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let database = file.display().to_string();
+    let output = as_nobody(home.path(), &["doctor", "--database", &database]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("cannot be opened") && text.contains("this user may not write"), "{text}");
+    assert!(text.contains("(mode 0644)"), "the file is examined all the same: {text}");
+}
+
+#[test]
 fn a_store_in_a_directory_that_does_not_exist_or_may_not_be_written_is_named_with_69() {
     let (home, cli) = alone();
     for address in ["sqlite:///no/such/directory/tasks.db", "/no/such/directory/tasks.db"] {

@@ -11,7 +11,7 @@ use super::{ECHO, shell_class, signal, wait_for_file};
 use crate::each_engine;
 use crate::races::stage::shorten_leases;
 use crate::support::cli::finish;
-use crate::support::db::on;
+use crate::support::db::{Raw, on};
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 
 /// What was found, without what the servers of the tests are set to for all.
@@ -65,6 +65,39 @@ fn doctor_names_a_store_that_cannot_be_opened_and_examines_its_files() {
     });
 }
 
+#[test]
+fn doctor_names_a_locked_store_with_the_process_that_holds_the_lock() {
+    on(EngineUnderTest::Sqlite, |db| {
+        db.configure(ECHO);
+        let program = fs::read_to_string("/proc/self/comm").unwrap();
+        let holder = format!("process {} ({})", std::process::id(), program.trim_end());
+        let mut other = db.raw();
+        other.execute("BEGIN IMMEDIATE");
+        expect(db, "store", &format!("{holder} has had the store locked for a second"), "fuser -v ");
+        other.execute("ROLLBACK");
+        assert_eq!(troubles(db), [""; 0]);
+    });
+}
+
+#[test]
+fn doctor_names_the_process_that_keeps_a_store_from_being_opened() {
+    on(EngineUnderTest::Sqlite, |db| {
+        let path = db.home().join("other.db");
+        let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &format!("sqlite://{}", path.display()));
+        let _ = cli.run(&["migrate"]).ok();
+        let mut other = Raw::connect(EngineUnderTest::Sqlite, path.to_str().unwrap());
+        other.execute("PRAGMA locking_mode = EXCLUSIVE");
+        other.execute("BEGIN EXCLUSIVE");
+        let ended = cli.run(&["doctor"]);
+        let expected = format!("database is locked by process {} (", std::process::id());
+        assert!(ended.stdout.contains("cannot be opened") && ended.stdout.contains(&expected), "{ended:?}");
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        let _ = cli.run(&["create-runs"]).fails(75);
+        drop(other);
+        assert_eq!(cli.run(&["doctor"]).code, Some(0));
+    });
+}
+
 each_engine! {
     fn doctor_finds_nothing_where_nothing_is_wrong(db) {
         db.configure(ECHO);
@@ -90,6 +123,8 @@ each_engine! {
         db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00'");
         expect(db, "nothing_creates_runs", "1 task is due without a run, the first for ", "taskqueue create-runs");
         assert_eq!((&findings(db)[0]["level"], db.cli().run(&["doctor"]).code), (&"critical".into(), Some(2)));
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(troubles(db), [""; 0]);
     }
 
     fn doctor_finds_that_nothing_runs(db) {
@@ -98,6 +133,8 @@ each_engine! {
         db.cli().run(&["create-runs"]).ok();
         db.execute("UPDATE \"TaskQueueRuns\" SET \"CreatedOn\" = '2020-01-01 00:00:00'");
         expect(db, "nothing_runs", "runs of class echo wait, first that of task 1: waits for a runner; none lives", "taskqueue explain 1");
+        db.cli().run(&["process-run"]).ok();
+        assert_eq!(troubles(db), [""; 0]);
     }
 
     fn doctor_finds_runs_of_dead_runners(db) {
@@ -110,6 +147,7 @@ each_engine! {
         runner.wait().unwrap();
         expect(db, "lost_runs", "1 run lost, first that of task 1: the runner (process ", "taskqueue create-runs");
         db.cli().run(&["create-runs"]).ok();
+        assert_eq!(troubles(db), [""; 0]);
     }
 
     fn doctor_finds_classes_that_cannot_run(db) {
@@ -122,6 +160,8 @@ each_engine! {
         db.cli().run(&["classes", "release", "gone"]).ok();
         expect(db, "no_handler", "class gone has tasks, and no handler here", "config.toml");
         assert_eq!(findings(db)[0]["level"], "warning");
+        db.configure("[class.gone]\nargv = [\"/bin/true\"]\n");
+        assert_eq!(troubles(db), [""; 0]);
     }
 
     fn doctor_finds_a_pause_that_was_forgotten(db) {
@@ -130,6 +170,8 @@ each_engine! {
         assert_eq!(troubles(db), [""; 0]);
         db.execute("UPDATE \"TaskQueuePauses\" SET \"CreatedOn\" = '2020-01-01 00:00:00'");
         expect(db, "old_pause", "class echo paused ", "taskqueue resume --class echo");
+        db.cli().run(&["resume", "--class", "echo"]).ok();
+        assert_eq!(troubles(db), [""; 0]);
     }
 
     fn doctor_finds_schedules_and_tasks_that_nothing_moves(db) {
@@ -137,7 +179,8 @@ each_engine! {
         db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\", \"Recurrence\") VALUES ('echo', '{}', 'nonsense')");
         db.cli().run(&["create-runs"]).ok();
         expect(db, "broken_schedules", "schedules that cannot be read: 1", "taskqueue schedule show 1");
-        db.execute("DELETE FROM \"TaskQueue\"");
+        db.cli().run(&["schedule", "remove", "1"]).ok();
+        assert_eq!(troubles(db), [""; 0]);
         let first = queue(db, "echo", &["--in", "1h"]);
         let second = queue(db, "echo", &["--after", &first]);
         db.cli().run(&["cancel", &first]).ok();
@@ -162,6 +205,8 @@ each_engine! {
         queue(db, "work", &[]);
         db.cli().run(&["tick"]).ok();
         expect(db, "quarantined", "1 task is quarantined", "taskqueue status status=quarantined");
+        db.cli().run(&["retry", "1"]).ok();
+        assert_eq!(troubles(db), [""; 0]);
     }
 
     fn doctor_finds_that_finished_tasks_are_kept_for_ever(db) {
@@ -169,6 +214,8 @@ each_engine! {
         db.cli().run(&["settings", "set", "TaskQueueKeepSuccess", "0"]).ok();
         db.cli().run(&["settings", "set", "TaskQueueMaxSuccess", "0"]).ok();
         expect(db, "kept_for_ever", "tasks in the status success are kept for ever", "taskqueue settings");
+        db.cli().run(&["settings", "set", "TaskQueueMaxSuccess", "10"]).ok();
+        assert_eq!(troubles(db), [""; 0]);
     }
 
     fn doctor_finds_an_index_that_is_not_there(db) {
@@ -191,6 +238,7 @@ each_engine! {
         expect(db, "other_version", "runner old is of version 0.0.1", "taskqueue runners");
         signal(&runner, Signal::TERM);
         finish(runner).ok();
+        assert_eq!(troubles(db), [""; 0]);
     }
 
     fn doctor_and_check_find_a_runner_that_lives_and_does_not_renew(db) {
@@ -204,6 +252,8 @@ each_engine! {
         assert_eq!(findings(db)[0]["slots"], 2);
         let checked = db.cli().run(&["check"]);
         assert!(checked.code == Some(2) && checked.stdout.starts_with("TASKQUEUE CRITICAL - silent_runners 1 | "), "{checked:?}");
+        db.execute("UPDATE \"TaskQueueRunners\" SET \"FinishedOn\" = \"HeartbeatOn\"");
+        assert_eq!(troubles(db), [""; 0]);
     }
 
     fn doctor_finds_files_that_others_may_change(db) {
@@ -216,7 +266,9 @@ each_engine! {
             let store = db.url().path().unwrap();
             fs::set_permissions(&store, Permissions::from_mode(0o644)).unwrap();
             expect(db, "open_file", "(mode 0644)", "chmod go= ");
+            fs::set_permissions(&store, Permissions::from_mode(0o600)).unwrap();
         }
+        assert_eq!(troubles(db), [""; 0]);
     }
 }
 

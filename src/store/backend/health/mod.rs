@@ -4,6 +4,8 @@ mod mysql;
 mod postgres;
 mod sqlite;
 
+use std::path::{Path, PathBuf};
+
 use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Text};
@@ -50,6 +52,13 @@ pub enum Symptom {
         /// Live rows.
         live: i64,
     },
+    /// A SQLite store has been locked for a second, so that nothing can be written.
+    Locked {
+        /// Its file.
+        path: PathBuf,
+        /// Which process has locked it.
+        who: String,
+    },
     /// The server is a node of a Galera cluster.
     Cluster {
         /// Nodes that it sees, itself included.
@@ -57,11 +66,16 @@ pub enum Symptom {
     },
 }
 
-/// What this connection's server or file shows; transactions count as long that have been open for so many seconds.
-pub(in super::super) fn symptoms(conn: &mut AnyConnection, long_secs: i64) -> QueryResult<Vec<Symptom>> {
+/// What this connection's server or file shows; transactions count as long that have been open for so many seconds. `file` is
+/// that of a SQLite store that can be locked.
+pub(in super::super) fn symptoms(
+    conn: &mut AnyConnection,
+    file: Option<&Path>,
+    long_secs: i64,
+) -> QueryResult<Vec<Symptom>> {
     match conn {
         // Differs: who reads for long is seen by the log that grows.
-        AnyConnection::Sqlite(conn) => sqlite::symptoms(conn),
+        AnyConnection::Sqlite(conn) => sqlite::symptoms(conn, file),
         AnyConnection::Postgres(conn) => postgres::symptoms(conn, long_secs),
         AnyConnection::Mysql(conn) => mysql::symptoms(conn, long_secs),
     }
