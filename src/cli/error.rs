@@ -266,7 +266,7 @@ fn from_store(error: &StoreError, message: String) -> CliError {
             ),
         ),
         StoreError::ReadOnly { .. } => (UNAVAILABLE, "read_only", Some(read_only_hint(&message))),
-        StoreError::Full { .. } => (UNAVAILABLE, "full", Some(full_hint(&message))),
+        StoreError::Full { url, message: cause } => (UNAVAILABLE, "full", Some(full_hint(url, cause))),
         StoreError::Forbidden { .. } => (
             CONFIG,
             "forbidden",
@@ -322,16 +322,19 @@ fn too_many_hint(url: &str) -> String {
     )
 }
 
-fn full_hint(message: &str) -> String {
-    let hint = if message.contains("disk I/O error") {
-        "is the disk full, or failing? `df -h` and the kernel's log tell; what was done before stays done, the same command does \
-         the rest once it can"
-    } else if message.contains("sqlite://") {
-        "is the disk full? `df -h` tells; what was done before stays done, the same command does the rest once there is room"
-    } else {
-        "is the disk of the server full? what was done before stays done, the same command does the rest once there is room"
-    };
-    hint.to_owned()
+/// The section of the documents for a disk on which nothing can be written, not even by `prune`.
+const WAY_OUT: &str =
+    "`prune` needs room too: docs/operators.md, \"A disk that is full\", prunes a copy on another disk";
+
+fn full_hint(url: &str, message: &str) -> String {
+    let rest = "what was done before stays done, the same command does the rest once there is room";
+    let Some(path) = url.strip_prefix("sqlite://") else { return format!("is the disk of the server full? {rest}") };
+    let failing = if message.contains("disk I/O error") { ", or failing" } else { "" };
+    format!("is the disk full{failing}? `{}` tells; {rest}; {WAY_OUT}", df_of(path))
+}
+
+fn df_of(path: &str) -> String {
+    format!("df -h {}", shell_word(path))
 }
 
 fn read_only_hint(message: &str) -> String {
@@ -351,11 +354,18 @@ fn unreachable_hint(url: &str, cause: &str) -> String {
             .to_owned();
     };
     let hint = if says("disk I/O error") {
-        "is the disk full, or failing? `df -h` and the kernel's log tell; the same command works once it can be read and written"
+        let df = df_of(path);
+        return format!(
+            "is the disk full, or failing? `{df}` and the kernel's log tell; the same command works once it can be read and \
+             written; {WAY_OUT}"
+        );
     } else if says("which belongs to it") {
         "stop every process that uses the old store; then restore its file, or remove that file and the others with its name too"
     } else if says("disk is full") {
-        "is the disk full? `df -h` tells; nothing was lost, the same command works once there is room"
+        let df = df_of(path);
+        return format!(
+            "is the disk full? `{df}` tells; nothing was lost, the same command works once there is room; {WAY_OUT}"
+        );
     } else if says("not a database") || says("no regular file") {
         "name another file with --database, TASKQUEUE_DATABASE_URL or `database` in the configuration"
     } else if says("disk image is malformed") {

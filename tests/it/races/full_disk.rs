@@ -10,6 +10,7 @@ use super::outage::signal;
 use super::outcomes::spooled;
 use super::stage::{column, is_root, shorten_leases, statuses};
 use crate::support::cli::{Ended, finish};
+use crate::support::db::{Raw, on};
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 use crate::{each_engine, test_on};
 
@@ -101,6 +102,42 @@ test_on! {
         assert!(ended.stderr.contains(&format!("it is kept in {}/disk/spool", db.home().display())), "{ended:?}");
         assert!(ended.stderr.contains("is the disk full"), "{ended:?}");
     }
+}
+
+/// Prunes a copy on another disk, as docs/operators.md shows it; the test itself runs VACUUM.
+const PRUNE_A_COPY: &str = r#"
+    program=$1 disk=$2 TASKQUEUE_DATABASE_URL=$3 other=$(dirname "$2")/other
+    export TASKQUEUE_DATABASE_URL
+    mount -t tmpfs -o size=8m,mode=700 tmpfs "$disk" || exit 90
+    yes '{"class":"fill"}' | head -n 2000 | "$program" queue --batch - >/dev/null && "$program" cancel class=fill --yes || exit 91
+    cat /dev/zero > "$disk/ballast" 2>/dev/null
+    "$program" prune --older-than 0s --yes; echo "ended with $?"
+    cp -p "$disk/tasks.db" "$other/" && [ ! -s "$disk/tasks.db-wal" ] || exit 92
+    "$program" --database "$other/tasks.db" prune --older-than 0s --yes || exit 93
+    : > "$other/pruned"
+    until [ -e "$other/vacuumed" ]; do :; done
+    rm -f "$disk/tasks.db-wal" "$disk/tasks.db-shm"
+    cp "$other/tasks.db" "$disk/tasks.db" || exit 94
+    "$program" queue fill || exit 95
+"#;
+
+#[test]
+fn a_copy_on_another_disk_is_pruned_where_the_disk_is_full_to_the_last_byte() {
+    on(EngineUnderTest::Sqlite, |db| {
+        let other = db.home().join("other");
+        fs::create_dir(&other).unwrap();
+        let ended = std::thread::scope(|scope| {
+            let script = scope.spawn(|| on_a_small_disk(db, "", PRUNE_A_COPY));
+            wait_until("the copy is pruned", || other.join("pruned").exists() || script.is_finished());
+            let copy = other.join("tasks.db");
+            Raw::connect(EngineUnderTest::Sqlite, copy.to_str().unwrap()).execute("VACUUM");
+            fs::write(other.join("vacuumed"), "").unwrap();
+            script.join().unwrap()
+        });
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "ended with 69\n2001\n"), "{ended:?}");
+        let hint = format!("`df -h {}/disk/tasks.db`", db.home().display());
+        assert!(ended.stderr.contains(&hint) && ended.stderr.contains("docs/operators.md"), "{ended:?}");
+    });
 }
 
 /// A task whose handler says something and succeeds, with its run.
