@@ -22,6 +22,11 @@ const KEYS: [&str; 7] = ["progress", "message", "result", "error", "heartbeat", 
 /// The keys of its error.
 const ERROR_KEYS: [&str; 4] = ["code", "message", "retry", "delay"];
 const ERROR_PREFIX: &str = "error.";
+/// The keys of the hello of a coprocess.
+const HELLO_KEYS: [&str; 4] = ["type", "version", "capabilities", "max_in_flight"];
+const HELLO_PREFIX: &str = "hello.";
+/// The known keys where an unknown one has this prefix.
+const PARTS: [(&str, &[&str]); 2] = [(ERROR_PREFIX, &ERROR_KEYS), (HELLO_PREFIX, &HELLO_KEYS)];
 /// So many unknown keys of one run are named, each with so many characters.
 const NAMED_KEYS: usize = 3;
 const KEY_CHARS: usize = 30;
@@ -104,10 +109,9 @@ impl Said {
 /// An unknown key, with the known one that is most like it.
 fn named(key: &str) -> String {
     let shown: String = key.chars().take(KEY_CHARS).collect();
-    let (prefix, nearest) = match key.strip_prefix(ERROR_PREFIX) {
-        Some(key) => (ERROR_PREFIX, nearest_names(key, ERROR_KEYS)),
-        None => ("", nearest_names(key, KEYS)),
-    };
+    let part = PARTS.into_iter().find(|(prefix, _)| key.starts_with(prefix));
+    let (prefix, known) = part.unwrap_or(("", &KEYS));
+    let nearest = nearest_names(key.get(prefix.len()..).unwrap_or_default(), known.iter().copied());
     nearest
         .first()
         .map_or_else(|| format!("{shown:?}"), |known| format!("{shown:?} (did you mean \"{prefix}{known}\"?)"))
@@ -158,6 +162,13 @@ impl<'de, F: Fn(&str) -> bool> Visitor<'de> for KeysOf<F> {
 
 fn keys_of<'a>(text: &'a str, is_known: impl Fn(&str) -> bool) -> Option<Keys<'a>> {
     KeysOf(is_known).deserialize(&mut serde_json::Deserializer::from_str(text)).ok()
+}
+
+/// Those of a line that has been read as the hello of a coprocess, as `hello.key`.
+pub(super) fn unknown_hello_keys(text: &str) -> Vec<String> {
+    let Some(keys) = keys_of(text, |key| HELLO_KEYS.contains(&key)) else { return Vec::new() };
+    let unknown = keys.unknown.into_iter().chain(keys.error.map(|_| "error".into()));
+    unknown.map(|key| format!("{HELLO_PREFIX}{key}")).collect()
 }
 
 /// Those of a text that has been read as an event; `others` are known besides.

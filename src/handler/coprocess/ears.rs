@@ -112,12 +112,15 @@ fn take(
     answered: &mut Vec<(Arc<Ticket>, Answer)>,
     congested: &mut Vec<Arc<Ticket>>,
 ) -> Result<(), String> {
-    if member.hello.is_none() && !matches!(message, Message::Hello(_)) {
+    if member.hello.is_none() && !matches!(message, Message::Hello(..)) {
         return Err("its first message is no hello".to_owned());
     }
     match message {
-        Message::Hello(_) if member.hello.is_some() => return Err("it said hello twice".to_owned()),
-        Message::Hello(hello) => member.hello = Some(hello),
+        Message::Hello(..) if member.hello.is_some() => return Err("it said hello twice".to_owned()),
+        Message::Hello(hello, unknown_keys) => {
+            member.hello = Some(hello);
+            member.unknown_keys = unknown_keys;
+        }
         Message::Report(id, event) => {
             if let Some(run) = member.in_flight.get(&id)
                 && !run.ticket.add_news(event)
@@ -125,7 +128,8 @@ fn take(
                 congested.push(Arc::clone(&run.ticket));
             }
         }
-        Message::Answer(id, answer) => {
+        Message::Answer(id, mut answer) => {
+            answer.unknown_keys.append(&mut member.unknown_keys);
             let run = member.take(id).ok_or_else(|| not_one_of_its_runs(&id.to_string()))?;
             answered.push((run.ticket, answer));
         }

@@ -50,6 +50,8 @@ pub(super) struct Member {
     pub(super) number: u64,
     /// `None` until it has said its hello.
     pub(super) hello: Option<Hello>,
+    /// Keys of its hello that mean nothing, until the first run that it answers has named them.
+    pub(super) unknown_keys: Vec<String>,
     pub(super) identity: Option<Arc<ProcessIdentity>>,
     pub(super) waker: Arc<Waker>,
     pub(super) started: Moment,
@@ -76,6 +78,7 @@ impl Member {
         Self {
             number,
             hello: None,
+            unknown_keys: Vec::new(),
             identity: None,
             waker,
             started: Moment::now(),

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::domain::ending::ReportedError;
 use crate::handler::RunContext;
-use crate::handler::events::{Event, parse_event_among};
+use crate::handler::events::{Event, parse_event_among, unknown_hello_keys};
 
 /// The only version there is.
 pub(super) const VERSION: u32 = 1;
@@ -61,7 +61,8 @@ const ENVELOPE: [&str; 3] = ["type", "id", "exit"];
 /// What a handler says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    Hello(Hello),
+    /// With its keys that mean nothing.
+    Hello(Hello, Vec<String>),
     /// News of a run. `None` when they could not be read.
     Report(WireId, Option<Event>),
     /// A run has ended.
@@ -205,7 +206,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<Message, String> {
         "progress" => id.map_or(Message::Unknown, |id| Message::Report(id, parse_event_among(bytes, &ENVELOPE))),
         "pong" => Message::Pong,
         "drain" => Message::Drain,
-        "hello" => Message::Hello(their_hello(text.unwrap_or_default())?),
+        "hello" => {
+            let text = text.unwrap_or_default();
+            Message::Hello(their_hello(text)?, unknown_hello_keys(text))
+        }
         _ => Message::Unknown,
     })
 }
@@ -318,11 +322,13 @@ mod tests {
     #[test]
     fn a_hello_says_what_a_handler_can() {
         let hello = |rest: &str| match read(format!("{{\"type\":\"hello\"{rest}}}").as_bytes()) {
-            Ok(Message::Hello(hello)) => Ok((hello.max_in_flight, hello.can_cancel, hello.can_ping)),
+            Ok(Message::Hello(hello, _)) => Ok((hello.max_in_flight, hello.can_cancel, hello.can_ping)),
             Ok(other) => panic!("{other:?}"),
             Err(why) => Err(why),
         };
         assert_eq!(hello(",\"version\":1,\"name\":\"x\""), Ok((1, false, false)));
+        let named = read(br#"{"type":"hello","version":1,"name":"x","error":{"code":1}}"#);
+        assert!(matches!(named, Ok(Message::Hello(_, unknown)) if unknown == ["hello.name", "hello.error"]));
         let whole = ",\"version\":1,\"capabilities\":[\"ping\",\"later\",\"cancel\"],\"max_in_flight\":8";
         assert_eq!(hello(whole), Ok((8, true, true)));
         assert_eq!(hello(",\"version\":1,\"capabilities\":[\"cancel\"],\"max_in_flight\":99999").unwrap().0, 1024);

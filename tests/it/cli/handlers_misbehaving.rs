@@ -61,6 +61,21 @@ each_engine! {
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), expected));
     }
 
+    fn an_unknown_key_of_a_hello_is_named_once_per_coprocess(db) {
+        let script = "import json, sys\nprint(json.dumps({'type': 'hello', 'version': 1, 'max_inflight': 2}), flush=True)\n\
+            for line in sys.stdin:\n run = json.loads(line)\n \
+            if run['type'] == 'run': print(json.dumps({'type': 'done', 'id': run['id']}), flush=True)\n";
+        let path = write(db, "kept.py", script);
+        db.configure(&format!("[class.kept]\nargv = [\"/usr/bin/env\", \"python3\", {path:?}]\nprotocol = \"coprocess\"\n"));
+        db.cli().run(&["queue", "kept"]).ok();
+        db.cli().run(&["queue", "kept"]).ok();
+        let ended = db.cli().run(&["tick"]);
+        let slip = "unknown key in an event: \"hello.max_inflight\" (did you mean \"hello.max_in_flight\"?)";
+        assert_eq!((ended.code, ended.stderr), (Some(0), format!("warning: class kept: {slip}; ignored\n")));
+        let decided = |task: &str| detail(db, task)["runs"][0]["decision"].as_str().unwrap().to_owned();
+        assert!(decided("1").ends_with(slip) && !decided("2").contains("unknown key"), "{} {}", decided("1"), decided("2"));
+    }
+
     fn a_handler_that_never_reads_its_input_is_no_trouble(db) {
         db.configure(&shell_class(db, "work", "exit 0"));
         let data = format!("\"{}\"", "x".repeat((1 << 20) - 2));
