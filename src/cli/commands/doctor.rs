@@ -125,8 +125,8 @@ fn text(troubles: &[Trouble], ahead: Option<TimeDelta>, about: &About, out: &Out
 /// What is not wrong, and good to know.
 fn note(why: &str, out: &Out) -> String {
     let words = format!(
-        "note   a worker gets no control group of its own here ({why}): a process that hides from its handler can survive kill -9 \
-         of the worker"
+        "note   a runner gets no control group of its own here ({why}): a process that hides from its handler can survive kill -9 \
+         of the runner"
     );
     fitted_words(&clean_line(&words), out.width())
 }

@@ -70,7 +70,7 @@ pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> any
     if let Some(name) = &args.name {
         ctx.name_runner(name)?;
     }
-    let report = process_runs(&mut ctx, &options, &stop, &mut Narrator { out })?;
+    let report = process_runs(&mut ctx, &options, &stop, &mut Narrator::new(out))?;
     if out.is_json() {
         out.json(&report)?;
     }

@@ -51,7 +51,7 @@ pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> anyhow::R
     if let Some(name) = &args.name {
         ctx.name_runner(name)?;
     }
-    let report = tick(&mut ctx, &options, &stop, &mut Narrator { out })?;
+    let report = tick(&mut ctx, &options, &stop, &mut Narrator::new(out))?;
     if out.is_json() {
         out.json(&report)?;
     }

@@ -55,21 +55,26 @@ each_engine! {
         assert!(!db.home().join("company").exists());
     }
 
-    fn nothing_that_a_killed_worker_has_started_survives_its_rescue(db) {
+    fn nothing_that_a_killed_runner_has_started_survives_its_rescue(db) {
         if let Some(why) = why_no_own_group() {
             eprintln!("not tested: {why}");
             return;
         }
         let script = "cd \"$(dirname \"$0\")\"; env -i /usr/bin/setsid /bin/sh -c 'echo $$ > hidden; exec sleep 600' & exec sleep 600";
         db.configure(&shell_class(db, "work", script));
-        db.cli().run(&["queue", "work"]).ok();
-        let worker = db.cli().spawn(&["work", "--slots", "1"]);
-        let hidden = wait_for_file(db, "hidden");
-        kill(worker);
-        assert!(is_alive(&hidden));
-        let report = db.cli().run(&["create-runs", "--json"]).json();
-        assert!(report["rescued"][0]["ended_processes"].as_i64().unwrap() >= 1, "{report}");
-        wait_until("it is gone", || !is_alive(&hidden));
+        for runner in [&["work", "--slots", "1"][..], &["tick"], &["process-run"]] {
+            let id = db.cli().run(&["queue", "work"]).ok();
+            db.cli().run(&["create-runs"]).ok();
+            let child = db.cli().spawn(runner);
+            let hidden = wait_for_file(db, "hidden");
+            kill(child);
+            assert!(is_alive(&hidden), "{runner:?}");
+            let report = db.cli().run(&["create-runs", "--json"]).json();
+            assert!(report["rescued"][0]["ended_processes"].as_i64().unwrap() >= 1, "{report}");
+            wait_until("it is gone", || !is_alive(&hidden));
+            db.cli().run(&["cancel", &id]).ok();
+            std::fs::remove_file(db.home().join("hidden")).unwrap();
+        }
     }
 
     fn a_run_that_is_lost_alone_counts_a_crash(db) {
