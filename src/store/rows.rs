@@ -13,7 +13,8 @@ use crate::domain::status::Stored;
 use crate::domain::task_class::TaskClass;
 use crate::domain::unreadable::{RowReader, StoredText, Unreadable};
 
-/// A task to insert. What is `None` gets the column's default.
+/// A task to insert. What is `None` gets the column's default. No statement that inserts names ScheduleId: a user with the role
+/// that queues has no right to write it, and could otherwise put tasks into the schedules of others.
 #[derive(Clone, Debug, Insertable)]
 #[diesel(table_name = task_queue)]
 pub(super) struct NewTaskRow {
@@ -32,7 +33,6 @@ pub(super) struct NewTaskRow {
     pub(super) recurrence: Option<String>,
     pub(super) time_zone: Option<String>,
     pub(super) catch_up: Option<String>,
-    pub(super) schedule_id: Option<i64>,
     pub(super) planned_on: Option<Moment>,
 }
 
@@ -56,8 +56,6 @@ impl NewTaskRow {
             recurrence: task.recurrence.as_ref().map(|recurrence| recurrence.every().to_owned()),
             time_zone: task.recurrence.as_ref().map(|recurrence| recurrence.zone().to_owned()),
             catch_up: task.recurrence.as_ref().map(|recurrence| recurrence.catch_up().to_string()),
-            // Its own id, which nobody knows before it is inserted.
-            schedule_id: None,
             planned_on: task.recurrence.as_ref().and(task.scheduled_on).map(Moment::from),
         }
     }

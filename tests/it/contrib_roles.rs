@@ -2,18 +2,23 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::each_engine;
-use crate::support::db::Raw;
+use crate::cli::outside_text::{NASTY, PRINTING, harmful};
+use crate::cli::unreadable::{FORBIDDEN, literal};
+use crate::cli::{shell_class, task};
+use crate::races::stage::{Stage, start_runner, statuses};
+use crate::support::cli::finish;
+use crate::support::db::{Raw, on};
 use crate::support::{Cli, EngineUnderTest, TestDb};
+use crate::{each_engine, each_server};
 
 /// A user of the server with this role alone, and the program as that user.
-struct Person<'a> {
+pub(crate) struct Person<'a> {
     db: &'a TestDb,
     name: String,
 }
 
 impl<'a> Person<'a> {
-    fn with_role(db: &'a TestDb, role: &str) -> Self {
+    pub(crate) fn with_role(db: &'a TestDb, role: &str) -> Self {
         let database = db.url_text().rsplit_once('/').unwrap().1;
         // At most 32 characters, on MySQL.
         let name = format!("{}_{database}", &role["taskqueue_".len()..][..2]);
@@ -33,9 +38,18 @@ impl<'a> Person<'a> {
     }
 
     fn cli(&self) -> Cli {
+        self.db.cli().env("TASKQUEUE_DATABASE_URL", &self.url())
+    }
+
+    fn url(&self) -> String {
         let (scheme, rest) = self.db.url_text().split_once("://").unwrap();
         let (_, place) = rest.split_once('@').unwrap();
-        self.db.cli().env("TASKQUEUE_DATABASE_URL", &format!("{scheme}://{}:secret@{place}", self.name))
+        format!("{scheme}://{}:secret@{place}", self.name)
+    }
+
+    /// A connection of this user, beside the program.
+    fn raw(&self) -> Raw {
+        Raw::connect(self.db.engine, &self.url())
     }
 }
 
@@ -49,7 +63,7 @@ impl Drop for Person<'_> {
     }
 }
 
-fn make_roles(db: &TestDb) {
+pub(crate) fn make_roles(db: &TestDb) {
     make_roles_in(db, &mut db.raw());
 }
 
@@ -120,4 +134,241 @@ each_engine! {
             assert_eq!((refused.code, refused.stdout.as_str()), (Some(78), ""), "{refused:?}");
         }
     }
+}
+
+/// The columns of TaskQueue that the queueing role may not give, each with a value that the column takes.
+const NOT_GIVEN: &[(&str, &str)] = &[
+    ("Id", "4711"),
+    ("QueuedOn", "'2026-01-01 00:00:00'"),
+    ("LastStatus", "'success'"),
+    ("FailedRetries", "1"),
+    ("Attempts", "1"),
+    ("CurrentRunId", "1"),
+    ("Crashes", "1"),
+    ("QuarantinedOn", "'2026-01-01 00:00:00'"),
+    ("ScheduleId", "1"),
+    ("ScheduleStatus", "'ended'"),
+    ("UpdatedOn", "'2026-01-01 00:00:00'"),
+];
+
+/// What the queueing role may not do with the rows of others and with the tables, beside the columns above.
+const NOT_DONE: &[&str] = &[
+    "SELECT \"TaskData\" FROM \"TaskQueue\"",
+    "SELECT \"Token\" FROM \"TaskQueueRuns\"",
+    "SELECT \"Content\" FROM \"TaskQueueRunOutputs\"",
+    "SELECT \"Details\" FROM \"TaskQueueEvents\"",
+    "UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'",
+    "UPDATE \"TaskQueue\" SET \"TaskData\" = '[]'",
+    "UPDATE \"TaskQueue\" SET \"TaskClass\" = 'exec'",
+    "UPDATE \"TaskQueue\" SET \"WaitingFor\" = 1",
+    "UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '9999-01-01 00:00:00'",
+    "UPDATE \"TaskQueueRuns\" SET \"HandlerProcessId\" = 1, \"HandlerIdentity\" = ''",
+    "UPDATE \"TaskQueueRuns\" SET \"Token\" = 'mine'",
+    "UPDATE \"TaskQueueRuns\" SET \"CancelRequestedOn\" = CURRENT_TIMESTAMP",
+    "UPDATE \"TaskQueueDependencies\" SET \"IsSatisfied\" = TRUE",
+    "UPDATE \"TaskQueueEvents\" SET \"Actor\" = 'nobody'",
+    "UPDATE \"TaskQueueSettings\" SET \"Value\" = '0'",
+    "UPDATE \"TaskQueueTimers\" SET \"NextOn\" = CURRENT_TIMESTAMP",
+    "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\") VALUES (1, 'work')",
+    "INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"Slots\") VALUES (1, 1000)",
+    "INSERT INTO \"TaskQueueRunOutputs\" (\"RunId\", \"Stream\", \"Content\", \"TotalBytes\") VALUES (1, 'stdout', '', 0)",
+    "INSERT INTO \"TaskQueueRejections\" (\"TaskId\", \"Claimant\") VALUES (1, 'c')",
+    "INSERT INTO \"TaskQueueClassHolds\" (\"TaskClass\", \"Host\", \"Reason\", \"HeldUntil\") VALUES ('work', 'h', '', '9999-01-01 00:00:00')",
+    "INSERT INTO \"TaskQueuePauses\" (\"Scope\", \"Name\") VALUES ('all', '')",
+    "INSERT INTO \"TaskQueueClassLimits\" (\"TaskClass\", \"MaxRunning\") VALUES ('work', 1)",
+    "INSERT INTO \"TaskQueueKeyLimits\" (\"LimitKey\", \"MaxRunning\") VALUES ('k', 1)",
+    "INSERT INTO \"TaskQueueSettings\" (\"Name\", \"Value\") VALUES ('x', '1')",
+    "INSERT INTO \"TaskQueueLocks\" (\"Name\") VALUES ('x')",
+    "INSERT INTO \"TaskQueueNotices\" (\"Kind\") VALUES ('stuck')",
+    "INSERT INTO \"TaskQueueTimers\" (\"Name\") VALUES ('x')",
+    "INSERT INTO \"TaskQueueEvents\" (\"Id\", \"Kind\") VALUES (9223372036854775807, 'x')",
+    "INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"RunId\") VALUES ('x', 1)",
+    "INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"Details\") VALUES ('key-taken', '[]')",
+    "DELETE FROM \"TaskQueue\"",
+    "DELETE FROM \"TaskQueueRuns\"",
+    "DELETE FROM \"TaskQueueEvents\"",
+    "DELETE FROM \"TaskQueueReceipts\"",
+    "DELETE FROM \"TaskQueueDependencies\"",
+    "DELETE FROM \"TaskQueueLocks\"",
+    "DROP TABLE \"TaskQueueRuns\"",
+    "ALTER TABLE \"TaskQueue\" ADD COLUMN \"Mine\" integer",
+    "TRUNCATE TABLE \"TaskQueueRuns\"",
+    "CREATE INDEX \"Mine\" ON \"TaskQueue\" (\"TaskClass\")",
+];
+
+/// Inserts a row with this class and one more column as this user. The tables may refuse it.
+fn insert_with(raw: &mut Raw, class: &str, column: &str, value: &str) -> bool {
+    let insert = format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"{column}\") VALUES ('{class}', {value})");
+    raw.try_execute(&insert).is_ok()
+}
+
+/// Everything bad that this user can give the columns that the role may write.
+fn insert_bad_values(db: &TestDb, raw: &mut Raw) {
+    for class in FORBIDDEN {
+        let insert = format!("INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES ({})", literal(db, class));
+        assert!(raw.try_execute(&insert).is_err(), "{class:?}");
+    }
+    let times = ["'infinity'", "'-infinity'", "'0000-00-00'", "'294000-01-01'", "'0999-12-31 00:00:00'", "'x'"];
+    for column in ["ScheduledOn", "UniqueUntil", "PlannedOn"] {
+        for time in times {
+            assert!(!insert_with(raw, "work", column, time), "{column} {time}");
+        }
+        insert_with(raw, "work", column, "'9999-12-31 23:59:59'");
+    }
+    let numbers = ["-1", "0", "4294967296", "2147483647", "9223372036854775807", "1e300"];
+    for column in ["MaxRetries", "Timeout", "Priority", "WaitingFor"] {
+        for number in numbers {
+            insert_with(raw, "work", column, number);
+        }
+    }
+    for column in ["QueuedById", "Backoff", "Receipt", "UniqueKey", "LimitKey", "Recurrence", "TimeZone", "CatchUp"] {
+        for text in [NASTY, "", "$(id)", "0 0 30 2 *", "*/1 * * * *", "fixed:99999999999s"] {
+            insert_with(raw, "work", column, &literal(db, text));
+        }
+    }
+    let large = format!("'\"{}\"'", "x".repeat(2 << 20));
+    for data in [large.as_str(), "'1e999'", "'\"\\\\ud800\"'", "'{\"argv\":[\"/usr/bin/id\"]}'", "'{'", "''"] {
+        insert_with(raw, "work", "TaskData", data);
+    }
+}
+
+/// Events, receipts and dependencies of tasks that belong to others, and of tasks that do not exist.
+fn insert_beside_tasks(raw: &mut Raw, other: &str) {
+    for kind in [NASTY, "retried", "requeued", "quarantined", "task-queued", "run-created", "message", ""] {
+        for task in [other, "NULL", "-1", "9223372036854775807"] {
+            let event = format!(
+                "INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"Actor\", \"Host\") \
+                 VALUES ('{kind}', {task}, '{NASTY}', '{NASTY}')"
+            );
+            raw.execute(&event);
+        }
+    }
+    for (token, written_on) in [("x", "'9999-12-31 00:00:00'"), ("y", "'1000-01-01 00:00:00'")] {
+        let receipt = "INSERT INTO \"TaskQueueReceipts\" (\"Token\", \"WrittenOn\") VALUES";
+        raw.execute(&format!("{receipt} ('{token}', {written_on})"));
+    }
+    let pairs = [(other, "9000001"), ("9000001", other), ("9000001", "9000002"), ("9000002", "9000001"), ("-1", "0")];
+    for (task, on) in pairs {
+        let dependency = "INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\", \"IsSatisfied\") VALUES";
+        raw.execute(&format!("{dependency} ({task}, {on}, FALSE)"));
+    }
+}
+
+each_server! {
+    fn the_queueing_role_reads_and_writes_nothing_but_what_it_queues(db) {
+        make_roles(db);
+        let shop = Person::with_role(db, "taskqueue_enqueue");
+        let id = db.cli().run(&["queue", "--any-class", "work", "[1]"]).ok();
+        let before = db.cli().run(&["export"]).ok();
+        let mut raw = shop.raw();
+        let given = NOT_GIVEN.iter().map(|(column, value)| {
+            format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"{column}\") VALUES ('work', {value})")
+        });
+        for statement in given.chain(NOT_DONE.iter().map(|text| (*text).to_owned())) {
+            let refused = raw.try_execute(&statement).expect_err(&statement).to_string();
+            let is_for_want_of_a_right = ["denied", "must be owner"].iter().any(|words| refused.contains(words));
+            assert!(is_for_want_of_a_right, "{statement}: {refused}");
+        }
+        // What it may do, it can.
+        raw.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES ('work')");
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 2);
+        assert_eq!(task(db, &id)["data"], serde_json::json!([1]));
+        let after = db.cli().run(&["export", &id]).ok();
+        let of_task = |text: &str| text.lines().find(|line| line.contains("\"task\"")).map(str::to_owned);
+        assert_eq!(of_task(&after), of_task(&before));
+    }
+
+    fn no_row_of_the_queueing_role_runs_a_program_or_stops_others(db) {
+        make_roles(db);
+        let shop = Person::with_role(db, "taskqueue_enqueue");
+        let ran = db.home().join("ran");
+        let wanted = format!("{{\"argv\":[\"/bin/sh\",\"-c\",\"echo >{}\"]}}", ran.display());
+        db.configure(&format!("{}{}timeout_secs = 60\n", shell_class(db, "others", "cat"), shell_class(db, "work", "cat >/dev/null")));
+        let first = db.cli().run(&["queue", "others", "1"]).ok();
+        let late = db.cli().run(&["queue", "others", "2", "--in", "1d"]).ok();
+        let mut raw = shop.raw();
+        insert_bad_values(db, &mut raw);
+        insert_beside_tasks(&mut raw, &late);
+        for class in ["exec", "Exec", "EXEC", "exec.", ":exec"] {
+            assert!(insert_with(&mut raw, class, "TaskData", &literal(db, &wanted)), "{class}");
+        }
+        let then = db.cli().run(&["queue", "others", "3"]).ok();
+        let worked = db.cli().run(&["work", "--idle-exit", "0s", "--slots", "4", "-v"]);
+        assert_eq!((worked.code, harmful(&worked.stderr)), (Some(0), None), "{worked:?}");
+        for id in [&first, &then] {
+            assert_eq!(task(db, id)["status"], "success", "{id}");
+        }
+        assert_eq!(task(db, &late)["status"], "scheduled");
+        db.cli().run(&["edit", &late, "--in", "0s"]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(task(db, &late)["status"], "success");
+        assert!(!ran.exists(), "the data of a task named a program, and it was run");
+        for args in PRINTING {
+            let ended = db.cli().run(&args.split(' ').collect::<Vec<_>>());
+            // What doctor and check find and a wait that is over are no failures.
+            assert!(matches!(ended.code, Some(0..=3 | 124)) && !ended.stderr.contains("the database says"), "{args}: {ended:?}");
+            assert_eq!((harmful(&ended.stdout), harmful(&ended.stderr)), (None, None), "{args}: {ended:?}");
+        }
+    }
+
+    fn the_queueing_role_takes_no_planned_time_of_a_schedule_of_others(db) {
+        make_roles(db);
+        db.configure(&shell_class(db, "others", "cat"));
+        let shop = Person::with_role(db, "taskqueue_enqueue");
+        let id = db.cli().run(&["queue", "others", "--every", "0 0 1 1 *"]).ok();
+        db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2026-01-01 00:00:00', \"PlannedOn\" = '2026-01-01 00:00:00'");
+                let now = db.cli().run(&["schedule", "show", &id, "--json"]).json()["now"].as_str().unwrap().to_owned();
+        let next = format!("{}-01-01 00:00:00", now[..4].parse::<i32>().unwrap() + 1);
+        let mut raw = shop.raw();
+        // A task at the next planned time, once in the schedule of the other user and once in one of its own.
+        let insert = |column: &str, value: &str| {
+            format!(
+                "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Recurrence\", \"PlannedOn\", \"ScheduledOn\"{column}) \
+                 VALUES ('others', '0 0 1 1 *', '{next}', '{next}'{value})"
+            )
+        };
+        let refused = raw.try_execute(&insert(", \"ScheduleId\"", &format!(", {id}"))).unwrap_err().to_string();
+        assert!(refused.contains("denied"), "{refused}");
+        raw.execute(&insert("", ""));
+        db.cli().run(&["create-runs"]).ok();
+        db.cli().run(&["process-run", "--drain"]).ok();
+        let shown = db.cli().run(&["schedule", "show", &id, "--json"]).json();
+        let planned = format!("{}Z", next.replace(' ', "T"));
+        assert_eq!((&shown["schedule"]["status"], &shown["schedule"]["planned_on"]), (&"active".into(), &planned.into()), "{shown}");
+        assert_eq!(shown["tasks"][1]["status"], "success", "{shown}");
+        // A user with that role may still begin a schedule, and the tasks of a schedule belong to it.
+        let own = shop.cli().run(&["queue", "others", "--every", "0 3 * * *"]).ok();
+        assert_eq!(db.cli().run(&["schedule", "show", &own, "--json"]).json()["tasks"].as_array().unwrap().len(), 1);
+        assert_eq!(db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"ScheduleId\" = {id}")), 2);
+    }
+}
+
+/// Every user of a PostgreSQL server can notify every channel of a database to which the user may connect.
+#[test]
+fn forged_notifications_of_postgresql_end_and_start_nothing() {
+    on(EngineUnderTest::Postgres, |db| {
+        make_roles(db);
+        let shop = Person::with_role(db, "taskqueue_enqueue");
+        let stage = Stage::new(db, false);
+        let id = db.cli().run(&["queue", "stage"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        let (runner, _) = start_runner(db, &stage);
+        let waiting = db.cli().spawn(&["wait", &id]);
+        let listening =
+            "SELECT COUNT(*) AS value FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' AND granted";
+        crate::support::wait_until("the wait listens", || db.number(listening) > 0);
+        let run = db.number("SELECT \"Id\" AS value FROM \"TaskQueueRuns\"").to_string();
+        let mut raw = shop.raw();
+        for channel in ["taskqueue_cancel", "taskqueue_work", "taskqueue_end"] {
+            for payload in [run.as_str(), "", "0", "-1", "99999999999999999999", "\u{1b}[2J", "{}", &id] {
+                raw.execute(&format!("NOTIFY {channel}, '{payload}'"));
+            }
+        }
+        // Read from the same connections, in this order: a real end comes after all that was forged.
+        assert_eq!(statuses(db), ["processing"]);
+        let _go = stage.go();
+        let (ended, waited) = (finish(runner), finish(waiting));
+        assert_eq!((ended.code, waited.code), (Some(0), Some(0)), "{ended:?} {waited:?}");
+        assert_eq!((statuses(db), stage.done().as_str()), (vec!["success".to_owned()], "handler\n"));
+    });
 }

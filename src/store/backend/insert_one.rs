@@ -61,7 +61,7 @@ const MYSQL: Spelling =
     Spelling { quote: '`', now: "UTC_TIMESTAMP(6)", before_time: "CAST(", after_time: " AS DATETIME(6))" };
 
 /// In the order in which the values are pushed.
-const COLUMNS: [&str; 18] = [
+const COLUMNS: [&str; 17] = [
     "TaskClass",
     "TaskData",
     "QueuedById",
@@ -73,7 +73,6 @@ const COLUMNS: [&str; 18] = [
     "UniqueKey",
     "LimitKey",
     "Recurrence",
-    "ScheduleId",
     "Receipt",
     "UniqueUntil",
     "PlannedOn",
@@ -122,8 +121,6 @@ where
         out.push_sql(", ");
         out.push_bind_param::<Nullable<Text>, _>(text)?;
     }
-    out.push_sql(", ");
-    out.push_bind_param::<Nullable<BigInt>, _>(&row.schedule_id)?;
     out.push_sql(", ");
     out.push_bind_param::<Nullable<Text>, _>(&insert.receipt)?;
     for time in [&insert.unique_until, &insert.planned_on] {

@@ -215,9 +215,10 @@ fn follow(
     }
     hand_key_over(conn, task)?;
     let step = free_step(conn, schedule, &recurrence, step)?;
-    let row = next_row(task, schedule, &recurrence, step, prerequisites.open_count());
+    let row = next_row(task, &recurrence, step, prerequisites.open_count());
     let auditor = keeps_transitions(conn)?.then(|| author.origin());
     for id in backend::insert_tasks(conn, &[row])?.into_iter().map(TaskId) {
+        join_schedule(conn, id, schedule.id)?;
         prerequisites.insert_for(conn, id.0)?;
         if let Some(origin) = &auditor {
             keep_queued(conn, origin, &[id.0])?;
@@ -228,6 +229,12 @@ fn follow(
     }
     fault_point!("recur.next_inserted");
     Ok(Advanced { planned: 1, skipped: step.skipped, skipped_or_more: step.skipped_or_more(), broken: 0 })
+}
+
+/// Makes a task the newest one of a schedule, in the transaction that inserted it.
+fn join_schedule(conn: &mut AnyConnection, id: TaskId, schedule: TaskId) -> StoreResult<()> {
+    diesel::update(dsl::task_queue.filter(dsl::id.eq(id.0))).set(dsl::schedule_id.eq(schedule.0)).execute(conn)?;
+    Ok(())
 }
 
 /// The moment that counts instead of the planned time of a task that was moved up in the table, and has ended before that time:
@@ -287,7 +294,7 @@ fn free_step(
 
 /// What an operator changed of the task that settled holds for the next one, too; and so does what it still waited for when
 /// somebody cancelled it.
-fn next_row(task: &Task, schedule: &TaskSchedule, recurrence: &Recurrence, step: Step, waiting_for: i32) -> NewTaskRow {
+fn next_row(task: &Task, recurrence: &Recurrence, step: Step, waiting_for: i32) -> NewTaskRow {
     NewTaskRow {
         task_class: task.class.to_string(),
         task_data: task.data.clone(),
@@ -304,7 +311,6 @@ fn next_row(task: &Task, schedule: &TaskSchedule, recurrence: &Recurrence, step:
         recurrence: Some(recurrence.every().to_owned()),
         time_zone: Some(recurrence.zone().to_owned()),
         catch_up: Some(recurrence.catch_up().to_string()),
-        schedule_id: Some(schedule.id.0),
         planned_on: Some(step.planned_on.into()),
     }
 }

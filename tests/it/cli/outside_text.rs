@@ -7,7 +7,7 @@ use crate::each_engine;
 use crate::support::TestDb;
 
 /// What drives a terminal or turns the direction of writing: CSI, OSC with BEL, CR, C1, bidi, a line end beyond ASCII.
-const NASTY: &str = "n\u{1b}[31m\u{1b}]0;t\u{7}\rC\u{9b}2J\u{202e}\u{2066}\u{2028}z";
+pub(crate) const NASTY: &str = "n\u{1b}[31m\u{1b}]0;t\u{7}\rC\u{9b}2J\u{202e}\u{2066}\u{2028}z";
 /// The same in JSON, which takes no C0.
 const NASTY_JSON: &str = "{\"n\":\"C\u{9b}2J\u{202e}\u{2066}\u{2028}\u{7f}z\"}";
 
@@ -94,13 +94,13 @@ fn forge(db: &TestDb) -> Vec<String> {
 }
 
 /// The characters of a text that must not be there; the colours of a table are none of them.
-fn harmful(text: &str) -> Option<char> {
+pub(crate) fn harmful(text: &str) -> Option<char> {
     let is_bidi =
         |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().find(|c| c.is_control() && *c != '\n' || is_bidi(*c))
 }
 
-const PRINTING: &[&str] = &[
+pub(crate) const PRINTING: &[&str] = &[
     "status",
     "status 1",
     "status 2 3 4 --full",

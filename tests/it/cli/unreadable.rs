@@ -6,7 +6,7 @@ use crate::support::{EngineUnderTest, TestDb};
 use super::{ECHO, count_tasks, shell_class, task};
 
 /// What must not be part of a class name: options, paths, shell syntax, control characters, escapes, other scripts.
-const FORBIDDEN: &[&str] = &[
+pub(crate) const FORBIDDEN: &[&str] = &[
     "",
     "-rf",
     "--help",
@@ -49,7 +49,7 @@ const FORBIDDEN: &[&str] = &[
 ];
 
 /// A literal of SQL with exactly these bytes.
-fn literal(db: &TestDb, text: &str) -> String {
+pub(crate) fn literal(db: &TestDb, text: &str) -> String {
     let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
     match db.engine {
         EngineUnderTest::Sqlite => format!("CAST(X'{hex}' AS TEXT)"),
@@ -59,7 +59,7 @@ fn literal(db: &TestDb, text: &str) -> String {
 }
 
 /// Takes away what the tables check of a column of TaskQueue, as a restored or damaged store would.
-fn without_check(db: &TestDb, column: &str) {
+pub(crate) fn without_check(db: &TestDb, column: &str) {
     let name = match column {
         "TaskClass" => "TaskClass has 1 to 190 letters, digits and _ . : - or backslash".to_owned(),
         _ => format!("{column} lies in the years 1000 to 9999"),
