@@ -19,8 +19,11 @@ pub(super) struct ContentRow {
     pub(super) max_retries: Cell<ExactInt>,
     #[diesel(sql_type = Nullable<Integer>)]
     pub(super) timeout_secs: Option<Cell<ExactInt>>,
+    /// Chosen from here on by [`ContentRow::read`]: COALESCE of MariaDB takes a date of zeros, which cannot be read, for NULL.
+    #[diesel(sql_type = Nullable<Timestamp>)]
+    pub(super) planned_on: Option<Cell<Moment>>,
     #[diesel(sql_type = Timestamp)]
-    pub(super) planned_on: Cell<Moment>,
+    pub(super) scheduled_on: Cell<Moment>,
 }
 
 /// The same, once it has been read.
@@ -46,7 +49,10 @@ impl ContentRow {
             data: self.data.read("TaskData")?.0,
             max_retries: self.max_retries.read("MaxRetries")?.0,
             timeout_secs: self.timeout_secs.map(|cell| cell.read("Timeout")).transpose()?.map(|secs| secs.0),
-            planned_on: self.planned_on.read("PlannedOn")?,
+            planned_on: match self.planned_on {
+                Some(cell) => cell.read("PlannedOn")?,
+                None => self.scheduled_on.read("ScheduledOn")?,
+            },
         })
     }
 }

@@ -360,7 +360,7 @@ pub(super) fn load_claimed(
         ))
         .first(conn)?;
     let (data, max_retries, timeout_secs, scheduled_on, planned_on) = task;
-    let row = ContentRow { class, data, max_retries, timeout_secs, planned_on: planned_on.unwrap_or(scheduled_on) };
+    let row = ContentRow { class, data, max_retries, timeout_secs, planned_on, scheduled_on };
     Ok(row.read().map(|content| {
         let started_on = started_on.unwrap_or(content.planned_on);
         let ids = (RunId(run_id), TaskId(task_id));

@@ -47,7 +47,7 @@ pub(super) fn start_runs(
         "SELECT `TaskQueueRuns`.`Id` AS run_id, `TaskQueue`.`Id` AS task_id, `TaskQueueRuns`.`TaskClass` AS class,
              `TaskQueueRuns`.`Attempt` AS attempt, UTC_TIMESTAMP(6) AS started_on, '' AS token, `TaskQueue`.`TaskData` AS data,
              `TaskQueue`.`MaxRetries` AS max_retries, `TaskQueue`.`Timeout` AS timeout_secs,
-             COALESCE(`TaskQueue`.`PlannedOn`, `TaskQueue`.`ScheduledOn`) AS planned_on
+             `TaskQueue`.`PlannedOn` AS planned_on, `TaskQueue`.`ScheduledOn` AS scheduled_on
          FROM `TaskQueueRuns` STRAIGHT_JOIN `TaskQueue` ON `TaskQueue`.`Id` = `TaskQueueRuns`.`TaskQueueId`
          WHERE `TaskQueueRuns`.`Id` IN ({}) AND `TaskQueueRuns`.`Status` = 'scheduled' AND `TaskQueue`.`LastStatus` <> 'cancelled'",
         list(starts.iter().map(|start| start.run_id))
@@ -97,7 +97,7 @@ fn mark_started(conn: &mut MysqlConnection, runs: impl Iterator<Item = i64>) -> 
 /// SKIP LOCKED: what somebody else is about to start is passed over.
 const LIST_DUE: &str = "
     SELECT `Id` AS task_id, `TaskClass` AS class, `Attempts` AS attempts, `TaskData` AS data, `MaxRetries` AS max_retries,
-        `Timeout` AS timeout_secs, COALESCE(`PlannedOn`, `ScheduledOn`) AS planned_on,
+        `Timeout` AS timeout_secs, `PlannedOn` AS planned_on, `ScheduledOn` AS scheduled_on,
         `Priority` <> 0 OR `LimitKey` IS NOT NULL
             OR EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `TaskQueueRuns`.`OpenTaskId` = `TaskQueue`.`Id`) AS is_special,
         `DueOn` AS due_on, UTC_TIMESTAMP(6) AS seen_on

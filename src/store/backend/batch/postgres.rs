@@ -27,7 +27,7 @@ const START_RUNS: &str = r#"
     WHERE t."Id" = ANY (ARRAY[s."TaskQueueId"])
     RETURNING s."Id" AS run_id, t."Id" AS task_id, s."TaskClass" AS class, s."Attempt" AS attempt,
         s."StartedOn"::timestamp AS started_on, s."Token" AS token, t."TaskData"::text AS data, t."MaxRetries" AS max_retries,
-        t."Timeout" AS timeout_secs, COALESCE(t."PlannedOn", t."ScheduledOn")::timestamp AS planned_on"#;
+        t."Timeout" AS timeout_secs, t."PlannedOn"::timestamp AS planned_on, t."ScheduledOn"::timestamp AS scheduled_on"#;
 
 pub(super) fn start_runs(
     conn: &mut PgConnection,
@@ -52,7 +52,7 @@ pub(super) fn start_runs(
 const LIST_DUE: &str = r#"
     SELECT t."Id" AS task_id, t."TaskClass" AS class, t."Attempts" AS attempts, t."TaskData"::text AS data,
         t."MaxRetries" AS max_retries, t."Timeout" AS timeout_secs,
-        COALESCE(t."PlannedOn", t."ScheduledOn")::timestamp AS planned_on,
+        t."PlannedOn"::timestamp AS planned_on, t."ScheduledOn"::timestamp AS scheduled_on,
         t."Priority" <> 0 OR t."LimitKey" IS NOT NULL
             OR EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") AS is_special,
         t."DueOn"::timestamp AS due_on, clock_timestamp()::timestamp AS seen_on

@@ -28,7 +28,7 @@ const START_RUNS: &str = r#"
 const LOAD_STARTED: &str = r#"
     SELECT r."Id" AS run_id, t."Id" AS task_id, r."TaskClass" AS class, r."Attempt" AS attempt, r."StartedOn" AS started_on,
         r."Token" AS token, t."TaskData" AS data, t."MaxRetries" AS max_retries, t."Timeout" AS timeout_secs,
-        COALESCE(t."PlannedOn", t."ScheduledOn") AS planned_on
+        t."PlannedOn" AS planned_on, t."ScheduledOn" AS scheduled_on
     FROM json_each(?) AS n CROSS JOIN "TaskQueueRuns" AS r CROSS JOIN "TaskQueue" AS t
     WHERE r."Id" = n.value AND t."Id" = r."TaskQueueId""#;
 
@@ -68,7 +68,7 @@ fn mark_started(conn: &mut SqliteConnection, runs: impl Iterator<Item = (i64, i6
 
 const LIST_DUE: &str = r#"
     SELECT t."Id" AS task_id, t."TaskClass" AS class, t."Attempts" AS attempts, t."TaskData" AS data, t."MaxRetries" AS max_retries,
-        t."Timeout" AS timeout_secs, COALESCE(t."PlannedOn", t."ScheduledOn") AS planned_on,
+        t."Timeout" AS timeout_secs, t."PlannedOn" AS planned_on, t."ScheduledOn" AS scheduled_on,
         t."Priority" <> 0 OR t."LimitKey" IS NOT NULL
             OR EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") AS is_special,
         t."DueOn" AS due_on, strftime('%Y-%m-%d %H:%M:%f000', 'now') AS seen_on
