@@ -11,6 +11,9 @@ use crate::support::db::{Raw, on};
 use crate::support::{Cli, EngineUnderTest, TestDb};
 use crate::{each_engine, each_server};
 
+/// The password of every [`Person`]. Nothing else contains this text.
+pub(crate) const PASSWORD: &str = "Zk9qWort";
+
 /// A user of the server with this role alone, and the program as that user.
 pub(crate) struct Person<'a> {
     db: &'a TestDb,
@@ -25,26 +28,26 @@ impl<'a> Person<'a> {
         match db.engine {
             EngineUnderTest::Sqlite => {}
             EngineUnderTest::Postgres => {
-                db.execute(&format!("CREATE USER \"{name}\" PASSWORD 'secret' IN ROLE {role}"));
+                db.execute(&format!("CREATE USER \"{name}\" PASSWORD '{PASSWORD}' IN ROLE {role}"));
             }
             EngineUnderTest::Mariadb => db.execute(&format!(
-                "CREATE USER {name}@'%' IDENTIFIED BY 'secret'; GRANT {role} TO {name}@'%'; SET DEFAULT ROLE {role} FOR {name}@'%'"
+                "CREATE USER {name}@'%' IDENTIFIED BY '{PASSWORD}'; GRANT {role} TO {name}@'%'; SET DEFAULT ROLE {role} FOR {name}@'%'"
             )),
             EngineUnderTest::Mysql => db.execute(&format!(
-                "CREATE USER {name}@'%' IDENTIFIED BY 'secret'; GRANT {role} TO {name}@'%'; SET DEFAULT ROLE {role} TO {name}@'%'"
+                "CREATE USER {name}@'%' IDENTIFIED BY '{PASSWORD}'; GRANT {role} TO {name}@'%'; SET DEFAULT ROLE {role} TO {name}@'%'"
             )),
         }
         Self { db, name }
     }
 
-    fn cli(&self) -> Cli {
+    pub(crate) fn cli(&self) -> Cli {
         self.db.cli().env("TASKQUEUE_DATABASE_URL", &self.url())
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let (scheme, rest) = self.db.url_text().split_once("://").unwrap();
         let (_, place) = rest.split_once('@').unwrap();
-        format!("{scheme}://{}:secret@{place}", self.name)
+        format!("{scheme}://{}:{PASSWORD}@{place}", self.name)
     }
 
     /// A connection of this user, beside the program.

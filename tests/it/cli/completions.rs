@@ -338,3 +338,42 @@ fn a_tab_in_zsh_completes_a_verb_an_id_and_a_class() {
         complete_by_tab(db, "zsh -f -i", load);
     });
 }
+
+/// Has a key completed that a shell would run as a command, and uses it.
+fn complete_a_command_by_tab(db: &TestDb, shell: &str, load: &str) {
+    let key = "k$(touch pwned)`touch pwned`;touch pwned";
+    db.execute(&format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LimitKey\") VALUES ('echo', '{key}')"));
+    db.execute(&format!("INSERT INTO \"TaskQueueKeyLimits\" (\"LimitKey\", \"MaxRunning\") VALUES ('{key}', 1)"));
+    let mut terminal = Terminal::open(db, shell);
+    terminal.press(&format!("{load}; echo load''ed\n"));
+    terminal.wait_for("loaded");
+    terminal.press("taskqueue limits set --running 7 --key k\t\n");
+    wait_until("the limit is set", || {
+        db.number("SELECT MAX(\"MaxRunning\") AS value FROM \"TaskQueueKeyLimits\"") == 7
+    });
+    assert_eq!(
+        db.number(&format!(
+            "SELECT COUNT(*) AS value FROM \"TaskQueueKeyLimits\" WHERE \"LimitKey\" = '{key}' AND \"MaxRunning\" = 7"
+        )),
+        1
+    );
+    terminal.press("exit\n");
+    wait_until("the shell ends", || terminal.child.try_wait().unwrap().is_some());
+    assert!(!db.home().join("pwned").exists());
+}
+
+#[test]
+fn a_tab_in_bash_makes_no_command_of_a_key() {
+    on(EngineUnderTest::Sqlite, |db| {
+        complete_a_command_by_tab(db, "bash --norc --noprofile -i", "source <(taskqueue completions bash)");
+    });
+}
+
+#[test]
+fn a_tab_in_zsh_makes_no_command_of_a_key() {
+    on(EngineUnderTest::Sqlite, |db| {
+        std::fs::create_dir(db.home().join("functions")).unwrap();
+        write(db, "functions/_taskqueue", db.cli().run(&["completions", "zsh"]).ok());
+        complete_a_command_by_tab(db, "zsh -f -i", "fpath=(~/functions $fpath); autoload -Uz compinit; compinit -u -D");
+    });
+}

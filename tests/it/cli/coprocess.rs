@@ -4,10 +4,11 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use taskqueue::os::identity::{Liveness, ProcessIdentity};
 
+use super::unreadable::insert_unreadable;
 use super::{detail, is_alive, printed, process, signal, wait_for_file, write};
 use crate::each_engine;
 use crate::races::stage::{end_lease, statuses};
-use crate::support::{TestDb, wait_until};
+use crate::support::{EngineUnderTest, TestDb, wait_until};
 
 const PRELUDE: &str = "import json, os, subprocess, sys, time\n\
     def say(**m): sys.stdout.write(json.dumps(m) + '\\n'); sys.stdout.flush()\n\
@@ -15,10 +16,10 @@ const PRELUDE: &str = "import json, os, subprocess, sys, time\n\
     def done(run, result=None): say(type='done', id=run['id'], result=result)\n";
 const HELLO: &str = "say(type='hello', version=1)\n";
 
-/// The table of a class `kept` whose program is this script.
-fn kept(db: &TestDb, script: &str) -> String {
-    let path = write(db, "kept.py", format!("{PRELUDE}{script}"));
-    format!("[class.kept]\nargv = [\"/usr/bin/env\", \"python3\", {path:?}]\nprotocol = \"coprocess\"\n")
+/// The table of a class whose program is this script.
+pub(super) fn kept(db: &TestDb, class: &str, script: &str) -> String {
+    let path = write(db, &format!("{}.py", class.trim_matches('"')), format!("{PRELUDE}{script}"));
+    format!("[class.{class}]\nargv = [\"/usr/bin/env\", \"python3\", {path:?}]\nprotocol = \"coprocess\"\n")
 }
 
 /// It says its PID and that of another process that left its session, in a file, and then works without end.
@@ -28,7 +29,7 @@ fn endless(db: &TestDb) -> String {
         "{HELLO}for run in runs():\n child = subprocess.Popen(['setsid', 'sleep', '600'])\n \
          open({pids:?}, 'w').write(f'{{os.getpid()}} {{child.pid}}\\n')\n while True: time.sleep(600)\n"
     );
-    kept(db, &script)
+    kept(db, "kept", &script)
 }
 
 fn identity(pid: &str) -> ProcessIdentity {
@@ -55,8 +56,36 @@ fn result(detail: &Value) -> &Value {
 }
 
 each_engine! {
+    fn data_and_class_names_reach_a_coprocess_as_messages_alone(db) {
+        let script = format!("{HELLO}for run in runs(): done(run, [open('/proc/self/cmdline').read().split(chr(0))[:-1], run['class'], run['data']])\n");
+        let class = kept(db, "\"work.*\"", &script);
+        db.configure(&class);
+        let data = json!("{class} $(id) --help\n{\"type\":\"drain\"}\u{2028}\u{1b}[2J");
+        let id = db.cli().run(&["queue", "work.-la", &data.to_string()]).ok();
+        let framed = |end: &str| {
+            if db.is_mysql_like() { format!("CONCAT({end}(10), \"TaskData\", {end}(10))") } else { format!("{end}(10) || \"TaskData\" || {end}(10)") }
+        };
+        let framed = framed(if db.engine == EngineUnderTest::Postgres { "chr" } else { "char" });
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"TaskData\" = {framed}"));
+        db.cli().run(&["tick"]).ok();
+        let after = detail(db, &id);
+        let [command, class, sent] = [0, 1, 2].map(|place| &result(&after)[place]);
+        assert_eq!((class, sent), (&json!("work.-la"), &data));
+        assert_eq!(command, &json!(["python3", db.home().join("work.*.py")]));
+    }
+
+    fn a_coprocess_gets_no_row_that_cannot_be_read(db) {
+        db.configure(&kept(db, "echo", &format!("{HELLO}for run in runs(): done(run, 1)\n")));
+        insert_unreadable(db);
+        db.cli().run(&["queue", "echo"]).ok();
+        db.cli().run(&["tick"]).ok();
+        let bad = detail(db, "1");
+        assert_eq!((&bad["task"]["status"], &bad["runs"][0]["error_code"]), (&json!("failed"), &json!("unreadable")), "{bad}");
+        assert_eq!(result(&detail(db, "2")), &json!(1));
+    }
+
     fn one_process_works_for_all_runs_of_a_runner_and_ends_with_it(db) {
-        db.configure(&kept(db, &format!("{HELLO}for run in runs(): done(run, os.getpid())\n")));
+        db.configure(&kept(db, "kept", &format!("{HELLO}for run in runs(): done(run, os.getpid())\n")));
         let ids = [(); 5].map(|()| db.cli().run(&["queue", "kept"]).ok());
         assert_eq!(db.cli().run(&["tick"]).ok(), "");
         let details = ids.map(|id| detail(db, &id));
@@ -75,7 +104,7 @@ each_engine! {
         let script = format!("{HELLO}for run in runs():\n sys.stderr.write('said on the way\\n'); sys.stderr.flush()\n \
             say(type='progress', id=run['id'], progress=40, message='page 4')\n \
             say(type='fail', id=run['id'], exit=run['data'], error={{'code': 'smtp', 'message': 'busy'}}, result=[1])\n");
-        db.configure(&kept(db, &script));
+        db.configure(&kept(db, "kept", &script));
         for (exit, exhausted, status) in [("75", false, "failed"), ("65", true, "failed"), ("99", false, "scheduled")] {
             let id = db.cli().run(&["queue", "kept", exit]).ok();
             db.cli().run(&["create-runs"]).ok();
@@ -95,7 +124,7 @@ each_engine! {
     fn a_coprocess_that_dies_is_replaced_and_its_run_fails_as_that_of_a_program_that_dies_so(db) {
         let script = format!("{HELLO}for run in runs():\n if run['data'] == 'die': os.kill(os.getpid(), 11)\n \
             if run['data'] == 'leave': os._exit(0)\n done(run)\n");
-        db.configure(&kept(db, &script));
+        db.configure(&kept(db, "kept", &script));
         let ids = ["\"die\"", "1", "\"leave\"", "2"].map(|data| db.cli().run(&["queue", "kept", data]).ok());
         db.cli().run(&["create-runs"]).ok();
         db.cli().run(&["process-run", "--drain"]).ok();
@@ -108,7 +137,7 @@ each_engine! {
     }
 
     fn a_program_that_says_no_hello_holds_its_class(db) {
-        db.configure(&kept(db, "sys.stderr.write('no such module\\n'); sys.exit(1)\n"));
+        db.configure(&kept(db, "kept", "sys.stderr.write('no such module\\n'); sys.exit(1)\n"));
         let after = process(db, "kept", "1");
         assert_eq!((&after["task"]["status"], &after["task"]["attempts"]), (&"scheduled".into(), &0.into()));
         let message = after["runs"][0]["error_message"].as_str().unwrap();
@@ -124,7 +153,7 @@ each_engine! {
         let script = format!("say(type='hello', version=1, capabilities=['cancel'])\nfor line in sys.stdin:\n m = json.loads(line)\n \
             if m['type'] == 'run': open({ready:?}, 'w').write('x\\n')\n \
             if m['type'] == 'cancel': say(type='fail', id=m['id'], result=[os.getpid(), m['reason']])\n");
-        db.configure(&kept(db, &script));
+        db.configure(&kept(db, "kept", &script));
         let id = db.cli().run(&["queue", "kept"]).ok();
         db.cli().run(&["queue", "kept", "--timeout", "1s"]).ok();
         db.cli().run(&["create-runs"]).ok();

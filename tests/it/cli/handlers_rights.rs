@@ -15,6 +15,11 @@ fn open_home(db: &TestDb) {
     std::fs::set_permissions(db.home(), std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
+fn uid_of(user: &str) -> String {
+    let output = std::process::Command::new("id").args(["-u", user]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
 fn held(after: &Value) -> (&Value, &Value) {
     (&after["runs"][0]["status"], &after["task"]["attempts"])
 }
@@ -60,6 +65,24 @@ each_engine! {
         db.configure_exactly(&format!("{class}user = \"daemon\"\numask = \"022\"\n"));
         let after = process(db, "work", "[1]");
         assert_eq!(printed(&after, "stdout"), "daemon\ndaemon\ndaemon daemon /usr/sbin /bin/sh\n[1]0022\n", "{after}");
+    }
+
+    fn a_handler_gets_no_more_rights_from_a_setuid_program_unless_allowed(db) {
+        if !geteuid().is_root() {
+            return;
+        }
+        open_home(db);
+        let program = db.home().join("id");
+        std::fs::copy("/usr/bin/id", &program).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)).unwrap();
+        let script = format!("{} -u; umask; ulimit -c; ulimit -Hc", program.display());
+        let class = shell_class(db, "work", &script);
+        let nobody = uid_of("nobody");
+        for (allowed, expected) in [("", nobody.as_str()), ("no_new_privileges = false\n", "0")] {
+            db.configure_exactly(&format!("{class}user = \"nobody\"\n{allowed}"));
+            let after = process(db, "work", "{}");
+            assert_eq!(printed(&after, "stdout"), format!("{expected}\n0077\n0\n0\n"), "{after}");
+        }
     }
 
     fn a_program_that_everybody_may_write_is_not_started(db) {

@@ -46,6 +46,7 @@ mod reason;
 mod retry;
 mod runners;
 mod schedule;
+mod security;
 mod selections;
 mod settings;
 mod shortage;

@@ -2,7 +2,10 @@
 
 use super::status_terminal::on_terminal;
 use super::work_metrics::{Worker, get};
-use super::{ECHO, shell_class};
+use taskqueue::{ActiveRun, HandlerError, NewTask, TaskHandler, TaskQueue, Worker as LibraryWorker};
+
+use super::coprocess::kept;
+use super::{ECHO, shell_class, task, write};
 use crate::each_engine;
 use crate::support::TestDb;
 
@@ -141,7 +144,96 @@ pub(crate) const PRINTING: &[&str] = &[
     "tick -v",
 ];
 
+/// A text of JSON with [`NASTY`], all of it escaped, so that it gets through every shell and parser.
+fn nasty_json() -> String {
+    let escaped = |c: char| if c.is_ascii_graphic() { c.to_string() } else { format!("\\u{:04x}", u32::from(c)) };
+    format!("\"{}\"", NASTY.chars().map(escaped).collect::<String>())
+}
+
+/// A handler that sends such text by descriptor 3, by the program and on its streams, and fails.
+fn nasty_handler(db: &TestDb, class: &str, exit: &str) -> String {
+    let raw = write(db, "nasty", NASTY);
+    let (raw, program, text) = (raw.display(), env!("CARGO_BIN_EXE_taskqueue"), nasty_json());
+    let lines = [
+        format!("{{\"progress\":40,\"message\":{text}}}"),
+        format!("{{\"event\":\"e\\u202e\\u2028\",\"data\":{text}}}"),
+        format!("{{{text}:1,\"error\":{{{text}:1}}}}"),
+        format!("{{\"result\":{text}}}"),
+        format!("{{\"error\":{{\"code\":{text},\"message\":{text}}}}}"),
+    ];
+    let sent: String = lines.iter().map(|line| format!("printf '%s\\n' '{line}' >&3\n")).collect();
+    let script = format!(
+        "{sent}cat {raw} >&3; {program} progress 50 \"$(cat {raw})\"; {program} result '{text}'\ncat {raw}; cat {raw} >&2\nexit {exit}\n"
+    );
+    shell_class(db, class, &script)
+}
+
+/// Coprocesses that send such text: one about its run, one in place of a message, one in its hello.
+fn nasty_coprocesses(db: &TestDb) -> String {
+    let text = nasty_json();
+    let hello = "say(type='hello', version=1)\n";
+    let about = format!(
+        "{hello}for run in runs():\n sys.stderr.write({text}); say(type='progress', id=run['id'], progress=4, message={text})\n \
+         say(type='fail', id=run['id'], exit=65, error={{'code': {text}, 'message': {text}}}, result={text})\n"
+    );
+    let instead = format!("{hello}for run in runs(): sys.stdout.write({text} + '\\n'); sys.stdout.flush()\n");
+    let in_hello = format!("say(type='hello', version=1, capabilities={text})\n");
+    let scripts = [("about", about), ("instead", instead), ("in-hello", in_hello)];
+    scripts.map(|(name, script)| kept(db, name, &script)).concat()
+}
+
+/// Fails with such text, after it has sent some.
+struct Nasty;
+
+impl TaskHandler for Nasty {
+    fn process_task_queue_run(&self, run: &mut ActiveRun<'_>) -> Result<(), HandlerError> {
+        run.emit("e\u{202e}\u{2028}", NASTY)?;
+        run.set_results(NASTY)?;
+        Err(HandlerError::no_retry(NASTY, NASTY))
+    }
+}
+
 each_engine! {
+    fn text_of_handlers_of_every_kind_is_clean_through_every_verb(db) {
+        let log = db.home().join("notices.log");
+        let classes = [nasty_handler(db, "bad", "65"), nasty_handler(db, "held", "78"), nasty_coprocesses(db)].concat();
+        db.configure(&format!("{ECHO}{classes}[notify]\nlog = {log:?}\nevery_secs = 0\n"));
+        for class in ["bad", "echo", "held"] {
+            db.cli().run(&["queue", class]).ok();
+        }
+        db.cli().run(&["queue", "echo", "--every", "0 3 * * *"]).ok();
+        for class in ["about", "instead", "in-hello"] {
+            db.cli().run(&["queue", class]).ok();
+        }
+        let queue = TaskQueue::connect(db.url_text()).unwrap();
+        let id = queue.queue(NewTask::new("rust")).unwrap().id;
+        let worked = db.cli().run(&["work", "--idle-exit", "0s", "-v"]);
+        assert_eq!((worked.code, harmful(&worked.stderr), harmful(&worked.stdout)), (Some(0), None, None), "{worked:?}");
+        let library = LibraryWorker::new(&queue).unwrap().spool(db.home().join("spool")).class("rust", Nasty);
+        assert_eq!(library.idle_exit(std::time::Duration::ZERO).run().unwrap().failed, 1);
+        // It is stored as it was sent.
+        for id in ["1", "5", &id.to_string()] {
+            let run = &db.cli().run(&["status", "--json", id]).json()["runs"][0];
+            assert_eq!((&run["error_code"], &run["error_message"]), (&NASTY.into(), &NASTY.into()), "{run}");
+        }
+        assert_eq!(task(db, "3")["status"], "scheduled", "its class is held");
+        db.cli().run(&["create-runs"]).ok();
+        let more = ["status 5 6 7 8 --full", "show 5 6 7 8", "explain 6", "explain 7", "events -n 1000", "logs 5 --clean", "classes"];
+        for args in PRINTING.iter().chain(&more) {
+            let words: Vec<&str> = args.split(' ').collect();
+            for first in [&[][..], &["--json"]] {
+                let ended = db.cli().run(&[first, &words].concat());
+                assert_eq!((harmful(&ended.stdout), harmful(&ended.stderr)), (None, None), "{args}: {ended:?}");
+            }
+        }
+        for args in ["failures", "logs 1", "logs 5", "top --once", "status 1 5 6 7 8", "events", "classes"] {
+            let text = on_terminal(db, 100, "", &format!("--color never {args} || true"));
+            assert_eq!(harmful(&text), None, "{args}: {text:?}");
+        }
+        let notices = std::fs::read_to_string(&log).unwrap();
+        assert!(notices.contains("exhausted") && harmful(&notices).is_none(), "{notices:?}");
+    }
+
     fn text_that_was_forged_by_sql_is_clean_through_every_verb(db) {
         fill(db);
         let taken = forge(db);

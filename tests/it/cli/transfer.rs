@@ -363,6 +363,20 @@ each_engine! {
         assert_eq!(count_tasks(db), 1);
     }
 
+    fn no_spelling_of_a_line_gets_an_exec_task_past_an_import(db) {
+        db.configure("[exec]\nenabled = true\n");
+        db.cli().run(&["queue", "--any-class", "work", "{\"argv\":[\"/bin/true\"]}"]).ok();
+        let exported = db.cli().run(&["export"]).ok();
+        clear(db);
+        for spelling in ["\"task_class\":\"\\u0065xec\"", "\"task_class\" : \"exec\"", "\"task_class\":\"work\",\"task_class\":\"exec\"", "\"task_class\":\"exec\\u0000\"", "\"task_class\":\"exec \""] {
+            let text = exported.replacen("\"task_class\":\"work\"", spelling, 1);
+            assert_ne!(text, exported);
+            let (error, _) = error_and_hint(&db.cli().stdin(text).run(&["import"]).fails(2));
+            assert!(error.starts_with("error: line 2: "), "{spelling}: {error}");
+        }
+        assert_eq!(count_tasks(db), 0);
+    }
+
     fn an_import_refuses_ids_that_leave_none_and_lines_behind_its_end(db) {
         fill(db);
         let exported = db.cli().run(&["export"]).ok();

@@ -77,7 +77,7 @@ pub(crate) fn without_check(db: &TestDb, column: &str) {
 }
 
 /// Inserts a due task that cannot be read, and returns the name of the column.
-pub(super) fn insert_unreadable(db: &TestDb) -> &'static str {
+pub(crate) fn insert_unreadable(db: &TestDb) -> &'static str {
     match db.engine {
         EngineUnderTest::Sqlite => {
             db.execute(
@@ -192,6 +192,16 @@ each_engine! {
         db.cli().run(&["tick"]).ok();
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"TaskQueueId\" = 2"), 1);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'quarantined'"), 1);
+    }
+
+    fn a_claimant_gets_no_row_that_cannot_be_read(db) {
+        insert_unreadable(db);
+        let id = db.cli().run(&["queue", "--any-class", "echo"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        let claimed = db.cli().run(&["claim", "--claimant", "bot"]).json();
+        assert_eq!(claimed["task_id"].to_string(), id, "{claimed}");
+        assert_eq!(db.cli().run(&["claim", "--claimant", "bot"]).stdout, "");
+        assert_eq!(task(db, "1")["status"], "failed");
     }
 
     fn a_row_that_cannot_be_read_can_be_mended_cancelled_and_pruned(db) {

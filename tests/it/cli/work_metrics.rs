@@ -35,7 +35,7 @@ impl Worker {
     }
 
     #[track_caller]
-    fn start_as(cli: &Cli, arguments: &[&str]) -> Self {
+    pub(super) fn start_as(cli: &Cli, arguments: &[&str]) -> Self {
         let mut child = cli.spawn(&[&["work", "-v", "--slots", "2"], arguments].concat());
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (sender, said) = channel();

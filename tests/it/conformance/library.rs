@@ -15,6 +15,7 @@ use taskqueue::{
 };
 
 use super::fixture::{context, create, drain, willing};
+use crate::cli::unreadable::FORBIDDEN;
 use crate::support::{EngineUnderTest, TestDb};
 use crate::{each_engine, each_server};
 
@@ -193,6 +194,25 @@ each_engine! {
         }
         let error = queue.queue_many([NewTask::new("mail"), NewTask::new("mail").json("]")]).unwrap_err();
         assert!(error.to_string().starts_with("task 2: "), "{error}");
+        assert_eq!(count(db), 0);
+    }
+
+    fn no_function_of_the_library_queues_a_class_that_is_more_than_a_name(db) {
+        struct Refused;
+        impl InTransaction for Refused {
+            fn call<C: CallersConnection + Connection>(self, conn: &mut C) {
+                for class in FORBIDDEN {
+                    let refused = queue_in(conn, NewTask::new(*class));
+                    assert!(matches!(refused, Err(Error::Input(_))), "{class:?}: {refused:?}");
+                }
+            }
+        }
+        let queue = connect(db);
+        for class in FORBIDDEN {
+            assert!(matches!(queue.queue(NewTask::new(*class)), Err(Error::Input(_))), "{class:?}");
+            assert!(matches!(queue.queue_many([NewTask::new(*class)]), Err(Error::Input(_))), "{class:?}");
+        }
+        with_connection(db, Refused);
         assert_eq!(count(db), 0);
     }
 

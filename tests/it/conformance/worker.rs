@@ -9,6 +9,7 @@ use taskqueue::{
     ActiveRun, Error, HandlerError, NewTask, RunStatus, TaskHandler, TaskId, TaskQueue, Worker, WorkerNews, typed,
 };
 
+use crate::cli::unreadable::insert_unreadable;
 use crate::each_engine;
 use crate::support::TestDb;
 
@@ -74,6 +75,17 @@ each_engine! {
         assert_eq!(end_of(&queue, failing), ("error".into(), "E1".into(), None));
         assert!(queue.runs(other, 1).unwrap().iter().all(|run| run.status.is(RunStatus::Scheduled)));
         assert_eq!(live_runners(db), 0);
+    }
+
+    fn a_rust_handler_gets_no_row_that_cannot_be_read(db) {
+        let queue = connect(db);
+        insert_unreadable(db);
+        let good = queue.queue(NewTask::new("echo").data(&7).unwrap()).unwrap().id;
+        let worker = worker(db, &queue).class("echo", typed(|number: u32, _run| Ok(number)));
+        let report = worker.idle_exit(Duration::ZERO).run().unwrap();
+        assert_eq!(end_of(&queue, TaskId(1)).1, "unreadable");
+        assert_eq!((report.succeeded, report.failed), (1, 0), "{report:?}");
+        assert_eq!(end_of(&queue, good).2.as_deref(), Some("7"));
     }
 
     fn a_worker_that_is_told_to_stop_finishes_what_it_has_begun_and_leaves_the_rest(db) {
