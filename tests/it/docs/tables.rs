@@ -242,3 +242,30 @@ fn every_feature_of_the_sources_names_a_test_that_exists() {
         assert!(code.contains(&format!("fn {test}(")), "{}: {test}", row[0]);
     }
 }
+
+/// The names of tests in the last cell of each row of the table of attacks, as file and function.
+fn attacks() -> Vec<(String, Vec<(String, String)>)> {
+    let page = read("docs/security.md");
+    let (_, rest) = page.split_once("## What attacks each promise\n").unwrap();
+    let rows = table_rows(rest.split("\n## ").next().unwrap()).into_iter().skip(2);
+    let names = |cell: &str| -> Vec<(String, String)> {
+        let split = |name: &str| name.trim().split_once("::").map(|(file, test)| (file.to_owned(), test.to_owned()));
+        cell.split(',').map(|name| split(name).unwrap_or_else(|| panic!("{name}"))).collect()
+    };
+    rows.map(|row| (row[0].clone(), names(&row[2]))).collect()
+}
+
+#[test]
+fn every_promise_of_the_security_page_names_attacks_that_exist() {
+    let files: Vec<PathBuf> =
+        ["src", "tests/it"].iter().flat_map(|directory| files_below(&root().join(directory))).collect();
+    let attacks = attacks();
+    assert!(attacks.len() > 20, "{}", attacks.len());
+    for (promise, tests) in attacks {
+        for (file, test) in tests {
+            let of_name = files.iter().filter(|path| path.ends_with(format!("{file}.rs")));
+            let has_test = |path: &PathBuf| std::fs::read_to_string(path).unwrap().contains(&format!("fn {test}("));
+            assert!(of_name.into_iter().any(has_test), "{promise}: {file}::{test}");
+        }
+    }
+}
