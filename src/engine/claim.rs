@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use wildmatch::WildMatch;
 
 use super::outcomes::{outside_claim_leaver, send_left_over};
+use super::rescue::rescue_some;
 use super::{Context, EngineError, EngineResult, new_token};
 use crate::domain::claimant::ClaimantId;
 use crate::domain::records::ClaimedRun;
@@ -24,6 +25,8 @@ use crate::store::{NewEvent, OutsideClaim, OutsideRun, StoreError};
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause: what is queued is offered within a second.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How often whoever waits takes back what nobody works on any more.
+const RESCUE_EVERY: Duration = Duration::from_secs(5);
 
 /// Who claims, and what.
 #[derive(Clone, Debug)]
@@ -121,8 +124,8 @@ pub fn can_be_ended(process: &ProcessIdentity, claimant: &ClaimantId) -> bool {
     is_shown_by(process.pid, claimant.as_str())
 }
 
-/// Claims the first runs that are offered to this claimant; waits for the first one if asked to. Tasks that are due get their
-/// runs first, where nothing else can be claimed. What a claim may have taken that was never answered is left on the disk, to
+/// Claims the first runs that are offered to this claimant; waits for the first one if asked to. Before, a few runs that nobody
+/// works on any more are taken back, and tasks that are due get their runs: claimants alone need no `create-runs`. What a claim may have taken that was never answered is left on the disk, to
 /// be given back by the next process of this host.
 ///
 /// # Errors
@@ -151,7 +154,12 @@ pub fn claim_in_doubt(
     let settings = ctx.store.settings()?;
     let until = Moment::after(request.wait);
     let mut pause = FIRST_PAUSE;
+    let mut rescue_at = Moment::now();
     loop {
+        if rescue_at.has_passed() {
+            rescue_some(ctx, &settings)?;
+            rescue_at = Moment::after(RESCUE_EVERY);
+        }
         let offers = claim_now(ctx, request, &settings, in_doubt)?;
         if !offers.is_empty() {
             return Ok(Claimed::Runs(offers));
@@ -198,12 +206,12 @@ fn claim_now(
             details: serde_json::json!({ "attempt": run.attempt }),
         },
     };
+    if store.has_due_task()? {
+        store.create_missing_runs(&mut |_| {})?;
+    }
     // The lock is for those who have something to claim: many may wait at the same time.
     if !store.has_claimable_outside(&claim)? {
-        if !store.has_due_task()? {
-            return Ok(Vec::new());
-        }
-        store.create_missing_runs(&mut |_| {})?;
+        return Ok(Vec::new());
     }
     fault_point!("outside_claim.ready");
     if !in_doubt.begin(leaver) {

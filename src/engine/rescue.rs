@@ -26,12 +26,14 @@ use crate::os::claimant::{Asked, ask_to_end};
 use crate::os::identity::{Liveness, ProcessIdentity};
 use crate::os::marks::{dead_owners, forget, marks_of};
 use crate::os::survivors::{RecordedHandler, end_coprocesses, end_survivors};
-use crate::store::{EndCondition, Ended, NewEvent, NewNotice, RunEnd, RunRef, StoreError};
+use crate::store::{EndCondition, Ended, NewEvent, NewNotice, RunEnd, RunRef, Store, StoreError, StoreResult};
 
 /// From TERM to KILL for what survived its runner: everybody who creates runs here waits for it.
 const LONGEST_GRACE: Duration = Duration::from_secs(2);
 /// Runs that are looked at with one query.
 const PAGE: i64 = 500;
+/// Runs that a claimant looks at before it claims.
+const FEW: i64 = 20;
 
 /// A run that was taken from its runner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -77,16 +79,48 @@ pub(super) struct Evidence {
 /// # Errors
 /// The database's.
 pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<RescueReport> {
+    // Before the runs are listed: of one that dies later not all of them are looked at.
+    let dead = ctx.spool.as_ref().and_then(|spool| dead_owners(spool.directory()).ok()).unwrap_or_default();
+    let mut last: Option<Run> = None;
+    let (report, stuck) = rescue_pages(ctx, settings, |store| {
+        let page = store.list_processing_runs(last.as_ref(), PAGE)?;
+        last = page.last().cloned();
+        Ok(page)
+    })?;
+    if let Some(spool) = &ctx.spool {
+        // What is left of the others takes room, and nothing else.
+        dead.iter().filter(|owner| !stuck.contains(*owner)).for_each(|owner| forget(spool.directory(), owner));
+    }
+    Ok(report)
+}
+
+/// The same for a claimant, who waits meanwhile: a few of the runs whose lease is over, and of those that claimants of this host
+/// have, whose process may be dead.
+///
+/// # Errors
+/// The database's.
+pub(super) fn rescue_some(ctx: &mut Context, settings: &Settings) -> EngineResult<()> {
+    let overdue = ctx.store.list_overdue_runs(&ctx.me.host, FEW)?;
+    let mut pages = std::iter::once(overdue);
+    rescue_pages(ctx, settings, |_| Ok(pages.next().unwrap_or_default())).map(drop)
+}
+
+/// Page by page, until one is empty. Whose handlers could not be ended comes with it.
+fn rescue_pages(
+    ctx: &mut Context,
+    settings: &Settings,
+    mut next_page: impl FnMut(&mut Store) -> StoreResult<Vec<Run>>,
+) -> EngineResult<(RescueReport, BTreeSet<String>)> {
     let mut report = RescueReport::default();
     let lease_secs = settings.lease.lease_secs;
     let now = ctx.store.leases_count(lease_secs)?.then(|| both_clocks(&mut ctx.store)).transpose()?;
-    let mut last: Option<Run> = None;
     let mut stuck = BTreeSet::new();
     let mut crews = Crews::default();
-    // Before the runs are listed: of one that dies later not all of them are looked at.
-    let dead = ctx.spool.as_ref().and_then(|spool| dead_owners(spool.directory()).ok()).unwrap_or_default();
     loop {
-        let page = ctx.store.list_processing_runs(last.as_ref(), PAGE)?;
+        let page = next_page(&mut ctx.store)?;
+        if page.is_empty() {
+            break;
+        }
         let mut suspects: Vec<(&Run, Evidence)> = Vec::new();
         for run in &page {
             match evidence_against(ctx, run, now, lease_secs)? {
@@ -109,19 +143,11 @@ pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<Rescu
                 }
             }
         }
-        match page.into_iter().next_back() {
-            Some(run) => last = Some(run),
-            None => break,
-        }
-    }
-    if let Some(spool) = &ctx.spool {
-        // What is left of the others takes room, and nothing else.
-        dead.iter().filter(|owner| !stuck.contains(*owner)).for_each(|owner| forget(spool.directory(), owner));
     }
     if !report.rescued.is_empty() {
         ctx.tell_of_ends();
     }
-    Ok(report)
+    Ok((report, stuck))
 }
 
 /// What is known of runners, by their identity.

@@ -9,8 +9,8 @@ use super::rows::RunRow;
 use super::runs::{RunRef, RunReport};
 use super::schema::task_queue_rejections;
 use super::schema::task_queue_runs::dsl::{
-    claimant, id, lease_expires_on, percents_completed, progress_message, results, running_class, status,
-    task_queue_runs, token, updated_on,
+    claimant, host, id, lease_expires_on, percents_completed, process_identity, progress_message, results,
+    running_class, status, task_queue_runs, token, updated_on,
 };
 use super::sql::{db_now, db_now_plus};
 use super::{Store, StoreResult};
@@ -48,6 +48,25 @@ impl Store {
             fault_point!("claimants.before_renew_commit");
             Ok(if renewed == 1 { lease_end(conn, run.id.0)? } else { None })
         })
+    }
+
+    /// Up to `limit` runs that are processing and whose lease is over, or that a claimant of this host has with a process of its
+    /// own; those first whose lease ends first.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_overdue_runs(&mut self, of_host: &str, limit: i64) -> StoreResult<Vec<Run>> {
+        let rows: Vec<RunRow> = self.read(|conn| {
+            let of_process = claimant.is_not_null().and(process_identity.ne("")).and(host.eq(of_host));
+            Ok(task_queue_runs
+                .filter(running_class.is_not_null())
+                .filter(lease_expires_on.lt(db_now().nullable()).or(of_process.assume_not_null()))
+                .order((lease_expires_on, id))
+                .limit(limit)
+                .select(RunRow::as_select())
+                .load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(Run::from).collect())
     }
 
     /// Up to `limit` runs that are processing and that nobody has been heard of for so many seconds, those first whose lease

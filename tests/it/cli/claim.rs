@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{error_and_hint, signal};
+use crate::races::stage::end_lease;
 use crate::races::tools::wait_blocked;
 use crate::support::cli::finish;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
@@ -18,7 +19,7 @@ fn queue(db: &TestDb, class: &str, data: &str) -> String {
 
 /// What `claim` prints, line by line.
 fn claim(db: &TestDb, args: &[&str]) -> Vec<Value> {
-    let ended = db.cli().run(&[&["claim", "--claimant", "bot"], args].concat());
+    let ended = db.cli().env("TASKQUEUE_CLAIMANT", "bot").run(&[&["claim"], args].concat());
     assert!(matches!(ended.code, Some(0 | 3)), "{ended:?}");
     ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -112,6 +113,42 @@ each_engine! {
         queue(db, "a", "[1]");
         let line = finish(waiting).ok();
         assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["data"], json!([1]), "{line}");
+    }
+
+    fn claimants_alone_take_back_what_a_silent_one_had(db) {
+        queue(db, "a", "1");
+        assert_eq!(claim(db, &[])[0]["run_id"], json!(1));
+        assert_eq!(claim(db, &[]), [Value::Null; 0], "its deadline is not over");
+        end_lease(db);
+        let taken = &claim(db, &["--claimant", "other"])[0];
+        assert_eq!((&taken["task_id"], &taken["attempt"]), (&json!(1), &json!(2)));
+        assert_eq!(statuses(db), "timeout processing");
+    }
+
+    fn a_claim_that_waits_takes_back_what_is_over_meanwhile(db) {
+        queue(db, "a", "1");
+        assert_eq!(claim(db, &[]).len(), 1);
+        let waiting = db.cli().spawn(&["claim", "--claimant", "other", "--wait", "60s"]);
+        wait_until_it_listens(&waiting);
+        end_lease(db);
+        let line = finish(waiting).ok();
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["attempt"], json!(2), "{line}");
+    }
+
+    fn claimants_alone_take_back_what_a_dead_one_had(db) {
+        let mut worker = std::process::Command::new("/bin/sleep").arg("600").spawn().unwrap();
+        queue(db, "a", "1");
+        assert_eq!(claim(db, &["--process", &worker.id().to_string()]).len(), 1);
+        worker.kill().unwrap();
+        worker.wait().unwrap();
+        assert_eq!(claim(db, &["--claimant", "other"])[0]["attempt"], json!(2));
+    }
+
+    fn a_claim_sees_a_task_of_plain_sql_beside_runs_that_wait(db) {
+        queue(db, "a", "1");
+        db.cli().run(&["create-runs"]).ok();
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Priority\") VALUES ('b', 9)");
+        assert_eq!(claim(db, &[])[0]["class"], json!("b"));
     }
 
     fn a_claim_that_waits_ends_with_a_signal_and_has_taken_nothing(db) {
