@@ -288,8 +288,8 @@ impl Out {
         if self.is_json || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
             return Ok(None);
         }
-        let mut stderr = io::stderr().lock();
-        let _ = write!(stderr, "{} [y/N] ", clean_line(question)).and_then(|()| stderr.flush());
+        // In one write: what is typed meanwhile would stand in the middle of the question.
+        let _ = io::stderr().write_all(format!("{} [y/N] ", clean_line(question)).as_bytes());
         let mut answer = String::new();
         io::stdin().read_line(&mut answer).context("the answer cannot be read")?;
         Ok(Some(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")))
