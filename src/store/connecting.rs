@@ -9,6 +9,8 @@ use super::{StoreError, StoreResult, pause};
 /// A wait shorter than this is not worth a message.
 const SILENT: Duration = Duration::from_secs(1);
 
+const SHORTEST_AT_THE_END: Duration = Duration::from_millis(20);
+
 /// How long a refused connection is retried, and what happens meanwhile.
 #[derive(Clone)]
 pub struct ConnectWait {
@@ -66,7 +68,7 @@ impl ConnectWait {
             if left.is_zero() || (self.is_stopped)() {
                 return Err(error);
             }
-            let pause = pause(repeats).min(left);
+            let pause = next_pause(repeats, left);
             repeats += 1;
             if is_announced || elapsed + pause < SILENT {
                 std::thread::sleep(pause);
@@ -86,6 +88,11 @@ impl ConnectWait {
             None => "retrying until it can be reached".to_owned(),
         }
     }
+}
+
+/// Shorter towards the end: newcomers take what is free at once, and whoever has waited for long would otherwise be last.
+fn next_pause(repeats: u32, left: Duration) -> Duration {
+    pause(repeats).min((left / 16).max(SHORTEST_AT_THE_END)).min(left)
 }
 
 /// Whether the server may accept a connection soon.
@@ -124,6 +131,14 @@ mod tests {
                 if attempts.get() < 4 { Err(refused(failure)) } else { Ok(()) }
             });
             assert_eq!((attempts.get(), connected.is_ok()), (expected, expected == 4), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn the_nearer_the_end_of_a_wait_the_more_often_it_asks() {
+        for (left_millis, longest_millis) in [(60_000, 960), (8_000, 500), (2_000, 125), (200, 20), (3, 3)] {
+            let pause = next_pause(9, Duration::from_millis(left_millis));
+            assert!(pause <= Duration::from_millis(longest_millis), "{left_millis}: {pause:?}");
         }
     }
 
