@@ -28,7 +28,8 @@ impl RunListener for Narrator<'_> {
     }
 
     fn claimed(&mut self, run: &ClaimedRun) {
-        // Not before there is a run: to move a process into a group takes tens of milliseconds. Where it cannot, `doctor` says why.
+        // Not before there is a run: a process is moved into a group in a millisecond, or tens of them on a busy machine. Where it
+        // cannot be, `doctor` says why.
         if !std::mem::replace(&mut self.has_claimed, true) {
             let _ = enter_own_group();
         }
