@@ -1,26 +1,24 @@
 //! A runner that lacks descriptors: whose fault that is, and what it does then.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Child;
 use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
-use super::{ECHO, detail, printed, shell_class, signal, task, write};
+use super::{ECHO, detail, printed, shell_class, signal, task};
 use crate::each_engine;
-use crate::support::cli::finish;
+use crate::support::cli::{Ended, finish};
 use crate::support::{TestDb, wait_longer, wait_until};
 
 /// Between two tries of a worker that had no descriptors.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// The program, started under limits that a shell sets.
-fn under_limits(db: &TestDb, limits: &str) -> PathBuf {
-    let program = env!("CARGO_BIN_EXE_taskqueue");
-    let path = write(db, "limited.sh", format!("#!/bin/sh\n{limits}\nexec {program} \"$@\"\n"));
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    path
+/// Runs `work` under limits that a shell sets. Not by a script in a file: while another test starts a program, that one has the
+/// file open, and nobody can execute it.
+fn work_under_limits(db: &TestDb, limits: &str) -> Ended {
+    let line = format!("{limits}; exec \"$0\" work --slots 50 --idle-exit 0s");
+    db.cli().program("/bin/sh".as_ref()).run(&["-c", &line, env!("CARGO_BIN_EXE_taskqueue")])
 }
 
 /// Gives it no number for another descriptor: none but those that it has open now, or had at an earlier call. Returns the
@@ -94,8 +92,7 @@ each_engine! {
     fn work_has_no_more_slots_than_its_hard_limit_of_files_allows(db) {
         db.configure(ECHO);
         db.cli().run(&["queue", "echo"]).ok();
-        let limited = under_limits(db, "ulimit -n 100");
-        let ended = db.cli().program(&limited).run(&["work", "--slots", "50", "--idle-exit", "0s"]);
+        let ended = work_under_limits(db, "ulimit -n 100");
         assert_eq!(ended.code, Some(0), "{ended:?}");
         let expected = "warning: working with 6 of 50 slots: it may have 100 files open (`ulimit -n`, LimitNOFILE=), and 50 slots need 448\n";
         assert_eq!(ended.stderr, expected);
@@ -107,8 +104,7 @@ each_engine! {
         let script = "ulimit -Sn; ulimit -Hn; sed -n 's/^Max open files *//p' /proc/$PPID/limits";
         db.configure(&shell_class(db, "work", script));
         let id = db.cli().run(&["queue", "work"]).ok();
-        let limited = under_limits(db, "ulimit -Sn 90; ulimit -Hn 900");
-        let ended = db.cli().program(&limited).run(&["work", "--slots", "50", "--idle-exit", "0s"]);
+        let ended = work_under_limits(db, "ulimit -Sn 90; ulimit -Hn 900");
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
         let after = detail(db, &id);
         let words: Vec<&str> = printed(&after, "stdout").split_whitespace().collect();
