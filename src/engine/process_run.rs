@@ -14,7 +14,7 @@ use super::register::{finish_dead_runners, register};
 use super::run_listener::{RunListener, RunOutcome};
 use super::stopping::{Stopping, end_statements_on};
 use super::workplace::{Terms, Workplace};
-use super::{Context, EngineError, EngineResult, new_token};
+use super::{Context, EngineError, EngineResult, enter_own_group, new_token};
 use crate::domain::ids::{RunId, RunnerId};
 use crate::domain::limits::Obstacle;
 use crate::domain::records::ClaimedRun;
@@ -46,6 +46,8 @@ pub struct ProcessOptions {
     pub max_time: Option<Duration>,
     /// How long the run in progress may go on after the first signal to stop.
     pub stop_wait: Duration,
+    /// Moves this process into a control group of its own, where it can, once it has a run.
+    pub enters_group: bool,
 }
 
 impl ProcessOptions {
@@ -204,6 +206,11 @@ fn process_registered(
         let reference = RunRef { id: run.run_id, token: run.token.clone() };
         leases.hold(asked_at, [Holding { run: reference, class: &run.class, silence }]);
         fault_point!("process.lease_held");
+        if options.enters_group && report.processed == 0 {
+            // Not for a process that finds no run: it takes a millisecond, and tens of them on a busy machine. Where it cannot,
+            // `doctor` says why.
+            let _ = enter_own_group();
+        }
         let executed = execute(&place, &terms, &run, socket.as_ref(), listener);
         let outcome = record(ctx, &run, executed, spool.as_mut()).map_err(|error| with_status(ctx, leases, error));
         leases.let_go(run.run_id);

@@ -6,20 +6,13 @@ use crate::cli::output::{Out, human};
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
 use crate::domain::transition::RunEvent;
+use crate::engine::Stream;
 use crate::engine::process_run::ProcessReport;
 use crate::engine::run_listener::{RunListener, RunOutcome};
-use crate::engine::{Stream, enter_own_group};
 
 /// Says with `-v` what happens to each run.
 pub(crate) struct Narrator<'a> {
-    out: &'a mut Out,
-    has_claimed: bool,
-}
-
-impl<'a> Narrator<'a> {
-    pub(crate) const fn new(out: &'a mut Out) -> Self {
-        Self { out, has_claimed: false }
-    }
+    pub(crate) out: &'a mut Out,
 }
 
 impl RunListener for Narrator<'_> {
@@ -28,12 +21,9 @@ impl RunListener for Narrator<'_> {
     }
 
     fn claimed(&mut self, run: &ClaimedRun) {
-        // Not before there is a run: a process is moved into a group in a millisecond, or tens of them on a busy machine. Where it
-        // cannot be, `doctor` says why.
-        if !std::mem::replace(&mut self.has_claimed, true) {
-            let _ = enter_own_group();
-        }
-        say_started(run, self.out);
+        let text =
+            format!("run {} (task {}, class {}, attempt {}) started", run.run_id, run.task_id, run.class, run.attempt);
+        self.out.about(run, |out| out.say_verbose(&text));
     }
 
     fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
@@ -51,13 +41,6 @@ impl RunListener for Narrator<'_> {
             warn_of_trouble(outcome, &run.class, out);
         });
     }
-}
-
-/// Says of a run that it is processed from now on.
-pub(crate) fn say_started(run: &ClaimedRun, out: &mut Out) {
-    let text =
-        format!("run {} (task {}, class {}, attempt {}) started", run.run_id, run.task_id, run.class, run.attempt);
-    out.about(run, |out| out.say_verbose(&text));
 }
 
 /// Whoever allows them no time has said so in the configuration.

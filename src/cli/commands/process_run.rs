@@ -53,6 +53,7 @@ impl RepeatArgs {
             max_runs: self.max_runs,
             max_time: duration_option("--max-time", self.max_time.as_deref())?,
             stop_wait,
+            enters_group: true,
             ..ProcessOptions::default()
         })
     }
@@ -70,7 +71,7 @@ pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> any
     if let Some(name) = &args.name {
         ctx.name_runner(name)?;
     }
-    let report = process_runs(&mut ctx, &options, &stop, &mut Narrator::new(out))?;
+    let report = process_runs(&mut ctx, &options, &stop, &mut Narrator { out })?;
     if out.is_json() {
         out.json(&report)?;
     }

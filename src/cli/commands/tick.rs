@@ -40,8 +40,14 @@ pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> anyhow::R
     out.begin_log(args.log_format)?;
     let max_time: Option<Duration> = duration_option("--max-time", Some(&args.max_time))?;
     let stop_wait = session.config.stop_wait;
-    let options =
-        ProcessOptions { drain: true, max_runs: args.max_runs, max_time, stop_wait, ..ProcessOptions::default() };
+    let options = ProcessOptions {
+        drain: true,
+        max_runs: args.max_runs,
+        max_time,
+        stop_wait,
+        enters_group: true,
+        ..ProcessOptions::default()
+    };
     let stop = StopSignals::install()?;
     session.end_statements_on(&stop, stop_wait);
     let mut ctx = match session.stopped_by(&stop, out).open_or_make() {
@@ -51,7 +57,7 @@ pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> anyhow::R
     if let Some(name) = &args.name {
         ctx.name_runner(name)?;
     }
-    let report = tick(&mut ctx, &options, &stop, &mut Narrator::new(out))?;
+    let report = tick(&mut ctx, &options, &stop, &mut Narrator { out })?;
     if out.is_json() {
         out.json(&report)?;
     }

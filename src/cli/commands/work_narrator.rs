@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
-use super::outcome::{Narrator, say_shortage, say_started, say_stopping};
+use super::outcome::{Narrator, say_shortage, say_stopping};
 use super::work_metrics::WorkMetrics;
 use super::work_service::Service;
 use crate::cli::output::Out;
@@ -62,7 +62,7 @@ impl RunListener for WorkNarrator<'_> {
 
     fn claimed(&mut self, run: &ClaimedRun) {
         if self.out.is_verbose() {
-            say_started(run, self.out);
+            Narrator { out: self.out }.claimed(run);
         }
     }
 
@@ -75,7 +75,7 @@ impl RunListener for WorkNarrator<'_> {
 
     fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome) {
         let (bar, out) = (&self.bar, &mut self.out);
-        bar.suspend(|| Narrator::new(out).ended(run, outcome));
+        bar.suspend(|| Narrator { out }.ended(run, outcome));
     }
 }
 

@@ -10,7 +10,7 @@ pub mod wait;
 
 pub use self::cli::{Cli, Ended};
 pub use self::db::{EngineUnderTest, TestDb};
-pub use self::wait::{wait_longer, wait_until};
+pub use self::wait::wait_until;
 
 /// Makes a module with one test for each engine out of a function that takes `&TestDb`.
 #[macro_export]
