@@ -25,7 +25,7 @@ use crate::store::{NewEvent, OutsideClaim, OutsideRun, StoreError};
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause: what is queued is offered within a second.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// How often whoever waits takes back what nobody works on any more.
+/// How often a claim that waits takes back runs that were given up.
 const RESCUE_EVERY: Duration = Duration::from_secs(5);
 
 /// Who claims, and what.
@@ -124,9 +124,9 @@ pub fn can_be_ended(process: &ProcessIdentity, claimant: &ClaimantId) -> bool {
     is_shown_by(process.pid, claimant.as_str())
 }
 
-/// Claims the first runs that are offered to this claimant; waits for the first one if asked to. Before, a few runs that nobody
-/// works on any more are taken back, and tasks that are due get their runs: claimants alone need no `create-runs`. What a claim may have taken that was never answered is left on the disk, to
-/// be given back by the next process of this host.
+/// Claims the first runs that are offered to this claimant; waits for the first one if asked to. First it takes back a few runs
+/// whose lease is over or whose claimant is dead, and creates the runs of due tasks: claimants alone stall only at schedules. What a
+/// claim may have taken that was never answered is left on the disk, to be given back by the next process of this host.
 ///
 /// # Errors
 /// The database's.

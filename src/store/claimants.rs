@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
+use super::backend::connection::MultiBackend;
 use super::backend::{self, DueFrom};
 use super::leases::lease_end;
 use super::rows::RunRow;
@@ -17,6 +18,8 @@ use super::{Store, StoreResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Run;
 use crate::domain::status::RunStatus;
+
+type Runs = super::schema::task_queue_runs::BoxedQuery<'static, MultiBackend>;
 
 impl Store {
     /// Renews the lease of a claimant's run and saves what it reports. When the lease ends now; `None` if the run is not
@@ -56,17 +59,10 @@ impl Store {
     /// # Errors
     /// The database could not be asked.
     pub fn list_overdue_runs(&mut self, of_host: &str, limit: i64) -> StoreResult<Vec<Run>> {
-        let rows: Vec<RunRow> = self.read(|conn| {
-            let of_process = claimant.is_not_null().and(process_identity.ne("")).and(host.eq(of_host));
-            Ok(task_queue_runs
-                .filter(running_class.is_not_null())
-                .filter(lease_expires_on.lt(db_now().nullable()).or(of_process.assume_not_null()))
-                .order((lease_expires_on, id))
-                .limit(limit)
-                .select(RunRow::as_select())
-                .load(conn)?)
-        })?;
-        Ok(rows.into_iter().map(Run::from).collect())
+        self.list_first_to_end(limit, |runs| {
+            let has_process = claimant.is_not_null().and(process_identity.ne("")).and(host.eq(of_host.to_owned()));
+            runs.filter(lease_expires_on.lt(db_now().nullable()).assume_not_null().or(has_process))
+        })
     }
 
     /// Up to `limit` runs that are processing and that nobody has been heard of for so many seconds, those first whose lease
@@ -75,10 +71,13 @@ impl Store {
     /// # Errors
     /// The database could not be asked.
     pub fn list_silent_runs(&mut self, silent_secs: i64, limit: i64) -> StoreResult<Vec<Run>> {
+        self.list_first_to_end(limit, |runs| runs.filter(updated_on.lt(db_now_plus(-silent_secs))))
+    }
+
+    /// Up to `limit` of the processing runs that `choose` leaves, those first whose lease ends first.
+    fn list_first_to_end(&mut self, limit: i64, choose: impl Fn(Runs) -> Runs) -> StoreResult<Vec<Run>> {
         let rows: Vec<RunRow> = self.read(|conn| {
-            Ok(task_queue_runs
-                .filter(running_class.is_not_null())
-                .filter(updated_on.lt(db_now_plus(-silent_secs)))
+            Ok(choose(task_queue_runs.filter(running_class.is_not_null()).into_boxed())
                 .order((lease_expires_on, id))
                 .limit(limit)
                 .select(RunRow::as_select())
