@@ -90,7 +90,7 @@ impl ConnectWait {
     }
 }
 
-/// Shorter towards the end: newcomers take what is free at once, and whoever has waited for long would otherwise be last.
+/// Shorter towards the end: a new client takes a free connection at once, so that one with long pauses would never get any.
 fn next_pause(repeats: u32, left: Duration) -> Duration {
     pause(repeats).min((left / 16).max(SHORTEST_AT_THE_END)).min(left)
 }

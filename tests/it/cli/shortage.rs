@@ -2,20 +2,16 @@
 
 use std::path::PathBuf;
 use std::process::Child;
-use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
 use super::{ECHO, detail, printed, shell_class, signal, task};
 use crate::each_engine;
 use crate::support::cli::{Ended, finish};
-use crate::support::{TestDb, wait_longer, wait_until};
+use crate::support::{TestDb, wait_until};
 
-/// Between two tries of a worker that had no descriptors.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-
-/// Runs `work` under limits that a shell sets. Not by a script in a file: while another test starts a program, that one has the
-/// file open, and nobody can execute it.
+/// Runs `work` under limits that a shell sets. Not by a script in a file: while another test starts a program, that program
+/// has the file open for writing, and it cannot be executed.
 fn work_under_limits(db: &TestDb, limits: &str) -> Ended {
     let line = format!("{limits}; exec \"$0\" work --slots 50 --idle-exit 0s");
     db.cli().program("/bin/sh".as_ref()).run(&["-c", &line, env!("CARGO_BIN_EXE_taskqueue")])
@@ -65,7 +61,7 @@ each_engine! {
         assert_eq!(count(db, "TaskQueueRuns", "\"Status\" NOT IN ('success', 'released')"), 0);
         set_limit(&worker, before);
         let third = db.cli().run(&["queue", "echo"]).ok();
-        wait_longer(LONGEST_PAUSE, "it works again", || task(db, &third)["status"] == "success");
+        wait_until("it works again", || task(db, &third)["status"] == "success");
         signal(&worker, Signal::TERM);
         let ended = finish(worker);
         assert_eq!(ended.code, Some(0), "{ended:?}");

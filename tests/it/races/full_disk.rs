@@ -122,7 +122,7 @@ const PRUNE_A_COPY: &str = r#"
 "#;
 
 #[test]
-fn a_copy_on_another_disk_is_pruned_where_the_disk_is_full_to_the_last_byte() {
+fn a_copy_on_another_disk_is_pruned_where_the_first_one_is_full() {
     on(EngineUnderTest::Sqlite, |db| {
         let other = db.home().join("other");
         fs::create_dir(&other).unwrap();
