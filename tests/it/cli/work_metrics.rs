@@ -6,6 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Child;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -20,6 +21,18 @@ use crate::support::exposition::Exposition;
 use crate::support::own_server::OwnServer;
 use crate::support::{Cli, EngineUnderTest, TestDb, wait_until};
 use crate::{each_engine, each_server};
+
+/// Free at every address, and below those that the kernel lends to clients: a client of another test would be in the way of
+/// who listens at all addresses.
+fn port_that_no_client_gets() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(12_000);
+    loop {
+        let port = NEXT.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
+            return port;
+        }
+    }
+}
 
 /// A worker that is watched, and what it says.
 pub(super) struct Worker {
@@ -195,10 +208,10 @@ each_engine! {
 
     fn the_host_of_the_address_can_change_without_its_port(db) {
         let configure = |address: &str| db.configure(&format!("metrics = \"{address}\"\n{ECHO}"));
-        configure("127.0.7.1:0");
-        let worker = Worker::start(db, &[]);
-        let (_, port) = worker.address.rsplit_once(':').unwrap();
+        let port = port_that_no_client_gets();
         let at = |host: &str| format!("{host}:{port}");
+        configure(&at("127.0.7.1"));
+        let worker = Worker::start(db, &[]);
         let answers = |host: &str| get(&at(host), "/healthz").is_ok();
         for host in ["127.0.7.2", "0.0.0.0", "127.0.7.1"] {
             configure(&at(host));
