@@ -5,10 +5,47 @@
 -- {claimant}: its name. {token}: 32 random hexadecimal digits, new for each claim. {class}: what it can do. {run}, {task}: what
 -- the claim answered; 86400: the setting TaskQueueRunTimeout. A run is its own for as long as a heartbeat changes one row.
 
--- step: claim
+-- step: claim. First it takes back up to 20 runs of claimants whose time is over, and creates the runs of up to 1000 tasks that are
+-- due. Runs of runners are left to the program, which ends what is left of their handlers
+-- Read first, and without locks: only what is to be written is locked. While the server was away no claimant could renew.
+SET @up = (SELECT VARIABLE_VALUE FROM /*!50708 performance_schema.global_status */ /*M! information_schema.GLOBAL_STATUS */
+    WHERE VARIABLE_NAME = 'Uptime');
+SET @lease = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueLeaseTime');
+SET @expired = (SELECT JSON_ARRAYAGG(o.`Id`) FROM (SELECT r.`Id` FROM `TaskQueueRuns` AS r
+    WHERE r.`RunningClass` IS NOT NULL AND r.`Claimant` IS NOT NULL AND r.`LeaseExpiresOn` < UTC_TIMESTAMP(6) AND @up + 0 >= @lease + 0
+    ORDER BY r.`LeaseExpiresOn`, r.`Id` LIMIT 20) AS o);
+START TRANSACTION;
+SELECT 1 FROM `TaskQueue` WHERE `Id` = 0 FOR UPDATE;
+UPDATE (SELECT j.`Id` FROM JSON_TABLE(@expired, '$[*]' COLUMNS (`Id` bigint PATH '$')) AS j) AS o
+    STRAIGHT_JOIN `TaskQueueRuns` AS r ON r.`Id` = o.`Id`
+SET r.`Decision` = CONCAT(IF(r.`CancelRequestedOn` IS NULL, '', 'cancelled; '), 'lease-expired: retry at once'),
+    r.`FinishedOn` = UTC_TIMESTAMP(6), r.`ErrorCode` = 'lease-expired',
+    r.`ErrorMessage` = CONCAT('the claimant ', r.`Claimant`, ' on ', r.`Host`, ' has not renewed its lease'),
+    r.`Status` = IF(r.`CancelRequestedOn` IS NULL, 'timeout', 'cancelled'), r.`LeaseExpiresOn` = NULL, r.`UpdatedOn` = UTC_TIMESTAMP(6)
+WHERE r.`Status` = 'processing' AND r.`LeaseExpiresOn` < UTC_TIMESTAMP(6);
+-- A task whose run has ended and which still has it: only inside of this transaction.
+INSERT INTO `TaskQueueNotices` (`Kind`, `TaskQueueId`, `RunId`, `TaskClass`, `Host`, `ErrorCode`, `ErrorMessage`)
+SELECT 'exhausted', t.`Id`, r.`Id`, t.`TaskClass`, r.`Host`, r.`ErrorCode`, r.`ErrorMessage`
+FROM JSON_TABLE(@expired, '$[*]' COLUMNS (`Id` bigint PATH '$')) AS o
+    STRAIGHT_JOIN `TaskQueueRuns` AS r ON r.`Id` = o.`Id` STRAIGHT_JOIN `TaskQueue` AS t ON t.`Id` = r.`TaskQueueId`
+WHERE r.`Status` = 'timeout' AND t.`CurrentRunId` = r.`Id` AND t.`FailedRetries` + 1 >= t.`MaxRetries`;
+UPDATE (SELECT j.`Id` FROM JSON_TABLE(@expired, '$[*]' COLUMNS (`Id` bigint PATH '$')) AS j) AS o
+    STRAIGHT_JOIN `TaskQueueRuns` AS r ON r.`Id` = o.`Id` STRAIGHT_JOIN `TaskQueue` AS t ON t.`Id` = r.`TaskQueueId`
+SET t.`LastStatus` = r.`Status`, t.`FailedRetries` = t.`FailedRetries` + (r.`Status` = 'timeout'), t.`Attempts` = t.`Attempts` + 1,
+    t.`CurrentRunId` = NULL, t.`UpdatedOn` = UTC_TIMESTAMP(6)
+WHERE r.`Status` IN ('timeout', 'cancelled') AND t.`CurrentRunId` = r.`Id`;
+COMMIT;
 SET autocommit = 0;
 LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE, `TaskQueueRuns` AS r READ, `TaskQueue` AS t READ,
     `TaskQueueRejections` AS x READ;
+INSERT INTO `TaskQueueRuns` (`TaskQueueId`, `TaskClass`, `Priority`, `Attempt`, `LimitKey`)
+SELECT d.`Id`, d.`TaskClass`, d.`Priority`, d.`Attempts` + 1, d.`LimitKey`
+FROM (SELECT t.`Id`, t.`TaskClass`, t.`Priority`, t.`Attempts`, t.`LimitKey`, t.`DueOn` FROM `TaskQueue` AS t
+    WHERE t.`DueOn` <= UTC_TIMESTAMP(6) ORDER BY t.`DueOn`, t.`Id` LIMIT 1000) AS d
+LEFT JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = d.`Id` WHERE r.`Id` IS NULL ORDER BY d.`DueOn`, d.`Id`;
+UPDATE (SELECT t.`Id` FROM `TaskQueue` AS t WHERE t.`DueOn` <= UTC_TIMESTAMP(6) ORDER BY t.`DueOn`, t.`Id` LIMIT 1000) AS d
+    JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = d.`Id` JOIN `TaskQueue` ON `TaskQueue`.`Id` = d.`Id`
+SET `TaskQueue`.`CurrentRunId` = r.`Id`, `TaskQueue`.`UpdatedOn` = UTC_TIMESTAMP(6);
 SET @run = (SELECT r.`Id` FROM `TaskQueueRuns` AS r WHERE r.`ClaimClass` = '{class}'
     AND EXISTS (SELECT 1 FROM `TaskQueue` AS t WHERE t.`Id` = r.`TaskQueueId` AND t.`LastStatus` <> 'cancelled')
     AND (SELECT x.`TaskId` FROM `TaskQueueRejections` AS x WHERE x.`TaskId` = r.`TaskQueueId` AND x.`Claimant` = '{claimant}') IS NULL

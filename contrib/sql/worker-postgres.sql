@@ -3,7 +3,55 @@
 -- {claimant}: its name. {token}: 32 random hexadecimal digits, new for each claim. {class}: what it can do. {run}, {task}: what
 -- the claim answered; 86400: the setting TaskQueueRunTimeout. A run is its own for as long as a heartbeat changes one row.
 
--- step: claim
+-- step: claim. First it takes back up to 20 runs of claimants whose time is over, and creates the runs of up to 1000 tasks that are
+-- due. Runs of runners are left to the program, which ends what is left of their handlers
+BEGIN;
+WITH expired AS MATERIALIZED (
+    SELECT r."Id" FROM "TaskQueueRuns" AS r
+    WHERE r."RunningClass" IS NOT NULL AND r."Claimant" IS NOT NULL AND r."LeaseExpiresOn" < clock_timestamp()
+        -- While the server was away no claimant could renew.
+        AND pg_postmaster_start_time() <= clock_timestamp() - interval '1 second'
+            * (SELECT s."Value"::int FROM "TaskQueueSettings" AS s WHERE s."Name" = 'TaskQueueLeaseTime')
+    ORDER BY r."LeaseExpiresOn", r."Id" LIMIT 20 FOR UPDATE SKIP LOCKED
+), ended AS (
+    UPDATE "TaskQueueRuns" AS r SET "Status" = CASE WHEN r."CancelRequestedOn" IS NULL THEN 'timeout' ELSE 'cancelled' END,
+        "FinishedOn" = clock_timestamp(), "LeaseExpiresOn" = NULL,
+        "ErrorCode" = 'lease-expired',
+        "ErrorMessage" = 'the claimant ' || r."Claimant" || ' on ' || r."Host" || ' has not renewed its lease',
+        "Decision" = CASE WHEN r."CancelRequestedOn" IS NULL THEN '' ELSE 'cancelled; ' END || 'lease-expired: retry at once',
+        "UpdatedOn" = clock_timestamp()
+    FROM expired AS e WHERE r."Id" = e."Id"
+    RETURNING r."Id", r."TaskQueueId", r."Status", r."Host", r."ErrorCode", r."ErrorMessage"
+), told AS (
+    INSERT INTO "TaskQueueNotices" ("Kind", "TaskQueueId", "RunId", "TaskClass", "Host", "ErrorCode", "ErrorMessage")
+    SELECT 'exhausted', t."Id", r."Id", t."TaskClass", r."Host", r."ErrorCode", r."ErrorMessage"
+    FROM ended AS r JOIN "TaskQueue" AS t ON t."Id" = r."TaskQueueId" AND t."CurrentRunId" = r."Id"
+    WHERE r."Status" = 'timeout' AND t."FailedRetries" + 1 >= t."MaxRetries"
+)
+UPDATE "TaskQueue" AS t SET "LastStatus" = r."Status",
+    "FailedRetries" = t."FailedRetries" + CASE r."Status" WHEN 'timeout' THEN 1 ELSE 0 END, "Attempts" = t."Attempts" + 1, "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
+FROM ended AS r WHERE t."Id" = r."TaskQueueId" AND t."CurrentRunId" = r."Id";
+COMMIT;
+BEGIN;
+-- What is due gets its runs from one transaction at a time; where nothing is due the row is not locked.
+SELECT 1 FROM "TaskQueueLocks" WHERE "Name" = 'create-runs'
+    AND EXISTS (SELECT 1 FROM "TaskQueue" WHERE "DueOn" <= (SELECT clock_timestamp())) FOR UPDATE;
+WITH due AS MATERIALIZED (
+    SELECT t."Id", t."TaskClass", t."Priority", t."Attempts", t."LimitKey", t."DueOn",
+        (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") AS "OpenRunId"
+    FROM "TaskQueue" AS t WHERE t."DueOn" <= (SELECT clock_timestamp())
+    ORDER BY t."DueOn", t."Id" LIMIT 1000 FOR UPDATE OF t
+), created AS (
+    INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt", "LimitKey")
+    SELECT d."Id", d."TaskClass", d."Priority", d."Attempts" + 1, d."LimitKey"
+    FROM due AS d WHERE d."OpenRunId" IS NULL ORDER BY d."DueOn", d."Id"
+    RETURNING "Id", "TaskQueueId"
+), opened AS (
+    SELECT c."Id", c."TaskQueueId" FROM created AS c
+    UNION ALL SELECT d."OpenRunId", d."Id" FROM due AS d WHERE d."OpenRunId" IS NOT NULL
+)
+UPDATE "TaskQueue" AS t SET "CurrentRunId" = o."Id", "UpdatedOn" = clock_timestamp() FROM opened AS o WHERE t."Id" = o."TaskQueueId";
+COMMIT;
 BEGIN;
 LOCK TABLE "TaskQueueRuns" IN SHARE ROW EXCLUSIVE MODE;
 UPDATE "TaskQueueRuns" SET "Status" = 'processing', "Claimant" = '{claimant}', "Token" = '{token}',

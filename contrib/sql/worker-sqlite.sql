@@ -4,8 +4,33 @@
 -- {claimant}: its name. {token}: 32 random hexadecimal digits, new for each claim. {class}: what it can do. {run}, {task}: what
 -- the claim answered; 86400: the setting TaskQueueRunTimeout. A run is its own for as long as a heartbeat changes one row.
 
--- step: claim
+-- step: claim. First it takes back up to 20 runs of claimants whose time is over, and creates the runs of up to 1000 tasks that are
+-- due. Runs of runners are left to the program, which ends what is left of their handlers
 BEGIN IMMEDIATE;
+UPDATE "TaskQueueRuns" SET "Status" = CASE WHEN "CancelRequestedOn" IS NULL THEN 'timeout' ELSE 'cancelled' END,
+    "FinishedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now'), "LeaseExpiresOn" = NULL,
+    "ErrorCode" = 'lease-expired', "ErrorMessage" = 'the claimant ' || "Claimant" || ' on ' || "Host" || ' has not renewed its lease',
+    "Decision" = CASE WHEN "CancelRequestedOn" IS NULL THEN '' ELSE 'cancelled; ' END || 'lease-expired: retry at once',
+    "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
+WHERE "Id" IN (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."RunningClass" IS NOT NULL AND r."Claimant" IS NOT NULL
+    AND r."LeaseExpiresOn" < strftime('%Y-%m-%d %H:%M:%f000', 'now') ORDER BY r."LeaseExpiresOn", r."Id" LIMIT 20);
+-- A task whose run has ended and which still has it: only inside of this transaction.
+INSERT INTO "TaskQueueNotices" ("Kind", "TaskQueueId", "RunId", "TaskClass", "Host", "ErrorCode", "ErrorMessage")
+SELECT 'exhausted', t."Id", r."Id", t."TaskClass", r."Host", r."ErrorCode", r."ErrorMessage"
+FROM "TaskQueue" AS t JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
+WHERE t."LastStatus" = 'processing' AND r."Status" = 'timeout' AND t."FailedRetries" + 1 >= t."MaxRetries";
+UPDATE "TaskQueue" SET "LastStatus" = r."Status", "FailedRetries" = "FailedRetries" + (r."Status" = 'timeout'),
+    "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL, "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
+FROM "TaskQueueRuns" AS r
+WHERE r."Id" = "TaskQueue"."CurrentRunId" AND "TaskQueue"."LastStatus" = 'processing' AND r."Status" IN ('timeout', 'cancelled');
+INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt", "LimitKey")
+SELECT t."Id", t."TaskClass", t."Priority", t."Attempts" + 1, t."LimitKey" FROM "TaskQueue" AS t
+WHERE t."DueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now')
+    AND NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") ORDER BY t."DueOn", t."Id" LIMIT 1000;
+UPDATE "TaskQueue" SET "CurrentRunId" = r."Id", "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
+FROM (SELECT t."Id" FROM "TaskQueue" AS t WHERE t."DueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now')
+        ORDER BY t."DueOn", t."Id" LIMIT 1000) AS d JOIN "TaskQueueRuns" AS r ON r."OpenTaskId" = d."Id"
+WHERE "TaskQueue"."Id" = d."Id";
 UPDATE "TaskQueueRuns" SET "Status" = 'processing', "Claimant" = '{claimant}', "Token" = '{token}',
     "StartedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now'), "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now'),
     "LeaseExpiresOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now', (SELECT COALESCE(t."Timeout", 86400) FROM "TaskQueue" AS t

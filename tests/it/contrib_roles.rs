@@ -51,7 +51,7 @@ impl<'a> Person<'a> {
     }
 
     /// A connection of this user, beside the program.
-    fn raw(&self) -> Raw {
+    pub(crate) fn raw(&self) -> Raw {
         Raw::connect(self.db.engine, &self.url())
     }
 }

@@ -73,18 +73,18 @@ fn is_read(pipe: &Path) -> bool {
     writer.is_ok()
 }
 
-fn count(db: &TestDb, what: &str) -> i64 {
+pub(crate) fn count(db: &TestDb, what: &str) -> i64 {
     db.number(&format!("SELECT COUNT(*) AS value FROM {what}"))
 }
 
 /// The statements of contrib, with their parameters filled in.
-struct SqlWorker<'a> {
+pub(crate) struct SqlWorker<'a> {
     db: &'a TestDb,
     script: String,
 }
 
 impl<'a> SqlWorker<'a> {
-    fn new(db: &'a TestDb) -> Self {
+    pub(crate) fn new(db: &'a TestDb) -> Self {
         let script = match db.engine {
             EngineUnderTest::Sqlite => "sql/worker-sqlite.sql",
             EngineUnderTest::Postgres => "sql/worker-postgres.sql",
@@ -93,7 +93,7 @@ impl<'a> SqlWorker<'a> {
         Self { db, script: std::fs::read_to_string(contrib(script)).unwrap() }
     }
 
-    fn sql(&self, name: &str, claimant: &str, run: i64) -> String {
+    pub(crate) fn sql(&self, name: &str, claimant: &str, run: i64) -> String {
         let wanted = self.script.split("-- step: ").find(|step| step.starts_with(name)).unwrap();
         let (_, sql) = wanted.split_once('\n').unwrap();
         let task_of = format!("SELECT \"TaskQueueId\" AS value FROM \"TaskQueueRuns\" WHERE \"Id\" = {run}");
@@ -103,7 +103,7 @@ impl<'a> SqlWorker<'a> {
         filled.replace("{run}", &run.to_string()).replace("{task}", &task.to_string())
     }
 
-    fn step(&self, name: &str, claimant: &str, run: i64) {
+    pub(crate) fn step(&self, name: &str, claimant: &str, run: i64) {
         self.db.execute(&self.sql(name, claimant, run));
     }
 
@@ -119,13 +119,13 @@ impl<'a> SqlWorker<'a> {
     }
 
     /// The run in progress of a claimant; 0 if it has none.
-    fn held(&self, claimant: &str) -> i64 {
+    pub(crate) fn held(&self, claimant: &str) -> i64 {
         self.db.number(&format!(
             "SELECT COALESCE(MAX(\"Id\"), 0) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing' AND \"Claimant\" = '{claimant}'"
         ))
     }
 
-    fn claim(&self, claimant: &str) -> i64 {
+    pub(crate) fn claim(&self, claimant: &str) -> i64 {
         self.step("claim", claimant, 0);
         let run = self.held(claimant);
         assert_ne!(run, 0, "nothing was claimed");
@@ -133,13 +133,13 @@ impl<'a> SqlWorker<'a> {
     }
 
     /// Queues a task with these options, and takes its run.
-    fn queue_and_claim(&self, options: &[&str], claimant: &str) -> (String, i64) {
+    pub(crate) fn queue_and_claim(&self, options: &[&str], claimant: &str) -> (String, i64) {
         let task = self.db.cli().run(&[&["queue", "--any-class", "work"], options].concat()).ok();
         self.db.cli().run(&["create-runs"]).ok();
         (task.trim().to_owned(), self.claim(claimant))
     }
 
-    fn task(&self, id: &str) -> serde_json::Value {
+    pub(crate) fn task(&self, id: &str) -> serde_json::Value {
         self.db.cli().run(&["status", "--json", id]).json()["task"].clone()
     }
 }

@@ -13,6 +13,7 @@ mod contrib_notify;
 mod contrib_queue;
 mod contrib_roles;
 mod contrib_workers;
+mod contrib_workers_alone;
 mod docs;
 mod examples;
 mod layout;

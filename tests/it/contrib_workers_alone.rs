@@ -1,0 +1,156 @@
+//! Workers in plain SQL beside which nothing else runs: no `create-runs`, no runner, no claim of the program.
+
+use serde_json::Value;
+
+use crate::contrib_roles::{Person, make_roles};
+use crate::contrib_workers::{SqlWorker, count};
+use crate::races::stage::end_lease;
+use crate::support::TestDb;
+use crate::{each_engine, each_server};
+
+const INSERT: &str = "INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES ('work')";
+const RUNS: &str = "\"TaskQueueRuns\"";
+
+/// The task and its first run without what differs from task to task, and the notices of the task.
+fn left_of(db: &TestDb, task: &str) -> (Value, Value, Vec<Option<String>>) {
+    let mut detail = db.cli().run(&["status", "--json", task]).json();
+    let is_of_all = |name: &str| !name.ends_with("_on") && !name.ends_with("id");
+    let of_all = |row: &mut Value| {
+        row.as_object_mut().unwrap().retain(|name, _| is_of_all(name));
+        row.take()
+    };
+    let is_due = count(db, &format!("\"TaskQueue\" WHERE \"Id\" = {task} AND \"ScheduledOn\" < \"UpdatedOn\"")) == 1;
+    let mut left = of_all(&mut detail["task"]);
+    left["is_due"] = is_due.into();
+    let run = detail["runs"].as_array_mut().unwrap().iter_mut().min_by_key(|run| run["id"].as_i64()).map(of_all);
+    let of_task = format!("FROM \"TaskQueueNotices\" WHERE \"TaskQueueId\" = {task} AND \"RunId\" IS NOT NULL");
+    let columns = ["Kind", "TaskClass", "Host", "ErrorCode", "ErrorMessage"];
+    let texts = |column: &str| db.raw().texts(&format!("SELECT \"{column}\" AS value {of_task}"));
+    (left, run.unwrap(), columns.into_iter().flat_map(texts).collect())
+}
+
+each_engine! {
+    fn sql_workers_alone_take_back_what_one_that_died_had(db) {
+        let worker = SqlWorker::new(db);
+        db.execute(INSERT);
+        let first = worker.claim("a");
+        worker.step("claim", "b", 0);
+        assert_eq!(worker.held("b"), 0, "the time of the first is not over");
+        end_lease(db);
+        let second = worker.claim("b");
+        let task = worker.task("1");
+        assert_eq!((&task["status"], &task["failed_retries"], &task["attempts"]), (&"processing".into(), &1.into(), &1.into()));
+        assert_eq!(task["current_run_id"], second);
+        // The first one was only late. By SQL it changes nothing, and the program refuses it.
+        for step in ["heartbeat", "success", "error", "rejection"] {
+            worker.step(step, "a", first);
+        }
+        let late = db.cli().run(&["resolve", &first.to_string(), "--token", "token-of-a"]);
+        assert!(late.fails(1).contains("timeout"));
+        assert_eq!(worker.task("1"), task);
+        worker.step("success", "b", second);
+        assert_eq!(worker.task("1")["status"], "success");
+        assert_eq!(count(db, RUNS), 2);
+    }
+
+    fn what_sql_takes_back_ends_as_the_program_ends_it(db) {
+        let worker = SqlWorker::new(db);
+        for (retries, is_cancelled) in [("3", false), ("1", false), ("3", true)] {
+            let mut left = Vec::new();
+            for takes_back_by_sql in [true, false] {
+                let (task, _) = worker.queue_and_claim(&["--max-retries", retries], "a");
+                if is_cancelled {
+                    db.cli().run(&["cancel", &task, "--reason", "withdrawn"]).ok();
+                }
+                db.execute(&format!("INSERT INTO \"TaskQueueRejections\" (\"TaskId\", \"Claimant\") VALUES ({task}, 'b')"));
+                end_lease(db);
+                if takes_back_by_sql { worker.step("claim", "b", 0) } else { db.cli().run(&["create-runs"]).ok(); }
+                left.push(left_of(db, &task));
+                let _ = db.cli().run(&["cancel", &task]);
+            }
+            assert_eq!(left[0], left[1], "{retries} {is_cancelled}");
+            assert_eq!(left[0].1["status"], if is_cancelled { "cancelled" } else { "timeout" });
+        }
+        assert_eq!(count(db, "\"TaskQueueNotices\" WHERE \"Kind\" = 'exhausted'"), 2);
+    }
+
+    fn the_runs_of_runners_are_left_to_the_program_by_sql_workers(db) {
+        let worker = SqlWorker::new(db);
+        db.execute(INSERT);
+        let run = worker.claim("a");
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"Claimant\" = NULL, \"RunnerId\" = 1");
+        end_lease(db);
+        worker.step("claim", "b", 0);
+        assert_eq!(count(db, &format!("{RUNS} WHERE \"Id\" = {run} AND \"Status\" = 'processing'")), 1);
+        assert_eq!(count(db, RUNS), 1);
+    }
+
+    fn a_plain_insert_is_claimed_by_sql_at_once_unless_it_may_not_run(db) {
+        let worker = SqlWorker::new(db);
+        let insert = |columns: &str, values: &str| {
+            db.execute(&format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", {columns}) VALUES ('work', {values})"));
+        };
+        insert("\"WaitingFor\"", "1");
+        insert("\"LastStatus\", \"FailedRetries\", \"MaxRetries\"", "'failed', 2, 2");
+        insert("\"LastStatus\"", "'cancelled'");
+        insert("\"ScheduledOn\"", "'2999-01-01 00:00:00.000000'");
+        insert("\"QuarantinedOn\"", "'2020-01-01 00:00:00.000000'");
+        insert("\"Priority\", \"Attempts\"", "0, 2");
+        insert("\"Priority\"", "9");
+        for (claimant, task) in [("a", "7"), ("b", "6")] {
+            let run = worker.claim(claimant);
+            let found = worker.task(task);
+            assert_eq!((&found["status"], &found["current_run_id"]), (&"processing".into(), &run.into()), "{task}");
+        }
+        worker.step("claim", "c", 0);
+        assert_eq!((worker.held("c"), count(db, RUNS)), (0, 2));
+        assert_eq!(count(db, &format!("{RUNS} WHERE \"TaskQueueId\" = 6 AND \"Attempt\" = 3")), 1);
+        worker.step("success", "a", worker.held("a"));
+        worker.step("claim", "c", 0);
+        assert_eq!(worker.held("c"), 0, "what has succeeded is not due again");
+    }
+
+    fn sql_workers_at_once_never_have_two_runs_of_one_task(db) {
+        let worker = SqlWorker::new(db);
+        for number in 0..12 {
+            db.execute(INSERT);
+            if number % 2 == 0 {
+                let _ = worker.claim(&format!("dead-{number}"));
+            }
+        }
+        end_lease(db);
+        std::thread::scope(|threads| {
+            for thread in 0..3 {
+                let worker = &worker;
+                threads.spawn(move || {
+                    let mut raw = db.raw();
+                    for number in 0..4 {
+                        raw.execute(&worker.sql("claim", &format!("bot-{thread}-{number}"), 0));
+                    }
+                });
+            }
+        });
+        let held = format!("{RUNS} WHERE \"Status\" = 'processing' AND \"Claimant\" LIKE 'bot-%'");
+        assert_eq!((count(db, &held), count(db, RUNS)), (12, 18));
+        assert_eq!(db.number(&format!("SELECT COUNT(DISTINCT \"TaskQueueId\") AS value FROM {held}")), 12);
+        assert_eq!(db.number("SELECT SUM(\"FailedRetries\") AS value FROM \"TaskQueue\""), 6);
+    }
+}
+
+each_server! {
+    fn the_role_of_runners_is_enough_for_a_sql_worker(db) {
+        make_roles(db);
+        let host = Person::with_role(db, "taskqueue_runner");
+        let mut raw = host.raw();
+        let worker = SqlWorker::new(db);
+        db.execute(INSERT);
+        raw.execute(&worker.sql("claim", "a", 0));
+        end_lease(db);
+        raw.execute(&worker.sql("claim", "b", 0));
+        let run = worker.held("b");
+        for step in ["what was claimed", "heartbeat", "what the heartbeat answers", "rejection", "success", "error"] {
+            raw.execute(&worker.sql(step, "b", run));
+        }
+        assert_eq!(worker.task("1")["failed_retries"], 2);
+    }
+}
