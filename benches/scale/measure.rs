@@ -93,6 +93,7 @@ fn claim(store: &mut Store, token: &str) -> Duration {
 
 fn claim_outside(store: &mut Store, secret: &str) -> Duration {
     let claim = OutsideClaim {
+        choice: &taskqueue::domain::task_choice::TaskChoice::default(),
         claimant: "bench",
         process: None,
         host: "bench",

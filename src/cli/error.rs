@@ -60,6 +60,11 @@ impl CliError {
         Self { code: INTERRUPTED, kind: "interrupted", message: message.into(), hint: None, details: None }
     }
 
+    /// A claim of one task that got nothing, with the exit status of a claim that gets nothing.
+    pub(crate) fn not_claimable(message: impl Into<String>, code: u8) -> Self {
+        Self { code, kind: "not_claimable", ..Self::failed(message) }
+    }
+
     pub(crate) fn no_store(message: impl Into<String>) -> Self {
         Self { kind: "no_store", ..Self::unreachable(message) }
     }

@@ -34,6 +34,7 @@ pub mod served;
 pub mod settings;
 pub mod status;
 pub mod task_change;
+pub mod task_choice;
 pub mod task_class;
 pub mod time_line;
 pub mod time_zone;

@@ -6,12 +6,14 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use wildmatch::WildMatch;
 
+pub use super::not_claimable::{NotClaimable, WhyNot, why_not_claimable};
 use super::outcomes::{outside_claim_leaver, send_left_over};
 use super::rescue::rescue_some;
 use super::{Context, EngineError, EngineResult, new_token};
 use crate::domain::claimant::ClaimantId;
 use crate::domain::records::ClaimedRun;
 use crate::domain::settings::Settings;
+use crate::domain::task_choice::TaskChoice;
 use crate::domain::task_class::TaskClass;
 use crate::os::claimant::is_shown_by;
 use crate::os::clock::Moment;
@@ -35,12 +37,21 @@ pub struct ClaimRequest {
     pub claimant: ClaimantId,
     /// Names of classes, or patterns with `*` and `?`; empty offers all.
     pub classes: Vec<String>,
+    /// Which tasks of these classes; all where nothing is set.
+    pub choice: TaskChoice,
     /// At most so many runs.
     pub count: usize,
     /// How long there may be nothing to claim.
     pub wait: Duration,
     /// Its process, on this host.
     pub process: Option<ProcessIdentity>,
+}
+
+impl ClaimRequest {
+    /// Returns true for a class whose runs it asks for.
+    pub(super) fn offers(&self, class: &TaskClass) -> bool {
+        self.classes.is_empty() || self.classes.iter().any(|pattern| WildMatch::new(pattern).matches(class))
+    }
 }
 
 /// A run, as a claimant gets it.
@@ -129,7 +140,7 @@ pub fn can_be_ended(process: &ProcessIdentity, claimant: &ClaimantId) -> bool {
 /// claim may have taken that was never answered is left on the disk, to be given back by the next process of this host.
 ///
 /// # Errors
-/// The database's.
+/// There is no such task as it names, or the database's.
 pub fn claim(ctx: &mut Context, request: &ClaimRequest, stop: &StopSignals) -> EngineResult<Claimed> {
     claim_in_doubt(ctx, request, stop, &InDoubt::default())
 }
@@ -138,7 +149,7 @@ pub fn claim(ctx: &mut Context, request: &ClaimRequest, stop: &StopSignals) -> E
 /// on the disk. An answer that nobody took counts as none.
 ///
 /// # Errors
-/// The database's.
+/// There is no such task as it names, or the database's.
 pub fn claim_in_doubt(
     ctx: &mut Context,
     request: &ClaimRequest,
@@ -148,6 +159,9 @@ pub fn claim_in_doubt(
     // Whoever says "stop" does not want to wait for a database that is busy or away.
     if let Ok(count) = stop.counter() {
         ctx.store.give_up_when(move || count() >= 1);
+    }
+    if let Some(task) = request.choice.task {
+        let _ = ctx.store.get_task(task)?;
     }
     // There may be a claim among it whose answer never came: its run is offered again.
     send_left_over(ctx)?;
@@ -187,14 +201,14 @@ fn claim_now(
 ) -> EngineResult<Vec<Offer>> {
     let secrets: Vec<String> = (0..request.count).map(|_| new_token()).collect::<EngineResult<_>>()?;
     let leaver: Leaver = Box::new(outside_claim_leaver(ctx, &request.claimant, &secrets));
-    let patterns: Vec<WildMatch> = request.classes.iter().map(|pattern| WildMatch::new(pattern)).collect();
     let Context { store, handlers, me, .. } = ctx;
     let timeout_secs = |class: Option<&TaskClass>, own: Option<i32>| handlers.timeout_secs(class, own, settings);
     let claim = OutsideClaim {
         claimant: request.claimant.as_str(),
         process: request.process.as_ref().map(|process| (i64::from(process.pid), process.to_string())),
         host: &me.host,
-        is_offered: &|class| patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(class)),
+        is_offered: &|class| request.offers(class),
+        choice: &request.choice,
         secrets: &secrets,
         lease_secs: &timeout_secs,
         event: &|run| NewEvent {

@@ -30,6 +30,7 @@ pub mod logs;
 pub mod metrics;
 pub mod metrics_text;
 pub mod migrate;
+mod not_claimable;
 pub mod orders;
 pub(crate) mod outcomes;
 mod outcomes_of_many;

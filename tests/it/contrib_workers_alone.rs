@@ -29,6 +29,19 @@ fn left_of(db: &TestDb, task: &str) -> (Value, Value, Vec<Option<String>>) {
     (left, run.unwrap(), columns.into_iter().flat_map(texts).collect())
 }
 
+/// The claim with the condition that the page of workers names for this option, with this value.
+fn with_condition(claim: &str, option: &str, value: &str) -> String {
+    let page = include_str!("../../docs/workers.md");
+    let row = page.lines().find(|line| line.starts_with(&format!("| `{option} "))).unwrap();
+    let example = row.split('`').nth(1).unwrap().strip_prefix(&format!("{option} ")).unwrap();
+    let condition = row.split('`').rev().nth(1).unwrap().replace(example, value);
+    let quoted = |text: &str| if claim.contains('`') { text.replace('"', "`") } else { text.to_owned() };
+    let after = if condition.contains(" t.") { "t.\"LastStatus\" <> 'cancelled'" } else { "r.\"ClaimClass\" = 'work'" };
+    let (after, condition) = (quoted(after), quoted(&condition));
+    assert_eq!(claim.matches(&after).count(), 1, "{after}");
+    claim.replace(&after, &format!("{after} {condition}"))
+}
+
 each_engine! {
     fn sql_workers_alone_take_back_what_one_that_died_had(db) {
         let worker = SqlWorker::new(db);
@@ -108,6 +121,28 @@ each_engine! {
         worker.step("success", "a", worker.held("a"));
         worker.step("claim", "c", 0);
         assert_eq!(worker.held("c"), 0, "what has succeeded is not due again");
+    }
+
+    fn a_sql_worker_takes_only_the_tasks_that_it_chooses(db) {
+        let worker = SqlWorker::new(db);
+        let queue = |options: &[&str]| db.cli().run(&[&["queue", "--any-class", "work"], options].concat()).ok().trim().to_owned();
+        let first = queue(&["--priority", "9", "--unique", "2026-10", "--limit-key", "account-16"]);
+        let by_key = queue(&["--limit-key", "account-17"]);
+        let by_unique = queue(&["--unique", "2026-11"]);
+        let by_id = queue(&[]);
+        db.cli().run(&["create-runs"]).ok();
+        for (claimant, option, value, chosen) in [
+            ("a", "--task", by_id.as_str(), &by_id),
+            ("b", "--limit-key", "account-17", &by_key),
+            ("c", "--unique", "2026-11", &by_unique),
+        ] {
+            for _ in 0..2 {
+                db.execute(&with_condition(&worker.sql("claim", claimant, 0), option, value));
+            }
+            assert_eq!(worker.task(chosen)["status"], "processing", "{option}");
+            assert_eq!(count(db, &format!("{RUNS} WHERE \"Claimant\" = '{claimant}'")), 1, "{option}");
+        }
+        assert_eq!(worker.task(&first)["status"], "scheduled");
     }
 
     fn sql_workers_at_once_never_have_two_runs_of_one_task(db) {

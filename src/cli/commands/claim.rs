@@ -10,12 +10,19 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::task_options::duration_option;
+use super::why::sentence;
 use crate::cli::error::{CliError, DONE, INTERRUPTED, NOT_FOUND, WAITED_TOO_LONG};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::config::claimant_of_environment;
 use crate::domain::claimant::ClaimantId;
-use crate::engine::claim::{ClaimRequest, Claimed, InDoubt, Offer, can_be_ended, claim_in_doubt, find_process};
+use crate::domain::ids::TaskId;
+use crate::domain::task_choice::TaskChoice;
+use crate::domain::unique::check_key;
+use crate::engine::claim::{
+    ClaimRequest, Claimed, InDoubt, NotClaimable, Offer, WhyNot, can_be_ended, claim_in_doubt, find_process,
+    why_not_claimable,
+};
 use crate::engine::claimants::give_back;
 use crate::engine::{Context, EngineResult, StopSignals};
 
@@ -29,7 +36,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// `release`, showing the token. Nothing is printed when there is nothing to claim: exit status 3, or 124 after --wait.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue claim --claimant bot-1 --class 'mail.*' --wait 30s\n  taskqueue claim --claimant bot-1 --count 10"
+    after_help = "Examples:\n  taskqueue claim --claimant bot-1 --class 'mail.*' --wait 30s\n  taskqueue claim --claimant bot-1 --count 10\n  taskqueue claim --claimant bot-1 --task 4711\n  taskqueue claim --claimant bot-1 --limit-key account-17"
 )]
 pub(crate) struct ClaimArgs {
     /// Who claims; by this name a worker that rejects a task is remembered [env: TASKQUEUE_CLAIMANT]
@@ -38,6 +45,15 @@ pub(crate) struct ClaimArgs {
     /// Only runs of these classes: names, or patterns with * and ? [default: all]
     #[arg(long, value_name = "PATTERN", num_args = 1.., value_parser = parse_pattern)]
     class: Vec<String>,
+    /// Only the run of this task; where it cannot be claimed now, the error says why
+    #[arg(long, value_name = "TASK")]
+    task: Option<TaskId>,
+    /// Only runs of tasks that were queued with this unique key
+    #[arg(long, value_name = "KEY", value_parser = parse_key)]
+    unique: Option<String>,
+    /// Only runs of tasks that were queued with this limit key
+    #[arg(long, value_name = "KEY", value_parser = parse_key)]
+    limit_key: Option<String>,
     /// Wait for so long until there is something to claim: 30s, 10m
     #[arg(long, value_name = "DURATION")]
     wait: Option<String>,
@@ -56,6 +72,10 @@ fn parse_pattern(text: &str) -> Result<String, String> {
         None if text.is_empty() => Err("the name is empty".to_owned()),
         None => Ok(text.to_owned()),
     }
+}
+
+fn parse_key(text: &str) -> Result<String, String> {
+    check_key("key", text).map(|()| text.to_owned())
 }
 
 /// A line of the output.
@@ -83,7 +103,7 @@ pub(crate) fn run(session: Session, args: &ClaimArgs, out: &mut Out) -> anyhow::
         ));
     }
     let stop = Arc::new(StopSignals::install()?);
-    let Some(answer) = claim_until_signal(session, request, &stop, out)? else { return Ok(INTERRUPTED) };
+    let Some(answer) = claim_until_signal(session, request.clone(), &stop, out)? else { return Ok(INTERRUPTED) };
     let (mut ctx, claimed) = match answer {
         Err(error) if stop.is_stopping() => return Ok(interrupted(&error, out)),
         answer => answer?,
@@ -100,8 +120,12 @@ pub(crate) fn run(session: Session, args: &ClaimArgs, out: &mut Out) -> anyhow::
         Ok(Claimed::Runs(offers)) => print(&mut ctx, &offers, out),
         Ok(Claimed::Stopped) => Ok(INTERRUPTED),
         Ok(Claimed::Nothing) => {
+            let status = if wait.is_some() { WAITED_TOO_LONG } else { NOT_FOUND };
+            if let Some(task) = why_not_claimable(&mut ctx, &request)? {
+                bail!(not_claimable(&task, &request, status));
+            }
             out.say_verbose("nothing to claim");
-            Ok(if wait.is_some() { WAITED_TOO_LONG } else { NOT_FOUND })
+            Ok(status)
         }
     }
 }
@@ -149,7 +173,27 @@ fn request(args: &ClaimArgs, wait: Duration) -> anyhow::Result<ClaimRequest> {
         (None, None) => bail!(CliError::usage("who claims?").with_hint("--claimant NAME, or TASKQUEUE_CLAIMANT")),
     };
     let process = args.process.map(find_process).transpose()?;
-    Ok(ClaimRequest { claimant, classes: args.class.clone(), count: args.count.into(), wait, process })
+    let choice = TaskChoice { task: args.task, unique_key: args.unique.clone(), limit_key: args.limit_key.clone() };
+    Ok(ClaimRequest { claimant, classes: args.class.clone(), choice, count: args.count.into(), wait, process })
+}
+
+/// Says why the task that was asked for could not be claimed.
+fn not_claimable(found: &NotClaimable, request: &ClaimRequest, status: u8) -> CliError {
+    let NotClaimable { task, last_run, why, now } = found;
+    let why = match why {
+        WhyNot::OtherClass => format!("its class is {}", task.class),
+        WhyNot::OtherUniqueKey => format!("its unique key is {}", key_words(task.unique_key.as_deref())),
+        WhyNot::OtherLimitKey => format!("its limit key is {}", key_words(task.limit_key.as_deref())),
+        WhyNot::Rejected => format!("{} has rejected it", request.claimant),
+        WhyNot::Unmet(reason) => sentence(reason, last_run.as_ref(), *now),
+        WhyNot::NothingNow => "it has become free only now; claim it again".to_owned(),
+    };
+    CliError::not_claimable(format!("task {} cannot be claimed now: {why}", task.id), status)
+        .with_hint(format!("`taskqueue explain {}` shows every condition", task.id))
+}
+
+fn key_words(key: Option<&str>) -> String {
+    key.map_or_else(|| "not set".to_owned(), |key| format!("{key:?}"))
 }
 
 /// What nobody reads is given back, each by itself: otherwise nobody would work for it until the deadline.

@@ -247,6 +247,8 @@ mod tests {
             ("queue catch_up", Place::CatchUp),
             ("work classes", Place::Class),
             ("claim class", Place::Class),
+            ("claim task", Place::Stored(Wanted::Tasks(&TaskStatus::ALL))),
+            ("claim limit_key", Place::Stored(Wanted::LimitKeys)),
             ("failures class", Place::Class),
             ("limits key", Place::Stored(Wanted::LimitKeys)),
             ("pause runner", Place::Stored(Wanted::Runners)),

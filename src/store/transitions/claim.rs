@@ -248,24 +248,37 @@ pub(in super::super) fn next_head(
     last_class: &str,
     claimant: Option<&str>,
 ) -> QueryResult<Option<Head>> {
-    use super::super::schema::task_queue_rejections;
-    use super::super::schema::task_queue_runs::dsl::{claim_class, claim_order, id, task_queue_id, task_queue_runs};
+    use super::super::schema::task_queue_runs::dsl::{claim_class, claim_order, id, task_queue_runs};
     let later = task_queue_runs.filter(claim_class.gt(last_class)).order((claim_class, claim_order, id)).select((
         claim_class,
         id,
         claim_order,
     ));
-    type Row = (Option<ShownText>, i64, i32);
-    let head = |row: Option<Row>| row.and_then(|(class, run_id, order)| Some((Stored::from(class?.0), run_id, order)));
-    let Some(claimant) = claimant else { return later.first(conn).optional().map(head) };
-    // A value, not an EXISTS: planners would read all rejections of the claimant first.
-    let rejection = task_queue_rejections::table
-        .filter(task_queue_rejections::task_id.eq(task_queue_id))
-        .filter(task_queue_rejections::claimant.eq(claimant))
-        .select(task_queue_rejections::task_id)
-        .single_value();
-    later.filter(rejection.is_null()).first(conn).optional().map(head)
+    let row = match claimant {
+        None => later.first(conn).optional()?,
+        Some(claimant) => later.filter(rejection_by!(claimant).is_null()).first(conn).optional()?,
+    };
+    Ok(row.and_then(head_of))
 }
+
+/// A row of a run that waits, unless somebody took it meanwhile.
+pub(super) fn head_of((class, run_id, order): (Option<ShownText>, i64, i32)) -> Option<Head> {
+    Some((Stored::from(class?.0), run_id, order))
+}
+
+/// The task of a run, where this claimant has rejected it. A value, not an EXISTS: planners would read all rejections of the
+/// claimant first.
+macro_rules! rejection_by {
+    ($claimant:expr) => {{
+        use super::super::schema::{task_queue_rejections as rejections, task_queue_runs as runs};
+        rejections::table
+            .filter(rejections::task_id.eq(runs::task_queue_id))
+            .filter(rejections::claimant.eq($claimant))
+            .select(rejections::task_id)
+            .single_value()
+    }};
+}
+pub(super) use rejection_by;
 
 /// Claims one run under the lock. `None` if it has ended instead: as an error if it belongs to no task, as cancelled if its task
 /// was cancelled in the tables. One whose row cannot be read is to be set aside.

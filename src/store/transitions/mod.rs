@@ -3,6 +3,7 @@
 
 mod aggregate;
 mod cancel;
+mod choose;
 mod claim;
 mod claim_many;
 mod create;

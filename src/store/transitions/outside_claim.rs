@@ -14,10 +14,12 @@ use super::super::limits::Obstacles;
 use super::super::runs::RunRef;
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::{Store, StoreResult};
+use super::choose::first_chosen;
 use super::claim::{ENDS_PER_TRANSACTION, Head, Holder, claim_run, first_claimable, load_claimed};
 use super::set_aside::Aside;
 use crate::domain::ids::RunId;
 use crate::domain::records::ClaimedRun;
+use crate::domain::task_choice::TaskChoice;
 use crate::domain::task_class::TaskClass;
 
 /// The name of no runner: only pauses of all and of classes concern claimants.
@@ -33,6 +35,8 @@ pub struct OutsideClaim<'a> {
     pub host: &'a str,
     /// Whether runs of this class are offered.
     pub is_offered: &'a dyn Fn(&TaskClass) -> bool,
+    /// Which tasks the claimant wants.
+    pub choice: &'a TaskChoice,
     /// One for each run that may be claimed: the random part of its token, new for each claim.
     pub secrets: &'a [String],
     /// Seconds until anybody may take a run of this class, whose task has this timeout, unless the lease is renewed.
@@ -154,6 +158,9 @@ fn first_offered(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> StoreRes
     let mut obstacles = Obstacles::load(conn, NO_RUNNER)?;
     if obstacles.is_closed() {
         return Ok(None);
+    }
+    if !claim.choice.is_any() {
+        return first_chosen(conn, claim, &mut obstacles);
     }
     first_claimable(conn, claim.is_offered, Some(claim.claimant), &mut obstacles)
 }

@@ -9,6 +9,7 @@ mod bad_store;
 mod cancel;
 mod check;
 mod claim;
+mod claim_chosen;
 mod claimants;
 mod classes;
 mod completions;

@@ -182,6 +182,21 @@ each_engine! {
             "SELECT \"TaskQueueId\" FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'one'
              ORDER BY \"HeldKey\", \"ClaimOrder\", \"Id\" LIMIT 5",
         );
+        // store::transitions::choose::list_chosen: of one task, of a unique key, of a limit key.
+        db.execute(
+            "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"LimitKey\", \"HasKeySlot\") VALUES (90001, 'class1', 'three', TRUE)",
+        );
+        for (index, condition) in [
+            ("TaskQueueRunsOpen", "\"OpenTaskId\" = 90001"),
+            ("TaskQueueByUniqueKey", "\"UniqueKey\" = 'key90001'"),
+            ("TaskQueueRunsHeldKey", "\"HeldKey\" = 'three'"),
+        ] {
+            let _ = is_found_by(db, index, 100, &format!(
+                "SELECT \"ClaimClass\", \"TaskQueueRuns\".\"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\"
+                 INNER JOIN \"TaskQueue\" ON \"TaskQueue\".\"Id\" = \"OpenTaskId\"
+                 WHERE \"ClaimClass\" IS NOT NULL AND (SELECT \"TaskId\" FROM \"TaskQueueRejections\"
+                     WHERE \"TaskId\" = \"TaskQueueId\" AND \"Claimant\" = 'bot' LIMIT 1) IS NULL AND {condition}"));
+        }
         // store::limits::next_start: as many as the rate has.
         is_read_from(
             db,

@@ -6,6 +6,7 @@ use serde_json::Value;
 use taskqueue::domain::claimant::ClaimantId;
 use taskqueue::domain::ids::RunId;
 use taskqueue::domain::status::{RunStatus, TaskStatus};
+use taskqueue::domain::task_choice::TaskChoice;
 use taskqueue::engine::claim::{ClaimRequest, Claimed, Offer, claim};
 use taskqueue::engine::claimants::{Held, News, Resolution, renew, resolve};
 use taskqueue::engine::{Context, EngineError};
@@ -28,7 +29,14 @@ fn idle(db: &TestDb) -> Context {
 
 fn claim_as(ctx: &mut Context, name: &str, process: Option<ProcessIdentity>) -> Option<Offer> {
     let claimant: ClaimantId = name.parse().unwrap();
-    let request = ClaimRequest { claimant, classes: Vec::new(), count: 1, wait: std::time::Duration::ZERO, process };
+    let request = ClaimRequest {
+        claimant,
+        classes: Vec::new(),
+        choice: TaskChoice::default(),
+        count: 1,
+        wait: std::time::Duration::ZERO,
+        process,
+    };
     match claim(ctx, &request, &StopSignals::install().unwrap()).unwrap() {
         Claimed::Runs(mut offers) => offers.pop(),
         Claimed::Nothing | Claimed::Stopped => None,
@@ -177,6 +185,7 @@ each_engine! {
         let request = ClaimRequest {
             claimant: "bot".parse().unwrap(),
             classes: vec!["wanted".to_owned()],
+            choice: TaskChoice::default(),
             count: 1,
             wait: std::time::Duration::from_secs(60),
             process: None,

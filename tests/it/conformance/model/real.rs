@@ -14,6 +14,7 @@ use taskqueue::domain::records::ClaimedRun;
 use taskqueue::domain::served::ServedClasses;
 use taskqueue::domain::settings::Setting;
 use taskqueue::domain::task_change::ChangeRequest;
+use taskqueue::domain::task_choice::TaskChoice;
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::domain::unique::{Arrival, QueuedTask};
 use taskqueue::engine::edit::{Edit, edit_tasks};
@@ -399,6 +400,7 @@ impl<'a> Real<'a> {
             process: Some((identity.pid.into(), identity.to_string())),
             host: &host,
             is_offered: &|class| CLASSES.iter().zip(claimant.can).any(|(name, can)| can && class == *name),
+            choice: &TaskChoice::default(),
             secrets: &[secret],
             lease_secs: &|_, _| FAR_SECS,
             event: &|run| NewEvent {
