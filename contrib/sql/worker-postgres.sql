@@ -33,6 +33,8 @@ UPDATE "TaskQueue" AS t SET "LastStatus" = r."Status",
 FROM ended AS r WHERE t."Id" = r."TaskQueueId" AND t."CurrentRunId" = r."Id";
 COMMIT;
 BEGIN;
+-- Just after many tasks were queued the planner would read both tables whole.
+SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off;
 -- What is due gets its runs from one transaction at a time; where nothing is due the row is not locked.
 SELECT 1 FROM "TaskQueueLocks" WHERE "Name" = 'create-runs'
     AND EXISTS (SELECT 1 FROM "TaskQueue" WHERE "DueOn" <= (SELECT clock_timestamp())) FOR UPDATE;

@@ -14,13 +14,14 @@ UPDATE "TaskQueueRuns" SET "Status" = CASE WHEN "CancelRequestedOn" IS NULL THEN
     "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 WHERE "Id" IN (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."RunningClass" IS NOT NULL AND r."Claimant" IS NOT NULL
     AND r."LeaseExpiresOn" < strftime('%Y-%m-%d %H:%M:%f000', 'now') ORDER BY r."LeaseExpiresOn", r."Id" LIMIT 20);
--- A task whose run has ended and which still has it: only inside of this transaction.
+-- A task whose run has ended and which still has it: only inside of this transaction. Where nearly all tasks have one status,
+-- SQLite would read all of them after ANALYZE.
 INSERT INTO "TaskQueueNotices" ("Kind", "TaskQueueId", "RunId", "TaskClass", "Host", "ErrorCode", "ErrorMessage")
 SELECT 'exhausted', t."Id", r."Id", t."TaskClass", r."Host", r."ErrorCode", r."ErrorMessage"
-FROM "TaskQueue" AS t JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
+FROM "TaskQueue" AS t INDEXED BY "TaskQueueByStatus" JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
 WHERE t."LastStatus" = 'processing' AND r."Status" = 'timeout' AND t."FailedRetries" + 1 >= t."MaxRetries";
-UPDATE "TaskQueue" SET "LastStatus" = r."Status", "FailedRetries" = "FailedRetries" + (r."Status" = 'timeout'),
-    "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL, "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
+UPDATE "TaskQueue" INDEXED BY "TaskQueueByStatus" SET "LastStatus" = r."Status",
+    "FailedRetries" = "FailedRetries" + (r."Status" = 'timeout'), "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL, "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 FROM "TaskQueueRuns" AS r
 WHERE r."Id" = "TaskQueue"."CurrentRunId" AND "TaskQueue"."LastStatus" = 'processing' AND r."Status" IN ('timeout', 'cancelled');
 INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt", "LimitKey")

@@ -261,7 +261,7 @@ pub(in super::super) fn next_head(
     Ok(row.and_then(head_of))
 }
 
-/// A row of a run that waits, unless somebody took it meanwhile.
+/// The head that a row describes; `None` where another claim took the run meanwhile.
 pub(super) fn head_of((class, run_id, order): (Option<ShownText>, i64, i32)) -> Option<Head> {
     Some((Stored::from(class?.0), run_id, order))
 }
