@@ -75,7 +75,8 @@ fn for_a_while(
         for _ in 0..threads {
             scope.spawn(|| {
                 while start.elapsed() < time {
-                    let end = coprocesses.run(handler, &run(ids.fetch_add(1, Ordering::Relaxed)), &[], &mut Silent);
+                    let end =
+                        coprocesses.run(handler, &run(ids.fetch_add(1, Ordering::Relaxed)), &[], None, &mut Silent);
                     assert!(end.ending.is_success() && end.error.is_none(), "{end:?}");
                     done.fetch_add(1, Ordering::Relaxed);
                 }

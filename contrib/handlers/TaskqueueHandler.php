@@ -53,6 +53,7 @@ final class Task
     public readonly string $deadline;
     /** Objects as arrays with keys. */
     public readonly mixed $data;
+    private readonly ?string $eventsSocket;
 
     public function __construct(array $run, private \Closure $report, private \Closure $isCancelled)
     {
@@ -65,6 +66,7 @@ final class Task
         $this->plannedOn = $run['planned_on'];
         $this->deadline = $run['deadline'];
         $this->data = $run['data'];
+        $this->eventsSocket = $run['events_socket'] ?? null;
     }
 
     /** 0 to 100, and a line for people. */
@@ -89,6 +91,32 @@ final class Task
     public function heartbeat(): void
     {
         ($this->report)(['heartbeat' => true]);
+    }
+
+    /** Queues a child of this task and returns its id: $task->queue('mail.send', ['to' => 'ann'], '--in', '5m'). */
+    public function queue(string $taskClass, mixed $data = new \stdClass(), string ...$options): int
+    {
+        return (int) $this->command(['queue', $taskClass, '-', ...$options], toJson($data));
+    }
+
+    /** What `taskqueue` prints for these arguments, with `$input` as its standard input. It acts for this task. */
+    public function command(array $arguments, string $input = ''): string
+    {
+        $environment = getenv();
+        if ($this->eventsSocket !== null) {
+            $environment['TASKQUEUE_EVENTS_SOCKET'] = $this->eventsSocket;
+            $environment['TASKQUEUE_EVENTS_TOKEN'] = $this->token;
+        }
+        $files = array_map(fn(): mixed => tmpfile(), range(0, 2));
+        fwrite($files[0], $input);
+        rewind($files[0]);
+        $process = proc_open(['taskqueue', ...$arguments], $files, $pipes, null, $environment);
+        $code = $process === false ? 127 : proc_close($process);
+        [$printed, $said] = array_map(fn($file): string => rewind($file) ? stream_get_contents($file) : '', array_slice($files, 1));
+        if ($code !== 0) {
+            throw new Failure('taskqueue', substr(trim($said), 0, LONGEST_MESSAGE));
+        }
+        return trim($printed);
     }
 
     /** Whether the run is to end: tidy up and return or throw. Always false where the process is ended instead. */

@@ -13,6 +13,7 @@
 // all the runs it has: throw a Failure with an exitCode instead.
 'use strict';
 
+const { execFile } = require('node:child_process');
 const fs = require('node:fs');
 const { Console } = require('node:console');
 
@@ -41,6 +42,7 @@ class Task {
     this.plannedOn = run.planned_on;
     this.deadline = run.deadline;
     this.data = run.data;
+    this.eventsSocket = run.events_socket;
     this.report = report;
     this.controller = undefined;
   }
@@ -63,6 +65,25 @@ class Task {
   // It is still at work.
   heartbeat() {
     this.report({ heartbeat: true });
+  }
+
+  // Queues a child of this task and returns its id: await task.queue('mail.send', { to: 'ann' }, '--in', '5m').
+  async queue(taskClass, data = {}, ...options) {
+    return Number(await this.taskqueue(['queue', taskClass, '-', ...options], JSON.stringify(data)));
+  }
+
+  // What this command prints, with `input` as its standard input: await task.taskqueue(['wait', '17']). It acts for this task.
+  taskqueue(args, input = '') {
+    const env = { ...process.env };
+    if (this.eventsSocket) Object.assign(env, { TASKQUEUE_EVENTS_SOCKET: this.eventsSocket, TASKQUEUE_EVENTS_TOKEN: this.token });
+    return new Promise((resolve, reject) => {
+      const child = execFile('taskqueue', args, { env }, (error, printed, said) => {
+        if (error) reject(new Failure('taskqueue', (said.trim() || error.message).slice(0, LONGEST_MESSAGE)));
+        else resolve(printed.trim());
+      });
+      child.stdin.on('error', () => {}); // It may end without having read its input.
+      child.stdin.end(input);
+    });
   }
 
   // An AbortSignal: the run is to end. Never aborted where the process is ended instead.

@@ -18,6 +18,7 @@ protocol. In a coprocess, print goes to standard error, because standard output 
 import json
 import os
 import select
+import subprocess
 import sys
 import traceback
 
@@ -49,6 +50,7 @@ class Task:
         self.planned_on = message["planned_on"]
         self.deadline = message["deadline"]
         self.data = message["data"]
+        self._events_socket = message.get("events_socket")
         self._report = report
         self._is_cancelled = is_cancelled
 
@@ -67,6 +69,20 @@ class Task:
     def heartbeat(self):
         """It is still at work."""
         self._report({"heartbeat": True})
+
+    def queue(self, task_class, data=None, *options):
+        """Queues a child of this task and returns its id: task.queue("mail.send", {"to": "ann"}, "--in", "5m")."""
+        return int(self.taskqueue("queue", task_class, "-", *options, data=json.dumps({} if data is None else data)))
+
+    def taskqueue(self, *arguments, data=""):
+        """What this command prints, with `data` as its standard input: task.taskqueue("wait", "17"). It acts for this task."""
+        environment = dict(os.environ)
+        if self._events_socket:
+            environment.update(TASKQUEUE_EVENTS_SOCKET=self._events_socket, TASKQUEUE_EVENTS_TOKEN=self.token)
+        ended = subprocess.run(["taskqueue", *arguments], input=data, env=environment, capture_output=True, text=True)
+        if ended.returncode != 0:
+            raise Failure("taskqueue", ended.stderr.strip()[:LONGEST_MESSAGE])
+        return ended.stdout.strip()
 
     def is_cancelled(self):
         """Whether the run is to end: tidy up and return or raise. Always false where the process is ended instead."""

@@ -5,6 +5,7 @@ mod commands;
 mod completion;
 mod error;
 mod foreign_verbs;
+mod in_handler;
 mod manual;
 pub(crate) mod output;
 mod session;
@@ -18,7 +19,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use self::commands::{
     cancel, check, claim, classes, completions, create_runs, doctor, edit, events, exec, explain, failures, heartbeat,
@@ -32,6 +33,7 @@ use self::session::Session;
 use crate::config::HandlerEnvironment;
 use crate::domain::nearest::nearest_names;
 use crate::engine::output_was_closed;
+use crate::engine::own_queue::end_with_parent;
 use crate::handler::registry::HandlerRegistry;
 
 /// A durable task queue for the command line, cron and any language
@@ -186,8 +188,10 @@ impl App {
             arguments.push("--help".into());
         }
         let wants_json = wants_json(&arguments);
-        let parsed = command.try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches));
-        let cli = match parsed.map_err(foreign_verbs::with_our_word) {
+        let parsed = command
+            .try_get_matches_from(&arguments)
+            .and_then(|matches| Cli::from_arg_matches(&matches).map(|cli| (cli, matches)));
+        let (cli, matches) = match parsed.map_err(foreign_verbs::with_our_word) {
             Ok(cli) => cli,
             Err(error) if wants_json && error.use_stderr() => {
                 let tip = usage_tip(&error);
@@ -208,7 +212,7 @@ impl App {
         hide_from_handlers();
         // Before there are threads: it sees to it that the ends of handlers can be learnt.
         let _ = crate::engine::prepare_process();
-        match dispatch(cli.command, &cli.global, self, &mut out) {
+        match execute(cli, &matches, &arguments, self, &mut out) {
             Ok(code) => match out.lost() {
                 Some(error) => {
                     out.error(&error);
@@ -237,6 +241,21 @@ fn hide_from_handlers() {
         // Where the kernel refuses, there is nobody else to hide it for us, and the work is worth more.
         let _ = crate::engine::hide_process();
     }
+}
+
+/// Inside a handler, by its runner, if the command concerns the queue; otherwise here.
+fn execute(cli: Cli, matches: &ArgMatches, arguments: &[OsString], app: App, out: &mut Out) -> anyhow::Result<u8> {
+    if let Some(code) = in_handler::execute_by_runner(matches, arguments)? {
+        return Ok(code);
+    }
+    let HandlerEnvironment { on_behalf_of, runner_pid, .. } = HandlerEnvironment::own()?;
+    if on_behalf_of.is_some() {
+        in_handler::check(matches)?;
+    }
+    if let Some(runner) = runner_pid {
+        end_with_parent(&runner)?;
+    }
+    dispatch(cli.command, &cli.global, app, out)
 }
 
 fn dispatch(command: Command, global: &GlobalArgs, app: App, out: &mut Out) -> anyhow::Result<u8> {

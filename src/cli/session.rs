@@ -1,7 +1,9 @@
 //! What a verb starts from: configuration, address of the database, known classes. In this order for the address: the
 //! option, the variable, the configuration file, the default.
 
+use std::ffi::OsString;
 use std::io;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -10,9 +12,11 @@ use super::GlobalArgs;
 use super::error::CliError;
 use super::output::Out;
 use crate::config::{
-    Classes, Config, ConfigError, Environment, default_spool_path, default_store_path, load, load_file_or_pipe,
+    Classes, Config, ConfigError, Environment, HandlerEnvironment, default_spool_path, default_store_path, load,
+    load_file_or_pipe,
 };
 use crate::domain::listen_address::ListenAddress;
+use crate::engine::own_queue::CommandRequests;
 use crate::engine::work::Reconfiguration;
 use crate::engine::{
     ConnectWait, Context, DatabaseUrl, Engine, EngineResult, Handlers, StopSignals, announce_locked_stores,
@@ -32,6 +36,12 @@ pub(crate) struct Session {
     place: Option<PathBuf>,
     spool: Option<PathBuf>,
     registry: HandlerRegistry,
+    /// The variables of a handler, where this process is inside one.
+    handler: HandlerEnvironment,
+    /// The address of the database, as it was written.
+    address: Option<String>,
+    /// Whether the caller named the store, by an option or a variable.
+    is_named: bool,
     /// How long a server that refuses a connection for now is waited for.
     wait: ConnectWait,
 }
@@ -106,7 +116,14 @@ impl Session {
         let source = ConfigSource { option: global.config.clone(), environment: Environment::own()? };
         let config = source.read_first()?;
         let environment = &source.environment;
+        let handler = HandlerEnvironment::own()?;
         let (url, place) = find_database(global.database.as_deref(), &config, environment, out)?;
+        let address = written_address(global.database.as_deref(), &config, environment).map(str::to_owned);
+        let is_named = [&global.database, &environment.database].into_iter().any(Option::is_some)
+            || [&global.config, &environment.config].into_iter().any(Option::is_some);
+        if handler.token.is_some() && place.is_some() && is_missing(&url) {
+            return Err(no_store_of_run(&url).into());
+        }
         if let Some(host) = url.host_without_tls(environment.postgres_ssl_mode.as_deref()) {
             let mode =
                 if url.engine() == Engine::Postgres { "sslmode=verify-full" } else { "ssl_mode=verify_identity" };
@@ -115,7 +132,8 @@ impl Session {
             ));
         }
         let spool = config.spool.clone().or_else(|| default_spool_path(environment));
-        Ok(Self { url, config, source, place, spool, registry, wait: ConnectWait::none() })
+        let wait = ConnectWait::none();
+        Ok(Self { url, config, source, place, spool, registry, handler, address, is_named, wait })
     }
 
     /// Retries a connection that the server refuses for now for as long as the configuration says, else as long as is usual for
@@ -202,9 +220,21 @@ impl Session {
 
     /// Whether the store is a file that does not exist yet.
     pub(crate) fn is_file_missing(&self) -> bool {
-        let is_missing =
-            |path: PathBuf| path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-        self.url.path().is_some_and(is_missing)
+        is_missing(&self.url)
+    }
+
+    /// What executes the commands of handlers: this program, with this configuration and this database. `None` where the
+    /// configuration cannot be read again.
+    fn command_requests(&self) -> Option<CommandRequests> {
+        let database = self.address.clone().map(OsString::from).or_else(|| Some(self.url.path()?.into_os_string()))?;
+        let mut environment = vec![("TASKQUEUE_DATABASE_URL", database)];
+        if let Some(path) = self.source.option.as_ref().or(self.source.environment.config.as_ref()) {
+            if !path.metadata().is_ok_and(|found| !found.file_type().is_fifo()) {
+                return None;
+            }
+            environment.push(("TASKQUEUE_CONFIG", path.clone().into_os_string()));
+        }
+        Some(CommandRequests::new(environment))
     }
 
     /// Opens an empty store in memory, in place of a file that does not exist yet.
@@ -272,8 +302,17 @@ impl Session {
         open: impl FnOnce(&DatabaseUrl, Handlers, &ConnectWait) -> EngineResult<Context>,
     ) -> anyhow::Result<Context> {
         let exec_enabled = is_exec_enabled(&self.config, &self.url);
+        let requests = self.command_requests();
         let handlers = Handlers::new(self.registry, self.config.classes, exec_enabled).with_exec_user(self.config.user);
-        let context = open(&self.url, handlers, &self.wait)?.with_announcements(self.config.announcements);
+        let context = open(&self.url, handlers, &self.wait)?;
+        let mut context = context.with_announcements(self.config.announcements).with_command_requests(requests);
+        match (&self.handler.on_behalf_of, &self.handler.token) {
+            (Some(token), _) => context.act_for(token)?,
+            (None, Some(token)) if !self.is_named && !context.has_run_of(token)? => {
+                return Err(no_store_of_run(&self.url).into());
+            }
+            _ => {}
+        }
         Ok(match self.spool {
             Some(directory) => context.with_spool(&directory),
             None => context,
@@ -298,6 +337,18 @@ pub(crate) fn look(database: Option<&str>, config: Option<&Path>) -> Option<Ther
     };
     let exec_enabled = is_exec_enabled(&config, &url);
     Some(There { url, classes: config.classes, exec_enabled })
+}
+
+fn is_missing(url: &DatabaseUrl) -> bool {
+    let is_missing =
+        |path: PathBuf| path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    url.path().is_some_and(is_missing)
+}
+
+/// A command inside a run never works on another store by mistake.
+fn no_store_of_run(url: &DatabaseUrl) -> CliError {
+    CliError::no_store(format!("{url} is not the store of the run in which this command was called"))
+        .with_hint("name the store: --database URL, or TASKQUEUE_DATABASE_URL in env of the class")
 }
 
 /// The address of the database, as somebody wrote it.

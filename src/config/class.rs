@@ -9,6 +9,7 @@ use super::protocol::Protocol;
 use crate::domain::backoff::Backoff;
 use crate::domain::confinement::Confinement;
 use crate::domain::exit_rules::ExitRules;
+use crate::domain::selection::ClassFilter;
 use crate::domain::task_class::TaskClass;
 
 /// How runs of a class, or of all classes that match a pattern, are handled.
@@ -40,6 +41,8 @@ pub struct ClassConfig {
     pub backoff: Option<Backoff>,
     /// Crashes after which a task is quarantined; `None` takes the system-wide limit.
     pub crash_limit: Option<i32>,
+    /// Classes, beside its own, of which its handlers may queue tasks.
+    pub may_queue: Vec<ClassFilter>,
     /// The file that defines it.
     pub defined_in: PathBuf,
 }

@@ -78,8 +78,12 @@ impl Environment {
 pub struct HandlerEnvironment {
     /// `TASKQUEUE_EVENTS_SOCKET`
     pub socket: Option<String>,
-    /// `TASKQUEUE_RUN_TOKEN`
+    /// `TASKQUEUE_EVENTS_TOKEN`, which a coprocess sets for what it starts for one of its runs, else `TASKQUEUE_RUN_TOKEN`.
     pub token: Option<String>,
+    /// `TASKQUEUE_ON_BEHALF_OF`: the token of the run for which its runner executes this command.
+    pub on_behalf_of: Option<String>,
+    /// `TASKQUEUE_RUNNER_PID`: that runner.
+    pub runner_pid: Option<String>,
 }
 
 impl HandlerEnvironment {
@@ -88,7 +92,12 @@ impl HandlerEnvironment {
     /// # Errors
     /// One of them is no text.
     pub fn own() -> Result<Self, BadVariable> {
-        Ok(Self { socket: own_variable("TASKQUEUE_EVENTS_SOCKET")?, token: own_variable("TASKQUEUE_RUN_TOKEN")? })
+        Ok(Self {
+            socket: own_variable("TASKQUEUE_EVENTS_SOCKET")?,
+            token: own_variable("TASKQUEUE_EVENTS_TOKEN")?.or(own_variable("TASKQUEUE_RUN_TOKEN")?),
+            on_behalf_of: own_variable("TASKQUEUE_ON_BEHALF_OF")?,
+            runner_pid: own_variable("TASKQUEUE_RUNNER_PID")?,
+        })
     }
 }
 

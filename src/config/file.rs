@@ -19,6 +19,7 @@ use crate::domain::exit_rules::{ExitCodes, ExitMeaning, ExitRules};
 use crate::domain::listen_address::ListenAddress;
 use crate::domain::new_task::MAX_TIMEOUT_SECS;
 use crate::domain::parse_words::plain;
+use crate::domain::selection::ClassFilter;
 use crate::domain::settings::Setting;
 use crate::domain::task_class::MAX_CLASS_LENGTH;
 use crate::os::account::is_root;
@@ -94,6 +95,8 @@ struct ClassTable {
     output_limit_bytes: Option<i64>,
     backoff: Option<String>,
     crash_limit: Option<i64>,
+    #[serde(default)]
+    may_queue: Vec<String>,
     #[serde(default)]
     exit: ExitTable,
 }
@@ -274,6 +277,9 @@ fn to_class(path: &Path, name: String, table: ClassTable) -> Result<ClassConfig,
     let backoff = table.backoff.map(|text| text.parse::<Backoff>()).transpose()?;
     let (low, high) = Setting::CrashLimit.range();
     let crash_limit = in_range("crash_limit", table.crash_limit, low, high)?;
+    for pattern in &table.may_queue {
+        check_characters(pattern).map_err(|message| format!("may_queue, \"{pattern}\": {message}"))?;
+    }
     Ok(ClassConfig {
         name,
         argv: table.argv,
@@ -289,6 +295,7 @@ fn to_class(path: &Path, name: String, table: ClassTable) -> Result<ClassConfig,
         exit_rules: to_exit_rules(table.exit)?,
         backoff,
         crash_limit: crash_limit.and_then(|limit| i32::try_from(limit).ok()),
+        may_queue: table.may_queue.into_iter().map(ClassFilter::new).collect(),
         defined_in: path.to_owned(),
     })
 }
@@ -320,11 +327,17 @@ fn seconds(secs: i64) -> Duration {
 }
 
 fn check_name(name: &str) -> Result<(), String> {
-    if name.is_empty() || name.len() > MAX_CLASS_LENGTH {
-        return Err(format!("a name has 1 to {MAX_CLASS_LENGTH} characters"));
-    }
+    check_characters(name)?;
     if name == crate::domain::task_class::EXEC_CLASS {
         return Err("this name is built in; [exec] enabled = true switches it on".to_owned());
+    }
+    Ok(())
+}
+
+/// Of a name, or of a pattern of names.
+fn check_characters(name: &str) -> Result<(), String> {
+    if name.is_empty() || name.len() > MAX_CLASS_LENGTH {
+        return Err(format!("a name has 1 to {MAX_CLASS_LENGTH} characters"));
     }
     match name.chars().find(|c| !(c.is_ascii_alphanumeric() || "_.\\:-*?".contains(*c))) {
         Some(bad) => Err(format!("the character {bad:?} is not allowed in a name")),

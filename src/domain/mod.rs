@@ -23,6 +23,7 @@ pub mod nearest;
 pub mod new_task;
 pub mod notice;
 pub mod outside_text;
+pub mod parent;
 pub mod parse_words;
 pub mod pause;
 pub mod reason;

@@ -45,6 +45,8 @@ pub struct TaskRequest {
     pub unique_for_secs: Option<i64>,
     /// The key of which only so many are processed at once, if it has one.
     pub limit_key: Option<String>,
+    /// The task whose handler queues it.
+    pub parent_id: Option<TaskId>,
     /// A cron expression: it is the first task of a schedule.
     pub every: Option<String>,
     /// The zone of the expression; `None` is UTC.
@@ -78,6 +80,8 @@ pub struct NewTask {
     pub unique: Option<Uniqueness>,
     /// The key of which only so many are processed at once, if it has one.
     pub limit_key: Option<String>,
+    /// The task whose handler queues it.
+    pub parent_id: Option<TaskId>,
     /// The schedule that it begins.
     pub recurrence: Option<Recurrence>,
     /// Who queues it.
@@ -168,6 +172,7 @@ impl TaskRequest {
             backoff: self.backoff.map(|text| text.parse()).transpose()?,
             unique,
             limit_key: self.limit_key,
+            parent_id: self.parent_id,
             after: self.after.into_iter().map(Prerequisite::Task).collect(),
             recurrence,
             queued_by: self.queued_by,

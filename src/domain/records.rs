@@ -60,6 +60,8 @@ pub struct Task {
     pub unique_until: Option<DateTime<Utc>>,
     /// The key of which only so many are processed at once, if it has one.
     pub limit_key: Option<String>,
+    /// The task whose handler queued it.
+    pub parent_id: Option<TaskId>,
     /// The columns that cannot be read. Their fields hold the default of their type, those of text what can be shown. A task
     /// that has any is set aside when it is claimed.
     #[serde(skip_serializing_if = "Vec::is_empty")]

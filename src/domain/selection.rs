@@ -12,7 +12,7 @@ use super::unique::check_key;
 use super::when::parse_duration;
 
 /// The keys of filters.
-pub const FILTER_KEYS: [&str; 8] = ["class", "status", "by", "error", "schedule", "key", "older", "newer"];
+pub const FILTER_KEYS: [&str; 9] = ["class", "status", "by", "error", "schedule", "key", "parent", "older", "newer"];
 
 /// A selection of tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,13 +35,15 @@ pub struct Selection {
     pub schedules: Vec<TaskId>,
     /// With one of these unique keys, whether it is still taken or not; empty means all, and those without.
     pub unique_keys: Vec<String>,
+    /// Queued by the handler of one of these tasks; empty means all, and those that no handler queued.
+    pub parents: Vec<TaskId>,
     /// Queued longer ago than so many seconds.
     pub older_secs: Option<i64>,
     /// Queued less long ago than so many seconds.
     pub newer_secs: Option<i64>,
 }
 
-/// A class, or a pattern with `*`.
+/// A class, or a pattern with `*` and `?`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassFilter(String);
 
@@ -52,10 +54,10 @@ impl ClassFilter {
         Self(text.into())
     }
 
-    /// Whether it is a name without `*`.
+    /// Whether it is a name without `*` and `?`.
     #[must_use]
     pub fn is_exact(&self) -> bool {
-        !self.0.contains('*')
+        !self.0.contains(['*', '?'])
     }
 
     /// The name or pattern.
@@ -147,7 +149,7 @@ impl Selection {
     #[must_use]
     pub fn has_filter(&self) -> bool {
         let has_names = !(self.classes.is_empty() && self.queued_by.is_empty() && self.errors.is_empty());
-        let has_ties = !(self.schedules.is_empty() && self.unique_keys.is_empty());
+        let has_ties = !(self.schedules.is_empty() && self.unique_keys.is_empty() && self.parents.is_empty());
         has_names || has_ties || !self.statuses.is_empty() || self.older_secs.is_some() || self.newer_secs.is_some()
     }
 
@@ -202,6 +204,7 @@ impl Selection {
                 check_key("unique key", value)?;
                 self.unique_keys.push(value.to_owned());
             }
+            "parent" => self.parents.push(value.parse()?),
             "older" => {
                 let secs = whole_secs(value)?;
                 self.older_secs = Some(self.older_secs.map_or(secs, |other| other.min(secs)));
@@ -255,10 +258,11 @@ mod tests {
 
     #[test]
     fn a_schedule_is_named_by_its_first_task_and_a_key_to_the_byte() {
-        let selection = parse("schedule=7 schedule=12 key=order-17 key=a=b").unwrap();
+        let selection = parse("schedule=7 schedule=12 key=order-17 key=a=b parent=3").unwrap();
         assert_eq!(selection.schedules, [TaskId(7), TaskId(12)]);
         assert_eq!(selection.unique_keys, ["order-17", "a=b"]);
-        for words in ["schedule=7", "key=order-17"] {
+        assert_eq!(selection.parents, [TaskId(3)]);
+        for words in ["schedule=7", "key=order-17", "parent=3"] {
             let selection = parse(words).unwrap();
             assert!(selection.has_filter() && !selection.has_ids() && !selection.is_named(), "{words}");
         }
@@ -303,6 +307,7 @@ mod tests {
             ("schedule=daily", "\"daily\" is not an id"),
             ("schedule=0", "\"0\" is not an id"),
             ("key=", "has no value"),
+            ("parent=0", "\"0\" is not an id"),
             (format!("key={}", "x".repeat(191)).as_str(), "191 characters"),
         ] {
             let error = parse(words).unwrap_err();

@@ -62,6 +62,7 @@ const RECENT: i64 = 50_000;
 /// # Errors
 /// The database's.
 pub fn list(ctx: &mut Context, filter: &EventFilter, limit: i64) -> EngineResult<Vec<Event>> {
+    ctx.check_family_of_events(filter)?;
     Ok(ctx.store.list_events(filter, limit)?)
 }
 
@@ -101,6 +102,7 @@ impl Follower {
     /// # Errors
     /// The database's.
     pub fn from_now(ctx: &mut Context, filter: EventFilter) -> EngineResult<Self> {
+        ctx.check_family_of_events(&filter)?;
         let ids = ctx.store.newest_event_ids(RECENT)?;
         let first = ids.first().copied().unwrap_or(0);
         let mut follower = Self { filter, last_id: first, gaps: Gaps::default() };

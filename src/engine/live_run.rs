@@ -106,7 +106,7 @@ impl<'a> LiveRun<'a> {
             },
             Protocol::Coprocess(config) => match handlers.coprocess_of(class, config) {
                 Ok(handler) => {
-                    self.run_program(|alarms, live| handlers.coprocesses().run(&handler, context, alarms, live))
+                    self.run_program(|alarms, live| handlers.coprocesses().run(&handler, context, alarms, socket, live))
                 }
                 Err(why) => HandlerFinish::misconfigured(why),
             },

@@ -34,6 +34,7 @@ mod not_claimable;
 pub mod orders;
 pub(crate) mod outcomes;
 mod outcomes_of_many;
+pub mod own_queue;
 pub mod pauses;
 pub mod process_run;
 pub mod prune;
@@ -76,6 +77,7 @@ pub use self::stopping::end_statements_on;
 use self::workplace::crash_noted_by;
 use crate::config::Announcements;
 use crate::domain::ids::RunnerId;
+use crate::domain::parent::Parent;
 use crate::domain::pause::check_runner_name;
 use crate::domain::reason::parse_reason;
 use crate::domain::settings::Settings;
@@ -84,6 +86,7 @@ use crate::os::account::is_root;
 pub use crate::os::cgroup::{enter_own_group, why_no_own_group};
 pub use crate::os::child::{Stream, prepare_process};
 pub use crate::os::closed_output::output_was_closed;
+use crate::os::command_requests::CommandRequests;
 pub use crate::os::file_checks::create_private_dir;
 pub use crate::os::hiding::hide_process;
 use crate::os::host;
@@ -154,6 +157,10 @@ pub struct Context {
     lost_runner: Option<RunnerId>,
     /// What asks a work of many parts to stop before its end.
     stop: Option<Arc<StopSignals>>,
+    /// What executes the commands that handlers ask for.
+    requests: Option<Arc<CommandRequests>>,
+    /// For whom this process acts, if a handler asked for it.
+    parent: Option<Parent>,
     /// What has listened for the ends of tasks, and will again.
     end_news: Option<News>,
 }
@@ -217,6 +224,8 @@ impl Context {
             hook_problem: None,
             lost_runner: None,
             stop: None,
+            requests: None,
+            parent: None,
             end_news: None,
         }
     }
@@ -226,6 +235,12 @@ impl Context {
     pub fn with_spool(mut self, directory: &Path) -> Self {
         self.spool = Some(Spool::new(directory, &self.store.url().to_string()));
         self
+    }
+
+    /// Executes the commands of the handlers that this process starts.
+    #[must_use]
+    pub fn with_command_requests(self, requests: Option<CommandRequests>) -> Self {
+        Self { requests: requests.map(Arc::new), ..self }
     }
 
     /// Tells these of what happens.

@@ -172,7 +172,7 @@ fn process_registered(
     listener: &mut dyn RunListener,
 ) -> EngineResult<ProcessReport> {
     // Without the socket `taskqueue progress` does not reach us; descriptor 3 still does.
-    let socket = EventSocket::bind().ok();
+    let socket = EventSocket::bind(ctx.requests.clone()).ok();
     let until = options.max_time.map(Moment::after);
     let mut report = ProcessReport::default();
     let mut spool = ctx.spool.as_ref().map(Spool::take).transpose().unwrap_or_else(|error| {

@@ -10,6 +10,7 @@ use super::{Context, EngineError, EngineResult, Handlers};
 use crate::domain::dependencies::LineNames;
 use crate::domain::ids::TaskId;
 use crate::domain::new_task::{NewTask, QueueRefusal, TaskRequest};
+use crate::domain::parent::Parent;
 use crate::domain::parse_words::json_line_problem;
 use crate::domain::settings::Settings;
 use crate::domain::task_class::EXEC_CLASS;
@@ -98,7 +99,7 @@ pub fn queue_one(
     check: ClassCheck,
 ) -> EngineResult<(QueuedTask, Option<DateTime<Utc>>)> {
     let settings = ctx.store.recent_settings()?;
-    let mut task = check_request(&ctx.handlers, request, check, &settings)?;
+    let mut task = ctx.admission(check).check(request, &settings)?;
     if task.recurrence.is_some() {
         task = task.planned(ctx.store.now()?).map_err(EngineError::Input)?;
     }
@@ -133,8 +134,7 @@ pub fn queue_all(
     let mut now = None;
     let mut tasks = Vec::new();
     for (index, request) in requests.into_iter().enumerate() {
-        let mut task =
-            check_request(&ctx.handlers, request, check, &settings).map_err(|error| at("task", index + 1, error))?;
+        let mut task = ctx.admission(check).check(request, &settings).map_err(|error| at("task", index + 1, error))?;
         if task.recurrence.is_some() {
             let now = *now.get_or_insert(ctx.store.now()?);
             task = task.planned(now).map_err(|what| at("task", index + 1, EngineError::Input(what)))?;
@@ -197,6 +197,7 @@ pub(crate) fn parse_line<Zone: TimeZone>(
         unique: line.unique,
         on_conflict,
         limit_key: line.limit_key,
+        parent_id: None,
         unique_for_secs: line.unique_for.map(|text| whole_secs("unique_for", &text)).transpose()?,
         every: line.every,
         time_zone: line.tz,
@@ -244,22 +245,31 @@ fn at(what: &str, number: usize, error: EngineError) -> EngineError {
     }
 }
 
-pub(super) fn check_request(
-    handlers: &Handlers,
-    request: TaskRequest,
-    check: ClassCheck,
-    settings: &Settings,
-) -> EngineResult<NewTask> {
-    let task = request.validate(settings).map_err(EngineError::Input)?;
-    let class = task.class.as_str();
-    if class == EXEC_CLASS {
-        ExecRequest::parse(&task.data).map_err(|problem| EngineError::Input(problem.to_string()))?;
-    }
-    if check == ClassCheck::KnownHere && handlers.find(&task.class).is_none() {
+/// Which tasks are accepted.
+#[derive(Clone, Copy)]
+pub(super) struct Admission<'a> {
+    pub(super) handlers: &'a Handlers,
+    pub(super) check: ClassCheck,
+    /// For whom a command inside a run queues.
+    pub(super) parent: Option<&'a Parent>,
+}
+
+impl Admission<'_> {
+    pub(super) fn check(&self, request: TaskRequest, settings: &Settings) -> EngineResult<NewTask> {
+        let parent_id = self.parent.map(|parent| parent.id).or(request.parent_id);
+        let task = TaskRequest { parent_id, ..request }.validate(settings).map_err(EngineError::Input)?;
+        self.parent.map_or(Ok(()), |parent| parent.check_class(&task.class)).map_err(EngineError::Input)?;
+        let class = task.class.as_str();
         if class == EXEC_CLASS {
-            return Err(EngineError::ExecIsOff);
+            ExecRequest::parse(&task.data).map_err(|problem| EngineError::Input(problem.to_string()))?;
         }
-        return Err(EngineError::UnknownClass { class: class.to_owned(), nearest: handlers.nearest_names(class) });
+        if self.check == ClassCheck::KnownHere && self.handlers.find(&task.class).is_none() {
+            if class == EXEC_CLASS {
+                return Err(EngineError::ExecIsOff);
+            }
+            let nearest = self.handlers.nearest_names(class);
+            return Err(EngineError::UnknownClass { class: class.to_owned(), nearest });
+        }
+        Ok(task)
     }
-    Ok(task)
 }

@@ -5,8 +5,8 @@ use std::io::BufRead;
 
 use chrono::{DateTime, TimeZone, Utc};
 
-use super::queue::{ClassCheck, QueuedLine, at_line, check_request, parse_line, refused, wake_workers};
-use super::{Context, EngineError, EngineResult, Handlers};
+use super::queue::{Admission, ClassCheck, QueuedLine, at_line, parse_line, refused, wake_workers};
+use super::{Context, EngineError, EngineResult};
 use crate::domain::dependencies::{LineNames, Prerequisite, resolve_names};
 use crate::domain::new_task::NewTask;
 use crate::domain::settings::Settings;
@@ -37,7 +37,8 @@ pub fn queue_batch<Zone: TimeZone>(
 ) -> EngineResult<Vec<QueuedLine>> {
     let settings = ctx.store.recent_settings()?;
     let now = ctx.store.now()?.with_timezone(zone);
-    let reader = Reader { handlers: &ctx.handlers, settings: &settings, now: &now, queued_by, check };
+    let admission = Admission { handlers: &ctx.handlers, check, parent: ctx.parent.as_ref() };
+    let reader = Reader { admission, settings: &settings, now: &now, queued_by };
     let batch = reader.read(input)?;
     fault_point!("queue.batch_checked");
     let (total, lines) = (batch.lines.len(), batch.lines);
@@ -122,17 +123,16 @@ impl Lines {
 
 /// How the lines are read.
 struct Reader<'a, Zone: TimeZone> {
-    handlers: &'a Handlers,
+    admission: Admission<'a>,
     settings: &'a Settings,
     now: &'a DateTime<Zone>,
     queued_by: &'a str,
-    check: ClassCheck,
 }
 
 impl<Zone: TimeZone> Reader<'_, Zone> {
     fn task(&self, line: &str) -> EngineResult<(NewTask, LineNames)> {
         let line = parse_line(line, self.queued_by, self.now).map_err(EngineError::Input)?;
-        let task = check_request(self.handlers, line.request, self.check, self.settings)?;
+        let task = self.admission.check(line.request, self.settings)?;
         let task = task.planned(self.now.with_timezone(&Utc)).map_err(EngineError::Input)?;
         Ok((task, line.names))
     }

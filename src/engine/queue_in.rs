@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::queue::{ClassCheck, check_request, refused};
+use super::queue::{Admission, ClassCheck, refused};
 use super::{EngineError, EngineResult, Handlers};
 use crate::domain::new_task::TaskRequest;
 use crate::domain::settings::Settings;
@@ -29,7 +29,8 @@ pub fn queue_in<C: CallersConnection>(conn: &mut C, request: TaskRequest) -> Eng
         return Err(EngineError::Input(why.to_owned()));
     }
     let settings = Settings::from_rows(&callers_settings(conn)?).map_err(crate::store::StoreError::from)?;
-    let mut task = check_request(&Handlers::default(), request, ClassCheck::AnyName, &settings)?;
+    let admission = Admission { handlers: &Handlers::default(), check: ClassCheck::AnyName, parent: None };
+    let mut task = admission.check(request, &settings)?;
     if task.recurrence.is_some() {
         task = task.planned(callers_now(conn)?).map_err(EngineError::Input)?;
     }

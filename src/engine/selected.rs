@@ -49,6 +49,7 @@ pub type Hear<'a> = &'a mut dyn FnMut(TaskAnswer);
 /// # Errors
 /// The database's.
 pub fn select_tasks(ctx: &mut Context, selection: &Selection) -> EngineResult<Vec<TaskId>> {
+    ctx.check_family_of(selection)?;
     Ok(ctx.store.select_tasks(selection)?)
 }
 

@@ -10,6 +10,7 @@ use super::{Context, Me};
 use crate::domain::records::ClaimedRun;
 use crate::domain::settings::Settings;
 use crate::domain::task_class::TaskClass;
+use crate::os::command_requests::CommandRequests;
 use crate::os::spool::Spool;
 use crate::store::{Crash, RunEnd};
 
@@ -43,11 +44,20 @@ pub(super) struct Workplace<'a> {
     pub(super) database: String,
     /// Where outcomes wait for the database.
     pub(super) spool: Option<Spool>,
+    /// What executes the commands that handlers ask for.
+    pub(super) requests: Option<Arc<CommandRequests>>,
 }
 
 impl<'a> Workplace<'a> {
     pub(super) fn new(ctx: &Context, leases: &'a LeaseKeeper, stopping: &'a Stopping<'a>) -> Self {
-        Self { me: ctx.me.clone(), leases, stopping, database: ctx.store.url().to_string(), spool: ctx.spool.clone() }
+        Self {
+            me: ctx.me.clone(),
+            leases,
+            stopping,
+            database: ctx.store.url().to_string(),
+            spool: ctx.spool.clone(),
+            requests: ctx.requests.clone(),
+        }
     }
 
     /// Puts this end on the disk, for the next process of this host to send, when it is called.

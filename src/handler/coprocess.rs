@@ -29,6 +29,7 @@ use crate::domain::ending::Ending;
 use crate::domain::exit_rules::ExitRules;
 use crate::domain::task_class::TaskClass;
 use crate::os::child::{Captured, ChildSpec};
+use crate::os::event_socket::EventSocket;
 use crate::os::identity::ProcessIdentity;
 use crate::os::random;
 use crate::os::survivors::runner_marker;
@@ -136,10 +137,11 @@ impl Coprocesses {
         handler: &CoprocessHandler,
         run: &RunContext,
         alarms: &[BorrowedFd<'_>],
+        socket: Option<&EventSocket>,
         observer: &mut dyn CommandObserver,
     ) -> HandlerEnd {
         let next_number = || self.numbers.fetch_add(1, Ordering::Relaxed);
-        let mut attempt = match Attempt::new(handler, run, alarms, observer) {
+        let mut attempt = match Attempt::new(handler, run, alarms, socket, observer) {
             Ok(attempt) => attempt,
             Err(end) => return *end,
         };

@@ -116,6 +116,12 @@ impl NewTask {
         self
     }
 
+    /// Makes it a child of this task: `parent=ID` selects it, and a handler of that task may read and change it.
+    pub fn parent(mut self, id: TaskId) -> Self {
+        self.request.parent_id = Some(id);
+        self
+    }
+
     /// Of the tasks with this key, of whatever class, only so many are processed at once: one, or what `limits` says.
     pub fn limit_key(mut self, key: impl Into<String>) -> Self {
         self.request.limit_key = Some(key.into());

@@ -10,6 +10,7 @@ pub mod child;
 pub mod claimant;
 pub mod clock;
 pub mod closed_output;
+pub mod command_requests;
 pub mod coprocess;
 pub mod descriptors;
 pub mod direct;

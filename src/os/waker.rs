@@ -37,20 +37,20 @@ impl Waker {
         let _ = read(&self.event, &mut [0; 8]);
     }
 
-    /// The same beside other descriptors; whether one of those is readable.
-    pub fn wait_beside(&self, others: &[BorrowedFd<'_>], limit: Duration) -> bool {
+    /// The same beside other descriptors. Returns the index of the first of those that is readable.
+    pub fn wait_beside(&self, others: &[BorrowedFd<'_>], limit: Duration) -> Option<usize> {
         let own = PollFd::new(&self.event, PollFlags::IN);
         let others = others.iter().map(|other| PollFd::from_borrowed_fd(*other, PollFlags::IN));
         let mut fds: Vec<_> = std::iter::once(own).chain(others).collect();
         if poll(&mut fds, Some(&poll_wait(limit))).is_err() {
-            return false;
+            return None;
         }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let other_is_ready = fds.iter().skip(1).any(is_ready);
+        let ready = fds.iter().skip(1).position(is_ready);
         if fds.first().is_some_and(is_ready) {
             let _ = read(&self.event, &mut [0; 8]);
         }
-        other_is_ready
+        ready
     }
 }
 
@@ -84,13 +84,13 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_beside_others_says_whether_one_of_them_is_ready() {
+    fn a_wait_beside_others_says_which_of_them_is_ready() {
         let (waker, other) = (Waker::new().unwrap(), Waker::new().unwrap());
         let long = Duration::from_secs(60);
         waker.wake();
-        assert!(!waker.wait_beside(&[other.as_fd()], long));
+        assert_eq!(waker.wait_beside(&[other.as_fd()], long), None);
         other.wake();
-        assert!(waker.wait_beside(&[other.as_fd()], long), "and it stays so: it is not ours to read");
-        assert!(waker.wait_beside(&[other.as_fd()], long));
+        assert_eq!(waker.wait_beside(&[other.as_fd()], long), Some(0), "and it stays so: it is not ours to read");
+        assert_eq!(waker.wait_beside(&[waker.as_fd(), other.as_fd()], long), Some(1));
     }
 }

@@ -30,6 +30,7 @@ pub(super) struct NewTaskRow {
     pub(super) unique_key: Option<String>,
     pub(super) unique_until: Option<Moment>,
     pub(super) limit_key: Option<String>,
+    pub(super) parent_id: Option<i64>,
     pub(super) recurrence: Option<String>,
     pub(super) time_zone: Option<String>,
     pub(super) catch_up: Option<String>,
@@ -53,6 +54,7 @@ impl NewTaskRow {
             unique_key: task.unique.as_ref().map(|unique| unique.key.clone()),
             unique_until: window_secs.map(|secs| Moment::from(now + TimeDelta::seconds(secs.into()))),
             limit_key: task.limit_key.clone(),
+            parent_id: task.parent_id.map(|id| id.0),
             recurrence: task.recurrence.as_ref().map(|recurrence| recurrence.every().to_owned()),
             time_zone: task.recurrence.as_ref().map(|recurrence| recurrence.zone().to_owned()),
             catch_up: task.recurrence.as_ref().map(|recurrence| recurrence.catch_up().to_string()),
@@ -102,6 +104,7 @@ pub(super) struct TaskRow {
     unique_key: Option<Cell<ExactText>>,
     unique_until: Option<Cell<Moment>>,
     limit_key: Option<Cell<ExactText>>,
+    parent_id: Option<i64>,
 }
 
 /// Reads the cells of a row, and notes which of them cannot be read.
@@ -180,6 +183,7 @@ impl From<TaskRow> for Task {
             unique_key: cells.maybe_text("UniqueKey", row.unique_key),
             unique_until: cells.maybe_instant("UniqueUntil", row.unique_until),
             limit_key: cells.maybe_text("LimitKey", row.limit_key),
+            parent_id: row.parent_id.map(TaskId),
             unreadable: cells.0.finish(),
         }
     }

@@ -38,6 +38,8 @@ diesel::table! {
         crashes -> Integer,
         #[sql_name = "QuarantinedOn"]
         quarantined_on -> Nullable<Timestamp>,
+        #[sql_name = "ParentId"]
+        parent_id -> Nullable<BigInt>,
         #[sql_name = "Receipt"]
         receipt -> Nullable<Text>,
         #[sql_name = "Recurrence"]

@@ -1,5 +1,5 @@
-//! Which tasks a selection means: a question for each state and each place. A class, a status, an error, a schedule, a key and
-//! ids each lead to an index; who queued a task and when lead to none, and are asked of what the others leave, or of all.
+//! Which tasks a selection means: a question for each state and each place. A class, a status, an error, a schedule, a key, a
+//! parent and ids each lead to an index; who queued a task and when lead to none, and are asked of what the others leave, or of all.
 
 use std::collections::BTreeSet;
 
@@ -180,6 +180,9 @@ impl Query<'_> {
         };
         if !self.selection.unique_keys.is_empty() {
             query = query.filter(dsl::unique_key.eq_any(&self.selection.unique_keys));
+        }
+        if !self.selection.parents.is_empty() {
+            query = query.filter(dsl::parent_id.eq_any(self.selection.parents.iter().map(|id| id.0)));
         }
         if !self.selection.queued_by.is_empty() {
             query = query.filter(dsl::queued_by_id.eq_any(&self.selection.queued_by));

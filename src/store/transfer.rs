@@ -83,6 +83,8 @@ struct TaskColumns {
     unique_until: Option<Moment>,
     #[serde(default)]
     limit_key: Option<String>,
+    #[serde(default)]
+    parent_id: Option<i64>,
     recurrence: Option<String>,
     time_zone: String,
     catch_up: String,
@@ -385,7 +387,9 @@ macro_rules! insert_without_id {
 
 fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids) -> StoreResult<()> {
     // The schedules are mended once all ids are known.
-    let row = TaskColumns { schedule_id: None, ..whole.task.clone() };
+    // A parent has a lower id than its children, so it is imported before them or not at all.
+    let parent_id = whole.task.parent_id.and_then(|old| ids.tasks.get(&old).copied());
+    let row = TaskColumns { schedule_id: None, parent_id, ..whole.task.clone() };
     // Times from 2038 on, which not every engine takes as they are.
     let (scheduled_on, planned_on) = (row.scheduled_on, row.planned_on);
     let row = TaskColumns { scheduled_on: row.updated_on, planned_on: None, ..row };
@@ -416,6 +420,7 @@ fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids)
                 unique_key,
                 unique_until,
                 limit_key,
+                parent_id,
                 recurrence,
                 time_zone,
                 catch_up,

@@ -16,7 +16,7 @@ use super::stage::Stage;
 
 pub const CAMPAIGN: Campaign = Campaign {
     name: "forged-rows",
-    what: "runs and runners that name PID 0, 1, innocents, nonsense, control characters",
+    what: "runs and runners that name PID 0, 1, innocents, nonsense, control characters; a handler that meddles",
     engines: &ENGINES,
     run,
 };
@@ -54,6 +54,7 @@ fn forge(stage: &Stage, rng: &mut Rng) -> usize {
     stage.execute("UPDATE \"TaskQueueSettings\" SET \"Value\" = '1000' WHERE \"Name\" = 'TaskQueueRunnerLimit'");
     insert_bad_class(stage);
     let honest = stage.queue("note");
+    stage.queue("meddle");
     // While the leases last, and after.
     for is_over in [false, true] {
         if is_over {
@@ -99,6 +100,11 @@ fn forge(stage: &Stage, rng: &mut Rng) -> usize {
         ),
         0,
         "a class name that is more than a name was not set aside"
+    );
+    assert_eq!(
+        stage.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"ParentId\" IS NOT NULL"),
+        0,
+        "a handler has queued a task of a class that it may not queue"
     );
     let stuck =
         stage.texts("SELECT \"HandlerIdentity\" AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing'");

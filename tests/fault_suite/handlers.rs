@@ -17,7 +17,7 @@ TASKQUEUE_TASK_ID=${TASKQUEUE_TASK_ID%%,*} TASKQUEUE_RUN_ID=${TASKQUEUE_RUN_ID%%
 answer() { printf '{"type":"done","id":"%s","result":{"run":%s,"token":"%s","data":%s}}\n' "$id" "$TASKQUEUE_RUN_ID" "$token" "$data"; }; "#;
 
 /// Classes: name and what the handler does between its two notes, or instead of them.
-const CLASSES: [(&str, &str); 16] = [
+const CLASSES: [(&str, &str); 17] = [
     ("note", "note start; note end 0"),
     // Has a rate.
     ("paced", "note start; note end 0"),
@@ -84,6 +84,8 @@ const CLASSES: [(&str, &str); 16] = [
         "note start; \"$PROGRAM\" --database \"$DATABASE\" cancel \"$TASKQUEUE_TASK_ID\" >/dev/null 2>&1; \
          while :; do read x <>\"$EFFECTS.never\"; done",
     ),
+    // Queues a task that it may not queue, and cancels what is not its own.
+    ("meddle", "note start; \"$PROGRAM\" queue note; \"$PROGRAM\" cancel 1; note end 0"),
     // `taskqueue progress` and `result`, killed where a file says so.
     (
         "tell",

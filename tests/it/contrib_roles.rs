@@ -219,7 +219,7 @@ fn insert_bad_values(db: &TestDb, raw: &mut Raw) {
         insert_with(raw, "work", column, "'9999-12-31 23:59:59'");
     }
     let numbers = ["-1", "0", "4294967296", "2147483647", "9223372036854775807", "1e300"];
-    for column in ["MaxRetries", "Timeout", "Priority", "WaitingFor"] {
+    for column in ["MaxRetries", "Timeout", "Priority", "WaitingFor", "ParentId"] {
         for number in numbers {
             insert_with(raw, "work", column, number);
         }

@@ -28,6 +28,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `UniqueKey` varchar(190),
     `UniqueUntil` datetime(6),
     `LimitKey` varchar(190),
+    `ParentId` bigint,
     `Receipt` varchar(64),
     `Recurrence` varchar(190),
     `TimeZone` varchar(190) NOT NULL DEFAULT 'UTC',
@@ -57,6 +58,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     UNIQUE KEY `TaskQueueReceipt` (`Receipt`),
     UNIQUE KEY `TaskQueueUnique` (`TaskClass`, `LiveUniqueKey`),
     KEY `TaskQueueByUniqueKey` (`UniqueKey`, `Id`),
+    KEY `TaskQueueByParent` (`ParentId`, `Id`),
     `ScheduleHead` varchar(16) GENERATED ALWAYS AS (
         CASE WHEN `Recurrence` IS NULL OR `ScheduleStatus` IN ('followed', 'ended') THEN NULL
             WHEN `ScheduleStatus` IN ('paused', 'broken') THEN `ScheduleStatus`
@@ -109,6 +111,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
         CHECK (`WaitingFor` BETWEEN 0 AND 1000000000),
     CONSTRAINT `Backoff has 1 to 250 printable ASCII characters`
         CHECK (`Backoff` IS NULL OR char_length(`Backoff`) BETWEEN 1 AND 250 AND `Backoff` NOT REGEXP '[^ -~]'),
+    CONSTRAINT `ParentId is 1 or more`
+        CHECK (`ParentId` IS NULL OR `ParentId` >= 1),
     CONSTRAINT `Receipt has 1 to 64 printable ASCII characters`
         CHECK (`Receipt` IS NULL OR char_length(`Receipt`) BETWEEN 1 AND 64 AND `Receipt` NOT REGEXP '[^ -~]'),
     CONSTRAINT `Recurrence has 1 to 190 printable ASCII characters`

@@ -17,6 +17,6 @@ DROP TABLE "TaskQueue";
 DROP FUNCTION "TaskQueueScheduleHead", "TaskQueueLiveUniqueKey";
 DROP DOMAIN "TaskQueueJson", "TaskQueueScheduledOn", "TaskQueueClassName", "TaskQueueTaskStatus", "TaskQueueMaxRetries", "TaskQueueFailedRetries",
     "TaskQueueQueuedOn", "TaskQueueUpdatedOn", "TaskQueuePlannedOn", "TaskQueueUniqueUntil", "TaskQueueQuarantinedOn", "TaskQueueRecurrence",
-    "TaskQueueTimeZone", "TaskQueueReceipt", "TaskQueueQueuedById", "TaskQueueAttempts", "TaskQueuePriority", "TaskQueueTimeout", "TaskQueueWaitingFor", "TaskQueueBackoff",
+    "TaskQueueTimeZone", "TaskQueueReceipt", "TaskQueueParentId", "TaskQueueQueuedById", "TaskQueueAttempts", "TaskQueuePriority", "TaskQueueTimeout", "TaskQueueWaitingFor", "TaskQueueBackoff",
     "TaskQueueCrashes", "TaskQueueUniqueKey", "TaskQueueLimitKey", "TaskQueueCatchUp", "TaskQueueScheduleStatus",
     "TaskQueueAttempt", "TaskQueuePercentsCompleted", "TaskQueueRunStatus", "TaskQueueClaimant";

@@ -55,6 +55,8 @@ CREATE DOMAIN "TaskQueueUniqueKey" AS text COLLATE "C"
 CREATE DOMAIN "TaskQueueLimitKey" AS text COLLATE "C"
     CONSTRAINT "LimitKey has 1 to 190 printable ASCII characters"
     CHECK (VALUE ~ '^[!-~]([ -~]{0,188}[!-~])?$');
+CREATE DOMAIN "TaskQueueParentId" AS bigint CONSTRAINT "ParentId is 1 or more"
+    CHECK (VALUE >= 1);
 CREATE DOMAIN "TaskQueueCatchUp" AS text COLLATE "C" CONSTRAINT "CatchUp is known"
     CHECK (VALUE IN ('none', 'latest', 'all'));
 CREATE DOMAIN "TaskQueueScheduleStatus" AS text COLLATE "C" CONSTRAINT "ScheduleStatus is known"
@@ -119,6 +121,7 @@ CREATE TABLE "TaskQueue" (
     "UniqueKey" "TaskQueueUniqueKey",
     "UniqueUntil" "TaskQueueUniqueUntil",
     "LimitKey" "TaskQueueLimitKey",
+    "ParentId" "TaskQueueParentId",
     "Receipt" "TaskQueueReceipt",
     "Recurrence" "TaskQueueRecurrence",
     "TimeZone" "TaskQueueTimeZone" NOT NULL DEFAULT 'UTC',
@@ -152,6 +155,7 @@ CREATE INDEX "TaskQueueByClass" ON "TaskQueue" ("TaskClass", "LastStatus", "Sche
 CREATE INDEX "TaskQueueQuarantined" ON "TaskQueue" ("QuarantinedOn", "Id") WHERE "QuarantinedOn" IS NOT NULL;
 CREATE UNIQUE INDEX "TaskQueueUnique" ON "TaskQueue" ("TaskClass", "LiveUniqueKey") WHERE "LiveUniqueKey" IS NOT NULL;
 CREATE UNIQUE INDEX "TaskQueueReceipt" ON "TaskQueue" ("Receipt") WHERE "Receipt" IS NOT NULL;
+CREATE INDEX "TaskQueueByParent" ON "TaskQueue" ("ParentId", "Id") WHERE "ParentId" IS NOT NULL;
 CREATE INDEX "TaskQueueByUniqueKey" ON "TaskQueue" ("UniqueKey", "Id") WHERE "UniqueKey" IS NOT NULL;
 CREATE INDEX "TaskQueueScheduleHead" ON "TaskQueue" ("ScheduleHead", "ScheduledOn", "Id") WHERE "ScheduleHead" IS NOT NULL;
 CREATE INDEX "TaskQueueOver" ON "TaskQueue" ("LastStatus", "OverOn", "Id") WHERE "OverOn" IS NOT NULL;

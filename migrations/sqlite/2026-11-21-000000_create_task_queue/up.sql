@@ -67,6 +67,8 @@ CREATE TABLE "TaskQueue" (
         CONSTRAINT "LimitKey has 1 to 190 printable ASCII characters"
         CHECK ("LimitKey" IS NULL OR "LimitKey" NOT GLOB '*[^ -~]*' AND trim("LimitKey") = "LimitKey"
             AND length("LimitKey") BETWEEN 1 AND 190 AND length(CAST("LimitKey" AS BLOB)) = length("LimitKey")),
+    "ParentId" INTEGER
+        CONSTRAINT "ParentId is 1 or more" CHECK ("ParentId" IS NULL OR "ParentId" >= 1),
     "Receipt" TEXT
         CONSTRAINT "Receipt has 1 to 64 printable ASCII characters"
         CHECK ("Receipt" IS NULL OR "Receipt" NOT GLOB '*[^ -~]*'
@@ -131,6 +133,7 @@ CREATE INDEX "TaskQueueByClass" ON "TaskQueue" ("TaskClass", "LastStatus", "Sche
 CREATE INDEX "TaskQueueQuarantined" ON "TaskQueue" ("QuarantinedOn", "Id") WHERE "QuarantinedOn" IS NOT NULL;
 CREATE UNIQUE INDEX "TaskQueueUnique" ON "TaskQueue" ("TaskClass", "LiveUniqueKey") WHERE "LiveUniqueKey" IS NOT NULL;
 CREATE UNIQUE INDEX "TaskQueueReceipt" ON "TaskQueue" ("Receipt") WHERE "Receipt" IS NOT NULL;
+CREATE INDEX "TaskQueueByParent" ON "TaskQueue" ("ParentId", "Id") WHERE "ParentId" IS NOT NULL;
 CREATE INDEX "TaskQueueByUniqueKey" ON "TaskQueue" ("UniqueKey", "Id") WHERE "UniqueKey" IS NOT NULL;
 CREATE INDEX "TaskQueueScheduleHead" ON "TaskQueue" ("ScheduleHead", "ScheduledOn", "Id") WHERE "ScheduleHead" IS NOT NULL;
 CREATE INDEX "TaskQueueOver" ON "TaskQueue" ("LastStatus", "OverOn", "Id") WHERE "OverOn" IS NOT NULL;

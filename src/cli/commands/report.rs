@@ -146,7 +146,7 @@ fn json_of(what: &str, text: &str) -> anyhow::Result<serde_json::Value> {
 
 /// `of_claimant` is what a claimant writes instead, who is no handler.
 fn send(event: &serde_json::Value, of_claimant: &str) -> anyhow::Result<u8> {
-    let HandlerEnvironment { socket: Some(socket), token: Some(token) } = HandlerEnvironment::own()? else {
+    let HandlerEnvironment { socket: Some(socket), token: Some(token), .. } = HandlerEnvironment::own()? else {
         bail!(
             CliError::usage(
                 "this works inside a handler only: TASKQUEUE_EVENTS_SOCKET and TASKQUEUE_RUN_TOKEN are not set",

@@ -19,7 +19,7 @@ use crate::engine::{Context, EngineResult, StopSignals};
 
 /// How every verb explains its selection.
 pub(crate) const SELECTION_HELP: &str = "The tasks: ids (12), ranges (5-9), last, or filters, which must all hold: \
-    class=mail.* status=failed by=ann error=exit:1 schedule=7 key=order-17 older=2d newer=1h. Statuses are those of \
+    class=mail.* status=failed by=ann error=exit:1 schedule=7 key=order-17 parent=5 older=2d newer=1h. Statuses are those of \
     `status`, and exhausted, quarantined, waiting and due";
 
 /// The tasks that a selection means. `None` where there are none: that was said, and what is left is [`NOT_FOUND`].

@@ -81,6 +81,7 @@ impl TaskOptions {
             on_conflict: self.on_conflict,
             unique_for_secs: unique_for_secs.map_err(|message| CliError::usage(format!("--unique-for: {message}")))?,
             limit_key: self.limit_key.clone(),
+            parent_id: None,
             every: self.every.clone(),
             time_zone: self.tz.clone(),
             catch_up: self.catch_up.clone(),

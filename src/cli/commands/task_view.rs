@@ -209,6 +209,9 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
     if let Some(key) = &task.limit_key {
         lines.push(format!("  limit key    {key}"));
     }
+    if let Some(parent) = task.parent_id {
+        lines.push(format!("  parent       {parent}"));
+    }
     if let Some(circle) = &detail.circle {
         lines.push(format!("  circle       {}: they wait for each other for ever", id_circle_words(circle)));
     }

@@ -24,7 +24,7 @@ pub(super) struct Slot<'a> {
 impl Slot<'_> {
     pub(super) fn work(&self) {
         // Without the socket `taskqueue progress` does not reach us; descriptor 3 still does.
-        let socket = EventSocket::bind().ok();
+        let socket = EventSocket::bind(self.place.requests.clone()).ok();
         while let Some((run, terms)) = self.backlog.next() {
             fault_point!("slot.run_taken");
             if let Some(marks) = self.marks {

@@ -75,7 +75,7 @@ fn the_environment_is_clean_and_the_variables_of_the_run_cannot_be_replaced() {
         ("TASKQUEUE_RUN_TOKEN".to_owned(), "forged".to_owned()),
     ];
     handler.pass_env = vec!["CARGO_MANIFEST_DIR".to_owned(), "NOT_SET_ANYWHERE".to_owned()];
-    let socket = EventSocket::bind().unwrap();
+    let socket = EventSocket::bind(None).unwrap();
     let run = context("{}");
     let end = handler.run(&run, &[], Some(&socket), &mut Seen::default());
     let text = end.stdout.to_text();

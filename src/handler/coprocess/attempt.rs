@@ -1,6 +1,6 @@
 //! One attempt at a run, as the thread sees it that waits for its end: its timeout, its alarms, what is reported of it.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,20 +12,24 @@ use crate::domain::ending::{Ending, ReportedError};
 use crate::domain::exit_rules::ExitMeaning;
 use crate::handler::RunContext;
 use crate::handler::command::{CommandObserver, HandlerEnd};
-use crate::handler::events::Said;
+use crate::handler::events::{Said, parse_event};
 use crate::os::capture::{Captured, Stream};
 use crate::os::child::Control;
 use crate::os::clock::Moment;
+use crate::os::event_socket::EventSocket;
 
 /// The observer hears from us at least this often; the promise is 500 ms.
 const IDLE_EVERY: Duration = Duration::from_millis(400);
 /// Processes that may end before they have read anything of the run; after that it is taken for the cause.
 const MOST_TRIES: u32 = 3;
+/// A flood of messages from the socket must not hide an answer.
+const MESSAGES_PER_TURN: usize = 32;
 
 pub(super) struct Attempt<'a> {
     handler: &'a CoprocessHandler,
     run: &'a RunContext,
     alarms: &'a [BorrowedFd<'a>],
+    socket: Option<&'a EventSocket>,
     observer: &'a mut dyn CommandObserver,
     ticket: Arc<Ticket>,
     /// By us, before it ended.
@@ -48,6 +52,7 @@ impl<'a> Attempt<'a> {
         handler: &'a CoprocessHandler,
         run: &'a RunContext,
         alarms: &'a [BorrowedFd<'a>],
+        socket: Option<&'a EventSocket>,
         observer: &'a mut dyn CommandObserver,
     ) -> Result<Self, Box<HandlerEnd>> {
         let no_room = |error| Ending::NoRoom(format!("could not start {}: {error}", handler.program()));
@@ -57,6 +62,7 @@ impl<'a> Attempt<'a> {
             handler,
             run,
             alarms,
+            socket,
             observer,
             ticket: Arc::new(ticket),
             decided: None,
@@ -69,7 +75,7 @@ impl<'a> Attempt<'a> {
     /// `None` when it is to be tried again: its process has ended without having read anything of it, or the pool is closed.
     pub(super) fn run_by(&mut self, pool: &Arc<Pool>, number: u64) -> Option<HandlerEnd> {
         let id = WireId { run_id: self.run.run_id, number };
-        let message = match protocol::run(id, self.run) {
+        let message = match protocol::run(id, self.run, self.socket.map(EventSocket::name)) {
             Ok(message) => message,
             Err(error) => return Some(self.refused(&error)),
         };
@@ -94,7 +100,7 @@ impl<'a> Attempt<'a> {
 
     /// Waits for a change while it has no place yet. Says whether it must end.
     fn must_leave(&mut self) -> bool {
-        if self.ticket.wait(self.alarms, self.next_idle.remaining()).has_alarm {
+        if self.ticket.wait(self.alarms, self.next_idle.remaining()).ready.is_some() {
             return true;
         }
         if !self.next_idle.has_passed() {
@@ -111,9 +117,15 @@ impl<'a> Attempt<'a> {
         let mut deadline = Moment::after(timeout);
         loop {
             let alarms = if self.decided.is_none() { self.alarms } else { &[] };
-            let letters = self.ticket.wait(alarms, deadline.min(self.next_idle).remaining());
-            let has_alarm = letters.has_alarm;
-            let (reported, outcome) = self.read(letters);
+            let others: Vec<_> = alarms.iter().copied().chain(self.socket.map(AsFd::as_fd)).collect();
+            let letters = self.ticket.wait(&others, deadline.min(self.next_idle).remaining());
+            let has_alarm = letters.ready.is_some_and(|ready| ready < alarms.len());
+            let has_message = letters.ready.is_some_and(|ready| ready == alarms.len());
+            let (mut reported, outcome) = self.read(letters);
+            // Before the outcome: what was sent while the run was processed counts.
+            if has_message || outcome.is_some() {
+                reported |= self.read_socket();
+            }
             match outcome {
                 Some(Outcome::Answered(answer)) => return Some(self.answered(answer)),
                 Some(Outcome::Lost { death, may_have_started }) => return self.lost(&death, may_have_started),
@@ -165,6 +177,27 @@ impl<'a> Attempt<'a> {
             self.said.hear(event, self.observer);
         }
         (reported, letters.outcome)
+    }
+
+    /// What came over the event socket. Says whether something was a report.
+    fn read_socket(&mut self) -> bool {
+        let Some(socket) = self.socket else { return false };
+        let mut reported = false;
+        for _ in 0..MESSAGES_PER_TURN {
+            match socket.receive(&self.run.token) {
+                Ok(Some(line)) => match parse_event(&line) {
+                    Some(event) => {
+                        reported |= event.is_report();
+                        self.said.hear(event, self.observer);
+                    }
+                    None => self.said.unread = self.said.unread.saturating_add(1),
+                },
+                // It started a command, or had the token of another run.
+                Ok(None) => {}
+                Err(_) => break,
+            }
+        }
+        reported
     }
 
     fn answered(&mut self, answer: Answer) -> HandlerEnd {

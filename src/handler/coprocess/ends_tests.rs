@@ -9,7 +9,7 @@ use super::tests::*;
 fn run_with_alarm(coprocesses: &Coprocesses, handler: &CoprocessHandler) -> (HandlerEnd, Seen) {
     let alarm = Arc::new(Waker::new().unwrap());
     let mut seen = Seen { told: Some(Arc::clone(&alarm)), ..Seen::new() };
-    let end = coprocesses.run(handler, &context("1"), &[alarm.as_fd()], &mut seen);
+    let end = coprocesses.run(handler, &context("1"), &[alarm.as_fd()], None, &mut seen);
     (end, seen)
 }
 
@@ -28,7 +28,7 @@ fn a_run_that_must_end_is_ended_by_the_process_that_has_it() {
     assert_eq!((end.ending, end.error.unwrap().message.as_str()), (Ending::Stopped, "stop"));
     let pid = seen.handler.unwrap().pid;
     let late = RunContext { timeout_secs: 0, ..context("1") };
-    let end = coprocesses.run(&handler, &late, &[], &mut Seen::new());
+    let end = coprocesses.run(&handler, &late, &[], None, &mut Seen::new());
     assert_eq!((end.ending, end.error.unwrap().message.as_str()), (Ending::TimedOut, "timeout"));
     assert_eq!(end.results, Some(pid.to_string()), "and it lives on");
 }
@@ -42,7 +42,7 @@ fn who_cannot_cancel_a_run_is_asked_to_end_itself() {
     assert!(is_dead(seen.handler.unwrap().pid));
     for timeout_secs in [-1, 1] {
         let run = RunContext { timeout_secs, ..context("1") };
-        assert_eq!(coprocesses.run(&handler(script), &run, &[], &mut Seen::new()).ending, Ending::TimedOut);
+        assert_eq!(coprocesses.run(&handler(script), &run, &[], None, &mut Seen::new()).ending, Ending::TimedOut);
     }
 }
 
@@ -51,7 +51,7 @@ fn a_report_starts_the_timeout_again() {
     let script = "hello()\nfor run in runs():\n for i in range(35):\n  time.sleep(0.1)\n  \
                   say(type='progress', id=run['id'], progress=i)\n done(run)";
     let run = RunContext { timeout_secs: 3, ..context("1") };
-    let end = Coprocesses::default().run(&handler(script), &run, &[], &mut Seen::new());
+    let end = Coprocesses::default().run(&handler(script), &run, &[], None, &mut Seen::new());
     assert_eq!(end.ending, Ending::Exited(0));
 }
 
@@ -66,7 +66,7 @@ fn who_does_not_end_a_run_is_killed_and_its_other_runs_are_given_back() {
         let (coprocesses, handler) = (&coprocesses, &handler);
         let other = scope.spawn(move || {
             let mut seen = Seen { told: Some(theirs), ..Seen::new() };
-            (coprocesses.run(handler, &context, &[], &mut seen), seen)
+            (coprocesses.run(handler, &context, &[], None, &mut seen), seen)
         });
         told.wait(None, Duration::from_secs(60));
         (run_with_alarm(coprocesses, handler), other.join().unwrap())
@@ -83,7 +83,7 @@ fn the_observer_can_have_it_killed_at_once() {
     let coprocesses = Coprocesses::default();
     let mut seen = Seen { control: Control::Kill, ..Seen::new() };
     let script = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nhello()\nfor run in runs(): time.sleep(600)";
-    let end = coprocesses.run(&handler(script), &context("1"), &[], &mut seen);
+    let end = coprocesses.run(&handler(script), &context("1"), &[], None, &mut seen);
     assert_eq!(end.ending, Ending::Stopped);
     assert!(seen.handler.is_none_or(|handler| is_dead(handler.pid)));
 }
@@ -94,7 +94,7 @@ fn a_stop_reaches_a_run_that_has_no_process_yet() {
     alarm.wake();
     let coprocesses = Coprocesses::default();
     let mut seen = Seen::new();
-    let end = coprocesses.run(&handler("time.sleep(600)"), &context("1"), &[alarm.as_fd()], &mut seen);
+    let end = coprocesses.run(&handler("time.sleep(600)"), &context("1"), &[alarm.as_fd()], None, &mut seen);
     assert_eq!((end.ending, seen.handler), (Ending::Stopped, None));
 }
 

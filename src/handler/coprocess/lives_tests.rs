@@ -23,7 +23,7 @@ fn everything_about_a_run_stands_in_its_message_and_nothing_of_it_in_the_environ
     let mut handler = handler(script);
     handler.command.env = vec![("TASKQUEUE_PROTOCOL".to_owned(), "forged".to_owned())];
     let run = context("{\"a\":\n [1.50]}");
-    let end = Coprocesses::default().run(&handler, &run, &[], &mut Seen::new());
+    let end = Coprocesses::default().run(&handler, &run, &[], None, &mut Seen::new());
     let result: serde_json::Value = serde_json::from_str(end.results.as_ref().unwrap()).unwrap();
     let (message, environment) = (&result[0], result[1].as_object().unwrap());
     assert_eq!((&message["task_id"], &message["run_id"], &message["attempt"]), (&7.into(), &70.into(), &2.into()));
@@ -160,7 +160,7 @@ fn classes_of_one_pattern_share_a_process_unless_it_is_told_the_class() {
     let mut handler = handler(TELL_PID);
     let pid = |handler: &CoprocessHandler, class: &str| {
         let run = RunContext { class: class.parse().unwrap(), ..context("1") };
-        pid_of(&coprocesses.run(handler, &run, &[], &mut Seen::new()))
+        pid_of(&coprocesses.run(handler, &run, &[], None, &mut Seen::new()))
     };
     assert_eq!(pid(&handler, "mail.a"), pid(&handler, "mail.b"));
     handler.command.argv.push("{class}".to_owned());

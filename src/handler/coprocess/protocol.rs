@@ -104,6 +104,8 @@ struct Run<'a> {
     max_retries: i32,
     class: &'a str,
     token: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    events_socket: Option<&'a str>,
     planned_on: &'a str,
     deadline: &'a str,
     timeout_secs: i64,
@@ -123,11 +125,11 @@ pub(super) fn hello() -> Vec<u8> {
     line(&OurHello { r#type: "hello", versions: [VERSION], capabilities: ["cancel", "ping", "drain"] })
 }
 
-/// The data is handed over as it is stored, but for line ends between its parts, which would cut the line.
+/// `events_socket` is the name for the variable of a program that the handler starts. The data is handed over as it is stored, but for line ends between its parts, which would cut the line.
 ///
 /// # Errors
 /// It is no JSON.
-pub(super) fn run(id: WireId, run: &RunContext) -> Result<Vec<u8>, serde_json::Error> {
+pub(super) fn run(id: WireId, run: &RunContext, events_socket: Option<&str>) -> Result<Vec<u8>, serde_json::Error> {
     let data = if run.data.contains(['\n', '\r']) {
         Cow::Owned(run.data.replace(['\n', '\r'], " "))
     } else {
@@ -142,6 +144,7 @@ pub(super) fn run(id: WireId, run: &RunContext) -> Result<Vec<u8>, serde_json::E
         max_retries: run.max_retries,
         class: &run.class,
         token: &run.token,
+        events_socket,
         planned_on: &run.planned_on,
         deadline: &run.deadline,
         timeout_secs: run.timeout_secs,
@@ -270,14 +273,14 @@ mod tests {
     fn a_run_is_one_line_with_its_data_as_it_is_stored() {
         let data = "{\"b\":1.50,\r\n \"a\": \"\\u0000\\n\", \"n\":18446744073709551616}";
         let run = RunContext { token: "t".to_owned(), ..context(data) };
-        let text = String::from_utf8(super::run(ID, &run).unwrap()).unwrap();
+        let text = String::from_utf8(super::run(ID, &run, Some("taskqueue-1")).unwrap()).unwrap();
         let expected = "{\"type\":\"run\",\"id\":\"70.3\",\"task_id\":7,\"run_id\":70,\"attempt\":2,\"max_retries\":5,\
-             \"class\":\"mail.send\",\"token\":\"t\",\"planned_on\":\"2026-08-01T10:00:00Z\",\
+             \"class\":\"mail.send\",\"token\":\"t\",\"events_socket\":\"taskqueue-1\",\"planned_on\":\"2026-08-01T10:00:00Z\",\
              \"deadline\":\"2026-08-01T10:01:00Z\",\"timeout_secs\":60,\
              \"data\":{\"b\":1.50,   \"a\": \"\\u0000\\n\", \"n\":18446744073709551616}}\n";
         assert_eq!(text, expected);
         for forged in ["", "1,\"id\":\"70.4\"", "{} {}"] {
-            assert!(super::run(ID, &context(forged)).is_err(), "{forged}");
+            assert!(super::run(ID, &context(forged), None).is_err(), "{forged}");
         }
     }
 

@@ -127,7 +127,7 @@ pub(super) fn with_grace(script: &str, grace: Duration) -> CoprocessHandler {
 
 pub(super) fn run(coprocesses: &Coprocesses, handler: &CoprocessHandler, data: &str) -> (HandlerEnd, Seen) {
     let mut seen = Seen::new();
-    let end = coprocesses.run(handler, &context(data), &[], &mut seen);
+    let end = coprocesses.run(handler, &context(data), &[], None, &mut seen);
     (end, seen)
 }
 

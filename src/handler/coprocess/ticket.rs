@@ -61,8 +61,8 @@ pub(super) struct Letters {
     /// Of standard error.
     pub(super) fresh: Vec<u8>,
     pub(super) outcome: Option<Outcome>,
-    /// One of the descriptors that were waited for is readable.
-    pub(super) has_alarm: bool,
+    /// The index of the first of the descriptors that were waited for that is readable.
+    pub(super) ready: Option<usize>,
 }
 
 struct Mail {
@@ -148,13 +148,13 @@ impl Ticket {
         self.put(|mail| mail.is_called = true);
     }
 
-    /// Waits for letters, a call or an alarm, for at most so long.
-    pub(super) fn wait(&self, alarms: &[BorrowedFd<'_>], limit: Duration) -> Letters {
-        let has_alarm = match self.look() {
-            Here::Outcome => false,
+    /// Waits for letters, a call or one of these descriptors, for at most so long.
+    pub(super) fn wait(&self, others: &[BorrowedFd<'_>], limit: Duration) -> Letters {
+        let ready = match self.look() {
+            Here::Outcome => None,
             // A flood of news must not hide an alarm.
-            Here::News => self.waker.wait_beside(alarms, Duration::ZERO),
-            Here::Nothing => self.waker.wait_beside(alarms, limit),
+            Here::News => self.waker.wait_beside(others, Duration::ZERO),
+            Here::Nothing => self.waker.wait_beside(others, limit),
         };
         let mut mail = self.mail();
         mail.is_awaited = false;
@@ -164,7 +164,7 @@ impl Ticket {
             unread: mem::take(&mut mail.unread),
             fresh: mem::take(&mut mail.fresh),
             outcome: mail.outcome.take(),
-            has_alarm,
+            ready,
         }
     }
 

@@ -305,7 +305,7 @@ fn messages_from_the_socket_reach_the_observer_and_forged_ones_do_not() {
             self.0.idle()
         }
     }
-    let socket = EventSocket::bind().unwrap();
+    let socket = EventSocket::bind(None).unwrap();
     let mut observer = Answering(Seen::default(), &socket);
     let limits = limits(LONG, 1000);
     supervise(&spec("sh", "exit 0"), b"", &limits, &[], Some((&socket, "token")), &mut observer);

@@ -56,6 +56,7 @@ pub(super) fn copy_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryR
             dsl::unique_key,
             dsl::unique_until,
             dsl::limit_key,
+            dsl::parent_id,
             dsl::recurrence,
             dsl::time_zone,
             dsl::catch_up,
@@ -64,8 +65,8 @@ pub(super) fn copy_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryR
         let table = diesel::copy_from(dsl::task_queue);
         if is_scheduled {
             // The columns as one flat list, which is what COPY takes.
-            let (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p) = columns;
-            let columns = (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, dsl::scheduled_on);
+            let (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q) = columns;
+            let columns = (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, dsl::scheduled_on);
             table.from_raw_data(columns, write).execute(conn)?;
         } else {
             table.from_raw_data(columns, write).execute(conn)?;
@@ -90,6 +91,7 @@ fn lines<'a>(rows: impl Iterator<Item = (&'a i64, &'a NewTaskRow)>) -> Vec<u8> {
         out.maybe(row.unique_key.as_deref(), Line::text);
         out.maybe(row.unique_until, Line::time);
         out.maybe(row.limit_key.as_deref(), Line::text);
+        out.maybe(row.parent_id, Line::number);
         out.maybe(row.recurrence.as_deref(), Line::text);
         out.text(row.time_zone.as_deref().unwrap_or("UTC"));
         out.text(row.catch_up.as_deref().unwrap_or("latest"));

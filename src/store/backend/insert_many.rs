@@ -20,7 +20,7 @@ impl QueryFragment<Mysql> for InsertMany<'_> {
         out.unsafe_to_cache_prepared();
         out.push_sql(
             "INSERT INTO `TaskQueue` (`TaskClass`, `TaskData`, `QueuedById`, `MaxRetries`, `Timeout`, `Priority`, `WaitingFor`, \
-             `Backoff`, `UniqueKey`, `LimitKey`, `Recurrence`, `TimeZone`, `CatchUp`, `ScheduledOn`, `UniqueUntil`, \
+             `ParentId`, `Backoff`, `UniqueKey`, `LimitKey`, `Recurrence`, `TimeZone`, `CatchUp`, `ScheduledOn`, `UniqueUntil`, \
              `PlannedOn`) VALUES ",
         );
         let mut numbers = String::new();
@@ -39,7 +39,11 @@ impl QueryFragment<Mysql> for InsertMany<'_> {
                 Some(secs) => write!(numbers, "{secs}"),
                 None => write!(numbers, "NULL"),
             };
-            let _ = write!(numbers, ", {}, {}", row.priority, row.waiting_for);
+            let _ = write!(numbers, ", {}, {}, ", row.priority, row.waiting_for);
+            let _ = match row.parent_id {
+                Some(id) => write!(numbers, "{id}"),
+                None => write!(numbers, "NULL"),
+            };
             out.push_sql(&numbers);
             for text in [&row.backoff, &row.unique_key, &row.limit_key, &row.recurrence] {
                 value(&mut out, text.as_ref(), [", ", "", ", NULL"])?;

@@ -61,7 +61,7 @@ const MYSQL: Spelling =
     Spelling { quote: '`', now: "UTC_TIMESTAMP(6)", before_time: "CAST(", after_time: " AS DATETIME(6))" };
 
 /// In the order in which the values are pushed.
-const COLUMNS: [&str; 17] = [
+const COLUMNS: [&str; 18] = [
     "TaskClass",
     "TaskData",
     "QueuedById",
@@ -70,6 +70,7 @@ const COLUMNS: [&str; 17] = [
     "Priority",
     "Backoff",
     "WaitingFor",
+    "ParentId",
     "UniqueKey",
     "LimitKey",
     "Recurrence",
@@ -117,6 +118,8 @@ where
     out.push_bind_param::<Nullable<Text>, _>(&row.backoff)?;
     out.push_sql(", ");
     out.push_bind_param::<Integer, _>(&row.waiting_for)?;
+    out.push_sql(", ");
+    out.push_bind_param::<Nullable<BigInt>, _>(&row.parent_id)?;
     for text in [&row.unique_key, &row.limit_key, &row.recurrence] {
         out.push_sql(", ");
         out.push_bind_param::<Nullable<Text>, _>(text)?;

@@ -308,6 +308,7 @@ fn next_row(task: &Task, recurrence: &Recurrence, step: Step, waiting_for: i32) 
         unique_key: task.unique_key.clone(),
         unique_until: None,
         limit_key: task.limit_key.clone(),
+        parent_id: task.parent_id.map(|id| id.0),
         recurrence: Some(recurrence.every().to_owned()),
         time_zone: Some(recurrence.zone().to_owned()),
         catch_up: Some(recurrence.catch_up().to_string()),

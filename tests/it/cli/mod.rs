@@ -38,6 +38,7 @@ mod metrics;
 mod moved_store;
 mod output;
 pub(crate) mod outside_text;
+mod own_queue;
 mod pauses;
 mod pipes;
 mod process_run;

@@ -533,6 +533,12 @@ each_engine! {
             2,
             "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"UniqueKey\" IN ('key40001', 'key501')",
         );
+        is_read_from(
+            db,
+            "TaskQueueByParent",
+            2,
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ParentId\" IN (40001, 501)",
+        );
         // store::classes::list_task_classes
         is_read_from(
             db,

@@ -19,7 +19,7 @@ use crate::{each_engine, test_on};
 pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
-        "Attempts= Backoff? CatchUp= Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= LimitKey? LiveUniqueKey?* MaxRetries= OverOn?* PlannedOn? \
+        "Attempts= Backoff? CatchUp= Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= LimitKey? LiveUniqueKey?* MaxRetries= OverOn?* ParentId? PlannedOn? \
          Priority= QuarantinedOn? QueuedById= QueuedOn= Receipt? Recurrence? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= TaskClass \
          TaskData= TimeZone= Timeout? UniqueKey? UniqueUntil? UpdatedOn= WaitingFor=",
         "Id",
@@ -228,6 +228,7 @@ each_engine! {
             ("TaskQueue", "UniqueKey LastStatus", "'k', 'success'", "'k', 'processing'"),
             ("TaskQueue", "UniqueKey LastStatus", "'k', 'cancelled'", "'k', 'scheduled'"),
             ("TaskQueue", "LimitKey", "'k'", "''"),
+            ("TaskQueue", "ParentId", "7", "0"),
             ("TaskQueue", "CatchUp", "'none'", "'some'"),
             ("TaskQueue", "ScheduleStatus", "'paused'", "'off'"),
             ("TaskQueue", "ScheduledOn", "'2026-01-01 00:00:00'", "NULL"),

@@ -1,0 +1,139 @@
+//! Commands inside a handler. Its runner executes those that concern the queue, with the store of the run and without a password
+//! for the handler; here the command line is sent, and there it is checked.
+
+use std::ffi::OsString;
+
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+
+use super::error::CliError;
+use crate::config::{Environment, HandlerEnvironment};
+use crate::engine::own_queue::{CommandAnswer, request_command};
+
+/// The commands that a runner executes for a handler, with the arguments that they may have: all others are refused. None of them
+/// opens a file, a network connection or another store.
+const SERVED: [(&str, &[&str]); 6] = [
+    (
+        "queue",
+        &[
+            "class",
+            "data",
+            "batch",
+            "any_class",
+            "at",
+            "delay",
+            "max_retries",
+            "timeout",
+            "priority",
+            "backoff",
+            "after",
+            "unique",
+            "on_conflict",
+            "unique_for",
+            "limit_key",
+            "every",
+            "tz",
+            "catch_up",
+            "wait",
+        ],
+    ),
+    ("status", &["selection", "full"]),
+    ("wait", &["selection", "any", "timeout"]),
+    ("events", &["task", "kind", "since", "limit", "follow"]),
+    ("cancel", &["selection", "yes", "dry_run", "reason"]),
+    (
+        "edit",
+        &[
+            "selection",
+            "yes",
+            "dry_run",
+            "data",
+            "at",
+            "delay",
+            "max_retries",
+            "timeout",
+            "priority",
+            "backoff",
+            "if_updated_on",
+            "reason",
+        ],
+    ),
+];
+/// What a command must be given, so that it is about a task.
+const NEEDED: [(&str, &str); 2] = [("status", "selection"), ("events", "task")];
+/// The arguments of every command that may be given.
+const GLOBAL: [&str; 3] = ["json", "verbose", "color"];
+
+/// Executes this command by the runner of the handler that called it, and returns its exit status. `None` where it is to be
+/// executed here: outside a handler, with a database that is named, or if it does not concern the queue.
+pub(super) fn execute_by_runner(matches: &ArgMatches, arguments: &[OsString]) -> anyhow::Result<Option<u8>> {
+    let HandlerEnvironment { socket: Some(socket), token: Some(token), on_behalf_of: None, .. } =
+        HandlerEnvironment::own()?
+    else {
+        return Ok(None);
+    };
+    let (environment, served) = (Environment::own()?, matches.subcommand().is_some_and(|(verb, _)| is_served(verb)));
+    let is_named = environment.database.is_some() || environment.config.is_some();
+    if !served || is_named || given(matches).any(|name| name == "database" || name == "config") {
+        return Ok(None);
+    }
+    let arguments = arguments.iter().skip(1).map(|argument| argument.to_str().map(str::to_owned));
+    let arguments: Option<Vec<String>> = arguments.collect();
+    let arguments = arguments.ok_or_else(|| CliError::usage("an argument is not UTF-8"))?;
+    let answer = request_command(&socket, &token, &arguments).map_err(|error| {
+        CliError::unreachable(format!("the runner of this handler cannot be reached: {error}"))
+            .with_hint("long data goes through standard input: `taskqueue queue CLASS -`")
+    })?;
+    match answer {
+        CommandAnswer::Ended(code) => Ok(Some(code)),
+        CommandAnswer::Refused(reason) => Err(CliError::unreachable(reason).with_hint(NAME_IT).into()),
+        CommandAnswer::Lost => {
+            Err(CliError::unreachable("the runner of this handler ended before the command did").into())
+        }
+    }
+}
+
+const NAME_IT: &str = "name the store: --database URL, or TASKQUEUE_DATABASE_URL in env of the class";
+
+fn is_served(verb: &str) -> bool {
+    SERVED.iter().any(|(served, _)| *served == verb)
+}
+
+/// The arguments that were written, of the command and of all commands. Groups of arguments, which clap calls as their types, are
+/// left out.
+fn given(matches: &ArgMatches) -> impl Iterator<Item = &str> {
+    let of_command = matches.subcommand().map(|(_, matches)| matches);
+    [Some(matches), of_command].into_iter().flatten().flat_map(|matches| {
+        let is_written = |name: &&str| {
+            !name.starts_with(char::is_uppercase) && matches.value_source(name) == Some(ValueSource::CommandLine)
+        };
+        matches.ids().map(clap::Id::as_str).filter(is_written)
+    })
+}
+
+/// Checks a command line that a handler asked this process to execute: its command and arguments, and that it reads no file.
+pub(super) fn check(matches: &ArgMatches) -> Result<(), CliError> {
+    let Some((verb, of_command)) = matches.subcommand() else { return Ok(()) };
+    let Some((_, allowed)) = SERVED.iter().find(|(served, _)| *served == verb) else {
+        return Err(CliError::usage(format!("a handler cannot call `{verb}`")));
+    };
+    if let Some(name) = given(matches).find(|name| !allowed.contains(name) && !GLOBAL.contains(name)) {
+        let name = name.replace('_', "-");
+        return Err(CliError::usage(format!("a handler cannot use --{name} with `{verb}`")));
+    }
+    if let Some((_, needed)) = NEEDED.iter().find(|(of, _)| *of == verb)
+        && !given(matches).any(|name| name == *needed)
+    {
+        return Err(CliError::usage(format!("a handler names the task of `{verb}`")).with_hint(format!(
+            "taskqueue {verb} {}\"$TASKQUEUE_TASK_ID\"",
+            if verb == "events" { "--task " } else { "" }
+        )));
+    }
+    let value = |name| of_command.try_get_raw(name).ok().flatten().and_then(|mut values| values.next());
+    let reads_file = value("data").is_some_and(|data| data.to_string_lossy().starts_with('@'));
+    if reads_file || value("batch").is_some_and(|path| path != "-") {
+        return Err(CliError::usage("the runner of a handler reads no files for it")
+            .with_hint("`-` is standard input: taskqueue queue CLASS - < FILE"));
+    }
+    Ok(())
+}

@@ -1,0 +1,288 @@
+//! The queue of a handler: commands that its runner executes for it.
+
+use std::path::Path;
+
+use rustix::process::geteuid;
+use serde_json::{Value, json};
+
+use super::{count_tasks, detail, is_alive, printed, process, signal, task, wait_for_file, write};
+use crate::each_engine;
+use crate::support::{EngineUnderTest, TestDb, db, wait_until};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_taskqueue");
+
+/// The class `order`, whose shell script calls the program, and classes that it may and may not queue.
+fn configure(db: &TestDb, script: &str) {
+    let script = write(db, "order.sh", format!("taskqueue() {{ {PROGRAM} \"$@\"; }}\n{script}"));
+    db.configure(&format!(
+        "[class.order]\nargv = [\"/bin/sh\", {script:?}]\nmay_queue = [\"child.*\", \"report\"]\n\
+         [class.\"child.*\"]\nargv = [\"/bin/true\"]\n[class.report]\nargv = [\"/bin/true\"]\n\
+         [class.other]\nargv = [\"/bin/true\"]\n"
+    ));
+}
+
+/// What the handler printed, line by line. It must have succeeded.
+fn lines_of(db: &TestDb, script: &str) -> Vec<String> {
+    configure(db, script);
+    let after = process(db, "order", "{}");
+    assert_eq!(after["task"]["status"], "success", "{after}");
+    printed(&after, "stdout").lines().map(str::to_owned).collect()
+}
+
+each_engine! {
+    fn a_handler_queues_children_of_the_classes_that_it_may_queue(db) {
+        let script = "taskqueue queue child.a '{\"n\":1}'\n\
+            echo '{\"n\":2}' | taskqueue queue report - --priority 7\n\
+            printf '{\"class\":\"child.b\"}\\n{\"class\":\"order\",\"in\":\"1h\"}\\n' | taskqueue queue --batch -";
+        assert_eq!(lines_of(db, script), ["2", "3", "4", "5"]);
+        let (first, second) = (task(db, "2"), task(db, "3"));
+        assert_eq!((&first["parent_id"], &first["queued_by"], &first["data"]), (&json!(1), &json!("task 1"), &json!({"n": 1})));
+        assert_eq!((&second["parent_id"], &second["priority"], &second["data"]), (&json!(1), &json!(7), &json!({"n": 2})));
+        assert_eq!(task(db, "1")["parent_id"], Value::Null);
+        assert!(db.cli().run(&["status", "5"]).ok().contains("  parent       1\n"));
+        assert_eq!(db.cli().run(&["tick"]).ok(), "");
+        assert_eq!(task(db, "4")["status"], "success");
+    }
+
+    fn a_handler_queues_nothing_of_a_class_that_it_may_not_queue(db) {
+        let script = "exec 2>&1\ntaskqueue queue other; echo $?\n\
+            printf '{\"class\":\"child.b\"}\\n{\"class\":\"other\"}\\n' | taskqueue queue --batch - ; echo $?\n\
+            taskqueue queue exec '{\"argv\":[\"/bin/true\"]}'; echo $?";
+        let printed = lines_of(db, script).join("\n");
+        assert_eq!(printed.matches("may_queue of [class.\"order\"] does not allow it").count(), 3, "{printed}");
+        assert_eq!(printed.lines().filter(|line| *line == "2").count(), 3, "{printed}");
+        assert_eq!(count_tasks(db), 1);
+    }
+
+    fn a_handler_under_another_user_queues_and_sees_no_password(db) {
+        if !geteuid().is_root() {
+            return;
+        }
+        std::fs::set_permissions(db.home(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let script = "taskqueue queue child.a\n\
+            taskqueue events --task 1 --follow >/dev/null &\n\
+            { cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline; ps -eo args; env; ls -R \"$HOME\"; } 2>/dev/null | tr '\\0' '\\n'";
+        configure(db, script);
+        let config = std::fs::read_to_string(db.home().join(".config/taskqueue/config.toml")).unwrap();
+        let config: String = config.lines().filter(|line| !line.starts_with("user =")).collect::<Vec<_>>().join("\n");
+        db.configure_exactly(&format!("user = \"nobody\"\n{config}"));
+        let after = process(db, "order", "{}");
+        assert_eq!(after["task"]["status"], "success", "{after}");
+        let seen = printed(&after, "stdout");
+        assert!(seen.starts_with("2\n") && seen.contains("TASKQUEUE_RUN_TOKEN="), "{seen}");
+        assert!(!seen.contains(db.url_text()) && !seen.contains("TASKQUEUE_DATABASE_URL"), "{seen}");
+        assert_eq!(task(db, "2")["parent_id"], 1);
+    }
+
+    fn a_handler_reads_and_changes_its_own_task_and_its_children_alone(db) {
+        let strangers = "for id in 2 99 last class=other parent=2 '3 2'; do\n\
+            for verb in status wait cancel 'edit --priority 5'; do taskqueue $verb $id; echo $?; done; done\n\
+            taskqueue events --task 2; echo $?; taskqueue events; echo $?; taskqueue status; echo $?";
+        configure(db, &format!(
+            "taskqueue queue child.a; taskqueue queue child.b\n\
+             taskqueue cancel 3 --reason withdrawn; taskqueue edit 4 --priority 5\n\
+             taskqueue status --json 1; taskqueue status --json parent=1; taskqueue events --json --task 3\n\
+             exec 2>&1\n{strangers}"));
+        let parent = db.cli().run(&["queue", "order"]).ok();
+        assert_eq!((parent.trim(), db.cli().run(&["queue", "other", "--in", "1h"]).ok().trim()), ("1", "2"));
+        assert_eq!(db.cli().run(&["tick"]).ok(), "");
+        let after = detail(db, "1");
+        let text = printed(&after, "stdout");
+        let (own, refused) = text.split_once("error: ").unwrap();
+        let json: Vec<Value> = own.lines().filter(|line| line.starts_with('{')).map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!((&json[0]["task"]["id"], &json[0]["task"]["status"]), (&json!(1), &json!("processing")));
+        assert!(own.contains("\"withdrawn\""), "{own}");
+        assert_eq!(refused.lines().filter(|line| *line == "2").count(), 27, "{refused}");
+        assert_eq!(refused.lines().filter(|line| line.len() == 1).count(), 27, "{refused}");
+        assert_eq!((&task(db, "3")["status"], &task(db, "4")["priority"]), (&json!("cancelled"), &json!(5)));
+        assert_eq!((&task(db, "2")["status"], &task(db, "2")["priority"]), (&json!("scheduled"), &json!(0)));
+        let events = db.cli().run(&["events", "--task", "3"]).ok();
+        assert!(events.contains("task 1"), "the event says for whom it was done: {events}");
+    }
+
+    fn a_handler_waits_for_its_child_and_reads_its_results(db) {
+        configure(db, "id=$(taskqueue queue child.a)\ntaskqueue wait $id --timeout 60s\ntaskqueue status --json $id");
+        db.cli().run(&["queue", "order"]).ok();
+        db.cli().run(&["work", "--slots", "2", "--idle-exit", "0s"]).ok();
+        let after = detail(db, "1");
+        assert_eq!(after["task"]["status"], "success", "{after}");
+        let last = printed(&after, "stdout").lines().last().unwrap();
+        let child: Value = serde_json::from_str(last).unwrap();
+        assert_eq!(child["task"]["status"], "success");
+    }
+
+    fn the_runner_of_a_handler_opens_no_file_and_no_other_store_for_it(db) {
+        let file = write(db, "data.json", "{}");
+        let file = file.display();
+        let script = format!("exec 2>&1\n\
+            taskqueue queue child.a @{file}; echo $?; taskqueue queue --batch {file}; echo $?\n\
+            taskqueue edit 1 --data @{file}; echo $?; taskqueue queue child.a --by root; echo $?\n\
+            taskqueue queue child.a --run; echo $?; taskqueue status --token x; echo $?\n\
+            taskqueue status --runners; echo $?; taskqueue cancel 1 --dependants; echo $?");
+        let printed = lines_of(db, &script);
+        assert_eq!(printed.iter().filter(|line| *line == "2").count(), 8, "{printed:?}");
+        assert_eq!(printed.iter().filter(|line| line.starts_with("error: the runner of a handler reads no files")).count(), 3, "{printed:?}");
+        assert_eq!(count_tasks(db), 1);
+    }
+
+    fn a_command_ends_with_the_process_inside_the_handler_that_called_it(db) {
+        // The process of the runner is known by its arguments; other tests run beside this one.
+        let timeout = format!("{}{}s", std::process::id(), db.engine as u8);
+        let listed = format!("ps -eo args | grep '^/proc/self/exe wait 1 --timeout {timeout}'");
+        let script = format!("{PROGRAM} wait 1 --timeout {timeout} & caller=$!\n\
+            until {listed} >/dev/null; do sleep 0.05; done\n\
+            kill -9 $caller\n\
+            while {listed} >/dev/null; do sleep 0.05; done\necho gone");
+        assert_eq!(lines_of(db, &script), ["gone"]);
+    }
+
+    fn a_command_ends_when_its_runner_is_killed(db) {
+        let timeout = format!("9{}{}s", std::process::id(), db.engine as u8);
+        configure(db, &format!("echo $PPID >runner\n{PROGRAM} wait 1 --timeout {timeout}"));
+        let config = std::fs::read_to_string(db.home().join(".config/taskqueue/config.toml")).unwrap();
+        let config = config.replace("may_queue", &format!("cwd = {:?}\nmay_queue", db.home()));
+        db.configure_exactly(&config);
+        db.cli().run(&["queue", "order"]).ok();
+        let runner = db.cli().spawn(&["tick"]);
+        let pid = wait_for_file(db, "runner");
+        assert_eq!(pid, runner.id().to_string());
+        let command = || {
+            std::fs::read_dir("/proc").unwrap().flatten().find(|entry| {
+                let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+                let line = String::from_utf8_lossy(&line).replace('\0', " ");
+                line.starts_with("/proc/self/exe wait") && line.contains(&timeout)
+            })
+        };
+        wait_until("the runner starts the command", || command().is_some());
+        signal(&runner, rustix::process::Signal::KILL);
+        wait_until("the command ends", || command().is_none());
+        wait_until("the runner has ended", || !is_alive(&pid));
+        drop(crate::support::cli::finish(runner));
+    }
+
+    fn a_command_inside_a_run_never_uses_a_store_that_does_not_have_the_run(db) {
+        let inside = || db.cli().without_env("TASKQUEUE_DATABASE_URL").env("TASKQUEUE_RUN_TOKEN", "1-2");
+        let refused = inside().run(&["queue", "--any-class", "child"]).fails(69);
+        assert!(refused.contains("is not the store of the run in which this command was called"), "{refused}");
+        assert!(!db.home().join(".local").exists());
+        // There is a default store, but not with this run.
+        db.cli().without_env("TASKQUEUE_DATABASE_URL").run(&["queue", "--any-class", "work"]).ok();
+        for verb in [&["queue", "--any-class", "child"][..], &["status"], &["cancel", "1"]] {
+            let refused = inside().run(verb).fails(69);
+            assert!(refused.contains("is not the store of the run"), "{refused}");
+        }
+        // A claimant may call the program inside its work.
+        let claim = db.cli().without_env("TASKQUEUE_DATABASE_URL").run(&["claim", "--claimant", "bot"]).json();
+        let token = claim["token"].as_str().unwrap();
+        assert_eq!(inside().env("TASKQUEUE_RUN_TOKEN", token).run(&["queue", "--any-class", "child"]).ok().trim(), "2");
+        // A store that is named is used.
+        assert_eq!(db.cli().env("TASKQUEUE_RUN_TOKEN", "1-2").run(&["queue", "--any-class", "child"]).ok().trim(), "1");
+    }
+
+    fn a_command_for_a_run_that_has_ended_does_nothing(db) {
+        db.configure("[class.order]\nargv = [\"/bin/true\"]\n");
+        assert_eq!(process(db, "order", "{}")["task"]["status"], "success");
+        let token = db.text("SELECT \"Token\" AS value FROM \"TaskQueueRuns\"").unwrap_or_else(|| "none".to_owned());
+        let late = db.cli().env("TASKQUEUE_ON_BEHALF_OF", &token).run(&["queue", "order"]).fails(2);
+        assert!(late.contains("the run of this handler has ended"), "{late}");
+        assert_eq!(count_tasks(db), 1);
+    }
+
+    fn children_keep_their_parents_where_they_are_imported(db) {
+        let ids = lines_of(db, "taskqueue queue child.a; taskqueue queue child.b");
+        assert_eq!(ids, ["2", "3"]);
+        let all = db.cli().run(&["export", "1", "3"]).ok();
+        db.cli().stdin(all).run(&["import", "-"]).ok();
+        // Tasks 4 and 5 are copies of 1 and 3.
+        assert_eq!(task(db, "5")["parent_id"], 4);
+        let child = db.cli().run(&["export", "3"]).ok();
+        db.cli().stdin(child).run(&["import", "-"]).ok();
+        assert_eq!(task(db, "6")["parent_id"], Value::Null, "its parent stayed behind");
+        let selected = db.cli().run(&["status", "--json", "parent=1"]).ok();
+        assert!(selected.contains("\"id\":2") && selected.contains("\"id\":3") && !selected.contains("\"id\":5"), "{selected}");
+    }
+}
+
+/// A handler in a language with a helper, started for each run and kept running, queues a child and waits for it.
+fn queues_by_helper(interpreter: &str, name: &str, script: &str) {
+    db::on(EngineUnderTest::Sqlite, |db| {
+        let helpers = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/handlers");
+        let path = write(db, name, script.replace("HELPERS", &helpers.display().to_string()));
+        let bin = Path::new(PROGRAM).parent().unwrap().display().to_string();
+        let class = |class: &str, protocol: &str| {
+            format!(
+                "[class.{class}]\nargv = [\"/usr/bin/env\", \"{interpreter}\", {path:?}]\nmay_queue = [\"child\"]\n{protocol}\
+                 env = {{ PATH = \"{bin}:/usr/local/bin:/usr/bin:/bin\" }}\n"
+            )
+        };
+        let (once, kept) = (class("once", ""), class("kept", "protocol = \"coprocess\"\n"));
+        db.configure(&format!("{once}{kept}[class.child]\nargv = [\"/bin/true\"]\n"));
+        for (class, child) in [("once", 2), ("kept", 4)] {
+            let after = process(db, class, "{\"n\":7}");
+            assert_eq!(after["task"]["status"], "success", "{after}");
+            assert_eq!(after["runs"][0]["results"], json!(child), "{after}");
+            let child = task(db, &child.to_string());
+            assert_eq!((&child["parent_id"], &child["data"]), (&after["task"]["id"], &json!({"n": 7})));
+            assert!(after["runs"][0]["error_code"] == "", "{after}");
+        }
+        let other = process(db, "kept", "null");
+        assert_eq!(other["runs"][0]["error_code"], "taskqueue", "{other}");
+        assert!(other["runs"][0]["error_message"].as_str().unwrap().contains("does not allow it"), "{other}");
+    });
+}
+
+#[test]
+fn a_handler_in_python_queues_a_child_by_the_helper() {
+    queues_by_helper(
+        "python3",
+        "h.py",
+        "import sys; sys.path.insert(0, 'HELPERS')\nfrom taskqueue_handler import serve\n\
+         serve(lambda task: task.queue('child', task.data) if task.data else task.queue('other'))\n",
+    );
+}
+
+#[test]
+fn a_handler_in_php_queues_a_child_by_the_helper() {
+    queues_by_helper(
+        "php",
+        "h.php",
+        "<?php require 'HELPERS/TaskqueueHandler.php';\n\
+         Taskqueue\\serve(fn($task) => $task->data ? $task->queue('child', $task->data) : $task->queue('other'));\n",
+    );
+}
+
+#[test]
+fn a_handler_in_node_queues_a_child_by_the_helper() {
+    queues_by_helper(
+        "node",
+        "h.js",
+        "require('HELPERS/taskqueue-handler.js').serve((task) => task.data ? task.queue('child', task.data) : task.queue('other'));\n",
+    );
+}
+
+/// What a coprocess starts for one of its runs reports for that run.
+#[test]
+fn a_program_that_a_coprocess_starts_reports_for_its_run() {
+    db::on(EngineUnderTest::Sqlite, |db| {
+        let helpers = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/handlers");
+        let path = write(
+            db,
+            "h.py",
+            format!(
+                "import sys; sys.path.insert(0, {:?})\nfrom taskqueue_handler import serve\n\
+                 serve(lambda task: task.taskqueue('progress', '40', 'half') or None)\n",
+                helpers.display().to_string()
+            ),
+        );
+        let bin = Path::new(PROGRAM).parent().unwrap().display().to_string();
+        db.configure(&format!(
+            "[class.kept]\nargv = [\"/usr/bin/env\", \"python3\", {path:?}]\nprotocol = \"coprocess\"\n\
+             env = {{ PATH = \"{bin}:/usr/bin:/bin\" }}\n"
+        ));
+        let after = process(db, "kept", "{}");
+        assert_eq!(
+            (&after["runs"][0]["progress_message"], &after["task"]["status"]),
+            (&json!("half"), &json!("success"))
+        );
+    });
+}
