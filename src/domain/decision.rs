@@ -108,6 +108,12 @@ impl Decision {
         Self::success("the handler returned".to_owned())
     }
 
+    /// The run is released at no cost, for a reason that is no matter of its task.
+    #[must_use]
+    pub fn released(code: &str, message: &str) -> Self {
+        Self { event: RunEvent::Release, ..Self::failure(code, message, true, format!("{code}: released")) }
+    }
+
     /// Names what the handler said and nobody understood, for whoever wonders where it went.
     #[must_use]
     pub fn with_unread_events(self, count: u64) -> Self {

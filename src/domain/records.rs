@@ -203,7 +203,39 @@ pub struct Run {
     pub updated_on: DateTime<Utc>,
 }
 
+/// A run in progress that a claimant has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct HeldClaim {
+    /// The run.
+    pub run_id: RunId,
+    /// Its task.
+    pub task_id: TaskId,
+    /// The claimant.
+    pub claimant: String,
+    /// The host from which it claimed; empty if that is not known.
+    pub host: String,
+    /// When another claimant or runner may get the task, unless the claimant renews the deadline.
+    pub deadline: Option<DateTime<Utc>>,
+    /// When the claimant renewed the deadline last, or claimed the run.
+    pub renewed_on: DateTime<Utc>,
+}
+
 impl Run {
+    /// Returns what a claimant has of this run; `None` where it is not in progress or a runner has it.
+    #[must_use]
+    pub fn held_claim(&self) -> Option<HeldClaim> {
+        let claimant = self.claimant.clone().filter(|_| self.status.is(RunStatus::Processing))?;
+        Some(HeldClaim {
+            run_id: self.id,
+            task_id: self.task_id,
+            claimant,
+            host: self.host.clone(),
+            deadline: self.lease_expires_on,
+            renewed_on: self.updated_on,
+        })
+    }
+
     /// Returns the rule by which this failed run ruled out a retry of its task, if it did.
     #[must_use]
     pub fn no_retry_rule(&self) -> Option<&str> {

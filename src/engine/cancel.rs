@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::selected::{Hear, TaskAnswer, portions, preview};
+use super::selected::{Hear, TaskAnswer, claims_of, portions, preview};
 use super::{Context, EngineError, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::reason::parse_reason;
@@ -27,11 +27,15 @@ pub fn cancel_tasks(ctx: &mut Context, ids: &[TaskId], reason: Option<&str>, hea
         let answers = ctx.store.cancel_tasks(portion, &reason, &event)?;
         fault_point!("cancel.committed");
         ctx.tell_of_ends();
+        let is_claim = |answer: &CancelAnswer| matches!(answer, CancelAnswer::Requested { claimant: Some(_), .. });
+        let held = portion.iter().zip(&answers).filter(|(_, answer)| is_claim(answer)).map(|(id, _)| *id);
+        let claims = claims_of(ctx, &held.collect::<Vec<_>>())?;
         for (id, answer) in portion.iter().zip(answers) {
             hear(match answer {
                 CancelAnswer::Cancelled => TaskAnswer::done(*id, "cancelled", format!("task {id} is cancelled")),
                 CancelAnswer::Requested { host, claimant, .. } => {
                     TaskAnswer::done(*id, REQUESTED, format!("task {id} {}", who_ends_it(claimant.as_deref(), &host)))
+                        .held_by(&claims)
                 }
                 CancelAnswer::Refused { status } => refused(*id, &status),
                 CancelAnswer::NoSuchTask => TaskAnswer::no_such_task(*id),

@@ -21,6 +21,8 @@ use crate::store::{EndCondition, Ended, NewEvent, RunEnd, RunRef, RunReport};
 
 /// ErrorCode of a run that its claimant rejected.
 const REJECTED: &str = "rejected";
+/// ErrorCode of a run that its claimant released at no cost.
+const RELEASED: &str = "claimant-released";
 
 /// A run, and the token that its claimant got with it.
 #[derive(Clone, Debug)]
@@ -62,6 +64,9 @@ pub enum Resolution {
     Error(ReportedError),
     /// It rejects the task, for this reason, and is never offered it again.
     Rejection(String),
+    /// It releases the run at no cost, for this reason, because it shuts down: no attempt is counted, and it may be offered the task
+    /// again.
+    Release(String),
 }
 
 /// The answer to a resolution that was recorded.
@@ -93,6 +98,17 @@ pub fn renew(ctx: &mut Context, held: &Held, news: &News) -> EngineResult<Renewe
     // Asked afterwards, so that nothing that was said before the renewal is missed.
     let run = ctx.store.get_run(held.run_id)?;
     let Some(deadline) = deadline else { return Err(not_held(&run, held)) };
+    let cancel_requested = run.cancel_requested_on.is_some();
+    Ok(Renewed { run_id: held.run_id, deadline, cancel_requested, cancel_reason: run.cancel_reason })
+}
+
+/// Returns what [`renew`] would, and changes nothing: the deadline stays.
+///
+/// # Errors
+/// [`EngineError::NotHeld`], there is no such run, or the database's.
+pub fn check(ctx: &mut Context, held: &Held) -> EngineResult<Renewed> {
+    let run = examine(ctx, held)?;
+    let deadline = run.lease_expires_on.map_or_else(|| ctx.now(), Ok)?;
     let cancel_requested = run.cancel_requested_on.is_some();
     Ok(Renewed { run_id: held.run_id, deadline, cancel_requested, cancel_reason: run.cancel_reason })
 }
@@ -220,9 +236,14 @@ fn end_of(ctx: &Context, run: &Run, resolution: &Resolution) -> RunEnd {
             let rule = "its claimant rejected it: retry at once, with others".to_owned();
             (Decision { rule, ..Decision::reported(&error) }, None)
         }
+        Resolution::Release(reason) => {
+            let message = if reason.is_empty() { "its claimant released it" } else { reason };
+            (Decision::released(RELEASED, message), None)
+        }
     };
     let (kind, condition) = match resolution {
         Resolution::Rejection(_) => (REJECTED, EndCondition::Rejected),
+        Resolution::Release(_) => ("released", EndCondition::Held),
         Resolution::Success(_) | Resolution::Error(_) => ("resolved", EndCondition::Held),
     };
     let details =
@@ -233,14 +254,14 @@ fn end_of(ctx: &Context, run: &Run, resolution: &Resolution) -> RunEnd {
         delay_secs: decision.delay_secs,
         results,
         condition,
-        note: Some(NewEvent {
+        notes: vec![NewEvent {
             kind,
             task_id: Some(run.task_id),
             run_id: Some(run.id),
             actor: claimant,
             host: ctx.me.host.clone(),
             details,
-        }),
+        }],
         ..RunEnd::of(decision.event, &code, &message, &decision.rule)
     }
 }

@@ -65,6 +65,14 @@ pub enum EngineError {
         /// Why, in words.
         why: String,
     },
+    /// An operator wanted to take a run that is not in progress, or that a runner has.
+    #[error("run {} cannot be released with --force: {why}", run.id)]
+    NotTakenBack {
+        /// The run as it is.
+        run: Box<Run>,
+        /// Why, in words.
+        why: String,
+    },
     /// A run that was asked for may not be claimed now: paused, or over a limit.
     #[error("run {run_id} cannot be processed now: {obstacle}")]
     Obstructed {

@@ -12,7 +12,7 @@ use crate::os::stop_signals::StopSignals;
 pub use crate::store::{Event, EventFilter};
 
 /// What an event can tell of (docs/events.md); a newer program may keep others.
-pub const KINDS: [&str; 37] = [
+pub const KINDS: [&str; 39] = [
     "cancel-requested",
     "cancelled",
     "claimed",
@@ -32,6 +32,7 @@ pub const KINDS: [&str; 37] = [
     "pruned",
     "quarantined",
     "rejected",
+    "released",
     "replaced",
     "requeued",
     "rescued",
@@ -49,6 +50,7 @@ pub const KINDS: [&str; 37] = [
     "setting-changed",
     "skipped",
     "stopped",
+    "taken-back",
     "task-queued",
 ];
 

@@ -156,7 +156,8 @@ fn run_end(
         outputs,
         hold: decision.holds_class.then(|| (place.me.host.clone(), terms.settings.hold_secs)),
         condition: EndCondition::Held,
-        note: None,
+        restarts_task: false,
+        notes: Vec::new(),
     }
 }
 

@@ -57,6 +57,7 @@ mod silence;
 pub mod standstill;
 pub mod status;
 mod stopping;
+pub mod take_back;
 pub mod tick;
 pub mod top;
 pub mod transfer;

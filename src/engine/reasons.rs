@@ -21,6 +21,9 @@ pub enum Reason {
         /// The claimant that works on it, if it is no runner.
         #[serde(skip_serializing_if = "Option::is_none")]
         claimant: Option<String>,
+        /// When another claimant or runner may get the task, unless the claimant renews the deadline; none of a runner's run.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        deadline: Option<DateTime<Utc>>,
     },
     /// A runner or a claimant took its run and will not end it any more; the next `create-runs` takes it back.
     Lost {
@@ -160,6 +163,7 @@ impl Reason {
                 Some(*on)
             }
             Self::Paused { pause } | Self::RunnersPaused { pause } => pause.until,
+            Self::Running { deadline, .. } => *deadline,
             _ => None,
         }
     }

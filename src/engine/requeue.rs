@@ -1,13 +1,14 @@
 //! `requeue`: a task that is over runs again from the start, as the same row.
 
 use super::restart::{NewStart, places_in_schedules};
-use super::selected::{Hear, TaskAnswer, portions, preview};
+use super::selected::{Hear, PORTION, TaskAnswer, claims_of, portions, preview};
+use super::take_back::{Outcome, TakenBack, take};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
-use crate::domain::records::Task;
+use crate::domain::records::{HeldClaim, Run, Task};
 use crate::domain::status::{Stored, TaskStatus};
 use crate::domain::transition::{TaskEvent, task_after};
-use crate::store::Restart;
+use crate::store::{NewEvent, Restart};
 
 const REQUEUE: NewStart = NewStart { result: "requeued", becomes: "queued again", refused };
 
@@ -18,12 +19,59 @@ const REQUEUE: NewStart = NewStart { result: "requeued", becomes: "queued again"
 pub fn requeue_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
     let event = ctx.operator_event("requeued", serde_json::json!({}));
     for portion in portions(ctx, ids) {
-        let places = places_in_schedules(ctx, portion)?;
-        let answers = ctx.store.restart_tasks(portion, Restart::Requeue, &|_| 0, &event, None)?;
-        fault_point!("requeue.committed");
-        REQUEUE.tell(portion, answers, &places, hear);
+        requeue_portion(ctx, portion, &event, hear)?;
     }
     Ok(())
+}
+
+/// The same, and takes the runs in progress of these tasks from their claimants first, as
+/// [`take_back`](super::take_back::take_back) does.
+///
+/// # Errors
+/// Those of `requeue_tasks` and of `take_back`; the tasks before stay requeued.
+pub fn requeue_by_force(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
+    let event = ctx.operator_event("requeued", serde_json::json!({}));
+    for portion in portions(ctx, ids) {
+        let places = places_in_schedules(ctx, portion)?;
+        let mut others = portion.to_vec();
+        for run in ctx.store.list_claims_of_tasks(portion)? {
+            if let Some(taken) = take_to_requeue(ctx, &run)? {
+                others.retain(|id| *id != run.task_id);
+                let place = places.get(&run.task_id).map_or("", String::as_str);
+                hear(taken_answer(&run, &taken, place));
+            }
+        }
+        requeue_portion(ctx, &others, &event, hear)?;
+    }
+    Ok(())
+}
+
+fn requeue_portion(ctx: &mut Context, ids: &[TaskId], event: &NewEvent, hear: Hear<'_>) -> EngineResult<()> {
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let places = places_in_schedules(ctx, ids)?;
+    let answers = ctx.store.restart_tasks(ids, Restart::Requeue, &|_| 0, event, None)?;
+    fault_point!("requeue.committed");
+    REQUEUE.tell(ctx, ids, answers, &places, hear)
+}
+
+/// Takes this run back, with its task. `None` where the task is over by that or has ended before, and is still to be requeued.
+fn take_to_requeue(ctx: &mut Context, run: &Run) -> EngineResult<Option<TakenBack>> {
+    let Outcome::Taken(taken) = take(ctx, run, true)? else { return Ok(None) };
+    let task = ctx.store.get_task(run.task_id)?;
+    let may_requeue = matches!(task.status, Stored::Known(status)
+        if task_after(status, TaskEvent::Requeue, TaskStatus::Scheduled).is_some());
+    Ok((!may_requeue).then_some(taken))
+}
+
+fn taken_answer(run: &Run, taken: &TakenBack, place: &str) -> TaskAnswer {
+    let id = run.task_id;
+    let not_ended = taken.not_ended.as_ref().map(|why| format!("; the claimant may still work: {why}"));
+    let (becomes, claimant) = (REQUEUE.becomes, &taken.claimant);
+    let message =
+        format!("task {id} is taken from claimant {claimant} and {becomes}{place}{}", not_ended.unwrap_or_default());
+    TaskAnswer::done(id, REQUEUE.result, message)
 }
 
 /// What `requeue_tasks` would do now; changes nothing.
@@ -32,6 +80,26 @@ pub fn requeue_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> Engin
 /// The database's.
 pub fn preview_requeue(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
     preview(ctx, ids, &outlook, hear)
+}
+
+/// What `requeue_by_force` would do now; changes nothing.
+///
+/// # Errors
+/// The database's.
+pub fn preview_requeue_by_force(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
+    for portion in ids.chunks(PORTION) {
+        let claims = claims_of(ctx, portion)?;
+        let outlook = |task: &Task| match claims.get(&task.id) {
+            Some(HeldClaim { claimant, .. }) => TaskAnswer::done(
+                task.id,
+                REQUEUE.result,
+                format!("task {} would be taken from claimant {claimant} and {}", task.id, REQUEUE.becomes),
+            ),
+            None => outlook(task),
+        };
+        preview(ctx, portion, &outlook, hear)?;
+    }
+    Ok(())
 }
 
 fn outlook(task: &Task) -> TaskAnswer {

@@ -303,8 +303,9 @@ fn rescue_run(
     let Some(token) = run.token.clone() else { return Ok(()) };
     let blame = blame_for(ctx, run, evidence, crews)?;
     let handler = recorded_handler(run);
-    let grace = ctx.handlers.kill_grace(run.class.known()).min(LONGEST_GRACE);
-    let asked = ask_claimant(run, evidence, grace);
+    let grace = grace_of(ctx, run);
+    // One that is dead has no process.
+    let asked = if evidence.condition == EndCondition::Held { Asked::Nobody } else { ask_claimant(run, grace) };
     let (of_run, of_runner) = match end_what_survived(run, &token, handler.as_ref(), grace, crews) {
         Ok(counts) => counts,
         Err(error) => {
@@ -327,11 +328,11 @@ fn rescue_run(
         Asked::Ended | Asked::Nobody => evidence.message.clone(),
     };
     let ended_processes = of_run + of_runner + usize::from(asked == Asked::Ended);
-    let note = Some(rescue_event(ctx, run, evidence, ended_processes));
+    let notes = vec![rescue_event(ctx, run, evidence, ended_processes)];
     let end = if of_run == 0 && was_never_begun(ctx, run, evidence, &token) {
-        RunEnd { note, ..GivenBack::ClaimedAhead.end() }
+        RunEnd { notes, ..GivenBack::ClaimedAhead.end() }
     } else {
-        RunEnd { note, ..lost_end(ctx, settings, run, (evidence, blame), &message) }
+        RunEnd { notes, ..lost_end(ctx, settings, run, (evidence, blame), &message) }
     };
     // It carries the token that was examined: a run that changed hands meanwhile is left alone.
     let ended = ctx.store.end_run(&RunRef { id: run.id, token }, &end)?;
@@ -385,15 +386,30 @@ fn was_never_begun(ctx: &Context, run: &Run, evidence: &Evidence, token: &str) -
     !marks.iter().any(|mark| mark == token) && !has_outcome_of(spool, token)
 }
 
-/// A claimant of this host whose time is over is asked to end; one that is dead has no process.
-fn ask_claimant(run: &Run, evidence: &Evidence, grace: Duration) -> Asked {
-    let identity = run.process_identity.parse::<ProcessIdentity>();
-    match (&run.claimant, identity) {
-        (Some(claimant), Ok(identity)) if evidence.condition != EndCondition::Held => {
-            ask_to_end(&identity, claimant, grace)
-        }
+/// How long what survives of a run has from TERM to KILL.
+fn grace_of(ctx: &Context, run: &Run) -> Duration {
+    ctx.handlers.kill_grace(run.class.known()).min(LONGEST_GRACE)
+}
+
+/// Asks the claimant that has this run to end, where its process is on this host.
+fn ask_claimant(run: &Run, grace: Duration) -> Asked {
+    match (&run.claimant, run.process_identity.parse::<ProcessIdentity>()) {
+        (Some(claimant), Ok(identity)) => ask_to_end(&identity, claimant, grace),
         _ => Asked::Nobody,
     }
+}
+
+/// Asks the claimant that has this run to end, and ends what it has started for the run, as far as both are on this host. Returns
+/// what became of the claimant, and how many processes of the run were ended.
+///
+/// # Errors
+/// A process of the run could not be ended.
+pub(super) fn end_processes_of_claim(ctx: &Context, run: &Run, token: &str) -> io::Result<(Asked, usize)> {
+    let grace = grace_of(ctx, run);
+    let asked = ask_claimant(run, grace);
+    let handler = recorded_handler(run);
+    let (of_run, of_runner) = end_what_survived(run, token, handler.as_ref(), grace, &mut Crews::default())?;
+    Ok((asked, of_run + of_runner))
 }
 
 fn rescue_event(ctx: &Context, run: &Run, evidence: &Evidence, ended_processes: usize) -> NewEvent {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::selected::{Hear, TaskAnswer, key_taken};
+use super::selected::{Hear, TaskAnswer, claims_of, key_taken};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
@@ -30,13 +30,20 @@ impl NewStart {
     }
 
     /// Says what was done to each of these tasks, which had these places in schedules before.
+    ///
+    /// # Errors
+    /// The database's.
     pub(super) fn tell(
         &self,
+        ctx: &mut Context,
         ids: &[TaskId],
         answers: Vec<RestartAnswer>,
         places: &HashMap<TaskId, String>,
         hear: Hear<'_>,
-    ) {
+    ) -> EngineResult<()> {
+        let has_open_run = |answer: &RestartAnswer| matches!(answer, RestartAnswer::Refused { has_open_run: true, .. });
+        let held = ids.iter().zip(&answers).filter(|(_, answer)| has_open_run(answer)).map(|(id, _)| *id);
+        let claims = claims_of(ctx, &held.collect::<Vec<_>>())?;
         for (id, answer) in ids.iter().zip(answers) {
             let place = places.get(id).map_or("", String::as_str);
             hear(match answer {
@@ -45,9 +52,12 @@ impl NewStart {
                 }
                 RestartAnswer::KeyTaken(holder) => key_taken(*id, self.becomes, &holder),
                 RestartAnswer::NoSuchTask => TaskAnswer::no_such_task(*id),
-                RestartAnswer::Refused { status, has_open_run } => (self.refused)(*id, &status, has_open_run),
+                RestartAnswer::Refused { status, has_open_run } => {
+                    (self.refused)(*id, &status, has_open_run).held_by(&claims)
+                }
             });
         }
+        Ok(())
     }
 }
 

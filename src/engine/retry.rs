@@ -44,7 +44,7 @@ pub fn retry_at_rate(
         let answers = ctx.store.restart_tasks(portion, Restart::Retry, &due_in_secs, &event, data)?;
         before += portion.len();
         fault_point!("retry.committed");
-        RETRY.tell(portion, answers, &places, hear);
+        RETRY.tell(ctx, portion, answers, &places, hear)?;
     }
     Ok(())
 }

@@ -1,10 +1,12 @@
 //! What the verbs for many tasks share: which tasks are meant, in which portions they are changed, what became of each.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
-use crate::domain::records::Task;
+use crate::domain::records::{HeldClaim, Run, Task};
 use crate::domain::selection::Selection;
 use crate::store::Holder;
 
@@ -25,19 +27,29 @@ pub struct TaskAnswer {
     /// The task as it is, where it was refused because it is not as somebody thought.
     #[serde(skip)]
     pub current: Option<Box<Task>>,
+    /// The claim that has the task, where the verb cannot end it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim: Option<Box<HeldClaim>>,
 }
 
 impl TaskAnswer {
     pub(super) fn done(id: TaskId, result: &'static str, message: String) -> Self {
-        Self { id, exists: true, result: Some(result), message, current: None }
+        Self { id, exists: true, result: Some(result), message, current: None, claim: None }
     }
 
     pub(super) fn refused(id: TaskId, message: String) -> Self {
-        Self { id, exists: true, result: None, message, current: None }
+        Self { id, exists: true, result: None, message, current: None, claim: None }
     }
 
     pub(super) fn no_such_task(id: TaskId) -> Self {
-        Self { id, exists: false, result: None, message: format!("there is no task {id}"), current: None }
+        let message = format!("there is no task {id}");
+        Self { id, exists: false, result: None, message, current: None, claim: None }
+    }
+
+    /// The same, with the claim of this task among these.
+    pub(super) fn held_by(self, claims: &HashMap<TaskId, HeldClaim>) -> Self {
+        let claim = claims.get(&self.id).cloned().map(Box::new);
+        Self { claim, ..self }
     }
 }
 
@@ -57,6 +69,18 @@ pub fn select_tasks(ctx: &mut Context, selection: &Selection) -> EngineResult<Ve
 pub(super) fn portions<'a>(ctx: &Context, ids: &'a [TaskId]) -> impl Iterator<Item = &'a [TaskId]> + use<'a> {
     let is_stopping = ctx.stop_question();
     ids.chunks(PORTION).take_while(move |_| !is_stopping())
+}
+
+/// Returns the claims that have these tasks. Without tasks it asks nothing.
+///
+/// # Errors
+/// The database's.
+pub(super) fn claims_of(ctx: &mut Context, ids: &[TaskId]) -> EngineResult<HashMap<TaskId, HeldClaim>> {
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let claims = ctx.store.list_claims_of_tasks(ids)?;
+    Ok(claims.iter().filter_map(Run::held_claim).map(|claim| (claim.task_id, claim)).collect())
 }
 
 /// Says of each task what `outlook` says of it, and changes nothing.

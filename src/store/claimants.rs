@@ -10,7 +10,7 @@ use super::rows::RunRow;
 use super::runs::{RunRef, RunReport};
 use super::schema::task_queue_rejections;
 use super::schema::task_queue_runs::dsl::{
-    claimant, host, id, lease_expires_on, percents_completed, process_identity, progress_message, results,
+    claimant, host, id, lease_expires_on, open_task_id, percents_completed, process_identity, progress_message, results,
     running_class, status, task_queue_runs, token, updated_on,
 };
 use super::sql::{db_now, db_now_plus};
@@ -72,6 +72,31 @@ impl Store {
     /// The database could not be asked.
     pub fn list_silent_runs(&mut self, silent_secs: i64, limit: i64) -> StoreResult<Vec<Run>> {
         self.list_first_to_end(limit, |runs| runs.filter(updated_on.lt(db_now_plus(-silent_secs))))
+    }
+
+    /// Up to `limit` runs that claimants have, those first whose deadline comes first.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_claims(&mut self, limit: i64) -> StoreResult<Vec<Run>> {
+        self.list_first_to_end(limit, |runs| runs.filter(claimant.is_not_null()))
+    }
+
+    /// The runs of these tasks that claimants have.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_claims_of_tasks(&mut self, ids: &[TaskId]) -> StoreResult<Vec<Run>> {
+        let ids: Vec<i64> = ids.iter().map(|task| task.0).collect();
+        let rows: Vec<RunRow> = self.read(|conn| {
+            Ok(task_queue_runs
+                .filter(open_task_id.eq_any(&ids))
+                .filter(status.eq(RunStatus::Processing.as_str()))
+                .filter(claimant.is_not_null())
+                .select(RunRow::as_select())
+                .load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(Run::from).collect())
     }
 
     /// Up to `limit` of the processing runs that `choose` leaves, those first whose lease ends first.

@@ -142,6 +142,7 @@ impl<'a> Inquiry<'a> {
                 process_id: last_run.and_then(|run| run.process_id),
                 host: last_run.map(|run| run.host.clone()).unwrap_or_default(),
                 claimant: last_run.and_then(|run| run.claimant.clone()),
+                deadline: last_run.and_then(Run::held_claim).and_then(|claim| claim.deadline),
             },
             NotDue::HasOpenRun => Reason::WaitsForRunner,
             NotDue::NotYet => {

@@ -9,7 +9,7 @@ use super::super::dependencies::satisfy_dependants;
 use super::super::events::{NewEvent, insert_event};
 use super::super::notices::{NewNotice, insert_notice};
 use super::super::schema::{task_queue, task_queue_runs};
-use super::super::sql::{db_now, db_now_plus};
+use super::super::sql::{Moment, db_now, db_now_plus};
 use super::recur::{Author, follow_settled};
 use super::run_end::{Crash, RunEnd};
 use crate::domain::backoff::Backoff;
@@ -53,6 +53,8 @@ struct TaskAfter {
     failed_retries: i32,
     attempts: i32,
     crashes: i32,
+    /// Whether it starts from the beginning.
+    restarts: bool,
     is_quarantined: bool,
     delay_secs: Option<i64>,
 }
@@ -84,17 +86,20 @@ pub(super) fn aggregate_into_task(
 fn task_after_end(conn: &mut AnyConnection, task: &TaskBefore, end: &RunEnd) -> StoreResult<TaskAfter> {
     let event = aggregated(end.event);
     let before = match event {
-        TaskEvent::Release => last_status_before(conn, task.id)?,
+        TaskEvent::Release if !end.restarts_task => last_status_before(conn, task.id)?,
         _ => TaskStatus::Scheduled,
     };
-    let failed_retries = failed_retries_after(event, task.failed_retries, task.max_retries, end.may_retry);
-    let crashes = crashes_after(event, task.crashes, end.crash.is_some());
+    let restarts = end.restarts_task && event == TaskEvent::Release;
+    let counted = if restarts { TaskEvent::Requeue } else { event };
+    let failed_retries = failed_retries_after(counted, task.failed_retries, task.max_retries, end.may_retry);
+    let crashes = crashes_after(counted, task.crashes, end.crash.is_some());
     let counts = event != TaskEvent::Release;
     Ok(TaskAfter {
         status: TaskStatus::parse(&task.last_status).and_then(|from| task_after(from, event, before)),
         failed_retries,
         attempts: task.attempts.saturating_add(i32::from(counts)),
         crashes,
+        restarts,
         is_quarantined: end.unreadable.is_some() || end.crash.as_ref().is_some_and(|crash| crashes >= crash.limit),
         delay_secs: delay_secs(task, event, failed_retries, end),
     })
@@ -122,6 +127,7 @@ fn update_task(conn: &mut AnyConnection, task: &TaskBefore, after: &TaskAfter) -
             dsl::attempts.eq(after.attempts),
             dsl::current_run_id.eq(None::<i64>),
             dsl::crashes.eq(after.crashes),
+            after.restarts.then(|| dsl::quarantined_on.eq(None::<Moment>)),
             after.is_quarantined.then(|| dsl::quarantined_on.eq(db_now().nullable())),
             after.delay_secs.filter(|secs| *secs > 0).map(|secs| dsl::scheduled_on.eq(db_now_plus(secs))),
             dsl::updated_on.eq(db_now()),

@@ -56,7 +56,7 @@ impl Store {
             }
             freed_key = aggregated.and_then(|aggregated| aggregated.freed_key);
             fault_point!("end.task_written");
-            if let Some(event) = &end.note {
+            for event in &end.notes {
                 insert_event(conn, event)?;
             }
             put_outputs(conn, run.id, &end.outputs)?;

@@ -23,7 +23,7 @@ impl RunEnd {
             && self.condition == EndCondition::Held
             && self.crash.is_none()
             && self.hold.is_none()
-            && self.note.is_none()
+            && self.notes.is_empty()
             && self.error_code.is_empty()
             && self.error_message.is_empty()
     }

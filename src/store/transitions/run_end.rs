@@ -50,9 +50,12 @@ pub struct RunEnd {
     /// What must still be true of the run.
     #[serde(skip)]
     pub condition: EndCondition,
-    /// Kept with the end or not at all.
+    /// Set if the task starts from the beginning once the run is released, as after `requeue`.
     #[serde(skip)]
-    pub note: Option<NewEvent>,
+    pub restarts_task: bool,
+    /// Events that are kept with the end, or not at all.
+    #[serde(skip)]
+    pub notes: Vec<NewEvent>,
 }
 
 impl RunEnd {
@@ -76,7 +79,8 @@ impl RunEnd {
             outputs: Vec::new(),
             hold: None,
             condition: EndCondition::Held,
-            note: None,
+            restarts_task: false,
+            notes: Vec::new(),
         }
     }
 

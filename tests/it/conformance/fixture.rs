@@ -208,7 +208,8 @@ pub fn ending(event: RunEvent) -> RunEnd {
         outputs: Vec::new(),
         hold: None,
         condition: EndCondition::Held,
-        note: None,
+        restarts_task: false,
+        notes: Vec::new(),
     }
 }
 

@@ -128,14 +128,14 @@ each_engine! {
         let (id, _) = queue_with_run(&mut ctx, "work");
         let run = claim(&mut ctx.store).unwrap();
         let mut end = ending(RunEvent::TimeOut);
-        end.note = Some(NewEvent {
+        end.notes = vec![NewEvent {
             kind: "rescued",
             task_id: Some(id),
             run_id: Some(run.run_id),
             actor: String::new(),
             host: String::new(),
             details: serde_json::json!({}),
-        });
+        }];
         assert_eq!(ctx.store.end_run(&reference(&run), &end).unwrap(), Ended::Recorded);
         let refused = ctx.store.end_run(&reference(&run), &end).unwrap();
         assert_eq!(refused, Ended::Lost { found: "timeout".to_owned() });

@@ -68,7 +68,8 @@ pub(super) fn end(event: RunEvent, results: &str) -> RunEnd {
         outputs: Vec::new(),
         hold: None,
         condition: EndCondition::Held,
-        note: None,
+        restarts_task: false,
+        notes: Vec::new(),
     }
 }
 
