@@ -7,6 +7,8 @@ use super::output::human::shell_word;
 use crate::config::{BadVariable, ConfigError};
 use crate::domain::ids::TaskId;
 use crate::domain::limits::Obstacle;
+use crate::domain::records::Run;
+use crate::domain::status::{RunStatus, Stored};
 use crate::engine::{ConnectFailure, EngineError, NotRecorded, StoreError};
 
 /// Exit status: done.
@@ -171,6 +173,12 @@ impl From<EngineError> for CliError {
                 ..Self::failed(message)
             }
             .with_hint(format!("stop working for it; `taskqueue status {}` shows what became of the task", run.task_id)),
+            EngineError::NotTakenBack { run, .. } => Self {
+                kind: "not_taken_back",
+                hint: Some(not_taken_back_hint(&run)),
+                details: serde_json::to_value(&run).ok().map(Box::new),
+                ..Self::failed(message)
+            },
             EngineError::Obstructed { obstacle, holders, .. } => {
                 Self { kind: "obstructed", ..Self::failed(message) }.with_hint(obstructed_hint(&obstacle, &holders))
             }
@@ -181,6 +189,18 @@ impl From<EngineError> for CliError {
             EngineError::Os { .. } => Self { kind: "os", ..Self::failed(message) },
             EngineError::Store(error) => from_store(&error, message),
         }
+    }
+}
+
+/// What helps where a run cannot be taken from a claimant.
+fn not_taken_back_hint(run: &Run) -> String {
+    let task = run.task_id;
+    match &run.status {
+        Stored::Known(RunStatus::Processing) => format!(
+            "`taskqueue cancel {task}` asks its runner to end it; if the runner is dead, `taskqueue create-runs` takes the run back"
+        ),
+        Stored::Known(RunStatus::Scheduled) => format!("`taskqueue explain {task}` shows what it waits for"),
+        _ => format!("`taskqueue status {task}` shows the task"),
     }
 }
 

@@ -23,7 +23,7 @@ use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, S
 
 use self::commands::{
     cancel, check, claim, classes, completions, create_runs, doctor, edit, events, exec, explain, failures, heartbeat,
-    init, limits, logs, man, metrics, migrate, pauses, process_run, prune, queue, report, requeue, resolve, retry,
+    init, limits, logs, man, metrics, migrate, pauses, process_run, prune, queue, release, report, requeue, resolve, retry,
     runners, schedule, settings, show, status, tick, transfer, wait, work,
 };
 use self::completion::Question;
@@ -117,7 +117,7 @@ enum Command {
     Claim(claim::ClaimArgs),
     Heartbeat(heartbeat::HeartbeatArgs),
     Resolve(resolve::ResolveArgs),
-    Release(resolve::ReleaseArgs),
+    Release(release::ReleaseArgs),
     Progress(report::ProgressArgs),
     Result(report::ResultArgs),
     Message(report::MessageArgs),
@@ -318,7 +318,7 @@ fn carry_out(command: Command, session: Session, out: &mut Out) -> anyhow::Resul
         Command::Claim(args) => claim::run(session, &args, out),
         Command::Heartbeat(args) => heartbeat::run(session, &args, out),
         Command::Resolve(args) => resolve::run(session, &args, out),
-        Command::Release(args) => resolve::release(session, &args, out),
+        Command::Release(args) => release::run(session, &args, out),
         Command::Progress(args) => report::claimant_progress(session, &args, out),
         Command::Message(args) => report::claimant_message(session, &args, out),
         Command::Result(_) | Command::Init(_) | Command::Completions(_) | Command::Man(_) => Ok(0),

@@ -13,6 +13,7 @@ use super::{Context, DatabaseUrl, EngineError, EngineResult};
 use crate::domain::check::Level;
 use crate::domain::ids::TaskId;
 use crate::domain::pause::Pause;
+use crate::domain::records::{HeldClaim, Run};
 use crate::domain::settings::Settings;
 use crate::domain::status::TaskStatus;
 use crate::domain::unreadable::Unreadable;
@@ -283,6 +284,14 @@ pub fn examine(ctx: &mut Context, files: &OwnFiles, long_secs: i64) -> Vec<Troub
     found.add("the queue", standstill_troubles(ctx, &found.troubles));
     found.add("the pauses", old_pauses(ctx));
     found.sorted()
+}
+
+/// Returns up to `limit` runs in progress that claimants have, those first whose deadline comes first. They are no troubles.
+///
+/// # Errors
+/// The database's.
+pub fn list_claims(ctx: &mut Context, limit: i64) -> EngineResult<Vec<HeldClaim>> {
+    Ok(ctx.store.list_claims(limit)?.iter().filter_map(Run::held_claim).collect())
 }
 
 /// What can be seen of a store that cannot be opened, beside why not.

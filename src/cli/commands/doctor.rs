@@ -9,16 +9,21 @@ use super::explain::{clock_ahead, clock_words};
 use super::pauses::{pause_words, resume_command};
 use super::standstill::{standstill_remedy, standstill_words};
 use super::task_options::duration_option;
-use super::why::sentence;
+use super::selected::if_gone;
+use super::why::{deadline_words, holder, sentence};
 use crate::cli::error::CliError;
 use crate::cli::output::Out;
 use crate::cli::output::clean::clean_line;
-use crate::cli::output::human::{count, distance, fitted_words, plural, shell_word};
+use crate::cli::output::human::{count, distance, fitted_words, plural, relative, shell_word};
 use crate::cli::session::Session;
 use crate::domain::check::Level;
 use crate::domain::ids::TaskId;
-use crate::engine::doctor::{OwnFiles, Symptom, Trouble, examine, examine_closed};
+use crate::domain::records::HeldClaim;
+use crate::engine::doctor::{OwnFiles, Symptom, Trouble, examine, examine_closed, list_claims};
 use crate::engine::{Engine, Pooler, why_no_own_group};
+
+/// Claims that are listed.
+const CLAIMS: i64 = 20;
 
 /// Look for what is wrong with store, server, host and configuration
 ///
@@ -42,10 +47,13 @@ pub(crate) fn run(session: Session, args: &DoctorArgs, out: &mut Out) -> anyhow:
     };
     let configuration = session.config.path.clone();
     let (url, spool) = (session.url.clone(), session.spool());
+    let mut claims = Vec::new();
     let (troubles, now, ahead) = match session.open_to_read(out) {
         Ok(mut ctx) => {
             let troubles = examine(&mut ctx, &files, long_secs);
             let (now, ahead) = (ctx.now().ok(), clock_ahead(&mut ctx).ok().flatten());
+            // If the database refuses that, it is among the troubles.
+            claims = list_claims(&mut ctx, CLAIMS + 1).unwrap_or_default();
             (troubles, now, ahead)
         }
         Err(error) => {
@@ -63,10 +71,11 @@ pub(crate) fn run(session: Session, args: &DoctorArgs, out: &mut Out) -> anyhow:
             "schema": "taskqueue.doctor/1", "now": now, "level": level, "findings": findings,
             "clock_ahead_secs": ahead.map(|ahead| ahead.num_seconds()),
             "pooler": (url.engine() == Engine::Postgres).then(|| url.pooler_mode().name()),
-            "no_own_group": no_own_group,
+            "no_own_group": no_own_group, "claims": claims,
         }))?;
     } else {
         out.data(text(&troubles, ahead, &about, out))?;
+        print_claims(&claims, about.now, out)?;
         if url.pooler_mode() != Pooler::NotFound {
             out.data(fitted_words(&pooler_words(url.pooler_mode()), out.width()))?;
         }
@@ -79,6 +88,29 @@ pub(crate) fn run(session: Session, args: &DoctorArgs, out: &mut Out) -> anyhow:
         Level::Warning => 1,
         Level::Critical => 2,
     })
+}
+
+/// Prints the first of these claims with their deadlines. None of them is a trouble: only its operator knows whether a claimant is
+/// gone.
+fn print_claims(claims: &[HeldClaim], now: DateTime<Utc>, out: &mut Out) -> anyhow::Result<()> {
+    let shown = usize::try_from(CLAIMS).unwrap_or(usize::MAX);
+    for claim in claims.iter().take(shown) {
+        let who = holder(Some(&claim.claimant), None, &claim.host);
+        let deadline = claim.deadline.map(|on| format!("{}, ", deadline_words(on, now))).unwrap_or_default();
+        let renewed = relative(claim.renewed_on, now);
+        let words =
+            format!("claim  run {} of task {}: {who}; {deadline}renewed {renewed}", claim.run_id, claim.task_id);
+        out.data(fitted_words(&clean_line(&words), out.width()))?;
+    }
+    match claims {
+        [] => Ok(()),
+        [first, ..] => {
+            if claims.len() > shown {
+                out.data(fitted_words("claim  and more, with later deadlines", out.width()))?;
+            }
+            out.data(fitted_words(&clean_line(&format!("       {}", if_gone(first))), out.width()))
+        }
+    }
 }
 
 fn pooler_words(pooler: Pooler) -> String {

@@ -4,7 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::selected::{SELECTION_HELP, selected_tasks};
+use super::selected::{SELECTION_HELP, if_gone, selected_tasks};
 use super::task_view::task_json;
 use super::why::{remedy, sentence};
 use crate::cli::error::{CliError, DONE, NOT_FOUND, did_you_mean};
@@ -16,7 +16,7 @@ use crate::cli::output::table::{Field, Tone, render};
 use crate::cli::session::Session;
 use crate::domain::dependencies::id_circle_words;
 use crate::domain::due::DueCondition;
-use crate::domain::records::Run;
+use crate::domain::records::{HeldClaim, Run};
 use crate::domain::selection::Selection;
 use crate::engine::Context;
 use crate::engine::explain::{
@@ -123,6 +123,10 @@ pub(super) fn words(explanation: &Explanation, ahead: Option<TimeDelta>, out: &O
         // In one line however long: it is there to be pasted.
         text.push(format!("{:<LABEL$}{}", "try", clean_line(&command)));
     }
+    if let Some(claim) = held_claim(explanation) {
+        // In one line, too.
+        text.push(format!("{:<LABEL$}{}", "or", clean_line(&if_gone(&claim))));
+    }
     if !explanation.nearest_classes.is_empty() {
         let meant = did_you_mean(&explanation.nearest_classes);
         text.push(told("class", &format!("{} is not known here{meant}", task.class)));
@@ -144,6 +148,11 @@ pub(super) fn words(explanation: &Explanation, ahead: Option<TimeDelta>, out: &O
         page.add(render(out, &["ATTEMPT", "RUN", "STATUS", "ENDED", "TOOK", "DECISION", "ERROR"], rows, &[4, 1]));
     }
     page
+}
+
+/// The claim that has the task.
+fn held_claim(explanation: &Explanation) -> Option<HeldClaim> {
+    explanation.last_run.as_ref().and_then(Run::held_claim)
 }
 
 fn next_words(explanation: &Explanation) -> String {
@@ -253,7 +262,7 @@ fn as_json(explanation: &Explanation, ahead: Option<TimeDelta>) -> Value {
         "next": explanation.next, "remedy": cause.and_then(|(_, reason)| remedy(reason, &explanation.task)),
         "conditions": explanation.conditions, "blockers": explanation.blockers, "circle": explanation.circle,
         "attempts": attempts, "nearest_classes": explanation.nearest_classes,
-        "key_holder": explanation.key_holder,
+        "key_holder": explanation.key_holder, "claim": held_claim(explanation),
         "clock_ahead_secs": ahead.map(|ahead| ahead.num_seconds()),
     })
 }

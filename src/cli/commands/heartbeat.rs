@@ -2,12 +2,12 @@
 
 use clap::Args;
 
-use crate::cli::error::DONE;
+use crate::cli::error::{DONE, FAILED};
 use crate::cli::output::clean::clean_line;
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
 use crate::domain::ids::RunId;
-use crate::engine::claimants::{Held, News, Renewed, renew};
+use crate::engine::claimants::{Held, News, Renewed, check, renew};
 
 /// The run that a claimant speaks of, and its right to do so.
 #[derive(Debug, Args)]
@@ -26,17 +26,28 @@ impl HeldArgs {
     }
 }
 
-/// Say that a run you claimed is still worked for
+/// Renew the deadline of a run you claimed, or check that it is still yours
 ///
 /// Its deadline moves. Exit status 1 when the run is not yours any more: stop working for it. Prints a line,
-/// `cancel: REASON`, when somebody wants the run to end: stop working, and end it with `release` or `resolve --error`.
+/// `cancel: REASON`, when the run is to be cancelled: stop working, and end it with `release` or `resolve --error`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue heartbeat 7 --token \"$token\"\n  taskqueue heartbeat 7 --token \"$token\" --check || exit 1"
+)]
 pub(crate) struct HeartbeatArgs {
     #[command(flatten)]
     held: HeldArgs,
+    /// Only check, and do not move the deadline: exit status 0 if the run is still yours and is not to be cancelled, else 1
+    #[arg(long)]
+    check: bool,
 }
 
 pub(crate) fn run(session: Session, args: &HeartbeatArgs, out: &mut Out) -> anyhow::Result<u8> {
+    if args.check {
+        let checked = check(&mut session.open()?, &args.held.held())?;
+        answer(&checked, out)?;
+        return Ok(if checked.cancel_requested { FAILED } else { DONE });
+    }
     tell(session, &args.held.held(), &News::default(), out)
 }
 

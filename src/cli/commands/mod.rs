@@ -25,6 +25,7 @@ pub(crate) mod pauses;
 pub(crate) mod process_run;
 pub(crate) mod prune;
 pub(crate) mod queue;
+pub(crate) mod release;
 pub(crate) mod report;
 pub(crate) mod requeue;
 pub(crate) mod resolve;

@@ -6,32 +6,51 @@ use super::reason::ReasonArgs;
 use super::selected::{self, BulkVerb, SelectedArgs};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
+use crate::domain::ids::TaskId;
+use crate::domain::status::TaskStatus;
 use crate::domain::transition::{TaskEvent, statuses_for};
-use crate::engine::requeue::{preview_requeue, requeue_tasks};
+use crate::engine::requeue::{preview_requeue, preview_requeue_by_force, requeue_by_force, requeue_tasks};
+use crate::engine::selected::Hear;
+use crate::engine::{Context, EngineResult};
+
+/// Requeues these tasks, or says what would be done.
+type Requeue = fn(&mut Context, &[TaskId], Hear<'_>) -> EngineResult<()>;
 
 /// Run tasks again that succeeded, failed or were cancelled
 ///
 /// The same tasks, with the same ids, from the start and at once. What they did before stays as their runs. `retry` is for
 /// what failed.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue requeue 4711\n  taskqueue requeue class=mail.* status=cancelled newer=1d\n  taskqueue requeue 4711 --force --reason 'bot-1 was removed'"
+)]
 pub(crate) struct RequeueArgs {
     #[command(flatten)]
     selected: SelectedArgs,
     #[command(flatten)]
     reason: ReasonArgs,
+    /// Also tasks in progress that a claimant has: take their runs from it first, as `release --force` does
+    #[arg(long)]
+    force: bool,
 }
 
 pub(crate) fn run(session: Session, args: &RequeueArgs, out: &mut Out) -> anyhow::Result<u8> {
     let mut ctx = session.open()?;
+    let mut statuses = statuses_for(TaskEvent::Requeue);
+    if args.force {
+        statuses.push(TaskStatus::Processing);
+    }
+    let (requeue, preview): (Requeue, Requeue) =
+        if args.force { (requeue_by_force, preview_requeue_by_force) } else { (requeue_tasks, preview_requeue) };
     let mut verb = BulkVerb {
         name: "requeue",
         done: "queued again",
-        statuses: statuses_for(TaskEvent::Requeue),
+        statuses,
         take: None,
         widen: None,
         may_be_nothing: false,
-        act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| requeue_tasks(ctx, ids, hear)),
-        preview: &mut preview_requeue,
+        act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| requeue(ctx, ids, hear)),
+        preview: &mut |ctx, ids, hear| preview(ctx, ids, hear),
     };
     selected::run(&mut ctx, &args.selected, &mut verb, out)
 }

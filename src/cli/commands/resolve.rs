@@ -1,4 +1,4 @@
-//! `taskqueue resolve` and `taskqueue release`: how a claimant ends a run.
+//! `taskqueue resolve`: how a claimant ends a run.
 
 use anyhow::bail;
 use clap::Args;
@@ -42,19 +42,6 @@ pub(crate) struct ResolveArgs {
     delay: Option<String>,
 }
 
-/// Reject a run you claimed, and leave its task to others
-///
-/// They can try it at once, and you are never offered it again. The attempt has failed: a task that everybody rejects is
-/// exhausted.
-#[derive(Debug, Args)]
-pub(crate) struct ReleaseArgs {
-    #[command(flatten)]
-    held: HeldArgs,
-    /// Why, for people
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    reason: String,
-}
-
 pub(crate) fn run(session: Session, args: &ResolveArgs, out: &mut Out) -> anyhow::Result<u8> {
     let delay = duration_option("--delay", args.delay.as_deref())?;
     let resolution = match &args.error {
@@ -76,11 +63,7 @@ fn results(argument: &str) -> Result<String, CliError> {
     Ok(text.trim_end().to_owned())
 }
 
-pub(crate) fn release(session: Session, args: &ReleaseArgs, out: &mut Out) -> anyhow::Result<u8> {
-    end(session, &args.held.held(), &Resolution::Rejection(args.reason.clone()), out)
-}
-
-fn end(session: Session, held: &Held, resolution: &Resolution, out: &mut Out) -> anyhow::Result<u8> {
+pub(super) fn end(session: Session, held: &Held, resolution: &Resolution, out: &mut Out) -> anyhow::Result<u8> {
     let mut ctx = session.open()?;
     let resolved = resolve(&mut ctx, held, resolution)?;
     if let Some(problem) = &ctx.hook_problem {

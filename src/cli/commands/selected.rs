@@ -10,7 +10,8 @@ use super::task_view;
 use crate::cli::error::{CliError, DONE, FAILED, INTERRUPTED, NOT_FOUND};
 use crate::cli::output::progress::Progress;
 use crate::cli::output::{Out, human};
-use crate::domain::ids::TaskId;
+use crate::domain::ids::{RunId, TaskId};
+use crate::domain::records::HeldClaim;
 use crate::domain::selection::Selection;
 use crate::domain::status::TaskStatus;
 use crate::engine::cancel::REQUESTED;
@@ -162,6 +163,16 @@ fn may_act(ids: &[TaskId], name: &str, out: &mut Out) -> anyhow::Result<bool> {
     }
 }
 
+/// What helps where the claimant that has a run is gone.
+pub(super) fn if_gone(claim: &HeldClaim) -> String {
+    format!("if claimant {} is gone, take its run back: `{}`", claim.claimant, take_back_command(claim.run_id))
+}
+
+/// The command that takes a run from its claimant.
+pub(super) fn take_back_command(run: RunId) -> String {
+    format!("taskqueue release {run} --force")
+}
+
 /// What was heard so far.
 #[derive(Default)]
 struct Told {
@@ -205,6 +216,9 @@ impl Told {
             out.say(&answer.message);
         } else {
             out.say_verbose(&answer.message);
+        }
+        if let Some(claim) = answer.claim.as_ref().filter(|_| self.is_named) {
+            out.say(&format!("hint: {}", if_gone(claim)));
         }
         match &answer.current {
             Some(task) => task_view::current(task, out),

@@ -7,7 +7,7 @@ use super::cut::Length;
 use super::links::linked_line;
 use super::pauses::pause_words;
 use super::standstill::{standstill_remedy, standstill_words};
-use super::why::{failed_attempts, holder, note};
+use super::why::{deadline_words, failed_attempts, holder, note};
 use crate::cli::output::Out;
 use crate::cli::output::clean::{clean_block, clean_line};
 use crate::cli::output::human::{counters, distance, fitted, fitted_words, folded, hanging, instant, plural, relative};
@@ -293,6 +293,9 @@ pub(super) fn run_block(
             lines.push(format!("  finished     {} (took {})", instant(finished), distance(finished - started)));
         }
     }
+    if let Some(deadline) = run.held_claim().and_then(|claim| claim.deadline) {
+        lines.push(format!("  deadline     {} ({})", instant(deadline), relative(deadline, now)));
+    }
     if !run.progress_message.is_empty() {
         lines.push(format!("  message      {}", length.of_value(&run.progress_message)));
     }
@@ -360,7 +363,9 @@ fn run_row(run: &Run, now: DateTime<Utc>) -> Vec<Field> {
     };
     let took = run.started_on.map(|started| distance(run.finished_on.unwrap_or(now) - started)).unwrap_or_default();
     let note = if run.error_code.is_empty() {
-        run.progress_message.clone()
+        let deadline = run.held_claim().and_then(|claim| claim.deadline).map(|on| deadline_words(on, now));
+        let parts = [Some(run.progress_message.clone()).filter(|message| !message.is_empty()), deadline];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
     } else {
         format!("{}: {}", run.error_code, run.error_message)
     };

@@ -12,13 +12,14 @@ use crate::engine::status::{Counted, Reason};
 /// The reason column: empty where the status says it all.
 pub(super) fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
     match reason {
-        Reason::Running { process_id, host, claimant } => {
+        Reason::Running { process_id, host, claimant, deadline } => {
             let who = holder(claimant.as_deref(), *process_id, host);
             let end = run.filter(|run| run.cancel_requested_on.is_some());
             let end = end.map(|run| format!("is to end: {}", run.cancel_reason));
             let message = end.or_else(|| run.map(|run| run.progress_message.clone()));
             let message = message.filter(|message| !message.is_empty());
-            message.map_or_else(|| who.clone(), |message| format!("{who}: {message}"))
+            let words = message.map_or_else(|| who.clone(), |message| format!("{who}: {message}"));
+            deadline.map_or_else(|| words.clone(), |on| format!("{words}; {}", deadline_words(on, now)))
         }
         Reason::Lost { message, .. } => format!("{message}; the next create-runs takes its run back"),
         Reason::WaitsForRunner => "waits for a runner".to_owned(),
@@ -63,6 +64,11 @@ pub(super) fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> St
         Reason::Cancelled => "will not run".to_owned(),
         Reason::UnknownStatus => "left alone: a newer version wrote this status".to_owned(),
     }
+}
+
+/// When a claim ends unless it is renewed.
+pub(super) fn deadline_words(deadline: DateTime<Utc>, now: DateTime<Utc>) -> String {
+    format!("deadline {}", relative(deadline, now))
 }
 
 /// Who works for a run, and where.
