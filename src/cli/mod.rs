@@ -23,8 +23,8 @@ use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, S
 
 use self::commands::{
     cancel, check, claim, classes, completions, create_runs, doctor, edit, events, exec, explain, failures, heartbeat,
-    init, limits, logs, man, metrics, migrate, pauses, process_run, prune, queue, release, report, requeue, resolve, retry,
-    runners, schedule, settings, show, status, tick, transfer, wait, work,
+    init, limits, logs, man, metrics, migrate, pauses, process_run, prune, queue, release, report, requeue, resolve,
+    retry, runners, schedule, settings, show, status, tick, transfer, wait, work,
 };
 use self::completion::Question;
 use self::error::{CliError, DONE};

@@ -76,11 +76,10 @@ pub(super) fn take(ctx: &mut Context, run: &Run, restarts_task: bool) -> EngineR
     let ended_processes = of_run + usize::from(asked == Asked::Ended);
     fault_point!("take_back.processes_ended");
     let details = json!({ "claimant": claim.claimant, "ended_processes": ended_processes });
-    let event = NewEvent { task_id: Some(run.task_id), run_id: Some(run.id), ..ctx.operator_event(TAKEN_BACK, details) };
-    let requeued = restarts_task.then(|| NewEvent {
-        task_id: Some(run.task_id),
-        ..ctx.operator_event("requeued", json!({}))
-    });
+    let event =
+        NewEvent { task_id: Some(run.task_id), run_id: Some(run.id), ..ctx.operator_event(TAKEN_BACK, details) };
+    let requeued =
+        restarts_task.then(|| NewEvent { task_id: Some(run.task_id), ..ctx.operator_event("requeued", json!({})) });
     let end = RunEnd { notes: [event.clone()].into_iter().chain(requeued).collect(), ..end };
     let ended = ctx.store.end_run(&RunRef { id: run.id, token }, &end)?;
     fault_point!("take_back.committed");

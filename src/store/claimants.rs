@@ -10,8 +10,8 @@ use super::rows::RunRow;
 use super::runs::{RunRef, RunReport};
 use super::schema::task_queue_rejections;
 use super::schema::task_queue_runs::dsl::{
-    claimant, host, id, lease_expires_on, open_task_id, percents_completed, process_identity, progress_message, results,
-    running_class, status, task_queue_runs, token, updated_on,
+    claimant, host, id, lease_expires_on, open_task_id, percents_completed, process_identity, progress_message,
+    results, running_class, status, task_queue_runs, token, updated_on,
 };
 use super::sql::{db_now, db_now_plus};
 use super::{Store, StoreResult};

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::explain::{clock_ahead, clock_words};
 use super::pauses::{pause_words, resume_command};
+use super::selected::if_gone;
 use super::standstill::{standstill_remedy, standstill_words};
 use super::task_options::duration_option;
-use super::selected::if_gone;
 use super::why::{deadline_words, holder, sentence};
 use crate::cli::error::CliError;
 use crate::cli::output::Out;

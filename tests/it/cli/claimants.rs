@@ -9,13 +9,13 @@ use crate::each_engine;
 use crate::support::{Ended, TestDb};
 
 /// A run in the hands of a claimant.
-struct Held {
-    run: String,
-    task: String,
+pub(super) struct Held {
+    pub(super) run: String,
+    pub(super) task: String,
     token: String,
 }
 
-fn claim_as(db: &TestDb, claimant: &str) -> Option<Held> {
+pub(super) fn claim_as(db: &TestDb, claimant: &str) -> Option<Held> {
     let ended = db.cli().run(&["claim", "--claimant", claimant]);
     if ended.code == Some(3) {
         return None;
@@ -25,22 +25,22 @@ fn claim_as(db: &TestDb, claimant: &str) -> Option<Held> {
     Some(Held { run: text("run_id"), task: text("task_id"), token: text("token") })
 }
 
-fn queue_and_claim(db: &TestDb, options: &[&str]) -> Held {
+pub(super) fn queue_and_claim(db: &TestDb, options: &[&str]) -> Held {
     db.cli().run(&[&["queue", "--any-class", "work"], options].concat()).ok();
     claim_as(db, "bot").unwrap()
 }
 
 impl Held {
-    fn say(&self, db: &TestDb, verb: &str, args: &[&str]) -> Ended {
+    pub(super) fn say(&self, db: &TestDb, verb: &str, args: &[&str]) -> Ended {
         db.cli().run(&[&[verb, &self.run], args, &["--token", &self.token]].concat())
     }
 }
 
-fn deadline(db: &TestDb, held: &Held) -> chrono::DateTime<chrono::Utc> {
+pub(super) fn deadline(db: &TestDb, held: &Held) -> chrono::DateTime<chrono::Utc> {
     db.store().get_run(held.run.parse().unwrap()).unwrap().lease_expires_on.unwrap()
 }
 
-fn make_due(db: &TestDb) {
+pub(super) fn make_due(db: &TestDb) {
     db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00'");
 }
 

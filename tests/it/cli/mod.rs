@@ -57,6 +57,7 @@ mod standstill;
 mod status;
 mod status_terminal;
 mod stopping;
+mod take_back;
 mod tick;
 mod top;
 mod transfer;

@@ -9,6 +9,7 @@ use taskqueue::domain::status::{RunStatus, TaskStatus};
 use taskqueue::domain::task_choice::TaskChoice;
 use taskqueue::engine::claim::{ClaimRequest, Claimed, Offer, claim};
 use taskqueue::engine::claimants::{Held, News, Resolution, renew, resolve};
+use taskqueue::engine::take_back::take_back;
 use taskqueue::engine::{Context, EngineError};
 use taskqueue::handler::registry::HandlerRegistry;
 use taskqueue::os::identity::{Liveness, ProcessIdentity};
@@ -75,6 +76,13 @@ fn sleeper(claimant: Option<&str>) -> (Child, ProcessIdentity) {
     (child, identity)
 }
 
+/// The task of a run in progress.
+fn run_task(cli: &Cli, run: &str) -> String {
+    let runs = cli.run(&["status", "--runs", "-n", "1", "--json"]).json();
+    assert_eq!(runs["id"].to_string(), run);
+    runs["task_id"].to_string()
+}
+
 fn end(mut child: Child) {
     child.kill().unwrap();
     child.wait().unwrap();
@@ -129,6 +137,71 @@ each_engine! {
             db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled', \"CurrentRunId\" = NULL");
         }
         assert_eq!(seen[0] + seen[1], ROUNDS);
+    }
+
+    fn a_result_and_an_operator_at_once_end_the_run_once(db) {
+        let mut ended = 0;
+        for _ in 0..ROUNDS {
+            let (task_id, _) = queue_with_run(&mut idle(db), "work");
+            let offer = claim_as(&mut idle(db), "bot", None).unwrap();
+            let run_id = offer.run.run_id;
+            let (resolved, taken) =
+                at_once(db, |ctx| resolve(ctx, &held(&offer), &Resolution::Success(None)), |ctx| take_back(ctx, run_id));
+            let run = db.store().get_run(run_id).unwrap();
+            let count = |kind: &str| db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = '{kind}' AND \"RunId\" = {run_id}"));
+            let kept = (count("resolved"), count("taken-back"), count("late-result"));
+            let task = db.store().get_task(task_id).unwrap();
+            match (resolved, taken) {
+                (Ok(_), Err(EngineError::NotTakenBack { .. })) => {
+                    assert!(run.status.is(RunStatus::Success) && task.status.is(TaskStatus::Success), "{run:?} {task:?}");
+                    assert_eq!((kept, task.attempts), ((1, 0, 0), 1));
+                }
+                (Err(EngineError::NotHeld { .. }), Ok(_)) => {
+                    assert!(run.status.is(RunStatus::Released) && task.status.is(TaskStatus::Scheduled), "{run:?} {task:?}");
+                    assert_eq!((kept, task.attempts), ((0, 1, 1), 0));
+                }
+                other => panic!("{other:?}"),
+            }
+            ended += 1;
+            // Out of the way of the next round.
+            db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'");
+        }
+        assert_eq!(ended, ROUNDS);
+    }
+
+    fn two_operators_at_once_take_a_run_once(db) {
+        for _ in 0..ROUNDS {
+            queue_with_run(&mut idle(db), "work");
+            let run_id = claim_as(&mut idle(db), "bot", None).unwrap().run.run_id;
+            let (one, other) = at_once(db, |ctx| take_back(ctx, run_id).unwrap(), |ctx| take_back(ctx, run_id).unwrap());
+            assert!(one.was_recorded_before != other.was_recorded_before, "{one:?} {other:?}");
+            assert_eq!(db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'taken-back' AND \"RunId\" = {run_id}")), 1);
+            db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'");
+        }
+    }
+
+    fn a_claimant_of_this_host_whose_run_is_taken_is_asked_to_end(db) {
+        use std::os::unix::process::ExitStatusExt as _;
+        queue_with_run(&mut idle(db), "work");
+        let (mut child, identity) = sleeper(Some("bot"));
+        let run_id = claim_as(&mut idle(db), "bot", Some(identity)).unwrap().run.run_id;
+        let taken = take_back(&mut idle(db), run_id).unwrap();
+        assert_eq!((taken.ended_processes, taken.not_ended), (1, None));
+        assert_eq!(child.wait().unwrap().signal(), Some(15));
+        // A process that does not show the name is left alone, and named.
+        let (child, identity) = sleeper(Some("other"));
+        let run_id = claim_as(&mut idle(db), "bot", Some(identity.clone())).unwrap().run.run_id;
+        let taken = take_back(&mut idle(db), run_id).unwrap();
+        assert!(taken.not_ended.unwrap().contains("does not show TASKQUEUE_CLAIMANT"));
+        assert_eq!((taken.ended_processes, identity.liveness()), (0, Liveness::Alive));
+        end(child);
+        // What it started for the run ends with it.
+        let offer = claim_as(&mut idle(db), "bot", None).unwrap();
+        let mut work = Command::new("/bin/sleep").arg("600").env("TASKQUEUE_RUN_TOKEN", &offer.run.token).spawn().unwrap();
+        let taken = take_back(&mut idle(db), offer.run.run_id).unwrap();
+        assert_eq!(taken.ended_processes, 1);
+        assert!(taken.not_ended.unwrap().contains("named no process"));
+        assert!(work.wait().unwrap().signal().is_some());
     }
 
     fn a_heartbeat_and_a_rescue_at_once_agree_on_who_has_the_run(db) {
@@ -236,15 +309,22 @@ each_engine! {
             say(&["heartbeat", &run, "--token", &token]);
             say(&["release", &run, "--token", &token]);
             let (run, token) = claimed("two");
+            say(&["release", &run, "--token", &token, "--no-reject"]);
+            let (run, _) = claimed("two");
+            say(&["release", &run, "--force"]);
+            let (run, _) = claimed("two");
+            let task = run_task(cli, &run);
+            say(&["requeue", &task, "--force"]);
+            let (run, token) = claimed("two");
             say(&["progress", &run, "50", "--token", &token]);
             say(&["resolve", &run, "--token", &token, "--results", "1"]);
         };
         with_every_commit_lost(db, work, |rounds| {
             let count = |what: &str| db.number(&format!("SELECT COUNT(*) AS value FROM {what}"));
             assert_eq!(count("\"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"Attempts\" = 2"), rounds);
-            assert_eq!(count("\"TaskQueueRuns\""), 2 * rounds);
+            assert_eq!(count("\"TaskQueueRuns\""), 5 * rounds);
             assert_eq!(count("\"TaskQueueRejections\""), rounds);
-            for (kind, expected) in [("claimed", 2), ("rejected", 1), ("resolved", 1), ("late-result", 0)] {
+            for (kind, expected) in [("claimed", 5), ("rejected", 1), ("released", 1), ("taken-back", 2), ("requeued", 1), ("resolved", 1), ("late-result", 0)] {
                 assert_eq!(count(&format!("\"TaskQueueEvents\" WHERE \"Kind\" = '{kind}'")), expected * rounds, "{kind}");
             }
         });
