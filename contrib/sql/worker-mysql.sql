@@ -141,3 +141,21 @@ SELECT r.`TaskQueueId`, r.`Claimant` FROM `TaskQueueRuns` AS r
 WHERE r.`Id` = {run} AND r.`ErrorCode` = 'rejected' AND r.`Token` = '{token}'
     AND NOT EXISTS (SELECT 1 FROM `TaskQueueRejections` AS x WHERE x.`TaskId` = r.`TaskQueueId` AND x.`Claimant` = r.`Claimant`);
 COMMIT;
+
+-- step: release, at no cost, of a worker that shuts down. The task has the status of its last attempt that counted
+START TRANSACTION;
+SELECT 1 FROM `TaskQueue` WHERE `Id` = 0 FOR UPDATE;
+UPDATE `TaskQueueRuns` SET `Status` = CASE WHEN `CancelRequestedOn` IS NULL THEN 'released' ELSE 'cancelled' END,
+    `FinishedOn` = UTC_TIMESTAMP(6), `LeaseExpiresOn` = NULL,
+    `ErrorCode` = 'claimant-released', `ErrorMessage` = 'its claimant released it', `UpdatedOn` = UTC_TIMESTAMP(6)
+WHERE `Id` = {run} AND `Status` = 'processing' AND `Token` = '{token}';
+UPDATE `TaskQueue` SET `LastStatus` = COALESCE((SELECT CASE r.`Status` WHEN 'error' THEN 'failed' WHEN 'timeout' THEN 'timeout' ELSE 'scheduled' END
+        FROM `TaskQueueRuns` AS r WHERE r.`TaskQueueId` = {task} AND r.`Status` IN ('success', 'error', 'timeout', 'cancelled')
+        ORDER BY r.`TaskQueueId` DESC, r.`Id` DESC LIMIT 1), 'scheduled'),
+    `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
+WHERE `Id` = {task} AND `CurrentRunId` = {run}
+    AND EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = {run} AND `Status` = 'released' AND `Token` = '{token}');
+UPDATE `TaskQueue` SET `LastStatus` = 'cancelled', `Attempts` = `Attempts` + 1, `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
+WHERE `Id` = {task} AND `CurrentRunId` = {run}
+    AND EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = {run} AND `Status` = 'cancelled' AND `Token` = '{token}');
+COMMIT;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A worker in Python that is no runner of taskqueue: claims tasks of the class "checksum" one at a time, until none has
-come for a while. It has only the files below DIRECTORY, and rejects tasks about others: somebody else may have them.
+come for a while. It has only the files below DIRECTORY, and rejects tasks about others: somebody else may have them. At TERM
+it releases its run at no cost and ends.
 
     TASKQUEUE_CLAIMANT=python-1 worker.py DIRECTORY [WAIT]
 
@@ -10,12 +11,16 @@ The address of the database stands in TASKQUEUE_DATABASE_URL, as for every comma
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 
 NOTHING_CAME = 124
+INTERRUPTED = 130
 AWAY_OR_BUSY = (69, 75)
+# At no cost: the task is due at once, for everybody.
+RELEASE = ["release", "--no-reject", "--reason", "the worker was stopped"]
 
 
 class Cancelled(Exception):
@@ -24,6 +29,33 @@ class Cancelled(Exception):
 
 class Lost(Exception):
     """Somebody has taken the run."""
+
+
+class Stopped(Exception):
+    """This worker was asked to end."""
+
+
+class Worker:
+    """Whether this worker was asked to end, and the process for which it waits meanwhile, which is asked to end with it."""
+
+    def __init__(self):
+        self.is_stopping = False
+        self.child = None
+
+    def stop(self, _number, _frame):
+        self.is_stopping = True
+        if self.child:
+            self.child.terminate()
+
+    def start(self, command, **options):
+        self.child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
+        # The signal may have come just before.
+        if self.is_stopping:
+            self.child.terminate()
+        return self.child
+
+
+WORKER = Worker()
 
 
 def taskqueue(*words):
@@ -48,8 +80,7 @@ def digest(claimed, file):
     environment = {**os.environ, "TASKQUEUE_RUN_TOKEN": claimed["token"]}
     # A third of the time that there is, and soon enough for who cancels.
     pause = min(claimed["timeout_secs"] / 3, 5)
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+    with WORKER.start(command, stderr=subprocess.PIPE, env=environment) as process:
         while True:
             try:
                 text, problem = process.communicate(timeout=pause)
@@ -60,6 +91,8 @@ def digest(claimed, file):
                 except (Cancelled, Lost):
                     process.terminate()
                     raise
+    if process.returncode != 0 and WORKER.is_stopping:
+        raise Stopped
     if process.returncode != 0:
         raise OSError(problem.strip())
     return text.strip()
@@ -67,6 +100,9 @@ def digest(claimed, file):
 
 def work(claimed, directory):
     """The verb and the options with which the run ends."""
+    # It may have been stopped when it had just claimed.
+    if WORKER.is_stopping:
+        return RELEASE
     data = claimed["data"]
     file = data.get("file") if isinstance(data, dict) else None
     if not isinstance(file, str) or not os.path.isabs(file):
@@ -79,6 +115,8 @@ def work(claimed, directory):
         return ["resolve", "--error", "unreadable", "--message", str(error)]
     except Cancelled:
         return ["resolve", "--error", "cancelled", "--message", "stopped when asked to"]
+    except Stopped:
+        return RELEASE
 
 
 def print_digest(file):
@@ -90,6 +128,14 @@ def print_digest(file):
     return 0
 
 
+def pause(seconds):
+    """Waits for so long, or until this worker is asked to end."""
+    for _ in range(seconds * 10):
+        if WORKER.is_stopping:
+            return
+        time.sleep(0.1)
+
+
 def main():
     if len(sys.argv) < 2:
         print("usage: worker.py DIRECTORY [WAIT]", file=sys.stderr)
@@ -97,22 +143,27 @@ def main():
     if sys.argv[1] == "--digest":
         return print_digest(sys.argv[2])
     directory, wait = os.path.abspath(sys.argv[1]), (sys.argv[2:] or ["30s"])[0]
-    while True:
-        answer = taskqueue("claim", "--class", "checksum", "--wait", wait, "--process", str(os.getpid()))
-        if answer.returncode == NOTHING_CAME:
+    signal.signal(signal.SIGTERM, WORKER.stop)
+    command = ["taskqueue", "claim", "--class", "checksum", "--wait", wait, "--process", str(os.getpid())]
+    while not WORKER.is_stopping:
+        with WORKER.start(command) as claim:
+            line, _ = claim.communicate()
+        WORKER.child = None
+        if claim.returncode in (NOTHING_CAME, INTERRUPTED):
             return 0
-        if answer.returncode in AWAY_OR_BUSY:
-            time.sleep(5)
+        if claim.returncode in AWAY_OR_BUSY:
+            pause(5)
             continue
-        if answer.returncode != 0:
+        if claim.returncode != 0:
             return 1
-        claimed = json.loads(answer.stdout)
+        claimed = json.loads(line)
         try:
             verb, *options = work(claimed, directory)
         except Lost:
             continue
         # What it is told when its time was over is on standard error; somebody else has the task then.
         taskqueue(verb, str(claimed["run_id"]), "--token", claimed["token"], *options)
+    return 0
 
 
 if __name__ == "__main__":

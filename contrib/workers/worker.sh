@@ -1,6 +1,7 @@
 #!/bin/sh
 # A worker in shell that is no runner of taskqueue: claims tasks of the class "checksum" one at a time, until none has come
-# for a while. It has only the files below DIRECTORY, and rejects tasks about others: somebody else may have them.
+# for a while. It has only the files below DIRECTORY, and rejects tasks about others: somebody else may have them. At TERM it
+# releases its run at no cost and ends.
 #
 #   TASKQUEUE_CLAIMANT=shell-1 worker.sh DIRECTORY [WAIT]
 #
@@ -9,7 +10,26 @@
 set -u
 directory=${1:?usage: worker.sh DIRECTORY [WAIT]}
 wait=${2-30s}
-cancelled=3 lost=4
+cancelled=3 lost=4 stopped=5
+
+output=$(mktemp) || exit 1
+trap 'rm -f "$output"' EXIT
+# A shell sees a signal only between two commands, or in `wait`: what takes long is a child that is waited for.
+stopping='' child=''
+trap 'stopping=1; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM
+
+# Waits for the process $child, also when a signal comes meanwhile. Returns its exit status.
+wait_for_child() {
+    [ -z "$stopping" ] || kill -TERM "$child" 2>/dev/null
+    while :; do
+        wait "$child" 2>/dev/null
+        status=$?
+        # Interrupted by a signal, and not ended by one: then it is still there.
+        if [ "$status" -le 128 ] || ! kill -0 "$child" 2>/dev/null; then break; fi
+    done
+    child=''
+    return "$status"
+}
 
 # The fields of a line of `claim` always stand in this order.
 field() {
@@ -46,11 +66,11 @@ beat() {
 
 # The work, in a process of its own. With the token in its environment it is ended with the run, also when this worker dies.
 digest() {
-    TASKQUEUE_RUN_TOKEN=$token sha256sum "$file" &
-    work=$!
-    beat "$work" >/dev/null 2>&1 &
+    TASKQUEUE_RUN_TOKEN=$token sha256sum "$file" >"$output" &
+    child=$!
+    beat "$child" >/dev/null 2>&1 &
     heart=$!
-    wait "$work" 2>/dev/null
+    wait_for_child
     status=$?
     kill "$heart" 2>/dev/null
     wait "$heart" 2>/dev/null
@@ -58,32 +78,44 @@ digest() {
     case $verdict in
         "$cancelled" | "$lost") return "$verdict" ;;
     esac
+    [ "$status" -eq 0 ] || [ -z "$stopping" ] || return "$stopped"
     return "$((status != 0))"
 }
 
 read_file() {
-    tell progress "$run" 50 "reading $file" && sum=$(digest)
+    tell progress "$run" 50 "reading $file" && digest
     case $? in
-        0) taskqueue resolve "$run" --token "$token" --results "{\"sha256\":\"${sum%% *}\"}" ;;
+        0) read -r sum _ <"$output"; taskqueue resolve "$run" --token "$token" --results "{\"sha256\":\"$sum\"}" ;;
         "$cancelled") taskqueue resolve "$run" --token "$token" --error cancelled --message 'stopped when asked to' ;;
+        "$stopped") release ;;
         # Somebody else has the task.
         "$lost") ;;
         *) taskqueue resolve "$run" --token "$token" --error unreadable --message "$file cannot be read" ;;
     esac
 }
 
-while :; do
-    line=$(taskqueue claim --class checksum --wait "$wait" --process $$)
+# At no cost: the task is due at once, for everybody.
+release() {
+    taskqueue release "$run" --token "$token" --no-reject --reason 'the worker was stopped'
+}
+
+while [ -z "$stopping" ]; do
+    taskqueue claim --class checksum --wait "$wait" --process $$ >"$output" &
+    child=$!
+    wait_for_child
     case $? in
         0) ;;
-        # Nothing came in all that time.
-        124) exit 0 ;;
+        # Nothing came in all that time, or the worker was stopped.
+        124 | 130) exit 0 ;;
         # The database is away or busy.
-        69 | 75) sleep 5; continue ;;
+        69 | 75) sleep 5 & child=$!; wait_for_child; continue ;;
         *) exit 1 ;;
     esac
+    line=$(cat "$output")
     run=$(field 1) token=$(field 2) data=$(field 3) timeout=$(field 4)
     file=$(printf '%s\n' "$data" | sed -n 's/^{"file": *"\(\/[^"\\]*\)"}$/\1/p')
+    # It may have been stopped when it had just claimed.
+    if [ -n "$stopping" ]; then release; break; fi
     # What it is told when its time was over is on standard error.
     case $file in
         '') taskqueue resolve "$run" --token "$token" --error invalid-data --message 'the data must be {"file":"/path"}' --no-retry ;;

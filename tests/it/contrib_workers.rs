@@ -5,6 +5,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
+use rustix::process::Signal;
+
+use crate::cli::signal;
 use crate::each_engine;
 use crate::races::tools::make_fifo;
 use crate::support::cli::finish;
@@ -55,6 +58,11 @@ fn queue_sum(db: &TestDb, file: &Path) -> String {
     let data = serde_json::json!({ "file": file }).to_string();
     let options = ["queue", "--any-class", "checksum", &data, "--timeout", "3s", "--max-retries", "1"];
     db.cli().run(&options).ok().trim().to_owned()
+}
+
+/// A task about a file that no worker has.
+fn queue_elsewhere(db: &TestDb) -> String {
+    queue_sum(db, Path::new("/elsewhere/file"))
 }
 
 /// A worker that has begun to read.
@@ -241,6 +249,71 @@ each_engine! {
             assert_eq!((status(&task), status(&next)), ("timeout".into(), "success".into()), "{name}");
             assert_eq!(count(db, "\"TaskQueueEvents\" WHERE \"Kind\" = 'late-result'"), 0, "{name} had nothing to say");
         }
+    }
+
+    fn a_worker_in_each_language_releases_its_run_at_no_cost_at_term(db) {
+        for (name, place) in [("worker.sh", "shell"), ("worker.py", "python")] {
+            let (pipe, task) = queue_endless(db, place);
+            for end in ["a signal", "an operator"] {
+                let worker = worker_at_work(db, name, place);
+                if end == "a signal" {
+                    signal(&worker, Signal::TERM);
+                } else {
+                    let run = db.number("SELECT MAX(\"Id\") AS value FROM \"TaskQueueRuns\"").to_string();
+                    assert_eq!(db.cli().run(&["release", &run, "--force"]).code, Some(0));
+                }
+                let ended = finish(worker);
+                assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{name}, {end}: {ended:?}");
+                assert!(!is_read(&pipe), "{name}: the work goes on");
+                let detail = db.cli().run(&["status", "--json", &task]).json();
+                let (task, run) = (&detail["task"], &detail["runs"][0]);
+                assert_eq!((&task["status"], &task["attempts"], &run["status"]), (&"scheduled".into(), &0.into(), &"released".into()), "{name}, {end}");
+                let code = run["error_code"].as_str().unwrap();
+                assert!(code == "claimant-released" || (code == "taken-back" && end == "an operator"), "{name}, {end}: {code}");
+            }
+            assert_eq!(count(db, &format!("\"TaskQueueEvents\" WHERE \"Kind\" = 'taken-back' AND \"TaskQueueId\" = {task}")), 1, "{name}");
+            db.cli().run(&["cancel", &task]).ok();
+        }
+    }
+
+    fn a_worker_that_waits_for_a_task_ends_at_term(db) {
+        std::fs::create_dir(db.home().join("place")).unwrap();
+        for name in ["worker.sh", "worker.py"] {
+            // It waits, because it has not ended; and the first claim of each has rejected the task.
+            let task = queue_elsewhere(db);
+            let worker = worker(db, name).spawn(&[db.home().join("place").to_str().unwrap(), "600s"]);
+            let rejected = format!("\"TaskQueueRejections\" WHERE \"TaskId\" = {task}");
+            wait_until("it has rejected the task", || count(db, &rejected) == 1);
+            signal(&worker, Signal::TERM);
+            let ended = finish(worker);
+            assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{name}: {ended:?}");
+            db.cli().run(&["cancel", &task]).ok();
+        }
+    }
+
+    fn a_worker_that_speaks_sql_releases_a_run_at_no_cost(db) {
+        let worker = SqlWorker::new(db);
+        let found = |task: &str| {
+            let task = worker.task(task);
+            (task["status"].as_str().unwrap().to_owned(), task["failed_retries"].as_i64().unwrap(), task["attempts"].as_i64().unwrap())
+        };
+        let (task, run) = worker.queue_and_claim(&[], "a");
+        for claimant in ["b", "a", "a"] {
+            worker.step("release", claimant, run);
+        }
+        assert_eq!(found(&task), ("scheduled".to_owned(), 0, 0));
+        let run = worker.claim("a");
+        assert_eq!(worker.task(&task)["current_run_id"], run, "it is due at once, for the same worker");
+        worker.step("error", "a", run);
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = {task}"));
+        let run = worker.claim("a");
+        worker.step("release", "a", run);
+        assert_eq!(found(&task), ("failed".to_owned(), 1, 1));
+        let run = worker.claim("a");
+        db.cli().run(&["cancel", &task]).ok();
+        worker.step("release", "a", run);
+        assert_eq!(found(&task).0, "cancelled");
+        assert_eq!(count(db, "\"TaskQueueRejections\""), 0);
     }
 
     fn a_worker_that_speaks_sql_does_the_same(db) {
