@@ -116,6 +116,12 @@ each_engine! {
             for verb in ["heartbeat", "release"] {
                 assert_eq!(host.cli().run(&[verb, &run, "--token", token]).ok(), "", "{verb}");
             }
+            let claim = || host.cli().run(&["claim", "--claimant", "bot-2"]).json();
+            let line = claim();
+            assert_eq!(shop.cli().run(&["release", &line["run_id"].to_string(), "--force"]).code, Some(78));
+            assert_eq!(operator.cli().run(&["release", &line["run_id"].to_string(), "--force"]).code, Some(0));
+            let task = claim()["task_id"].to_string();
+            assert_eq!(operator.cli().run(&["requeue", &task, "--force"]).code, Some(0));
             assert_eq!(host.cli().run(&["tick"]).ok(), "");
             let refused = host.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "9"]);
             assert_eq!(refused.code, Some(78), "{refused:?}");

@@ -129,7 +129,8 @@ each_engine! {
         let said: Vec<&str> = said.lines().collect();
         let (start, end) = ("task 1 is to be ended by claimant bot-1 on ", ", whose next heartbeat says so");
         assert!(said[0].starts_with(start) && said[0].ends_with(end) && said[0].len() > start.len() + end.len(), "{said:?}");
-        assert_eq!(said[1], "task 2 is to be ended by claimant bot-1, whose next heartbeat says so");
+        assert_eq!(said[1], "hint: if claimant bot-1 is gone, take its run back: `taskqueue release 1 --force`");
+        assert_eq!(said[2], "task 2 is to be ended by claimant bot-1, whose next heartbeat says so");
         let lines = db.cli().run(&["cancel", "--json", "1", "2"]).ok();
         assert_eq!(lines.matches("\"result\":\"cancel-requested\"").count(), 2, "{lines}");
         assert_eq!(task(db, "1")["status"], "processing");

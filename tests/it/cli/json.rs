@@ -215,6 +215,23 @@ fn claim(stage: &mut Stage<'_>) {
         stage.run(&[last, &run, "--token", &token]);
         assert_eq!(stage.fails(&["heartbeat", &run, "--token", &token])["code"], "not_held");
     }
+    stage.queue("nobody", &["--any-class"]);
+    let line = stage.run(&["claim", "--claimant", "other", "--class", "nobody"]).remove(0);
+    let (run, task) = (line["run_id"].to_string(), line["task_id"].to_string());
+    for verb in ["explain", "retry", "requeue", "cancel"] {
+        stage.run(&[verb, &task]);
+    }
+    stage.run(&["heartbeat", &run, "--token", line["token"].as_str().unwrap(), "--check"]);
+    stage.run(&["doctor"]);
+    stage.run(&["release", &run, "--force"]);
+    stage.run(&["requeue", &task, "--force"]);
+    stage.run(&["claim", "--claimant", "other", "--class", "nobody"]);
+    stage.db.execute("UPDATE \"TaskQueueRuns\" SET \"Claimant\" = NULL WHERE \"Status\" = 'processing'");
+    assert_eq!(stage.fails(&["release", &run_in_progress(stage), "--force"])["code"], "not_taken_back");
+}
+
+fn run_in_progress(stage: &Stage<'_>) -> String {
+    stage.db.number("SELECT MAX(\"Id\") AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing'").to_string()
 }
 
 fn repeat(stage: &mut Stage<'_>) {
