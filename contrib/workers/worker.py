@@ -17,7 +17,6 @@ import sys
 import time
 
 NOTHING_CAME = 124
-INTERRUPTED = 130
 AWAY_OR_BUSY = (69, 75)
 # At no cost: the task is due at once, for everybody.
 RELEASE = ["release", "--no-reject", "--reason", "the worker was stopped"]
@@ -149,7 +148,10 @@ def main():
         with WORKER.start(command) as claim:
             line, _ = claim.communicate()
         WORKER.child = None
-        if claim.returncode in (NOTHING_CAME, INTERRUPTED):
+        if claim.returncode == NOTHING_CAME:
+            return 0
+        # Nothing was claimed; a signal that comes early ends `claim` with another status.
+        if claim.returncode != 0 and WORKER.is_stopping:
             return 0
         if claim.returncode in AWAY_OR_BUSY:
             pause(5)

@@ -16,17 +16,29 @@ output=$(mktemp) || exit 1
 trap 'rm -f "$output"' EXIT
 # A shell sees a signal only between two commands, or in `wait`: what takes long is a child that is waited for.
 stopping='' child=''
-trap 'stopping=1; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM
+
+# Asks the child to end. Before it has become its program the signal is lost, so that it is sent twice.
+stop() {
+    stopping=1
+    [ -n "$child" ] || return 0
+    kill -TERM "$child" 2>/dev/null
+    sleep 0.2
+    kill -TERM "$child" 2>/dev/null
+}
+trap stop TERM
 
 # Waits for the process $child, also when a signal comes meanwhile. Returns its exit status.
 wait_for_child() {
-    [ -z "$stopping" ] || kill -TERM "$child" 2>/dev/null
-    while :; do
+    # The signal may have come before the child was known.
+    [ -z "$stopping" ] || stop
+    wait "$child" 2>/dev/null
+    status=$?
+    if [ "$status" -gt 128 ] && [ -n "$stopping" ]; then
+        # Interrupted: what the child ended with is still to come, unless it was ended by a signal.
         wait "$child" 2>/dev/null
-        status=$?
-        # Interrupted by a signal, and not ended by one: then it is still there.
-        if [ "$status" -le 128 ] || ! kill -0 "$child" 2>/dev/null; then break; fi
-    done
+        again=$?
+        [ "$again" -eq 127 ] || status=$again
+    fi
     child=''
     return "$status"
 }
@@ -103,10 +115,13 @@ while [ -z "$stopping" ]; do
     taskqueue claim --class checksum --wait "$wait" --process $$ >"$output" &
     child=$!
     wait_for_child
-    case $? in
+    claimed=$?
+    # Stopped, and nothing was claimed; a signal that comes early ends `claim` with another status.
+    if [ -n "$stopping" ] && [ "$claimed" -ne 0 ]; then exit 0; fi
+    case $claimed in
         0) ;;
-        # Nothing came in all that time, or the worker was stopped.
-        124 | 130) exit 0 ;;
+        # Nothing came in all that time.
+        124) exit 0 ;;
         # The database is away or busy.
         69 | 75) sleep 5 & child=$!; wait_for_child; continue ;;
         *) exit 1 ;;
