@@ -35,6 +35,10 @@ pub fn requeue_by_force(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> En
         let places = places_in_schedules(ctx, portion)?;
         let mut others = portion.to_vec();
         for run in ctx.store.list_claims_of_tasks(portion)? {
+            // Each of them may wait for processes to end.
+            if ctx.is_stopping() {
+                return Ok(());
+            }
             if let Some(taken) = take_to_requeue(ctx, &run)? {
                 others.retain(|id| *id != run.task_id);
                 let place = places.get(&run.task_id).map_or("", String::as_str);

@@ -167,7 +167,8 @@ each_engine! {
                 .map(|(name, directory)| worker(db, name).spawn(&[directory.to_str().unwrap(), wait]))
         };
         for worker in work("500ms") {
-            assert_eq!(finish(worker).code, Some(0));
+            let ended = finish(worker);
+            assert_eq!(ended.code, Some(0), "{ended:?}");
         }
         let (_, _) = (queue_files(db, "shell", 6), queue_files(db, "python", 6));
         assert_eq!(count(db, REJECTED), 8);
