@@ -26,7 +26,7 @@ impl HeldArgs {
     }
 }
 
-/// Renew the deadline of a run you claimed, or check that it is still yours
+/// Renew the deadline of a run you claimed, or check the claim
 ///
 /// Its deadline moves. Exit status 1 when the run is not yours any more: stop working for it. Prints a line,
 /// `cancel: REASON`, when the run is to be cancelled: stop working, and end it with `release` or `resolve --error`.
