@@ -3,7 +3,7 @@
 
 #[expect(clippy::disallowed_methods, reason = "how cargo names the profile to a build script")]
 fn main() {
-    println!("cargo:rerun-if-changed=tests/link.rs");
+    println!("cargo:rerun-if-changed=tests/build/link.rs");
     if std::env::var("PROFILE").is_ok_and(|profile| profile == "debug") {
         println!("cargo:rustc-link-arg-bins=-no-pie");
     }
