@@ -14,6 +14,8 @@ const MAX_EVERY_SECS: i64 = 86_400;
 pub struct Announcements {
     /// Who is told of what needs somebody.
     pub notify: Option<Notify>,
+    /// Where nobody is, whether this host prints no final failures on standard error either.
+    pub is_silent: bool,
     /// What is started after runs.
     pub hooks: Vec<(HookKind, Vec<String>)>,
     /// Whom the programs of the hooks run as.
@@ -62,6 +64,7 @@ pub(super) struct NotifyTable {
     #[serde(default)]
     argv: Vec<String>,
     log: Option<PathBuf>,
+    stderr: Option<bool>,
     every_secs: Option<i64>,
     user: Option<String>,
 }
@@ -92,8 +95,10 @@ impl Announcements {
             check_argv(&argv).map_err(|why| format!("hooks: {}: {why}", kind.as_str()))?;
             found.push((kind, argv));
         }
-        let notify = notify.map(NotifyTable::check).transpose().map_err(|why| format!("notify: {why}"))?;
+        let is_silent = notify.as_ref().is_some_and(|table| table.stderr == Some(false));
+        let notify = notify.map(NotifyTable::check).transpose().map_err(|why| format!("notify: {why}"))?.flatten();
         Ok(Self {
+            is_silent,
             notify: notify.map(|notify| Notify { user: or_default(notify.user), ..notify }),
             hooks: found,
             hook_user: or_default(hooks.user),
@@ -108,8 +113,15 @@ impl Announcements {
 }
 
 impl NotifyTable {
-    fn check(self) -> Result<Notify, String> {
-        if self.argv.is_empty() && self.log.is_none() {
+    /// `None` where the table only says whether to print.
+    fn check(self) -> Result<Option<Notify>, String> {
+        let names_none = self.argv.is_empty() && self.log.is_none();
+        match self.stderr {
+            Some(_) if names_none && self.every_secs.is_none() && self.user.is_none() => return Ok(None),
+            Some(_) => return Err("stderr cannot be combined with other keys".to_owned()),
+            None => {}
+        }
+        if names_none {
             return Err("argv or log must say who is told".to_owned());
         }
         if !self.argv.is_empty() {
@@ -120,6 +132,6 @@ impl NotifyTable {
         }
         check_user(self.user.as_deref())?;
         let every_secs = in_range("every_secs", self.every_secs, 0, MAX_EVERY_SECS)?.unwrap_or(DEFAULT_EVERY_SECS);
-        Ok(Notify { argv: self.argv, log: self.log, every_secs, user: self.user })
+        Ok(Some(Notify { argv: self.argv, log: self.log, every_secs, user: self.user }))
     }
 }

@@ -29,6 +29,9 @@ impl NoticeKind {
     /// Every kind.
     pub const ALL: [Self; 4] = [Self::Exhausted, Self::Quarantined, Self::Held, Self::Stuck];
 
+    /// The kinds that mean that a task will not be retried.
+    pub const FINAL_FAILURES: [Self; 2] = [Self::Exhausted, Self::Quarantined];
+
     /// The spelling in the column Kind.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::final_failures::print_final_failures;
 use super::{Context, EngineResult, new_token};
 use crate::config::{HookKind, Notify};
 use crate::domain::confinement::Confinement;
@@ -22,7 +23,7 @@ use crate::handler::command::{CommandHandler, CommandObserver, CommandSource};
 use crate::handler::{Reporter, RunContext};
 use crate::os::child::Control;
 use crate::os::identity::ProcessIdentity;
-use crate::store::RunEnd;
+use crate::store::{NoticeChoice, RunEnd};
 
 /// How long a program may take that tells somebody: everybody who creates runs here waits for it.
 const TELL_SECS: i64 = 60;
@@ -58,14 +59,18 @@ struct RunNews<'a> {
     host: &'a str,
 }
 
-/// Tells what there is to tell, if this configuration says to whom. Why nobody could be told, if so: then it is tried again.
+/// Tells what there is to tell, on standard error where this configuration says nobody. Why nobody could be told, if so: then it
+/// is retried.
 ///
 /// # Errors
 /// The database's.
 pub(super) fn tell_notices(ctx: &mut Context) -> EngineResult<Option<String>> {
     let problem = match ctx.announcements.notify.clone() {
         Some(notify) => tell_taken(ctx, &notify)?,
-        None => None,
+        None => {
+            print_final_failures(ctx)?;
+            None
+        }
     };
     // Also where somebody is told: a program may fail for ever. Afterwards, so that what waited for a host that was away is
     // told once.
@@ -74,8 +79,9 @@ pub(super) fn tell_notices(ctx: &mut Context) -> EngineResult<Option<String>> {
 }
 
 fn tell_taken(ctx: &mut Context, notify: &Notify) -> EngineResult<Option<String>> {
+    ctx.store.leave_notices_to_notify_hosts()?;
     // Nobody else begins while our program may still be at it.
-    let taken = ctx.store.take_notices(notify.every_secs.max(2 * TELL_SECS))?;
+    let taken = ctx.store.take_notices(NoticeChoice::All, notify.every_secs.max(2 * TELL_SECS))?;
     let Some(digest) = Digest::of(&taken.notices) else { return Ok(None) };
     fault_point!("notices.taken");
     let problem = tell(ctx, notify, &digest, &taken.notices)?;

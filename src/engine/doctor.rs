@@ -155,6 +155,11 @@ pub enum Trouble {
         /// How many.
         count: Counted,
     },
+    /// Tasks will not be retried, and nobody was notified.
+    UnreportedFailures {
+        /// How many.
+        count: Counted,
+    },
     /// A column of a task cannot be read, and the task is set aside.
     Unreadable {
         /// The task.
@@ -463,6 +468,9 @@ fn task_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
     if counts.quarantined.count > 0 {
         troubles.push(Trouble::Quarantined { count: counts.quarantined });
         troubles.extend(unreadable_tasks(ctx)?);
+    }
+    if counts.unreported_failures.count > 0 {
+        troubles.push(Trouble::UnreportedFailures { count: counts.unreported_failures });
     }
     if let Some(oldest_secs) = counts.oldest_due_secs.filter(|secs| *secs > LONGEST_WAIT_SECS) {
         troubles.push(Trouble::NothingCreatesRuns { due: counts.due, oldest_secs });

@@ -20,6 +20,7 @@ pub mod events;
 mod execute;
 pub mod explain;
 pub mod failures;
+mod final_failures;
 mod handler_finish;
 pub mod handlers;
 pub mod import;
@@ -73,6 +74,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 pub use self::error::{EngineError, EngineResult, NotRecorded};
+pub use self::final_failures::FailurePrinter;
 pub use self::handlers::Handlers;
 pub use self::stopping::end_statements_on;
 use self::workplace::crash_noted_by;
@@ -148,6 +150,8 @@ pub struct Context {
     pub spool: Option<Spool>,
     /// Who is told of what happens.
     pub announcements: Announcements,
+    /// Prints final failures where no program or file is notified.
+    failure_printer: Option<FailurePrinter>,
     /// Why an operator does what is being done.
     reason: Option<String>,
     /// Why an outcome could not be kept there.
@@ -220,6 +224,7 @@ impl Context {
             me,
             spool: None,
             announcements: Announcements::default(),
+            failure_printer: None,
             reason: None,
             spool_problem: None,
             hook_problem: None,
@@ -250,6 +255,12 @@ impl Context {
         Self { announcements, ..self }
     }
 
+    /// Prints each task that will not be retried with this, where no host has `[notify]`: once, by `create-runs`, `tick` or a
+    /// worker.
+    pub fn print_failures_with(&mut self, printer: FailurePrinter) {
+        self.failure_printer = Some(printer);
+    }
+
     /// Lets a work of many parts, like `cancel` or `prune`, end between two of them once one of these signals has come.
     pub fn stop_on(&mut self, signals: Arc<StopSignals>) {
         end_statements_on(self.store.url(), &signals, Duration::ZERO);
@@ -260,10 +271,11 @@ impl Context {
     fn reopener(&self) -> impl Fn() -> EngineResult<Self> + Send + use<> {
         let (url, handlers, me, spool) =
             (self.store.url().clone(), Arc::clone(&self.handlers), self.me.clone(), self.spool.clone());
-        let announcements = self.announcements.clone();
+        let (announcements, failure_printer) = (self.announcements.clone(), self.failure_printer.clone());
         move || {
             let opened = Self::over(Store::open(&url)?, Arc::clone(&handlers), me.clone());
-            Ok(Self { spool: spool.clone(), announcements: announcements.clone(), ..opened })
+            let (announcements, failure_printer) = (announcements.clone(), failure_printer.clone());
+            Ok(Self { spool: spool.clone(), announcements, failure_printer, ..opened })
         }
     }
 

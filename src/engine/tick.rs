@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::create_runs::{CreateRunsReport, create_runs};
+use super::final_failures::print_final_failures;
 use super::process_run::{ProcessOptions, ProcessReport, process_runs};
 use super::run_listener::RunListener;
 use super::standstill::{Standstill, pauses_of_own};
@@ -36,6 +37,9 @@ pub fn tick(
     let created = create_runs(ctx, &mut |_| {})?;
     let options = ProcessOptions { creates_runs: true, ..*options };
     let processed = process_runs(ctx, &options, stop, listener)?;
+    if processed.failed > 0 {
+        print_final_failures(ctx)?;
+    }
     let standstills = if processed.processed == 0 { pauses_of_own(ctx)? } else { Vec::new() };
     Ok(TickReport { created, processed, standstills })
 }

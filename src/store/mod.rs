@@ -78,7 +78,7 @@ use self::lock_notice::{LockNotice, holder_words};
 pub use self::metrics::{TaskBacklog, WaitingRuns};
 pub use self::migrate::{Migration, MigrationBegun, MigrationReport, all_pending};
 pub use self::news::News;
-pub use self::notices::{NewNotice, TakenNotices};
+pub use self::notices::{NewNotice, NoticeChoice, TakenNotices};
 use self::open_file::OpenFile;
 pub use self::pauses::NewPause;
 pub use self::prunable::PruneVerdict;

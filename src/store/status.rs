@@ -4,6 +4,7 @@ use diesel::prelude::*;
 use serde::Serialize;
 
 use super::backend::AnyConnection;
+use super::notices::count_unreported;
 use super::rows::{RunRow, TaskRow};
 
 use super::sql::{Moment, db_now};
@@ -52,6 +53,8 @@ pub struct TaskCounts {
     pub success: Counted,
     /// Tasks that crashed too often, which an operator must look at.
     pub quarantined: Counted,
+    /// Tasks that will not be retried and whose failure was not reported yet.
+    pub unreported_failures: Counted,
     /// Seconds for which the first due task has been waiting.
     pub oldest_due_secs: Option<i64>,
 }
@@ -95,6 +98,7 @@ impl Store {
             };
             counts.waiting_runs = count_waiting_runs(conn, class)?;
             counts.quarantined = count_quarantined(conn, class)?;
+            counts.unreported_failures = count_unreported(conn, class)?;
             (counts.due, counts.oldest_due_secs) = count_due(conn, class)?;
             Ok(counts)
         })

@@ -369,7 +369,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueueTimers` (
     `NextOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
-INSERT IGNORE INTO `TaskQueueTimers` (`Name`) VALUES ('notify');
+INSERT IGNORE INTO `TaskQueueTimers` (`Name`) VALUES ('notify'), ('notify-host');
 
 CREATE TABLE IF NOT EXISTS `TaskQueueLocks` (
     `Name` varchar(190) NOT NULL PRIMARY KEY

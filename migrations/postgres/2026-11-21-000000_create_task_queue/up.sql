@@ -376,7 +376,7 @@ CREATE TABLE "TaskQueueTimers" (
     "NextOn" timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO "TaskQueueTimers" ("Name") VALUES ('notify');
+INSERT INTO "TaskQueueTimers" ("Name") VALUES ('notify'), ('notify-host');
 
 CREATE TABLE "TaskQueueLocks" (
     "Name" text COLLATE "C" NOT NULL PRIMARY KEY

@@ -362,7 +362,7 @@ CREATE TABLE "TaskQueueTimers" (
     "NextOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
 ) STRICT;
 
-INSERT INTO "TaskQueueTimers" ("Name") VALUES ('notify');
+INSERT INTO "TaskQueueTimers" ("Name") VALUES ('notify'), ('notify-host');
 
 CREATE TABLE "TaskQueueLocks" (
     "Name" TEXT NOT NULL PRIMARY KEY

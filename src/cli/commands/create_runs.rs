@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::final_failures::failure_printer;
 use super::prune::pruned_words;
 use crate::cli::error::DONE;
 use crate::cli::output::{Out, human};
@@ -12,7 +13,7 @@ use crate::engine::create_runs::{CreateRunsReport, create_runs, list_passed_task
 /// Rescue runs of dead runners, and create one for every due task
 ///
 /// For cron, every few minutes; safe to overlap. Silent when there was nothing to do. With -v it also says why tasks
-/// whose time has come got no run.
+/// whose time has come got no run. Prints each task that will not be retried once, as a warning, unless a host has `[notify]`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateRunsArgs {}
 
@@ -21,6 +22,7 @@ const EXPLAINED: i64 = 100;
 
 pub(crate) fn run(session: Session, _args: &CreateRunsArgs, out: &mut Out) -> anyhow::Result<u8> {
     let mut ctx = session.open_or_make()?;
+    ctx.print_failures_with(failure_printer(out));
     let report = create_runs(&mut ctx, &mut |_| {})?;
     if out.is_json() {
         out.json(&report)?;

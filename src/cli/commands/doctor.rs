@@ -219,6 +219,11 @@ fn message(trouble: &Trouble, about: &About) -> String {
             let tasks = if is_one { "1 task is".to_owned() } else { format!("{} tasks are", count(*number)) };
             format!("{tasks} quarantined: crashed too often, or cannot be read")
         }
+        Trouble::UnreportedFailures { count: number } => {
+            let is_one = number.count == 1 && !number.or_more;
+            let tasks = if is_one { "1 task".to_owned() } else { format!("{} tasks", count(*number)) };
+            format!("{tasks} will not be retried, and the failure was not reported yet")
+        }
         Trouble::KeptForEver { status } => {
             format!("tasks in the status {status} are kept for ever: the tables only grow")
         }
@@ -300,6 +305,7 @@ fn remedy(trouble: &Trouble, about: &About) -> String {
         Trouble::StrandedTasks { tasks } => format!("taskqueue explain {}", ids(tasks)),
         Trouble::Unreadable { task_id, .. } => format!("taskqueue show {task_id}"),
         Trouble::Quarantined { .. } => "taskqueue status status=quarantined".to_owned(),
+        Trouble::UnreportedFailures { .. } => "taskqueue failures".to_owned(),
         Trouble::KeptForEver { .. } => "taskqueue settings".to_owned(),
         Trouble::LittleRoom { path, .. } => format!("df -h {}", shell_word(&path.to_string_lossy())),
         Trouble::FewInodes { path, .. } => format!("df -i {}", shell_word(&path.to_string_lossy())),

@@ -14,6 +14,7 @@ pub(crate) mod events;
 pub(crate) mod exec;
 pub(crate) mod explain;
 pub(crate) mod failures;
+mod final_failures;
 pub(crate) mod heartbeat;
 pub(crate) mod init;
 pub(crate) mod limits;

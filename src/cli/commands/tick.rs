@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::create_runs::{say_report, warn_of_report};
+use super::final_failures::failure_printer;
 use super::outcome::{Narrator, report_words, warn_of_hook, warn_of_spool};
 use super::standstill::{standstill_remedy, standstill_words};
 use super::task_options::duration_option;
@@ -19,7 +20,8 @@ use crate::engine::tick::tick;
 /// Create the due runs and process them: the one-line crontab
 ///
 /// `* * * * * taskqueue tick` is all it takes. It ends when nothing is left, or after --max-time. Silent when there was
-/// nothing to do; safe to overlap. A warning where tasks are due and a pause keeps it from all of them.
+/// nothing to do; safe to overlap. A warning where tasks are due and a pause keeps it from all of them. Prints each task that will
+/// not be retried once, as a warning, unless a host has `[notify]`.
 #[derive(Debug, Args)]
 pub(crate) struct TickArgs {
     /// Process at most N runs
@@ -54,6 +56,7 @@ pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> anyhow::R
         Err(_) if stop.is_stopping() => return Ok(INTERRUPTED),
         opened => opened?,
     };
+    ctx.print_failures_with(failure_printer(out));
     if let Some(name) = &args.name {
         ctx.name_runner(name)?;
     }

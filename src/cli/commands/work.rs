@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use clap::Args;
 
+use super::final_failures::failure_printer;
 use super::outcome::{report_words, warn_of_hook, warn_of_spool};
 use super::task_options::duration_option;
 use super::unknown_class::{WarnOf, warn_of_unknown_class};
@@ -25,7 +26,8 @@ use crate::engine::{ReloadSignal, StopSignals, Supervisor, enter_own_group};
 ///
 /// Creates the due runs by itself and mixes freely with `tick` and `process-run` on the same store. The first INT, TERM or QUIT
 /// lets the runs in progress go on for `stop_wait_secs` of the configuration, the second ends them. HUP has it read the
-/// configuration again. Exit status 0, also after a signal.
+/// configuration again. Exit status 0, also after a signal. Prints each task that will not be retried once, as a warning, unless a
+/// host has `[notify]`.
 #[derive(Debug, Args)]
 pub(crate) struct WorkArgs {
     /// Execute so many runs at once [default: the number of processors]
@@ -89,6 +91,7 @@ pub(crate) fn run(session: Session, args: &WorkArgs, out: &mut Out) -> anyhow::R
         Err(_) if stop.is_stopping() => return Ok(DONE),
         opened => opened?,
     };
+    ctx.print_failures_with(failure_printer(out));
     if let Some(name) = &args.name {
         ctx.name_runner(name)?;
     }

@@ -47,6 +47,9 @@ pub(crate) fn counters(counts: &TaskCounts, slots: (i64, i64)) -> Vec<String> {
     if counts.quarantined.count > 0 {
         parts.push(format!("quarantined {}", count(counts.quarantined)));
     }
+    if counts.unreported_failures.count > 0 {
+        parts.push(format!("unreported failures {}", count(counts.unreported_failures)));
+    }
     if let Some(secs) = counts.oldest_due_secs {
         parts.push(format!("oldest due {}", distance(TimeDelta::seconds(secs))));
     }

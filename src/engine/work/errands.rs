@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::super::announce::{start_hook, tell_notices};
 use super::super::create_runs::look_after;
+use super::super::final_failures::print_final_failures;
 use super::super::outcomes::Outcome;
 use super::super::{Context, EngineError, EngineResult};
 use crate::domain::ids::{RunId, TaskId};
@@ -168,6 +169,10 @@ impl ErrandRunner<'_> {
         // Who ends does not wait for a connection.
         if self.tell_at.is_some() && self.ctx.is_some() {
             self.tell_of_ends();
+        }
+        // The next worker prints what this one could not.
+        if let Some(ctx) = &mut self.ctx {
+            let _ = print_final_failures(ctx);
         }
     }
 
