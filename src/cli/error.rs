@@ -67,6 +67,11 @@ impl CliError {
         Self { code, kind: "not_claimable", ..Self::failed(message) }
     }
 
+    /// A run that was named, and not processed because all slots are in use.
+    pub(crate) fn runner_limit_reached(message: impl Into<String>) -> Self {
+        Self { code: BUSY, kind: "runner_limit_reached", ..Self::failed(message) }
+    }
+
     pub(crate) fn no_store(message: impl Into<String>) -> Self {
         Self { kind: "no_store", ..Self::unreachable(message) }
     }

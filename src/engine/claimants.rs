@@ -136,7 +136,10 @@ pub fn emit(ctx: &mut Context, held: &Held, message: &Message) -> EngineResult<R
 pub fn resolve(ctx: &mut Context, held: &Held, resolution: &Resolution) -> EngineResult<Resolved> {
     let run = examine_claim(ctx, held)?;
     let settings = ctx.store.settings()?;
-    let end = RunEnd { backoff: ctx.handlers.backoff(run.class.known(), &settings), ..end_of(ctx, &run, resolution) };
+    let task = ctx.store.get_task(run.task_id)?;
+    let has_retry_left = task.failed_retries.saturating_add(1) < task.max_retries;
+    let backoff = ctx.handlers.backoff(run.class.known(), &settings);
+    let end = RunEnd { backoff, ..end_of(ctx, &run, resolution, has_retry_left) };
     fault_point!("claimants.before_end");
     let ended = ctx.store.end_run(&held.reference(), &end)?;
     fault_point!("claimants.ended");
@@ -215,7 +218,8 @@ fn not_held(run: &Run, held: &Held) -> EngineError {
     EngineError::NotHeld { run: Box::new(run.clone()), why }
 }
 
-fn end_of(ctx: &Context, run: &Run, resolution: &Resolution) -> RunEnd {
+/// `has_retry_left` counts this attempt as failed.
+fn end_of(ctx: &Context, run: &Run, resolution: &Resolution, has_retry_left: bool) -> RunEnd {
     let claimant = run.claimant.clone().unwrap_or_default();
     let (decision, results) = match resolution {
         Resolution::Success(results) => {
@@ -233,7 +237,8 @@ fn end_of(ctx: &Context, run: &Run, resolution: &Resolution) -> RunEnd {
                 retry: Some(true),
                 delay_secs: Some(0),
             };
-            let rule = "its claimant rejected it: retry at once, with others".to_owned();
+            let next = if has_retry_left { "retry at once, with others" } else { "no retry left" };
+            let rule = format!("its claimant rejected it: {next}");
             (Decision { rule, ..Decision::reported(&error) }, None)
         }
         Resolution::Release(reason) => {

@@ -67,6 +67,11 @@ pub enum Reason {
     },
     /// Its run waits, nobody here can execute its class, and no runner elsewhere that lives.
     NoHandlerHere,
+    /// No runner handles its class, and claimants do: they rejected this task, or one started the newest run of the class.
+    WaitsForClaimant {
+        /// The claimants that rejected it and are never offered it again.
+        rejected_by: Vec<String>,
+    },
     /// Its run waits, and the class is held on this host.
     ClassHeld {
         /// Why.

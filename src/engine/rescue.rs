@@ -48,8 +48,10 @@ pub struct Rescued {
     pub message: String,
     /// Whether it was to be cancelled, so that its task is not tried again.
     pub is_cancelled: bool,
-    /// Processes of its handler that were still alive and were ended.
+    /// Processes that were still alive and were ended: of its handler, or its claimant and what that started.
     pub ended_processes: usize,
+    /// The claimant whose process ended after TERM.
+    pub ended_claimant: Option<String>,
 }
 
 /// What a rescue did.
@@ -348,6 +350,7 @@ fn rescue_run(
             message,
             is_cancelled: ended == Ended::Cancelled,
             ended_processes,
+            ended_claimant: run.claimant.clone().filter(|_| asked == Asked::Ended),
         });
     }
     Ok(())

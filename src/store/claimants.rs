@@ -158,6 +158,20 @@ impl Store {
         })
     }
 
+    /// Returns true where a claimant, not a runner, started the newest run of this class.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn is_newest_start_by_claimant(&mut self, class: &str) -> StoreResult<bool> {
+        use super::schema::task_queue_runs::dsl;
+        let newest: Option<bool> = self.read(|conn| {
+            let started = task_queue_runs.filter(dsl::task_class.eq(class)).filter(dsl::started_on.is_not_null());
+            let newest = started.order((dsl::task_class.desc(), dsl::started_on.desc())).limit(1);
+            Ok(newest.select(claimant.is_not_null()).first(conn).optional()?)
+        })?;
+        Ok(newest.unwrap_or(false))
+    }
+
     /// Whether a task is due and has no run yet.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
 use crate::engine::Context;
 use crate::engine::create_runs::{CreateRunsReport, create_runs, list_passed_tasks};
+use crate::engine::rescue::Rescued;
 
 /// Rescue runs of dead runners, and create one for every due task
 ///
@@ -40,13 +41,7 @@ pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
         out.say(&format!("{outcomes} recorded that a dead runner of this host had left on the disk"));
     }
     for rescued in &report.rescue.rescued {
-        let ended = match rescued.ended_processes {
-            0 => String::new(),
-            count => format!(
-                "; {} of its handler ended",
-                human::plural(i64::try_from(count).unwrap_or(i64::MAX), "process").replace("processs", "processes")
-            ),
-        };
+        let ended = ended_words(rescued);
         let what = if rescued.is_cancelled { "is cancelled" } else { "timed out" };
         out.say(&format!("run {} (task {}) {what}: {}{ended}", rescued.run_id, rescued.task_id, rescued.message));
     }
@@ -63,6 +58,23 @@ pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
     }
     if let Some(words) = pruned_words(&report.pruned) {
         out.say(&words);
+    }
+}
+
+/// Which processes were ended before the run was taken.
+fn ended_words(rescued: &Rescued) -> String {
+    let (claimant, others) = match &rescued.ended_claimant {
+        Some(claimant) => {
+            (format!("; claimant {claimant} ended after TERM"), rescued.ended_processes.saturating_sub(1))
+        }
+        None => (String::new(), rescued.ended_processes),
+    };
+    // A run of a claimant has no handler.
+    let whose = if rescued.reason == "claimant-died" || rescued.ended_claimant.is_some() { "run" } else { "handler" };
+    match others {
+        0 => claimant,
+        1 => format!("{claimant}; 1 process of its {whose} ended"),
+        count => format!("{claimant}; {count} processes of its {whose} ended"),
     }
 }
 

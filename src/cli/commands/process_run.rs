@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::outcome::{Narrator, report_words, warn_of_hook, warn_of_spool};
 use super::task_options::duration_option;
-use crate::cli::error::{DONE, INTERRUPTED};
+use crate::cli::error::{CliError, DONE, INTERRUPTED};
 use crate::cli::output::Out;
 use crate::cli::output::log::LogFormat;
 use crate::cli::session::Session;
@@ -16,8 +16,8 @@ use crate::engine::process_run::{ProcessOptions, process_runs};
 
 /// Register as a runner, take the first waiting run and execute it
 ///
-/// Silent, with exit status 0, when the runner limit is reached or nothing is waiting. The outcome of a task is in
-/// `status`, not in the exit status.
+/// Silent, with exit status 0, when the runner limit is reached or nothing is waiting. A run that is named and not processed because
+/// the runner limit is reached is an error with exit status 75. The outcome of a task is in `status`, not in the exit status.
 #[derive(Debug, Args)]
 pub(crate) struct ProcessRunArgs {
     /// Only this run, whatever stands before it
@@ -72,6 +72,11 @@ pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> any
         ctx.name_runner(name)?;
     }
     let report = process_runs(&mut ctx, &options, &stop, &mut Narrator { out })?;
+    if let (Some(run_id), Some((in_use, limit))) = (args.run_id, report.limit_reached) {
+        let message = format!("run {run_id} is not processed: {in_use} runner slots are in use, the limit is {limit}");
+        let hint = "try again later; `taskqueue runners` lists what they work on";
+        return Err(CliError::runner_limit_reached(message).with_hint(hint).into());
+    }
     if out.is_json() {
         out.json(&report)?;
     }

@@ -36,7 +36,8 @@ pub(super) fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> St
             format!("waits; {} for its class, at work on others{behind}", plural(*slots, "runner slot"))
         }
         Reason::WaitsItsTurn { before } => format!("waits its turn: {} before it", runs(*before)),
-        Reason::NoHandlerHere => "waits; its class has no handler on this host".to_owned(),
+        Reason::NoHandlerHere => "waits; its class has no handler on this host; a claimant can take it".to_owned(),
+        Reason::WaitsForClaimant { rejected_by } => waits_for_claimant(rejected_by),
         Reason::ClassHeld { why, until } => format!("class held here, next try {}: {why}", relative(*until, now)),
         Reason::Paused { pause } => pause_words(pause, now),
         Reason::ClassIsFull { max_running } => format!("waits; its class has {max_running} running, its limit"),
@@ -69,6 +70,19 @@ pub(super) fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> St
 /// When a claim ends unless it is renewed.
 pub(super) fn deadline_words(deadline: DateTime<Utc>, now: DateTime<Utc>) -> String {
     format!("deadline {}", relative(deadline, now))
+}
+
+/// Names as many claimants as fit in a line.
+fn waits_for_claimant(rejected_by: &[String]) -> String {
+    const NAMED: usize = 3;
+    match rejected_by {
+        [] => "waits for a claimant".to_owned(),
+        names if names.len() <= NAMED => format!("waits for another claimant; rejected by {}", names.join(", ")),
+        names => {
+            let first = names[..NAMED].join(", ");
+            format!("waits for another claimant; rejected by {first} and {} more", names.len() - NAMED)
+        }
+    }
 }
 
 /// Who works for a run, and where.
@@ -136,6 +150,7 @@ pub(super) fn remedy(reason: &Reason, task: &Task) -> Option<String> {
         Reason::RunnerLimitReached { .. } | Reason::RunnersBusy { .. } => "taskqueue runners".to_owned(),
         Reason::Paused { pause } | Reason::RunnersPaused { pause } => resume_command(&pause.scope),
         Reason::NoHandlerHere => "taskqueue classes".to_owned(),
+        Reason::WaitsForClaimant { .. } => format!("taskqueue claim --claimant NAME --task {id}"),
         Reason::ClassHeld { .. } => format!("taskqueue classes release {class}"),
         Reason::ClassIsFull { .. } => {
             format!("taskqueue status {} status=processing", shell_word(&format!("class={}", task.class)))

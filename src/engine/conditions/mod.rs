@@ -79,6 +79,8 @@ pub(super) struct Inquiry<'a> {
     now: DateTime<Utc>,
     settings: Option<Settings>,
     obstacles: HashMap<String, Vec<Obstacle>>,
+    /// Whether claimants execute runs of a class.
+    claimed_classes: HashMap<String, bool>,
     holds: Option<Vec<ClassHold>>,
     runners: Option<Vec<Runner>>,
     /// The clock by which leases are over; none where silence is held against nobody.
@@ -88,7 +90,8 @@ pub(super) struct Inquiry<'a> {
 impl<'a> Inquiry<'a> {
     /// `now` is the database's clock.
     pub(super) fn new(ctx: &'a mut Context, now: DateTime<Utc>) -> Self {
-        Self { ctx, now, settings: None, obstacles: HashMap::new(), holds: None, runners: None, lease_clock: None }
+        let (obstacles, claimed_classes) = (HashMap::new(), HashMap::new());
+        Self { ctx, now, settings: None, obstacles, claimed_classes, holds: None, runners: None, lease_clock: None }
     }
 
     /// The first condition that is not met; a task that meets them all waits for a runner.
@@ -188,7 +191,7 @@ impl<'a> Inquiry<'a> {
             Obstacle::Rate(rate, next_on) => Some(Reason::RateReached { rate: *rate, next_on: *next_on }),
             _ => None,
         });
-        let unhandled = self.no_handler(task.class.as_str())?;
+        let unhandled = self.no_handler(task)?;
         let held = self.hold_of(task.class.as_str())?;
         let no_slot = self.key_is_full(last_run)?;
         conditions.extend([

@@ -48,13 +48,28 @@ impl Inquiry<'_> {
         })
     }
 
-    pub(super) fn no_handler(&mut self, class: &str) -> EngineResult<Option<Reason>> {
+    pub(super) fn no_handler(&mut self, task: &Task) -> EngineResult<Option<Reason>> {
+        let class = task.class.as_str();
         if self.ctx.handlers.find_named(class).is_some() {
             return Ok(None);
         }
         let knows_it = |runner: &Runner| runner.classes.as_ref().is_some_and(|classes| classes.includes(class));
         let is_known_elsewhere = self.live_runners()?.iter().any(knows_it);
-        Ok((!is_known_elsewhere).then_some(Reason::NoHandlerHere))
+        if is_known_elsewhere {
+            return Ok(None);
+        }
+        let rejected_by = self.ctx.store.list_rejections(task.id)?;
+        let waits_for_claimant = !rejected_by.is_empty() || self.is_served_by_claimants(class)?;
+        Ok(Some(if waits_for_claimant { Reason::WaitsForClaimant { rejected_by } } else { Reason::NoHandlerHere }))
+    }
+
+    fn is_served_by_claimants(&mut self, class: &str) -> EngineResult<bool> {
+        if let Some(is_served) = self.claimed_classes.get(class) {
+            return Ok(*is_served);
+        }
+        let is_served = self.ctx.store.is_newest_start_by_claimant(class)?;
+        self.claimed_classes.insert(class.to_owned(), is_served);
+        Ok(is_served)
     }
 
     /// Of this host, as long as nobody on another one can execute the class.
