@@ -50,8 +50,10 @@ pub struct Rescued {
     pub is_cancelled: bool,
     /// Processes that were still alive and were ended: of its handler, or its claimant and what that started.
     pub ended_processes: usize,
-    /// The claimant whose process ended after TERM.
-    pub ended_claimant: Option<String>,
+    /// The claimant that had it, if it was no runner.
+    pub claimant: Option<String>,
+    /// Whether the process of the claimant got TERM and ended.
+    pub claimant_ended: bool,
 }
 
 /// What a rescue did.
@@ -350,7 +352,8 @@ fn rescue_run(
             message,
             is_cancelled: ended == Ended::Cancelled,
             ended_processes,
-            ended_claimant: run.claimant.clone().filter(|_| asked == Asked::Ended),
+            claimant: run.claimant.clone(),
+            claimant_ended: asked == Asked::Ended,
         });
     }
     Ok(())

@@ -63,14 +63,14 @@ pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
 
 /// Which processes were ended before the run was taken.
 fn ended_words(rescued: &Rescued) -> String {
-    let (claimant, others) = match &rescued.ended_claimant {
-        Some(claimant) => {
+    let (claimant, others) = match &rescued.claimant {
+        Some(claimant) if rescued.claimant_ended => {
             (format!("; claimant {claimant} ended after TERM"), rescued.ended_processes.saturating_sub(1))
         }
-        None => (String::new(), rescued.ended_processes),
+        _ => (String::new(), rescued.ended_processes),
     };
-    // A run of a claimant has no handler.
-    let whose = if rescued.reason == "claimant-died" || rescued.ended_claimant.is_some() { "run" } else { "handler" };
+    // A claimant has no handler; it may have started processes for the run.
+    let whose = if rescued.claimant.is_some() { "run" } else { "handler" };
     match others {
         0 => claimant,
         1 => format!("{claimant}; 1 process of its {whose} ended"),

@@ -179,13 +179,13 @@ each_engine! {
         assert_eq!((told(db).len(), waiting(db)), (1, 0));
     }
 
-    fn notices_wait_for_a_host_that_tells_somebody_and_not_for_ever(db) {
-        db.configure(&shell_class(db, "work", "exit 1"));
+    fn a_silent_host_leaves_notices_to_others_for_a_week(db) {
+        db.configure(&format!("[notify]\nstderr = false\n{}", shell_class(db, "work", "exit 1")));
         exhaust(db);
-        db.cli().run(&["create-runs"]).ok();
+        assert_eq!(db.cli().run(&["create-runs"]).stderr, "");
         assert_eq!(waiting(db), 1);
         db.execute("UPDATE \"TaskQueueNotices\" SET \"OccurredOn\" = '2020-01-01 00:00:00.000000'");
-        db.cli().run(&["create-runs"]).ok();
+        assert_eq!(db.cli().run(&["create-runs"]).stderr, "");
         assert_eq!(waiting(db), 0);
     }
 
@@ -292,6 +292,7 @@ each_engine! {
         let cases = [
             ("[notify]\nevery_secs = 60\n", "argv or log must say who is told"),
             ("[notify]\nlog = \"notices.log\"\n", "log must be an absolute path"),
+            ("[notify]\nlog = \"/x\"\nstderr = true\n", "stderr cannot be combined with other keys"),
             ("[notify]\nargv = [\"mail\"]\n", "has no absolute path"),
             ("[notify]\nlog = \"/x\"\nevery_secs = -1\n", "every_secs is -1; it must lie in 0 to 86400"),
             ("[hooks]\nsuccess = []\n", "hooks: success: argv is empty"),

@@ -150,6 +150,52 @@ each_engine! {
         assert_eq!(claim_as(db, "bot3").unwrap().task, first.task);
     }
 
+    fn the_last_rejection_says_that_no_retry_is_left(db) {
+        let first = queue_and_claim(db, &["--max-retries", "2"]);
+        first.say(db, "release", &[]).ok();
+        let decision = |task: &str| detail(db, task)["runs"][0]["decision"].as_str().unwrap().to_owned();
+        assert_eq!(decision(&first.task), "its claimant rejected it: retry at once, with others");
+        let second = claim_as(db, "bot2").unwrap();
+        second.say(db, "release", &[]).ok();
+        assert_eq!(decision(&first.task), "its claimant rejected it: no retry left");
+        assert_eq!(detail(db, &first.task)["events"][0]["details"]["decision"], "its claimant rejected it: no retry left");
+        let text = db.cli().run(&["status", &first.task]).ok();
+        assert!(text.contains("no retry left: rejected"), "{text}");
+    }
+
+    fn a_task_that_claimants_rejected_waits_for_another_claimant(db) {
+        let held = queue_and_claim(db, &[]);
+        held.say(db, "release", &[]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        let why = detail(db, &held.task)["why"].clone();
+        assert_eq!((&why["reason"], &why["rejected_by"]), (&json!("waits_for_claimant"), &json!(["bot"])));
+        claim_as(db, "bot2").unwrap().say(db, "release", &[]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        let text = db.cli().run(&["status", &held.task]).ok();
+        assert!(text.contains("waits for another claimant; rejected by bot, bot2"), "{text}");
+        let text = db.cli().run(&["explain", &held.task]).ok();
+        assert!(text.contains("waits for another claimant; rejected by bot, bot2"), "{text}");
+        assert!(text.contains(&format!("taskqueue claim --claimant NAME --task {}", held.task)), "{text}");
+        // The class alone: a claimant started its newest run.
+        let other = db.cli().run(&["queue", "--any-class", "work"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        let why = detail(db, &other)["why"].clone();
+        assert_eq!((&why["reason"], &why["rejected_by"]), (&json!("waits_for_claimant"), &json!([])));
+        assert!(db.cli().run(&["status", &other]).ok().contains("waits for a claimant"));
+    }
+
+    fn a_claimant_that_got_term_is_not_called_a_handler(db) {
+        db.cli().run(&["queue", "--any-class", "work"]).ok();
+        let mut worker = std::process::Command::new("/bin/sleep").arg("1000").env("TASKQUEUE_CLAIMANT", "bot").spawn().unwrap();
+        let pid = worker.id().to_string();
+        db.cli().run(&["claim", "--claimant", "bot", "--process", &pid]).ok();
+        end_lease(db);
+        let ended = db.cli().run(&["create-runs"]);
+        assert!(ended.stderr.contains("; claimant bot ended after TERM\n"), "{ended:?}");
+        assert!(!ended.stderr.contains("handler"), "{ended:?}");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&worker.wait().unwrap()), Some(15));
+    }
+
     fn whoever_lost_its_run_is_refused_shown_the_row_and_its_result_is_kept(db) {
         let held = queue_and_claim(db, &[]);
         end_lease(db);

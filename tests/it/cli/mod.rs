@@ -23,6 +23,7 @@ mod events;
 mod exec;
 mod explain;
 mod failures;
+mod final_failures;
 mod handlers;
 mod handlers_misbehaving;
 mod handlers_rights;

@@ -45,7 +45,7 @@ each_engine! {
         assert_eq!((db.number(runners), count_successes(db)), (1, 1));
     }
 
-    fn process_run_is_quiet_and_0_when_the_limit_is_reached(db) {
+    fn process_run_at_the_limit_is_silent_unless_a_run_was_named(db) {
         let block = shell_class(db, "block", &format!("cd {}; echo on > started; until test -e go; do sleep 0.02; done", db.home().display()));
         db.configure(&format!("{ECHO}{block}"));
         db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "1"]).ok();
@@ -60,8 +60,16 @@ each_engine! {
         assert_eq!(db.cli().run(&["process-run", "--json"]).json()["limit_reached"], serde_json::json!([1, 1]));
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\""), 1);
         assert_eq!(task(db, "2")["status"], "scheduled");
+        let (error, hint) = error_and_hint(&db.cli().run(&["process-run", "2"]).fails(75));
+        assert_eq!(error, "run 2 is not processed: 1 runner slots are in use, the limit is 1");
+        assert!(hint.contains("`taskqueue runners`"), "{hint}");
+        let error: serde_json::Value =
+            serde_json::from_str(&db.cli().run(&["process-run", "2", "--json"]).fails(75)).unwrap();
+        assert_eq!(error["error"]["code"], "runner_limit_reached");
         write(db, "go", "");
         finish(first).ok();
+        db.cli().run(&["process-run", "2"]).ok();
+        assert_eq!(task(db, "2")["status"], "success");
     }
 
     fn one_process_run_processes_the_first_run_and_drain_all_the_others(db) {
