@@ -60,7 +60,11 @@ mod tests {
         let notices: Vec<Notice> = (1..=1_000).map(notice).collect();
         let lines = lines(&Digest::of(&notices).unwrap());
         assert_eq!(lines.len(), 51);
-        assert!(lines[0].starts_with("task 1 of class mail failed and will not be retried: exit:1: üüü"), "{}", lines[0]);
+        assert!(
+            lines[0].starts_with("task 1 of class mail failed and will not be retried: exit:1: üüü"),
+            "{}",
+            lines[0]
+        );
         assert!(lines.iter().all(|line| line.chars().count() < 450));
         assert_eq!(lines[50], "and 950 more; `taskqueue failures` shows them");
     }
