@@ -55,7 +55,7 @@ final class Task
     public readonly mixed $data;
     private readonly ?string $eventsSocket;
 
-    public function __construct(array $run, private \Closure $report, private \Closure $isCancelled)
+    public function __construct(array $run, private \Closure $report, private \Closure $stopReason)
     {
         $this->id = $run['task_id'];
         $this->runId = $run['run_id'];
@@ -119,10 +119,19 @@ final class Task
         return trim($printed);
     }
 
-    /** Whether the run is to end: tidy up and return or throw. Always false where the process is ended instead. */
+    /** Whether the run is to end: tidy up and return or throw. Where the process gets SIGTERM, it must not end by that. */
     public function isCancelled(): bool
     {
-        return ($this->isCancelled)();
+        return $this->stopReason() !== null;
+    }
+
+    /**
+     * Why the run is to end: cancel, timeout, shutdown or lease-lost; null while it may go on. Where the process gets SIGTERM,
+     * the reason is there before the signal.
+     */
+    public function stopReason(): ?string
+    {
+        return ($this->stopReason)();
     }
 }
 
@@ -172,6 +181,14 @@ function writeAll($stream, string $text): void
     }
 }
 
+/** What the runner wrote into the file on its descriptor before TERM. */
+function readStopReason(): ?string
+{
+    $file = @fopen('php://fd/' . (getenv('TASKQUEUE_STOP_REASON_FD') ?: '4'), 'r');
+    $reason = $file === false ? '' : trim((string) stream_get_contents($file, 64, 0));
+    return $reason === '' ? null : $reason;
+}
+
 function workOnce(callable $handle): void
 {
     $variable = fn(string $name): string => (string) getenv("TASKQUEUE_$name");
@@ -189,7 +206,7 @@ function workOnce(callable $handle): void
             'deadline' => $variable('DEADLINE'),
             'data' => json_decode(stream_get_contents(\STDIN), true, 512, JSON_THROW_ON_ERROR),
         ];
-        $result = $handle(new Task($run, $report, fn(): bool => false));
+        $result = $handle(new Task($run, $report, readStopReason(...)));
         if ($result !== null) {
             $report(['result' => $result]);
         }
@@ -261,7 +278,7 @@ final class Coprocess
             if (isset($this->cancelled[$id])) {
                 throw new Failure('cancelled', 'it had not begun');
             }
-            $result = ($this->handle)(new Task($message, $report, fn(): bool => $this->isCancelled($id)));
+            $result = ($this->handle)(new Task($message, $report, fn(): ?string => $this->stopReason($id)));
             $answer = ['type' => 'done', 'id' => $id];
             $this->say($result === null ? $answer : $answer + ['result' => $result]);
         } catch (\Throwable $thrown) {
@@ -272,12 +289,15 @@ final class Coprocess
         }
     }
 
-    private function isCancelled(string $id): bool
+    private function stopReason(string $id): ?string
     {
+        if ($this->hello['capabilities'] === []) {
+            return readStopReason();
+        }
         do {
             [$readable, $none] = [[$this->input], null];
         } while (stream_select($readable, $none, $none, 0) > 0 && $this->read());
-        return isset($this->cancelled[$id]);
+        return $this->cancelled[$id] ?? null;
     }
 
     /** Takes what has come, with one read for all of it. False at the end. */
@@ -301,7 +321,7 @@ final class Coprocess
             $message = json_decode($line, true, 512, JSON_THROW_ON_ERROR);
             match ($message['type']) {
                 'run' => $this->waiting[] = $message,
-                'cancel' => $this->cancelled[$message['id']] = true,
+                'cancel' => $this->cancelled[$message['id']] = $message['reason'] ?? 'cancel',
                 'ping' => $this->pong(),
                 'drain' => $this->isOver = true,
                 default => null,

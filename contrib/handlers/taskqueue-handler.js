@@ -96,9 +96,15 @@ class Task {
     return this.signal.aborted;
   }
 
-  cancel() {
+  // Why the run is to end: cancel, timeout, shutdown or lease-lost; undefined while it may go on. Where the process gets
+  // SIGTERM, the reason is there before the signal.
+  get stopReason() {
+    return this.controller?.signal.aborted ? this.controller.signal.reason : readStopReason();
+  }
+
+  cancel(reason = 'cancel') {
     this.signal; // Made if nobody has asked for it yet.
-    this.controller.abort();
+    this.controller.abort(reason);
   }
 }
 
@@ -110,6 +116,17 @@ function serve(handle, { inFlight = 1, cancel = false } = {}) {
     new Coprocess(handle, inFlight, cancel).start();
   } else {
     workOnce(handle);
+  }
+}
+
+// What the runner wrote into the file on its descriptor before TERM.
+function readStopReason() {
+  const buffer = Buffer.alloc(64);
+  try {
+    const count = fs.readSync(Number(process.env.TASKQUEUE_STOP_REASON_FD ?? '4'), buffer, 0, buffer.length, 0);
+    return buffer.toString('utf8', 0, count).trim() || undefined;
+  } catch {
+    return undefined;
   }
 }
 
@@ -191,7 +208,7 @@ class Coprocess {
         this.run(message);
         break;
       case 'cancel':
-        this.tasks.get(message.id)?.cancel();
+        this.tasks.get(message.id)?.cancel(message.reason);
         break;
       case 'ping':
         this.say({ type: 'pong' });

@@ -30,6 +30,11 @@ taskqueue_emit() {
     taskqueue_say "{\"event\":$(taskqueue_text "$1"),\"data\":${2-null}}"
 }
 
+# Prints why the script is to end, for a trap of TERM: cancel, timeout, shutdown or lease-lost; nothing while it may go on. Once.
+taskqueue_stop_reason() {
+    cat <&4
+}
+
 # CODE MESSAGE [--no-retry | --delay SECONDS]: the run fails, and the script ends.
 taskqueue_fail() {
     case ${3-} in

@@ -40,7 +40,7 @@ class Failure(Exception):
 class Task:
     """One run."""
 
-    def __init__(self, message, report, is_cancelled):
+    def __init__(self, message, report, stop_reason):
         self.id = message["task_id"]
         self.run_id = message["run_id"]
         self.attempt = message["attempt"]
@@ -52,7 +52,7 @@ class Task:
         self.data = message["data"]
         self._events_socket = message.get("events_socket")
         self._report = report
-        self._is_cancelled = is_cancelled
+        self._stop_reason = stop_reason
 
     def progress(self, percent, message=None):
         """0 to 100, and a line for people. Like every report it starts the timeout again."""
@@ -85,8 +85,15 @@ class Task:
         return ended.stdout.strip()
 
     def is_cancelled(self):
-        """Whether the run is to end: tidy up and return or raise. Always false where the process is ended instead."""
-        return self._is_cancelled()
+        """Whether the run is to end: tidy up and return or raise. Where the process gets SIGTERM, it must not end by that."""
+        return self.stop_reason() is not None
+
+    def stop_reason(self):
+        """Why the run is to end: "cancel", "timeout", "shutdown" or "lease-lost"; None while it may go on.
+
+        Where the process gets SIGTERM, the reason is there before the signal.
+        """
+        return self._stop_reason()
 
 
 def serve(handle, in_flight=1, cancel=False):
@@ -116,6 +123,15 @@ def _describe(error):
     return 1, {"code": type(error).__name__, "message": str(error)[:LONGEST_MESSAGE]}
 
 
+def _read_stop_reason():
+    """What the runner wrote into the file on its descriptor before TERM."""
+    descriptor = int(os.environ.get("TASKQUEUE_STOP_REASON_FD", "4"))
+    try:
+        return os.pread(descriptor, 64, 0).decode().strip() or None
+    except OSError:
+        return None
+
+
 def _work_once(handle):
     events = open(int(os.environ.get("TASKQUEUE_EVENTS_FD", "3")), "w", encoding="utf-8")
 
@@ -138,7 +154,7 @@ def _work_once(handle):
         "data": json.load(sys.stdin),
     }
     try:
-        result = handle(Task(message, report, lambda: False))
+        result = handle(Task(message, report, _read_stop_reason))
         if result is not None:
             report({"result": result})
     except (Exception, SystemExit) as error:
@@ -161,7 +177,8 @@ class _Coprocess:
         os.close(nothing)
         self.parts = []
         self.waiting = []
-        self.cancelled = set()
+        self.has_cancel = bool(capabilities)
+        self.cancelled = {}
         self.unwritten = []
         self.is_over = False
 
@@ -184,7 +201,7 @@ class _Coprocess:
             result = None
             if run_id in self.cancelled:
                 raise Failure("cancelled", "it had not begun")
-            result = self.handle(Task(message, report, lambda: self.is_cancelled(run_id)))
+            result = self.handle(Task(message, report, lambda: self.stop_reason(run_id)))
             answer = {"type": "done", "id": run_id}
             if result is not None:
                 answer["result"] = result
@@ -198,12 +215,14 @@ class _Coprocess:
                 self.say({"type": "done", "id": run_id})
         finally:
             sys.stdout.flush()
-            self.cancelled.discard(run_id)
+            self.cancelled.pop(run_id, None)
 
-    def is_cancelled(self, run_id):
+    def stop_reason(self, run_id):
+        if not self.has_cancel:
+            return _read_stop_reason()
         while select.select([self.input], [], [], 0)[0] and self.read():
             pass
-        return run_id in self.cancelled
+        return self.cancelled.get(run_id)
 
     def read(self):
         """Takes what has come, with one read for all of it. False at the end."""
@@ -224,7 +243,7 @@ class _Coprocess:
             if kind == "run":
                 self.waiting.append(message)
             elif kind == "cancel":
-                self.cancelled.add(message["id"])
+                self.cancelled[message["id"]] = message.get("reason", "cancel")
             elif kind == "ping":
                 self.say({"type": "pong"})
                 self.flush()

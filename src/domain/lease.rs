@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+/// The longest time between TERM and KILL for a handler whose lease is no longer trusted.
+const LONGEST_NOTICE: Duration = Duration::from_secs(2);
+
 /// The three times, as the settings give them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTimes {
@@ -40,6 +43,12 @@ impl LeaseTimes {
     #[must_use]
     pub fn trusted_for(self) -> Duration {
         seconds(self.lease_secs - self.margin_secs)
+    }
+
+    /// How long a handler may take to end once the lease is no longer trusted: a small part of the margin.
+    #[must_use]
+    pub fn notice(self) -> Duration {
+        (seconds(self.margin_secs) / 3).min(LONGEST_NOTICE)
     }
 
     /// The pause before the next renewal. `random` spreads runners that were started by the same minute of cron.

@@ -34,6 +34,7 @@ pub mod selection;
 pub mod served;
 pub mod settings;
 pub mod status;
+pub mod stop_reason;
 pub mod task_change;
 pub mod task_choice;
 pub mod task_class;

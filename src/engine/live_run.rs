@@ -15,6 +15,7 @@ use crate::config::{ClassConfig, Protocol};
 use crate::domain::ending::Ending;
 use crate::domain::ids::RunId;
 use crate::domain::message::Message;
+use crate::domain::stop_reason::StopReason;
 use crate::handler::command::{CommandHandler, CommandObserver, HandlerEnd};
 use crate::handler::{CancelToken, Reporter, RunContext, TaskHandler, run_rust_handler};
 use crate::os::child::{Captured, Control, Stream};
@@ -40,6 +41,8 @@ pub(super) struct LiveRun<'a> {
     save_after: Moment,
     /// Its handler had to be killed for the lease: the database may have come back since, the handler does not.
     was_over: bool,
+    /// Until then a handler that was asked to end for the lease may take.
+    kill_at: Option<Moment>,
     watchdog: Option<Watchdog>,
     stopping: &'a Stopping<'a>,
     listener: &'a mut dyn RunListener,
@@ -70,6 +73,7 @@ impl<'a> LiveRun<'a> {
             pending,
             save_after,
             was_over: false,
+            kill_at: None,
             watchdog: None,
             stopping,
             listener,
@@ -221,6 +225,16 @@ impl Reporter for LiveRun<'_> {
     fn cancel_token(&self) -> CancelToken {
         self.order.token()
     }
+
+    fn stop_reason(&self) -> Option<StopReason> {
+        if self.order.reason().is_some() {
+            return Some(StopReason::Cancel);
+        }
+        if self.leases.standing(self.run_id) != Standing::Held {
+            return Some(StopReason::LeaseLost);
+        }
+        self.stopping.is_stopping().then_some(StopReason::Shutdown)
+    }
 }
 
 impl CommandObserver for LiveRun<'_> {
@@ -244,9 +258,16 @@ impl CommandObserver for LiveRun<'_> {
         if self.stopping.check(&mut |wait| listener.stopping(&[run_id], wait)) == Urgency::Kill {
             return Control::Kill;
         }
-        // Somebody else works for the task now, or may any moment: no time to ask it to end.
-        let standing = self.leases.standing(self.run_id);
-        self.was_over |= standing == Standing::Over;
-        if standing == Standing::Held { Control::Continue } else { Control::Kill }
+        match self.leases.standing(self.run_id) {
+            // What ended for the lease does not begin again, though the database may answer again.
+            Standing::Held if self.kill_at.is_none() => Control::Continue,
+            // Another runner works for the task: no time to ask it to end.
+            Standing::Lost => Control::Kill,
+            Standing::Held | Standing::Over => {
+                self.was_over = true;
+                let kill_at = *self.kill_at.get_or_insert_with(|| Moment::after(self.leases.notice()));
+                if kill_at.has_passed() { Control::Kill } else { Control::AskToEnd(StopReason::LeaseLost) }
+            }
+        }
     }
 }

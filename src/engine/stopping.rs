@@ -65,6 +65,11 @@ impl<'a> Stopping<'a> {
         self.signals.is_stopping() || self.orders.is_leaving() || self.has_rung.load(Ordering::Relaxed)
     }
 
+    /// Returns true once a signal or an operator asked this runner to stop.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.signals.is_stopping() || self.orders.is_stopping()
+    }
+
     /// Readable when the handler must be asked to end.
     pub(super) fn alarm(&self) -> BorrowedFd<'_> {
         self.alarm.as_fd()

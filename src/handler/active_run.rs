@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{CancelToken, Reporter, RunContext, TaskHandler};
+use super::{CancelToken, Reporter, RunContext, StopReason, TaskHandler};
 use crate::domain::backoff::possible_delay_secs;
 use crate::domain::json::check_storable;
 use crate::domain::message::{Message, check_message};
@@ -99,6 +99,16 @@ impl<'a> ActiveRun<'a> {
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.reporter.cancel_token().is_cancelled()
+    }
+
+    /// Returns why the handler should clean up and return soon; `None` while it may go on.
+    ///
+    /// A handler in this process cannot be ended alone. After [`StopReason::Shutdown`] and [`StopReason::LeaseLost`] the whole
+    /// process ends, at the latest after `stop_wait_secs` and at once. At its timeout it ends without a reason:
+    /// [`StopReason::Timeout`] is what programs get.
+    #[must_use]
+    pub fn stop_reason(&self) -> Option<StopReason> {
+        self.reporter.stop_reason()
     }
 
     /// The same for other threads, and for whoever waits for it.

@@ -13,6 +13,7 @@ use super::events::{Said, parse_event};
 use super::{Reporter, RunContext};
 use crate::domain::confinement::Confinement;
 use crate::domain::ending::{Ending, ReportedError};
+use crate::domain::stop_reason::StopReason;
 use crate::os::account::{Credentials, RunAs, UserProblem, is_root, recently_run_as, run_as};
 use crate::os::child::{
     Captured, ChildSpec, Control, Finished, Keep, Observer, Stream, Supervision, rehearse, supervise,
@@ -239,6 +240,7 @@ impl CommandHandler {
             ("TASKQUEUE_DEADLINE", run.deadline.as_str().into()),
             ("TASKQUEUE_PLANNED_ON", run.planned_on.as_str().into()),
             ("TASKQUEUE_EVENTS_FD", "3".into()),
+            ("TASKQUEUE_STOP_REASON_FD", "4".into()),
         ]);
         all.extend(socket_name.map(|name| ("TASKQUEUE_EVENTS_SOCKET", name.into())));
         // The same name twice would leave it to the program which one it sees.
@@ -288,6 +290,10 @@ impl Observer for Listener<'_> {
 
     fn idle(&mut self) -> Control {
         self.observer.idle()
+    }
+
+    fn stop_reason(&self) -> StopReason {
+        self.observer.stop_reason().unwrap_or(StopReason::Shutdown)
     }
 }
 

@@ -13,6 +13,7 @@ pub mod exec;
 pub mod registry;
 
 use crate::domain::message::Message;
+pub use crate::domain::stop_reason::StopReason;
 use crate::domain::task_class::TaskClass;
 
 pub use active_run::{ActiveRun, HandlerError, run_rust_handler};
@@ -56,6 +57,10 @@ pub trait Reporter {
     /// Says when the run is cancelled.
     fn cancel_token(&self) -> CancelToken {
         CancelToken::default()
+    }
+    /// Why the handler is to end; `None` while it may go on.
+    fn stop_reason(&self) -> Option<StopReason> {
+        self.cancel_token().is_cancelled().then_some(StopReason::Cancel)
     }
 }
 

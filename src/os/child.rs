@@ -15,13 +15,14 @@ pub use super::capture::{Captured, Stream};
 use super::cause::{OomKills, explained};
 use super::clock::Moment;
 use super::event_socket::EventSocket;
-use super::leftovers::{ask_orphans_to_end, end_leftovers};
+use super::leftovers::end_leftovers;
 pub use super::observer::{Control, Keep, Observer};
 use super::pump::Pump;
 use super::signalling::Signal;
 pub use super::spawn::ChildSpec;
 use super::spawn::{self, Handler};
 use crate::domain::ending::Ending;
+use crate::domain::stop_reason::StopReason;
 
 /// The limits of one handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,12 +129,11 @@ fn watch(
             if turn.reported {
                 deadline = after_report();
             }
-            decided = if turn.stop { Some(Ending::Stopped) } else { deadline.has_passed().then_some(Ending::TimedOut) };
-            if decided.is_some() {
-                handler.signal_group(Signal::TERM);
-                // A stopped process would not see the TERM.
-                handler.signal_group(Signal::CONT);
-                ask_orphans_to_end(&handler.origin);
+            let asked = turn.ask.map(|reason| (Ending::Stopped, reason));
+            let asked = asked.or_else(|| deadline.has_passed().then_some((Ending::TimedOut, StopReason::Timeout)));
+            if let Some((ending, reason)) = asked {
+                decided = Some(ending);
+                handler.ask_to_end(Some(reason));
                 deadline = Moment::after(limits.kill_grace);
                 kill_at = Some(deadline);
             }

@@ -19,7 +19,7 @@ use super::cause::{OomKills, explained};
 use super::child::ending_of;
 use super::clock::{Moment, poll_wait};
 use super::identity::ProcessIdentity;
-use super::leftovers::{ask_orphans_to_end, end_leftovers};
+use super::leftovers::end_leftovers;
 use super::observer::{Control, Keep, Observer};
 use super::pre_exec::EVENTS_FD;
 use super::pump::Pump;
@@ -29,6 +29,7 @@ use super::survivors::end_survivors;
 use super::waker::Waker;
 use crate::domain::confinement::Limits;
 use crate::domain::ending::Ending;
+use crate::domain::stop_reason::StopReason;
 
 /// How much is read at once.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -80,6 +81,8 @@ pub struct EndPlan {
     pub kill_after: Duration,
     /// How long what it leaves behind gets between TERM and KILL.
     pub kill_grace: Duration,
+    /// What it can read on descriptor 4 after TERM.
+    pub reason: Option<StopReason>,
 }
 
 /// The end into which others write; it never blocks.
@@ -149,7 +152,8 @@ impl Coprocess {
             Ok(writer) => Ok((coprocess, Inlet { writer })),
             Err(errno) => {
                 let now = Duration::ZERO;
-                let plan = EndPlan { closes_input: true, term_after: now, kill_after: now, kill_grace: now };
+                let plan =
+                    EndPlan { closes_input: true, term_after: now, kill_after: now, kill_grace: now, reason: None };
                 coprocess.end(None, &plan, &mut Nobody);
                 Err(Ending::NoRoom(format!("could not start {}: {errno}", spec.program.display())))
             }
@@ -305,10 +309,7 @@ fn bring_to_end(handler: &Handler, plan: &EndPlan, pump: &mut Pump<'_>, tail: &m
             kill_at = Moment::after(Duration::from_secs(1));
             term_at = None;
         } else if term_at.is_some_and(Moment::has_passed) {
-            handler.signal_group(Signal::TERM);
-            // A stopped process would not see the TERM.
-            handler.signal_group(Signal::CONT);
-            ask_orphans_to_end(&handler.origin);
+            handler.ask_to_end(plan.reason);
             asked = Some(kill_at);
             term_at = None;
         }

@@ -2,6 +2,7 @@
 
 use super::capture::{Captured, Stream};
 use super::identity::ProcessIdentity;
+use crate::domain::stop_reason::StopReason;
 
 /// Whether an event line was a report, which starts the timeout again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub enum Keep {
 pub enum Control {
     /// Let it run.
     Continue,
+    /// Ask it to end, unless it was asked already; its ending is [`Ending::Stopped`](crate::domain::ending::Ending::Stopped).
+    AskToEnd(StopReason),
     /// Kill it, without asking it first; its ending is [`Ending::Stopped`](crate::domain::ending::Ending::Stopped).
     Kill,
 }
@@ -33,4 +36,8 @@ pub trait Observer {
     fn event_line(&mut self, line: &[u8]) -> Keep;
     /// Called at least every 500 ms, also while it is being ended.
     fn idle(&mut self) -> Control;
+    /// Why it is to end, once an alarm was readable.
+    fn stop_reason(&self) -> StopReason {
+        StopReason::Shutdown
+    }
 }

@@ -16,6 +16,8 @@ use super::vfork::{self, KERNEL_SET_BYTES, Memory, Process, set_blocked};
 
 /// The descriptor on which a handler writes its events.
 pub(super) const EVENTS_FD: c_int = 3;
+/// The descriptor from which it reads why it is to end.
+pub(super) const STOP_REASON_FD: c_int = 4;
 
 /// No more are marked one by one, whatever the limit allows.
 const MOST_DESCRIPTORS: u64 = 65_536;
@@ -27,12 +29,12 @@ const DEFAULT_ACTION: [u64; 8] = [0; 8];
 pub(super) struct Plan<'a> {
     pub(super) image: &'a Image,
     pub(super) rights: &'a Prepared,
-    /// What its descriptors 0 to 3 are; each has a higher number here.
-    pub(super) descriptors: [BorrowedFd<'a>; 4],
+    /// What its descriptors 0 to 4 are; each has a higher number here.
+    pub(super) descriptors: [BorrowedFd<'a>; 5],
 }
 
 impl Plan<'_> {
-    /// Starts a process that is the leader of a session of its own, with default signals, these four descriptors and no
+    /// Starts a process that is the leader of a session of its own, with default signals, these five descriptors and no
     /// others, and these rights, and that dies with this thread; it executes the program. The error says why it did not.
     pub(super) fn start(&self) -> Result<Process, Failure> {
         let runner = getpid();
@@ -114,7 +116,7 @@ fn reset_signals() {
 
 /// Database clients do not all mark their sockets close-on-exec, and we may have inherited unmarked descriptors.
 fn mark_descriptors() {
-    let first = EVENTS_FD + 1;
+    let first = STOP_REASON_FD + 1;
     #[expect(unsafe_code, reason = "system calls for which rustix has no safe form")]
     // SAFETY: all arguments are numbers, and the table of descriptors is the child's own.
     unsafe {

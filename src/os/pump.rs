@@ -14,6 +14,7 @@ use super::event_socket::EventSocket;
 use super::lines::LineSplitter;
 use super::observer::{Control, Keep, Observer};
 use super::spawn::{Input, Pipes};
+use crate::domain::stop_reason::StopReason;
 
 /// The observer hears from us at least this often; the promise is 500 ms.
 const IDLE_EVERY: Duration = Duration::from_millis(400);
@@ -29,8 +30,8 @@ pub(super) struct Turn {
     pub(super) ended: bool,
     /// An event counted as a report.
     pub(super) reported: bool,
-    /// We were told to stop.
-    pub(super) stop: bool,
+    /// Why it is to be asked to end, if it is.
+    pub(super) ask: Option<StopReason>,
     /// The observer wants it dead.
     pub(super) kill: bool,
 }
@@ -102,13 +103,17 @@ impl<'a> Pump<'a> {
                 Source::Stop => {
                     // It stays readable: polled again, it would keep us spinning.
                     self.alarms.clear();
-                    turn.stop = true;
+                    turn.ask = Some(observer.stop_reason());
                 }
             }
         }
         if self.next_idle.has_passed() {
             self.show(observer);
-            turn.kill |= observer.idle() == Control::Kill;
+            match observer.idle() {
+                Control::Continue => {}
+                Control::AskToEnd(reason) => turn.ask = Some(reason),
+                Control::Kill => turn.kill = true,
+            }
             self.next_idle = Moment::after(IDLE_EVERY);
         }
         turn

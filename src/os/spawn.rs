@@ -1,16 +1,16 @@
 //! Starts one handler process with its pipes. Supervising it is `child`'s work.
 
 use std::ffi::{CString, OsString};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{OFlags, fchown, fcntl_setfl};
+use rustix::fs::{MemfdFlags, OFlags, fchown, fcntl_setfl, memfd_create};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Gid, Signal, Uid, kill_process_group, pidfd_send_signal};
@@ -19,14 +19,16 @@ use super::adoption::{Origin, registry, starting};
 use super::clock::Moment;
 use super::identity::ProcessIdentity;
 use super::image::Image;
-use super::pre_exec::{EVENTS_FD, Plan};
+use super::leftovers::ask_orphans_to_end;
+use super::pre_exec::{Plan, STOP_REASON_FD};
 use super::proc_files::ignores_signal;
 use super::rights::{Failure, Prepared, Rights, Step};
 use super::vfork::Process;
 use crate::domain::confinement::Limits;
 use crate::domain::ending::Ending;
+use crate::domain::stop_reason::StopReason;
 
-/// A program to start. Nothing is inherited: no environment, no descriptor but the four it gets.
+/// A program to start. Nothing is inherited: no environment, no descriptor but the five it gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildSpec {
     /// Absolute, or a name that is looked up in the PATH of `env`.
@@ -48,6 +50,8 @@ pub struct ChildSpec {
 pub(super) struct Handler {
     process: Process,
     pub(super) origin: Origin,
+    /// A file in memory that the handler has too.
+    stop_reason: File,
 }
 
 /// Our ends of its pipes; none of them ever blocks.
@@ -71,6 +75,7 @@ struct Theirs {
     stdout: OwnedFd,
     stderr: OwnedFd,
     events: OwnedFd,
+    stop_reason: OwnedFd,
 }
 
 /// The error says how it ended before it began.
@@ -80,11 +85,12 @@ pub(super) fn start(spec: &ChildSpec) -> Result<(Handler, Pipes), Ending> {
     let (before, process, pipes) = {
         let _starting = starting();
         let before = Moment::now();
-        let (process, pipes) = spawn(spec, None).map_err(|failure| failed(spec, &failure))?;
-        registry().add(process.pid.as_raw_nonzero().get());
-        (before, process, pipes)
+        let started = spawn(spec, None).map_err(|failure| failed(spec, &failure))?;
+        registry().add(started.process.pid.as_raw_nonzero().get());
+        (before, started.process, (started.pipes, started.stop_reason))
     };
-    Ok((Handler::adopt(process, spec, before).map_err(ours)?, pipes))
+    let (pipes, stop_reason) = pipes;
+    Ok((Handler::adopt(process, spec, before, stop_reason).map_err(ours)?, pipes))
 }
 
 /// Does everything that comes before the exec and asks whether that would be allowed; the error says why it could not
@@ -98,8 +104,8 @@ pub(super) fn rehearse(spec: &ChildSpec) -> Result<(), Ending> {
         Err(Failure { step: Some(Step::Rehearsed), .. }) => Ok(()),
         Err(failure) => Err(failed(spec, &failure)),
         // It never gets so far: the last thing that a rehearsal does is to fail.
-        Ok((process, _)) => {
-            process.end();
+        Ok(started) => {
+            started.process.end();
             Ok(())
         }
     }
@@ -155,12 +161,26 @@ pub(super) fn prepare_this_process() -> io::Result<()> {
     Ok(())
 }
 
-fn spawn(spec: &ChildSpec, rehearsed: Option<CString>) -> Result<(Process, Pipes), Failure> {
+/// A process, and our ends of what it has.
+struct Started {
+    process: Process,
+    pipes: Pipes,
+    stop_reason: File,
+}
+
+fn spawn(spec: &ChildSpec, rehearsed: Option<CString>) -> Result<Started, Failure> {
     let image = Image::new(&spec.program, &spec.args, &spec.env)?;
     let directory = spec.cwd.as_deref().map(c_string).transpose()?;
     let rights = Prepared::new(&spec.rights, directory, rehearsed);
-    let (pipes, theirs) = pipes()?;
-    let descriptors = [pipes.stdin.reader.as_fd(), theirs.stdout.as_fd(), theirs.stderr.as_fd(), theirs.events.as_fd()];
+    let stop_reason = file_in_memory()?;
+    let (pipes, theirs) = pipes(&stop_reason)?;
+    let descriptors = [
+        pipes.stdin.reader.as_fd(),
+        theirs.stdout.as_fd(),
+        theirs.stderr.as_fd(),
+        theirs.events.as_fd(),
+        theirs.stop_reason.as_fd(),
+    ];
     if let Some(user) = &spec.rights.credentials {
         // /dev/stdout and /dev/fd/3 are opened anew by whoever writes to them, with the rights of the user.
         for theirs in descriptors {
@@ -172,11 +192,22 @@ fn spawn(spec: &ChildSpec, rehearsed: Option<CString>) -> Result<(Process, Pipes
     rights.set_oom_score_of(process.pid.as_raw_nonzero().get());
     fault_point!("spawn.after");
     // Their ends are dropped here, so that only the handler has them.
-    Ok((process, pipes))
+    Ok(Started { process, pipes, stop_reason })
+}
+
+/// Without a name, and gone with the last descriptor of it: nothing is left behind, and no other user can open it.
+fn file_in_memory() -> io::Result<File> {
+    let create = |flags| memfd_create(c"taskqueue-stop-reason", flags);
+    // Kernels before 6.3 know no NOEXEC_SEAL; some after it demand it.
+    let file = match create(MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => create(MemfdFlags::CLOEXEC),
+        created => created,
+    };
+    Ok(file?.into())
 }
 
 /// Both ends of each are marked close-on-exec, and ours never block.
-fn pipes() -> io::Result<(Pipes, Theirs)> {
+fn pipes(stop_reason: &File) -> io::Result<(Pipes, Theirs)> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
     let (stdout, their_stdout) = pipe_with(PipeFlags::CLOEXEC)?;
     let (stderr, their_stderr) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -190,15 +221,16 @@ fn pipes() -> io::Result<(Pipes, Theirs)> {
         stdout: out_of_the_way(their_stdout)?,
         stderr: out_of_the_way(their_stderr)?,
         events: out_of_the_way(their_events)?,
+        stop_reason: fcntl_dupfd_cloexec(stop_reason, STOP_REASON_FD + 1)?,
     };
     Ok((Pipes { stdin, stdout, stderr, events }, theirs))
 }
 
 fn out_of_the_way(descriptor: OwnedFd) -> io::Result<OwnedFd> {
-    if descriptor.as_raw_fd() > EVENTS_FD {
+    if descriptor.as_raw_fd() > STOP_REASON_FD {
         return Ok(descriptor);
     }
-    Ok(fcntl_dupfd_cloexec(descriptor, EVENTS_FD + 1)?)
+    Ok(fcntl_dupfd_cloexec(descriptor, STOP_REASON_FD + 1)?)
 }
 
 fn c_string(path: &Path) -> io::Result<CString> {
@@ -208,7 +240,7 @@ fn c_string(path: &Path) -> io::Result<CString> {
 
 impl Handler {
     /// A child that cannot be named is ended at once: nobody could end it later.
-    fn adopt(process: Process, spec: &ChildSpec, before: Moment) -> io::Result<Self> {
+    fn adopt(process: Process, spec: &ChildSpec, before: Moment, stop_reason: File) -> io::Result<Self> {
         let pid = process.pid.as_raw_nonzero().get();
         let named = ProcessIdentity::of_child(pid, before, Moment::now())
             .and_then(|identity| identity.ok_or_else(|| io::Error::other("/proc does not show it")));
@@ -216,7 +248,7 @@ impl Handler {
             Ok(handler) => {
                 let marker = spec.marker.as_encoded_bytes().to_vec();
                 let origin = Origin { handler, marker, no_new_privileges: spec.rights.no_new_privileges };
-                Ok(Self { process, origin })
+                Ok(Self { process, origin, stop_reason })
             }
             Err(error) => {
                 let mut registry = registry();
@@ -238,6 +270,18 @@ impl Handler {
         if kill_process_group(self.process.pid, signal).is_err() {
             let _ = pidfd_send_signal(&self.process.pidfd, signal);
         }
+    }
+
+    /// Asks it and what descends from it to end: TERM, with the reason on descriptor 4 before it.
+    pub(super) fn ask_to_end(&self, reason: Option<StopReason>) {
+        if let Some(reason) = reason {
+            // At the beginning, where the handler reads; one that cannot be told is asked all the same.
+            let _ = self.stop_reason.write_all_at(format!("{reason}\n").as_bytes(), 0);
+        }
+        self.signal_group(Signal::TERM);
+        // A stopped process would not see the TERM.
+        self.signal_group(Signal::CONT);
+        ask_orphans_to_end(&self.origin);
     }
 
     /// Gives its PID back to the kernel; it must have ended.

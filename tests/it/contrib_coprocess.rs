@@ -130,3 +130,76 @@ fn a_handler_that_prints_and_starts_programs_does_not_disturb_the_protocol() {
         }
     });
 }
+
+const PYTHON: &str = "import signal, sys, time\nsys.path.insert(0, LIB)\nfrom taskqueue_handler import serve\n\
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
+    def handle(task):\n assert task.stop_reason() is None and not task.is_cancelled()\n open(READY, 'w').write('on\\n')\n \
+    while task.stop_reason() is None: time.sleep(0.02)\n return task.stop_reason()\nserve(handle, cancel=True)\n";
+const PHP: &str = "<?php\nrequire LIB . '/TaskqueueHandler.php';\npcntl_signal(SIGTERM, SIG_IGN);\n\
+    Taskqueue\\serve(function ($task) {\n assert($task->stopReason() === null);\n file_put_contents(READY, \"on\\n\");\n \
+    while ($task->stopReason() === null) { usleep(20000); }\n return $task->stopReason();\n}, cancel: true);\n";
+const NODE: &str = "const fs = require('node:fs');\nconst { serve } = require(LIB + '/taskqueue-handler.js');\n\
+    process.on('SIGTERM', () => {});\nserve(async (task) => {\n if (task.stopReason !== undefined) throw new Error('early');\n \
+    fs.writeFileSync(READY, 'on\\n');\n while (task.stopReason === undefined) await new Promise((done) => setTimeout(done, 20));\n \
+    return task.stopReason;\n}, { cancel: true });\n";
+
+/// Cancels a run of the script, started for the run and as a coprocess, and returns what it took for the reason.
+fn reasons(db: &TestDb, interpreter: &str, script: &str) -> Vec<Value> {
+    let library = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/handlers");
+    let ready = db.home().join("ready");
+    let text = script.replace("LIB", &format!("{library:?}")).replace("READY", &format!("{ready:?}"));
+    let path = crate::cli::write(db, "handler", text);
+    let argv = format!("argv = [\"/usr/bin/env\", \"{interpreter}\", {path:?}]\n");
+    db.configure(&format!("[class.once]\n{argv}[class.kept]\n{argv}protocol = \"coprocess\"\n"));
+    let reason = |class: &str| {
+        let id = db.cli().run(&["queue", class]).ok();
+        let runner = db.cli().spawn(&["tick"]);
+        crate::support::wait_until("the handler has begun", || ready.exists());
+        db.cli().run(&["cancel", &id]).ok();
+        crate::support::cli::finish(runner).ok();
+        std::fs::remove_file(&ready).unwrap();
+        db.cli().run(&["status", "--json", &id]).json()["runs"][0]["results"].clone()
+    };
+    vec![reason("once"), reason("kept")]
+}
+
+fn expect_reasons(interpreter: &str, script: &str) {
+    db::on(EngineUnderTest::Sqlite, |db| {
+        assert_eq!(reasons(db, interpreter, script), [json!("cancel"), json!("cancel")]);
+    });
+}
+
+#[test]
+fn the_helper_in_python_returns_why_the_handler_is_to_end() {
+    expect_reasons("python3", PYTHON);
+}
+
+#[test]
+fn the_helper_in_php_returns_why_the_handler_is_to_end() {
+    expect_reasons("php", PHP);
+}
+
+#[test]
+fn the_helper_in_node_returns_why_the_handler_is_to_end() {
+    expect_reasons("node", NODE);
+}
+
+#[test]
+fn the_helper_in_shell_prints_why_the_script_is_to_end() {
+    db::on(EngineUnderTest::Sqlite, |db| {
+        let helper = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/handlers/taskqueue-handler.sh");
+        let ready = db.home().join("ready");
+        let script = format!(
+            ". {}; trap 'taskqueue_stop_reason; exit 3' TERM; echo on >{}; sleep 1000 & wait",
+            helper.display(),
+            ready.display()
+        );
+        db.configure(&crate::cli::shell_class(db, "work", &script));
+        let id = db.cli().run(&["queue", "work"]).ok();
+        let runner = db.cli().spawn(&["tick"]);
+        crate::support::wait_until("the handler has begun", || ready.exists());
+        db.cli().run(&["cancel", &id]).ok();
+        crate::support::cli::finish(runner).ok();
+        assert_eq!(db.cli().run(&["logs", &id]).ok(), "cancel");
+    });
+}

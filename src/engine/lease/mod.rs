@@ -148,6 +148,11 @@ impl LeaseKeeper {
         move || shared.standing(run_id) == Standing::Over
     }
 
+    /// How long a handler may take to end once its lease is over.
+    pub(super) fn notice(&self) -> Duration {
+        self.shared.times.notice()
+    }
+
     /// The runs that are held.
     pub(super) fn held_runs(&self) -> Vec<RunId> {
         self.shared.lock().runs.keys().copied().collect()

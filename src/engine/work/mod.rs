@@ -56,7 +56,7 @@ const LIMIT_PAUSE: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Files that a worker has open without any slot, and at most for each; both with some to spare.
 const FILES: u64 = 48;
-const FILES_PER_SLOT: u64 = 8;
+const FILES_PER_SLOT: u64 = 10;
 /// Between two attempts to come back to a database that was away.
 const RETURN_PAUSE: Duration = Duration::from_secs(2);
 

@@ -10,6 +10,7 @@ use super::ticket::{Cause, Death, Letters, Outcome, Ticket};
 use super::{CoprocessHandler, did_not_start};
 use crate::domain::ending::{Ending, ReportedError};
 use crate::domain::exit_rules::ExitMeaning;
+use crate::domain::stop_reason::StopReason;
 use crate::handler::RunContext;
 use crate::handler::command::{CommandObserver, HandlerEnd};
 use crate::handler::events::{Said, parse_event};
@@ -109,7 +110,7 @@ impl<'a> Attempt<'a> {
         self.next_idle = Moment::after(IDLE_EVERY);
         // It is not silent: it has not begun.
         self.observer.heartbeat();
-        self.observer.idle() == Control::Kill
+        self.observer.idle() != Control::Continue
     }
 
     fn follow(&mut self, at: &At<'_>) -> Option<HandlerEnd> {
@@ -131,26 +132,25 @@ impl<'a> Attempt<'a> {
                 Some(Outcome::Lost { death, may_have_started }) => return self.lost(&death, may_have_started),
                 None => {}
             }
-            let mut must_kill = false;
+            let mut control = Control::Continue;
             if self.next_idle.has_passed() {
                 if let Some(so_far) = self.ticket.stderr_so_far() {
                     self.observer.output_so_far(Stream::Stderr, so_far);
                 }
-                must_kill = self.observer.idle() == Control::Kill;
+                control = self.observer.idle();
                 self.next_idle = Moment::after(IDLE_EVERY);
             }
-            if must_kill {
+            if control == Control::Kill {
                 self.decided.get_or_insert(Ending::Stopped);
             } else if self.decided.is_none() {
                 if reported {
                     deadline = Moment::after(timeout);
                 }
-                let (decided, reason) = if has_alarm {
-                    (Ending::Stopped, "stop")
-                } else if deadline.has_passed() {
-                    (Ending::TimedOut, "timeout")
-                } else {
-                    continue;
+                let (decided, reason) = match control {
+                    _ if has_alarm => (Ending::Stopped, self.observer.stop_reason().unwrap_or(StopReason::Shutdown)),
+                    Control::AskToEnd(reason) => (Ending::Stopped, reason),
+                    _ if deadline.has_passed() => (Ending::TimedOut, StopReason::Timeout),
+                    _ => continue,
                 };
                 self.decided = Some(decided);
                 at.pool.ask_to_end(at.member, at.id, reason);

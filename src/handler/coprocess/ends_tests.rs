@@ -25,7 +25,7 @@ for message in iter(hear, None):
 fn a_run_that_must_end_is_ended_by_the_process_that_has_it() {
     let (coprocesses, handler) = (Coprocesses::default(), handler(CANCELLABLE));
     let (end, seen) = run_with_alarm(&coprocesses, &handler);
-    assert_eq!((end.ending, end.error.unwrap().message.as_str()), (Ending::Stopped, "stop"));
+    assert_eq!((end.ending, end.error.unwrap().message.as_str()), (Ending::Stopped, "shutdown"));
     let pid = seen.handler.unwrap().pid;
     let late = RunContext { timeout_secs: 0, ..context("1") };
     let end = coprocesses.run(&handler, &late, &[], None, &mut Seen::new());

@@ -128,7 +128,7 @@ impl Keeper<'_> {
     }
 
     fn plan(&self, term_after: Duration, kill_after: Duration) -> EndPlan {
-        EndPlan { closes_input: false, term_after, kill_after, kill_grace: self.grace() }
+        EndPlan { closes_input: false, term_after, kill_after, kill_grace: self.grace(), reason: None }
     }
 
     /// Writes what waits, and looks what has been ordered and what has become due.
@@ -144,7 +144,10 @@ impl Keeper<'_> {
         };
         let next = match member.order.clone() {
             Order::Kill(cause) => Next::End(self.plan(Duration::ZERO, Duration::ZERO), cause),
-            Order::Terminate(cause) => Next::End(self.plan(Duration::ZERO, self.grace()), cause),
+            Order::Terminate(cause, reason) => {
+                let plan = self.plan(Duration::ZERO, self.grace());
+                Next::End(EndPlan { reason: Some(reason), ..plan }, cause)
+            }
             Order::Retire if member.in_flight.is_empty() => {
                 member.say(DRAIN);
                 let (grace, is_known) = (self.grace(), member.hello.is_some());

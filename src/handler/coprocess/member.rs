@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::protocol::{self, Hello, WireId};
 use super::ticket::{Cause, Ticket};
+use crate::domain::stop_reason::StopReason;
 use crate::os::clock::Moment;
 use crate::os::coprocess::Inlet;
 use crate::os::identity::ProcessIdentity;
@@ -20,7 +21,7 @@ pub(super) enum Order {
     /// No more runs; it ends when it has none.
     Retire,
     /// It is asked to end, and killed after the grace.
-    Terminate(Cause),
+    Terminate(Cause, StopReason),
     /// It is killed.
     Kill(Cause),
 }
@@ -30,7 +31,7 @@ impl Order {
         match self {
             Self::Serve => 0,
             Self::Retire => 1,
-            Self::Terminate(_) => 2,
+            Self::Terminate(..) => 2,
             Self::Kill(_) => 3,
         }
     }
@@ -163,7 +164,7 @@ impl Member {
     }
 
     /// Asks for the end of one run. `false` when it does not have it any more.
-    pub(super) fn ask_to_end(&mut self, id: WireId, reason: &str, grace: Duration) -> bool {
+    pub(super) fn ask_to_end(&mut self, id: WireId, reason: StopReason, grace: Duration) -> bool {
         let Some(run) = self.in_flight.get_mut(&id) else { return false };
         if !run.was_asked {
             run.was_asked = true;
@@ -173,7 +174,7 @@ impl Member {
             self.say(&protocol::cancel(id, reason, grace));
         } else {
             // It has this run only.
-            self.order(Order::Terminate(Cause::Run(id.run_id)));
+            self.order(Order::Terminate(Cause::Run(id.run_id), reason));
         }
         true
     }

@@ -12,6 +12,7 @@ use super::member::{Member, Order};
 use super::protocol::WireId;
 use super::ticket::{Cause, Ticket};
 use crate::domain::ending::Ending;
+use crate::domain::stop_reason::StopReason;
 use crate::domain::task_class::TaskClass;
 use crate::os::identity::ProcessIdentity;
 use crate::os::waker::Waker;
@@ -119,7 +120,7 @@ impl Pool {
     }
 
     /// A single run is to end.
-    pub(super) fn ask_to_end(&self, member: u64, id: WireId, reason: &str) {
+    pub(super) fn ask_to_end(&self, member: u64, id: WireId, reason: StopReason) {
         if let Some(member) = self.crew.state().member(member) {
             member.ask_to_end(id, reason, self.crew.handler.command.kill_grace);
         }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::domain::ending::ReportedError;
+use crate::domain::stop_reason::StopReason;
 use crate::handler::RunContext;
 use crate::handler::events::{Event, parse_event_among, unknown_hello_keys};
 
@@ -154,8 +155,8 @@ pub(super) fn run(id: WireId, run: &RunContext, events_socket: Option<&str>) -> 
 }
 
 /// A single run is to end.
-pub(super) fn cancel(id: WireId, reason: &str, grace: std::time::Duration) -> Vec<u8> {
-    line(&Cancel { r#type: "cancel", id: id.to_string(), reason, grace_secs: grace.as_secs_f64() })
+pub(super) fn cancel(id: WireId, reason: StopReason, grace: std::time::Duration) -> Vec<u8> {
+    line(&Cancel { r#type: "cancel", id: id.to_string(), reason: reason.as_str(), grace_secs: grace.as_secs_f64() })
 }
 
 pub(super) const PING: &[u8] = b"{\"type\":\"ping\"}\n";

@@ -92,7 +92,7 @@ fn input_output_events_and_exit_code_pass_through() {
 }
 
 #[test]
-fn a_handler_has_four_descriptors_default_signals_and_only_its_environment() {
+fn a_handler_has_five_descriptors_default_signals_and_only_its_environment() {
     // A descriptor that is not marked close-on-exec, as some database clients leave theirs.
     let leaky = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), 20).unwrap();
     rustix::io::fcntl_setfd(&leaky, rustix::io::FdFlags::empty()).unwrap();
@@ -103,7 +103,7 @@ fn a_handler_has_four_descriptors_default_signals_and_only_its_environment() {
     let (finished, _) = run_with("python3", script, b"", &limits(LONG, 1000));
     let text = finished.stdout.to_text();
     let lines = text.lines().collect::<Vec<_>>();
-    assert_eq!(lines[0], "[0, 1, 2, 3]", "{}", finished.stderr.to_text());
+    assert_eq!(lines[0], "[0, 1, 2, 3, 4]", "{}", finished.stderr.to_text());
     assert_eq!(lines[1], "0000000000000000 0x1001000");
     assert!(lines[2].starts_with("True ["), "{text}");
     assert!(!text.contains("CARGO") && !text.contains("HOME"));

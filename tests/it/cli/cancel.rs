@@ -3,10 +3,10 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use taskqueue::HandlerError;
 use taskqueue::domain::ids::TaskId;
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::engine::cancel::cancel_tasks;
+use taskqueue::{HandlerError, StopReason};
 
 use super::{ECHO, detail, error_and_hint, is_alive, printed, shell_class, task, wait_for_file};
 use crate::conformance::fixture::{
@@ -177,10 +177,11 @@ each_engine! {
     fn a_handler_in_rust_can_ask(db) {
         let operator = Mutex::new(willing(db));
         let mut ctx = context(db, "work", move |run| {
-            assert!(!run.is_cancelled());
+            assert!(!run.is_cancelled() && run.stop_reason().is_none());
             let id = TaskId(run.task_id());
             cancel_tasks(&mut operator.lock().unwrap(), &[id], Some("enough"), &mut |_| {}).unwrap();
             assert!(run.cancel_token().wait(Duration::from_secs(60)) && run.is_cancelled());
+            assert_eq!(run.stop_reason(), Some(StopReason::Cancel));
             if run.attempt() == 1 && id.0 == 1 { Err(HandlerError::new("E1", "cleaned up")) } else { Ok(()) }
         });
         let (first, second) = (queue(&mut ctx, "work"), queue(&mut ctx, "work"));

@@ -164,6 +164,7 @@ each_engine! {
         let (cancelled, late) = (detail(db, "1"), detail(db, "2"));
         assert_eq!((&cancelled["task"]["status"], &cancelled["runs"][0]["error_message"]), (&"cancelled".into(), &"not needed".into()));
         assert_eq!((&late["task"]["status"], &late["runs"][0]["results"][1]), (&"timeout".into(), &"timeout".into()), "{late}");
+        assert_eq!(cancelled["runs"][0]["results"][1], "cancel");
         assert_eq!(cancelled["runs"][0]["results"][0], late["runs"][0]["results"][0], "the same process went on");
     }
 

@@ -136,15 +136,15 @@ each_engine! {
         assert_eq!(env, BTreeMap::from(expected));
     }
 
-    fn a_handler_has_a_process_group_of_its_own_four_descriptors_and_its_directory(db) {
+    fn a_handler_has_a_process_group_of_its_own_five_descriptors_and_its_directory(db) {
         let script = "pwd; cut -d' ' -f5 /proc/$$/stat; echo $$; ls /proc/self/fd | tr '\\n' ' '";
         let class = shell_class(db, "work", script);
         db.configure(&class);
         let after = process(db, "work", "{}");
         let lines: Vec<&str> = printed(&after, "stdout").lines().collect();
         assert_eq!((lines[0], lines[1]), ("/", lines[2]));
-        // 4 is the directory that ls reads.
-        assert_eq!(lines[3].trim(), "0 1 2 3 4");
+        // 5 is the directory that ls reads.
+        assert_eq!(lines[3].trim(), "0 1 2 3 4 5");
         db.configure(&format!("{class}cwd = \"/usr\"\n"));
         assert!(printed(&process(db, "work", "{}"), "stdout").starts_with("/usr\n"));
     }

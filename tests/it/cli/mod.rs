@@ -57,6 +57,7 @@ mod show;
 mod standstill;
 mod status;
 mod status_terminal;
+mod stop_reason;
 mod stopping;
 mod take_back;
 mod tick;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use taskqueue::{
-    ActiveRun, Error, HandlerError, NewTask, RunStatus, TaskHandler, TaskId, TaskQueue, Worker, WorkerNews, typed,
+    ActiveRun, Error, HandlerError, NewTask, RunStatus, StopReason, TaskHandler, TaskId, TaskQueue, Worker, WorkerNews,
+    typed,
 };
 
 use crate::cli::unreadable::insert_unreadable;
@@ -114,6 +115,34 @@ each_engine! {
         assert_eq!(end_of(&queue, ids[0]).0, "success");
         assert_eq!(queue.task(ids[1]).unwrap().attempts, 0);
         assert_eq!(live_runners(db), 0);
+    }
+
+    fn a_rust_handler_learns_that_its_worker_is_to_stop(db) {
+        struct Asks(mpsc::Sender<Option<StopReason>>);
+        impl TaskHandler for Asks {
+            fn process_task_queue_run(&self, run: &mut ActiveRun<'_>) -> Result<(), HandlerError> {
+                self.0.send(run.stop_reason())?;
+                let until = std::time::Instant::now() + LONG;
+                while run.stop_reason().is_none() && std::time::Instant::now() < until {
+                    thread::yield_now();
+                }
+                self.0.send(run.stop_reason())?;
+                Ok(())
+            }
+        }
+        let queue = connect(db);
+        let id = queue_order(&queue, "ask");
+        let (sender, reasons) = mpsc::channel();
+        let worker = worker(db, &queue).class("ask", Asks(sender)).slots(1);
+        let stop = worker.stop_handle();
+        thread::scope(|scope| {
+            let working = scope.spawn(|| worker.run().unwrap());
+            assert_eq!(reasons.recv_timeout(LONG).unwrap(), None);
+            stop.stop();
+            assert_eq!(reasons.recv_timeout(LONG).unwrap(), Some(StopReason::Shutdown));
+            assert_eq!(working.join().unwrap().succeeded, 1);
+        });
+        assert_eq!(end_of(&queue, id).0, "success");
     }
 
     fn several_workers_of_a_program_share_a_store(db) {

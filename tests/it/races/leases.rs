@@ -108,6 +108,26 @@ each_engine! {
         assert_eq!(stage.done(), "");
     }
 
+    fn a_handler_whose_lease_is_lost_reads_the_reason_before_it_is_killed(db) {
+        shorten_leases(db);
+        db.configure(&format!(
+            "[class.stage]\nargv = [\"/bin/sh\", \"-c\", \"cd {}; trap 'cat <&4 >reason; exit 0' TERM; echo $$ > handler.new; \
+             mv handler.new handler; sleep 1000 & wait\"]\n",
+            db.home().display()
+        ));
+        let stage = Stage { directory: db.home().to_owned() };
+        let mut outage = Outage::of(db);
+        let (runner, handler) = runner_behind(db, &stage, &outage);
+        outage.begin(db);
+        wait_dead("the handler", &handler);
+        assert!(!is_lease_over(db), "another runner may be at work already");
+        assert_eq!(std::fs::read_to_string(db.home().join("reason")).unwrap(), "lease-lost\n");
+        outage.end();
+        assert_eq!(finish(runner).code, Some(69));
+        let _ = db.cli().env("TASKQUEUE_DATABASE_URL", outage.url()).run(&["create-runs"]).ok();
+        assert_eq!(error_of_first_run(db), "lease-over");
+    }
+
     fn a_run_that_is_given_back_after_its_rescue_stays_rescued_and_that_is_kept(db) {
         shorten_leases(db);
         let stage = Stage::new(db, false);
