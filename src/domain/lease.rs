@@ -45,12 +45,6 @@ impl LeaseTimes {
         seconds(self.lease_secs - self.margin_secs)
     }
 
-    /// How long a handler may take to end once the lease is no longer trusted: a small part of the margin.
-    #[must_use]
-    pub fn notice(self) -> Duration {
-        (seconds(self.margin_secs) / 3).min(LONGEST_NOTICE)
-    }
-
     /// The pause before the next renewal. `random` spreads runners that were started by the same minute of cron.
     #[must_use]
     pub fn renewal_pause(self, random: u16) -> Duration {
@@ -63,6 +57,12 @@ impl LeaseTimes {
     #[must_use]
     pub fn is_worth_renewal(self, trusted_for: Duration) -> bool {
         trusted_for <= self.trusted_for().saturating_sub(seconds(self.renewal_secs) / 4)
+    }
+
+    /// How long a handler may take to end once the lease is no longer trusted: a small part of the margin.
+    #[must_use]
+    pub fn notice(self) -> Duration {
+        (seconds(self.margin_secs) / 3).min(LONGEST_NOTICE)
     }
 }
 

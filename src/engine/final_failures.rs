@@ -25,11 +25,9 @@ pub(super) fn print_final_failures(ctx: &mut Context) -> EngineResult<()> {
     if taken.is_empty() {
         return Ok(());
     }
-    fault_point!("failures.taken");
     if let Some(digest) = Digest::of(&taken.notices) {
         print(&digest);
     }
-    fault_point!("failures.printed");
     ctx.store.remove_told_notices(&taken)?;
     Ok(ctx.store.tell_again_after(0)?)
 }

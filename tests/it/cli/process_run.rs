@@ -68,8 +68,6 @@ each_engine! {
         assert_eq!(error["error"]["code"], "runner_limit_reached");
         write(db, "go", "");
         finish(first).ok();
-        db.cli().run(&["process-run", "2"]).ok();
-        assert_eq!(task(db, "2")["status"], "success");
     }
 
     fn one_process_run_processes_the_first_run_and_drain_all_the_others(db) {

@@ -90,7 +90,7 @@ each_engine! {
         db.cli().run(&["queue", "echo"]).ok();
         let ended = work_under_limits(db, "ulimit -n 100");
         assert_eq!(ended.code, Some(0), "{ended:?}");
-        let expected = "warning: working with 6 of 50 slots: it may have 100 files open (`ulimit -n`, LimitNOFILE=), and 50 slots need 448\n";
+        let expected = "warning: working with 5 of 50 slots: it may have 100 files open (`ulimit -n`, LimitNOFILE=), and 50 slots need 548\n";
         assert_eq!(ended.stderr, expected);
         assert_eq!(task(db, "1")["status"], "success");
     }
@@ -104,6 +104,6 @@ each_engine! {
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
         let after = detail(db, &id);
         let words: Vec<&str> = printed(&after, "stdout").split_whitespace().collect();
-        assert_eq!(words, ["90", "900", "448", "900", "files"]);
+        assert_eq!(words, ["90", "900", "548", "900", "files"]);
     }
 }

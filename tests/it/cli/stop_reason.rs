@@ -1,5 +1,9 @@
 //! Handlers learn why they are to end: one word on descriptor 4 before TERM, or the reason of the run in Rust.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
 use rustix::process::Signal;
 
 use super::{shell_class, signal, wait_for_file, write};
@@ -7,12 +11,20 @@ use crate::each_engine;
 use crate::support::TestDb;
 use crate::support::cli::finish;
 
+/// Where the handlers write, whatever their user is.
+fn directory(db: &TestDb) -> PathBuf {
+    db.home().join("open")
+}
+
 /// A class whose handler writes the reason into the file `reason` once it gets TERM.
 fn configure(db: &TestDb, more: &str) {
+    std::fs::create_dir(directory(db)).unwrap();
+    std::fs::set_permissions(directory(db), Permissions::from_mode(0o777)).unwrap();
+    std::fs::set_permissions(db.home(), Permissions::from_mode(0o755)).unwrap();
     let script = format!(
         "cd {}; trap 'read -r reason <&4; echo \"$reason\" >reason.new; mv reason.new reason; exit 3' TERM; \
          read -r early <&4 || echo none >early; echo on >started; sleep 1000 & wait",
-        db.home().display()
+        directory(db).display()
     );
     db.configure(&format!("stop_wait_secs = 0\n{}{more}", shell_class(db, "work", &script)));
 }
@@ -21,14 +33,14 @@ fn start(db: &TestDb, options: &[&str]) -> (String, std::process::Child) {
     let id = db.cli().run(&[&["queue", "work"], options].concat()).ok();
     db.cli().run(&["create-runs"]).ok();
     let runner = db.cli().spawn(&["process-run"]);
-    wait_for_file(db, "started");
+    wait_for_file(db, "open/started");
     (id, runner)
 }
 
 #[track_caller]
 fn reason(db: &TestDb) -> String {
-    assert_eq!(std::fs::read_to_string(db.home().join("early")).unwrap(), "none\n", "a reason before it is to end");
-    std::fs::read_to_string(db.home().join("reason")).unwrap()
+    assert_eq!(std::fs::read_to_string(directory(db).join("early")).unwrap(), "none\n", "a reason before it is to end");
+    std::fs::read_to_string(directory(db).join("reason")).unwrap()
 }
 
 each_engine! {
@@ -60,7 +72,6 @@ each_engine! {
             return;
         }
         configure(db, "user = \"nobody\"\n");
-        std::fs::set_permissions(db.home(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
         let (id, runner) = start(db, &[]);
         db.cli().run(&["cancel", &id]).ok();
         finish(runner).ok();
@@ -68,7 +79,8 @@ each_engine! {
     }
 
     fn a_coprocess_that_cannot_cancel_reads_the_reason_too(db) {
-        let home = db.home().to_owned();
+        let home = directory(db);
+        std::fs::create_dir(&home).unwrap();
         let script = format!(
             "import json, os, signal, sys\n\
              def end(*_):\n open({:?}, 'w').write(os.pread(4, 64, 0).decode())\n os._exit(3)\n\
