@@ -41,7 +41,7 @@ pub(super) struct LiveRun<'a> {
     save_after: Moment,
     /// Its handler had to be killed for the lease: the database may have come back since, the handler does not.
     was_over: bool,
-    /// Until then a handler that was asked to end for the lease may take.
+    /// When a handler that was asked to end for its lease is killed.
     kill_at: Option<Moment>,
     watchdog: Option<Watchdog>,
     stopping: &'a Stopping<'a>,

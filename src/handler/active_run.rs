@@ -103,9 +103,9 @@ impl<'a> ActiveRun<'a> {
 
     /// Returns why the handler should clean up and return soon; `None` while it may go on.
     ///
-    /// A handler in this process cannot be ended alone. After [`StopReason::Shutdown`] and [`StopReason::LeaseLost`] the whole
-    /// process ends, at the latest after `stop_wait_secs` and at once. At its timeout it ends without a reason:
-    /// [`StopReason::Timeout`] is what programs get.
+    /// A handler in this process cannot be ended alone: if it goes on, the whole process is killed. After
+    /// [`StopReason::Shutdown`] that happens when the time to stop has passed, after [`StopReason::LeaseLost`] within a second. At
+    /// its timeout the process is killed at once: a handler in Rust never gets [`StopReason::Timeout`].
     #[must_use]
     pub fn stop_reason(&self) -> Option<StopReason> {
         self.reporter.stop_reason()

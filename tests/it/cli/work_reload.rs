@@ -49,6 +49,9 @@ impl Worker {
     }
 }
 
+/// The worker prints no task that will not be retried.
+const SILENT: &str = "[notify]\nstderr = false\n";
+
 fn done(db: &TestDb, id: &str, status: &str) {
     wait_until(&format!("task {id} is {status}"), || task(db, id)["status"] == status);
 }
@@ -63,11 +66,11 @@ each_engine! {
         let script = format!("cd {}; echo $V; echo $V > started-$V; until [ -e go ]; do sleep 0.01; done; exit 7", db.home().display());
         let slow = shell_class(db, "slow", &script);
         let hook = write(db, "hook.sh", format!("cd {}; echo told > hooked", db.home().display()));
-        db.configure(&format!("{slow}env = {{ V = \"old\" }}\nexit = {{ success = [7] }}\n"));
+        db.configure(&format!("{SILENT}{slow}env = {{ V = \"old\" }}\nexit = {{ success = [7] }}\n"));
         db.cli().run(&["queue", "slow"]).ok();
         let mut worker = Worker::start(db, &["--slots", "2"]);
         wait_for_file(db, "started-old");
-        db.configure(&format!("[hooks]\nsuccess = [\"/bin/sh\", {hook:?}]\n{ECHO}{slow}env = {{ V = \"new\" }}\n"));
+        db.configure(&format!("{SILENT}[hooks]\nsuccess = [\"/bin/sh\", {hook:?}]\n{ECHO}{slow}env = {{ V = \"new\" }}\n"));
         assert_eq!(worker.reload(), TAKEN);
         // A class and a hook that were not there before.
         db.cli().run(&["queue", "echo"]).ok();
@@ -161,7 +164,7 @@ each_engine! {
     }
 
     fn settings_are_read_again_with_the_configuration_and_bad_ones_are_not_taken(db) {
-        db.configure(&format!("{ECHO}{}", shell_class(db, "slow", "exec sleep 600")));
+        db.configure(&format!("{SILENT}{ECHO}{}", shell_class(db, "slow", "exec sleep 600")));
         let mut worker = Worker::start(db, &[]);
         db.cli().run(&["settings", "set", "TaskQueueRunTimeout", "1"]).ok();
         assert_eq!(worker.reload(), TAKEN);
