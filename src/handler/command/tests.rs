@@ -99,6 +99,7 @@ fn the_environment_is_clean_and_the_variables_of_the_run_cannot_be_replaced() {
         ("TASKQUEUE_DEADLINE", "2026-08-01T10:01:00Z"),
         ("TASKQUEUE_PLANNED_ON", "2026-08-01T10:00:00Z"),
         ("TASKQUEUE_EVENTS_FD", "3"),
+        ("TASKQUEUE_STOP_REASON_FD", "4"),
         ("TASKQUEUE_EVENTS_SOCKET", socket.name()),
     ]);
     // Taken over only where the test itself has them.

@@ -30,7 +30,8 @@ fn everything_about_a_run_stands_in_its_message_and_nothing_of_it_in_the_environ
     assert_eq!((message["class"].as_str(), message["token"].as_str()), (Some("mail.send"), Some(run.token.as_str())));
     assert_eq!(message["data"], serde_json::json!({"a": [1.5]}));
     let names: Vec<&str> = environment.keys().map(String::as_str).collect();
-    assert_eq!(environment.len(), 3, "{names:?}");
+    assert_eq!(environment.len(), 4, "{names:?}");
+    assert_eq!(environment["TASKQUEUE_STOP_REASON_FD"], "4");
     assert_eq!(environment["TASKQUEUE_PROTOCOL"], "coprocess");
     assert_eq!(environment["TASKQUEUE_RUNNER"], ProcessIdentity::own().unwrap().to_string());
     assert_ne!(environment["TASKQUEUE_RUN_TOKEN"], run.token.as_str());
