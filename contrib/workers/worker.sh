@@ -12,8 +12,8 @@ directory=${1:?usage: worker.sh DIRECTORY [WAIT]}
 wait=${2-30s}
 cancelled=3 lost=4 stopped=5
 
-output=$(mktemp) || exit 1
-trap 'rm -f "$output"' EXIT
+output=$(mktemp) && verdict=$(mktemp) || exit 1
+trap 'rm -f "$output" "$verdict"' EXIT
 # A shell sees a signal only between two commands, or in `wait`: what takes long is a child that is waited for.
 stopping='' child=''
 
@@ -67,29 +67,26 @@ beat() {
     [ "$tenths" -le 50 ] || tenths=50
     while sleep "$((tenths / 10)).$((tenths % 10))"; do
         tell heartbeat "$run" || {
-            verdict=$?
-            # What is said to this process when the work has ended comes after its own word.
-            trap '' TERM
+            echo "$?" >"$verdict"
             kill -TERM "$1"
-            exit "$verdict"
+            exit
         }
     done
 }
 
 # The work, in a process of its own. With the token in its environment it is ended with the run, also when this worker dies.
 digest() {
+    : >"$verdict"
     TASKQUEUE_RUN_TOKEN=$token sha256sum "$file" >"$output" &
     child=$!
     beat "$child" >/dev/null 2>&1 &
     heart=$!
     wait_for_child
     status=$?
-    kill "$heart" 2>/dev/null
+    # A process that has just begun still has the traps of this shell, and would lose any other signal.
+    kill -KILL "$heart" 2>/dev/null
     wait "$heart" 2>/dev/null
-    verdict=$?
-    case $verdict in
-        "$cancelled" | "$lost") return "$verdict" ;;
-    esac
+    ! read -r ended <"$verdict" || return "$ended"
     [ "$status" -eq 0 ] || [ -z "$stopping" ] || return "$stopped"
     return "$((status != 0))"
 }
