@@ -14,8 +14,8 @@
 //
 // What the function returns is the result, null for none. What it throws is a failure that is tried again; Failure says more.
 // One file without dependencies: copy it beside the handler. docs/coprocess.md has the protocol. In a coprocess, echo goes to
-// standard error, because standard output belongs to the protocol; exit ends the coprocess with all the runs it has: throw a
-// Failure with an exitCode instead.
+// standard error, because standard output belongs to the protocol. To call exit is a failure, and in a coprocess it ends all the runs
+// it has: throw a Failure with an exitCode instead.
 
 namespace Taskqueue;
 
@@ -135,6 +135,57 @@ final class Task
     }
 }
 
+/** What a PHP class implements whose name is a task class: run-task.php makes an instance of it for each run. */
+interface ITaskQueueRunner
+{
+    public function processTaskQueueRun(TaskQueueRun $run): void;
+}
+
+/**
+ * A run with the names of the columns. PercentsCompleted, ProgressMessage and Results can be set, and are saved when they are.
+ *
+ * @property int $PercentsCompleted 0 to 100
+ * @property string $ProgressMessage a line for people
+ * @property mixed $Results the results so far
+ */
+final class TaskQueueRun
+{
+    public readonly int $Id;
+    public readonly int $TaskQueueId;
+    public readonly int $Attempt;
+    public readonly string $TaskClass;
+    /** Objects as arrays with keys. */
+    public readonly mixed $TaskData;
+    private array $saved = ['PercentsCompleted' => 0, 'ProgressMessage' => '', 'Results' => null];
+
+    public function __construct(public readonly Task $task)
+    {
+        $this->Id = $task->runId;
+        $this->TaskQueueId = $task->id;
+        $this->Attempt = $task->attempt;
+        $this->TaskClass = $task->taskClass;
+        $this->TaskData = $task->data;
+    }
+
+    public function __get(string $name): mixed
+    {
+        return $this->saved[$name] ?? null;
+    }
+
+    public function __set(string $name, mixed $value): void
+    {
+        if (!array_key_exists($name, $this->saved)) {
+            throw new \LogicException("a run has no $name that can be set");
+        }
+        $this->saved[$name] = $value;
+        if ($name === 'Results') {
+            $this->task->result($value);
+        } else {
+            $this->task->progress((int) $this->saved['PercentsCompleted'], (string) $this->saved['ProgressMessage']);
+        }
+    }
+}
+
 /**
  * Runs `$handle` for the run of this process, or for all that a coprocess is given.
  *
@@ -164,10 +215,12 @@ function describe(\Throwable $thrown): array
     if ($thrown instanceof Failure) {
         return [$thrown->exitCode, $thrown->said];
     }
+    // An exception that has a code of its own, as of a mail server, is known by it.
+    $code = (string) $thrown->getCode();
     // The message last: the last line is shown where nothing else is.
     fwrite(\STDERR, $thrown->getTraceAsString() . "\n" . $thrown::class . ': ' . $thrown->getMessage() . "\n");
     $message = substr($thrown->getMessage(), 0, LONGEST_MESSAGE);
-    return [1, ['code' => $thrown::class, 'message' => $message]];
+    return [1, ['code' => in_array($code, ['', '0'], true) ? $thrown::class : $code, 'message' => $message]];
 }
 
 function writeAll($stream, string $text): void
@@ -194,6 +247,15 @@ function workOnce(callable $handle): void
     $variable = fn(string $name): string => (string) getenv("TASKQUEUE_$name");
     $events = fopen('php://fd/' . ($variable('EVENTS_FD') ?: '3'), 'w');
     $report = fn(array $event) => writeAll($events, toJson($event) . "\n");
+    $hasReturned = false;
+    // Called by exit and after a fatal error, too. The exit code stays as it is.
+    register_shutdown_function(function () use ($report, &$hasReturned): void {
+        if (!$hasReturned) {
+            $fatal = error_get_last()['message'] ?? null;
+            $message = $fatal ?? 'the handler called exit before it returned';
+            $report(['error' => ['code' => $fatal === null ? 'exit' : 'fatal', 'message' => substr($message, 0, LONGEST_MESSAGE)]]);
+        }
+    });
     try {
         $run = [
             'task_id' => (int) $variable('TASK_ID'),
@@ -210,9 +272,11 @@ function workOnce(callable $handle): void
         if ($result !== null) {
             $report(['result' => $result]);
         }
+        $hasReturned = true;
     } catch (\Throwable $thrown) {
         [$exit, $said] = describe($thrown);
         $report(['error' => $said]);
+        $hasReturned = true;
         exit($exit);
     }
 }

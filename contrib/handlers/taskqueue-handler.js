@@ -9,8 +9,8 @@
 //
 // What the function returns is the result, undefined for none. What it throws is a failure that is tried again; Failure says
 // more. One file without dependencies: copy it beside the handler. docs/coprocess.md has the protocol. In a coprocess,
-// console.log goes to standard error, because standard output belongs to the protocol; process.exit ends the coprocess with
-// all the runs it has: throw a Failure with an exitCode instead.
+// console.log goes to standard error, because standard output belongs to the protocol. To call process.exit is a failure, and in a
+// coprocess it ends all the runs it has: throw a Failure with an exitCode instead.
 'use strict';
 
 const { execFile } = require('node:child_process');
@@ -152,6 +152,11 @@ async function workOnce(handle) {
   const variable = (name, otherwise = '') => process.env[`TASKQUEUE_${name}`] ?? otherwise;
   const events = Number(variable('EVENTS_FD', '3'));
   const report = (event) => writeAll(events, JSON.stringify(event) + '\n');
+  let hasReturned = false;
+  // Called by process.exit, and when nothing is left to wait for. The exit code stays as it is.
+  process.on('exit', () => {
+    if (!hasReturned) report({ error: { code: 'exit', message: 'the process ended before the handler returned' } });
+  });
   try {
     const run = {
       task_id: Number(variable('TASK_ID')),
@@ -166,9 +171,11 @@ async function workOnce(handle) {
     };
     const result = await handle(new Task(run, report));
     if (result !== undefined) report({ result });
+    hasReturned = true;
   } catch (error) {
     const said = describe(error);
     report({ error: said.error });
+    hasReturned = true;
     process.exit(said.exit);
   }
 }

@@ -8,6 +8,10 @@
 #   taskqueue_result '{"pages":10}'
 #   test -e /dev/lp0 || taskqueue_fail no-printer "there is no printer" --delay 600
 #
+# A script that ends in the middle with exit code 0 has succeeded. Where that must not be, write the work as a function:
+#
+#   taskqueue_serve my_function
+#
 # It needs no `taskqueue` in PATH. docs/handlers.md has what each line means.
 
 # PERCENT [MESSAGE]: 0 to 100, and a line for people. Like every report it starts the timeout again.
@@ -37,6 +41,7 @@ taskqueue_stop_reason() {
 
 # CODE MESSAGE [--no-retry | --delay SECONDS]: the run fails, and the script ends.
 taskqueue_fail() {
+    trap - EXIT
     case ${3-} in
         --no-retry) taskqueue_more=',"retry":false' ;;
         --delay) taskqueue_more=",\"delay\":$4" ;;
@@ -44,6 +49,15 @@ taskqueue_fail() {
     esac
     taskqueue_say "{\"error\":{\"code\":$(taskqueue_text "$1"),\"message\":$(taskqueue_text "$2")$taskqueue_more}}"
     exit 1
+}
+
+# COMMAND…: calls it, and ends the script with its status. To call `exit` in there is a failure, whatever its status.
+taskqueue_serve() {
+    trap 'taskqueue_say "{\"error\":{\"code\":\"exit\",\"message\":\"the handler called exit before it returned\"}}"' EXIT
+    "$@"
+    taskqueue_status=$?
+    trap - EXIT
+    exit "$taskqueue_status"
 }
 
 # TEXT: the same as JSON, with its quotes, whatever characters are in it.

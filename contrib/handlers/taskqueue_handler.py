@@ -11,7 +11,7 @@
     serve(handle)
 
 What the function returns is the result, None for none. An exception is a failure that is tried again; Failure says more;
-sys.exit(N) is what exit code N means. One file without dependencies: copy it beside the handler. docs/coprocess.md has the
+sys.exit(N) is what exit code N means, and sys.exit(0) is a failure. One file without dependencies: copy it beside the handler. docs/coprocess.md has the
 protocol. In a coprocess, print goes to standard error, because standard output belongs to the protocol.
 """
 
@@ -117,6 +117,8 @@ def _describe(error):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
         if isinstance(error.code, str):
             print(error.code, file=sys.stderr)
+        if code == 0:
+            return 1, {"code": "exit", "message": "the handler called sys.exit() before it returned"}
         return code & 0xFF, None
     sys.stdout.flush()
     traceback.print_exception(type(error), error, error.__traceback__)

@@ -41,6 +41,8 @@ pub struct ClassConfig {
     pub backoff: Option<Backoff>,
     /// Crashes after which a task is quarantined; `None` takes the system-wide limit.
     pub crash_limit: Option<i32>,
+    /// A program and arguments that say whether a class exists, with exit code 0 if so.
+    pub exists: Option<Vec<String>>,
     /// Classes, beside its own, of which its handlers may queue tasks.
     pub may_queue: Vec<ClassFilter>,
     /// The file that defines it.

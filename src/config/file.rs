@@ -95,6 +95,7 @@ struct ClassTable {
     output_limit_bytes: Option<i64>,
     backoff: Option<String>,
     crash_limit: Option<i64>,
+    exists: Option<Vec<String>>,
     #[serde(default)]
     may_queue: Vec<String>,
     #[serde(default)]
@@ -254,6 +255,7 @@ fn to_classes(path: &Path, tables: BTreeMap<String, ClassTable>) -> Result<Vec<C
 fn to_class(path: &Path, name: String, table: ClassTable) -> Result<ClassConfig, String> {
     check_name(&name)?;
     check_argv(&table.argv)?;
+    table.exists.as_deref().map_or(Ok(()), check_argv).map_err(|message| format!("exists: {message}"))?;
     if table.cwd.as_deref().is_some_and(|cwd| !cwd.is_absolute()) {
         return Err("cwd must be an absolute path".to_owned());
     }
@@ -295,6 +297,7 @@ fn to_class(path: &Path, name: String, table: ClassTable) -> Result<ClassConfig,
         exit_rules: to_exit_rules(table.exit)?,
         backoff,
         crash_limit: crash_limit.and_then(|limit| i32::try_from(limit).ok()),
+        exists: table.exists,
         may_queue: table.may_queue.into_iter().map(ClassFilter::new).collect(),
         defined_in: path.to_owned(),
     })

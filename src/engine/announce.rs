@@ -10,19 +10,16 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::final_failures::print_final_failures;
-use super::{Context, EngineResult, new_token};
+use super::outside_program::Call;
+use super::{Context, EngineResult};
 use crate::config::{HookKind, Notify};
 use crate::domain::confinement::Confinement;
-use crate::domain::ending::Ending;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::notice::{Digest, Notice};
 use crate::domain::outside_text::clean_json;
 use crate::domain::task_class::TaskClass;
 use crate::domain::transition::RunEvent;
-use crate::handler::command::{CommandHandler, CommandObserver, CommandSource};
-use crate::handler::{Reporter, RunContext};
-use crate::os::child::Control;
-use crate::os::identity::ProcessIdentity;
+use crate::handler::command::{CommandHandler, CommandSource};
 use crate::store::{NoticeChoice, RunEnd};
 
 /// How long a program may take that tells somebody: everybody who creates runs here waits for it.
@@ -200,51 +197,8 @@ impl Program<'_> {
             kill_grace: KILL_GRACE,
             output_limit_bytes: OUTPUT_LIMIT_BYTES,
         };
-        let context = RunContext {
-            task_id: task_id.0,
-            run_id: run_id.0,
-            attempt: 1,
-            max_retries: 0,
-            class: TaskClass::of_hooks(),
-            data: input.to_owned(),
-            // Not that of the run: its processes are not the run's.
-            token: new_token()?,
-            planned_on: String::new(),
-            timeout_secs: self.limit_secs,
-            deadline: String::new(),
-        };
-        let end = command.run(&context, &[], None, &mut Unheard);
-        let stderr = end.stderr.to_text();
-        let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        let said = if last_line.is_empty() { String::new() } else { format!(": {last_line}") };
-        Ok(match end.ending {
-            Ending::Exited(0) => None,
-            Ending::Exited(code) => Some(format!("{} exited with {code}{said}", self.argv[0])),
-            Ending::TimedOut => Some(format!("{} took longer than {} seconds", self.argv[0], self.limit_secs)),
-            Ending::CouldNotStart(why) | Ending::NoRoom(why) | Ending::Misconfigured(why) => Some(why),
-            Ending::Signalled(_)
-            | Ending::Killed { .. }
-            | Ending::Stopped
-            | Ending::Cancelled(_)
-            | Ending::KilledWithAnother(_) => Some(format!("{} was ended by a signal{said}", self.argv[0])),
-        })
-    }
-}
-
-/// Nobody listens to what such a program reports.
-struct Unheard;
-
-impl Reporter for Unheard {
-    fn progress(&mut self, _percent: i32, _message: Option<&str>) {}
-
-    fn results(&mut self, _json: &str) {}
-}
-
-impl CommandObserver for Unheard {
-    fn started(&mut self, _handler: &ProcessIdentity) {}
-
-    fn idle(&mut self) -> Control {
-        Control::Continue
+        let call = Call { class: TaskClass::of_hooks(), task_id, run_id, input, limit_secs: self.limit_secs };
+        call.run(&command)
     }
 }
 

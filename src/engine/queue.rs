@@ -6,6 +6,8 @@ use chrono::{DateTime, TimeZone, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::class_exists::check_exists;
+use super::handlers::Handler;
 use super::{Context, EngineError, EngineResult, Handlers};
 use crate::domain::dependencies::LineNames;
 use crate::domain::ids::TaskId;
@@ -269,6 +271,9 @@ impl Admission<'_> {
             }
             let nearest = self.handlers.nearest_names(class);
             return Err(EngineError::UnknownClass { class: class.to_owned(), nearest });
+        }
+        if let Some(Handler::Command(configured)) = self.handlers.find(&task.class).filter(|_| self.check == ClassCheck::KnownHere) {
+            check_exists(self.handlers, configured, &task.class)?;
         }
         Ok(task)
     }

@@ -10,6 +10,7 @@ mod conformance;
 mod contrib;
 mod contrib_coprocess;
 mod contrib_notify;
+mod contrib_php;
 mod contrib_queue;
 mod contrib_roles;
 mod contrib_workers;
