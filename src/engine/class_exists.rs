@@ -21,7 +21,8 @@ static EXISTING: Recent<(Vec<String>, TaskClass), ()> = Recent::within(Duration:
 pub(super) fn check_exists(handlers: &Handlers, configured: &ClassConfig, class: &TaskClass) -> EngineResult<()> {
     let Some(argv) = &configured.exists else { return Ok(()) };
     EXISTING.answer((argv.clone(), class.clone()), |_| {
-        let mut command = CommandHandler { argv: argv.clone(), ..handlers.command_of(configured).map_err(EngineError::Input)? };
+        let mut command =
+            CommandHandler { argv: argv.clone(), ..handlers.command_of(configured).map_err(EngineError::Input)? };
         if !is_root() {
             // Only root can become another user; who queues asks with rights of their own.
             command.confinement.user = None;

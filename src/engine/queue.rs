@@ -272,7 +272,9 @@ impl Admission<'_> {
             let nearest = self.handlers.nearest_names(class);
             return Err(EngineError::UnknownClass { class: class.to_owned(), nearest });
         }
-        if let Some(Handler::Command(configured)) = self.handlers.find(&task.class).filter(|_| self.check == ClassCheck::KnownHere) {
+        if let Some(Handler::Command(configured)) =
+            self.handlers.find(&task.class).filter(|_| self.check == ClassCheck::KnownHere)
+        {
             check_exists(self.handlers, configured, &task.class)?;
         }
         Ok(task)

@@ -104,19 +104,29 @@ fn ends_in_the_middle(db: &TestDb, name: &str, argv: &str, script: &str, code: &
     db.cli().run(&["create-runs"]).ok();
     db.cli().run(&["process-run"]).ok();
     let after = detail(db, &id);
-    assert_eq!((&after["task"]["status"], &after["runs"][0]["error_code"]), (&json!("failed"), &json!(code)), "{name}: {after}");
+    assert_eq!(
+        (&after["task"]["status"], &after["runs"][0]["error_code"]),
+        (&json!("failed"), &json!(code)),
+        "{name}: {after}"
+    );
 }
 
 #[test]
 fn a_handler_that_calls_exit_in_the_middle_has_failed_in_every_language() {
     db::on(EngineUnderTest::Sqlite, |db| {
-        let php = |body: &str| format!("<?php require 'HELPERS/TaskqueueHandler.php'; Taskqueue\\serve(function ($task) {{ {body} }});");
+        let php = |body: &str| {
+            format!("<?php require 'HELPERS/TaskqueueHandler.php'; Taskqueue\\serve(function ($task) {{ {body} }});")
+        };
         let python = |body: &str| {
-            format!("import sys; sys.path.insert(0, 'HELPERS')\nfrom taskqueue_handler import serve\ndef handle(task):\n    {body}\nserve(handle)\n")
+            format!(
+                "import sys; sys.path.insert(0, 'HELPERS')\nfrom taskqueue_handler import serve\ndef handle(task):\n    {body}\nserve(handle)\n"
+            )
         };
         let node = |body: &str| format!("require('HELPERS/taskqueue-handler.js').serve(async () => {{ {body} }});");
-        let shell = |body: &str| format!(". HELPERS/taskqueue-handler.sh\nwork() {{ {body}; }}\ntaskqueue_serve work\n");
-        let (p, y, n, s) = ("\"/usr/bin/php\"", "\"/usr/bin/env\", \"python3\"", "\"/usr/bin/env\", \"node\"", "\"/bin/sh\"");
+        let shell =
+            |body: &str| format!(". HELPERS/taskqueue-handler.sh\nwork() {{ {body}; }}\ntaskqueue_serve work\n");
+        let (p, y, n, s) =
+            ("\"/usr/bin/php\"", "\"/usr/bin/env\", \"python3\"", "\"/usr/bin/env\", \"node\"", "\"/bin/sh\"");
         for (name, argv, script, code) in [
             ("exit.php", p, php("exit;"), "exit"),
             ("fatal.php", p, php("ini_set('memory_limit', '8M'); str_repeat('x', 99999999);"), "fatal"),
@@ -131,7 +141,11 @@ fn a_handler_that_calls_exit_in_the_middle_has_failed_in_every_language() {
             ends_in_the_middle(db, name, argv, &script, code);
         }
         let path = db.home().join("well.sh");
-        std::fs::write(&path, shell("taskqueue_result 1").replace("HELPERS", &repository("contrib/handlers").display().to_string())).unwrap();
+        std::fs::write(
+            &path,
+            shell("taskqueue_result 1").replace("HELPERS", &repository("contrib/handlers").display().to_string()),
+        )
+        .unwrap();
         db.configure(&format!("[class.well]\nargv = [\"/bin/sh\", {path:?}]\n"));
         let id = db.cli().run(&["queue", "well"]).ok();
         db.cli().run(&["tick"]).ok();
@@ -144,12 +158,25 @@ fn the_program_that_knows_the_classes_is_asked_once_for_a_batch() {
     db::on(EngineUnderTest::Sqlite, |db| {
         let asked = db.home().join("asked");
         let script = db.home().join("exists.sh");
-        std::fs::write(&script, format!("echo \"$1\" >>{}\ncase $1 in *.good) ;; *) echo no such class >&2; exit 1 ;; esac\n", asked.display())).unwrap();
-        db.configure(&format!("[class.\"a.*\"]\nargv = [\"/bin/true\"]\nexists = [\"/bin/sh\", {script:?}, \"{{class}}\"]\n"));
+        std::fs::write(
+            &script,
+            format!(
+                "echo \"$1\" >>{}\ncase $1 in *.good) ;; *) echo no such class >&2; exit 1 ;; esac\n",
+                asked.display()
+            ),
+        )
+        .unwrap();
+        db.configure(&format!(
+            "[class.\"a.*\"]\nargv = [\"/bin/true\"]\nexists = [\"/bin/sh\", {script:?}, \"{{class}}\"]\n"
+        ));
         db.cli().stdin("{\"class\":\"a.good\"}\n".repeat(20)).run(&["queue", "--batch", "-"]).ok();
         assert_eq!(std::fs::read_to_string(&asked).unwrap(), "a.good\n");
-        let refused = db.cli().stdin("{\"class\":\"a.good\"}\n{\"class\":\"a.bad\"}\n").run(&["queue", "--batch", "-"]).fails(2);
-        assert!(refused.contains("line 2: the class a.bad does not exist: /bin/sh exited with 1: no such class"), "{refused}");
+        let refused =
+            db.cli().stdin("{\"class\":\"a.good\"}\n{\"class\":\"a.bad\"}\n").run(&["queue", "--batch", "-"]).fails(2);
+        assert!(
+            refused.contains("line 2: the class a.bad does not exist: /bin/sh exited with 1: no such class"),
+            "{refused}"
+        );
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 20);
         // A program that cannot answer says why, and nothing is queued.
         db.configure("[class.\"a.*\"]\nargv = [\"/bin/true\"]\nexists = [\"/no/such/program\"]\n");
