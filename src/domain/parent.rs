@@ -1,8 +1,10 @@
 //! What a handler may do in its own queue: for whom a command inside a run acts.
 
 use super::ids::TaskId;
+use super::new_task::NewTask;
 use super::selection::{ClassFilter, Selection};
 use super::task_class::TaskClass;
+use super::unique::OnConflict;
 
 /// The task whose handler asked for a command. The command may queue tasks of some classes, which become its children, and may
 /// read and change this task and its children.
@@ -21,7 +23,7 @@ impl Parent {
     ///
     /// # Errors
     /// What is not allowed, as a sentence without a full stop.
-    pub fn check_class(&self, class: &TaskClass) -> Result<(), String> {
+    fn check_class(&self, class: &TaskClass) -> Result<(), String> {
         if *class == self.class || self.may_queue.iter().any(|filter| filter.matches(class.as_str())) {
             return Ok(());
         }
@@ -29,6 +31,20 @@ impl Parent {
         Err(format!(
             "a handler of class {own} may not queue tasks of class {asked}: may_queue of [class.\"{own}\"] does not allow it"
         ))
+    }
+
+    /// Returns an error unless its handler may queue this task: one of an allowed class, which replaces no other task.
+    ///
+    /// # Errors
+    /// What is not allowed, as a sentence without a full stop.
+    pub fn check_task(&self, task: &NewTask) -> Result<(), String> {
+        self.check_class(&task.class)?;
+        match &task.unique {
+            Some(unique) if unique.on_conflict == OnConflict::Replace => {
+                Err("a handler may not replace a task, which may be none of its children".to_owned())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether the selection can mean no other tasks than the children.

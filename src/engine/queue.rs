@@ -260,7 +260,7 @@ impl Admission<'_> {
     pub(super) fn check(&self, request: TaskRequest, settings: &Settings) -> EngineResult<NewTask> {
         let parent_id = self.parent.map(|parent| parent.id).or(request.parent_id);
         let task = TaskRequest { parent_id, ..request }.validate(settings).map_err(EngineError::Input)?;
-        self.parent.map_or(Ok(()), |parent| parent.check_class(&task.class)).map_err(EngineError::Input)?;
+        self.parent.map_or(Ok(()), |parent| parent.check_task(&task)).map_err(EngineError::Input)?;
         let class = task.class.as_str();
         if class == EXEC_CLASS {
             ExecRequest::parse(&task.data).map_err(|problem| EngineError::Input(problem.to_string()))?;

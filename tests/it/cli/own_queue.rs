@@ -47,10 +47,12 @@ each_engine! {
     fn a_handler_queues_nothing_of_a_class_that_it_may_not_queue(db) {
         let script = "exec 2>&1\ntaskqueue queue other; echo $?\n\
             printf '{\"class\":\"child.b\"}\\n{\"class\":\"other\"}\\n' | taskqueue queue --batch - ; echo $?\n\
-            taskqueue queue exec '{\"argv\":[\"/bin/true\"]}'; echo $?";
+            taskqueue queue exec '{\"argv\":[\"/bin/true\"]}'; echo $?\n\
+            taskqueue queue child.a --unique k --on-conflict replace; echo $?";
         let printed = lines_of(db, script).join("\n");
         assert_eq!(printed.matches("may_queue of [class.\"order\"] does not allow it").count(), 3, "{printed}");
-        assert_eq!(printed.lines().filter(|line| *line == "2").count(), 3, "{printed}");
+        assert!(printed.contains("error: a handler may not replace a task"), "{printed}");
+        assert_eq!(printed.lines().filter(|line| *line == "2").count(), 4, "{printed}");
         assert_eq!(count_tasks(db), 1);
     }
 
