@@ -15,6 +15,8 @@ pub enum Word {
     Resolve,
     /// And asks for more afterwards: what it has rejected must not come back.
     Release,
+    /// An operator takes its run from it.
+    TakeBack,
 }
 
 /// Says it, with a fault or a log, once the claimant has what it speaks of.
@@ -42,6 +44,7 @@ pub fn speak<'a>(stage: &'a Stage, word: Word, strike: impl Fn(Command<'a>) -> C
         Word::Message => &["message", &run, "note", "--token", &token],
         Word::Resolve if is_doomed => &["resolve", &run, "--token", &token, "--error", "failed"],
         Word::Resolve => &["resolve", &run, "--token", &token, "--results", "1"],
+        Word::TakeBack => &["release", &run, "--force", "--reason", "it is gone"],
         Word::Claim | Word::Release => &["release", &run, "--token", &token],
     };
     let call = strike(stage.command(words)).run();

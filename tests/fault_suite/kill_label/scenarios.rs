@@ -176,6 +176,7 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("claimant-message", &[Need::Task("note")], Args::Claimant(Word::Message)),
     scenario("resolve", &[Need::Task("note")], Args::Claimant(Word::Resolve)),
     scenario("reject", &[Need::Task("note"), Need::Task("brief")], Args::Claimant(Word::Release)),
+    scenario("take-back", &[Need::Task("note")], Args::Claimant(Word::TakeBack)),
     scenario("migrate", &[], Args::Migrate),
 ];
 
