@@ -1,13 +1,13 @@
 //! The queue of a handler: commands that its runner executes for it, limited to its task and that task's children.
 
 use super::events::EventFilter;
+use super::handlers::Handler;
 use super::queue::{Admission, ClassCheck};
 use super::{Context, EngineError, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::parent::Parent;
 use crate::domain::selection::{ClassFilter, Selection};
 use crate::domain::status::RunStatus;
-use crate::domain::task_class::EXEC_CLASS;
 pub use crate::os::command_requests::{CommandRequests, end_with_parent};
 pub use crate::os::event_socket::{CommandAnswer, request_command};
 use crate::store::Origin;
@@ -23,11 +23,11 @@ impl Context {
         let run = run.ok_or_else(|| EngineError::Input("the run of this handler has ended".to_owned()))?;
         let class = run.class.known().cloned();
         let class = class.ok_or_else(|| EngineError::Input("the class of this run cannot be read".to_owned()))?;
-        let may_queue = match self.handlers.configured().find(&class) {
-            Some(configured) => configured.may_queue.clone(),
+        let may_queue = match self.handlers.find(&class) {
+            Some(Handler::Command(configured)) => configured.may_queue.clone(),
             // Its program was chosen by the client that queued the task, which may queue any class.
-            None if class.as_str() == EXEC_CLASS => vec![ClassFilter::new("*")],
-            None => Vec::new(),
+            Some(Handler::Exec) => vec![ClassFilter::new("*")],
+            Some(Handler::Rust(_)) | None => Vec::new(),
         };
         let id = run.task_id;
         self.me.user = format!("task {id}");

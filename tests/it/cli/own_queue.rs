@@ -56,6 +56,14 @@ each_engine! {
         assert_eq!(count_tasks(db), 1);
     }
 
+    fn a_command_line_of_exec_queues_a_task_of_every_class(db) {
+        // Not what a pattern that matches the name says.
+        db.configure("[exec]\nenabled = true\n[class.\"*\"]\nargv = [\"/bin/true\"]\n");
+        let ended = db.cli().run(&["exec", "--run", "--", PROGRAM, "queue", "other"]);
+        assert_eq!((ended.code, ended.stdout.contains('2')), (Some(0), true), "{ended:?}");
+        assert_eq!(task(db, "2")["parent_id"], 1);
+    }
+
     fn a_handler_under_another_user_queues_and_sees_no_password(db) {
         if !geteuid().is_root() {
             return;
