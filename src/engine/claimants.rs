@@ -136,8 +136,13 @@ pub fn emit(ctx: &mut Context, held: &Held, message: &Message) -> EngineResult<R
 pub fn resolve(ctx: &mut Context, held: &Held, resolution: &Resolution) -> EngineResult<Resolved> {
     let run = examine_claim(ctx, held)?;
     let settings = ctx.store.settings()?;
-    let task = ctx.store.get_task(run.task_id)?;
-    let has_retry_left = task.failed_retries.saturating_add(1) < task.max_retries;
+    let has_retry_left = match resolution {
+        Resolution::Rejection(_) => {
+            let task = ctx.store.get_task(run.task_id)?;
+            task.failed_retries.saturating_add(1) < task.max_retries
+        }
+        _ => true,
+    };
     let backoff = ctx.handlers.backoff(run.class.known(), &settings);
     let end = RunEnd { backoff, ..end_of(ctx, &run, resolution, has_retry_left) };
     fault_point!("claimants.before_end");
@@ -218,7 +223,7 @@ fn not_held(run: &Run, held: &Held) -> EngineError {
     EngineError::NotHeld { run: Box::new(run.clone()), why }
 }
 
-/// `has_retry_left` counts this attempt as failed.
+/// `has_retry_left` counts this attempt as failed, and is read for a rejection alone.
 fn end_of(ctx: &Context, run: &Run, resolution: &Resolution, has_retry_left: bool) -> RunEnd {
     let claimant = run.claimant.clone().unwrap_or_default();
     let (decision, results) = match resolution {
