@@ -6,59 +6,31 @@ use std::ffi::OsString;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
+use super::GlobalArgs;
 use super::error::CliError;
+use super::session::names_store;
 use crate::config::{Environment, HandlerEnvironment};
 use crate::engine::own_queue::{CommandAnswer, request_command};
 
 /// The commands that a runner executes for a handler, with the arguments that they may have: all others are refused. None of them
 /// opens a file, a network connection or another store.
-const SERVED: [(&str, &[&str]); 6] = [
+const SERVED: [(&str, &[&[&str]]); 6] = [
     (
         "queue",
-        &[
-            "class",
-            "data",
-            "batch",
-            "any_class",
-            "at",
-            "delay",
-            "max_retries",
-            "timeout",
-            "priority",
-            "backoff",
-            "after",
-            "unique",
-            "on_conflict",
-            "unique_for",
-            "limit_key",
-            "every",
-            "tz",
-            "catch_up",
-            "wait",
-        ],
+        &[&ATTEMPT, &["class", "data", "batch", "any_class", "after", "wait"], &UNIQUE, &["limit_key"], &SCHEDULE],
     ),
-    ("status", &["selection", "full"]),
-    ("wait", &["selection", "any", "timeout"]),
-    ("events", &["task", "kind", "since", "limit", "follow"]),
-    ("cancel", &["selection", "yes", "dry_run", "reason"]),
-    (
-        "edit",
-        &[
-            "selection",
-            "yes",
-            "dry_run",
-            "data",
-            "at",
-            "delay",
-            "max_retries",
-            "timeout",
-            "priority",
-            "backoff",
-            "if_updated_on",
-            "reason",
-        ],
-    ),
+    ("status", &[&["selection", "full"]]),
+    ("wait", &[&["selection", "any", "timeout"]]),
+    ("events", &[&["task", "kind", "since", "limit", "follow"]]),
+    ("cancel", &[&CHANGE]),
+    ("edit", &[&CHANGE, &ATTEMPT, &["data", "if_updated_on"]]),
 ];
+/// When and how often a task is attempted.
+const ATTEMPT: [&str; 6] = ["at", "delay", "max_retries", "timeout", "priority", "backoff"];
+const UNIQUE: [&str; 3] = ["unique", "on_conflict", "unique_for"];
+const SCHEDULE: [&str; 3] = ["every", "tz", "catch_up"];
+/// Of a command that changes the tasks of a selection.
+const CHANGE: [&str; 4] = ["selection", "yes", "dry_run", "reason"];
 /// What a command must be given, so that it is about a task.
 const NEEDED: [(&str, &str); 2] = [("status", "selection"), ("events", "task")];
 /// The arguments of every command that may be given.
@@ -66,15 +38,18 @@ const GLOBAL: [&str; 3] = ["json", "verbose", "color"];
 
 /// Executes this command by the runner of the handler that called it, and returns its exit status. `None` where it is to be
 /// executed here: outside a handler, with a database that is named, or if it does not concern the queue.
-pub(super) fn execute_by_runner(matches: &ArgMatches, arguments: &[OsString]) -> anyhow::Result<Option<u8>> {
+pub(super) fn execute_by_runner(
+    global: &GlobalArgs,
+    matches: &ArgMatches,
+    arguments: &[OsString],
+) -> anyhow::Result<Option<u8>> {
     let HandlerEnvironment { socket: Some(socket), token: Some(token), on_behalf_of: None, .. } =
         HandlerEnvironment::own()?
     else {
         return Ok(None);
     };
-    let (environment, served) = (Environment::own()?, matches.subcommand().is_some_and(|(verb, _)| is_served(verb)));
-    let is_named = environment.database.is_some() || environment.config.is_some();
-    if !served || is_named || given(matches).any(|name| name == "database" || name == "config") {
+    let is_served = matches.subcommand().is_some_and(|(verb, _)| SERVED.iter().any(|(served, _)| *served == verb));
+    if !is_served || names_store(global, &Environment::own()?) {
         return Ok(None);
     }
     let arguments = arguments.iter().skip(1).map(|argument| argument.to_str().map(str::to_owned));
@@ -95,10 +70,6 @@ pub(super) fn execute_by_runner(matches: &ArgMatches, arguments: &[OsString]) ->
 
 const NAME_IT: &str = "name the store: --database URL, or TASKQUEUE_DATABASE_URL in env of the class";
 
-fn is_served(verb: &str) -> bool {
-    SERVED.iter().any(|(served, _)| *served == verb)
-}
-
 /// The arguments that were written, of the command and of all commands. Groups of arguments, which clap calls as their types, are
 /// left out.
 fn given(matches: &ArgMatches) -> impl Iterator<Item = &str> {
@@ -117,7 +88,7 @@ pub(super) fn check(matches: &ArgMatches) -> Result<(), CliError> {
     let Some((_, allowed)) = SERVED.iter().find(|(served, _)| *served == verb) else {
         return Err(CliError::usage(format!("a handler cannot call `{verb}`")));
     };
-    if let Some(name) = given(matches).find(|name| !allowed.contains(name) && !GLOBAL.contains(name)) {
+    if let Some(name) = given(matches).find(|name| !allowed.concat().contains(name) && !GLOBAL.contains(name)) {
         let name = name.replace('_', "-");
         return Err(CliError::usage(format!("a handler cannot use --{name} with `{verb}`")));
     }

@@ -245,7 +245,7 @@ fn hide_from_handlers() {
 
 /// Inside a handler, by its runner, if the command concerns the queue; otherwise here.
 fn execute(cli: Cli, matches: &ArgMatches, arguments: &[OsString], app: App, out: &mut Out) -> anyhow::Result<u8> {
-    if let Some(code) = in_handler::execute_by_runner(matches, arguments)? {
+    if let Some(code) = in_handler::execute_by_runner(&cli.global, matches, arguments)? {
         return Ok(code);
     }
     let HandlerEnvironment { on_behalf_of, runner_pid, .. } = HandlerEnvironment::own()?;

@@ -119,8 +119,7 @@ impl Session {
         let handler = HandlerEnvironment::own()?;
         let (url, place) = find_database(global.database.as_deref(), &config, environment, out)?;
         let address = written_address(global.database.as_deref(), &config, environment).map(str::to_owned);
-        let is_named = [&global.database, &environment.database].into_iter().any(Option::is_some)
-            || [&global.config, &environment.config].into_iter().any(Option::is_some);
+        let is_named = names_store(global, environment);
         if handler.token.is_some() && place.is_some() && is_missing(&url) {
             return Err(no_store_of_run(&url).into());
         }
@@ -339,6 +338,12 @@ pub(crate) fn look(database: Option<&str>, config: Option<&Path>) -> Option<Ther
     Some(There { url, classes: config.classes, exec_enabled })
 }
 
+/// Whether the caller names the store, or the configuration that names it, by an option or a variable.
+pub(crate) const fn names_store(global: &GlobalArgs, environment: &Environment) -> bool {
+    let is_database_named = global.database.is_some() || environment.database.is_some();
+    is_database_named || global.config.is_some() || environment.config.is_some()
+}
+
 fn is_missing(url: &DatabaseUrl) -> bool {
     let is_missing =
         |path: PathBuf| path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
@@ -348,7 +353,7 @@ fn is_missing(url: &DatabaseUrl) -> bool {
 /// A command inside a run never works on another store by mistake.
 fn no_store_of_run(url: &DatabaseUrl) -> CliError {
     CliError::no_store(format!("{url} is not the store of the run in which this command was called"))
-        .with_hint("name the store: --database URL, or TASKQUEUE_DATABASE_URL in env of the class")
+        .with_hint("name the store: --database URL; a handler's runner executes queue, status, wait, events, cancel and edit for it")
 }
 
 /// The address of the database, as somebody wrote it.

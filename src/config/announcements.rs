@@ -14,7 +14,7 @@ const MAX_EVERY_SECS: i64 = 86_400;
 pub struct Announcements {
     /// Who is told of what needs somebody.
     pub notify: Option<Notify>,
-    /// Where nobody is, whether this host prints no final failures on standard error either.
+    /// Set if this host prints no final failures on standard error where no notification is configured.
     pub is_silent: bool,
     /// What is started after runs.
     pub hooks: Vec<(HookKind, Vec<String>)>,

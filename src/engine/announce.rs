@@ -56,8 +56,8 @@ struct RunNews<'a> {
     host: &'a str,
 }
 
-/// Tells what there is to tell, on standard error where this configuration says nobody. Why nobody could be told, if so: then it
-/// is retried.
+/// Sends the notices as this configuration says, or prints final failures on standard error where it says nothing. Returns why they
+/// could not be sent, if so: then that is retried.
 ///
 /// # Errors
 /// The database's.

@@ -155,7 +155,7 @@ pub enum Trouble {
         /// How many.
         count: Counted,
     },
-    /// Tasks will not be retried, and nobody was notified.
+    /// Tasks that will not be retried, and whose failure was not reported.
     UnreportedFailures {
         /// How many.
         count: Counted,

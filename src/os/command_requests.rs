@@ -61,7 +61,7 @@ impl CommandRequests {
     /// Starts one in the background, for the run with this token.
     pub(super) fn serve(self: &Arc<Self>, request: Request, token: &str) {
         let Some(place) = Place::take(self) else {
-            return refuse(&request.answer, &format!("{AT_ONCE} commands of handlers run already"));
+            return reply(&request.answer, &format!("{AT_ONCE} commands of handlers run already"));
         };
         let command = self.command(&request.arguments, token);
         let serve = move || {
@@ -73,7 +73,7 @@ impl CommandRequests {
             drop(command);
             match started.and_then(|child| wait_for(child, &answer)) {
                 Ok(status) => reply(&answer, &code_of(status).to_string()),
-                Err(error) => refuse(&answer, &format!("the command could not be started: {error}")),
+                Err(error) => reply(&answer, &format!("the command could not be started: {error}")),
             }
             drop(place);
         };
@@ -116,13 +116,8 @@ impl Drop for Place {
     }
 }
 
-/// Tells the requester why nothing was executed.
-pub(super) fn refuse(answer: &OwnedFd, reason: &str) {
-    reply(answer, reason);
-}
-
-/// A requester that has ended reads nothing more.
-fn reply(answer: &OwnedFd, text: &str) {
+/// Sends the exit status of the command to its requester, or why it was not executed. A requester that has ended reads nothing more.
+pub(super) fn reply(answer: &OwnedFd, text: &str) {
     let _ = send(answer, text.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
@@ -175,4 +170,19 @@ pub fn end_with_parent(parent: &str) -> io::Result<()> {
 /// As a shell has it.
 fn code_of(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_commands_run_at_once_than_the_limit() {
+        let requests = Arc::new(CommandRequests::new(Vec::new()));
+        let mut running: Vec<Place> = (0..AT_ONCE).map(|_| Place::take(&requests).unwrap()).collect();
+        assert!(Place::take(&requests).is_none());
+        running.pop();
+        assert!(Place::take(&requests).is_some());
+    }
 }

@@ -19,7 +19,7 @@ use rustix::net::{
 };
 use rustix::stdio::{stderr, stdin, stdout};
 
-use super::command_requests::{CommandRequests, Request, refuse};
+use super::command_requests::{CommandRequests, Request, reply};
 
 /// The longest event line that can be sent, in bytes.
 pub const LONGEST_MESSAGE_BYTES: usize = 200 * 1024;
@@ -96,7 +96,7 @@ impl EventSocket {
             Some(requests) => {
                 requests.serve(Request { arguments, stdio: [stdin, stdout, stderr], answer }, token);
             }
-            None => refuse(&answer, "the program that runs this task executes no commands for handlers"),
+            None => reply(&answer, "the program that runs this task executes no commands for handlers"),
         }
     }
 }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_refused_where_none_are_executed_and_lost_if_nothing_answers() {
+    fn a_command_is_refused_where_none_run_and_lost_if_nothing_answers() {
         let socket = EventSocket::bind(None).unwrap();
         let ask = |token: &'static str| {
             let name = socket.name().to_owned();

@@ -92,7 +92,7 @@ fn input_output_events_and_exit_code_pass_through() {
 }
 
 #[test]
-fn a_handler_has_five_descriptors_default_signals_and_only_its_environment() {
+fn a_handler_has_five_descriptors_default_signals_and_its_environment() {
     // A descriptor that is not marked close-on-exec, as some database clients leave theirs.
     let leaky = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), 20).unwrap();
     rustix::io::fcntl_setfd(&leaky, rustix::io::FdFlags::empty()).unwrap();

@@ -137,7 +137,7 @@ each_engine! {
         assert_eq!(env, BTreeMap::from(expected));
     }
 
-    fn a_handler_has_a_process_group_of_its_own_five_descriptors_and_its_directory(db) {
+    fn a_handler_has_a_group_of_its_own_five_descriptors_and_its_directory(db) {
         let script = "pwd; cut -d' ' -f5 /proc/$$/stat; echo $$; ls /proc/self/fd | tr '\\n' ' '";
         let class = shell_class(db, "work", script);
         db.configure(&class);
