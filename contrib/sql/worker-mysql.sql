@@ -109,7 +109,7 @@ FROM `TaskQueue` AS t JOIN `TaskQueueRuns` AS r ON r.`Id` = t.`CurrentRunId`
 WHERE t.`Id` = {task} AND t.`FailedRetries` + 1 >= t.`MaxRetries`
     AND r.`Id` = {run} AND r.`Status` = 'error' AND r.`Token` = '{token}';
 UPDATE `TaskQueue` SET `LastStatus` = 'failed', `FailedRetries` = `FailedRetries` + 1, `Attempts` = `Attempts` + 1,
-    `CurrentRunId` = NULL, `ScheduledOn` = UTC_TIMESTAMP(6) + INTERVAL 600 SECOND, `UpdatedOn` = UTC_TIMESTAMP(6)
+    `CurrentRunId` = NULL, `NextAttemptOn` = UTC_TIMESTAMP(6) + INTERVAL 600 SECOND, `UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE `Id` = {task} AND `CurrentRunId` = {run}
     AND EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = {run} AND `Status` = 'error' AND `Token` = '{token}');
 UPDATE `TaskQueue` SET `LastStatus` = 'cancelled', `Attempts` = `Attempts` + 1, `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)

@@ -27,8 +27,8 @@ pub struct DueFacts {
     pub is_planned: bool,
     /// Whether its schedule is paused.
     pub is_schedule_paused: bool,
-    /// ScheduledOn.
-    pub scheduled_on: DateTime<Utc>,
+    /// NextAttemptOn, or ScheduledOn where that is NULL.
+    pub due_from: DateTime<Utc>,
 }
 
 /// Why a task gets no run now.
@@ -54,7 +54,7 @@ pub enum NotDue {
     NotPlanned,
     /// Its schedule is paused.
     SchedulePaused,
-    /// ScheduledOn has not come.
+    /// The time of its first or next attempt has not come.
     NotYet,
 }
 
@@ -102,7 +102,7 @@ pub enum DueCondition {
     IsPlanned,
     /// Its schedule is not paused.
     ScheduleGoesOn,
-    /// ScheduledOn has come.
+    /// The time of its first or next attempt has come.
     TimeHasCome,
 }
 
@@ -142,7 +142,7 @@ impl DueCondition {
             }
             (Self::IsPlanned, _) => (!facts.is_planned).then_some(NotDue::NotPlanned),
             (Self::ScheduleGoesOn, _) => facts.is_schedule_paused.then_some(NotDue::SchedulePaused),
-            (Self::TimeHasCome, _) => (facts.scheduled_on > now).then_some(NotDue::NotYet),
+            (Self::TimeHasCome, _) => (facts.due_from > now).then_some(NotDue::NotYet),
         };
         not_due.map_or(Ok(()), Err)
     }
@@ -170,7 +170,7 @@ mod tests {
             is_quarantined: false,
             is_planned: true,
             is_schedule_paused: false,
-            scheduled_on: DateTime::UNIX_EPOCH,
+            due_from: DateTime::UNIX_EPOCH,
         }
     }
 
@@ -196,7 +196,7 @@ mod tests {
             (DueFacts { waiting_for: 2, ..facts() }, NotDue::WaitsForDependencies(2)),
             (DueFacts { is_planned: false, ..facts() }, NotDue::NotPlanned),
             (DueFacts { is_schedule_paused: true, ..facts() }, NotDue::SchedulePaused),
-            (DueFacts { scheduled_on: later, ..facts() }, NotDue::NotYet),
+            (DueFacts { due_from: later, ..facts() }, NotDue::NotYet),
         ];
         for (facts, reason) in cases {
             assert_eq!(is_due(&facts, DateTime::UNIX_EPOCH), Err(reason));

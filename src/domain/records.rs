@@ -22,8 +22,10 @@ pub struct Task {
     pub queued_on: DateTime<Utc>,
     /// Who queued it.
     pub queued_by: String,
-    /// When it is to be processed; moved forward by the backoff.
+    /// When it was to be processed, as planned when it was queued or edited.
     pub scheduled_on: DateTime<Utc>,
+    /// When its next attempt comes, after one that failed or was released; `None` means ScheduledOn.
+    pub next_attempt_on: Option<DateTime<Utc>>,
     /// Task class
     pub class: Stored<TaskClass>,
     /// JSON text.
@@ -112,6 +114,12 @@ impl Task {
         let goes_on = schedule.status.is(ScheduleStatus::Active) || schedule.status.is(ScheduleStatus::Paused);
         let moved = to.max(now);
         schedule.planned_on.is_some_and(|planned_on| goes_on && moved < planned_on).then_some(moved)
+    }
+
+    /// From when on it may be processed.
+    #[must_use]
+    pub fn due_from(&self) -> DateTime<Utc> {
+        self.next_attempt_on.unwrap_or(self.scheduled_on)
     }
 
     /// Failed for good: no retry is left.

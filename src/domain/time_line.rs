@@ -47,7 +47,7 @@ pub fn time_line(task: &Task, runs: &[Run], are_all: bool, now: DateTime<Utc>) -
         }
     }
     if !task.is_settled() && task.current_run_id.is_none() {
-        line.add(Stretch::WithoutRun, task.scheduled_on.max(now));
+        line.add(Stretch::WithoutRun, task.due_from().max(now));
     }
     line.segments
 }

@@ -145,6 +145,6 @@ pub fn due_facts(task: &Task) -> DueFacts {
         is_quarantined: task.quarantined_on.is_some(),
         is_planned: task.schedule.as_ref().is_none_or(|schedule| schedule.planned_on.is_some()),
         is_schedule_paused: task.schedule.as_ref().is_some_and(|schedule| schedule.status.is(ScheduleStatus::Paused)),
-        scheduled_on: task.scheduled_on,
+        due_from: task.due_from(),
     }
 }

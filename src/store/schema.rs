@@ -12,6 +12,8 @@ diesel::table! {
         queued_by_id -> Text,
         #[sql_name = "ScheduledOn"]
         scheduled_on -> Timestamp,
+        #[sql_name = "NextAttemptOn"]
+        next_attempt_on -> Nullable<Timestamp>,
         #[sql_name = "TaskClass"]
         task_class -> Text,
         #[sql_name = "TaskData"]

@@ -63,6 +63,8 @@ struct TaskColumns {
     queued_on: Moment,
     queued_by_id: String,
     scheduled_on: Moment,
+    #[serde(default)]
+    next_attempt_on: Option<Moment>,
     /// TaskClass
     task_class: String,
     task_data: String,
@@ -405,6 +407,7 @@ fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids)
                 queued_on,
                 queued_by_id,
                 scheduled_on,
+                next_attempt_on,
                 task_class,
                 task_data,
                 last_status,

@@ -27,7 +27,7 @@ const WATCHED: [Watched; 3] = [
         state: "\"LastStatus\"",
         detail: "\"Attempts\"",
         rank: "NULL",
-        time: "NEW.\"ScheduledOn\"",
+        time: "COALESCE(NEW.\"NextAttemptOn\", NEW.\"ScheduledOn\")",
     },
     Watched {
         table: "TaskQueueRuns",

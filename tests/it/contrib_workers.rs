@@ -306,7 +306,7 @@ each_engine! {
         let run = worker.claim("a");
         assert_eq!(worker.task(&task)["current_run_id"], run, "it is due at once, for the same worker");
         worker.step("error", "a", run);
-        db.execute(&format!("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = {task}"));
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = {task}"));
         let run = worker.claim("a");
         worker.step("release", "a", run);
         assert_eq!(found(&task), ("failed".to_owned(), 1, 1));
@@ -398,7 +398,7 @@ each_engine! {
             let (task, run) = worker.queue_and_claim(&["--max-retries", "2"], "a");
             worker.step(step, "a", run);
             assert_eq!(count(db, "\"TaskQueueNotices\""), 0, "it is tried again");
-            db.execute(&format!("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = {task}"));
+            db.execute(&format!("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = {task}"));
             db.cli().run(&["create-runs"]).ok();
             let run = worker.claim("b");
             for _ in 0..2 {
@@ -430,7 +430,7 @@ each_engine! {
             worker.step("success", "a", run);
         }
         assert_eq!((waiting(&one), waiting(&both)), (0, 1));
-        db.execute(&format!("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = {second}"));
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = {second}"));
         db.cli().run(&["create-runs"]).ok();
         let open = |task: &str| count(db, &format!("\"TaskQueueRuns\" WHERE \"OpenTaskId\" = {task}"));
         assert_eq!((open(&one), open(&both)), (1, 0));

@@ -19,7 +19,7 @@ fn left_of(db: &TestDb, task: &str) -> (Value, Value, Vec<Option<String>>) {
         row.as_object_mut().unwrap().retain(|name, _| is_of_all(name));
         row.take()
     };
-    let is_due = count(db, &format!("\"TaskQueue\" WHERE \"Id\" = {task} AND \"ScheduledOn\" < \"UpdatedOn\"")) == 1;
+    let is_due = count(db, &format!("\"TaskQueue\" WHERE \"Id\" = {task} AND COALESCE(\"NextAttemptOn\", \"ScheduledOn\") <= \"UpdatedOn\"")) == 1;
     let mut left = of_all(&mut detail["task"]);
     left["is_due"] = is_due.into();
     let run = detail["runs"].as_array_mut().unwrap().iter_mut().min_by_key(|run| run["id"].as_i64()).map(of_all);

@@ -46,7 +46,7 @@ each_engine! {
         let seconds = |value: &serde_json::Value| {
             chrono::DateTime::parse_from_rfc3339(value.as_str().unwrap()).unwrap().timestamp()
         };
-        let wait = seconds(&later["task"]["scheduled_on"]) - seconds(&later["runs"][0]["finished_on"]);
+        let wait = seconds(&later["task"]["next_attempt_on"]) - seconds(&later["runs"][0]["finished_on"]);
         assert!((7199..=7201).contains(&wait), "{wait}");
 
         for (id, code) in [(wrong, "http:404"), (malformed, "invalid-data")] {

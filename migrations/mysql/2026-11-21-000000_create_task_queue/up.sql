@@ -12,6 +12,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `QueuedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     `QueuedById` varchar(190) NOT NULL DEFAULT (CURRENT_USER()),
     `ScheduledOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    `NextAttemptOn` datetime(6),
     `TaskClass` varchar(190) NOT NULL,
     `TaskData` longtext NOT NULL DEFAULT ('{}'),
     `LastStatus` varchar(16) NOT NULL DEFAULT 'scheduled',
@@ -41,7 +42,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
         CASE WHEN `LastStatus` IN ('scheduled', 'failed', 'timeout') AND `CurrentRunId` IS NULL
             AND `FailedRetries` < `MaxRetries` AND `WaitingFor` = 0 AND `QuarantinedOn` IS NULL
             AND (`Recurrence` IS NULL OR `PlannedOn` IS NOT NULL AND `ScheduleStatus` <> 'paused')
-            AND `ScheduledOn` >= '1000-01-01' THEN `ScheduledOn` END) STORED,
+            AND `ScheduledOn` >= '1000-01-01' THEN COALESCE(`NextAttemptOn`, `ScheduledOn`) END) STORED,
     `PriorityDueOn` datetime(6) GENERATED ALWAYS AS (CASE WHEN `Priority` <> 0 THEN `DueOn` END) STORED,
     `OverOn` datetime(6) GENERATED ALWAYS AS (
         CASE WHEN `CurrentRunId` IS NULL
@@ -83,6 +84,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
         CHECK (`UpdatedOn` >= '1000-01-01'),
     CONSTRAINT `ScheduledOn lies in the years 1000 to 9999`
         CHECK (`ScheduledOn` >= '1000-01-01'),
+    CONSTRAINT `NextAttemptOn lies in the years 1000 to 9999`
+        CHECK (`NextAttemptOn` IS NULL OR `NextAttemptOn` >= '1000-01-01'),
     CONSTRAINT `PlannedOn lies in the years 1000 to 9999`
         CHECK (`PlannedOn` IS NULL OR `PlannedOn` >= '1000-01-01'),
     CONSTRAINT `UniqueUntil lies in the years 1000 to 9999`

@@ -14,6 +14,8 @@ CREATE DOMAIN "TaskQueueUpdatedOn" AS timestamptz CONSTRAINT "UpdatedOn lies in 
     CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
 CREATE DOMAIN "TaskQueueScheduledOn" AS timestamptz CONSTRAINT "ScheduledOn lies in the years 1000 to 9999"
     CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+CREATE DOMAIN "TaskQueueNextAttemptOn" AS timestamptz CONSTRAINT "NextAttemptOn lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
 CREATE DOMAIN "TaskQueuePlannedOn" AS timestamptz CONSTRAINT "PlannedOn lies in the years 1000 to 9999"
     CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
 CREATE DOMAIN "TaskQueueUniqueUntil" AS timestamptz CONSTRAINT "UniqueUntil lies in the years 1000 to 9999"
@@ -105,6 +107,7 @@ CREATE TABLE "TaskQueue" (
     "QueuedOn" "TaskQueueQueuedOn" NOT NULL DEFAULT clock_timestamp(),
     "QueuedById" "TaskQueueQueuedById" NOT NULL DEFAULT CURRENT_USER,
     "ScheduledOn" "TaskQueueScheduledOn" NOT NULL DEFAULT clock_timestamp(),
+    "NextAttemptOn" "TaskQueueNextAttemptOn",
     "TaskClass" "TaskQueueClassName" NOT NULL,
     "TaskData" "TaskQueueJson" NOT NULL DEFAULT '{}',
     "LastStatus" "TaskQueueTaskStatus" NOT NULL DEFAULT 'scheduled',
@@ -133,7 +136,8 @@ CREATE TABLE "TaskQueue" (
     "DueOn" timestamptz GENERATED ALWAYS AS (
         CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout') AND "CurrentRunId" IS NULL
             AND "FailedRetries" < "MaxRetries" AND "WaitingFor" = 0 AND "QuarantinedOn" IS NULL
-            AND ("Recurrence" IS NULL OR "PlannedOn" IS NOT NULL AND "ScheduleStatus" <> 'paused') THEN "ScheduledOn" END) STORED,
+            AND ("Recurrence" IS NULL OR "PlannedOn" IS NOT NULL AND "ScheduleStatus" <> 'paused')
+            THEN COALESCE("NextAttemptOn"::timestamptz, "ScheduledOn"::timestamptz) END) STORED,
     "OverOn" timestamptz GENERATED ALWAYS AS (
         CASE WHEN "CurrentRunId" IS NULL
             AND ("LastStatus" IN ('success', 'cancelled') OR "LastStatus" IN ('failed', 'timeout')

@@ -19,6 +19,12 @@ CREATE TABLE "TaskQueue" (
             AND length("ScheduledOn") <= 26 AND length(CAST("ScheduledOn" AS BLOB)) = length("ScheduledOn")
             AND (length("ScheduledOn") = 19 OR substr("ScheduledOn", 20) GLOB '.[0-9]*' AND substr("ScheduledOn", 21) NOT GLOB '*[^0-9]*'))
         CONSTRAINT "ScheduledOn lies in the years 1000 to 9999" CHECK ("ScheduledOn" >= '1000'),
+    "NextAttemptOn" TEXT
+        CONSTRAINT "NextAttemptOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK ("NextAttemptOn" IS NULL OR strftime('%Y-%m-%d %H:%M:%S', "NextAttemptOn") IS substr("NextAttemptOn", 1, 19)
+            AND length("NextAttemptOn") <= 26 AND length(CAST("NextAttemptOn" AS BLOB)) = length("NextAttemptOn")
+            AND (length("NextAttemptOn") = 19 OR substr("NextAttemptOn", 20) GLOB '.[0-9]*' AND substr("NextAttemptOn", 21) NOT GLOB '*[^0-9]*'))
+        CONSTRAINT "NextAttemptOn lies in the years 1000 to 9999" CHECK ("NextAttemptOn" IS NULL OR "NextAttemptOn" >= '1000'),
     "TaskClass" TEXT NOT NULL
         CONSTRAINT "TaskClass has 1 to 190 letters, digits and _ . : - or backslash"
         CHECK ("TaskClass" NOT GLOB '*[^-A-Za-z0-9_.\:]*' AND "TaskClass" NOT GLOB '-*' AND instr("TaskClass", '..') = 0
@@ -102,7 +108,8 @@ CREATE TABLE "TaskQueue" (
     "DueOn" TEXT GENERATED ALWAYS AS (
         CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout') AND "CurrentRunId" IS NULL
             AND "FailedRetries" < "MaxRetries" AND "WaitingFor" = 0 AND "QuarantinedOn" IS NULL
-            AND ("Recurrence" IS NULL OR "PlannedOn" IS NOT NULL AND "ScheduleStatus" <> 'paused') THEN "ScheduledOn" END) STORED,
+            AND ("Recurrence" IS NULL OR "PlannedOn" IS NOT NULL AND "ScheduleStatus" <> 'paused')
+            THEN coalesce("NextAttemptOn", "ScheduledOn") END) STORED,
     "OverOn" TEXT GENERATED ALWAYS AS (
         CASE WHEN "CurrentRunId" IS NULL
             AND ("LastStatus" IN ('success', 'cancelled') OR "LastStatus" IN ('failed', 'timeout')

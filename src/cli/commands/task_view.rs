@@ -138,7 +138,7 @@ pub(super) fn current(task: &Task, out: &mut Out) -> anyhow::Result<()> {
     let mut lines = vec![
         format!("task {}   {}   {}", task.id, task.class, task.status),
         format!("  updated on   {}", task.updated_on.to_rfc3339_opts(SecondsFormat::Micros, true)),
-        format!("  scheduled    {}", instant(task.scheduled_on)),
+        format!("  scheduled    {}", instant(task.due_from())),
         format!("  max retries  {}", task.max_retries),
         format!("  priority     {}", task.priority),
     ];
@@ -250,8 +250,12 @@ fn described(line: &str, width: Option<u16>) -> String {
 
 /// The time of a task to which nothing happens any more is not one that comes.
 fn scheduled_words(task: &Task, now: DateTime<Utc>) -> String {
-    let on = task.scheduled_on;
-    if task.is_settled() { instant(on) } else { format!("{} ({})", instant(on), relative(on, now)) }
+    let planned = instant(task.scheduled_on);
+    match task.next_attempt_on {
+        _ if task.is_settled() => planned,
+        None => format!("{planned} ({})", relative(task.scheduled_on, now)),
+        Some(next) => format!("{planned}, next attempt {} ({})", instant(next), relative(next, now)),
+    }
 }
 
 /// Whoever inserts rows by SQL can write anything there.

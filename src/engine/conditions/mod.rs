@@ -150,7 +150,7 @@ impl<'a> Inquiry<'a> {
             NotDue::HasOpenRun => Reason::WaitsForRunner,
             NotDue::NotYet => {
                 let has_failed = task.status.is(TaskStatus::Failed) || task.status.is(TaskStatus::Timeout);
-                Reason::NotYet { on: task.scheduled_on, after_error: has_failed.then(error) }
+                Reason::NotYet { on: task.due_from(), after_error: has_failed.then(error) }
             }
             NotDue::WaitsForDependencies(count) => Reason::WaitsForDependencies {
                 count: *count,

@@ -128,8 +128,9 @@ fn update_task(conn: &mut AnyConnection, task: &TaskBefore, after: &TaskAfter) -
             dsl::current_run_id.eq(None::<i64>),
             dsl::crashes.eq(after.crashes),
             after.restarts.then(|| dsl::quarantined_on.eq(None::<Moment>)),
+            after.restarts.then(|| (dsl::scheduled_on.eq(db_now()), dsl::next_attempt_on.eq(None::<Moment>))),
             after.is_quarantined.then(|| dsl::quarantined_on.eq(db_now().nullable())),
-            after.delay_secs.filter(|secs| *secs > 0).map(|secs| dsl::scheduled_on.eq(db_now_plus(secs))),
+            after.delay_secs.filter(|secs| *secs > 0).map(|secs| dsl::next_attempt_on.eq(db_now_plus(secs).nullable())),
             dsl::updated_on.eq(db_now()),
         ))
         .execute(conn)?;

@@ -99,6 +99,7 @@ fn edit_task(
         .set((
             change.data.as_ref().map(|data| dsl::task_data.eq(data)),
             change.scheduled_on.map(|on| dsl::scheduled_on.eq(any_year(on.into()))),
+            change.scheduled_on.map(|_| dsl::next_attempt_on.eq(None::<Moment>)),
             change.max_retries.map(|max| dsl::max_retries.eq(max)),
             change.timeout_secs.map(|secs| dsl::timeout_secs.eq(secs)),
             change.priority.map(|priority| dsl::priority.eq(priority)),

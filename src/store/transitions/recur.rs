@@ -330,7 +330,7 @@ fn move_if_missed(
     };
     let last = schedule.planned_on.unwrap_or(task.scheduled_on);
     // Somebody may have put it off until a time that is none of the schedule's.
-    let step = recurrence.move_overdue(last.max(task.scheduled_on), now.into(), grace_secs);
+    let step = recurrence.move_overdue(last.max(task.due_from()), now.into(), grace_secs);
     let Some(step) = step else { return Ok(Advanced::default()) };
     if !change_head(conn, task, "waiting", ScheduleStatus::Active)? {
         return Ok(Advanced::default());

@@ -105,10 +105,12 @@ fn restart_task(
         .filter(dsl::current_run_id.is_null())
         .set((
             is_anew.then(|| dsl::last_status.eq(TaskStatus::Scheduled.as_str())),
+            is_anew.then(|| dsl::scheduled_on.eq(db_now_plus(due_in_secs))),
             dsl::failed_retries.eq(0),
             dsl::crashes.eq(0),
             dsl::quarantined_on.eq(None::<Moment>),
-            dsl::scheduled_on.eq(db_now_plus(due_in_secs)),
+            is_anew.then(|| dsl::next_attempt_on.eq(None::<Moment>)),
+            (!is_anew).then(|| dsl::next_attempt_on.eq(db_now_plus(due_in_secs).nullable())),
             dsl::updated_on.eq(db_now()),
         ))
         .execute(conn)?;

@@ -113,7 +113,7 @@ fn value(db: &TestDb, random: &mut Random, column: &str) -> String {
     }
     let pool = match column {
         "TaskData" => JSON,
-        "QueuedOn" | "ScheduledOn" | "QuarantinedOn" | "UniqueUntil" | "PlannedOn" | "UpdatedOn" => TIMES,
+        "QueuedOn" | "ScheduledOn" | "NextAttemptOn" | "QuarantinedOn" | "UniqueUntil" | "PlannedOn" | "UpdatedOn" => TIMES,
         "TaskClass" | "QueuedById" | "UniqueKey" | "LimitKey" | "TimeZone" => TEXTS,
         "Recurrence" => &["'* * * * *'", "'0 0 29 2 *'", "'nonsense'", "NULL", "''"],
         "Backoff" => &["'fixed:30s'", "'nonsense'", "''", "NULL"],
@@ -131,6 +131,7 @@ const COLUMNS: &[&str] = &[
     "QueuedById",
     "QueuedOn",
     "ScheduledOn",
+    "NextAttemptOn",
     "LastStatus",
     "MaxRetries",
     "FailedRetries",

@@ -38,7 +38,7 @@ each_engine! {
         db.configure(&shell_class(db, "slow", &format!("cd {}; echo on > began; sleep 600", db.home().display())));
         db.cli().run(&["queue", "slow"]).ok();
         expect(&db.cli().run(&["check"]), 0, "TASKQUEUE OK - ");
-        db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00'");
+        db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00'");
         expect(&db.cli().run(&["check"]), 2, "TASKQUEUE CRITICAL - oldest_due ");
         db.cli().run(&["create-runs"]).ok();
         let mut runner = db.cli().spawn(&["process-run"]);

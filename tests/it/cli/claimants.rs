@@ -41,7 +41,7 @@ pub(super) fn deadline(db: &TestDb, held: &Held) -> chrono::DateTime<chrono::Utc
 }
 
 pub(super) fn make_due(db: &TestDb) {
-    db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00'");
+    db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00'");
 }
 
 fn end_lease(db: &TestDb) {

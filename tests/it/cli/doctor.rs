@@ -120,7 +120,7 @@ each_engine! {
     fn doctor_finds_that_nothing_creates_runs(db) {
         db.configure(ECHO);
         queue(db, "echo", &[]);
-        db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00'");
+        db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00'");
         expect(db, "nothing_creates_runs", "1 task is due without a run, the first for ", "taskqueue create-runs");
         assert_eq!((&findings(db)[0]["level"], db.cli().run(&["doctor"]).code), (&"critical".into(), Some(2)));
         db.cli().run(&["tick"]).ok();

@@ -97,8 +97,8 @@ each_engine! {
         assert_eq!((said.as_str(), statuses()), ("1 task tried again\n", 1));
         let said = db.cli().run(&["retry", "class=mail", "status=exhausted", "--rate", "2/1h", "--yes"]).stderr;
         assert_eq!((said.as_str(), statuses()), ("2 tasks tried again\n", 3));
-        let first = chrono::DateTime::parse_from_rfc3339(task(db, "2")["scheduled_on"].as_str().unwrap()).unwrap();
-        let second = chrono::DateTime::parse_from_rfc3339(task(db, "3")["scheduled_on"].as_str().unwrap()).unwrap();
+        let first = chrono::DateTime::parse_from_rfc3339(task(db, "2")["next_attempt_on"].as_str().unwrap()).unwrap();
+        let second = chrono::DateTime::parse_from_rfc3339(task(db, "3")["next_attempt_on"].as_str().unwrap()).unwrap();
         let between = (second - first).num_seconds();
         assert!((1_799..=1_801).contains(&between), "{between}");
         assert_eq!(db.cli().run(&["retry", "1", "--rate", "often"]).code, Some(2));

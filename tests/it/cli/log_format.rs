@@ -115,7 +115,7 @@ fn without_the_socket_of_the_journal_lines_have_their_priority_and_without_a_jou
         assert!(ended.stderr.starts_with("<4>warning: the class is held on this host: "), "{ended:?}");
         for stream in ["", "1:1", "nonsense"] {
             db.cli().run(&["classes", "release", "broken"]).ok();
-            db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00'");
+            db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00'");
             let ended = db.cli().env("JOURNAL_STREAM", stream).run(&["tick"]);
             assert!(ended.stderr.starts_with("warning: the class is held on this host: "), "{stream}: {ended:?}");
         }

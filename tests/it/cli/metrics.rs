@@ -50,7 +50,7 @@ each_engine! {
         db.cli().run(&["create-runs"]).ok();
         db.cli().run(&["queue", "echo", "--in", "1h"]).ok();
         db.cli().run(&["queue", "echo"]).ok();
-        db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = 10");
+        db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = 10");
         db.cli().run(&["pause", "--class", "mail.*"]).ok();
         let found = metrics(db);
         expect(&found, &[
@@ -83,7 +83,7 @@ each_engine! {
         let counted = [("schedules{state=\"paused\"}", 1.0), ("runs_waiting_for_key", 2.0), ("waiting_runs{class=\"echo\"}", 1.0)];
         expect(&metrics(db), &counted);
         expect(&metrics(db), &[("schedules{state=\"waiting\"}", 1.0), ("late_schedules", 0.0)]);
-        db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = 1");
+        db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = 1");
         expect(&metrics(db), &[("late_schedules", 1.0)]);
     }
 

@@ -107,6 +107,12 @@ pub(crate) fn task(db: &TestDb, id: &str) -> Value {
     detail(db, id)["task"].clone()
 }
 
+/// When the next attempt of this task comes.
+pub(crate) fn due_from(task: &Value) -> chrono::DateTime<chrono::FixedOffset> {
+    let on = task["next_attempt_on"].as_str().or(task["scheduled_on"].as_str());
+    chrono::DateTime::parse_from_rfc3339(on.unwrap()).unwrap()
+}
+
 /// Queues a task and has it processed.
 pub(crate) fn process(db: &TestDb, class: &str, data: &str) -> Value {
     let id = db.cli().run(&["queue", class, data]).ok();

@@ -1,7 +1,7 @@
 //! What becomes of tasks that fail and of tasks that crash: how long they wait, when they are quarantined, and who lets
 //! them out.
 
-use super::{ECHO, detail, error_and_hint, process, shell_class, task};
+use super::{ECHO, detail, due_from, error_and_hint, process, shell_class, task};
 use crate::each_engine;
 use crate::support::TestDb;
 
@@ -11,7 +11,7 @@ fn wait_secs(db: &TestDb, id: &str) -> i64 {
     let instant = |value: &serde_json::Value| chrono::DateTime::parse_from_rfc3339(value.as_str().unwrap()).unwrap();
     let ended = instant(&after["runs"][0]["finished_on"]);
     // The two were read one after the other from the database's clock.
-    let wait = instant(&after["task"]["scheduled_on"]) - ended;
+    let wait = due_from(&after["task"]) - ended;
     (wait + chrono::TimeDelta::milliseconds(500)).num_seconds()
 }
 
@@ -22,7 +22,7 @@ fn waited(db: &TestDb, id: &str, secs: i64) {
 }
 
 fn make_due(db: &TestDb, id: &str) {
-    db.execute(&format!("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = {id}"));
+    db.execute(&format!("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = {id}"));
 }
 
 fn crash(db: &TestDb, times: usize) {
@@ -35,6 +35,30 @@ fn crash(db: &TestDb, times: usize) {
 const CRASH: &str = "kill -KILL $$";
 
 each_engine! {
+    fn the_planned_time_stays_and_the_next_attempt_has_its_own(db) {
+        db.configure(&shell_class(db, "work", "exit 1"));
+        let failed = process(db, "work", "{}")["task"].clone();
+        let queued_for = failed["scheduled_on"].clone();
+        assert!(failed["next_attempt_on"].as_str() > queued_for.as_str(), "{failed}");
+        let shown = db.cli().run(&["status", "1"]).ok();
+        assert!(shown.contains(", next attempt "), "{shown}");
+
+        let _ = db.cli().run(&["retry", "1"]).ok();
+        let retried = task(db, "1");
+        assert_eq!(retried["scheduled_on"], queued_for);
+        assert!(retried["next_attempt_on"].as_str() < failed["next_attempt_on"].as_str(), "{retried}");
+        let _ = db.cli().run(&["tick"]).ok();
+        assert_eq!(detail(db, "1")["runs"].as_array().unwrap().len(), 2);
+
+        let _ = db.cli().run(&["edit", "1", "--at", "2099-01-01T00:00:00Z"]).ok();
+        let edited = task(db, "1");
+        assert_eq!((&edited["scheduled_on"], &edited["next_attempt_on"]), (&"2099-01-01T00:00:00Z".into(), &serde_json::Value::Null));
+        let _ = db.cli().run(&["requeue", "1", "--yes"]).ok();
+        let requeued = task(db, "1");
+        assert!(requeued["next_attempt_on"].is_null() && requeued["scheduled_on"].as_str() > queued_for.as_str(), "{requeued}");
+        assert!(requeued["scheduled_on"].as_str() < Some("2099"), "{requeued}");
+    }
+
     fn a_class_says_how_long_its_tasks_wait_and_a_task_goes_before_it(db) {
         db.configure(&format!("{}backoff = \"list:1m,1h\"\n", shell_class(db, "work", "exit 1")));
         process(db, "work", "{}");

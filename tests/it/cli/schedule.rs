@@ -58,7 +58,7 @@ each_engine! {
         db.cli().run(&["tick"]).ok();
         assert_eq!((&task(db, "1")["status"], planned_on(db, "2")), (&"success".into(), planned.clone()));
         // The same of a time that is moved in the table.
-        db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = 2");
+        db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = 2");
         db.cli().run(&["tick"]).ok();
         assert_eq!((&task(db, "2")["status"], planned_on(db, "3")), (&"success".into(), planned));
         // A task that is cancelled takes its time along.

@@ -75,7 +75,7 @@ each_engine! {
         db.configure(ECHO);
         db.cli().run(&["queue", "echo"]).ok();
         assert_eq!(standstills(db), Vec::<Value>::new());
-        db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00'");
+        db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00'");
         let found = standstills(db);
         assert_eq!((&found[0]["cause"]["what"], &found[0]["cause"]["usual_secs"]), (&json!("no_runner"), &Value::Null));
         let text = db.cli().run(&["status"]).ok();
@@ -93,7 +93,7 @@ each_engine! {
         wait_for_file(db, "began");
         db.cli().run(&["queue", "echo"]).ok();
         assert_eq!(standstills(db), Vec::<Value>::new());
-        db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = 2");
+        db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = 2");
         db.execute("UPDATE \"TaskQueueRuns\" SET \"StartedOn\" = '2020-01-01 00:00:00'");
         expect(db, "slots_taken", "1 due task is not processed: 1 runner slot ", "taskqueue runners");
         write(db, "go", "");

@@ -236,7 +236,7 @@ each_engine! {
         db.cli().stdin(exported).run(&["import"]).ok();
         let edges = "SELECT \"DependsOnId\" AS value FROM \"TaskQueueDependencies\" WHERE \"TaskId\" = 6 ORDER BY \"DependsOnId\"";
         assert_eq!(db.raw().numbers(edges).into_iter().flatten().next_back(), Some(5));
-        db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = 5");
+        db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = 5");
         db.cli().run(&["tick"]).ok();
         assert_eq!((&task(db, "6")["status"], &task(db, "3")["status"]), (&"success".into(), &"scheduled".into()));
     }

@@ -238,7 +238,7 @@ each_engine! {
             ("UniqueKey", "''"), ("UniqueKey", "'a '"), ("UniqueKey", "' a'"), ("LimitKey", "'\u{dc}'"), ("LimitKey", "'a\u{1b}b'"),
             ("Recurrence", "''"), ("TimeZone", "'\u{dc}'"), ("Backoff", "''"), ("CatchUp", "'sometimes'"), ("TaskData", "'{'"),
         ];
-        let times = ["QueuedOn", "ScheduledOn", "PlannedOn", "UniqueUntil", "QuarantinedOn", "UpdatedOn"];
+        let times = ["QueuedOn", "ScheduledOn", "NextAttemptOn", "PlannedOn", "UniqueUntil", "QuarantinedOn", "UpdatedOn"];
         let bad_times = if db.is_mysql_like() {
             &["'0000-00-00'", "'0999-12-31 00:00:00'", "'2026-02-30 00:00:00'", "'garbage'"][..]
         } else if is_sqlite {

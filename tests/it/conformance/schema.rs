@@ -19,7 +19,7 @@ use crate::{each_engine, test_on};
 pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
-        "Attempts= Backoff? CatchUp= Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= LimitKey? LiveUniqueKey?* MaxRetries= OverOn?* ParentId? PlannedOn? \
+        "Attempts= Backoff? CatchUp= Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= LimitKey? LiveUniqueKey?* MaxRetries= NextAttemptOn? OverOn?* ParentId? PlannedOn? \
          Priority= QuarantinedOn? QueuedById= QueuedOn= Receipt? Recurrence? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= TaskClass \
          TaskData= TimeZone= Timeout? UniqueKey? UniqueUntil? UpdatedOn= WaitingFor=",
         "Id",
@@ -232,6 +232,8 @@ each_engine! {
             ("TaskQueue", "CatchUp", "'none'", "'some'"),
             ("TaskQueue", "ScheduleStatus", "'paused'", "'off'"),
             ("TaskQueue", "ScheduledOn", "'2026-01-01 00:00:00'", "NULL"),
+            ("TaskQueue", "NextAttemptOn", "NULL", "'someday'"),
+            ("TaskQueue", "NextAttemptOn", "'1000-01-01 00:00:00'", "'0999-12-31 00:00:00'"),
             ("TaskQueue", "ScheduledOn", "'2026-01-01 00:00:00.123456'", "'someday'"),
             ("TaskQueue", "ScheduledOn", "'1000-01-01 00:00:00'", "'0999-12-31 00:00:00'"),
             ("TaskQueue", "ScheduledOn", "'9999-12-31 23:59:59'", "'infinity'"),
@@ -459,7 +461,7 @@ each_engine! {
                             for quarantined in ["NULL", past.as_str()] {
                                 for schedule in ["NULL, NULL, 'active'", &format!("'@daily', {past}, 'paused'")] {
                                     rows.push(format!(
-                                        "('work', '{status}', {open_run}, {failed}, {waiting}, {on}, {quarantined}, {schedule})"
+                                        "('work', '{status}', {open_run}, {failed}, {waiting}, {on}, {quarantined}, {schedule}, NULL)"
                                     ));
                                 }
                             }
@@ -469,11 +471,14 @@ each_engine! {
             }
         }
         for schedule in ["'@daily', NULL, 'active'", &format!("'@daily', {past}, 'active'")] {
-            rows.push(format!("('work', 'scheduled', NULL, 0, 0, {past}, NULL, {schedule})"));
+            rows.push(format!("('work', 'scheduled', NULL, 0, 0, {past}, NULL, {schedule}, NULL)"));
+        }
+        for (on, next) in [(&past, &past), (&past, &future), (&future, &past), (&future, &future)] {
+            rows.push(format!("('work', 'failed', NULL, 1, 0, {on}, NULL, NULL, NULL, 'active', {next})"));
         }
         db.execute(&format!(
             "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"WaitingFor\", \"ScheduledOn\", \"QuarantinedOn\",
-                \"Recurrence\", \"PlannedOn\", \"ScheduleStatus\") VALUES {}",
+                \"Recurrence\", \"PlannedOn\", \"ScheduleStatus\", \"NextAttemptOn\") VALUES {}",
             rows.join(", ")
         ));
         let due: BTreeSet<i64> = db
@@ -485,11 +490,11 @@ each_engine! {
         let mut store = db.store();
         let now = store.now().unwrap();
         let ids = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\"");
-        assert_eq!(ids.len(), 2 * 384 + 2);
+        assert_eq!(ids.len(), 2 * 384 + 6);
         for id in ids.into_iter().flatten() {
             let task = store.get_task(TaskId(id)).unwrap();
             assert_eq!(due.contains(&id), is_due(&due_facts(&task), now).is_ok(), "{task:?}");
         }
-        assert_eq!(due.len(), 7);
+        assert_eq!(due.len(), 9);
     }
 }

@@ -45,8 +45,8 @@ fn twins(db: &TestDb, status: &str, run: Option<&str>) {
     for id in [17, 18] {
         db.execute(&format!(
             "INSERT INTO \"TaskQueue\" (\"Id\", \"TaskClass\", \"LastStatus\", \"MaxRetries\", \"FailedRetries\", \"Crashes\",
-                \"QuarantinedOn\", \"ScheduledOn\", \"UpdatedOn\")
-             VALUES ({id}, 'mail.send', '{status}', 3, 3, 2, '2020-01-01 00:00:00', '2020-01-01 00:00:00', '2020-01-01 00:00:00')"
+                \"QuarantinedOn\", \"ScheduledOn\", \"NextAttemptOn\", \"UpdatedOn\")
+             VALUES ({id}, 'mail.send', '{status}', 3, 3, 2, '2020-01-01 00:00:00', '2020-01-01 00:00:00', '2020-01-01 00:00:00', '2020-01-01 00:00:00')"
         ));
         if let Some(of_run) = run {
             insert_run(db, id, of_run);
@@ -76,6 +76,7 @@ fn left(db: &TestDb, id: i64) -> Vec<Option<String>> {
         "CASE WHEN \"CurrentRunId\" IS NULL THEN 'none' ELSE 'open' END".to_owned(),
         "CASE WHEN \"QuarantinedOn\" IS NULL THEN 'free' ELSE 'quarantined' END".to_owned(),
         is_new("ScheduledOn"),
+        "CASE WHEN \"NextAttemptOn\" IS NULL THEN 'none' WHEN \"NextAttemptOn\" > '2021-01-01' THEN 'new' ELSE 'old' END".to_owned(),
         is_new("UpdatedOn"),
     ];
     let of_run = [number("Priority"), is_new("UpdatedOn")];

@@ -84,7 +84,7 @@ each_engine! {
         for round in 0..ROUNDS as i64 {
             queue(db, TASKS as usize);
             // Their times are in the other order than their ids.
-            db.execute(&format!("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" % 2 = 1 AND \"Id\" > {}", round * TASKS));
+            db.execute(&format!("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" % 2 = 1 AND \"Id\" > {}", round * TASKS));
             let ids: Vec<TaskId> = (round * TASKS + 1..=(round + 1) * TASKS).map(TaskId).collect();
             let (_, answers) =
                 at_once(db, |store| store.create_missing_runs(&mut |_| {}).unwrap(), |store| cancel(store, &ids));

@@ -262,7 +262,7 @@ impl<'a> Real<'a> {
                 retry_tasks(&mut self.ctx, &[self.tasks[task]], &mut hear).unwrap();
                 if is_retried {
                     // Now is before or after another task's now: the model has no clock.
-                    self.update_task(&format!("\"ScheduledOn\" = {LONG_AGO}"), task);
+                    self.update_task(&format!("\"NextAttemptOn\" = NULL, \"ScheduledOn\" = {LONG_AGO}"), task);
                 }
                 Answer::Retried(is_retried)
             }
@@ -272,7 +272,7 @@ impl<'a> Real<'a> {
                 let mut hear = |answer: TaskAnswer| is_requeued = answer.result.is_some();
                 requeue_tasks(&mut self.ctx, &[self.tasks[task]], &mut hear).unwrap();
                 if is_requeued {
-                    self.update_task(&format!("\"ScheduledOn\" = {LONG_AGO}"), task);
+                    self.update_task(&format!("\"NextAttemptOn\" = NULL, \"ScheduledOn\" = {LONG_AGO}"), task);
                 }
                 Answer::Retried(is_requeued)
             }
@@ -292,7 +292,7 @@ impl<'a> Real<'a> {
                     format!("UPDATE \"TaskQueue\" SET \"MaxRetries\" = \"FailedRetries\" + 1 WHERE \"Id\" = {id}");
                 if self.raw.try_execute(&sql).is_ok() { Answer::Done } else { Answer::Refused }
             }
-            Command::MakeDue { task } => self.update_task(&format!("\"ScheduledOn\" = {LONG_AGO}"), task),
+            Command::MakeDue { task } => self.update_task(&format!("\"NextAttemptOn\" = NULL, \"ScheduledOn\" = {LONG_AGO}"), task),
         }
     }
 
@@ -334,7 +334,7 @@ impl<'a> Real<'a> {
         match queue_one(&mut self.ctx, request, ClassCheck::KnownHere) {
             // As after a retry.
             Ok((QueuedTask { id, arrival: Arrival::Replaced }, _)) => {
-                self.update("TaskQueue", &format!("\"ScheduledOn\" = {LONG_AGO}"), id.0)
+                self.update("TaskQueue", &format!("\"NextAttemptOn\" = NULL, \"ScheduledOn\" = {LONG_AGO}"), id.0)
             }
             Ok(_) => Answer::Done,
             Err(EngineError::Input(_) | EngineError::KeyTaken(_)) => Answer::Refused,
