@@ -38,9 +38,10 @@ GRANT UPDATE ("UniqueUntil") ON "TaskQueue" TO taskqueue_enqueue;
 
 -- Creates runs, claims and ends them, and deletes what was kept long enough. Changes no settings.
 GRANT SELECT, INSERT, UPDATE ON "TaskQueueLocks" TO taskqueue_runner;
-GRANT SELECT, INSERT, DELETE ON "TaskQueueEvents", "TaskQueueRejections" TO taskqueue_runner;
+GRANT SELECT, INSERT, DELETE ON "TaskQueueEvents" TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs",
-    "TaskQueueDependencies", "TaskQueueClassHolds", "TaskQueueReceipts", "TaskQueueNotices" TO taskqueue_runner;
+    "TaskQueueDependencies", "TaskQueueClassHolds", "TaskQueueReceipts", "TaskQueueNotices",
+    "TaskQueueRejections" TO taskqueue_runner;
 GRANT SELECT, UPDATE ON "TaskQueueTimers" TO taskqueue_runner;
 GRANT SELECT, DELETE ON "TaskQueuePauses" TO taskqueue_runner;
 GRANT SELECT ON "TaskQueueClassLimits", "TaskQueueKeyLimits" TO taskqueue_runner;

@@ -10,6 +10,8 @@
 -- Read first, and without locks: only what is to be written is locked. While the server was away no claimant could renew.
 SET @up = (SELECT VARIABLE_VALUE FROM /*!50708 performance_schema.global_status */ /*M! information_schema.GLOBAL_STATUS */
     WHERE VARIABLE_NAME = 'Uptime');
+SET @hold = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueHoldTime');
+SET @limit = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueClaimTimeoutLimit');
 SET @lease = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueLeaseTime');
 SET @expired = (SELECT JSON_ARRAYAGG(o.`Id`) FROM (SELECT r.`Id` FROM `TaskQueueRuns` AS r
     WHERE r.`RunningClass` IS NOT NULL AND r.`Claimant` IS NOT NULL AND r.`LeaseExpiresOn` < UTC_TIMESTAMP(6) AND @up + 0 >= @lease + 0
@@ -19,7 +21,7 @@ START TRANSACTION;
 SELECT 1 FROM `TaskQueue` WHERE `Id` = 0 FOR UPDATE;
 UPDATE (SELECT j.`Id` FROM JSON_TABLE(@expired, '$[*]' COLUMNS (`Id` bigint PATH '$')) AS j) AS o
     STRAIGHT_JOIN `TaskQueueRuns` AS r ON r.`Id` = o.`Id`
-SET r.`Decision` = CONCAT(IF(r.`CancelRequestedOn` IS NULL, '', 'cancelled; '), 'lease-expired: retry at once'),
+SET r.`Decision` = CONCAT(IF(r.`CancelRequestedOn` IS NULL, '', 'cancelled; '), 'lease-expired: retry'),
     r.`FinishedOn` = UTC_TIMESTAMP(6), r.`ErrorCode` = 'lease-expired',
     r.`ErrorMessage` = CONCAT('the claimant ', r.`Claimant`, ' on ', r.`Host`, ' has not renewed its lease'),
     r.`Status` = IF(r.`CancelRequestedOn` IS NULL, 'timeout', 'cancelled'), r.`LeaseExpiresOn` = NULL, r.`UpdatedOn` = UTC_TIMESTAMP(6)
@@ -30,9 +32,20 @@ SELECT 'exhausted', t.`Id`, r.`Id`, t.`TaskClass`, r.`Host`, r.`ErrorCode`, r.`E
 FROM JSON_TABLE(@expired, '$[*]' COLUMNS (`Id` bigint PATH '$')) AS o
     STRAIGHT_JOIN `TaskQueueRuns` AS r ON r.`Id` = o.`Id` STRAIGHT_JOIN `TaskQueue` AS t ON t.`Id` = r.`TaskQueueId`
 WHERE r.`Status` = 'timeout' AND t.`CurrentRunId` = r.`Id` AND t.`FailedRetries` + 1 >= t.`MaxRetries`;
+-- Others get the task first; a claimant whose time with it ran out that often has rejected it.
+INSERT INTO `TaskQueueRejections` (`TaskId`, `Claimant`, `Timeouts`, `HeldUntil`)
+SELECT t.`Id`, r.`Claimant`, 1, IF(@limit + 0 > 1, UTC_TIMESTAMP(6) + INTERVAL @hold SECOND, NULL)
+FROM JSON_TABLE(@expired, '$[*]' COLUMNS (`Id` bigint PATH '$')) AS o
+    STRAIGHT_JOIN `TaskQueueRuns` AS r ON r.`Id` = o.`Id` STRAIGHT_JOIN `TaskQueue` AS t ON t.`Id` = r.`TaskQueueId`
+WHERE r.`Status` = 'timeout' AND t.`CurrentRunId` = r.`Id`
+ON DUPLICATE KEY UPDATE `HeldUntil` = IF(`TaskQueueRejections`.`HeldUntil` IS NOT NULL
+        AND `TaskQueueRejections`.`Timeouts` + 1 < @limit + 0, UTC_TIMESTAMP(6) + INTERVAL @hold SECOND, NULL),
+    `Timeouts` = `TaskQueueRejections`.`Timeouts` + 1;
+-- A backoff is not computed in SQL: a task that states one waits for ten minutes.
 UPDATE (SELECT j.`Id` FROM JSON_TABLE(@expired, '$[*]' COLUMNS (`Id` bigint PATH '$')) AS j) AS o
     STRAIGHT_JOIN `TaskQueueRuns` AS r ON r.`Id` = o.`Id` STRAIGHT_JOIN `TaskQueue` AS t ON t.`Id` = r.`TaskQueueId`
-SET t.`LastStatus` = r.`Status`, t.`FailedRetries` = t.`FailedRetries` + (r.`Status` = 'timeout'), t.`Attempts` = t.`Attempts` + 1,
+SET t.`NextAttemptOn` = IF(t.`Backoff` IS NULL OR r.`Status` <> 'timeout', t.`NextAttemptOn`, UTC_TIMESTAMP(6) + INTERVAL 600 SECOND),
+    t.`LastStatus` = r.`Status`, t.`FailedRetries` = t.`FailedRetries` + (r.`Status` = 'timeout'), t.`Attempts` = t.`Attempts` + 1,
     t.`CurrentRunId` = NULL, t.`UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE r.`Status` IN ('timeout', 'cancelled') AND t.`CurrentRunId` = r.`Id`;
 COMMIT;
@@ -49,7 +62,8 @@ UPDATE (SELECT t.`Id` FROM `TaskQueue` AS t WHERE t.`DueOn` <= UTC_TIMESTAMP(6) 
 SET `TaskQueue`.`CurrentRunId` = r.`Id`, `TaskQueue`.`UpdatedOn` = UTC_TIMESTAMP(6);
 SET @run = (SELECT r.`Id` FROM `TaskQueueRuns` AS r WHERE r.`ClaimClass` = '{class}'
     AND EXISTS (SELECT 1 FROM `TaskQueue` AS t WHERE t.`Id` = r.`TaskQueueId` AND t.`LastStatus` <> 'cancelled')
-    AND (SELECT x.`TaskId` FROM `TaskQueueRejections` AS x WHERE x.`TaskId` = r.`TaskQueueId` AND x.`Claimant` = '{claimant}') IS NULL
+    AND (SELECT x.`TaskId` FROM `TaskQueueRejections` AS x WHERE x.`TaskId` = r.`TaskQueueId` AND x.`Claimant` = '{claimant}'
+        AND (x.`HeldUntil` IS NULL OR x.`HeldUntil` > UTC_TIMESTAMP(6))) IS NULL
     ORDER BY r.`ClaimClass`, r.`ClaimOrder`, r.`Id` LIMIT 1);
 SET @task = (SELECT r.`TaskQueueId` FROM `TaskQueueRuns` AS r WHERE r.`Id` = @run);
 SET @timeout = (SELECT COALESCE(t.`Timeout`, 86400) FROM `TaskQueue` AS t WHERE t.`Id` = @task);
@@ -139,7 +153,7 @@ WHERE `Id` = {task} AND `CurrentRunId` = {run}
 INSERT INTO `TaskQueueRejections` (`TaskId`, `Claimant`)
 SELECT r.`TaskQueueId`, r.`Claimant` FROM `TaskQueueRuns` AS r
 WHERE r.`Id` = {run} AND r.`ErrorCode` = 'rejected' AND r.`Token` = '{token}'
-    AND NOT EXISTS (SELECT 1 FROM `TaskQueueRejections` AS x WHERE x.`TaskId` = r.`TaskQueueId` AND x.`Claimant` = r.`Claimant`);
+ON DUPLICATE KEY UPDATE `HeldUntil` = NULL;
 COMMIT;
 
 -- step: release, at no cost, of a worker that shuts down. The task has the status of its last attempt that counted

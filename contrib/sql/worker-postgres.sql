@@ -18,17 +18,30 @@ WITH expired AS MATERIALIZED (
         "FinishedOn" = clock_timestamp(), "LeaseExpiresOn" = NULL,
         "ErrorCode" = 'lease-expired',
         "ErrorMessage" = 'the claimant ' || r."Claimant" || ' on ' || r."Host" || ' has not renewed its lease',
-        "Decision" = CASE WHEN r."CancelRequestedOn" IS NULL THEN '' ELSE 'cancelled; ' END || 'lease-expired: retry at once',
+        "Decision" = CASE WHEN r."CancelRequestedOn" IS NULL THEN '' ELSE 'cancelled; ' END || 'lease-expired: retry',
         "UpdatedOn" = clock_timestamp()
     FROM expired AS e WHERE r."Id" = e."Id"
-    RETURNING r."Id", r."TaskQueueId", r."Status", r."Host", r."ErrorCode", r."ErrorMessage"
+    RETURNING r."Id", r."TaskQueueId", r."Status", r."Claimant", r."Host", r."ErrorCode", r."ErrorMessage"
 ), told AS (
     INSERT INTO "TaskQueueNotices" ("Kind", "TaskQueueId", "RunId", "TaskClass", "Host", "ErrorCode", "ErrorMessage")
     SELECT 'exhausted', t."Id", r."Id", t."TaskClass", r."Host", r."ErrorCode", r."ErrorMessage"
     FROM ended AS r JOIN "TaskQueue" AS t ON t."Id" = r."TaskQueueId" AND t."CurrentRunId" = r."Id"
     WHERE r."Status" = 'timeout' AND t."FailedRetries" + 1 >= t."MaxRetries"
+), held AS (
+    -- Others get the task first; a claimant whose time with it ran out that often has rejected it.
+    INSERT INTO "TaskQueueRejections" AS x ("TaskId", "Claimant", "Timeouts", "HeldUntil")
+    SELECT r."TaskQueueId", r."Claimant", 1, CASE WHEN l."Value"::int > 1 THEN clock_timestamp() + interval '1 second' * h."Value"::int END
+    FROM ended AS r JOIN "TaskQueueSettings" AS h ON h."Name" = 'TaskQueueHoldTime'
+        JOIN "TaskQueueSettings" AS l ON l."Name" = 'TaskQueueClaimTimeoutLimit'
+    WHERE r."Status" = 'timeout'
+    ON CONFLICT ("TaskId", "Claimant") DO UPDATE SET "Timeouts" = x."Timeouts" + 1,
+        "HeldUntil" = CASE WHEN x."HeldUntil" IS NOT NULL AND x."Timeouts" + 1 < (SELECT s."Value"::int FROM "TaskQueueSettings" AS s
+            WHERE s."Name" = 'TaskQueueClaimTimeoutLimit') THEN excluded."HeldUntil" END
 )
+-- A backoff is not computed in SQL: a task that states one waits for ten minutes.
 UPDATE "TaskQueue" AS t SET "LastStatus" = r."Status",
+    "NextAttemptOn" = CASE WHEN t."Backoff" IS NULL OR r."Status" <> 'timeout' THEN t."NextAttemptOn"::timestamptz
+        ELSE clock_timestamp() + interval '600 seconds' END,
     "FailedRetries" = t."FailedRetries" + CASE r."Status" WHEN 'timeout' THEN 1 ELSE 0 END, "Attempts" = t."Attempts" + 1, "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
 FROM ended AS r WHERE t."Id" = r."TaskQueueId" AND t."CurrentRunId" = r."Id";
 COMMIT;
@@ -62,7 +75,8 @@ UPDATE "TaskQueueRuns" SET "Status" = 'processing', "Claimant" = '{claimant}', "
         WHERE t."Id" = "TaskQueueRuns"."TaskQueueId") * interval '1 second'
 WHERE "Id" = (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."ClaimClass" = '{class}'
     AND EXISTS (SELECT 1 FROM "TaskQueue" AS t WHERE t."Id" = r."TaskQueueId" AND t."LastStatus" <> 'cancelled')
-    AND NOT EXISTS (SELECT 1 FROM "TaskQueueRejections" AS x WHERE x."TaskId" = r."TaskQueueId" AND x."Claimant" = '{claimant}')
+    AND NOT EXISTS (SELECT 1 FROM "TaskQueueRejections" AS x WHERE x."TaskId" = r."TaskQueueId" AND x."Claimant" = '{claimant}'
+        AND (x."HeldUntil" IS NULL OR x."HeldUntil" > clock_timestamp()))
     ORDER BY r."ClaimClass", r."ClaimOrder", r."Id" LIMIT 1);
 UPDATE "TaskQueue" SET "LastStatus" = 'processing', "UpdatedOn" = clock_timestamp()
 WHERE "Id" = (SELECT "TaskQueueId" FROM "TaskQueueRuns" WHERE "RunningClass" IS NOT NULL AND "Token" = '{token}');
@@ -146,7 +160,7 @@ WHERE "Id" = {task} AND "CurrentRunId" = {run}
 INSERT INTO "TaskQueueRejections" ("TaskId", "Claimant")
 SELECT r."TaskQueueId", r."Claimant" FROM "TaskQueueRuns" AS r
 WHERE r."Id" = {run} AND r."ErrorCode" = 'rejected' AND r."Token" = '{token}'
-    AND NOT EXISTS (SELECT 1 FROM "TaskQueueRejections" AS x WHERE x."TaskId" = r."TaskQueueId" AND x."Claimant" = r."Claimant");
+ON CONFLICT ("TaskId", "Claimant") DO UPDATE SET "HeldUntil" = NULL;
 COMMIT;
 
 -- step: release, at no cost, of a worker that shuts down. The task has the status of its last attempt that counted

@@ -10,7 +10,7 @@ BEGIN IMMEDIATE;
 UPDATE "TaskQueueRuns" SET "Status" = CASE WHEN "CancelRequestedOn" IS NULL THEN 'timeout' ELSE 'cancelled' END,
     "FinishedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now'), "LeaseExpiresOn" = NULL,
     "ErrorCode" = 'lease-expired', "ErrorMessage" = 'the claimant ' || "Claimant" || ' on ' || "Host" || ' has not renewed its lease',
-    "Decision" = CASE WHEN "CancelRequestedOn" IS NULL THEN '' ELSE 'cancelled; ' END || 'lease-expired: retry at once',
+    "Decision" = CASE WHEN "CancelRequestedOn" IS NULL THEN '' ELSE 'cancelled; ' END || 'lease-expired: retry',
     "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 WHERE "Id" IN (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."RunningClass" IS NOT NULL AND r."Claimant" IS NOT NULL
     AND r."LeaseExpiresOn" < strftime('%Y-%m-%d %H:%M:%f000', 'now') ORDER BY r."LeaseExpiresOn", r."Id" LIMIT 20);
@@ -20,7 +20,20 @@ INSERT INTO "TaskQueueNotices" ("Kind", "TaskQueueId", "RunId", "TaskClass", "Ho
 SELECT 'exhausted', t."Id", r."Id", t."TaskClass", r."Host", r."ErrorCode", r."ErrorMessage"
 FROM "TaskQueue" AS t INDEXED BY "TaskQueueByStatus" JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
 WHERE t."LastStatus" = 'processing' AND r."Status" = 'timeout' AND t."FailedRetries" + 1 >= t."MaxRetries";
+-- Others get the task first; a claimant whose time with it ran out that often has rejected it.
+INSERT INTO "TaskQueueRejections" ("TaskId", "Claimant", "Timeouts", "HeldUntil")
+SELECT t."Id", r."Claimant", 1, CASE WHEN CAST(l."Value" AS INTEGER) > 1 THEN strftime('%Y-%m-%d %H:%M:%f000', 'now', h."Value" || ' seconds') END
+FROM "TaskQueue" AS t INDEXED BY "TaskQueueByStatus" JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
+    JOIN "TaskQueueSettings" AS h ON h."Name" = 'TaskQueueHoldTime'
+    JOIN "TaskQueueSettings" AS l ON l."Name" = 'TaskQueueClaimTimeoutLimit'
+WHERE t."LastStatus" = 'processing' AND r."Status" = 'timeout'
+ON CONFLICT ("TaskId", "Claimant") DO UPDATE SET "Timeouts" = "Timeouts" + 1,
+    "HeldUntil" = CASE WHEN "HeldUntil" IS NOT NULL AND "Timeouts" + 1 < (SELECT CAST(s."Value" AS INTEGER) FROM "TaskQueueSettings" AS s
+        WHERE s."Name" = 'TaskQueueClaimTimeoutLimit') THEN excluded."HeldUntil" END;
+-- A backoff is not computed in SQL: a task that states one waits for ten minutes.
 UPDATE "TaskQueue" INDEXED BY "TaskQueueByStatus" SET "LastStatus" = r."Status",
+    "NextAttemptOn" = CASE WHEN "Backoff" IS NULL OR r."Status" <> 'timeout' THEN "NextAttemptOn"
+        ELSE strftime('%Y-%m-%d %H:%M:%f000', 'now', '600 seconds') END,
     "FailedRetries" = "FailedRetries" + (r."Status" = 'timeout'), "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL, "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 FROM "TaskQueueRuns" AS r
 WHERE r."Id" = "TaskQueue"."CurrentRunId" AND "TaskQueue"."LastStatus" = 'processing' AND r."Status" IN ('timeout', 'cancelled');
@@ -38,7 +51,8 @@ UPDATE "TaskQueueRuns" SET "Status" = 'processing', "Claimant" = '{claimant}', "
         WHERE t."Id" = "TaskQueueRuns"."TaskQueueId") || ' seconds')
 WHERE "Id" = (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."ClaimClass" = '{class}'
     AND EXISTS (SELECT 1 FROM "TaskQueue" AS t WHERE t."Id" = r."TaskQueueId" AND t."LastStatus" <> 'cancelled')
-    AND NOT EXISTS (SELECT 1 FROM "TaskQueueRejections" AS x WHERE x."TaskId" = r."TaskQueueId" AND x."Claimant" = '{claimant}')
+    AND NOT EXISTS (SELECT 1 FROM "TaskQueueRejections" AS x WHERE x."TaskId" = r."TaskQueueId" AND x."Claimant" = '{claimant}'
+        AND (x."HeldUntil" IS NULL OR x."HeldUntil" > strftime('%Y-%m-%d %H:%M:%f000', 'now')))
     ORDER BY r."ClaimClass", r."ClaimOrder", r."Id" LIMIT 1);
 UPDATE "TaskQueue" SET "LastStatus" = 'processing', "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 WHERE "Id" = (SELECT "TaskQueueId" FROM "TaskQueueRuns" WHERE "RunningClass" IS NOT NULL AND "Token" = '{token}');
@@ -122,7 +136,7 @@ WHERE "Id" = {task} AND "CurrentRunId" = {run}
 INSERT INTO "TaskQueueRejections" ("TaskId", "Claimant")
 SELECT r."TaskQueueId", r."Claimant" FROM "TaskQueueRuns" AS r
 WHERE r."Id" = {run} AND r."ErrorCode" = 'rejected' AND r."Token" = '{token}'
-    AND NOT EXISTS (SELECT 1 FROM "TaskQueueRejections" AS x WHERE x."TaskId" = r."TaskQueueId" AND x."Claimant" = r."Claimant");
+ON CONFLICT ("TaskId", "Claimant") DO UPDATE SET "HeldUntil" = NULL;
 COMMIT;
 
 -- step: release, at no cost, of a worker that shuts down. The task has the status of its last attempt that counted

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 /// 1 to 190 characters that can be seen, so that the name is read back as it was written.
@@ -12,6 +13,15 @@ pub struct ClaimantId(String);
 
 /// The longest name, in characters: what an index of every engine can hold.
 const MAX_LENGTH: usize = 190;
+
+/// A claimant that is not offered a task for a while, because its time with it ran out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HeldBack {
+    /// Its name.
+    pub claimant: String,
+    /// Until when it is not offered the task.
+    pub until: DateTime<Utc>,
+}
 
 impl ClaimantId {
     /// The name.

@@ -5,7 +5,7 @@ use super::exit_rules::{ExitMeaning, ExitRules};
 use super::transition::RunEvent;
 
 /// How the rule of a run ends that was lost together with others.
-const LOST_WITH_OTHERS: &str = ": retry at once, with nothing beside it (other runs were lost with it)";
+const LOST_WITH_OTHERS: &str = ": retry, with nothing beside it (other runs were lost with it)";
 
 /// What may have caused the loss of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,13 +140,12 @@ impl Decision {
     #[must_use]
     pub fn lost(code: &str, message: &str, blame: Blame) -> Self {
         let rule = match blame {
-            Blame::Task => format!("{code}: retry at once"),
+            Blame::Task => format!("{code}: retry"),
             Blame::AnyOfSeveral => format!("{code}{LOST_WITH_OTHERS}"),
-            Blame::Restart => format!("{code}: retry at once (its machine was started again)"),
+            Blame::Restart => format!("{code}: retry (its machine was started again)"),
         };
         Self {
             event: RunEvent::TimeOut,
-            delay_secs: Some(0),
             is_crash: blame == Blame::Task,
             ..Self::crash(code, message, rule)
         }

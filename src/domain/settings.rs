@@ -22,7 +22,10 @@ pub enum Setting {
     RetryDelayMax,
     /// Crashes of a task, without a success between them, after which it is quarantined.
     CrashLimit,
-    /// Seconds for which a class is held on a host after its handler could not be started.
+    /// Attempts at a task by one claimant whose time ran out, after which the claimant counts as having rejected the task.
+    ClaimTimeoutLimit,
+    /// Seconds for which a class is held on a host after its handler could not be started, and a task held back
+    /// from a claimant whose time ran out.
     HoldTime,
     /// Seconds after which the lease of a runner that does not renew it is over.
     LeaseTime,
@@ -86,13 +89,14 @@ impl std::error::Error for BadSetting {}
 
 impl Setting {
     /// Every setting, in the order in which they are listed.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::RunnerLimit,
         Self::RunTimeout,
         Self::MaxRetries,
         Self::RetryDelay,
         Self::RetryDelayMax,
         Self::CrashLimit,
+        Self::ClaimTimeoutLimit,
         Self::HoldTime,
         Self::LeaseTime,
         Self::LeaseRenewal,
@@ -121,6 +125,7 @@ impl Setting {
             Self::RetryDelay => "TaskQueueRetryDelay",
             Self::RetryDelayMax => "TaskQueueRetryDelayMax",
             Self::CrashLimit => "TaskQueueCrashLimit",
+            Self::ClaimTimeoutLimit => "TaskQueueClaimTimeoutLimit",
             Self::HoldTime => "TaskQueueHoldTime",
             Self::LeaseTime => "TaskQueueLeaseTime",
             Self::LeaseRenewal => "TaskQueueLeaseRenewal",
@@ -150,7 +155,8 @@ impl Setting {
             Self::RetryDelay => "seconds before the first retry, doubled for each further one",
             Self::RetryDelayMax => "longest wait before a retry, in seconds",
             Self::CrashLimit => "crashes of a task, without a success between them, before it is quarantined",
-            Self::HoldTime => "seconds for which a class is held where its handler cannot start",
+            Self::ClaimTimeoutLimit => "timeouts of a claimant with a task before it counts as having rejected it",
+            Self::HoldTime => "seconds for which a class is held where its handler cannot start, and a task from a late claimant",
             Self::LeaseTime => "seconds after which a runner that nobody hears of has lost its runs",
             Self::LeaseRenewal => "seconds between two renewals of a runner's lease",
             Self::LeaseMargin => "seconds before the end of its lease at which a runner gives up",
@@ -178,7 +184,7 @@ impl Setting {
             Self::MaxRetries => 5,
             Self::RetryDelay => 10,
             Self::RetryDelayMax => 3_600,
-            Self::CrashLimit => 3,
+            Self::CrashLimit | Self::ClaimTimeoutLimit => 3,
             Self::HoldTime => 300,
             Self::LeaseTime => 90,
             Self::LeaseRenewal => 20,
@@ -202,7 +208,7 @@ impl Setting {
             Self::MaxRetries => (1, 1_000_000),
             Self::RetryDelay => (0, 86_400),
             Self::RetryDelayMax => (0, 2_592_000),
-            Self::CrashLimit => (1, 1_000_000),
+            Self::CrashLimit | Self::ClaimTimeoutLimit => (1, 1_000_000),
             Self::HoldTime => (1, 86_400),
             Self::LeaseTime => (5, 86_400),
             Self::LeaseRenewal => (1, 3_600),
@@ -259,6 +265,8 @@ pub struct Settings {
     pub backoff: super::backoff::Backoff,
     /// [`Setting::CrashLimit`]
     pub crash_limit: i32,
+    /// [`Setting::ClaimTimeoutLimit`]
+    pub claim_timeout_limit: i32,
     /// [`Setting::HoldTime`]
     pub hold_secs: i64,
     /// [`Setting::LeaseTime`], [`Setting::LeaseRenewal`] and [`Setting::LeaseMargin`]
@@ -303,6 +311,7 @@ impl Settings {
                 super::backoff::Backoff::Exponential { base_secs: get(Setting::RetryDelay)?.min(max_secs), max_secs }
             },
             crash_limit: narrow(get(Setting::CrashLimit)?),
+            claim_timeout_limit: narrow(get(Setting::ClaimTimeoutLimit)?),
             hold_secs: get(Setting::HoldTime)?,
             lease,
             max_data_bytes: usize::try_from(get(Setting::MaxDataBytes)?).unwrap_or(usize::MAX),

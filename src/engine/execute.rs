@@ -144,6 +144,7 @@ fn run_end(
         may_retry: decision.may_retry,
         delay_secs: decision.delay_secs,
         backoff: terms.handlers.backoff(Some(&run.class), &terms.settings),
+        loss: None,
         unreadable: None,
         crash: decision.is_crash.then(|| terms.crash(&place.me, &run.class)),
         error_code: storable(&decision.error_code, 190),

@@ -242,11 +242,16 @@ impl Handlers {
         class.and_then(|class| self.classes.find(class)).map_or(DEFAULT_KILL_GRACE, |configured| configured.kill_grace)
     }
 
+    /// The backoff that the configuration of this class states.
+    #[must_use]
+    pub fn stated_backoff(&self, class: Option<&TaskClass>) -> Option<Backoff> {
+        class.and_then(|class| self.classes.find(class)?.backoff.clone())
+    }
+
     /// How long failed tasks of this class wait, where the task itself does not say.
     #[must_use]
     pub fn backoff(&self, class: Option<&TaskClass>, settings: &Settings) -> Backoff {
-        let configured = class.and_then(|class| self.classes.find(class)?.backoff.as_ref());
-        configured.unwrap_or(&settings.backoff).clone()
+        self.stated_backoff(class).unwrap_or_else(|| settings.backoff.clone())
     }
 
     /// After how many crashes a task of this class is quarantined.

@@ -19,6 +19,8 @@ pub enum WhyNot {
     OtherLimitKey,
     /// This claimant has rejected it.
     Rejected,
+    /// The time of this claimant with it ran out, and it is offered to others until then.
+    HeldBack(DateTime<Utc>),
     /// A condition that every task must meet; `explain` lists all of them.
     Unmet(Reason),
     /// Nothing any more: what kept it is over.
@@ -51,7 +53,10 @@ pub fn why_not_claimable(ctx: &mut Context, request: &ClaimRequest) -> EngineRes
         Some(why) => why,
         // For ever, where other conditions pass.
         None if !task.is_settled() && is_rejected(ctx, &task, request)? => WhyNot::Rejected,
-        None => unmet(ctx, &task, last_run.as_ref(), now)?.map_or(WhyNot::NothingNow, WhyNot::Unmet),
+        None => match unmet(ctx, &task, last_run.as_ref(), now)? {
+            Some(reason) => WhyNot::Unmet(reason),
+            None => held_until(ctx, &task, request)?.map_or(WhyNot::NothingNow, WhyNot::HeldBack),
+        },
     };
     Ok(Some(NotClaimable { task, last_run, why, now }))
 }
@@ -81,4 +86,9 @@ fn unmet(ctx: &mut Context, task: &Task, last_run: Option<&Run>, now: DateTime<U
 fn is_rejected(ctx: &mut Context, task: &Task, request: &ClaimRequest) -> EngineResult<bool> {
     let rejected_by = ctx.store.list_rejections(task.id)?;
     Ok(rejected_by.iter().any(|name| name == request.claimant.as_str()))
+}
+
+fn held_until(ctx: &mut Context, task: &Task, request: &ClaimRequest) -> EngineResult<Option<DateTime<Utc>>> {
+    let held_back = ctx.store.list_held_back(task.id)?;
+    Ok(held_back.into_iter().find(|held| held.claimant == request.claimant.as_str()).map(|held| held.until))
 }

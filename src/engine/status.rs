@@ -7,6 +7,7 @@ use super::conditions::Inquiry;
 pub use super::reasons::Reason;
 use super::standstill::{Standstill, standstills};
 use super::{Context, EngineResult};
+use crate::domain::claimant::HeldBack;
 use crate::domain::dependencies::LinkedTask;
 use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::pause::Pause;
@@ -72,6 +73,8 @@ pub struct TaskDetail {
     pub circle: Option<Vec<TaskId>>,
     /// Claimants that rejected it and are never offered it again.
     pub rejected_by: Vec<String>,
+    /// Claimants whose time with it ran out, and which are not offered it for a while.
+    pub held_back: Vec<HeldBack>,
     /// What became of it, stretch by stretch.
     pub time_line: Vec<Segment>,
 }
@@ -132,6 +135,7 @@ pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
     let reason = Inquiry::new(ctx, now).reason_of(&task, runs.first().map(|(run, _)| run))?;
     let events = ctx.store.list_events_of_task(task_id, DETAIL_LIMIT)?;
     let rejected_by = ctx.store.list_rejections(task_id)?;
+    let held_back = ctx.store.list_held_back(task_id)?;
     let prerequisites = ctx.store.list_prerequisites(task_id, false, DETAIL_LIMIT)?;
     let dependants = ctx.store.list_dependants(task_id, DETAIL_LIMIT)?;
     let circle = match &reason {
@@ -141,7 +145,7 @@ pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
     let own_runs: Vec<Run> = runs.iter().map(|(run, _)| run.clone()).collect();
     let are_all = i64::try_from(own_runs.len()).is_ok_and(|count| count < DETAIL_LIMIT);
     let time_line = time_line(&task, &own_runs, are_all, now);
-    Ok(TaskDetail { task, reason, runs, events, prerequisites, dependants, circle, rejected_by, time_line })
+    Ok(TaskDetail { task, reason, runs, events, prerequisites, dependants, circle, rejected_by, held_back, time_line })
 }
 
 /// The newest runs of all tasks.

@@ -13,8 +13,9 @@ use super::schema::task_queue_runs::dsl::{
     claimant, host, id, lease_expires_on, open_task_id, percents_completed, process_identity, progress_message,
     results, running_class, status, task_queue_runs, token, updated_on,
 };
-use super::sql::{db_now, db_now_plus};
+use super::sql::{Moment, db_now, db_now_plus};
 use super::{Store, StoreResult};
+use crate::domain::claimant::HeldBack;
 use crate::domain::ids::TaskId;
 use crate::domain::records::Run;
 use crate::domain::status::RunStatus;
@@ -154,8 +155,24 @@ impl Store {
         use task_queue_rejections::dsl;
         self.read(|conn| {
             let of_task = dsl::task_queue_rejections.filter(dsl::task_id.eq(task_id.0));
-            Ok(of_task.order((dsl::task_id, dsl::claimant)).select(dsl::claimant).load(conn)?)
+            let rejected = of_task.filter(dsl::held_until.is_null());
+            Ok(rejected.order((dsl::task_id, dsl::claimant)).select(dsl::claimant).load(conn)?)
         })
+    }
+
+    /// Who is held back from the task now, because its time with it ran out, by name.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_held_back(&mut self, task_id: TaskId) -> StoreResult<Vec<HeldBack>> {
+        use task_queue_rejections::dsl;
+        let rows: Vec<(String, Option<Moment>)> = self.read(|conn| {
+            let of_task = dsl::task_queue_rejections.filter(dsl::task_id.eq(task_id.0));
+            let held = of_task.filter(dsl::held_until.gt(db_now().nullable()));
+            Ok(held.order((dsl::task_id, dsl::claimant)).select((dsl::claimant, dsl::held_until)).load(conn)?)
+        })?;
+        let held = |(name, until): (String, Option<Moment>)| Some(HeldBack { claimant: name, until: until?.into() });
+        Ok(rows.into_iter().filter_map(held).collect())
     }
 
     /// Returns true where a claimant, not a runner, started the newest run of this class.

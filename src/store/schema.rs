@@ -220,6 +220,10 @@ diesel::table! {
         claimant -> Text,
         #[sql_name = "RejectedOn"]
         rejected_on -> Timestamp,
+        #[sql_name = "Timeouts"]
+        timeouts -> Integer,
+        #[sql_name = "HeldUntil"]
+        held_until -> Nullable<Timestamp>,
     }
 }
 

@@ -193,6 +193,10 @@ struct RejectionColumns {
     task_id: i64,
     claimant: String,
     rejected_on: Moment,
+    #[serde(default)]
+    timeouts: i32,
+    #[serde(default)]
+    held_until: Option<Moment>,
 }
 
 impl TransferredTask {

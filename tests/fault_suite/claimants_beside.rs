@@ -7,7 +7,8 @@ use super::stage::Stage;
 /// that dies is free at once, because it has named its process.
 const SCRIPT: &str = r#"
 answer=$1; shift
-out=$("$@" --process $$); status=$?
+[ "$answer" = hang ] || set -- "$@" --process $$
+out=$("$@"); status=$?
 [ "$status" = 0 ] || exit "$status"
 run=$(expr "$out" : '{"run_id":\([0-9]*\)')
 token=$(expr "$out" : '.*"token":"\([^"]*\)"')
@@ -30,7 +31,15 @@ const NAMES: usize = 3;
 /// says so.
 pub fn acting<'a>(stage: &'a Stage, prefix: &[&str], number: usize) -> Command<'a> {
     let name = format!("claimant-{}", number % NAMES);
-    let answer = ANSWERS[number % ANSWERS.len()];
+    answering_from(stage, prefix, &name, ANSWERS[number % ANSWERS.len()])
+}
+
+/// A claimant of this name on this host that does this with its run: one of the answers, or `hang`, which leaves it as it is.
+pub fn answering<'a>(stage: &'a Stage, name: &str, answer: &str) -> Command<'a> {
+    answering_from(stage, &[], name, answer)
+}
+
+fn answering_from<'a>(stage: &'a Stage, prefix: &[&str], name: &str, answer: &str) -> Command<'a> {
     let words = [prefix, &["/bin/sh", "-c", SCRIPT, "sh", answer]].concat();
-    stage.command(&["claim", "--claimant", &name]).under(&words).env("TASKQUEUE_CLAIMANT", &name).may_answer(&[3])
+    stage.command(&["claim", "--claimant", name]).under(&words).env("TASKQUEUE_CLAIMANT", name).may_answer(&[3])
 }

@@ -8,6 +8,7 @@
 mod audit;
 mod bugs;
 mod campaign;
+mod claimants_alone;
 mod claimants_beside;
 mod command;
 mod crossed;
@@ -70,6 +71,7 @@ const CAMPAIGNS: &[&Campaign] = &[
     &workers::CAMPAIGN,
     &pid_reuse::CAMPAIGN,
     &forged_rows::CAMPAIGN,
+    &claimants_alone::CAMPAIGN,
     &racing_migrations::CAMPAIGN,
     &full_disk::CAMPAIGN,
     &stopped::CAMPAIGN,

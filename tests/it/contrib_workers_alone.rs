@@ -26,7 +26,11 @@ fn left_of(db: &TestDb, task: &str) -> (Value, Value, Vec<Option<String>>) {
     let of_task = format!("FROM \"TaskQueueNotices\" WHERE \"TaskQueueId\" = {task} AND \"RunId\" IS NOT NULL");
     let columns = ["Kind", "TaskClass", "Host", "ErrorCode", "ErrorMessage"];
     let texts = |column: &str| db.raw().texts(&format!("SELECT \"{column}\" AS value {of_task}"));
-    (left, run.unwrap(), columns.into_iter().flat_map(texts).collect())
+    let of_rejections = format!("FROM \"TaskQueueRejections\" WHERE \"TaskId\" = {task} ORDER BY \"Claimant\"");
+    let rejections = ["\"Claimant\"", "CAST(\"Timeouts\" AS char(9))", "CASE WHEN \"HeldUntil\" IS NULL THEN 'rejected' ELSE 'held' END"];
+    let of_rejections = |column: &str| db.raw().texts(&format!("SELECT {column} AS value {of_rejections}"));
+    let notices = columns.into_iter().flat_map(texts);
+    (left, run.unwrap(), notices.chain(rejections.into_iter().flat_map(of_rejections)).collect())
 }
 
 /// The claim with the condition that the page of workers names for this option, with this value.

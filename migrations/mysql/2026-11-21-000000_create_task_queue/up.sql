@@ -248,7 +248,11 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRejections` (
     `TaskId` bigint NOT NULL,
     `Claimant` varchar(190) NOT NULL,
     `RejectedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    PRIMARY KEY (`TaskId`, `Claimant`)
+    `Timeouts` int NOT NULL DEFAULT 0,
+    `HeldUntil` datetime(6),
+    PRIMARY KEY (`TaskId`, `Claimant`),
+    CONSTRAINT `Timeouts is 0 or more`
+        CHECK (`Timeouts` >= 0)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueEvents` (
@@ -332,6 +336,7 @@ INSERT IGNORE INTO `TaskQueueSettings` (`Name`, `Value`) VALUES
     ('TaskQueueRetryDelay', '10'),
     ('TaskQueueRetryDelayMax', '3600'),
     ('TaskQueueCrashLimit', '3'),
+    ('TaskQueueClaimTimeoutLimit', '3'),
     ('TaskQueueHoldTime', '300'),
     ('TaskQueueLeaseTime', '90'),
     ('TaskQueueLeaseRenewal', '20'),

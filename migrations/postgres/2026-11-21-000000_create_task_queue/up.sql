@@ -268,6 +268,9 @@ CREATE TABLE "TaskQueueRejections" (
     "TaskId" bigint NOT NULL,
     "Claimant" text COLLATE "C" NOT NULL,
     "RejectedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
+    "Timeouts" integer NOT NULL DEFAULT 0
+        CONSTRAINT "Timeouts is 0 or more" CHECK ("Timeouts" >= 0),
+    "HeldUntil" timestamptz,
     PRIMARY KEY ("TaskId", "Claimant")
 );
 
@@ -339,6 +342,7 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueRetryDelay', '10'),
     ('TaskQueueRetryDelayMax', '3600'),
     ('TaskQueueCrashLimit', '3'),
+    ('TaskQueueClaimTimeoutLimit', '3'),
     ('TaskQueueHoldTime', '300'),
     ('TaskQueueLeaseTime', '90'),
     ('TaskQueueLeaseRenewal', '20'),

@@ -253,6 +253,9 @@ CREATE TABLE "TaskQueueRejections" (
     "TaskId" INTEGER NOT NULL,
     "Claimant" TEXT NOT NULL,
     "RejectedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "Timeouts" INTEGER NOT NULL DEFAULT 0
+        CONSTRAINT "Timeouts is 0 or more" CHECK ("Timeouts" >= 0),
+    "HeldUntil" TEXT,
     PRIMARY KEY ("TaskId", "Claimant")
 ) STRICT;
 
@@ -328,6 +331,7 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueRetryDelay', '10'),
     ('TaskQueueRetryDelayMax', '3600'),
     ('TaskQueueCrashLimit', '3'),
+    ('TaskQueueClaimTimeoutLimit', '3'),
     ('TaskQueueHoldTime', '300'),
     ('TaskQueueLeaseTime', '90'),
     ('TaskQueueLeaseRenewal', '20'),

@@ -13,6 +13,7 @@ use super::task_options::duration_option;
 use super::why::sentence;
 use crate::cli::error::{CliError, DONE, INTERRUPTED, NOT_FOUND, WAITED_TOO_LONG};
 use crate::cli::output::Out;
+use crate::cli::output::human::instant;
 use crate::cli::session::Session;
 use crate::config::claimant_of_environment;
 use crate::domain::claimant::ClaimantId;
@@ -185,6 +186,9 @@ fn not_claimable(found: &NotClaimable, request: &ClaimRequest, status: u8) -> Cl
         WhyNot::OtherUniqueKey => format!("its unique key is {}", key_words(task.unique_key.as_deref())),
         WhyNot::OtherLimitKey => format!("its limit key is {}", key_words(task.limit_key.as_deref())),
         WhyNot::Rejected => format!("{} has rejected it", request.claimant),
+        WhyNot::HeldBack(until) => {
+            format!("the time of {} with it ran out; it is offered to others until {}", request.claimant, instant(*until))
+        }
         WhyNot::Unmet(reason) => sentence(reason, last_run.as_ref(), *now),
         WhyNot::NothingNow => "it has become free only now; claim it again".to_owned(),
     };

@@ -14,6 +14,7 @@ use crate::cli::output::human::{counters, distance, fitted, fitted_words, folded
 use crate::cli::output::page::Page;
 use crate::cli::output::table::{Field, Tone, render};
 use crate::domain::backoff::Backoff;
+use crate::domain::claimant::HeldBack;
 use crate::domain::dependencies::id_circle_words;
 use crate::domain::records::{Run, RunOutput, Task, TaskSchedule};
 use crate::domain::status::{RunStatus, Stored, TaskStatus};
@@ -169,7 +170,7 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
             "schema": "taskqueue.task/1", "now": now, "task": task_json(&detail.task), "why": detail.reason,
             "runs": runs, "events": events,
             "prerequisites": detail.prerequisites, "dependants": detail.dependants, "circle": detail.circle,
-            "rejected_by": detail.rejected_by, "time_line": detail.time_line,
+            "rejected_by": detail.rejected_by, "held_back": detail.held_back, "time_line": detail.time_line,
         }));
     }
     let task = &detail.task;
@@ -201,6 +202,9 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
     }
     if !detail.rejected_by.is_empty() {
         lines.push(format!("  rejected by  {}", detail.rejected_by.join(", ")));
+    }
+    for HeldBack { claimant, until } in &detail.held_back {
+        lines.push(format!("  held back    from {claimant} until {} ({})", instant(*until), relative(*until, now)));
     }
     if let Some(key) = &task.unique_key {
         let until = task.unique_until.map(|on| format!(" (until {} at least)", instant(on))).unwrap_or_default();

@@ -101,17 +101,28 @@ fn task_after_end(conn: &mut AnyConnection, task: &TaskBefore, end: &RunEnd) -> 
         crashes,
         restarts,
         is_quarantined: end.unreadable.is_some() || end.crash.as_ref().is_some_and(|crash| crashes >= crash.limit),
-        delay_secs: delay_secs(task, event, failed_retries, end),
+        delay_secs: delay_secs(task, event, (failed_retries, crashes), end),
     })
 }
 
 /// Seconds until the next attempt, where the end changes when that is.
-fn delay_secs(task: &TaskBefore, event: TaskEvent, failed_retries: i32, end: &RunEnd) -> Option<i64> {
+fn delay_secs(
+    task: &TaskBefore,
+    event: TaskEvent,
+    (failed_retries, crashes): (i32, i32),
+    end: &RunEnd,
+) -> Option<i64> {
     match event {
         TaskEvent::Fail | TaskEvent::TimeOut => {
             let own = task.backoff.as_ref().and_then(|text| text.parse::<Backoff>().ok());
-            let backoff = own.as_ref().unwrap_or(&end.backoff);
-            Some(end.delay_secs.unwrap_or_else(|| backoff.delay_secs(failed_retries, task.id)))
+            let stated = own.as_ref().or(end.loss.as_ref().and_then(|loss| loss.class_backoff.as_ref()));
+            let by_backoff = || match (stated, &end.loss) {
+                (Some(backoff), _) => backoff.delay_secs(failed_retries, task.id),
+                (None, Some(_)) if end.crash.is_none() || crashes < 2 => 0,
+                (None, Some(_)) => end.backoff.delay_secs(crashes - 1, task.id),
+                (None, None) => end.backoff.delay_secs(failed_retries, task.id),
+            };
+            Some(end.delay_secs.unwrap_or_else(by_backoff))
         }
         TaskEvent::Release => end.delay_secs,
         TaskEvent::Start | TaskEvent::Succeed | TaskEvent::Cancel | TaskEvent::Requeue => None,

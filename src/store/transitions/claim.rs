@@ -266,7 +266,7 @@ pub(super) fn head_of((class, run_id, order): (Option<ShownText>, i64, i32)) -> 
     Some((Stored::from(class?.0), run_id, order))
 }
 
-/// The task of a run, where this claimant has rejected it. A value, not an EXISTS: planners would read all rejections of the
+/// The task of a run, where this claimant has rejected it or is held back from it. A value, not an EXISTS: planners would read all rejections of the
 /// claimant first.
 macro_rules! rejection_by {
     ($claimant:expr) => {{
@@ -274,6 +274,7 @@ macro_rules! rejection_by {
         rejections::table
             .filter(rejections::task_id.eq(runs::task_queue_id))
             .filter(rejections::claimant.eq($claimant))
+            .filter(rejections::held_until.is_null().or(rejections::held_until.gt(super::super::sql::db_now().nullable())))
             .select(rejections::task_id)
             .single_value()
     }};

@@ -14,7 +14,7 @@ use super::super::schema::task_queue_runs;
 use super::super::sql::{Moment, db_now};
 use super::super::{Store, StoreResult};
 use super::aggregate::{Aggregated, aggregate_into_task};
-use super::reject::remember_rejection;
+use super::reject::{hold_back, remember_rejection};
 use super::run_end::{EndCondition, Ended, RunEnd};
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::Run;
@@ -62,6 +62,9 @@ impl Store {
             put_outputs(conn, run.id, &end.outputs)?;
             if end.condition == EndCondition::Rejected {
                 remember_rejection(conn, run.id)?;
+            }
+            if let Some(lateness) = end.loss.as_ref().and_then(|loss| loss.lateness) {
+                hold_back(conn, run.id, lateness)?;
             }
             was_written = true;
             fault_point!("end.before_commit");

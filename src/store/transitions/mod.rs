@@ -30,7 +30,7 @@ pub use self::outside_claim::{OutsideClaim, OutsideRun};
 pub use self::recur::{Advanced, Author};
 pub(super) use self::replace::{Replacer, replace_task};
 pub use self::retry::{Restart, RestartAnswer};
-pub use self::run_end::{Crash, EndCondition, Ended, RunEnd};
+pub use self::run_end::{Crash, EndCondition, Ended, Lateness, Loss, RunEnd};
 pub use self::schedule::{ScheduleAnswer, ScheduleChange};
 
 use diesel::prelude::*;

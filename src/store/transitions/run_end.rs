@@ -24,6 +24,9 @@ pub struct RunEnd {
     pub delay_secs: Option<i64>,
     /// How long failed attempts wait, where the task itself does not say.
     pub backoff: Backoff,
+    /// Set if its worker was lost.
+    #[serde(skip)]
+    pub loss: Option<Loss>,
     /// Set if the handler or its runner crashed.
     pub crash: Option<Crash>,
     /// Set if the row of the task cannot be read: the task is quarantined.
@@ -67,6 +70,7 @@ impl RunEnd {
             may_retry: true,
             delay_secs: None,
             backoff: Backoff::Fixed(0),
+            loss: None,
             crash: None,
             unreadable: None,
             error_code: code.to_owned(),
@@ -91,7 +95,7 @@ impl RunEnd {
             return None;
         }
         let decision = format!("cancelled; {}", self.decision).chars().take(MAX_DECISION_CHARS).collect();
-        Some(Self { event: RunEvent::Cancel, crash: None, decision, ..self.clone() })
+        Some(Self { event: RunEvent::Cancel, crash: None, loss: None, decision, ..self.clone() })
     }
 
     /// Whether this is how the run has ended.
@@ -104,6 +108,26 @@ impl RunEnd {
         };
         is_written(self) || self.as_cancelled().as_ref().is_some_and(is_written)
     }
+}
+
+/// The loss of a worker. Where neither task nor class states a backoff, the next attempt comes at once; from the second crash on it
+/// waits by the backoff of the settings.
+#[derive(Clone, Debug)]
+pub struct Loss {
+    /// The backoff that the class states.
+    pub class_backoff: Option<Backoff>,
+    /// Set if the time of a claimant ran out.
+    pub lateness: Option<Lateness>,
+}
+
+/// What becomes of a claimant whose time with a task ran out: it is not offered the task for a while, and after so many times
+/// it counts as having rejected it.
+#[derive(Clone, Copy, Debug)]
+pub struct Lateness {
+    /// Seconds for which it is not offered the task.
+    pub hold_secs: i64,
+    /// How many times make a rejection.
+    pub limit: i32,
 }
 
 /// A crash, by which the task comes nearer to its quarantine.

@@ -150,6 +150,46 @@ each_engine! {
         assert_eq!(claim_as(db, "bot3").unwrap().task, first.task);
     }
 
+    fn a_claimant_whose_time_ran_out_is_offered_other_tasks(db) {
+        let first = queue_and_claim(db, &["--max-retries", "9"]);
+        let other = db.cli().run(&["queue", "--any-class", "work"]).ok();
+        end_lease(db);
+        // The first task comes before the other one, for everybody else.
+        assert_eq!(claim_as(db, "bot").unwrap().task, other);
+        assert!(claim_as(db, "bot").is_none());
+        let held = detail(db, &first.task);
+        assert_eq!((&held["held_back"][0]["claimant"], &held["rejected_by"]), (&json!("bot"), &json!([])));
+        assert!(db.cli().run(&["status", &first.task]).ok().contains("held back    from bot until "));
+        let refused = db.cli().run(&["claim", "--claimant", "bot", "--task", &first.task]);
+        assert!(refused.stderr.contains("the time of bot with it ran out; it is offered to others until "), "{refused:?}");
+        let second = claim_as(db, "bot2").unwrap();
+        assert_eq!(second.task, first.task);
+        second.say(db, "release", &["--no-reject"]).ok();
+
+        for timeouts in 2..=3 {
+            db.execute("UPDATE \"TaskQueueRejections\" SET \"HeldUntil\" = '2020-01-01 00:00:00.000000'");
+            assert_eq!(claim_as(db, "bot").unwrap().task, first.task, "{timeouts}");
+            end_lease(db);
+            db.cli().run(&["create-runs"]).ok();
+        }
+        let rejected = detail(db, &first.task);
+        assert_eq!((&rejected["held_back"], &rejected["rejected_by"]), (&json!([]), &json!(["bot"])));
+        assert!(claim_as(db, "bot").is_none_or(|held| held.task == other));
+    }
+
+    fn a_stated_backoff_holds_after_a_lost_worker_too(db) {
+        for options in [&["--backoff", "fixed:1h"][..], &[]] {
+            let held = queue_and_claim(db, options);
+            end_lease(db);
+            db.cli().run(&["create-runs"]).ok();
+            let after = detail(db, &held.task);
+            let waits = after["task"]["current_run_id"].is_null();
+            assert_eq!((&after["runs"][usize::from(!waits)]["error_code"], waits), (&json!("lease-expired"), !options.is_empty()), "{after}");
+            assert_eq!(after["task"]["next_attempt_on"].is_null(), !waits);
+            db.cli().run(&["cancel", &held.task]).ok();
+        }
+    }
+
     fn the_last_rejection_says_that_no_retry_is_left(db) {
         let first = queue_and_claim(db, &["--max-retries", "2"]);
         first.say(db, "release", &[]).ok();

@@ -196,6 +196,7 @@ pub fn ending(event: RunEvent) -> RunEnd {
         may_retry: true,
         delay_secs: None,
         backoff: Backoff::Exponential { base_secs: 60, max_secs: 600 },
+        loss: None,
         crash: None,
         unreadable: None,
         error_code: if has_failed { "E1".to_owned() } else { String::new() },

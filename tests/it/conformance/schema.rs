@@ -34,7 +34,7 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     ("TaskQueueNotices", "ErrorCode= ErrorMessage= Host= Id Kind OccurredOn= RunId? TaskClass= TaskQueueId?", "Id", ""),
     ("TaskQueuePauses", "Author= CreatedOn= Host= Mode= Name= Reason= Scope Until?", "Scope Name", ""),
     ("TaskQueueReceipts", "Token WrittenOn=", "Token", ""),
-    ("TaskQueueRejections", "Claimant RejectedOn= TaskId", "TaskId Claimant", ""),
+    ("TaskQueueRejections", "Claimant HeldUntil? RejectedOn= TaskId Timeouts=", "TaskId Claimant", ""),
     ("TaskQueueRunOutputs", "Content IsLossy= RunId Stream TotalBytes", "RunId Stream", ""),
     (
         "TaskQueueRunners",

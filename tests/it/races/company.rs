@@ -47,7 +47,7 @@ each_engine! {
         assert_eq!(crashes(db, &["1", "2", "3"]), [0, 0, 0]);
         let lost = detail(db, "1");
         let lost = lost["runs"].as_array().unwrap().iter().find(|run| run["status"] == "timeout").unwrap().clone();
-        assert_eq!(lost["decision"], "runner-died: retry at once, with nothing beside it (other runs were lost with it)");
+        assert_eq!(lost["decision"], "runner-died: retry, with nothing beside it (other runs were lost with it)");
         db.cli().run(&["queue", "other"]).ok();
         let ended = db.cli().run(&["work", "--slots", "3", "--idle-exit", "0s"]);
         assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -95,6 +95,6 @@ each_engine! {
         assert_eq!(crashes(db, &["1"]), [0]);
         let lost = detail(db, "1");
         let lost = lost["runs"].as_array().unwrap().iter().find(|run| run["status"] == "timeout").unwrap().clone();
-        assert_eq!(lost["decision"], "lease-expired: retry at once (its machine was started again)");
+        assert_eq!(lost["decision"], "lease-expired: retry (its machine was started again)");
     }
 }

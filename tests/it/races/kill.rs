@@ -64,6 +64,24 @@ impl Drop for Innocent {
 }
 
 each_engine! {
+    fn without_a_backoff_the_second_lost_runner_makes_a_task_wait(db) {
+        let stage = Stage::new(db, false);
+        let id = db.cli().run(&["queue", "stage"]).ok();
+        for crashes in 1..=2 {
+            stage.forget();
+            let _ = db.cli().run(&["create-runs"]).ok();
+            let (mut runner, handler) = start_runner(db, &stage);
+            runner.kill().unwrap();
+            runner.wait().unwrap();
+            wait_dead("the handler, by its parent's death,", &handler);
+            let _ = db.cli().run(&["create-runs"]).ok();
+            let after = db.cli().run(&["status", "--json", &id]).json();
+            assert_eq!(after["task"]["crashes"], crashes);
+            assert_eq!(after["task"]["next_attempt_on"].is_null(), crashes == 1, "{after}");
+        }
+        assert_eq!(statuses(db), ["timeout", "timeout"]);
+    }
+
     fn a_killed_runner_costs_one_retry_and_the_next_tick_runs_the_task_again(db) {
         let stage = Stage::new(db, false);
         let id = db.cli().run(&["queue", "stage"]).ok();

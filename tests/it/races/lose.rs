@@ -56,6 +56,7 @@ pub(super) fn end(event: RunEvent, results: &str) -> RunEnd {
         may_retry: true,
         delay_secs: Some(3_600),
         backoff: Backoff::Fixed(0),
+        loss: None,
         crash: None,
         unreadable: None,
         error_code: if is_failure { "lease-expired".to_owned() } else { String::new() },
