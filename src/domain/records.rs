@@ -254,6 +254,7 @@ impl Run {
 
 /// A row of TaskQueueRunners.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Runner {
     /// Id
     pub id: RunnerId,

@@ -40,12 +40,16 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Returns the changes if no task was refused.
+    /// Returns the tasks that were changed or are asked to end, if no task was refused.
     ///
     /// # Errors
     /// That of the first task that was refused; the tasks in `changed` stay changed.
-    pub fn all(mut self) -> Result<Self, Error> {
-        if self.refused.is_empty() { Ok(self) } else { Err(self.refused.swap_remove(0).1) }
+    pub fn all(mut self) -> Result<Vec<TaskId>, Error> {
+        if !self.refused.is_empty() {
+            return Err(self.refused.swap_remove(0).1);
+        }
+        self.changed.append(&mut self.requested);
+        Ok(self.changed)
     }
 
     /// Adds the answer to one task.
