@@ -22,8 +22,8 @@
 //! What this page lists is public and follows semantic versioning. The modules are not: the tests of this repository reach
 //! into them, and nothing else should.
 //!
-//! A program queues by [`TaskQueue`], looks tasks up and waits for their ends; [`queue_in`] queues in a transaction of the
-//! program's own. `docs/library.md` tells more.
+//! A program queues by [`TaskQueue`], looks tasks up, waits for their ends, changes and claims them, as the command line does;
+//! [`queue_in`] queues in a transaction of the program's own. `docs/library.md` tells more.
 //!
 //! ```
 //! use taskqueue::{NewTask, TaskQueue};

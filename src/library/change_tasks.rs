@@ -10,6 +10,7 @@ use crate::domain::ids::TaskId;
 use crate::domain::status::TaskStatus;
 use crate::engine::cancel::{cancel_tasks, cancellable, with_dependants};
 use crate::engine::edit::{edit_tasks, editable};
+use crate::engine::prune::prune_selected;
 use crate::engine::requeue::{requeue_by_force, requeue_tasks, requeueable};
 use crate::engine::retry::{RETRYABLE, check_data, retry_at_rate};
 use crate::engine::selected::Hear;
@@ -150,6 +151,30 @@ impl TaskQueue {
             let edit = edit.to_request(ctx)?;
             edit_tasks(ctx, ids, &edit, hear)
         })
+    }
+
+    /// Deletes tasks that are finished for good, with their runs, as `taskqueue prune SELECTION` does: however old they are.
+    ///
+    /// ```
+    /// # use taskqueue::{Error, NewTask, TaskQueue};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let queue = TaskQueue::connect(&directory.path().join("tasks.db").display().to_string())?;
+    /// # let id = queue.queue(NewTask::new("mail.send"))?.id;
+    /// assert!(matches!(queue.prune(id)?.all(), Err(Error::Refused(_))), "it still waits");
+    /// queue.cancel(id)?.all()?;
+    /// queue.prune(id)?.all()?;
+    /// assert!(matches!(queue.task(id), Err(Error::NotFound(_))));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The database's; tasks before that stay deleted.
+    pub fn prune(&self, selection: impl Into<Selection>) -> Result<Changes, Error> {
+        let selection = selection.into();
+        let words = selection.text();
+        self.change(selection, &[], |ctx, ids, hear| prune_selected(ctx, ids, &words, hear))
     }
 
     /// Finds the tasks and does something to them.

@@ -31,7 +31,8 @@ pub struct Selection(Chosen);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Chosen {
     Ids(Vec<TaskId>),
-    Words(Box<Words>),
+    /// With the words as they were given.
+    Words(Box<Words>, String),
 }
 
 impl Selection {
@@ -41,12 +42,21 @@ impl Selection {
     /// [`Error::Input`]: a word that selects nothing, or no word.
     pub fn words<Word: AsRef<str>>(words: impl IntoIterator<Item = Word>) -> Result<Self, Error> {
         let words: Vec<Word> = words.into_iter().collect();
-        Words::parse(&words).map(|words| Self(Chosen::Words(Box::new(words)))).map_err(Error::Input)
+        let text = words.iter().map(Word::as_ref).collect::<Vec<_>>().join(" ");
+        Words::parse(&words).map(|words| Self(Chosen::Words(Box::new(words), text))).map_err(Error::Input)
     }
 
     /// These tasks. An empty list selects none.
     pub fn ids(ids: impl IntoIterator<Item = TaskId>) -> Self {
         Self(Chosen::Ids(ids.into_iter().collect()))
+    }
+
+    /// What the command line would be given for it.
+    pub(super) fn text(&self) -> String {
+        match &self.0 {
+            Chosen::Ids(ids) => ids.iter().map(TaskId::to_string).collect::<Vec<_>>().join(" "),
+            Chosen::Words(_, text) => text.clone(),
+        }
     }
 
     /// The tasks that it means now. Where it names no task and no status, only those in one of `statuses`; none in the list
@@ -56,7 +66,7 @@ impl Selection {
             // The words of an empty list would select every task.
             Chosen::Ids(ids) if ids.is_empty() => return Ok(Vec::new()),
             Chosen::Ids(ids) => Words::of_ids(&ids),
-            Chosen::Words(words) => *words,
+            Chosen::Words(words, _) => *words,
         };
         words.narrow_to(statuses);
         Ok(select_tasks(ctx, &words)?)

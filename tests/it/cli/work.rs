@@ -38,11 +38,11 @@ each_engine! {
 
     fn a_worker_has_the_slots_of_its_configuration_or_of_its_option(db) {
         db.configure(&format!("work_slots = 3\n{ECHO}"));
-        let slots = || db.number("SELECT \"Slots\" AS value FROM \"TaskQueueRunners\" ORDER BY \"Id\" DESC LIMIT 1");
+        let runners = |slots: usize| db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"Slots\" = {slots}"));
         db.cli().run(&["work", "--idle-exit", "0s"]).ok();
-        assert_eq!(slots(), 3);
+        assert_eq!((runners(3), runners(2)), (1, 0));
         db.cli().run(&["work", "--idle-exit", "0s", "--slots", "2"]).ok();
-        assert_eq!(slots(), 2);
+        assert_eq!((runners(3), runners(2)), (1, 1));
     }
 
     fn work_says_with_v_or_as_json_what_it_did(db) {

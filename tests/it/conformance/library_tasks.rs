@@ -114,6 +114,19 @@ each_engine! {
         assert!(queue.task(id).unwrap().status.is(TaskStatus::Success));
     }
 
+    fn a_program_deletes_tasks_that_are_over_and_no_others(db) {
+        let queue = connect(db);
+        let (over, waiting) = (queue_one(&queue, "mail"), queue_one(&queue, "mail"));
+        queue.cancel(over).unwrap().all().unwrap();
+        let changes = queue.because("no longer needed").prune(select("class=mail older=0s")).unwrap();
+        assert_eq!(changes.changed, [over]);
+        assert!(matches!(&changes.refused[..], [(id, Error::Refused(_))] if *id == waiting), "{changes:?}");
+        assert!(matches!(queue.task(over), Err(Error::NotFound(_))));
+        let pruned = EventFilter { kinds: vec!["pruned".to_owned()], ..EventFilter::default() };
+        let details = queue.events(&pruned, 10).unwrap().pop().unwrap().details;
+        assert!(details.contains("class=mail older=0s") && details.contains("no longer needed"), "{details}");
+    }
+
     fn one_refusal_of_many_leaves_the_others_changed(db) {
         let queue = connect(db);
         let (first, second) = (queue_one(&queue, "mail"), queue_one(&queue, "mail"));
