@@ -74,6 +74,8 @@ each_engine! {
             assert!(matches!(&error, Error::NotHeld { run: found, .. } if found.status.is(RunStatus::Released)), "{error:?}");
         }
         assert_eq!(status(&queue, id), "scheduled");
+        let taken = EventFilter { kinds: vec!["taken-back".to_owned()], ..EventFilter::default() };
+        assert!(queue.events(&taken, 10).unwrap()[0].details.contains("bot-1 was removed"));
         // The result that came too late is kept.
         let late = EventFilter { kinds: vec!["late-result".to_owned()], ..EventFilter::default() };
         assert!(queue.events(&late, 10).unwrap()[0].details.contains('7'));
