@@ -22,8 +22,8 @@
 //! What this page lists is public and follows semantic versioning. The modules are not: the tests of this repository reach
 //! into them, and nothing else should.
 //!
-//! A program queues by [`TaskQueue`], looks tasks up and waits for their ends; [`queue_in`] queues in a transaction of the
-//! program's own. `docs/library.md` tells more.
+//! A program queues by [`TaskQueue`], looks tasks up, waits for their ends, changes and claims them, as the command line does;
+//! [`queue_in`] queues in a transaction of the program's own. `docs/library.md` tells more.
 //!
 //! ```
 //! use taskqueue::{NewTask, TaskQueue};
@@ -88,10 +88,17 @@ pub use diesel;
 
 pub use crate::cli::App;
 pub use crate::domain::ids::{RunId, RunnerId, TaskId};
-pub use crate::domain::records::{Run, Task, TaskSchedule};
+pub use crate::domain::pause::{Pause, PauseMode, PauseScope};
+pub use crate::domain::records::{Run, Runner, Task, TaskSchedule};
 pub use crate::domain::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
 pub use crate::domain::unique::{Arrival, OnConflict, QueuedTask};
 pub use crate::engine::StopHandle;
+pub use crate::engine::claimants::{Renewed, Resolved};
+pub use crate::engine::events::{Event, EventFilter};
 pub use crate::engine::queue_in::CallersConnection;
+pub use crate::engine::take_back::TakenBack;
 pub use crate::handler::{ActiveRun, CancelToken, HandlerError, StopReason, TaskHandler};
-pub use crate::library::{Ended, EndedRun, Error, NewTask, TaskQueue, WorkReport, Worker, WorkerNews, queue_in, typed};
+pub use crate::library::{
+    Changes, Claim, ClaimedRun, Edit, Ended, EndedRun, Error, HeldRun, NewTask, Retry, Selection, TaskQueue,
+    WorkReport, Worker, WorkerNews, queue_in, typed,
+};

@@ -27,7 +27,7 @@ pub(crate) fn measure(criterion: &mut Criterion) {
         is_quarantined: false,
         is_planned: true,
         is_schedule_paused: false,
-        scheduled_on: now - TimeDelta::minutes(1),
+        due_from: now - TimeDelta::minutes(1),
     };
     group.bench_function("a task is due", |bench| bench.iter(|| is_due(black_box(&facts), now)));
     let backoff = Backoff::Exponential { base_secs: 10, max_secs: 3_600 };

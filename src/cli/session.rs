@@ -73,6 +73,7 @@ pub(crate) struct Reloader {
     url: DatabaseUrl,
     database: Option<String>,
     spool: Option<PathBuf>,
+    work_slots: Option<usize>,
 }
 
 /// A configuration that was read again.
@@ -87,7 +88,11 @@ pub(crate) struct Reloaded {
 impl Reloader {
     pub(crate) fn read(&self) -> Result<Reloaded, ConfigError> {
         let config = self.source.read()?;
-        let has_changed = [("database", config.database != self.database), ("spool", config.spool != self.spool)];
+        let has_changed = [
+            ("database", config.database != self.database),
+            ("spool", config.spool != self.spool),
+            ("work_slots", config.work_slots != self.work_slots),
+        ];
         let for_next_start = has_changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();
         let taken = Reconfiguration {
             exec_enabled: is_exec_enabled(&config, &self.url),
@@ -176,6 +181,7 @@ impl Session {
             url: self.url.clone(),
             database: self.config.database.clone(),
             spool: self.config.spool.clone(),
+            work_slots: self.config.work_slots,
         }
     }
 

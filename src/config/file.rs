@@ -48,6 +48,7 @@ struct MainFile {
     user: Option<String>,
     stop_wait_secs: Option<i64>,
     connect_wait_secs: Option<i64>,
+    work_slots: Option<i64>,
     metrics: Option<String>,
     #[serde(default)]
     exec: ExecTable,
@@ -144,6 +145,9 @@ pub(crate) fn from_text(path: &Path, text: &str) -> Result<Config, ConfigError> 
         .map_err(|message| ConfigError::new(path, message))?;
     let connect_wait_secs = in_range("connect_wait_secs", file.connect_wait_secs, 0, MAX_CONNECT_WAIT_SECS)
         .map_err(|message| ConfigError::new(path, message))?;
+    let (low, high) = Setting::RunnerLimit.range();
+    let work_slots =
+        in_range("work_slots", file.work_slots, low, high).map_err(|message| ConfigError::new(path, message))?;
     let metrics = file.metrics.as_deref().map(str::parse::<ListenAddress>).transpose();
     let metrics = metrics.map_err(|message| ConfigError::new(path, format!("metrics: {message}")))?;
     let announcements = Announcements::from_tables(file.notify, file.hooks, file.user.as_deref())
@@ -160,6 +164,7 @@ pub(crate) fn from_text(path: &Path, text: &str) -> Result<Config, ConfigError> 
         user: file.user,
         stop_wait: stop_wait_secs.map_or(DEFAULT_STOP_WAIT, seconds),
         connect_wait: connect_wait_secs.map(seconds),
+        work_slots: work_slots.and_then(|slots| usize::try_from(slots).ok()),
         metrics,
         announcements,
         classes,

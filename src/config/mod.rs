@@ -41,6 +41,8 @@ pub struct Config {
     pub stop_wait: Duration,
     /// How long a connection that the server refuses for now is retried; `None`: as long as the command needs it.
     pub connect_wait: Option<Duration>,
+    /// How many runs a worker executes at once, where its command line does not say; `None`: as many as there are processors.
+    pub work_slots: Option<usize>,
     /// Where a worker tells how it stands.
     pub metrics: Option<ListenAddress>,
     /// Who is told of what happens.

@@ -94,6 +94,7 @@ fn what_is_wrong_is_named_with_file_and_line() {
         ("[class.exec]\nargv = [\"/bin/true\"]\n", "built in"),
         ("[class.a\n", "line 1"),
         ("metrics = \"9790\"\n", "metrics: \"9790\" is no address to listen at"),
+        ("work_slots = 0\n", "work_slots is 0; it must lie in 1 to 10000"),
         ("user = \"\"\n", "\"\" is no name of a user"),
         ("[class.a]\nargv = [\"/bin/true\"]\nuser = \"a:b\"\n", "\"a:b\" is no name of a user"),
         ("[class.a]\nargv = [\"/bin/true\"]\numask = \"22\"\n", "umask is \"22\"; it must be three octal digits"),

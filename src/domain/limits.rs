@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -45,10 +46,20 @@ impl FromStr for Rate {
         let count: i32 = count.trim().parse().map_err(|_| wrong())?;
         // `100/m` is what people write for `100/1m`.
         let time = if time.starts_with(|c: char| c.is_ascii_digit()) { time.to_owned() } else { format!("1{time}") };
-        let time = parse_duration(&time).map_err(|_| wrong())?;
+        Self::of(count.into(), parse_duration(&time).map_err(|_| wrong())?)
+    }
+}
+
+impl Rate {
+    /// So many starts in that time.
+    ///
+    /// # Errors
+    /// The time is not whole seconds, or a number is out of its range.
+    pub fn of(count: i64, time: Duration) -> Result<Self, String> {
         if time.subsec_nanos() != 0 {
             return Err("the time of a rate is whole seconds".to_owned());
         }
+        let count = i32::try_from(count).unwrap_or(i32::MAX);
         let secs = i32::try_from(time.as_secs()).unwrap_or(i32::MAX);
         if !(1..=MAX_RATE_COUNT).contains(&count) || !(1..=MAX_RATE_SECS).contains(&secs) {
             return Err(format!("a rate has 1 to {MAX_RATE_COUNT} runs in 1 to {MAX_RATE_SECS} seconds"));

@@ -13,6 +13,7 @@ pub const MAX_RUNNER_NAME_CHARS: usize = 190;
 
 /// What is paused.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PauseScope {
     /// Every class, on every host.
     All,
@@ -86,6 +87,7 @@ impl fmt::Display for PauseScope {
 
 /// What happens to those at work. In none of these modes is anything new claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PauseMode {
     /// They go on.
     Pause,
@@ -130,6 +132,7 @@ stored_status!(PauseMode);
 
 /// A row of TaskQueuePauses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Pause {
     /// What is paused.
     #[serde(flatten, serialize_with = "scope_fields")]

@@ -262,6 +262,7 @@ impl Run {
 
 /// A row of TaskQueueRunners.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Runner {
     /// Id
     pub id: RunnerId,

@@ -132,13 +132,6 @@ impl Selection {
         Self { ids: ids.to_vec(), ..Self::default() }
     }
 
-    /// All of these classes in this state.
-    #[must_use]
-    pub fn of_classes(classes: &[&str], status: StatusFilter) -> Self {
-        let classes = classes.iter().map(|class| ClassFilter::new(*class)).collect();
-        Self { classes, statuses: vec![status], ..Self::default() }
-    }
-
     /// Whether it names each of its tasks, so that nobody can be surprised by their number.
     #[must_use]
     pub fn is_named(&self) -> bool {

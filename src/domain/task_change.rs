@@ -10,7 +10,7 @@ use super::settings::Settings;
 
 /// A change as it is asked for, before anything was checked. `None` leaves a thing as it is; an inner `None` takes it away,
 /// so that the class or the settings count.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangeRequest {
     /// JSON text
     pub data: Option<String>,

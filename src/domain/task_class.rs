@@ -21,6 +21,19 @@ pub const MAX_CLASS_LENGTH: usize = 190;
 /// The built-in class whose tasks name the program themselves.
 pub const EXEC_CLASS: &str = "exec";
 
+/// Checks the name of a class, or a pattern of names with `*` and `?`, by which claims choose.
+///
+/// # Errors
+/// Which character no class has.
+pub fn check_class_pattern(pattern: &str) -> Result<(), String> {
+    let is_good = |c: char| c.is_ascii_alphanumeric() || "_.\\:-*?".contains(c);
+    match pattern.chars().find(|c| !is_good(*c)) {
+        Some(bad) => Err(format!("no class has the character {bad:?}")),
+        None if pattern.is_empty() => Err("the name is empty".to_owned()),
+        None => Ok(()),
+    }
+}
+
 impl TaskClass {
     /// In place of a class, for a program of the configuration that is no handler.
     #[must_use]

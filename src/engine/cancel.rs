@@ -8,11 +8,21 @@ use crate::domain::ids::TaskId;
 use crate::domain::reason::parse_reason;
 use crate::domain::records::Task;
 use crate::domain::status::{Stored, TaskStatus};
-use crate::domain::transition::{TaskEvent, task_after};
+use crate::domain::transition::{TaskEvent, statuses_for, task_after};
 use crate::store::CancelAnswer;
 
 /// The result of what is still processed: whoever does so is asked to end it.
 pub const REQUESTED: &str = "cancel-requested";
+
+/// Returns the statuses in which there is something to cancel. `with_dependants` adds that in which others may still wait for a task.
+#[must_use]
+pub fn cancellable(with_dependants: bool) -> Vec<TaskStatus> {
+    let mut statuses = statuses_for(TaskEvent::Cancel);
+    if with_dependants {
+        statuses.push(TaskStatus::Cancelled);
+    }
+    statuses
+}
 
 /// Cancels each of these tasks. Of one that is processed, its runner is told: its handler gets TERM, and KILL after the grace
 /// of its class; a handler that has succeeded by then has succeeded. `reason` is kept; without one, who did it.

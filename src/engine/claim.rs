@@ -30,6 +30,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How often a claim that waits takes back runs that were given up.
 const RESCUE_EVERY: Duration = Duration::from_secs(5);
 
+/// The most runs of one claim.
+pub const MAX_COUNT: u16 = 1_000;
+
 /// Who claims, and what.
 #[derive(Clone, Debug)]
 pub struct ClaimRequest {

@@ -44,6 +44,7 @@ pub struct News {
 
 /// The answer to a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Renewed {
     /// The run.
     pub run_id: RunId,
@@ -71,6 +72,7 @@ pub enum Resolution {
 
 /// The answer to a resolution that was recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Resolved {
     /// The run.
     pub run_id: RunId,

@@ -10,6 +10,7 @@ use crate::domain::records::Task;
 use crate::domain::status::{Stored, TaskStatus};
 use crate::domain::task_change::{ChangeRequest, TaskChange};
 use crate::domain::task_class::EXEC_CLASS;
+use crate::domain::transition::{TaskEvent, statuses_for};
 use crate::handler::exec::ExecRequest;
 use crate::store::EditAnswer;
 
@@ -20,6 +21,12 @@ pub struct Edit {
     pub change: ChangeRequest,
     /// Only if UpdatedOn is this very instant: nobody has changed the task since somebody looked.
     pub if_updated_on: Option<DateTime<Utc>>,
+}
+
+/// Returns the statuses in which a task is edited: those of tasks that are not over, which can be cancelled too.
+#[must_use]
+pub fn editable() -> Vec<TaskStatus> {
+    statuses_for(TaskEvent::Cancel)
 }
 
 /// Changes each of these tasks. Of one that is processed the next attempt sees it. A run that waits gets the new priority, and

@@ -241,8 +241,13 @@ impl Context {
     /// Keeps the outcomes of runs in this directory of the local disk until the database has them.
     #[must_use]
     pub fn with_spool(mut self, directory: &Path) -> Self {
-        self.spool = Some(Spool::new(directory, &self.store.url().to_string()));
+        self.set_spool(Some(directory));
         self
+    }
+
+    /// The same from now on; without a directory they are not kept.
+    pub fn set_spool(&mut self, directory: Option<&Path>) {
+        self.spool = directory.map(|directory| Spool::new(directory, &self.store.url().to_string()));
     }
 
     /// Executes the commands of the handlers that this process starts.

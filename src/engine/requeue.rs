@@ -7,10 +7,20 @@ use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::{HeldClaim, Run, Task};
 use crate::domain::status::{Stored, TaskStatus};
-use crate::domain::transition::{TaskEvent, task_after};
+use crate::domain::transition::{TaskEvent, statuses_for, task_after};
 use crate::store::{NewEvent, Restart};
 
 const REQUEUE: NewStart = NewStart { result: "requeued", becomes: "queued again", refused };
+
+/// Returns the statuses from which a task is requeued. `by_force` adds that of tasks in progress.
+#[must_use]
+pub fn requeueable(by_force: bool) -> Vec<TaskStatus> {
+    let mut statuses = statuses_for(TaskEvent::Requeue);
+    if by_force {
+        statuses.push(TaskStatus::Processing);
+    }
+    statuses
+}
 
 /// Makes each of these tasks due now, as if it had never run, if it has succeeded, failed or was cancelled. Its runs stay.
 ///

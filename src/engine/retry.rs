@@ -7,12 +7,14 @@ use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::limits::Rate;
 use crate::domain::records::Task;
-use crate::domain::selection::{Selection, StatusFilter};
 use crate::domain::status::TaskStatus;
 use crate::domain::task_change::ChangeRequest;
 use crate::store::Restart;
 
 const RETRY: NewStart = NewStart { result: "retried", becomes: "tried again", refused };
+
+/// The statuses from which a task is retried.
+pub const RETRYABLE: [TaskStatus; 2] = [TaskStatus::Failed, TaskStatus::Timeout];
 
 /// Makes each of these tasks due now, with all its retries, if its last attempt failed.
 ///
@@ -67,7 +69,7 @@ pub fn preview_retry(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> Engin
 }
 
 fn outlook(task: &Task) -> TaskAnswer {
-    let has_failed = task.status.is(TaskStatus::Failed) || task.status.is(TaskStatus::Timeout);
+    let has_failed = RETRYABLE.iter().any(|status| task.status.is(*status));
     RETRY.outlook(task, has_failed)
 }
 
@@ -82,15 +84,4 @@ fn refused(id: TaskId, status: &str, has_open_run: bool) -> TaskAnswer {
             format!("task {id} is {status}; only what failed or timed out is tried again{instead}")
         },
     )
-}
-
-/// Gives every exhausted task of these classes a new start (all classes, if none is named). Returns how many there were.
-///
-/// # Errors
-/// The database's; the tasks before stay retried.
-pub fn retry_classes(ctx: &mut Context, classes: &[&str]) -> EngineResult<usize> {
-    let ids = ctx.store.select_tasks(&Selection::of_classes(classes, StatusFilter::Exhausted))?;
-    let mut retried = 0;
-    retry_tasks(ctx, &ids, &mut |answer| retried += usize::from(answer.result.is_some()))?;
-    Ok(retried)
 }

@@ -21,6 +21,7 @@ const TAKEN_BACK: &str = "taken-back";
 
 /// The answer to an operator that took a run from its claimant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct TakenBack {
     /// The run.
     pub run_id: RunId,

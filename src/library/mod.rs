@@ -1,16 +1,31 @@
-//! The queue inside a program: queueing, also in transactions of its own, looking tasks up, waiting for their ends, and working
-//! on them. Uses the engine as the command line does, and adds nothing to what that decides.
+//! The queue inside a program: queueing, also in transactions of its own, looking tasks up, waiting for their ends, changing and
+//! claiming them, and working on them. Uses the engine as the command line does, and adds nothing to what that decides.
 
+mod change_tasks;
+mod changes;
+mod claim;
+mod claimed_run;
+mod edit;
 mod error;
+mod events;
 mod new_task;
+mod pauses;
+mod retry;
+mod selection;
 mod task_queue;
 mod transaction;
 mod typed;
 mod worker;
 mod worker_news;
 
+pub use self::changes::Changes;
+pub use self::claim::Claim;
+pub use self::claimed_run::{ClaimedRun, HeldRun};
+pub use self::edit::Edit;
 pub use self::error::Error;
 pub use self::new_task::NewTask;
+pub use self::retry::Retry;
+pub use self::selection::Selection;
 pub use self::task_queue::{Ended, TaskQueue};
 pub use self::transaction::queue_in;
 pub use self::typed::typed;

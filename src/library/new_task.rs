@@ -150,15 +150,21 @@ impl NewTask {
     pub(super) fn into_request(self, user: &str, now: Option<DateTime<Utc>>) -> Result<TaskRequest, Error> {
         let mut request = self.request;
         if let (Some(delay), Some(now)) = (self.delay, now) {
-            let later = TimeDelta::from_std(delay).ok().and_then(|delay| now.checked_add_signed(delay));
-            request.scheduled_on = Some(later.ok_or_else(|| Error::Input("the delay is too long".to_owned()))?);
+            request.scheduled_on = Some(later(now, delay).map_err(Error::Input)?);
         }
         request.queued_by = self.queued_by.unwrap_or_else(|| user.to_owned());
         Ok(request)
     }
 }
 
-fn whole_secs(time: Duration) -> i64 {
+/// The moment that lies `delay` after `now`.
+pub(super) fn later(now: DateTime<Utc>, delay: Duration) -> Result<DateTime<Utc>, String> {
+    let later = TimeDelta::from_std(delay).ok().and_then(|delay| now.checked_add_signed(delay));
+    later.ok_or_else(|| "the delay is too long".to_owned())
+}
+
+/// A part of a second counts as a whole one.
+pub(super) fn whole_secs(time: Duration) -> i64 {
     let rounded_up = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));
     i64::try_from(rounded_up).unwrap_or(i64::MAX)
 }

@@ -1,10 +1,12 @@
 //! [`TaskQueue`]: a database and as many connections to it as threads use it at once.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::error::Error;
 use super::new_task::NewTask;
+use crate::config::{Environment, default_spool_path};
 use crate::domain::ids::TaskId;
 use crate::domain::records::{Run, Task};
 use crate::domain::status::TaskStatus;
@@ -36,6 +38,9 @@ use crate::engine::{
 #[derive(Clone)]
 pub struct TaskQueue {
     shared: Arc<Shared>,
+    /// Why everything is done that is done by this one.
+    reason: Option<String>,
+    spool: Option<PathBuf>,
 }
 
 struct Shared {
@@ -75,7 +80,34 @@ impl TaskQueue {
         let url = DatabaseUrl::parse(address).map_err(EngineError::from)?;
         let first = open(&url)?;
         let (stop, stop_handle) = StopSignals::by_hand().map_err(|error| Error::Failed(error.to_string()))?;
-        Ok(Self { shared: Arc::new(Shared { url, idle: Mutex::new(vec![first]), stop, stop_handle }) })
+        let shared = Arc::new(Shared { url, idle: Mutex::new(vec![first]), stop, stop_handle });
+        Ok(Self { shared, reason: None, spool: default_spool_path(&Environment::of_others()) })
+    }
+
+    /// Returns this queue, with a reason for everything that is done by it: the events of it have the reason, as with
+    /// `--reason` on the command line.
+    ///
+    /// ```
+    /// # use taskqueue::{NewTask, TaskQueue};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let queue = TaskQueue::connect(&directory.path().join("tasks.db").display().to_string())?;
+    /// # let id = queue.queue(NewTask::new("mail.send"))?.id;
+    /// queue.because("ann asked for it").cancel(id)?.all()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn because(&self, reason: impl Into<String>) -> Self {
+        Self { reason: Some(reason.into()), ..self.clone() }
+    }
+
+    /// Sets the directory of the local disk, made when it is needed, in which a claim whose answer was lost is kept until it is
+    /// released. By default it is that of the command line and of [`Worker`](crate::Worker): `taskqueue/spool` under
+    /// `$XDG_STATE_HOME`. All programs of a user on a host should have the same one.
+    #[must_use]
+    pub fn spool(self, directory: impl Into<PathBuf>) -> Self {
+        Self { spool: Some(directory.into()), ..self }
     }
 
     /// Makes the tables, or brings them up to date. Says which migrations were applied.
@@ -174,14 +206,25 @@ impl TaskQueue {
         &self.shared.url
     }
 
+    /// What stops everything that waits here.
+    pub(super) fn stop(&self) -> &StopSignals {
+        &self.shared.stop
+    }
+
+    /// Why something is done.
+    pub(super) fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+
     /// Does something over a connection of which nobody else makes use meanwhile.
-    fn with<T>(&self, work: impl FnOnce(&mut Context) -> Result<T, Error>) -> Result<T, Error> {
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Context) -> Result<T, Error>) -> Result<T, Error> {
         let idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut ctx = match idle {
             Some(ctx) => ctx,
             None => open(&self.shared.url)?,
         };
-        let result = work(&mut ctx);
+        ctx.set_spool(self.spool.as_deref());
+        let result = ctx.because(self.reason(), work);
         self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner).push(ctx);
         result
     }

@@ -24,6 +24,7 @@ const IDS_PER_STATEMENT: usize = 500;
 
 /// Something that was kept.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Event {
     /// Id
     pub id: i64,

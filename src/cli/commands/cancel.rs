@@ -6,9 +6,7 @@ use super::reason::ReasonArgs;
 use super::selected::{self, BulkVerb, SelectedArgs};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
-use crate::domain::status::TaskStatus;
-use crate::domain::transition::{TaskEvent, statuses_for};
-use crate::engine::cancel::{cancel_tasks, preview_cancel, with_dependants};
+use crate::engine::cancel::{cancel_tasks, cancellable, preview_cancel, with_dependants};
 
 /// Cancel tasks, also those that are being processed
 ///
@@ -29,15 +27,10 @@ pub(crate) struct CancelArgs {
 pub(crate) fn run(session: Session, args: &CancelArgs, out: &mut Out) -> anyhow::Result<u8> {
     let mut ctx = session.open()?;
     let reason = args.reason.text();
-    let mut statuses = statuses_for(TaskEvent::Cancel);
-    if args.dependants {
-        // Others may still wait for it.
-        statuses.push(TaskStatus::Cancelled);
-    }
     let mut verb = BulkVerb {
         name: "cancel",
         done: "cancelled",
-        statuses,
+        statuses: cancellable(args.dependants),
         take: None,
         widen: args.dependants.then_some(with_dependants),
         may_be_nothing: false,

@@ -19,9 +19,10 @@ use crate::config::claimant_of_environment;
 use crate::domain::claimant::ClaimantId;
 use crate::domain::ids::TaskId;
 use crate::domain::task_choice::TaskChoice;
+use crate::domain::task_class::check_class_pattern;
 use crate::domain::unique::check_key;
 use crate::engine::claim::{
-    ClaimRequest, Claimed, InDoubt, NotClaimable, Offer, WhyNot, can_be_ended, claim_in_doubt, find_process,
+    ClaimRequest, Claimed, InDoubt, MAX_COUNT, NotClaimable, Offer, WhyNot, can_be_ended, claim_in_doubt, find_process,
     why_not_claimable,
 };
 use crate::engine::claimants::give_back;
@@ -59,7 +60,7 @@ pub(crate) struct ClaimArgs {
     #[arg(long, value_name = "DURATION")]
     wait: Option<String>,
     /// Claim up to N runs at once
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_COUNT)))]
     count: u16,
     /// The worker's process on this host: if it dies its runs are free at once, and it gets TERM when its time is over
     #[arg(long, value_name = "PID")]
@@ -67,12 +68,7 @@ pub(crate) struct ClaimArgs {
 }
 
 fn parse_pattern(text: &str) -> Result<String, String> {
-    let is_good = |c: char| c.is_ascii_alphanumeric() || "_.\\:-*?".contains(c);
-    match text.chars().find(|c| !is_good(*c)) {
-        Some(bad) => Err(format!("no class has the character {bad:?}")),
-        None if text.is_empty() => Err("the name is empty".to_owned()),
-        None => Ok(text.to_owned()),
-    }
+    check_class_pattern(text).map(|()| text.to_owned())
 }
 
 fn parse_key(text: &str) -> Result<String, String> {

@@ -10,8 +10,7 @@ use super::selected::{self, BulkVerb, SelectedArgs};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::domain::task_change::ChangeRequest;
-use crate::domain::transition::{TaskEvent, statuses_for};
-use crate::engine::edit::{Edit, edit_tasks, preview_edit};
+use crate::engine::edit::{Edit, edit_tasks, editable, preview_edit};
 use crate::engine::queue::timeout_secs;
 
 /// Takes a value away, so that the class or the settings count.
@@ -68,8 +67,7 @@ pub(crate) fn run(session: Session, args: &EditArgs, out: &mut Out) -> anyhow::R
     let mut verb = BulkVerb {
         name: "edit",
         done: "edited",
-        // What is not over: that can be cancelled, too.
-        statuses: statuses_for(TaskEvent::Cancel),
+        statuses: editable(),
         take: None,
         widen: None,
         may_be_nothing: false,

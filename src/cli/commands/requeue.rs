@@ -7,9 +7,7 @@ use super::selected::{self, BulkVerb, SelectedArgs};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::domain::ids::TaskId;
-use crate::domain::status::TaskStatus;
-use crate::domain::transition::{TaskEvent, statuses_for};
-use crate::engine::requeue::{preview_requeue, preview_requeue_by_force, requeue_by_force, requeue_tasks};
+use crate::engine::requeue::{preview_requeue, preview_requeue_by_force, requeue_by_force, requeue_tasks, requeueable};
 use crate::engine::selected::Hear;
 use crate::engine::{Context, EngineResult};
 
@@ -36,16 +34,12 @@ pub(crate) struct RequeueArgs {
 
 pub(crate) fn run(session: Session, args: &RequeueArgs, out: &mut Out) -> anyhow::Result<u8> {
     let mut ctx = session.open()?;
-    let mut statuses = statuses_for(TaskEvent::Requeue);
-    if args.force {
-        statuses.push(TaskStatus::Processing);
-    }
     let (requeue, preview): (Requeue, Requeue) =
         if args.force { (requeue_by_force, preview_requeue_by_force) } else { (requeue_tasks, preview_requeue) };
     let mut verb = BulkVerb {
         name: "requeue",
         done: "queued again",
-        statuses,
+        statuses: requeueable(args.force),
         take: None,
         widen: None,
         may_be_nothing: false,

@@ -9,9 +9,8 @@ use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::domain::ids::TaskId;
 use crate::domain::limits::Rate;
-use crate::domain::status::TaskStatus;
 use crate::engine::Context;
-use crate::engine::retry::{check_data, preview_retry, retry_at_rate};
+use crate::engine::retry::{RETRYABLE, check_data, preview_retry, retry_at_rate};
 use crate::engine::selected::Hear;
 
 /// Try failed, exhausted or quarantined tasks again
@@ -49,7 +48,7 @@ pub(crate) fn run(session: Session, args: &RetryArgs, out: &mut Out) -> anyhow::
     let mut verb = BulkVerb {
         name: "retry",
         done: "tried again",
-        statuses: vec![TaskStatus::Failed, TaskStatus::Timeout],
+        statuses: RETRYABLE.to_vec(),
         take: args.sample.map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
         widen: None,
         may_be_nothing: false,

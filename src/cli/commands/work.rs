@@ -2,7 +2,6 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytesize::ByteSize;
 use clap::Args;
@@ -18,6 +17,7 @@ use crate::cli::error::{CliError, DONE};
 use crate::cli::output::Out;
 use crate::cli::output::log::LogFormat;
 use crate::cli::session::Session;
+use crate::config::Config;
 use crate::domain::listen_address::ListenAddress;
 use crate::engine::work::{Tally, WorkOptions, raise_limit_of_files, work};
 use crate::engine::{ReloadSignal, StopSignals, Supervisor, enter_own_group};
@@ -30,7 +30,7 @@ use crate::engine::{ReloadSignal, StopSignals, Supervisor, enter_own_group};
 /// host has `[notify]`.
 #[derive(Debug, Args)]
 pub(crate) struct WorkArgs {
-    /// Execute so many runs at once [default: the number of processors]
+    /// Execute so many runs at once [default: `work_slots` of the configuration, else the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     slots: Option<u16>,
     /// Only runs of this class, or of those that a pattern with `*` and `?` matches; may be given several times
@@ -60,16 +60,16 @@ pub(crate) struct WorkArgs {
 }
 
 impl WorkArgs {
-    fn options(&self, stop_wait: Duration) -> anyhow::Result<WorkOptions> {
+    fn options(&self, config: &Config) -> anyhow::Result<WorkOptions> {
         let processors = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Ok(WorkOptions {
-            slots: self.slots.map_or_else(processors, usize::from),
+            slots: self.slots.map(usize::from).or(config.work_slots).unwrap_or_else(processors),
             classes: self.classes.clone(),
             max_runs: self.max_runs,
             max_time: duration_option("--max-time", self.max_time.as_deref())?,
             idle_exit: duration_option("--idle-exit", self.idle_exit.as_deref())?,
             max_rss_bytes: size_option("--max-rss", self.max_rss.as_deref())?,
-            stop_wait,
+            stop_wait: config.stop_wait,
             tally: Arc::<Tally>::default(),
         })
     }
@@ -77,7 +77,7 @@ impl WorkArgs {
 
 pub(crate) fn run(session: Session, args: &WorkArgs, out: &mut Out) -> anyhow::Result<u8> {
     out.begin_log(args.log_format)?;
-    let options = args.options(session.config.stop_wait)?;
+    let options = args.options(&session.config)?;
     raise_limit_of_files(options.slots);
     if let Err(why) = enter_own_group() {
         out.say_verbose(&format!("no control group of its own: {why}"));

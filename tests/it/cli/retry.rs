@@ -152,26 +152,6 @@ each_engine! {
         assert_eq!(db.cli().run(&["retry", "4"]).code, Some(3));
     }
 
-    fn the_library_retries_what_is_exhausted_of_classes_and_nothing_else(db) {
-        use crate::conformance::fixture::{create, willing};
-        use taskqueue::engine::retry::retry_classes;
-        let mut ctx = willing(db);
-        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"MaxRetries\", \"FailedRetries\", \"ScheduledOn\") VALUES
-            ('mail.send', 'failed', 1, 1, '2020-01-01 00:00:00'), ('mail.send', 'timeout', 2, 2, '2020-01-01 00:00:00'),
-            ('mail.send', 'failed', 5, 1, '2199-01-01 00:00:00'), ('mail.send', 'success', 1, 0, '2020-01-01 00:00:00'),
-            ('report', 'failed', 1, 1, '2020-01-01 00:00:00'), ('other', 'failed', 1, 1, '2020-01-01 00:00:00')");
-        let due = || db.raw().numbers("SELECT \"TaskQueueId\" AS value FROM \"TaskQueueRuns\" ORDER BY \"TaskQueueId\"");
-        assert_eq!(retry_classes(&mut ctx, &["mail.*", "nothing"]).unwrap(), 2);
-        assert_eq!(create(&mut ctx).created, 2);
-        assert_eq!(due(), [Some(1), Some(2)]);
-        assert_eq!(retry_classes(&mut ctx, &["mail.send"]).unwrap(), 0, "they are no longer exhausted");
-        // Without a class it is all of them.
-        assert_eq!(retry_classes(&mut ctx, &[]).unwrap(), 2);
-        assert_eq!(create(&mut ctx).created, 2);
-        assert_eq!(due(), [Some(1), Some(2), Some(5), Some(6)]);
-        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'retried'"), 4);
-    }
-
     fn a_task_that_is_tried_again_with_other_data_keeps_what_it_had(db) {
         db.configure(&shell_class(db, "work", "[ \"$(cat)\" = '\"good\"' ] || exit 65"));
         process(db, "work", "\"bad\"");

@@ -36,6 +36,15 @@ each_engine! {
         assert_eq!((&first["task"]["attempts"], printed(&first, "stdout")), (&1.into(), "{}"));
     }
 
+    fn a_worker_has_the_slots_of_its_configuration_or_of_its_option(db) {
+        db.configure(&format!("work_slots = 3\n{ECHO}"));
+        let runners = |slots: usize| db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"Slots\" = {slots}"));
+        db.cli().run(&["work", "--idle-exit", "0s"]).ok();
+        assert_eq!((runners(3), runners(2)), (1, 0));
+        db.cli().run(&["work", "--idle-exit", "0s", "--slots", "2"]).ok();
+        assert_eq!((runners(3), runners(2)), (1, 1));
+    }
+
     fn work_says_with_v_or_as_json_what_it_did(db) {
         db.configure(&format!("{ECHO}{}", shell_class(db, "bad", "exit 1")));
         queue_many(db, "echo", 2);

@@ -101,8 +101,8 @@ each_engine! {
         assert!(said.starts_with(told) && said.contains("unknown field `nonsense`"), "{said}");
         insert(db, "echo");
         wait_until("the old one stays", || db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success'") == 2);
-        db.configure(&format!("spool = \"/tmp/elsewhere\"\n{ECHO}"));
-        assert_eq!(worker.reload(), "warning: what has changed of spool counts from the next start on");
+        db.configure(&format!("spool = \"/tmp/elsewhere\"\nwork_slots = 5\n{ECHO}"));
+        assert_eq!(worker.reload(), "warning: what has changed of spool and work_slots counts from the next start on");
         assert_eq!(worker.said.next().as_deref(), Some(TAKEN));
         assert_eq!(worker.end(), Vec::<String>::new());
     }

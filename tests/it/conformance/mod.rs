@@ -6,6 +6,8 @@ mod end_news;
 mod explain;
 pub mod fixture;
 mod library;
+mod library_claims;
+mod library_tasks;
 mod listen;
 mod migrate;
 mod model;

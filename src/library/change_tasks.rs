@@ -1,0 +1,194 @@
+//! Selecting, cancelling, retrying, requeueing and editing tasks.
+
+use super::changes::Changes;
+use super::edit::Edit;
+use super::error::Error;
+use super::retry::Retry;
+use super::selection::Selection;
+use super::task_queue::TaskQueue;
+use crate::domain::ids::TaskId;
+use crate::domain::status::TaskStatus;
+use crate::engine::cancel::{cancel_tasks, cancellable, with_dependants};
+use crate::engine::edit::{edit_tasks, editable};
+use crate::engine::prune::prune_selected;
+use crate::engine::requeue::{requeue_by_force, requeue_tasks, requeueable};
+use crate::engine::retry::{RETRYABLE, check_data, retry_at_rate};
+use crate::engine::selected::Hear;
+use crate::engine::{Context, EngineResult};
+
+impl TaskQueue {
+    /// Returns the ids of the tasks of a selection. Tasks that are only named are returned as named, whether they exist or not.
+    ///
+    /// ```
+    /// # use taskqueue::{NewTask, Selection, TaskQueue};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let queue = TaskQueue::connect(&directory.path().join("tasks.db").display().to_string())?;
+    /// # let id = queue.queue(NewTask::new("mail.send"))?.id;
+    /// assert_eq!(queue.select("class=mail.* status=waiting".parse::<Selection>()?)?, [id]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn select(&self, selection: impl Into<Selection>) -> Result<Vec<TaskId>, Error> {
+        self.with(|ctx| selection.into().find(ctx, &[]))
+    }
+
+    /// Cancels tasks, as `taskqueue cancel` does. Waiting tasks are cancelled at once. For a task in progress, the runner or
+    /// claimant is asked to end it ([`Changes::requested`]); what it finishes before that stays finished.
+    ///
+    /// ```
+    /// # use taskqueue::{NewTask, TaskQueue, TaskStatus};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let queue = TaskQueue::connect(&directory.path().join("tasks.db").display().to_string())?;
+    /// # let id = queue.queue(NewTask::new("mail.send"))?.id;
+    /// queue.because("the customer left").cancel(id)?.all()?;
+    /// assert!(queue.task(id)?.status.is(TaskStatus::Cancelled));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Input`] for the reason, or the database's; tasks before that stay cancelled.
+    pub fn cancel(&self, selection: impl Into<Selection>) -> Result<Changes, Error> {
+        let reason = self.reason();
+        self.change(selection.into(), &cancellable(false), |ctx, ids, hear| cancel_tasks(ctx, ids, reason, hear))
+    }
+
+    /// Cancels tasks, the tasks that wait for them, and the tasks that wait for those.
+    ///
+    /// # Errors
+    /// As of [`TaskQueue::cancel`].
+    pub fn cancel_with_dependants(&self, selection: impl Into<Selection>) -> Result<Changes, Error> {
+        let reason = self.reason();
+        self.change(selection.into(), &cancellable(true), |ctx, ids, hear| {
+            let ids = with_dependants(ctx, ids.to_vec())?;
+            cancel_tasks(ctx, &ids, reason, hear)
+        })
+    }
+
+    /// Retries failed, exhausted and quarantined tasks, as `taskqueue retry` does: they are due at once, with all their retries.
+    ///
+    /// # Errors
+    /// The database's; tasks before that stay retried.
+    pub fn retry(&self, selection: impl Into<Selection>) -> Result<Changes, Error> {
+        self.retry_with(selection, &Retry::new())
+    }
+
+    /// Retries tasks with other data, only some of them, or one after the other.
+    ///
+    /// # Errors
+    /// [`Error::Input`] for the data or the rate, and then nothing is changed; or the database's.
+    pub fn retry_with(&self, selection: impl Into<Selection>, options: &Retry) -> Result<Changes, Error> {
+        let (data, rate) = (options.text(), options.checked_rate()?);
+        self.change(selection.into(), &RETRYABLE, |ctx, ids, hear| {
+            let ids = &ids[..ids.len().min(options.most())];
+            data.map_or(Ok(()), |data| check_data(ctx, ids, data))?;
+            retry_at_rate(ctx, ids, rate, data, hear)
+        })
+    }
+
+    /// Runs tasks again that have succeeded, failed or were cancelled, as `taskqueue requeue` does: the same tasks, from the
+    /// start and at once.
+    ///
+    /// ```
+    /// # use taskqueue::{Error, NewTask, TaskQueue};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let queue = TaskQueue::connect(&directory.path().join("tasks.db").display().to_string())?;
+    /// # let id = queue.queue(NewTask::new("mail.send"))?.id;
+    /// assert!(matches!(queue.requeue(id)?.all(), Err(Error::Refused(_))), "it still waits");
+    /// queue.cancel(id)?.all()?;
+    /// queue.requeue(id)?.all()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The database's; tasks before that stay requeued.
+    pub fn requeue(&self, selection: impl Into<Selection>) -> Result<Changes, Error> {
+        self.change(selection.into(), &requeueable(false), requeue_tasks)
+    }
+
+    /// Requeues tasks, also those in progress that a claimant has: their runs are taken from it first, as
+    /// [`TaskQueue::take_back`] does.
+    ///
+    /// # Errors
+    /// As of [`TaskQueue::requeue`] and [`TaskQueue::take_back`].
+    pub fn requeue_by_force(&self, selection: impl Into<Selection>) -> Result<Changes, Error> {
+        self.change(selection.into(), &requeueable(true), requeue_by_force)
+    }
+
+    /// Changes data, time, priority and other numbers of tasks, as `taskqueue edit` does. An attempt in progress does not see
+    /// the change; the next one does.
+    ///
+    /// ```
+    /// # use taskqueue::{Edit, Error, NewTask, TaskQueue};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let queue = TaskQueue::connect(&directory.path().join("tasks.db").display().to_string())?;
+    /// # let id = queue.queue(NewTask::new("mail.send"))?.id;
+    /// let seen = queue.task(id)?;
+    /// let edit = Edit::new().data(&"bob@example.org")?.priority(5).if_updated_on(seen.updated_on);
+    /// queue.edit(id, &edit)?.all()?;
+    ///
+    /// // The task has changed since it was read.
+    /// match queue.edit(id, &edit)?.all() {
+    ///     Err(Error::Stale(task)) => assert_eq!(task.data_as::<String>()?, "bob@example.org"),
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Input`], and then nothing is changed; or the database's, and then tasks before that stay changed.
+    pub fn edit(&self, selection: impl Into<Selection>, edit: &Edit) -> Result<Changes, Error> {
+        self.change(selection.into(), &editable(), |ctx, ids, hear| {
+            let edit = edit.to_request(ctx)?;
+            edit_tasks(ctx, ids, &edit, hear)
+        })
+    }
+
+    /// Deletes tasks that are finished for good, with their runs, as `taskqueue prune SELECTION` does: however old they are.
+    ///
+    /// ```
+    /// # use taskqueue::{Error, NewTask, TaskQueue};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let queue = TaskQueue::connect(&directory.path().join("tasks.db").display().to_string())?;
+    /// # let id = queue.queue(NewTask::new("mail.send"))?.id;
+    /// assert!(matches!(queue.prune(id)?.all(), Err(Error::Refused(_))), "it still waits");
+    /// queue.cancel(id)?.all()?;
+    /// queue.prune(id)?.all()?;
+    /// assert!(matches!(queue.task(id), Err(Error::NotFound(_))));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The database's; tasks before that stay deleted.
+    pub fn prune(&self, selection: impl Into<Selection>) -> Result<Changes, Error> {
+        let selection = selection.into();
+        let words = selection.text();
+        self.change(selection, &[], |ctx, ids, hear| prune_selected(ctx, ids, &words, hear))
+    }
+
+    /// Finds the tasks and does something to them.
+    fn change(
+        &self,
+        selection: Selection,
+        statuses: &[TaskStatus],
+        act: impl FnOnce(&mut Context, &[TaskId], Hear<'_>) -> EngineResult<()>,
+    ) -> Result<Changes, Error> {
+        self.with(|ctx| {
+            let ids = selection.find(ctx, statuses)?;
+            let mut changes = Changes::default();
+            act(ctx, &ids, &mut |answer| changes.add(answer))?;
+            Ok(changes)
+        })
+    }
+}

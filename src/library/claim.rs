@@ -1,0 +1,177 @@
+//! [`Claim`]: which runs a claimant asks for; and claiming them.
+
+use std::time::Duration;
+
+use super::claimed_run::{ClaimedRun, HeldRun};
+use super::error::Error;
+use super::task_queue::TaskQueue;
+use crate::domain::ids::{RunId, TaskId};
+use crate::domain::task_choice::TaskChoice;
+use crate::domain::task_class::check_class_pattern;
+use crate::domain::unique::check_key;
+use crate::engine::EngineResult;
+use crate::engine::claim::{ClaimRequest, Claimed, MAX_COUNT, claim, find_process};
+use crate::engine::take_back::{TakenBack, take_back};
+
+/// Which runs a claimant asks for, with [`TaskQueue::claim`]. Without anything but its name: one run of any class, without
+/// waiting.
+///
+/// ```
+/// use std::time::Duration;
+/// use taskqueue::Claim;
+///
+/// let claim = Claim::new("bot-1").classes(["mail.*", "sms.send"]).count(10).wait(Duration::from_secs(30));
+/// # let _ = claim;
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Claim {
+    claimant: String,
+    classes: Vec<String>,
+    choice: TaskChoice,
+    count: usize,
+    wait: Duration,
+    process: Option<i32>,
+}
+
+impl Claim {
+    /// A claim by the claimant of this name. A task that it rejects is not offered to this name again.
+    pub fn new(claimant: impl Into<String>) -> Self {
+        Self {
+            claimant: claimant.into(),
+            classes: Vec::new(),
+            choice: TaskChoice::default(),
+            count: 1,
+            wait: Duration::ZERO,
+            process: None,
+        }
+    }
+
+    /// Only runs of these classes: names, or patterns with `*` and `?`.
+    pub fn classes(mut self, patterns: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.classes.extend(patterns.into_iter().map(Into::into));
+        self
+    }
+
+    /// Only the run of this task.
+    pub fn task(mut self, id: TaskId) -> Self {
+        self.choice.task = Some(id);
+        self
+    }
+
+    /// Only runs of tasks that were queued with this unique key.
+    pub fn unique(mut self, key: impl Into<String>) -> Self {
+        self.choice.unique_key = Some(key.into());
+        self
+    }
+
+    /// Only runs of tasks that were queued with this limit key.
+    pub fn limit_key(mut self, key: impl Into<String>) -> Self {
+        self.choice.limit_key = Some(key.into());
+        self
+    }
+
+    /// Up to so many runs, 1 to 1000.
+    pub fn count(mut self, count: usize) -> Self {
+        self.count = count;
+        self
+    }
+
+    /// Waits for so long until there is something to claim, or until a [`StopHandle`](crate::StopHandle) ends it.
+    pub fn wait(mut self, time: Duration) -> Self {
+        self.wait = time;
+        self
+    }
+
+    /// The claimant's process on this host, as `claim --process` takes it: once it is dead, its runs are free at once, and it
+    /// gets TERM when their time is over.
+    pub fn process(mut self, pid: i32) -> Self {
+        self.process = Some(pid);
+        self
+    }
+
+    fn to_request(&self) -> EngineResult<Result<ClaimRequest, String>> {
+        let process = self.process.map(find_process).transpose()?;
+        let checked = || {
+            self.classes.iter().try_for_each(|pattern| check_class_pattern(pattern))?;
+            for key in [&self.choice.unique_key, &self.choice.limit_key].into_iter().flatten() {
+                check_key("key", key)?;
+            }
+            if !(1..=usize::from(MAX_COUNT)).contains(&self.count) {
+                return Err(format!("{} runs cannot be claimed at once; 1 to {MAX_COUNT} can", self.count));
+            }
+            let (classes, choice) = (self.classes.clone(), self.choice.clone());
+            let claimant = self.claimant.parse()?;
+            Ok(ClaimRequest { claimant, classes, choice, count: self.count, wait: self.wait, process })
+        };
+        Ok(checked())
+    }
+}
+
+impl TaskQueue {
+    /// Claims runs for a worker of your own, as `taskqueue claim` does. Empty if there was nothing to claim in that time, or once
+    /// a [`StopHandle`](crate::StopHandle) has stopped this queue.
+    ///
+    /// Each run has a deadline. Before it is over, report with [`HeldRun::heartbeat`] or [`HeldRun::progress`]; then end the run
+    /// with [`HeldRun::resolve`], [`HeldRun::fail`], [`HeldRun::reject`] or [`HeldRun::release`]. A run that is merely dropped
+    /// stays claimed until its deadline.
+    ///
+    /// ```
+    /// # use taskqueue::{Claim, Error, HandlerError, NewTask, TaskQueue};
+    /// # fn send(to: &str) -> Result<u32, HandlerError> { Ok(u32::from(to.contains('@'))) }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let queue = TaskQueue::connect(&directory.path().join("tasks.db").display().to_string())?;
+    /// # let queue = queue.spool(directory.path().join("spool"));
+    /// # queue.queue(NewTask::new("mail.send").data(&"ann@example.org")?)?;
+    /// for run in queue.claim(&Claim::new("bot-1").classes(["mail.*"]))? {
+    ///     let to: String = run.data_as()?;
+    ///     let ended = match send(&to) {
+    ///         Ok(sent) => run.resolve(&sent),
+    ///         Err(error) => run.fail(&error),
+    ///     };
+    ///     match ended {
+    ///         Err(Error::NotHeld { run, why }) => eprintln!("run {}: the result came too late: {why}", run.id),
+    ///         other => println!("run {}: {}", run.run_id(), other?.status),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Input`]; [`Error::NotFound`] if it names a task that does not exist; or the database's.
+    pub fn claim(&self, claim_of: &Claim) -> Result<Vec<ClaimedRun>, Error> {
+        let request = claim_of.to_request()?.map_err(Error::Input)?;
+        let stop = self.stop();
+        if stop.is_stopping() {
+            return Ok(Vec::new());
+        }
+        self.with(|ctx| {
+            let claimed = claim(ctx, &request, stop);
+            // A queue that was stopped still records how its runs end.
+            ctx.store.give_up_when(|| false);
+            ctx.spool_problem = None;
+            match claimed? {
+                Claimed::Runs(offers) => Ok(offers.into_iter().map(|offer| ClaimedRun::new(self, offer)).collect()),
+                Claimed::Nothing | Claimed::Stopped => Ok(Vec::new()),
+            }
+        })
+    }
+
+    /// Returns a handle to a run that was claimed elsewhere, such as in an earlier request to a web service. It asks the database
+    /// nothing: a wrong token is an error of the handle's methods.
+    #[must_use]
+    pub fn held_run(&self, run_id: RunId, token: impl Into<String>) -> HeldRun {
+        HeldRun::new(self, run_id, token.into())
+    }
+
+    /// Takes a run from its claimant, as `taskqueue release --force` does: before its deadline and at no cost. The claimant cannot
+    /// end it any more, and gets TERM if its process is on this host. The task is due at once.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if no claimant has the run; [`Error::NotFound`], or the database's.
+    pub fn take_back(&self, run_id: RunId) -> Result<TakenBack, Error> {
+        self.with(|ctx| Ok(take_back(ctx, run_id)?))
+    }
+}

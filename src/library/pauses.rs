@@ -1,0 +1,73 @@
+//! Pausing, draining, stopping and resuming.
+
+use std::time::Duration;
+
+use super::error::Error;
+use super::task_queue::TaskQueue;
+use crate::domain::pause::{Pause, PauseMode, PauseScope};
+use crate::domain::records::Runner;
+use crate::engine::pauses::{self, PauseRequest};
+
+impl TaskQueue {
+    /// Claims nothing new of a class, by the runners of a name, or at all, as `taskqueue pause` does: for a time, or until
+    /// [`TaskQueue::resume`]. Runs in progress go on. Returns the live runners that it names.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use taskqueue::{PauseScope, TaskQueue};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let queue = TaskQueue::connect(&directory.path().join("tasks.db").display().to_string())?;
+    /// let mails = PauseScope::Class("mail.*".to_owned());
+    /// queue.because("the mail server is down").pause(&mails, Some(Duration::from_secs(7_200)))?;
+    /// assert_eq!(queue.pauses()?[0].reason, "the mail server is down");
+    /// assert!(queue.resume(&mails)?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Input`] for a name, a reason or a time that cannot be used, or the database's.
+    pub fn pause(&self, scope: &PauseScope, limit: Option<Duration>) -> Result<Vec<Runner>, Error> {
+        self.order(scope, PauseMode::Pause, limit)
+    }
+
+    /// Claims nothing new, and lets runners end when their run has ended, as `taskqueue drain` does. Returns the live runners that
+    /// it names.
+    ///
+    /// # Errors
+    /// As of [`TaskQueue::pause`].
+    pub fn drain(&self, scope: &PauseScope, limit: Option<Duration>) -> Result<Vec<Runner>, Error> {
+        self.order(scope, PauseMode::Drain, limit)
+    }
+
+    /// Claims nothing new, and ends runners as a signal would, as `taskqueue stop` does: runs in progress may go on for a while,
+    /// and are released then. Returns the live runners that it names.
+    ///
+    /// # Errors
+    /// As of [`TaskQueue::pause`].
+    pub fn stop_runners(&self, scope: &PauseScope, limit: Option<Duration>) -> Result<Vec<Runner>, Error> {
+        self.order(scope, PauseMode::Stop, limit)
+    }
+
+    /// Ends a pause, a drain or a stop of the same scope. Returns whether there was one.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn resume(&self, scope: &PauseScope) -> Result<bool, Error> {
+        self.with(|ctx| Ok(pauses::resume(ctx, scope)?))
+    }
+
+    /// Returns every pause, drain and stop that counts now.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn pauses(&self) -> Result<Vec<Pause>, Error> {
+        self.with(|ctx| Ok(pauses::list(ctx)?))
+    }
+
+    fn order(&self, scope: &PauseScope, mode: PauseMode, duration: Option<Duration>) -> Result<Vec<Runner>, Error> {
+        let reason = self.reason().unwrap_or_default().to_owned();
+        self.with(|ctx| Ok(pauses::pause(ctx, PauseRequest { scope: scope.clone(), mode, reason, duration })?))
+    }
+}

@@ -1,0 +1,107 @@
+//! [`Selection`]: which tasks a call is meant for.
+
+use std::str::FromStr;
+
+use super::error::Error;
+use crate::domain::ids::TaskId;
+use crate::domain::selection::Selection as Words;
+use crate::domain::status::TaskStatus;
+use crate::engine::Context;
+use crate::engine::selected::select_tasks;
+
+/// Which tasks a call is meant for: ids, or what the command line takes as a selection (`docs/selections.md`).
+///
+/// An id, a list of ids and a [`Selection`] can all be passed where a selection is asked for. Text is parsed first.
+///
+/// ```
+/// use taskqueue::{Selection, TaskId};
+///
+/// # fn main() -> Result<(), taskqueue::Error> {
+/// let one: Selection = TaskId(4_711).into();
+/// let failed: Selection = "class=mail.* status=exhausted".parse()?;
+/// // A value with spaces is one word.
+/// let of_ann = Selection::words(["by=Ann Smith", "newer=1d"])?;
+/// # let _ = (one, failed, of_ann);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection(Chosen);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Chosen {
+    Ids(Vec<TaskId>),
+    /// With the words as they were given.
+    Words(Box<Words>, String),
+}
+
+impl Selection {
+    /// The selection of these words, each as the shell passes it to the command line: `12`, `5-9`, `last`, `class=mail.*`.
+    ///
+    /// # Errors
+    /// [`Error::Input`]: a word that selects nothing, or no word.
+    pub fn words<Word: AsRef<str>>(words: impl IntoIterator<Item = Word>) -> Result<Self, Error> {
+        let words: Vec<Word> = words.into_iter().collect();
+        let text = words.iter().map(Word::as_ref).collect::<Vec<_>>().join(" ");
+        Words::parse(&words).map(|words| Self(Chosen::Words(Box::new(words), text))).map_err(Error::Input)
+    }
+
+    /// These tasks. An empty list selects none.
+    pub fn ids(ids: impl IntoIterator<Item = TaskId>) -> Self {
+        Self(Chosen::Ids(ids.into_iter().collect()))
+    }
+
+    /// What the command line would be given for it.
+    pub(super) fn text(&self) -> String {
+        match &self.0 {
+            Chosen::Ids(ids) => ids.iter().map(TaskId::to_string).collect::<Vec<_>>().join(" "),
+            Chosen::Words(_, text) => text.clone(),
+        }
+    }
+
+    /// The tasks that it means now. Where it names no task and no status, only those in one of `statuses`; none in the list
+    /// means all.
+    pub(super) fn find(self, ctx: &mut Context, statuses: &[TaskStatus]) -> Result<Vec<TaskId>, Error> {
+        let mut words = match self.0 {
+            // The words of an empty list would select every task.
+            Chosen::Ids(ids) if ids.is_empty() => return Ok(Vec::new()),
+            Chosen::Ids(ids) => Words::of_ids(&ids),
+            Chosen::Words(words, _) => *words,
+        };
+        words.narrow_to(statuses);
+        Ok(select_tasks(ctx, &words)?)
+    }
+}
+
+impl FromStr for Selection {
+    type Err = Error;
+
+    /// Parses words that are separated by spaces. A value that has a space itself needs [`Selection::words`].
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::words(text.split_whitespace())
+    }
+}
+
+impl From<TaskId> for Selection {
+    fn from(id: TaskId) -> Self {
+        Self::ids([id])
+    }
+}
+
+impl From<&[TaskId]> for Selection {
+    fn from(ids: &[TaskId]) -> Self {
+        Self::ids(ids.iter().copied())
+    }
+}
+
+impl<const N: usize> From<[TaskId; N]> for Selection {
+    fn from(ids: [TaskId; N]) -> Self {
+        Self::ids(ids)
+    }
+}
+
+impl From<Vec<TaskId>> for Selection {
+    fn from(ids: Vec<TaskId>) -> Self {
+        Self(Chosen::Ids(ids))
+    }
+}
