@@ -196,7 +196,7 @@ each_engine! {
         assert_eq!(queue.task(ids[0]).unwrap().data, "\"bob\"");
         let slowly = Retry::new().rate(1, Duration::from_secs(60));
         assert_eq!(queue.retry_with(exhausted.clone(), &slowly).unwrap().all().unwrap(), ids[1..]);
-        let due: Vec<_> = ids[1..].iter().map(|id| queue.task(*id).unwrap().scheduled_on).collect();
+        let due: Vec<_> = ids[1..].iter().map(|id| queue.task(*id).unwrap().due_from()).collect();
         assert_eq!((due[2] - due[0]).num_seconds(), 120);
         let error = queue.retry_with(exhausted, &Retry::new().rate(0, Duration::from_secs(60))).unwrap_err();
         assert!(matches!(error, Error::Input(_)), "{error}");

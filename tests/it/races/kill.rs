@@ -66,6 +66,9 @@ impl Drop for Innocent {
 each_engine! {
     fn without_a_backoff_the_second_lost_runner_makes_a_task_wait(db) {
         let stage = Stage::new(db, false);
+        let config = db.home().join(".config/taskqueue/config.toml");
+        let stated = fs::read_to_string(&config).unwrap();
+        fs::write(&config, stated.replace("backoff = \"fixed:0s\"\n", "")).unwrap();
         let id = db.cli().run(&["queue", "stage"]).ok();
         for crashes in 1..=2 {
             stage.forget();
