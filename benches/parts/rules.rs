@@ -22,7 +22,7 @@ pub(crate) fn measure(criterion: &mut Criterion) {
         status: Stored::Known(TaskStatus::Failed),
         has_open_run: false,
         failed_retries: 2,
-        max_retries: 5,
+        retry_limit: Some(5),
         waiting_for: 0,
         is_quarantined: false,
         is_planned: true,

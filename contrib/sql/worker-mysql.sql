@@ -10,6 +10,8 @@
 -- Read first, and without locks: only what is to be written is locked. While the server was away no claimant could renew.
 SET @up = (SELECT VARIABLE_VALUE FROM /*!50708 performance_schema.global_status */ /*M! information_schema.GLOBAL_STATUS */
     WHERE VARIABLE_NAME = 'Uptime');
+SET @retries = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueMaxRetries');
+SET @cap = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueMaxRetriesCap');
 SET @hold = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueHoldTime');
 SET @limit = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueClaimTimeoutLimit');
 SET @lease = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueLeaseTime');
@@ -27,11 +29,17 @@ SET r.`Decision` = CONCAT(IF(r.`CancelRequestedOn` IS NULL, '', 'cancelled; '), 
     r.`Status` = IF(r.`CancelRequestedOn` IS NULL, 'timeout', 'cancelled'), r.`LeaseExpiresOn` = NULL, r.`UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE r.`Status` = 'processing' AND r.`LeaseExpiresOn` < UTC_TIMESTAMP(6);
 -- A task whose run has ended and which still has it: only inside of this transaction.
+-- RetryLimit is the number that counted, where the settings and not the task say it.
+UPDATE (SELECT j.`Id` FROM JSON_TABLE(@expired, '$[*]' COLUMNS (`Id` bigint PATH '$')) AS j) AS o
+    STRAIGHT_JOIN `TaskQueueRuns` AS r ON r.`Id` = o.`Id` STRAIGHT_JOIN `TaskQueue` AS t ON t.`Id` = r.`TaskQueueId`
+SET t.`RetryLimit` = LEAST(COALESCE(t.`MaxRetries`, @retries + 0), @cap + 0)
+WHERE r.`Status` = 'timeout' AND t.`CurrentRunId` = r.`Id`
+    AND t.`FailedRetries` + 1 >= LEAST(COALESCE(t.`MaxRetries`, @retries + 0), @cap + 0) AND COALESCE(t.`MaxRetries`, 0) <> LEAST(COALESCE(t.`MaxRetries`, @retries + 0), @cap + 0);
 INSERT INTO `TaskQueueNotices` (`Kind`, `TaskQueueId`, `RunId`, `TaskClass`, `Host`, `ErrorCode`, `ErrorMessage`)
 SELECT 'exhausted', t.`Id`, r.`Id`, t.`TaskClass`, r.`Host`, r.`ErrorCode`, r.`ErrorMessage`
 FROM JSON_TABLE(@expired, '$[*]' COLUMNS (`Id` bigint PATH '$')) AS o
     STRAIGHT_JOIN `TaskQueueRuns` AS r ON r.`Id` = o.`Id` STRAIGHT_JOIN `TaskQueue` AS t ON t.`Id` = r.`TaskQueueId`
-WHERE r.`Status` = 'timeout' AND t.`CurrentRunId` = r.`Id` AND t.`FailedRetries` + 1 >= t.`MaxRetries`;
+WHERE r.`Status` = 'timeout' AND t.`CurrentRunId` = r.`Id` AND t.`FailedRetries` + 1 >= COALESCE(t.`RetryLimit`, t.`MaxRetries`, 1000001);
 -- Others get the task first; a claimant whose time with it ran out that often has rejected it.
 INSERT INTO `TaskQueueRejections` (`TaskId`, `Claimant`, `Timeouts`, `HeldUntil`)
 SELECT t.`Id`, r.`Claimant`, 1, IF(@limit + 0 > 1, UTC_TIMESTAMP(6) + INTERVAL @hold SECOND, NULL)
@@ -111,16 +119,21 @@ WHERE d.`DependsOnId` = {task} AND NOT d.`IsSatisfied` AND p.`LastStatus` = 'suc
 COMMIT;
 
 -- step: error; the next attempt in ten minutes. One that cannot be tried again is told of
+SET @retries = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueMaxRetries');
+SET @cap = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueMaxRetriesCap');
 START TRANSACTION;
 SELECT 1 FROM `TaskQueue` WHERE `Id` = 0 FOR UPDATE;
 UPDATE `TaskQueueRuns` SET `Status` = CASE WHEN `CancelRequestedOn` IS NULL THEN 'error' ELSE 'cancelled' END,
     `FinishedOn` = UTC_TIMESTAMP(6), `LeaseExpiresOn` = NULL,
     `ErrorCode` = 'smtp', `ErrorMessage` = '451 greylisted', `UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE `Id` = {run} AND `Status` = 'processing' AND `Token` = '{token}';
+UPDATE `TaskQueue` AS t JOIN `TaskQueueRuns` AS r ON r.`Id` = t.`CurrentRunId` SET t.`RetryLimit` = LEAST(COALESCE(t.`MaxRetries`, @retries + 0), @cap + 0)
+WHERE t.`Id` = {task} AND r.`Id` = {run} AND r.`Status` = 'error' AND r.`Token` = '{token}'
+    AND t.`FailedRetries` + 1 >= LEAST(COALESCE(t.`MaxRetries`, @retries + 0), @cap + 0) AND COALESCE(t.`MaxRetries`, 0) <> LEAST(COALESCE(t.`MaxRetries`, @retries + 0), @cap + 0);
 INSERT INTO `TaskQueueNotices` (`Kind`, `TaskQueueId`, `RunId`, `TaskClass`, `Host`, `ErrorCode`, `ErrorMessage`)
 SELECT 'exhausted', t.`Id`, r.`Id`, t.`TaskClass`, r.`Host`, r.`ErrorCode`, r.`ErrorMessage`
 FROM `TaskQueue` AS t JOIN `TaskQueueRuns` AS r ON r.`Id` = t.`CurrentRunId`
-WHERE t.`Id` = {task} AND t.`FailedRetries` + 1 >= t.`MaxRetries`
+WHERE t.`Id` = {task} AND t.`FailedRetries` + 1 >= COALESCE(t.`RetryLimit`, t.`MaxRetries`, 1000001)
     AND r.`Id` = {run} AND r.`Status` = 'error' AND r.`Token` = '{token}';
 UPDATE `TaskQueue` SET `LastStatus` = 'failed', `FailedRetries` = `FailedRetries` + 1, `Attempts` = `Attempts` + 1,
     `CurrentRunId` = NULL, `NextAttemptOn` = UTC_TIMESTAMP(6) + INTERVAL 600 SECOND, `UpdatedOn` = UTC_TIMESTAMP(6)
@@ -132,16 +145,21 @@ WHERE `Id` = {task} AND `CurrentRunId` = {run}
 COMMIT;
 
 -- step: rejection
+SET @retries = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueMaxRetries');
+SET @cap = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueMaxRetriesCap');
 START TRANSACTION;
 SELECT 1 FROM `TaskQueue` WHERE `Id` = 0 FOR UPDATE;
 UPDATE `TaskQueueRuns` SET `Status` = CASE WHEN `CancelRequestedOn` IS NULL THEN 'error' ELSE 'cancelled' END,
     `FinishedOn` = UTC_TIMESTAMP(6), `LeaseExpiresOn` = NULL,
     `ErrorCode` = 'rejected', `ErrorMessage` = 'no such disk', `UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE `Id` = {run} AND `Status` = 'processing' AND `Token` = '{token}';
+UPDATE `TaskQueue` AS t JOIN `TaskQueueRuns` AS r ON r.`Id` = t.`CurrentRunId` SET t.`RetryLimit` = LEAST(COALESCE(t.`MaxRetries`, @retries + 0), @cap + 0)
+WHERE t.`Id` = {task} AND r.`Id` = {run} AND r.`Status` = 'error' AND r.`Token` = '{token}'
+    AND t.`FailedRetries` + 1 >= LEAST(COALESCE(t.`MaxRetries`, @retries + 0), @cap + 0) AND COALESCE(t.`MaxRetries`, 0) <> LEAST(COALESCE(t.`MaxRetries`, @retries + 0), @cap + 0);
 INSERT INTO `TaskQueueNotices` (`Kind`, `TaskQueueId`, `RunId`, `TaskClass`, `Host`, `ErrorCode`, `ErrorMessage`)
 SELECT 'exhausted', t.`Id`, r.`Id`, t.`TaskClass`, r.`Host`, r.`ErrorCode`, r.`ErrorMessage`
 FROM `TaskQueue` AS t JOIN `TaskQueueRuns` AS r ON r.`Id` = t.`CurrentRunId`
-WHERE t.`Id` = {task} AND t.`FailedRetries` + 1 >= t.`MaxRetries`
+WHERE t.`Id` = {task} AND t.`FailedRetries` + 1 >= COALESCE(t.`RetryLimit`, t.`MaxRetries`, 1000001)
     AND r.`Id` = {run} AND r.`Status` = 'error' AND r.`Token` = '{token}';
 UPDATE `TaskQueue` SET `LastStatus` = 'failed', `FailedRetries` = `FailedRetries` + 1, `Attempts` = `Attempts` + 1,
     `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)

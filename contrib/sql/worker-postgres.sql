@@ -22,11 +22,17 @@ WITH expired AS MATERIALIZED (
         "UpdatedOn" = clock_timestamp()
     FROM expired AS e WHERE r."Id" = e."Id"
     RETURNING r."Id", r."TaskQueueId", r."Status", r."Claimant", r."Host", r."ErrorCode", r."ErrorMessage"
+), judged AS (
+    -- RetryLimit is the number that counted, where the settings and not the task say it.
+    SELECT r.*, t."TaskClass", LEAST(COALESCE(t."MaxRetries", d."Value"::int), c."Value"::int) AS "Allowed",
+        r."Status" = 'timeout' AND t."FailedRetries" + 1 >= LEAST(COALESCE(t."MaxRetries", d."Value"::int), c."Value"::int) AS "IsExhausted"
+    FROM ended AS r JOIN "TaskQueue" AS t ON t."Id" = r."TaskQueueId" AND t."CurrentRunId" = r."Id"
+        JOIN "TaskQueueSettings" AS d ON d."Name" = 'TaskQueueMaxRetries'
+        JOIN "TaskQueueSettings" AS c ON c."Name" = 'TaskQueueMaxRetriesCap'
 ), told AS (
     INSERT INTO "TaskQueueNotices" ("Kind", "TaskQueueId", "RunId", "TaskClass", "Host", "ErrorCode", "ErrorMessage")
-    SELECT 'exhausted', t."Id", r."Id", t."TaskClass", r."Host", r."ErrorCode", r."ErrorMessage"
-    FROM ended AS r JOIN "TaskQueue" AS t ON t."Id" = r."TaskQueueId" AND t."CurrentRunId" = r."Id"
-    WHERE r."Status" = 'timeout' AND t."FailedRetries" + 1 >= t."MaxRetries"
+    SELECT 'exhausted', r."TaskQueueId", r."Id", r."TaskClass", r."Host", r."ErrorCode", r."ErrorMessage"
+    FROM judged AS r WHERE r."IsExhausted"
 ), held AS (
     -- Others get the task first; a claimant whose time with it ran out that often has rejected it.
     INSERT INTO "TaskQueueRejections" AS x ("TaskId", "Claimant", "Timeouts", "HeldUntil")
@@ -40,10 +46,11 @@ WITH expired AS MATERIALIZED (
 )
 -- A backoff is not computed in SQL: a task that states one waits for ten minutes.
 UPDATE "TaskQueue" AS t SET "LastStatus" = r."Status",
+    "RetryLimit" = CASE WHEN r."IsExhausted" THEN NULLIF(r."Allowed", t."MaxRetries"::int) END,
     "NextAttemptOn" = CASE WHEN t."Backoff" IS NULL OR r."Status" <> 'timeout' THEN t."NextAttemptOn"::timestamptz
         ELSE clock_timestamp() + interval '600 seconds' END,
     "FailedRetries" = t."FailedRetries" + CASE r."Status" WHEN 'timeout' THEN 1 ELSE 0 END, "Attempts" = t."Attempts" + 1, "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
-FROM ended AS r WHERE t."Id" = r."TaskQueueId" AND t."CurrentRunId" = r."Id";
+FROM judged AS r WHERE t."Id" = r."TaskQueueId";
 COMMIT;
 BEGIN;
 -- Just after many tasks were queued the planner would read both tables whole.
@@ -125,10 +132,17 @@ UPDATE "TaskQueueRuns" SET "Status" = CASE WHEN "CancelRequestedOn" IS NULL THEN
     "FinishedOn" = clock_timestamp(), "LeaseExpiresOn" = NULL,
     "ErrorCode" = 'smtp', "ErrorMessage" = '451 greylisted', "UpdatedOn" = clock_timestamp()
 WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
+UPDATE "TaskQueue" SET "RetryLimit" = s."Allowed"
+FROM (SELECT t."Id", LEAST(COALESCE(t."MaxRetries", d."Value"::int), c."Value"::int) AS "Allowed"
+    FROM "TaskQueue" AS t JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
+        JOIN "TaskQueueSettings" AS d ON d."Name" = 'TaskQueueMaxRetries'
+        JOIN "TaskQueueSettings" AS c ON c."Name" = 'TaskQueueMaxRetriesCap'
+    WHERE t."Id" = {task} AND r."Id" = {run} AND r."Status" = 'error' AND r."Token" = '{token}') AS s
+WHERE "TaskQueue"."Id" = s."Id" AND "FailedRetries" + 1 >= s."Allowed" AND COALESCE("MaxRetries", 0) <> s."Allowed";
 INSERT INTO "TaskQueueNotices" ("Kind", "TaskQueueId", "RunId", "TaskClass", "Host", "ErrorCode", "ErrorMessage")
 SELECT 'exhausted', t."Id", r."Id", t."TaskClass", r."Host", r."ErrorCode", r."ErrorMessage"
 FROM "TaskQueue" AS t JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
-WHERE t."Id" = {task} AND t."FailedRetries" + 1 >= t."MaxRetries"
+WHERE t."Id" = {task} AND t."FailedRetries" + 1 >= COALESCE(t."RetryLimit", t."MaxRetries", 1000001)
     AND r."Id" = {run} AND r."Status" = 'error' AND r."Token" = '{token}';
 UPDATE "TaskQueue" SET "LastStatus" = 'failed', "FailedRetries" = "FailedRetries" + 1, "Attempts" = "Attempts" + 1,
     "CurrentRunId" = NULL, "NextAttemptOn" = clock_timestamp() + interval '600 seconds', "UpdatedOn" = clock_timestamp()
@@ -145,10 +159,17 @@ UPDATE "TaskQueueRuns" SET "Status" = CASE WHEN "CancelRequestedOn" IS NULL THEN
     "FinishedOn" = clock_timestamp(), "LeaseExpiresOn" = NULL,
     "ErrorCode" = 'rejected', "ErrorMessage" = 'no such disk', "UpdatedOn" = clock_timestamp()
 WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
+UPDATE "TaskQueue" SET "RetryLimit" = s."Allowed"
+FROM (SELECT t."Id", LEAST(COALESCE(t."MaxRetries", d."Value"::int), c."Value"::int) AS "Allowed"
+    FROM "TaskQueue" AS t JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
+        JOIN "TaskQueueSettings" AS d ON d."Name" = 'TaskQueueMaxRetries'
+        JOIN "TaskQueueSettings" AS c ON c."Name" = 'TaskQueueMaxRetriesCap'
+    WHERE t."Id" = {task} AND r."Id" = {run} AND r."Status" = 'error' AND r."Token" = '{token}') AS s
+WHERE "TaskQueue"."Id" = s."Id" AND "FailedRetries" + 1 >= s."Allowed" AND COALESCE("MaxRetries", 0) <> s."Allowed";
 INSERT INTO "TaskQueueNotices" ("Kind", "TaskQueueId", "RunId", "TaskClass", "Host", "ErrorCode", "ErrorMessage")
 SELECT 'exhausted', t."Id", r."Id", t."TaskClass", r."Host", r."ErrorCode", r."ErrorMessage"
 FROM "TaskQueue" AS t JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
-WHERE t."Id" = {task} AND t."FailedRetries" + 1 >= t."MaxRetries"
+WHERE t."Id" = {task} AND t."FailedRetries" + 1 >= COALESCE(t."RetryLimit", t."MaxRetries", 1000001)
     AND r."Id" = {run} AND r."Status" = 'error' AND r."Token" = '{token}';
 UPDATE "TaskQueue" SET "LastStatus" = 'failed', "FailedRetries" = "FailedRetries" + 1, "Attempts" = "Attempts" + 1,
     "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()

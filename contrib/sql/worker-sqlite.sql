@@ -15,11 +15,18 @@ UPDATE "TaskQueueRuns" SET "Status" = CASE WHEN "CancelRequestedOn" IS NULL THEN
 WHERE "Id" IN (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."RunningClass" IS NOT NULL AND r."Claimant" IS NOT NULL
     AND r."LeaseExpiresOn" < strftime('%Y-%m-%d %H:%M:%f000', 'now') ORDER BY r."LeaseExpiresOn", r."Id" LIMIT 20);
 -- A task whose run has ended and which still has it: only inside of this transaction. Where nearly all tasks have one status,
--- SQLite would read all of them after ANALYZE.
+-- SQLite would read all of them after ANALYZE. RetryLimit is the number that counted, where the settings and not the task say it.
+UPDATE "TaskQueue" SET "RetryLimit" = s."Allowed"
+FROM (SELECT t."Id", min(COALESCE(t."MaxRetries", CAST(d."Value" AS INTEGER)), CAST(c."Value" AS INTEGER)) AS "Allowed"
+    FROM "TaskQueue" AS t INDEXED BY "TaskQueueByStatus" JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
+        JOIN "TaskQueueSettings" AS d ON d."Name" = 'TaskQueueMaxRetries'
+        JOIN "TaskQueueSettings" AS c ON c."Name" = 'TaskQueueMaxRetriesCap'
+    WHERE t."LastStatus" = 'processing' AND r."Status" = 'timeout') AS s
+WHERE "TaskQueue"."Id" = s."Id" AND "FailedRetries" + 1 >= s."Allowed" AND COALESCE("MaxRetries", 0) <> s."Allowed";
 INSERT INTO "TaskQueueNotices" ("Kind", "TaskQueueId", "RunId", "TaskClass", "Host", "ErrorCode", "ErrorMessage")
 SELECT 'exhausted', t."Id", r."Id", t."TaskClass", r."Host", r."ErrorCode", r."ErrorMessage"
 FROM "TaskQueue" AS t INDEXED BY "TaskQueueByStatus" JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
-WHERE t."LastStatus" = 'processing' AND r."Status" = 'timeout' AND t."FailedRetries" + 1 >= t."MaxRetries";
+WHERE t."LastStatus" = 'processing' AND r."Status" = 'timeout' AND t."FailedRetries" + 1 >= COALESCE(t."RetryLimit", t."MaxRetries", 1000001);
 -- Others get the task first; a claimant whose time with it ran out that often has rejected it.
 INSERT INTO "TaskQueueRejections" ("TaskId", "Claimant", "Timeouts", "HeldUntil")
 SELECT t."Id", r."Claimant", 1, CASE WHEN CAST(l."Value" AS INTEGER) > 1 THEN strftime('%Y-%m-%d %H:%M:%f000', 'now', h."Value" || ' seconds') END
@@ -98,10 +105,17 @@ UPDATE "TaskQueueRuns" SET "Status" = CASE WHEN "CancelRequestedOn" IS NULL THEN
     "FinishedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now'), "LeaseExpiresOn" = NULL,
     "ErrorCode" = 'smtp', "ErrorMessage" = '451 greylisted', "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
+UPDATE "TaskQueue" SET "RetryLimit" = s."Allowed"
+FROM (SELECT t."Id", min(COALESCE(t."MaxRetries", CAST(d."Value" AS INTEGER)), CAST(c."Value" AS INTEGER)) AS "Allowed"
+    FROM "TaskQueue" AS t JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
+        JOIN "TaskQueueSettings" AS d ON d."Name" = 'TaskQueueMaxRetries'
+        JOIN "TaskQueueSettings" AS c ON c."Name" = 'TaskQueueMaxRetriesCap'
+    WHERE t."Id" = {task} AND r."Id" = {run} AND r."Status" = 'error' AND r."Token" = '{token}') AS s
+WHERE "TaskQueue"."Id" = s."Id" AND "FailedRetries" + 1 >= s."Allowed" AND COALESCE("MaxRetries", 0) <> s."Allowed";
 INSERT INTO "TaskQueueNotices" ("Kind", "TaskQueueId", "RunId", "TaskClass", "Host", "ErrorCode", "ErrorMessage")
 SELECT 'exhausted', t."Id", r."Id", t."TaskClass", r."Host", r."ErrorCode", r."ErrorMessage"
 FROM "TaskQueue" AS t JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
-WHERE t."Id" = {task} AND t."FailedRetries" + 1 >= t."MaxRetries"
+WHERE t."Id" = {task} AND t."FailedRetries" + 1 >= COALESCE(t."RetryLimit", t."MaxRetries", 1000001)
     AND r."Id" = {run} AND r."Status" = 'error' AND r."Token" = '{token}';
 UPDATE "TaskQueue" SET "LastStatus" = 'failed', "FailedRetries" = "FailedRetries" + 1, "Attempts" = "Attempts" + 1,
     "CurrentRunId" = NULL, "NextAttemptOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now', '600 seconds'),
@@ -120,10 +134,17 @@ UPDATE "TaskQueueRuns" SET "Status" = CASE WHEN "CancelRequestedOn" IS NULL THEN
     "FinishedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now'), "LeaseExpiresOn" = NULL,
     "ErrorCode" = 'rejected', "ErrorMessage" = 'no such disk', "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
+UPDATE "TaskQueue" SET "RetryLimit" = s."Allowed"
+FROM (SELECT t."Id", min(COALESCE(t."MaxRetries", CAST(d."Value" AS INTEGER)), CAST(c."Value" AS INTEGER)) AS "Allowed"
+    FROM "TaskQueue" AS t JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
+        JOIN "TaskQueueSettings" AS d ON d."Name" = 'TaskQueueMaxRetries'
+        JOIN "TaskQueueSettings" AS c ON c."Name" = 'TaskQueueMaxRetriesCap'
+    WHERE t."Id" = {task} AND r."Id" = {run} AND r."Status" = 'error' AND r."Token" = '{token}') AS s
+WHERE "TaskQueue"."Id" = s."Id" AND "FailedRetries" + 1 >= s."Allowed" AND COALESCE("MaxRetries", 0) <> s."Allowed";
 INSERT INTO "TaskQueueNotices" ("Kind", "TaskQueueId", "RunId", "TaskClass", "Host", "ErrorCode", "ErrorMessage")
 SELECT 'exhausted', t."Id", r."Id", t."TaskClass", r."Host", r."ErrorCode", r."ErrorMessage"
 FROM "TaskQueue" AS t JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
-WHERE t."Id" = {task} AND t."FailedRetries" + 1 >= t."MaxRetries"
+WHERE t."Id" = {task} AND t."FailedRetries" + 1 >= COALESCE(t."RetryLimit", t."MaxRetries", 1000001)
     AND r."Id" = {run} AND r."Status" = 'error' AND r."Token" = '{token}';
 UPDATE "TaskQueue" SET "LastStatus" = 'failed', "FailedRetries" = "FailedRetries" + 1, "Attempts" = "Attempts" + 1,
     "CurrentRunId" = NULL, "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')

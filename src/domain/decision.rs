@@ -144,11 +144,7 @@ impl Decision {
             Blame::AnyOfSeveral => format!("{code}{LOST_WITH_OTHERS}"),
             Blame::Restart => format!("{code}: retry (its machine was started again)"),
         };
-        Self {
-            event: RunEvent::TimeOut,
-            is_crash: blame == Blame::Task,
-            ..Self::crash(code, message, rule)
-        }
+        Self { event: RunEvent::TimeOut, is_crash: blame == Blame::Task, ..Self::crash(code, message, rule) }
     }
 
     /// Whether this is the rule of a run that was lost together with others.

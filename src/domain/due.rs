@@ -17,8 +17,8 @@ pub struct DueFacts {
     pub has_open_run: bool,
     /// FailedRetries.
     pub failed_retries: i32,
-    /// MaxRetries.
-    pub max_retries: i32,
+    /// RetryLimit, or MaxRetries where that is NULL; `None` where both are.
+    pub retry_limit: Option<i32>,
     /// Number of dependencies that have not succeeded yet.
     pub waiting_for: i32,
     /// Whether it is quarantined.
@@ -46,7 +46,7 @@ pub enum NotDue {
     Cancelled,
     /// It crashed too often.
     Quarantined,
-    /// FailedRetries has reached MaxRetries.
+    /// FailedRetries has reached the number that is allowed.
     Exhausted,
     /// This many dependencies have not succeeded yet.
     WaitsForDependencies(i32),
@@ -94,7 +94,7 @@ pub enum DueCondition {
     NoOpenRun,
     /// It did not crash too often.
     NotQuarantined,
-    /// FailedRetries is below MaxRetries.
+    /// FailedRetries is below the number that is allowed, as far as it is known before an attempt fails.
     RetryIsLeft,
     /// The tasks that it waits for have succeeded.
     DependenciesDone,
@@ -136,7 +136,9 @@ impl DueCondition {
             (Self::NotCancelled, _) => status(TaskStatus::Cancelled).then_some(NotDue::Cancelled),
             (Self::NoOpenRun, _) => facts.has_open_run.then_some(NotDue::HasOpenRun),
             (Self::NotQuarantined, _) => facts.is_quarantined.then_some(NotDue::Quarantined),
-            (Self::RetryIsLeft, _) => (facts.failed_retries >= facts.max_retries).then_some(NotDue::Exhausted),
+            (Self::RetryIsLeft, _) => {
+                (facts.retry_limit.is_some_and(|limit| facts.failed_retries >= limit)).then_some(NotDue::Exhausted)
+            }
             (Self::DependenciesDone, _) => {
                 (facts.waiting_for > 0).then_some(NotDue::WaitsForDependencies(facts.waiting_for))
             }
@@ -165,7 +167,7 @@ mod tests {
             status: Stored::Known(TaskStatus::Scheduled),
             has_open_run: false,
             failed_retries: 0,
-            max_retries: 5,
+            retry_limit: Some(5),
             waiting_for: 0,
             is_quarantined: false,
             is_planned: true,

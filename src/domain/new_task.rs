@@ -67,7 +67,7 @@ pub struct NewTask {
     /// When it is to be processed; `None` is now, by the database's clock.
     pub scheduled_on: Option<DateTime<Utc>>,
     /// From 1 on.
-    pub max_retries: i32,
+    pub max_retries: Option<i32>,
     /// Seconds, from 1 on.
     pub timeout_secs: Option<i32>,
     /// -1000 to 1000, higher first.
@@ -165,7 +165,7 @@ impl TaskRequest {
             class,
             data,
             scheduled_on: self.scheduled_on,
-            max_retries: max_retries.unwrap_or(settings.max_retries),
+            max_retries,
             timeout_secs: in_range("timeout", self.timeout_secs, 1, MAX_TIMEOUT_SECS)?,
             priority: in_range("priority", self.priority, -i64::from(MAX_PRIORITY), i64::from(MAX_PRIORITY))?
                 .unwrap_or(0),
@@ -258,9 +258,9 @@ mod tests {
     }
 
     #[test]
-    fn max_retries_is_five_when_not_given() {
+    fn max_retries_is_left_to_the_setting_when_not_given() {
         let task = request().validate(&settings()).unwrap();
-        assert_eq!((task.max_retries, task.data.as_str(), task.priority), (5, "{}", 0));
+        assert_eq!((task.max_retries, task.data.as_str(), task.priority), (None, "{}", 0));
     }
 
     #[test]

@@ -32,8 +32,10 @@ pub struct Task {
     pub data: String,
     /// LastStatus
     pub status: Stored<TaskStatus>,
-    /// Failed attempts before it is exhausted.
-    pub max_retries: i32,
+    /// Failed attempts before it is exhausted; `None` takes what the setting says when an attempt fails.
+    pub max_retries: Option<i32>,
+    /// Set once it is exhausted by the settings: the failed attempts that they allowed then.
+    pub retry_limit: Option<i32>,
     /// Failed attempts since the last success.
     pub failed_retries: i32,
     /// Attempts that ended, given back ones left out.
@@ -122,11 +124,17 @@ impl Task {
         self.next_attempt_on.unwrap_or(self.scheduled_on)
     }
 
+    /// Failed attempts before it is exhausted, as far as its row says.
+    #[must_use]
+    pub fn known_retry_limit(&self) -> Option<i32> {
+        self.retry_limit.or(self.max_retries)
+    }
+
     /// Failed for good: no retry is left.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         (self.status.is(TaskStatus::Failed) || self.status.is(TaskStatus::Timeout))
-            && self.failed_retries >= self.max_retries
+            && self.known_retry_limit().is_some_and(|limit| self.failed_retries >= limit)
     }
 
     /// Nothing happens to it any more unless somebody wants it to.
@@ -320,8 +328,8 @@ pub struct ClaimedRun {
     pub token: String,
     /// Number of the attempt, from 1.
     pub attempt: i32,
-    /// MaxRetries of the task.
-    pub max_retries: i32,
+    /// MaxRetries of the task; `None` takes the setting.
+    pub max_retries: Option<i32>,
     /// Timeout of the task, in seconds, if it has one.
     pub task_timeout_secs: Option<i32>,
     /// When the task was to be processed.

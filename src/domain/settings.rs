@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::lease::LeaseTimes;
+use super::records::Task;
 use super::retention::{Keep, Retention};
 
 /// A setting of the whole queue.
@@ -14,8 +15,10 @@ pub enum Setting {
     RunnerLimit,
     /// Seconds without an end or a report after which a run times out, where neither task nor class says otherwise.
     RunTimeout,
-    /// MaxRetries of a task that is queued without.
+    /// Failed attempts of a task that states no MaxRetries, before it is exhausted.
     MaxRetries,
+    /// The most failed attempts of any task, whatever it states.
+    MaxRetriesCap,
     /// Seconds before the first retry of a failed task; doubled for each further one.
     RetryDelay,
     /// The longest wait before a retry, in seconds.
@@ -89,10 +92,11 @@ impl std::error::Error for BadSetting {}
 
 impl Setting {
     /// Every setting, in the order in which they are listed.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::RunnerLimit,
         Self::RunTimeout,
         Self::MaxRetries,
+        Self::MaxRetriesCap,
         Self::RetryDelay,
         Self::RetryDelayMax,
         Self::CrashLimit,
@@ -122,6 +126,7 @@ impl Setting {
             Self::RunnerLimit => "TaskQueueRunnerLimit",
             Self::RunTimeout => "TaskQueueRunTimeout",
             Self::MaxRetries => "TaskQueueMaxRetries",
+            Self::MaxRetriesCap => "TaskQueueMaxRetriesCap",
             Self::RetryDelay => "TaskQueueRetryDelay",
             Self::RetryDelayMax => "TaskQueueRetryDelayMax",
             Self::CrashLimit => "TaskQueueCrashLimit",
@@ -151,12 +156,15 @@ impl Setting {
         match self {
             Self::RunnerLimit => "runners that may live at once, all hosts together",
             Self::RunTimeout => "seconds without end or report after which a run times out",
-            Self::MaxRetries => "failed attempts of a task before it is exhausted",
+            Self::MaxRetries => "failed attempts of a task before it is exhausted, where it states none",
+            Self::MaxRetriesCap => "most failed attempts of any task before it is exhausted, whatever it states",
             Self::RetryDelay => "seconds before the first retry, doubled for each further one",
             Self::RetryDelayMax => "longest wait before a retry, in seconds",
             Self::CrashLimit => "crashes of a task, without a success between them, before it is quarantined",
             Self::ClaimTimeoutLimit => "timeouts of a claimant with a task before it counts as having rejected it",
-            Self::HoldTime => "seconds for which a class is held where its handler cannot start, and a task from a late claimant",
+            Self::HoldTime => {
+                "seconds for which a class is held where its handler cannot start, and a task from a late claimant"
+            }
             Self::LeaseTime => "seconds after which a runner that nobody hears of has lost its runs",
             Self::LeaseRenewal => "seconds between two renewals of a runner's lease",
             Self::LeaseMargin => "seconds before the end of its lease at which a runner gives up",
@@ -182,6 +190,7 @@ impl Setting {
             Self::RunnerLimit => 8,
             Self::RunTimeout => 86_400,
             Self::MaxRetries => 5,
+            Self::MaxRetriesCap => 1_000_000,
             Self::RetryDelay => 10,
             Self::RetryDelayMax => 3_600,
             Self::CrashLimit | Self::ClaimTimeoutLimit => 3,
@@ -205,7 +214,7 @@ impl Setting {
         match self {
             Self::RunnerLimit => (1, 10_000),
             Self::RunTimeout => (1, 31_536_000),
-            Self::MaxRetries => (1, 1_000_000),
+            Self::MaxRetries | Self::MaxRetriesCap => (1, 1_000_000),
             Self::RetryDelay => (0, 86_400),
             Self::RetryDelayMax => (0, 2_592_000),
             Self::CrashLimit | Self::ClaimTimeoutLimit => (1, 1_000_000),
@@ -260,6 +269,8 @@ pub struct Settings {
     pub run_timeout_secs: i64,
     /// [`Setting::MaxRetries`]
     pub max_retries: i32,
+    /// [`Setting::MaxRetriesCap`]
+    pub max_retries_cap: i32,
     /// [`Setting::RetryDelay`] and [`Setting::RetryDelayMax`]
     #[serde(skip)]
     pub backoff: super::backoff::Backoff,
@@ -284,6 +295,18 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// How many attempts of this task may fail, or might when it was exhausted.
+    #[must_use]
+    pub fn retries_of(&self, task: &Task) -> i32 {
+        task.retry_limit.unwrap_or_else(|| self.allowed_retries(task.max_retries))
+    }
+
+    /// How many attempts of a task that states this MaxRetries may fail.
+    #[must_use]
+    pub fn allowed_retries(&self, max_retries: Option<i32>) -> i32 {
+        max_retries.unwrap_or(self.max_retries).min(self.max_retries_cap)
+    }
+
     /// From the rows of the store; a row that is missing counts as its default.
     ///
     /// # Errors
@@ -305,6 +328,7 @@ impl Settings {
             runner_limit: narrow(get(Setting::RunnerLimit)?),
             run_timeout_secs: get(Setting::RunTimeout)?,
             max_retries: narrow(get(Setting::MaxRetries)?),
+            max_retries_cap: narrow(get(Setting::MaxRetriesCap)?),
             backoff: {
                 // A first wait that is longer than the longest is as long as that one.
                 let max_secs = get(Setting::RetryDelayMax)?;

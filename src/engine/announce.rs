@@ -148,6 +148,7 @@ fn hook_problem(ctx: &mut Context, task_id: TaskId, run_id: RunId, end: &RunEnd)
         return Ok(None);
     }
     let task = ctx.store.get_task(task_id)?;
+    let settings = ctx.store.recent_settings()?;
     let kind = match end.event {
         RunEvent::Succeed => HookKind::Success,
         _ if task.is_settled() => HookKind::Failure,
@@ -161,7 +162,7 @@ fn hook_problem(ctx: &mut Context, task_id: TaskId, run_id: RunId, end: &RunEnd)
         class: task.class.as_str(),
         attempts: task.attempts,
         failed_retries: task.failed_retries,
-        max_retries: task.max_retries,
+        max_retries: settings.retries_of(&task),
         decision: &end.decision,
         error_code: &end.error_code,
         error_message: &end.error_message,

@@ -66,6 +66,8 @@ pub struct Offer {
     pub deadline: DateTime<Utc>,
     /// How far each heartbeat moves the deadline.
     pub timeout_secs: i64,
+    /// How many attempts may fail.
+    pub max_retries: i32,
 }
 
 /// The answer to a claim.
@@ -250,11 +252,16 @@ fn claim_now(
     if claimed.is_empty() {
         in_doubt.end();
     }
-    Ok(claimed.into_iter().map(|claimed| offer(claimed, &timeout_secs)).collect())
+    Ok(claimed.into_iter().map(|claimed| offer(claimed, &timeout_secs, settings)).collect())
 }
 
-fn offer(claimed: OutsideRun, timeout_secs: &dyn Fn(Option<&TaskClass>, Option<i32>) -> i64) -> Offer {
+fn offer(
+    claimed: OutsideRun,
+    timeout_secs: &dyn Fn(Option<&TaskClass>, Option<i32>) -> i64,
+    settings: &Settings,
+) -> Offer {
     let OutsideRun { run, deadline } = claimed;
     let timeout_secs = timeout_secs(Some(&run.class), run.task_timeout_secs);
-    Offer { run, deadline, timeout_secs }
+    let max_retries = settings.allowed_retries(run.max_retries);
+    Offer { run, deadline, timeout_secs, max_retries }
 }

@@ -141,7 +141,7 @@ pub fn resolve(ctx: &mut Context, held: &Held, resolution: &Resolution) -> Engin
     let has_retry_left = match resolution {
         Resolution::Rejection(_) => {
             let task = ctx.store.get_task(run.task_id)?;
-            task.failed_retries.saturating_add(1) < task.max_retries
+            task.failed_retries.saturating_add(1) < settings.allowed_retries(task.max_retries)
         }
         _ => true,
     };

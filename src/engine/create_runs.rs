@@ -140,7 +140,7 @@ pub fn due_facts(task: &Task) -> DueFacts {
         status: task.status.clone(),
         has_open_run: task.current_run_id.is_some(),
         failed_retries: task.failed_retries,
-        max_retries: task.max_retries,
+        retry_limit: task.known_retry_limit(),
         waiting_for: task.waiting_for,
         is_quarantined: task.quarantined_on.is_some(),
         is_planned: task.schedule.as_ref().is_none_or(|schedule| schedule.planned_on.is_some()),

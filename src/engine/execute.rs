@@ -17,6 +17,7 @@ use crate::domain::decision::{Decision, decide};
 use crate::domain::ending::Ending;
 use crate::domain::message::Messages;
 use crate::domain::records::{ClaimedRun, RunOutput};
+use crate::domain::settings::Settings;
 use crate::domain::transition::RunEvent;
 use crate::handler::exec::ExecRequest;
 use crate::handler::{HandlerError, RunContext};
@@ -53,7 +54,7 @@ pub(super) fn execute(
     let silence = longest_silence(timeout_secs, terms.handlers.kill_grace(Some(&run.class)));
     let mut live = LiveRun::new(run.run_id, silence, place.leases, place.stopping, listener);
     fault_point!("execute.before_handler");
-    let finished = run_handler(place, terms, run, &run_context(run, timeout_secs), socket, &mut live);
+    let finished = run_handler(place, terms, run, &run_context(run, &terms.settings, timeout_secs), socket, &mut live);
     fault_point!("execute.handler_ended");
     let was_over = live.was_over();
     let last_news = live.into_last_news();
@@ -113,14 +114,14 @@ fn run_handler(
     }
 }
 
-fn run_context(run: &ClaimedRun, timeout_secs: i64) -> RunContext {
+fn run_context(run: &ClaimedRun, settings: &Settings, timeout_secs: i64) -> RunContext {
     let text = |instant: DateTime<Utc>| instant.to_rfc3339_opts(SecondsFormat::Micros, true);
     let deadline = TimeDelta::try_seconds(timeout_secs).and_then(|timeout| run.started_on.checked_add_signed(timeout));
     RunContext {
         task_id: run.task_id.0,
         run_id: run.run_id.0,
         attempt: run.attempt,
-        max_retries: run.max_retries,
+        max_retries: settings.allowed_retries(run.max_retries),
         class: run.class.clone(),
         data: run.data.clone(),
         token: run.token.clone(),

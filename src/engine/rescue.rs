@@ -26,7 +26,9 @@ use crate::os::claimant::{Asked, ask_to_end};
 use crate::os::identity::{Liveness, ProcessIdentity};
 use crate::os::marks::{dead_owners, forget, marks_of};
 use crate::os::survivors::{RecordedHandler, end_coprocesses, end_survivors};
-use crate::store::{EndCondition, Ended, Lateness, Loss, NewEvent, NewNotice, RunEnd, RunRef, Store, StoreError, StoreResult};
+use crate::store::{
+    EndCondition, Ended, Lateness, Loss, NewEvent, NewNotice, RunEnd, RunRef, Store, StoreError, StoreResult,
+};
 
 /// From TERM to KILL for what survived its runner: everybody who creates runs here waits for it.
 const LONGEST_GRACE: Duration = Duration::from_secs(2);
@@ -370,14 +372,12 @@ fn lost_end(
     let decision = Decision::lost(evidence.code, message, blame);
     // A claimant that did not come back in time is late, as far as anybody knows, and not dead.
     let is_late = run.claimant.is_some() && evidence.condition != EndCondition::Held;
-    let lateness =
-        is_late.then_some(Lateness { hold_secs: settings.hold_secs, limit: settings.claim_timeout_limit });
+    let lateness = is_late.then_some(Lateness { hold_secs: settings.hold_secs, limit: settings.claim_timeout_limit });
     RunEnd {
         may_retry: decision.may_retry,
         backoff: settings.backoff.clone(),
         loss: Some(Loss { class_backoff: ctx.handlers.stated_backoff(run.class.known()), lateness }),
-        crash: (decision.is_crash && lateness.is_none())
-            .then(|| ctx.crash(run.class.known(), settings)),
+        crash: (decision.is_crash && lateness.is_none()).then(|| ctx.crash(run.class.known(), settings)),
         condition: evidence.condition,
         ..RunEnd::of(decision.event, &decision.error_code, &decision.error_message, &decision.rule)
     }

@@ -33,6 +33,8 @@ pub struct TaskLine {
     pub last_run: Option<Run>,
     /// Why it is where it is.
     pub reason: Reason,
+    /// How many attempts may fail.
+    pub allowed_retries: i32,
 }
 
 /// The overview.
@@ -71,6 +73,8 @@ pub struct TaskDetail {
     pub dependants: Vec<LinkedTask>,
     /// A circle of tasks that wait for each other, this one first and last, if it stands in one: by SQL alone.
     pub circle: Option<Vec<TaskId>>,
+    /// How many attempts may fail.
+    pub allowed_retries: i32,
     /// Claimants that rejected it and are never offered it again.
     pub rejected_by: Vec<String>,
     /// Claimants whose time with it ran out, and which are not offered it for a while.
@@ -108,14 +112,16 @@ pub fn overview_of(ctx: &mut Context, ids: &[TaskId], limit: i64) -> EngineResul
 
 fn overview_with(ctx: &mut Context, now: DateTime<Utc>, counts: TaskCounts, page: TaskPage) -> EngineResult<Overview> {
     let in_use = ctx.store.list_live_runners()?.iter().map(|runner| i64::from(runner.slots)).sum();
-    let limit = i64::from(ctx.store.settings()?.runner_limit);
+    let settings = ctx.store.settings()?;
+    let limit = i64::from(settings.runner_limit);
     let pauses = ctx.store.list_pauses()?;
     let standstills = standstills(ctx)?;
     let mut inquiry = Inquiry::new(ctx, now);
     let mut lines = Vec::with_capacity(page.tasks.len());
     for (task, last_run) in page.tasks {
         let reason = inquiry.reason_of(&task, last_run.as_ref())?;
-        lines.push(TaskLine { task, last_run, reason });
+        let allowed_retries = settings.retries_of(&task);
+        lines.push(TaskLine { task, last_run, reason, allowed_retries });
     }
     Ok(Overview { now, counts, slots: (in_use, limit), pauses, standstills, lines, has_more: page.has_more })
 }
@@ -134,6 +140,7 @@ pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
     }
     let reason = Inquiry::new(ctx, now).reason_of(&task, runs.first().map(|(run, _)| run))?;
     let events = ctx.store.list_events_of_task(task_id, DETAIL_LIMIT)?;
+    let allowed_retries = ctx.store.settings()?.retries_of(&task);
     let rejected_by = ctx.store.list_rejections(task_id)?;
     let held_back = ctx.store.list_held_back(task_id)?;
     let prerequisites = ctx.store.list_prerequisites(task_id, false, DETAIL_LIMIT)?;
@@ -145,7 +152,7 @@ pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
     let own_runs: Vec<Run> = runs.iter().map(|(run, _)| run.clone()).collect();
     let are_all = i64::try_from(own_runs.len()).is_ok_and(|count| count < DETAIL_LIMIT);
     let time_line = time_line(&task, &own_runs, are_all, now);
-    Ok(TaskDetail { task, reason, runs, events, prerequisites, dependants, circle, rejected_by, held_back, time_line })
+    Ok(TaskDetail { task, reason, runs, events, prerequisites, dependants, circle, allowed_retries, rejected_by, held_back, time_line })
 }
 
 /// The newest runs of all tasks.

@@ -63,7 +63,7 @@ pub fn batch_line(input: &[u8]) {
     let Ok(settings) = Settings::from_rows(&[]) else { return };
     if let Ok(task) = TaskRequest::validate(request, &settings) {
         assert_eq!(check_storable(&task.data), Ok(()));
-        assert!(task.max_retries >= 1 && task.timeout_secs.is_none_or(|secs| secs >= 1));
+        assert!(task.max_retries.is_none_or(|count| count >= 1) && task.timeout_secs.is_none_or(|secs| secs >= 1));
         assert!((-1_000..=1_000).contains(&task.priority));
     }
 }

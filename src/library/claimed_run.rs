@@ -51,13 +51,13 @@ pub struct HeldRun {
 
 impl ClaimedRun {
     pub(super) fn new(queue: &TaskQueue, offer: Offer) -> Self {
-        let Offer { run, deadline, timeout_secs } = offer;
+        let Offer { run, deadline, timeout_secs, max_retries } = offer;
         Self {
             task_id: run.task_id,
             class: run.class.as_str().to_owned(),
             data: run.data,
             attempt: run.attempt,
-            max_retries: run.max_retries,
+            max_retries,
             timeout: Duration::from_secs(timeout_secs.unsigned_abs()),
             deadline,
             held: HeldRun::new(queue, run.run_id, run.token),

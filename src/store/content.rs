@@ -15,8 +15,8 @@ pub(super) struct ContentRow {
     pub(super) class: Cell<ExactText>,
     #[diesel(sql_type = Text)]
     pub(super) data: Cell<ExactText>,
-    #[diesel(sql_type = Integer)]
-    pub(super) max_retries: Cell<ExactInt>,
+    #[diesel(sql_type = Nullable<Integer>)]
+    pub(super) max_retries: Option<Cell<ExactInt>>,
     #[diesel(sql_type = Nullable<Integer>)]
     pub(super) timeout_secs: Option<Cell<ExactInt>>,
     /// Chosen from here on by [`ContentRow::read`]: COALESCE of MariaDB takes a date of zeros, which cannot be read, for NULL.
@@ -31,7 +31,7 @@ pub(super) struct ContentRow {
 pub(super) struct Content {
     pub(super) class: TaskClass,
     pub(super) data: String,
-    pub(super) max_retries: i32,
+    pub(super) max_retries: Option<i32>,
     pub(super) timeout_secs: Option<i32>,
     pub(super) planned_on: Moment,
 }
@@ -47,7 +47,7 @@ impl ContentRow {
         Ok(Content {
             class: class.parse().map_err(bad_name)?,
             data: self.data.read("TaskData")?.0,
-            max_retries: self.max_retries.read("MaxRetries")?.0,
+            max_retries: self.max_retries.map(|cell| cell.read("MaxRetries")).transpose()?.map(|count| count.0),
             timeout_secs: self.timeout_secs.map(|cell| cell.read("Timeout")).transpose()?.map(|secs| secs.0),
             planned_on: match self.planned_on {
                 Some(cell) => cell.read("PlannedOn")?,

@@ -10,7 +10,7 @@ use super::backend::{self, AnyConnection};
 use super::rows::DependencyRow;
 use super::schema::task_queue;
 use super::schema::task_queue_dependencies::dsl::{depends_on_id, is_satisfied, task_id, task_queue_dependencies};
-use super::sql::{Moment, db_now};
+use super::sql::{Moment, allowed_retries, db_now};
 use super::{Store, StoreResult};
 use crate::domain::dependencies::LinkedTask;
 use crate::domain::ids::TaskId;
@@ -135,7 +135,7 @@ macro_rules! link_columns {
             task_queue::task_class,
             task_queue::last_status,
             task_queue::failed_retries,
-            task_queue::max_retries,
+            allowed_retries(),
             task_queue::quarantined_on,
         )
             .nullable()

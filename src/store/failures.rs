@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::backend::AnyConnection;
 use super::cells::ShownText;
 use super::schema::{task_queue, task_queue_runs};
-use super::sql::Moment;
+use super::sql::{Moment, allowed_retries};
 use super::{Store, StoreResult};
 use crate::domain::decision::rules_out_retry;
 use crate::domain::ids::TaskId;
@@ -114,7 +114,7 @@ fn load_failed(
         .select(task_queue_runs::id)
         .limit(1)
         .single_value();
-    let retries = (dsl::failed_retries, dsl::max_retries, dsl::attempts);
+    let retries = (dsl::failed_retries, allowed_retries(), dsl::attempts);
     let columns = (dsl::id, dsl::task_class, retries.0, retries.1, retries.2, dsl::quarantined_on, last_failure);
     let failed = dsl::task_queue.filter(dsl::last_status.eq(status.as_str())).select(columns).limit(limit);
     // The whole index is named in the order, as for a page of `status`.

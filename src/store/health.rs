@@ -5,7 +5,7 @@ use diesel::prelude::*;
 use super::backend;
 pub use super::backend::health::Symptom;
 use super::schema::{task_queue, task_queue_dependencies};
-use super::sql::db_now_plus;
+use super::sql::{allowed_retries, db_now_plus};
 use super::{Store, StoreResult};
 use crate::domain::ids::TaskId;
 use crate::domain::status::{ScheduleStatus, TaskStatus};
@@ -56,7 +56,7 @@ impl Store {
         let ids: Vec<i64> = self.read(|conn| {
             let waiting = dsl::task_queue.filter(dsl::last_status.eq_any(failed)).filter(dsl::quarantined_on.is_null());
             let future = waiting.filter(dsl::updated_on.gt(db_now_plus(lead_secs)));
-            let retried = future.filter(dsl::failed_retries.lt(dsl::max_retries));
+            let retried = future.filter(dsl::failed_retries.lt(allowed_retries()));
             Ok(retried.order(dsl::id).limit(limit).select(dsl::id).load(conn)?)
         })?;
         Ok(ids.into_iter().map(TaskId).collect())

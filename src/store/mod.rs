@@ -91,8 +91,8 @@ pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
 pub use self::transfer::{ExportedTask, Imported, TransferredTask};
 use self::transitions::LowWater;
 pub use self::transitions::{
-    Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, Lateness, Loss, ManyClaimed, Outlook, OutsideClaim,
-    OutsideRun, Restart, RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
+    Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, Lateness, Loss, ManyClaimed,
+    Outlook, OutsideClaim, OutsideRun, Restart, RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
 };
 pub use self::unique::Holder;
 use self::unique::look_again;

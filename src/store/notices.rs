@@ -12,7 +12,7 @@ use super::schema::task_queue_notices::dsl::{
     error_code, error_message, host, id, kind, occurred_on, run_id, task_class, task_queue_id, task_queue_notices,
 };
 use super::schema::task_queue_timers::dsl::{name, next_on, task_queue_timers};
-use super::sql::{Moment, db_now, db_now_plus};
+use super::sql::{Moment, allowed_retries, db_now, db_now_plus};
 use super::{Counted, Store, StoreResult};
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::notice::{Notice, NoticeKind};
@@ -259,7 +259,7 @@ fn given_up_among(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashSe
         let ids: Vec<i64> = dsl::task_queue
             .filter(dsl::id.eq_any(part))
             .filter(dsl::last_status.eq_any(failed))
-            .filter(dsl::failed_retries.ge(dsl::max_retries).or(dsl::quarantined_on.is_not_null()))
+            .filter(dsl::failed_retries.ge(allowed_retries()).or(dsl::quarantined_on.is_not_null()))
             .select(dsl::id)
             .load(conn)?;
         found.extend(ids);

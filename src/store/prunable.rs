@@ -10,7 +10,7 @@ use super::StoreResult;
 use super::backend::AnyConnection;
 use super::limits::counted_by_rates;
 use super::schema::{task_queue, task_queue_dependencies, task_queue_runs};
-use super::sql::{Moment, db_now};
+use super::sql::{AllowedRetries, Moment, allowed_retries, db_now};
 use crate::domain::retention::{Kept, Retention};
 use crate::domain::status::TaskStatus;
 
@@ -43,7 +43,8 @@ pub(super) struct Candidate {
     pub(super) updated_on: Moment,
     pub(super) over_on: Option<Moment>,
     failed_retries: i32,
-    max_retries: i32,
+    #[diesel(select_expression = allowed_retries(), select_expression_type = AllowedRetries)]
+    allowed_retries: i32,
     quarantined_on: Option<Moment>,
     current_run_id: Option<i64>,
     schedule_head: Option<String>,
@@ -59,7 +60,7 @@ impl Candidate {
             Some(Kept::OpenRun)
         } else if !status.is_some_and(|status| Retention::FINISHED.contains(&status)) {
             Some(Kept::NotOver)
-        } else if has_failed && self.failed_retries < self.max_retries && self.quarantined_on.is_none() {
+        } else if has_failed && self.failed_retries < self.allowed_retries && self.quarantined_on.is_none() {
             Some(Kept::TriedAgain)
         } else if self.schedule_head.is_some() {
             Some(Kept::ScheduleHead)

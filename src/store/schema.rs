@@ -21,7 +21,9 @@ diesel::table! {
         #[sql_name = "LastStatus"]
         last_status -> Text,
         #[sql_name = "MaxRetries"]
-        max_retries -> Integer,
+        max_retries -> Nullable<Integer>,
+        #[sql_name = "RetryLimit"]
+        retry_limit -> Nullable<Integer>,
         #[sql_name = "FailedRetries"]
         failed_retries -> Integer,
         #[sql_name = "Attempts"]

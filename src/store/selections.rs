@@ -9,7 +9,7 @@ use diesel::prelude::*;
 use super::backend::AnyConnection;
 use super::rows::TaskRow;
 use super::schema::{task_queue, task_queue_runs};
-use super::sql::{Moment, db_now};
+use super::sql::{Moment, allowed_retries, db_now};
 use super::{Store, StoreResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
@@ -160,12 +160,12 @@ impl Query<'_> {
             None => query,
             Some(StatusFilter::Is(status)) => query.filter(dsl::last_status.eq(status.as_str())),
             Some(StatusFilter::Exhausted) => {
-                query.filter(dsl::last_status.eq_any(failed)).filter(dsl::failed_retries.ge(dsl::max_retries))
+                query.filter(dsl::last_status.eq_any(failed)).filter(dsl::failed_retries.ge(allowed_retries()))
             }
             Some(StatusFilter::Quarantined) => query.filter(dsl::quarantined_on.is_not_null()),
             Some(StatusFilter::Waiting) => query
                 .filter(dsl::last_status.eq_any(waiting))
-                .filter(dsl::failed_retries.lt(dsl::max_retries))
+                .filter(dsl::failed_retries.lt(allowed_retries()))
                 .filter(dsl::quarantined_on.is_null()),
             Some(StatusFilter::Due) => query.filter(dsl::due_on.le(self.now)),
         };

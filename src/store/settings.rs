@@ -11,9 +11,8 @@ use super::schema::task_queue_settings::dsl::{name, task_queue_settings, value};
 use super::{Store, StoreResult};
 use crate::domain::settings::{Setting, Settings};
 
-/// The setting TaskQueueScheduleGrace alone, for the end of a run. Never where a claim has locked the tables.
-pub(super) fn schedule_grace_secs(conn: &mut AnyConnection) -> QueryResult<i64> {
-    let setting = Setting::ScheduleGrace;
+/// A setting alone, for the end of a run. Never where a claim has locked the tables.
+pub(super) fn setting_now(conn: &mut AnyConnection, setting: Setting) -> QueryResult<i64> {
     let row = task_queue_settings.filter(name.eq(setting.name()));
     let text: Option<String> = row.select(value).first(conn).optional()?;
     // A bad value keeps no run from ending: whoever reads all settings names it.

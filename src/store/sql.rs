@@ -9,11 +9,28 @@ use diesel::pg::Pg;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::serialize::{self, IsNull, Output, ToSql};
-use diesel::sql_types::{BigInt, Text, Timestamp};
+use diesel::sql_types::{BigInt, Integer, Nullable, Text, Timestamp};
 use diesel::sqlite::Sqlite;
 use serde::{Deserialize, Serialize};
 
 use super::backend::connection::MultiBackend;
+use super::schema::task_queue;
+
+/// More failed attempts than a task can have: what its row allows where it states nothing.
+pub(super) const ANY_RETRIES: i32 = 1_000_001;
+
+diesel::define_sql_function! {
+    #[sql_name = "COALESCE"]
+    fn first_of(limit: Nullable<Integer>, asked: Nullable<Integer>, otherwise: Integer) -> Integer;
+}
+
+/// Failed attempts that the row of a task allows, as the generated columns have it: a task is exhausted that has failed so often.
+pub(super) type AllowedRetries = first_of<task_queue::retry_limit, task_queue::max_retries, i32>;
+
+/// Makes it.
+pub(super) fn allowed_retries() -> AllowedRetries {
+    first_of(task_queue::retry_limit, task_queue::max_retries, ANY_RETRIES)
+}
 
 /// An instant as a column holds it: UTC, to the microsecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, AsExpression, FromSqlRow, Serialize, Deserialize)]

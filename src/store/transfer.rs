@@ -70,7 +70,9 @@ struct TaskColumns {
     task_data: String,
     /// LastStatus
     last_status: String,
-    max_retries: i32,
+    max_retries: Option<i32>,
+    #[serde(default)]
+    retry_limit: Option<i32>,
     failed_retries: i32,
     attempts: i32,
     priority: i32,
@@ -251,7 +253,8 @@ impl TransferredTask {
         match TaskStatus::parse(&self.task.last_status) {
             Some(TaskStatus::Success | TaskStatus::Cancelled) => true,
             Some(TaskStatus::Failed | TaskStatus::Timeout) => {
-                self.task.failed_retries >= self.task.max_retries || self.task.quarantined_on.is_some()
+                let limit = self.task.retry_limit.or(self.task.max_retries);
+                limit.is_some_and(|limit| self.task.failed_retries >= limit) || self.task.quarantined_on.is_some()
             }
             Some(TaskStatus::Scheduled) => self.task.quarantined_on.is_some(),
             Some(TaskStatus::Processing) | None => false,
@@ -416,6 +419,7 @@ fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids)
                 task_data,
                 last_status,
                 max_retries,
+                retry_limit,
                 failed_retries,
                 attempts,
                 priority,

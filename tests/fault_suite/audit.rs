@@ -167,7 +167,7 @@ pub fn tasks(raw: &mut Raw, after: i64) -> Vec<TaskRow> {
         "\"TaskClass\"",
         "\"TaskData\"",
         "\"LastStatus\"",
-        "\"MaxRetries\"",
+        "COALESCE(\"RetryLimit\", \"MaxRetries\", 1000001)",
         "\"FailedRetries\"",
         "\"Attempts\"",
         "\"CurrentRunId\"",

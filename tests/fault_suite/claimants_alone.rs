@@ -42,7 +42,8 @@ fn lose_and_take(stage: &Stage, rng: &mut Rng) -> usize {
         let options: &[&str] = if number % 2 == 0 { &["--backoff", &backoff] } else { &[] };
         stage.queue_with("note", options);
     }
-    let planned = || stage.texts("SELECT CAST(\"ScheduledOn\" AS CHAR(40)) AS value FROM \"TaskQueue\" ORDER BY \"Id\"");
+    let planned =
+        || stage.texts("SELECT CAST(\"ScheduledOn\" AS CHAR(40)) AS value FROM \"TaskQueue\" ORDER BY \"Id\"");
     let before = planned();
     for number in 0..TASKS {
         let answer = if rng.below(2) == 0 { "die" } else { "hang" };
@@ -68,7 +69,8 @@ fn take_all(stage: &Stage) -> bool {
 
 /// The tasks with a backoff whose second run came before it was over.
 fn early_attempts(stage: &Stage) -> Vec<i64> {
-    let with_backoff = stage.texts("SELECT \"Id\" AS value FROM \"TaskQueue\" WHERE \"Backoff\" IS NOT NULL");
+    let with_backoff = "SELECT \"Id\" AS value FROM \"TaskQueue\" WHERE \"Backoff\" IS NOT NULL";
+    let with_backoff = stage.connect().numbers(with_backoff);
     let runs = stage.records().runs;
     let instant = |text: &str| chrono::NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f").unwrap();
     let is_early = |task: &i64| {
@@ -78,5 +80,5 @@ fn early_attempts(stage: &Stage) -> Vec<i64> {
         let wait = instant(&text(&next.times[0])) - instant(&text(&lost.times[2]));
         wait < chrono::TimeDelta::seconds(BACKOFF_SECS)
     };
-    with_backoff.iter().map(|id| id.parse().unwrap()).filter(is_early).collect()
+    with_backoff.into_iter().flatten().filter(is_early).collect()
 }

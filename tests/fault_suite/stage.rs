@@ -315,7 +315,7 @@ impl Stage {
 
     /// Whether every task has come to its end, and every runner.
     pub fn is_at_rest(&self) -> bool {
-        let open = "SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" NOT IN ('success', 'cancelled') AND \"FailedRetries\" < \"MaxRetries\"
+        let open = "SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" NOT IN ('success', 'cancelled') AND \"FailedRetries\" < COALESCE(\"RetryLimit\", \"MaxRetries\", 1000001)
             AND COALESCE(\"ScheduleHead\", '') <> 'paused' AND NOT (COALESCE(\"ScheduleHead\", '') = 'waiting' AND \"ScheduledOn\" > CURRENT_TIMESTAMP)";
         self.number(open) == 0 && self.number(OPEN_RUNNERS) == 0
     }

@@ -19,7 +19,12 @@ fn left_of(db: &TestDb, task: &str) -> (Value, Value, Vec<Option<String>>) {
         row.as_object_mut().unwrap().retain(|name, _| is_of_all(name));
         row.take()
     };
-    let is_due = count(db, &format!("\"TaskQueue\" WHERE \"Id\" = {task} AND COALESCE(\"NextAttemptOn\", \"ScheduledOn\") <= \"UpdatedOn\"")) == 1;
+    let is_due = count(
+        db,
+        &format!(
+            "\"TaskQueue\" WHERE \"Id\" = {task} AND COALESCE(\"NextAttemptOn\", \"ScheduledOn\") <= \"UpdatedOn\""
+        ),
+    ) == 1;
     let mut left = of_all(&mut detail["task"]);
     left["is_due"] = is_due.into();
     let run = detail["runs"].as_array_mut().unwrap().iter_mut().min_by_key(|run| run["id"].as_i64()).map(of_all);
@@ -27,7 +32,11 @@ fn left_of(db: &TestDb, task: &str) -> (Value, Value, Vec<Option<String>>) {
     let columns = ["Kind", "TaskClass", "Host", "ErrorCode", "ErrorMessage"];
     let texts = |column: &str| db.raw().texts(&format!("SELECT \"{column}\" AS value {of_task}"));
     let of_rejections = format!("FROM \"TaskQueueRejections\" WHERE \"TaskId\" = {task} ORDER BY \"Claimant\"");
-    let rejections = ["\"Claimant\"", "CAST(\"Timeouts\" AS char(9))", "CASE WHEN \"HeldUntil\" IS NULL THEN 'rejected' ELSE 'held' END"];
+    let rejections = [
+        "\"Claimant\"",
+        "CAST(\"Timeouts\" AS char(9))",
+        "CASE WHEN \"HeldUntil\" IS NULL THEN 'rejected' ELSE 'held' END",
+    ];
     let of_rejections = |column: &str| db.raw().texts(&format!("SELECT {column} AS value {of_rejections}"));
     let notices = columns.into_iter().flat_map(texts);
     (left, run.unwrap(), notices.chain(rejections.into_iter().flat_map(of_rejections)).collect())
@@ -74,10 +83,13 @@ each_engine! {
         let worker = SqlWorker::new(db);
         // `create-runs` would report the failures otherwise, and remove the notices.
         db.configure("[notify]\nstderr = false\n");
-        for (retries, is_cancelled) in [("3", false), ("1", false), ("3", true)] {
+        // Without a number of its own, the setting counts.
+        db.cli().run(&["settings", "set", "TaskQueueMaxRetries", "1"]).ok();
+        let stated = |retries: &'static str| vec!["--max-retries", retries];
+        for (retries, is_cancelled) in [(stated("3"), false), (stated("1"), false), (vec![], false), (stated("3"), true)] {
             let mut left = Vec::new();
             for takes_back_by_sql in [true, false] {
-                let (task, _) = worker.queue_and_claim(&["--max-retries", retries], "a");
+                let (task, _) = worker.queue_and_claim(&retries, "a");
                 if is_cancelled {
                     db.cli().run(&["cancel", &task, "--reason", "withdrawn"]).ok();
                 }
@@ -87,10 +99,10 @@ each_engine! {
                 left.push(left_of(db, &task));
                 let _ = db.cli().run(&["cancel", &task]);
             }
-            assert_eq!(left[0], left[1], "{retries} {is_cancelled}");
+            assert_eq!(left[0], left[1], "{retries:?} {is_cancelled}");
             assert_eq!(left[0].1["status"], if is_cancelled { "cancelled" } else { "timeout" });
         }
-        assert_eq!(count(db, "\"TaskQueueNotices\" WHERE \"Kind\" = 'exhausted'"), 2);
+        assert_eq!(count(db, "\"TaskQueueNotices\" WHERE \"Kind\" = 'exhausted'"), 4);
     }
 
     fn the_runs_of_runners_are_left_to_the_program_by_sql_workers(db) {

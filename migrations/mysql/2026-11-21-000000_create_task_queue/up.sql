@@ -16,7 +16,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `TaskClass` varchar(190) NOT NULL,
     `TaskData` longtext NOT NULL DEFAULT ('{}'),
     `LastStatus` varchar(16) NOT NULL DEFAULT 'scheduled',
-    `MaxRetries` int NOT NULL DEFAULT 5,
+    `MaxRetries` int,
+    `RetryLimit` int,
     `FailedRetries` int NOT NULL DEFAULT 0,
     `Attempts` int NOT NULL DEFAULT 0,
     `Priority` int NOT NULL DEFAULT 0,
@@ -40,14 +41,14 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `UpdatedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     `DueOn` datetime(6) GENERATED ALWAYS AS (
         CASE WHEN `LastStatus` IN ('scheduled', 'failed', 'timeout') AND `CurrentRunId` IS NULL
-            AND `FailedRetries` < `MaxRetries` AND `WaitingFor` = 0 AND `QuarantinedOn` IS NULL
+            AND `FailedRetries` < COALESCE(`RetryLimit`, `MaxRetries`, 1000001) AND `WaitingFor` = 0 AND `QuarantinedOn` IS NULL
             AND (`Recurrence` IS NULL OR `PlannedOn` IS NOT NULL AND `ScheduleStatus` <> 'paused')
             AND `ScheduledOn` >= '1000-01-01' THEN COALESCE(`NextAttemptOn`, `ScheduledOn`) END) STORED,
     `PriorityDueOn` datetime(6) GENERATED ALWAYS AS (CASE WHEN `Priority` <> 0 THEN `DueOn` END) STORED,
     `OverOn` datetime(6) GENERATED ALWAYS AS (
         CASE WHEN `CurrentRunId` IS NULL
             AND (`LastStatus` IN ('success', 'cancelled') OR `LastStatus` IN ('failed', 'timeout')
-                AND (`FailedRetries` >= `MaxRetries` OR `QuarantinedOn` IS NOT NULL))
+                AND (`FailedRetries` >= COALESCE(`RetryLimit`, `MaxRetries`, 1000001) OR `QuarantinedOn` IS NOT NULL))
             AND (`Recurrence` IS NULL OR `ScheduleStatus` IN ('followed', 'ended'))
             AND `UpdatedOn` >= '1000-01-01'
             THEN CASE WHEN `UniqueUntil` > `UpdatedOn` THEN `UniqueUntil` ELSE `UpdatedOn` END END) STORED,
@@ -55,7 +56,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
         CASE WHEN `UniqueUntil` IS NOT NULL OR `LastStatus` = 'processing'
             OR `CurrentRunId` IS NOT NULL AND `LastStatus` <> 'cancelled'
             OR `QuarantinedOn` IS NULL AND (`LastStatus` = 'scheduled'
-                OR `LastStatus` IN ('failed', 'timeout') AND `FailedRetries` < `MaxRetries`) THEN `UniqueKey` END) STORED,
+                OR `LastStatus` IN ('failed', 'timeout') AND `FailedRetries` < COALESCE(`RetryLimit`, `MaxRetries`, 1000001)) THEN `UniqueKey` END) STORED,
     UNIQUE KEY `TaskQueueReceipt` (`Receipt`),
     UNIQUE KEY `TaskQueueUnique` (`TaskClass`, `LiveUniqueKey`),
     KEY `TaskQueueByUniqueKey` (`UniqueKey`, `Id`),
@@ -66,7 +67,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
             WHEN `PlannedOn` IS NULL THEN 'new'
             WHEN `CurrentRunId` IS NOT NULL OR `LastStatus` = 'processing' THEN 'open'
             WHEN `LastStatus` IN ('success', 'cancelled') OR `QuarantinedOn` IS NOT NULL
-                OR `LastStatus` IN ('failed', 'timeout') AND `FailedRetries` >= `MaxRetries` THEN 'settled'
+                OR `LastStatus` IN ('failed', 'timeout') AND `FailedRetries` >= COALESCE(`RetryLimit`, `MaxRetries`, 1000001) THEN 'settled'
             WHEN `ScheduleId` IS NULL THEN 'new'
             WHEN `LastStatus` = 'scheduled' AND `Attempts` = 0 THEN 'waiting'
             ELSE 'open' END) STORED,
@@ -101,7 +102,9 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     CONSTRAINT `LastStatus is known`
         CHECK (`LastStatus` IN ('scheduled', 'processing', 'success', 'failed', 'timeout', 'cancelled')),
     CONSTRAINT `MaxRetries lies in 1 to 1000000`
-        CHECK (`MaxRetries` BETWEEN 1 AND 1000000),
+        CHECK (`MaxRetries` IS NULL OR `MaxRetries` BETWEEN 1 AND 1000000),
+    CONSTRAINT `RetryLimit lies in 1 to 1000000`
+        CHECK (`RetryLimit` IS NULL OR `RetryLimit` BETWEEN 1 AND 1000000),
     CONSTRAINT `FailedRetries lies in 0 to 1000000000`
         CHECK (`FailedRetries` BETWEEN 0 AND 1000000000),
     CONSTRAINT `Attempts lies in 0 to 1000000000`
@@ -333,6 +336,7 @@ INSERT IGNORE INTO `TaskQueueSettings` (`Name`, `Value`) VALUES
     ('TaskQueueRunnerLimit', '8'),
     ('TaskQueueRunTimeout', '86400'),
     ('TaskQueueMaxRetries', '5'),
+    ('TaskQueueMaxRetriesCap', '1000000'),
     ('TaskQueueRetryDelay', '10'),
     ('TaskQueueRetryDelayMax', '3600'),
     ('TaskQueueCrashLimit', '3'),

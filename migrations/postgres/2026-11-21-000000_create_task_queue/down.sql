@@ -15,7 +15,7 @@ DROP TABLE "TaskQueueRuns";
 DROP TABLE "TaskQueueDependencies";
 DROP TABLE "TaskQueue";
 DROP FUNCTION "TaskQueueScheduleHead", "TaskQueueLiveUniqueKey";
-DROP DOMAIN "TaskQueueJson", "TaskQueueScheduledOn", "TaskQueueNextAttemptOn", "TaskQueueClassName", "TaskQueueTaskStatus", "TaskQueueMaxRetries", "TaskQueueFailedRetries",
+DROP DOMAIN "TaskQueueJson", "TaskQueueScheduledOn", "TaskQueueNextAttemptOn", "TaskQueueClassName", "TaskQueueTaskStatus", "TaskQueueMaxRetries", "TaskQueueRetryLimit", "TaskQueueFailedRetries",
     "TaskQueueQueuedOn", "TaskQueueUpdatedOn", "TaskQueuePlannedOn", "TaskQueueUniqueUntil", "TaskQueueQuarantinedOn", "TaskQueueRecurrence",
     "TaskQueueTimeZone", "TaskQueueReceipt", "TaskQueueParentId", "TaskQueueQueuedById", "TaskQueueAttempts", "TaskQueuePriority", "TaskQueueTimeout", "TaskQueueWaitingFor", "TaskQueueBackoff",
     "TaskQueueCrashes", "TaskQueueUniqueKey", "TaskQueueLimitKey", "TaskQueueCatchUp", "TaskQueueScheduleStatus",

@@ -29,6 +29,8 @@ CREATE DOMAIN "TaskQueueTaskStatus" AS text COLLATE "C" CONSTRAINT "LastStatus i
     CHECK (VALUE IN ('scheduled', 'processing', 'success', 'failed', 'timeout', 'cancelled'));
 CREATE DOMAIN "TaskQueueMaxRetries" AS integer CONSTRAINT "MaxRetries lies in 1 to 1000000"
     CHECK (VALUE BETWEEN 1 AND 1000000);
+CREATE DOMAIN "TaskQueueRetryLimit" AS integer CONSTRAINT "RetryLimit lies in 1 to 1000000"
+    CHECK (VALUE BETWEEN 1 AND 1000000);
 CREATE DOMAIN "TaskQueueFailedRetries" AS integer CONSTRAINT "FailedRetries lies in 0 to 1000000000"
     CHECK (VALUE BETWEEN 0 AND 1000000000);
 CREATE DOMAIN "TaskQueueAttempts" AS integer CONSTRAINT "Attempts lies in 0 to 1000000000"
@@ -76,7 +78,7 @@ CREATE DOMAIN "TaskQueueClaimant" AS text COLLATE "C" CONSTRAINT "Claimant has 1
 
 CREATE FUNCTION "TaskQueueScheduleHead" (
     schedule_status "TaskQueueScheduleStatus", planned_on timestamptz, current_run_id bigint, last_status "TaskQueueTaskStatus",
-    quarantined_on timestamptz, failed_retries "TaskQueueFailedRetries", max_retries "TaskQueueMaxRetries", schedule_id bigint,
+    quarantined_on timestamptz, failed_retries "TaskQueueFailedRetries", retry_limit "TaskQueueRetryLimit", max_retries "TaskQueueMaxRetries", schedule_id bigint,
     attempts "TaskQueueAttempts"
 ) RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
@@ -85,7 +87,7 @@ BEGIN
         WHEN planned_on IS NULL THEN 'new'
         WHEN current_run_id IS NOT NULL OR last_status = 'processing' THEN 'open'
         WHEN last_status IN ('success', 'cancelled') OR quarantined_on IS NOT NULL
-            OR last_status IN ('failed', 'timeout') AND failed_retries >= max_retries THEN 'settled'
+            OR last_status IN ('failed', 'timeout') AND failed_retries >= COALESCE(retry_limit, max_retries, 1000001) THEN 'settled'
         WHEN schedule_id IS NULL THEN 'new'
         WHEN last_status = 'scheduled' AND attempts = 0 THEN 'waiting'
         ELSE 'open' END;
@@ -93,13 +95,13 @@ END $$;
 
 CREATE FUNCTION "TaskQueueLiveUniqueKey" (
     unique_key "TaskQueueUniqueKey", unique_until timestamptz, current_run_id bigint, last_status "TaskQueueTaskStatus",
-    quarantined_on timestamptz, failed_retries "TaskQueueFailedRetries", max_retries "TaskQueueMaxRetries"
+    quarantined_on timestamptz, failed_retries "TaskQueueFailedRetries", retry_limit "TaskQueueRetryLimit", max_retries "TaskQueueMaxRetries"
 ) RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
     RETURN CASE WHEN unique_until IS NOT NULL OR last_status = 'processing'
         OR current_run_id IS NOT NULL AND last_status <> 'cancelled'
         OR quarantined_on IS NULL AND (last_status = 'scheduled'
-            OR last_status IN ('failed', 'timeout') AND failed_retries < max_retries) THEN unique_key END;
+            OR last_status IN ('failed', 'timeout') AND failed_retries < COALESCE(retry_limit, max_retries, 1000001)) THEN unique_key END;
 END $$;
 
 CREATE TABLE "TaskQueue" (
@@ -111,7 +113,8 @@ CREATE TABLE "TaskQueue" (
     "TaskClass" "TaskQueueClassName" NOT NULL,
     "TaskData" "TaskQueueJson" NOT NULL DEFAULT '{}',
     "LastStatus" "TaskQueueTaskStatus" NOT NULL DEFAULT 'scheduled',
-    "MaxRetries" "TaskQueueMaxRetries" NOT NULL DEFAULT 5,
+    "MaxRetries" "TaskQueueMaxRetries",
+    "RetryLimit" "TaskQueueRetryLimit",
     "FailedRetries" "TaskQueueFailedRetries" NOT NULL DEFAULT 0,
     "Attempts" "TaskQueueAttempts" NOT NULL DEFAULT 0,
     "Priority" "TaskQueuePriority" NOT NULL DEFAULT 0,
@@ -135,21 +138,21 @@ CREATE TABLE "TaskQueue" (
     "UpdatedOn" "TaskQueueUpdatedOn" NOT NULL DEFAULT clock_timestamp(),
     "DueOn" timestamptz GENERATED ALWAYS AS (
         CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout') AND "CurrentRunId" IS NULL
-            AND "FailedRetries" < "MaxRetries" AND "WaitingFor" = 0 AND "QuarantinedOn" IS NULL
+            AND "FailedRetries" < COALESCE("RetryLimit", "MaxRetries", 1000001) AND "WaitingFor" = 0 AND "QuarantinedOn" IS NULL
             AND ("Recurrence" IS NULL OR "PlannedOn" IS NOT NULL AND "ScheduleStatus" <> 'paused')
             THEN COALESCE("NextAttemptOn"::timestamptz, "ScheduledOn"::timestamptz) END) STORED,
     "OverOn" timestamptz GENERATED ALWAYS AS (
         CASE WHEN "CurrentRunId" IS NULL
             AND ("LastStatus" IN ('success', 'cancelled') OR "LastStatus" IN ('failed', 'timeout')
-                AND ("FailedRetries" >= "MaxRetries" OR "QuarantinedOn" IS NOT NULL))
+                AND ("FailedRetries" >= COALESCE("RetryLimit", "MaxRetries", 1000001) OR "QuarantinedOn" IS NOT NULL))
             AND ("Recurrence" IS NULL OR "ScheduleStatus" IN ('followed', 'ended'))
             THEN GREATEST("UpdatedOn", "UniqueUntil") END) STORED,
     "ScheduleHead" text COLLATE "C" GENERATED ALWAYS AS (
         CASE WHEN "Recurrence" IS NOT NULL THEN "TaskQueueScheduleHead"("ScheduleStatus", "PlannedOn", "CurrentRunId",
-            "LastStatus", "QuarantinedOn", "FailedRetries", "MaxRetries", "ScheduleId", "Attempts") END) STORED,
+            "LastStatus", "QuarantinedOn", "FailedRetries", "RetryLimit", "MaxRetries", "ScheduleId", "Attempts") END) STORED,
     "LiveUniqueKey" text COLLATE "C" GENERATED ALWAYS AS (
         CASE WHEN "UniqueKey" IS NOT NULL THEN "TaskQueueLiveUniqueKey"("UniqueKey", "UniqueUntil", "CurrentRunId",
-            "LastStatus", "QuarantinedOn", "FailedRetries", "MaxRetries") END) STORED
+            "LastStatus", "QuarantinedOn", "FailedRetries", "RetryLimit", "MaxRetries") END) STORED
 );
 
 CREATE INDEX "TaskQueueDue" ON "TaskQueue" ("DueOn", "Id") WHERE "DueOn" IS NOT NULL;
@@ -339,6 +342,7 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueRunnerLimit', '8'),
     ('TaskQueueRunTimeout', '86400'),
     ('TaskQueueMaxRetries', '5'),
+    ('TaskQueueMaxRetriesCap', '1000000'),
     ('TaskQueueRetryDelay', '10'),
     ('TaskQueueRetryDelayMax', '3600'),
     ('TaskQueueCrashLimit', '3'),

@@ -34,8 +34,10 @@ CREATE TABLE "TaskQueue" (
     "LastStatus" TEXT NOT NULL DEFAULT 'scheduled'
         CONSTRAINT "LastStatus is known"
         CHECK ("LastStatus" IN ('scheduled', 'processing', 'success', 'failed', 'timeout', 'cancelled')),
-    "MaxRetries" INTEGER NOT NULL DEFAULT 5
-        CONSTRAINT "MaxRetries lies in 1 to 1000000" CHECK ("MaxRetries" BETWEEN 1 AND 1000000),
+    "MaxRetries" INTEGER
+        CONSTRAINT "MaxRetries lies in 1 to 1000000" CHECK ("MaxRetries" IS NULL OR "MaxRetries" BETWEEN 1 AND 1000000),
+    "RetryLimit" INTEGER
+        CONSTRAINT "RetryLimit lies in 1 to 1000000" CHECK ("RetryLimit" IS NULL OR "RetryLimit" BETWEEN 1 AND 1000000),
     "FailedRetries" INTEGER NOT NULL DEFAULT 0
         CONSTRAINT "FailedRetries lies in 0 to 1000000000" CHECK ("FailedRetries" BETWEEN 0 AND 1000000000),
     "Attempts" INTEGER NOT NULL DEFAULT 0
@@ -107,13 +109,13 @@ CREATE TABLE "TaskQueue" (
         CONSTRAINT "UpdatedOn lies in the years 1000 to 9999" CHECK ("UpdatedOn" >= '1000'),
     "DueOn" TEXT GENERATED ALWAYS AS (
         CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout') AND "CurrentRunId" IS NULL
-            AND "FailedRetries" < "MaxRetries" AND "WaitingFor" = 0 AND "QuarantinedOn" IS NULL
+            AND "FailedRetries" < COALESCE("RetryLimit", "MaxRetries", 1000001) AND "WaitingFor" = 0 AND "QuarantinedOn" IS NULL
             AND ("Recurrence" IS NULL OR "PlannedOn" IS NOT NULL AND "ScheduleStatus" <> 'paused')
             THEN coalesce("NextAttemptOn", "ScheduledOn") END) STORED,
     "OverOn" TEXT GENERATED ALWAYS AS (
         CASE WHEN "CurrentRunId" IS NULL
             AND ("LastStatus" IN ('success', 'cancelled') OR "LastStatus" IN ('failed', 'timeout')
-                AND ("FailedRetries" >= "MaxRetries" OR "QuarantinedOn" IS NOT NULL))
+                AND ("FailedRetries" >= COALESCE("RetryLimit", "MaxRetries", 1000001) OR "QuarantinedOn" IS NOT NULL))
             AND ("Recurrence" IS NULL OR "ScheduleStatus" IN ('followed', 'ended'))
             THEN CASE WHEN "UniqueUntil" > "UpdatedOn" THEN "UniqueUntil" ELSE "UpdatedOn" END END) STORED,
     "ScheduleHead" TEXT GENERATED ALWAYS AS (
@@ -122,7 +124,7 @@ CREATE TABLE "TaskQueue" (
             WHEN "PlannedOn" IS NULL THEN 'new'
             WHEN "CurrentRunId" IS NOT NULL OR "LastStatus" = 'processing' THEN 'open'
             WHEN "LastStatus" IN ('success', 'cancelled') OR "QuarantinedOn" IS NOT NULL
-                OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" >= "MaxRetries" THEN 'settled'
+                OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" >= COALESCE("RetryLimit", "MaxRetries", 1000001) THEN 'settled'
             WHEN "ScheduleId" IS NULL THEN 'new'
             WHEN "LastStatus" = 'scheduled' AND "Attempts" = 0 THEN 'waiting'
             ELSE 'open' END) STORED,
@@ -130,7 +132,7 @@ CREATE TABLE "TaskQueue" (
         CASE WHEN "UniqueUntil" IS NOT NULL OR "LastStatus" = 'processing'
             OR "CurrentRunId" IS NOT NULL AND "LastStatus" <> 'cancelled'
             OR "QuarantinedOn" IS NULL AND ("LastStatus" = 'scheduled'
-                OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" < "MaxRetries") THEN "UniqueKey" END) STORED
+                OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" < COALESCE("RetryLimit", "MaxRetries", 1000001)) THEN "UniqueKey" END) STORED
 ) STRICT;
 
 CREATE INDEX "TaskQueueDue" ON "TaskQueue" ("DueOn", "Id") WHERE "DueOn" IS NOT NULL;
@@ -328,6 +330,7 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueRunnerLimit', '8'),
     ('TaskQueueRunTimeout', '86400'),
     ('TaskQueueMaxRetries', '5'),
+    ('TaskQueueMaxRetriesCap', '1000000'),
     ('TaskQueueRetryDelay', '10'),
     ('TaskQueueRetryDelayMax', '3600'),
     ('TaskQueueCrashLimit', '3'),

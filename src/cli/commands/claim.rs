@@ -183,7 +183,11 @@ fn not_claimable(found: &NotClaimable, request: &ClaimRequest, status: u8) -> Cl
         WhyNot::OtherLimitKey => format!("its limit key is {}", key_words(task.limit_key.as_deref())),
         WhyNot::Rejected => format!("{} has rejected it", request.claimant),
         WhyNot::HeldBack(until) => {
-            format!("the time of {} with it ran out; it is offered to others until {}", request.claimant, instant(*until))
+            format!(
+                "the time of {} with it ran out; it is offered to others until {}",
+                request.claimant,
+                instant(*until)
+            )
         }
         WhyNot::Unmet(reason) => sentence(reason, last_run.as_ref(), *now),
         WhyNot::NothingNow => "it has become free only now; claim it again".to_owned(),
@@ -222,7 +226,7 @@ fn line(offer: &Offer) -> anyhow::Result<Line<'_>> {
         class: &run.class,
         data: RawValue::from_string(data).or_else(|_| serde_json::value::to_raw_value(&run.data))?,
         attempt: run.attempt,
-        max_retries: run.max_retries,
+        max_retries: offer.max_retries,
         timeout_secs: offer.timeout_secs,
         deadline: rfc3339(offer.deadline),
     })

@@ -88,7 +88,7 @@ fn task_row(line: &TaskLine, now: DateTime<Utc>) -> Vec<Field> {
         task.class.as_str().into(),
         Field::toned(status, tone),
         when.into(),
-        format!("{}/{}", failed_attempts(task, &line.reason), task.max_retries).into(),
+        format!("{}/{}", failed_attempts(task, &line.reason), line.allowed_retries).into(),
         note(&line.reason, line.last_run.as_ref(), now).into(),
     ]
 }
@@ -140,7 +140,7 @@ pub(super) fn current(task: &Task, out: &mut Out) -> anyhow::Result<()> {
         format!("task {}   {}   {}", task.id, task.class, task.status),
         format!("  updated on   {}", task.updated_on.to_rfc3339_opts(SecondsFormat::Micros, true)),
         format!("  scheduled    {}", instant(task.due_from())),
-        format!("  max retries  {}", task.max_retries),
+        format!("  max retries  {}", task.max_retries.map_or("of the settings".to_owned(), |count| count.to_string())),
         format!("  priority     {}", task.priority),
     ];
     if let Some(secs) = task.timeout_secs {
@@ -183,7 +183,7 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
         format!(
             "  failed       {} of {} retries, {} in all",
             failed_attempts(task, &detail.reason),
-            task.max_retries,
+            detail.allowed_retries,
             plural(task.attempts, "attempt")
         ),
         format!("  priority     {}", task.priority),

@@ -371,7 +371,7 @@ mod tests {
             data: "{}".to_owned(),
             token: id.to_string(),
             attempt: 1,
-            max_retries: 5,
+            max_retries: Some(5),
             task_timeout_secs: None,
             planned_on: DateTime::UNIX_EPOCH,
             started_on: DateTime::UNIX_EPOCH,

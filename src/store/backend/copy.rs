@@ -83,7 +83,7 @@ fn lines<'a>(rows: impl Iterator<Item = (&'a i64, &'a NewTaskRow)>) -> Vec<u8> {
         out.text(&row.task_class);
         out.text(&row.task_data);
         out.text(&row.queued_by_id);
-        out.number(row.max_retries.into());
+        out.maybe(row.max_retries, |out, count| out.number(count.into()));
         out.maybe(row.timeout_secs, |out, secs| out.number(secs.into()));
         out.number(row.priority.into());
         out.maybe(row.backoff.as_deref(), Line::text);

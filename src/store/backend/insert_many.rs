@@ -34,11 +34,12 @@ impl QueryFragment<Mysql> for InsertMany<'_> {
             out.push_bind_param::<Text, _>(&row.queued_by_id)?;
             numbers.clear();
             // Nothing keeps a text in memory from growing.
-            let _ = write!(numbers, ", {}, ", row.max_retries);
-            let _ = match row.timeout_secs {
-                Some(secs) => write!(numbers, "{secs}"),
-                None => write!(numbers, "NULL"),
-            };
+            for number in [row.max_retries, row.timeout_secs] {
+                let _ = match number {
+                    Some(number) => write!(numbers, ", {number}"),
+                    None => write!(numbers, ", NULL"),
+                };
+            }
             let _ = write!(numbers, ", {}, {}, ", row.priority, row.waiting_for);
             let _ = match row.parent_id {
                 Some(id) => write!(numbers, "{id}"),

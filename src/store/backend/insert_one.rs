@@ -109,7 +109,7 @@ where
     out.push_sql(", ");
     out.push_bind_param::<Text, _>(&row.queued_by_id)?;
     out.push_sql(", ");
-    out.push_bind_param::<Integer, _>(&row.max_retries)?;
+    out.push_bind_param::<Nullable<Integer>, _>(&row.max_retries)?;
     out.push_sql(", ");
     out.push_bind_param::<Nullable<Integer>, _>(&row.timeout_secs)?;
     out.push_sql(", ");

@@ -9,12 +9,14 @@ use super::super::dependencies::satisfy_dependants;
 use super::super::events::{NewEvent, insert_event};
 use super::super::notices::{NewNotice, insert_notice};
 use super::super::schema::{task_queue, task_queue_runs};
+use super::super::settings::setting_now;
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::recur::{Author, follow_settled};
 use super::run_end::{Crash, RunEnd};
 use crate::domain::backoff::Backoff;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::notice::NoticeKind;
+use crate::domain::settings::Setting;
 use crate::domain::status::{RunStatus, TaskStatus};
 use crate::domain::transition::{
     TaskEvent, aggregated, crashes_after, failed_retries_after, status_before, task_after,
@@ -38,7 +40,7 @@ struct TaskBefore {
     #[diesel(deserialize_as = ShownText)]
     last_status: String,
     failed_retries: i32,
-    max_retries: i32,
+    max_retries: Option<i32>,
     attempts: i32,
     crashes: i32,
     #[diesel(deserialize_as = MaybeShownText)]
@@ -51,6 +53,9 @@ struct TaskBefore {
 struct TaskAfter {
     status: Option<TaskStatus>,
     failed_retries: i32,
+    /// How many attempts may fail, where the settings and not its own row say so and they have.
+    retry_limit: Option<i32>,
+    is_exhausted: bool,
     attempts: i32,
     crashes: i32,
     /// Whether it starts from the beginning.
@@ -91,12 +96,17 @@ fn task_after_end(conn: &mut AnyConnection, task: &TaskBefore, end: &RunEnd) -> 
     };
     let restarts = end.restarts_task && event == TaskEvent::Release;
     let counted = if restarts { TaskEvent::Requeue } else { event };
-    let failed_retries = failed_retries_after(counted, task.failed_retries, task.max_retries, end.may_retry);
+    let has_failed = matches!(event, TaskEvent::Fail | TaskEvent::TimeOut);
+    let allowed = if has_failed { allowed_now(conn, task.max_retries)? } else { i32::MAX };
+    let failed_retries = failed_retries_after(counted, task.failed_retries, allowed, end.may_retry);
+    let is_exhausted = has_failed && failed_retries >= allowed;
     let crashes = crashes_after(counted, task.crashes, end.crash.is_some());
     let counts = event != TaskEvent::Release;
     Ok(TaskAfter {
         status: TaskStatus::parse(&task.last_status).and_then(|from| task_after(from, event, before)),
         failed_retries,
+        retry_limit: Some(allowed).filter(|_| is_exhausted && task.max_retries != Some(allowed)),
+        is_exhausted,
         attempts: task.attempts.saturating_add(i32::from(counts)),
         crashes,
         restarts,
@@ -105,13 +115,15 @@ fn task_after_end(conn: &mut AnyConnection, task: &TaskBefore, end: &RunEnd) -> 
     })
 }
 
+/// How many attempts of a task that states this MaxRetries may fail, by the settings as they are now.
+fn allowed_now(conn: &mut AnyConnection, max_retries: Option<i32>) -> StoreResult<i32> {
+    let asked = max_retries.map_or_else(|| setting_now(conn, Setting::MaxRetries), |count| Ok(count.into()))?;
+    let allowed = asked.min(setting_now(conn, Setting::MaxRetriesCap)?);
+    Ok(i32::try_from(allowed).unwrap_or(i32::MAX))
+}
+
 /// Seconds until the next attempt, where the end changes when that is.
-fn delay_secs(
-    task: &TaskBefore,
-    event: TaskEvent,
-    (failed_retries, crashes): (i32, i32),
-    end: &RunEnd,
-) -> Option<i64> {
+fn delay_secs(task: &TaskBefore, event: TaskEvent, (failed_retries, crashes): (i32, i32), end: &RunEnd) -> Option<i64> {
     match event {
         TaskEvent::Fail | TaskEvent::TimeOut => {
             let own = task.backoff.as_ref().and_then(|text| text.parse::<Backoff>().ok());
@@ -135,6 +147,8 @@ fn update_task(conn: &mut AnyConnection, task: &TaskBefore, after: &TaskAfter) -
         .set((
             after.status.map(|status| dsl::last_status.eq(status.as_str())),
             dsl::failed_retries.eq(after.failed_retries),
+            after.retry_limit.map(|limit| dsl::retry_limit.eq(limit)),
+            after.restarts.then(|| dsl::retry_limit.eq(None::<i32>)),
             dsl::attempts.eq(after.attempts),
             dsl::current_run_id.eq(None::<i64>),
             dsl::crashes.eq(after.crashes),
@@ -174,9 +188,7 @@ fn follow_up(
         // By nobody: the time has come.
         follow_settled(conn, TaskId(task.id), &Author { name: "", host })?;
     }
-    let has_failed = matches!(aggregated(end.event), TaskEvent::Fail | TaskEvent::TimeOut);
-    let is_exhausted = has_failed && after.failed_retries >= task.max_retries;
-    if let Some(kind) = what_to_tell(after.is_quarantined, is_exhausted, end.hold.is_some()) {
+    if let Some(kind) = what_to_tell(after.is_quarantined, after.is_exhausted, end.hold.is_some()) {
         let notice = NewNotice {
             kind,
             task_id: TaskId(task.id),

@@ -274,7 +274,9 @@ macro_rules! rejection_by {
         rejections::table
             .filter(rejections::task_id.eq(runs::task_queue_id))
             .filter(rejections::claimant.eq($claimant))
-            .filter(rejections::held_until.is_null().or(rejections::held_until.gt(super::super::sql::db_now().nullable())))
+            .filter(
+                rejections::held_until.is_null().or(rejections::held_until.gt(super::super::sql::db_now().nullable())),
+            )
             .select(rejections::task_id)
             .single_value()
     }};
@@ -358,7 +360,8 @@ pub(super) fn load_claimed(
     token: &str,
 ) -> StoreResult<Result<ClaimedRun, Unreadable>> {
     type Run = (i64, i32, Option<Moment>, Cell<ExactText>);
-    type Task = (Cell<ExactText>, Cell<ExactInt>, Option<Cell<ExactInt>>, Cell<Moment>, Option<Cell<Moment>>);
+    type Number = Option<Cell<ExactInt>>;
+    type Task = (Cell<ExactText>, Number, Number, Cell<Moment>, Option<Cell<Moment>>);
     let ((task_id, attempt, started_on, class), task): (Run, Task) = task_queue_runs::table
         .inner_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
         .filter(task_queue_runs::id.eq(run_id))

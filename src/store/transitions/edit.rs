@@ -100,7 +100,7 @@ fn edit_task(
             change.data.as_ref().map(|data| dsl::task_data.eq(data)),
             change.scheduled_on.map(|on| dsl::scheduled_on.eq(any_year(on.into()))),
             change.scheduled_on.map(|_| dsl::next_attempt_on.eq(None::<Moment>)),
-            change.max_retries.map(|max| dsl::max_retries.eq(max)),
+            change.max_retries.map(|max| (dsl::max_retries.eq(max), dsl::retry_limit.eq(None::<i32>))),
             change.timeout_secs.map(|secs| dsl::timeout_secs.eq(secs)),
             change.priority.map(|priority| dsl::priority.eq(priority)),
             change.backoff.as_ref().map(|backoff| dsl::backoff.eq(backoff.as_ref().map(ToString::to_string))),

@@ -12,7 +12,7 @@ use super::super::dependencies::OpenPrerequisites;
 use super::super::events::{NewEvent, insert_event, is_kept_of_task};
 use super::super::rows::{NewTaskRow, TaskRow};
 use super::super::schema::task_queue::dsl;
-use super::super::settings::schedule_grace_secs;
+use super::super::settings::setting_now;
 use super::super::sql::{Moment, db_now};
 use super::super::unique::{Holder, find_holder};
 use super::super::{Store, StoreResult};
@@ -21,6 +21,7 @@ use super::keep_claims_out;
 use crate::domain::ids::TaskId;
 use crate::domain::records::{Task, TaskSchedule};
 use crate::domain::recurrence::{CatchUp, Recurrence, Step};
+use crate::domain::settings::Setting;
 use crate::domain::status::{ScheduleStatus, TaskStatus};
 
 /// Heads that go on in one transaction.
@@ -130,7 +131,7 @@ fn heads_to_advance(conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
 pub(super) fn follow_settled(conn: &mut AnyConnection, id: TaskId, author: &Author<'_>) -> StoreResult<()> {
     match find_head(conn, id)? {
         Some((task, schedule, head)) if head == "settled" => {
-            let grace_secs = schedule_grace_secs(conn)?;
+            let grace_secs = setting_now(conn, Setting::ScheduleGrace)?;
             follow(conn, &task, &schedule, author, grace_secs).map(drop)
         }
         _ => Ok(()),

@@ -10,7 +10,7 @@ use super::super::backend::AnyConnection;
 use super::super::events::{NewEvent, insert_event};
 use super::super::schema::task_queue::dsl;
 use super::super::schema::task_queue_runs;
-use super::super::sql::{Moment, any_year, db_now, db_now_plus};
+use super::super::sql::{Moment, allowed_retries, any_year, db_now, db_now_plus};
 use super::end::end_waiting_run;
 use super::run_end::RunEnd;
 use crate::domain::ids::{RunId, TaskId};
@@ -42,13 +42,14 @@ pub(in super::super) fn replace_task(
     let replaced = diesel::update(this_task())
         .filter(dsl::last_status.eq_any(waiting))
         .filter(dsl::live_unique_key.is_not_null())
-        .filter(dsl::quarantined_on.is_null().and(dsl::failed_retries.lt(dsl::max_retries)))
+        .filter(dsl::quarantined_on.is_null().and(dsl::failed_retries.lt(allowed_retries())))
         .set((
             dsl::task_data.eq(&task.data),
             dsl::queued_by_id.eq(&task.queued_by),
             dsl::scheduled_on.eq(db_now()),
             dsl::next_attempt_on.eq(None::<Moment>),
             dsl::max_retries.eq(task.max_retries),
+            dsl::retry_limit.eq(None::<i32>),
             dsl::timeout_secs.eq(task.timeout_secs),
             dsl::priority.eq(task.priority),
             dsl::backoff.eq(task.backoff.as_ref().map(ToString::to_string)),

@@ -107,6 +107,7 @@ fn restart_task(
             is_anew.then(|| dsl::last_status.eq(TaskStatus::Scheduled.as_str())),
             is_anew.then(|| dsl::scheduled_on.eq(db_now_plus(due_in_secs))),
             dsl::failed_retries.eq(0),
+            dsl::retry_limit.eq(None::<i32>),
             dsl::crashes.eq(0),
             dsl::quarantined_on.eq(None::<Moment>),
             is_anew.then(|| dsl::next_attempt_on.eq(None::<Moment>)),

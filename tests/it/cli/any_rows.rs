@@ -113,7 +113,9 @@ fn value(db: &TestDb, random: &mut Random, column: &str) -> String {
     }
     let pool = match column {
         "TaskData" => JSON,
-        "QueuedOn" | "ScheduledOn" | "NextAttemptOn" | "QuarantinedOn" | "UniqueUntil" | "PlannedOn" | "UpdatedOn" => TIMES,
+        "QueuedOn" | "ScheduledOn" | "NextAttemptOn" | "QuarantinedOn" | "UniqueUntil" | "PlannedOn" | "UpdatedOn" => {
+            TIMES
+        }
         "TaskClass" | "QueuedById" | "UniqueKey" | "LimitKey" | "TimeZone" => TEXTS,
         "Recurrence" => &["'* * * * *'", "'0 0 29 2 *'", "'nonsense'", "NULL", "''"],
         "Backoff" => &["'fixed:30s'", "'nonsense'", "''", "NULL"],
@@ -134,6 +136,7 @@ const COLUMNS: &[&str] = &[
     "NextAttemptOn",
     "LastStatus",
     "MaxRetries",
+    "RetryLimit",
     "FailedRetries",
     "Attempts",
     "Priority",

@@ -22,7 +22,9 @@ fn waited(db: &TestDb, id: &str, secs: i64) {
 }
 
 fn make_due(db: &TestDb, id: &str) {
-    db.execute(&format!("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = {id}"));
+    db.execute(&format!(
+        "UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = {id}"
+    ));
 }
 
 fn crash(db: &TestDb, times: usize) {

@@ -70,7 +70,7 @@ each_engine! {
     fn whoever_starts_an_earlier_task_of_a_schedule_anew_is_told_so(db) {
         db.configure(ECHO);
         db.cli().run(&["queue", "echo", "--every", "0 0 29 2 *"]).ok();
-        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"FailedRetries\" = \"MaxRetries\"");
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"MaxRetries\" = 5, \"FailedRetries\" = 5");
         db.cli().run(&["create-runs"]).ok();
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = 2");
         let place = "; it is an earlier task of schedule 1 and may run beside the newest one\n";

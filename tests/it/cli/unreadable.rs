@@ -233,7 +233,7 @@ each_engine! {
         let mut raw = db.raw();
         let is_sqlite = db.engine == EngineUnderTest::Sqlite;
         let refused = [
-            ("Timeout", "4294967295"), ("Timeout", "0"), ("MaxRetries", "4294967296"), ("MaxRetries", "0"), ("Attempts", "2147483647"),
+            ("Timeout", "4294967295"), ("Timeout", "0"), ("MaxRetries", "4294967296"), ("MaxRetries", "0"), ("RetryLimit", "0"), ("Attempts", "2147483647"),
             ("Attempts", "9223372036854775807"), ("FailedRetries", "-1"), ("Crashes", "1000000001"), ("WaitingFor", "-1"), ("Priority", "1001"),
             ("UniqueKey", "''"), ("UniqueKey", "'a '"), ("UniqueKey", "' a'"), ("LimitKey", "'\u{dc}'"), ("LimitKey", "'a\u{1b}b'"),
             ("Recurrence", "''"), ("TimeZone", "'\u{dc}'"), ("Backoff", "''"), ("CatchUp", "'sometimes'"), ("TaskData", "'{'"),

@@ -138,7 +138,9 @@ pub fn work_once(db: &TestDb, ctx: &mut Context) -> (Task, Run) {
 
 /// Moves a task's time into the past, as if its backoff were over.
 pub fn make_due(db: &TestDb, id: TaskId) {
-    db.execute(&format!("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = {id}"));
+    db.execute(&format!(
+        "UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = {id}"
+    ));
 }
 
 /// The engine's clock in so many seconds, as SQL.

@@ -249,7 +249,7 @@ each_engine! {
         let id = db.number("SELECT \"Id\" AS value FROM \"TaskQueue\"");
         let task = connect(db).task(TaskId(id)).unwrap();
         assert_eq!((task.data_as::<Mail>().unwrap(), task.scheduled_on), (mail(), later()));
-        assert_eq!((task.max_retries, task.priority, task.timeout_secs), (2, -3, Some(2)));
+        assert_eq!((task.max_retries, task.priority, task.timeout_secs), (Some(2), -3, Some(2)));
         assert_eq!((task.limit_key.as_deref(), task.backoff.as_deref()), (Some("a"), Some("fixed:10s")));
         assert_eq!(task.queued_by, "the shop");
     }

@@ -54,7 +54,7 @@ each_engine! {
         let edit = Edit::new().data(&"bob").unwrap().priority(5).max_retries(2).timeout(Duration::from_millis(1_500)).backoff("fixed:10s");
         assert_eq!(queue.edit(id, &edit).unwrap().all().unwrap(), [id]);
         let task = queue.task(id).unwrap();
-        assert_eq!((task.data_as::<String>().unwrap().as_str(), task.priority, task.max_retries), ("bob", 5, 2));
+        assert_eq!((task.data_as::<String>().unwrap().as_str(), task.priority, task.max_retries), ("bob", 5, Some(2)));
         assert_eq!((task.timeout_secs, task.backoff.as_deref()), (Some(2), Some("fixed:10s")));
         let edit = Edit::new().default_timeout().default_backoff().delay(Duration::from_secs(3_600));
         queue.edit(id, &edit).unwrap().all().unwrap();

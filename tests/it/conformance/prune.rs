@@ -81,7 +81,7 @@ each_engine! {
         assert_eq!(create(&mut ctx).pruned.tasks, 0);
         assert_eq!(count(db, "TaskQueue"), 7);
         // Exhausted, quarantined and cancelled ones are finished.
-        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'timeout', \"FailedRetries\" = \"MaxRetries\" WHERE \"Id\" = 1");
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'timeout', \"MaxRetries\" = 5, \"FailedRetries\" = 5 WHERE \"Id\" = 1");
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"FailedRetries\" = 1, \"QuarantinedOn\" = \"UpdatedOn\" WHERE \"Id\" = 2");
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled', \"CurrentRunId\" = NULL WHERE \"Id\" = 3");
         assert_eq!(create(&mut ctx).pruned.tasks, 3);
@@ -194,7 +194,7 @@ each_engine! {
         let [failed, done] = [1, 2].map(|_| queue(&mut ctx, "work"));
         let after = TaskRequest { after: vec![failed, done], ..request("work") };
         let dependant = queue_task(&mut ctx, after, ClassCheck::AnyName).unwrap();
-        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"FailedRetries\" = \"MaxRetries\" WHERE \"Id\" = 1");
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"MaxRetries\" = 5, \"FailedRetries\" = 5 WHERE \"Id\" = 1");
         create(&mut ctx);
         assert_eq!(drain(&mut ctx).succeeded, 1);
         make_old(db, "\"Id\" < 3");
@@ -255,7 +255,7 @@ each_engine! {
             (3, "\"LastStatus\" = 'processing', \"CurrentRunId\" = 77"),
             (4, "\"LastStatus\" = 'success', \"Recurrence\" = 'nonsense', \"ScheduleStatus\" = 'broken'"),
             (5, "\"LastStatus\" = 'cancelled'"),
-            (6, "\"LastStatus\" = 'timeout', \"FailedRetries\" = \"MaxRetries\""),
+            (6, "\"LastStatus\" = 'timeout', \"MaxRetries\" = 5, \"FailedRetries\" = 5"),
             (7, "\"LastStatus\" = 'success'"),
         ];
         for (id, change) in rows {

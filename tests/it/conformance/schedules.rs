@@ -144,7 +144,7 @@ each_engine! {
         create(&mut ctx);
         let ends = [
             "\"LastStatus\" = 'cancelled'",
-            "\"LastStatus\" = 'failed', \"Attempts\" = 5, \"FailedRetries\" = \"MaxRetries\"",
+            "\"LastStatus\" = 'failed', \"Attempts\" = 5, \"MaxRetries\" = 5, \"FailedRetries\" = 5",
             "\"LastStatus\" = 'timeout', \"Attempts\" = 1, \"FailedRetries\" = 1, \"QuarantinedOn\" = \"QueuedOn\"",
             "\"LastStatus\" = 'success', \"Attempts\" = 1",
         ];
@@ -168,7 +168,7 @@ each_engine! {
         assert_eq!(create(&mut ctx).created, 1);
         assert_eq!(process_one(&mut ctx).processed, 1);
         assert_eq!(chain(db).len(), 6);
-        assert_eq!(task(db, TaskId(6)).max_retries, 2);
+        assert_eq!(task(db, TaskId(6)).max_retries, Some(2));
     }
 
     fn a_row_that_was_inserted_with_an_expression_is_a_schedule(db) {

@@ -19,8 +19,8 @@ use crate::{each_engine, test_on};
 pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
-        "Attempts= Backoff? CatchUp= Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= LimitKey? LiveUniqueKey?* MaxRetries= NextAttemptOn? OverOn?* ParentId? PlannedOn? \
-         Priority= QuarantinedOn? QueuedById= QueuedOn= Receipt? Recurrence? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= TaskClass \
+        "Attempts= Backoff? CatchUp= Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= LimitKey? LiveUniqueKey?* MaxRetries? NextAttemptOn? OverOn?* ParentId? PlannedOn? \
+         Priority= QuarantinedOn? QueuedById= QueuedOn= Receipt? Recurrence? RetryLimit? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= TaskClass \
          TaskData= TimeZone= Timeout? UniqueKey? UniqueUntil? UpdatedOn= WaitingFor=",
         "Id",
         "ScheduleId PlannedOn Receipt TaskClass LiveUniqueKey",
@@ -217,6 +217,8 @@ each_engine! {
             ("TaskQueue", "LastStatus", "'cancelled'", "'error'"),
             ("TaskQueue", "LastStatus", "'scheduled'", "'Scheduled'"),
             ("TaskQueue", "MaxRetries", "1", "0"),
+            ("TaskQueue", "MaxRetries", "NULL", "1000001"),
+            ("TaskQueue", "RetryLimit", "NULL", "0"),
             ("TaskQueue", "FailedRetries", "7", "-1"),
             ("TaskQueue", "Attempts", "7", "-1"),
             ("TaskQueue", "Priority", "1000", "1001"),
@@ -305,7 +307,7 @@ each_engine! {
             [before, queued.queued_on, after].is_sorted() && [before, queued.scheduled_on, after].is_sorted(),
             "{queued:?}"
         );
-        assert_eq!((queued.data.as_str(), queued.max_retries, queued.priority), ("[1, 2]", 5, 0));
+        assert_eq!((queued.data.as_str(), queued.max_retries, queued.priority), ("[1, 2]", None, 0));
         // SQLite has no users.
         let by = if db.engine == EngineUnderTest::Sqlite { "" } else { "taskqueue" };
         assert!(queued.queued_by == by || queued.queued_by.starts_with("taskqueue@"), "{}", queued.queued_by);
@@ -392,14 +394,14 @@ each_engine! {
                     for quarantined in ["NULL", past.as_str()] {
                         for until in ["NULL", past.as_str()] {
                             let key = rows.len();
-                            rows.push(format!("('work', '{status}', {open_run}, {failed}, {quarantined}, {until}, 'k{key}')"));
+                            rows.push(format!("('work', 5, '{status}', {open_run}, {failed}, {quarantined}, {until}, 'k{key}')"));
                         }
                     }
                 }
             }
         }
         db.execute(&format!(
-            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"QuarantinedOn\", \"UniqueUntil\", \"UniqueKey\") VALUES {}",
+            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"MaxRetries\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"QuarantinedOn\", \"UniqueUntil\", \"UniqueKey\") VALUES {}",
             rows.join(", ")
         ));
         let taken = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" WHERE \"LiveUniqueKey\" = \"UniqueKey\"");
@@ -423,7 +425,7 @@ each_engine! {
                                 ["NULL, 'active'", "'@daily', 'active'", "'@daily', 'followed'", "'@daily', 'ended'"]
                             {
                                 rows.push(format!(
-                                    "('work', '{status}', {open_run}, {failed}, {quarantined}, {until}, {schedule})"
+                                    "('work', 5, '{status}', {open_run}, {failed}, {quarantined}, {until}, {schedule})"
                                 ));
                             }
                         }
@@ -432,7 +434,7 @@ each_engine! {
             }
         }
         db.execute(&format!(
-            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"QuarantinedOn\", \"UniqueUntil\",
+            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"MaxRetries\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"QuarantinedOn\", \"UniqueUntil\",
                 \"Recurrence\", \"ScheduleStatus\") VALUES {}",
             rows.join(", ")
         ));
@@ -450,6 +452,23 @@ each_engine! {
         assert_eq!(db.number(&key_was_last), 42);
     }
 
+    fn the_retry_limit_goes_before_max_retries_and_without_both_none_is_exhausted(db) {
+        let limits = [("NULL", "NULL", false), ("6", "NULL", true), ("NULL", "6", true), ("6", "9", true), ("7", "6", false)];
+        for (limit, max, _) in limits {
+            db.execute(&format!(
+                "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"FailedRetries\", \"RetryLimit\", \"MaxRetries\", \"UniqueKey\")
+                 VALUES ('work', 'failed', 6, {limit}, {max}, 'of {limit} and {max}')"
+            ));
+        }
+        let ids = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" ORDER BY \"Id\"");
+        for (id, (limit, max, is_exhausted)) in ids.into_iter().flatten().zip(limits) {
+            let is = |condition: &str| db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Id\" = {id} AND {condition}")) == 1;
+            assert_eq!(task(db, TaskId(id)).is_exhausted(), is_exhausted, "{limit} {max}");
+            let found = [is("\"DueOn\" IS NULL"), is("\"OverOn\" IS NOT NULL"), is("\"LiveUniqueKey\" IS NULL")];
+            assert_eq!(found, [is_exhausted; 3], "{limit} {max}");
+        }
+    }
+
     fn due_on_says_the_same_as_the_due_rule(db) {
         let (past, future) = (sql_now(db.engine, -60), sql_now(db.engine, 3_600));
         let mut rows = Vec::new();
@@ -461,7 +480,7 @@ each_engine! {
                             for quarantined in ["NULL", past.as_str()] {
                                 for schedule in ["NULL, NULL, 'active'", &format!("'@daily', {past}, 'paused'")] {
                                     rows.push(format!(
-                                        "('work', '{status}', {open_run}, {failed}, {waiting}, {on}, {quarantined}, {schedule}, NULL)"
+                                        "('work', 5, '{status}', {open_run}, {failed}, {waiting}, {on}, {quarantined}, {schedule}, NULL)"
                                     ));
                                 }
                             }
@@ -471,13 +490,13 @@ each_engine! {
             }
         }
         for schedule in ["'@daily', NULL, 'active'", &format!("'@daily', {past}, 'active'")] {
-            rows.push(format!("('work', 'scheduled', NULL, 0, 0, {past}, NULL, {schedule}, NULL)"));
+            rows.push(format!("('work', 5, 'scheduled', NULL, 0, 0, {past}, NULL, {schedule}, NULL)"));
         }
         for (on, next) in [(&past, &past), (&past, &future), (&future, &past), (&future, &future)] {
-            rows.push(format!("('work', 'failed', NULL, 1, 0, {on}, NULL, NULL, NULL, 'active', {next})"));
+            rows.push(format!("('work', 5, 'failed', NULL, 1, 0, {on}, NULL, NULL, NULL, 'active', {next})"));
         }
         db.execute(&format!(
-            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"WaitingFor\", \"ScheduledOn\", \"QuarantinedOn\",
+            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"MaxRetries\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"WaitingFor\", \"ScheduledOn\", \"QuarantinedOn\",
                 \"Recurrence\", \"PlannedOn\", \"ScheduleStatus\", \"NextAttemptOn\") VALUES {}",
             rows.join(", ")
         ));

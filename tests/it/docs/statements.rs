@@ -76,6 +76,7 @@ fn left(db: &TestDb, id: i64) -> Vec<Option<String>> {
         "CASE WHEN \"CurrentRunId\" IS NULL THEN 'none' ELSE 'open' END".to_owned(),
         "CASE WHEN \"QuarantinedOn\" IS NULL THEN 'free' ELSE 'quarantined' END".to_owned(),
         is_new("ScheduledOn"),
+        "CASE WHEN \"RetryLimit\" IS NULL THEN 'free' ELSE 'limited' END".to_owned(),
         "CASE WHEN \"NextAttemptOn\" IS NULL THEN 'none' WHEN \"NextAttemptOn\" > '2021-01-01' THEN 'new' ELSE 'old' END".to_owned(),
         is_new("UpdatedOn"),
     ];

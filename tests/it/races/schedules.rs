@@ -60,7 +60,7 @@ pub(super) fn exhausted(db: &TestDb, ctx: &mut Context) -> TaskId {
     let (id, run) = queue_with_run(ctx, "work");
     db.execute(&format!(
         "UPDATE \"TaskQueueRuns\" SET \"Status\" = 'error', \"FinishedOn\" = \"CreatedOn\" WHERE \"Id\" = {run};
-         UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"FailedRetries\" = \"MaxRetries\", \"CurrentRunId\" = NULL,
+         UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"MaxRetries\" = 5, \"FailedRetries\" = 5, \"CurrentRunId\" = NULL,
              \"ScheduledOn\" = '2020-01-01 00:00:00.000000', \"UpdatedOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = {id}"
     ));
     id

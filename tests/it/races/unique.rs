@@ -81,7 +81,7 @@ each_engine! {
             let task = keyed(&round.to_string(), OnConflict::Return);
             let (old, _) = insert(&mut db.store(), &task);
             db.execute(&format!(
-                "UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"FailedRetries\" = \"MaxRetries\" WHERE \"Id\" = {old}"
+                "UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"MaxRetries\" = 5, \"FailedRetries\" = 5 WHERE \"Id\" = {old}"
             ));
             let [ctx, _] = &mut contexts;
             let (retried, queued) = at_once(

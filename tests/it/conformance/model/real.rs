@@ -289,10 +289,12 @@ impl<'a> Real<'a> {
             Command::GrantRetry { task } => {
                 let id = self.tasks[task].0;
                 let sql =
-                    format!("UPDATE \"TaskQueue\" SET \"MaxRetries\" = \"FailedRetries\" + 1 WHERE \"Id\" = {id}");
+                    format!("UPDATE \"TaskQueue\" SET \"RetryLimit\" = NULL, \"MaxRetries\" = \"FailedRetries\" + 1 WHERE \"Id\" = {id}");
                 if self.raw.try_execute(&sql).is_ok() { Answer::Done } else { Answer::Refused }
             }
-            Command::MakeDue { task } => self.update_task(&format!("\"NextAttemptOn\" = NULL, \"ScheduledOn\" = {LONG_AGO}"), task),
+            Command::MakeDue { task } => {
+                self.update_task(&format!("\"NextAttemptOn\" = NULL, \"ScheduledOn\" = {LONG_AGO}"), task)
+            }
         }
     }
 
@@ -423,7 +425,7 @@ impl<'a> Real<'a> {
         let run = self.number_of(claimed.run_id);
         self.tokens[run] = Some(claimed.token.clone());
         let task = self.tasks.iter().position(|id| *id == claimed.task_id).unwrap();
-        Answer::Claimed { run, task, attempt: claimed.attempt, max_retries: claimed.max_retries }
+        Answer::Claimed { run, task, attempt: claimed.attempt, max_retries: claimed.max_retries.unwrap_or(5) }
     }
 
     fn number_of(&self, run: RunId) -> usize {
@@ -522,7 +524,7 @@ impl<'a> Real<'a> {
         let now = sql_now(self.db.engine, 0);
         let queries = [
             format!(
-                "SELECT CONCAT('task ', \"LastStatus\", ' ', \"Priority\", ' ', \"FailedRetries\", '/', \"MaxRetries\", ' crashed ', \"Crashes\",
+                "SELECT CONCAT('task ', \"LastStatus\", ' ', \"Priority\", ' ', \"FailedRetries\", '/', COALESCE(\"MaxRetries\", 5), ' crashed ', \"Crashes\",
                      CASE WHEN \"QuarantinedOn\" IS NULL THEN '' ELSE ' quarantined' END,
                      ' ', \"Attempts\", ' run ', (SELECT COUNT(*) FROM \"TaskQueueRuns\" AS r
                          WHERE r.\"Id\" <= COALESCE(t.\"CurrentRunId\", 0)),

@@ -78,7 +78,7 @@ each_engine! {
         db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\") VALUES ('work', '{}')");
         let task = task(db, TaskId(1));
         assert!(task.status.is(TaskStatus::Scheduled));
-        assert_eq!((task.max_retries, task.failed_retries), (5, 0));
+        assert_eq!((task.max_retries, task.failed_retries), (None, 0));
     }
 
     fn scheme_1_2_last_status_becomes_processing_success_failed_and_timeout(db) {

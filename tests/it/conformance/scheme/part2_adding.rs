@@ -28,14 +28,15 @@ each_engine! {
         request.max_retries = Some(2);
         let id = queue_task(&mut ctx, request, ClassCheck::KnownHere).unwrap();
         let task = task(db, id);
-        assert_eq!((task.class.as_str(), task.data.as_str(), task.max_retries), ("work", " {\"to\": [1, 2.0]} ", 2));
+        assert_eq!((task.class.as_str(), task.data.as_str(), task.max_retries), ("work", " {\"to\": [1, 2.0]} ", Some(2)));
         assert_eq!(task.scheduled_on.to_rfc3339(), "2030-01-01T00:00:00+00:00");
         assert!(task.status.is(TaskStatus::Scheduled));
     }
 
     fn scheme_2_2_2_max_retries_is_five_when_not_given(db) {
-        let id = queue(&mut willing(db), "work");
-        assert_eq!(task(db, id).max_retries, 5);
+        let mut ctx = willing(db);
+        let id = queue(&mut ctx, "work");
+        assert_eq!(ctx.store.settings().unwrap().retries_of(&task(db, id)), 5);
     }
 
     fn scheme_2_2_3_queue_refuses_a_class_that_does_not_exist(db) {
