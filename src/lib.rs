@@ -93,5 +93,5 @@ pub use crate::domain::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
 pub use crate::domain::unique::{Arrival, OnConflict, QueuedTask};
 pub use crate::engine::StopHandle;
 pub use crate::engine::queue_in::CallersConnection;
-pub use crate::handler::{ActiveRun, CancelToken, HandlerError, StopReason, TaskHandler};
+pub use crate::handler::{ActiveRun, CancelToken, HandlerError, OverrunAction, StopReason, TaskHandler};
 pub use crate::library::{Ended, EndedRun, Error, NewTask, TaskQueue, WorkReport, Worker, WorkerNews, queue_in, typed};

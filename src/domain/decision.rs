@@ -136,6 +136,16 @@ impl Decision {
         Self { rule: format!("{}; {slip}", self.rule), slip: Some(slip), ..self }
     }
 
+    /// Names the handler in Rust that did not end.
+    #[must_use]
+    pub fn with_thread_left_behind(self) -> Self {
+        Self {
+            error_message: format!("{}; the handler did not end when it was asked to", self.error_message),
+            rule: format!("{}; thread left behind", self.rule),
+            ..self
+        }
+    }
+
     /// The runner died, or its lease is over.
     #[must_use]
     pub fn lost(code: &str, message: &str, blame: Blame) -> Self {

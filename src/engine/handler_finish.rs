@@ -19,12 +19,24 @@ pub(super) struct HandlerFinish {
     pub(super) unended: Option<String>,
     pub(super) unread_events: u64,
     pub(super) unknown_keys: Vec<String>,
+    /// Its thread was left behind.
+    pub(super) is_left_behind: bool,
 }
 
 impl HandlerFinish {
     pub(super) fn new(ending: Option<Ending>, error: Option<ReportedError>) -> Self {
         let (stdout, stderr) = (Captured::default(), Captured::default());
-        Self { ending, error, results: None, stdout, stderr, unended: None, unread_events: 0, unknown_keys: Vec::new() }
+        Self {
+            ending,
+            error,
+            results: None,
+            stdout,
+            stderr,
+            unended: None,
+            unread_events: 0,
+            unknown_keys: Vec::new(),
+            is_left_behind: false,
+        }
     }
 
     pub(super) fn could_not_start(why: &str) -> Self {
@@ -56,7 +68,8 @@ impl HandlerFinish {
             (None, Some(error)) => Decision::reported(error),
             (None, None) => Decision::returned(),
         };
-        decision.with_unread_events(self.unread_events).with_unknown_keys(&self.unknown_keys)
+        let decision = decision.with_unread_events(self.unread_events).with_unknown_keys(&self.unknown_keys);
+        if self.is_left_behind { decision.with_thread_left_behind() } else { decision }
     }
 
     pub(super) fn exit_code(&self, decision: &Decision) -> u8 {

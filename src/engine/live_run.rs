@@ -1,5 +1,7 @@
 //! A run while its handler works: what it reports is saved now and then, and whether it must end is asked.
 
+mod rust;
+
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +19,13 @@ use crate::domain::ids::RunId;
 use crate::domain::message::Message;
 use crate::domain::stop_reason::StopReason;
 use crate::handler::command::{CommandHandler, CommandObserver, HandlerEnd};
-use crate::handler::{CancelToken, Reporter, RunContext, TaskHandler, run_rust_handler};
+use crate::handler::{Reporter, RunContext};
 use crate::os::child::{Captured, Control, Stream};
 use crate::os::clock::Moment;
 use crate::os::event_socket::EventSocket;
 use crate::os::identity::ProcessIdentity;
-use crate::os::survivors::thread_name;
-use crate::os::watchdog::Watchdog;
+
+pub(super) use self::rust::InProcessTerms;
 
 /// Reports are saved at most this often, however often the handler sends them.
 const SAVE_INTERVAL: Duration = Duration::from_millis(500);
@@ -43,7 +45,6 @@ pub(super) struct LiveRun<'a> {
     was_over: bool,
     /// When a handler that was asked to end for its lease is killed.
     kill_at: Option<Moment>,
-    watchdog: Option<Watchdog>,
     stopping: &'a Stopping<'a>,
     listener: &'a mut dyn RunListener,
 }
@@ -74,7 +75,6 @@ impl<'a> LiveRun<'a> {
             save_after,
             was_over: false,
             kill_at: None,
-            watchdog: None,
             stopping,
             listener,
         }
@@ -136,46 +136,24 @@ impl<'a> LiveRun<'a> {
             (Ending::Stopped, Some(reason)) => Ending::Cancelled(reason.to_owned()),
             (ending, _) => ending,
         };
-        HandlerFinish { ending: Some(ending), error, results, stdout, stderr, unended, unread_events, unknown_keys }
+        HandlerFinish {
+            error,
+            results,
+            stdout,
+            stderr,
+            unended,
+            unread_events,
+            unknown_keys,
+            ..HandlerFinish::new(Some(ending), None)
+        }
     }
 
-    /// In this very process: a handler that does not end in time takes the process with it, and the run is rescued.
-    pub(super) fn run_rust(
-        &mut self,
-        handler: &dyn TaskHandler,
-        context: &RunContext,
-        own_identity: &str,
-        give_back: impl Fn() + Send + 'static,
-        give_back_when_over: impl Fn() + Send + 'static,
-    ) -> HandlerFinish {
-        let limit = Duration::from_secs(u64::try_from(context.timeout_secs).unwrap_or(u64::MAX));
-        // Not when it is lost: whoever took the run on this host has ended this process for it, and elsewhere nobody could
-        // before it was over.
-        let (is_over, must_stop) = (self.leases.over_of(self.run_id), self.stopping.must_stop());
-        let must_end = move || {
-            let (must_stop, is_over) = (must_stop(), is_over());
-            if is_over {
-                give_back_when_over();
-            } else if must_stop {
-                give_back();
-            }
-            must_stop || is_over
-        };
-        // Unwatched it could go on for ever, and nothing would show that this process works for the run.
-        self.watchdog = match Watchdog::start(&thread_name(&context.token), limit, must_end) {
-            Ok(watchdog) => Some(watchdog),
-            Err(error) => {
-                let why = format!("could not start {}: no thread to watch it: {error}", context.class);
-                return HandlerFinish::new(Some(Ending::NoRoom(why)), None);
-            }
-        };
-        self.save_handler(i64::from(std::process::id()), own_identity.to_owned());
-        let result = run_rust_handler(handler, context, self);
-        self.watchdog = None;
-        match result {
-            Ok(()) => HandlerFinish::new(None, None),
-            Err(error) => HandlerFinish::reported(&error),
-        }
+    fn check_stopping(&mut self) -> Urgency {
+        let (run_id, listener) = (self.run_id, &mut self.listener);
+        self.stopping.check(&mut |wait| {
+            listener.stopping(&[run_id], wait);
+            listener.is_heard()
+        })
     }
 
     fn save_handler(&self, pid: i64, identity: String) {
@@ -192,9 +170,6 @@ impl<'a> LiveRun<'a> {
 
     fn report(&mut self) {
         self.leases.heard_of(self.run_id, self.longest_silence);
-        if let Some(watchdog) = &self.watchdog {
-            watchdog.restart();
-        }
         self.save();
     }
 }
@@ -221,20 +196,6 @@ impl Reporter for LiveRun<'_> {
         self.pending.messages.push(message);
         self.report();
     }
-
-    fn cancel_token(&self) -> CancelToken {
-        self.order.token()
-    }
-
-    fn stop_reason(&self) -> Option<StopReason> {
-        if self.order.reason().is_some() {
-            return Some(StopReason::Cancel);
-        }
-        if self.leases.standing(self.run_id) != Standing::Held {
-            return Some(StopReason::LeaseLost);
-        }
-        self.stopping.is_stopping().then_some(StopReason::Shutdown)
-    }
 }
 
 impl CommandObserver for LiveRun<'_> {
@@ -254,8 +215,7 @@ impl CommandObserver for LiveRun<'_> {
 
     fn idle(&mut self) -> Control {
         self.save();
-        let (run_id, listener) = (self.run_id, &mut self.listener);
-        if self.stopping.check(&mut |wait| listener.stopping(&[run_id], wait)) == Urgency::Kill {
+        if self.check_stopping() == Urgency::Kill {
             return Control::Kill;
         }
         match self.leases.standing(self.run_id) {

@@ -11,6 +11,10 @@ use crate::store::Ended;
 
 /// Hears what a run does while it is processed.
 pub trait RunListener {
+    /// Whether somebody hears what this is told.
+    fn is_heard(&self) -> bool {
+        true
+    }
     /// The runner was told to stop; these runs may go on for so long, and are given back then. Without any time their handlers
     /// are asked to end at once.
     fn stopping(&mut self, runs: &[RunId], wait: Duration);
@@ -20,6 +24,9 @@ pub trait RunListener {
     fn output(&mut self, stream: Stream, bytes: &[u8]);
     /// No handler could be started, for want of a process, memory or a descriptor; so many slots may work for now.
     fn lacks_room(&mut self, _why: &str, _slots: usize) {}
+    /// Its handler, a Rust type, did not end when it was asked to, and its thread was left behind: one of so many, of at most so
+    /// many.
+    fn left_behind(&mut self, _run: &ClaimedRun, _threads: usize, _most: usize) {}
     /// It ended.
     fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome);
 }
@@ -35,6 +42,8 @@ pub struct RunOutcome {
     pub lost_to: Option<String>,
     /// Processes of the handler that could not be ended.
     pub unended: Option<String>,
+    /// Whether its handler, a Rust type, did not end, so that its thread was left behind.
+    pub is_left_behind: bool,
 }
 
 impl RunOutcome {

@@ -1,14 +1,18 @@
 //! The task classes that a program built on this library handles in Rust.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::TaskHandler;
+use super::overrun::Overrun;
 use crate::domain::task_class::TaskClass;
 
 /// Class names and their handlers. Names are compared exactly.
 #[derive(Default)]
 pub struct HandlerRegistry {
-    handlers: BTreeMap<String, Box<dyn TaskHandler>>,
+    handlers: BTreeMap<String, Arc<dyn TaskHandler>>,
+    /// What happens to those that do not end in time.
+    pub(crate) overrun: Overrun,
 }
 
 impl HandlerRegistry {
@@ -23,14 +27,14 @@ impl HandlerRegistry {
         &mut self,
         class: impl Into<String>,
         handler: impl TaskHandler + 'static,
-    ) -> Option<Box<dyn TaskHandler>> {
-        self.handlers.insert(class.into(), Box::new(handler))
+    ) -> Option<Arc<dyn TaskHandler>> {
+        self.handlers.insert(class.into(), Arc::new(handler))
     }
 
     /// The handler of a class.
     #[must_use]
-    pub fn find(&self, class: &TaskClass) -> Option<&dyn TaskHandler> {
-        self.handlers.get(class.as_str()).map(Box::as_ref)
+    pub fn find(&self, class: &TaskClass) -> Option<&Arc<dyn TaskHandler>> {
+        self.handlers.get(class.as_str())
     }
 
     /// The class names in alphabetical order.

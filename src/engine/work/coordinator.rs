@@ -72,6 +72,8 @@ pub(super) struct Coordinator<'a, 'b> {
     pub(super) tell_shortage_at: Moment,
     /// When it is asked next what has become of the ends of an earlier session.
     pub(super) count_at: Moment,
+    /// So many threads were left behind that it claims nothing, and the listener knows it.
+    pub(super) is_blocked: bool,
 }
 
 /// Whether the database may come back to us.
@@ -120,6 +122,7 @@ impl<'a, 'b> Coordinator<'a, 'b> {
             away_until: now,
             is_away: false,
             found_nothing: false,
+            is_blocked: false,
         }
     }
 
@@ -286,9 +289,10 @@ impl<'a, 'b> Coordinator<'a, 'b> {
         let is_enough = self.options.max_runs.is_some_and(|max| self.claimed >= max);
         let was_idle = self.options.idle_exit.is_some_and(|idle| {
             // What was looked for and not found counts, not what was not looked for yet.
-            self.saw_housekeeping && !self.look_at.has_passed() && self.idle_since.elapsed() >= idle
+            let has_looked = standings.is_blocked || !self.look_at.has_passed();
+            self.saw_housekeeping && has_looked && self.idle_since.elapsed() >= idle
         });
-        is_enough || was_idle || self.is_leaving()
+        is_enough || was_idle || self.is_leaving() || (standings.is_blocked && self.options.ends_when_blocked)
     }
 
     fn longest_sleep(&self, standings: Standings) -> Duration {
@@ -323,10 +327,29 @@ impl<'a, 'b> Coordinator<'a, 'b> {
         if standings.working == 0 && standings.waiting == 0 {
             self.memory.give_back(self.claimed, self.idle_since.elapsed());
         }
-        let _ = self.place.stopping.check(&mut |wait| listener.stopping(&self.place.leases.held_runs(), wait));
+        let _ = self.place.stopping.check(&mut |wait| {
+            listener.stopping(&self.place.leases.held_runs(), wait);
+            true
+        });
         self.options.tally.renewed(self.place.leases.take_renewals());
         self.options.tally.turned(standings.working);
+        self.look_at_left_behind(standings, listener);
         listener.looked(report, standings.working);
+    }
+
+    fn look_at_left_behind(&mut self, standings: Standings, listener: &mut dyn WorkListener) {
+        let threads = self.current.terms.handlers.overrun().left_behind.count();
+        self.options.tally.note_left_behind(threads, standings.is_blocked);
+        if standings.is_blocked == self.is_blocked {
+            return;
+        }
+        self.is_blocked = standings.is_blocked;
+        if self.is_blocked {
+            listener.is_blocked(threads);
+        } else {
+            (self.look_at, self.found_nothing) = (Moment::now(), false);
+            listener.claims_again();
+        }
     }
 
     /// Runs that are claimed from now on are executed on the current terms. Those that wait were claimed on others.
