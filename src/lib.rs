@@ -87,6 +87,7 @@ mod library_page {}
 pub use diesel;
 
 pub use crate::cli::App;
+pub use crate::domain::attempt_outcome::AttemptOutcome;
 pub use crate::domain::ids::{RunId, RunnerId, TaskId};
 pub use crate::domain::records::{Run, Task, TaskSchedule};
 pub use crate::domain::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};

@@ -65,6 +65,7 @@ pub(super) fn execute(
         exit_code: finished.exit_code(&decision),
         decision,
         lost_to: None,
+        is_given_up: false,
         unended: finished.unended.clone(),
         is_left_behind: finished.is_left_behind,
     };
@@ -79,7 +80,8 @@ pub(super) fn execute(
     unsaved.add(last_news);
     unsaved.add(Unsaved { results: finished.results.clone(), ..Unsaved::default() });
     let messages = std::mem::take(&mut unsaved.messages);
-    let end = run_end(place, terms, run, &outcome.decision, unsaved, finished.outputs());
+    let mut end = run_end(place, terms, run, &outcome.decision, unsaved, finished.outputs());
+    end.notes = finished.notes(&place.me, run);
     // A handler that succeeded was faster than the KILL.
     let has_succeeded = outcome.decision.event == RunEvent::Succeed;
     let end = if is_over && !has_succeeded { GivenBack::LeaseOver.end() } else { end };

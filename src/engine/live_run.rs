@@ -129,8 +129,9 @@ impl<'a> LiveRun<'a> {
     fn run_program(&mut self, run: impl FnOnce(&[BorrowedFd<'_>], &mut Self) -> HandlerEnd) -> HandlerFinish {
         let order = self.order.clone();
         let alarms: Vec<_> = order.alarm().into_iter().chain([self.stopping.alarm()]).collect();
-        let HandlerEnd { ending, error, results, unread_events, unknown_keys, unended, stdout, stderr } =
-            run(&alarms, self);
+        let end = run(&alarms, self);
+        let HandlerEnd { ending, error, results, unread_events, first_unread, unknown_keys, unended, stdout, stderr } =
+            end;
         // Also where the runner is to stop: what is cancelled is not given back.
         let ending = match (ending, order.reason()) {
             (Ending::Stopped, Some(reason)) => Ending::Cancelled(reason.to_owned()),
@@ -143,6 +144,7 @@ impl<'a> LiveRun<'a> {
             stderr,
             unended,
             unread_events,
+            first_unread,
             unknown_keys,
             ..HandlerFinish::new(Some(ending), None)
         }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::domain::decision::Decision;
+use crate::domain::attempt_outcome::AttemptOutcome;
+use crate::domain::decision::{Decision, rule_without_retry};
 use crate::domain::ids::RunId;
 use crate::domain::records::ClaimedRun;
 use crate::domain::transition::RunEvent;
@@ -40,6 +41,8 @@ pub struct RunOutcome {
     pub exit_code: u8,
     /// The status that the run had when somebody else was first; the outcome is then only kept as an event.
     pub lost_to: Option<String>,
+    /// Whether it failed or timed out, and its task is not retried.
+    pub is_given_up: bool,
     /// Processes of the handler that could not be ended.
     pub unended: Option<String>,
     /// Whether its handler, a Rust type, did not end, so that its thread was left behind.
@@ -47,10 +50,20 @@ pub struct RunOutcome {
 }
 
 impl RunOutcome {
+    /// What the end means for the task.
+    #[must_use]
+    pub const fn outcome(&self) -> AttemptOutcome {
+        AttemptOutcome::of(self.decision.event, self.is_given_up)
+    }
+
     /// The store has given this answer.
     pub(super) fn answered(&mut self, ended: Ended) {
         match ended {
             Ended::Recorded => {}
+            Ended::GivenUp => {
+                self.is_given_up = true;
+                self.decision.rule = rule_without_retry(&self.decision.rule);
+            }
             Ended::Cancelled => {
                 self.decision.event = RunEvent::Cancel;
                 self.decision.rule = format!("cancelled; {}", self.decision.rule);

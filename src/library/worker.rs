@@ -244,7 +244,8 @@ impl Worker {
 
 impl From<ProcessReport> for WorkReport {
     fn from(report: ProcessReport) -> Self {
-        let ProcessReport { processed, succeeded, failed, released, cancelled, left_behind, spool_problem, .. } = report;
+        let ProcessReport { processed, succeeded, failed, released, cancelled, left_behind, spool_problem, .. } =
+            report;
         Self { processed, succeeded, failed, released, cancelled, left_behind, spool_problem }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::domain::attempt_outcome::AttemptOutcome;
 use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::records::ClaimedRun;
 use crate::domain::status::RunStatus;
@@ -100,6 +101,8 @@ pub struct EndedRun<'a> {
     pub attempt: i32,
     /// How it ended: as cancelled where somebody had asked for that and it did not succeed.
     pub status: RunStatus,
+    /// What that means for the task: whether it is retried.
+    pub outcome: AttemptOutcome,
     /// Empty on success.
     pub error_code: &'a str,
     /// Empty on success.
@@ -143,6 +146,7 @@ impl RunListener for Teller {
             class: &run.class,
             attempt: run.attempt,
             status: status_of(outcome.decision.event),
+            outcome: outcome.outcome(),
             error_code: &outcome.decision.error_code,
             error_message: &outcome.decision.error_message,
             lost_to: outcome.lost_to.as_deref(),

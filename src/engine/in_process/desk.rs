@@ -99,11 +99,7 @@ impl Desk {
 
 impl State {
     fn turn(&mut self) -> Turn {
-        Turn {
-            unsaved: std::mem::take(&mut self.unsaved),
-            heard_at: self.heard_at.take(),
-            ended: self.ended.take(),
-        }
+        Turn { unsaved: std::mem::take(&mut self.unsaved), heard_at: self.heard_at.take(), ended: self.ended.take() }
     }
 }
 

@@ -103,6 +103,10 @@ impl LiveRun<'_> {
             }
             self.ask_to_end(watch);
             desk.show(self.reason_shown(watch));
+            if watch.asked.is_some() {
+                // Afterwards: whoever is woken by it asks for the reason.
+                self.order.token().cancel();
+            }
             if watch.is_over() {
                 let last = desk.leave();
                 return self.take_turn(last, watch);
@@ -120,7 +124,7 @@ impl LiveRun<'_> {
         turn.ended
     }
 
-    /// Asks the handler to end where it must. Its token is the same as after a cancel: what waits for it wakes.
+    /// Notes why the handler must end, where it must.
     fn ask_to_end(&mut self, watch: &mut Watch) {
         let urgency = self.check_stopping();
         let standing = self.leases.standing(self.run_id);
@@ -134,7 +138,6 @@ impl LiveRun<'_> {
             Standing::Held => return,
         };
         watch.ask(why, Moment::after(grace));
-        self.order.token().cancel();
     }
 
     fn reason_shown(&self, watch: &Watch) -> Option<StopReason> {

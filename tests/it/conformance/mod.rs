@@ -20,3 +20,4 @@ mod transitions;
 mod wait;
 mod worker;
 mod worker_counts;
+mod worker_overrun;

@@ -15,14 +15,14 @@ use crate::each_engine;
 use crate::support::TestDb;
 
 /// Longer than anything here takes.
-const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_secs(60);
 
-fn connect(db: &TestDb) -> TaskQueue {
+pub fn connect(db: &TestDb) -> TaskQueue {
     TaskQueue::connect(db.url_text()).unwrap()
 }
 
 /// A worker that leaves nothing outside the directory of the test.
-fn worker(db: &TestDb, queue: &TaskQueue) -> Worker {
+pub fn worker(db: &TestDb, queue: &TaskQueue) -> Worker {
     Worker::new(queue).unwrap().spool(db.home().join("spool")).slots(2)
 }
 
@@ -45,7 +45,7 @@ fn queue_order(queue: &TaskQueue, class: &str) -> TaskId {
 }
 
 /// The status, ErrorCode and results of the last run.
-fn end_of(queue: &TaskQueue, id: TaskId) -> (String, String, Option<String>) {
+pub fn end_of(queue: &TaskQueue, id: TaskId) -> (String, String, Option<String>) {
     let run = queue.runs(id, 1).unwrap().remove(0);
     (run.status.to_string(), run.error_code, run.results)
 }
