@@ -19,7 +19,7 @@ use crate::domain::ids::RunId;
 use crate::domain::message::Message;
 use crate::domain::stop_reason::StopReason;
 use crate::handler::command::{CommandHandler, CommandObserver, HandlerEnd};
-use crate::handler::{Reporter, RunContext};
+use crate::handler::{CancelToken, Reporter, RunContext};
 use crate::os::child::{Captured, Control, Stream};
 use crate::os::clock::Moment;
 use crate::os::event_socket::EventSocket;
@@ -197,6 +197,20 @@ impl Reporter for LiveRun<'_> {
     fn message(&mut self, message: Message) {
         self.pending.messages.push(message);
         self.report();
+    }
+
+    fn cancel_token(&self) -> CancelToken {
+        self.order.token()
+    }
+
+    fn stop_reason(&self) -> Option<StopReason> {
+        if self.order.reason().is_some() {
+            return Some(StopReason::Cancel);
+        }
+        if self.leases.standing(self.run_id) != Standing::Held {
+            return Some(StopReason::LeaseLost);
+        }
+        self.stopping.is_stopping().then_some(StopReason::Shutdown)
     }
 }
 

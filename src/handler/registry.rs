@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::TaskHandler;
 use super::overrun::Overrun;
@@ -20,6 +21,13 @@ impl HandlerRegistry {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same, whose handlers may go on for so long after they are asked to end.
+    #[must_use]
+    pub fn with_overrun_grace(mut self, grace: Duration) -> Self {
+        self.overrun.grace = grace;
+        self
     }
 
     /// Adds a class; a handler registered earlier under the same name is replaced and returned.

@@ -157,6 +157,7 @@ impl<'a, 'b> Coordinator<'a, 'b> {
                 }
             }
             let standings = self.backlog.standings();
+            self.look_at_left_behind(standings, listener);
             if looked.elapsed() >= LOOK_EVERY {
                 self.look(standings, listener, report);
                 looked = Moment::now();
@@ -333,17 +334,18 @@ impl<'a, 'b> Coordinator<'a, 'b> {
         });
         self.options.tally.renewed(self.place.leases.take_renewals());
         self.options.tally.turned(standings.working);
-        self.look_at_left_behind(standings, listener);
         listener.looked(report, standings.working);
     }
 
     fn look_at_left_behind(&mut self, standings: Standings, listener: &mut dyn WorkListener) {
         let threads = self.current.terms.handlers.overrun().left_behind.count();
-        self.options.tally.note_left_behind(threads, standings.is_blocked);
-        if standings.is_blocked == self.is_blocked {
+        // Not before the run is told of whose thread was left behind last.
+        let is_blocked = standings.is_blocked && (self.is_blocked || standings.finished == 0);
+        self.options.tally.note_left_behind(threads, is_blocked);
+        if is_blocked == self.is_blocked {
             return;
         }
-        self.is_blocked = standings.is_blocked;
+        self.is_blocked = is_blocked;
         if self.is_blocked {
             listener.is_blocked(threads);
         } else {

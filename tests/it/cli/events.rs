@@ -83,10 +83,11 @@ each_engine! {
         let runs = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueueRuns\" ORDER BY \"Id\"");
         assert_eq!(runs.len(), 4);
         for (run, task) in runs.iter().flatten().zip([1, 2, 1]) {
-            let of_run = events(db, &["--run", &run.to_string()]);
-            assert_eq!(of_run.len(), 1, "{of_run:?}");
-            assert_eq!((&of_run[0]["task_id"], &of_run[0]["details"]["data"]), (&json!(task), &json!(run)));
-            assert_eq!(events(db, &["--run", &run.to_string(), "--task", &task.to_string()]), of_run);
+            let run = run.to_string();
+            let of_run = events(db, &["--run", &run]);
+            assert_eq!(kinds(db, &["--run", &run]), ["message", "retry"]);
+            assert_eq!((&of_run[0]["task_id"], of_run[0]["details"]["data"].to_string()), (&json!(task), run.clone()));
+            assert_eq!(events(db, &["--run", &run, "--task", &task.to_string()]), of_run);
         }
         let third = runs[2].unwrap().to_string();
         assert_eq!(kinds(db, &["--run", &third, "--task", "2"]), Vec::<String>::new());

@@ -200,6 +200,28 @@ each_engine! {
         assert_eq!(heard.len(), 5, "{heard:?}");
     }
 
+    fn a_program_hears_whether_a_task_is_retried(db) {
+        let queue = connect(db);
+        for (class, retries) in [("good", 1), ("bad", 1), ("bad", 2), ("hopeless", 9)] {
+            queue.queue(NewTask::new(class).max_retries(retries)).unwrap();
+        }
+        let (sender, heard) = mpsc::channel();
+        let worker = worker(db, &queue)
+            .slots(1)
+            .class("good", typed(|_: serde_json::Value, _run| Ok(())))
+            .class("bad", typed(|_: serde_json::Value, _run| Err::<(), _>(HandlerError::new("E1", "no luck"))))
+            .class("hopeless", typed(|_: serde_json::Value, _run| Err::<(), _>(HandlerError::no_retry("E2", "never"))))
+            .on_news(move |news| {
+                if let WorkerNews::RunEnded(run) = news {
+                    sender.send((run.task_id.0, run.outcome.as_str())).unwrap();
+                }
+            });
+        assert_eq!(worker.max_runs(4).run().unwrap().processed, 4);
+        let mut heard: Vec<_> = heard.iter().collect();
+        heard.sort_unstable();
+        assert_eq!(heard, [(1, "success"), (2, "failed"), (3, "retry"), (4, "failed")]);
+    }
+
     fn a_worker_ends_after_its_number_of_runs(db) {
         let queue = connect(db);
         let ids: Vec<TaskId> = (0..3).map(|_| queue_order(&queue, "total")).collect();

@@ -1,14 +1,21 @@
 //! A handler in Rust that does not end is left behind: the program, the worker and the other runs go on.
 
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use taskqueue::domain::new_task::TaskRequest;
+use taskqueue::engine::queue::{ClassCheck, queue_task};
+use taskqueue::handler::registry::HandlerRegistry;
 use taskqueue::{
-    ActiveRun, HandlerError, NewTask, RunStatus, StopReason, TaskHandler, TaskId, TaskQueue, Worker, WorkerNews, typed,
+    ActiveRun, HandlerError, NewTask, OverrunAction, RunStatus, StopReason, TaskHandler, TaskId, TaskQueue, Worker,
+    WorkerNews, typed,
 };
 
+use super::fixture::{add, create, drain, last_run, queue, request};
 use super::worker::{LONG, connect, end_of, worker};
 use crate::each_engine;
 use crate::support::TestDb;
@@ -45,7 +52,7 @@ fn queue_stuck(queue: &TaskQueue) -> TaskId {
     queue.queue(task).unwrap().id
 }
 
-fn quick() -> impl TaskHandler {
+fn quick_handler() -> impl TaskHandler {
     typed(|number: u32, _run| Ok(number))
 }
 
@@ -56,6 +63,21 @@ fn queue_quick(queue: &TaskQueue, count: u32) -> Vec<TaskId> {
 
 fn count(db: &TestDb, query: &str) -> i64 {
     db.number(&format!("SELECT COUNT(*) AS value FROM {query}"))
+}
+
+/// The variables by which a program of its own gets the store and its spool.
+const STORE: &str = "TASKQUEUE_TEST_ABORT_STORE";
+const SPOOL: &str = "TASKQUEUE_TEST_ABORT_SPOOL";
+
+#[test]
+#[ignore = "a program that another test starts, and that is killed"]
+fn program_that_aborts() {
+    let Ok(store) = std::env::var(STORE) else { return };
+    let queue = TaskQueue::connect(&store).unwrap();
+    let (has_ended, _ends) = mpsc::channel();
+    let worker = Worker::new(&queue).unwrap().spool(std::env::var(SPOOL).unwrap()).slots(1);
+    let worker = worker.class("stuck", Stuck { may_end: Arc::default(), has_ended });
+    let _ = worker.overrun_grace(Duration::from_millis(10)).on_overrun(OverrunAction::Abort).run();
 }
 
 /// Returns once it is asked to end, as its data says: well or not.
@@ -76,7 +98,7 @@ each_engine! {
         let stuck = queue_stuck(&queue);
         let others = queue_quick(&queue, 20);
         let (worker, may_end, ends) = stuck_worker(db, &queue);
-        let report = worker.class("quick", quick()).idle_exit(Duration::ZERO).run().unwrap();
+        let report = worker.class("quick", quick_handler()).idle_exit(Duration::ZERO).run().unwrap();
         assert_eq!((report.succeeded, report.failed, report.left_behind), (20, 1, 1), "{report:?}");
         assert!(others.iter().all(|id| end_of(&queue, *id).0 == "success"));
         let run = queue.runs(stuck, 1).unwrap().remove(0);
@@ -170,6 +192,70 @@ each_engine! {
         may_end.store(true, Ordering::SeqCst);
         ends.recv_timeout(LONG).unwrap();
         assert_eq!(end_of(&queue, id).2, None);
+    }
+
+    fn a_tick_ends_after_a_handler_that_it_left_behind(db) {
+        let (may_end, (has_ended, ends)) = (Arc::<AtomicBool>::default(), mpsc::channel());
+        let registry = || HandlerRegistry::new().with_overrun_grace(Duration::from_millis(10));
+        let mut stuck = registry();
+        stuck.register("stuck", Stuck { may_end: Arc::clone(&may_end), has_ended });
+        add(&mut stuck, "work", |_| Ok(()));
+        let mut ctx = db.context(stuck);
+        let timeout = TaskRequest { timeout_secs: Some(1), ..request("stuck") };
+        let id = queue_task(&mut ctx, timeout, ClassCheck::AnyName).unwrap();
+        let next = queue(&mut ctx, "work");
+        create(&mut ctx);
+        let report = drain(&mut ctx);
+        assert_eq!((report.processed, report.left_behind, report.last_exit_code), (1, 1, Some(124)), "{report:?}");
+        assert!(last_run(db, id).status.is(RunStatus::Timeout) && last_run(db, next).status.is(RunStatus::Scheduled));
+        let mut registry = registry();
+        add(&mut registry, "work", |_| Ok(()));
+        assert_eq!(drain(&mut db.context(registry)).succeeded, 1);
+        may_end.store(true, Ordering::SeqCst);
+        ends.recv_timeout(LONG).unwrap();
+        assert!(last_run(db, id).status.is(RunStatus::Timeout));
+    }
+
+    fn a_handler_whose_run_was_taken_from_it_is_asked_to_end(db) {
+        let queue = connect(db);
+        let id = queue.queue(NewTask::new("reports")).unwrap().id;
+        let (began, has_begun) = mpsc::channel();
+        let began = Mutex::new(began);
+        let (sender, reasons) = mpsc::channel();
+        let sender = Mutex::new(sender);
+        let worker = worker(db, &queue).max_runs(1).class("reports", typed(move |_: serde_json::Value, run| {
+            began.lock().unwrap().send(())?;
+            while run.stop_reason().is_none() {
+                // A report is refused where the token is another one.
+                run.set_percents_completed(50);
+                let _ = run.cancel_token().wait(Duration::from_millis(1));
+            }
+            sender.lock().unwrap().send(run.stop_reason())?;
+            Err::<(), _>(HandlerError::new("taken", "it was asked to end"))
+        }));
+        let report = thread::scope(|scope| {
+            let working = scope.spawn(|| worker.run().unwrap());
+            has_begun.recv_timeout(LONG).unwrap();
+            db.execute("UPDATE \"TaskQueueRuns\" SET \"Token\" = 'somebody-elses'");
+            working.join().unwrap()
+        });
+        assert_eq!(reasons.recv_timeout(LONG).unwrap(), Some(StopReason::LeaseLost));
+        assert_eq!((report.left_behind, end_of(&queue, id).0.as_str()), (0, "processing"));
+    }
+
+    fn a_program_may_choose_to_be_killed_for_a_handler_that_does_not_end(db) {
+        let queue = connect(db);
+        let stuck = queue.queue(NewTask::new("stuck").timeout(Duration::from_secs(1)).backoff("fixed:1h")).unwrap().id;
+        let mut program = Command::new(std::env::current_exe().unwrap());
+        let program = program.args(["--exact", "--ignored", "conformance::worker_overrun::program_that_aborts"]);
+        let ended = program.env(STORE, db.url_text()).env(SPOOL, db.home().join("spool")).output().unwrap();
+        assert_eq!(ended.status.signal(), Some(9), "{ended:?}");
+        assert_eq!(end_of(&queue, stuck).0, "processing");
+        // The next process of the host finds how the run ended.
+        let quick = queue_quick(&queue, 1);
+        worker(db, &queue).class("quick", quick_handler()).max_runs(1).run().unwrap();
+        assert_eq!(end_of(&queue, quick[0]).0, "success");
+        assert_eq!((end_of(&queue, stuck).1.as_str(), queue.task(stuck).unwrap().crashes), ("timeout", 0));
     }
 
     fn a_report_restarts_the_timeout_of_a_handler(db) {
