@@ -221,6 +221,10 @@ impl<'a, 'b> Coordinator<'a, 'b> {
         if !self.has_ended(standings) {
             return Ok(false);
         }
+        if standings.is_blocked && self.options.ends_when_blocked && !self.is_leaving() {
+            let threads = self.current.terms.handlers.overrun().left_behind.count();
+            return Err(EngineError::TooManyLeftBehind { threads });
+        }
         // Whoever has lost its slots asks for them again.
         self.is_held()
             .map(|_| true)

@@ -167,11 +167,7 @@ pub fn work(
             }
             Err(problem) => return Err(problem),
             Ok(()) => {
-                let overrun = ctx.handlers.overrun();
-                report.left_behind = overrun.left_behind.count();
-                if options.ends_when_blocked && overrun.is_full(options.slots) {
-                    return Err(EngineError::TooManyLeftBehind { threads: report.left_behind });
-                }
+                report.left_behind = ctx.handlers.overrun().left_behind.count();
                 return Ok(report);
             }
         }

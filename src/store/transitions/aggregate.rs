@@ -196,8 +196,8 @@ const fn what_to_tell(is_quarantined: bool, is_exhausted: bool, is_held: bool) -
     }
 }
 
-/// Keeps that the task is retried, or not any more. A success has no event of its own: most runs succeed, and a row for each costs a
-/// sixth of what a task without work costs.
+/// Keeps that the task is retried, or not any more. A success has no event of its own: most runs succeed, and their ends are
+/// written many at once in a few statements.
 fn keep_outcome(
     conn: &mut AnyConnection,
     outcome: AttemptOutcome,

@@ -82,10 +82,10 @@ each_engine! {
         // Ids may have gaps.
         let runs = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueueRuns\" ORDER BY \"Id\"");
         assert_eq!(runs.len(), 4);
-        for (run, task) in runs.iter().flatten().zip([1, 2, 1]) {
+        for (run, (task, end)) in runs.iter().flatten().zip([(1, "retry"), (2, "retry"), (1, "failed")]) {
             let run = run.to_string();
             let of_run = events(db, &["--run", &run]);
-            assert_eq!(kinds(db, &["--run", &run]), ["message", "retry"]);
+            assert_eq!(kinds(db, &["--run", &run]), ["message", end]);
             assert_eq!((&of_run[0]["task_id"], of_run[0]["details"]["data"].to_string()), (&json!(task), run.clone()));
             assert_eq!(events(db, &["--run", &run, "--task", &task.to_string()]), of_run);
         }

@@ -8,14 +8,17 @@ use std::thread;
 use std::time::Duration;
 
 use taskqueue::domain::new_task::TaskRequest;
+use taskqueue::engine::EngineError;
 use taskqueue::engine::queue::{ClassCheck, queue_task};
+use taskqueue::engine::work::{WorkOptions, work};
 use taskqueue::handler::registry::HandlerRegistry;
+use taskqueue::os::stop_signals::StopSignals;
 use taskqueue::{
     ActiveRun, HandlerError, NewTask, OverrunAction, RunStatus, StopReason, TaskHandler, TaskId, TaskQueue, Worker,
     WorkerNews, typed,
 };
 
-use super::fixture::{add, create, drain, last_run, queue, request};
+use super::fixture::{Deaf, add, create, drain, last_run, queue, request};
 use super::worker::{LONG, connect, end_of, worker};
 use crate::each_engine;
 use crate::support::TestDb;
@@ -214,6 +217,22 @@ each_engine! {
         may_end.store(true, Ordering::SeqCst);
         ends.recv_timeout(LONG).unwrap();
         assert!(last_run(db, id).status.is(RunStatus::Timeout));
+    }
+
+    fn a_worker_that_is_to_end_at_the_limit_of_threads_fails(db) {
+        let (may_end, (has_ended, ends)) = (Arc::<AtomicBool>::default(), mpsc::channel());
+        let mut registry = HandlerRegistry::new().with_overrun_grace(Duration::from_millis(10));
+        registry.register("stuck", Stuck { may_end: Arc::clone(&may_end), has_ended });
+        let mut ctx = db.context(registry);
+        let timeout = TaskRequest { timeout_secs: Some(1), ..request("stuck") };
+        let id = queue_task(&mut ctx, timeout, ClassCheck::AnyName).unwrap();
+        let options = WorkOptions { slots: 1, ends_when_blocked: true, ..WorkOptions::default() };
+        let ended = work(&mut ctx, &options, &StopSignals::install().unwrap(), &mut Deaf);
+        assert!(matches!(ended, Err(EngineError::TooManyLeftBehind { threads: 1 })), "{ended:?}");
+        assert!(last_run(db, id).status.is(RunStatus::Timeout));
+        assert_eq!(count(db, "\"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL"), 0);
+        may_end.store(true, Ordering::SeqCst);
+        ends.recv_timeout(LONG).unwrap();
     }
 
     fn a_handler_whose_run_was_taken_from_it_is_asked_to_end(db) {
