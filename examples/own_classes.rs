@@ -84,6 +84,7 @@ impl TaskHandler for AwaitFile {
 }
 
 fn main() -> ExitCode {
-    let app = App::new().named("own_classes").class("text.count", CountWords);
+    // A handler that does not end when it is asked to is left behind after this time.
+    let app = App::new().named("own_classes").overrun_grace(Duration::from_secs(1)).class("text.count", CountWords);
     app.class("web.check", CheckAnswer).class("file.await", AwaitFile).run()
 }

@@ -87,6 +87,7 @@ mod library_page {}
 pub use diesel;
 
 pub use crate::cli::App;
+pub use crate::domain::attempt_outcome::AttemptOutcome;
 pub use crate::domain::ids::{RunId, RunnerId, TaskId};
 pub use crate::domain::pause::{Pause, PauseMode, PauseScope};
 pub use crate::domain::records::{Run, Runner, Task, TaskSchedule};
@@ -97,7 +98,7 @@ pub use crate::engine::claimants::{Renewed, Resolved};
 pub use crate::engine::events::{Event, EventFilter};
 pub use crate::engine::queue_in::CallersConnection;
 pub use crate::engine::take_back::TakenBack;
-pub use crate::handler::{ActiveRun, CancelToken, HandlerError, StopReason, TaskHandler};
+pub use crate::handler::{ActiveRun, CancelToken, HandlerError, OverrunAction, StopReason, TaskHandler};
 pub use crate::library::{
     Changes, Claim, ClaimedRun, Edit, Ended, EndedRun, Error, HeldRun, NewTask, Retry, Selection, TaskQueue,
     WorkReport, Worker, WorkerNews, queue_in, typed,

@@ -189,6 +189,9 @@ impl From<EngineError> for CliError {
             }
             EngineError::LeaseOver { task_id, found, .. } => Self { kind: "lease_over", ..Self::unreachable(message) }
                 .with_hint(lease_over_hint(task_id, found.as_deref())),
+            EngineError::TooManyLeftBehind { .. } => Self { kind: "left_behind", ..Self::failed(message) }.with_hint(
+                "start it again; a handler should return soon once ActiveRun::stop_reason gives a reason",
+            ),
             EngineError::RunnerOver => Self { kind: "lease_over", ..Self::unreachable(message) },
             EngineError::NotRecorded(ended) => from_store(&ended.source, message).with_hint(not_recorded_hint(&ended)),
             EngineError::Os { .. } => Self { kind: "os", ..Self::failed(message) },

@@ -34,6 +34,7 @@ use crate::config::HandlerEnvironment;
 use crate::domain::nearest::nearest_names;
 use crate::engine::output_was_closed;
 use crate::engine::own_queue::end_with_parent;
+use crate::handler::OverrunAction;
 use crate::handler::registry::HandlerRegistry;
 
 /// A durable task queue for the command line, cron and any language
@@ -150,6 +151,30 @@ impl App {
     #[must_use]
     pub fn class(mut self, name: impl Into<String>, handler: impl crate::handler::TaskHandler + 'static) -> Self {
         self.registry.register(name, handler);
+        self
+    }
+
+    /// What happens when a handler does not end although it must: after its timeout, when the lease of its run is over, or when the
+    /// time to stop has passed. By default its thread is left behind.
+    #[must_use]
+    pub fn on_overrun(mut self, action: OverrunAction) -> Self {
+        self.registry.overrun.action = action;
+        self
+    }
+
+    /// How long a handler may go on after it is asked to end; 10 seconds by default. `kill_grace_secs` of the class in the
+    /// configuration counts before it.
+    #[must_use]
+    pub fn overrun_grace(mut self, time: Duration) -> Self {
+        self.registry.overrun.grace = time;
+        self
+    }
+
+    /// How many threads may be left behind before nothing more is claimed, 1 or more; by default as many as there are slots. `work` ends then with exit status 1, so that a
+    /// service manager starts it again; `process-run` and `tick` have one slot and end.
+    #[must_use]
+    pub fn max_left_behind(mut self, threads: usize) -> Self {
+        self.registry.overrun.most = Some(threads);
         self
     }
 

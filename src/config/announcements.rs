@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::checks::{check_argv, check_user, in_range};
+use crate::domain::attempt_outcome::AttemptOutcome;
 
 const DEFAULT_EVERY_SECS: i64 = 300;
 const MAX_EVERY_SECS: i64 = 86_400;
@@ -17,7 +18,7 @@ pub struct Announcements {
     /// Set if this host prints no final failures on standard error where no notification is configured.
     pub is_silent: bool,
     /// What is started after runs.
-    pub hooks: Vec<(HookKind, Vec<String>)>,
+    pub hooks: Vec<(AttemptOutcome, Vec<String>)>,
     /// Whom the programs of the hooks run as.
     pub hook_user: Option<String>,
 }
@@ -35,29 +36,6 @@ pub struct Notify {
     pub user: Option<String>,
 }
 
-/// After what a hook is started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HookKind {
-    /// A run succeeded.
-    Success,
-    /// A run failed or timed out, and its task is not tried again.
-    Failure,
-    /// A run failed or timed out, and its task is tried again.
-    Retry,
-}
-
-impl HookKind {
-    /// The name in the configuration and in what the program gets.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::Failure => "failure",
-            Self::Retry => "retry",
-        }
-    }
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NotifyTable {
@@ -73,7 +51,7 @@ pub(super) struct NotifyTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct HooksTable {
     success: Option<Vec<String>>,
-    failure: Option<Vec<String>>,
+    failed: Option<Vec<String>>,
     retry: Option<Vec<String>>,
     user: Option<String>,
 }
@@ -87,8 +65,11 @@ impl Announcements {
     ) -> Result<Self, String> {
         let or_default = |user: Option<String>| user.or_else(|| default_user.map(str::to_owned));
         check_user(hooks.user.as_deref())?;
-        let kinds =
-            [(HookKind::Success, hooks.success), (HookKind::Failure, hooks.failure), (HookKind::Retry, hooks.retry)];
+        let kinds = [
+            (AttemptOutcome::Success, hooks.success),
+            (AttemptOutcome::Failed, hooks.failed),
+            (AttemptOutcome::Retry, hooks.retry),
+        ];
         let mut found = Vec::new();
         for (kind, argv) in kinds {
             let Some(argv) = argv else { continue };
@@ -107,7 +88,7 @@ impl Announcements {
 
     /// The program of this hook.
     #[must_use]
-    pub fn hook(&self, kind: HookKind) -> Option<&[String]> {
+    pub fn hook(&self, kind: AttemptOutcome) -> Option<&[String]> {
         self.hooks.iter().find(|(of, _)| *of == kind).map(|(_, argv)| argv.as_slice())
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::domain::listen_address::ListenAddress;
 
-pub use self::announcements::{Announcements, HookKind, Notify};
+pub use self::announcements::{Announcements, Notify};
 pub use self::class::{ClassConfig, Classes};
 pub use self::environment::{
     BadVariable, Environment, HandlerEnvironment, JournalEnvironment, claimant_of_environment, completing_shell,

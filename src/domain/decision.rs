@@ -52,6 +52,12 @@ pub fn rules_out_retry(rule: &str) -> bool {
     rule.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == NO_RETRY)
 }
 
+/// The rule that was decided by, in the words for a task that is not retried.
+#[must_use]
+pub fn rule_without_retry(rule: &str) -> String {
+    rule.replacen(": retry at once", ": not retried", 1).replacen(": retry", ": not retried", 1)
+}
+
 impl Decision {
     fn success(rule: String) -> Self {
         Self {
@@ -134,6 +140,16 @@ impl Decision {
             keys => format!("unknown keys in events: {}", keys.join(", ")),
         };
         Self { rule: format!("{}; {slip}", self.rule), slip: Some(slip), ..self }
+    }
+
+    /// Names the handler in Rust that did not end.
+    #[must_use]
+    pub fn with_thread_left_behind(self) -> Self {
+        Self {
+            error_message: format!("{}; the handler did not end when it was asked to", self.error_message),
+            rule: format!("{}; thread left behind", self.rule),
+            ..self
+        }
     }
 
     /// The runner died, or its lease is over.
@@ -250,6 +266,18 @@ fn non_empty(text: &str, otherwise: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_rule_of_a_last_attempt_names_no_retry() {
+        for (rule, last) in [
+            ("exit 1: retry (default rule)", "exit 1: not retried (default rule)"),
+            ("timeout: retry; thread left behind", "timeout: not retried; thread left behind"),
+            ("runner-died: retry at once", "runner-died: not retried"),
+            ("exit 64: no_retry (default rule)", "exit 64: no_retry (default rule)"),
+        ] {
+            assert_eq!(rule_without_retry(rule), last);
+        }
+    }
 
     fn exited(code: i32, error: Option<&ReportedError>) -> Decision {
         decide(&Ending::Exited(code), error, "", &ExitRules::default(), 60)

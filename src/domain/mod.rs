@@ -2,6 +2,7 @@
 //!
 //! Pure: no Diesel, no clock, no process, no environment, no printing. Everybody may use it; it uses nobody.
 
+pub mod attempt_outcome;
 pub mod backoff;
 pub mod check;
 pub mod claimant;

@@ -12,8 +12,10 @@ use serde_json::value::RawValue;
 use super::final_failures::print_final_failures;
 use super::outside_program::Call;
 use super::{Context, EngineResult};
-use crate::config::{HookKind, Notify};
+use crate::config::Notify;
+use crate::domain::attempt_outcome::AttemptOutcome;
 use crate::domain::confinement::Confinement;
+use crate::domain::decision::rule_without_retry;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::notice::{Digest, Notice};
 use crate::domain::outside_text::clean_json;
@@ -140,7 +142,7 @@ pub(super) fn start_hook(ctx: &mut Context, task_id: TaskId, run_id: RunId, end:
 /// Why the program that wants to know did not do its work, if so.
 fn hook_problem(ctx: &mut Context, task_id: TaskId, run_id: RunId, end: &RunEnd) -> EngineResult<Option<String>> {
     let may_want = match end.event {
-        RunEvent::Succeed => ctx.announcements.hook(HookKind::Success).is_some(),
+        RunEvent::Succeed => ctx.announcements.hook(AttemptOutcome::Success).is_some(),
         RunEvent::Fail | RunEvent::TimeOut => !ctx.announcements.hooks.is_empty(),
         RunEvent::Claim | RunEvent::Cancel | RunEvent::Release => false,
     };
@@ -149,12 +151,10 @@ fn hook_problem(ctx: &mut Context, task_id: TaskId, run_id: RunId, end: &RunEnd)
     }
     let task = ctx.store.get_task(task_id)?;
     let settings = ctx.store.recent_settings()?;
-    let kind = match end.event {
-        RunEvent::Succeed => HookKind::Success,
-        _ if task.is_settled() => HookKind::Failure,
-        _ => HookKind::Retry,
-    };
+    let kind = AttemptOutcome::of(end.event, task.is_settled());
     let Some(argv) = ctx.announcements.hook(kind) else { return Ok(None) };
+    let decision =
+        if kind == AttemptOutcome::Failed { rule_without_retry(&end.decision) } else { end.decision.clone() };
     let news = RunNews {
         event: kind.as_str(),
         task_id,
@@ -163,7 +163,7 @@ fn hook_problem(ctx: &mut Context, task_id: TaskId, run_id: RunId, end: &RunEnd)
         attempts: task.attempts,
         failed_retries: task.failed_retries,
         max_retries: settings.retries_of(&task),
-        decision: &end.decision,
+        decision: &decision,
         error_code: &end.error_code,
         error_message: &end.error_message,
         results: end.results.clone().and_then(|json| RawValue::from_string(json).ok()),

@@ -158,7 +158,7 @@ pub fn resolve(ctx: &mut Context, held: &Held, resolution: &Resolution) -> Engin
         was_recorded_before,
     };
     match ended {
-        Ended::Recorded => {
+        Ended::Recorded | Ended::GivenUp => {
             start_hook(ctx, run.task_id, run.id, &end);
             let status = run_after(RunStatus::Processing, end.event).map_or("", RunStatus::as_str);
             Ok(resolved(status, false))

@@ -96,6 +96,12 @@ pub enum EngineError {
     /// The lease of this runner could not be renewed in time, or somebody has taken its slots.
     #[error("this runner has lost its slots: its lease could not be renewed in time")]
     RunnerOver,
+    /// Handlers in Rust did not end, and so many threads were left behind that this worker may claim nothing more.
+    #[error("this worker has ended: {threads} handlers did not end when they were asked to, and hold its threads")]
+    TooManyLeftBehind {
+        /// Threads that were left behind and have not ended.
+        threads: usize,
+    },
     /// A run has ended, and the database could not be told.
     #[error("{0}")]
     NotRecorded(Box<NotRecorded>),

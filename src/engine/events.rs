@@ -12,7 +12,7 @@ use crate::os::stop_signals::StopSignals;
 pub use crate::store::{Event, EventFilter};
 
 /// What an event can tell of (docs/events.md); a newer program may keep others.
-pub const KINDS: [&str; 39] = [
+pub const KINDS: [&str; 42] = [
     "cancel-requested",
     "cancelled",
     "claimed",
@@ -20,6 +20,7 @@ pub const KINDS: [&str; 39] = [
     "clock-set",
     "drained",
     "edited",
+    "failed",
     "imported",
     "key-taken",
     "late-result",
@@ -39,6 +40,7 @@ pub const KINDS: [&str; 39] = [
     "resolved",
     "resumed",
     "retried",
+    "retry",
     "run-created",
     "run-ended",
     "run-started",
@@ -52,6 +54,7 @@ pub const KINDS: [&str; 39] = [
     "stopped",
     "taken-back",
     "task-queued",
+    "unreadable-line",
 ];
 
 /// How often a listener asks the database.

@@ -7,20 +7,22 @@ use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 use super::handler_finish::{HandlerFinish, storable};
 use super::handlers::Handler;
+use super::in_process::HandlerThread;
 use super::lease::Standing;
-use super::live_run::{LiveRun, longest_silence};
+use super::live_run::{InProcessTerms, LiveRun, longest_silence};
 use super::outcomes::GivenBack;
 use super::run_listener::{RunListener, RunOutcome};
 use super::unsaved::Unsaved;
 use super::workplace::{Terms, Workplace};
-use crate::domain::decision::{Decision, decide};
+use crate::domain::decision::Decision;
 use crate::domain::ending::Ending;
 use crate::domain::message::Messages;
 use crate::domain::records::{ClaimedRun, RunOutput};
 use crate::domain::settings::Settings;
 use crate::domain::transition::RunEvent;
 use crate::handler::exec::ExecRequest;
-use crate::handler::{HandlerError, RunContext};
+use crate::handler::{HandlerError, OverrunAction, RunContext};
+use crate::os::end_own::kill_own_process;
 use crate::os::event_socket::EventSocket;
 use crate::store::{EndCondition, RunEnd};
 
@@ -47,6 +49,7 @@ pub(super) fn execute(
     terms: &Terms,
     run: &ClaimedRun,
     socket: Option<&EventSocket>,
+    thread: &mut HandlerThread,
     listener: &mut dyn RunListener,
 ) -> Executed {
     listener.claimed(run);
@@ -54,7 +57,8 @@ pub(super) fn execute(
     let silence = longest_silence(timeout_secs, terms.handlers.kill_grace(Some(&run.class)));
     let mut live = LiveRun::new(run.run_id, silence, place.leases, place.stopping, listener);
     fault_point!("execute.before_handler");
-    let finished = run_handler(place, terms, run, &run_context(run, &terms.settings, timeout_secs), socket, &mut live);
+    let context = run_context(run, &terms.settings, timeout_secs);
+    let finished = run_handler(place, terms, run, &context, socket, thread, &mut live);
     fault_point!("execute.handler_ended");
     let was_over = live.was_over();
     let last_news = live.into_last_news();
@@ -63,7 +67,9 @@ pub(super) fn execute(
         exit_code: finished.exit_code(&decision),
         decision,
         lost_to: None,
+        is_given_up: false,
         unended: finished.unended.clone(),
+        is_left_behind: finished.is_left_behind,
     };
     // Between here and the write its lease is trusted for the margin at least; the write is guarded by its token anyway.
     let is_over = was_over || place.leases.standing(run.run_id) == Standing::Over;
@@ -76,10 +82,23 @@ pub(super) fn execute(
     unsaved.add(last_news);
     unsaved.add(Unsaved { results: finished.results.clone(), ..Unsaved::default() });
     let messages = std::mem::take(&mut unsaved.messages);
-    let end = run_end(place, terms, run, &outcome.decision, unsaved, finished.outputs());
+    let mut end = run_end(place, terms, run, &outcome.decision, unsaved, finished.outputs());
+    end.notes = finished.notes(&place.me, run);
     // A handler that succeeded was faster than the KILL.
     let has_succeeded = outcome.decision.event == RunEvent::Succeed;
     let end = if is_over && !has_succeeded { GivenBack::LeaseOver.end() } else { end };
+    if outcome.is_left_behind {
+        // Where the database is away, another process of this host may reach it before this one.
+        let leave_end = place.prepared(run, end.clone());
+        match terms.handlers.overrun().action {
+            OverrunAction::LeaveBehind if is_over => leave_end(),
+            OverrunAction::LeaveBehind => {}
+            OverrunAction::Abort => {
+                leave_end();
+                kill_own_process();
+            }
+        }
+    }
     Executed { outcome, end: Some(end), messages, is_over }
 }
 
@@ -89,6 +108,7 @@ fn run_handler(
     run: &ClaimedRun,
     context: &RunContext,
     socket: Option<&EventSocket>,
+    thread: &mut HandlerThread,
     live: &mut LiveRun<'_>,
 ) -> HandlerFinish {
     match terms.handlers.find(&run.class) {
@@ -98,9 +118,8 @@ fn run_handler(
             HandlerFinish::new(live.was_cancelled().map(|reason| Ending::Cancelled(reason.to_owned())), None)
         }
         Some(Handler::Rust(handler)) => {
-            let give_back = place.prepared(run, run_end_of_stop(place, terms, run));
-            let over = place.prepared(run, GivenBack::LeaseOver.end());
-            live.run_rust(handler, context, &place.me.identity, give_back, over)
+            let (grace, overrun) = (terms.handlers.kill_grace(Some(&run.class)), terms.handlers.overrun());
+            live.run_rust(handler, context, &place.me.identity, &InProcessTerms { grace, overrun }, thread)
         }
         Some(Handler::Command(class)) => live.run_class(&terms.handlers, class, context, socket),
         Some(Handler::Exec) => match (terms.handlers.exec_template(), ExecRequest::parse(&run.data)) {
@@ -161,10 +180,4 @@ fn run_end(
         restarts_task: false,
         notes: Vec::new(),
     }
-}
-
-/// The end of a run that was stopped together with this very process.
-fn run_end_of_stop(place: &Workplace<'_>, terms: &Terms, run: &ClaimedRun) -> RunEnd {
-    let decision = decide(&Ending::Stopped, None, "", &terms.handlers.exit_rules(&run.class), 0);
-    run_end(place, terms, run, &decision, Unsaved::default(), Vec::new())
 }

@@ -1,5 +1,6 @@
 //! How the handler of a run finished, whichever kind it is, and what that amounts to. Writes nothing.
 
+use super::Me;
 use super::handlers::Handlers;
 use crate::domain::backoff::possible_delay_secs;
 use crate::domain::decision::{Decision, decide};
@@ -8,6 +9,7 @@ use crate::domain::records::{ClaimedRun, RunOutput};
 use crate::domain::transition::RunEvent;
 use crate::handler::HandlerError;
 use crate::os::child::{Captured, Stream};
+use crate::store::NewEvent;
 
 /// How a handler finished, whichever kind it is.
 pub(super) struct HandlerFinish {
@@ -18,13 +20,27 @@ pub(super) struct HandlerFinish {
     pub(super) stderr: Captured,
     pub(super) unended: Option<String>,
     pub(super) unread_events: u64,
+    pub(super) first_unread: Option<String>,
     pub(super) unknown_keys: Vec<String>,
+    /// Its thread was left behind.
+    pub(super) is_left_behind: bool,
 }
 
 impl HandlerFinish {
     pub(super) fn new(ending: Option<Ending>, error: Option<ReportedError>) -> Self {
         let (stdout, stderr) = (Captured::default(), Captured::default());
-        Self { ending, error, results: None, stdout, stderr, unended: None, unread_events: 0, unknown_keys: Vec::new() }
+        Self {
+            ending,
+            error,
+            results: None,
+            stdout,
+            stderr,
+            unended: None,
+            unread_events: 0,
+            first_unread: None,
+            unknown_keys: Vec::new(),
+            is_left_behind: false,
+        }
     }
 
     pub(super) fn could_not_start(why: &str) -> Self {
@@ -56,7 +72,22 @@ impl HandlerFinish {
             (None, Some(error)) => Decision::reported(error),
             (None, None) => Decision::returned(),
         };
-        decision.with_unread_events(self.unread_events).with_unknown_keys(&self.unknown_keys)
+        let decision = decision.with_unread_events(self.unread_events).with_unknown_keys(&self.unknown_keys);
+        if self.is_left_behind { decision.with_thread_left_behind() } else { decision }
+    }
+
+    /// What is kept of lines that could not be read, with its end.
+    pub(super) fn notes(&self, me: &Me, run: &ClaimedRun) -> Vec<NewEvent> {
+        let first = self.first_unread.as_ref();
+        let note = first.map(|first| NewEvent {
+            kind: "unreadable-line",
+            task_id: Some(run.task_id),
+            run_id: Some(run.run_id),
+            actor: me.user.clone(),
+            host: me.host.clone(),
+            details: serde_json::json!({ "count": self.unread_events, "first": first }),
+        });
+        note.into_iter().collect()
     }
 
     pub(super) fn exit_code(&self, decision: &Decision) -> u8 {

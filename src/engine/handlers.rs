@@ -14,6 +14,7 @@ use crate::domain::task_class::{EXEC_CLASS, TaskClass};
 use crate::handler::TaskHandler;
 use crate::handler::command::{CommandHandler, CommandSource};
 use crate::handler::coprocess::{CoprocessHandler, Coprocesses, PING_EVERY};
+use crate::handler::overrun::Overrun;
 use crate::handler::registry::HandlerRegistry;
 
 /// All classes that this process can execute.
@@ -33,7 +34,7 @@ pub struct Handlers {
 /// Who handles one class.
 pub enum Handler<'a> {
     /// A Rust type.
-    Rust(&'a dyn TaskHandler),
+    Rust(&'a Arc<dyn TaskHandler>),
     /// A configured program.
     Command(&'a ClassConfig),
     /// The program that the task's data names.
@@ -236,10 +237,18 @@ impl Handlers {
         configured.map_or(settings.run_timeout_secs, |timeout| i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX))
     }
 
-    /// From TERM to KILL.
+    /// From TERM to KILL; for a Rust type, from the moment at which it is asked to end until its runner gives up on it.
     #[must_use]
     pub fn kill_grace(&self, class: Option<&TaskClass>) -> Duration {
-        class.and_then(|class| self.classes.find(class)).map_or(DEFAULT_KILL_GRACE, |configured| configured.kill_grace)
+        let Some(class) = class else { return DEFAULT_KILL_GRACE };
+        let usual = if self.registry.find(class).is_some() { self.registry.overrun.grace } else { DEFAULT_KILL_GRACE };
+        self.classes.find(class).map_or(usual, |configured| configured.kill_grace)
+    }
+
+    /// What happens to Rust types that do not end in time.
+    #[must_use]
+    pub(crate) fn overrun(&self) -> &Overrun {
+        &self.registry.overrun
     }
 
     /// The backoff that the configuration of this class states.

@@ -1,5 +1,7 @@
 //! A run while its handler works: what it reports is saved now and then, and whether it must end is asked.
 
+mod rust;
+
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +19,13 @@ use crate::domain::ids::RunId;
 use crate::domain::message::Message;
 use crate::domain::stop_reason::StopReason;
 use crate::handler::command::{CommandHandler, CommandObserver, HandlerEnd};
-use crate::handler::{CancelToken, Reporter, RunContext, TaskHandler, run_rust_handler};
+use crate::handler::{CancelToken, Reporter, RunContext};
 use crate::os::child::{Captured, Control, Stream};
 use crate::os::clock::Moment;
 use crate::os::event_socket::EventSocket;
 use crate::os::identity::ProcessIdentity;
-use crate::os::survivors::thread_name;
-use crate::os::watchdog::Watchdog;
+
+pub(super) use self::rust::InProcessTerms;
 
 /// Reports are saved at most this often, however often the handler sends them.
 const SAVE_INTERVAL: Duration = Duration::from_millis(500);
@@ -43,7 +45,6 @@ pub(super) struct LiveRun<'a> {
     was_over: bool,
     /// When a handler that was asked to end for its lease is killed.
     kill_at: Option<Moment>,
-    watchdog: Option<Watchdog>,
     stopping: &'a Stopping<'a>,
     listener: &'a mut dyn RunListener,
 }
@@ -74,7 +75,6 @@ impl<'a> LiveRun<'a> {
             save_after,
             was_over: false,
             kill_at: None,
-            watchdog: None,
             stopping,
             listener,
         }
@@ -129,53 +129,33 @@ impl<'a> LiveRun<'a> {
     fn run_program(&mut self, run: impl FnOnce(&[BorrowedFd<'_>], &mut Self) -> HandlerEnd) -> HandlerFinish {
         let order = self.order.clone();
         let alarms: Vec<_> = order.alarm().into_iter().chain([self.stopping.alarm()]).collect();
-        let HandlerEnd { ending, error, results, unread_events, unknown_keys, unended, stdout, stderr } =
-            run(&alarms, self);
+        let end = run(&alarms, self);
+        let HandlerEnd { ending, error, results, unread_events, first_unread, unknown_keys, unended, stdout, stderr } =
+            end;
         // Also where the runner is to stop: what is cancelled is not given back.
         let ending = match (ending, order.reason()) {
             (Ending::Stopped, Some(reason)) => Ending::Cancelled(reason.to_owned()),
             (ending, _) => ending,
         };
-        HandlerFinish { ending: Some(ending), error, results, stdout, stderr, unended, unread_events, unknown_keys }
+        HandlerFinish {
+            error,
+            results,
+            stdout,
+            stderr,
+            unended,
+            unread_events,
+            first_unread,
+            unknown_keys,
+            ..HandlerFinish::new(Some(ending), None)
+        }
     }
 
-    /// In this very process: a handler that does not end in time takes the process with it, and the run is rescued.
-    pub(super) fn run_rust(
-        &mut self,
-        handler: &dyn TaskHandler,
-        context: &RunContext,
-        own_identity: &str,
-        give_back: impl Fn() + Send + 'static,
-        give_back_when_over: impl Fn() + Send + 'static,
-    ) -> HandlerFinish {
-        let limit = Duration::from_secs(u64::try_from(context.timeout_secs).unwrap_or(u64::MAX));
-        // Not when it is lost: whoever took the run on this host has ended this process for it, and elsewhere nobody could
-        // before it was over.
-        let (is_over, must_stop) = (self.leases.over_of(self.run_id), self.stopping.must_stop());
-        let must_end = move || {
-            let (must_stop, is_over) = (must_stop(), is_over());
-            if is_over {
-                give_back_when_over();
-            } else if must_stop {
-                give_back();
-            }
-            must_stop || is_over
-        };
-        // Unwatched it could go on for ever, and nothing would show that this process works for the run.
-        self.watchdog = match Watchdog::start(&thread_name(&context.token), limit, must_end) {
-            Ok(watchdog) => Some(watchdog),
-            Err(error) => {
-                let why = format!("could not start {}: no thread to watch it: {error}", context.class);
-                return HandlerFinish::new(Some(Ending::NoRoom(why)), None);
-            }
-        };
-        self.save_handler(i64::from(std::process::id()), own_identity.to_owned());
-        let result = run_rust_handler(handler, context, self);
-        self.watchdog = None;
-        match result {
-            Ok(()) => HandlerFinish::new(None, None),
-            Err(error) => HandlerFinish::reported(&error),
-        }
+    fn check_stopping(&mut self) -> Urgency {
+        let (run_id, listener) = (self.run_id, &mut self.listener);
+        self.stopping.check(&mut |wait| {
+            listener.stopping(&[run_id], wait);
+            listener.is_heard()
+        })
     }
 
     fn save_handler(&self, pid: i64, identity: String) {
@@ -192,9 +172,6 @@ impl<'a> LiveRun<'a> {
 
     fn report(&mut self) {
         self.leases.heard_of(self.run_id, self.longest_silence);
-        if let Some(watchdog) = &self.watchdog {
-            watchdog.restart();
-        }
         self.save();
     }
 }
@@ -254,8 +231,7 @@ impl CommandObserver for LiveRun<'_> {
 
     fn idle(&mut self) -> Control {
         self.save();
-        let (run_id, listener) = (self.run_id, &mut self.listener);
-        if self.stopping.check(&mut |wait| listener.stopping(&[run_id], wait)) == Urgency::Kill {
+        if self.check_stopping() == Urgency::Kill {
             return Control::Kill;
         }
         match self.leases.standing(self.run_id) {

@@ -266,6 +266,11 @@ fn about_worker(facts: &WorkerFacts) -> Vec<Family> {
         Family::counter("worker_lease_renewals_total", "How often it has renewed its leases.").is(facts.renewals),
         Family::gauge("worker_slots", "Runs that it executes at once, at the most.").is(facts.slots),
         Family::gauge("worker_slots_busy", "Slots that execute a run.").is(facts.working),
+        Family::gauge(
+            "worker_left_behind_threads",
+            "Threads of handlers in Rust that did not end when they were asked to.",
+        )
+        .is(facts.left_behind),
         Family::gauge("worker_database_up", "Whether the database answered it last time.").is(!facts.is_away),
         Family::gauge("worker_resident_memory_bytes", "Its memory, without its handlers.")
             .with(facts.memory_bytes.map(|bytes| (Labels::new(), bytes.into()))),

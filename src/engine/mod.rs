@@ -25,6 +25,7 @@ mod final_failures;
 mod handler_finish;
 pub mod handlers;
 pub mod import;
+mod in_process;
 mod lease;
 pub mod limits;
 mod live_run;

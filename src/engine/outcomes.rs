@@ -238,7 +238,7 @@ pub(super) fn shorter_if_full<T>(
 
 pub(super) fn send(ctx: &mut Context, outcome: &Outcome, claimed: Claimed) -> EngineResult<Ended> {
     let ended = ctx.store.end_run(&outcome.reference(claimed), &outcome.end)?;
-    if ended == Ended::Recorded {
+    if ended.is_as_asked() {
         start_hook(ctx, claimed.task_id, claimed.run_id, &outcome.end);
     }
     hear(ctx, outcome, claimed, ended)

@@ -116,7 +116,7 @@ fn settle(
     for ((outcome, claimed), answer) in known.into_iter().zip(answers) {
         let heard = match answer {
             Some(ended) => {
-                if ended == Ended::Recorded {
+                if ended.is_as_asked() {
                     recorded(outcome);
                 }
                 hear(ctx, outcome, claimed, ended)

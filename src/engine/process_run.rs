@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::execute::execute;
+use super::in_process::HandlerThread;
 use super::lease::{Holding, LeaseKeeper, Standing};
 use super::live_run::longest_silence;
 use super::outcomes::{Outcome, leave, reserve_room, send_left_over};
@@ -77,6 +78,8 @@ pub struct ProcessReport {
     pub released: u64,
     /// Of these: cancelled while they were processed.
     pub cancelled: u64,
+    /// Threads of handlers in Rust that did not end when they were asked to, and were left behind.
+    pub left_behind: usize,
     /// Exit status of the handler of the last run.
     pub last_exit_code: Option<u8>,
     /// Why outcomes were not kept on the local disk until the database had them.
@@ -185,7 +188,12 @@ fn process_registered(
     let mut succeeded_before = 0;
     let place = Workplace::new(ctx, leases, &stopping);
     let terms = Terms::new(ctx, settings.clone());
+    let mut thread = HandlerThread::default();
     while options.wants_more(report.processed, until) && !stopping.is_leaving() {
+        // A thread that was left behind ends with this process, and nothing else makes room for another one.
+        if terms.handlers.overrun().is_full(1) {
+            break;
+        }
         // Whose slot was given away meanwhile may be one too many (rule R5).
         if leases.runner_standing() != Standing::Held {
             break;
@@ -211,13 +219,18 @@ fn process_registered(
             // `doctor` says why.
             let _ = enter_own_group();
         }
-        let executed = execute(&place, &terms, &run, socket.as_ref(), listener);
+        let executed = execute(&place, &terms, &run, socket.as_ref(), &mut thread, listener);
         let outcome = record(ctx, &run, executed, spool.as_mut()).map_err(|error| with_status(ctx, leases, error));
         leases.let_go(run.run_id);
         let outcome = outcome?;
         listener.ended(&run, &outcome);
         fault_point!("process.run_ended");
         report.count(&outcome);
+        if outcome.is_left_behind {
+            let overrun = terms.handlers.overrun();
+            report.left_behind = overrun.left_behind.count();
+            listener.left_behind(&run, report.left_behind, overrun.most(1));
+        }
         if outcome.decision.lacks_room {
             // The next run would fail the same way.
             listener.lacks_room(&outcome.decision.error_message, 0);

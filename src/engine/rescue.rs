@@ -342,9 +342,9 @@ fn rescue_run(
     };
     // It carries the token that was examined: a run that changed hands meanwhile is left alone.
     let ended = ctx.store.end_run(&RunRef { id: run.id, token }, &end)?;
-    if matches!(ended, Ended::Recorded | Ended::Cancelled) {
+    if ended.is_as_asked() || ended == Ended::Cancelled {
         fault_point!("rescue.committed");
-        if ended == Ended::Recorded {
+        if ended.is_as_asked() {
             start_hook(ctx, run.task_id, run.id, &end);
         }
         report.rescued.push(Rescued {

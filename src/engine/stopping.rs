@@ -43,6 +43,8 @@ struct Noticed {
     until: Option<Moment>,
     /// Since the second was.
     kill_at: Option<Moment>,
+    /// Somebody was told of the first.
+    is_announced: bool,
 }
 
 impl<'a> Stopping<'a> {
@@ -70,6 +72,11 @@ impl<'a> Stopping<'a> {
         self.signals.is_stopping() || self.orders.is_stopping()
     }
 
+    /// Whether the time that runs had after the first signal is over.
+    pub(super) fn has_run_out(&self) -> bool {
+        self.has_rung.load(Ordering::Relaxed)
+    }
+
     /// Readable when the handler must be asked to end.
     pub(super) fn alarm(&self) -> BorrowedFd<'_> {
         self.alarm.as_fd()
@@ -92,23 +99,21 @@ impl<'a> Stopping<'a> {
     }
 
     /// Looks whether signals have come; to be called every half second by whoever watches a handler. `first` hears of
-    /// the first one, and for how long the runs may go on: no time at all if they are asked to end at once.
-    pub(super) fn check(&self, first: &mut dyn FnMut(Duration)) -> Urgency {
+    /// the first one, and for how long the runs may go on: no time at all if they are asked to end at once. It returns whether
+    /// somebody heard of it: otherwise the next one who calls is told.
+    pub(super) fn check(&self, first: &mut dyn FnMut(Duration) -> bool) -> Urgency {
         let count = self.signals.count() + usize::from(self.orders.is_stopping());
         let mut noticed = self.noticed.lock().unwrap_or_else(PoisonError::into_inner);
         if count == 0 {
             // An order can be taken back, unlike a signal.
-            noticed.until = None;
+            (noticed.until, noticed.is_announced) = (None, false);
             return Urgency::None;
         }
-        let until = noticed.until.unwrap_or_else(|| {
-            let wait = allowed(&self.wait);
-            if count == 1 {
-                first(wait);
-            }
-            Moment::after(wait)
-        });
-        noticed.until = Some(until);
+        let wait = allowed(&self.wait);
+        let until = *noticed.until.get_or_insert_with(|| Moment::after(wait));
+        if !noticed.is_announced {
+            noticed.is_announced = count > 1 || first(wait);
+        }
         if count >= 2 || until.has_passed() {
             self.alarm.ring();
             self.has_rung.store(true, Ordering::Relaxed);

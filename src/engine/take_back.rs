@@ -86,7 +86,7 @@ pub(super) fn take(ctx: &mut Context, run: &Run, restarts_task: bool) -> EngineR
     fault_point!("take_back.committed");
     ctx.tell_of_ends();
     let status = match ended {
-        Ended::Recorded => RunStatus::Released.as_str().to_owned(),
+        Ended::Recorded | Ended::GivenUp => RunStatus::Released.as_str().to_owned(),
         Ended::Cancelled => RunStatus::Cancelled.as_str().to_owned(),
         Ended::Lost { .. } => return lost(ctx, run, &end, &event),
     };

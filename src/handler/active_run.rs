@@ -94,8 +94,9 @@ impl<'a> ActiveRun<'a> {
         Ok(())
     }
 
-    /// Whether somebody has cancelled the run. A handler that goes on all the same is not ended, and its success stays one;
-    /// an error of it counts as its end by the cancel, and is not tried again.
+    /// Whether the handler is to end: somebody has cancelled the run, its timeout or its time to stop has passed, or its lease is
+    /// over; [`Self::stop_reason`] says which. A success that it returns then stays one. After a cancel an error counts as its end
+    /// by the cancel, and is not tried again.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.reporter.cancel_token().is_cancelled()
@@ -103,9 +104,10 @@ impl<'a> ActiveRun<'a> {
 
     /// Returns why the handler should clean up and return soon; `None` while it may go on.
     ///
-    /// A handler in this process cannot be ended alone: if it goes on, the whole process is killed. After
-    /// [`StopReason::Shutdown`] that happens when the time to stop has passed, after [`StopReason::LeaseLost`] within a second. At
-    /// its timeout the process is killed at once: a handler in Rust never gets [`StopReason::Timeout`].
+    /// Once its grace is over, its runner gives up on it: the end of the run is recorded, and what the handler reports or returns
+    /// afterwards is dropped (see [`OverrunAction`](crate::OverrunAction)). After [`StopReason::Shutdown`] the grace begins when the
+    /// time to stop has passed, after [`StopReason::Timeout`] and [`StopReason::LeaseLost`] at once. What it returns before is kept
+    /// if it is a success; an error counts as the end that it was asked for.
     #[must_use]
     pub fn stop_reason(&self) -> Option<StopReason> {
         self.reporter.stop_reason()

@@ -1,23 +1,23 @@
-//! Whether a run was cancelled, for a handler in Rust and for the threads that it has started.
+//! Whether a run is to end, for a handler in Rust and for the threads that it has started.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Says when its run is cancelled. Clones say the same.
+/// Says when its handler is to end: the run is cancelled, its timeout or its time to stop has passed, or its lease is over. Clones
+/// say the same.
 #[derive(Clone, Debug, Default)]
 pub struct CancelToken {
     shared: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl CancelToken {
-    /// Whether somebody has cancelled the run: the handler should clean up and return; what it returns then is kept, and a
-    /// success stays one.
+    /// Whether the handler is to end: it should clean up and return. A success that it returns then stays one.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         *self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the run is cancelled, for at most so long, and says whether it is.
+    /// Waits until the handler is to end, for at most so long, and says whether it is.
     #[must_use]
     pub fn wait(&self, limit: Duration) -> bool {
         let (cancelled, changed) = &*self.shared;
@@ -32,7 +32,7 @@ impl CancelToken {
         }
     }
 
-    /// It is cancelled from now on.
+    /// It is to end from now on.
     pub(crate) fn cancel(&self) {
         *self.shared.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.shared.1.notify_all();

@@ -87,6 +87,8 @@ pub struct HandlerEnd {
     pub results: Option<String>,
     /// Event lines that could not be read.
     pub unread_events: u64,
+    /// The first of them, as it can be shown.
+    pub first_unread: Option<String>,
     /// Keys of events that mean nothing, each with what may have been meant.
     pub unknown_keys: Vec<String>,
     /// Why processes of it may still live, when they could not be ended: the task must not be run again meanwhile.
@@ -136,6 +138,7 @@ impl CommandHandler {
             error: listener.said.error,
             results: listener.said.results,
             unread_events: listener.said.unread,
+            first_unread: listener.said.first_unread,
             unknown_keys: listener.said.unknown_keys,
             unended,
             stdout: finished.stdout,
@@ -280,7 +283,7 @@ impl Observer for Listener<'_> {
 
     fn event_line(&mut self, line: &[u8]) -> Keep {
         let Some(event) = parse_event(line) else {
-            self.said.unread = self.said.unread.saturating_add(1);
+            self.said.note_unread(line);
             return Keep::No;
         };
         let is_report = event.is_report();

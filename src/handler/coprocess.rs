@@ -218,6 +218,7 @@ fn did_not_start(ending: Ending) -> HandlerEnd {
         error: None,
         results: None,
         unread_events: 0,
+        first_unread: None,
         unknown_keys: Vec::new(),
         unended: None,
         stdout: Captured::default(),

@@ -16,6 +16,7 @@ use crate::domain::ending::ReportedError;
 use crate::domain::json::check_storable;
 use crate::domain::message::{Message, check_message};
 use crate::domain::nearest::nearest_names;
+use crate::domain::outside_text::clean_line;
 
 /// The keys of an event.
 const KEYS: [&str; 7] = ["progress", "message", "result", "error", "heartbeat", "event", "data"];
@@ -30,6 +31,8 @@ const PARTS: [(&str, &[&str]); 2] = [(ERROR_PREFIX, &ERROR_KEYS), (HELLO_PREFIX,
 /// So many unknown keys of one run are named, each with so many characters.
 const NAMED_KEYS: usize = 3;
 const KEY_CHARS: usize = 30;
+/// So many characters are shown of a line that could not be read.
+const LINE_CHARS: usize = 200;
 
 /// What one line said; several keys may stand in one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,6 +74,8 @@ pub(super) struct Said {
     pub(super) results: Option<String>,
     /// Events that could not be read.
     pub(super) unread: u64,
+    /// The first of them, as it can be shown.
+    pub(super) first_unread: Option<String>,
     /// Keys that mean nothing, each with what may have been meant.
     pub(super) unknown_keys: Vec<String>,
 }
@@ -95,6 +100,12 @@ impl Said {
         self.error = event.error.or_else(|| self.error.take());
     }
 
+    /// A line that could not be read.
+    pub(super) fn note_unread(&mut self, line: &[u8]) {
+        self.unread = self.unread.saturating_add(1);
+        self.first_unread.get_or_insert_with(|| shown_line(line));
+    }
+
     /// Each once.
     pub(super) fn note_unknown_keys(&mut self, keys: &[String]) {
         for key in keys {
@@ -104,6 +115,15 @@ impl Said {
             }
         }
     }
+}
+
+/// A line as it can be shown: cut, and without what a terminal would obey.
+fn shown_line(line: &[u8]) -> String {
+    // Enough for all characters that are shown, however many bytes each has.
+    let start = String::from_utf8_lossy(&line[..line.len().min(LINE_CHARS * 4)]);
+    let shown: String = start.chars().take(LINE_CHARS).collect();
+    let is_cut = start.chars().nth(LINE_CHARS).is_some();
+    format!("{}{}", clean_line(shown.trim_end()), if is_cut { "…" } else { "" })
 }
 
 /// An unknown key, with the known one that is most like it.

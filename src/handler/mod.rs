@@ -10,6 +10,7 @@ pub mod command;
 pub mod coprocess;
 pub mod events;
 pub mod exec;
+pub mod overrun;
 pub mod registry;
 
 use crate::domain::message::Message;
@@ -18,6 +19,7 @@ use crate::domain::task_class::TaskClass;
 
 pub use active_run::{ActiveRun, HandlerError, run_rust_handler};
 pub use cancel_token::CancelToken;
+pub use overrun::OverrunAction;
 
 /// What a handler is told about the run it works for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +69,8 @@ pub trait Reporter {
 /// A task class that is handled by Rust code inside the runner.
 pub trait TaskHandler: Send + Sync {
     /// Works for one run. `Ok` is a success; a panic is caught and counts as an error with code `panic`. There is no
-    /// way to end it from outside: it should look at the time itself, and at [`ActiveRun::is_cancelled`].
+    /// way to end it from outside: it should return soon once [`ActiveRun::stop_reason`] gives a reason. What happens if it
+    /// does not is an [`OverrunAction`].
     ///
     /// # Errors
     /// Whatever made it fail; see [`HandlerError`] for what is tried again.

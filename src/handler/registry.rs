@@ -1,14 +1,19 @@
 //! The task classes that a program built on this library handles in Rust.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::TaskHandler;
+use super::overrun::Overrun;
 use crate::domain::task_class::TaskClass;
 
 /// Class names and their handlers. Names are compared exactly.
 #[derive(Default)]
 pub struct HandlerRegistry {
-    handlers: BTreeMap<String, Box<dyn TaskHandler>>,
+    handlers: BTreeMap<String, Arc<dyn TaskHandler>>,
+    /// What happens to those that do not end in time.
+    pub(crate) overrun: Overrun,
 }
 
 impl HandlerRegistry {
@@ -18,19 +23,26 @@ impl HandlerRegistry {
         Self::default()
     }
 
+    /// The same, whose handlers may go on for so long after they are asked to end.
+    #[must_use]
+    pub fn with_overrun_grace(mut self, grace: Duration) -> Self {
+        self.overrun.grace = grace;
+        self
+    }
+
     /// Adds a class; a handler registered earlier under the same name is replaced and returned.
     pub fn register(
         &mut self,
         class: impl Into<String>,
         handler: impl TaskHandler + 'static,
-    ) -> Option<Box<dyn TaskHandler>> {
-        self.handlers.insert(class.into(), Box::new(handler))
+    ) -> Option<Arc<dyn TaskHandler>> {
+        self.handlers.insert(class.into(), Arc::new(handler))
     }
 
     /// The handler of a class.
     #[must_use]
-    pub fn find(&self, class: &TaskClass) -> Option<&dyn TaskHandler> {
-        self.handlers.get(class.as_str()).map(Box::as_ref)
+    pub fn find(&self, class: &TaskClass) -> Option<&Arc<dyn TaskHandler>> {
+        self.handlers.get(class.as_str())
     }
 
     /// The class names in alphabetical order.

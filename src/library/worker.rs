@@ -12,8 +12,8 @@ use crate::domain::task_class::TaskClass;
 use crate::engine::process_run::ProcessReport;
 use crate::engine::work::{WorkOptions, work};
 use crate::engine::{Context, DatabaseUrl, Handlers, StopHandle, StopSignals};
-use crate::handler::TaskHandler;
 use crate::handler::registry::HandlerRegistry;
+use crate::handler::{OverrunAction, TaskHandler};
 
 /// A worker inside a program: it creates runs for what is due, claims those of its classes, executes them on threads of its own
 /// and records how they ended, until it is told to stop. To others it is a runner like `taskqueue work`; both may work on one
@@ -47,14 +47,19 @@ use crate::handler::registry::HandlerRegistry;
 /// It prints nothing, reads no configuration, takes no signal unless [`Worker::follow_signals`] asks for it, starts no process and
 /// adopts none. It has a thread for each slot and four more, and about four connections.
 ///
-/// A thread cannot be ended from outside. Where rule and reason demand that a handler ends and it does not, **the whole
-/// program is ended** (`SIGKILL`), as the runner is on the command line, and somebody else takes the run: when the handler has
-/// neither ended nor reported anything within the timeout of its task, by default a day ([`ActiveRun::heartbeat`] and
-/// every report count it anew); when the database was away for so long that the lease of the run is over, by default a
-/// good minute, for then another host may begin the same task; and after [`Worker::stop_wait`], if that was set.
-/// Without a handler at work nothing of that happens. A program that must not end so works in a process of its own
-/// ([`App`](crate::App)).
+/// # Handlers that do not end
+/// A thread cannot be ended from outside, and **a handler never takes the program down**. One that must end is asked to
+/// ([`ActiveRun::stop_reason`], [`CancelToken`](crate::CancelToken)): when it has neither ended nor reported anything within the
+/// timeout of its task, by default a day ([`ActiveRun::heartbeat`] and every report count it anew); when the lease of the run is
+/// over, because the database was away; and after [`Worker::stop_wait`], if that was set. If it has not ended within
+/// [`Worker::overrun_grace`], the worker gives up on it: the end of the run is recorded, the thread is left behind, and its slot
+/// goes on with another one. Nothing that the thread reports or returns later reaches the store. It may still work while another
+/// attempt of the task begins; a program that cannot bear that takes [`OverrunAction::Abort`].
 ///
+/// With [`Worker::max_left_behind`] such threads the worker claims nothing more, and says so
+/// ([`WorkerNews::ClaimsNothing`]), until one of them has ended.
+///
+/// [`ActiveRun::stop_reason`]: crate::ActiveRun::stop_reason
 /// [`ActiveRun::heartbeat`]: crate::ActiveRun::heartbeat
 #[must_use]
 pub struct Worker {
@@ -83,6 +88,8 @@ pub struct WorkReport {
     pub released: u64,
     /// Of these: cancelled while they were processed.
     pub cancelled: u64,
+    /// Threads of handlers that did not end when they were asked to, and have not ended since.
+    pub left_behind: usize,
     /// Why outcomes were not kept on the local disk until the database had them, if so.
     pub spool_problem: Option<String>,
 }
@@ -121,6 +128,26 @@ impl Worker {
         self
     }
 
+    /// What happens when a handler does not end although it must: after its timeout, when the lease of its run is over, or when the
+    /// time to stop has passed. By default its thread is left behind.
+    pub fn on_overrun(mut self, action: OverrunAction) -> Self {
+        self.registry.overrun.action = action;
+        self
+    }
+
+    /// How long a handler may go on after it is asked to end; 10 seconds by default.
+    pub fn overrun_grace(mut self, time: Duration) -> Self {
+        self.registry.overrun.grace = time;
+        self
+    }
+
+    /// How many threads may be left behind before it claims nothing more, 1 or more; by default as many as it has slots. It claims
+    /// again once some of them have ended.
+    pub fn max_left_behind(mut self, threads: usize) -> Self {
+        self.registry.overrun.most = Some(threads);
+        self
+    }
+
     /// By which name `taskqueue runners` shows it and `pause`, `drain` and `stop` find it; by default host and process number.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
@@ -145,8 +172,8 @@ impl Worker {
         self
     }
 
-    /// How long the runs in progress may go on after it was told to stop; without it, as long as they need. After that the
-    /// whole program is ended, and the runs go back.
+    /// How long the runs in progress may go on after it was told to stop; without it, as long as they need. After that their
+    /// handlers are asked to end, and the runs go back.
     pub fn stop_wait(mut self, time: Duration) -> Self {
         self.options.stop_wait = time;
         self
@@ -167,8 +194,8 @@ impl Worker {
         self
     }
 
-    /// Takes over INT and TERM of the process while it works: the first one stops it as its handle does, and a second one ends
-    /// the program if a handler is still at work. Once it has ended, the process ignores them.
+    /// Takes over INT and TERM of the process while it works: the first one stops it as its handle does, and a second one gives up
+    /// on handlers that are still at work, after 2 seconds at most. Once it has ended, the process ignores them.
     pub fn follow_signals(mut self) -> Self {
         self.follows_signals = true;
         self
@@ -217,7 +244,8 @@ impl Worker {
 
 impl From<ProcessReport> for WorkReport {
     fn from(report: ProcessReport) -> Self {
-        let ProcessReport { processed, succeeded, failed, released, cancelled, spool_problem, .. } = report;
-        Self { processed, succeeded, failed, released, cancelled, spool_problem }
+        let ProcessReport { processed, succeeded, failed, released, cancelled, left_behind, spool_problem, .. } =
+            report;
+        Self { processed, succeeded, failed, released, cancelled, left_behind, spool_problem }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::domain::attempt_outcome::AttemptOutcome;
 use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::records::ClaimedRun;
 use crate::domain::status::RunStatus;
@@ -40,6 +41,26 @@ pub enum WorkerNews<'a> {
         /// How many runs the worker executes at once for now.
         slots: usize,
     },
+    /// A handler did not end when it was asked to. The end of its run is recorded, and its thread is left behind.
+    LeftBehind {
+        /// The task.
+        task_id: TaskId,
+        /// The run.
+        run_id: RunId,
+        /// The task class.
+        class: &'a str,
+        /// Threads that were left behind and have not ended.
+        threads: usize,
+        /// With so many the worker claims nothing more.
+        most: usize,
+    },
+    /// So many threads were left behind that the worker claims nothing more, until one of them has ended.
+    ClaimsNothing {
+        /// Threads that were left behind and have not ended.
+        threads: usize,
+    },
+    /// One of those threads has ended: the worker claims again.
+    ClaimsAgain,
     /// A run was claimed, and begins as soon as a slot is free.
     RunClaimed {
         /// The task.
@@ -80,6 +101,8 @@ pub struct EndedRun<'a> {
     pub attempt: i32,
     /// How it ended: as cancelled where somebody had asked for that and it did not succeed.
     pub status: RunStatus,
+    /// What that means for the task: whether it is retried.
+    pub outcome: AttemptOutcome,
     /// Empty on success.
     pub error_code: &'a str,
     /// Empty on success.
@@ -111,6 +134,11 @@ impl RunListener for Teller {
         (self.hear)(WorkerNews::LacksRoom { why, slots });
     }
 
+    fn left_behind(&mut self, run: &ClaimedRun, threads: usize, most: usize) {
+        let (task_id, run_id, class) = (run.task_id, run.run_id, run.class.as_str());
+        (self.hear)(WorkerNews::LeftBehind { task_id, run_id, class, threads, most });
+    }
+
     fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome) {
         (self.hear)(WorkerNews::RunEnded(EndedRun {
             task_id: run.task_id,
@@ -118,6 +146,7 @@ impl RunListener for Teller {
             class: &run.class,
             attempt: run.attempt,
             status: status_of(outcome.decision.event),
+            outcome: outcome.outcome(),
             error_code: &outcome.decision.error_code,
             error_message: &outcome.decision.error_message,
             lost_to: outcome.lost_to.as_deref(),
@@ -136,6 +165,14 @@ impl WorkListener for Teller {
 
     fn lost_database(&mut self, problem: &EngineError) {
         (self.hear)(WorkerNews::DatabaseLost(&problem.to_string()));
+    }
+
+    fn is_blocked(&mut self, threads: usize) {
+        (self.hear)(WorkerNews::ClaimsNothing { threads });
+    }
+
+    fn claims_again(&mut self) {
+        (self.hear)(WorkerNews::ClaimsAgain);
     }
 
     fn not_recorded(&mut self, run: &ClaimedRun, problem: &EngineError) {

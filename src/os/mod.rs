@@ -15,6 +15,7 @@ pub mod coprocess;
 pub mod descriptors;
 pub mod direct;
 pub mod disk;
+pub mod end_own;
 pub mod event_socket;
 #[cfg(feature = "fault-points")]
 pub mod fault;
@@ -42,11 +43,11 @@ pub mod stop_signals;
 pub mod supervisor;
 pub mod survivors;
 pub mod suspend;
+pub mod thread_names;
 pub mod trusted_path;
 pub mod turn;
 pub mod usage;
 pub mod waker;
-pub mod watchdog;
 
 mod adoption;
 mod cause;

@@ -32,6 +32,11 @@ impl RunListener for Narrator<'_> {
         say_shortage(why, slots, self.out);
     }
 
+    fn left_behind(&mut self, run: &ClaimedRun, threads: usize, most: usize) {
+        let text = left_behind_words(run.run_id, threads, most);
+        self.out.about(run, |out| out.warn(&text));
+    }
+
     fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome) {
         if !self.out.is_verbose() && !has_trouble(outcome) {
             return;
@@ -67,6 +72,13 @@ pub(crate) fn say_shortage(why: &str, slots: usize, out: &mut Out) {
         "{why}: the run was released at no cost, and this runner {next}; raise its limits (`ulimit -n`, `ulimit -u`) or lower \
          --slots"
     ));
+}
+
+fn left_behind_words(run_id: RunId, threads: usize, most: usize) -> String {
+    format!(
+        "the handler of run {run_id} did not end when it was asked to: its thread is left behind ({threads} of at most {most}); a \
+         handler should return soon once ActiveRun::stop_reason gives a reason"
+    )
 }
 
 fn words(outcome: &RunOutcome) -> String {

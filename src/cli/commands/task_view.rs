@@ -13,6 +13,7 @@ use crate::cli::output::clean::{clean_block, clean_line};
 use crate::cli::output::human::{counters, distance, fitted, fitted_words, folded, hanging, instant, plural, relative};
 use crate::cli::output::page::Page;
 use crate::cli::output::table::{Field, Tone, render};
+use crate::domain::attempt_outcome::AttemptOutcome;
 use crate::domain::backoff::Backoff;
 use crate::domain::claimant::HeldBack;
 use crate::domain::dependencies::id_circle_words;
@@ -226,7 +227,9 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
     for (run, outputs) in &detail.runs {
         text.push(run_block(run, outputs, now, length, out.width()));
     }
-    for event in &detail.events {
+    // The runs above show how each attempt ended.
+    let is_told = |event: &&Event| !ATTEMPT_KINDS.contains(&event.kind.as_str());
+    for event in detail.events.iter().filter(is_told) {
         let line = format!(
             "event {}   {}   {} on {}   {}",
             instant(event.occurred_on),
@@ -239,6 +242,9 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
     }
     out.data(text.join("\n"))
 }
+
+/// The kinds of events that tell of the end of an attempt.
+const ATTEMPT_KINDS: [&str; 2] = [AttemptOutcome::Retry.as_str(), AttemptOutcome::Failed.as_str()];
 
 /// The column in which what is said of a name begins.
 const NAMES: usize = 15;

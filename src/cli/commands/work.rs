@@ -70,6 +70,7 @@ impl WorkArgs {
             idle_exit: duration_option("--idle-exit", self.idle_exit.as_deref())?,
             max_rss_bytes: size_option("--max-rss", self.max_rss.as_deref())?,
             stop_wait: config.stop_wait,
+            ends_when_blocked: true,
             tally: Arc::<Tally>::default(),
         })
     }

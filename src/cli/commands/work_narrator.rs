@@ -73,6 +73,11 @@ impl RunListener for WorkNarrator<'_> {
         bar.suspend(|| say_shortage(why, slots, out));
     }
 
+    fn left_behind(&mut self, run: &ClaimedRun, threads: usize, most: usize) {
+        let (bar, out) = (&self.bar, &mut self.out);
+        bar.suspend(|| Narrator { out }.left_behind(run, threads, most));
+    }
+
     fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome) {
         let (bar, out) = (&self.bar, &mut self.out);
         bar.suspend(|| Narrator { out }.ended(run, outcome));

@@ -142,12 +142,6 @@ impl LeaseKeeper {
         }
     }
 
-    /// Whether the lease of a run is over, for somebody without a borrow.
-    pub(super) fn over_of(&self, run_id: RunId) -> impl Fn() -> bool + Send + use<> + 'static {
-        let shared = Arc::clone(&self.shared);
-        move || shared.standing(run_id) == Standing::Over
-    }
-
     /// How long a handler may take to end once its lease is over.
     pub(super) fn notice(&self) -> Duration {
         self.shared.times.notice()

@@ -68,6 +68,8 @@ pub(super) struct Standings {
     pub(super) is_short: bool,
     /// For how long ends are gathered before they are written, while the slots have work.
     pub(super) gather: Duration,
+    /// So many threads were left behind that nothing more may begin.
+    pub(super) is_blocked: bool,
 }
 
 struct State {
@@ -90,6 +92,8 @@ struct State {
     /// The coordinator was woken because little waits.
     is_told: bool,
     is_closed: bool,
+    /// Nothing could begin at the last look.
+    was_blocked: bool,
 }
 
 impl State {
@@ -102,8 +106,16 @@ impl State {
         !self.suspects.is_empty() || self.alone.is_some_and(|(_, until)| !until.has_passed())
     }
 
+    /// Whether so many threads were left behind that nothing more may begin.
+    fn is_blocked(&self) -> bool {
+        self.terms.handlers.overrun().is_full(self.slots)
+    }
+
     /// The next run that may begin now.
     fn pop(&mut self) -> Option<ClaimedRun> {
+        if self.is_blocked() {
+            return None;
+        }
         let has_company = self.working > 0;
         let may_begin = |(since, _): &mut (Moment, ClaimedRun)| !has_company || since.elapsed() >= LONGEST_WAIT_ALONE;
         if self.alone.is_none()
@@ -126,14 +138,14 @@ impl State {
     }
 
     fn room(&self) -> usize {
-        if self.is_reserved() {
+        if self.is_reserved() || self.is_blocked() {
             return 0;
         }
         (self.allowed() + self.look_ahead()).saturating_sub(self.busy())
     }
 
     fn is_short(&self) -> bool {
-        !self.is_reserved() && self.busy() < self.allowed() + self.look_ahead().div_ceil(2)
+        !self.is_reserved() && !self.is_blocked() && self.busy() < self.allowed() + self.look_ahead().div_ceil(2)
     }
 
     fn withdraw_waiting(&mut self) {
@@ -167,6 +179,7 @@ impl Backlog {
             problem,
             is_told: false,
             is_closed: false,
+            was_blocked: false,
         };
         Ok(Self { state: Mutex::new(state), has_run: Condvar::new(), waker })
     }
@@ -231,6 +244,9 @@ impl Backlog {
             state.withdraw_waiting();
         } else {
             state.pace.ran(took);
+        }
+        if state.is_blocked() {
+            state.withdraw_waiting();
         }
         state.finished.push(Finished { run, outcome, messages, is_over, to_send, took });
         let is_first = state.finished.len() == 1;
@@ -315,7 +331,9 @@ impl Backlog {
     pub(super) fn standings(&self) -> Standings {
         let mut state = self.lock();
         let slots = state.slots;
-        let may_begin = state.alone.is_some() || !state.suspects.is_empty();
+        let is_blocked = state.is_blocked();
+        let has_room_again = std::mem::replace(&mut state.was_blocked, is_blocked) && !is_blocked;
+        let may_begin = state.alone.is_some() || !state.suspects.is_empty() || has_room_again;
         if state.shortage.relax(slots) || may_begin {
             self.has_run.notify_all();
         }
@@ -328,6 +346,7 @@ impl Backlog {
             room: state.room(),
             is_short: state.is_short(),
             gather: state.pace.gather(),
+            is_blocked,
         }
     }
 

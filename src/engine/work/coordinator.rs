@@ -72,6 +72,8 @@ pub(super) struct Coordinator<'a, 'b> {
     pub(super) tell_shortage_at: Moment,
     /// When it is asked next what has become of the ends of an earlier session.
     pub(super) count_at: Moment,
+    /// So many threads were left behind that it claims nothing, and the listener knows it.
+    pub(super) is_blocked: bool,
 }
 
 /// Whether the database may come back to us.
@@ -120,6 +122,7 @@ impl<'a, 'b> Coordinator<'a, 'b> {
             away_until: now,
             is_away: false,
             found_nothing: false,
+            is_blocked: false,
         }
     }
 
@@ -154,6 +157,7 @@ impl<'a, 'b> Coordinator<'a, 'b> {
                 }
             }
             let standings = self.backlog.standings();
+            self.look_at_left_behind(standings, listener);
             if looked.elapsed() >= LOOK_EVERY {
                 self.look(standings, listener, report);
                 looked = Moment::now();
@@ -216,6 +220,10 @@ impl<'a, 'b> Coordinator<'a, 'b> {
         }
         if !self.has_ended(standings) {
             return Ok(false);
+        }
+        if standings.is_blocked && self.options.ends_when_blocked && !self.is_leaving() {
+            let threads = self.current.terms.handlers.overrun().left_behind.count();
+            return Err(EngineError::TooManyLeftBehind { threads });
         }
         // Whoever has lost its slots asks for them again.
         self.is_held()
@@ -286,9 +294,10 @@ impl<'a, 'b> Coordinator<'a, 'b> {
         let is_enough = self.options.max_runs.is_some_and(|max| self.claimed >= max);
         let was_idle = self.options.idle_exit.is_some_and(|idle| {
             // What was looked for and not found counts, not what was not looked for yet.
-            self.saw_housekeeping && !self.look_at.has_passed() && self.idle_since.elapsed() >= idle
+            let has_looked = standings.is_blocked || !self.look_at.has_passed();
+            self.saw_housekeeping && has_looked && self.idle_since.elapsed() >= idle
         });
-        is_enough || was_idle || self.is_leaving()
+        is_enough || was_idle || self.is_leaving() || (standings.is_blocked && self.options.ends_when_blocked)
     }
 
     fn longest_sleep(&self, standings: Standings) -> Duration {
@@ -323,10 +332,30 @@ impl<'a, 'b> Coordinator<'a, 'b> {
         if standings.working == 0 && standings.waiting == 0 {
             self.memory.give_back(self.claimed, self.idle_since.elapsed());
         }
-        let _ = self.place.stopping.check(&mut |wait| listener.stopping(&self.place.leases.held_runs(), wait));
+        let _ = self.place.stopping.check(&mut |wait| {
+            listener.stopping(&self.place.leases.held_runs(), wait);
+            true
+        });
         self.options.tally.renewed(self.place.leases.take_renewals());
         self.options.tally.turned(standings.working);
         listener.looked(report, standings.working);
+    }
+
+    fn look_at_left_behind(&mut self, standings: Standings, listener: &mut dyn WorkListener) {
+        let threads = self.current.terms.handlers.overrun().left_behind.count();
+        // Not before the run is told of whose thread was left behind last.
+        let is_blocked = standings.is_blocked && (self.is_blocked || standings.finished == 0);
+        self.options.tally.note_left_behind(threads, is_blocked);
+        if is_blocked == self.is_blocked {
+            return;
+        }
+        self.is_blocked = is_blocked;
+        if self.is_blocked {
+            listener.is_blocked(threads);
+        } else {
+            (self.look_at, self.found_nothing) = (Moment::now(), false);
+            listener.claims_again();
+        }
     }
 
     /// Runs that are claimed from now on are executed on the current terms. Those that wait were claimed on others.

@@ -35,7 +35,9 @@ pub(super) fn outcome_of_sent(event: RunEvent, sent: &Sent) -> &'static str {
 /// How a run ended that was to end so, by what the store made of that.
 pub(super) fn outcome_of(event: RunEvent, ended: &Ended) -> &'static str {
     match ended {
-        Ended::Recorded => run_after(RunStatus::Processing, event).unwrap_or(RunStatus::Released).as_str(),
+        Ended::Recorded | Ended::GivenUp => {
+            run_after(RunStatus::Processing, event).unwrap_or(RunStatus::Released).as_str()
+        }
         Ended::Cancelled => RunStatus::Cancelled.as_str(),
         Ended::Lost { .. } => "lost",
     }

@@ -77,6 +77,9 @@ pub struct WorkOptions {
     pub max_rss_bytes: Option<u64>,
     /// How long the runs in progress may go on after the first signal to stop.
     pub stop_wait: Duration,
+    /// Ends, once the runs in progress have ended, when so many threads were left behind that it may claim nothing; otherwise it
+    /// waits until some of them end.
+    pub ends_when_blocked: bool,
     /// Counts what it does.
     pub tally: Arc<Tally>,
 }
@@ -105,6 +108,10 @@ pub trait WorkListener: RunListener {
     fn pulse(&self) -> Box<dyn Fn() + Send> {
         Box::new(|| {})
     }
+    /// So many threads were left behind that it claims nothing for now.
+    fn is_blocked(&mut self, _threads: usize) {}
+    /// Some of them have ended: it claims again.
+    fn claims_again(&mut self) {}
     /// The database refuses how this run ended; it is left on the disk.
     fn not_recorded(&mut self, run: &ClaimedRun, problem: &EngineError);
     /// It is one of the runners now.
@@ -159,7 +166,10 @@ pub fn work(
                 }
             }
             Err(problem) => return Err(problem),
-            Ok(()) => return Ok(report),
+            Ok(()) => {
+                report.left_behind = ctx.handlers.overrun().left_behind.count();
+                return Ok(report);
+            }
         }
     }
 }

@@ -158,6 +158,8 @@ impl Shared {
     fn health(&self) -> Answer {
         let problem = if self.tally.stands_still_for() > LONGEST_STANDSTILL {
             Some("the worker does not turn\n")
+        } else if self.tally.is_blocked() {
+            Some("the worker claims nothing: too many handlers did not end\n")
         } else if self.tally.was_away() || self.fresh_look().is_none_or(|look| look.facts.is_none()) {
             Some("the database is away\n")
         } else {

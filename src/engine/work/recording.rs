@@ -124,6 +124,10 @@ impl Coordinator<'_, '_> {
         }
         report.count(&outcome);
         listener.ended(&run, &outcome);
+        if outcome.is_left_behind {
+            let overrun = self.current.terms.handlers.overrun();
+            listener.left_behind(&run, overrun.left_behind.count(), overrun.most(self.options.slots));
+        }
     }
 
     fn record_messages(&mut self, finished: &[Finished]) {

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::super::execute::execute;
+use super::super::in_process::HandlerThread;
 use super::super::run_listener::{RunListener, RunOutcome};
 use super::super::workplace::Workplace;
 use super::backlog::Backlog;
@@ -25,6 +26,7 @@ impl Slot<'_> {
     pub(super) fn work(&self) {
         // Without the socket `taskqueue progress` does not reach us; descriptor 3 still does.
         let socket = EventSocket::bind(self.place.requests.clone()).ok();
+        let mut thread = HandlerThread::default();
         while let Some((run, terms)) = self.backlog.next() {
             fault_point!("slot.run_taken");
             if let Some(marks) = self.marks {
@@ -32,7 +34,7 @@ impl Slot<'_> {
             }
             fault_point!("slot.marked");
             let began = Moment::now();
-            let executed = execute(self.place, &terms, &run, socket.as_ref(), &mut Unheard);
+            let executed = execute(self.place, &terms, &run, socket.as_ref(), &mut thread, &mut Unheard);
             self.backlog.finish(&self.place.database, run, executed, began.elapsed());
         }
     }
@@ -42,6 +44,10 @@ impl Slot<'_> {
 struct Unheard;
 
 impl RunListener for Unheard {
+    fn is_heard(&self) -> bool {
+        false
+    }
+
     fn stopping(&mut self, _runs: &[RunId], _wait: Duration) {}
 
     fn claimed(&mut self, _run: &ClaimedRun) {}

@@ -22,6 +22,8 @@ pub struct Tally {
     working: AtomicUsize,
     is_away: AtomicBool,
     renewals: AtomicU64,
+    left_behind: AtomicUsize,
+    is_blocked: AtomicBool,
     /// When the coordinator turned last, in milliseconds after the beginning.
     turned_millis: AtomicU64,
     counts: Mutex<Counts>,
@@ -62,6 +64,8 @@ pub struct WorkerFacts {
     pub working: usize,
     /// Whether the database did not answer it last time.
     pub is_away: bool,
+    /// Threads of handlers that did not end, and were left behind.
+    pub left_behind: usize,
     /// Its resident memory.
     pub memory_bytes: Option<u64>,
     /// When it began by the database's clock, in seconds since 1970.
@@ -76,6 +80,8 @@ impl Default for Tally {
             working: AtomicUsize::new(0),
             is_away: AtomicBool::new(false),
             renewals: AtomicU64::new(0),
+            left_behind: AtomicUsize::new(0),
+            is_blocked: AtomicBool::new(false),
             turned_millis: AtomicU64::new(0),
             counts: Mutex::default(),
         }
@@ -140,6 +146,17 @@ impl Tally {
         self.is_away.store(is_away, Ordering::Relaxed);
     }
 
+    /// So many threads were left behind, and whether it claims nothing for that.
+    pub(super) fn note_left_behind(&self, threads: usize, is_blocked: bool) {
+        self.left_behind.store(threads, Ordering::Relaxed);
+        self.is_blocked.store(is_blocked, Ordering::Relaxed);
+    }
+
+    /// Whether it claims nothing because of the threads that were left behind.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.is_blocked.load(Ordering::Relaxed)
+    }
+
     /// The coordinator turns, and so many slots execute a run.
     pub(super) fn turned(&self, working: usize) {
         self.working.store(working, Ordering::Relaxed);
@@ -176,6 +193,7 @@ impl Tally {
             slots: self.slots.load(Ordering::Relaxed),
             working: self.working.load(Ordering::Relaxed),
             is_away: self.was_away(),
+            left_behind: self.left_behind.load(Ordering::Relaxed),
             memory_bytes: None,
             began_secs: None,
         }

@@ -190,7 +190,7 @@ impl<'a> Attempt<'a> {
                         reported |= event.is_report();
                         self.said.hear(event, self.observer);
                     }
-                    None => self.said.unread = self.said.unread.saturating_add(1),
+                    None => self.said.note_unread(&line),
                 },
                 // It started a command, or had the token of another run.
                 Ok(None) => {}
@@ -256,6 +256,7 @@ impl<'a> Attempt<'a> {
             error: self.said.error.take(),
             results: self.said.results.take(),
             unread_events: self.said.unread,
+            first_unread: self.said.first_unread.take(),
             unknown_keys: std::mem::take(&mut self.said.unknown_keys),
             unended: None,
             stdout: Captured::default(),

@@ -13,13 +13,15 @@ use super::super::settings::setting_now;
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::recur::{Author, follow_settled};
 use super::run_end::{Crash, RunEnd};
+use crate::domain::attempt_outcome::AttemptOutcome;
 use crate::domain::backoff::Backoff;
+use crate::domain::decision::rule_without_retry;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::notice::NoticeKind;
 use crate::domain::settings::Setting;
 use crate::domain::status::{RunStatus, TaskStatus};
 use crate::domain::transition::{
-    TaskEvent, aggregated, crashes_after, failed_retries_after, status_before, task_after,
+    TaskEvent, aggregated, crashes_after, failed_retries_after, run_after, status_before, task_after,
 };
 use crate::domain::unreadable::Unreadable;
 
@@ -28,6 +30,8 @@ pub(super) struct Aggregated {
     pub(super) task_id: TaskId,
     /// The key of which a slot is free now, if the run had one.
     pub(super) freed_key: Option<String>,
+    /// What its end means for the task.
+    pub(super) outcome: AttemptOutcome,
 }
 
 /// A task as it was before its run ended, and what of the run matters to it.
@@ -84,8 +88,11 @@ pub(super) fn aggregate_into_task(
     let Some((task, host, limit_key, has_key_slot)) = found else { return Ok(None) };
     let after = task_after_end(conn, &task, end)?;
     update_task(conn, &task, &after)?;
+    let is_given_up = after.is_quarantined || after.is_exhausted;
+    let outcome = AttemptOutcome::of(end.event, is_given_up);
     follow_up(conn, &task, &after, run_id, &host, end)?;
-    Ok(Some(Aggregated { task_id: TaskId(task.id), freed_key: limit_key.filter(|_| has_key_slot) }))
+    keep_outcome(conn, outcome, &task, &after, (run_id, &host), end)?;
+    Ok(Some(Aggregated { task_id: TaskId(task.id), freed_key: limit_key.filter(|_| has_key_slot), outcome }))
 }
 
 fn task_after_end(conn: &mut AnyConnection, task: &TaskBefore, end: &RunEnd) -> StoreResult<TaskAfter> {
@@ -211,6 +218,30 @@ const fn what_to_tell(is_quarantined: bool, is_exhausted: bool, is_held: bool) -
         (false, false, true) => Some(NoticeKind::Held),
         (false, false, false) => None,
     }
+}
+
+/// Keeps that the task is retried, or not any more. A success has no event of its own: most runs succeed, and their ends are
+/// written many at once in a few statements.
+fn keep_outcome(
+    conn: &mut AnyConnection,
+    outcome: AttemptOutcome,
+    task: &TaskBefore,
+    after: &TaskAfter,
+    (run_id, host): (RunId, &str),
+    end: &RunEnd,
+) -> StoreResult<()> {
+    let decision = match outcome {
+        AttemptOutcome::Retry => end.decision.clone(),
+        AttemptOutcome::Failed => rule_without_retry(&end.decision),
+        _ => return Ok(()),
+    };
+    let details = serde_json::json!({
+        "status": run_after(RunStatus::Processing, end.event), "error_code": end.error_code, "decision": decision,
+        "attempts": after.attempts, "failed_retries": after.failed_retries, "max_retries": task.max_retries,
+    });
+    let (task_id, host) = (Some(TaskId(task.id)), host.to_owned());
+    let kind = outcome.as_str();
+    insert_event(conn, &NewEvent { kind, task_id, run_id: Some(run_id), actor: String::new(), host, details })
 }
 
 fn quarantine_event(task_id: i64, run_id: RunId, crash: &Crash, crashes: i32) -> NewEvent {

@@ -10,12 +10,13 @@ use super::super::leases::leases_count;
 use super::super::outputs::put_outputs;
 use super::super::rows::RunRow;
 use super::super::runs::RunRef;
-use super::super::schema::task_queue_runs;
+use super::super::schema::{task_queue_events, task_queue_runs};
 use super::super::sql::{Moment, db_now};
 use super::super::{Store, StoreResult};
-use super::aggregate::{Aggregated, aggregate_into_task};
+use super::aggregate::aggregate_into_task;
 use super::reject::{hold_back, remember_rejection};
 use super::run_end::{EndCondition, Ended, RunEnd};
+use crate::domain::attempt_outcome::AttemptOutcome;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::Run;
 use crate::domain::status::RunStatus;
@@ -52,7 +53,10 @@ impl Store {
             fault_point!("end.run_written");
             let aggregated = aggregate_into_task(conn, run.id, end)?;
             if let Some((origin, aggregated)) = auditor.as_ref().zip(aggregated.as_ref()) {
-                keep_end(conn, origin, (aggregated.task_id, run.id), RunStatus::Processing, end)?;
+                keep_end(conn, origin, (aggregated.task_id, run.id), RunStatus::Processing, end, aggregated.outcome)?;
+            }
+            if aggregated.as_ref().is_some_and(|aggregated| aggregated.outcome == AttemptOutcome::Failed) {
+                ended = Ended::GivenUp;
             }
             freed_key = aggregated.and_then(|aggregated| aggregated.freed_key);
             fault_point!("end.task_written");
@@ -162,11 +166,25 @@ pub(super) fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &Run
     Ok(match row.map(Run::from) {
         Some(found) if found.token.as_ref() == Some(&run.token) && end.is_end_of(&found) => {
             let is_instead = found.status.is(RunStatus::Cancelled) && end.event != RunEvent::Cancel;
-            if is_instead { Ended::Cancelled } else { Ended::Recorded }
+            match is_instead {
+                true => Ended::Cancelled,
+                false if is_given_up(conn, &found)? => Ended::GivenUp,
+                false => Ended::Recorded,
+            }
         }
         Some(found) => Ended::Lost { found: found.status.to_string() },
         None => Ended::Lost { found: GONE.to_owned() },
     })
+}
+
+/// Whether the event of this run says that its task is not retried.
+fn is_given_up(conn: &mut AnyConnection, run: &Run) -> StoreResult<bool> {
+    use task_queue_events::dsl;
+    let failed = dsl::task_queue_events
+        .filter(dsl::task_queue_id.eq(run.task_id.0))
+        .filter(dsl::run_id.eq(run.id.0))
+        .filter(dsl::kind.eq(AttemptOutcome::Failed.as_str()));
+    Ok(diesel::select(diesel::dsl::exists(failed)).get_result(conn)?)
 }
 
 /// Keeps the end of a run that was in `from`.
@@ -176,9 +194,11 @@ pub(super) fn keep_end(
     ids: (TaskId, RunId),
     from: RunStatus,
     end: &RunEnd,
+    outcome: AttemptOutcome,
 ) -> StoreResult<()> {
     let details = serde_json::json!({
         "status": run_after(from, end.event), "error_code": end.error_code, "decision": end.decision,
+        "outcome": outcome.as_str(),
     });
     keep_run_transition(conn, origin, "run-ended", ids, details)
 }
@@ -193,8 +213,8 @@ pub(super) fn end_waiting_run(
     let has_ended = end_waiting_row(conn, run_id, end)?;
     if has_ended {
         let aggregated = aggregate_into_task(conn, run_id, end)?;
-        if let Some((origin, Aggregated { task_id, .. })) = auditor.zip(aggregated) {
-            keep_end(conn, origin, (task_id, run_id), RunStatus::Scheduled, end)?;
+        if let Some((origin, aggregated)) = auditor.zip(aggregated) {
+            keep_end(conn, origin, (aggregated.task_id, run_id), RunStatus::Scheduled, end, aggregated.outcome)?;
         }
     }
     Ok(has_ended)

@@ -170,6 +170,8 @@ pub enum EndCondition {
 pub enum Ended {
     /// It ended as asked.
     Recorded,
+    /// The same of a run that failed or timed out, and its task is not retried.
+    GivenUp,
     /// It ended, but as cancelled: that was asked for before.
     Cancelled,
     /// Somebody else was first: the run has this status, or another token.
@@ -177,4 +179,12 @@ pub enum Ended {
         /// The status that it has.
         found: String,
     },
+}
+
+impl Ended {
+    /// Whether it ended as asked.
+    #[must_use]
+    pub fn is_as_asked(&self) -> bool {
+        matches!(self, Self::Recorded | Self::GivenUp)
+    }
 }

@@ -14,6 +14,7 @@ use super::super::{Store, StoreError, StoreResult};
 use super::end::{end_waiting_row, keep_end};
 use super::keep_claims_out;
 use super::run_end::RunEnd;
+use crate::domain::attempt_outcome::AttemptOutcome;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::{Task, TaskSchedule};
 use crate::domain::recurrence::Recurrence;
@@ -195,7 +196,14 @@ fn take_waiting_run(
     if let Some(run_id) = run_id.map(RunId) {
         let has_ended = end_waiting_row(conn, run_id, &end)?;
         if let Some(origin) = auditor.filter(|_| has_ended) {
-            keep_end(conn, origin, (head.id, run_id), RunStatus::Scheduled, &end)?;
+            keep_end(
+                conn,
+                origin,
+                (head.id, run_id),
+                RunStatus::Scheduled,
+                &end,
+                AttemptOutcome::of(end.event, false),
+            )?;
         }
     }
     let is_open: bool =

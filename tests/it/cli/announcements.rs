@@ -222,7 +222,7 @@ each_engine! {
     fn hooks_are_started_after_a_success_a_retry_and_a_failure(db) {
         let argv = program(db);
         db.configure(&format!(
-            "[hooks]\nsuccess = {argv}\nfailure = {argv}\nretry = {argv}\n{}{}",
+            "[hooks]\nsuccess = {argv}\nfailed = {argv}\nretry = {argv}\n{}{}",
             shell_class(db, "good", "echo '{\"result\":{\"rows\":3}}' >&3"),
             shell_class(db, "work", "exit 1")
         ));
@@ -231,15 +231,17 @@ each_engine! {
         exhaust(db);
         let news = told(db);
         let events: Vec<&str> = news.iter().map(|news| news["event"].as_str().unwrap()).collect();
-        assert_eq!(events, ["success", "retry", "failure"]);
+        assert_eq!(events, ["success", "retry", "failed"]);
         assert_eq!((&news[0]["results"]["rows"], &news[0]["class"]), (&3.into(), &"good".into()));
         assert_eq!((&news[1]["error_code"], &news[1]["failed_retries"]), (&"exit:1".into(), &1.into()));
         assert_eq!((&news[2]["task_id"], &news[2]["max_retries"]), (&3.into(), &1.into()));
+        let decisions: Vec<&str> = news[1..].iter().map(|news| news["decision"].as_str().unwrap()).collect();
+        assert_eq!(decisions, ["exit 1: retry (default rule)", "exit 1: not retried (default rule)"]);
     }
 
     fn create_runs_starts_the_hook_of_a_run_whose_runner_died(db) {
         let argv = program(db);
-        db.configure(&format!("[hooks]\nfailure = {argv}\nretry = {argv}\n{}", shell_class(db, "work", "true")));
+        db.configure(&format!("[hooks]\nfailed = {argv}\nretry = {argv}\n{}", shell_class(db, "work", "true")));
         for retries in ["5", "1"] {
             db.cli().run(&["queue", "work", "--max-retries", retries]).ok();
         }
@@ -257,7 +259,7 @@ each_engine! {
             })
             .collect();
         news.sort();
-        let expected = [("failure", 2, "runner-died"), ("retry", 1, "runner-died")];
+        let expected = [("failed", 2, "runner-died"), ("retry", 1, "runner-died")];
         assert_eq!(news, expected.map(|(event, task, code)| (event.to_owned(), task, code.to_owned())));
     }
 

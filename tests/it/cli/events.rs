@@ -82,11 +82,12 @@ each_engine! {
         // Ids may have gaps.
         let runs = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueueRuns\" ORDER BY \"Id\"");
         assert_eq!(runs.len(), 4);
-        for (run, task) in runs.iter().flatten().zip([1, 2, 1]) {
-            let of_run = events(db, &["--run", &run.to_string()]);
-            assert_eq!(of_run.len(), 1, "{of_run:?}");
-            assert_eq!((&of_run[0]["task_id"], &of_run[0]["details"]["data"]), (&json!(task), &json!(run)));
-            assert_eq!(events(db, &["--run", &run.to_string(), "--task", &task.to_string()]), of_run);
+        for (run, (task, end)) in runs.iter().flatten().zip([(1, "retry"), (2, "retry"), (1, "failed")]) {
+            let run = run.to_string();
+            let of_run = events(db, &["--run", &run]);
+            assert_eq!(kinds(db, &["--run", &run]), ["message", end]);
+            assert_eq!((&of_run[0]["task_id"], of_run[0]["details"]["data"].to_string()), (&json!(task), run.clone()));
+            assert_eq!(events(db, &["--run", &run, "--task", &task.to_string()]), of_run);
         }
         let third = runs[2].unwrap().to_string();
         assert_eq!(kinds(db, &["--run", &third, "--task", "2"]), Vec::<String>::new());
@@ -203,6 +204,29 @@ each_engine! {
         assert_eq!(last[0]["details"]["data"], 20_000, "the last ones are kept");
     }
 
+    fn events_tell_retry_and_failed_apart_and_keep_no_success(db) {
+        let bad = "[class.bad]\nargv = [\"/bin/false\"]\nbackoff = \"fixed:0s\"\n[class.hopeless]\nargv = [\"/bin/sh\", \"-c\", \"exit 64\"]\n";
+        let slow = "[class.slow]\nargv = [\"/bin/sleep\", \"100\"]\n";
+        db.configure(&format!("{ECHO}{bad}{slow}"));
+        db.cli().run(&["queue", "bad", "--max-retries", "2"]).ok();
+        db.cli().run(&["queue", "echo"]).ok();
+        db.cli().run(&["queue", "hopeless"]).ok();
+        db.cli().run(&["queue", "slow", "--timeout", "1s", "--max-retries", "1"]).ok();
+        for _ in 0..2 {
+            db.cli().run(&["tick"]).ok();
+        }
+        for (task, expected) in [("1", vec!["retry", "failed"]), ("2", vec![]), ("3", vec!["failed"]), ("4", vec!["failed"])] {
+            assert_eq!(kinds(db, &["--task", task]), expected, "task {task}");
+        }
+        let of_first = events(db, &["--task", "1"]);
+        let details = |place: usize, field: &str| of_first[place]["details"][field].clone();
+        assert_eq!((details(0, "failed_retries"), details(0, "decision")), (1.into(), "exit 1: retry (default rule)".into()));
+        assert_eq!((details(1, "failed_retries"), details(1, "decision")), (2.into(), "exit 1: not retried (default rule)".into()));
+        assert_eq!(events(db, &["--task", "4"])[0]["details"]["status"], "timeout");
+        // The runs show it already.
+        assert!(!db.cli().run(&["status", "1"]).ok().contains("event "));
+    }
+
     fn every_transition_is_kept_where_the_setting_is_on_and_none_where_it_is_not(db) {
         let transitions = ["--kind", "task-queued", "--kind", "run-created", "--kind", "run-started", "--kind", "run-ended"];
         db.configure(&format!("{ECHO}[class.bad]\nargv = [\"/bin/false\"]\n"));
@@ -221,6 +245,7 @@ each_engine! {
         }
         let ended: Vec<&Value> = all.iter().filter(|event| event["kind"] == "run-ended").map(|event| &event["details"]).collect();
         assert_eq!((&ended[0]["status"], &ended[1]["status"], &ended[1]["error_code"]), (&json!("success"), &json!("error"), &json!("exit:1")));
+        assert_eq!((&ended[0]["outcome"], &ended[1]["outcome"]), (&json!("success"), &json!("retry")));
         assert!(all.iter().all(|event| event["actor"].as_str().is_some_and(|actor| !actor.is_empty())), "{all:?}");
         // As `queue --run` creates and claims it.
         db.cli().run(&["queue", "echo", "--run"]).ok();

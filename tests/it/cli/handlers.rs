@@ -192,7 +192,20 @@ each_engine! {
         assert_eq!(after["runs"][0]["percents_completed"], 100);
         let said = "exit 0: success (default rule); 3 event lines could not be read; unknown key in an event: \"unknown\"";
         assert_eq!(after["runs"][0]["decision"], said);
-        assert!(db.cli().run(&["status", "1"]).ok().contains("3 event lines could not be read"));
+        let shown = db.cli().run(&["status", "1"]).ok();
+        assert!(shown.contains("3 event lines could not be read") && shown.contains("\"first\":\"no json\""), "{shown}");
+    }
+
+    fn the_first_line_that_cannot_be_read_is_shown_cut_and_printable(db) {
+        let script = "printf 'bad \\033[31m\\000\\377 %0300d\\nother\\n' 7 >&3";
+        db.configure(&shell_class(db, "work", script));
+        let after = process(db, "work", "{}");
+        let event = &after["events"][0];
+        assert_eq!((&event["kind"], &event["run_id"], &event["details"]["count"]), (&"unreadable-line".into(), &1.into(), &2.into()));
+        let first = event["details"]["first"].as_str().unwrap();
+        assert!(first.starts_with("bad ") && first.ends_with("000…") && first.chars().count() == 201, "{first}");
+        assert!(!first.contains(|c: char| c.is_control()), "{first:?}");
+        assert_eq!(after["task"]["status"], "success");
     }
 
     fn a_handler_that_reports_that_no_retry_helps_and_is_killed_is_shown_as_what_it_is(db) {

@@ -260,7 +260,7 @@ each_engine! {
         // What is no success has a transaction of its own, and the claim another.
         let ends = [(reference(&next.runs[0]), &won), (reference(&next.runs[1]), &failed)];
         let (answers, last) = end_and_claim(&mut ctx.store, &ends, "c", 2);
-        assert_eq!(answers, [Some(Ended::Recorded), Some(Ended::Recorded)]);
+        assert_eq!(answers, [Some(Ended::Recorded), Some(Ended::GivenUp)]);
         assert_eq!((last.runs[0].run_id, last.runs[1].task_id), (runs[3], due));
     }
 

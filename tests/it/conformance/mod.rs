@@ -22,3 +22,4 @@ mod transitions;
 mod wait;
 mod worker;
 mod worker_counts;
+mod worker_overrun;

@@ -140,7 +140,10 @@ each_engine! {
         let refused = ctx.store.end_run(&reference(&run), &end).unwrap();
         assert_eq!(refused, Ended::Lost { found: "timeout".to_owned() });
         assert_eq!((task(db, id).failed_retries, task(db, id).attempts), (1, 1));
-        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\""), 1);
+        for kind in ["rescued", "retry"] {
+            let kept = format!("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = '{kind}'");
+            assert_eq!(db.number(&kept), 1, "{kind}");
+        }
     }
 
     fn r3_a_late_finisher_is_refused_and_that_is_kept_as_an_event(db) {

@@ -15,14 +15,14 @@ use crate::each_engine;
 use crate::support::TestDb;
 
 /// Longer than anything here takes.
-const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_secs(60);
 
-fn connect(db: &TestDb) -> TaskQueue {
+pub fn connect(db: &TestDb) -> TaskQueue {
     TaskQueue::connect(db.url_text()).unwrap()
 }
 
 /// A worker that leaves nothing outside the directory of the test.
-fn worker(db: &TestDb, queue: &TaskQueue) -> Worker {
+pub fn worker(db: &TestDb, queue: &TaskQueue) -> Worker {
     Worker::new(queue).unwrap().spool(db.home().join("spool")).slots(2)
 }
 
@@ -45,7 +45,7 @@ fn queue_order(queue: &TaskQueue, class: &str) -> TaskId {
 }
 
 /// The status, ErrorCode and results of the last run.
-fn end_of(queue: &TaskQueue, id: TaskId) -> (String, String, Option<String>) {
+pub fn end_of(queue: &TaskQueue, id: TaskId) -> (String, String, Option<String>) {
     let run = queue.runs(id, 1).unwrap().remove(0);
     (run.status.to_string(), run.error_code, run.results)
 }
@@ -198,6 +198,28 @@ each_engine! {
             assert!(heard.contains(&words), "{words}: {heard:?}");
         }
         assert_eq!(heard.len(), 5, "{heard:?}");
+    }
+
+    fn a_program_hears_whether_a_task_is_retried(db) {
+        let queue = connect(db);
+        for (class, retries) in [("good", 1), ("bad", 1), ("bad", 2), ("hopeless", 9)] {
+            queue.queue(NewTask::new(class).max_retries(retries)).unwrap();
+        }
+        let (sender, heard) = mpsc::channel();
+        let worker = worker(db, &queue)
+            .slots(1)
+            .class("good", typed(|_: serde_json::Value, _run| Ok(())))
+            .class("bad", typed(|_: serde_json::Value, _run| Err::<(), _>(HandlerError::new("E1", "no luck"))))
+            .class("hopeless", typed(|_: serde_json::Value, _run| Err::<(), _>(HandlerError::no_retry("E2", "never"))))
+            .on_news(move |news| {
+                if let WorkerNews::RunEnded(run) = news {
+                    sender.send((run.task_id.0, run.outcome.as_str())).unwrap();
+                }
+            });
+        assert_eq!(worker.max_runs(4).run().unwrap().processed, 4);
+        let mut heard: Vec<_> = heard.iter().collect();
+        heard.sort_unstable();
+        assert_eq!(heard, [(1, "success"), (2, "failed"), (3, "retry"), (4, "failed")]);
     }
 
     fn a_worker_ends_after_its_number_of_runs(db) {

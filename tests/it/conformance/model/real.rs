@@ -187,7 +187,7 @@ impl<'a> Real<'a> {
                 let condition = EndCondition::Rejected;
                 let end = RunEnd { delay_secs: Some(0), condition, ..ending(RunEvent::Fail) };
                 match self.ctx.store.end_run(&reference, &end).unwrap() {
-                    Ended::Recorded => Answer::Recorded,
+                    Ended::Recorded | Ended::GivenUp => Answer::Recorded,
                     Ended::Cancelled => Answer::RecordedAsCancelled,
                     Ended::Lost { found } => Answer::Lost { found },
                 }
@@ -456,7 +456,7 @@ impl<'a> Real<'a> {
             ..ending(end.event)
         };
         match self.ctx.store.end_run(run, &end).unwrap() {
-            Ended::Recorded => Answer::Recorded,
+            Ended::Recorded | Ended::GivenUp => Answer::Recorded,
             Ended::Cancelled => Answer::RecordedAsCancelled,
             Ended::Lost { found } => Answer::Lost { found },
         }

@@ -1,0 +1,183 @@
+//! What a handler in Rust and the slot that watches it pass to each other. The handler reaches the store by nothing else: once the
+//! slot has given up on it, whatever it reports or returns is dropped here.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::super::cancel_order::CancelOrder;
+use super::super::handler_finish::storable;
+use super::super::unsaved::Unsaved;
+use crate::domain::message::Message;
+use crate::domain::stop_reason::StopReason;
+use crate::handler::overrun::LeftBehind;
+use crate::handler::{CancelToken, HandlerError, Reporter};
+use crate::os::clock::Moment;
+
+/// Of one run.
+pub(in super::super) struct Desk {
+    order: Arc<CancelOrder>,
+    left_behind: Arc<LeftBehind>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    unsaved: Unsaved,
+    heard_at: Option<Moment>,
+    stop_reason: Option<StopReason>,
+    ended: Option<Result<(), HandlerError>>,
+    /// The slot has given up on it.
+    is_left: bool,
+}
+
+/// What came from the handler since the last turn.
+pub(in super::super) struct Turn {
+    pub(in super::super) unsaved: Unsaved,
+    /// When it reported last, if it did.
+    pub(in super::super) heard_at: Option<Moment>,
+    /// What it returned, once it has.
+    pub(in super::super) ended: Option<Result<(), HandlerError>>,
+}
+
+impl Desk {
+    pub(super) fn new(order: Arc<CancelOrder>, left_behind: Arc<LeftBehind>) -> Self {
+        Self { order, left_behind, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the end of the handler, and for reports where they are wanted, until this moment.
+    pub(in super::super) fn wait(&self, until: Moment, wants_reports: bool) -> Turn {
+        let mut state = self.lock();
+        while state.ended.is_none() && !(wants_reports && state.heard_at.is_some()) && !until.has_passed() {
+            state = self.changed.wait_timeout(state, until.remaining()).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.turn()
+    }
+
+    /// From now on the handler learns that it is to end, for this reason; `None` while it may go on.
+    pub(in super::super) fn show(&self, reason: Option<StopReason>) {
+        self.lock().stop_reason = reason;
+    }
+
+    /// Gives up on the handler, unless it ends at this very moment. Its thread counts as left behind until it ends.
+    pub(in super::super) fn leave(&self) -> Turn {
+        let mut state = self.lock();
+        state.is_left = state.ended.is_none();
+        if state.is_left {
+            self.left_behind.add();
+        }
+        state.turn()
+    }
+
+    /// The handler has returned.
+    pub(super) fn end(&self, result: Result<(), HandlerError>) {
+        let mut state = self.lock();
+        if state.is_left {
+            return self.left_behind.remove();
+        }
+        state.ended = Some(result);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn report(&self, change: impl FnOnce(&mut Unsaved)) {
+        let mut state = self.lock();
+        if state.is_left {
+            return;
+        }
+        change(&mut state.unsaved);
+        let is_first = state.heard_at.replace(Moment::now()).is_none();
+        drop(state);
+        if is_first {
+            self.changed.notify_all();
+        }
+    }
+}
+
+impl State {
+    fn turn(&mut self) -> Turn {
+        Turn { unsaved: std::mem::take(&mut self.unsaved), heard_at: self.heard_at.take(), ended: self.ended.take() }
+    }
+}
+
+/// What the handler reports to.
+pub(super) struct DeskReporter<'a>(pub(super) &'a Desk);
+
+impl Reporter for DeskReporter<'_> {
+    fn progress(&mut self, percent: i32, message: Option<&str>) {
+        self.0.report(|unsaved| {
+            unsaved.percents_completed = Some(percent);
+            if let Some(message) = message {
+                unsaved.message = Some(storable(message, 1_000));
+            }
+        });
+    }
+
+    fn results(&mut self, json: &str) {
+        self.0.report(|unsaved| unsaved.results = Some(json.to_owned()));
+    }
+
+    fn heartbeat(&mut self) {
+        self.0.report(|_| {});
+    }
+
+    fn message(&mut self, message: Message) {
+        self.0.report(|unsaved| unsaved.messages.push(message));
+    }
+
+    fn cancel_token(&self) -> CancelToken {
+        self.0.order.token()
+    }
+
+    fn stop_reason(&self) -> Option<StopReason> {
+        let is_cancelled = self.0.order.reason().is_some();
+        if is_cancelled { Some(StopReason::Cancel) } else { self.0.lock().stop_reason }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn desk() -> Desk {
+        Desk::new(Arc::new(CancelOrder::new()), Arc::default())
+    }
+
+    #[test]
+    fn what_comes_after_the_slot_gave_up_is_dropped() {
+        let desk = desk();
+        DeskReporter(&desk).progress(10, None);
+        assert_eq!(desk.leave().unsaved.percents_completed, Some(10));
+        DeskReporter(&desk).progress(90, None);
+        DeskReporter(&desk).results("1");
+        assert_eq!(desk.left_behind.count(), 1);
+        desk.end(Ok(()));
+        assert_eq!(desk.left_behind.count(), 0);
+        let turn = desk.wait(Moment::now(), true);
+        assert!(turn.unsaved.is_empty() && turn.heard_at.is_none() && turn.ended.is_none());
+    }
+
+    #[test]
+    fn a_handler_that_ends_while_the_slot_gives_up_has_ended() {
+        let desk = desk();
+        desk.end(Ok(()));
+        assert!(matches!(desk.leave().ended, Some(Ok(()))));
+        assert_eq!(desk.left_behind.count(), 0);
+    }
+
+    #[test]
+    fn a_slot_waits_for_reports_only_where_it_wants_them() {
+        let desk = desk();
+        DeskReporter(&desk).heartbeat();
+        let turn = desk.wait(Moment::after(Duration::from_secs(60)), true);
+        assert!(turn.heard_at.is_some());
+        DeskReporter(&desk).heartbeat();
+        let until = Moment::after(Duration::from_millis(5));
+        assert!(desk.wait(until, false).heard_at.is_some() && until.has_passed());
+    }
+}
