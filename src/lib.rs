@@ -88,10 +88,15 @@ pub use diesel;
 
 pub use crate::cli::App;
 pub use crate::domain::ids::{RunId, RunnerId, TaskId};
+pub use crate::domain::message::Message;
 pub use crate::domain::records::{Run, Task, TaskSchedule};
 pub use crate::domain::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
 pub use crate::domain::unique::{Arrival, OnConflict, QueuedTask};
 pub use crate::engine::StopHandle;
+pub use crate::engine::events::Event;
+pub use crate::engine::messages::SentMessage;
 pub use crate::engine::queue_in::CallersConnection;
-pub use crate::handler::{ActiveRun, CancelToken, HandlerError, StopReason, TaskHandler};
-pub use crate::library::{Ended, EndedRun, Error, NewTask, TaskQueue, WorkReport, Worker, WorkerNews, queue_in, typed};
+pub use crate::handler::{ActiveRun, CancelToken, HandlerError, Inbox, StopReason, TaskHandler};
+pub use crate::library::{
+    Ended, EndedRun, Error, EventsOf, Listener, NewTask, TaskQueue, WorkReport, Worker, WorkerNews, queue_in, typed,
+};

@@ -12,7 +12,7 @@ use crate::os::stop_signals::StopSignals;
 pub use crate::store::{Event, EventFilter};
 
 /// What an event can tell of (docs/events.md); a newer program may keep others.
-pub const KINDS: [&str; 39] = [
+pub const KINDS: [&str; 40] = [
     "cancel-requested",
     "cancelled",
     "claimed",
@@ -26,6 +26,7 @@ pub const KINDS: [&str; 39] = [
     "limit-removed",
     "limit-set",
     "message",
+    "message-to-task",
     "messages-dropped",
     "pause-over",
     "paused",
@@ -55,7 +56,7 @@ pub const KINDS: [&str; 39] = [
 ];
 
 /// How often a listener asks the database.
-const POLL_INTERVAL: Duration = Duration::from_millis(250);
+pub const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Events before the first that is heard, of which some may not be committed yet.
 const RECENT: i64 = 50_000;
 

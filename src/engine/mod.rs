@@ -29,6 +29,7 @@ mod lease;
 pub mod limits;
 mod live_run;
 pub mod logs;
+pub mod messages;
 pub mod metrics;
 pub mod metrics_text;
 pub mod migrate;

@@ -15,6 +15,9 @@ pub enum Error {
     /// There is no such task.
     #[error("{0}")]
     NotFound(String),
+    /// No attempt is in progress that could get the message.
+    #[error("{0}")]
+    NotInProgress(String),
     /// A value cannot be written as JSON.
     #[error("the data cannot be written as JSON: {0}")]
     Json(#[source] serde_json::Error),
@@ -34,6 +37,7 @@ impl From<EngineError> for Error {
         match error {
             EngineError::Input(message) => Self::Input(message),
             EngineError::KeyTaken(message) => Self::KeyTaken(message),
+            error @ EngineError::NotInProgress { .. } => Self::NotInProgress(error.to_string()),
             EngineError::Store(StoreError::Database(error)) => Self::Database(error),
             EngineError::Store(
                 error @ (StoreError::Unreachable { .. } | StoreError::Busy(_) | StoreError::Full { .. }),

@@ -2,6 +2,8 @@
 //! on them. Uses the engine as the command line does, and adds nothing to what that decides.
 
 mod error;
+mod listener;
+mod messages;
 mod new_task;
 mod task_queue;
 mod transaction;
@@ -10,6 +12,7 @@ mod worker;
 mod worker_news;
 
 pub use self::error::Error;
+pub use self::listener::{EventsOf, Listener};
 pub use self::new_task::NewTask;
 pub use self::task_queue::{Ended, TaskQueue};
 pub use self::transaction::queue_in;

@@ -169,13 +169,18 @@ impl TaskQueue {
         self.shared.stop_handle.clone()
     }
 
+    /// Set once its handle has stopped it.
+    pub(super) fn stop(&self) -> &StopSignals {
+        &self.shared.stop
+    }
+
     /// Where it is.
     pub(super) fn url(&self) -> &DatabaseUrl {
         &self.shared.url
     }
 
     /// Does something over a connection of which nobody else makes use meanwhile.
-    fn with<T>(&self, work: impl FnOnce(&mut Context) -> Result<T, Error>) -> Result<T, Error> {
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Context) -> Result<T, Error>) -> Result<T, Error> {
         let idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut ctx = match idle {
             Some(ctx) => ctx,
@@ -188,6 +193,6 @@ impl TaskQueue {
 }
 
 /// No class is handled by what only queues and looks.
-fn open(url: &DatabaseUrl) -> EngineResult<Context> {
+pub(super) fn open(url: &DatabaseUrl) -> EngineResult<Context> {
     Context::open(url, Handlers::default())
 }

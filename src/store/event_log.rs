@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::cells::ShownText;
 use super::schema::task_queue_events::dsl::{
@@ -12,8 +13,10 @@ use super::schema::task_queue_events::dsl::{
 };
 use super::schema::task_queue_runs;
 use super::sql::Moment;
+use super::task_messages::MESSAGE_TO_TASK;
 use super::{Store, StoreResult};
 use crate::domain::ids::{RunId, TaskId};
+use crate::domain::message::Message;
 
 /// Events that are looked at with one query.
 const PAGE: i64 = 1_000;
@@ -24,6 +27,7 @@ const IDS_PER_STATEMENT: usize = 500;
 
 /// Something that was kept.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Event {
     /// Id
     pub id: i64,
@@ -41,6 +45,23 @@ pub struct Event {
     pub host: String,
     /// JSON text with the rest.
     pub details: String,
+}
+
+impl Event {
+    /// Returns the details as a type of the program.
+    ///
+    /// # Errors
+    /// The details have another shape.
+    pub fn details_as<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_str(&self.details)
+    }
+
+    /// Returns the message that this event keeps; `None` for one of another kind.
+    #[must_use]
+    pub fn message(&self) -> Option<Message> {
+        let is_message = self.kind == "message" || self.kind == MESSAGE_TO_TASK;
+        is_message.then(|| Message::from_details(&self.details)).flatten()
+    }
 }
 
 /// Which events.
@@ -97,6 +118,9 @@ impl Store {
     /// # Errors
     /// The database could not be asked.
     pub fn list_events(&mut self, filter: &EventFilter, limit: i64) -> StoreResult<Vec<Event>> {
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
         let mut filter = filter.clone();
         if let (Some(run), None) = (filter.run_id, filter.task_id) {
             filter.task_id = self.task_of_run(run)?;

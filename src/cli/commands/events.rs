@@ -39,8 +39,8 @@ pub(crate) struct EventsArgs {
     /// Only those since this time, or in this time: "2026-11-21 10:00", 2h
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// The newest N
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(i64).range(1..=100_000))]
+    /// The newest N; 0 with --follow: only those that come
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(i64).range(0..=100_000))]
     limit: i64,
     /// Then go on with those that come, until a signal
     #[arg(short, long)]
