@@ -91,7 +91,7 @@ use crate::domain::task_class::TaskClass;
 use crate::os::account::is_root;
 pub use crate::os::cgroup::{enter_own_group, why_no_own_group};
 pub use crate::os::child::{Stream, prepare_process};
-pub use crate::os::closed_output::output_was_closed;
+pub use crate::os::closed_output::{output_has_no_reader, output_was_closed};
 use crate::os::command_requests::CommandRequests;
 pub use crate::os::file_checks::create_private_dir;
 pub use crate::os::hiding::hide_process;

@@ -255,7 +255,7 @@ impl Store {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn was_notified(&mut self) -> StoreResult<bool> {
+    pub fn was_told_of_cancel(&mut self) -> StoreResult<bool> {
         Ok(backend::was_told(&mut self.conn)?)
     }
 

@@ -1,6 +1,5 @@
 //! `taskqueue events`
 
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -17,7 +16,7 @@ use crate::cli::session::Session;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::when;
 use crate::engine::events::{self, Event, EventFilter};
-use crate::engine::{Context, StopSignals};
+use crate::engine::{Context, StopSignals, output_has_no_reader};
 
 /// Show what operators, rescuers and handlers did; follow what comes
 ///
@@ -71,13 +70,17 @@ pub(crate) fn run(session: Session, args: &EventsArgs, out: &mut Out) -> Result<
         show(event, out)?;
     }
     let shown = newest.last().map_or(0, |event| event.id);
-    events::follow::<anyhow::Error>(&mut ctx, &mut follower, &stop, &mut |event| {
-        if event.id <= shown && newest.iter().any(|other| other.id == event.id) {
-            return Ok(ControlFlow::Continue(()));
+    // Not only when something comes: the reader of a pipe may have gone long before.
+    while !out.is_unread() && !output_has_no_reader() {
+        for event in follower.next(&mut ctx)? {
+            if event.id > shown || newest.iter().all(|other| other.id != event.id) {
+                show(&event, out)?;
+            }
         }
-        show(event, out)?;
-        Ok(if out.is_unread() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-    })?;
+        if stop.wait(events::POLL_INTERVAL) {
+            break;
+        }
+    }
     Ok(if stop.is_stopping() { INTERRUPTED } else { DONE })
 }
 

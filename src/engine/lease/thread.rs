@@ -93,7 +93,7 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
             store = None;
         }
         // Also what came while something else was asked: then nothing comes to the socket any more.
-        match store.as_mut().map(Store::was_notified) {
+        match store.as_mut().map(Store::was_told_of_cancel) {
             Some(Ok(true)) => plan.ask_at = Moment::now(),
             Some(Err(_)) => store = None,
             Some(Ok(false)) | None => {}

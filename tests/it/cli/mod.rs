@@ -35,6 +35,7 @@ mod limits;
 mod log_format;
 mod logs;
 mod man;
+mod messages;
 mod metrics;
 mod moved_store;
 mod output;

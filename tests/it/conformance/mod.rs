@@ -7,6 +7,7 @@ mod explain;
 pub mod fixture;
 mod library;
 mod listen;
+mod messages;
 mod migrate;
 mod model;
 mod plans;
