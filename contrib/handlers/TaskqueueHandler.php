@@ -289,9 +289,9 @@ final class Followed
     public function next(float $until): ?Message
     {
         if ($this->process === null) {
-            $command = ['taskqueue', 'events', '--task', (string) $this->taskId, '--kind', 'message-to-task', '-n', '1000'];
+            $command = ['taskqueue', 'events', "--task=$this->taskId", "--run=$this->runId", '--kind=message-to-task'];
             $files = [['file', '/dev/null', 'r'], ['pipe', 'w']];
-            $this->process = proc_open([...$command, '--follow', '--json'], $files, $pipes);
+            $this->process = proc_open([...$command, '-n', '1000', '--follow', '--json'], $files, $pipes);
             $this->output = $pipes[1];
             stream_set_read_buffer($this->output, 0);
         }
@@ -306,9 +306,9 @@ final class Followed
             $lines = explode("\n", $this->rest . $chunk);
             $this->rest = array_pop($lines);
             foreach ($lines as $line) {
-                $event = json_decode($line, true, 512, JSON_THROW_ON_ERROR);
-                if (in_array($event['run_id'], [null, $this->runId], true)) {
-                    $this->messages[] = new Message($event['details']['name'], $event['details']['data'] ?? null);
+                $details = json_decode($line, true, 512, JSON_THROW_ON_ERROR)['details'];
+                if (isset($details['name'])) {
+                    $this->messages[] = new Message($details['name'], $details['data'] ?? null);
                 }
             }
         }

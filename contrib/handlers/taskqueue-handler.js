@@ -161,12 +161,12 @@ function writeAll(fd, text) {
 
 // The messages to the run of this process, as `taskqueue events` prints them. Returns what ends that.
 function follow(task) {
-  const args = ['events', '--task', `${task.id}`, '--kind', 'message-to-task', '-n', '1000', '--follow', '--json'];
-  const child = spawn('taskqueue', args, { stdio: ['ignore', 'pipe', 'inherit'] });
+  const args = ['events', `--task=${task.id}`, `--run=${task.runId}`, '--kind=message-to-task'];
+  const child = spawn('taskqueue', [...args, '-n', '1000', '--follow', '--json'], { stdio: ['ignore', 'pipe', 'inherit'] });
   child.on('error', (error) => process.stderr.write(`the messages cannot be followed: ${error.message}\n`));
   readline.createInterface({ input: child.stdout }).on('line', (line) => {
-    const { run_id: runId, details } = JSON.parse(line);
-    if (runId === null || runId === task.runId) task.hear(details.name, details.data ?? null);
+    const { details } = JSON.parse(line);
+    if (details.name !== undefined) task.hear(details.name, details.data ?? null);
   });
   return () => child.kill('SIGKILL');
 }

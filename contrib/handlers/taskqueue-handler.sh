@@ -37,14 +37,7 @@ taskqueue_emit() {
 # Prints the messages that are sent to this task, one JSON object a line, until its reader has gone: those to this attempt, and those
 # that were kept for it. Needs `taskqueue` in PATH.
 taskqueue_messages() {
-    taskqueue events --task "$TASKQUEUE_TASK_ID" --kind message-to-task -n 1000 --follow --json |
-        while IFS= read -r taskqueue_line; do
-            case $taskqueue_line in
-                *"\"task_id\":$TASKQUEUE_TASK_ID,\"run_id\":null,"* | *"\"task_id\":$TASKQUEUE_TASK_ID,\"run_id\":$TASKQUEUE_RUN_ID,"*)
-                    printf '%s\n' "$taskqueue_line"
-                    ;;
-            esac
-        done
+    taskqueue events --task "$TASKQUEUE_TASK_ID" --run "$TASKQUEUE_RUN_ID" --kind message-to-task -n 1000 --follow --json
 }
 
 # Prints why the script is to end, for a trap of TERM: cancel, timeout, shutdown or lease-lost; nothing while it may go on. Once.

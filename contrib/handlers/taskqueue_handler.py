@@ -152,15 +152,16 @@ class _Followed:
     """The messages to the run of this process, as `taskqueue events` prints them."""
 
     def __init__(self, task_id, run_id):
-        self.task_id, self.run_id = str(task_id), run_id
+        self.task_id, self.run_id = str(task_id), str(run_id)
         self.process = None
         self.rest = b""
         self.messages = collections.deque()
 
     def next(self, until):
         if self.process is None:
-            command = ["taskqueue", "events", "--task", self.task_id, "--kind", "message-to-task", "-n", "1000"]
-            self.process = subprocess.Popen([*command, "--follow", "--json"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+            command = ["taskqueue", "events", "--task", self.task_id, "--run", self.run_id, "--kind", "message-to-task"]
+            command += ["-n", "1000", "--follow", "--json"]
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         while not self.messages:
             left = max(0, until - time.monotonic())
             if not select.select([self.process.stdout], [], [], left)[0]:
@@ -169,9 +170,9 @@ class _Followed:
             if not chunk:
                 raise Failure("taskqueue", "the messages cannot be followed: `taskqueue events` has ended")
             *lines, self.rest = (self.rest + chunk).split(b"\n")
-            for event in map(json.loads, lines):
-                if event["run_id"] in (None, self.run_id):
-                    self.messages.append(Message(event["details"]["name"], event["details"].get("data")))
+            for details in (json.loads(line)["details"] for line in lines):
+                if "name" in details:
+                    self.messages.append(Message(details["name"], details.get("data")))
         return self.messages.popleft()
 
     def end(self):

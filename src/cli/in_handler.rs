@@ -21,7 +21,7 @@ const SERVED: [(&str, &[&[&str]]); 7] = [
     ),
     ("status", &[&["selection", "full"]]),
     ("wait", &[&["selection", "any", "timeout"]]),
-    ("events", &[&["task", "kind", "since", "limit", "follow"]]),
+    ("events", &[&["task", "run", "kind", "since", "limit", "follow"]]),
     ("cancel", &[&CHANGE]),
     ("message", &[&["first", "second", "task", "keep"]]),
     ("edit", &[&CHANGE, &ATTEMPT, &["data", "if_updated_on"]]),

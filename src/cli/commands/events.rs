@@ -29,7 +29,7 @@ pub(crate) struct EventsArgs {
     /// Only those about this task
     #[arg(long, value_name = "TASK")]
     task: Option<TaskId>,
-    /// Only those about this run
+    /// Only those about this run, and the messages that are kept for all attempts at its task
     #[arg(long, value_name = "RUN")]
     run: Option<RunId>,
     /// Only those of this kind; may be given more than once
