@@ -89,6 +89,7 @@ pub use diesel;
 pub use crate::cli::App;
 pub use crate::domain::attempt_outcome::AttemptOutcome;
 pub use crate::domain::ids::{RunId, RunnerId, TaskId};
+pub use crate::domain::message::Message;
 pub use crate::domain::pause::{Pause, PauseMode, PauseScope};
 pub use crate::domain::records::{Run, Runner, Task, TaskSchedule};
 pub use crate::domain::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
@@ -96,10 +97,11 @@ pub use crate::domain::unique::{Arrival, OnConflict, QueuedTask};
 pub use crate::engine::StopHandle;
 pub use crate::engine::claimants::{Renewed, Resolved};
 pub use crate::engine::events::{Event, EventFilter};
+pub use crate::engine::messages::SentMessage;
 pub use crate::engine::queue_in::CallersConnection;
 pub use crate::engine::take_back::TakenBack;
-pub use crate::handler::{ActiveRun, CancelToken, HandlerError, OverrunAction, StopReason, TaskHandler};
+pub use crate::handler::{ActiveRun, CancelToken, HandlerError, Inbox, OverrunAction, StopReason, TaskHandler};
 pub use crate::library::{
-    Changes, Claim, ClaimedRun, Edit, Ended, EndedRun, Error, HeldRun, NewTask, Retry, Selection, TaskQueue,
-    WorkReport, Worker, WorkerNews, queue_in, typed,
+    Changes, Claim, ClaimedRun, Edit, Ended, EndedRun, Error, EventsOf, HeldRun, Listener, NewTask, Retry, Selection,
+    TaskQueue, WorkReport, Worker, WorkerNews, queue_in, typed,
 };

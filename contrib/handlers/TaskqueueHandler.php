@@ -40,6 +40,14 @@ final class Failure extends \Exception
     }
 }
 
+/** What somebody has sent to a task. */
+final class Message
+{
+    public function __construct(public readonly string $name, public readonly mixed $data)
+    {
+    }
+}
+
 /** One run. What it reports starts its timeout again. */
 final class Task
 {
@@ -55,8 +63,12 @@ final class Task
     public readonly mixed $data;
     private readonly ?string $eventsSocket;
 
-    public function __construct(array $run, private \Closure $report, private \Closure $stopReason)
-    {
+    public function __construct(
+        array $run,
+        private \Closure $report,
+        private \Closure $stopReason,
+        private \Closure $nextMessage,
+    ) {
         $this->id = $run['task_id'];
         $this->runId = $run['run_id'];
         $this->attempt = $run['attempt'];
@@ -117,6 +129,16 @@ final class Task
             throw new Failure('taskqueue', substr(trim($said), 0, LONGEST_MESSAGE));
         }
         return trim($printed);
+    }
+
+    /**
+     * The next message that was sent to this task; null where none comes within `$wait` seconds, or the run is to end.
+     *
+     * The first call begins to listen. What was sent to this attempt before, or kept for it, comes then.
+     */
+    public function nextMessage(float $wait = 0): ?Message
+    {
+        return ($this->nextMessage)(microtime(true) + $wait);
     }
 
     /** Whether the run is to end: tidy up and return or throw. Where the process gets SIGTERM, it must not end by that. */
@@ -242,6 +264,66 @@ function readStopReason(): ?string
     return $reason === '' ? null : $reason;
 }
 
+/** Waits until the stream can be read; false after `$until`. */
+function canRead(mixed $stream, float $until): bool
+{
+    [$readable, $none] = [[$stream], null];
+    $left = max(0, $until - microtime(true));
+    $seconds = (int) $left;
+    // A signal ends the wait.
+    return @stream_select($readable, $none, $none, $seconds, (int) (($left - $seconds) * 1e6)) > 0;
+}
+
+/** The messages to the run of this process, as `taskqueue events` prints them. */
+final class Followed
+{
+    private mixed $process = null;
+    private mixed $output = null;
+    private string $rest = '';
+    private array $messages = [];
+
+    public function __construct(private int $taskId, private int $runId)
+    {
+    }
+
+    public function next(float $until): ?Message
+    {
+        if ($this->process === null) {
+            $command = ['taskqueue', 'events', "--task=$this->taskId", "--run=$this->runId", '--kind=message-to-task'];
+            $files = [['file', '/dev/null', 'r'], ['pipe', 'w']];
+            $this->process = proc_open([...$command, '-n', '1000', '--follow', '--json'], $files, $pipes);
+            $this->output = $pipes[1];
+            stream_set_read_buffer($this->output, 0);
+        }
+        while ($this->messages === []) {
+            if (!canRead($this->output, $until)) {
+                return null;
+            }
+            $chunk = fread($this->output, 1 << 16);
+            if ($chunk === false || $chunk === '') {
+                throw new Failure('taskqueue', 'the messages cannot be followed: `taskqueue events` has ended');
+            }
+            $lines = explode("\n", $this->rest . $chunk);
+            $this->rest = array_pop($lines);
+            foreach ($lines as $line) {
+                $details = json_decode($line, true, 512, JSON_THROW_ON_ERROR)['details'];
+                if (isset($details['name'])) {
+                    $this->messages[] = new Message($details['name'], $details['data'] ?? null);
+                }
+            }
+        }
+        return array_shift($this->messages);
+    }
+
+    public function end(): void
+    {
+        if ($this->process !== null) {
+            proc_terminate($this->process, 9);
+            proc_close($this->process);
+        }
+    }
+}
+
 function workOnce(callable $handle): void
 {
     $variable = fn(string $name): string => (string) getenv("TASKQUEUE_$name");
@@ -268,10 +350,12 @@ function workOnce(callable $handle): void
             'deadline' => $variable('DEADLINE'),
             'data' => json_decode(stream_get_contents(\STDIN), true, 512, JSON_THROW_ON_ERROR),
         ];
-        $result = $handle(new Task($run, $report, readStopReason(...)));
+        $followed = new Followed($run['task_id'], $run['run_id']);
+        $result = $handle(new Task($run, $report, readStopReason(...), $followed->next(...)));
         if ($result !== null) {
             $report(['result' => $result]);
         }
+        $followed->end();
         $hasReturned = true;
     } catch (\Throwable $thrown) {
         [$exit, $said] = describe($thrown);
@@ -292,6 +376,8 @@ final class Coprocess
     private string $rest = '';
     private array $waiting = [];
     private array $cancelled = [];
+    /** Of the runs that listen. */
+    private array $messages = [];
     private string $unwritten = '';
     private bool $isOver = false;
 
@@ -342,14 +428,41 @@ final class Coprocess
             if (isset($this->cancelled[$id])) {
                 throw new Failure('cancelled', 'it had not begun');
             }
-            $result = ($this->handle)(new Task($message, $report, fn(): ?string => $this->stopReason($id)));
+            $result = ($this->handle)(new Task(
+                $message,
+                $report,
+                fn(): ?string => $this->stopReason($id),
+                fn(float $until): ?Message => $this->nextMessage($id, $until),
+            ));
             $answer = ['type' => 'done', 'id' => $id];
             $this->say($result === null ? $answer : $answer + ['result' => $result]);
         } catch (\Throwable $thrown) {
             [$exit, $said] = describe($thrown);
             $this->say(['type' => 'fail', 'id' => $id, 'exit' => $exit, 'error' => $said]);
         } finally {
-            unset($this->cancelled[$id]);
+            unset($this->cancelled[$id], $this->messages[$id]);
+        }
+    }
+
+    private function nextMessage(string $id, float $until): ?Message
+    {
+        if (!isset($this->messages[$id])) {
+            $this->messages[$id] = [];
+            $this->say(['type' => 'listen', 'id' => $id]);
+            $this->flush();
+        }
+        while ($this->messages[$id] === [] && !isset($this->cancelled[$id])) {
+            if (!canRead($this->input, $until) || !$this->read()) {
+                return null;
+            }
+        }
+        return array_shift($this->messages[$id]);
+    }
+
+    private function takeMessage(array $message): void
+    {
+        if (isset($this->messages[$message['id']])) {
+            $this->messages[$message['id']][] = new Message($message['name'], $message['data']);
         }
     }
 
@@ -386,6 +499,7 @@ final class Coprocess
             match ($message['type']) {
                 'run' => $this->waiting[] = $message,
                 'cancel' => $this->cancelled[$message['id']] = $message['reason'] ?? 'cancel',
+                'message' => $this->takeMessage($message),
                 'ping' => $this->pong(),
                 'drain' => $this->isOver = true,
                 default => null,

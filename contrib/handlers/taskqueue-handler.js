@@ -13,9 +13,10 @@
 // coprocess it ends all the runs it has: throw a Failure with an exitCode instead.
 'use strict';
 
-const { execFile } = require('node:child_process');
+const { execFile, spawn } = require('node:child_process');
 const fs = require('node:fs');
 const { Console } = require('node:console');
+const readline = require('node:readline');
 
 const VERSION = 1;
 const LONGEST_LINE = 1 << 20;
@@ -32,7 +33,9 @@ class Failure extends Error {
 
 // One run. What it reports starts its timeout again.
 class Task {
-  constructor(run, report) {
+  constructor(run, report, listen) {
+    this.listen = listen;
+    this.hear = undefined;
     this.id = run.task_id;
     this.runId = run.run_id;
     this.attempt = run.attempt;
@@ -84,6 +87,14 @@ class Task {
       child.stdin.on('error', () => {}); // It may end without having read its input.
       child.stdin.end(input);
     });
+  }
+
+  // Calls `hear(name, data)` with each message that is sent to this task. What was sent to this attempt before, or kept for it, comes
+  // at once.
+  onMessage(hear) {
+    const begins = this.hear === undefined;
+    this.hear = hear;
+    if (begins) this.listen();
   }
 
   // An AbortSignal: the run is to end. Never aborted where the process is ended instead.
@@ -148,11 +159,24 @@ function writeAll(fd, text) {
   }
 }
 
+// The messages to the run of this process, as `taskqueue events` prints them. Returns what ends that.
+function follow(task) {
+  const args = ['events', `--task=${task.id}`, `--run=${task.runId}`, '--kind=message-to-task'];
+  const child = spawn('taskqueue', [...args, '-n', '1000', '--follow', '--json'], { stdio: ['ignore', 'pipe', 'inherit'] });
+  child.on('error', (error) => process.stderr.write(`the messages cannot be followed: ${error.message}\n`));
+  readline.createInterface({ input: child.stdout }).on('line', (line) => {
+    const { details } = JSON.parse(line);
+    if (details.name !== undefined) task.hear(details.name, details.data ?? null);
+  });
+  return () => child.kill('SIGKILL');
+}
+
 async function workOnce(handle) {
   const variable = (name, otherwise = '') => process.env[`TASKQUEUE_${name}`] ?? otherwise;
   const events = Number(variable('EVENTS_FD', '3'));
   const report = (event) => writeAll(events, JSON.stringify(event) + '\n');
   let hasReturned = false;
+  let endFollowing = () => {};
   // Called by process.exit, and when nothing is left to wait for. The exit code stays as it is.
   process.on('exit', () => {
     if (!hasReturned) report({ error: { code: 'exit', message: 'the process ended before the handler returned' } });
@@ -169,9 +193,13 @@ async function workOnce(handle) {
       deadline: variable('DEADLINE'),
       data: JSON.parse(fs.readFileSync(0, 'utf8')),
     };
-    const result = await handle(new Task(run, report));
+    const task = new Task(run, report, () => {
+      endFollowing = follow(task);
+    });
+    const result = await handle(task);
     if (result !== undefined) report({ result });
     hasReturned = true;
+    endFollowing();
   } catch (error) {
     const said = describe(error);
     report({ error: said.error });
@@ -217,6 +245,9 @@ class Coprocess {
       case 'cancel':
         this.tasks.get(message.id)?.cancel(message.reason);
         break;
+      case 'message':
+        this.tasks.get(message.id)?.hear?.(message.name, message.data);
+        break;
       case 'ping':
         this.say({ type: 'pong' });
         break;
@@ -228,7 +259,8 @@ class Coprocess {
 
   async run(message) {
     const { id } = message;
-    const task = new Task(message, (event) => this.say({ type: 'progress', id, ...event }));
+    const report = (event) => this.say({ type: 'progress', id, ...event });
+    const task = new Task(message, report, () => this.say({ type: 'listen', id }));
     this.tasks.set(id, task);
     try {
       const result = await this.handle(task);

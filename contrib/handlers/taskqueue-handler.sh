@@ -12,7 +12,7 @@
 #
 #   taskqueue_serve my_function
 #
-# It needs no `taskqueue` in PATH. docs/handlers.md has what each line means.
+# It needs no `taskqueue` in PATH, except for taskqueue_messages. docs/handlers.md has what each line means.
 
 # PERCENT [MESSAGE]: 0 to 100, and a line for people. Like every report it starts the timeout again.
 taskqueue_progress() {
@@ -32,6 +32,12 @@ taskqueue_heartbeat() {
 # NAME [JSON]: a message for whoever follows.
 taskqueue_emit() {
     taskqueue_say "{\"event\":$(taskqueue_text "$1"),\"data\":${2-null}}"
+}
+
+# Prints the messages that are sent to this task, one JSON object a line, until its reader has gone: those to this attempt, and those
+# that were kept for it. Needs `taskqueue` in PATH.
+taskqueue_messages() {
+    taskqueue events --task "$TASKQUEUE_TASK_ID" --run "$TASKQUEUE_RUN_ID" --kind message-to-task -n 1000 --follow --json
 }
 
 # Prints why the script is to end, for a trap of TERM: cancel, timeout, shutdown or lease-lost; nothing while it may go on. Once.

@@ -15,11 +15,13 @@ sys.exit(N) is what exit code N means, and sys.exit(0) is a failure. One file wi
 protocol. In a coprocess, print goes to standard error, because standard output belongs to the protocol.
 """
 
+import collections
 import json
 import os
 import select
 import subprocess
 import sys
+import time
 import traceback
 
 VERSION = 1
@@ -37,10 +39,14 @@ class Failure(Exception):
         self.error = {key: value for key, value in said.items() if value is not None}
 
 
+# What somebody has sent to a task: `name`, and `data` as JSON has it.
+Message = collections.namedtuple("Message", "name data")
+
+
 class Task:
     """One run."""
 
-    def __init__(self, message, report, stop_reason):
+    def __init__(self, message, report, stop_reason, next_message):
         self.id = message["task_id"]
         self.run_id = message["run_id"]
         self.attempt = message["attempt"]
@@ -53,6 +59,7 @@ class Task:
         self._events_socket = message.get("events_socket")
         self._report = report
         self._stop_reason = stop_reason
+        self._next_message = next_message
 
     def progress(self, percent, message=None):
         """0 to 100, and a line for people. Like every report it starts the timeout again."""
@@ -83,6 +90,13 @@ class Task:
         if ended.returncode != 0:
             raise Failure("taskqueue", ended.stderr.strip()[:LONGEST_MESSAGE])
         return ended.stdout.strip()
+
+    def next_message(self, wait=0):
+        """The next Message that was sent to this task; None where none comes within `wait` seconds, or the run is to end.
+
+        The first call begins to listen. What was sent to this attempt before, or kept for it, comes then.
+        """
+        return self._next_message(time.monotonic() + wait)
 
     def is_cancelled(self):
         """Whether the run is to end: tidy up and return or raise. Where the process gets SIGTERM, it must not end by that."""
@@ -134,6 +148,39 @@ def _read_stop_reason():
         return None
 
 
+class _Followed:
+    """The messages to the run of this process, as `taskqueue events` prints them."""
+
+    def __init__(self, task_id, run_id):
+        self.task_id, self.run_id = str(task_id), str(run_id)
+        self.process = None
+        self.rest = b""
+        self.messages = collections.deque()
+
+    def next(self, until):
+        if self.process is None:
+            command = ["taskqueue", "events", "--task", self.task_id, "--run", self.run_id, "--kind", "message-to-task"]
+            command += ["-n", "1000", "--follow", "--json"]
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        while not self.messages:
+            left = max(0, until - time.monotonic())
+            if not select.select([self.process.stdout], [], [], left)[0]:
+                return None
+            chunk = os.read(self.process.stdout.fileno(), 1 << 16)
+            if not chunk:
+                raise Failure("taskqueue", "the messages cannot be followed: `taskqueue events` has ended")
+            *lines, self.rest = (self.rest + chunk).split(b"\n")
+            for details in (json.loads(line)["details"] for line in lines):
+                if "name" in details:
+                    self.messages.append(Message(details["name"], details.get("data")))
+        return self.messages.popleft()
+
+    def end(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
 def _work_once(handle):
     events = open(int(os.environ.get("TASKQUEUE_EVENTS_FD", "3")), "w", encoding="utf-8")
 
@@ -155,8 +202,9 @@ def _work_once(handle):
         "deadline": variable("DEADLINE"),
         "data": json.load(sys.stdin),
     }
+    followed = _Followed(message["task_id"], message["run_id"])
     try:
-        result = handle(Task(message, report, _read_stop_reason))
+        result = handle(Task(message, report, _read_stop_reason, followed.next))
         if result is not None:
             report({"result": result})
     except (Exception, SystemExit) as error:
@@ -164,6 +212,8 @@ def _work_once(handle):
         if said:
             report({"error": said})
         sys.exit(code)
+    finally:
+        followed.end()
 
 
 class _Coprocess:
@@ -181,6 +231,8 @@ class _Coprocess:
         self.waiting = []
         self.has_cancel = bool(capabilities)
         self.cancelled = {}
+        # Of the runs that listen.
+        self.messages = {}
         self.unwritten = []
         self.is_over = False
 
@@ -203,7 +255,9 @@ class _Coprocess:
             result = None
             if run_id in self.cancelled:
                 raise Failure("cancelled", "it had not begun")
-            result = self.handle(Task(message, report, lambda: self.stop_reason(run_id)))
+            result = self.handle(
+                Task(message, report, lambda: self.stop_reason(run_id), lambda until: self.next_message(run_id, until))
+            )
             answer = {"type": "done", "id": run_id}
             if result is not None:
                 answer["result"] = result
@@ -218,6 +272,19 @@ class _Coprocess:
         finally:
             sys.stdout.flush()
             self.cancelled.pop(run_id, None)
+            self.messages.pop(run_id, None)
+
+    def next_message(self, run_id, until):
+        if run_id not in self.messages:
+            self.messages[run_id] = collections.deque()
+            self.say({"type": "listen", "id": run_id})
+            self.flush()
+        messages = self.messages[run_id]
+        while not messages and run_id not in self.cancelled:
+            left = max(0, until - time.monotonic())
+            if not select.select([self.input], [], [], left)[0] or not self.read():
+                return None
+        return messages.popleft() if messages else None
 
     def stop_reason(self, run_id):
         if not self.has_cancel:
@@ -246,6 +313,9 @@ class _Coprocess:
                 self.waiting.append(message)
             elif kind == "cancel":
                 self.cancelled[message["id"]] = message.get("reason", "cancel")
+            elif kind == "message":
+                if message["id"] in self.messages:
+                    self.messages[message["id"]].append(Message(message["name"], message["data"]))
             elif kind == "ping":
                 self.say({"type": "pong"})
                 self.flush()

@@ -172,6 +172,13 @@ impl From<EngineError> for CliError {
                     "`taskqueue classes` says why; `taskqueue classes release {}` tries a held class again",
                     shell_word(&class)
                 )),
+            EngineError::NotInProgress { task_id, is_settled, .. } => {
+                Self { kind: "not_in_progress", ..Self::failed(message) }.with_hint(if is_settled {
+                    format!("`taskqueue requeue {task_id}` runs it again")
+                } else {
+                    "--keep stores the message for the next attempt".to_owned()
+                })
+            }
             EngineError::NotHeld { run, .. } => Self {
                 kind: "not_held",
                 details: serde_json::to_value(&run).ok().map(Box::new),

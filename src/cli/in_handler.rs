@@ -14,15 +14,16 @@ use crate::engine::own_queue::{CommandAnswer, request_command};
 
 /// The commands that a runner executes for a handler, with the arguments that they may have: all others are refused. None of them
 /// opens a file, a network connection or another store.
-const SERVED: [(&str, &[&[&str]]); 6] = [
+const SERVED: [(&str, &[&[&str]]); 7] = [
     (
         "queue",
         &[&ATTEMPT, &["class", "data", "batch", "any_class", "after", "wait"], &UNIQUE, &["limit_key"], &SCHEDULE],
     ),
     ("status", &[&["selection", "full"]]),
     ("wait", &[&["selection", "any", "timeout"]]),
-    ("events", &[&["task", "kind", "since", "limit", "follow"]]),
+    ("events", &[&["task", "run", "kind", "since", "limit", "follow"]]),
     ("cancel", &[&CHANGE]),
+    ("message", &[&["first", "second", "task", "keep"]]),
     ("edit", &[&CHANGE, &ATTEMPT, &["data", "if_updated_on"]]),
 ];
 /// When and how often a task is attempted.
@@ -32,7 +33,7 @@ const SCHEDULE: [&str; 3] = ["every", "tz", "catch_up"];
 /// Of a command that changes the tasks of a selection.
 const CHANGE: [&str; 4] = ["selection", "yes", "dry_run", "reason"];
 /// What a command must be given, so that it is about a task.
-const NEEDED: [(&str, &str); 2] = [("status", "selection"), ("events", "task")];
+const NEEDED: [(&str, &str); 3] = [("status", "selection"), ("events", "task"), ("message", "task")];
 /// The arguments of every command that may be given.
 const GLOBAL: [&str; 3] = ["json", "verbose", "color"];
 
@@ -48,7 +49,11 @@ pub(super) fn execute_by_runner(
     else {
         return Ok(None);
     };
-    let is_served = matches.subcommand().is_some_and(|(verb, _)| SERVED.iter().any(|(served, _)| *served == verb));
+    let is_served = matches.subcommand().is_some_and(|(verb, of_command)| {
+        // A message to no task is a report, which the runner gets in another way.
+        let is_report = verb == "message" && !of_command.contains_id("task");
+        !is_report && SERVED.iter().any(|(served, _)| *served == verb)
+    });
     if !is_served || names_store(global, &Environment::own()?) {
         return Ok(None);
     }
@@ -97,7 +102,7 @@ pub(super) fn check(matches: &ArgMatches) -> Result<(), CliError> {
     {
         return Err(CliError::usage(format!("a handler names the task of `{verb}`")).with_hint(format!(
             "taskqueue {verb} {}\"$TASKQUEUE_TASK_ID\"",
-            if verb == "events" { "--task " } else { "" }
+            if verb == "status" { "" } else { "--task " }
         )));
     }
     let value = |name| of_command.try_get_raw(name).ok().flatten().and_then(|mut values| values.next());

@@ -288,7 +288,7 @@ fn dispatch(command: Command, global: &GlobalArgs, app: App, out: &mut Out) -> a
     let command = match command {
         Command::Progress(args) if !args.is_of_claimant() => return report::progress(&args),
         Command::Result(args) => return report::result(&args),
-        Command::Message(args) if !args.is_of_claimant() => return report::message(&args),
+        Command::Message(args) if !args.needs_database() => return report::message(&args),
         Command::Completions(args) => return completions::run(&args, app.command().get_name(), out),
         Command::Man(args) => return man::run(&args, app.command(), out),
         Command::Init(args) => {
@@ -345,7 +345,7 @@ fn carry_out(command: Command, session: Session, out: &mut Out) -> anyhow::Resul
         Command::Resolve(args) => resolve::run(session, &args, out),
         Command::Release(args) => release::run(session, &args, out),
         Command::Progress(args) => report::claimant_progress(session, &args, out),
-        Command::Message(args) => report::claimant_message(session, &args, out),
+        Command::Message(args) => report::message_by_database(session, &args, out),
         Command::Result(_) | Command::Init(_) | Command::Completions(_) | Command::Man(_) => Ok(0),
     }
 }

@@ -1,8 +1,10 @@
-//! Messages that handlers and claimants send while they work, for anyone who follows.
+//! Messages: those that handlers and claimants send while they work, for anyone who follows, and those to tasks.
 
 use std::collections::VecDeque;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::json::check_storable;
 
@@ -11,13 +13,45 @@ pub const MAX_NAME_CHARS: usize = 100;
 /// The longest data of a message, in bytes.
 pub const MAX_DATA_BYTES: usize = 64 << 10;
 
-/// What a handler or a claimant said.
+/// A message: of a handler or a claimant to its followers, or to the handler of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     /// What it is called.
     pub name: String,
     /// JSON text.
     pub data: String,
+}
+
+impl Message {
+    /// Returns the data as a type of the program.
+    ///
+    /// # Errors
+    /// The data has another shape.
+    pub fn data_as<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_str(&self.data)
+    }
+
+    /// Returns the details of the event that keeps this message.
+    #[must_use]
+    pub fn details(&self) -> serde_json::Value {
+        let data: serde_json::Value = serde_json::from_str(&self.data).unwrap_or_default();
+        serde_json::json!({ "name": self.name, "data": data })
+    }
+
+    /// Returns the message that these details of an event keep; `None` for what is no message. Any client can insert a row.
+    #[must_use]
+    pub fn from_details(details: &str) -> Option<Self> {
+        let Details { name, data } = serde_json::from_str(details).ok()?;
+        let data = data.map_or_else(|| "null".to_owned(), |data| data.get().to_owned());
+        check_message(&name, &data).ok()?;
+        Some(Self { name, data })
+    }
+}
+
+#[derive(Deserialize)]
+struct Details {
+    name: String,
+    data: Option<Box<RawValue>>,
 }
 
 /// Messages that are to be kept as events, in their order, and how many of those before them are lost.
@@ -77,6 +111,7 @@ pub fn check_message(name: &str, data: &str) -> Result<(), String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -90,6 +125,16 @@ mod tests {
         older.append(newer);
         assert_eq!((older.dropped, older.kept.len(), older.kept[0].name.as_str()), (15, Messages::MOST, "15"));
         assert!(!older.is_empty() && Messages::default().is_empty());
+    }
+
+    #[test]
+    fn details_that_are_no_message_are_left_out() {
+        let message = Message { name: "page".to_owned(), data: "{\"n\":1}".to_owned() };
+        assert_eq!(Message::from_details(&message.details().to_string()), Some(message));
+        assert_eq!(Message::from_details("{\"name\":\"stop\"}").unwrap().data, "null");
+        for odd in ["{}", "[]", "{\"name\":7}", "{\"name\":\"\",\"data\":1}", "{\"name\":\"a\\nb\"}", "no JSON"] {
+            assert_eq!(Message::from_details(odd), None, "{odd}");
+        }
     }
 
     #[test]

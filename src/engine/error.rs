@@ -57,6 +57,16 @@ pub enum EngineError {
         /// Its class.
         class: String,
     },
+    /// A message was sent to a task of which no attempt is in progress, and was not to be kept.
+    #[error("task {task_id} is {status}: no attempt is in progress that could get the message")]
+    NotInProgress {
+        /// The task.
+        task_id: TaskId,
+        /// Its status.
+        status: String,
+        /// Whether no further attempt will come.
+        is_settled: bool,
+    },
     /// A claimant spoke of a run that is not its own, or not any more.
     #[error("run {} is not yours: {why}", run.id)]
     NotHeld {

@@ -12,7 +12,7 @@ use crate::os::stop_signals::StopSignals;
 pub use crate::store::{Event, EventFilter};
 
 /// What an event can tell of (docs/events.md); a newer program may keep others.
-pub const KINDS: [&str; 42] = [
+pub const KINDS: [&str; 43] = [
     "cancel-requested",
     "cancelled",
     "claimed",
@@ -27,6 +27,7 @@ pub const KINDS: [&str; 42] = [
     "limit-removed",
     "limit-set",
     "message",
+    "message-to-task",
     "messages-dropped",
     "pause-over",
     "paused",
@@ -58,7 +59,7 @@ pub const KINDS: [&str; 42] = [
 ];
 
 /// How often a listener asks the database.
-const POLL_INTERVAL: Duration = Duration::from_millis(250);
+pub const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Events before the first that is heard, of which some may not be committed yet.
 const RECENT: i64 = 50_000;
 
@@ -108,6 +109,7 @@ impl Follower {
     /// The database's.
     pub fn from_now(ctx: &mut Context, filter: EventFilter) -> EngineResult<Self> {
         ctx.check_family_of_events(&filter)?;
+        let filter = ctx.store.with_task(&filter)?;
         let ids = ctx.store.newest_event_ids(RECENT)?;
         let first = ids.first().copied().unwrap_or(0);
         let mut follower = Self { filter, last_id: first, gaps: Gaps::default() };

@@ -55,7 +55,7 @@ pub(super) fn execute(
     listener.claimed(run);
     let timeout_secs = terms.handlers.timeout_secs(Some(&run.class), run.task_timeout_secs, &terms.settings);
     let silence = longest_silence(timeout_secs, terms.handlers.kill_grace(Some(&run.class)));
-    let mut live = LiveRun::new(run.run_id, silence, place.leases, place.stopping, listener);
+    let mut live = LiveRun::new(run, silence, place.leases, place.stopping, listener);
     fault_point!("execute.before_handler");
     let context = run_context(run, &terms.settings, timeout_secs);
     let finished = run_handler(place, terms, run, &context, socket, thread, &mut live);

@@ -15,11 +15,12 @@ use super::stopping::{Stopping, Urgency};
 use super::unsaved::Unsaved;
 use crate::config::{ClassConfig, Protocol};
 use crate::domain::ending::Ending;
-use crate::domain::ids::RunId;
+use crate::domain::ids::{RunId, TaskId};
 use crate::domain::message::Message;
+use crate::domain::records::ClaimedRun;
 use crate::domain::stop_reason::StopReason;
 use crate::handler::command::{CommandHandler, CommandObserver, HandlerEnd};
-use crate::handler::{CancelToken, Reporter, RunContext};
+use crate::handler::{CancelToken, Inbox, Reporter, RunContext};
 use crate::os::child::{Captured, Control, Stream};
 use crate::os::clock::Moment;
 use crate::os::event_socket::EventSocket;
@@ -36,6 +37,7 @@ const SILENCE_MARGIN: Duration = Duration::from_secs(30);
 /// Collects what a handler reports.
 pub(super) struct LiveRun<'a> {
     run_id: RunId,
+    task_id: TaskId,
     leases: &'a LeaseKeeper,
     order: Arc<CancelOrder>,
     longest_silence: Duration,
@@ -57,7 +59,7 @@ pub(super) fn longest_silence(timeout_secs: i64, kill_grace: Duration) -> Durati
 
 impl<'a> LiveRun<'a> {
     pub(super) fn new(
-        run_id: RunId,
+        run: &ClaimedRun,
         longest_silence: Duration,
         leases: &'a LeaseKeeper,
         stopping: &'a Stopping<'a>,
@@ -65,9 +67,10 @@ impl<'a> LiveRun<'a> {
     ) -> Self {
         let (pending, save_after) = (Unsaved::default(), Moment::now());
         // What is not held is not executed.
-        let order = leases.cancel_order(run_id).unwrap_or_else(|| Arc::new(CancelOrder::new()));
+        let order = leases.cancel_order(run.run_id).unwrap_or_else(|| Arc::new(CancelOrder::new()));
         Self {
-            run_id,
+            run_id: run.run_id,
+            task_id: run.task_id,
             leases,
             order,
             longest_silence,
@@ -201,6 +204,10 @@ impl Reporter for LiveRun<'_> {
 
     fn cancel_token(&self) -> CancelToken {
         self.order.token()
+    }
+
+    fn inbox(&mut self) -> Inbox {
+        self.leases.open_inbox(self.run_id, self.task_id)
     }
 
     fn stop_reason(&self) -> Option<StopReason> {

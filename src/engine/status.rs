@@ -152,7 +152,19 @@ pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
     let own_runs: Vec<Run> = runs.iter().map(|(run, _)| run.clone()).collect();
     let are_all = i64::try_from(own_runs.len()).is_ok_and(|count| count < DETAIL_LIMIT);
     let time_line = time_line(&task, &own_runs, are_all, now);
-    Ok(TaskDetail { task, reason, runs, events, prerequisites, dependants, circle, allowed_retries, rejected_by, held_back, time_line })
+    Ok(TaskDetail {
+        task,
+        reason,
+        runs,
+        events,
+        prerequisites,
+        dependants,
+        circle,
+        allowed_retries,
+        rejected_by,
+        held_back,
+        time_line,
+    })
 }
 
 /// The newest runs of all tasks.

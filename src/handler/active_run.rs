@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{CancelToken, Reporter, RunContext, StopReason, TaskHandler};
+use super::{CancelToken, Inbox, Reporter, RunContext, StopReason, TaskHandler};
 use crate::domain::backoff::possible_delay_secs;
 use crate::domain::json::check_storable;
 use crate::domain::message::{Message, check_message};
@@ -92,6 +92,31 @@ impl<'a> ActiveRun<'a> {
         check_message(name, &data).map_err(invalid)?;
         self.reporter.message(Message { name: name.to_owned(), data });
         Ok(())
+    }
+
+    /// Returns the messages that are sent to this task from outside: by `taskqueue message --task`,
+    /// [`TaskQueue::message`](crate::TaskQueue::message) or SQL. From the first call on they are delivered; those that were
+    /// kept for this attempt arrive at once. A run whose handler never calls it costs nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use taskqueue::{ActiveRun, HandlerError};
+    ///
+    /// fn process(run: &mut ActiveRun<'_>) -> Result<(), HandlerError> {
+    ///     let inbox = run.messages();
+    ///     while run.stop_reason().is_none() {
+    ///         match inbox.wait(Duration::from_secs(1)) {
+    ///             Some(message) if message.name == "finish" => break,
+    ///             Some(message) => println!("{}: {}", message.name, message.data),
+    ///             None => run.heartbeat(),
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    #[must_use]
+    pub fn messages(&mut self) -> Inbox {
+        self.reporter.inbox()
     }
 
     /// Whether the handler is to end: somebody has cancelled the run, its timeout or its time to stop has passed, or its lease is

@@ -10,6 +10,7 @@ pub mod command;
 pub mod coprocess;
 pub mod events;
 pub mod exec;
+pub mod inbox;
 pub mod overrun;
 pub mod registry;
 
@@ -19,6 +20,7 @@ use crate::domain::task_class::TaskClass;
 
 pub use active_run::{ActiveRun, HandlerError, run_rust_handler};
 pub use cancel_token::CancelToken;
+pub use inbox::Inbox;
 pub use overrun::OverrunAction;
 
 /// What a handler is told about the run it works for.
@@ -59,6 +61,10 @@ pub trait Reporter {
     /// Says when the run is cancelled.
     fn cancel_token(&self) -> CancelToken {
         CancelToken::default()
+    }
+    /// Returns the messages that are sent to the run from outside. From the first call on they are delivered.
+    fn inbox(&mut self) -> Inbox {
+        Inbox::closed()
     }
     /// Why the handler is to end; `None` while it may go on.
     fn stop_reason(&self) -> Option<StopReason> {

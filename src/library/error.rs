@@ -32,6 +32,9 @@ pub enum Error {
         /// Why, in words.
         why: String,
     },
+    /// No attempt is in progress that could get the message.
+    #[error("{0}")]
+    NotInProgress(String),
     /// A value cannot be written as JSON.
     #[error("the data cannot be written as JSON: {0}")]
     Json(#[source] serde_json::Error),
@@ -56,6 +59,7 @@ impl From<EngineError> for Error {
             EngineError::NotTakenBack { run, why } => {
                 Self::Refused(format!("run {} cannot be taken back: {why}", run.id))
             }
+            error @ EngineError::NotInProgress { .. } => Self::NotInProgress(error.to_string()),
             EngineError::Store(StoreError::Database(error)) => Self::Database(error),
             EngineError::Store(
                 error @ (StoreError::Unreachable { .. } | StoreError::Busy(_) | StoreError::Full { .. }),

@@ -201,14 +201,14 @@ impl TaskQueue {
         self.shared.stop_handle.clone()
     }
 
+    /// Set once its handle has stopped it.
+    pub(super) fn stop(&self) -> &StopSignals {
+        &self.shared.stop
+    }
+
     /// Where it is.
     pub(super) fn url(&self) -> &DatabaseUrl {
         &self.shared.url
-    }
-
-    /// What stops everything that waits here.
-    pub(super) fn stop(&self) -> &StopSignals {
-        &self.shared.stop
     }
 
     /// Why something is done.
@@ -231,6 +231,6 @@ impl TaskQueue {
 }
 
 /// No class is handled by what only queues and looks.
-fn open(url: &DatabaseUrl) -> EngineResult<Context> {
+pub(super) fn open(url: &DatabaseUrl) -> EngineResult<Context> {
     Context::open(url, Handlers::default())
 }

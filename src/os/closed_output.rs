@@ -1,8 +1,9 @@
-//! Whether standard output was open when this process began. Rust's runtime puts /dev/null in the place of what is closed
+//! Whether standard output is read, and whether it was open when this process began. Rust's runtime puts /dev/null in the place of what is closed
 //! before `main` is called, and from then on everything that is lost there looks written.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, fcntl_getfd};
 use rustix::stdio::stdout;
 
@@ -26,4 +27,13 @@ extern "C" fn look() {
 #[must_use]
 pub fn output_was_closed() -> bool {
     WAS_CLOSED.load(Ordering::Relaxed)
+}
+
+/// Whether no process can read what is written to standard output any more: it is a pipe or a socket whose other end is closed.
+#[must_use]
+pub fn output_has_no_reader() -> bool {
+    let output = stdout();
+    let mut fds = [PollFd::new(&output, PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::cells::ShownText;
 use super::schema::task_queue_events::dsl::{
@@ -12,8 +13,10 @@ use super::schema::task_queue_events::dsl::{
 };
 use super::schema::task_queue_runs;
 use super::sql::Moment;
+use super::task_messages::MESSAGE_TO_TASK;
 use super::{Store, StoreResult};
 use crate::domain::ids::{RunId, TaskId};
+use crate::domain::message::Message;
 
 /// Events that are looked at with one query.
 const PAGE: i64 = 1_000;
@@ -44,12 +47,29 @@ pub struct Event {
     pub details: String,
 }
 
+impl Event {
+    /// Returns the details as a type of the program.
+    ///
+    /// # Errors
+    /// The details have another shape.
+    pub fn details_as<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_str(&self.details)
+    }
+
+    /// Returns the message that this event keeps; `None` for one of another kind.
+    #[must_use]
+    pub fn message(&self) -> Option<Message> {
+        let is_message = self.kind == "message" || self.kind == MESSAGE_TO_TASK;
+        is_message.then(|| Message::from_details(&self.details)).flatten()
+    }
+}
+
 /// Which events.
 #[derive(Clone, Debug, Default)]
 pub struct EventFilter {
     /// About this task.
     pub task_id: Option<TaskId>,
-    /// About this run.
+    /// About this run; also the messages to every attempt at its task.
     pub run_id: Option<RunId>,
     /// Of one of these kinds; empty means all.
     pub kinds: Vec<String>,
@@ -62,9 +82,16 @@ impl EventFilter {
     #[must_use]
     pub fn matches(&self, event: &Event) -> bool {
         self.task_id.is_none_or(|task| event.task_id == Some(task))
-            && self.run_id.is_none_or(|run| event.run_id == Some(run))
+            && self.run_id.is_none_or(|run| event.run_id == Some(run) || self.is_to_every_attempt(event))
             && (self.kinds.is_empty() || self.kinds.contains(&event.kind))
             && self.since.is_none_or(|since| event.occurred_on >= since)
+    }
+}
+
+impl EventFilter {
+    /// Of the task of the run that is named.
+    fn is_to_every_attempt(&self, event: &Event) -> bool {
+        event.kind == MESSAGE_TO_TASK && event.run_id.is_none() && self.task_id.is_some()
     }
 }
 
@@ -98,15 +125,14 @@ impl Store {
     /// # Errors
     /// The database could not be asked.
     pub fn list_events(&mut self, filter: &EventFilter, limit: i64) -> StoreResult<Vec<Event>> {
-        let mut filter = filter.clone();
-        if let (Some(run), None) = (filter.run_id, filter.task_id) {
-            filter.task_id = self.task_of_run(run)?;
-            // What was kept of a run goes with it.
-            if filter.task_id.is_none() {
-                return Ok(Vec::new());
-            }
+        if limit == 0 {
+            return Ok(Vec::new());
         }
-        let filter = &filter;
+        let filter = &self.with_task(filter)?;
+        // What was kept of a run goes with it.
+        if filter.run_id.is_some() && filter.task_id.is_none() {
+            return Ok(Vec::new());
+        }
         let mut found = Vec::new();
         if filter.task_id.is_some() || filter.kinds.is_empty() {
             found = self.newest_events(filter, None, limit)?;
@@ -130,6 +156,18 @@ impl Store {
         let mut events = self.list_events(&filter, limit)?;
         events.reverse();
         Ok(events)
+    }
+
+    /// The same filter, with the task of its run if it names a run alone.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn with_task(&mut self, filter: &EventFilter) -> StoreResult<EventFilter> {
+        let task_id = match (filter.task_id, filter.run_id) {
+            (None, Some(run)) => self.task_of_run(run)?,
+            (task, _) => task,
+        };
+        Ok(EventFilter { task_id, ..filter.clone() })
     }
 
     fn task_of_run(&mut self, run: RunId) -> StoreResult<Option<TaskId>> {

@@ -45,6 +45,7 @@ mod selections;
 mod settings;
 mod sql;
 mod status;
+mod task_messages;
 mod tasks;
 mod transfer;
 mod transitions;
@@ -88,6 +89,7 @@ pub use self::queues::ClassCounts;
 pub use self::runners::{NewRunner, Registration};
 pub use self::runs::{RunRef, RunReport};
 pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
+pub use self::task_messages::{Envelope, MESSAGE_TO_TASK, Recipient};
 pub use self::transfer::{ExportedTask, Imported, TransferredTask};
 use self::transitions::LowWater;
 pub use self::transitions::{
@@ -214,12 +216,12 @@ impl Store {
         Ok(Self::with_connection(wait.retry(|| backend::connect(url))?, url, None))
     }
 
-    /// The same, and listens for runs that are cancelled, where the engine can tell of them.
+    /// The same, and listens for runs that are cancelled and for messages to tasks, where the engine can notify.
     ///
     /// # Errors
     /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
     pub fn connect_listening(url: &DatabaseUrl) -> StoreResult<Self> {
-        let (conn, socket) = backend::connect_listening(url, backend::CANCEL_CHANNEL)?;
+        let (conn, socket) = backend::connect_listening(url, backend::RUN_CHANNELS)?;
         Ok(Self::with_connection(conn, url, Some(socket)))
     }
 
@@ -243,13 +245,13 @@ impl Store {
         }
     }
 
-    /// Where something arrives when a run is cancelled, if the engine can tell of it.
+    /// Where something arrives when a run is cancelled or a message sent, if the engine can notify.
     #[must_use]
     pub fn listening_socket(&self) -> Option<&LibrarySocket> {
         self.listening.as_ref().and_then(Option::as_ref)
     }
 
-    /// Whether it was told since the last question that some run is cancelled. Asks nobody.
+    /// Returns whether it was notified since the last call of a run that is cancelled or of a message. Sends no statement.
     ///
     /// # Errors
     /// The connection is gone.
@@ -387,7 +389,7 @@ impl Store {
         if self.listening.is_none() {
             self.conn = backend::connect(&self.url)?;
         } else {
-            let (conn, socket) = backend::connect_listening(&self.url, backend::CANCEL_CHANNEL)?;
+            let (conn, socket) = backend::connect_listening(&self.url, backend::RUN_CHANNELS)?;
             (self.conn, self.listening) = (conn, Some(socket));
         }
         self.set_lookups()

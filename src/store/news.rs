@@ -39,7 +39,7 @@ impl News {
         let source = match url.engine() {
             // Differs by necessity: these have no way to tell anybody anything.
             Engine::Mysql => return None,
-            Engine::Postgres => match backend::connect_listening(url, channel).ok()? {
+            Engine::Postgres => match backend::connect_listening(url, &[channel]).ok()? {
                 (conn, Some(socket)) => Source::Connection(Box::new(conn), socket),
                 (_, None) => return None,
             },

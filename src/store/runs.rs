@@ -175,8 +175,7 @@ impl Store {
                 insert_event(conn, &event("messages-dropped", serde_json::json!({ "count": messages.dropped })))?;
             }
             for message in &messages.kept {
-                let data: serde_json::Value = serde_json::from_str(&message.data).unwrap_or_default();
-                insert_event(conn, &event("message", serde_json::json!({ "name": message.name, "data": data })))?;
+                insert_event(conn, &event("message", message.details()))?;
             }
             fault_point!("lease.before_messages_commit");
             Ok(true)

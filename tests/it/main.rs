@@ -9,6 +9,7 @@ mod cli;
 mod conformance;
 mod contrib;
 mod contrib_coprocess;
+mod contrib_messages;
 mod contrib_notify;
 mod contrib_php;
 mod contrib_queue;

@@ -1,6 +1,5 @@
 //! `taskqueue events`
 
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -17,7 +16,7 @@ use crate::cli::session::Session;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::when;
 use crate::engine::events::{self, Event, EventFilter};
-use crate::engine::{Context, StopSignals};
+use crate::engine::{Context, StopSignals, output_has_no_reader};
 
 /// Show what operators, rescuers and handlers did; follow what comes
 ///
@@ -30,7 +29,7 @@ pub(crate) struct EventsArgs {
     /// Only those about this task
     #[arg(long, value_name = "TASK")]
     task: Option<TaskId>,
-    /// Only those about this run
+    /// Only those about this run, and the messages that are kept for all attempts at its task
     #[arg(long, value_name = "RUN")]
     run: Option<RunId>,
     /// Only those of this kind; may be given more than once
@@ -39,8 +38,8 @@ pub(crate) struct EventsArgs {
     /// Only those since this time, or in this time: "2026-11-21 10:00", 2h
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// The newest N
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(i64).range(1..=100_000))]
+    /// The newest N; 0 with --follow: only those that come
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(i64).range(0..=100_000))]
     limit: i64,
     /// Then go on with those that come, until a signal
     #[arg(short, long)]
@@ -71,13 +70,17 @@ pub(crate) fn run(session: Session, args: &EventsArgs, out: &mut Out) -> Result<
         show(event, out)?;
     }
     let shown = newest.last().map_or(0, |event| event.id);
-    events::follow::<anyhow::Error>(&mut ctx, &mut follower, &stop, &mut |event| {
-        if event.id <= shown && newest.iter().any(|other| other.id == event.id) {
-            return Ok(ControlFlow::Continue(()));
+    // Not only when something comes: the reader of a pipe may have gone long before.
+    while !out.is_unread() && !output_has_no_reader() {
+        for event in follower.next(&mut ctx)? {
+            if event.id > shown || newest.iter().all(|other| other.id != event.id) {
+                show(&event, out)?;
+            }
         }
-        show(event, out)?;
-        Ok(if out.is_unread() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-    })?;
+        if stop.wait(events::POLL_INTERVAL) {
+            break;
+        }
+    }
     Ok(if stop.is_stopping() { INTERRUPTED } else { DONE })
 }
 

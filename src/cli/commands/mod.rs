@@ -50,6 +50,7 @@ mod outcome;
 mod queue_and_follow;
 mod reason;
 mod selected;
+mod send_message;
 mod standstill;
 mod task_options;
 mod task_view;

@@ -1,5 +1,5 @@
 //! `taskqueue progress`, `taskqueue result` and `taskqueue message`: what a handler reports about itself, where descriptor 3
-//! is awkward; and `progress` and `message` of a claimant.
+//! is awkward; `progress` and `message` of a claimant; `message` to tasks.
 
 use std::io::{self, Read as _};
 
@@ -7,12 +7,15 @@ use anyhow::bail;
 use clap::Args;
 
 use super::heartbeat;
+use super::send_message::{self, To};
 use crate::cli::error::{CliError, DONE};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::config::HandlerEnvironment;
+use crate::domain::ids::TaskId;
 use crate::domain::json::check_storable;
 use crate::domain::message::{Message, check_message};
+use crate::domain::selection::ClassFilter;
 use crate::engine::claimants::{self, Held, News};
 use crate::engine::report;
 
@@ -42,12 +45,16 @@ pub(crate) struct ResultArgs {
     text: String,
 }
 
-/// Send a message, as a handler or for a run you claimed
+/// Send a message to a running task, or from a handler to its followers
 ///
-/// Anyone may follow with `events`. A handler names no run and shows no token. A claimant names both; its deadline moves, as
-/// with `heartbeat`.
+/// With --task or --class the handlers of the runs in progress get it: a coprocess or a handler in Rust that listens, every
+/// other one by `events --follow`. Without, a handler sends it to whoever follows its events, and names no run; a claimant
+/// names its run and shows the token, and its deadline moves, as with `heartbeat`.
 #[derive(Debug, Args)]
-#[command(override_usage = "taskqueue message NAME [JSON]\n       taskqueue message RUN NAME [JSON] --token TOKEN")]
+#[command(
+    override_usage = "taskqueue message --task TASK [--keep] NAME [JSON]\n       taskqueue message --class CLASS NAME [JSON]\n       taskqueue message NAME [JSON]\n       taskqueue message RUN NAME [JSON] --token TOKEN",
+    after_help = "Examples:\n  taskqueue message --task 4711 priority '{\"lane\":\"fast\"}'\n  taskqueue message --task 4711 --keep skip '[17,18]'\n  taskqueue message --class 'report.*' reload"
+)]
 pub(crate) struct MessageArgs {
     /// What it is called; with --token, the run stands first
     #[arg(value_name = "NAME")]
@@ -59,14 +66,29 @@ pub(crate) struct MessageArgs {
     #[arg(hide = true, allow_hyphen_values = true, requires = "token")]
     third: Option<String>,
     /// The token that `claim` printed with the run
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["task", "class"])]
     token: Option<String>,
+    /// To the attempt at this task that is in progress
+    #[arg(long, value_name = "TASK")]
+    task: Option<TaskId>,
+    /// To all runs in progress of this class, or of those that a pattern with * and ? matches
+    #[arg(long, value_name = "CLASS", conflicts_with = "task")]
+    class: Option<String>,
+    /// Also to all later attempts at the task; none need be in progress
+    #[arg(long, requires = "task", conflicts_with = "class")]
+    keep: bool,
 }
 
 impl MessageArgs {
-    /// Whether a claimant speaks, which needs the database.
-    pub(crate) const fn is_of_claimant(&self) -> bool {
-        self.token.is_some()
+    /// Returns false where a handler sends it by its runner.
+    pub(crate) const fn needs_database(&self) -> bool {
+        self.token.is_some() || self.task.is_some() || self.class.is_some()
+    }
+
+    /// To whom it is sent, unless a handler or a claimant sends it to its followers.
+    pub(super) fn to(&self) -> Option<To> {
+        let class = || self.class.as_ref().map(|class| To::Class(ClassFilter::new(class.as_str())));
+        self.task.map(|id| To::Task { id, is_kept: self.keep }).or_else(class)
     }
 }
 
@@ -113,11 +135,18 @@ pub(crate) fn result(args: &ResultArgs) -> anyhow::Result<u8> {
 pub(crate) fn message(args: &MessageArgs) -> anyhow::Result<u8> {
     let Message { name, data } = message_of(&args.first, args.second.as_deref())?;
     let data: serde_json::Value = serde_json::from_str(&data)?;
-    send(&serde_json::json!({ "event": name, "data": data }), "message RUN NAME --token TOKEN")
+    send(
+        &serde_json::json!({ "event": name, "data": data }),
+        "message RUN NAME --token TOKEN`; to a task: `taskqueue message --task TASK NAME",
+    )
 }
 
-/// Of a run that a claimant holds.
-pub(crate) fn claimant_message(session: Session, args: &MessageArgs, out: &mut Out) -> anyhow::Result<u8> {
+/// To tasks, or of a run that a claimant holds.
+pub(crate) fn message_by_database(session: Session, args: &MessageArgs, out: &mut Out) -> anyhow::Result<u8> {
+    if let Some(to) = args.to() {
+        let message = message_of(&args.first, args.second.as_deref())?;
+        return send_message::run(session, &to, &message, out);
+    }
     let run_id = args.first.parse().map_err(CliError::usage)?;
     let name =
         args.second.as_deref().ok_or_else(|| CliError::usage("what is the message called? a name is missing"))?;

@@ -5,19 +5,22 @@
 //! The thread may hang in a call to the database. Whoever works for a run therefore asks [`LeaseKeeper::standing`] by
 //! itself, often enough, and gives up when the lease can no longer be trusted.
 
+mod inboxes;
 mod shared;
 mod thread;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::inboxes::OpenInbox;
 use self::shared::{HeldRun, Shared};
 use super::cancel_order::CancelOrder;
 use super::orders::Orders;
 use super::unsaved::Unsaved;
 use super::{EngineResult, Me};
-use crate::domain::ids::{RunId, RunnerId};
+use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::lease::LeaseTimes;
+use crate::handler::Inbox;
 use crate::os::clock::Moment;
 use crate::store::{DatabaseUrl, RunRef};
 
@@ -84,6 +87,23 @@ impl LeaseKeeper {
     /// What says that a run is to end; `None` for one that is not held.
     pub(super) fn cancel_order(&self, run_id: RunId) -> Option<Arc<CancelOrder>> {
         self.shared.lock().runs.get(&run_id).map(|held| Arc::clone(&held.cancel))
+    }
+
+    /// Returns the messages to this run, from its first call on. One that is not held gets none.
+    pub(super) fn open_inbox(&self, run_id: RunId, task_id: TaskId) -> Inbox {
+        let mut state = self.shared.lock();
+        let Some(held) = state.runs.get_mut(&run_id) else { return Inbox::closed() };
+        if let Some(open) = &held.inbox {
+            return open.inbox();
+        }
+        let open = held.inbox.insert(OpenInbox::new(task_id));
+        if held.cancel.reason().is_some() {
+            open.close();
+        }
+        let inbox = open.inbox();
+        state.asks_now = true;
+        self.shared.waker.wake();
+        inbox
     }
 
     /// The handler was heard of; it may be silent for so long from now.

@@ -11,6 +11,7 @@ use super::super::orders::Orders;
 use super::super::unsaved::Unsaved;
 use super::super::{EngineError, EngineResult, Me};
 use super::Standing;
+use super::inboxes::OpenInbox;
 use crate::domain::ids::{RunId, RunnerId};
 use crate::domain::lease::LeaseTimes;
 use crate::os::clock::Moment;
@@ -47,6 +48,8 @@ pub(super) struct State {
     save_after: Moment,
     /// Until when the thread sleeps unless it is woken.
     pub(super) sleeps_until: Moment,
+    /// Somebody listens since a moment ago.
+    pub(super) asks_now: bool,
     pub(super) is_ending: bool,
     pub(super) has_ended: bool,
 }
@@ -60,7 +63,7 @@ pub(super) enum Work {
     },
     Save(RunRef, Unsaved),
     Look,
-    /// Which of these are cancelled.
+    /// Which of these are cancelled, and what messages have come.
     Ask(Vec<RunId>),
     /// Something has come to the socket.
     Listen,
@@ -78,6 +81,8 @@ pub(super) struct HeldRun {
     /// Set while there are news.
     save_at: Option<Moment>,
     pub(super) cancel: Arc<CancelOrder>,
+    /// Once its handler listens.
+    pub(super) inbox: Option<OpenInbox>,
 }
 
 /// When the thread does what, if nothing else happens.
@@ -103,6 +108,7 @@ impl HeldRun {
             unsaved: Unsaved::default(),
             save_at: None,
             cancel: Arc::new(CancelOrder::new()),
+            inbox: None,
         }
     }
 
@@ -147,6 +153,7 @@ impl Shared {
             saving: None,
             save_after: Moment::now(),
             sleeps_until: Moment::now(),
+            asks_now: false,
             is_ending: false,
             has_ended: false,
         };
@@ -200,7 +207,7 @@ impl Shared {
             let in_question: Vec<RunId> =
                 state.runs.values().filter(|held| held.is_in_question()).map(|held| held.run.id).collect();
             if !in_question.is_empty() {
-                if plan.ask_at.has_passed() {
+                if plan.ask_at.has_passed() || std::mem::take(&mut state.asks_now) {
                     return Work::Ask(in_question);
                 }
                 until = until.min(plan.ask_at);
@@ -233,6 +240,9 @@ impl Shared {
         for (run_id, reason) in requests {
             if let Some(held) = state.runs.get(&run_id) {
                 held.cancel.give(reason);
+                if let Some(open) = &held.inbox {
+                    open.close();
+                }
             }
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::super::silence::boot_ms_now;
 use super::super::{EngineError, EngineResult};
+use super::inboxes::{Horizon, deliver};
 use super::shared::{Plan, RETRY_PAUSE, Shared, Work};
 use crate::os::clock::Moment;
 use crate::os::random::spread;
@@ -13,7 +14,7 @@ use crate::store::{DatabaseUrl, RenewalRequest, Store, StoreResult};
 
 /// Between two looks at what operators have ordered.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
-/// How often it is asked which runs are cancelled, also where the engine tells of it: not every request is told.
+/// How often it is asked which runs are cancelled and what messages there are, also where the engine tells of it: not every request is told.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
 pub(super) fn start(shared: &Arc<Shared>, url: &DatabaseUrl) -> EngineResult<()> {
@@ -28,6 +29,7 @@ pub(super) fn start(shared: &Arc<Shared>, url: &DatabaseUrl) -> EngineResult<()>
 fn keep(shared: &Shared, url: &DatabaseUrl) {
     fault_point!("lease.thread_started");
     let mut store: Option<Store> = None;
+    let mut horizon = Horizon::new();
     let mut plan = Plan {
         renew_at: Moment::after(shared.times.renewal_pause(spread())),
         ask_at: Moment::after(ASK_EVERY),
@@ -48,10 +50,14 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
             }
             Work::Ask(runs) => {
                 let asked = connected(&mut store, url).and_then(|store| store.list_cancel_requests(&runs));
-                plan.ask_at = Moment::after(if asked.is_ok() { ASK_EVERY } else { RETRY_PAUSE });
-                let is_well = asked.is_ok();
+                let mut is_well = asked.is_ok();
                 fault_point!("lease.cancel_heard");
                 shared.cancel(asked.unwrap_or_default());
+                if is_well {
+                    let delivered = connected(&mut store, url).and_then(|store| deliver(store, shared, &mut horizon));
+                    is_well = delivered.is_ok();
+                }
+                plan.ask_at = Moment::after(if is_well { ASK_EVERY } else { RETRY_PAUSE });
                 is_well
             }
             Work::Save(run, news) => {

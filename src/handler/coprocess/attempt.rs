@@ -11,9 +11,9 @@ use super::{CoprocessHandler, did_not_start};
 use crate::domain::ending::{Ending, ReportedError};
 use crate::domain::exit_rules::ExitMeaning;
 use crate::domain::stop_reason::StopReason;
-use crate::handler::RunContext;
 use crate::handler::command::{CommandObserver, HandlerEnd};
 use crate::handler::events::{Said, parse_event};
+use crate::handler::{Inbox, RunContext};
 use crate::os::capture::{Captured, Stream};
 use crate::os::child::Control;
 use crate::os::clock::Moment;
@@ -38,6 +38,8 @@ pub(super) struct Attempt<'a> {
     next_idle: Moment,
     tries: u32,
     said: Said,
+    /// Once the program listens.
+    inbox: Option<Inbox>,
 }
 
 /// Where a run is.
@@ -70,6 +72,7 @@ impl<'a> Attempt<'a> {
             next_idle: Moment::after(IDLE_EVERY),
             tries: 0,
             said: Said::default(),
+            inbox: None,
         })
     }
 
@@ -132,6 +135,7 @@ impl<'a> Attempt<'a> {
                 Some(Outcome::Lost { death, may_have_started }) => return self.lost(&death, may_have_started),
                 None => {}
             }
+            self.pass_messages(at);
             let mut control = Control::Continue;
             if self.next_idle.has_passed() {
                 if let Some(so_far) = self.ticket.stderr_so_far() {
@@ -170,6 +174,11 @@ impl<'a> Attempt<'a> {
         if !letters.fresh.is_empty() {
             self.observer.output(Stream::Stderr, &letters.fresh);
         }
+        if letters.listens && self.inbox.is_none() {
+            let (inbox, ticket) = (self.observer.inbox(), Arc::clone(&self.ticket));
+            inbox.notify_by(move || ticket.call());
+            self.inbox = Some(inbox);
+        }
         self.said.unread = self.said.unread.saturating_add(letters.unread);
         let mut reported = false;
         for event in letters.news {
@@ -177,6 +186,12 @@ impl<'a> Attempt<'a> {
             self.said.hear(event, self.observer);
         }
         (reported, letters.outcome)
+    }
+
+    fn pass_messages(&self, at: &At<'_>) {
+        if let Some(inbox) = &self.inbox {
+            at.pool.pass_messages(at.member, at.id, inbox);
+        }
     }
 
     /// What came over the event socket. Says whether something was a report.

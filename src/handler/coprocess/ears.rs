@@ -128,6 +128,11 @@ fn take(
                 congested.push(Arc::clone(&run.ticket));
             }
         }
+        Message::Listen(id) => {
+            if let Some(run) = member.in_flight.get(&id) {
+                run.ticket.listen();
+            }
+        }
         Message::Answer(id, mut answer) => {
             answer.unknown_keys.append(&mut member.unknown_keys);
             let run = member.take(id).ok_or_else(|| not_one_of_its_runs(&id.to_string()))?;

@@ -13,6 +13,9 @@ use crate::os::coprocess::Inlet;
 use crate::os::identity::ProcessIdentity;
 use crate::os::waker::Waker;
 
+/// Messages are not written to a process for which more than this waits.
+const MOST_WAITING_BYTES: u64 = 1 << 20;
+
 /// What its keeper is to do with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Order {
@@ -143,6 +146,11 @@ impl Member {
         // One large run must not hold its memory for ever.
         self.outbox.shrink_to(256 * 1024);
         true
+    }
+
+    /// Returns false while it does not read what waits for it.
+    pub(super) fn has_room_for_message(&self) -> bool {
+        self.waiting_bytes() < MOST_WAITING_BYTES
     }
 
     fn waiting_bytes(&self) -> u64 {

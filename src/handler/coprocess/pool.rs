@@ -9,11 +9,12 @@ use super::CoprocessHandler;
 use super::crew::{Crew, State};
 use super::keeper;
 use super::member::{Member, Order};
-use super::protocol::WireId;
+use super::protocol::{self, WireId};
 use super::ticket::{Cause, Ticket};
 use crate::domain::ending::Ending;
 use crate::domain::stop_reason::StopReason;
 use crate::domain::task_class::TaskClass;
+use crate::handler::Inbox;
 use crate::os::identity::ProcessIdentity;
 use crate::os::waker::Waker;
 
@@ -117,6 +118,20 @@ impl Pool {
     /// Whoever gives up waiting says so.
     pub(super) fn leave(&self, ticket: &Arc<Ticket>) {
         self.crew.state().waiting.retain(|other| !Arc::ptr_eq(other, ticket));
+    }
+
+    /// Passes on the messages to this run, as far as its process reads them.
+    pub(super) fn pass_messages(&self, member: u64, id: WireId, inbox: &Inbox) {
+        let mut state = self.crew.state();
+        let Some(member) = state.member(member).filter(|member| member.in_flight.contains_key(&id)) else { return };
+        while member.has_room_for_message()
+            && let Some(message) = inbox.take()
+        {
+            // What is no JSON was left out before.
+            if let Ok(line) = protocol::to_run(id, &message) {
+                member.say(&line);
+            }
+        }
     }
 
     /// A single run is to end.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::domain::ending::ReportedError;
+use crate::domain::message as domain;
 use crate::domain::stop_reason::StopReason;
 use crate::handler::RunContext;
 use crate::handler::events::{Event, parse_event_among, unknown_hello_keys};
@@ -66,6 +67,8 @@ pub(super) enum Message {
     Hello(Hello, Vec<String>),
     /// News of a run. `None` when they could not be read.
     Report(WireId, Option<Event>),
+    /// It takes the messages to this run from now on.
+    Listen(WireId),
     /// A run has ended.
     Answer(WireId, Answer),
     Pong,
@@ -92,7 +95,7 @@ pub(super) struct Answer {
 struct OurHello<'a> {
     r#type: &'a str,
     versions: [u32; 1],
-    capabilities: [&'a str; 3],
+    capabilities: [&'a str; 4],
 }
 
 #[derive(Serialize)]
@@ -114,6 +117,14 @@ struct Run<'a> {
 }
 
 #[derive(Serialize)]
+struct ToRun<'a> {
+    r#type: &'a str,
+    id: &'a str,
+    name: &'a str,
+    data: &'a RawValue,
+}
+
+#[derive(Serialize)]
 struct Cancel<'a> {
     r#type: &'a str,
     id: String,
@@ -123,7 +134,7 @@ struct Cancel<'a> {
 
 /// The first line.
 pub(super) fn hello() -> Vec<u8> {
-    line(&OurHello { r#type: "hello", versions: [VERSION], capabilities: ["cancel", "ping", "drain"] })
+    line(&OurHello { r#type: "hello", versions: [VERSION], capabilities: ["cancel", "ping", "drain", "message"] })
 }
 
 /// `events_socket` is the name for the variable of a program that the handler starts. The data is handed over as it is stored, but for line ends between its parts, which would cut the line.
@@ -131,11 +142,7 @@ pub(super) fn hello() -> Vec<u8> {
 /// # Errors
 /// It is no JSON.
 pub(super) fn run(id: WireId, run: &RunContext, events_socket: Option<&str>) -> Result<Vec<u8>, serde_json::Error> {
-    let data = if run.data.contains(['\n', '\r']) {
-        Cow::Owned(run.data.replace(['\n', '\r'], " "))
-    } else {
-        Cow::Borrowed(run.data.as_str())
-    };
+    let data = on_one_line(&run.data);
     let message = Run {
         r#type: "run",
         id: &id.to_string(),
@@ -152,6 +159,21 @@ pub(super) fn run(id: WireId, run: &RunContext, events_socket: Option<&str>) -> 
         data: serde_json::from_str(&data)?,
     };
     Ok(line(&message))
+}
+
+/// Somebody has sent this to a run.
+///
+/// # Errors
+/// Its data is no JSON.
+pub(super) fn to_run(id: WireId, message: &domain::Message) -> Result<Vec<u8>, serde_json::Error> {
+    let data = on_one_line(&message.data);
+    let id = id.to_string();
+    Ok(line(&ToRun { r#type: "message", id: &id, name: &message.name, data: serde_json::from_str(&data)? }))
+}
+
+/// JSON text without the line ends between its parts. Inside of texts there are none.
+fn on_one_line(json: &str) -> Cow<'_, str> {
+    if json.contains(['\n', '\r']) { Cow::Owned(json.replace(['\n', '\r'], " ")) } else { Cow::Borrowed(json) }
 }
 
 /// A single run is to end.
@@ -208,6 +230,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Message, String> {
         }
         "fail" => Message::Answer(answered()?, failure(head.exit, parse_event_among(bytes, &ENVELOPE))),
         "progress" => id.map_or(Message::Unknown, |id| Message::Report(id, parse_event_among(bytes, &ENVELOPE))),
+        "listen" => id.map_or(Message::Unknown, Message::Listen),
         "pong" => Message::Pong,
         "drain" => Message::Drain,
         "hello" => {
@@ -283,6 +306,16 @@ mod tests {
         for forged in ["", "1,\"id\":\"70.4\"", "{} {}"] {
             assert!(super::run(ID, &context(forged), None).is_err(), "{forged}");
         }
+    }
+
+    #[test]
+    fn a_message_to_a_run_is_one_line() {
+        let message = domain::Message { name: "page \"1\"".to_owned(), data: "{\"n\":\n1.50}".to_owned() };
+        let text = String::from_utf8(to_run(ID, &message).unwrap()).unwrap();
+        let expected = r#"{"type":"message","id":"70.3","name":"page \"1\"","data":{"n": 1.50}}"#;
+        assert_eq!(text, format!("{expected}\n"));
+        assert_eq!(read(br#"{"type":"listen","id":"70.3"}"#), Ok(Message::Listen(ID)));
+        assert_eq!(read(br#"{"type":"listen","id":"7"}"#), Ok(Message::Unknown));
     }
 
     #[test]

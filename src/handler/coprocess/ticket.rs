@@ -61,6 +61,8 @@ pub(super) struct Letters {
     /// Of standard error.
     pub(super) fresh: Vec<u8>,
     pub(super) outcome: Option<Outcome>,
+    /// Whether it takes messages.
+    pub(super) listens: bool,
     /// The index of the first of the descriptors that were waited for that is readable.
     pub(super) ready: Option<usize>,
 }
@@ -73,6 +75,7 @@ struct Mail {
     stderr: Capture,
     showing: Showing,
     outcome: Option<Outcome>,
+    listens: bool,
     is_called: bool,
 }
 
@@ -92,6 +95,7 @@ impl Ticket {
             stderr: Capture::new(output_limit_bytes),
             showing: Showing::begin(),
             outcome: None,
+            listens: false,
             is_called: false,
         };
         Ok(Self { waker: own_waker()?, mail: Mutex::new(mail) })
@@ -143,7 +147,12 @@ impl Ticket {
         self.put(|mail| mail.outcome = Some(outcome));
     }
 
-    /// Something has changed for somebody who waits for a place.
+    /// The program takes the messages to this run from now on.
+    pub(super) fn listen(&self) {
+        self.put(|mail| (mail.listens, mail.is_called) = (true, true));
+    }
+
+    /// Something has changed for the thread that waits: there may be a place, or a message.
     pub(super) fn call(&self) {
         self.put(|mail| mail.is_called = true);
     }
@@ -164,6 +173,7 @@ impl Ticket {
             unread: mem::take(&mut mail.unread),
             fresh: mem::take(&mut mail.fresh),
             outcome: mail.outcome.take(),
+            listens: mail.listens,
             ready,
         }
     }

@@ -83,22 +83,26 @@ pub(super) fn connect_if_there(url: &DatabaseUrl) -> StoreResult<Option<AnyConne
 
 /// Where it is said that a run is cancelled. Of the whole database: who hears it asks whether it is one of theirs.
 pub(super) const CANCEL_CHANNEL: &str = "taskqueue_cancel";
+/// Where it is said that a message to a task was sent. Of the whole database, as of [`CANCEL_CHANNEL`].
+pub(super) const MESSAGE_CHANNEL: &str = "taskqueue_message";
+/// What a runner listens to for its runs.
+pub(super) const RUN_CHANNELS: &[&str] = &[CANCEL_CHANNEL, MESSAGE_CHANNEL];
 /// Where it is said that there may be something to claim.
 pub(super) const WORK_CHANNEL: &str = "taskqueue_work";
 /// Where it is said that a task may have ended.
 pub(super) const END_CHANNEL: &str = "taskqueue_end";
 
-/// The same with a connection that is told what is said in this channel, and what to wait at for that, where the engine can
+/// The same with a connection that is told what is said in these channels, and what to wait at for that, where the engine can
 /// tell.
 pub(super) fn connect_listening(
     url: &DatabaseUrl,
-    channel: &str,
+    channels: &[&str],
 ) -> StoreResult<(AnyConnection, Option<LibrarySocket>)> {
     match url.engine() {
         // Differs: the others have no way to tell anybody anything.
         Engine::Sqlite | Engine::Mysql => Ok((connect(url)?, None)),
         Engine::Postgres => {
-            postgres::connect_listening(url, channel).map(|(conn, socket)| (AnyConnection::Postgres(conn), socket))
+            postgres::connect_listening(url, channels).map(|(conn, socket)| (AnyConnection::Postgres(conn), socket))
         }
     }
 }
@@ -108,6 +112,15 @@ pub(super) fn announce_cancel(conn: &mut AnyConnection, run_id: i64) -> QueryRes
     match conn {
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
         AnyConnection::Postgres(conn) => postgres::announce_cancel(conn, run_id),
+    }
+}
+
+/// Notifies runners that a message to a task was sent, once this transaction is committed.
+pub(super) fn announce_message(conn: &mut AnyConnection) -> QueryResult<()> {
+    match conn {
+        // Differs: their runners poll.
+        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
+        AnyConnection::Postgres(conn) => postgres::announce_message(conn),
     }
 }
 

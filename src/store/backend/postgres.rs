@@ -17,7 +17,10 @@ use super::copy::copy_tasks;
 use super::insert_one::InsertOne;
 use super::url::DatabaseUrl;
 use super::watch::Connecting;
-use super::{AnyConnection, CANCEL_CHANNEL, ClassAtHost, DueFrom, END_CHANNEL, WORK_CHANNEL, pooler, unreachable};
+use super::{
+    AnyConnection, CANCEL_CHANNEL, ClassAtHost, DueFrom, END_CHANNEL, MESSAGE_CHANNEL, WORK_CHANNEL, pooler,
+    unreachable,
+};
 use crate::os::sockets::{self, LibrarySocket};
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
@@ -68,11 +71,11 @@ pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult
     Ok(conn)
 }
 
-/// A connection that hears what is said in a channel, and its socket. Where it cannot listen (a standby), or its socket cannot be
+/// A connection that hears what is said in these channels, and its socket. Where it cannot listen (a standby), or its socket cannot be
 /// told from that of another thread's connection (by a Unix socket, or behind a proxy), nothing is missed: who listens also asks.
 pub(super) fn connect_listening(
     url: &DatabaseUrl,
-    channel: &str,
+    channels: &[&str],
 ) -> StoreResult<(PgConnection, Option<LibrarySocket>)> {
     let known = sockets::connected_sockets();
     let mut conn = connect(url)?;
@@ -87,7 +90,8 @@ pub(super) fn connect_listening(
         new.retain(|socket| socket.own_port().is_some() && socket.own_port().map(i32::from) == port);
     }
     let socket = if new.len() == 1 { new.pop() } else { None };
-    let listens = conn.batch_execute(&format!("LISTEN {channel}")).is_ok();
+    let statements: Vec<String> = channels.iter().map(|channel| format!("LISTEN {channel}")).collect();
+    let listens = conn.batch_execute(&statements.join("; ")).is_ok();
     Ok((conn, socket.filter(|_| listens)))
 }
 
@@ -106,6 +110,11 @@ fn is_of_client(peer: &sockets::Peer) -> bool {
 pub(super) fn announce_cancel(conn: &mut PgConnection, run_id: i64) -> QueryResult<()> {
     let announced = sql::<Text>("pg_notify(").bind::<Text, _>(CANCEL_CHANNEL).sql(", ");
     diesel::select(announced.bind::<Text, _>(run_id.to_string()).sql(")::text")).execute(conn).map(drop)
+}
+
+pub(super) fn announce_message(conn: &mut PgConnection) -> QueryResult<()> {
+    let announced = sql::<Text>("pg_notify(").bind::<Text, _>(MESSAGE_CHANNEL);
+    diesel::select(announced.sql(", '')::text")).execute(conn).map(drop)
 }
 
 pub(super) fn prefer_lookups(conn: &mut PgConnection) -> QueryResult<()> {

@@ -36,6 +36,7 @@ mod log_format;
 mod logs;
 mod man;
 mod max_retries;
+mod messages;
 mod metrics;
 mod moved_store;
 mod output;

@@ -9,6 +9,7 @@ mod library;
 mod library_claims;
 mod library_tasks;
 mod listen;
+mod messages;
 mod migrate;
 mod model;
 mod plans;

@@ -288,8 +288,9 @@ impl<'a> Real<'a> {
             // Refused by the index where another task has its key.
             Command::GrantRetry { task } => {
                 let id = self.tasks[task].0;
-                let sql =
-                    format!("UPDATE \"TaskQueue\" SET \"RetryLimit\" = NULL, \"MaxRetries\" = \"FailedRetries\" + 1 WHERE \"Id\" = {id}");
+                let sql = format!(
+                    "UPDATE \"TaskQueue\" SET \"RetryLimit\" = NULL, \"MaxRetries\" = \"FailedRetries\" + 1 WHERE \"Id\" = {id}"
+                );
                 if self.raw.try_execute(&sql).is_ok() { Answer::Done } else { Answer::Refused }
             }
             Command::MakeDue { task } => {
