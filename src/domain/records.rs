@@ -66,6 +66,14 @@ pub struct Task {
     pub limit_key: Option<String>,
     /// The task whose handler queued it.
     pub parent_id: Option<TaskId>,
+    /// Seconds for which it is kept after it is over, 0 for ever; `None` takes the class's or the setting.
+    pub keep_secs: Option<i32>,
+    /// The same of the results of its runs, after the end of each.
+    pub keep_results_secs: Option<i32>,
+    /// When it may be deleted, where it or its class states how long it is kept and it is over.
+    pub expires_on: Option<DateTime<Utc>>,
+    /// Its metadata: the text of a JSON object; `None` where it has none.
+    pub meta: Option<String>,
     /// The columns that cannot be read. Their fields hold the default of their type, those of text what can be shown. A task
     /// that has any is set aside when it is claimed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -116,6 +124,14 @@ impl Task {
         let goes_on = schedule.status.is(ScheduleStatus::Active) || schedule.status.is(ScheduleStatus::Paused);
         let moved = to.max(now);
         schedule.planned_on.is_some_and(|planned_on| goes_on && moved < planned_on).then_some(moved)
+    }
+
+    /// The metadata as a type of Rust; of a task without any, that of `{}`.
+    ///
+    /// # Errors
+    /// The JSON is not that of such a value.
+    pub fn meta_as<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_str(self.meta.as_deref().unwrap_or("{}"))
     }
 
     /// From when on it may be processed.

@@ -11,10 +11,12 @@ use super::super::notices::{NewNotice, insert_notice};
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::settings::setting_now;
 use super::super::sql::{Moment, db_now, db_now_plus};
+use super::meta::extend_meta;
 use super::recur::{Author, follow_settled};
 use super::run_end::{Crash, RunEnd};
 use crate::domain::backoff::Backoff;
 use crate::domain::ids::{RunId, TaskId};
+use crate::domain::meta::{MAX_META_BYTES, Meta};
 use crate::domain::notice::NoticeKind;
 use crate::domain::settings::Setting;
 use crate::domain::status::{RunStatus, TaskStatus};
@@ -23,11 +25,16 @@ use crate::domain::transition::{
 };
 use crate::domain::unreadable::Unreadable;
 
+/// Names of metadata that did not fit that an event lists.
+const MAX_REFUSED_NAMES: usize = 20;
+
 /// The task of a run that has ended.
 pub(super) struct Aggregated {
     pub(super) task_id: TaskId,
     /// The key of which a slot is free now, if the run had one.
     pub(super) freed_key: Option<String>,
+    /// Whether the task states how long results are kept.
+    pub(super) keeps_results: bool,
 }
 
 /// A task as it was before its run ended, and what of the run matters to it.
@@ -47,6 +54,7 @@ struct TaskBefore {
     backoff: Option<String>,
     #[diesel(deserialize_as = MaybeShownText)]
     recurrence: Option<String>,
+    keep_results_secs: Option<i32>,
 }
 
 /// What becomes of it.
@@ -84,8 +92,14 @@ pub(super) fn aggregate_into_task(
     let Some((task, host, limit_key, has_key_slot)) = found else { return Ok(None) };
     let after = task_after_end(conn, &task, end)?;
     update_task(conn, &task, &after)?;
+    if let Some(meta) = &end.meta
+        && !extend_meta(conn, TaskId(task.id), meta)?
+    {
+        insert_event(conn, &meta_refused_event(task.id, run_id, meta, &host))?;
+    }
     follow_up(conn, &task, &after, run_id, &host, end)?;
-    Ok(Some(Aggregated { task_id: TaskId(task.id), freed_key: limit_key.filter(|_| has_key_slot) }))
+    let freed_key = limit_key.filter(|_| has_key_slot);
+    Ok(Some(Aggregated { task_id: TaskId(task.id), freed_key, keeps_results: task.keep_results_secs.is_some() }))
 }
 
 fn task_after_end(conn: &mut AnyConnection, task: &TaskBefore, end: &RunEnd) -> StoreResult<TaskAfter> {
@@ -232,6 +246,19 @@ fn set_aside_event(task_id: i64, run_id: RunId, problem: &Unreadable, host: &str
         actor: String::new(),
         host: host.to_owned(),
         details: serde_json::json!({ "unreadable": problem }),
+    }
+}
+
+/// What was reported is kept here: the end of a run must not wait for it.
+fn meta_refused_event(task_id: i64, run_id: RunId, meta: &Meta, host: &str) -> NewEvent {
+    let names: Vec<&str> = meta.entries().map(|(name, _)| name).take(MAX_REFUSED_NAMES).collect();
+    NewEvent {
+        kind: "meta-refused",
+        task_id: Some(TaskId(task_id)),
+        run_id: Some(run_id),
+        actor: String::new(),
+        host: host.to_owned(),
+        details: serde_json::json!({ "names": names, "bytes": meta.to_string().len(), "limit": MAX_META_BYTES }),
     }
 }
 
