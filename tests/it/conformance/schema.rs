@@ -236,7 +236,7 @@ each_engine! {
             ("TaskQueue", "Keep", "2000000000", "2000000001"),
             ("TaskQueue", "ClassKeep", "NULL", "-1"),
             ("TaskQueue", "KeepResults", "0", "2000000001"),
-            ("TaskQueue", "Meta", "'{\"a\":1}'", "'[1]'"),
+            ("TaskQueue", "Meta", "'{}'", "'[1]'"),
             ("TaskQueue", "Meta", "' {}'", "'{'"),
             ("TaskQueue", "Meta", "NULL", "'1'"),
             ("TaskQueueRuns", "TaskQueueId TaskClass KeepResults", "20, 'x', 0", "21, 'x', -1"),
