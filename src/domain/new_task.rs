@@ -189,7 +189,7 @@ impl TaskRequest {
             parent_id: self.parent_id,
             keep_secs: in_range("keep", self.keep_secs, 0, MAX_KEEP_SECS)?,
             keep_results_secs: in_range("keep-results", self.keep_results_secs, 0, MAX_KEEP_SECS)?,
-            meta: validate_meta(self.meta, settings)?,
+            meta: validate_meta(&self.meta, settings)?,
             after: self.after.into_iter().map(Prerequisite::Task).collect(),
             recurrence,
             queued_by: self.queued_by,
@@ -198,7 +198,7 @@ impl TaskRequest {
 }
 
 /// As it is stored: a new task has nothing that could be taken away.
-fn validate_meta(meta: Meta, settings: &Settings) -> Result<Option<String>, String> {
+fn validate_meta(meta: &Meta, settings: &Settings) -> Result<Option<String>, String> {
     if let Some(key) = meta.taken_away() {
         return Err(format!("the metadata \"{key}\" has no value"));
     }

@@ -148,7 +148,7 @@ pub fn resolve_with(
     ctx: &mut Context,
     held: &Held,
     resolution: &Resolution,
-    meta: Option<Meta>,
+    meta: Option<&Meta>,
 ) -> EngineResult<Resolved> {
     let run = examine_claim(ctx, held)?;
     let settings = ctx.store.settings()?;
@@ -160,7 +160,7 @@ pub fn resolve_with(
         _ => true,
     };
     let backoff = ctx.handlers.backoff(run.class.known(), &settings);
-    let end = RunEnd { backoff, meta, ..end_of(ctx, &run, resolution, has_retry_left) };
+    let end = RunEnd { backoff, meta: meta.cloned(), ..end_of(ctx, &run, resolution, has_retry_left) };
     fault_point!("claimants.before_end");
     let ended = ctx.store.end_run(&held.reference(), &end)?;
     fault_point!("claimants.ended");

@@ -12,7 +12,7 @@ use crate::os::stop_signals::StopSignals;
 pub use crate::store::{Event, EventFilter};
 
 /// What an event can tell of (docs/events.md); a newer program may keep others.
-pub const KINDS: [&str; 39] = [
+pub const KINDS: [&str; 40] = [
     "cancel-requested",
     "cancelled",
     "claimed",
@@ -27,6 +27,7 @@ pub const KINDS: [&str; 39] = [
     "limit-set",
     "message",
     "messages-dropped",
+    "meta-refused",
     "pause-over",
     "paused",
     "pruned",

@@ -1,11 +1,13 @@
 //! `prune`: what is finished is deleted once it was kept long enough; some of it by each `create-runs`. And what somebody
 //! selects, however old it is.
 
+use chrono::{DateTime, Utc};
 use serde_json::json;
 
 use super::selected::{Hear, TaskAnswer, portions};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
+use crate::domain::records::Task;
 use crate::domain::retention::{Kept, Retention};
 use crate::domain::status::TaskStatus;
 pub use crate::store::Pruned;
@@ -66,6 +68,12 @@ impl PruneRequest {
         }
         rules
     }
+}
+
+/// Until when a task is kept; `None` where it is not over, is kept without a limit, or the settings cannot be read.
+pub(super) fn kept_until(ctx: &mut Context, task: &Task) -> Option<DateTime<Utc>> {
+    let settings = task.is_settled().then(|| ctx.store.settings().ok()).flatten()?;
+    task.kept_until(&settings.retention)
 }
 
 /// Deletes a part of what was kept long enough by the settings: the share of one `create-runs`.

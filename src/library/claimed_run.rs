@@ -153,7 +153,7 @@ impl HeldRun {
         meta: &(impl Serialize + ?Sized),
     ) -> Result<Resolved, Error> {
         let meta = to_meta(meta)?;
-        self.end_with(&Resolution::Success(to_results(results)?), Some(meta))
+        self.end_with(&Resolution::Success(to_results(results)?), Some(&meta))
     }
 
     /// Ends the run as failed. The error says whether the task is retried, and when.
@@ -184,7 +184,7 @@ impl HeldRun {
     /// As of [`HeldRun::fail`]; [`Error::Input`] also for metadata that is no object.
     pub fn fail_with_meta(&self, error: &HandlerError, meta: &(impl Serialize + ?Sized)) -> Result<Resolved, Error> {
         let meta = to_meta(meta)?;
-        self.end_with(&failure(error)?, Some(meta))
+        self.end_with(&failure(error)?, Some(&meta))
     }
 
     /// Rejects the task, for a reason that may be empty: others can try it at once, and this claimant is never offered it again.
@@ -213,8 +213,8 @@ impl HeldRun {
         self.end_with(resolution, None)
     }
 
-    fn end_with(&self, resolution: &Resolution, meta: Option<Meta>) -> Result<Resolved, Error> {
-        self.queue.with(|ctx| Ok(resolve_with(ctx, &self.held, resolution, meta.clone())?))
+    fn end_with(&self, resolution: &Resolution, meta: Option<&Meta>) -> Result<Resolved, Error> {
+        self.queue.with(|ctx| Ok(resolve_with(ctx, &self.held, resolution, meta)?))
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn run(session: Session, args: &ResolveArgs, out: &mut Out) -> anyhow
         None => Resolution::Success(args.results.as_deref().map(results).transpose()?),
     };
     let meta = meta_option(&args.meta)?;
-    end_with(session, &args.held.held(), &resolution, Some(meta).filter(|meta| !meta.is_empty()), out)
+    end_with(session, &args.held.held(), &resolution, Some(&meta).filter(|meta| !meta.is_empty()), out)
 }
 
 fn results(argument: &str) -> Result<String, CliError> {
@@ -77,7 +77,7 @@ fn end_with(
     session: Session,
     held: &Held,
     resolution: &Resolution,
-    meta: Option<Meta>,
+    meta: Option<&Meta>,
     out: &mut Out,
 ) -> anyhow::Result<u8> {
     let mut ctx = session.open()?;

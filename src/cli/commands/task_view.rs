@@ -173,6 +173,7 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
             "runs": runs, "events": events,
             "prerequisites": detail.prerequisites, "dependants": detail.dependants, "circle": detail.circle,
             "rejected_by": detail.rejected_by, "held_back": detail.held_back, "time_line": detail.time_line,
+            "kept_until": detail.kept_until,
         }));
     }
     let task = &detail.task;
@@ -218,7 +219,7 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
     if let Some(parent) = task.parent_id {
         lines.push(format!("  parent       {parent}"));
     }
-    lines.extend(keep_lines(task, now));
+    lines.extend(keep_lines(detail, now));
     if let Some(circle) = &detail.circle {
         lines.push(format!("  circle       {}: they wait for each other for ever", id_circle_words(circle)));
     }
@@ -266,10 +267,14 @@ fn scheduled_words(task: &Task, now: DateTime<Utc>) -> String {
     }
 }
 
-/// How long it and its results are kept, as far as it or its class states that.
-fn keep_lines(task: &Task, now: DateTime<Utc>) -> Vec<String> {
-    let goes = task.expires_on.filter(|_| task.is_settled());
-    let when = goes.map(|on| format!("until {} ({})", instant(on), relative(on, now)));
+/// Until when a task that is over is kept.
+pub(super) fn kept_words(until: DateTime<Utc>, now: DateTime<Utc>) -> String {
+    format!("until {} ({})", instant(until), relative(until, now))
+}
+
+/// How long it is kept, and what it states of its results.
+fn keep_lines(TaskDetail { task, kept_until, .. }: &TaskDetail, now: DateTime<Utc>) -> Vec<String> {
+    let when = kept_until.map(|on| kept_words(on, now));
     let stated = |secs: Option<i32>, after: &str| {
         secs.map(|secs| if secs == 0 { FOREVER.to_owned() } else { format!("{secs}s after {after}") })
     };

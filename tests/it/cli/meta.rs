@@ -50,7 +50,7 @@ each_engine! {
         assert_eq!(selected(db, &["meta.order=17", "1-2"]), [1]);
         let none = db.cli().run(&["status", "meta.order=1", "class=echo"]);
         assert_eq!(none.code, Some(3), "{none:?}");
-        assert_eq!(db.cli().run(&["cancel", "meta.shop=a", "--yes"]).fails(0), "");
+        assert_eq!(db.cli().run(&["cancel", "meta.shop=a", "--yes"]).fails(0), "2 tasks cancelled\n");
         assert_eq!(selected(db, &["status=cancelled"]), [1, 2]);
     }
 
