@@ -269,7 +269,7 @@ fn scheduled_words(task: &Task, now: DateTime<Utc>) -> String {
 
 /// Until when a task that is over is kept.
 pub(super) fn kept_words(until: DateTime<Utc>, now: DateTime<Utc>) -> String {
-    format!("until {} ({})", instant(until), relative(until, now))
+    format!("until {}, {}", instant(until), relative(until, now))
 }
 
 /// How long it is kept, and what it states of its results.

@@ -169,7 +169,7 @@ each_engine! {
         assert!(before.contains("  results      kept 3600s after the end of each run\n"), "{before}");
         run(db, &["tick"]);
         let after = run(db, &["status", "1"]);
-        assert!(after.contains("  kept         until ") && (after.contains("(in 1d23h)") || after.contains("(in 2d)")), "{after}");
+        assert!(after.contains("  kept         until ") && (after.contains("Z, in 1d23h\n") || after.contains("Z, in 2d\n")), "{after}");
         assert!(task(db, "1")["expires_on"].is_string());
     }
 
