@@ -93,6 +93,12 @@ final class Task
         ($this->report)(['result' => $value]);
     }
 
+    /** Added to the metadata of the task when the run ends, however it ends; null takes a name away. */
+    public function meta(array $values): void
+    {
+        ($this->report)(['meta' => (object) $values]);
+    }
+
     /** A message for whoever follows. */
     public function emit(string $name, mixed $data = null): void
     {

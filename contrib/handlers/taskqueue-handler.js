@@ -60,6 +60,11 @@ class Task {
     this.report({ result: value });
   }
 
+  // Added to the metadata of the task when the run ends, however it ends; null takes a name away.
+  meta(values) {
+    this.report({ meta: values });
+  }
+
   // A message for whoever follows.
   emit(name, data = null) {
     this.report({ event: name, data });

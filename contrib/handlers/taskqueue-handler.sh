@@ -24,6 +24,11 @@ taskqueue_result() {
     taskqueue_say "{\"result\":$1}"
 }
 
+# NAME TEXT: added to the metadata of the task when the run ends, however it ends.
+taskqueue_meta() {
+    taskqueue_say "{\"meta\":{$(taskqueue_text "$1"):$(taskqueue_text "$2")}}"
+}
+
 # It is still at work.
 taskqueue_heartbeat() {
     taskqueue_say '{"heartbeat":true}'

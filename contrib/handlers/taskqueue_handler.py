@@ -69,6 +69,10 @@ class Task:
         """The results so far; later ones replace them."""
         self._report({"result": value})
 
+    def meta(self, **values):
+        """Added to the metadata of the task when the run ends, however it ends; None takes a name away."""
+        self._report({"meta": values})
+
     def emit(self, name, data=None):
         """A message for whoever follows."""
         self._report({"event": name, "data": data})

@@ -105,7 +105,8 @@ WHERE `Id` = {run} AND `Status` = 'processing' AND `Token` = '{token}';
 START TRANSACTION;
 SELECT 1 FROM `TaskQueue` WHERE `Id` = 0 FOR UPDATE;
 UPDATE `TaskQueueRuns` SET `Status` = 'success', `FinishedOn` = UTC_TIMESTAMP(6), `LeaseExpiresOn` = NULL,
-    `Results` = '[3]', `PercentsCompleted` = 100, `UpdatedOn` = UTC_TIMESTAMP(6)
+    `Results` = '[3]', `KeepResults` = (SELECT t.`KeepResults` FROM `TaskQueue` AS t WHERE t.`Id` = {task}),
+    `PercentsCompleted` = 100, `UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE `Id` = {run} AND `Status` = 'processing' AND `Token` = '{token}';
 UPDATE `TaskQueue` SET `LastStatus` = 'success', `FailedRetries` = 0, `Crashes` = 0, `Attempts` = `Attempts` + 1,
     `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)

@@ -110,7 +110,8 @@ WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
 -- that wait for this one, which everybody locks in the order of their ids
 BEGIN;
 UPDATE "TaskQueueRuns" SET "Status" = 'success', "FinishedOn" = clock_timestamp(), "LeaseExpiresOn" = NULL,
-    "Results" = '[3]', "PercentsCompleted" = 100, "UpdatedOn" = clock_timestamp()
+    "Results" = '[3]', "KeepResults" = (SELECT t."KeepResults" FROM "TaskQueue" AS t WHERE t."Id" = {task}),
+    "PercentsCompleted" = 100, "UpdatedOn" = clock_timestamp()
 WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
 UPDATE "TaskQueue" SET "LastStatus" = 'success', "FailedRetries" = 0, "Crashes" = 0, "Attempts" = "Attempts" + 1,
     "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()

@@ -85,7 +85,8 @@ WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
 -- step: success; the second UPDATE changes no row when the run is lost. The rest is for the tasks that wait for this one
 BEGIN IMMEDIATE;
 UPDATE "TaskQueueRuns" SET "Status" = 'success', "FinishedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now'), "LeaseExpiresOn" = NULL,
-    "Results" = '[3]', "PercentsCompleted" = 100, "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
+    "Results" = '[3]', "KeepResults" = (SELECT t."KeepResults" FROM "TaskQueue" AS t WHERE t."Id" = {task}),
+    "PercentsCompleted" = 100, "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
 UPDATE "TaskQueue" SET "LastStatus" = 'success', "FailedRetries" = 0, "Crashes" = 0, "Attempts" = "Attempts" + 1,
     "CurrentRunId" = NULL, "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')

@@ -9,6 +9,7 @@ use super::protocol::Protocol;
 use crate::domain::backoff::Backoff;
 use crate::domain::confinement::Confinement;
 use crate::domain::exit_rules::ExitRules;
+use crate::domain::retention::Keeping;
 use crate::domain::selection::ClassFilter;
 use crate::domain::task_class::TaskClass;
 
@@ -39,6 +40,8 @@ pub struct ClassConfig {
     pub exit_rules: ExitRules,
     /// The waits before retries; `None` takes the system-wide ones.
     pub backoff: Option<Backoff>,
+    /// How long its tasks and their results are kept, where a task itself does not say; `None` takes the settings.
+    pub keeping: Keeping,
     /// Crashes after which a task is quarantined; `None` takes the system-wide limit.
     pub crash_limit: Option<i32>,
     /// A program and arguments that say whether a class exists, with exit code 0 if so.

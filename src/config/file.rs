@@ -19,6 +19,7 @@ use crate::domain::exit_rules::{ExitCodes, ExitMeaning, ExitRules};
 use crate::domain::listen_address::ListenAddress;
 use crate::domain::new_task::MAX_TIMEOUT_SECS;
 use crate::domain::parse_words::plain;
+use crate::domain::retention::{Keeping, MAX_KEEP_SECS, parse_keep};
 use crate::domain::selection::ClassFilter;
 use crate::domain::settings::Setting;
 use crate::domain::task_class::MAX_CLASS_LENGTH;
@@ -95,6 +96,8 @@ struct ClassTable {
     kill_grace_secs: Option<i64>,
     output_limit_bytes: Option<i64>,
     backoff: Option<String>,
+    keep: Option<String>,
+    keep_results: Option<String>,
     crash_limit: Option<i64>,
     exists: Option<Vec<String>>,
     #[serde(default)]
@@ -301,11 +304,20 @@ fn to_class(path: &Path, name: String, table: ClassTable) -> Result<ClassConfig,
             .map_err(|error| error.to_string())?,
         exit_rules: to_exit_rules(table.exit)?,
         backoff,
+        keeping: Keeping {
+            task_secs: to_keep("keep", table.keep.as_deref())?,
+            results_secs: to_keep("keep_results", table.keep_results.as_deref())?,
+        },
         crash_limit: crash_limit.and_then(|limit| i32::try_from(limit).ok()),
         exists: table.exists,
         may_queue: table.may_queue.into_iter().map(ClassFilter::new).collect(),
         defined_in: path.to_owned(),
     })
+}
+
+fn to_keep(key: &str, text: Option<&str>) -> Result<Option<i32>, String> {
+    let secs = text.map(parse_keep).transpose().map_err(|message| format!("{key}: {message}"))?;
+    Ok(in_range(key, secs, 0, MAX_KEEP_SECS)?.and_then(|secs| i32::try_from(secs).ok()))
 }
 
 fn to_limits(table: &LimitsTable) -> Result<Limits, String> {

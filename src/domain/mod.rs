@@ -20,6 +20,7 @@ pub mod lease;
 pub mod limits;
 pub mod listen_address;
 pub mod message;
+pub mod meta;
 pub mod nearest;
 pub mod new_task;
 pub mod notice;

@@ -6,7 +6,9 @@ use super::backoff::Backoff;
 use super::dependencies::Prerequisite;
 use super::ids::TaskId;
 use super::json::check_storable;
+use super::meta::{MAX_META_BYTES, Meta};
 use super::recurrence::{CatchUp, Recurrence};
+use super::retention::MAX_KEEP_SECS;
 use super::settings::Settings;
 use super::task_class::TaskClass;
 use super::unique::{OnConflict, Uniqueness, check_key};
@@ -47,6 +49,12 @@ pub struct TaskRequest {
     pub limit_key: Option<String>,
     /// The task whose handler queues it.
     pub parent_id: Option<TaskId>,
+    /// Seconds for which it is kept after it is over, 0 for ever; `None` takes the class's or the setting.
+    pub keep_secs: Option<i64>,
+    /// The same of the results of its runs, after the end of each.
+    pub keep_results_secs: Option<i64>,
+    /// Its metadata.
+    pub meta: Meta,
     /// A cron expression: it is the first task of a schedule.
     pub every: Option<String>,
     /// The zone of the expression; `None` is UTC.
@@ -82,6 +90,12 @@ pub struct NewTask {
     pub limit_key: Option<String>,
     /// The task whose handler queues it.
     pub parent_id: Option<TaskId>,
+    /// Seconds for which it is kept after it is over, 0 for ever.
+    pub keep_secs: Option<i32>,
+    /// The same of the results of its runs, after the end of each.
+    pub keep_results_secs: Option<i32>,
+    /// Its metadata; never empty.
+    pub meta: Option<String>,
     /// The schedule that it begins.
     pub recurrence: Option<Recurrence>,
     /// Who queues it.
@@ -173,11 +187,35 @@ impl TaskRequest {
             unique,
             limit_key: self.limit_key,
             parent_id: self.parent_id,
+            keep_secs: in_range("keep", self.keep_secs, 0, MAX_KEEP_SECS)?,
+            keep_results_secs: in_range("keep-results", self.keep_results_secs, 0, MAX_KEEP_SECS)?,
+            meta: validate_meta(&self.meta, settings)?,
             after: self.after.into_iter().map(Prerequisite::Task).collect(),
             recurrence,
             queued_by: self.queued_by,
         })
     }
+}
+
+/// As it is stored: a new task has nothing that could be taken away.
+fn validate_meta(meta: &Meta, settings: &Settings) -> Result<Option<String>, String> {
+    if let Some(key) = meta.taken_away() {
+        return Err(format!("the metadata \"{key}\" has no value"));
+    }
+    let text = (!meta.is_empty()).then(|| meta.to_string());
+    text.as_deref().map_or(Ok(()), |text| check_meta_size(text, settings)).map(|()| text)
+}
+
+/// Metadata may be as large as data, and no larger than what attempts may add to.
+///
+/// # Errors
+/// It is larger.
+pub(super) fn check_meta_size(text: &str, settings: &Settings) -> Result<(), String> {
+    let most = MAX_META_BYTES.min(settings.max_data_bytes);
+    if text.len() > most {
+        return Err(format!("the metadata has {} bytes; at most {most} are allowed", text.len()));
+    }
+    Ok(())
 }
 
 fn validate_unique(
@@ -302,6 +340,8 @@ mod tests {
             (TaskRequest { timeout_secs: Some(0), ..request() }, "1 to 31536000"),
             (TaskRequest { timeout_secs: Some(i64::MAX), ..request() }, "1 to 31536000"),
             (TaskRequest { priority: Some(1001), ..request() }, "-1000 to 1000"),
+            (TaskRequest { keep_secs: Some(-1), ..request() }, "0 to 2000000000"),
+            (TaskRequest { keep_results_secs: Some(2_000_000_001), ..request() }, "0 to 2000000000"),
             (TaskRequest { scheduled_on: Some(DateTime::UNIX_EPOCH), ..request() }, "2000 to 9999"),
         ];
         for (request, range) in cases {

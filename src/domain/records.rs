@@ -1,12 +1,13 @@
 //! Tasks, runs and runners as the library hands them out.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::decision::rules_out_retry;
 use super::ids::{RunId, RunnerId, TaskId};
 use super::recurrence::Recurrence;
+use super::retention::Retention;
 use super::served::ServedClasses;
 use super::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
 use super::task_class::TaskClass;
@@ -66,6 +67,16 @@ pub struct Task {
     pub limit_key: Option<String>,
     /// The task whose handler queued it.
     pub parent_id: Option<TaskId>,
+    /// Seconds for which it is kept after it is over, 0 for ever; `None` takes the class's or the setting.
+    pub keep_secs: Option<i32>,
+    /// What its class stated about that when an attempt of it ended.
+    pub class_keep_secs: Option<i32>,
+    /// The same of the results of its runs, after the end of each.
+    pub keep_results_secs: Option<i32>,
+    /// When it may be deleted, where it or its class states how long it is kept and it is over.
+    pub expires_on: Option<DateTime<Utc>>,
+    /// Its metadata: the text of a JSON object; `None` where it has none.
+    pub meta: Option<String>,
     /// The columns that cannot be read. Their fields hold the default of their type, those of text what can be shown. A task
     /// that has any is set aside when it is claimed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -116,6 +127,31 @@ impl Task {
         let goes_on = schedule.status.is(ScheduleStatus::Active) || schedule.status.is(ScheduleStatus::Paused);
         let moved = to.max(now);
         schedule.planned_on.is_some_and(|planned_on| goes_on && moved < planned_on).then_some(moved)
+    }
+
+    /// The metadata as a type of Rust; of a task without any, that of `{}`.
+    ///
+    /// # Errors
+    /// The JSON is not that of such a value.
+    pub fn meta_as<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_str(self.meta.as_deref().unwrap_or("{}"))
+    }
+
+    /// Returns until when it is kept, by what it or its class states or else by the settings; `None` where it is not over, or is
+    /// kept without a limit.
+    #[must_use]
+    pub(crate) fn kept_until(&self, retention: &Retention) -> Option<DateTime<Utc>> {
+        let is_ended = |status: &Stored<ScheduleStatus>| status.is(ScheduleStatus::Followed) || status.is(ScheduleStatus::Ended);
+        let is_head = self.schedule.as_ref().is_some_and(|schedule| !is_ended(&schedule.status));
+        if !self.is_settled() || self.current_run_id.is_some() || is_head {
+            return None;
+        }
+        if self.keep_secs.or(self.class_keep_secs).is_some() {
+            return self.expires_on;
+        }
+        let Stored::Known(status) = &self.status else { return None };
+        let over_on = self.unique_until.map_or(self.updated_on, |until| until.max(self.updated_on));
+        over_on.checked_add_signed(TimeDelta::try_seconds(retention.of(*status).older_than_secs()?)?)
     }
 
     /// From when on it may be processed.

@@ -1,10 +1,12 @@
 //! How long what is finished is kept: by age and by number, for each status of a task.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::status::TaskStatus;
+use super::when::parse_duration;
 
 /// Seconds of a day.
 const DAY_SECS: i64 = 86_400;
@@ -31,6 +33,40 @@ impl Keep {
         (self.most > 0).then_some(self.most)
     }
 }
+
+/// The longest time for which a task or its results are kept, in seconds: 63 years.
+pub const MAX_KEEP_SECS: i64 = 2_000_000_000;
+/// In place of a time: no limit.
+pub const FOREVER: &str = "forever";
+
+/// Reads how long something is kept, in whole seconds; 0 is no limit, as in the settings.
+///
+/// # Errors
+/// No duration of at least a second, and not `forever`.
+pub fn parse_keep(text: &str) -> Result<i64, String> {
+    if text == FOREVER {
+        return Ok(0);
+    }
+    let keep = parse_duration(text)?;
+    let secs = i64::try_from(keep.as_secs()).map_err(|_| format!("\"{text}\" is too long"))?;
+    match (secs, keep.subsec_nanos()) {
+        (0, _) => Err(format!("\"{text}\" keeps nothing; write 1s or more, or {FOREVER}")),
+        (_, 0) => Ok(secs),
+        _ => Err(format!("\"{text}\" has a fraction of a second; write whole seconds")),
+    }
+}
+
+/// What a task, or its class, states about how long it is kept. In seconds; 0 is no limit, and `None` states nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keeping {
+    /// The task, after it is over.
+    pub task_secs: Option<i32>,
+    /// The results of its runs, after their ends.
+    pub results_secs: Option<i32>,
+}
+
+/// Tells what the class of this name states.
+pub type KeepOfClass = Arc<dyn Fn(&str) -> Keeping + Send + Sync>;
 
 /// What is kept for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -111,5 +147,15 @@ mod tests {
         assert_eq!((Keep::default().older_than_secs(), Keep::default().at_most()), (None, None));
         let keep = Keep { days: 2, most: 7 };
         assert_eq!((keep.older_than_secs(), keep.at_most()), (Some(172_800), Some(7)));
+    }
+
+    #[test]
+    fn a_time_to_keep_is_whole_seconds_or_forever() {
+        assert_eq!((parse_keep("7d"), parse_keep("1s"), parse_keep("forever")), (Ok(604_800), Ok(1), Ok(0)));
+        for (text, why) in
+            [("0s", "keeps nothing"), ("500ms", "keeps nothing"), ("1500ms", "fraction"), ("7", "duration")]
+        {
+            assert!(parse_keep(text).unwrap_err().contains(why), "{text}");
+        }
     }
 }

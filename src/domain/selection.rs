@@ -12,7 +12,10 @@ use super::unique::check_key;
 use super::when::parse_duration;
 
 /// The keys of filters.
-pub const FILTER_KEYS: [&str; 9] = ["class", "status", "by", "error", "schedule", "key", "parent", "older", "newer"];
+pub const FILTER_KEYS: [&str; 10] =
+    ["class", "status", "by", "error", "schedule", "key", "parent", "older", "newer", META_KEY];
+/// The key of a filter by metadata, of which NAME is the name of the value.
+const META_KEY: &str = "meta.NAME";
 
 /// A selection of tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +40,8 @@ pub struct Selection {
     pub unique_keys: Vec<String>,
     /// Queued by the handler of one of these tasks; empty means all, and those that no handler queued.
     pub parents: Vec<TaskId>,
+    /// With one of these values of each name of metadata that is named; empty means all.
+    pub meta: Vec<(String, String)>,
     /// Queued longer ago than so many seconds.
     pub older_secs: Option<i64>,
     /// Queued less long ago than so many seconds.
@@ -143,7 +148,12 @@ impl Selection {
     pub fn has_filter(&self) -> bool {
         let has_names = !(self.classes.is_empty() && self.queued_by.is_empty() && self.errors.is_empty());
         let has_ties = !(self.schedules.is_empty() && self.unique_keys.is_empty() && self.parents.is_empty());
-        has_names || has_ties || !self.statuses.is_empty() || self.older_secs.is_some() || self.newer_secs.is_some()
+        has_names
+            || has_ties
+            || !self.meta.is_empty()
+            || !self.statuses.is_empty()
+            || self.older_secs.is_some()
+            || self.newer_secs.is_some()
     }
 
     /// Whether tasks are chosen by their ids, so that no others come into question.
@@ -186,6 +196,13 @@ impl Selection {
     fn add_filter(&mut self, key: &str, value: &str) -> Result<(), String> {
         if value.is_empty() {
             return Err(format!("\"{key}=\" has no value"));
+        }
+        if let Some(name) = key.strip_prefix("meta.") {
+            if name.is_empty() {
+                return Err(format!("\"{key}=\" names no metadata; write meta.order=17"));
+            }
+            self.meta.push((name.to_owned(), value.to_owned()));
+            return Ok(());
         }
         match key {
             "class" => self.classes.push(ClassFilter::new(value)),
@@ -279,6 +296,14 @@ mod tests {
     }
 
     #[test]
+    fn metadata_is_named_with_its_value() {
+        let selection = parse("meta.order=17 meta.a.b=x=y").unwrap();
+        let named = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(selection.meta, [named("order", "17"), named("a.b", "x=y")]);
+        assert!(selection.has_filter() && !selection.has_ids() && !selection.is_named());
+    }
+
+    #[test]
     fn a_pattern_matches_whole_names() {
         assert!(ClassFilter::new("mail.*").matches("mail.send") && !ClassFilter::new("mail.*").matches("email.send"));
         assert!(ClassFilter::new("a").matches("a") && !ClassFilter::new("a").matches("ab"));
@@ -300,6 +325,8 @@ mod tests {
             ("schedule=daily", "\"daily\" is not an id"),
             ("schedule=0", "\"0\" is not an id"),
             ("key=", "has no value"),
+            ("meta.=7", "names no metadata"),
+            ("meta=7", "\"meta\" is no key"),
             ("parent=0", "\"0\" is not an id"),
             (format!("key={}", "x".repeat(191)).as_str(), "191 characters"),
         ] {

@@ -4,8 +4,10 @@ use chrono::{DateTime, Utc};
 use serde_json::{Map, Value, json};
 
 use super::backoff::Backoff;
-use super::new_task::{MAX_PRIORITY, MAX_TIMEOUT_SECS, in_range, validate_data, validate_instant};
+use super::meta::Meta;
+use super::new_task::{MAX_PRIORITY, MAX_TIMEOUT_SECS, check_meta_size, in_range, validate_data, validate_instant};
 use super::records::Task;
+use super::retention::MAX_KEEP_SECS;
 use super::settings::Settings;
 
 /// A change as it is asked for, before anything was checked. `None` leaves a thing as it is; an inner `None` takes it away,
@@ -24,6 +26,12 @@ pub struct ChangeRequest {
     pub priority: Option<i64>,
     /// The waits before its retries, as written.
     pub backoff: Option<Option<String>>,
+    /// Seconds for which it is kept after it is over, 0 for ever.
+    pub keep_secs: Option<Option<i64>>,
+    /// The same of the results of its runs, also of those that ended.
+    pub keep_results_secs: Option<Option<i64>>,
+    /// What is to change of its metadata; null takes a name away.
+    pub meta: Meta,
 }
 
 /// A change that may be stored.
@@ -41,6 +49,12 @@ pub struct TaskChange {
     pub priority: Option<i32>,
     /// The waits before its retries.
     pub backoff: Option<Option<Backoff>>,
+    /// Seconds for which it is kept after it is over, 0 for ever.
+    pub keep_secs: Option<Option<i32>>,
+    /// The same of the results of its runs, also of those that ended.
+    pub keep_results_secs: Option<Option<i32>>,
+    /// What is to change of its metadata; null takes a name away.
+    pub meta: Meta,
 }
 
 impl ChangeRequest {
@@ -68,15 +82,24 @@ impl ChangeRequest {
                 Some(text) => Some(text.map(|text| text.parse()).transpose()?),
                 None => None,
             },
+            keep_secs: keep_in_range("keep", self.keep_secs)?,
+            keep_results_secs: keep_in_range("keep-results", self.keep_results_secs)?,
+            meta: self.meta,
         };
+        check_meta_size(&change.meta.to_string(), settings)?;
         if change == TaskChange::default() {
             return Err(
-                "nothing is to be changed: give --data, --at, --in, --max-retries, --timeout, --priority or --backoff"
+                "nothing is to be changed: give --data, --at, --in, --max-retries, --timeout, --priority, --backoff, --keep, \
+                 --keep-results or --meta"
                     .to_owned(),
             );
         }
         Ok(change)
     }
+}
+
+fn keep_in_range(name: &str, secs: Option<Option<i64>>) -> Result<Option<Option<i32>>, String> {
+    secs.map(|secs| in_range(name, secs, 0, MAX_KEEP_SECS)).transpose()
 }
 
 impl TaskChange {
@@ -90,6 +113,9 @@ impl TaskChange {
             (self.timeout_secs.is_some(), "Timeout"),
             (self.priority.is_some(), "Priority"),
             (self.backoff.is_some(), "Backoff"),
+            (self.keep_secs.is_some(), "Keep"),
+            (self.keep_results_secs.is_some(), "KeepResults"),
+            (!self.meta.is_empty(), "Meta"),
         ]
         .into_iter()
         .filter_map(|(is_changed, column)| is_changed.then_some(column))
@@ -106,6 +132,9 @@ impl TaskChange {
             ("Timeout", json!(task.timeout_secs)),
             ("Priority", json!(task.priority)),
             ("Backoff", json!(task.backoff)),
+            ("Keep", json!(task.keep_secs)),
+            ("KeepResults", json!(task.keep_results_secs)),
+            ("Meta", json!(task.meta)),
         ];
         let changed = self.columns();
         let replaced = all.into_iter().filter(|(column, _)| changed.contains(column));

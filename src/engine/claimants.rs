@@ -14,6 +14,7 @@ use crate::domain::decision::Decision;
 use crate::domain::ending::ReportedError;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::message::{Message, check_message};
+use crate::domain::meta::Meta;
 use crate::domain::records::{ClaimedRun, Run};
 use crate::domain::status::RunStatus;
 use crate::domain::transition::{RunEvent, run_after};
@@ -136,6 +137,19 @@ pub fn emit(ctx: &mut Context, held: &Held, message: &Message) -> EngineResult<R
 /// # Errors
 /// [`EngineError::NotHeld`], there is no such run, or the database's.
 pub fn resolve(ctx: &mut Context, held: &Held, resolution: &Resolution) -> EngineResult<Resolved> {
+    resolve_with(ctx, held, resolution, None)
+}
+
+/// The same, and adds to the metadata of the task.
+///
+/// # Errors
+/// Those of [`resolve`].
+pub fn resolve_with(
+    ctx: &mut Context,
+    held: &Held,
+    resolution: &Resolution,
+    meta: Option<&Meta>,
+) -> EngineResult<Resolved> {
     let run = examine_claim(ctx, held)?;
     let settings = ctx.store.settings()?;
     let has_retry_left = match resolution {
@@ -146,7 +160,7 @@ pub fn resolve(ctx: &mut Context, held: &Held, resolution: &Resolution) -> Engin
         _ => true,
     };
     let backoff = ctx.handlers.backoff(run.class.known(), &settings);
-    let end = RunEnd { backoff, ..end_of(ctx, &run, resolution, has_retry_left) };
+    let end = RunEnd { backoff, meta: meta.cloned(), ..end_of(ctx, &run, resolution, has_retry_left) };
     fault_point!("claimants.before_end");
     let ended = ctx.store.end_run(&held.reference(), &end)?;
     fault_point!("claimants.ended");

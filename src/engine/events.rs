@@ -12,7 +12,7 @@ use crate::os::stop_signals::StopSignals;
 pub use crate::store::{Event, EventFilter};
 
 /// What an event can tell of (docs/events.md); a newer program may keep others.
-pub const KINDS: [&str; 43] = [
+pub const KINDS: [&str; 44] = [
     "cancel-requested",
     "cancelled",
     "claimed",
@@ -29,6 +29,7 @@ pub const KINDS: [&str; 43] = [
     "message",
     "message-to-task",
     "messages-dropped",
+    "meta-refused",
     "pause-over",
     "paused",
     "pruned",

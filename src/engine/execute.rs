@@ -174,6 +174,7 @@ fn run_end(
         percents_completed: unsaved.percents_completed,
         message: unsaved.message,
         results: unsaved.results,
+        meta: unsaved.meta,
         outputs,
         hold: decision.holds_class.then(|| (place.me.host.clone(), terms.settings.hold_secs)),
         condition: EndCondition::Held,

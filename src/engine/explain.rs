@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::conditions::Inquiry;
 pub use super::conditions::{Condition, ConditionName};
+use super::prune::kept_until;
 pub use super::reasons::Reason;
 use super::status::CIRCLE_EDGES;
 use super::{Context, EngineResult, StoreError};
@@ -70,6 +71,8 @@ pub struct Explanation {
     pub nearest_classes: Vec<String>,
     /// Of a task that is over: another one that has its unique key, so that it cannot be live again.
     pub key_holder: Option<TaskId>,
+    /// Until when it is kept, where it is over and there is a limit.
+    pub kept_until: Option<DateTime<Utc>>,
 }
 
 impl Explanation {
@@ -132,7 +135,20 @@ pub fn explain_task(ctx: &mut Context, task_id: TaskId) -> EngineResult<Explanat
     runs.retain(|run| !run.status.is(RunStatus::Scheduled));
     runs.reverse();
     let attempts = runs;
-    Ok(Explanation { now, task, last_run, conditions, blockers, circle, next, attempts, nearest_classes, key_holder })
+    let kept_until = kept_until(ctx, &task);
+    Ok(Explanation {
+        now,
+        task,
+        last_run,
+        conditions,
+        blockers,
+        circle,
+        next,
+        attempts,
+        nearest_classes,
+        key_holder,
+        kept_until,
+    })
 }
 
 /// With the question whether a runner can take it, where it has a run.

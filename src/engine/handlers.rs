@@ -8,6 +8,7 @@ use crate::domain::backoff::Backoff;
 use crate::domain::confinement::Confinement;
 use crate::domain::exit_rules::ExitRules;
 use crate::domain::nearest::nearest_names;
+use crate::domain::retention::{KeepOfClass, Keeping};
 use crate::domain::served::ServedClasses;
 use crate::domain::settings::Settings;
 use crate::domain::task_class::{EXEC_CLASS, TaskClass};
@@ -267,6 +268,17 @@ impl Handlers {
     #[must_use]
     pub fn crash_limit(&self, class: Option<&TaskClass>, settings: &Settings) -> i32 {
         class.and_then(|class| self.classes.find(class)?.crash_limit).unwrap_or(settings.crash_limit)
+    }
+
+    /// What the configured classes state about how long their tasks are kept; `None` where none states anything.
+    #[must_use]
+    pub fn keep_of_class(&self) -> Option<KeepOfClass> {
+        let states_any = self.classes.by_name().iter().any(|class| class.keeping != Keeping::default());
+        let classes = states_any.then(|| self.classes.clone())?;
+        Some(Arc::new(move |name| {
+            let class: Option<TaskClass> = name.parse().ok();
+            class.and_then(|class| classes.find(&class)).map_or_else(Keeping::default, |class| class.keeping)
+        }))
     }
 
     /// What exit codes of this class mean.

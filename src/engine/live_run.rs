@@ -17,6 +17,7 @@ use crate::config::{ClassConfig, Protocol};
 use crate::domain::ending::Ending;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::message::Message;
+use crate::domain::meta::Meta;
 use crate::domain::records::ClaimedRun;
 use crate::domain::stop_reason::StopReason;
 use crate::handler::command::{CommandHandler, CommandObserver, HandlerEnd};
@@ -42,6 +43,8 @@ pub(super) struct LiveRun<'a> {
     order: Arc<CancelOrder>,
     longest_silence: Duration,
     pending: Unsaved,
+    /// Saved with the end of the run.
+    meta: Option<Meta>,
     save_after: Moment,
     /// Its handler had to be killed for the lease: the database may have come back since, the handler does not.
     was_over: bool,
@@ -75,6 +78,7 @@ impl<'a> LiveRun<'a> {
             order,
             longest_silence,
             pending,
+            meta: None,
             save_after,
             was_over: false,
             kill_at: None,
@@ -95,7 +99,7 @@ impl<'a> LiveRun<'a> {
 
     /// What it reported that was not saved.
     pub(super) fn into_last_news(self) -> Unsaved {
-        self.pending
+        Unsaved { meta: self.meta, ..self.pending }
     }
 
     /// By the program of a configured class, as its protocol says.
@@ -194,6 +198,11 @@ impl Reporter for LiveRun<'_> {
     }
 
     fn heartbeat(&mut self) {
+        self.report();
+    }
+
+    fn meta(&mut self, meta: Meta) {
+        self.meta.get_or_insert_default().merge(meta);
         self.report();
     }
 

@@ -221,6 +221,7 @@ impl Context {
 
     /// Over this connection, on which all is done in the name of this process.
     fn over(mut store: Store, handlers: Arc<Handlers>, me: Me) -> Self {
+        store.keep_by_class(handlers.keep_of_class());
         store.set_origin(Origin { actor: me.user.clone(), host: me.host.clone() });
         Self {
             store,

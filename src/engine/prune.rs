@@ -1,11 +1,13 @@
 //! `prune`: what is finished is deleted once it was kept long enough; some of it by each `create-runs`. And what somebody
 //! selects, however old it is.
 
+use chrono::{DateTime, Utc};
 use serde_json::json;
 
 use super::selected::{Hear, TaskAnswer, portions};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
+use crate::domain::records::Task;
 use crate::domain::retention::{Kept, Retention};
 use crate::domain::status::TaskStatus;
 pub use crate::store::Pruned;
@@ -50,13 +52,28 @@ impl PruneRequest {
             let is_by_settings = self.older_than_secs.is_none() && self.class.is_none();
             PruneRule {
                 status,
+                has_expired: false,
                 class: self.class.clone(),
                 older_than_secs: self.older_than_secs.or_else(|| keep.older_than_secs()),
                 at_most: if is_by_settings { keep.at_most() } else { None },
             }
         };
-        Retention::FINISHED.into_iter().filter(asked).map(rule).collect()
+        let mut rules: Vec<PruneRule> = Retention::FINISHED.into_iter().filter(asked).map(rule).collect();
+        // Who names an age means what states nothing itself.
+        if self.older_than_secs.is_none() {
+            let expired = rules.iter().cloned();
+            let expired =
+                expired.map(|rule| PruneRule { has_expired: true, older_than_secs: None, at_most: None, ..rule });
+            rules.extend(expired.collect::<Vec<_>>());
+        }
+        rules
     }
+}
+
+/// Until when a task is kept; `None` where it is not over, is kept without a limit, or the settings cannot be read.
+pub(super) fn kept_until(ctx: &mut Context, task: &Task) -> Option<DateTime<Utc>> {
+    let settings = task.is_settled().then(|| ctx.store.settings().ok()).flatten()?;
+    task.kept_until(&settings.retention)
 }
 
 /// Deletes a part of what was kept long enough by the settings: the share of one `create-runs`.
@@ -178,6 +195,7 @@ fn prune_the_rest(ctx: &mut Context, retention: &Retention, share: &Share, total
     if let Some(secs) = retention.outputs.older_than_secs() {
         total.outputs += prune_rows(ctx, share, |store, kept| store.prune_outputs(secs, kept))?;
     }
+    total.results += prune_rows(ctx, share, Store::prune_expired_results)?;
     if let Some(secs) = retention.results.older_than_secs() {
         total.results += prune_rows(ctx, share, |store, kept| store.prune_results(secs, kept))?;
     }

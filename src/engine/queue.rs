@@ -11,9 +11,11 @@ use super::handlers::Handler;
 use super::{Context, EngineError, EngineResult, Handlers};
 use crate::domain::dependencies::LineNames;
 use crate::domain::ids::TaskId;
+use crate::domain::meta::Meta;
 use crate::domain::new_task::{NewTask, QueueRefusal, TaskRequest};
 use crate::domain::parent::Parent;
 use crate::domain::parse_words::json_line_problem;
+use crate::domain::retention::parse_keep;
 use crate::domain::settings::Settings;
 use crate::domain::task_class::EXEC_CLASS;
 use crate::domain::unique::{OnConflict, QueuedTask};
@@ -55,6 +57,10 @@ struct BatchLine<'a> {
     on_conflict: Option<String>,
     unique_for: Option<String>,
     limit_key: Option<String>,
+    keep: Option<String>,
+    keep_results: Option<String>,
+    #[serde(borrow)]
+    meta: Option<&'a RawValue>,
 }
 
 /// A task for which another one waits, as a line names it: by its id, or by the name of its line.
@@ -199,6 +205,9 @@ pub(crate) fn parse_line<Zone: TimeZone>(
         unique: line.unique,
         on_conflict,
         limit_key: line.limit_key,
+        keep_secs: line_keep("keep", line.keep.as_deref())?,
+        keep_results_secs: line_keep("keep_results", line.keep_results.as_deref())?,
+        meta: line_meta(line.meta)?,
         parent_id: None,
         unique_for_secs: line.unique_for.map(|text| whole_secs("unique_for", &text)).transpose()?,
         every: line.every,
@@ -207,6 +216,15 @@ pub(crate) fn parse_line<Zone: TimeZone>(
         queued_by: line.by.unwrap_or_else(|| queued_by.to_owned()),
     };
     Ok(ParsedLine { request, names: LineNames { name: line.name, after: after_names } })
+}
+
+fn line_keep(key: &str, text: Option<&str>) -> Result<Option<i64>, String> {
+    text.map(parse_keep).transpose().map_err(|message| format!("\"{key}\": {message}"))
+}
+
+fn line_meta(json: Option<&RawValue>) -> Result<Meta, String> {
+    let meta = json.map(|json| Meta::parse(json.get())).transpose();
+    Ok(meta.map_err(|what| format!("\"meta\" {what}"))?.unwrap_or_default())
 }
 
 /// Whole seconds of a timeout as it is written, `90s` or `2h`.

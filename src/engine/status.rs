@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use super::conditions::Inquiry;
+use super::prune::kept_until;
 pub use super::reasons::Reason;
 use super::standstill::{Standstill, standstills};
 use super::{Context, EngineResult};
@@ -81,6 +82,8 @@ pub struct TaskDetail {
     pub held_back: Vec<HeldBack>,
     /// What became of it, stretch by stretch.
     pub time_line: Vec<Segment>,
+    /// Until when it is kept, where it is over and there is a limit.
+    pub kept_until: Option<DateTime<Utc>>,
 }
 
 /// Counters and a page of tasks.
@@ -152,6 +155,7 @@ pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
     let own_runs: Vec<Run> = runs.iter().map(|(run, _)| run.clone()).collect();
     let are_all = i64::try_from(own_runs.len()).is_ok_and(|count| count < DETAIL_LIMIT);
     let time_line = time_line(&task, &own_runs, are_all, now);
+    let kept_until = kept_until(ctx, &task);
     Ok(TaskDetail {
         task,
         reason,
@@ -164,6 +168,7 @@ pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
         rejected_by,
         held_back,
         time_line,
+        kept_until,
     })
 }
 

@@ -2,6 +2,7 @@
 //! that is away for an hour has one row to write afterwards.
 
 use crate::domain::message::Messages;
+use crate::domain::meta::Meta;
 use crate::domain::records::RunOutput;
 use crate::store::{RunRef, RunReport, Store, StoreResult};
 
@@ -16,6 +17,8 @@ pub(super) struct Unsaved {
     pub message: Option<String>,
     /// JSON text
     pub results: Option<String>,
+    /// What the end of the run adds to the metadata of its task; not saved before.
+    pub meta: Option<Meta>,
     /// What it has written so far, once for each stream.
     pub outputs: Vec<RunOutput>,
     /// All that are not kept yet.
@@ -34,6 +37,9 @@ impl Unsaved {
         self.percents_completed = newer.percents_completed.or(self.percents_completed);
         self.message = newer.message.or(self.message.take());
         self.results = newer.results.or(self.results.take());
+        if let Some(meta) = newer.meta {
+            self.meta.get_or_insert_default().merge(meta);
+        }
         for output in newer.outputs {
             self.add_output(output);
         }

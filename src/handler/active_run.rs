@@ -11,6 +11,7 @@ use super::{CancelToken, Inbox, Reporter, RunContext, StopReason, TaskHandler};
 use crate::domain::backoff::possible_delay_secs;
 use crate::domain::json::check_storable;
 use crate::domain::message::{Message, check_message};
+use crate::domain::meta::Meta;
 
 /// The run a handler works for.
 pub struct ActiveRun<'a> {
@@ -79,6 +80,30 @@ impl<'a> ActiveRun<'a> {
         check_storable(&json)
             .map_err(|what| HandlerError::no_retry("invalid-results", format!("the result {what}")))?;
         self.reporter.results(&json);
+        Ok(())
+    }
+
+    /// Adds a value to the metadata of the task, in place of an earlier one of this name, once the run ends, however it ends;
+    /// `None` or `()` takes the name away.
+    ///
+    /// ```
+    /// use taskqueue::{ActiveRun, HandlerError};
+    ///
+    /// fn handle(run: &mut ActiveRun<'_>) -> Result<(), HandlerError> {
+    ///     run.set_meta("invoice", "2026-117")?;
+    ///     run.set_meta("pages", &12)
+    /// }
+    /// # let _ = handle;
+    /// ```
+    ///
+    /// # Errors
+    /// Code `invalid-meta` when the name is empty or too long, or the value has no JSON form that every engine stores.
+    pub fn set_meta<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) -> Result<(), HandlerError> {
+        let invalid = |what: String| HandlerError::no_retry("invalid-meta", what);
+        let json = serde_json::to_string(value).map_err(|error| invalid(error.to_string()))?;
+        let mut meta = Meta::default();
+        meta.set(name, &json).map_err(invalid)?;
+        self.reporter.meta(meta);
         Ok(())
     }
 

@@ -15,11 +15,12 @@ use crate::domain::backoff::possible_delay_secs;
 use crate::domain::ending::ReportedError;
 use crate::domain::json::check_storable;
 use crate::domain::message::{Message, check_message};
+use crate::domain::meta::Meta;
 use crate::domain::nearest::nearest_names;
 use crate::domain::outside_text::clean_line;
 
 /// The keys of an event.
-const KEYS: [&str; 7] = ["progress", "message", "result", "error", "heartbeat", "event", "data"];
+const KEYS: [&str; 8] = ["progress", "message", "result", "meta", "error", "heartbeat", "event", "data"];
 /// The keys of its error.
 const ERROR_KEYS: [&str; 4] = ["code", "message", "retry", "delay"];
 const ERROR_PREFIX: &str = "error.";
@@ -43,6 +44,8 @@ pub struct Event {
     pub message: Option<String>,
     /// The results as JSON text, exactly as written.
     pub result: Option<String>,
+    /// What is added to the metadata of the task when the attempt ends.
+    pub meta: Option<Meta>,
     /// Why the handler fails.
     pub error: Option<ReportedError>,
     /// A sign of life without news.
@@ -59,6 +62,7 @@ impl Event {
     pub fn is_report(&self) -> bool {
         self.progress.is_some()
             || self.result.is_some()
+            || self.meta.is_some()
             || self.error.is_some()
             || self.heartbeat
             || self.emitted.is_some()
@@ -90,6 +94,9 @@ impl Said {
         if let Some(json) = event.result {
             reporter.results(&json);
             self.results = Some(json);
+        }
+        if let Some(meta) = event.meta {
+            reporter.meta(meta);
         }
         if event.heartbeat {
             reporter.heartbeat();
@@ -206,6 +213,8 @@ struct Line<'a> {
     message: Option<String>,
     #[serde(borrow)]
     result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    meta: Option<&'a RawValue>,
     error: Option<ErrorPart>,
     heartbeat: Option<bool>,
     event: Option<String>,
@@ -229,7 +238,7 @@ enum Code {
 }
 
 /// Reads one line. `None` when it is malformed: no JSON object, a known key with a value of another type, a progress
-/// outside 0 to 100, a result that not every engine stores, or a message that may not be sent. `null` is the same as a missing key. A delay that is not
+/// outside 0 to 100, a result that not every engine stores, metadata that is no object, or a message that may not be sent. `null` is the same as a missing key. A delay that is not
 /// possible is taken as the nearest one that is: the error it came with must not be lost.
 #[must_use]
 pub fn parse_event(line: &[u8]) -> Option<Event> {
@@ -255,6 +264,7 @@ pub(super) fn parse_event_among(line: &[u8], others: &[&str]) -> Option<Event> {
     if line.result.is_some_and(|json| check_storable(json.get()).is_err()) {
         return None;
     }
+    let meta = line.meta.map(|json| Meta::parse(json.get())).transpose().ok()?;
     let data = line.data.map_or("null", RawValue::get);
     let emitted = match line.event {
         Some(name) if check_message(&name, data).is_err() => return None,
@@ -265,6 +275,7 @@ pub(super) fn parse_event_among(line: &[u8], others: &[&str]) -> Option<Event> {
         progress,
         message: line.message,
         result: line.result.map(|json| json.get().to_owned()),
+        meta,
         error,
         heartbeat: line.heartbeat.unwrap_or(false),
         emitted,
@@ -380,6 +391,14 @@ mod tests {
     }
 
     #[test]
+    fn metadata_is_an_object_and_a_sign_of_life() {
+        let event = parse(r#"{"meta":{"order":"17","n":1.50}}"#).unwrap();
+        assert!(event.is_report() && event.unknown_keys.is_empty());
+        assert_eq!(event.meta.unwrap().to_string(), r#"{"n":1.50,"order":"17"}"#);
+        assert_eq!(parse(r#"{"meta":null}"#).unwrap().meta, None);
+    }
+
+    #[test]
     fn messages_keep_their_data_and_are_signs_of_life() {
         let event = parse(r#"{"event":"page","data":{"n":1.50}}"#).unwrap();
         assert!(event.is_report());
@@ -406,6 +425,8 @@ mod tests {
             r#"{"heartbeat":true} {}"#,
             r#"{"event":""}"#,
             r#"{"event":1}"#,
+            r#"{"meta":[1]}"#,
+            r#"{"meta":{"":1}}"#,
             r#"{"result":"\ud800"}"#,
             r#"{"result":[1e999]}"#,
         ] {

@@ -15,6 +15,7 @@ pub mod overrun;
 pub mod registry;
 
 use crate::domain::message::Message;
+use crate::domain::meta::Meta;
 pub use crate::domain::stop_reason::StopReason;
 use crate::domain::task_class::TaskClass;
 
@@ -56,6 +57,8 @@ pub trait Reporter {
     fn results(&mut self, json: &str);
     /// A sign of life without news. Like the others it restarts the timeout.
     fn heartbeat(&mut self) {}
+    /// What is added to the metadata of the task when the attempt ends.
+    fn meta(&mut self, _meta: Meta) {}
     /// For anyone who follows.
     fn message(&mut self, _message: Message) {}
     /// Says when the run is cancelled.

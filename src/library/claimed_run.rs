@@ -15,8 +15,9 @@ use crate::domain::ending::ReportedError;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::json::check_storable;
 use crate::domain::message::Message;
+use crate::domain::meta::Meta;
 use crate::engine::claim::Offer;
-use crate::engine::claimants::{Held, News, Renewed, Resolution, Resolved, check, emit, renew, resolve};
+use crate::engine::claimants::{Held, News, Renewed, Resolution, Resolved, check, emit, renew, resolve_with};
 use crate::handler::HandlerError;
 
 /// A run that a claimant has just claimed, with all that it needs to work for it. Its methods are those of [`HeldRun`].
@@ -138,9 +139,21 @@ impl HeldRun {
     /// [`Error::NotHeld`]: it came too late, and the results are kept as an event. [`Error::Json`], [`Error::Input`] for results
     /// that cannot be stored, [`Error::NotFound`], or the database's.
     pub fn resolve(&self, results: &(impl Serialize + ?Sized)) -> Result<Resolved, Error> {
-        let results = serde_json::to_string(results).map_err(Error::Json)?;
-        check_storable(&results).map_err(|what| Error::Input(format!("the result {what}")))?;
-        self.end(&Resolution::Success(Some(results).filter(|results| results != "null")))
+        self.end(&Resolution::Success(to_results(results)?))
+    }
+
+    /// Ends the run as [`HeldRun::resolve`] does, and adds to the metadata of the task, name by name: a map or a struct. Null takes
+    /// a name away.
+    ///
+    /// # Errors
+    /// As of [`HeldRun::resolve`]; [`Error::Input`] also for metadata that is no object.
+    pub fn resolve_with_meta(
+        &self,
+        results: &(impl Serialize + ?Sized),
+        meta: &(impl Serialize + ?Sized),
+    ) -> Result<Resolved, Error> {
+        let meta = to_meta(meta)?;
+        self.end_with(&Resolution::Success(to_results(results)?), Some(&meta))
     }
 
     /// Ends the run as failed. The error says whether the task is retried, and when.
@@ -162,15 +175,16 @@ impl HeldRun {
     /// # Errors
     /// As of [`HeldRun::resolve`]; [`Error::Input`] for an empty code.
     pub fn fail(&self, error: &HandlerError) -> Result<Resolved, Error> {
-        if error.code.trim().is_empty() {
-            return Err(Error::Input("the code of the error is empty".to_owned()));
-        }
-        self.end(&Resolution::Error(ReportedError {
-            code: error.code.clone(),
-            message: error.message.clone(),
-            retry: Some(error.retry),
-            delay_secs: error.delay_secs.map(possible_delay_secs),
-        }))
+        self.end(&failure(error)?)
+    }
+
+    /// Ends the run as [`HeldRun::fail`] does, and adds to the metadata of the task as [`HeldRun::resolve_with_meta`] does.
+    ///
+    /// # Errors
+    /// As of [`HeldRun::fail`]; [`Error::Input`] also for metadata that is no object.
+    pub fn fail_with_meta(&self, error: &HandlerError, meta: &(impl Serialize + ?Sized)) -> Result<Resolved, Error> {
+        let meta = to_meta(meta)?;
+        self.end_with(&failure(error)?, Some(&meta))
     }
 
     /// Rejects the task, for a reason that may be empty: others can try it at once, and this claimant is never offered it again.
@@ -196,8 +210,36 @@ impl HeldRun {
     }
 
     fn end(&self, resolution: &Resolution) -> Result<Resolved, Error> {
-        self.queue.with(|ctx| Ok(resolve(ctx, &self.held, resolution)?))
+        self.end_with(resolution, None)
     }
+
+    fn end_with(&self, resolution: &Resolution, meta: Option<&Meta>) -> Result<Resolved, Error> {
+        self.queue.with(|ctx| Ok(resolve_with(ctx, &self.held, resolution, meta)?))
+    }
+}
+
+/// `None` for the results of `()`.
+fn to_results(results: &(impl Serialize + ?Sized)) -> Result<Option<String>, Error> {
+    let results = serde_json::to_string(results).map_err(Error::Json)?;
+    check_storable(&results).map_err(|what| Error::Input(format!("the result {what}")))?;
+    Ok(Some(results).filter(|results| results != "null"))
+}
+
+fn to_meta(meta: &(impl Serialize + ?Sized)) -> Result<Meta, Error> {
+    let json = serde_json::to_string(meta).map_err(Error::Json)?;
+    Meta::parse(&json).map_err(|what| Error::Input(format!("the metadata {what}")))
+}
+
+fn failure(error: &HandlerError) -> Result<Resolution, Error> {
+    if error.code.trim().is_empty() {
+        return Err(Error::Input("the code of the error is empty".to_owned()));
+    }
+    Ok(Resolution::Error(ReportedError {
+        code: error.code.clone(),
+        message: error.message.clone(),
+        retry: Some(error.retry),
+        delay_secs: error.delay_secs.map(possible_delay_secs),
+    }))
 }
 
 /// Without the token, which must not come into logs.

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use super::error::Error;
-use super::new_task::{later, whole_secs};
+use super::new_task::{keep_secs, later, whole_secs};
 use crate::domain::task_change::ChangeRequest;
 use crate::engine::{Context, EngineError, EngineResult, edit};
 
@@ -96,6 +96,52 @@ impl Edit {
     pub fn default_backoff(mut self) -> Self {
         self.change.backoff = Some(None);
         self
+    }
+
+    /// Sets how long it is kept after it is over; a part of a second counts as a whole one.
+    pub fn keep(mut self, time: Duration) -> Self {
+        self.change.keep_secs = Some(Some(keep_secs(time)));
+        self
+    }
+
+    /// Keeps it until somebody deletes it by name.
+    pub fn keep_forever(mut self) -> Self {
+        self.change.keep_secs = Some(Some(0));
+        self
+    }
+
+    /// Takes that away: what its class or the settings say counts.
+    pub fn default_keep(mut self) -> Self {
+        self.change.keep_secs = Some(None);
+        self
+    }
+
+    /// Sets how long the results of all its runs are kept.
+    pub fn keep_results(mut self, time: Duration) -> Self {
+        self.change.keep_results_secs = Some(Some(keep_secs(time)));
+        self
+    }
+
+    /// Keeps the results of its runs as long as it is kept.
+    pub fn keep_results_forever(mut self) -> Self {
+        self.change.keep_results_secs = Some(Some(0));
+        self
+    }
+
+    /// Takes that away: what its class or the setting says counts.
+    pub fn default_keep_results(mut self) -> Self {
+        self.change.keep_results_secs = Some(None);
+        self
+    }
+
+    /// Sets a value of its metadata; `None` or `()` takes the name away.
+    ///
+    /// # Errors
+    /// [`Error::Json`], or [`Error::Input`] for a name that is empty or too long.
+    pub fn meta(mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<Self, Error> {
+        let json = serde_json::to_string(value).map_err(Error::Json)?;
+        self.change.meta.set(name, &json).map_err(Error::Input)?;
+        Ok(self)
     }
 
     /// Only if nobody has changed the task since it was read: `Task::updated_on` of then. Otherwise the task is refused with

@@ -128,6 +128,40 @@ impl NewTask {
         self
     }
 
+    /// How long it is kept after it is over; a part of a second counts as a whole one. By default what its class or the settings say.
+    pub fn keep(mut self, time: Duration) -> Self {
+        self.request.keep_secs = Some(keep_secs(time));
+        self
+    }
+
+    /// It is kept until somebody deletes it by name.
+    pub fn keep_forever(mut self) -> Self {
+        self.request.keep_secs = Some(0);
+        self
+    }
+
+    /// How long the results of its runs are kept, after the end of each. By default what its class or the setting says.
+    pub fn keep_results(mut self, time: Duration) -> Self {
+        self.request.keep_results_secs = Some(keep_secs(time));
+        self
+    }
+
+    /// The results of its runs are kept as long as it is.
+    pub fn keep_results_forever(mut self) -> Self {
+        self.request.keep_results_secs = Some(0);
+        self
+    }
+
+    /// A value of its metadata, by which it can be selected: `meta.NAME=VALUE`.
+    ///
+    /// # Errors
+    /// [`Error::Json`], or [`Error::Input`] for a name that is empty or too long.
+    pub fn meta(mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<Self, Error> {
+        let json = serde_json::to_string(value).map_err(Error::Json)?;
+        self.request.meta.set(name, &json).map_err(Error::Input)?;
+        Ok(self)
+    }
+
     /// Again and again: a cron expression in the time zone of this name, like `Europe/Berlin` or `UTC`.
     pub fn every(mut self, cron: impl Into<String>, zone: impl Into<String>) -> Self {
         self.request.every = Some(cron.into());
@@ -161,6 +195,11 @@ impl NewTask {
 pub(super) fn later(now: DateTime<Utc>, delay: Duration) -> Result<DateTime<Utc>, String> {
     let later = TimeDelta::from_std(delay).ok().and_then(|delay| now.checked_add_signed(delay));
     later.ok_or_else(|| "the delay is too long".to_owned())
+}
+
+/// At least a second: 0 stands for no limit.
+pub(super) fn keep_secs(time: Duration) -> i64 {
+    whole_secs(time).max(1)
 }
 
 /// A part of a second counts as a whole one.

@@ -217,14 +217,20 @@ fn count_status(conn: &mut AnyConnection, status: TaskStatus) -> StoreResult<Cou
 
 /// Tasks of this status that were over after this moment.
 fn count_over(conn: &mut AnyConnection, status: TaskStatus, after: Moment) -> StoreResult<Counted> {
-    use super::schema::task_queue::dsl::{id, last_status, over_on, task_queue};
-    Ok(count_in_order!(
-        conn,
-        TASKS_LIMIT,
-        task_queue
-            .filter(last_status.eq(status.as_str()))
-            .filter(over_on.gt(after))
-            .order((last_status, over_on, id))
-            .select(id)
-    ))
+    use super::schema::task_queue::dsl::{has_keep, id, last_status, over_on, task_queue};
+    let mut counts = Vec::with_capacity(2);
+    // Those that state how long they are kept are apart in the index.
+    for keeps in [0, 1] {
+        counts.push(count_in_order!(
+            conn,
+            TASKS_LIMIT,
+            task_queue
+                .filter(last_status.eq(status.as_str()))
+                .filter(has_keep.eq(keeps))
+                .filter(over_on.gt(after))
+                .order((last_status, has_keep, over_on, id))
+                .select(id)
+        ));
+    }
+    Ok(sum(counts[0], counts[1]))
 }

@@ -98,6 +98,7 @@ pub use self::transitions::{
 };
 pub use self::unique::Holder;
 use self::unique::look_again;
+use crate::domain::retention::KeepOfClass;
 use crate::domain::settings::Settings;
 use crate::os::patience::{LAST_ANSWER, Patience};
 use crate::os::random::spread;
@@ -141,6 +142,8 @@ pub struct Store {
     recent_clock: Option<(DateTime<Utc>, Instant)>,
     /// How far this connection has come in the due tasks.
     low_water: LowWater,
+    /// What the classes of this host state about how long their tasks are kept; `None` where none states anything.
+    keep_of: Option<KeepOfClass>,
 }
 
 impl Store {
@@ -242,7 +245,13 @@ impl Store {
             recent_settings: None,
             recent_clock: None,
             low_water: LowWater::default(),
+            keep_of: None,
         }
+    }
+
+    /// From now on tasks that end are kept for as long as their classes state.
+    pub fn keep_by_class(&mut self, keep_of: Option<KeepOfClass>) {
+        self.keep_of = keep_of;
     }
 
     /// Where something arrives when a run is cancelled or a message sent, if the engine can notify.

@@ -42,6 +42,8 @@ pub(super) struct Candidate {
     pub(super) scheduled_on: Moment,
     pub(super) updated_on: Moment,
     pub(super) over_on: Option<Moment>,
+    pub(super) has_keep: i32,
+    pub(super) expires_on: Option<Moment>,
     failed_retries: i32,
     #[diesel(select_expression = allowed_retries(), select_expression_type = AllowedRetries)]
     allowed_retries: i32,

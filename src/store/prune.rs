@@ -15,7 +15,7 @@ use super::schema::{
     task_queue_runners, task_queue_runs,
 };
 use super::sql::{Moment, any_year, db_now};
-use super::transitions::keep_claims_out;
+use super::transitions::{keep_as_classes_state, keep_claims_out};
 use super::{Store, StoreResult};
 use crate::domain::ids::TaskId;
 use crate::domain::retention::Kept;
@@ -28,11 +28,14 @@ const CLOCK_FOR: Duration = Duration::from_secs(1);
 /// Ids in one statement.
 const IDS_PER_STATEMENT: usize = 5_000;
 
-/// Which finished tasks are deleted: those of a status, and of a class if one is named, that are older or more than this.
+/// Which finished tasks are deleted: those of a status, and of a class if one is named, that are older or more than this and
+/// do not state how long they are kept; or those that state it, and are kept no longer.
 #[derive(Clone, Debug)]
 pub struct PruneRule {
     /// LastStatus
     pub status: TaskStatus,
+    /// Those that were kept for as long as they, or their classes, state; age and number do not count then.
+    pub has_expired: bool,
     /// Of this class alone.
     pub class: Option<String>,
     /// Those that have been over for so many seconds.
@@ -79,12 +82,36 @@ pub struct Pruned {
     pub events: usize,
 }
 
+impl PruneRule {
+    /// Those of a status that have been over for so many seconds.
+    #[must_use]
+    pub const fn older_than(status: TaskStatus, secs: i64) -> Self {
+        Self { status, has_expired: false, class: None, older_than_secs: Some(secs), at_most: None }
+    }
+
+    /// Whether a task is one of those of which the rule tells by their age or number, as far as its row knows.
+    fn is_of(&self, row: &Candidate) -> bool {
+        row.last_status == self.status.as_str()
+            && (row.has_keep == 1) == self.has_expired
+            && self.place_of(row).is_some()
+    }
+
+    /// Where it stands among the others; `None` if it is not over.
+    fn place_of(&self, row: &Candidate) -> Option<PrunePlace> {
+        let on = if self.has_expired { row.over_on.and(row.expires_on) } else { row.over_on };
+        on.map(|on| PrunePlace(on, row.id))
+    }
+}
+
 impl Store {
     /// Where the tasks end that the rule reaches by their age; `None` if it reaches none.
     ///
     /// # Errors
     /// The database could not be asked.
     pub fn last_old_task(&mut self, rule: &PruneRule) -> StoreResult<Option<PrunePlace>> {
+        if rule.has_expired {
+            return Ok(Some(PrunePlace(self.so_long_ago(0)?, i64::MIN)));
+        }
         let Some(secs) = rule.older_than_secs else { return Ok(None) };
         Ok(Some(PrunePlace(self.so_long_ago(secs)?, i64::MIN)))
     }
@@ -124,10 +151,13 @@ impl Store {
         kept: Option<&NewEvent>,
     ) -> StoreResult<usize> {
         let Some(seen_on) = window.seen_on else { return Ok(0) };
+        let keep_of = self.keep_of.clone().filter(|_| !rule.has_expired);
         self.write_kept(kept, |conn| {
             let free = enter_tasks(conn, &window.ids)?;
+            // What was ended by SQL alone has not heard what its class states.
+            keep_as_classes_state(conn, keep_of.as_ref(), &free)?;
             let mut rows = load_by_id(conn, &free)?;
-            rows.retain(|row| row.last_status == rule.status.as_str() && row.updated_on <= seen_on);
+            rows.retain(|row| rule.is_of(row) && row.updated_on <= seen_on);
             let stays = find_kept(conn, &rows)?;
             let ids: Vec<i64> = rows.iter().map(|row| row.id).filter(|id| !stays.contains_key(id)).collect();
             delete_tasks(conn, &ids, kept)
@@ -203,18 +233,37 @@ impl Store {
     pub fn prune_results(&mut self, older_than_secs: i64, kept: Option<&NewEvent>) -> StoreResult<usize> {
         use task_queue_runs::dsl;
         let limit = self.so_long_ago(older_than_secs)?;
-        self.prune_part(
-            ("results", kept),
-            |conn| {
-                let old = dsl::task_queue_runs.filter(dsl::results_on.lt(limit)).order((dsl::results_on, dsl::id));
-                Ok(old.limit(WINDOW).select(dsl::id).load(conn)?)
-            },
-            |conn, runs| {
-                let old = dsl::task_queue_runs.filter(dsl::id.eq_any(runs)).filter(dsl::finished_on.is_not_null());
-                let without = (dsl::results.eq(None::<String>), dsl::updated_on.eq(db_now()));
-                Ok(diesel::update(old).set(without).execute(conn)?)
-            },
-        )
+        self.prune_results_of(kept, |conn| {
+            let old = dsl::task_queue_runs.filter(dsl::results_on.lt(limit)).order((dsl::results_on, dsl::id));
+            Ok(old.limit(WINDOW).select(dsl::id).load(conn)?)
+        })
+    }
+
+    /// Deletes results that were kept for as long as their tasks or classes state, and returns of how many runs.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn prune_expired_results(&mut self, kept: Option<&NewEvent>) -> StoreResult<usize> {
+        use task_queue_runs::dsl;
+        let now = self.so_long_ago(0)?;
+        self.prune_results_of(kept, |conn| {
+            let expired = dsl::task_queue_runs.filter(dsl::results_expire_on.le(now));
+            let first = expired.order((dsl::results_expire_on, dsl::id)).limit(WINDOW);
+            Ok(first.select(dsl::id).load(conn)?)
+        })
+    }
+
+    fn prune_results_of(
+        &mut self,
+        kept: Option<&NewEvent>,
+        find: impl FnMut(&mut AnyConnection) -> StoreResult<Vec<i64>>,
+    ) -> StoreResult<usize> {
+        use task_queue_runs::dsl;
+        self.prune_part(("results", kept), find, |conn, runs| {
+            let old = dsl::task_queue_runs.filter(dsl::id.eq_any(runs)).filter(dsl::finished_on.is_not_null());
+            let without = (dsl::results.eq(None::<String>), dsl::updated_on.eq(db_now()));
+            Ok(diesel::update(old).set(without).execute(conn)?)
+        })
     }
 
     /// Deletes runners that ended so many seconds ago, and returns how many.
@@ -305,8 +354,13 @@ fn enter_tasks(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<Vec<i64>> {
     Ok(backend::lock_free_tasks(conn, ids)?)
 }
 
-fn place_of(rule: &PruneRule, row: &Candidate) -> Option<PrunePlace> {
-    let on = if rule.class.is_some() { Some(row.scheduled_on) } else { row.over_on };
+/// Where the next part begins, in the order of the index that is read.
+fn next_place(rule: &PruneRule, row: &Candidate) -> Option<PrunePlace> {
+    let on = match rule {
+        PruneRule { has_expired: true, .. } => row.expires_on,
+        PruneRule { class: Some(_), .. } => Some(row.scheduled_on),
+        _ => row.over_on,
+    };
     on.map(|on| PrunePlace(on, row.id))
 }
 
@@ -316,11 +370,12 @@ fn first_in_excess(conn: &mut AnyConnection, status: TaskStatus, most: i64) -> S
     let now: Moment = diesel::select(db_now()).get_result(conn)?;
     let found: Option<(Option<Moment>, i64)> = dsl::task_queue
         .filter(dsl::last_status.eq(status.as_str()))
+        .filter(dsl::has_keep.eq(0))
         .filter(dsl::over_on.le(now))
         .select((dsl::over_on, dsl::id))
         .offset(most)
         .limit(1)
-        .order((dsl::last_status.desc(), dsl::over_on.desc(), dsl::id.desc()))
+        .order((dsl::last_status.desc(), dsl::has_keep.desc(), dsl::over_on.desc(), dsl::id.desc()))
         .first(conn)
         .optional()?;
     Ok(found.and_then(|(on, id)| Some(PrunePlace(on?, id))))
@@ -335,8 +390,8 @@ fn load_window(
 ) -> StoreResult<PruneWindow> {
     let rows = load_candidates(conn, rule, from, until.0)?;
     let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < WINDOW;
-    let next = if is_last { None } else { rows.last().and_then(|row| place_of(rule, row)) };
-    let is_reached = |row: &Candidate| row.over_on.is_some_and(|on| PrunePlace(on, row.id) <= until);
+    let next = if is_last { None } else { rows.last().and_then(|row| next_place(rule, row)) };
+    let is_reached = |row: &Candidate| rule.is_of(row) && rule.place_of(row).is_some_and(|place| place <= until);
     let found: Vec<Candidate> = rows.into_iter().filter(is_reached).collect();
     let kept = find_kept(conn, &found)?;
     let mut window = PruneWindow { next, ..PruneWindow::default() };
@@ -357,6 +412,9 @@ fn load_candidates(
     until: Moment,
 ) -> StoreResult<Vec<Candidate>> {
     use task_queue::dsl;
+    if rule.has_expired {
+        return load_expired(conn, rule, from, until);
+    }
     let mut query = dsl::task_queue
         .filter(dsl::last_status.eq(rule.status.as_str()))
         .limit(WINDOW)
@@ -374,13 +432,39 @@ fn load_candidates(
         // The whole index is named in the order, as in `list_by_status`.
         query = query.order((dsl::task_class, dsl::last_status, dsl::scheduled_on, dsl::id));
     } else {
-        query = query.filter(dsl::over_on.le(any_year(until).nullable()));
+        query = query.filter(dsl::has_keep.eq(0)).filter(dsl::over_on.le(any_year(until).nullable()));
         if let Some(PrunePlace(on, id)) = from {
             let place = || any_year(on).nullable();
             let (later, same) = (dsl::over_on.gt(place()), dsl::over_on.eq(place()));
             query = query.filter(dsl::over_on.ge(place())).filter(later.or(same.and(dsl::id.gt(id))));
         }
-        query = query.order((dsl::last_status, dsl::over_on, dsl::id));
+        query = query.order((dsl::last_status, dsl::has_keep, dsl::over_on, dsl::id));
+    }
+    Ok(query.load(conn)?)
+}
+
+/// Those that were kept for as long as they or their classes state: the index holds nothing that states nothing.
+fn load_expired(
+    conn: &mut AnyConnection,
+    rule: &PruneRule,
+    from: Option<PrunePlace>,
+    until: Moment,
+) -> StoreResult<Vec<Candidate>> {
+    use task_queue::dsl;
+    let PrunePlace(on, id) = from.unwrap_or_else(|| PrunePlace(Moment::beginning(), 0));
+    let place = || any_year(on).nullable();
+    let (later, same) = (dsl::expires_on.gt(place()), dsl::expires_on.eq(place()));
+    let mut query = dsl::task_queue
+        .filter(dsl::expires_on.le(any_year(until).nullable()))
+        .filter(dsl::expires_on.ge(place()))
+        .filter(later.or(same.and(dsl::id.gt(id))))
+        .filter(dsl::last_status.eq(rule.status.as_str()))
+        .order((dsl::expires_on, dsl::id))
+        .limit(WINDOW)
+        .select(Candidate::as_select())
+        .into_boxed();
+    if let Some(class) = &rule.class {
+        query = query.filter(dsl::task_class.eq(class));
     }
     Ok(query.load(conn)?)
 }

@@ -71,19 +71,28 @@ impl Store {
     /// The database could not be asked.
     pub fn list_newest_ends(&mut self, status: TaskStatus, secs: i64, limit: i64) -> StoreResult<Vec<DateTime<Utc>>> {
         use task_queue::dsl;
-        let ends: Vec<Option<Moment>> = self.read(|conn| {
+        let ends = self.read(|conn| {
             let now: Moment = diesel::select(db_now()).get_result(conn)?;
             let since = Moment::from(DateTime::<Utc>::from(now) - TimeDelta::seconds(secs));
-            Ok(dsl::task_queue
-                .filter(dsl::last_status.eq(status.as_str()))
-                .filter(dsl::over_on.gt(since))
-                .filter(dsl::over_on.le(now))
-                .order((dsl::last_status.desc(), dsl::over_on.desc(), dsl::id.desc()))
-                .limit(limit)
-                .select(dsl::over_on)
-                .load(conn)?)
+            let mut ends = Vec::new();
+            // Those that state how long they are kept are apart in the index.
+            for has_keep in [0, 1] {
+                let over = dsl::task_queue
+                    .filter(dsl::last_status.eq(status.as_str()))
+                    .filter(dsl::has_keep.eq(has_keep))
+                    .filter(dsl::over_on.gt(since))
+                    .filter(dsl::over_on.le(now));
+                let newest = over
+                    .order((dsl::last_status.desc(), dsl::has_keep.desc(), dsl::over_on.desc(), dsl::id.desc()))
+                    .limit(limit);
+                ends.extend(newest.select(dsl::over_on).load::<Option<Moment>>(conn)?);
+            }
+            Ok(ends)
         })?;
-        Ok(ends.into_iter().flatten().map(DateTime::from).collect())
+        let mut ends: Vec<DateTime<Utc>> = ends.into_iter().flatten().map(DateTime::from).collect();
+        ends.sort_unstable_by(|a, b| b.cmp(a));
+        ends.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(ends)
     }
 }
 

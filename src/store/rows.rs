@@ -31,6 +31,9 @@ pub(super) struct NewTaskRow {
     pub(super) unique_until: Option<Moment>,
     pub(super) limit_key: Option<String>,
     pub(super) parent_id: Option<i64>,
+    pub(super) keep_secs: Option<i32>,
+    pub(super) keep_results_secs: Option<i32>,
+    pub(super) meta: Option<String>,
     pub(super) recurrence: Option<String>,
     pub(super) time_zone: Option<String>,
     pub(super) catch_up: Option<String>,
@@ -55,6 +58,9 @@ impl NewTaskRow {
             unique_until: window_secs.map(|secs| Moment::from(now + TimeDelta::seconds(secs.into()))),
             limit_key: task.limit_key.clone(),
             parent_id: task.parent_id.map(|id| id.0),
+            keep_secs: task.keep_secs,
+            keep_results_secs: task.keep_results_secs,
+            meta: task.meta.clone(),
             recurrence: task.recurrence.as_ref().map(|recurrence| recurrence.every().to_owned()),
             time_zone: task.recurrence.as_ref().map(|recurrence| recurrence.zone().to_owned()),
             catch_up: task.recurrence.as_ref().map(|recurrence| recurrence.catch_up().to_string()),
@@ -107,6 +113,11 @@ pub(super) struct TaskRow {
     unique_until: Option<Cell<Moment>>,
     limit_key: Option<Cell<ExactText>>,
     parent_id: Option<i64>,
+    keep_secs: Option<Cell<ExactInt>>,
+    class_keep_secs: Option<Cell<ExactInt>>,
+    keep_results_secs: Option<Cell<ExactInt>>,
+    expires_on: Option<Cell<Moment>>,
+    meta: Option<Cell<ExactText>>,
 }
 
 /// Reads the cells of a row, and notes which of them cannot be read.
@@ -188,6 +199,11 @@ impl From<TaskRow> for Task {
             unique_until: cells.maybe_instant("UniqueUntil", row.unique_until),
             limit_key: cells.maybe_text("LimitKey", row.limit_key),
             parent_id: row.parent_id.map(TaskId),
+            keep_secs: row.keep_secs.map(|cell| cells.int("Keep", cell)),
+            class_keep_secs: row.class_keep_secs.map(|cell| cells.int("ClassKeep", cell)),
+            keep_results_secs: row.keep_results_secs.map(|cell| cells.int("KeepResults", cell)),
+            expires_on: cells.maybe_instant("ExpiresOn", row.expires_on),
+            meta: cells.maybe_text("Meta", row.meta),
             unreadable: cells.0.finish(),
         }
     }

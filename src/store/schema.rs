@@ -46,6 +46,14 @@ diesel::table! {
         parent_id -> Nullable<BigInt>,
         #[sql_name = "Receipt"]
         receipt -> Nullable<Text>,
+        #[sql_name = "Keep"]
+        keep_secs -> Nullable<Integer>,
+        #[sql_name = "ClassKeep"]
+        class_keep_secs -> Nullable<Integer>,
+        #[sql_name = "KeepResults"]
+        keep_results_secs -> Nullable<Integer>,
+        #[sql_name = "Meta"]
+        meta -> Nullable<Text>,
         #[sql_name = "Recurrence"]
         recurrence -> Nullable<Text>,
         #[sql_name = "TimeZone"]
@@ -64,6 +72,10 @@ diesel::table! {
         due_on -> Nullable<Timestamp>,
         #[sql_name = "OverOn"]
         over_on -> Nullable<Timestamp>,
+        #[sql_name = "HasKeep"]
+        has_keep -> Integer,
+        #[sql_name = "ExpiresOn"]
+        expires_on -> Nullable<Timestamp>,
         #[sql_name = "UniqueKey"]
         unique_key -> Nullable<Text>,
         #[sql_name = "UniqueUntil"]
@@ -148,10 +160,14 @@ diesel::table! {
         limit_key -> Nullable<Text>,
         #[sql_name = "HasKeySlot"]
         has_key_slot -> Bool,
+        #[sql_name = "KeepResults"]
+        keep_results_secs -> Nullable<Integer>,
         #[sql_name = "UpdatedOn"]
         updated_on -> Timestamp,
         #[sql_name = "ResultsOn"]
         results_on -> Nullable<Timestamp>,
+        #[sql_name = "ResultsExpireOn"]
+        results_expire_on -> Nullable<Timestamp>,
         #[sql_name = "OpenTaskId"]
         open_task_id -> Nullable<BigInt>,
         #[sql_name = "ClaimClass"]

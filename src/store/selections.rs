@@ -7,11 +7,13 @@ use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 
 use super::backend::AnyConnection;
+use super::cells::ShownText;
 use super::rows::TaskRow;
 use super::schema::{task_queue, task_queue_runs};
 use super::sql::{Moment, allowed_retries, db_now};
 use super::{Store, StoreResult};
 use crate::domain::ids::TaskId;
+use crate::domain::meta::Meta;
 use crate::domain::records::Task;
 use crate::domain::selection::{ClassFilter, Selection, StatusFilter};
 use crate::domain::status::{RunStatus, TaskStatus};
@@ -204,7 +206,19 @@ impl Query<'_> {
                 .single_value();
             query = query.filter(code_of_last_failure.eq_any(&self.selection.errors).assume_not_null());
         }
-        Ok(query.load(conn)?)
+        if self.selection.meta.is_empty() {
+            return Ok(query.load(conn)?);
+        }
+        let found: Vec<(i64, ShownText)> =
+            query.filter(dsl::meta.is_not_null()).select((dsl::id, dsl::meta.assume_not_null())).load(conn)?;
+        Ok(found.into_iter().filter(|(_, meta)| self.has_meta(String::from(meta.clone()))).map(|(id, _)| id).collect())
+    }
+
+    /// Compared here: each engine writes numbers in JSON in its own way.
+    fn has_meta(&self, text: String) -> bool {
+        let Ok(meta) = Meta::try_from(text) else { return false };
+        let wanted = &self.selection.meta;
+        wanted.iter().all(|(name, _)| wanted.iter().any(|(other, value)| other == name && meta.has(name, value)))
     }
 
     fn ago(&self, secs: i64) -> Moment {

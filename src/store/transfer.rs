@@ -89,6 +89,14 @@ struct TaskColumns {
     limit_key: Option<String>,
     #[serde(default)]
     parent_id: Option<i64>,
+    #[serde(default)]
+    keep_secs: Option<i32>,
+    #[serde(default)]
+    class_keep_secs: Option<i32>,
+    #[serde(default)]
+    keep_results_secs: Option<i32>,
+    #[serde(default)]
+    meta: Option<String>,
     recurrence: Option<String>,
     time_zone: String,
     catch_up: String,
@@ -137,6 +145,8 @@ struct RunColumns {
     handler_process_id: Option<i64>,
     #[diesel(deserialize_as = ShownText)]
     handler_identity: String,
+    #[serde(default)]
+    keep_results_secs: Option<i32>,
     updated_on: Moment,
 }
 
@@ -432,6 +442,10 @@ fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids)
                 unique_until,
                 limit_key,
                 parent_id,
+                keep_secs,
+                class_keep_secs,
+                keep_results_secs,
+                meta,
                 recurrence,
                 time_zone,
                 catch_up,
@@ -491,6 +505,7 @@ fn import_run(conn: &mut AnyConnection, whole: &TransferredRun, task_id: i64, id
                 process_identity,
                 handler_process_id,
                 handler_identity,
+                keep_results_secs,
                 updated_on
             ]
         )?;

@@ -91,6 +91,35 @@ fn the_same_handler_in_node_runs_one_shot_and_as_a_coprocess() {
     db::on(EngineUnderTest::Sqlite, |db| both_ways(db, "node", "digest.js"));
 }
 
+#[test]
+fn the_helpers_add_metadata_in_every_language_and_both_ways() {
+    let helpers = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/handlers");
+    let helpers = helpers.display();
+    let python = format!(
+        "import sys; sys.path.insert(0, '{helpers}'); from taskqueue_handler import serve\n\
+         def handle(task): task.meta(order=17, old=None)\nserve(handle)"
+    );
+    let php = format!(
+        "<?php require '{helpers}/TaskqueueHandler.php'; Taskqueue\\serve(function ($task) {{ $task->meta(['order' => 17, 'old' => null]); }});"
+    );
+    let node = format!("require('{helpers}/taskqueue-handler.js').serve((task) => {{ task.meta({{ order: 17, old: null }}); }});");
+    db::on(EngineUnderTest::Sqlite, |db| {
+        for (interpreter, name, script) in [("python3", "h.py", python), ("php", "h.php", php), ("node", "h.js", node)]
+        {
+            let path = db.home().join(name);
+            std::fs::write(&path, script).unwrap();
+            let argv = format!("argv = [\"/usr/bin/env\", \"{interpreter}\", {path:?}]");
+            db.configure(&format!("[class.kept]\n{argv}\nprotocol = \"coprocess\"\n[class.once]\n{argv}\n"));
+            for class in ["kept", "once"] {
+                let id = db.cli().run(&["queue", class, "--meta", "old=x", "--meta", "a=b"]).ok();
+                db.cli().run(&["tick"]).ok();
+                let after = db.cli().run(&["status", "--json", &id]).json();
+                assert_eq!(after["task"]["meta"], serde_json::json!({"a": "b", "order": 17}), "{name} {class}: {after}");
+            }
+        }
+    });
+}
+
 /// What a handler prints, what the programs print that it starts, and what they read: nothing of it meets the protocol.
 #[test]
 fn a_handler_that_prints_and_starts_programs_does_not_disturb_the_protocol() {

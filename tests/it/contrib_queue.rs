@@ -273,6 +273,7 @@ each_engine! {
             taskqueue_heartbeat\n\
             taskqueue_result \"{\\\"data\\\":$(cat)}\"\n\
             taskqueue_emit note '[1]'\n\
+            taskqueue_meta order '17 \"b\"'\n\
             test \"$TASKQUEUE_CLASS\" = good || taskqueue_fail paper 'there is \"none\"' --no-retry\n";
         std::fs::write(db.home().join("handler.sh"), script).unwrap();
         let class = |name: &str| format!(
@@ -290,6 +291,7 @@ each_engine! {
         assert_eq!((&run["percents_completed"], &run["progress_message"]), (&json!(100), &json!("page \"4\" of 10")));
         let notes = db.cli().run(&["events", "--task", "1", "--kind", "message", "--json"]).json();
         assert_eq!(notes["details"], json!({ "name": "note", "data": [1] }));
+        assert_eq!(good["task"]["meta"], json!({ "order": "17 \"b\"" }));
         let bad = db.cli().run(&["status", "2", "--json"]).json();
         let run = &bad["runs"][0];
         assert_eq!((&bad["task"]["is_exhausted"], &run["error_code"]), (&json!(true), &json!("paper")), "{bad}");

@@ -225,7 +225,7 @@ fn insert_bad_values(db: &TestDb, raw: &mut Raw) {
         insert_with(raw, "work", column, "'9999-12-31 23:59:59'");
     }
     let numbers = ["-1", "0", "4294967296", "2147483647", "9223372036854775807", "1e300"];
-    for column in ["MaxRetries", "Timeout", "Priority", "WaitingFor", "ParentId"] {
+    for column in ["MaxRetries", "Timeout", "Priority", "WaitingFor", "ParentId", "Keep", "KeepResults"] {
         for number in numbers {
             insert_with(raw, "work", column, number);
         }
@@ -238,6 +238,7 @@ fn insert_bad_values(db: &TestDb, raw: &mut Raw) {
     let large = format!("'\"{}\"'", "x".repeat(2 << 20));
     for data in [large.as_str(), "'1e999'", "'\"\\\\ud800\"'", "'{\"argv\":[\"/usr/bin/id\"]}'", "'{'", "''"] {
         insert_with(raw, "work", "TaskData", data);
+        insert_with(raw, "work", "Meta", data);
     }
 }
 

@@ -32,6 +32,10 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `LimitKey` varchar(190),
     `ParentId` bigint,
     `Receipt` varchar(64),
+    `Keep` int,
+    `ClassKeep` int,
+    `KeepResults` int,
+    `Meta` longtext,
     `Recurrence` varchar(190),
     `TimeZone` varchar(190) NOT NULL DEFAULT 'UTC',
     `CatchUp` varchar(16) NOT NULL DEFAULT 'latest',
@@ -52,6 +56,13 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
             AND (`Recurrence` IS NULL OR `ScheduleStatus` IN ('followed', 'ended'))
             AND `UpdatedOn` >= '1000-01-01'
             THEN CASE WHEN `UniqueUntil` > `UpdatedOn` THEN `UniqueUntil` ELSE `UpdatedOn` END END) STORED,
+    `HasKeep` int GENERATED ALWAYS AS (CASE WHEN `Keep` IS NULL AND `ClassKeep` IS NULL THEN 0 ELSE 1 END) STORED,
+    `ExpiresOn` datetime(6) GENERATED ALWAYS AS (
+        CASE WHEN COALESCE(`Keep`, `ClassKeep`) > 0 AND `CurrentRunId` IS NULL
+            AND `LastStatus` IN ('success', 'cancelled', 'failed', 'timeout')
+            AND `UpdatedOn` >= '1000-01-01' AND `UpdatedOn` < '9900-01-01'
+            THEN CASE WHEN `UniqueUntil` > `UpdatedOn` AND `UniqueUntil` < '9900-01-01' THEN `UniqueUntil` ELSE `UpdatedOn` END
+                + INTERVAL COALESCE(`Keep`, `ClassKeep`) SECOND END) STORED,
     `LiveUniqueKey` varchar(190) GENERATED ALWAYS AS (
         CASE WHEN `UniqueUntil` IS NOT NULL OR `LastStatus` = 'processing'
             OR `CurrentRunId` IS NOT NULL AND `LastStatus` <> 'cancelled'
@@ -77,7 +88,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     KEY `TaskQueueByClass` (`TaskClass`, `LastStatus`, `ScheduledOn`, `Id`),
     KEY `TaskQueueQuarantined` (`QuarantinedOn`, `Id`),
     KEY `TaskQueueScheduleHead` (`ScheduleHead`, `ScheduledOn`, `Id`),
-    KEY `TaskQueueOver` (`LastStatus`, `OverOn`, `Id`),
+    KEY `TaskQueueOver` (`LastStatus`, `HasKeep`, `OverOn`, `Id`),
+    KEY `TaskQueueExpires` (`ExpiresOn`, `Id`),
     UNIQUE KEY `TaskQueuePlanned` (`ScheduleId`, `PlannedOn`),
     CONSTRAINT `QueuedOn lies in the years 1000 to 9999`
         CHECK (`QueuedOn` >= '1000-01-01'),
@@ -121,6 +133,14 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
         CHECK (`ParentId` IS NULL OR `ParentId` >= 1),
     CONSTRAINT `Receipt has 1 to 64 printable ASCII characters`
         CHECK (`Receipt` IS NULL OR char_length(`Receipt`) BETWEEN 1 AND 64 AND `Receipt` NOT REGEXP '[^ -~]'),
+    CONSTRAINT `Keep lies in 0 to 2000000000 seconds`
+        CHECK (`Keep` IS NULL OR `Keep` BETWEEN 0 AND 2000000000),
+    CONSTRAINT `ClassKeep lies in 0 to 2000000000 seconds`
+        CHECK (`ClassKeep` IS NULL OR `ClassKeep` BETWEEN 0 AND 2000000000),
+    CONSTRAINT `KeepResults lies in 0 to 2000000000 seconds`
+        CHECK (`KeepResults` IS NULL OR `KeepResults` BETWEEN 0 AND 2000000000),
+    CONSTRAINT `Meta is a JSON object`
+        CHECK (`Meta` IS NULL OR json_valid(`Meta`) AND `Meta` REGEXP '^[[:space:]]*[{]'),
     CONSTRAINT `Recurrence has 1 to 190 printable ASCII characters`
         CHECK (`Recurrence` IS NULL OR char_length(`Recurrence`) BETWEEN 1 AND 190 AND `Recurrence` NOT REGEXP '[^ -~]'),
     CONSTRAINT `TimeZone has 1 to 190 printable ASCII characters`
@@ -180,8 +200,13 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     `CancelReason` varchar(1000) NOT NULL DEFAULT '',
     `LimitKey` varchar(190),
     `HasKeySlot` boolean NOT NULL DEFAULT 0,
+    `KeepResults` int,
     `UpdatedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    `ResultsOn` datetime(6) GENERATED ALWAYS AS (CASE WHEN `Results` IS NOT NULL THEN `FinishedOn` END) STORED,
+    `ResultsOn` datetime(6) GENERATED ALWAYS AS (
+        CASE WHEN `Results` IS NOT NULL AND `KeepResults` IS NULL THEN `FinishedOn` END) STORED,
+    `ResultsExpireOn` datetime(6) GENERATED ALWAYS AS (
+        CASE WHEN `Results` IS NOT NULL AND `KeepResults` > 0 AND `FinishedOn` < '9900-01-01'
+            THEN `FinishedOn` + INTERVAL `KeepResults` SECOND END) STORED,
     `OpenTaskId` bigint GENERATED ALWAYS AS (
         CASE WHEN `Status` IN ('scheduled', 'processing') THEN `TaskQueueId` END) STORED,
     `ClaimClass` varchar(190) GENERATED ALWAYS AS (
@@ -204,10 +229,13 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     KEY `TaskQueueRunsHeldKey` (`HeldKey`, `ClaimOrder`, `Id`),
     KEY `TaskQueueRunsStarted` (`TaskClass`, `StartedOn`),
     KEY `TaskQueueRunsResults` (`ResultsOn`, `Id`),
+    KEY `TaskQueueRunsResultsExpire` (`ResultsExpireOn`, `Id`),
     CONSTRAINT `Attempt is 1 or more`
         CHECK (`Attempt` >= 1),
     CONSTRAINT `Claimant has 1 to 190 characters`
         CHECK (`Claimant` IS NULL OR char_length(`Claimant`) BETWEEN 1 AND 190),
+    CONSTRAINT `KeepResults of a run lies in 0 to 2000000000 seconds`
+        CHECK (`KeepResults` IS NULL OR `KeepResults` BETWEEN 0 AND 2000000000),
     CONSTRAINT `PercentsCompleted lies in 0 to 100`
         CHECK (`PercentsCompleted` BETWEEN 0 AND 100),
     CONSTRAINT `Results is JSON`

@@ -14,9 +14,9 @@ DROP TABLE "TaskQueueRunners";
 DROP TABLE "TaskQueueRuns";
 DROP TABLE "TaskQueueDependencies";
 DROP TABLE "TaskQueue";
-DROP FUNCTION "TaskQueueScheduleHead", "TaskQueueLiveUniqueKey";
+DROP FUNCTION "TaskQueueScheduleHead", "TaskQueueLiveUniqueKey", "TaskQueueLater";
 DROP DOMAIN "TaskQueueJson", "TaskQueueScheduledOn", "TaskQueueNextAttemptOn", "TaskQueueClassName", "TaskQueueTaskStatus", "TaskQueueMaxRetries", "TaskQueueRetryLimit", "TaskQueueFailedRetries",
     "TaskQueueQueuedOn", "TaskQueueUpdatedOn", "TaskQueuePlannedOn", "TaskQueueUniqueUntil", "TaskQueueQuarantinedOn", "TaskQueueRecurrence",
-    "TaskQueueTimeZone", "TaskQueueReceipt", "TaskQueueParentId", "TaskQueueQueuedById", "TaskQueueAttempts", "TaskQueuePriority", "TaskQueueTimeout", "TaskQueueWaitingFor", "TaskQueueBackoff",
+    "TaskQueueTimeZone", "TaskQueueReceipt", "TaskQueueKeep", "TaskQueueClassKeep", "TaskQueueKeepResults", "TaskQueueMeta", "TaskQueueParentId", "TaskQueueQueuedById", "TaskQueueAttempts", "TaskQueuePriority", "TaskQueueTimeout", "TaskQueueWaitingFor", "TaskQueueBackoff",
     "TaskQueueCrashes", "TaskQueueUniqueKey", "TaskQueueLimitKey", "TaskQueueCatchUp", "TaskQueueScheduleStatus",
     "TaskQueueAttempt", "TaskQueuePercentsCompleted", "TaskQueueRunStatus", "TaskQueueClaimant";

@@ -81,6 +81,14 @@ CREATE TABLE "TaskQueue" (
         CONSTRAINT "Receipt has 1 to 64 printable ASCII characters"
         CHECK ("Receipt" IS NULL OR "Receipt" NOT GLOB '*[^ -~]*'
             AND length("Receipt") BETWEEN 1 AND 64 AND length(CAST("Receipt" AS BLOB)) = length("Receipt")),
+    "Keep" INTEGER
+        CONSTRAINT "Keep lies in 0 to 2000000000 seconds" CHECK ("Keep" IS NULL OR "Keep" BETWEEN 0 AND 2000000000),
+    "ClassKeep" INTEGER
+        CONSTRAINT "ClassKeep lies in 0 to 2000000000 seconds" CHECK ("ClassKeep" IS NULL OR "ClassKeep" BETWEEN 0 AND 2000000000),
+    "KeepResults" INTEGER
+        CONSTRAINT "KeepResults lies in 0 to 2000000000 seconds" CHECK ("KeepResults" IS NULL OR "KeepResults" BETWEEN 0 AND 2000000000),
+    "Meta" TEXT
+        CONSTRAINT "Meta is a JSON object" CHECK ("Meta" IS NULL OR json_valid("Meta") AND json_type("Meta") = 'object'),
     "Recurrence" TEXT
         CONSTRAINT "Recurrence has 1 to 190 printable ASCII characters"
         CHECK ("Recurrence" IS NULL OR "Recurrence" NOT GLOB '*[^ -~]*'
@@ -118,6 +126,12 @@ CREATE TABLE "TaskQueue" (
                 AND ("FailedRetries" >= COALESCE("RetryLimit", "MaxRetries", 1000001) OR "QuarantinedOn" IS NOT NULL))
             AND ("Recurrence" IS NULL OR "ScheduleStatus" IN ('followed', 'ended'))
             THEN CASE WHEN "UniqueUntil" > "UpdatedOn" THEN "UniqueUntil" ELSE "UpdatedOn" END END) STORED,
+    "HasKeep" INTEGER GENERATED ALWAYS AS (CASE WHEN "Keep" IS NULL AND "ClassKeep" IS NULL THEN 0 ELSE 1 END) STORED,
+    "ExpiresOn" TEXT GENERATED ALWAYS AS (
+        CASE WHEN coalesce("Keep", "ClassKeep") > 0 AND "CurrentRunId" IS NULL
+            AND "LastStatus" IN ('success', 'cancelled', 'failed', 'timeout')
+            THEN strftime('%Y-%m-%d %H:%M:%f000', CASE WHEN "UniqueUntil" > "UpdatedOn" THEN "UniqueUntil" ELSE "UpdatedOn" END,
+                coalesce("Keep", "ClassKeep") || ' seconds') END) STORED,
     "ScheduleHead" TEXT GENERATED ALWAYS AS (
         CASE WHEN "Recurrence" IS NULL OR "ScheduleStatus" IN ('followed', 'ended') THEN NULL
             WHEN "ScheduleStatus" IN ('paused', 'broken') THEN "ScheduleStatus"
@@ -145,7 +159,8 @@ CREATE UNIQUE INDEX "TaskQueueReceipt" ON "TaskQueue" ("Receipt") WHERE "Receipt
 CREATE INDEX "TaskQueueByParent" ON "TaskQueue" ("ParentId", "Id") WHERE "ParentId" IS NOT NULL;
 CREATE INDEX "TaskQueueByUniqueKey" ON "TaskQueue" ("UniqueKey", "Id") WHERE "UniqueKey" IS NOT NULL;
 CREATE INDEX "TaskQueueScheduleHead" ON "TaskQueue" ("ScheduleHead", "ScheduledOn", "Id") WHERE "ScheduleHead" IS NOT NULL;
-CREATE INDEX "TaskQueueOver" ON "TaskQueue" ("LastStatus", "OverOn", "Id") WHERE "OverOn" IS NOT NULL;
+CREATE INDEX "TaskQueueOver" ON "TaskQueue" ("LastStatus", "HasKeep", "OverOn", "Id") WHERE "OverOn" IS NOT NULL;
+CREATE INDEX "TaskQueueExpires" ON "TaskQueue" ("ExpiresOn", "Id") WHERE "ExpiresOn" IS NOT NULL;
 CREATE UNIQUE INDEX "TaskQueuePlanned" ON "TaskQueue" ("ScheduleId", "PlannedOn") WHERE "ScheduleId" IS NOT NULL;
 
 CREATE TABLE "TaskQueueDependencies" (
@@ -195,8 +210,14 @@ CREATE TABLE "TaskQueueRuns" (
     "LimitKey" TEXT,
     "HasKeySlot" INTEGER NOT NULL DEFAULT 0
         CONSTRAINT "HasKeySlot is 0 or 1" CHECK ("HasKeySlot" IN (0, 1)),
+    "KeepResults" INTEGER
+        CONSTRAINT "KeepResults lies in 0 to 2000000000 seconds" CHECK ("KeepResults" IS NULL OR "KeepResults" BETWEEN 0 AND 2000000000),
     "UpdatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
-    "ResultsOn" TEXT GENERATED ALWAYS AS (CASE WHEN "Results" IS NOT NULL THEN "FinishedOn" END) STORED,
+    "ResultsOn" TEXT GENERATED ALWAYS AS (
+        CASE WHEN "Results" IS NOT NULL AND "KeepResults" IS NULL THEN "FinishedOn" END) STORED,
+    "ResultsExpireOn" TEXT GENERATED ALWAYS AS (
+        CASE WHEN "Results" IS NOT NULL AND "KeepResults" > 0
+            THEN strftime('%Y-%m-%d %H:%M:%f000', "FinishedOn", "KeepResults" || ' seconds') END) STORED,
     "OpenTaskId" INTEGER GENERATED ALWAYS AS (
         CASE WHEN "Status" IN ('scheduled', 'processing') THEN "TaskQueueId" END) STORED,
     "ClaimClass" TEXT GENERATED ALWAYS AS (
@@ -221,6 +242,7 @@ CREATE INDEX "TaskQueueRunsWaitingKey" ON "TaskQueueRuns" ("WaitingKey", "ClaimO
 CREATE INDEX "TaskQueueRunsHeldKey" ON "TaskQueueRuns" ("HeldKey", "ClaimOrder", "Id") WHERE "HeldKey" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsStarted" ON "TaskQueueRuns" ("TaskClass", "StartedOn") WHERE "StartedOn" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsResults" ON "TaskQueueRuns" ("ResultsOn", "Id") WHERE "ResultsOn" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsResultsExpire" ON "TaskQueueRuns" ("ResultsExpireOn", "Id") WHERE "ResultsExpireOn" IS NOT NULL;
 
 CREATE TABLE "TaskQueueRunners" (
     "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,

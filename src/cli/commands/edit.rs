@@ -9,6 +9,7 @@ use super::reason::ReasonArgs;
 use super::selected::{self, BulkVerb, SelectedArgs};
 use crate::cli::output::Out;
 use crate::cli::session::Session;
+use crate::domain::retention::parse_keep;
 use crate::domain::task_change::ChangeRequest;
 use crate::engine::edit::{Edit, edit_tasks, editable, preview_edit};
 use crate::engine::queue::timeout_secs;
@@ -20,6 +21,11 @@ const TIMEOUT_HELP: &str =
 const BACKOFF_HELP: &str =
     "Waits before retries: exponential:10s..1h, fixed:30s or list:10s,1m,10m; none: those of the class";
 
+const KEEP_HELP: &str = "Keep it for this time after it is over: 12h, 7d, or forever; none: that of the class";
+const KEEP_RESULTS_HELP: &str =
+    "Keep the results of its runs for this time after each ended: 1d, or forever; none: that of the class";
+const META_HELP: &str = "Metadata to set; KEY= takes one away; may be given more than once";
+
 /// Change data, time, priority and other numbers of tasks
 ///
 /// Of a task that is processed the next attempt sees it. A run that waits gets the new priority, and is given back if the
@@ -28,6 +34,9 @@ const BACKOFF_HELP: &str =
 #[command(mut_arg("max_retries", |arg| arg.help("Failed attempts before it is exhausted")))]
 #[command(mut_arg("timeout", |arg| arg.help(TIMEOUT_HELP)))]
 #[command(mut_arg("backoff", |arg| arg.help(BACKOFF_HELP)))]
+#[command(mut_arg("keep", |arg| arg.help(KEEP_HELP)))]
+#[command(mut_arg("keep_results", |arg| arg.help(KEEP_RESULTS_HELP)))]
+#[command(mut_arg("meta", |arg| arg.help(META_HELP)))]
 pub(crate) struct EditArgs {
     #[command(flatten)]
     selected: SelectedArgs,
@@ -54,6 +63,8 @@ pub(crate) fn run(session: Session, args: &EditArgs, out: &mut Out) -> anyhow::R
     let data = args.data.as_deref().map(read_data).transpose()?;
     let attempts = &args.attempts;
     let timeout = attempts.timeout(|text| or_none(text, timeout_secs))?;
+    let (keep_secs, keep_results_secs) = attempts.keeping(|text| or_none(text, parse_keep))?;
+    let meta = attempts.meta()?;
     let mut ctx = session.open()?;
     let change = ChangeRequest {
         data,
@@ -62,6 +73,9 @@ pub(crate) fn run(session: Session, args: &EditArgs, out: &mut Out) -> anyhow::R
         timeout_secs: timeout,
         priority: attempts.priority,
         backoff: attempts.backoff.clone().map(|text| Some(text).filter(|text| text != NONE)),
+        keep_secs,
+        keep_results_secs,
+        meta,
     };
     let edit = Edit { change, if_updated_on: args.if_updated_on };
     let mut verb = BulkVerb {

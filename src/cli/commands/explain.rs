@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::selected::{SELECTION_HELP, if_gone, selected_tasks};
-use super::task_view::task_json;
+use super::task_view::{kept_words, task_json};
 use super::why::{remedy, sentence};
 use crate::cli::error::{CliError, DONE, NOT_FOUND, did_you_mean};
 use crate::cli::output::Out;
@@ -136,6 +136,9 @@ pub(super) fn words(explanation: &Explanation, ahead: Option<TimeDelta>, out: &O
         let taken = format!("{key} is taken by task {holder}: this one cannot be live again before that is over");
         text.push(told("key", &taken));
     }
+    if let Some(until) = explanation.kept_until {
+        text.push(told("kept", &kept_words(until, now)));
+    }
     if let Some(ahead) = ahead {
         text.push(told("clock", &clock_words(ahead)));
     }
@@ -262,7 +265,7 @@ fn as_json(explanation: &Explanation, ahead: Option<TimeDelta>) -> Value {
         "next": explanation.next, "remedy": cause.and_then(|(_, reason)| remedy(reason, &explanation.task)),
         "conditions": explanation.conditions, "blockers": explanation.blockers, "circle": explanation.circle,
         "attempts": attempts, "nearest_classes": explanation.nearest_classes,
-        "key_holder": explanation.key_holder, "claim": held_claim(explanation),
+        "key_holder": explanation.key_holder, "kept_until": explanation.kept_until, "claim": held_claim(explanation),
         "clock_ahead_secs": ahead.map(|ahead| ahead.num_seconds()),
     })
 }

@@ -3,6 +3,7 @@
 use anyhow::bail;
 use clap::Args;
 
+use super::attempt_options::meta_option;
 use super::heartbeat::HeldArgs;
 use super::queue::read_data;
 use super::task_options::duration_option;
@@ -12,7 +13,8 @@ use crate::cli::session::Session;
 use crate::domain::backoff::possible_delay_secs;
 use crate::domain::ending::ReportedError;
 use crate::domain::json::check_storable;
-use crate::engine::claimants::{Held, Resolution, resolve};
+use crate::domain::meta::Meta;
+use crate::engine::claimants::{Held, Resolution, resolve_with};
 
 /// End a run you claimed: well, with results, or with an error
 ///
@@ -40,6 +42,9 @@ pub(crate) struct ResolveArgs {
     /// The next attempt comes after this time, whatever the backoff says: 30s, 5m
     #[arg(long, value_name = "DURATION", requires = "error", conflicts_with = "no_retry")]
     delay: Option<String>,
+    /// Add this to the metadata of its task, however it ended; KEY= takes one away; may be given more than once
+    #[arg(long, value_name = "KEY=VALUE")]
+    meta: Vec<String>,
 }
 
 pub(crate) fn run(session: Session, args: &ResolveArgs, out: &mut Out) -> anyhow::Result<u8> {
@@ -54,7 +59,8 @@ pub(crate) fn run(session: Session, args: &ResolveArgs, out: &mut Out) -> anyhow
         }),
         None => Resolution::Success(args.results.as_deref().map(results).transpose()?),
     };
-    end(session, &args.held.held(), &resolution, out)
+    let meta = meta_option(&args.meta)?;
+    end_with(session, &args.held.held(), &resolution, Some(&meta).filter(|meta| !meta.is_empty()), out)
 }
 
 fn results(argument: &str) -> Result<String, CliError> {
@@ -64,8 +70,18 @@ fn results(argument: &str) -> Result<String, CliError> {
 }
 
 pub(super) fn end(session: Session, held: &Held, resolution: &Resolution, out: &mut Out) -> anyhow::Result<u8> {
+    end_with(session, held, resolution, None, out)
+}
+
+fn end_with(
+    session: Session,
+    held: &Held,
+    resolution: &Resolution,
+    meta: Option<&Meta>,
+    out: &mut Out,
+) -> anyhow::Result<u8> {
     let mut ctx = session.open()?;
-    let resolved = resolve(&mut ctx, held, resolution)?;
+    let resolved = resolve_with(&mut ctx, held, resolution, meta)?;
     if let Some(problem) = &ctx.hook_problem {
         out.warn(problem);
     }

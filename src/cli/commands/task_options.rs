@@ -8,6 +8,7 @@ use super::attempt_options::AttemptOptions;
 use crate::cli::error::CliError;
 use crate::domain::ids::TaskId;
 use crate::domain::new_task::TaskRequest;
+use crate::domain::retention::parse_keep;
 use crate::domain::unique::OnConflict;
 use crate::domain::when;
 use crate::engine::{Context, queue};
@@ -67,6 +68,7 @@ impl TaskOptions {
     /// The request, with times resolved from the database's clock in the zone of the person at the keyboard.
     pub(crate) fn request(&self, ctx: &mut Context, class: &str, data: Option<String>) -> anyhow::Result<TaskRequest> {
         let scheduled_on = self.attempts.scheduled_on(ctx)?;
+        let (keep_secs, keep_results_secs) = self.attempts.keeping(parse_keep)?;
         let unique_for_secs = self.unique_for.as_deref().map(|text| queue::whole_secs("unique-for", text)).transpose();
         Ok(TaskRequest {
             class: class.to_owned(),
@@ -82,6 +84,9 @@ impl TaskOptions {
             unique_for_secs: unique_for_secs.map_err(|message| CliError::usage(format!("--unique-for: {message}")))?,
             limit_key: self.limit_key.clone(),
             parent_id: None,
+            keep_secs,
+            keep_results_secs,
+            meta: self.attempts.meta()?,
             every: self.every.clone(),
             time_zone: self.tz.clone(),
             catch_up: self.catch_up.clone(),

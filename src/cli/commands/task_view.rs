@@ -18,6 +18,7 @@ use crate::domain::backoff::Backoff;
 use crate::domain::claimant::HeldBack;
 use crate::domain::dependencies::id_circle_words;
 use crate::domain::records::{Run, RunOutput, Task, TaskSchedule};
+use crate::domain::retention::FOREVER;
 use crate::domain::status::{RunStatus, Stored, TaskStatus};
 use crate::engine::status::{Event, Overview, Reason, TaskDetail, TaskLine};
 
@@ -114,6 +115,7 @@ fn line_json(line: &TaskLine) -> Value {
 pub(super) fn task_json(task: &Task) -> Value {
     let mut value = json!(task);
     value["data"] = embedded(&task.data);
+    value["meta"] = task.meta.as_deref().map_or_else(|| json!({}), embedded);
     value["is_exhausted"] = json!(task.is_exhausted());
     value
 }
@@ -172,6 +174,7 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
             "runs": runs, "events": events,
             "prerequisites": detail.prerequisites, "dependants": detail.dependants, "circle": detail.circle,
             "rejected_by": detail.rejected_by, "held_back": detail.held_back, "time_line": detail.time_line,
+            "kept_until": detail.kept_until,
         }));
     }
     let task = &detail.task;
@@ -217,6 +220,7 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
     if let Some(parent) = task.parent_id {
         lines.push(format!("  parent       {parent}"));
     }
+    lines.extend(keep_lines(detail, now));
     if let Some(circle) = &detail.circle {
         lines.push(format!("  circle       {}: they wait for each other for ever", id_circle_words(circle)));
     }
@@ -224,6 +228,7 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
     lines.extend(linked_line("before", &detail.dependants));
     let mut text: Vec<String> = lines.iter().map(|line| described(line, out.width())).collect();
     text.push(clean_line(&format!("  data         {}", length.of_value(&task.data))));
+    text.extend(task.meta.iter().map(|meta| clean_line(&format!("  meta         {}", length.of_value(meta)))));
     for (run, outputs) in &detail.runs {
         text.push(run_block(run, outputs, now, length, out.width()));
     }
@@ -266,6 +271,23 @@ fn scheduled_words(task: &Task, now: DateTime<Utc>) -> String {
         None => format!("{planned} ({})", relative(task.scheduled_on, now)),
         Some(next) => format!("{planned}, next attempt {} ({})", instant(next), relative(next, now)),
     }
+}
+
+/// Until when a task that is over is kept.
+pub(super) fn kept_words(until: DateTime<Utc>, now: DateTime<Utc>) -> String {
+    format!("until {}, {}", instant(until), relative(until, now))
+}
+
+/// How long it is kept, and what it states of its results.
+fn keep_lines(TaskDetail { task, kept_until, .. }: &TaskDetail, now: DateTime<Utc>) -> Vec<String> {
+    let when = kept_until.map(|on| kept_words(on, now));
+    let stated = |secs: Option<i32>, after: &str| {
+        secs.map(|secs| if secs == 0 { FOREVER.to_owned() } else { format!("{secs}s after {after}") })
+    };
+    let kept = when.or_else(|| stated(task.keep_secs, "it is over")).map(|words| format!("  kept         {words}"));
+    let results =
+        stated(task.keep_results_secs, "the end of each run").map(|words| format!("  results      kept {words}"));
+    kept.into_iter().chain(results).collect()
 }
 
 /// Whoever inserts rows by SQL can write anything there.

@@ -39,6 +39,7 @@ pub(super) fn reconfigure(ctx: &mut Context, options: &mut WorkOptions, listener
     };
     let handlers = ctx.handlers.configured_anew(classes, exec_enabled).with_exec_user(exec_user);
     handlers.retire_coprocesses();
+    ctx.store.keep_by_class(handlers.keep_of_class());
     ctx.handlers = Arc::new(handlers);
     ctx.announcements = announcements;
     options.stop_wait = stop_wait;

@@ -218,6 +218,9 @@ impl<'a> Attempt<'a> {
     fn answered(&mut self, answer: Answer) -> HandlerEnd {
         self.said.error = answer.error.or_else(|| self.said.error.take());
         self.said.results = answer.results.or_else(|| self.said.results.take());
+        if let Some(meta) = answer.meta {
+            self.observer.meta(meta);
+        }
         self.said.unread = self.said.unread.saturating_add(u64::from(answer.is_partly_unread));
         self.said.note_unknown_keys(&answer.unknown_keys);
         let ending = self.decided.take().unwrap_or(Ending::Exited(answer.exit_code));

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::domain::ending::ReportedError;
 use crate::domain::message as domain;
+use crate::domain::meta::Meta;
 use crate::domain::stop_reason::StopReason;
 use crate::handler::RunContext;
 use crate::handler::events::{Event, parse_event_among, unknown_hello_keys};
@@ -85,6 +86,8 @@ pub(super) struct Answer {
     pub(super) error: Option<ReportedError>,
     /// JSON text
     pub(super) results: Option<String>,
+    /// What is added to the metadata of the task.
+    pub(super) meta: Option<Meta>,
     /// What came with it could not be read.
     pub(super) is_partly_unread: bool,
     /// Its keys that mean nothing.
@@ -225,8 +228,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<Message, String> {
         "done" => {
             let event = parse_event_among(bytes, &ENVELOPE);
             let is_partly_unread = event.is_none();
-            let (results, unknown_keys) = event.map(|event| (event.result, event.unknown_keys)).unwrap_or_default();
-            Message::Answer(answered()?, Answer { results, is_partly_unread, unknown_keys, ..Answer::default() })
+            let Event { result: results, meta, unknown_keys, .. } = event.unwrap_or_default();
+            let answer = Answer { results, meta, is_partly_unread, unknown_keys, ..Answer::default() };
+            Message::Answer(answered()?, answer)
         }
         "fail" => Message::Answer(answered()?, failure(head.exit, parse_event_among(bytes, &ENVELOPE))),
         "progress" => id.map_or(Message::Unknown, |id| Message::Report(id, parse_event_among(bytes, &ENVELOPE))),
@@ -245,8 +249,8 @@ fn failure(exit: Option<i64>, event: Option<Event>) -> Answer {
     // 0 is no failure, and what is no exit code is as good as the usual one.
     let exit_code = exit.and_then(|exit| u8::try_from(exit).ok()).filter(|exit| *exit != 0).unwrap_or(1);
     let is_partly_unread = event.is_none();
-    let Event { error, result: results, unknown_keys, .. } = event.unwrap_or_default();
-    Answer { exit_code: i32::from(exit_code), error, results, is_partly_unread, unknown_keys }
+    let Event { error, result: results, meta, unknown_keys, .. } = event.unwrap_or_default();
+    Answer { exit_code: i32::from(exit_code), error, results, meta, is_partly_unread, unknown_keys }
 }
 
 fn their_hello(text: &str) -> Result<Hello, String> {
@@ -330,6 +334,8 @@ mod tests {
         assert_eq!(answer(r#"{"id":"70.3","result":[1.0],"type":"done"}"#).results.unwrap(), "[1.0]");
         let failed = answer(r#"{"type":"fail","id":"70.3","exit":75,"error":{"code":"smtp"},"result":1}"#);
         assert_eq!((failed.exit_code, failed.error.unwrap().code.as_str()), (75, "smtp"));
+        let with_meta = answer(r#"{"type":"done","id":"70.3","meta":{"order":17}}"#);
+        assert_eq!(with_meta.meta.unwrap().to_string(), r#"{"order":17}"#);
         for exit in ["0", "-1", "256", "null"] {
             assert_eq!(answer(&format!(r#"{{"type":"fail","id":"70.3","exit":{exit}}}"#)).exit_code, 1);
         }

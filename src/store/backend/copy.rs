@@ -57,6 +57,9 @@ pub(super) fn copy_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryR
             dsl::unique_until,
             dsl::limit_key,
             dsl::parent_id,
+            dsl::keep_secs,
+            dsl::keep_results_secs,
+            dsl::meta,
             dsl::recurrence,
             dsl::time_zone,
             dsl::catch_up,
@@ -65,8 +68,8 @@ pub(super) fn copy_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryR
         let table = diesel::copy_from(dsl::task_queue);
         if is_scheduled {
             // The columns as one flat list, which is what COPY takes.
-            let (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q) = columns;
-            let columns = (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, dsl::scheduled_on);
+            let (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t) = columns;
+            let columns = (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, dsl::scheduled_on);
             table.from_raw_data(columns, write).execute(conn)?;
         } else {
             table.from_raw_data(columns, write).execute(conn)?;
@@ -92,6 +95,9 @@ fn lines<'a>(rows: impl Iterator<Item = (&'a i64, &'a NewTaskRow)>) -> Vec<u8> {
         out.maybe(row.unique_until, Line::time);
         out.maybe(row.limit_key.as_deref(), Line::text);
         out.maybe(row.parent_id, Line::number);
+        out.maybe(row.keep_secs, |out, secs| out.number(secs.into()));
+        out.maybe(row.keep_results_secs, |out, secs| out.number(secs.into()));
+        out.maybe(row.meta.as_deref(), Line::text);
         out.maybe(row.recurrence.as_deref(), Line::text);
         out.text(row.time_zone.as_deref().unwrap_or("UTC"));
         out.text(row.catch_up.as_deref().unwrap_or("latest"));

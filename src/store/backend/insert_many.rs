@@ -1,7 +1,7 @@
 //! Many tasks into MySQL or MariaDB by one statement. Texts are sent as values, numbers stand in it: each value costs more than
 //! what it says.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::prelude::*;
@@ -20,7 +20,7 @@ impl QueryFragment<Mysql> for InsertMany<'_> {
         out.unsafe_to_cache_prepared();
         out.push_sql(
             "INSERT INTO `TaskQueue` (`TaskClass`, `TaskData`, `QueuedById`, `MaxRetries`, `Timeout`, `Priority`, `WaitingFor`, \
-             `ParentId`, `Backoff`, `UniqueKey`, `LimitKey`, `Recurrence`, `TimeZone`, `CatchUp`, `ScheduledOn`, `UniqueUntil`, \
+             `ParentId`, `Keep`, `KeepResults`, `Backoff`, `Meta`, `UniqueKey`, `LimitKey`, `Recurrence`, `TimeZone`, `CatchUp`, `ScheduledOn`, `UniqueUntil`, \
              `PlannedOn`) VALUES ",
         );
         let mut numbers = String::new();
@@ -34,19 +34,18 @@ impl QueryFragment<Mysql> for InsertMany<'_> {
             out.push_bind_param::<Text, _>(&row.queued_by_id)?;
             numbers.clear();
             // Nothing keeps a text in memory from growing.
-            for number in [row.max_retries, row.timeout_secs] {
-                let _ = match number {
-                    Some(number) => write!(numbers, ", {number}"),
-                    None => write!(numbers, ", NULL"),
-                };
+            for value in [row.max_retries, row.timeout_secs] {
+                numbers.push_str(", ");
+                number(&mut numbers, value);
             }
             let _ = write!(numbers, ", {}, {}, ", row.priority, row.waiting_for);
-            let _ = match row.parent_id {
-                Some(id) => write!(numbers, "{id}"),
-                None => write!(numbers, "NULL"),
-            };
+            number(&mut numbers, row.parent_id);
+            for secs in [row.keep_secs, row.keep_results_secs] {
+                numbers.push_str(", ");
+                number(&mut numbers, secs);
+            }
             out.push_sql(&numbers);
-            for text in [&row.backoff, &row.unique_key, &row.limit_key, &row.recurrence] {
+            for text in [&row.backoff, &row.meta, &row.unique_key, &row.limit_key, &row.recurrence] {
                 value(&mut out, text.as_ref(), [", ", "", ", NULL"])?;
             }
             for text in [&row.time_zone, &row.catch_up] {
@@ -60,6 +59,14 @@ impl QueryFragment<Mysql> for InsertMany<'_> {
         }
         Ok(())
     }
+}
+
+fn number(numbers: &mut String, value: Option<impl Display>) {
+    // Nothing keeps a text in memory from growing.
+    let _ = match value {
+        Some(value) => write!(numbers, "{value}"),
+        None => write!(numbers, "NULL"),
+    };
 }
 
 /// A text between what comes before and after it, or what stands for none.

@@ -61,7 +61,7 @@ const MYSQL: Spelling =
     Spelling { quote: '`', now: "UTC_TIMESTAMP(6)", before_time: "CAST(", after_time: " AS DATETIME(6))" };
 
 /// In the order in which the values are pushed.
-const COLUMNS: [&str; 18] = [
+const COLUMNS: [&str; 21] = [
     "TaskClass",
     "TaskData",
     "QueuedById",
@@ -71,6 +71,9 @@ const COLUMNS: [&str; 18] = [
     "Backoff",
     "WaitingFor",
     "ParentId",
+    "Keep",
+    "KeepResults",
+    "Meta",
     "UniqueKey",
     "LimitKey",
     "Recurrence",
@@ -120,7 +123,11 @@ where
     out.push_bind_param::<Integer, _>(&row.waiting_for)?;
     out.push_sql(", ");
     out.push_bind_param::<Nullable<BigInt>, _>(&row.parent_id)?;
-    for text in [&row.unique_key, &row.limit_key, &row.recurrence] {
+    for secs in [&row.keep_secs, &row.keep_results_secs] {
+        out.push_sql(", ");
+        out.push_bind_param::<Nullable<Integer>, _>(secs)?;
+    }
+    for text in [&row.meta, &row.unique_key, &row.limit_key, &row.recurrence] {
         out.push_sql(", ");
         out.push_bind_param::<Nullable<Text>, _>(text)?;
     }

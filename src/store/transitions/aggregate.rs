@@ -11,12 +11,14 @@ use super::super::notices::{NewNotice, insert_notice};
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::settings::setting_now;
 use super::super::sql::{Moment, db_now, db_now_plus};
+use super::meta::extend_meta;
 use super::recur::{Author, follow_settled};
 use super::run_end::{Crash, RunEnd};
 use crate::domain::attempt_outcome::AttemptOutcome;
 use crate::domain::backoff::Backoff;
 use crate::domain::decision::rule_without_retry;
 use crate::domain::ids::{RunId, TaskId};
+use crate::domain::meta::{MAX_META_BYTES, Meta};
 use crate::domain::notice::NoticeKind;
 use crate::domain::settings::Setting;
 use crate::domain::status::{RunStatus, TaskStatus};
@@ -25,6 +27,9 @@ use crate::domain::transition::{
 };
 use crate::domain::unreadable::Unreadable;
 
+/// Names of metadata that did not fit that an event lists.
+const MAX_REFUSED_NAMES: usize = 20;
+
 /// The task of a run that has ended.
 pub(super) struct Aggregated {
     pub(super) task_id: TaskId,
@@ -32,6 +37,8 @@ pub(super) struct Aggregated {
     pub(super) freed_key: Option<String>,
     /// What its end means for the task.
     pub(super) outcome: AttemptOutcome,
+    /// Whether the task states how long results are kept.
+    pub(super) keeps_results: bool,
 }
 
 /// A task as it was before its run ended, and what of the run matters to it.
@@ -51,6 +58,7 @@ struct TaskBefore {
     backoff: Option<String>,
     #[diesel(deserialize_as = MaybeShownText)]
     recurrence: Option<String>,
+    keep_results_secs: Option<i32>,
 }
 
 /// What becomes of it.
@@ -90,9 +98,16 @@ pub(super) fn aggregate_into_task(
     update_task(conn, &task, &after)?;
     let is_given_up = after.is_quarantined || after.is_exhausted;
     let outcome = AttemptOutcome::of(end.event, is_given_up);
+    if let Some(meta) = &end.meta
+        && !extend_meta(conn, TaskId(task.id), meta)?
+    {
+        insert_event(conn, &meta_refused_event(task.id, run_id, meta, &host))?;
+    }
     follow_up(conn, &task, &after, run_id, &host, end)?;
     keep_outcome(conn, outcome, &task, &after, (run_id, &host), end)?;
-    Ok(Some(Aggregated { task_id: TaskId(task.id), freed_key: limit_key.filter(|_| has_key_slot), outcome }))
+    let freed_key = limit_key.filter(|_| has_key_slot);
+    let keeps_results = task.keep_results_secs.is_some();
+    Ok(Some(Aggregated { task_id: TaskId(task.id), freed_key, outcome, keeps_results }))
 }
 
 fn task_after_end(conn: &mut AnyConnection, task: &TaskBefore, end: &RunEnd) -> StoreResult<TaskAfter> {
@@ -263,6 +278,19 @@ fn set_aside_event(task_id: i64, run_id: RunId, problem: &Unreadable, host: &str
         actor: String::new(),
         host: host.to_owned(),
         details: serde_json::json!({ "unreadable": problem }),
+    }
+}
+
+/// What was reported is kept here: the end of a run must not wait for it.
+fn meta_refused_event(task_id: i64, run_id: RunId, meta: &Meta, host: &str) -> NewEvent {
+    let names: Vec<&str> = meta.entries().map(|(name, _)| name).take(MAX_REFUSED_NAMES).collect();
+    NewEvent {
+        kind: "meta-refused",
+        task_id: Some(TaskId(task_id)),
+        run_id: Some(run_id),
+        actor: String::new(),
+        host: host.to_owned(),
+        details: serde_json::json!({ "names": names, "bytes": meta.to_string().len(), "limit": MAX_META_BYTES }),
     }
 }
 

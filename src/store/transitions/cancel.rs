@@ -11,6 +11,7 @@ use super::super::sql::db_now;
 use super::super::{Store, StoreError, StoreResult};
 use super::end::end_waiting_run;
 use super::enter_tasks;
+use super::keep::keep_as_classes_state;
 use super::run_end::RunEnd;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::status::{RunStatus, TaskStatus};
@@ -58,10 +59,13 @@ impl Store {
     /// The database could not be written; nothing has changed then.
     pub fn cancel_tasks(&mut self, ids: &[TaskId], reason: &str, event: &NewEvent) -> StoreResult<Vec<CancelAnswer>> {
         let auditor = self.auditor()?;
+        let keep_of = self.keep_of.clone();
         let answers = self.write_key_once(|conn| {
             enter_tasks(conn, ids)?;
             let cancel = |id: &TaskId| cancel_task(conn, *id, reason, event, auditor.as_ref());
-            let answers = ids.iter().map(cancel).collect::<StoreResult<_>>()?;
+            let answers = ids.iter().map(cancel).collect::<StoreResult<Vec<_>>>()?;
+            let cancelled = ids.iter().zip(&answers).filter(|(_, answer)| **answer == CancelAnswer::Cancelled);
+            keep_as_classes_state(conn, keep_of.as_ref(), &cancelled.map(|(id, _)| id.0).collect::<Vec<_>>())?;
             fault_point!("cancel.before_commit");
             Ok(answers)
         })?;

@@ -12,6 +12,8 @@ use super::super::sql::{Moment, any_year, db_now};
 use super::super::unique::{Holder, find_other_holder};
 use super::super::{Store, StoreResult};
 use super::end::end_waiting_run;
+use super::keep::keep_results_of;
+use super::meta::extend_meta;
 use super::run_end::RunEnd;
 use super::{enter_tasks, keep_claims_out};
 use crate::domain::ids::{RunId, TaskId};
@@ -105,9 +107,17 @@ fn edit_task(
             change.priority.map(|priority| dsl::priority.eq(priority)),
             change.backoff.as_ref().map(|backoff| dsl::backoff.eq(backoff.as_ref().map(ToString::to_string))),
             planned_on.map(|on| dsl::planned_on.eq(any_year(on.into()).nullable())),
+            change.keep_secs.map(|secs| dsl::keep_secs.eq(secs)),
+            change.keep_results_secs.map(|secs| dsl::keep_results_secs.eq(secs)),
             dsl::updated_on.eq(Moment::from(version)),
         ))
         .execute(conn)?;
+    if let Some(secs) = change.keep_results_secs {
+        keep_results_of(conn, id, secs)?;
+    }
+    if !change.meta.is_empty() {
+        extend_meta(conn, id, &change.meta)?;
+    }
     insert_event(conn, &NewEvent { task_id: Some(id), ..event.edited(change, &task) })?;
     Ok(EditAnswer::Edited(task))
 }

@@ -13,12 +13,14 @@ use super::super::runs::RunRef;
 use super::super::schema::{task_queue_events, task_queue_runs};
 use super::super::sql::{Moment, db_now};
 use super::super::{Store, StoreResult};
-use super::aggregate::aggregate_into_task;
+use super::aggregate::{Aggregated, aggregate_into_task};
+use super::keep::{keep_as_classes_state, keep_results_as_stated};
 use super::reject::{hold_back, remember_rejection};
 use super::run_end::{EndCondition, Ended, RunEnd};
 use crate::domain::attempt_outcome::AttemptOutcome;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::Run;
+use crate::domain::retention::KeepOfClass;
 use crate::domain::status::RunStatus;
 use crate::domain::transition::{RunEvent, run_after};
 
@@ -38,6 +40,7 @@ impl Store {
         let mut was_written = false;
         let mut freed_key = None;
         let auditor = self.auditor()?;
+        let keep_of = self.keep_of.clone();
         let ended = self.write_key(|conn| {
             backend::enter_both_tables(conn)?;
             let mut ended = Ended::Recorded;
@@ -57,6 +60,9 @@ impl Store {
             }
             if aggregated.as_ref().is_some_and(|aggregated| aggregated.outcome == AttemptOutcome::Failed) {
                 ended = Ended::GivenUp;
+            }
+            if let Some(aggregated) = &aggregated {
+                keep_as_stated(conn, keep_of.as_ref(), run.id, aggregated)?;
             }
             freed_key = aggregated.and_then(|aggregated| aggregated.freed_key);
             fault_point!("end.task_written");
@@ -90,6 +96,19 @@ impl Store {
     pub fn find_end(&mut self, run: &RunRef, end: &RunEnd) -> StoreResult<Ended> {
         self.read(|conn| repeated_or_lost(conn, run, end))
     }
+}
+
+fn keep_as_stated(
+    conn: &mut AnyConnection,
+    keep_of: Option<&KeepOfClass>,
+    run_id: RunId,
+    aggregated: &Aggregated,
+) -> StoreResult<()> {
+    keep_as_classes_state(conn, keep_of, &[aggregated.task_id.0])?;
+    if !aggregated.keeps_results && keep_of.is_none() {
+        return Ok(());
+    }
+    keep_results_as_stated(conn, keep_of, &[run_id.0])
 }
 
 /// What must be true of the request to cancel a run, which may come at any moment: the statement that ends it decides.

@@ -11,9 +11,11 @@ use super::super::{Store, StoreResult};
 use super::claim::Claim;
 use super::claim_many::{ManyClaimed, claim_beside_others};
 use super::end::repeated_or_lost;
+use super::keep::{keep_as_classes_state, keep_results_as_stated};
 use super::recur::{Author, follow_settled};
 use super::run_end::{EndCondition, Ended, RunEnd};
 use crate::domain::ids::TaskId;
+use crate::domain::retention::KeepOfClass;
 use crate::domain::transition::RunEvent;
 
 impl RunEnd {
@@ -23,6 +25,7 @@ impl RunEnd {
             && self.condition == EndCondition::Held
             && self.crash.is_none()
             && self.hold.is_none()
+            && self.meta.is_none()
             && self.notes.is_empty()
             && self.error_code.is_empty()
             && self.error_message.is_empty()
@@ -65,9 +68,10 @@ impl Store {
     }
 
     fn end_successes(&mut self, ends: &[&(RunRef, &RunEnd)]) -> StoreResult<Vec<Ended>> {
+        let keep_of = self.keep_of.clone();
         let (answers, freed_keys) = self.write_key(|conn| {
             backend::enter_both_tables(conn)?;
-            let written = write_successes(conn, ends)?;
+            let written = write_successes(conn, ends, keep_of.as_ref())?;
             fault_point!("end_many.before_commit");
             Ok(written)
         })?;
@@ -94,10 +98,10 @@ impl Store {
             return self.claim_runs(claim, tokens);
         }
         let ends: Vec<&(RunRef, &RunEnd)> = ends.iter().collect();
-        let (mut is_repeated, remembered) = (false, self.low_water);
+        let (mut is_repeated, remembered, keep_of) = (false, self.low_water, self.keep_of.clone());
         let (answers, freed_keys, shared, low_water) = self.shared_claim_write(|conn| {
             let mut low_water = remembered;
-            let (answers, freed_keys) = write_successes(conn, &ends)?;
+            let (answers, freed_keys) = write_successes(conn, &ends, keep_of.as_ref())?;
             let shared = claim_beside_others(conn, claim, tokens, is_repeated, &mut low_water)?;
             // From here on an error may be that of a COMMIT which happened.
             is_repeated = true;
@@ -123,11 +127,13 @@ impl Store {
 fn write_successes(
     conn: &mut AnyConnection,
     ends: &[&(RunRef, &RunEnd)],
+    keep_of: Option<&KeepOfClass>,
 ) -> StoreResult<(Vec<Ended>, BTreeSet<String>)> {
     let mut successes: Vec<Success<'_>> = ends.iter().map(|(run, end)| end.as_success(run)).collect();
     // In the order in which leases are renewed: neither waits for a row that the other has locked, and the other for its.
     successes.sort_unstable_by_key(|success| success.run_id);
     let rows = batch::end_successes(conn, &successes)?;
+    keep_as_stated(conn, &rows, keep_of)?;
     fault_point!("end_many.runs_written");
     let freed_keys = rows.iter().filter_map(|row| row.freed_key.clone()).collect();
     let ended: HashMap<i64, EndedRow> = rows.into_iter().map(|row| (row.run_id, row)).collect();
@@ -144,6 +150,13 @@ fn write_successes(
         });
     }
     Ok((answers, freed_keys))
+}
+
+fn keep_as_stated(conn: &mut AnyConnection, rows: &[EndedRow], keep_of: Option<&KeepOfClass>) -> StoreResult<()> {
+    let tasks: Vec<i64> = rows.iter().map(|row| row.task_id).collect();
+    keep_as_classes_state(conn, keep_of, &tasks)?;
+    let stated = rows.iter().filter(|row| row.keeps_results || keep_of.is_some());
+    keep_results_as_stated(conn, keep_of, &stated.map(|row| row.run_id).collect::<Vec<_>>())
 }
 
 fn follow_success(conn: &mut AnyConnection, row: &EndedRow) -> StoreResult<()> {

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::events::NewEvent;
 use crate::domain::backoff::Backoff;
+use crate::domain::meta::Meta;
 use crate::domain::records::{Run, RunOutput};
 use crate::domain::status::RunStatus;
 use crate::domain::transition::{RunEvent, run_after};
@@ -46,6 +47,9 @@ pub struct RunEnd {
     pub message: Option<String>,
     /// JSON text; `None` keeps what was saved before.
     pub results: Option<String>,
+    /// What is added to the metadata of the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meta: Option<Meta>,
     /// What the handler wrote.
     pub outputs: Vec<RunOutput>,
     /// Host and seconds for which the class is held, for the reason in `error_message`.
@@ -80,6 +84,7 @@ impl RunEnd {
             percents_completed: None,
             message: None,
             results: None,
+            meta: None,
             outputs: Vec::new(),
             hold: None,
             condition: EndCondition::Held,

@@ -112,7 +112,7 @@ fn value(db: &TestDb, random: &mut Random, column: &str) -> String {
         return format!("CAST(X'{}' AS TEXT)", random.one(BYTES));
     }
     let pool = match column {
-        "TaskData" => JSON,
+        "TaskData" | "Meta" => JSON,
         "QueuedOn" | "ScheduledOn" | "NextAttemptOn" | "QuarantinedOn" | "UniqueUntil" | "PlannedOn" | "UpdatedOn" => {
             TIMES
         }
@@ -148,6 +148,10 @@ const COLUMNS: &[&str] = &[
     "UniqueKey",
     "UniqueUntil",
     "LimitKey",
+    "Keep",
+    "ClassKeep",
+    "KeepResults",
+    "Meta",
     "Recurrence",
     "TimeZone",
     "CatchUp",

@@ -237,6 +237,7 @@ each_engine! {
             ("Attempts", "9223372036854775807"), ("FailedRetries", "-1"), ("Crashes", "1000000001"), ("WaitingFor", "-1"), ("Priority", "1001"),
             ("UniqueKey", "''"), ("UniqueKey", "'a '"), ("UniqueKey", "' a'"), ("LimitKey", "'\u{dc}'"), ("LimitKey", "'a\u{1b}b'"),
             ("Recurrence", "''"), ("TimeZone", "'\u{dc}'"), ("Backoff", "''"), ("CatchUp", "'sometimes'"), ("TaskData", "'{'"),
+            ("Keep", "-1"), ("Keep", "4294967297"), ("ClassKeep", "2000000001"), ("KeepResults", "9223372036854775807"), ("Meta", "'[]'"), ("Meta", "'{'"),
         ];
         let times = ["QueuedOn", "ScheduledOn", "NextAttemptOn", "PlannedOn", "UniqueUntil", "QuarantinedOn", "UpdatedOn"];
         let bad_times = if db.is_mysql_like() {

@@ -208,6 +208,7 @@ pub fn ending(event: RunEvent) -> RunEnd {
         percents_completed: None,
         message: None,
         results: None,
+        meta: None,
         outputs: Vec::new(),
         hold: None,
         condition: EndCondition::Held,

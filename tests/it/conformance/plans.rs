@@ -368,8 +368,8 @@ each_engine! {
             "TaskQueueOver",
             1,
             &format!(
-                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"OverOn\" <= {long_ago}
-                 ORDER BY \"LastStatus\", \"OverOn\", \"Id\" LIMIT 500"
+                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"HasKeep\" = 0 AND \"OverOn\" <= {long_ago}
+                 ORDER BY \"LastStatus\", \"HasKeep\", \"OverOn\", \"Id\" LIMIT 500"
             ),
         );
         let as_time = |text: &str| match db.engine {
@@ -382,9 +382,9 @@ each_engine! {
             "TaskQueueOver",
             500,
             &format!(
-                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"OverOn\" <= {now}
+                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"HasKeep\" = 0 AND \"OverOn\" <= {now}
                      AND \"OverOn\" >= {place} AND (\"OverOn\" > {place} OR (\"OverOn\" = {place} AND \"Id\" > 7))
-                 ORDER BY \"LastStatus\", \"OverOn\", \"Id\" LIMIT 500"
+                 ORDER BY \"LastStatus\", \"HasKeep\", \"OverOn\", \"Id\" LIMIT 500"
             ),
         );
         is_read_from(
@@ -404,8 +404,8 @@ each_engine! {
             "TaskQueueOver",
             101,
             &format!(
-                "SELECT \"OverOn\", \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"OverOn\" <= {now}
-                 ORDER BY \"LastStatus\" DESC, \"OverOn\" DESC, \"Id\" DESC LIMIT 1 OFFSET 100"
+                "SELECT \"OverOn\", \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"HasKeep\" = 0 AND \"OverOn\" <= {now}
+                 ORDER BY \"LastStatus\" DESC, \"HasKeep\" DESC, \"OverOn\" DESC, \"Id\" DESC LIMIT 1 OFFSET 100"
             ),
         );
         // store::queues::list_newest_ends
@@ -414,8 +414,8 @@ each_engine! {
             "TaskQueueOver",
             2_000,
             &format!(
-                "SELECT \"OverOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"OverOn\" > {place} AND \"OverOn\" <= {now}
-                 ORDER BY \"LastStatus\" DESC, \"OverOn\" DESC, \"Id\" DESC LIMIT 2000"
+                "SELECT \"OverOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"HasKeep\" = 0 AND \"OverOn\" > {place} AND \"OverOn\" <= {now}
+                 ORDER BY \"LastStatus\" DESC, \"HasKeep\" DESC, \"OverOn\" DESC, \"Id\" DESC LIMIT 2000"
             ),
         );
         // store::queues::first_due
@@ -452,8 +452,8 @@ each_engine! {
             "TaskQueueOver",
             1_001,
             &format!(
-                "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"OverOn\" > {place}
-                 ORDER BY \"LastStatus\", \"OverOn\", \"Id\" LIMIT 1 OFFSET 1000"
+                "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"HasKeep\" = 0 AND \"OverOn\" > {place}
+                 ORDER BY \"LastStatus\", \"HasKeep\", \"OverOn\", \"Id\" LIMIT 1 OFFSET 1000"
             ),
         );
         is_read_from(
@@ -481,6 +481,25 @@ each_engine! {
                 ),
             );
         }
+        // store::prune::prune_expired_results and load_expired: most tasks and runs state nothing.
+        is_read_from(
+            db,
+            "TaskQueueRunsResultsExpire",
+            1,
+            &format!(
+                "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"ResultsExpireOn\" <= {now} ORDER BY \"ResultsExpireOn\", \"Id\" LIMIT 500"
+            ),
+        );
+        is_read_from(
+            db,
+            "TaskQueueExpires",
+            1,
+            &format!(
+                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"ExpiresOn\" <= {now} AND \"ExpiresOn\" >= {beginning}
+                     AND (\"ExpiresOn\" > {beginning} OR (\"ExpiresOn\" = {beginning} AND \"Id\" > 0)) AND \"LastStatus\" = 'success'
+                 ORDER BY \"ExpiresOn\", \"Id\" LIMIT 500"
+            ),
+        );
         // store::transitions::recur::heads_to_advance, where there is no schedule, and among the planned of one.
         is_read_from(
             db,

@@ -364,7 +364,7 @@ each_engine! {
         create(&mut ctx);
         drain(&mut ctx);
         make_old(db, "1 = 1");
-        let rule = PruneRule { status: TaskStatus::Success, class: None, older_than_secs: Some(60), at_most: None };
+        let rule = PruneRule::older_than(TaskStatus::Success, 60);
         let window = old_tasks(&mut ctx, &rule);
         assert_eq!(window.count(), 1);
         db.execute(&format!("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = {}", sql_now(db.engine, 3_600)));
@@ -378,7 +378,7 @@ each_engine! {
         db.execute(&format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"UniqueKey\", \"UniqueUntil\") VALUES {}", rows.join(", ")));
         db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\") VALUES ('work', 'success')");
         make_old(db, "1 = 1");
-        let rule = PruneRule { status: TaskStatus::Success, class: None, older_than_secs: Some(60), at_most: None };
+        let rule = PruneRule::older_than(TaskStatus::Success, 60);
         let window = old_tasks(&mut ctx, &rule);
         assert_eq!((window.count(), window.next), (1, None));
     }

@@ -19,7 +19,8 @@ use crate::{each_engine, test_on};
 pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
-        "Attempts= Backoff? CatchUp= Crashes= CurrentRunId? DueOn?* FailedRetries= Id LastStatus= LimitKey? LiveUniqueKey?* MaxRetries? NextAttemptOn? OverOn?* ParentId? PlannedOn? \
+        "Attempts= Backoff? CatchUp= ClassKeep? Crashes= CurrentRunId? DueOn?* ExpiresOn?* FailedRetries= HasKeep?* Id Keep? KeepResults? LastStatus= \
+         LimitKey? LiveUniqueKey?* MaxRetries? Meta? NextAttemptOn? OverOn?* ParentId? PlannedOn? \
          Priority= QuarantinedOn? QueuedById= QueuedOn= Receipt? Recurrence? RetryLimit? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= TaskClass \
          TaskData= TimeZone= Timeout? UniqueKey? UniqueUntil? UpdatedOn= WaitingFor=",
         "Id",
@@ -45,8 +46,8 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueueRuns",
         "Attempt= CancelReason= CancelRequestedOn? ClaimClass?* ClaimOrder* Claimant? CreatedOn= Decision= ErrorCode= ErrorMessage= FinishedOn? HandlerIdentity= \
-         HandlerProcessId? HasKeySlot= HeldKey?* Host= Id LeaseExpiresOn? LimitKey? OpenTaskId?* PercentsCompleted= Priority= ProcessId? ProcessIdentity= \
-         ProgressMessage= Results? ResultsOn?* RunnerId? RunningClass?* StartedOn? Status= TaskClass TaskQueueId Token? UpdatedOn= WaitingKey?*",
+         HandlerProcessId? HasKeySlot= HeldKey?* Host= Id KeepResults? LeaseExpiresOn? LimitKey? OpenTaskId?* PercentsCompleted= Priority= ProcessId? ProcessIdentity= \
+         ProgressMessage= Results? ResultsExpireOn?* ResultsOn?* RunnerId? RunningClass?* StartedOn? Status= TaskClass TaskQueueId Token? UpdatedOn= WaitingKey?*",
         "Id",
         "OpenTaskId",
     ),
@@ -231,6 +232,14 @@ each_engine! {
             ("TaskQueue", "UniqueKey LastStatus", "'k', 'cancelled'", "'k', 'scheduled'"),
             ("TaskQueue", "LimitKey", "'k'", "''"),
             ("TaskQueue", "ParentId", "7", "0"),
+            ("TaskQueue", "Keep", "0", "-1"),
+            ("TaskQueue", "Keep", "2000000000", "2000000001"),
+            ("TaskQueue", "ClassKeep", "NULL", "-1"),
+            ("TaskQueue", "KeepResults", "0", "2000000001"),
+            ("TaskQueue", "Meta", "'{}'", "'[1]'"),
+            ("TaskQueue", "Meta", "' {}'", "'{'"),
+            ("TaskQueue", "Meta", "NULL", "'1'"),
+            ("TaskQueueRuns", "TaskQueueId TaskClass KeepResults", "20, 'x', 0", "21, 'x', -1"),
             ("TaskQueue", "CatchUp", "'none'", "'some'"),
             ("TaskQueue", "ScheduleStatus", "'paused'", "'off'"),
             ("TaskQueue", "ScheduledOn", "'2026-01-01 00:00:00'", "NULL"),

@@ -47,6 +47,7 @@ names! {
     types: ClaimedRun Error EventFilter Run Selection TaskHandler TaskStatus;
     functions:
     ActiveRun::emit(any::<&mut ActiveRun<'_>>(), "name", &0);
+    ActiveRun::set_meta(any::<&mut ActiveRun<'_>>(), "name", &0);
     ActiveRun::is_cancelled(any::<&ActiveRun<'_>>());
     App::class(any(), "name", Handler);
     Claim::classes(any(), ["name"]);
@@ -63,14 +64,18 @@ names! {
     HeldRun::reject(any(), "reason");
     HeldRun::release(any(), "reason");
     HeldRun::resolve(any(), &0);
+    HeldRun::resolve_with_meta(any(), &0, &0);
     NewTask::after(any(), []);
     NewTask::at(any(), any::<std::time::SystemTime>());
     NewTask::backoff(any(), "fixed:10s");
     NewTask::data(any(), &0);
     NewTask::delay(any(), Duration::ZERO);
     NewTask::every(any(), "0 3 * * *", "UTC");
+    NewTask::keep(any(), Duration::ZERO);
+    NewTask::keep_results(any(), Duration::ZERO);
     NewTask::limit_key(any(), "key");
     NewTask::max_retries(any(), 1);
+    NewTask::meta(any(), "name", &0);
     NewTask::new("name");
     NewTask::parent(any(), any());
     NewTask::priority(any(), 0);

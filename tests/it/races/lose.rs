@@ -66,6 +66,7 @@ pub(super) fn end(event: RunEvent, results: &str) -> RunEnd {
         percents_completed: None,
         message: None,
         results: Some(results.to_owned()),
+        meta: None,
         outputs: Vec::new(),
         hold: None,
         condition: EndCondition::Held,

@@ -43,7 +43,7 @@ each_engine! {
 each_server! {
     fn a_task_that_somebody_has_locked_is_not_waited_for_and_goes_with_a_later_prune(db) {
         let mut ctx = willing(db);
-        let rule = PruneRule { status: TaskStatus::Failed, class: None, older_than_secs: Some(60), at_most: None };
+        let rule = PruneRule::older_than(TaskStatus::Failed, 60);
         let in_use = PruneVerdict::Stays { status: "failed".to_owned(), why: Kept::InUse };
         for is_named in [false, true] {
             let (locked, free) = (exhausted(db, &mut ctx), exhausted(db, &mut ctx));

@@ -335,7 +335,7 @@ each_engine! {
     fn a_prune_and_a_retry_at_once_leave_the_task_to_one_of_them(db) {
         let mut ctx = willing(db);
         let event = event("retried");
-        let rule = PruneRule { status: TaskStatus::Failed, class: None, older_than_secs: Some(60), at_most: None };
+        let rule = PruneRule::older_than(TaskStatus::Failed, 60);
         for _ in 0..5 {
             let id = exhausted(db, &mut ctx);
             // All of them have seen it before anybody does anything.
@@ -375,7 +375,7 @@ each_engine! {
 
     fn a_task_of_which_a_run_is_claimed_meanwhile_is_not_pruned(db) {
         let mut ctx = willing(db);
-        let rule = PruneRule { status: TaskStatus::Failed, class: None, older_than_secs: Some(60), at_most: None };
+        let rule = PruneRule::older_than(TaskStatus::Failed, 60);
         for _ in 0..5 {
             let id = exhausted(db, &mut ctx);
             let window = old_tasks(&mut ctx, &rule);
@@ -451,7 +451,7 @@ test_on! { [postgres Postgres] a_change_that_waits_for_a_claim_holds_no_row_that
 // The same of what deletes tasks, by their age or because somebody names them.
 test_on! { [postgres Postgres] a_prune_that_waits_for_a_claim_holds_no_row_that_the_claim_asks_for db {
     let mut ctx = willing(db);
-    let rule = PruneRule { status: TaskStatus::Failed, class: None, older_than_secs: Some(60), at_most: None };
+    let rule = PruneRule::older_than(TaskStatus::Failed, 60);
     for is_named in [false, true] {
         let id = exhausted(db, &mut ctx);
         let window = old_tasks(&mut ctx, &rule);

@@ -147,6 +147,9 @@ pub(in super::super) struct EndedRow {
     pub(in super::super) recurs: bool,
     #[diesel(sql_type = Bool)]
     pub(in super::super) has_dependants: bool,
+    /// Whether the task states how long results are kept.
+    #[diesel(sql_type = Bool)]
+    pub(in super::super) keeps_results: bool,
 }
 
 /// Starts those of these runs that wait, for a task that was not cancelled; under the lock of the claim. Those that are

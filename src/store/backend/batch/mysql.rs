@@ -200,6 +200,7 @@ pub(super) fn end_successes(conn: &mut MysqlConnection, successes: &[Success<'_>
         "SELECT r.`Id` AS run_id, t.`Id` AS task_id, r.`Host` AS host, CASE WHEN r.`HasKeySlot` THEN r.`LimitKey` END AS freed_key,
              t.`LastStatus` = 'processing' AS has_succeeded, t.`Recurrence` IS NOT NULL AS recurs,
              EXISTS (SELECT 1 FROM `TaskQueueDependencies` AS d WHERE d.`DependsOnId` = t.`Id`) AS has_dependants,
+             t.`KeepResults` IS NOT NULL AS keeps_results,
              r.`Token` AS token
          FROM `TaskQueueRuns` AS r STRAIGHT_JOIN `TaskQueue` AS t ON t.`Id` = r.`TaskQueueId`
          WHERE r.`Id` IN ({}) AND r.`Status` = 'processing' FOR UPDATE",

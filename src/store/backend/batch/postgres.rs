@@ -144,7 +144,8 @@ const END_SUCCESSES: &str = r#"
     RETURNING e."Id" AS run_id, t."Id" AS task_id, e."Host" AS host,
         CASE WHEN e."HasKeySlot" THEN e."LimitKey" END AS freed_key, t."LastStatus" = 'success' AS has_succeeded,
         t."Recurrence" IS NOT NULL AS recurs,
-        EXISTS (SELECT 1 FROM "TaskQueueDependencies" AS d WHERE d."DependsOnId" = t."Id") AS has_dependants"#;
+        EXISTS (SELECT 1 FROM "TaskQueueDependencies" AS d WHERE d."DependsOnId" = t."Id") AS has_dependants,
+        t."KeepResults" IS NOT NULL AS keeps_results"#;
 
 pub(super) fn end_successes(conn: &mut PgConnection, successes: &[Success<'_>]) -> QueryResult<Vec<EndedRow>> {
     fn column<'a, T>(successes: &'a [Success<'a>], of: impl Fn(&Success<'a>) -> T) -> Vec<T> {

@@ -151,6 +151,8 @@ struct EndedTask {
     recurs: bool,
     #[diesel(sql_type = Bool)]
     has_dependants: bool,
+    #[diesel(sql_type = Bool)]
+    keeps_results: bool,
 }
 
 const END_RUNS: &str = r#"
@@ -171,7 +173,8 @@ const MARK_ENDED: &str = r#"
         "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
     WHERE "Id" IN (SELECT value FROM json_each(?))
     RETURNING "Id" AS task_id, "LastStatus" = 'success' AS has_succeeded, "Recurrence" IS NOT NULL AS recurs,
-        EXISTS (SELECT 1 FROM "TaskQueueDependencies" AS d WHERE d."DependsOnId" = "TaskQueue"."Id") AS has_dependants"#;
+        EXISTS (SELECT 1 FROM "TaskQueueDependencies" AS d WHERE d."DependsOnId" = "TaskQueue"."Id") AS has_dependants,
+        "KeepResults" IS NOT NULL AS keeps_results"#;
 
 pub(super) fn end_successes(conn: &mut SqliteConnection, successes: &[Success<'_>]) -> QueryResult<Vec<EndedRow>> {
     let mut ended = Vec::with_capacity(successes.len());
@@ -183,9 +186,10 @@ pub(super) fn end_successes(conn: &mut SqliteConnection, successes: &[Success<'_
     // A task has one open run at the most, so these are all different.
     let mut marked: HashMap<i64, EndedTask> = marked.into_iter().map(|task| (task.task_id, task)).collect();
     let row = |run: EndedRun| {
-        let EndedTask { task_id, has_succeeded, recurs, has_dependants } = marked.remove(&run.task_id)?;
+        let EndedTask { task_id, has_succeeded, recurs, has_dependants, keeps_results } =
+            marked.remove(&run.task_id)?;
         let EndedRun { run_id, host, freed_key, .. } = run;
-        Some(EndedRow { run_id, task_id, host, freed_key, has_succeeded, recurs, has_dependants })
+        Some(EndedRow { run_id, task_id, host, freed_key, has_succeeded, recurs, has_dependants, keeps_results })
     };
     Ok(ended.into_iter().filter_map(row).collect())
 }
