@@ -110,7 +110,7 @@ impl Follower {
     /// The database's.
     pub fn from_now(ctx: &mut Context, filter: EventFilter) -> EngineResult<Self> {
         ctx.check_family_of_events(&filter)?;
-        let filter = ctx.store.with_task(&filter)?;
+        let filter = ctx.store.with_task(filter)?;
         let ids = ctx.store.newest_event_ids(RECENT)?;
         let first = ids.first().copied().unwrap_or(0);
         let mut follower = Self { filter, last_id: first, gaps: Gaps::default() };

@@ -128,7 +128,7 @@ impl Store {
         if limit == 0 {
             return Ok(Vec::new());
         }
-        let filter = &self.with_task(filter)?;
+        let filter = &self.with_task(filter.clone())?;
         // What was kept of a run goes with it.
         if filter.run_id.is_some() && filter.task_id.is_none() {
             return Ok(Vec::new());
@@ -162,12 +162,12 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be asked.
-    pub fn with_task(&mut self, filter: &EventFilter) -> StoreResult<EventFilter> {
+    pub fn with_task(&mut self, filter: EventFilter) -> StoreResult<EventFilter> {
         let task_id = match (filter.task_id, filter.run_id) {
             (None, Some(run)) => self.task_of_run(run)?,
             (task, _) => task,
         };
-        Ok(EventFilter { task_id, ..filter.clone() })
+        Ok(EventFilter { task_id, ..filter })
     }
 
     fn task_of_run(&mut self, run: RunId) -> StoreResult<Option<TaskId>> {
