@@ -43,8 +43,6 @@ pub(super) struct LiveRun<'a> {
     order: Arc<CancelOrder>,
     longest_silence: Duration,
     pending: Unsaved,
-    /// Saved with the end of the run.
-    meta: Option<Meta>,
     save_after: Moment,
     /// Its handler had to be killed for the lease: the database may have come back since, the handler does not.
     was_over: bool,
@@ -78,7 +76,6 @@ impl<'a> LiveRun<'a> {
             order,
             longest_silence,
             pending,
-            meta: None,
             save_after,
             was_over: false,
             kill_at: None,
@@ -99,7 +96,7 @@ impl<'a> LiveRun<'a> {
 
     /// What it reported that was not saved.
     pub(super) fn into_last_news(self) -> Unsaved {
-        Unsaved { meta: self.meta, ..self.pending }
+        self.pending
     }
 
     /// By the program of a configured class, as its protocol says.
@@ -170,11 +167,13 @@ impl<'a> LiveRun<'a> {
     }
 
     fn save(&mut self) {
-        if self.pending.is_empty() || !self.save_after.has_passed() {
+        if !self.save_after.has_passed() {
             return;
         }
-        self.save_after = Moment::after(SAVE_INTERVAL);
-        self.leases.save(self.run_id, std::mem::take(&mut self.pending));
+        if let Some(news) = self.pending.take_news() {
+            self.save_after = Moment::after(SAVE_INTERVAL);
+            self.leases.save(self.run_id, news);
+        }
     }
 
     fn report(&mut self) {
@@ -202,7 +201,7 @@ impl Reporter for LiveRun<'_> {
     }
 
     fn meta(&mut self, meta: Meta) {
-        self.meta.get_or_insert_default().merge(meta);
+        self.pending.add_meta(meta);
         self.report();
     }
 

@@ -38,12 +38,24 @@ impl Unsaved {
         self.message = newer.message.or(self.message.take());
         self.results = newer.results.or(self.results.take());
         if let Some(meta) = newer.meta {
-            self.meta.get_or_insert_default().merge(meta);
+            self.add_meta(meta);
         }
         for output in newer.outputs {
             self.add_output(output);
         }
         self.messages.append(newer.messages);
+    }
+
+    /// Adds what the end of the run writes, name by name.
+    pub(super) fn add_meta(&mut self, later: Meta) {
+        self.meta.get_or_insert_default().merge(later);
+    }
+
+    /// Takes what is saved before the end of the run, if there is any: the metadata stays.
+    pub(super) fn take_news(&mut self) -> Option<Self> {
+        let meta = self.meta.take();
+        let news = std::mem::replace(self, Self { meta, ..Self::default() });
+        (!news.is_empty()).then_some(news)
     }
 
     /// In place of what the stream had brought before.
@@ -88,6 +100,16 @@ mod tests {
         assert_eq!((unsaved.percents_completed, unsaved.message.as_deref()), (Some(20), Some("a")));
         assert_eq!(unsaved.results.as_deref(), Some("1"));
         assert!(!unsaved.is_empty() && Unsaved::default().is_empty());
+    }
+
+    #[test]
+    fn metadata_waits_for_the_end_of_the_run() {
+        let meta = |word: &str| Meta::from_words(&[word]).unwrap();
+        let mut unsaved = Unsaved { meta: Some(meta("a=1")), ..Unsaved::default() };
+        assert_eq!(unsaved.take_news(), None);
+        unsaved.add(Unsaved { percents_completed: Some(20), meta: Some(meta("b=2")), ..Unsaved::default() });
+        assert_eq!(unsaved.take_news(), Some(Unsaved { percents_completed: Some(20), ..Unsaved::default() }));
+        assert_eq!(unsaved.meta.unwrap().to_string(), r#"{"a":"1","b":"2"}"#);
     }
 
     #[test]

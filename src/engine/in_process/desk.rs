@@ -7,6 +7,7 @@ use super::super::cancel_order::CancelOrder;
 use super::super::handler_finish::storable;
 use super::super::unsaved::Unsaved;
 use crate::domain::message::Message;
+use crate::domain::meta::Meta;
 use crate::domain::stop_reason::StopReason;
 use crate::handler::overrun::LeftBehind;
 use crate::handler::{CancelToken, HandlerError, Reporter};
@@ -122,6 +123,10 @@ impl Reporter for DeskReporter<'_> {
 
     fn heartbeat(&mut self) {
         self.0.report(|_| {});
+    }
+
+    fn meta(&mut self, meta: Meta) {
+        self.0.report(|unsaved| unsaved.add_meta(meta));
     }
 
     fn message(&mut self, message: Message) {

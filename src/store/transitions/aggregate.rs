@@ -96,18 +96,17 @@ pub(super) fn aggregate_into_task(
     let Some((task, host, limit_key, has_key_slot)) = found else { return Ok(None) };
     let after = task_after_end(conn, &task, end)?;
     update_task(conn, &task, &after)?;
-    let is_given_up = after.is_quarantined || after.is_exhausted;
-    let outcome = AttemptOutcome::of(end.event, is_given_up);
     if let Some(meta) = &end.meta
         && !extend_meta(conn, TaskId(task.id), meta)?
     {
         insert_event(conn, &meta_refused_event(task.id, run_id, meta, &host))?;
     }
+    let is_given_up = after.is_quarantined || after.is_exhausted;
+    let outcome = AttemptOutcome::of(end.event, is_given_up);
     follow_up(conn, &task, &after, run_id, &host, end)?;
     keep_outcome(conn, outcome, &task, &after, (run_id, &host), end)?;
-    let freed_key = limit_key.filter(|_| has_key_slot);
-    let keeps_results = task.keep_results_secs.is_some();
-    Ok(Some(Aggregated { task_id: TaskId(task.id), freed_key, outcome, keeps_results }))
+    let (task_id, freed_key) = (TaskId(task.id), limit_key.filter(|_| has_key_slot));
+    Ok(Some(Aggregated { task_id, freed_key, outcome, keeps_results: task.keep_results_secs.is_some() }))
 }
 
 fn task_after_end(conn: &mut AnyConnection, task: &TaskBefore, end: &RunEnd) -> StoreResult<TaskAfter> {
@@ -174,6 +173,8 @@ fn update_task(conn: &mut AnyConnection, task: &TaskBefore, after: &TaskAfter) -
             dsl::attempts.eq(after.attempts),
             dsl::current_run_id.eq(None::<i64>),
             dsl::crashes.eq(after.crashes),
+            // What the class states now is written afterwards.
+            dsl::class_keep_secs.eq(None::<i32>),
             after.restarts.then(|| dsl::quarantined_on.eq(None::<Moment>)),
             after.restarts.then(|| (dsl::scheduled_on.eq(db_now()), dsl::next_attempt_on.eq(None::<Moment>))),
             after.is_quarantined.then(|| dsl::quarantined_on.eq(db_now().nullable())),

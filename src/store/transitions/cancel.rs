@@ -191,7 +191,7 @@ fn cancel_idle_task(
     let cancelled = diesel::update(dsl::task_queue.filter(dsl::id.eq(id.0)))
         .filter(dsl::last_status.eq(from))
         .filter(dsl::current_run_id.is_null())
-        .set((dsl::last_status.eq(to.as_str()), dsl::updated_on.eq(db_now())))
+        .set((dsl::last_status.eq(to.as_str()), dsl::class_keep_secs.eq(None::<i32>), dsl::updated_on.eq(db_now())))
         .execute(conn)?;
     Ok((cancelled == 1).then_some(CancelAnswer::Cancelled))
 }

@@ -100,6 +100,31 @@ each_engine! {
         assert_eq!(ids_after_create_runs(db), [3]);
     }
 
+    fn what_a_class_stated_counts_no_more_once_another_attempt_has_ended(db) {
+        db.configure(&format!("{}keep = \"1d\"\nbackoff = \"fixed:0s\"\n", shell_class(db, "work", "test -e ok")));
+        for _ in 0..3 {
+            run(db, &["queue", "work"]);
+        }
+        db.cli().run(&["work", "--idle-exit", "0s", "--slots", "4"]).ok();
+        assert_eq!(task(db, "1")["class_keep_secs"], DAY);
+        db.configure(&shell_class(db, "work", "true"));
+        run(db, &["requeue", "1", "2", "3"]);
+        run(db, &["cancel", "3"]);
+        db.cli().run(&["process-run"]).ok();
+        run(db, &["work", "--idle-exit", "0s", "--slots", "4"]);
+        for id in ["1", "2", "3"] {
+            assert_eq!((&task(db, id)["class_keep_secs"], &task(db, id)["expires_on"]), (&Value::Null, &Value::Null), "{id}");
+        }
+    }
+
+    fn a_handler_states_it_for_the_tasks_that_it_queues(db) {
+        db.configure(&format!("{}may_queue = [\"echo\"]\n{ECHO}", shell_class(db, "parent", "taskqueue queue echo --keep 1d --keep-results 1h --meta a=b")));
+        run(db, &["queue", "parent"]);
+        run(db, &["tick"]);
+        let child = task(db, "2");
+        assert_eq!((&child["keep_secs"], &child["keep_results_secs"], &child["meta"]), (&json!(DAY), &json!(3_600), &json!({"a": "b"})));
+    }
+
     fn what_sql_alone_has_ended_is_not_deleted_before_its_class_states(db) {
         db.configure(&format!("{ECHO}keep = \"60d\"\n"));
         db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\") VALUES ('echo', 'success'), ('other', 'success')");

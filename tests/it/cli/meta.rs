@@ -1,7 +1,9 @@
 //! Metadata of tasks: stated when they are queued, extended by their attempts, selected and changed by people.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
-use taskqueue::{Claim, HandlerError, NewTask, TaskQueue};
+use taskqueue::{Claim, HandlerError, NewTask, TaskQueue, Worker, typed};
 
 use super::claimants::queue_and_claim;
 use super::coprocess::kept;
@@ -113,6 +115,25 @@ each_engine! {
         assert!(run.fail_with_meta(&HandlerError::new("e", ""), &[1]).unwrap_err().to_string().contains("not a JSON object"));
         run.fail_with_meta(&HandlerError::no_retry("e", ""), &json!({"n": 2})).unwrap();
         assert_eq!(queue.task(second).unwrap().meta_as::<Value>().unwrap(), json!({"n": 2}));
+    }
+
+    fn a_handler_in_rust_adds_to_the_metadata(db) {
+        let queue = TaskQueue::connect(db.url_text()).unwrap().spool(db.home().join("spool"));
+        let [good, bad] = [true, false].map(|data| {
+            queue.queue(NewTask::new("rust").data(&data).unwrap().max_retries(1).meta("a", "old").unwrap()).unwrap().id
+        });
+        let handler = typed(|is_good: bool, run| {
+            run.set_percents_completed(10);
+            run.set_meta("a", &())?;
+            run.set_meta("n", &1.5)?;
+            run.set_percents_completed(20);
+            if is_good { Ok(7) } else { Err(HandlerError::no_retry("bad", "")) }
+        });
+        Worker::new(&queue).unwrap().class("rust", handler).idle_exit(Duration::ZERO).run().unwrap();
+        for (id, status) in [(good, "success"), (bad, "failed")] {
+            let task = queue.task(id).unwrap();
+            assert_eq!((task.status.to_string().as_str(), task.meta.as_deref()), (status, Some("{\"n\":1.5}")));
+        }
     }
 
     fn metadata_that_becomes_too_large_stays_as_it_is_and_keeps_no_run_from_ending(db) {

@@ -218,7 +218,7 @@ pub(super) fn end_successes(conn: &mut MysqlConnection, successes: &[Success<'_>
         diesel::sql_query(format!(
             "UPDATE `TaskQueue`
              SET `LastStatus` = CASE WHEN `LastStatus` = 'processing' THEN 'success' ELSE `LastStatus` END, `FailedRetries` = 0,
-                 `Attempts` = `Attempts` + 1, `CurrentRunId` = NULL, `Crashes` = 0, `UpdatedOn` = UTC_TIMESTAMP(6)
+                 `Attempts` = `Attempts` + 1, `CurrentRunId` = NULL, `Crashes` = 0, `ClassKeep` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
              WHERE `Id` IN ({})",
             list(ended.iter().map(|row| row.task_id))
         ))

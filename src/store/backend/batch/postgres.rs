@@ -138,7 +138,7 @@ const END_SUCCESSES: &str = r#"
     )
     UPDATE "TaskQueue" AS t
     SET "LastStatus" = CASE WHEN t."LastStatus" = 'processing' THEN 'success' ELSE t."LastStatus" END, "FailedRetries" = 0,
-        "Attempts" = t."Attempts" + 1, "CurrentRunId" = NULL, "Crashes" = 0, "UpdatedOn" = clock_timestamp()
+        "Attempts" = t."Attempts" + 1, "CurrentRunId" = NULL, "Crashes" = 0, "ClassKeep" = NULL, "UpdatedOn" = clock_timestamp()
     FROM ended AS e
     WHERE t."Id" = ANY (ARRAY[e."TaskQueueId"])
     RETURNING e."Id" AS run_id, t."Id" AS task_id, e."Host" AS host,

@@ -169,7 +169,7 @@ const END_RUNS: &str = r#"
 const MARK_ENDED: &str = r#"
     UPDATE "TaskQueue"
     SET "LastStatus" = CASE WHEN "LastStatus" = 'processing' THEN 'success' ELSE "LastStatus" END, "FailedRetries" = 0,
-        "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL, "Crashes" = 0,
+        "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL, "Crashes" = 0, "ClassKeep" = NULL,
         "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
     WHERE "Id" IN (SELECT value FROM json_each(?))
     RETURNING "Id" AS task_id, "LastStatus" = 'success' AS has_succeeded, "Recurrence" IS NOT NULL AS recurs,
