@@ -61,7 +61,7 @@ fn insert(db: &TestDb, task: TaskId, run: RunId, name: &str) -> String {
 }
 
 each_engine! {
-    fn a_handler_in_rust_takes_messages_in_the_order_in_which_they_are_sent(db) {
+    fn a_handler_in_rust_takes_messages_in_the_order_they_were_sent(db) {
         let queue = connect(db);
         let mut ctx = context(db, "work", take_until_finish);
         let (id, run_id) = queue_with_run(&mut ctx, "work");
@@ -155,7 +155,7 @@ each_engine! {
         assert!(matches!(queue.message(id, "late", &1), Err(Error::NotInProgress(_))));
     }
 
-    fn a_listener_gets_the_events_of_all_or_of_its_task_or_run_each_once(db) {
+    fn a_listener_gets_all_events_or_those_of_its_task_or_run_once(db) {
         let queue = connect(db);
         let mut ctx = context(db, "work", |run| run.emit("page", &json!({ "of": run.task_id() })));
         let (id, run_id) = queue_with_run(&mut ctx, "work");
