@@ -16,7 +16,7 @@ pub struct SentMessage {
     pub task_id: TaskId,
     /// The run in progress that gets it; `None` if it is kept and none is in progress.
     pub run_id: Option<RunId>,
-    /// The host of the runner of that run; empty for a claimant.
+    /// The host of the runner or claimant of that run; empty if it is not known.
     pub host: String,
     /// The claimant that processes that run; `None` for a runner.
     pub claimant: Option<String>,

@@ -1,14 +1,13 @@
 //! Listeners: events as they come, of everything or of one task or run.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::error::Error;
 use super::task_queue::{TaskQueue, open};
 use crate::domain::ids::{RunId, TaskId};
 use crate::engine::Context;
 use crate::engine::events::{Event, EventFilter, Follower, POLL_INTERVAL};
-use crate::os::clock::Moment;
 
 /// Which events a [`Listener`] gets.
 #[derive(Clone, Debug)]
@@ -85,12 +84,12 @@ impl Listener {
     /// # Errors
     /// The database's; no event is missed then.
     pub fn next_event(&mut self, limit: Duration) -> Result<Option<Event>, Error> {
-        let until = Moment::after(limit);
+        let until = Instant::now().checked_add(limit);
         loop {
             if self.found.is_empty() {
                 self.found.extend(self.follower.next(&mut self.ctx)?);
             }
-            let left = until.remaining();
+            let left = until.map_or(limit, |until| until.saturating_duration_since(Instant::now()));
             if let Some(event) = self.found.pop_front() {
                 return Ok(Some(event));
             }

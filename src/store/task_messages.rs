@@ -27,7 +27,7 @@ pub struct Recipient {
     pub task_id: TaskId,
     /// The run.
     pub run_id: RunId,
-    /// The host of its runner; empty for a claimant.
+    /// The host of its runner or claimant; empty if it is not known.
     pub host: String,
     /// The claimant that processes it; `None` for a runner.
     pub claimant: Option<String>,

@@ -212,6 +212,7 @@ fn claim(stage: &mut Stage<'_>) {
         stage.run(&["heartbeat", &run, "--token", &token]);
         stage.run(&["progress", &run, "40", "half", "--token", &token]);
         stage.run(&["message", &run, "note", "{\"n\":1}", "--token", &token]);
+        stage.run(&["message", "--class", "*", "note"]);
         stage.run(&[last, &run, "--token", &token]);
         assert_eq!(stage.fails(&["heartbeat", &run, "--token", &token])["code"], "not_held");
     }
