@@ -118,7 +118,8 @@ each_engine! {
     }
 
     fn a_handler_states_it_for_the_tasks_that_it_queues(db) {
-        db.configure(&format!("{}may_queue = [\"echo\"]\n{ECHO}", shell_class(db, "parent", "taskqueue queue echo --keep 1d --keep-results 1h --meta a=b")));
+        let script = format!("{} queue echo --keep 1d --keep-results 1h --meta a=b", env!("CARGO_BIN_EXE_taskqueue"));
+        db.configure(&format!("{}may_queue = [\"echo\"]\n{ECHO}", shell_class(db, "parent", &script)));
         run(db, &["queue", "parent"]);
         run(db, &["tick"]);
         let child = task(db, "2");
