@@ -22,7 +22,7 @@ each_engine! {
     fn v_says_why_a_due_task_got_no_run(db) {
         db.configure(ECHO);
         for (columns, values) in [
-            ("\"LastStatus\", \"FailedRetries\"", "'failed', 5"),
+            ("\"LastStatus\", \"MaxRetries\", \"FailedRetries\"", "'failed', 5, 5"),
             ("\"WaitingFor\"", "2"),
             ("\"ScheduledOn\"", "'2099-01-01 00:00:00'"),
         ] {

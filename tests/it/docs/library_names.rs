@@ -44,7 +44,7 @@ macro_rules! names {
 }
 
 names! {
-    types: ClaimedRun Error EventFilter Run Selection TaskHandler TaskStatus;
+    types: AttemptOutcome ClaimedRun Error EventsOf OverrunAction Run Selection TaskHandler TaskStatus WorkerNews;
     functions:
     ActiveRun::emit(any::<&mut ActiveRun<'_>>(), "name", &0);
     ActiveRun::set_meta(any::<&mut ActiveRun<'_>>(), "name", &0);
@@ -105,7 +105,9 @@ names! {
     TaskQueue::task(any(), any());
     Worker::class(any(), "name", Handler);
     Worker::follow_signals(any());
+    Worker::max_left_behind(any(), 1);
     Worker::name(any(), "name");
+    Worker::on_overrun(any(), any());
     Worker::run(any());
     Worker::slots(any(), 1);
     Worker::stop_handle(any());
