@@ -141,7 +141,8 @@ impl Task {
     /// kept without a limit.
     #[must_use]
     pub(crate) fn kept_until(&self, retention: &Retention) -> Option<DateTime<Utc>> {
-        let is_ended = |status: &Stored<ScheduleStatus>| status.is(ScheduleStatus::Followed) || status.is(ScheduleStatus::Ended);
+        let is_ended =
+            |status: &Stored<ScheduleStatus>| status.is(ScheduleStatus::Followed) || status.is(ScheduleStatus::Ended);
         let is_head = self.schedule.as_ref().is_some_and(|schedule| !is_ended(&schedule.status));
         if !self.is_settled() || self.current_run_id.is_some() || is_head {
             return None;

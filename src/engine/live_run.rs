@@ -215,7 +215,7 @@ impl Reporter for LiveRun<'_> {
     }
 
     fn inbox(&mut self) -> Inbox {
-        self.leases.open_inbox(self.run_id, self.task_id)
+        self.leases.inbox_of(self.run_id, self.task_id)()
     }
 
     fn stop_reason(&self) -> Option<StopReason> {

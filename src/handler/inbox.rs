@@ -40,9 +40,8 @@ impl Inbox {
         self.lock().messages.kept.pop_front()
     }
 
-    /// Takes the oldest message, and waits for one at most so long. Returns `None` after that, and as soon as no more can come
-    /// because the run was cancelled or has ended. A runner that is to stop does not end the wait:
-    /// [`ActiveRun::stop_reason`](crate::ActiveRun::stop_reason) should be checked every second or so.
+    /// Takes the oldest message, and waits for one at most so long. Returns `None` after that, and as soon as the run is asked to end
+    /// or has ended ([`ActiveRun::stop_reason`](crate::ActiveRun::stop_reason)): no more messages come then.
     #[must_use]
     pub fn wait(&self, limit: Duration) -> Option<Message> {
         let until = Instant::now().checked_add(limit);

@@ -102,7 +102,9 @@ fn the_helpers_add_metadata_in_every_language_and_both_ways() {
     let php = format!(
         "<?php require '{helpers}/TaskqueueHandler.php'; Taskqueue\\serve(function ($task) {{ $task->meta(['order' => 17, 'old' => null]); }});"
     );
-    let node = format!("require('{helpers}/taskqueue-handler.js').serve((task) => {{ task.meta({{ order: 17, old: null }}); }});");
+    let node = format!(
+        "require('{helpers}/taskqueue-handler.js').serve((task) => {{ task.meta({{ order: 17, old: null }}); }});"
+    );
     db::on(EngineUnderTest::Sqlite, |db| {
         for (interpreter, name, script) in [("python3", "h.py", python), ("php", "h.php", php), ("node", "h.js", node)]
         {
@@ -114,7 +116,11 @@ fn the_helpers_add_metadata_in_every_language_and_both_ways() {
                 let id = db.cli().run(&["queue", class, "--meta", "old=x", "--meta", "a=b"]).ok();
                 db.cli().run(&["tick"]).ok();
                 let after = db.cli().run(&["status", "--json", &id]).json();
-                assert_eq!(after["task"]["meta"], serde_json::json!({"a": "b", "order": 17}), "{name} {class}: {after}");
+                assert_eq!(
+                    after["task"]["meta"],
+                    serde_json::json!({"a": "b", "order": 17}),
+                    "{name} {class}: {after}"
+                );
             }
         }
     });

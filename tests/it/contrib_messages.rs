@@ -11,7 +11,8 @@ use crate::support::{EngineUnderTest, TestDb, db, wait_until};
 
 /// Takes messages until one is called `finish`; the result is the names and data of the others.
 const PYTHON: &str = "import sys\nsys.path.insert(0, LIB)\nfrom taskqueue_handler import serve\n\
-    def handle(task):\n taken = []\n if task.next_message() is None: task.progress(1)\n \
+    def handle(task):\n taken = []\n early = task.next_message()\n \
+    if early: taken.append([early.name, early.data])\n \
     while (message := task.next_message(60)).name != 'finish': taken.append([message.name, message.data])\n \
     return taken\nserve(handle)\n";
 const PHP: &str = "<?php\nrequire LIB . '/TaskqueueHandler.php';\nTaskqueue\\serve(function ($task) {\n $taken = [];\n \

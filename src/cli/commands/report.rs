@@ -45,7 +45,7 @@ pub(crate) struct ResultArgs {
     text: String,
 }
 
-/// Send a message to a running task, or from a handler to its followers
+/// Send a message to a running task, or from a handler
 ///
 /// With --task or --class the handlers of the runs in progress get it: a coprocess or a handler in Rust that listens, every
 /// other one by `events --follow`. Without, a handler sends it to whoever follows its events, and names no run; a claimant

@@ -10,12 +10,16 @@ use crate::domain::message::Message;
 use crate::domain::meta::Meta;
 use crate::domain::stop_reason::StopReason;
 use crate::handler::overrun::LeftBehind;
-use crate::handler::{CancelToken, HandlerError, Reporter};
+use crate::handler::{CancelToken, HandlerError, Inbox, Reporter};
 use crate::os::clock::Moment;
+
+/// Opens the inbox of a run.
+pub(in super::super) type OpenInbox = Box<dyn Fn() -> Inbox + Send + Sync>;
 
 /// Of one run.
 pub(in super::super) struct Desk {
     order: Arc<CancelOrder>,
+    open_inbox: OpenInbox,
     left_behind: Arc<LeftBehind>,
     state: Mutex<State>,
     changed: Condvar,
@@ -27,6 +31,10 @@ struct State {
     heard_at: Option<Moment>,
     stop_reason: Option<StopReason>,
     ended: Option<Result<(), HandlerError>>,
+    /// Once the handler listens.
+    inbox: Option<Inbox>,
+    /// The handler is asked to end.
+    is_asked: bool,
     /// The slot has given up on it.
     is_left: bool,
 }
@@ -41,8 +49,8 @@ pub(in super::super) struct Turn {
 }
 
 impl Desk {
-    pub(super) fn new(order: Arc<CancelOrder>, left_behind: Arc<LeftBehind>) -> Self {
-        Self { order, left_behind, state: Mutex::default(), changed: Condvar::new() }
+    pub(super) fn new(order: Arc<CancelOrder>, open_inbox: OpenInbox, left_behind: Arc<LeftBehind>) -> Self {
+        Self { order, open_inbox, left_behind, state: Mutex::default(), changed: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -61,6 +69,30 @@ impl Desk {
     /// From now on the handler learns that it is to end, for this reason; `None` while it may go on.
     pub(in super::super) fn show(&self, reason: Option<StopReason>) {
         self.lock().stop_reason = reason;
+    }
+
+    /// The handler is asked to end: it waits neither for a cancel nor for a message any more.
+    pub(in super::super) fn ask_to_end(&self) {
+        let inbox = {
+            let mut state = self.lock();
+            state.is_asked = true;
+            state.inbox.clone()
+        };
+        // Afterwards: whoever is woken by it asks for the reason.
+        self.order.token().cancel();
+        if let Some(inbox) = inbox {
+            inbox.close();
+        }
+    }
+
+    fn inbox(&self) -> Inbox {
+        let inbox = (self.open_inbox)();
+        let mut state = self.lock();
+        if state.is_asked || state.is_left {
+            inbox.close();
+        }
+        state.inbox = Some(inbox.clone());
+        inbox
     }
 
     /// Gives up on the handler, unless it ends at this very moment. Its thread counts as left behind until it ends.
@@ -137,6 +169,10 @@ impl Reporter for DeskReporter<'_> {
         self.0.order.token()
     }
 
+    fn inbox(&mut self) -> Inbox {
+        self.0.inbox()
+    }
+
     fn stop_reason(&self) -> Option<StopReason> {
         let is_cancelled = self.0.order.reason().is_some();
         if is_cancelled { Some(StopReason::Cancel) } else { self.0.lock().stop_reason }
@@ -150,7 +186,7 @@ mod tests {
     use super::*;
 
     fn desk() -> Desk {
-        Desk::new(Arc::new(CancelOrder::new()), Arc::default())
+        Desk::new(Arc::new(CancelOrder::new()), Box::new(Inbox::default), Arc::default())
     }
 
     #[test]
@@ -165,6 +201,16 @@ mod tests {
         assert_eq!(desk.left_behind.count(), 0);
         let turn = desk.wait(Moment::now(), true);
         assert!(turn.unsaved.is_empty() && turn.heard_at.is_none() && turn.ended.is_none());
+    }
+
+    #[test]
+    fn a_handler_that_is_asked_to_end_waits_for_no_message_any_more() {
+        let desk = desk();
+        let before = DeskReporter(&desk).inbox();
+        desk.ask_to_end();
+        let after = DeskReporter(&desk).inbox();
+        assert_eq!([before, after].map(|inbox| inbox.wait(Duration::from_secs(600))), [None, None]);
+        assert!(DeskReporter(&desk).cancel_token().wait(Duration::ZERO));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use super::super::cancel_order::CancelOrder;
-use super::desk::{Desk, DeskReporter};
+use super::desk::{Desk, DeskReporter, OpenInbox};
 use crate::handler::overrun::{Overrun, OverrunAction};
 use crate::handler::{HandlerError, RunContext, TaskHandler, run_rust_handler};
 use crate::os::survivors::thread_name;
@@ -39,9 +39,10 @@ impl HandlerThread {
         handler: Arc<dyn TaskHandler>,
         context: &RunContext,
         order: Arc<CancelOrder>,
+        open_inbox: OpenInbox,
         overrun: &Overrun,
     ) -> io::Result<Arc<Desk>> {
-        let desk = Arc::new(Desk::new(order, Arc::clone(&overrun.left_behind)));
+        let desk = Arc::new(Desk::new(order, open_inbox, Arc::clone(&overrun.left_behind)));
         let job = Job {
             handler,
             context: context.clone(),

@@ -24,11 +24,11 @@ pub(super) struct OpenInbox {
 }
 
 impl OpenInbox {
-    pub(super) fn new(task_id: TaskId) -> Self {
+    fn new(task_id: TaskId) -> Self {
         Self { task_id, inbox: Inbox::default(), seen: HashSet::new(), is_new: true }
     }
 
-    pub(super) fn inbox(&self) -> Inbox {
+    fn inbox(&self) -> Inbox {
         self.inbox.clone()
     }
 
@@ -90,6 +90,23 @@ pub(super) fn deliver(store: &mut Store, shared: &Shared, horizon: &mut Horizon)
 }
 
 impl Shared {
+    /// Returns the messages to this run, which are asked for at once after the first call.
+    pub(super) fn open_inbox(&self, run_id: RunId, task_id: TaskId) -> Inbox {
+        let mut state = self.lock();
+        let Some(held) = state.runs.get_mut(&run_id) else { return Inbox::closed() };
+        if let Some(open) = &held.inbox {
+            return open.inbox();
+        }
+        let open = held.inbox.insert(OpenInbox::new(task_id));
+        if held.cancel.reason().is_some() {
+            open.close();
+        }
+        let inbox = open.inbox();
+        state.asks_now = true;
+        self.waker.wake();
+        inbox
+    }
+
     fn listening(&self) -> Option<Listening> {
         let state = self.lock();
         let open = state.runs.iter().filter_map(|(id, held)| Some((*id, held.inbox.as_ref()?)));

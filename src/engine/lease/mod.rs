@@ -12,7 +12,6 @@ mod thread;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::inboxes::OpenInbox;
 use self::shared::{HeldRun, Shared};
 use super::cancel_order::CancelOrder;
 use super::orders::Orders;
@@ -89,21 +88,14 @@ impl LeaseKeeper {
         self.shared.lock().runs.get(&run_id).map(|held| Arc::clone(&held.cancel))
     }
 
-    /// Returns the messages to this run, from its first call on. One that is not held gets none.
-    pub(super) fn open_inbox(&self, run_id: RunId, task_id: TaskId) -> Inbox {
-        let mut state = self.shared.lock();
-        let Some(held) = state.runs.get_mut(&run_id) else { return Inbox::closed() };
-        if let Some(open) = &held.inbox {
-            return open.inbox();
-        }
-        let open = held.inbox.insert(OpenInbox::new(task_id));
-        if held.cancel.reason().is_some() {
-            open.close();
-        }
-        let inbox = open.inbox();
-        state.asks_now = true;
-        self.shared.waker.wake();
-        inbox
+    /// Opens the inbox of a run each time that it is called, for somebody without a borrow. A run that is not held gets no messages.
+    pub(super) fn inbox_of(
+        &self,
+        run_id: RunId,
+        task_id: TaskId,
+    ) -> impl Fn() -> Inbox + Send + Sync + use<> + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || shared.open_inbox(run_id, task_id)
     }
 
     /// The handler was heard of; it may be silent for so long from now.

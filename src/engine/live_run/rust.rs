@@ -71,7 +71,8 @@ impl LiveRun<'_> {
         terms: &InProcessTerms<'_>,
         thread: &mut HandlerThread,
     ) -> HandlerFinish {
-        let begun = thread.begin(Arc::clone(handler), context, Arc::clone(&self.order), terms.overrun);
+        let open_inbox = Box::new(self.leases.inbox_of(self.run_id, self.task_id));
+        let begun = thread.begin(Arc::clone(handler), context, Arc::clone(&self.order), open_inbox, terms.overrun);
         let desk = match begun {
             Ok(desk) => desk,
             Err(error) => {
@@ -104,8 +105,7 @@ impl LiveRun<'_> {
             self.ask_to_end(watch);
             desk.show(self.reason_shown(watch));
             if watch.asked.is_some() {
-                // Afterwards: whoever is woken by it asks for the reason.
-                self.order.token().cancel();
+                desk.ask_to_end();
             }
             if watch.is_over() {
                 let last = desk.leave();

@@ -141,9 +141,10 @@ each_engine! {
         db.cli().run(&["pause", "--class", "before"]).ok();
         assert_eq!(db.cli().run(&["events", "-n", "0"]).ok(), "");
         let mut following = db.cli().spawn(&["events", "--follow", "-n", "0", "--json", "--kind", "paused", "--kind", "resumed"]);
-        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(following.stdout.take().unwrap()));
+        let lines = std::io::BufRead::lines(std::io::BufReader::new(following.stdout.take().unwrap()));
         let (sender, receiver) = std::sync::mpsc::channel();
-        let reading = std::thread::spawn(move || sender.send(lines.next().unwrap().unwrap()).unwrap());
+        // To the end: without a reader it ends by itself.
+        let reading = std::thread::spawn(move || lines.for_each(|line| drop(sender.send(line.unwrap()))));
         // It may not follow yet when the first of these is written.
         let mut first = None;
         wait_until("something is seen", || {
@@ -151,9 +152,15 @@ each_engine! {
             first = receiver.try_recv().ok();
             first.is_some()
         });
-        reading.join().unwrap();
         assert!(first.unwrap().contains("\"after\""));
         signal(&following, Signal::TERM);
         assert_eq!(finish(following).code, Some(130));
+        reading.join().unwrap();
+    }
+
+    fn whoever_follows_ends_when_the_reader_of_its_output_has_gone(db) {
+        let mut following = db.cli().spawn(&["events", "--follow"]);
+        drop(following.stdout.take());
+        assert_eq!(finish(following).code, Some(0));
     }
 }

@@ -23,7 +23,8 @@ fn meta(db: &TestDb, id: &str) -> Value {
 /// The ids that these words select.
 fn selected(db: &TestDb, words: &[&str]) -> Vec<i64> {
     let status = db.cli().run(&[&["status", "--json"], words].concat()).json();
-    let mut ids: Vec<i64> = status["tasks"].as_array().unwrap().iter().map(|line| line["task"]["id"].as_i64().unwrap()).collect();
+    let mut ids: Vec<i64> =
+        status["tasks"].as_array().unwrap().iter().map(|line| line["task"]["id"].as_i64().unwrap()).collect();
     ids.sort_unstable();
     ids
 }

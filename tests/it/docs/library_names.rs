@@ -49,6 +49,7 @@ names! {
     ActiveRun::emit(any::<&mut ActiveRun<'_>>(), "name", &0);
     ActiveRun::set_meta(any::<&mut ActiveRun<'_>>(), "name", &0);
     ActiveRun::is_cancelled(any::<&ActiveRun<'_>>());
+    ActiveRun::messages(any::<&mut ActiveRun<'_>>());
     App::class(any(), "name", Handler);
     Claim::classes(any(), ["name"]);
     Claim::process(any(), 0);
@@ -88,6 +89,10 @@ names! {
     TaskQueue::drain(any(), any(), None);
     TaskQueue::edit(any(), any::<taskqueue::TaskId>(), any());
     TaskQueue::events(any(), any(), 1);
+    TaskQueue::listen(any(), any());
+    TaskQueue::message(any(), any(), "name", &0);
+    TaskQueue::message_class(any(), "class", "name", &0);
+    TaskQueue::message_kept(any(), any(), "name", &0);
     TaskQueue::pause(any(), any(), None);
     TaskQueue::pauses(any());
     TaskQueue::prune(any(), any::<taskqueue::TaskId>());

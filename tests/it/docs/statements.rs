@@ -1,15 +1,17 @@
 //! docs/sql.md: each statement leaves what the verb leaves, and does nothing where the verb refuses.
 
 use serde_json::Value;
+use taskqueue::Message;
 use taskqueue::domain::ids::TaskId;
 use taskqueue::domain::pause::{PauseMode, PauseScope};
 use taskqueue::domain::task_change::ChangeRequest;
 use taskqueue::engine::Context;
 use taskqueue::engine::edit::{Edit, edit_tasks};
+use taskqueue::engine::messages::send_to_task;
 use taskqueue::engine::pauses::{PauseRequest, pause};
 use taskqueue::engine::requeue::requeue_tasks;
 use taskqueue::engine::retry::retry_tasks;
-use taskqueue::store::Store;
+use taskqueue::store::{MESSAGE_TO_TASK, Store};
 
 use super::blocks_of_data::{execute_as_written, is_for, try_as_written};
 use super::{Block, blocks, read};
@@ -200,6 +202,31 @@ each_engine! {
         if db.engine == EngineUnderTest::Postgres {
             wait_until("who listens is told", || listening.was_told_of_cancel().unwrap());
         }
+    }
+
+    fn a_message_in_sql_leaves_what_the_verb_leaves(db) {
+        let [to_run, kept]: [Block; 2] = section(db, "Messages to tasks").try_into().ok().unwrap();
+        let mut ctx = willing(db);
+        for run in [None, Some("scheduled")] {
+            twins(db, "scheduled", run);
+            execute_as_written(db, &to_run);
+            assert_eq!(details(db, MESSAGE_TO_TASK), Vec::<Value>::new(), "{run:?}");
+        }
+        twins(db, "processing", Some("processing"));
+        let mut listening = Store::connect_listening(&db.url()).unwrap();
+        let _ = listening.was_told_of_cancel().unwrap();
+        execute_as_written(db, &to_run);
+        if db.engine == EngineUnderTest::Postgres {
+            wait_until("the runner is notified", || listening.was_told_of_cancel().unwrap());
+        }
+        execute_as_written(db, &kept);
+        for (name, data, is_kept) in [("priority", "{\"lane\":\"fast\"}", false), ("skip", "[17,18]", true)] {
+            let message = Message { name: name.to_owned(), data: data.to_owned() };
+            send_to_task(&mut ctx, TaskId(18), &message, is_kept).unwrap();
+        }
+        assert_eq!(left(db, 17), left(db, 18));
+        let runs = |task: i64| db.raw().numbers(&format!("SELECT \"RunId\" AS value FROM \"TaskQueueEvents\" WHERE \"TaskQueueId\" = {task} ORDER BY \"Id\""));
+        assert_eq!((runs(17), runs(18)), (vec![Some(17), None], vec![Some(18), None]));
     }
 
     fn a_pause_in_sql_is_that_of_the_program_until_it_is_taken_back(db) {
