@@ -430,7 +430,7 @@ mod tests {
             [(Blame::Task, true, false), (Blame::AnyOfSeveral, false, true), (Blame::Restart, false, false)]
         {
             let decision = lost(blame);
-            assert_eq!((decision.event, decision.may_retry, decision.delay_secs), (RunEvent::TimeOut, true, Some(0)));
+            assert_eq!((decision.event, decision.may_retry, decision.delay_secs), (RunEvent::TimeOut, true, None));
             assert_eq!(
                 (decision.is_crash, Decision::is_of_one_lost_with_others(&decision.rule)),
                 (is_crash, is_suspect)
