@@ -137,7 +137,7 @@ each_engine! {
         }
     }
 
-    fn metadata_that_becomes_too_large_stays_as_it_is_and_keeps_no_run_from_ending(db) {
+    fn metadata_that_becomes_too_large_stays_and_the_run_ends(db) {
         let script = "printf '{\"meta\":{\"big\":\"%40000d\"}}\\n' 7 >&3";
         db.configure(&shell_class(db, "work", script));
         let large = format!("a={}", "x".repeat(40_000));

@@ -461,7 +461,7 @@ each_engine! {
         assert_eq!(db.number(&key_was_last), 42);
     }
 
-    fn the_retry_limit_goes_before_max_retries_and_without_both_none_is_exhausted(db) {
+    fn the_retry_limit_goes_before_max_retries(db) {
         let limits = [("NULL", "NULL", false), ("6", "NULL", true), ("NULL", "6", true), ("6", "9", true), ("7", "6", false)];
         for (limit, max, _) in limits {
             db.execute(&format!(

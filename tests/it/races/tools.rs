@@ -39,10 +39,13 @@ pub fn run_at_once(db: &TestDb, commands: &[&[&str]]) -> Vec<Ended> {
 /// The same in so many threads, each with a connection of its own and its number, all let go at once.
 pub fn many_at_once<T: Send>(db: &TestDb, count: usize, work: impl Fn(&mut Store, usize) -> T + Sync) -> Vec<T> {
     let (barrier, work) = (&Barrier::new(count), &work);
+    // All before the first thread: where one cannot connect, no thread may wait for it at the barrier.
+    let stores: Vec<Store> = (0..count).map(|_| db.store()).collect();
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..count)
-            .map(|number| {
-                let mut store = db.store();
+        let threads: Vec<_> = stores
+            .into_iter()
+            .enumerate()
+            .map(|(number, mut store)| {
                 scope.spawn(move || {
                     barrier.wait();
                     work(&mut store, number)
