@@ -33,9 +33,9 @@ use taskqueue::store::{
 };
 
 use super::commands::{CLASSES, Claimant, Command, Delay, End, Handled};
-use super::reference::{Answer, CRASH_LIMIT, Model, When, Who};
+use super::reference::{Answer, CLAIM_TIMEOUT_LIMIT, CRASH_LIMIT, Model, When, Who};
 use crate::conformance::fixture::{Handled as HandlerResult, add, create, dead_process, ending, process_one, sql_now};
-use crate::support::TestDb;
+use crate::support::{TestDb, wait_until};
 use crate::support::db::Raw;
 
 const FAR_SECS: i64 = 86_400;
@@ -83,12 +83,13 @@ impl<'a> Real<'a> {
         // No wait of the program's own choice ends during the test.
         settings::set(&mut ctx, Setting::RetryDelay, &FAR_SECS.to_string()).unwrap();
         settings::set(&mut ctx, Setting::CrashLimit, &CRASH_LIMIT.to_string()).unwrap();
+        settings::set(&mut ctx, Setting::ClaimTimeoutLimit, &CLAIM_TIMEOUT_LIMIT.to_string()).unwrap();
         settings::set(&mut ctx, Setting::RetryDelayMax, &(2 * FAR_SECS).to_string()).unwrap();
-        // Leases count once a server has been up for the time of one: shorter than it takes to get here, and far longer than a
-        // sequence.
+        // Leases count once a server has been up for the time of one, which is far longer than a sequence takes.
         for (setting, secs) in [(Setting::LeaseRenewal, "5"), (Setting::LeaseMargin, "5"), (Setting::LeaseTime, "30")] {
             settings::set(&mut ctx, setting, secs).unwrap();
         }
+        wait_until("leases count", || ctx.store.leases_count(30).unwrap());
         Self {
             db,
             ctx,
@@ -544,7 +545,8 @@ impl<'a> Real<'a> {
             "SELECT CONCAT('runner ', \"Slots\", CASE WHEN \"FinishedOn\" IS NULL THEN '' ELSE ' finished' END) AS value
              FROM \"TaskQueueRunners\" ORDER BY \"Id\""
                 .to_owned(),
-            "SELECT CONCAT('task ', (SELECT COUNT(*) FROM \"TaskQueue\" AS t WHERE t.\"Id\" <= x.\"TaskId\"), ' rejected by ', \"Claimant\") AS value
+            "SELECT CONCAT('task ', (SELECT COUNT(*) FROM \"TaskQueue\" AS t WHERE t.\"Id\" <= x.\"TaskId\"), ' not for ', \"Claimant\",
+             ' ', \"Timeouts\", CASE WHEN \"HeldUntil\" IS NULL THEN ' final' ELSE '' END) AS value
              FROM \"TaskQueueRejections\" AS x ORDER BY \"TaskId\", \"Claimant\""
                 .to_owned(),
         ];
@@ -595,6 +597,8 @@ pub fn state_of(model: &Model) -> Vec<String> {
         .runners
         .iter()
         .map(|runner| format!("runner {}{}", runner.slots, if runner.is_finished { " finished" } else { "" }));
-    let rejections = model.rejections.iter().map(|(task, by)| format!("task {} rejected by c{by}", task + 1));
+    let rejections = model.rejections.iter().map(|((task, by), rejection)| {
+        format!("task {} not for c{by} {}{}", task + 1, rejection.timeouts, if rejection.is_final { " final" } else { "" })
+    });
     tasks.chain(runs).chain(runners).chain(rejections).collect()
 }

@@ -4,7 +4,7 @@
 mod runs;
 mod tasks;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::domain::unique::OnConflict;
@@ -13,6 +13,8 @@ use super::commands::{CLASSES, Claimant, Command, Delay, End, Handled};
 
 /// Crashes that quarantine a task: few, so that short sequences get there.
 pub const CRASH_LIMIT: i32 = 2;
+/// Times that a claimant is late with a task until it is offered it no more.
+pub const CLAIM_TIMEOUT_LIMIT: i32 = 2;
 
 /// When a task is to be processed. What is earlier gets its run first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,6 +138,15 @@ pub enum Answer {
 const CANCELLED: End =
     End { event: RunEvent::Cancel, may_retry: true, is_crash: false, delay: Delay::None, hold: None };
 
+/// What keeps a claimant from a task.
+#[derive(Clone, Debug, Default)]
+pub struct Rejection {
+    /// How often its time ran out.
+    pub timeouts: i32,
+    /// Otherwise it ends by itself, after the sequence.
+    pub is_final: bool,
+}
+
 #[derive(Clone, Debug)]
 pub struct Model {
     pub tasks: Vec<Task>,
@@ -143,8 +154,8 @@ pub struct Model {
     pub runners: Vec<Runner>,
     /// Class, and whether it is held on this host or on another.
     pub holds: BTreeSet<(usize, bool)>,
-    /// Task and claimant.
-    pub rejections: BTreeSet<(usize, usize)>,
+    /// For each task and claimant that has rejected it, or is held back from it.
+    pub rejections: BTreeMap<(usize, usize), Rejection>,
     pub limit: i32,
     /// Classes that are paused; `None` is all.
     pub pauses: BTreeSet<Option<usize>>,
@@ -161,7 +172,7 @@ impl Model {
             runs: Vec::new(),
             runners: Vec::new(),
             holds: BTreeSet::new(),
-            rejections: BTreeSet::new(),
+            rejections: BTreeMap::new(),
             limit: 8,
             pauses: BTreeSet::new(),
             class_limits: [(None, None); 3],
@@ -292,7 +303,7 @@ impl Model {
                     End { event: RunEvent::Fail, may_retry: true, is_crash: false, delay: Delay::None, hold: None };
                 let answer = self.end_if_processing(run, &end);
                 if let (Answer::Recorded | Answer::RecordedAsCancelled, Some(by)) = (&answer, self.runs[run].claimant) {
-                    self.rejections.insert((self.runs[run].task, by));
+                    self.rejections.entry((self.runs[run].task, by)).or_default().is_final = true;
                 }
                 answer
             }

@@ -14,9 +14,9 @@ impl Model {
         None
     }
 
-    /// The same for a claimant of this number, which is not offered what it has rejected.
+    /// The same for a claimant of this number, which is not offered what it has rejected or was late with.
     pub(super) fn next_offered(&mut self, can: [bool; 3], by: usize) -> Option<usize> {
-        while let Some(run) = self.first_of(can, |run| !self.rejections.contains(&(self.runs[*run].task, by))) {
+        while let Some(run) = self.first_of(can, |run| !self.rejections.contains_key(&(self.runs[*run].task, by))) {
             if !self.is_cancelled(run) {
                 return Some(run);
             }
@@ -68,14 +68,20 @@ impl Model {
                 Some(Who::Dead) => !had_several[1],
                 _ => false,
             };
-            self.end(
-                run,
-                &End { event: RunEvent::TimeOut, may_retry: true, is_crash, delay: Delay::None, hold: None },
-                reason,
-            );
+            let end = End { event: RunEvent::TimeOut, may_retry: true, is_crash, delay: Delay::None, hold: None };
+            let as_cancelled = self.end(run, &end, reason);
+            if let (Some(by), "lease-expired", false) = (self.runs[run].claimant, reason, as_cancelled) {
+                self.hold_back(run, by);
+            }
             rescued.insert((run, reason));
         }
         rescued
+    }
+
+    fn hold_back(&mut self, run: usize, by: usize) {
+        let rejection = self.rejections.entry((self.runs[run].task, by)).or_default();
+        rejection.timeouts += 1;
+        rejection.is_final |= rejection.timeouts >= CLAIM_TIMEOUT_LIMIT;
     }
 
     /// Whether a pause or a limit keeps runs of this class from being claimed.
