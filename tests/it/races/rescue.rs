@@ -1,8 +1,10 @@
 //! A rescue that takes its time, and what it must leave alone meanwhile (rules R3 and R7).
 
+use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use taskqueue::domain::ids::TaskId;
 use taskqueue::domain::records::ClaimedRun;
@@ -41,34 +43,50 @@ fn claimed_by_the_dead(db: &TestDb) -> (TaskId, ClaimedRun) {
     (task_id, claim_as(&mut ctx.store, &dead_process()).unwrap())
 }
 
+/// Asked to end, the survivor of a run holds up the rescue until a second run has ended well. What that one left running must
+/// be alive then, unless to end it took as long as is returned.
+fn end_while_a_rescue_waits(db: &TestDb, round: usize) -> Duration {
+    let (_, first) = claimed_by_the_dead(db);
+    let (second_task, second) = claimed_by_the_dead(db);
+    let [ready, asked, go] = ["ready", "asked", "go"].map(|name| db.home().join(format!("{name}.{round}")));
+    let script = format!(
+        "trap ': > {}' TERM; : > {}; until test -e {}; do sleep 0.02; done",
+        asked.display(),
+        ready.display(),
+        go.display()
+    );
+    let mut survivor = shell(&script, Some(&first.token));
+    let daemon = shell("exec sleep 600", Some(&second.token));
+    wait_until("the survivor listens", || ready.exists());
+    let mut store = db.store();
+    let (report, took) = thread::scope(|scope| {
+        let rescue = scope.spawn(|| create_runs(&mut willing(db), &mut |_| {}).unwrap());
+        wait_until("the rescue is at the first run", || asked.exists());
+        let started = fs::metadata(&asked).unwrap().modified().unwrap();
+        store.end_run(&reference(&second), &ending(RunEvent::Succeed)).unwrap();
+        let took = started.elapsed().unwrap_or_default();
+        fs::write(&go, "").unwrap();
+        survivor.wait().unwrap();
+        (rescue.join().unwrap(), took)
+    });
+    let liveness = identity(&daemon).liveness();
+    end(daemon);
+    if took >= Duration::from_secs(1) {
+        return took;
+    }
+    assert_eq!(liveness, Liveness::Alive);
+    let rescued: Vec<_> = report.rescue.rescued.iter().map(|run| run.run_id).collect();
+    assert_eq!((rescued, report.rescue.stuck.len()), (vec![first.run_id], 0));
+    assert!(store.get_run(second.run_id).unwrap().status.is(RunStatus::Success));
+    assert_eq!(store.get_task(second_task).unwrap().attempts, 1);
+    took
+}
+
 each_engine! {
     fn what_a_success_leaves_running_survives_a_rescue_that_listed_its_run_before(db) {
-        let (_, first) = claimed_by_the_dead(db);
-        let (second_task, second) = claimed_by_the_dead(db);
-        // Asked to end, the survivor of the first run holds up the rescue until the second run has ended well.
-        let (ready, asked, go) = (db.home().join("ready"), db.home().join("asked"), db.home().join("go"));
-        let script = format!(
-            "trap ': > {}' TERM; : > {}; until test -e {}; do sleep 0.02; done",
-            asked.display(), ready.display(), go.display()
-        );
-        let mut survivor = shell(&script, Some(&first.token));
-        let daemon = shell("exec sleep 600", Some(&second.token));
-        wait_until("the survivor listens", || ready.exists());
-        let report = thread::scope(|scope| {
-            let rescue = scope.spawn(|| create_runs(&mut willing(db), &mut |_| {}).unwrap());
-            wait_until("the rescue is at the first run", || asked.exists());
-            db.store().end_run(&reference(&second), &ending(RunEvent::Succeed)).unwrap();
-            std::fs::write(&go, "").unwrap();
-            survivor.wait().unwrap();
-            rescue.join().unwrap()
-        });
-        let liveness = identity(&daemon).liveness();
-        end(daemon);
-        assert_eq!(liveness, Liveness::Alive);
-        let rescued: Vec<_> = report.rescue.rescued.iter().map(|run| run.run_id).collect();
-        assert_eq!((rescued, report.rescue.stuck.len()), (vec![first.run_id], 0));
-        assert!(db.store().get_run(second.run_id).unwrap().status.is(RunStatus::Success));
-        assert_eq!(db.store().get_task(second_task).unwrap().attempts, 1);
+        // The survivor of the first run gets two seconds. Where to end the second took longer, the rescue was perhaps there.
+        let is_in_time = (0..20).any(|round| end_while_a_rescue_waits(db, round) < Duration::from_secs(1));
+        assert!(is_in_time, "no end within a second");
     }
 
     fn a_runner_that_handles_the_run_itself_is_ended_without_what_it_was_started_beside(db) {
@@ -80,7 +98,7 @@ each_engine! {
         let script = "sleep 600 & echo $! > PIDS; until test -s BEGIN; do sleep 0.02; done; exec \"$(cat BEGIN)\" 600";
         let script = script.replace("PIDS", pid_file.to_str().unwrap()).replace("BEGIN", begin.to_str().unwrap());
         let mut runner = shell(&script, None);
-        let pid = || std::fs::read_to_string(&pid_file).unwrap_or_default().trim().parse().ok();
+        let pid = || fs::read_to_string(&pid_file).unwrap_or_default().trim().parse().ok();
         wait_until("both run", || pid().is_some());
         let tee = ProcessIdentity::of_pid(pid().unwrap()).unwrap().unwrap();
         let run = claim_as(&mut ctx.store, &identity(&runner)).unwrap();
@@ -99,10 +117,10 @@ each_engine! {
         // A thread with the name that only a runner gives it does: here the program itself.
         let named = db.home().join(thread_name(&run.token));
         std::os::unix::fs::symlink("/bin/sleep", &named).unwrap();
-        std::fs::write(db.home().join("begin.new"), named.to_str().unwrap()).unwrap();
-        std::fs::rename(db.home().join("begin.new"), &begin).unwrap();
+        fs::write(db.home().join("begin.new"), named.to_str().unwrap()).unwrap();
+        fs::rename(db.home().join("begin.new"), &begin).unwrap();
         let comm = format!("/proc/{}/comm", runner.id());
-        wait_until("it has the name", || std::fs::read_to_string(&comm).unwrap().trim_end() == thread_name(&run.token));
+        wait_until("it has the name", || fs::read_to_string(&comm).unwrap().trim_end() == thread_name(&run.token));
         let rescue = thread::scope(|scope| {
             let rescue = scope.spawn(|| create_runs(&mut willing(db), &mut |_| {}).unwrap().rescue);
             runner.wait().unwrap();

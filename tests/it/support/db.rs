@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use super::cli::Cli;
 use super::database::Database;
 pub use super::database::{EngineUnderTest, Raw};
+use super::spare;
 
 /// A migrated database and a home directory of its own.
 pub struct TestDb {
@@ -23,19 +24,21 @@ impl TestDb {
     fn new(engine: EngineUnderTest) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let home = tempfile::tempdir().unwrap();
+        if let Some(database) = spare::take(engine) {
+            return Some(Self { engine, database, home });
+        }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let database = Database::create(engine, home.path(), &format!("tq_{}_{number}", std::process::id()))?;
-        let db = Self { engine, database, home };
-        Store::connect(&db.url()).unwrap().migrate().unwrap();
-        Some(db)
+        migrate(&database);
+        spare::remember(engine, &database);
+        Some(Self { engine, database, home })
     }
 
     /// A migrated database on another server than the shared one; it is gone with that server.
     pub fn on_server(engine: EngineUnderTest, server: &str, name: &str) -> Self {
-        let db =
-            Self { engine, database: Database::create_on(engine, server, name), home: tempfile::tempdir().unwrap() };
-        Store::connect(&db.url()).unwrap().migrate().unwrap();
-        db
+        let database = Database::create_on(engine, server, name);
+        migrate(&database);
+        Self { engine, database, home: tempfile::tempdir().unwrap() }
     }
 
     /// Its name, and `host:port` of its server.
@@ -104,10 +107,18 @@ impl TestDb {
     }
 }
 
+/// Makes the tables.
+fn migrate(database: &Database) {
+    Store::connect(&DatabaseUrl::parse(database.url()).unwrap()).unwrap().migrate().unwrap();
+}
+
 /// Runs a test on one engine; says so when its server is not there, and fails then if all are required.
 pub fn on(engine: EngineUnderTest, check: impl FnOnce(&TestDb)) {
     match TestDb::new(engine) {
-        Some(db) => check(&db),
+        Some(db) => {
+            check(&db);
+            spare::give(engine, db.database);
+        }
         None => {
             assert!(std::env::var_os("TASKQUEUE_TEST_REQUIRE_ALL").is_none(), "no server of {engine:?} to test on");
             eprintln!("skipped: no server of {engine:?}; tests/run starts them all");

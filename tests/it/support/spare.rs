@@ -1,0 +1,108 @@
+//! Databases of MySQL that are used again. To make our tables and to drop them takes it half a second of a processor, which was a
+//! sixth of the whole suite: a database is emptied once its test has passed, if the test has left the tables as they were made.
+//!
+//! Only on servers that are thrown away after the tests: `TASKQUEUE_TEST_REUSE` says so. Nobody drops what is spare at the end.
+
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use super::database::{Database, EngineUnderTest, Raw};
+
+/// Everything that the program keeps, and whether its rows are numbered.
+const TABLES: [(&str, bool); 16] = [
+    ("TaskQueue", true),
+    ("TaskQueueDependencies", false),
+    ("TaskQueueRuns", true),
+    ("TaskQueueRunners", true),
+    ("TaskQueueRunOutputs", false),
+    ("TaskQueueRejections", false),
+    ("TaskQueueEvents", true),
+    ("TaskQueueClassHolds", false),
+    ("TaskQueuePauses", false),
+    ("TaskQueueClassLimits", false),
+    ("TaskQueueKeyLimits", false),
+    ("TaskQueueSettings", false),
+    ("TaskQueueReceipts", false),
+    ("TaskQueueNotices", true),
+    ("TaskQueueTimers", false),
+    ("TaskQueueLocks", false),
+];
+/// Where the rows are that some of them have from the start.
+const MIGRATION: &str = include_str!("../../../migrations/mysql/2026-11-21-000000_create_task_queue/up.sql");
+
+/// How the tables are.
+const SHAPE: &str =
+    "SELECT CONCAT_WS('|', t.\"table_name\", column_name, column_type, is_nullable, column_default, generation_expression,
+         collation_name, engine, create_options) AS value
+     FROM information_schema.columns AS c
+         JOIN information_schema.tables AS t ON t.table_schema = c.table_schema AND t.\"table_name\" = c.\"table_name\"
+     WHERE c.table_schema = DATABASE()
+     UNION ALL SELECT CONCAT_WS('|', \"table_name\", index_name, seq_in_index, column_name, non_unique)
+         FROM information_schema.statistics WHERE table_schema = DATABASE()
+     UNION ALL SELECT CONCAT_WS('|', constraint_name, check_clause)
+         FROM information_schema.check_constraints WHERE constraint_schema = DATABASE()
+     UNION ALL SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = DATABASE()
+     UNION ALL SELECT routine_name FROM information_schema.routines WHERE routine_schema = DATABASE()
+     UNION ALL SELECT CONCAT_WS('|', default_character_set_name, default_collation_name)
+         FROM information_schema.schemata WHERE schema_name = DATABASE()
+     UNION ALL SELECT version FROM \"__diesel_schema_migrations\"
+     ORDER BY 1";
+
+static SPARE: Mutex<Vec<Database>> = Mutex::new(Vec::new());
+/// The shape of a database that no test has seen.
+static MADE: OnceLock<Vec<Option<String>>> = OnceLock::new();
+
+fn is_reused(engine: EngineUnderTest) -> bool {
+    engine == EngineUnderTest::Mysql && std::env::var_os("TASKQUEUE_TEST_REUSE").is_some()
+}
+
+/// A migrated and empty database that another test has left.
+pub fn take(engine: EngineUnderTest) -> Option<Database> {
+    if is_reused(engine) { SPARE.lock().unwrap().pop() } else { None }
+}
+
+/// After the tables of a database were made.
+pub fn remember(engine: EngineUnderTest, database: &Database) {
+    if is_reused(engine) {
+        MADE.get_or_init(|| database.raw().texts(SHAPE));
+    }
+}
+
+/// Takes back the database of a test that has passed. One that cannot be used again is dropped.
+pub fn give(engine: EngineUnderTest, database: Database) {
+    if !is_reused(engine) {
+        return;
+    }
+    let mut raw = database.raw();
+    if is_alone(&mut raw) && MADE.get() == Some(&raw.texts(SHAPE)) {
+        empty(&mut raw);
+        drop(raw);
+        SPARE.lock().unwrap().push(database);
+    }
+}
+
+/// What a test has started and not waited for shall not write into the database of another.
+fn is_alone(raw: &mut Raw) -> bool {
+    let others =
+        "SELECT COUNT(*) AS value FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()";
+    // The server takes a moment to see that a client has gone.
+    (0..100).any(|_| {
+        let is_alone = raw.numbers(others)[0] == Some(0);
+        if !is_alone {
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+        is_alone
+    })
+}
+
+fn empty(raw: &mut Raw) {
+    for (table, is_numbered) in TABLES {
+        raw.execute(&format!("DELETE FROM \"{table}\""));
+        if is_numbered {
+            raw.execute(&format!("ALTER TABLE \"{table}\" AUTO_INCREMENT = 1"));
+        }
+    }
+    for statement in MIGRATION.split_inclusive(";\n").filter(|statement| statement.trim_start().starts_with("INSERT")) {
+        raw.execute(statement);
+    }
+}
