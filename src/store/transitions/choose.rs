@@ -31,7 +31,7 @@ pub(super) fn first_chosen(
 
 /// Few: a task has one run that waits, a unique key one live task in each class, and a limit key so many as have its slots.
 fn list_chosen(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> QueryResult<Vec<Head>> {
-    use task_queue_runs::dsl::{claim_class, claim_order, held_key, id, open_task_id};
+    use task_queue_runs::dsl::{claim_class, claim_order, held_key, id, open_task_id, waiting_tag};
     let mut runs = task_queue_runs::table
         .inner_join(task_queue::table.on(task_queue::id.nullable().eq(open_task_id)))
         .select((claim_class, id, claim_order))
@@ -46,6 +46,9 @@ fn list_chosen(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> QueryResul
     }
     if let Some(key) = &claim.choice.limit_key {
         runs = runs.filter(held_key.eq(key));
+    }
+    if let Some(tag) = &claim.choice.tag {
+        runs = runs.filter(waiting_tag.eq(tag));
     }
     let rows: Vec<(Option<ShownText>, i64, i32)> = runs.load(conn)?;
     // Sorted here: these are few, for which MySQL and MariaDB would make a table.

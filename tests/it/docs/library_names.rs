@@ -75,6 +75,7 @@ names! {
     NewTask::keep(any(), Duration::ZERO);
     NewTask::keep_results(any(), Duration::ZERO);
     NewTask::limit_key(any(), "key");
+    NewTask::tag(any(), "tag");
     NewTask::max_retries(any(), 1);
     NewTask::meta(any(), "name", &0);
     NewTask::new("name");
