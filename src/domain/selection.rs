@@ -149,7 +149,10 @@ impl Selection {
     #[must_use]
     pub fn has_filter(&self) -> bool {
         let has_names = !(self.classes.is_empty() && self.queued_by.is_empty() && self.errors.is_empty());
-        let has_ties = !(self.schedules.is_empty() && self.unique_keys.is_empty() && self.tags.is_empty() && self.parents.is_empty());
+        let has_ties = !(self.schedules.is_empty()
+            && self.unique_keys.is_empty()
+            && self.tags.is_empty()
+            && self.parents.is_empty());
         has_names
             || has_ties
             || !self.meta.is_empty()

@@ -265,16 +265,17 @@ pub(in super::super) fn next_head(
     ));
     let row = match asker {
         None => later.first(conn).optional()?,
-        Some(Asker { claimant, tag: None }) => {
-            later.filter(rejection_by!(claimant).is_null()).first(conn).optional()?
+        Some(Asker { claimant, tag }) => {
+            let offered = later.filter(rejection_by!(claimant).is_null());
+            match tag {
+                None => offered.first(conn).optional()?,
+                Some(tag) => {
+                    let tagged = offered.filter(waiting_tag.eq(tag));
+                    // The whole index is named in the order, so that planners choose it.
+                    tagged.order((waiting_tag, claim_class, claim_order, id)).first(conn).optional()?
+                }
+            }
         }
-        // The whole index is named in the order, so that planners choose it.
-        Some(Asker { claimant, tag: Some(tag) }) => later
-            .filter(waiting_tag.eq(tag))
-            .filter(rejection_by!(claimant).is_null())
-            .order((waiting_tag, claim_class, claim_order, id))
-            .first(conn)
-            .optional()?,
     };
     Ok(row.and_then(head_of))
 }

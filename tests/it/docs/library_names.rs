@@ -53,6 +53,7 @@ names! {
     App::class(any(), "name", Handler);
     Claim::classes(any(), ["name"]);
     Claim::process(any(), 0);
+    Claim::tag(any(), "tag");
     Claim::task(any(), any());
     Claim::wait(any(), Duration::ZERO);
     Edit::data(any(), &0);
