@@ -31,7 +31,7 @@ pub(super) fn first_chosen(
 
 /// Few: a task has one run that waits, a unique key one live task in each class, and a limit key so many as have its slots.
 fn list_chosen(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> QueryResult<Vec<Head>> {
-    use task_queue_runs::dsl::{claim_class, claim_order, held_key, id, open_task_id, waiting_tag};
+    use task_queue_runs::dsl::{claim_class, claim_order, held_key, id, open_task_id};
     let mut runs = task_queue_runs::table
         .inner_join(task_queue::table.on(task_queue::id.nullable().eq(open_task_id)))
         .select((claim_class, id, claim_order))
@@ -48,7 +48,8 @@ fn list_chosen(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> QueryResul
         runs = runs.filter(held_key.eq(key));
     }
     if let Some(tag) = &claim.choice.tag {
-        runs = runs.filter(waiting_tag.eq(tag));
+        // Not WaitingTag: SQLite would read all runs with the tag, by that index.
+        runs = runs.filter(task_queue_runs::tag.eq(tag));
     }
     let rows: Vec<(Option<ShownText>, i64, i32)> = runs.load(conn)?;
     // Sorted here: these are few, for which MySQL and MariaDB would make a table.

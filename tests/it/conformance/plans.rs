@@ -196,15 +196,15 @@ each_engine! {
             "SELECT \"TaskQueueId\" FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'one'
              ORDER BY \"HeldKey\", \"ClaimOrder\", \"Id\" LIMIT 5",
         );
-        // store::transitions::choose::list_chosen: of one task, of a unique key, of a limit key.
+        // store::transitions::choose::list_chosen: of one task, of a unique key, of a limit key, each perhaps with a tag.
         db.execute(
-            "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"LimitKey\", \"HasKeySlot\") VALUES (90001, 'class1', 'three', TRUE)",
+            "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"LimitKey\", \"HasKeySlot\", \"Tag\") VALUES (90001, 'class1', 'three', TRUE, 'few')",
         );
         for (index, condition) in [
             ("TaskQueueRunsOpen", "\"OpenTaskId\" = 90001"),
             ("TaskQueueByUniqueKey", "\"UniqueKey\" = 'key90001'"),
             ("TaskQueueRunsHeldKey", "\"HeldKey\" = 'three'"),
-            ("TaskQueueRunsOpen", "\"OpenTaskId\" = 90001 AND \"WaitingTag\" = 'few'"),
+            ("TaskQueueRunsOpen", "\"OpenTaskId\" = 90001 AND \"TaskQueueRuns\".\"Tag\" = 'few'"),
         ] {
             let _ = is_found_by(db, index, 100, &format!(
                 "SELECT \"ClaimClass\", \"TaskQueueRuns\".\"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\"
