@@ -23,7 +23,7 @@ GRANT SELECT ON "__diesel_schema_migrations", "TaskQueueSettings"
 
 -- Queues by INSERT or by `taskqueue queue`, and sees what became of a task, but no data and no results.
 GRANT INSERT ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries", "Timeout", "Priority", "Backoff", "Receipt",
-        "WaitingFor", "UniqueKey", "UniqueUntil", "LimitKey", "ParentId", "Keep", "KeepResults", "Meta", "Recurrence", "TimeZone", "CatchUp",
+        "WaitingFor", "UniqueKey", "UniqueUntil", "LimitKey", "Tag", "ParentId", "Keep", "KeepResults", "Meta", "Recurrence", "TimeZone", "CatchUp",
         "PlannedOn")
     ON "TaskQueue" TO taskqueue_enqueue;
 GRANT SELECT ("Id", "QueuedOn", "QueuedById", "ScheduledOn", "TaskClass", "LastStatus", "FailedRetries", "MaxRetries", "DueOn",

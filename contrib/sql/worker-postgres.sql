@@ -59,13 +59,13 @@ SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL ena
 SELECT 1 FROM "TaskQueueLocks" WHERE "Name" = 'create-runs'
     AND EXISTS (SELECT 1 FROM "TaskQueue" WHERE "DueOn" <= (SELECT clock_timestamp())) FOR UPDATE;
 WITH due AS MATERIALIZED (
-    SELECT t."Id", t."TaskClass", t."Priority", t."Attempts", t."LimitKey", t."DueOn",
+    SELECT t."Id", t."TaskClass", t."Priority", t."Attempts", t."LimitKey", t."Tag", t."DueOn",
         (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") AS "OpenRunId"
     FROM "TaskQueue" AS t WHERE t."DueOn" <= (SELECT clock_timestamp())
     ORDER BY t."DueOn", t."Id" LIMIT 1000 FOR UPDATE OF t
 ), created AS (
-    INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt", "LimitKey")
-    SELECT d."Id", d."TaskClass", d."Priority", d."Attempts" + 1, d."LimitKey"
+    INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt", "LimitKey", "Tag")
+    SELECT d."Id", d."TaskClass", d."Priority", d."Attempts" + 1, d."LimitKey", d."Tag"
     FROM due AS d WHERE d."OpenRunId" IS NULL ORDER BY d."DueOn", d."Id"
     RETURNING "Id", "TaskQueueId"
 ), opened AS (

@@ -44,8 +44,8 @@ UPDATE "TaskQueue" INDEXED BY "TaskQueueByStatus" SET "LastStatus" = r."Status",
     "FailedRetries" = "FailedRetries" + (r."Status" = 'timeout'), "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL, "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 FROM "TaskQueueRuns" AS r
 WHERE r."Id" = "TaskQueue"."CurrentRunId" AND "TaskQueue"."LastStatus" = 'processing' AND r."Status" IN ('timeout', 'cancelled');
-INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt", "LimitKey")
-SELECT t."Id", t."TaskClass", t."Priority", t."Attempts" + 1, t."LimitKey" FROM "TaskQueue" AS t
+INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt", "LimitKey", "Tag")
+SELECT t."Id", t."TaskClass", t."Priority", t."Attempts" + 1, t."LimitKey", t."Tag" FROM "TaskQueue" AS t
 WHERE t."DueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now')
     AND NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") ORDER BY t."DueOn", t."Id" LIMIT 1000;
 UPDATE "TaskQueue" SET "CurrentRunId" = r."Id", "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')

@@ -17,7 +17,13 @@ use crate::engine::own_queue::{CommandAnswer, request_command};
 const SERVED: [(&str, &[&[&str]]); 7] = [
     (
         "queue",
-        &[&ATTEMPT, &["class", "data", "batch", "any_class", "after", "wait"], &UNIQUE, &["limit_key"], &SCHEDULE],
+        &[
+            &ATTEMPT,
+            &["class", "data", "batch", "any_class", "after", "wait"],
+            &UNIQUE,
+            &["limit_key", "tag"],
+            &SCHEDULE,
+        ],
     ),
     ("status", &[&["selection", "full"]]),
     ("wait", &[&["selection", "any", "timeout"]]),

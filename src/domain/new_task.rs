@@ -47,6 +47,8 @@ pub struct TaskRequest {
     pub unique_for_secs: Option<i64>,
     /// The key of which only so many are processed at once, if it has one.
     pub limit_key: Option<String>,
+    /// What it belongs to, such as an account, if claimants are to ask for that.
+    pub tag: Option<String>,
     /// The task whose handler queues it.
     pub parent_id: Option<TaskId>,
     /// Seconds for which it is kept after it is over, 0 for ever; `None` takes the class's or the setting.
@@ -88,6 +90,8 @@ pub struct NewTask {
     pub unique: Option<Uniqueness>,
     /// The key of which only so many are processed at once, if it has one.
     pub limit_key: Option<String>,
+    /// What it belongs to, such as an account.
+    pub tag: Option<String>,
     /// The task whose handler queues it.
     pub parent_id: Option<TaskId>,
     /// Seconds for which it is kept after it is over, 0 for ever.
@@ -171,8 +175,8 @@ impl TaskRequest {
                 catch_up.as_deref().unwrap_or(CatchUp::default().as_str()),
             )?),
         };
-        if let Some(key) = &self.limit_key {
-            check_key("limit key", key)?;
+        for (what, key) in [("limit key", &self.limit_key), ("tag", &self.tag)] {
+            key.as_ref().map_or(Ok(()), |key| check_key(what, key))?;
         }
         let max_retries = in_range("max-retries", self.max_retries, 1, 1_000_000)?;
         Ok(NewTask {
@@ -186,6 +190,7 @@ impl TaskRequest {
             backoff: self.backoff.map(|text| text.parse()).transpose()?,
             unique,
             limit_key: self.limit_key,
+            tag: self.tag,
             parent_id: self.parent_id,
             keep_secs: in_range("keep", self.keep_secs, 0, MAX_KEEP_SECS)?,
             keep_results_secs: in_range("keep-results", self.keep_results_secs, 0, MAX_KEEP_SECS)?,

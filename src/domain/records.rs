@@ -65,6 +65,8 @@ pub struct Task {
     pub unique_until: Option<DateTime<Utc>>,
     /// The key of which only so many are processed at once, if it has one.
     pub limit_key: Option<String>,
+    /// What it belongs to, such as an account, by which claimants and selections find it.
+    pub tag: Option<String>,
     /// The task whose handler queued it.
     pub parent_id: Option<TaskId>,
     /// Seconds for which it is kept after it is over, 0 for ever; `None` takes the class's or the setting.

@@ -12,8 +12,8 @@ use super::unique::check_key;
 use super::when::parse_duration;
 
 /// The keys of filters.
-pub const FILTER_KEYS: [&str; 10] =
-    ["class", "status", "by", "error", "schedule", "key", "parent", "older", "newer", META_KEY];
+pub const FILTER_KEYS: [&str; 11] =
+    ["class", "status", "by", "error", "schedule", "key", "tag", "parent", "older", "newer", META_KEY];
 /// The key of a filter by metadata, of which NAME is the name of the value.
 const META_KEY: &str = "meta.NAME";
 
@@ -38,6 +38,8 @@ pub struct Selection {
     pub schedules: Vec<TaskId>,
     /// With one of these unique keys, whether it is still taken or not; empty means all, and those without.
     pub unique_keys: Vec<String>,
+    /// With one of these tags; empty means all, and those without.
+    pub tags: Vec<String>,
     /// Queued by the handler of one of these tasks; empty means all, and those that no handler queued.
     pub parents: Vec<TaskId>,
     /// With one of these values of each name of metadata that is named; empty means all.
@@ -147,7 +149,10 @@ impl Selection {
     #[must_use]
     pub fn has_filter(&self) -> bool {
         let has_names = !(self.classes.is_empty() && self.queued_by.is_empty() && self.errors.is_empty());
-        let has_ties = !(self.schedules.is_empty() && self.unique_keys.is_empty() && self.parents.is_empty());
+        let has_ties = !(self.schedules.is_empty()
+            && self.unique_keys.is_empty()
+            && self.tags.is_empty()
+            && self.parents.is_empty());
         has_names
             || has_ties
             || !self.meta.is_empty()
@@ -214,6 +219,10 @@ impl Selection {
                 check_key("unique key", value)?;
                 self.unique_keys.push(value.to_owned());
             }
+            "tag" => {
+                check_key("tag", value)?;
+                self.tags.push(value.to_owned());
+            }
             "parent" => self.parents.push(value.parse()?),
             "older" => {
                 let secs = whole_secs(value)?;
@@ -268,11 +277,12 @@ mod tests {
 
     #[test]
     fn a_schedule_is_named_by_its_first_task_and_a_key_to_the_byte() {
-        let selection = parse("schedule=7 schedule=12 key=order-17 key=a=b parent=3").unwrap();
+        let selection = parse("schedule=7 schedule=12 key=order-17 key=a=b tag=account-17 parent=3").unwrap();
         assert_eq!(selection.schedules, [TaskId(7), TaskId(12)]);
         assert_eq!(selection.unique_keys, ["order-17", "a=b"]);
+        assert_eq!(selection.tags, ["account-17"]);
         assert_eq!(selection.parents, [TaskId(3)]);
-        for words in ["schedule=7", "key=order-17", "parent=3"] {
+        for words in ["schedule=7", "key=order-17", "tag=account-17", "parent=3"] {
             let selection = parse(words).unwrap();
             assert!(selection.has_filter() && !selection.has_ids() && !selection.is_named(), "{words}");
         }
@@ -325,6 +335,7 @@ mod tests {
             ("schedule=daily", "\"daily\" is not an id"),
             ("schedule=0", "\"0\" is not an id"),
             ("key=", "has no value"),
+            ("tag=Zo\u{eb}", "printable ASCII"),
             ("meta.=7", "names no metadata"),
             ("meta=7", "\"meta\" is no key"),
             ("parent=0", "\"0\" is not an id"),

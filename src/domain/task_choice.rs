@@ -11,12 +11,14 @@ pub struct TaskChoice {
     pub unique_key: Option<String>,
     /// Tasks that were queued with this limit key.
     pub limit_key: Option<String>,
+    /// Tasks that were queued with this tag.
+    pub tag: Option<String>,
 }
 
 impl TaskChoice {
-    /// Returns true where any task may be taken.
+    /// Returns true where it means few tasks. A tag alone may mean as many as there are.
     #[must_use]
-    pub const fn is_any(&self) -> bool {
-        self.task.is_none() && self.unique_key.is_none() && self.limit_key.is_none()
+    pub const fn is_of_few(&self) -> bool {
+        self.task.is_some() || self.unique_key.is_some() || self.limit_key.is_some()
     }
 }

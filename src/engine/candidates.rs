@@ -40,6 +40,8 @@ pub enum Wanted {
     LimitKeys,
     /// Unique keys.
     UniqueKeys,
+    /// Tags.
+    Tags,
     /// Error codes of tasks that failed.
     ErrorCodes,
 }
@@ -82,6 +84,7 @@ fn find(store: &mut Store, wanted: Wanted, beginning: &str) -> StoreResult<Vec<C
         Wanted::PausedRunners => paused(store, |scope| matches!(scope, PauseScope::Runner(_)))?,
         Wanted::LimitKeys => without_notes(store.list_limit_key_names(LOOKED_AT)?),
         Wanted::UniqueKeys => without_notes(store.list_unique_keys_from(beginning, LOOKED_AT)?),
+        Wanted::Tags => without_notes(store.list_tags_from(beginning, OFFERED)?),
         Wanted::ErrorCodes => error_codes(store)?,
     };
     Ok(first_of(found, beginning))

@@ -17,6 +17,8 @@ pub enum WhyNot {
     OtherUniqueKey,
     /// It does not have the limit key that the claim names.
     OtherLimitKey,
+    /// It does not have the tag that the claim names.
+    OtherTag,
     /// This claimant has rejected it.
     Rejected,
     /// The time of this claimant with it ran out, and it is offered to others until then.
@@ -70,7 +72,10 @@ fn mismatch(task: &Task, request: &ClaimRequest) -> Option<WhyNot> {
     if differs(&request.choice.unique_key, &task.unique_key) {
         return Some(WhyNot::OtherUniqueKey);
     }
-    differs(&request.choice.limit_key, &task.limit_key).then_some(WhyNot::OtherLimitKey)
+    if differs(&request.choice.limit_key, &task.limit_key) {
+        return Some(WhyNot::OtherLimitKey);
+    }
+    differs(&request.choice.tag, &task.tag).then_some(WhyNot::OtherTag)
 }
 
 /// The first condition of those that concern claimants: they need no handler, and create the run themselves.

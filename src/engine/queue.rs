@@ -57,6 +57,7 @@ struct BatchLine<'a> {
     on_conflict: Option<String>,
     unique_for: Option<String>,
     limit_key: Option<String>,
+    tag: Option<String>,
     keep: Option<String>,
     keep_results: Option<String>,
     #[serde(borrow)]
@@ -205,6 +206,7 @@ pub(crate) fn parse_line<Zone: TimeZone>(
         unique: line.unique,
         on_conflict,
         limit_key: line.limit_key,
+        tag: line.tag,
         keep_secs: line_keep("keep", line.keep.as_deref())?,
         keep_results_secs: line_keep("keep_results", line.keep_results.as_deref())?,
         meta: line_meta(line.meta)?,

@@ -71,6 +71,12 @@ impl Claim {
         self
     }
 
+    /// Only runs of tasks that were queued with this tag.
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.choice.tag = Some(tag.into());
+        self
+    }
+
     /// Up to so many runs, 1 to 1000.
     pub fn count(mut self, count: usize) -> Self {
         self.count = count;
@@ -97,6 +103,7 @@ impl Claim {
             for key in [&self.choice.unique_key, &self.choice.limit_key].into_iter().flatten() {
                 check_key("key", key)?;
             }
+            self.choice.tag.as_ref().map_or(Ok(()), |tag| check_key("tag", tag))?;
             if !(1..=usize::from(MAX_COUNT)).contains(&self.count) {
                 return Err(format!("{} runs cannot be claimed at once; 1 to {MAX_COUNT} can", self.count));
             }

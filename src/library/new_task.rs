@@ -128,6 +128,13 @@ impl NewTask {
         self
     }
 
+    /// What it belongs to, such as an account: a claim with [`Claim::tag`](crate::Claim::tag) takes only tasks with one tag, and
+    /// `tag=TAG` selects them.
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.request.tag = Some(tag.into());
+        self
+    }
+
     /// How long it is kept after it is over; a part of a second counts as a whole one. By default what its class or the settings say.
     pub fn keep(mut self, time: Duration) -> Self {
         self.request.keep_secs = Some(keep_secs(time));

@@ -145,4 +145,26 @@ impl Store {
         })?;
         Ok(keys.into_iter().flatten().collect())
     }
+
+    /// Up to `limit` tags that tasks have, from this text on, each once: however many tasks have a tag, one of them is read.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_tags_from(&mut self, beginning: &str, limit: usize) -> StoreResult<Vec<String>> {
+        use task_queue::dsl;
+        self.read(|conn| {
+            let mut tags: Vec<String> = Vec::new();
+            while tags.len() < limit {
+                let first = dsl::task_queue.order((dsl::tag, dsl::id)).select(dsl::tag).into_boxed();
+                let first = match tags.last() {
+                    None => first.filter(dsl::tag.ge(beginning)),
+                    Some(last) => first.filter(dsl::tag.gt(last.as_str())),
+                };
+                let found: Option<Option<String>> = first.first(conn).optional()?;
+                let Some(tag) = found.flatten() else { break };
+                tags.push(tag);
+            }
+            Ok(tags)
+        })
+    }
 }

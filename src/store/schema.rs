@@ -82,6 +82,8 @@ diesel::table! {
         unique_until -> Nullable<Timestamp>,
         #[sql_name = "LimitKey"]
         limit_key -> Nullable<Text>,
+        #[sql_name = "Tag"]
+        tag -> Nullable<Text>,
         #[sql_name = "LiveUniqueKey"]
         live_unique_key -> Nullable<Text>,
         #[sql_name = "ScheduleHead"]
@@ -158,6 +160,8 @@ diesel::table! {
         cancel_reason -> Text,
         #[sql_name = "LimitKey"]
         limit_key -> Nullable<Text>,
+        #[sql_name = "Tag"]
+        tag -> Nullable<Text>,
         #[sql_name = "HasKeySlot"]
         has_key_slot -> Bool,
         #[sql_name = "KeepResults"]
@@ -180,6 +184,8 @@ diesel::table! {
         waiting_key -> Nullable<Text>,
         #[sql_name = "HeldKey"]
         held_key -> Nullable<Text>,
+        #[sql_name = "WaitingTag"]
+        waiting_tag -> Nullable<Text>,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which tasks a selection means: a question for each state and each place. A class, a status, an error, a schedule, a key, a
+//! Which tasks a selection means: a question for each state and each place. A class, a status, an error, a schedule, a key, a tag, a
 //! parent and ids each lead to an index; who queued a task and when lead to none, and are asked of what the others leave, or of all.
 
 use std::collections::BTreeSet;
@@ -182,6 +182,9 @@ impl Query<'_> {
         };
         if !self.selection.unique_keys.is_empty() {
             query = query.filter(dsl::unique_key.eq_any(&self.selection.unique_keys));
+        }
+        if !self.selection.tags.is_empty() {
+            query = query.filter(dsl::tag.eq_any(&self.selection.tags));
         }
         if !self.selection.parents.is_empty() {
             query = query.filter(dsl::parent_id.eq_any(self.selection.parents.iter().map(|id| id.0)));

@@ -88,6 +88,8 @@ struct TaskColumns {
     #[serde(default)]
     limit_key: Option<String>,
     #[serde(default)]
+    tag: Option<String>,
+    #[serde(default)]
     parent_id: Option<i64>,
     #[serde(default)]
     keep_secs: Option<i32>,
@@ -441,6 +443,7 @@ fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids)
                 unique_key,
                 unique_until,
                 limit_key,
+                tag,
                 parent_id,
                 keep_secs,
                 class_keep_secs,

@@ -147,12 +147,15 @@ each_engine! {
         let first = queue(&["--priority", "9", "--unique", "2026-10", "--limit-key", "account-16"]);
         let by_key = queue(&["--limit-key", "account-17"]);
         let by_unique = queue(&["--unique", "2026-11"]);
+        let by_tag = queue(&["--tag", "account-18"]);
+        let _ = queue(&["--tag", "account-19", "--priority", "9"]);
         let by_id = queue(&[]);
         db.cli().run(&["create-runs"]).ok();
         for (claimant, option, value, chosen) in [
             ("a", "--task", by_id.as_str(), &by_id),
             ("b", "--limit-key", "account-17", &by_key),
             ("c", "--unique", "2026-11", &by_unique),
+            ("d", "--tag", "account-18", &by_tag),
         ] {
             for _ in 0..2 {
                 db.execute(&with_condition(&worker.sql("claim", claimant, 0), option, value));

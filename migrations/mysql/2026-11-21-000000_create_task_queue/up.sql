@@ -30,6 +30,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `UniqueKey` varchar(190),
     `UniqueUntil` datetime(6),
     `LimitKey` varchar(190),
+    `Tag` varchar(190),
     `ParentId` bigint,
     `Receipt` varchar(64),
     `Keep` int,
@@ -71,6 +72,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     UNIQUE KEY `TaskQueueReceipt` (`Receipt`),
     UNIQUE KEY `TaskQueueUnique` (`TaskClass`, `LiveUniqueKey`),
     KEY `TaskQueueByUniqueKey` (`UniqueKey`, `Id`),
+    KEY `TaskQueueByTag` (`Tag`, `Id`),
     KEY `TaskQueueByParent` (`ParentId`, `Id`),
     `ScheduleHead` varchar(16) GENERATED ALWAYS AS (
         CASE WHEN `Recurrence` IS NULL OR `ScheduleStatus` IN ('followed', 'ended') THEN NULL
@@ -153,6 +155,9 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     CONSTRAINT `LimitKey has 1 to 190 printable ASCII characters`
         CHECK (`LimitKey` IS NULL OR char_length(`LimitKey`) BETWEEN 1 AND 190 AND `LimitKey` NOT REGEXP '[^ -~]'
             AND LEFT(`LimitKey`, 1) <> ' ' AND RIGHT(`LimitKey`, 1) <> ' '),
+    CONSTRAINT `Tag has 1 to 190 printable ASCII characters`
+        CHECK (`Tag` IS NULL OR char_length(`Tag`) BETWEEN 1 AND 190 AND `Tag` NOT REGEXP '[^ -~]'
+            AND LEFT(`Tag`, 1) <> ' ' AND RIGHT(`Tag`, 1) <> ' '),
     CONSTRAINT `CatchUp is known`
         CHECK (`CatchUp` IN ('none', 'latest', 'all')),
     CONSTRAINT `ScheduleStatus is known`
@@ -199,6 +204,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     `CancelRequestedOn` datetime(6),
     `CancelReason` varchar(1000) NOT NULL DEFAULT '',
     `LimitKey` varchar(190),
+    `Tag` varchar(190),
     `HasKeySlot` boolean NOT NULL DEFAULT 0,
     `KeepResults` int,
     `UpdatedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
@@ -217,6 +223,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
         CASE WHEN `Status` = 'scheduled' AND NOT `HasKeySlot` THEN `LimitKey` END) STORED,
     `HeldKey` varchar(190) GENERATED ALWAYS AS (
         CASE WHEN `Status` IN ('scheduled', 'processing') AND `HasKeySlot` THEN `LimitKey` END) STORED,
+    `WaitingTag` varchar(190) GENERATED ALWAYS AS (
+        CASE WHEN `Status` = 'scheduled' AND (`LimitKey` IS NULL OR `HasKeySlot`) THEN `Tag` END) STORED,
     CONSTRAINT `A run is finished if and only if it has FinishedOn`
         CHECK ((`Status` IN ('scheduled', 'processing')) = (`FinishedOn` IS NULL)),
     CONSTRAINT `A processing run has StartedOn, Token and LeaseExpiresOn`
@@ -227,6 +235,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     KEY `TaskQueueRunsRunning` (`RunningClass`, `Id`),
     KEY `TaskQueueRunsWaitingKey` (`WaitingKey`, `ClaimOrder`, `Id`),
     KEY `TaskQueueRunsHeldKey` (`HeldKey`, `ClaimOrder`, `Id`),
+    KEY `TaskQueueRunsWaitingTag` (`WaitingTag`, `ClaimClass`, `ClaimOrder`, `Id`),
     KEY `TaskQueueRunsStarted` (`TaskClass`, `StartedOn`),
     KEY `TaskQueueRunsResults` (`ResultsOn`, `Id`),
     KEY `TaskQueueRunsResultsExpire` (`ResultsExpireOn`, `Id`),

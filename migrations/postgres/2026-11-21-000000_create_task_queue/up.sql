@@ -59,6 +59,9 @@ CREATE DOMAIN "TaskQueueUniqueKey" AS text COLLATE "C"
 CREATE DOMAIN "TaskQueueLimitKey" AS text COLLATE "C"
     CONSTRAINT "LimitKey has 1 to 190 printable ASCII characters"
     CHECK (VALUE ~ '^[!-~]([ -~]{0,188}[!-~])?$');
+CREATE DOMAIN "TaskQueueTag" AS text COLLATE "C"
+    CONSTRAINT "Tag has 1 to 190 printable ASCII characters"
+    CHECK (VALUE ~ '^[!-~]([ -~]{0,188}[!-~])?$');
 CREATE DOMAIN "TaskQueueParentId" AS bigint CONSTRAINT "ParentId is 1 or more"
     CHECK (VALUE >= 1);
 CREATE DOMAIN "TaskQueueKeep" AS integer CONSTRAINT "Keep lies in 0 to 2000000000 seconds"
@@ -142,6 +145,7 @@ CREATE TABLE "TaskQueue" (
     "UniqueKey" "TaskQueueUniqueKey",
     "UniqueUntil" "TaskQueueUniqueUntil",
     "LimitKey" "TaskQueueLimitKey",
+    "Tag" "TaskQueueTag",
     "ParentId" "TaskQueueParentId",
     "Receipt" "TaskQueueReceipt",
     "Keep" "TaskQueueKeep",
@@ -188,6 +192,7 @@ CREATE UNIQUE INDEX "TaskQueueUnique" ON "TaskQueue" ("TaskClass", "LiveUniqueKe
 CREATE UNIQUE INDEX "TaskQueueReceipt" ON "TaskQueue" ("Receipt") WHERE "Receipt" IS NOT NULL;
 CREATE INDEX "TaskQueueByParent" ON "TaskQueue" ("ParentId", "Id") WHERE "ParentId" IS NOT NULL;
 CREATE INDEX "TaskQueueByUniqueKey" ON "TaskQueue" ("UniqueKey", "Id") WHERE "UniqueKey" IS NOT NULL;
+CREATE INDEX "TaskQueueByTag" ON "TaskQueue" ("Tag", "Id") WHERE "Tag" IS NOT NULL;
 CREATE INDEX "TaskQueueScheduleHead" ON "TaskQueue" ("ScheduleHead", "ScheduledOn", "Id") WHERE "ScheduleHead" IS NOT NULL;
 CREATE INDEX "TaskQueueOver" ON "TaskQueue" ("LastStatus", "HasKeep", "OverOn", "Id") WHERE "OverOn" IS NOT NULL;
 CREATE INDEX "TaskQueueExpires" ON "TaskQueue" ("ExpiresOn", "Id") WHERE "ExpiresOn" IS NOT NULL;
@@ -231,6 +236,7 @@ CREATE TABLE "TaskQueueRuns" (
     "CancelRequestedOn" timestamptz,
     "CancelReason" text NOT NULL DEFAULT '',
     "LimitKey" "TaskQueueLimitKey",
+    "Tag" "TaskQueueTag",
     "HasKeySlot" boolean NOT NULL DEFAULT false,
     "KeepResults" "TaskQueueKeepResults",
     "UpdatedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -249,6 +255,8 @@ CREATE TABLE "TaskQueueRuns" (
         CASE WHEN "Status" = 'scheduled' AND NOT "HasKeySlot" THEN "LimitKey" END) STORED,
     "HeldKey" text COLLATE "C" GENERATED ALWAYS AS (
         CASE WHEN "Status" IN ('scheduled', 'processing') AND "HasKeySlot" THEN "LimitKey" END) STORED,
+    "WaitingTag" text COLLATE "C" GENERATED ALWAYS AS (
+        CASE WHEN "Status" = 'scheduled' AND ("LimitKey" IS NULL OR "HasKeySlot") THEN "Tag" END) STORED,
     CONSTRAINT "A run is finished if and only if it has FinishedOn"
         CHECK (("Status" IN ('scheduled', 'processing')) = ("FinishedOn" IS NULL)),
     CONSTRAINT "A processing run has StartedOn, Token and LeaseExpiresOn"
@@ -261,6 +269,8 @@ CREATE INDEX "TaskQueueRunsByTask" ON "TaskQueueRuns" ("TaskQueueId", "Id");
 CREATE INDEX "TaskQueueRunsRunning" ON "TaskQueueRuns" ("RunningClass", "Id") WHERE "RunningClass" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsWaitingKey" ON "TaskQueueRuns" ("WaitingKey", "ClaimOrder", "Id") WHERE "WaitingKey" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsHeldKey" ON "TaskQueueRuns" ("HeldKey", "ClaimOrder", "Id") WHERE "HeldKey" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsWaitingTag" ON "TaskQueueRuns" ("WaitingTag", "ClaimClass", "ClaimOrder", "Id")
+    WHERE "WaitingTag" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsStarted" ON "TaskQueueRuns" ("TaskClass", "StartedOn") WHERE "StartedOn" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsResults" ON "TaskQueueRuns" ("ResultsOn", "Id") WHERE "ResultsOn" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsResultsExpire" ON "TaskQueueRuns" ("ResultsExpireOn", "Id") WHERE "ResultsExpireOn" IS NOT NULL;

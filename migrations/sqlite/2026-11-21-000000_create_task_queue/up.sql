@@ -75,6 +75,10 @@ CREATE TABLE "TaskQueue" (
         CONSTRAINT "LimitKey has 1 to 190 printable ASCII characters"
         CHECK ("LimitKey" IS NULL OR "LimitKey" NOT GLOB '*[^ -~]*' AND trim("LimitKey") = "LimitKey"
             AND length("LimitKey") BETWEEN 1 AND 190 AND length(CAST("LimitKey" AS BLOB)) = length("LimitKey")),
+    "Tag" TEXT
+        CONSTRAINT "Tag has 1 to 190 printable ASCII characters"
+        CHECK ("Tag" IS NULL OR "Tag" NOT GLOB '*[^ -~]*' AND trim("Tag") = "Tag"
+            AND length("Tag") BETWEEN 1 AND 190 AND length(CAST("Tag" AS BLOB)) = length("Tag")),
     "ParentId" INTEGER
         CONSTRAINT "ParentId is 1 or more" CHECK ("ParentId" IS NULL OR "ParentId" >= 1),
     "Receipt" TEXT
@@ -158,6 +162,7 @@ CREATE UNIQUE INDEX "TaskQueueUnique" ON "TaskQueue" ("TaskClass", "LiveUniqueKe
 CREATE UNIQUE INDEX "TaskQueueReceipt" ON "TaskQueue" ("Receipt") WHERE "Receipt" IS NOT NULL;
 CREATE INDEX "TaskQueueByParent" ON "TaskQueue" ("ParentId", "Id") WHERE "ParentId" IS NOT NULL;
 CREATE INDEX "TaskQueueByUniqueKey" ON "TaskQueue" ("UniqueKey", "Id") WHERE "UniqueKey" IS NOT NULL;
+CREATE INDEX "TaskQueueByTag" ON "TaskQueue" ("Tag", "Id") WHERE "Tag" IS NOT NULL;
 CREATE INDEX "TaskQueueScheduleHead" ON "TaskQueue" ("ScheduleHead", "ScheduledOn", "Id") WHERE "ScheduleHead" IS NOT NULL;
 CREATE INDEX "TaskQueueOver" ON "TaskQueue" ("LastStatus", "HasKeep", "OverOn", "Id") WHERE "OverOn" IS NOT NULL;
 CREATE INDEX "TaskQueueExpires" ON "TaskQueue" ("ExpiresOn", "Id") WHERE "ExpiresOn" IS NOT NULL;
@@ -208,6 +213,7 @@ CREATE TABLE "TaskQueueRuns" (
     "CancelRequestedOn" TEXT,
     "CancelReason" TEXT NOT NULL DEFAULT '',
     "LimitKey" TEXT,
+    "Tag" TEXT,
     "HasKeySlot" INTEGER NOT NULL DEFAULT 0
         CONSTRAINT "HasKeySlot is 0 or 1" CHECK ("HasKeySlot" IN (0, 1)),
     "KeepResults" INTEGER
@@ -228,6 +234,8 @@ CREATE TABLE "TaskQueueRuns" (
         CASE WHEN "Status" = 'scheduled' AND NOT "HasKeySlot" THEN "LimitKey" END) STORED,
     "HeldKey" TEXT GENERATED ALWAYS AS (
         CASE WHEN "Status" IN ('scheduled', 'processing') AND "HasKeySlot" THEN "LimitKey" END) STORED,
+    "WaitingTag" TEXT GENERATED ALWAYS AS (
+        CASE WHEN "Status" = 'scheduled' AND ("LimitKey" IS NULL OR "HasKeySlot") THEN "Tag" END) STORED,
     CONSTRAINT "A run is finished if and only if it has FinishedOn"
         CHECK (("Status" IN ('scheduled', 'processing')) = ("FinishedOn" IS NULL)),
     CONSTRAINT "A processing run has StartedOn, Token and LeaseExpiresOn"
@@ -240,6 +248,8 @@ CREATE INDEX "TaskQueueRunsByTask" ON "TaskQueueRuns" ("TaskQueueId", "Id");
 CREATE INDEX "TaskQueueRunsRunning" ON "TaskQueueRuns" ("RunningClass", "Id") WHERE "RunningClass" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsWaitingKey" ON "TaskQueueRuns" ("WaitingKey", "ClaimOrder", "Id") WHERE "WaitingKey" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsHeldKey" ON "TaskQueueRuns" ("HeldKey", "ClaimOrder", "Id") WHERE "HeldKey" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsWaitingTag" ON "TaskQueueRuns" ("WaitingTag", "ClaimClass", "ClaimOrder", "Id")
+    WHERE "WaitingTag" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsStarted" ON "TaskQueueRuns" ("TaskClass", "StartedOn") WHERE "StartedOn" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsResults" ON "TaskQueueRuns" ("ResultsOn", "Id") WHERE "ResultsOn" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsResultsExpire" ON "TaskQueueRuns" ("ResultsExpireOn", "Id") WHERE "ResultsExpireOn" IS NOT NULL;

@@ -38,7 +38,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// `release`, showing the token. Nothing is printed when there is nothing to claim: exit status 3, or 124 after --wait.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue claim --claimant bot-1 --class 'mail.*' --wait 30s\n  taskqueue claim --claimant bot-1 --count 10\n  taskqueue claim --claimant bot-1 --task 4711\n  taskqueue claim --claimant bot-1 --limit-key account-17"
+    after_help = "Examples:\n  taskqueue claim --claimant bot-1 --class 'mail.*' --wait 30s\n  taskqueue claim --claimant bot-1 --count 10\n  taskqueue claim --claimant bot-1 --task 4711\n  taskqueue claim --claimant bot-1 --tag account-17"
 )]
 pub(crate) struct ClaimArgs {
     /// Who claims; by this name a worker that rejects a task is remembered [env: TASKQUEUE_CLAIMANT]
@@ -56,6 +56,9 @@ pub(crate) struct ClaimArgs {
     /// Only runs of tasks that were queued with this limit key
     #[arg(long, value_name = "KEY", value_parser = parse_key)]
     limit_key: Option<String>,
+    /// Only runs of tasks that were queued with this tag
+    #[arg(long, value_name = "TAG", value_parser = parse_tag)]
+    tag: Option<String>,
     /// Wait for so long until there is something to claim: 30s, 10m
     #[arg(long, value_name = "DURATION")]
     wait: Option<String>,
@@ -73,6 +76,10 @@ fn parse_pattern(text: &str) -> Result<String, String> {
 
 fn parse_key(text: &str) -> Result<String, String> {
     check_key("key", text).map(|()| text.to_owned())
+}
+
+fn parse_tag(text: &str) -> Result<String, String> {
+    check_key("tag", text).map(|()| text.to_owned())
 }
 
 /// A line of the output.
@@ -170,7 +177,12 @@ fn request(args: &ClaimArgs, wait: Duration) -> anyhow::Result<ClaimRequest> {
         (None, None) => bail!(CliError::usage("who claims?").with_hint("--claimant NAME, or TASKQUEUE_CLAIMANT")),
     };
     let process = args.process.map(find_process).transpose()?;
-    let choice = TaskChoice { task: args.task, unique_key: args.unique.clone(), limit_key: args.limit_key.clone() };
+    let choice = TaskChoice {
+        task: args.task,
+        unique_key: args.unique.clone(),
+        limit_key: args.limit_key.clone(),
+        tag: args.tag.clone(),
+    };
     Ok(ClaimRequest { claimant, classes: args.class.clone(), choice, count: args.count.into(), wait, process })
 }
 
@@ -181,6 +193,7 @@ fn not_claimable(found: &NotClaimable, request: &ClaimRequest, status: u8) -> Cl
         WhyNot::OtherClass => format!("its class is {}", task.class),
         WhyNot::OtherUniqueKey => format!("its unique key is {}", key_words(task.unique_key.as_deref())),
         WhyNot::OtherLimitKey => format!("its limit key is {}", key_words(task.limit_key.as_deref())),
+        WhyNot::OtherTag => format!("its tag is {}", key_words(task.tag.as_deref())),
         WhyNot::Rejected => format!("{} has rejected it", request.claimant),
         WhyNot::HeldBack(until) => {
             format!(

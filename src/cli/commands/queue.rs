@@ -23,8 +23,8 @@ use crate::engine::{Context, EngineError};
 ///
 /// DATA is JSON text, `-` for standard input, or `@FILE`; without it the data is {}. A line of a batch is an object:
 /// {"class":"mail.send","data":{"to":"x"}} with the long option names as further keys: at, in, max_retries, timeout,
-/// priority, backoff, every, tz, catch_up, by, after, unique, on_conflict, unique_for, limit_key, keep, keep_results, meta (an
-/// object). "after" is a list of ids, and of names that other lines give themselves with "name". All lines are queued or none.
+/// priority, backoff, every, tz, catch_up, by, after, unique, on_conflict, unique_for, limit_key, tag, keep, keep_results, meta
+/// (an object). "after" is a list of ids, and of names that other lines give themselves with "name". All lines are queued or none.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue queue mail.send '{\"to\":\"ann@example.org\"}'\n  taskqueue queue report.daily --at 'tomorrow 03:00'\n  taskqueue queue report.send --after 4711\n  generate-tasks | taskqueue queue --batch -"

@@ -33,6 +33,9 @@ pub(crate) struct TaskOptions {
     /// Of the tasks with this key, of whatever class, only one is processed at once; `limits` says how many instead
     #[arg(long, value_name = "KEY")]
     limit_key: Option<String>,
+    /// What it belongs to, such as an account: `claim --tag` takes only tasks with one tag, tag=TAG selects them
+    #[arg(long, value_name = "TAG")]
+    tag: Option<String>,
     /// Process it again and again: a cron expression like "0 3 * * *" (03:00 every day) or @daily
     #[arg(long, value_name = "CRON", conflicts_with_all = ["run", "wait"])]
     every: Option<String>,
@@ -60,6 +63,7 @@ impl TaskOptions {
             || !self.after.is_empty()
             || self.unique.is_some()
             || self.limit_key.is_some()
+            || self.tag.is_some()
             || self.every.is_some()
             || self.run
             || self.wait
@@ -83,6 +87,7 @@ impl TaskOptions {
             on_conflict: self.on_conflict,
             unique_for_secs: unique_for_secs.map_err(|message| CliError::usage(format!("--unique-for: {message}")))?,
             limit_key: self.limit_key.clone(),
+            tag: self.tag.clone(),
             parent_id: None,
             keep_secs,
             keep_results_secs,

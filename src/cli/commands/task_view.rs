@@ -217,6 +217,9 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
     if let Some(key) = &task.limit_key {
         lines.push(format!("  limit key    {key}"));
     }
+    if let Some(tag) = &task.tag {
+        lines.push(format!("  tag          {tag}"));
+    }
     if let Some(parent) = task.parent_id {
         lines.push(format!("  parent       {parent}"));
     }

@@ -68,6 +68,7 @@ impl Place {
             ("NAME", "runner", _) => Self::Stored(Wanted::Runners),
             ("NAME", "name", "settings") => Self::Setting,
             ("KEY", "key" | "limit_key", _) => Self::Stored(Wanted::LimitKeys),
+            ("TAG", ..) => Self::Stored(Wanted::Tags),
             ("STATUS", ..) => Self::Status,
             ("WHAT", "on_conflict", _) => Self::OnConflict,
             ("WHICH", "catch_up", _) => Self::CatchUp,
@@ -195,6 +196,7 @@ fn selection(asker: &Asker, statuses: &'static [TaskStatus], typed: &str) -> Vec
             "schedule" => asker.find(Wanted::Schedules, value),
             "error" => asker.find(Wanted::ErrorCodes, value),
             "key" => asker.find(Wanted::UniqueKeys, value),
+            "tag" => asker.find(Wanted::Tags, value),
             _ => Vec::new(),
         };
         let with_key = |found: Candidate| Candidate { word: format!("{key}={}", found.word), ..found };
@@ -243,6 +245,8 @@ mod tests {
             ("queue class", Place::Class),
             ("queue after", Place::Stored(Wanted::Tasks(&TaskStatus::ALL))),
             ("queue limit_key", Place::Stored(Wanted::LimitKeys)),
+            ("queue tag", Place::Stored(Wanted::Tags)),
+            ("claim tag", Place::Stored(Wanted::Tags)),
             ("queue on_conflict", Place::OnConflict),
             ("queue catch_up", Place::CatchUp),
             ("work classes", Place::Class),

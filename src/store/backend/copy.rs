@@ -56,6 +56,7 @@ pub(super) fn copy_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryR
             dsl::unique_key,
             dsl::unique_until,
             dsl::limit_key,
+            dsl::tag,
             dsl::parent_id,
             dsl::keep_secs,
             dsl::keep_results_secs,
@@ -68,8 +69,8 @@ pub(super) fn copy_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryR
         let table = diesel::copy_from(dsl::task_queue);
         if is_scheduled {
             // The columns as one flat list, which is what COPY takes.
-            let (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t) = columns;
-            let columns = (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, dsl::scheduled_on);
+            let (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u) = columns;
+            let columns = (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, dsl::scheduled_on);
             table.from_raw_data(columns, write).execute(conn)?;
         } else {
             table.from_raw_data(columns, write).execute(conn)?;
@@ -94,6 +95,7 @@ fn lines<'a>(rows: impl Iterator<Item = (&'a i64, &'a NewTaskRow)>) -> Vec<u8> {
         out.maybe(row.unique_key.as_deref(), Line::text);
         out.maybe(row.unique_until, Line::time);
         out.maybe(row.limit_key.as_deref(), Line::text);
+        out.maybe(row.tag.as_deref(), Line::text);
         out.maybe(row.parent_id, Line::number);
         out.maybe(row.keep_secs, |out, secs| out.number(secs.into()));
         out.maybe(row.keep_results_secs, |out, secs| out.number(secs.into()));

@@ -20,7 +20,7 @@ impl QueryFragment<Mysql> for InsertMany<'_> {
         out.unsafe_to_cache_prepared();
         out.push_sql(
             "INSERT INTO `TaskQueue` (`TaskClass`, `TaskData`, `QueuedById`, `MaxRetries`, `Timeout`, `Priority`, `WaitingFor`, \
-             `ParentId`, `Keep`, `KeepResults`, `Backoff`, `Meta`, `UniqueKey`, `LimitKey`, `Recurrence`, `TimeZone`, `CatchUp`, `ScheduledOn`, `UniqueUntil`, \
+             `ParentId`, `Keep`, `KeepResults`, `Backoff`, `Meta`, `UniqueKey`, `LimitKey`, `Tag`, `Recurrence`, `TimeZone`, `CatchUp`, `ScheduledOn`, `UniqueUntil`, \
              `PlannedOn`) VALUES ",
         );
         let mut numbers = String::new();
@@ -45,7 +45,7 @@ impl QueryFragment<Mysql> for InsertMany<'_> {
                 number(&mut numbers, secs);
             }
             out.push_sql(&numbers);
-            for text in [&row.backoff, &row.meta, &row.unique_key, &row.limit_key, &row.recurrence] {
+            for text in [&row.backoff, &row.meta, &row.unique_key, &row.limit_key, &row.tag, &row.recurrence] {
                 value(&mut out, text.as_ref(), [", ", "", ", NULL"])?;
             }
             for text in [&row.time_zone, &row.catch_up] {

@@ -61,7 +61,7 @@ const MYSQL: Spelling =
     Spelling { quote: '`', now: "UTC_TIMESTAMP(6)", before_time: "CAST(", after_time: " AS DATETIME(6))" };
 
 /// In the order in which the values are pushed.
-const COLUMNS: [&str; 21] = [
+const COLUMNS: [&str; 22] = [
     "TaskClass",
     "TaskData",
     "QueuedById",
@@ -76,6 +76,7 @@ const COLUMNS: [&str; 21] = [
     "Meta",
     "UniqueKey",
     "LimitKey",
+    "Tag",
     "Recurrence",
     "Receipt",
     "UniqueUntil",
@@ -127,7 +128,7 @@ where
         out.push_sql(", ");
         out.push_bind_param::<Nullable<Integer>, _>(secs)?;
     }
-    for text in [&row.meta, &row.unique_key, &row.limit_key, &row.recurrence] {
+    for text in [&row.meta, &row.unique_key, &row.limit_key, &row.tag, &row.recurrence] {
         out.push_sql(", ");
         out.push_bind_param::<Nullable<Text>, _>(text)?;
     }

@@ -340,9 +340,9 @@ pub(super) fn create_due_runs(conn: &mut MysqlConnection, from: DueFrom, limit: 
     // would come after all that are due were read and locked.
     // LEFT JOIN, not NOT EXISTS: MariaDB would read all open runs of all tasks first, whatever the limit.
     diesel::sql_query(format!(
-        "INSERT INTO `TaskQueueRuns` (`TaskQueueId`, `TaskClass`, `Priority`, `Attempt`, `LimitKey`)
-         SELECT d.`Id`, d.`TaskClass`, d.`Priority`, d.`Attempts` + 1, d.`LimitKey`
-         FROM (SELECT q.`Id`, q.`TaskClass`, q.`Priority`, q.`Attempts`, q.`LimitKey`, q.`DueOn` FROM `TaskQueue` AS q
+        "INSERT INTO `TaskQueueRuns` (`TaskQueueId`, `TaskClass`, `Priority`, `Attempt`, `LimitKey`, `Tag`)
+         SELECT d.`Id`, d.`TaskClass`, d.`Priority`, d.`Attempts` + 1, d.`LimitKey`, d.`Tag`
+         FROM (SELECT q.`Id`, q.`TaskClass`, q.`Priority`, q.`Attempts`, q.`LimitKey`, q.`Tag`, q.`DueOn` FROM `TaskQueue` AS q
                WHERE {DUE_FROM} ORDER BY q.`DueOn`, q.`Id` LIMIT ? FOR UPDATE) AS d
          LEFT JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = d.`Id`
          WHERE r.`Id` IS NULL

@@ -317,15 +317,15 @@ pub(super) fn create_due_runs(conn: &mut PgConnection, from: DueFrom, limit: i64
     // The UNION takes up a task whose open run it does not know of, which only a hand in the tables can bring about.
     diesel::sql_query(
         r#"WITH due AS MATERIALIZED (
-               SELECT t."Id", t."TaskClass", t."Priority", t."Attempts", t."LimitKey", t."DueOn",
+               SELECT t."Id", t."TaskClass", t."Priority", t."Attempts", t."LimitKey", t."Tag", t."DueOn",
                       (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") AS "OpenRunId"
                FROM "TaskQueue" AS t
                WHERE (t."DueOn", t."Id") >= ($1::timestamptz, $2) AND t."DueOn" <= (SELECT clock_timestamp())
                ORDER BY t."DueOn", t."Id" LIMIT $3
                FOR UPDATE OF t
            ), created AS (
-               INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt", "LimitKey")
-               SELECT d."Id", d."TaskClass", d."Priority", d."Attempts" + 1, d."LimitKey"
+               INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt", "LimitKey", "Tag")
+               SELECT d."Id", d."TaskClass", d."Priority", d."Attempts" + 1, d."LimitKey", d."Tag"
                FROM due AS d WHERE d."OpenRunId" IS NULL
                ORDER BY d."DueOn", d."Id"
                RETURNING "Id", "TaskQueueId"

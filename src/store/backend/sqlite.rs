@@ -342,8 +342,8 @@ pub(super) fn find_due(conn: &mut SqliteConnection) -> QueryResult<Option<(Optio
 
 pub(super) fn create_due_runs(conn: &mut SqliteConnection, limit: i64) -> QueryResult<usize> {
     diesel::sql_query(
-        r#"INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt", "LimitKey")
-           SELECT t."Id", t."TaskClass", t."Priority", t."Attempts" + 1, t."LimitKey"
+        r#"INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt", "LimitKey", "Tag")
+           SELECT t."Id", t."TaskClass", t."Priority", t."Attempts" + 1, t."LimitKey", t."Tag"
            FROM "TaskQueue" AS t
            WHERE t."DueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now')
              AND NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id")

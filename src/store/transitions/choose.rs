@@ -47,6 +47,10 @@ fn list_chosen(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> QueryResul
     if let Some(key) = &claim.choice.limit_key {
         runs = runs.filter(held_key.eq(key));
     }
+    if let Some(tag) = &claim.choice.tag {
+        // Not WaitingTag: SQLite would read all runs with the tag, by that index.
+        runs = runs.filter(task_queue_runs::tag.eq(tag));
+    }
     let rows: Vec<(Option<ShownText>, i64, i32)> = runs.load(conn)?;
     // Sorted here: these are few, for which MySQL and MariaDB would make a table.
     let mut heads: Vec<Head> = rows.into_iter().filter_map(head_of).collect();

@@ -218,18 +218,26 @@ pub(super) fn claimed_with(conn: &mut AnyConnection, token: &str) -> QueryResult
         .optional()
 }
 
+/// Who asks for the head of the queue from outside, and for which tasks.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Asker<'a> {
+    pub(super) claimant: &'a str,
+    /// Only runs of tasks with this tag.
+    pub(super) tag: Option<&'a str>,
+}
+
 /// The head of the queue among the classes that can be executed here and that nothing stands in the way of. One index
-/// probe a class: rows of other classes, however many, are never walked.
+/// probe a class: rows of other classes and tags, however many, are never walked.
 pub(super) fn first_claimable(
     conn: &mut AnyConnection,
     is_runnable: &dyn Fn(&TaskClass) -> bool,
-    claimant: Option<&str>,
+    asker: Option<Asker<'_>>,
     obstacles: &mut Obstacles<'_>,
 ) -> StoreResult<Option<Head>> {
     let mut best: Option<Head> = None;
     let mut last_class = String::new();
     loop {
-        let Some((class, run_id, order)) = next_head(conn, &last_class, claimant)? else { return Ok(best) };
+        let Some((class, run_id, order)) = next_head(conn, &last_class, asker)? else { return Ok(best) };
         // No search gets past a name that cannot be read: its run comes first, and is set aside.
         let Stored::Known(class) = class else { return Ok(Some((class, run_id, order))) };
         if is_runnable(&class)
@@ -242,21 +250,32 @@ pub(super) fn first_claimable(
     }
 }
 
-/// The head of the first class after this one. For a claimant, runs of tasks that it has rejected are passed over.
+/// The head of the first class after this one. For a claimant, runs of other tags than it asks for, and of tasks that it has
+/// rejected, are passed over.
 pub(in super::super) fn next_head(
     conn: &mut AnyConnection,
     last_class: &str,
-    claimant: Option<&str>,
+    asker: Option<Asker<'_>>,
 ) -> QueryResult<Option<Head>> {
-    use super::super::schema::task_queue_runs::dsl::{claim_class, claim_order, id, task_queue_runs};
+    use super::super::schema::task_queue_runs::dsl::{claim_class, claim_order, id, task_queue_runs, waiting_tag};
     let later = task_queue_runs.filter(claim_class.gt(last_class)).order((claim_class, claim_order, id)).select((
         claim_class,
         id,
         claim_order,
     ));
-    let row = match claimant {
+    let row = match asker {
         None => later.first(conn).optional()?,
-        Some(claimant) => later.filter(rejection_by!(claimant).is_null()).first(conn).optional()?,
+        Some(Asker { claimant, tag }) => {
+            let offered = later.filter(rejection_by!(claimant).is_null());
+            match tag {
+                None => offered.first(conn).optional()?,
+                Some(tag) => {
+                    let tagged = offered.filter(waiting_tag.eq(tag));
+                    // The whole index is named in the order, so that planners choose it.
+                    tagged.order((waiting_tag, claim_class, claim_order, id)).first(conn).optional()?
+                }
+            }
+        }
     };
     Ok(row.and_then(head_of))
 }

@@ -33,6 +33,7 @@ struct DueTask {
     priority: i32,
     attempts: i32,
     limit_key: Option<String>,
+    tag: Option<String>,
 }
 
 /// Creates the run of a task if it is due, and returns its open run. For who holds the gate, or the row because it has just
@@ -78,6 +79,7 @@ fn create_one_run(conn: &mut AnyConnection, task: &DueTask, auditor: Option<&Ori
             dsl::priority.eq(task.priority),
             dsl::attempt.eq(task.attempts.saturating_add(1)),
             dsl::limit_key.eq(task.limit_key.as_ref()),
+            dsl::tag.eq(task.tag.as_ref()),
         ))
         .execute(conn)?;
     if let Some(origin) = auditor {

@@ -15,7 +15,7 @@ use super::super::runs::RunRef;
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::{Store, StoreResult};
 use super::choose::first_chosen;
-use super::claim::{ENDS_PER_TRANSACTION, Head, Holder, claim_run, first_claimable, load_claimed};
+use super::claim::{Asker, ENDS_PER_TRANSACTION, Head, Holder, claim_run, first_claimable, load_claimed};
 use super::set_aside::Aside;
 use crate::domain::ids::RunId;
 use crate::domain::records::ClaimedRun;
@@ -159,10 +159,11 @@ fn first_offered(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> StoreRes
     if obstacles.is_closed() {
         return Ok(None);
     }
-    if !claim.choice.is_any() {
+    if claim.choice.is_of_few() {
         return first_chosen(conn, claim, &mut obstacles);
     }
-    first_claimable(conn, claim.is_offered, Some(claim.claimant), &mut obstacles)
+    let asker = Asker { claimant: claim.claimant, tag: claim.choice.tag.as_deref() };
+    first_claimable(conn, claim.is_offered, Some(asker), &mut obstacles)
 }
 
 /// It begins with the run's id, so that the run of a token is found without an index of its own.

@@ -309,6 +309,7 @@ fn next_row(task: &Task, recurrence: &Recurrence, step: Step, waiting_for: i32) 
         unique_key: task.unique_key.clone(),
         unique_until: None,
         limit_key: task.limit_key.clone(),
+        tag: task.tag.clone(),
         parent_id: task.parent_id.map(|id| id.0),
         keep_secs: task.keep_secs,
         keep_results_secs: task.keep_results_secs,

@@ -116,7 +116,7 @@ fn value(db: &TestDb, random: &mut Random, column: &str) -> String {
         "QueuedOn" | "ScheduledOn" | "NextAttemptOn" | "QuarantinedOn" | "UniqueUntil" | "PlannedOn" | "UpdatedOn" => {
             TIMES
         }
-        "TaskClass" | "QueuedById" | "UniqueKey" | "LimitKey" | "TimeZone" => TEXTS,
+        "TaskClass" | "QueuedById" | "UniqueKey" | "LimitKey" | "Tag" | "TimeZone" => TEXTS,
         "Recurrence" => &["'* * * * *'", "'0 0 29 2 *'", "'nonsense'", "NULL", "''"],
         "Backoff" => &["'fixed:30s'", "'nonsense'", "''", "NULL"],
         "CatchUp" => &["'all'", "'latest'", "'none'", "'x'"],
@@ -148,6 +148,7 @@ const COLUMNS: &[&str] = &[
     "UniqueKey",
     "UniqueUntil",
     "LimitKey",
+    "Tag",
     "Keep",
     "ClassKeep",
     "KeepResults",

@@ -6,23 +6,23 @@ use crate::each_engine;
 use crate::support::TestDb;
 use crate::support::cli::Ended;
 
-fn queue(db: &TestDb, options: &[&str]) -> String {
+pub(super) fn queue(db: &TestDb, options: &[&str]) -> String {
     db.cli().run(&[&["queue", "--any-class", "work"], options].concat()).ok().trim().to_owned()
 }
 
-fn claim(db: &TestDb, options: &[&str]) -> Ended {
+pub(super) fn claim(db: &TestDb, options: &[&str]) -> Ended {
     db.cli().env("TASKQUEUE_CLAIMANT", "bot").run(&[&["claim"], options].concat())
 }
 
 /// The tasks that a claim gets.
-fn claimed(db: &TestDb, options: &[&str]) -> Vec<String> {
+pub(super) fn claimed(db: &TestDb, options: &[&str]) -> Vec<String> {
     let ended = claim(db, options);
     assert!(matches!(ended.code, Some(0 | 3)), "{ended:?}");
     ended.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["task_id"].to_string()).collect()
 }
 
 /// Why a task cannot be claimed.
-fn why(db: &TestDb, options: &[&str]) -> String {
+pub(super) fn why(db: &TestDb, options: &[&str]) -> String {
     let error = claim(db, &[&["--json"], options].concat()).fails(3);
     let error: Value = serde_json::from_str(&error).unwrap();
     assert_eq!(error["error"]["code"], "not_claimable", "{error}");

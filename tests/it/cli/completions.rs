@@ -56,7 +56,7 @@ fn fill(db: &TestDb) {
     db.configure(&format!("{ECHO}{}", shell_class(db, "mail.send", "exit 65")));
     db.cli().run(&["queue", "mail.send"]).ok();
     db.cli().run(&["tick"]).ok();
-    db.cli().run(&["queue", "echo", "--in", "1d", "--unique", "order-17"]).ok();
+    db.cli().run(&["queue", "echo", "--in", "1d", "--unique", "order-17", "--tag", "account-17"]).ok();
     db.cli().run(&["queue", "--any-class", "other.class"]).ok();
     db.cli().run(&["queue", "echo", "--every", "0 3 * * *"]).ok();
     db.cli().run(&["create-runs"]).ok();
@@ -76,6 +76,9 @@ each_engine! {
         assert_eq!(ids(&offered(db, &["retry", ""])), ["1"]);
         assert_eq!(words(&offered(db, &["retry", "error="])), ["error=exit:65"]);
         assert_eq!(words(&offered(db, &["status", "key=ord"])), ["key=order-17"]);
+        assert_eq!(words(&offered(db, &["status", "tag=a"])), ["tag=account-17"]);
+        assert_eq!(words(&offered(db, &["claim", "--tag", ""])), ["account-17"]);
+        assert_eq!(words(&offered(db, &["claim", "--tag", "b"])), [""; 0]);
         assert_eq!(words(&offered(db, &["status", "class=oth"])), ["class=other.class"]);
         assert_eq!(words(&offered(db, &["status", "status=exh"])), ["status=exhausted"]);
         assert_eq!(offered(db, &["queue", "ec"]), [("echo".to_owned(), "/bin/cat".to_owned())]);

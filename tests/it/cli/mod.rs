@@ -63,6 +63,7 @@ mod status;
 mod status_terminal;
 mod stop_reason;
 mod stopping;
+mod tags;
 mod take_back;
 mod tick;
 mod top;

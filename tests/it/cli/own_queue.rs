@@ -89,7 +89,7 @@ each_engine! {
             for verb in status wait cancel 'edit --priority 5'; do taskqueue $verb $id; echo $?; done; done\n\
             taskqueue events --task 2; echo $?; taskqueue events; echo $?; taskqueue status; echo $?";
         configure(db, &format!(
-            "taskqueue queue child.a; taskqueue queue child.b\n\
+            "taskqueue queue child.a --tag account-17; taskqueue queue child.b\n\
              taskqueue cancel 3 --reason withdrawn; taskqueue edit 4 --priority 5\n\
              taskqueue status --json 1; taskqueue status --json parent=1; taskqueue events --json --task 3\n\
              exec 2>&1\n{strangers}"));
@@ -106,6 +106,7 @@ each_engine! {
         assert_eq!(refused.lines().filter(|line| line.len() == 1).count(), 27, "{refused}");
         assert_eq!((&task(db, "3")["status"], &task(db, "4")["priority"]), (&json!("cancelled"), &json!(5)));
         assert_eq!((&task(db, "2")["status"], &task(db, "2")["priority"]), (&json!("scheduled"), &json!(0)));
+        assert_eq!((&task(db, "3")["tag"], &task(db, "4")["tag"]), (&json!("account-17"), &Value::Null));
         let events = db.cli().run(&["events", "--task", "3"]).ok();
         assert!(events.contains("task 1"), "the event says for whom it was done: {events}");
     }

@@ -22,7 +22,7 @@ fn fill(db: &TestDb) {
 }
 
 #[track_caller]
-fn selects(db: &TestDb, words: &str, expected: &[i64]) {
+pub(super) fn selects(db: &TestDb, words: &str, expected: &[i64]) {
     let selection = Selection::parse(&words.split_whitespace().collect::<Vec<_>>()).unwrap();
     let found: Vec<i64> = db.store().select_tasks(&selection).unwrap().into_iter().map(|id| id.0).collect();
     assert_eq!(found, expected, "{words}");

@@ -15,7 +15,7 @@ fn fill(db: &TestDb) {
     ));
     for args in [
         &["work", " {\"b\": 1.0, \"a\": \"ü\"}", "--priority", "7", "--timeout", "9s"][..],
-        &["fail", "--max-retries", "1"],
+        &["fail", "--max-retries", "1", "--tag", "account-17"],
         &["fail", "--backoff", "fixed:2h"],
     ] {
         db.cli().run(&[&["queue"][..], args].concat()).ok();
@@ -86,6 +86,7 @@ each_engine! {
         assert_eq!(db.cli().run(&["queue", "work"]).ok(), "7");
         let shown = db.cli().run(&["status", "1"]).ok();
         assert!(shown.contains("out \"é\"") && shown.contains("{\"b\":1,\"a\":[2]}"), "{shown}");
+        assert_eq!((&task(db, "2")["tag"], &task(db, "3")["tag"]), (&"account-17".into(), &serde_json::Value::Null));
         assert_eq!(task(db, "5")["scheduled_on"], "2098-01-01T00:00:00.000001Z");
     }
 

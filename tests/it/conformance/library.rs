@@ -80,7 +80,12 @@ impl InTransaction for CommitsOneAndRollsOneBack {
         });
         assert!(rolled_back.is_err());
         let task = NewTask::new("mail").data(&mail()).unwrap().at(later()).max_retries(2).priority(-3);
-        let task = task.timeout(Duration::from_millis(1_500)).limit_key("a").backoff("fixed:10s").queued_by("the shop");
+        let task = task
+            .timeout(Duration::from_millis(1_500))
+            .limit_key("a")
+            .tag("b")
+            .backoff("fixed:10s")
+            .queued_by("the shop");
         let queued = conn.transaction(|conn| {
             other_work(conn);
             Ok::<_, Error>(queue_on(conn, task))
@@ -251,6 +256,7 @@ each_engine! {
         assert_eq!((task.data_as::<Mail>().unwrap(), task.scheduled_on), (mail(), later()));
         assert_eq!((task.max_retries, task.priority, task.timeout_secs), (Some(2), -3, Some(2)));
         assert_eq!((task.limit_key.as_deref(), task.backoff.as_deref()), (Some("a"), Some("fixed:10s")));
+        assert_eq!(task.tag.as_deref(), Some("b"));
         assert_eq!(task.queued_by, "the shop");
     }
 

@@ -135,23 +135,26 @@ each_engine! {
         assert_eq!((run.task_id, run.attempt, queue.task(id).unwrap().failed_retries), (id, 2, 1));
     }
 
-    fn a_claim_by_a_program_chooses_by_class_task_and_key(db) {
+    fn a_claim_by_a_program_chooses_by_class_task_key_and_tag(db) {
         let queue = connect(db);
         let task = |class: &str| NewTask::new(class);
-        let ids = queue.queue_many([task("mail.send"), task("sms"), task("report").unique("k"), task("report").limit_key("l"), task("report")]);
+        let ids = queue.queue_many([task("mail.send"), task("sms"), task("report").unique("k"), task("report").limit_key("l"), task("report"), task("report").tag("t")]);
         let ids: Vec<TaskId> = ids.unwrap().iter().map(|queued| queued.id).collect();
         let claimed = |claim: Claim| queue.claim(&claim).unwrap().iter().map(|run| run.task_id).collect::<Vec<_>>();
         let bot = || Claim::new("bot-1").count(10);
         assert_eq!(claimed(bot().classes(["s?s"])), ids[1..2]);
-        assert_eq!(claimed(bot().task(ids[4])), ids[4..]);
+        assert_eq!(claimed(bot().task(ids[4])), ids[4..5]);
         assert_eq!(claimed(bot().unique("k")), ids[2..3]);
         assert_eq!(claimed(bot().limit_key("l")), ids[3..4]);
+        assert_eq!(claimed(bot().tag("other")), []);
+        assert_eq!(claimed(bot().tag("t")), ids[5..]);
         assert_eq!(claimed(bot()), ids[..1]);
         assert!(matches!(queue.claim(&bot().task(TaskId(4_711))), Err(Error::NotFound(_))));
         for (wrong, what) in [
             (Claim::new("bot 1"), "cannot be seen"),
             (bot().classes(["a b"]), "no class has"),
             (bot().unique(""), "1 to 190"),
+            (bot().tag(" t"), "the tag has a space"),
             (bot().count(0), "1 to 1000"),
             (bot().process(1), "no process 1"),
         ] {

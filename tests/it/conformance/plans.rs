@@ -124,6 +124,20 @@ each_engine! {
              WHERE \"ClaimClass\" > 'class2' AND (SELECT \"TaskId\" FROM \"TaskQueueRejections\"
                  WHERE \"TaskId\" = \"TaskQueueId\" AND \"Claimant\" = 'bot' LIMIT 1) IS NULL
              ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1");
+        // The same of a claimant that asks for the tasks with a tag, and of a SQL worker: few have it, or nearly all do.
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"Tag\" = CASE WHEN \"Id\" % 997 = 1 THEN 'few' ELSE 'nearly-all' END WHERE \"Status\" = 'scheduled'");
+        db.execute(if db.is_mysql_like() { "ANALYZE TABLE \"TaskQueueRuns\"" } else { "ANALYZE \"TaskQueueRuns\"" });
+        for tag in ["few", "nearly-all", "none"] {
+            let not_rejected = "(SELECT \"TaskId\" FROM \"TaskQueueRejections\"
+                 WHERE \"TaskId\" = \"TaskQueueId\" AND \"Claimant\" = 'bot' LIMIT 1) IS NULL";
+            is_read_from(db, "TaskQueueRunsWaitingTag", 200, &format!("SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\"
+                 WHERE \"ClaimClass\" > 'class2' AND \"WaitingTag\" = '{tag}' AND {not_rejected}
+                 ORDER BY \"WaitingTag\", \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1"));
+            let by_class = if tag == "few" { "TaskQueueRunsWaitingTag" } else { "TaskQueueRunsWaitingTag|TaskQueueRunsClaim" };
+            let _ = is_found_by(db, by_class, 200, &format!("SELECT \"Id\" FROM \"TaskQueueRuns\"
+                 WHERE \"ClaimClass\" = 'class3' AND \"WaitingTag\" = '{tag}' AND {not_rejected}
+                 ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1"));
+        }
         // store::claimants::list_silent_runs: by their leases, which no index knows, because they change all the time.
         // A thousand are in progress, and MySQL and MariaDB count those that they return once more as they sort.
         let _ = is_found_by(db, "TaskQueueRunsRunning", 1_000 + 2 * 20, &format!(
@@ -182,14 +196,15 @@ each_engine! {
             "SELECT \"TaskQueueId\" FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'one'
              ORDER BY \"HeldKey\", \"ClaimOrder\", \"Id\" LIMIT 5",
         );
-        // store::transitions::choose::list_chosen: of one task, of a unique key, of a limit key.
+        // store::transitions::choose::list_chosen: of one task, of a unique key, of a limit key, each perhaps with a tag.
         db.execute(
-            "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"LimitKey\", \"HasKeySlot\") VALUES (90001, 'class1', 'three', TRUE)",
+            "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"LimitKey\", \"HasKeySlot\", \"Tag\") VALUES (90001, 'class1', 'three', TRUE, 'few')",
         );
         for (index, condition) in [
             ("TaskQueueRunsOpen", "\"OpenTaskId\" = 90001"),
             ("TaskQueueByUniqueKey", "\"UniqueKey\" = 'key90001'"),
             ("TaskQueueRunsHeldKey", "\"HeldKey\" = 'three'"),
+            ("TaskQueueRunsOpen", "\"OpenTaskId\" = 90001 AND \"TaskQueueRuns\".\"Tag\" = 'few'"),
         ] {
             let _ = is_found_by(db, index, 100, &format!(
                 "SELECT \"ClaimClass\", \"TaskQueueRuns\".\"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\"
@@ -552,6 +567,9 @@ each_engine! {
             2,
             "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"UniqueKey\" IN ('key40001', 'key501')",
         );
+        db.execute("UPDATE \"TaskQueue\" SET \"Tag\" = CASE WHEN \"Id\" % 2 = 0 THEN 'a' ELSE 'b' END WHERE \"Id\" <= 400");
+        db.execute(if db.is_mysql_like() { "ANALYZE TABLE \"TaskQueue\"" } else { "ANALYZE \"TaskQueue\"" });
+        is_read_from(db, "TaskQueueByTag", 200, "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"Tag\" IN ('a')");
         is_read_from(
             db,
             "TaskQueueByParent",
@@ -565,7 +583,7 @@ each_engine! {
             1,
             "SELECT \"TaskClass\" FROM \"TaskQueue\" WHERE \"TaskClass\" > 'class1' ORDER BY \"TaskClass\" LIMIT 1",
         );
-        // store::candidates::list_run_names, list_limit_key_names and list_unique_keys_from
+        // store::candidates::list_run_names, list_limit_key_names, list_unique_keys_from and list_tags_from
         is_read_from(
             db,
             "TaskQueueRunsClaim",
@@ -586,6 +604,12 @@ each_engine! {
             100,
             "SELECT \"UniqueKey\" FROM \"TaskQueue\" WHERE \"UniqueKey\" >= 'key4' ORDER BY \"UniqueKey\", \"Id\" LIMIT 100",
         );
+        is_read_from(
+            db,
+            "TaskQueueByTag",
+            1,
+            "SELECT \"Tag\" FROM \"TaskQueue\" WHERE \"Tag\" > 'a' ORDER BY \"Tag\", \"Id\" LIMIT 1",
+        );
     }
 
     fn the_indexes_of_claims_and_due_tasks_hold_only_rows_that_are_in_question(db) {
@@ -604,7 +628,8 @@ each_engine! {
             })
         };
         for (index, column) in
-            [("TaskQueueDue", "DueOn"), ("TaskQueueRunsClaim", "ClaimClass"), ("TaskQueueRunsOpen", "OpenTaskId")]
+            [("TaskQueueDue", "DueOn"), ("TaskQueueRunsClaim", "ClaimClass"), ("TaskQueueRunsOpen", "OpenTaskId"),
+             ("TaskQueueRunsWaitingTag", "WaitingTag"), ("TaskQueueByTag", "Tag")]
         {
             let made = made(index, column).unwrap();
             assert!(made.contains("WHERE") && made.contains(column) && made.contains("IS NOT NULL"), "{index}: {made}");

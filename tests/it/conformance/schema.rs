@@ -21,7 +21,7 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
         "TaskQueue",
         "Attempts= Backoff? CatchUp= ClassKeep? Crashes= CurrentRunId? DueOn?* ExpiresOn?* FailedRetries= HasKeep?* Id Keep? KeepResults? LastStatus= \
          LimitKey? LiveUniqueKey?* MaxRetries? Meta? NextAttemptOn? OverOn?* ParentId? PlannedOn? \
-         Priority= QuarantinedOn? QueuedById= QueuedOn= Receipt? Recurrence? RetryLimit? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= TaskClass \
+         Priority= QuarantinedOn? QueuedById= QueuedOn= Receipt? Recurrence? RetryLimit? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= Tag? TaskClass \
          TaskData= TimeZone= Timeout? UniqueKey? UniqueUntil? UpdatedOn= WaitingFor=",
         "Id",
         "ScheduleId PlannedOn Receipt TaskClass LiveUniqueKey",
@@ -47,7 +47,7 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
         "TaskQueueRuns",
         "Attempt= CancelReason= CancelRequestedOn? ClaimClass?* ClaimOrder* Claimant? CreatedOn= Decision= ErrorCode= ErrorMessage= FinishedOn? HandlerIdentity= \
          HandlerProcessId? HasKeySlot= HeldKey?* Host= Id KeepResults? LeaseExpiresOn? LimitKey? OpenTaskId?* PercentsCompleted= Priority= ProcessId? ProcessIdentity= \
-         ProgressMessage= Results? ResultsExpireOn?* ResultsOn?* RunnerId? RunningClass?* StartedOn? Status= TaskClass TaskQueueId Token? UpdatedOn= WaitingKey?*",
+         ProgressMessage= Results? ResultsExpireOn?* ResultsOn?* RunnerId? RunningClass?* StartedOn? Status= Tag? TaskClass TaskQueueId Token? UpdatedOn= WaitingKey?* WaitingTag?*",
         "Id",
         "OpenTaskId",
     ),
@@ -231,6 +231,9 @@ each_engine! {
             ("TaskQueue", "UniqueKey LastStatus", "'k', 'success'", "'k', 'processing'"),
             ("TaskQueue", "UniqueKey LastStatus", "'k', 'cancelled'", "'k', 'scheduled'"),
             ("TaskQueue", "LimitKey", "'k'", "''"),
+            ("TaskQueue", "Tag", "'account 17'", "''"),
+            ("TaskQueue", "Tag", "NULL", "' account-17'"),
+            ("TaskQueue", "Tag", "'~'", "'caf\u{e9}'"),
             ("TaskQueue", "ParentId", "7", "0"),
             ("TaskQueue", "Keep", "0", "-1"),
             ("TaskQueue", "Keep", "2000000000", "2000000001"),

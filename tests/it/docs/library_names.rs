@@ -53,6 +53,7 @@ names! {
     App::class(any(), "name", Handler);
     Claim::classes(any(), ["name"]);
     Claim::process(any(), 0);
+    Claim::tag(any(), "tag");
     Claim::task(any(), any());
     Claim::wait(any(), Duration::ZERO);
     Edit::data(any(), &0);
@@ -75,6 +76,7 @@ names! {
     NewTask::keep(any(), Duration::ZERO);
     NewTask::keep_results(any(), Duration::ZERO);
     NewTask::limit_key(any(), "key");
+    NewTask::tag(any(), "tag");
     NewTask::max_retries(any(), 1);
     NewTask::meta(any(), "name", &0);
     NewTask::new("name");
