@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::announce::start_hook;
 use super::{Context, EngineError, EngineResult, NotRecorded};
 use crate::domain::claimant::ClaimantId;
+use crate::domain::error_words::error_words;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
 use crate::domain::transition::RunEvent;
@@ -197,7 +198,7 @@ pub(super) fn record(ctx: &mut Context, mut file: Option<&mut SpoolFile>, outcom
 fn words(end: &RunEnd) -> String {
     match end.event {
         RunEvent::Succeed => "success".to_owned(),
-        _ => format!("{}: {}", end.error_code, end.error_message),
+        _ => error_words(&end.error_code, &end.error_message),
     }
 }
 

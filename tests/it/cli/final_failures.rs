@@ -56,6 +56,20 @@ each_engine! {
         assert_eq!(db.cli().run(&["create-runs"]).stderr, "");
     }
 
+    fn an_error_without_a_message_is_reported_by_its_code_alone(db) {
+        db.configure(&shell_class(db, "work", r#"echo '{"error":{"code":"e1"}}' >&3; exit 1"#));
+        let id = exhaust(db, "work");
+        let told = db.cli().run(&["create-runs"]).stderr;
+        assert!(told.contains("will not be retried: e1; `taskqueue show"), "{told}");
+        let line = |verb: &[&str], start: &str| {
+            let shown = db.cli().run(verb).ok();
+            shown.lines().find(|line| line.contains(start)).unwrap_or_else(|| panic!("{shown}")).trim().to_owned()
+        };
+        assert_eq!(line(&["status", &id], "no retry left"), "no retry left: e1");
+        assert_eq!(line(&["status", &id], "  error "), "error        e1");
+        assert_eq!(db.cli().run(&["status", &id, "--json"]).json()["why"]["error"], "e1");
+    }
+
     fn a_tick_prints_its_own_final_failures_and_no_failure_that_is_retried(db) {
         db.configure(&shell_class(db, "work", WORK));
         db.cli().run(&["queue", "work"]).ok();
