@@ -61,7 +61,9 @@ pub(super) fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> St
             error_words(&format!("quarantined after {crashes} {word}"), error)
         }
         Reason::Unreadable { column, found } => format!("set aside: the column {column} cannot be read: {found}"),
-        Reason::Exhausted { error, no_retry_rule: Some(rule), .. } => format!("{} [{rule}]", error_words("not retried", error)),
+        Reason::Exhausted { error, no_retry_rule: Some(rule), .. } => {
+            format!("{} [{rule}]", error_words("not retried", error))
+        }
         Reason::Exhausted { error, no_retry_rule: None, .. } => error_words("no retry left", error),
         Reason::Done => String::new(),
         Reason::Cancelled => "will not run".to_owned(),

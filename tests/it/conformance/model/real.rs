@@ -35,8 +35,8 @@ use taskqueue::store::{
 use super::commands::{CLASSES, Claimant, Command, Delay, End, Handled};
 use super::reference::{Answer, CLAIM_TIMEOUT_LIMIT, CRASH_LIMIT, Model, When, Who};
 use crate::conformance::fixture::{Handled as HandlerResult, add, create, dead_process, ending, process_one, sql_now};
-use crate::support::{TestDb, wait_until};
 use crate::support::db::Raw;
+use crate::support::{TestDb, wait_until};
 
 const FAR_SECS: i64 = 86_400;
 const LONG_AGO: &str = "'2020-01-01 00:00:00.000000'";
@@ -598,7 +598,12 @@ pub fn state_of(model: &Model) -> Vec<String> {
         .iter()
         .map(|runner| format!("runner {}{}", runner.slots, if runner.is_finished { " finished" } else { "" }));
     let rejections = model.rejections.iter().map(|((task, by), rejection)| {
-        format!("task {} not for c{by} {}{}", task + 1, rejection.timeouts, if rejection.is_final { " final" } else { "" })
+        format!(
+            "task {} not for c{by} {}{}",
+            task + 1,
+            rejection.timeouts,
+            if rejection.is_final { " final" } else { "" }
+        )
     });
     tasks.chain(runs).chain(runners).chain(rejections).collect()
 }
