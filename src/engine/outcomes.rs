@@ -132,7 +132,7 @@ pub(super) struct Claimed {
 /// host; without a disk the run is rescued, which costs an attempt.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum GivenBack {
-    /// Its handler was killed, because the lease could not be renewed.
+    /// The lease could not be renewed. Its program was killed; a handler in Rust that did not return was left behind.
     LeaseOver,
     /// The claim may have taken it, but nobody was told.
     NotStarted,
@@ -144,7 +144,7 @@ impl GivenBack {
     /// No attempt is counted: what failed is not the task.
     pub(super) fn end(self) -> RunEnd {
         let (code, message) = match self {
-            Self::LeaseOver => ("lease-over", "the lease could not be renewed in time, so the handler was killed"),
+            Self::LeaseOver => ("lease-over", "the lease could not be renewed in time, so the run was given up"),
             Self::NotStarted => ("not-started", "the database could not be reached when the run was claimed"),
             Self::ClaimedAhead => ("claimed-ahead", "it was claimed ahead, and no slot of its runner has begun it"),
         };
