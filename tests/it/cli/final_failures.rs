@@ -65,7 +65,7 @@ each_engine! {
             let shown = db.cli().run(verb).ok();
             shown.lines().find(|line| line.contains(start)).unwrap_or_else(|| panic!("{shown}")).trim().to_owned()
         };
-        assert_eq!(line(&["status", &id], "no retry left"), "no retry left: e1");
+        assert_eq!(line(&["status", &id], "no retry left"), "why          no retry left: e1");
         assert_eq!(line(&["status", &id], "  error "), "error        e1");
         assert_eq!(db.cli().run(&["status", &id, "--json"]).json()["why"]["error"], "e1");
     }
