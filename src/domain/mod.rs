@@ -11,6 +11,7 @@ pub mod decision;
 pub mod dependencies;
 pub mod due;
 pub mod ending;
+pub mod error_words;
 pub mod exit_rules;
 pub mod follow;
 pub mod histogram;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use wildmatch::WildMatch;
 
+use super::not_claimable::is_never_claimable;
 pub use super::not_claimable::{NotClaimable, WhyNot, why_not_claimable};
 use super::outcomes::{outside_claim_leaver, send_left_over};
 use super::rescue::rescue_some;
@@ -75,7 +76,7 @@ pub struct Offer {
 pub enum Claimed {
     /// These are the claimant's.
     Runs(Vec<Offer>),
-    /// There was nothing for it in all that time.
+    /// There was nothing for it in all that time, or the task that it names cannot become free for it.
     Nothing,
     /// A signal came first.
     Stopped,
@@ -183,7 +184,7 @@ pub fn claim_in_doubt(
         if !offers.is_empty() {
             return Ok(Claimed::Runs(offers));
         }
-        if until.has_passed() {
+        if until.has_passed() || is_never_claimable(ctx, request)? {
             return Ok(Claimed::Nothing);
         }
         if stop.wait(spread_out(pause).min(until.remaining())) {

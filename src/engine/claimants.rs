@@ -12,6 +12,7 @@ use super::outcomes::prepared;
 use super::{Context, EngineError, EngineResult};
 use crate::domain::decision::Decision;
 use crate::domain::ending::ReportedError;
+use crate::domain::error_words::error_words;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::message::{Message, check_message};
 use crate::domain::meta::Meta;
@@ -234,7 +235,7 @@ fn not_held(run: &Run, held: &Held) -> EngineError {
     } else if run.error_code.is_empty() {
         format!("it is {status}")
     } else {
-        format!("it is {status} ({}: {})", run.error_code, run.error_message)
+        format!("it is {status} ({})", error_words(&run.error_code, &run.error_message))
     };
     EngineError::NotHeld { run: Box::new(run.clone()), why }
 }

@@ -93,8 +93,9 @@ pub enum EngineError {
         /// Where that is a limit key: the first tasks that have its slots.
         holders: Vec<TaskId>,
     },
-    /// The lease of a run could not be renewed in time; its handler was killed and nothing was written for it.
-    #[error("run {run_id} was given up: its lease could not be renewed in time, so its handler was killed")]
+    /// The lease of a run could not be renewed in time, and nothing was written for it. Its program was killed; a handler in Rust
+    /// that did not return was left behind.
+    #[error("run {run_id} was given up: its lease could not be renewed in time")]
     LeaseOver {
         /// The run.
         run_id: i64,

@@ -7,7 +7,9 @@ use serde::Serialize;
 
 use super::conditions::Inquiry;
 use super::register::{RunnerStanding, standing_of};
+use super::silence::SilenceLimit;
 use super::{Context, EngineResult};
+use crate::domain::records::Runner;
 pub use crate::store::Counted;
 use crate::store::{TaskBacklog, WaitingRuns};
 
@@ -92,6 +94,8 @@ pub fn look(ctx: &mut Context) -> EngineResult<StoreFacts> {
     let (schedules, late_schedules) = ctx.store.count_schedules(now)?;
     let registered = ctx.store.list_live_runners()?;
     let heard_since = now - TimeDelta::seconds(settings.lease.lease_secs);
+    let limit = SilenceLimit::read(&mut ctx.store, settings.lease.lease_secs)?;
+    let standing = |runner: &Runner| standing_of(runner, heard_since, limit.as_ref());
     let mut pauses: BTreeMap<&'static str, i64> = BTreeMap::new();
     for pause in ctx.store.list_pauses()? {
         *pauses.entry(pause.scope.kind()).or_default() += 1;
@@ -108,7 +112,7 @@ pub fn look(ctx: &mut Context) -> EngineResult<StoreFacts> {
         classes: by_class(waiting, other_waiting, running, now),
         slots_in_use: registered.iter().map(|runner| i64::from(runner.slots)).sum(),
         slots_limit: i64::from(settings.runner_limit),
-        runners: by_host(registered.iter().map(|runner| (runner.host.as_str(), standing_of(runner, heard_since)))),
+        runners: by_host(registered.iter().map(|runner| (runner.host.as_str(), standing(runner)))),
         pauses,
         held_classes: ctx.store.list_class_holds()?.len(),
         schedules: schedules.into_iter().collect(),

@@ -63,6 +63,25 @@ pub fn why_not_claimable(ctx: &mut Context, request: &ClaimRequest) -> EngineRes
     Ok(Some(NotClaimable { task, last_run, why, now }))
 }
 
+impl NotClaimable {
+    /// Whether it stays so until somebody changes the task.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        use WhyNot::{OtherClass, OtherLimitKey, OtherUniqueKey, Rejected};
+        self.task.is_settled() || matches!(self.why, OtherClass | OtherUniqueKey | OtherLimitKey | Rejected)
+    }
+}
+
+/// Whether waiting for the task that a request names is of no use: it is over, or this claimant is never offered it.
+///
+/// # Errors
+/// There is no such task any more, or the database's.
+pub(super) fn is_never_claimable(ctx: &mut Context, request: &ClaimRequest) -> EngineResult<bool> {
+    let Some(task_id) = request.choice.task else { return Ok(false) };
+    let task = ctx.store.get_task(task_id)?;
+    Ok(task.is_settled() || mismatch(&task, request).is_some() || is_rejected(ctx, &task, request)?)
+}
+
 /// What else the request asks for and the task does not have.
 fn mismatch(task: &Task, request: &ClaimRequest) -> Option<WhyNot> {
     let differs = |wanted: &Option<String>, found: &Option<String>| wanted.is_some() && wanted != found;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::announce::start_hook;
 use super::{Context, EngineError, EngineResult, NotRecorded};
 use crate::domain::claimant::ClaimantId;
+use crate::domain::error_words::error_words;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
 use crate::domain::transition::RunEvent;
@@ -131,7 +132,7 @@ pub(super) struct Claimed {
 /// host; without a disk the run is rescued, which costs an attempt.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum GivenBack {
-    /// Its handler was killed, because the lease could not be renewed.
+    /// The lease could not be renewed. Its program was killed; a handler in Rust that did not return was left behind.
     LeaseOver,
     /// The claim may have taken it, but nobody was told.
     NotStarted,
@@ -143,7 +144,7 @@ impl GivenBack {
     /// No attempt is counted: what failed is not the task.
     pub(super) fn end(self) -> RunEnd {
         let (code, message) = match self {
-            Self::LeaseOver => ("lease-over", "the lease could not be renewed in time, so the handler was killed"),
+            Self::LeaseOver => ("lease-over", "the lease could not be renewed in time, so the run was given up"),
             Self::NotStarted => ("not-started", "the database could not be reached when the run was claimed"),
             Self::ClaimedAhead => ("claimed-ahead", "it was claimed ahead, and no slot of its runner has begun it"),
         };
@@ -197,7 +198,7 @@ pub(super) fn record(ctx: &mut Context, mut file: Option<&mut SpoolFile>, outcom
 fn words(end: &RunEnd) -> String {
     match end.event {
         RunEvent::Succeed => "success".to_owned(),
-        _ => format!("{}: {}", end.error_code, end.error_message),
+        _ => error_words(&end.error_code, &end.error_message),
     }
 }
 

@@ -44,6 +44,11 @@ impl PruneRequest {
         self.older_than_secs.is_some() || self.class.is_some() || !self.statuses.is_empty()
     }
 
+    /// Whether it means tasks that state how long they are kept, too. Who names an age means what states nothing itself.
+    const fn takes_expired(&self) -> bool {
+        self.older_than_secs.is_none()
+    }
+
     fn rules(&self, retention: &Retention) -> Vec<PruneRule> {
         let asked = |status: &TaskStatus| self.statuses.is_empty() || self.statuses.contains(status);
         let rule = |status| {
@@ -59,8 +64,7 @@ impl PruneRequest {
             }
         };
         let mut rules: Vec<PruneRule> = Retention::FINISHED.into_iter().filter(asked).map(rule).collect();
-        // Who names an age means what states nothing itself.
-        if self.older_than_secs.is_none() {
+        if self.takes_expired() {
             let expired = rules.iter().cloned();
             let expired =
                 expired.map(|rule| PruneRule { has_expired: true, older_than_secs: None, at_most: None, ..rule });
@@ -121,19 +125,19 @@ pub fn count_prunable(ctx: &mut Context, request: &PruneRequest) -> EngineResult
     let mut count = 0;
     for rule in request.rules(&retention) {
         let [by_age, by_number] = WAYS_TO_FIND;
-        let mut count_by = |find_end: FindEnd| count_by(ctx, &rule, find_end);
+        let mut count_by = |find_end: FindEnd| count_by(ctx, &rule, find_end, request.takes_expired());
         // Those of an age and those in excess are the oldest ones, both times.
         count += count_by(by_age)?.max(count_by(by_number)?);
     }
     Ok(count)
 }
 
-fn count_by(ctx: &mut Context, rule: &PruneRule, find_end: FindEnd) -> EngineResult<usize> {
+fn count_by(ctx: &mut Context, rule: &PruneRule, find_end: FindEnd, with_expired: bool) -> EngineResult<usize> {
     let Some(until) = find_end(&mut ctx.store, rule)? else { return Ok(0) };
     let (mut count, mut from) = (0, None);
     loop {
         let window = ctx.store.find_prunable_tasks(rule, from, until)?;
-        count += window.count();
+        count += window.count(with_expired);
         from = window.next;
         if from.is_none() {
             return Ok(count);
@@ -178,7 +182,7 @@ fn prune_rule(
             return Ok(());
         }
         let window = ctx.store.find_prunable_tasks(rule, from, until)?;
-        if window.count() > 0 {
+        if !window.is_empty() {
             pruned(ctx.store.prune_tasks(rule, &window, share.kept.as_ref())?);
             fault_point!("prune.part_committed");
             deleted += 1;

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use super::silence::boot_ms_now;
+use super::silence::{SilenceLimit, boot_ms_now};
 use super::{Context, EngineResult};
 use crate::domain::lease::LeaseTimes;
 use crate::domain::records::Runner;
@@ -41,7 +41,8 @@ pub enum RunnerStanding {
     Alive,
     /// Its process is dead.
     Dead,
-    /// Its process cannot be seen from here, and nobody has heard of it.
+    /// It has not renewed its lease for the time of one: its process lives on this host and is suspended or cannot reach the
+    /// database, or it cannot be seen from here.
     Silent,
 }
 
@@ -57,10 +58,13 @@ impl RunnerStanding {
     }
 }
 
-/// How this runner stands. Who cannot be seen from here must have been heard of since then.
-#[must_use]
-pub fn standing_of(runner: &Runner, heard_since: DateTime<Utc>) -> RunnerStanding {
+/// How this runner stands. Who cannot be seen from here must have been heard of since then; who can be, within the limit if
+/// there is one.
+pub(super) fn standing_of(runner: &Runner, heard_since: DateTime<Utc>, limit: Option<&SilenceLimit>) -> RunnerStanding {
     match liveness_of(&runner.process_identity) {
+        Liveness::Alive if limit.is_some_and(|limit| limit.silent_secs(runner, Liveness::Alive).is_some()) => {
+            RunnerStanding::Silent
+        }
         Liveness::Alive => RunnerStanding::Alive,
         Liveness::Dead => RunnerStanding::Dead,
         Liveness::Unknown if runner.heartbeat_on >= heard_since => RunnerStanding::Alive,

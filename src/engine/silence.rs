@@ -83,8 +83,37 @@ fn heartbeat(runner: &Runner) -> Option<TwoClocks> {
     runner.heartbeat_boot_ms.map(|boot_ms| TwoClocks { on: runner.heartbeat_on, boot_ms })
 }
 
+/// For how long a runner may be silent.
+pub(super) struct SilenceLimit {
+    now: TwoClocks,
+    lease_secs: i64,
+}
+
+impl SilenceLimit {
+    /// The limit at this moment; `None` where silence is held against nobody, because the server came up less than a lease ago.
+    ///
+    /// # Errors
+    /// The database's.
+    pub(super) fn read(store: &mut Store, lease_secs: i64) -> StoreResult<Option<Self>> {
+        if !store.leases_count(lease_secs)? {
+            return Ok(None);
+        }
+        Ok(Some(Self { now: both_clocks(store)?, lease_secs }))
+    }
+
+    /// Seconds since this runner renewed its lease, if they are more than the time of one. Its process is known to be `liveness`.
+    pub(super) fn silent_secs(&self, runner: &Runner, liveness: Liveness) -> Option<i64> {
+        let silent = match liveness {
+            Liveness::Alive => time_since_renewal(runner, self.now),
+            // The clock that counts from boot is that of another host.
+            Liveness::Dead | Liveness::Unknown => self.now.on - runner.heartbeat_on,
+        };
+        Some(silent.num_seconds()).filter(|secs| *secs > self.lease_secs)
+    }
+}
+
 /// How long ago this runner renewed its lease. Its process must live on this host.
-pub(super) fn time_since_renewal(runner: &Runner, now: TwoClocks) -> TimeDelta {
+fn time_since_renewal(runner: &Runner, now: TwoClocks) -> TimeDelta {
     heartbeat(runner).map_or_else(|| now.on - runner.heartbeat_on, |last| now.elapsed_since(last))
 }
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::conditions::Inquiry;
 use super::prune::kept_until;
 pub use super::reasons::Reason;
+use super::silence::SilenceLimit;
 use super::standstill::{Standstill, standstills};
 use super::{Context, EngineResult};
 use crate::domain::claimant::HeldBack;
@@ -203,8 +204,11 @@ pub struct RunnerLine {
     /// The runner.
     #[serde(flatten)]
     pub runner: Runner,
-    /// `alive`, `dead` (its row is still open), `unknown` (another host or container), `ended`.
+    /// `alive`, `silent` (its process lives, and has not renewed its lease in time), `dead` (its row is still open), `unknown`
+    /// (another host or container), `ended`.
     pub state: &'static str,
+    /// Seconds since it renewed its lease, where they are more than the time of one and its process is not known to be dead.
+    pub silent_secs: Option<i64>,
     /// Resident memory in bytes, where its process can be seen from here.
     pub memory_bytes: Option<u64>,
     /// The runs that it works on.
@@ -237,7 +241,9 @@ pub fn list_runners(ctx: &mut Context, limit: i64, only_live: bool) -> EngineRes
     runners.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     let ids: Vec<RunnerId> = runners.iter().map(|runner| runner.id).collect();
     let (runs, pauses) = (ctx.store.list_runs_of_runners(&ids)?, ctx.store.list_pauses()?);
-    let mut lines: Vec<RunnerLine> = runners.into_iter().map(runner_line).collect();
+    let lease_secs = ctx.store.settings()?.lease.lease_secs;
+    let limit = SilenceLimit::read(&mut ctx.store, lease_secs)?;
+    let mut lines: Vec<RunnerLine> = runners.into_iter().map(|runner| runner_line(runner, limit.as_ref())).collect();
     for line in &mut lines {
         let own = runs.iter().filter(|run| run.runner_id == Some(line.runner.id));
         line.works_on = own.map(work_line).collect();
@@ -257,16 +263,20 @@ fn work_line(run: &Run) -> WorkLine {
     }
 }
 
-fn runner_line(runner: Runner) -> RunnerLine {
+fn runner_line(runner: Runner, limit: Option<&SilenceLimit>) -> RunnerLine {
     let (works_on, pause) = (Vec::new(), None);
     if runner.finished_on.is_some() {
-        return RunnerLine { runner, state: "ended", memory_bytes: None, works_on, pause };
+        return RunnerLine { runner, state: "ended", silent_secs: None, memory_bytes: None, works_on, pause };
     }
     let identity = runner.process_identity.parse::<ProcessIdentity>().ok();
-    let state = match identity.as_ref().map(ProcessIdentity::liveness) {
-        Some(Liveness::Alive) => "alive",
-        Some(Liveness::Dead) => "dead",
-        Some(Liveness::Unknown) | None => "unknown",
+    let liveness = identity.as_ref().map_or(Liveness::Unknown, ProcessIdentity::liveness);
+    let limit = limit.filter(|_| liveness != Liveness::Dead);
+    let silent_secs = limit.and_then(|limit| limit.silent_secs(&runner, liveness));
+    let state = match liveness {
+        Liveness::Alive if silent_secs.is_some() => "silent",
+        Liveness::Alive => "alive",
+        Liveness::Dead => "dead",
+        Liveness::Unknown => "unknown",
     };
-    RunnerLine { runner, state, memory_bytes: identity.as_ref().and_then(memory_bytes), works_on, pause }
+    RunnerLine { runner, state, silent_secs, memory_bytes: identity.as_ref().and_then(memory_bytes), works_on, pause }
 }

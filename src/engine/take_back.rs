@@ -8,6 +8,7 @@ use super::execute::MAX_MESSAGE_CHARS;
 use super::handler_finish::storable;
 use super::rescue::end_processes_of_claim;
 use super::{Context, EngineError, EngineResult};
+use crate::domain::error_words::error_words;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::Run;
 use crate::domain::status::{RunStatus, Stored};
@@ -143,7 +144,7 @@ pub(super) fn not_taken(run: Run) -> EngineError {
     let why = match &run.status {
         Stored::Known(RunStatus::Processing) => "a runner has it, and no claimant".to_owned(),
         status if run.error_code.is_empty() => format!("it is {status}"),
-        status => format!("it is {status} ({}: {})", run.error_code, run.error_message),
+        status => format!("it is {status} ({})", error_words(&run.error_code, &run.error_message)),
     };
     EngineError::NotTakenBack { run: Box::new(run), why }
 }

@@ -83,7 +83,8 @@ impl Claim {
         self
     }
 
-    /// Waits for so long until there is something to claim, or until a [`StopHandle`](crate::StopHandle) ends it.
+    /// Waits for so long until there is something to claim, or until a [`StopHandle`](crate::StopHandle) ends it. A [`task`](Self::task)
+    /// that is over, or that this claimant has rejected, is not waited for.
     pub fn wait(mut self, time: Duration) -> Self {
         self.wait = time;
         self

@@ -38,6 +38,7 @@ pub enum PruneVerdict {
 #[diesel(table_name = task_queue)]
 pub(super) struct Candidate {
     pub(super) id: i64,
+    pub(super) task_class: String,
     pub(super) last_status: String,
     pub(super) scheduled_on: Moment,
     pub(super) updated_on: Moment,

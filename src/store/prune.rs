@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ use super::sql::{Moment, any_year, db_now};
 use super::transitions::{keep_as_classes_state, keep_claims_out};
 use super::{Store, StoreResult};
 use crate::domain::ids::TaskId;
-use crate::domain::retention::Kept;
+use crate::domain::retention::{KeepOfClass, Kept};
 use crate::domain::status::TaskStatus;
 
 /// Rows that are looked at, and rows that are deleted, at once.
@@ -53,6 +53,10 @@ pub struct PrunePlace(Moment, i64);
 pub struct PruneWindow {
     /// Those that may be deleted.
     ids: Vec<i64>,
+    /// Those of them that SQL alone has ended, and whose classes state how long they are kept: the rule leaves them alone.
+    stated: usize,
+    /// Those of the latter that were kept for so long.
+    stated_and_expired: usize,
     /// The newest UpdatedOn among them: whatever changes later is left alone.
     seen_on: Option<Moment>,
     /// Where the next part begins; `None` at the end.
@@ -60,10 +64,16 @@ pub struct PruneWindow {
 }
 
 impl PruneWindow {
-    /// How many may be deleted.
+    /// Whether there are some to be deleted, or at least to be looked at.
     #[must_use]
-    pub const fn count(&self) -> usize {
-        self.ids.len()
+    pub const fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// How many are deleted, where those that have expired are deleted too or are not.
+    #[must_use]
+    pub const fn count(&self, with_expired: bool) -> usize {
+        self.ids.len() - self.stated + if with_expired { self.stated_and_expired } else { 0 }
     }
 }
 
@@ -136,7 +146,16 @@ impl Store {
         from: Option<PrunePlace>,
         until: PrunePlace,
     ) -> StoreResult<PruneWindow> {
-        self.read(|conn| load_window(conn, rule, from, until))
+        let mut window = PruneWindow::default();
+        let rows = self.read(|conn| load_window(conn, rule, from, until, &mut window))?;
+        if let Some(keep_of) = self.keep_of.clone().filter(|_| !rule.has_expired && !rows.is_empty()) {
+            let now = DateTime::from(self.so_long_ago(0)?);
+            for expires_on in rows.iter().filter_map(|row| stated_end(row, &keep_of)) {
+                window.stated += 1;
+                window.stated_and_expired += usize::from(expires_on.is_some_and(|on| on <= now));
+            }
+        }
+        Ok(window)
     }
 
     /// Deletes the tasks of a part that have not changed since and that nobody uses, and returns how many. Where there are
@@ -387,19 +406,25 @@ fn load_window(
     rule: &PruneRule,
     from: Option<PrunePlace>,
     until: PrunePlace,
-) -> StoreResult<PruneWindow> {
+    window: &mut PruneWindow,
+) -> StoreResult<Vec<Candidate>> {
     let rows = load_candidates(conn, rule, from, until.0)?;
     let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < WINDOW;
     let next = if is_last { None } else { rows.last().and_then(|row| next_place(rule, row)) };
     let is_reached = |row: &Candidate| rule.is_of(row) && rule.place_of(row).is_some_and(|place| place <= until);
     let found: Vec<Candidate> = rows.into_iter().filter(is_reached).collect();
     let kept = find_kept(conn, &found)?;
-    let mut window = PruneWindow { next, ..PruneWindow::default() };
-    for row in found.into_iter().filter(|row| !kept.contains_key(&row.id)) {
-        window.ids.push(row.id);
-        window.seen_on = window.seen_on.max(Some(row.updated_on));
-    }
-    Ok(window)
+    let going: Vec<Candidate> = found.into_iter().filter(|row| !kept.contains_key(&row.id)).collect();
+    let (ids, seen_on) = (going.iter().map(|row| row.id).collect(), going.iter().map(|row| row.updated_on).max());
+    *window = PruneWindow { ids, seen_on, next, ..PruneWindow::default() };
+    Ok(going)
+}
+
+/// Until when the class of this task states that it is kept, which nobody has written into its row; `Some(None)` without an end.
+fn stated_end(row: &Candidate, keep_of: &KeepOfClass) -> Option<Option<DateTime<Utc>>> {
+    let secs = keep_of(&row.task_class).task_secs?;
+    let end = |over_on| DateTime::from(over_on).checked_add_signed(TimeDelta::seconds(i64::from(secs)));
+    Some(row.over_on.filter(|_| secs > 0).and_then(end))
 }
 
 /// By OverOn, whose index holds only what is finished, and what keeps its key behind all that does not: what has to stay is

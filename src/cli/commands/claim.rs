@@ -59,7 +59,7 @@ pub(crate) struct ClaimArgs {
     /// Only runs of tasks that were queued with this tag
     #[arg(long, value_name = "TAG", value_parser = parse_tag)]
     tag: Option<String>,
-    /// Wait for so long until there is something to claim: 30s, 10m
+    /// Wait for so long until there is something to claim: 30s, 10m; not for a --task that is over or that you rejected
     #[arg(long, value_name = "DURATION")]
     wait: Option<String>,
     /// Claim up to N runs at once
@@ -124,8 +124,10 @@ pub(crate) fn run(session: Session, args: &ClaimArgs, out: &mut Out) -> anyhow::
         Ok(Claimed::Runs(offers)) => print(&mut ctx, &offers, out),
         Ok(Claimed::Stopped) => Ok(INTERRUPTED),
         Ok(Claimed::Nothing) => {
-            let status = if wait.is_some() { WAITED_TOO_LONG } else { NOT_FOUND };
-            if let Some(task) = why_not_claimable(&mut ctx, &request)? {
+            let task = why_not_claimable(&mut ctx, &request)?;
+            let has_waited = wait.is_some() && !task.as_ref().is_some_and(NotClaimable::is_final);
+            let status = if has_waited { WAITED_TOO_LONG } else { NOT_FOUND };
+            if let Some(task) = task {
                 bail!(not_claimable(&task, &request, status));
             }
             out.say_verbose("nothing to claim");

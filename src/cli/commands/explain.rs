@@ -16,6 +16,7 @@ use crate::cli::output::table::{Field, Tone, render};
 use crate::cli::session::Session;
 use crate::domain::dependencies::id_circle_words;
 use crate::domain::due::DueCondition;
+use crate::domain::error_words::error_words;
 use crate::domain::records::{HeldClaim, Run};
 use crate::domain::selection::Selection;
 use crate::engine::Context;
@@ -240,10 +241,7 @@ fn due_words(condition: DueCondition) -> &'static str {
 }
 
 fn attempt_row(run: &Run, now: DateTime<Utc>) -> Vec<Field> {
-    let error = match run.error_code.as_str() {
-        "" => String::new(),
-        code => format!("{code}: {}", run.error_message),
-    };
+    let error = error_words(&run.error_code, &run.error_message);
     let took = run.started_on.zip(run.finished_on).map(|(started, finished)| distance(finished - started));
     vec![
         run.attempt.to_string().into(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::cli::output::Out;
+use crate::domain::error_words::error_words;
 use crate::domain::notice::{Digest, Notice, NoticeKind};
 use crate::engine::FailurePrinter;
 
@@ -28,13 +29,12 @@ fn line(notice: &Notice) -> String {
     let task = notice.task_id.map(|id| id.to_string()).unwrap_or_default();
     let is_quarantined = notice.kind == NoticeKind::Quarantined.as_str();
     let what = if is_quarantined { "is quarantined and will not be retried" } else { "failed and will not be retried" };
-    let code = &notice.error_code;
     let message: String = match notice.error_message.char_indices().nth(MESSAGE_CHARS) {
         Some((end, _)) => format!("{}…", &notice.error_message[..end]),
         None => notice.error_message.clone(),
     };
-    let class = &notice.class;
-    format!("task {task} of class {class} {what}: {code}: {message}; `taskqueue show {task}` has the details")
+    let failed = error_words(what, &error_words(&notice.error_code, &message));
+    format!("task {task} of class {} {failed}; `taskqueue show {task}` has the details", notice.class)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::cli::error::{DONE, FAILED};
+use crate::cli::error::{CliError, DONE, FAILED};
 use crate::cli::output::clean::clean_line;
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
@@ -17,13 +17,26 @@ pub(crate) struct HeldArgs {
     run: RunId,
     /// The token that `claim` printed with it
     #[arg(long, value_name = "TOKEN")]
-    token: String,
+    token: Option<String>,
 }
 
 impl HeldArgs {
-    pub(crate) fn held(&self) -> Held {
-        Held { run_id: self.run, token: self.token.clone() }
+    /// # Errors
+    /// The token is missing.
+    pub(crate) fn held(&self, verb: &str) -> Result<Held, CliError> {
+        let Self { run: run_id, token } = self;
+        let token = token.clone().ok_or_else(|| token_missing(verb, *run_id))?;
+        Ok(Held { run_id: *run_id, token })
     }
+}
+
+/// A claimant that shows no token, or an operator who has none.
+pub(super) fn token_missing(verb: &str, run: RunId) -> CliError {
+    let or_force = if verb == "release" { ", or --force to take the run from its claimant" } else { "" };
+    CliError::usage(format!(
+        "`{verb}` of run {run} needs --token, with the token that `claim` printed with the run{or_force}"
+    ))
+    .with_hint(format!("if its claimant is gone, take its run back: `taskqueue release {run} --force`"))
 }
 
 /// Renew the deadline of a run you claimed, or check the claim
@@ -32,6 +45,7 @@ impl HeldArgs {
 /// `cancel: REASON`, when the run is to be cancelled: stop working, and end it with `release` or `resolve --error`.
 #[derive(Debug, Args)]
 #[command(
+    override_usage = "taskqueue heartbeat RUN --token TOKEN [--check]",
     after_help = "Examples:\n  taskqueue heartbeat 7 --token \"$token\"\n  taskqueue heartbeat 7 --token \"$token\" --check || exit 1"
 )]
 pub(crate) struct HeartbeatArgs {
@@ -43,12 +57,13 @@ pub(crate) struct HeartbeatArgs {
 }
 
 pub(crate) fn run(session: Session, args: &HeartbeatArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let held = args.held.held("heartbeat")?;
     if args.check {
-        let checked = check(&mut session.open()?, &args.held.held())?;
+        let checked = check(&mut session.open()?, &held)?;
         answer(&checked, out)?;
         return Ok(if checked.cancel_requested { FAILED } else { DONE });
     }
-    tell(session, &args.held.held(), &News::default(), out)
+    tell(session, &held, &News::default(), out)
 }
 
 /// Renews, saves the news, and says until when.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::cli::output::{Out, human};
+use crate::domain::error_words::error_words;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
 use crate::domain::transition::RunEvent;
@@ -85,7 +86,7 @@ fn words(outcome: &RunOutcome) -> String {
     let decision = &outcome.decision;
     match decision.event {
         RunEvent::Succeed => format!("success ({})", decision.rule),
-        _ => format!("{}: {} ({})", decision.error_code, decision.error_message, decision.rule),
+        _ => format!("{} ({})", error_words(&decision.error_code, &decision.error_message), decision.rule),
     }
 }
 

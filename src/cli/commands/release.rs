@@ -1,7 +1,9 @@
 //! `taskqueue release`: a claimant rejects a run or releases it at no cost, or an operator takes it from its claimant.
 
+use anyhow::bail;
 use clap::Args;
 
+use super::heartbeat::token_missing;
 use super::resolve::end;
 use crate::cli::error::DONE;
 use crate::cli::output::Out;
@@ -18,6 +20,7 @@ use crate::engine::take_back::{TakenBack, take_back};
 /// claimant cannot end it any more, and gets TERM where its process is on this host. The task is due at once.
 #[derive(Debug, Args)]
 #[command(
+    override_usage = "taskqueue release RUN --token TOKEN [--no-reject] [--reason TEXT]\n       taskqueue release RUN --force [--reason TEXT]",
     after_help = "Examples:\n  taskqueue release 7 --token \"$token\" --reason 'no such disk'\n  taskqueue release 7 --token \"$token\" --no-reject\n  taskqueue release 7 --force --reason 'bot-1 was removed'"
 )]
 pub(crate) struct ReleaseArgs {
@@ -25,7 +28,7 @@ pub(crate) struct ReleaseArgs {
     #[arg(value_name = "RUN")]
     run: RunId,
     /// The token that `claim` printed with it
-    #[arg(long, value_name = "TOKEN", required_unless_present = "force")]
+    #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
     /// Release the run at no cost, because you shut down: no attempt is counted, and nothing is rejected
     #[arg(long)]
@@ -39,7 +42,10 @@ pub(crate) struct ReleaseArgs {
 }
 
 pub(crate) fn run(session: Session, args: &ReleaseArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let Some(token) = &args.token else { return take(session, args, out) };
+    if args.force {
+        return take(session, args, out);
+    }
+    let Some(token) = &args.token else { bail!(token_missing("release", args.run)) };
     let held = Held { run_id: args.run, token: token.clone() };
     let reason = args.reason.clone().unwrap_or_default();
     let resolution = if args.no_reject { Resolution::Release(reason) } else { Resolution::Rejection(reason) };

@@ -10,6 +10,7 @@ use super::heartbeat;
 use super::send_message::{self, To};
 use crate::cli::error::{CliError, DONE};
 use crate::cli::output::Out;
+use crate::cli::output::human::shell_word;
 use crate::cli::session::Session;
 use crate::config::HandlerEnvironment;
 use crate::domain::ids::TaskId;
@@ -100,8 +101,18 @@ impl ProgressArgs {
 }
 
 pub(crate) fn progress(args: &ProgressArgs) -> anyhow::Result<u8> {
-    let (percent, message) = percent_and_message(&args.words)?;
-    send(&serde_json::json!({ "progress": percent, "message": message }), "progress RUN PERCENT --token TOKEN")
+    let of_claimant = progress_of_claimant(&args.words);
+    let (percent, message) = percent_and_message(&args.words)
+        .map_err(|error| if args.words.len() == 3 { error.with_hint(claimant_hint(&of_claimant)) } else { error })?;
+    send(&serde_json::json!({ "progress": percent, "message": message }), &of_claimant)
+}
+
+/// What a claimant writes that means these words, which show no token.
+fn progress_of_claimant(words: &[String]) -> String {
+    let names_run = words.len() > 1 && words[..2].iter().all(|word| word.parse::<i64>().is_ok());
+    let words: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
+    let run = if names_run { "" } else { "RUN " };
+    format!("progress {run}{} --token \"$token\"", words.join(" "))
 }
 
 /// Of a run that a claimant holds.
@@ -173,6 +184,10 @@ fn json_of(what: &str, text: &str) -> anyhow::Result<serde_json::Value> {
     Ok(serde_json::from_str(&text).map_err(|error| CliError::usage(error.to_string()))?)
 }
 
+fn claimant_hint(of_claimant: &str) -> String {
+    format!("of a run that you claimed: `taskqueue {of_claimant}`")
+}
+
 /// `of_claimant` is what a claimant writes instead, who is no handler.
 fn send(event: &serde_json::Value, of_claimant: &str) -> anyhow::Result<u8> {
     let HandlerEnvironment { socket: Some(socket), token: Some(token), .. } = HandlerEnvironment::own()? else {
@@ -180,7 +195,7 @@ fn send(event: &serde_json::Value, of_claimant: &str) -> anyhow::Result<u8> {
             CliError::usage(
                 "this works inside a handler only: TASKQUEUE_EVENTS_SOCKET and TASKQUEUE_RUN_TOKEN are not set",
             )
-            .with_hint(format!("of a run that you claimed: `taskqueue {of_claimant}`"))
+            .with_hint(claimant_hint(of_claimant))
         );
     };
     report::send(&socket, &token, event)?;

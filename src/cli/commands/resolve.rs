@@ -22,6 +22,7 @@ use crate::engine::claimants::{Held, Resolution, resolve_with};
 /// error: the answer may have been lost.
 #[derive(Debug, Args)]
 #[command(
+    override_usage = "taskqueue resolve RUN --token TOKEN [--results RESULTS]\n       taskqueue resolve RUN --token TOKEN --error CODE [--message TEXT] [--no-retry | --delay DURATION]",
     after_help = "Examples:\n  taskqueue resolve 7 --token \"$token\" --results '{\"sent\":3}'\n  taskqueue resolve 7 --token \"$token\" --error smtp:451 --delay 5m"
 )]
 pub(crate) struct ResolveArgs {
@@ -60,7 +61,8 @@ pub(crate) fn run(session: Session, args: &ResolveArgs, out: &mut Out) -> anyhow
         None => Resolution::Success(args.results.as_deref().map(results).transpose()?),
     };
     let meta = meta_option(&args.meta)?;
-    end_with(session, &args.held.held(), &resolution, Some(&meta).filter(|meta| !meta.is_empty()), out)
+    let held = args.held.held("resolve")?;
+    end_with(session, &held, &resolution, Some(&meta).filter(|meta| !meta.is_empty()), out)
 }
 
 fn results(argument: &str) -> Result<String, CliError> {

@@ -1,13 +1,13 @@
 //! `taskqueue runners`
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use clap::Args;
 use indicatif::HumanBytes;
 
 use super::pauses::pause_words;
 use crate::cli::error::DONE;
 use crate::cli::output::Out;
-use crate::cli::output::human::{fitted_words, relative};
+use crate::cli::output::human::{distance, fitted_words, relative};
 use crate::cli::output::table::{Field, Tone, render};
 use crate::cli::session::Session;
 use crate::engine::status::{self, RunnerLine, WorkLine};
@@ -62,12 +62,20 @@ fn row(line: &RunnerLine, now: DateTime<Utc>) -> Vec<Field> {
 }
 
 fn state(line: &RunnerLine, now: DateTime<Utc>) -> Field {
+    let silence = line.silent_secs.map(|secs| format!("silent for {}", distance(TimeDelta::seconds(secs))));
     match (line.state, line.runner.finished_on, &line.pause) {
         (_, Some(on), _) => Field::toned(format!("ended {}", relative(on, now)), Tone::Quiet),
         ("dead", None, _) => Field::toned("dead; create-runs or the next runner frees its slot", Tone::Bad),
+        ("silent", None, _) => {
+            let why = "suspended, or cannot reach the database; it keeps its slots";
+            Field::toned(format!("{}: {why}", silence.unwrap_or_default()), Tone::Bad)
+        }
         (_, None, Some(pause)) => Field::toned(pause_words(pause, now), Tone::Waiting),
         ("alive", None, None) => Field::toned("alive", Tone::Good),
-        (_, None, None) => Field::toned("not visible from this host", Tone::Waiting),
+        (_, None, None) => {
+            let silence = silence.map(|silence| format!(", {silence}")).unwrap_or_default();
+            Field::toned(format!("not visible from this host{silence}"), Tone::Waiting)
+        }
     }
 }
 

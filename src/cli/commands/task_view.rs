@@ -17,6 +17,7 @@ use crate::domain::attempt_outcome::AttemptOutcome;
 use crate::domain::backoff::Backoff;
 use crate::domain::claimant::HeldBack;
 use crate::domain::dependencies::id_circle_words;
+use crate::domain::error_words::error_words;
 use crate::domain::records::{Run, RunOutput, Task, TaskSchedule};
 use crate::domain::retention::FOREVER;
 use crate::domain::status::{RunStatus, Stored, TaskStatus};
@@ -347,7 +348,8 @@ pub(super) fn run_block(
         ));
     }
     if !run.error_code.is_empty() {
-        lines.push(format!("  error        {}: {}", run.error_code, length.of_value(&run.error_message)));
+        let error = error_words(&run.error_code, &length.of_value(&run.error_message));
+        lines.push(format!("  error        {error}"));
     }
     if !run.decision.is_empty() {
         lines.push(format!("  decision     {}", run.decision));
@@ -406,7 +408,7 @@ fn run_row(run: &Run, now: DateTime<Utc>) -> Vec<Field> {
         let parts = [Some(run.progress_message.clone()).filter(|message| !message.is_empty()), deadline];
         parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
     } else {
-        format!("{}: {}", run.error_code, run.error_message)
+        error_words(&run.error_code, &run.error_message)
     };
     vec![
         run.id.to_string().into(),

@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use super::links::waits_for;
 use super::pauses::{pause_words, resume_command};
 use crate::cli::output::human::{count, plural, relative, shell_word};
+use crate::domain::error_words::error_words;
 use crate::domain::records::{Run, Task};
 use crate::engine::failures::GivenUp;
 use crate::engine::status::{Counted, Reason};
@@ -48,6 +49,7 @@ pub(super) fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> St
             format!("waits; {max_running} with the key {key} at once, {running} running and others before it")
         }
         Reason::WaitsForCreateRuns => "due; waits for create-runs or tick".to_owned(),
+        Reason::NotYet { after_error: Some(error), .. } if error.is_empty() => "retry".to_owned(),
         Reason::NotYet { after_error: Some(error), .. } => format!("retry, after {error}"),
         Reason::NotYet { after_error: None, .. } => String::new(),
         Reason::WaitsForDependencies { count, on } => waits_for(*count, on),
@@ -56,11 +58,13 @@ pub(super) fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> St
         Reason::SchedulePaused => "its schedule is paused".to_owned(),
         Reason::Quarantined { crashes, error } => {
             let word = if *crashes == 1 { "crash" } else { "crashes" };
-            format!("quarantined after {crashes} {word}: {error}")
+            error_words(&format!("quarantined after {crashes} {word}"), error)
         }
         Reason::Unreadable { column, found } => format!("set aside: the column {column} cannot be read: {found}"),
-        Reason::Exhausted { error, no_retry_rule: Some(rule), .. } => format!("not retried: {error} [{rule}]"),
-        Reason::Exhausted { error, no_retry_rule: None, .. } => format!("no retry left: {error}"),
+        Reason::Exhausted { error, no_retry_rule: Some(rule), .. } => {
+            format!("{} [{rule}]", error_words("not retried", error))
+        }
+        Reason::Exhausted { error, no_retry_rule: None, .. } => error_words("no retry left", error),
         Reason::Done => String::new(),
         Reason::Cancelled => "will not run".to_owned(),
         Reason::UnknownStatus => "left alone: a newer version wrote this status".to_owned(),
@@ -129,7 +133,8 @@ pub(super) fn sentence(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -
         Reason::Running { .. } => format!("it runs: {}", note(reason, run, now)),
         Reason::NotYet { after_error: None, on } => format!("its time comes {}", relative(*on, now)),
         Reason::NotYet { after_error: Some(error), on } => {
-            format!("it is tried again {}, after {error}", relative(*on, now))
+            let after = if error.is_empty() { String::new() } else { format!(", after {error}") };
+            format!("it is tried again {}{after}", relative(*on, now))
         }
         Reason::Done => "it has succeeded".to_owned(),
         Reason::Cancelled => "it was cancelled".to_owned(),

@@ -126,6 +126,7 @@ pub(super) fn runners(glance: &Glance) -> Vec<Row> {
 fn runner(line: &RunnerLine, now: DateTime<Utc>) -> Row {
     let state = match (line.state, &line.pause) {
         ("dead", _) => ("dead", Tone::Waiting),
+        ("silent", _) => ("silent", Tone::Waiting),
         (_, Some(pause)) => (participle(pause), Tone::Waiting),
         ("alive", None) => ("alive", Tone::Good),
         // Of another host: nobody can tell from here.

@@ -50,6 +50,7 @@ fn runner(id: i64, state: &'static str, task: Option<i64>) -> RunnerLine {
             classes: None,
         },
         state,
+        silent_secs: None,
         memory_bytes: None,
         works_on: works_on.into_iter().collect(),
         pause: None,

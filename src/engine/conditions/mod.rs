@@ -13,6 +13,7 @@ use super::create_runs::due_facts;
 pub(super) use super::reasons::Reason;
 use super::{Context, EngineResult};
 use crate::domain::due::{DueCondition, NotDue};
+use crate::domain::error_words::error_words;
 use crate::domain::lease::TwoClocks;
 use crate::domain::limits::Obstacle;
 use crate::domain::records::{Run, Runner, Task};
@@ -239,5 +240,5 @@ fn error_text(run: &Run) -> String {
     if run.status.is(RunStatus::Success) || run.error_code.is_empty() {
         return String::new();
     }
-    format!("{}: {}", run.error_code, run.error_message.lines().next().unwrap_or_default())
+    error_words(&run.error_code, run.error_message.lines().next().unwrap_or_default())
 }

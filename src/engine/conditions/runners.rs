@@ -4,14 +4,15 @@
 use chrono::TimeDelta;
 
 use super::super::EngineResult;
-use super::super::register::{RunnerStanding, standing_of};
+use super::super::register::{RunnerStanding, liveness_of, standing_of};
 use super::super::rescue::{Evidence, Verdict, evidence_against};
-use super::super::silence::{both_clocks, step_seen_by, time_since_renewal};
+use super::super::silence::{SilenceLimit, both_clocks, step_seen_by};
 use super::{Condition, ConditionName, Inquiry, Reason};
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::pause::{Pause, PauseScope};
 use crate::domain::records::{Run, Runner, Task};
 use crate::domain::status::RunStatus;
+use crate::os::identity::Liveness;
 
 /// Runs in progress that are looked at for those that nobody will end.
 const PROCESSING_LIMIT: i64 = 500;
@@ -123,13 +124,11 @@ impl Inquiry<'_> {
     /// last renewal. Their slots stay taken.
     pub(in super::super) fn silent_runners(&mut self) -> EngineResult<Vec<(Runner, i64)>> {
         let lease_secs = self.settings()?.lease.lease_secs;
-        if !self.ctx.store.leases_count(lease_secs)? {
-            return Ok(Vec::new());
-        }
-        let now = both_clocks(&mut self.ctx.store)?;
-        let silent = self.live_runners()?.iter().filter_map(|runner| {
-            let silent_secs = time_since_renewal(runner, now).num_seconds();
-            (silent_secs > lease_secs).then(|| (runner.clone(), silent_secs))
+        let Some(limit) = SilenceLimit::read(&mut self.ctx.store, lease_secs)? else { return Ok(Vec::new()) };
+        let of_this_host = |runner: &&Runner| liveness_of(&runner.process_identity) == Liveness::Alive;
+        let silent = self.live_runners()?.iter().filter(of_this_host).filter_map(|runner| {
+            let silent_secs = limit.silent_secs(runner, Liveness::Alive)?;
+            Some((runner.clone(), silent_secs))
         });
         Ok(silent.collect())
     }
@@ -149,7 +148,7 @@ impl Inquiry<'_> {
             let lease = TimeDelta::seconds(self.settings()?.lease.lease_secs);
             let heard_since = self.now - lease;
             let mut runners = self.ctx.store.list_live_runners()?;
-            runners.retain(|runner| standing_of(runner, heard_since) == RunnerStanding::Alive);
+            runners.retain(|runner| standing_of(runner, heard_since, None) == RunnerStanding::Alive);
             self.runners = Some(runners);
         }
         Ok(self.runners.as_deref().unwrap_or_default())

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::claim::wait_until_it_listens;
 use crate::each_engine;
 use crate::support::TestDb;
-use crate::support::cli::Ended;
+use crate::support::cli::{Ended, finish};
 
 pub(super) fn queue(db: &TestDb, options: &[&str]) -> String {
     db.cli().run(&[&["queue", "--any-class", "work"], options].concat()).ok().trim().to_owned()
@@ -58,6 +59,33 @@ each_engine! {
         let text = claim(db, &["--task", &later]).fails(3);
         assert!(text.contains(&format!("hint: `taskqueue explain {later}`")), "{text}");
         assert_eq!(claim(db, &["--task", &later, "--wait", "200ms"]).code, Some(124));
+    }
+
+    fn a_claim_waits_for_no_task_that_can_never_be_its_own(db) {
+        let waits_for = |task: &str, options: &[&str]| claim(db, &[&["--task", task, "--wait", "1h"], options].concat());
+        let end = |task: &str, verb: &[&str]| {
+            let run = claim(db, &["--task", task]).json();
+            let (id, token) = (run["run_id"].to_string(), run["token"].as_str().unwrap().to_owned());
+            db.cli().run(&[&[verb[0], &id, "--token", &token], &verb[1..]].concat()).ok();
+        };
+        let over = [&["resolve"][..], &["resolve", "--error", "smtp", "--no-retry"], &["release"]];
+        for (verb, words) in over.into_iter().zip(["it has succeeded", "not retried: smtp", "bot has rejected it"]) {
+            let task = queue(db, &[]);
+            end(&task, verb);
+            let error = waits_for(&task, &[]).fails(3);
+            assert!(error.contains(words), "{error}");
+        }
+        let cancelled = queue(db, &[]);
+        let _ = db.cli().run(&["cancel", &cancelled]).ok();
+        assert!(waits_for(&cancelled, &[]).fails(3).contains("it was cancelled"));
+        let other = queue(db, &["--unique", "a"]);
+        assert!(waits_for(&other, &["--class", "mail"]).fails(3).contains("its class is work"));
+        // It ends while somebody waits for it.
+        let run = db.cli().run(&["claim", "--claimant", "other", "--task", &other]).json();
+        let waiting = db.cli().spawn(&["claim", "--claimant", "bot", "--task", &other, "--wait", "1h"]);
+        wait_until_it_listens(&waiting);
+        db.cli().run(&["resolve", &run["run_id"].to_string(), "--token", run["token"].as_str().unwrap()]).ok();
+        assert!(finish(waiting).fails(3).contains("it has succeeded"));
     }
 
     fn pauses_limits_and_rejections_hold_for_a_task_that_a_claim_names(db) {

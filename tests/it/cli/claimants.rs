@@ -12,7 +12,7 @@ use crate::support::{Ended, TestDb};
 pub(super) struct Held {
     pub(super) run: String,
     pub(super) task: String,
-    token: String,
+    pub(super) token: String,
 }
 
 pub(super) fn claim_as(db: &TestDb, claimant: &str) -> Option<Held> {

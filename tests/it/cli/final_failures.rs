@@ -56,6 +56,17 @@ each_engine! {
         assert_eq!(db.cli().run(&["create-runs"]).stderr, "");
     }
 
+    fn an_error_without_a_message_is_reported_by_its_code_alone(db) {
+        db.configure(&shell_class(db, "work", r#"echo '{"error":{"code":"e1"}}' >&3; exit 1"#));
+        let id = exhaust(db, "work");
+        let told = db.cli().run(&["create-runs"]).stderr;
+        assert!(told.contains("will not be retried: e1; `taskqueue show"), "{told}");
+        let shown = db.cli().run(&["status", &id]).ok();
+        let has_line = |line: &str| shown.lines().any(|shown| shown == line);
+        assert!(has_line("  why          no retry left: e1") && has_line("  error        e1"), "{shown}");
+        assert_eq!(db.cli().run(&["status", &id, "--json"]).json()["why"]["error"], "e1");
+    }
+
     fn a_tick_prints_its_own_final_failures_and_no_failure_that_is_retried(db) {
         db.configure(&shell_class(db, "work", WORK));
         db.cli().run(&["queue", "work"]).ok();

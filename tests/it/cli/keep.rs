@@ -135,6 +135,23 @@ each_engine! {
         assert_eq!(ids_after_create_runs(db), Vec::<i64>::new());
     }
 
+    fn a_dry_run_of_prune_counts_what_prune_deletes_of_tasks_that_sql_ended(db) {
+        db.configure(&format!("{ECHO}keep = \"60d\"\n{}keep = \"1d\"\n", shell_class(db, "brief", "true")));
+        let end_by_sql = || {
+            db.execute("DELETE FROM \"TaskQueue\"");
+            db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\") VALUES ('echo', 'success'), ('other', 'success'), ('brief', 'success')");
+            make_old(db, 40);
+        };
+        let of_class = |class| vec!["--class", class, "--yes"];
+        for (options, deleted) in [(vec![], 2), (vec!["--older-than", "1h", "--yes"], 1), (of_class("echo"), 0), (of_class("brief"), 1)] {
+            end_by_sql();
+            let dry = db.cli().run(&[&["prune", "--dry-run", "--json"], &options[..]].concat()).json();
+            assert_eq!(dry["tasks"], deleted, "{options:?}");
+            let ran = db.cli().run(&[&["prune", "--json"], &options[..]].concat()).json();
+            assert_eq!((&ran["tasks"], count_tasks(db)), (&deleted.into(), 3 - deleted), "{options:?}");
+        }
+    }
+
     fn results_go_when_their_task_or_their_class_states_so(db) {
         db.configure(&format!("{}{}", with_results(db, "a", ""), with_results(db, "b", "keep_results = \"2h\"\n")));
         for args in [

@@ -1,10 +1,13 @@
 //! `taskqueue runners`: names, what they work on, who paused them.
 
+use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{error_and_hint, shell_class, wait_for_file, write};
+use super::{ECHO, error_and_hint, shell_class, signal, wait_for_file, write};
 use crate::each_engine;
+use crate::races::stage::shorten_leases;
 use crate::support::cli::finish;
+use crate::support::wait_until;
 
 each_engine! {
     fn runners_are_shown_with_their_names_and_what_they_work_on(db) {
@@ -33,6 +36,49 @@ each_engine! {
         assert_eq!(db.cli().run(&["runners"]).ok(), "No runners: `taskqueue tick` in cron, or `taskqueue work`, makes them.");
         let ended: Value = db.cli().run(&["status", "--runners", "--json"]).json();
         assert_eq!((&ended["name"], &ended["state"], &ended["works_on"]), (&"import 1".into(), &"ended".into(), &Value::Array(vec![])));
+    }
+
+    fn a_suspended_runner_is_silent_once_its_lease_is_over(db) {
+        shorten_leases(db);
+        db.configure(ECHO);
+        let line = || -> Value { db.cli().run(&["runners", "--json"]).stdout.lines().next().map_or(Value::Null, |line| serde_json::from_str(line).unwrap()) };
+        let runner = db.cli().spawn(&["work", "--name", "frozen", "--slots", "3"]);
+        wait_until("it is registered", || line()["state"] == "alive");
+        assert_eq!(line()["silent_secs"], Value::Null);
+        signal(&runner, Signal::STOP);
+        wait_until("it is silent", || line()["state"] == "silent");
+        assert!(line()["silent_secs"].as_i64().unwrap() > 5, "{}", line());
+        let text = db.cli().run(&["runners"]).ok();
+        assert!(text.contains("silent for ") && text.contains("suspended, or cannot reach the database"), "{text}");
+        let found = db.cli().run(&["doctor", "--json"]).stdout;
+        assert!(found.contains("silent_runner"), "{found}");
+        let metrics = db.cli().run(&["metrics"]).ok();
+        assert!(metrics.contains("state=\"silent\"} 1"), "{metrics}");
+        // Nobody rescues it: its process lives.
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!(line()["slots"], 3);
+        signal(&runner, Signal::CONT);
+        wait_until("it is heard of again", || line()["state"] == "alive");
+        signal(&runner, Signal::TERM);
+        assert_eq!(finish(runner).code, Some(0));
+    }
+
+    fn a_runner_of_another_host_is_silent_by_the_clock_of_the_database(db) {
+        shorten_leases(db);
+        db.configure(ECHO);
+        let line = || -> Value { db.cli().run(&["runners", "--json"]).json() };
+        // The clock that counts from boot is that of its host, which was started a moment ago.
+        let columns = "\"ProcessId\", \"Host\", \"ProcessIdentity\", \"Name\", \"Version\", \"HeartbeatBootMs\"";
+        let version = env!("CARGO_PKG_VERSION");
+        db.execute(&format!("INSERT INTO \"TaskQueueRunners\" ({columns}) VALUES (7, 'elsewhere', 'elsewhere:7', 'other', '{version}', 1)"));
+        assert_eq!((&line()["state"], &line()["silent_secs"]), (&"unknown".into(), &Value::Null));
+        let found = db.cli().run(&["doctor", "--json"]).stdout;
+        assert!(!found.contains("silent_runner"), "{found}");
+        db.execute("UPDATE \"TaskQueueRunners\" SET \"HeartbeatOn\" = '2020-01-01 00:00:00.000000'");
+        assert_eq!(line()["state"], "unknown");
+        assert!(line()["silent_secs"].as_i64().unwrap() > 5, "{}", line());
+        let text = db.cli().run(&["runners"]).ok();
+        assert!(text.contains("not visible from this host, silent for "), "{text}");
     }
 
     fn a_runner_without_a_name_is_called_by_host_and_process(db) {

@@ -1,6 +1,8 @@
 //! `release --force` and `requeue --force` take runs from claimants; `release --no-reject` releases one at no cost; `heartbeat
 //! --check` only asks.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::claimants::{Held, claim_as, deadline, make_due, queue_and_claim};
@@ -99,6 +101,27 @@ each_engine! {
         assert_eq!(db.cli().run(&["release", "4711", "--force"]).code, Some(3));
         for bad in [&["release", "1"][..], &["release", "1", "--force", "--token", "x"], &["release", "1", "--force", "--no-reject"]] {
             assert_eq!(db.cli().run(bad).code, Some(2), "{bad:?}");
+        }
+    }
+
+    fn a_verb_without_the_token_of_its_run_names_what_takes_the_run_back(db) {
+        for (verb, options) in [("release", &[][..]), ("release", &["--no-reject"]), ("resolve", &["--results", "7"]), ("heartbeat", &["--check"])] {
+            let held = queue_and_claim(db, &[]);
+            let (error, hint) = error_and_hint(&db.cli().run(&[&[verb, &held.run], options].concat()).fails(2));
+            assert!(error.contains(&format!("`{verb}` of run {} needs --token", held.run)), "{error}");
+            assert_eq!(error.contains("--force"), verb == "release", "{error}");
+            let pasted = pasted(&hint);
+            assert_eq!(pasted, ["release", &held.run, "--force"]);
+            assert_eq!(db.cli().run(&pasted.iter().map(String::as_str).collect::<Vec<_>>()).code, Some(0));
+            db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'");
+        }
+        let held = queue_and_claim(db, &[]);
+        for words in [&["50"][..], &["50", "half of it"]] {
+            let (_, hint) = error_and_hint(&db.cli().run(&[&["progress", &held.run], words].concat()).fails(2));
+            let line = hint.split('`').nth(1).unwrap().replacen("taskqueue", env!("CARGO_BIN_EXE_taskqueue"), 1);
+            let shell = db.cli().program(Path::new("/bin/sh")).env("token", &held.token).run(&["-c", &line]);
+            assert_eq!(shell.code, Some(0), "{line}: {shell:?}");
+            assert_eq!(detail(db, &held.task)["runs"][0]["percents_completed"], 50);
         }
     }
 

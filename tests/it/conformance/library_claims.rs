@@ -186,6 +186,14 @@ each_engine! {
         });
     }
 
+    fn a_claim_by_a_program_does_not_wait_for_a_task_that_is_over(db) {
+        let queue = connect(db);
+        let (id, run) = claimed(&queue);
+        run.resolve(&()).unwrap();
+        // It would never end.
+        assert_eq!(queue.claim(&Claim::new("bot-1").task(id).wait(Duration::MAX)).unwrap().len(), 0);
+    }
+
     fn a_program_finds_silent_runs_and_the_run_of_a_token(db) {
         let queue = connect(db);
         let (_, run) = claimed(&queue);
