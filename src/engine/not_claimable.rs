@@ -67,8 +67,8 @@ impl NotClaimable {
     /// Whether it stays so until somebody changes the task.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        use WhyNot::{OtherClass, OtherLimitKey, OtherUniqueKey, Rejected};
-        self.task.is_settled() || matches!(self.why, OtherClass | OtherUniqueKey | OtherLimitKey | Rejected)
+        use WhyNot::{OtherClass, OtherLimitKey, OtherTag, OtherUniqueKey, Rejected};
+        self.task.is_settled() || matches!(self.why, OtherClass | OtherUniqueKey | OtherLimitKey | OtherTag | Rejected)
     }
 }
 

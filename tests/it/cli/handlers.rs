@@ -307,7 +307,7 @@ fn outside_a_handler_progress_and_result_say_where_they_belong() {
     let home = tempfile::tempdir().unwrap();
     let cli = crate::support::Cli::new(home.path());
     for (args, command) in [
-        (&["progress", "40"][..], "taskqueue progress RUN PERCENT --token TOKEN"),
+        (&["progress", "40"][..], "taskqueue progress RUN 40 --token \"$token\""),
         (&["result", "{}"], "taskqueue resolve RUN --token TOKEN --results JSON"),
         (&["message", "page"], "taskqueue message RUN NAME --token TOKEN"),
     ] {
