@@ -11,7 +11,8 @@ use diesel::sqlite::SqliteConnection;
 
 use super::audit::Origin;
 use super::backend;
-use super::rows::{DependencyRow, NewTaskRow};
+use super::new_task::NewTaskRow;
+use super::rows::DependencyRow;
 use super::schema::task_queue::dsl;
 use super::schema::{task_queue_events, task_queue_settings};
 use super::sql::{Moment, db_now};

@@ -24,6 +24,7 @@ mod lock_file;
 mod lock_notice;
 mod metrics;
 mod migrate;
+mod new_task;
 mod news;
 mod notices;
 mod open_file;

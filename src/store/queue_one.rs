@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
 use super::backend::{self, AnyConnection};
-use super::rows::NewTaskRow;
+use super::new_task::NewTaskRow;
 use super::schema::task_queue::dsl;
 use super::{Store, StoreError, StoreResult};
 use crate::domain::ids::TaskId;

@@ -1,75 +1,16 @@
 //! Rows as Diesel reads and writes them, and how they become what the domain knows.
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
 use super::cells::{Cell, ExactInt, ExactText, MaybeShownText, ShownText};
 use super::schema::{task_queue, task_queue_dependencies, task_queue_run_outputs, task_queue_runners, task_queue_runs};
 use super::sql::Moment;
 use crate::domain::ids::{RunId, RunnerId, TaskId};
-use crate::domain::new_task::NewTask;
 use crate::domain::records::{Run, RunOutput, Runner, Task, TaskSchedule};
 use crate::domain::status::Stored;
 use crate::domain::task_class::TaskClass;
 use crate::domain::unreadable::{RowReader, StoredText, Unreadable};
-
-/// A task to insert. What is `None` gets the column's default. No statement that inserts names ScheduleId: a user with the role
-/// that queues has no right to write it, and could otherwise put tasks into the schedules of others.
-#[derive(Clone, Debug, Insertable)]
-#[diesel(table_name = task_queue)]
-pub(super) struct NewTaskRow {
-    pub(super) task_class: String,
-    pub(super) task_data: String,
-    pub(super) queued_by_id: String,
-    pub(super) scheduled_on: Option<Moment>,
-    pub(super) max_retries: Option<i32>,
-    pub(super) timeout_secs: Option<i32>,
-    pub(super) priority: i32,
-    pub(super) backoff: Option<String>,
-    pub(super) waiting_for: i32,
-    pub(super) unique_key: Option<String>,
-    pub(super) unique_until: Option<Moment>,
-    pub(super) limit_key: Option<String>,
-    pub(super) tag: Option<String>,
-    pub(super) parent_id: Option<i64>,
-    pub(super) keep_secs: Option<i32>,
-    pub(super) keep_results_secs: Option<i32>,
-    pub(super) meta: Option<String>,
-    pub(super) recurrence: Option<String>,
-    pub(super) time_zone: Option<String>,
-    pub(super) catch_up: Option<String>,
-    pub(super) planned_on: Option<Moment>,
-}
-
-impl NewTaskRow {
-    /// A task that waits for so many others. `now` is the database's clock.
-    pub(super) fn new(task: &NewTask, waiting_for: i32, now: DateTime<Utc>) -> Self {
-        let window_secs = task.unique.as_ref().and_then(|unique| unique.window_secs);
-        Self {
-            task_class: task.class.as_str().to_owned(),
-            task_data: task.data.clone(),
-            queued_by_id: task.queued_by.clone(),
-            scheduled_on: task.scheduled_on.map(Moment::from),
-            max_retries: task.max_retries,
-            timeout_secs: task.timeout_secs,
-            priority: task.priority,
-            backoff: task.backoff.as_ref().map(ToString::to_string),
-            waiting_for,
-            unique_key: task.unique.as_ref().map(|unique| unique.key.clone()),
-            unique_until: window_secs.map(|secs| Moment::from(now + TimeDelta::seconds(secs.into()))),
-            limit_key: task.limit_key.clone(),
-            tag: task.tag.clone(),
-            parent_id: task.parent_id.map(|id| id.0),
-            keep_secs: task.keep_secs,
-            keep_results_secs: task.keep_results_secs,
-            meta: task.meta.clone(),
-            recurrence: task.recurrence.as_ref().map(|recurrence| recurrence.every().to_owned()),
-            time_zone: task.recurrence.as_ref().map(|recurrence| recurrence.zone().to_owned()),
-            catch_up: task.recurrence.as_ref().map(|recurrence| recurrence.catch_up().to_string()),
-            planned_on: task.recurrence.as_ref().and(task.scheduled_on).map(Moment::from),
-        }
-    }
-}
 
 /// A dependency to insert.
 #[derive(Clone, Copy, Debug, Insertable)]

@@ -59,6 +59,7 @@ struct TransferredRun {
 #[serde(deny_unknown_fields)]
 struct TaskColumns {
     /// Id
+    #[diesel(skip_insertion)]
     id: i64,
     queued_on: Moment,
     queued_by_id: String,
@@ -114,6 +115,7 @@ struct TaskColumns {
 #[serde(deny_unknown_fields)]
 struct RunColumns {
     /// Id
+    #[diesel(skip_insertion)]
     id: i64,
     #[serde(skip)]
     task_queue_id: i64,
@@ -399,13 +401,6 @@ fn broken_rule(said: &str) -> Option<&str> {
         .or_else(|| between("CONSTRAINT `", "` failed for "))
 }
 
-/// Everything but the id, which the database gives.
-macro_rules! insert_without_id {
-    ($conn:expr, $table:ident, $row:expr, [$($column:ident),+]) => {
-        diesel::insert_into($table::table).values(($($table::$column.eq(&$row.$column)),+)).execute($conn)
-    };
-}
-
 fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids) -> StoreResult<()> {
     // The schedules are mended once all ids are known.
     // A parent has a lower id than its children, so it is imported before them or not at all.
@@ -415,48 +410,10 @@ fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids)
     let (scheduled_on, planned_on) = (row.scheduled_on, row.planned_on);
     let row = TaskColumns { scheduled_on: row.updated_on, planned_on: None, ..row };
     let id = if ids.keeps {
-        diesel::insert_into(task_queue::table).values(&row).execute(conn)?;
+        diesel::insert_into(task_queue::table).values((task_queue::id.eq(row.id), &row)).execute(conn)?;
         row.id
     } else {
-        insert_without_id!(
-            conn,
-            task_queue,
-            row,
-            [
-                queued_on,
-                queued_by_id,
-                scheduled_on,
-                next_attempt_on,
-                task_class,
-                task_data,
-                last_status,
-                max_retries,
-                retry_limit,
-                failed_retries,
-                attempts,
-                priority,
-                timeout_secs,
-                waiting_for,
-                backoff,
-                crashes,
-                quarantined_on,
-                unique_key,
-                unique_until,
-                limit_key,
-                tag,
-                parent_id,
-                keep_secs,
-                class_keep_secs,
-                keep_results_secs,
-                meta,
-                recurrence,
-                time_zone,
-                catch_up,
-                planned_on,
-                schedule_status,
-                updated_on
-            ]
-        )?;
+        diesel::insert_into(task_queue::table).values(&row).execute(conn)?;
         backend::last_inserted_id(conn, "TaskQueue")?
     };
     backend::plan_task(conn, id, scheduled_on, planned_on)?;
@@ -480,38 +437,10 @@ fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids)
 fn import_run(conn: &mut AnyConnection, whole: &TransferredRun, task_id: i64, ids: &mut Ids) -> StoreResult<()> {
     let row = RunColumns { task_queue_id: task_id, ..whole.run.clone() };
     let id = if ids.keeps {
-        diesel::insert_into(task_queue_runs::table).values(&row).execute(conn)?;
+        diesel::insert_into(task_queue_runs::table).values((task_queue_runs::id.eq(row.id), &row)).execute(conn)?;
         row.id
     } else {
-        insert_without_id!(
-            conn,
-            task_queue_runs,
-            row,
-            [
-                task_queue_id,
-                task_class,
-                priority,
-                attempt,
-                created_on,
-                started_on,
-                percents_completed,
-                progress_message,
-                finished_on,
-                results,
-                status,
-                error_code,
-                error_message,
-                decision,
-                process_id,
-                claimant,
-                host,
-                process_identity,
-                handler_process_id,
-                handler_identity,
-                keep_results_secs,
-                updated_on
-            ]
-        )?;
+        diesel::insert_into(task_queue_runs::table).values(&row).execute(conn)?;
         backend::last_inserted_id(conn, "TaskQueueRuns")?
     };
     ids.runs.insert(whole.run.id, id);

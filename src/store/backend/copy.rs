@@ -3,16 +3,15 @@
 
 use std::io::Write;
 
-use chrono::{DateTime, Utc};
 use diesel::ExecuteCopyFromDsl as _;
-use diesel::pg::PgConnection;
+use diesel::pg::{CopyTarget, Pg, PgConnection};
 use diesel::prelude::*;
+use diesel::query_builder::AstPass;
 use diesel::result::{Error as DieselError, QueryResult};
 use diesel::sql_types::BigInt;
 
-use super::super::rows::NewTaskRow;
-use super::super::schema::task_queue::dsl;
-use super::super::sql::Moment;
+use super::super::new_task::{NewTaskRow, Value};
+use super::super::schema::task_queue;
 
 /// What goes to the client library at once.
 const WRITE_BYTES: usize = 64 << 10;
@@ -43,40 +42,29 @@ pub(super) fn copy_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryR
                 .try_for_each(|piece| out.write_all(piece))
                 .map_err(|error| DieselError::SerializationError(error.into()))
         };
-        let columns = (
-            dsl::id,
-            dsl::task_class,
-            dsl::task_data,
-            dsl::queued_by_id,
-            dsl::max_retries,
-            dsl::timeout_secs,
-            dsl::priority,
-            dsl::backoff,
-            dsl::waiting_for,
-            dsl::unique_key,
-            dsl::unique_until,
-            dsl::limit_key,
-            dsl::tag,
-            dsl::parent_id,
-            dsl::keep_secs,
-            dsl::keep_results_secs,
-            dsl::meta,
-            dsl::recurrence,
-            dsl::time_zone,
-            dsl::catch_up,
-            dsl::planned_on,
-        );
-        let table = diesel::copy_from(dsl::task_queue);
+        let table = diesel::copy_from(task_queue::table);
         if is_scheduled {
-            // The columns as one flat list, which is what COPY takes.
-            let (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u) = columns;
-            let columns = (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, dsl::scheduled_on);
-            table.from_raw_data(columns, write).execute(conn)?;
+            table.from_raw_data(Columns::<true>, write).execute(conn)?;
         } else {
-            table.from_raw_data(columns, write).execute(conn)?;
+            table.from_raw_data(Columns::<false>, write).execute(conn)?;
         }
     }
     Ok(ids)
+}
+
+/// The id and the columns of a row, with its time or without.
+struct Columns<const IS_SCHEDULED: bool>;
+
+impl<const IS_SCHEDULED: bool> CopyTarget for Columns<IS_SCHEDULED> {
+    type Table = task_queue::table;
+    type SqlType = BigInt;
+
+    fn walk_target(mut pass: AstPass<'_, '_, Pg>) -> QueryResult<()> {
+        let left_out = usize::from(!IS_SCHEDULED);
+        let names = &NewTaskRow::COLUMNS[..NewTaskRow::COLUMNS.len() - left_out];
+        pass.push_sql(&format!(r#""TaskQueue" ("Id", "{}")"#, names.join(r#"", ""#)));
+        Ok(())
+    }
 }
 
 /// In COPY's text format.
@@ -84,28 +72,18 @@ fn lines<'a>(rows: impl Iterator<Item = (&'a i64, &'a NewTaskRow)>) -> Vec<u8> {
     let mut out = Line(Vec::new());
     for (id, row) in rows {
         out.number(*id);
-        out.text(&row.task_class);
-        out.text(&row.task_data);
-        out.text(&row.queued_by_id);
-        out.maybe(row.max_retries, |out, count| out.number(count.into()));
-        out.maybe(row.timeout_secs, |out, secs| out.number(secs.into()));
-        out.number(row.priority.into());
-        out.maybe(row.backoff.as_deref(), Line::text);
-        out.number(row.waiting_for.into());
-        out.maybe(row.unique_key.as_deref(), Line::text);
-        out.maybe(row.unique_until, Line::time);
-        out.maybe(row.limit_key.as_deref(), Line::text);
-        out.maybe(row.tag.as_deref(), Line::text);
-        out.maybe(row.parent_id, Line::number);
-        out.maybe(row.keep_secs, |out, secs| out.number(secs.into()));
-        out.maybe(row.keep_results_secs, |out, secs| out.number(secs.into()));
-        out.maybe(row.meta.as_deref(), Line::text);
-        out.maybe(row.recurrence.as_deref(), Line::text);
-        out.text(row.time_zone.as_deref().unwrap_or("UTC"));
-        out.text(row.catch_up.as_deref().unwrap_or("latest"));
-        out.maybe(row.planned_on, Line::time);
-        if let Some(scheduled_on) = row.scheduled_on {
-            out.time(scheduled_on);
+        for value in row.values() {
+            match value {
+                Value::Text(text) => out.text(text),
+                Value::Number(number) => out.number(number.into()),
+                Value::MaybeText(text) => out.maybe(text, Line::text),
+                Value::MaybeNumber(number) => out.maybe(number.map(i64::from), Line::number),
+                Value::MaybeId(id) => out.maybe(id, Line::number),
+                Value::MaybeTime(time) => out.maybe(time.as_deref(), Line::time),
+                Value::TextOr(text, or) => out.text(text.unwrap_or(or)),
+                Value::TimeOrNow(Some(time)) => out.time(&time),
+                Value::TimeOrNow(None) => {}
+            }
         }
         out.end();
     }
@@ -129,8 +107,9 @@ impl Line {
     }
 
     /// With its zone: the session may have any.
-    fn time(&mut self, moment: Moment) {
-        let _ = write!(self.0, "{}+00\t", DateTime::<Utc>::from(moment).format("%F %T%.6f"));
+    fn time(&mut self, time: &str) {
+        self.0.extend_from_slice(time.as_bytes());
+        self.0.extend_from_slice(b"+00\t");
     }
 
     /// JSON in one line has none of these but the backslash.

@@ -7,53 +7,44 @@ use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
+use diesel::serialize::ToSql;
 use diesel::sql_types::Text;
 
-use super::insert_one::InsertOne;
+use super::super::new_task::{NewTaskRow, Value};
 
-/// The rows, of which each may have another shape.
+/// Before and after a time.
+const TIME: [&str; 2] = ["CAST(", " AS DATETIME(6))"];
+
+/// The values of the rows, of which each may have another shape.
 #[derive(Debug)]
-pub(super) struct InsertMany<'a>(pub(super) &'a [InsertOne<'a>]);
+pub(super) struct InsertMany<'a>(Vec<[Value<'a>; NewTaskRow::COLUMNS.len()]>);
+
+impl<'a> InsertMany<'a> {
+    pub(super) fn new(rows: &'a [NewTaskRow]) -> Self {
+        Self(rows.iter().map(NewTaskRow::values).collect())
+    }
+}
 
 impl QueryFragment<Mysql> for InsertMany<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
         out.unsafe_to_cache_prepared();
-        out.push_sql(
-            "INSERT INTO `TaskQueue` (`TaskClass`, `TaskData`, `QueuedById`, `MaxRetries`, `Timeout`, `Priority`, `WaitingFor`, \
-             `ParentId`, `Keep`, `KeepResults`, `Backoff`, `Meta`, `UniqueKey`, `LimitKey`, `Tag`, `Recurrence`, `TimeZone`, `CatchUp`, `ScheduledOn`, `UniqueUntil`, \
-             `PlannedOn`) VALUES ",
-        );
-        let mut numbers = String::new();
-        for (place, insert) in self.0.iter().enumerate() {
-            let row = insert.row;
+        out.push_sql(&format!("INSERT INTO `TaskQueue` (`{}`) VALUES ", NewTaskRow::COLUMNS.join("`, `")));
+        let mut number = String::new();
+        for (place, row) in self.0.iter().enumerate() {
             out.push_sql(if place == 0 { "(" } else { ", (" });
-            out.push_bind_param::<Text, _>(&row.task_class)?;
-            out.push_sql(", ");
-            out.push_bind_param::<Text, _>(&row.task_data)?;
-            out.push_sql(", ");
-            out.push_bind_param::<Text, _>(&row.queued_by_id)?;
-            numbers.clear();
-            // Nothing keeps a text in memory from growing.
-            for value in [row.max_retries, row.timeout_secs] {
-                numbers.push_str(", ");
-                number(&mut numbers, value);
-            }
-            let _ = write!(numbers, ", {}, {}, ", row.priority, row.waiting_for);
-            number(&mut numbers, row.parent_id);
-            for secs in [row.keep_secs, row.keep_results_secs] {
-                numbers.push_str(", ");
-                number(&mut numbers, secs);
-            }
-            out.push_sql(&numbers);
-            for text in [&row.backoff, &row.meta, &row.unique_key, &row.limit_key, &row.tag, &row.recurrence] {
-                value(&mut out, text.as_ref(), [", ", "", ", NULL"])?;
-            }
-            for text in [&row.time_zone, &row.catch_up] {
-                value(&mut out, text.as_ref(), [", ", "", ", DEFAULT"])?;
-            }
-            value(&mut out, insert.scheduled_on.as_ref(), [", CAST(", " AS DATETIME(6))", ", DEFAULT"])?;
-            for time in [&insert.unique_until, &insert.planned_on] {
-                value(&mut out, time.as_ref(), [", CAST(", " AS DATETIME(6))", ", NULL"])?;
+            for (place, value) in row.iter().enumerate() {
+                out.push_sql(if place == 0 { "" } else { ", " });
+                number.clear();
+                match value {
+                    Value::Text(text) => out.push_bind_param::<Text, _>(text)?,
+                    Value::Number(of) => out.push_sql(write_number(&mut number, Some(of))),
+                    Value::MaybeNumber(of) => out.push_sql(write_number(&mut number, of.as_ref())),
+                    Value::MaybeId(of) => out.push_sql(write_number(&mut number, of.as_ref())),
+                    Value::MaybeText(text) => push_text(&mut out, text.as_ref(), ["", "", "NULL"])?,
+                    Value::TextOr(text, _) => push_text(&mut out, text.as_ref(), ["", "", "DEFAULT"])?,
+                    Value::MaybeTime(time) => push_text(&mut out, time.as_ref(), [TIME[0], TIME[1], "NULL"])?,
+                    Value::TimeOrNow(time) => push_text(&mut out, time.as_ref(), [TIME[0], TIME[1], "DEFAULT"])?,
+                }
             }
             out.push_sql(")");
         }
@@ -61,18 +52,19 @@ impl QueryFragment<Mysql> for InsertMany<'_> {
     }
 }
 
-fn number(numbers: &mut String, value: Option<impl Display>) {
+fn write_number(buffer: &mut String, number: Option<impl Display>) -> &str {
     // Nothing keeps a text in memory from growing.
-    let _ = match value {
-        Some(value) => write!(numbers, "{value}"),
-        None => write!(numbers, "NULL"),
+    let _ = match number {
+        Some(number) => write!(buffer, "{number}"),
+        None => write!(buffer, "NULL"),
     };
+    buffer
 }
 
 /// A text between what comes before and after it, or what stands for none.
-fn value<'b>(
+fn push_text<'b>(
     out: &mut AstPass<'_, 'b, Mysql>,
-    text: Option<&'b String>,
+    text: Option<&'b (impl ToSql<Text, Mysql> + 'b)>,
     [before, after, none]: [&str; 3],
 ) -> QueryResult<()> {
     let Some(text) = text else {

@@ -1,7 +1,6 @@
 //! One task in one statement, prepared once for each connection: what queues a single task costs one round trip, and a batch
 //! on SQLite one execution for each row.
 
-use chrono::{DateTime, Utc};
 use diesel::backend::Backend;
 use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::pg::{Pg, PgConnection};
@@ -12,31 +11,19 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, HasSqlType, Integer, Nullable, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
-use super::super::rows::NewTaskRow;
-use super::super::sql::Moment;
+use super::super::new_task::{NewTaskRow, Value};
 
 /// The statement. It returns the id, but on MySQL and MariaDB.
 #[derive(Debug)]
 pub(in super::super) struct InsertOne<'a> {
-    pub(super) row: &'a NewTaskRow,
+    values: [Value<'a>; NewTaskRow::COLUMNS.len()],
     receipt: Option<&'a str>,
-    pub(super) scheduled_on: Option<String>,
-    pub(super) unique_until: Option<String>,
-    pub(super) planned_on: Option<String>,
 }
 
 impl<'a> InsertOne<'a> {
     /// Of a row that is told by its receipt from every other one, where it has one.
     pub(in super::super) fn new(row: &'a NewTaskRow, receipt: Option<&'a str>) -> Self {
-        let text =
-            |moment: Option<Moment>| moment.map(|moment| DateTime::<Utc>::from(moment).format("%F %T%.6f").to_string());
-        Self {
-            row,
-            receipt,
-            scheduled_on: text(row.scheduled_on),
-            unique_until: text(row.unique_until),
-            planned_on: text(row.planned_on),
-        }
+        Self { values: row.values(), receipt }
     }
 }
 
@@ -60,97 +47,58 @@ const POSTGRES: Spelling = Spelling {
 const MYSQL: Spelling =
     Spelling { quote: '`', now: "UTC_TIMESTAMP(6)", before_time: "CAST(", after_time: " AS DATETIME(6))" };
 
-/// In the order in which the values are pushed.
-const COLUMNS: [&str; 22] = [
-    "TaskClass",
-    "TaskData",
-    "QueuedById",
-    "MaxRetries",
-    "Timeout",
-    "Priority",
-    "Backoff",
-    "WaitingFor",
-    "ParentId",
-    "Keep",
-    "KeepResults",
-    "Meta",
-    "UniqueKey",
-    "LimitKey",
-    "Tag",
-    "Recurrence",
-    "Receipt",
-    "UniqueUntil",
-    "PlannedOn",
-    "ScheduledOn",
-    "TimeZone",
-    "CatchUp",
-];
-
 fn walk<'b, DB>(insert: &'b InsertOne<'_>, out: &mut AstPass<'_, 'b, DB>, spelling: &Spelling) -> QueryResult<()>
 where
     DB: Backend + HasSqlType<Text> + HasSqlType<Integer> + HasSqlType<BigInt>,
-    String: ToSql<Text, DB>,
     Option<String>: ToSql<Nullable<Text>, DB>,
+    &'b str: ToSql<Text, DB>,
     Option<&'b str>: ToSql<Nullable<Text>, DB>,
     Option<i32>: ToSql<Nullable<Integer>, DB>,
     Option<i64>: ToSql<Nullable<BigInt>, DB>,
     i32: ToSql<Integer, DB>,
 {
     let Spelling { quote, now, before_time, after_time } = spelling;
-    let row = insert.row;
-    let mut columns = format!("INSERT INTO {quote}TaskQueue{quote} (");
-    for (place, column) in COLUMNS.into_iter().enumerate() {
-        columns.extend([if place == 0 { "" } else { ", " }]);
-        columns.extend([*quote]);
-        columns.push_str(column);
-        columns.extend([*quote]);
+    let mut start = format!("INSERT INTO {quote}TaskQueue{quote} (");
+    for column in NewTaskRow::COLUMNS {
+        start.extend([*quote]);
+        start.push_str(column);
+        start.extend([*quote]);
+        start.push_str(", ");
     }
-    out.push_sql(&columns);
-    out.push_sql(") VALUES (");
-    out.push_bind_param::<Text, _>(&row.task_class)?;
-    out.push_sql(", ");
-    out.push_bind_param::<Text, _>(&row.task_data)?;
-    out.push_sql(", ");
-    out.push_bind_param::<Text, _>(&row.queued_by_id)?;
-    out.push_sql(", ");
-    out.push_bind_param::<Nullable<Integer>, _>(&row.max_retries)?;
-    out.push_sql(", ");
-    out.push_bind_param::<Nullable<Integer>, _>(&row.timeout_secs)?;
-    out.push_sql(", ");
-    out.push_bind_param::<Integer, _>(&row.priority)?;
-    out.push_sql(", ");
-    out.push_bind_param::<Nullable<Text>, _>(&row.backoff)?;
-    out.push_sql(", ");
-    out.push_bind_param::<Integer, _>(&row.waiting_for)?;
-    out.push_sql(", ");
-    out.push_bind_param::<Nullable<BigInt>, _>(&row.parent_id)?;
-    for secs in [&row.keep_secs, &row.keep_results_secs] {
+    out.push_sql(&format!("{start}{quote}Receipt{quote}) VALUES ("));
+    for value in &insert.values {
+        match value {
+            Value::Text(text) => out.push_bind_param::<Text, _>(text)?,
+            Value::Number(number) => out.push_bind_param::<Integer, _>(number)?,
+            Value::MaybeText(text) => out.push_bind_param::<Nullable<Text>, _>(text)?,
+            Value::MaybeNumber(number) => out.push_bind_param::<Nullable<Integer>, _>(number)?,
+            Value::MaybeId(id) => out.push_bind_param::<Nullable<BigInt>, _>(id)?,
+            Value::MaybeTime(time) => {
+                out.push_sql(before_time);
+                out.push_bind_param::<Nullable<Text>, _>(time)?;
+                out.push_sql(after_time);
+            }
+            Value::TimeOrNow(time) => {
+                out.push_sql("COALESCE(");
+                out.push_sql(before_time);
+                out.push_bind_param::<Nullable<Text>, _>(time)?;
+                out.push_sql(after_time);
+                out.push_sql(", ");
+                out.push_sql(now);
+                out.push_sql(")");
+            }
+            Value::TextOr(text, or) => {
+                out.push_sql("COALESCE(");
+                out.push_bind_param::<Nullable<Text>, _>(text)?;
+                out.push_sql(", '");
+                out.push_sql(or);
+                out.push_sql("')");
+            }
+        }
         out.push_sql(", ");
-        out.push_bind_param::<Nullable<Integer>, _>(secs)?;
     }
-    for text in [&row.meta, &row.unique_key, &row.limit_key, &row.tag, &row.recurrence] {
-        out.push_sql(", ");
-        out.push_bind_param::<Nullable<Text>, _>(text)?;
-    }
-    out.push_sql(", ");
     out.push_bind_param::<Nullable<Text>, _>(&insert.receipt)?;
-    for time in [&insert.unique_until, &insert.planned_on] {
-        out.push_sql(", ");
-        out.push_sql(before_time);
-        out.push_bind_param::<Nullable<Text>, _>(time)?;
-        out.push_sql(after_time);
-    }
-    out.push_sql(", COALESCE(");
-    out.push_sql(before_time);
-    out.push_bind_param::<Nullable<Text>, _>(&insert.scheduled_on)?;
-    out.push_sql(after_time);
-    out.push_sql(", ");
-    out.push_sql(now);
-    out.push_sql("), COALESCE(");
-    out.push_bind_param::<Nullable<Text>, _>(&row.time_zone)?;
-    out.push_sql(", 'UTC'), COALESCE(");
-    out.push_bind_param::<Nullable<Text>, _>(&row.catch_up)?;
-    out.push_sql(", 'latest'))");
+    out.push_sql(")");
     Ok(())
 }
 

@@ -16,8 +16,9 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use url::Url;
 
 use super::super::error::{Repeat, StoreError, StoreResult};
+use super::super::new_task::NewTaskRow;
 use super::super::prepared::prepared;
-use super::super::rows::{DependencyRow, NewRunOutputRow, NewTaskRow};
+use super::super::rows::{DependencyRow, NewRunOutputRow};
 use super::super::schema::{
     task_queue_class_holds, task_queue_dependencies, task_queue_receipts, task_queue_run_outputs,
 };
@@ -207,8 +208,7 @@ pub(in super::super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTask
     let mut rest = rows;
     while !rest.is_empty() {
         let (chunk, later) = rest.split_at(statement_rows(rest));
-        let values: Vec<InsertOne<'_>> = chunk.iter().map(|row| InsertOne::new(row, None)).collect();
-        InsertMany(&values).execute(conn)?;
+        InsertMany::new(chunk).execute(conn)?;
         // An INSERT whose number of rows is known beforehand gets consecutive ids, and this is the first of them.
         let (first, step): (i64, i64) = diesel::select((
             sql::<BigInt>("CAST(LAST_INSERT_ID() AS SIGNED)"),

@@ -10,7 +10,8 @@ use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text, Timestamp}
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::super::error::{Repeat, StoreResult};
-use super::super::rows::{DependencyRow, NewRunOutputRow, NewTaskRow};
+use super::super::new_task::NewTaskRow;
+use super::super::rows::{DependencyRow, NewRunOutputRow};
 use super::super::schema::{task_queue, task_queue_class_holds, task_queue_receipts, task_queue_run_outputs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::copy::copy_tasks;
