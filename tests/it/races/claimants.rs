@@ -22,7 +22,7 @@ use crate::each_engine;
 use crate::support::{Cli, TestDb, wait_until};
 
 /// Often enough to see both orders.
-const ROUNDS: usize = 12;
+const ROUNDS: usize = 8;
 
 fn idle(db: &TestDb) -> Context {
     db.context(HandlerRegistry::new())

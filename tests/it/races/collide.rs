@@ -38,7 +38,7 @@ fn limit_of(class: &str, max_running: i32) -> ClassLimit {
 
 each_engine! {
     fn eight_who_pause_and_limit_the_same_at_once_all_succeed_and_the_last_one_counts(db) {
-        const ROUNDS: usize = 10;
+        const ROUNDS: usize = 5;
         for round in 0..ROUNDS {
             let name = format!("work{round}");
             let answers = many_at_once(db, AT_ONCE, |store, number| {

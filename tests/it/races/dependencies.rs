@@ -14,7 +14,7 @@ use crate::each_engine;
 use crate::support::TestDb;
 
 /// Often enough to see both orders.
-const ROUNDS: usize = 20;
+const ROUNDS: usize = 10;
 
 fn after(ids: &[TaskId]) -> NewTask {
     let settings = Settings::from_rows(&[]).unwrap();

@@ -21,7 +21,7 @@ use crate::support::cli::finish;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 
 /// How often a race without a fixed order is run: often enough to see both orders.
-pub(super) const ROUNDS: usize = 20;
+pub(super) const ROUNDS: usize = 10;
 
 pub(super) fn queue(db: &TestDb, count: usize) {
     for _ in 0..count {
@@ -91,16 +91,22 @@ pub(super) fn at_once<A: Send, B: Send>(
     second: impl FnOnce(&mut Store) -> B + Send,
 ) -> (A, B) {
     let barrier = Barrier::new(2);
-    let (mut one, mut other) = (db.store(), db.store());
-    std::thread::scope(|scope| {
-        let second = scope.spawn(|| {
+    let mut stores = db.lend(2);
+    let answers = if let [one, other] = &mut stores[..] {
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                barrier.wait();
+                second(other)
+            });
             barrier.wait();
-            second(&mut other)
-        });
-        barrier.wait();
-        let first = first(&mut one);
-        (first, second.join().unwrap())
-    })
+            let first = first(one);
+            (first, second.join().unwrap())
+        })
+    } else {
+        unreachable!("two stores were lent")
+    };
+    db.take_back(stores);
+    answers
 }
 
 each_engine! {

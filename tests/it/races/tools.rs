@@ -40,20 +40,22 @@ pub fn run_at_once(db: &TestDb, commands: &[&[&str]]) -> Vec<Ended> {
 pub fn many_at_once<T: Send>(db: &TestDb, count: usize, work: impl Fn(&mut Store, usize) -> T + Sync) -> Vec<T> {
     let (barrier, work) = (&Barrier::new(count), &work);
     // All before the first thread: where one cannot connect, no thread may wait for it at the barrier.
-    let stores: Vec<Store> = (0..count).map(|_| db.store()).collect();
-    std::thread::scope(|scope| {
+    let mut stores = db.lend(count);
+    let answers = std::thread::scope(|scope| {
         let threads: Vec<_> = stores
-            .into_iter()
+            .iter_mut()
             .enumerate()
-            .map(|(number, mut store)| {
+            .map(|(number, store)| {
                 scope.spawn(move || {
                     barrier.wait();
-                    work(&mut store, number)
+                    work(store, number)
                 })
             })
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
+    });
+    db.take_back(stores);
+    answers
 }
 
 /// A name in the test's home that was not given before.

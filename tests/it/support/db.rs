@@ -1,5 +1,6 @@
 //! A database of its own for each test, made fresh and dropped at the end.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use taskqueue::config::Classes;
@@ -18,6 +19,8 @@ pub struct TestDb {
     pub engine: EngineUnderTest,
     database: Database,
     home: TempDir,
+    /// Connections that wait for the next who need many at once: to connect costs a server more than most of what is asked.
+    idle: Mutex<Vec<Store>>,
 }
 
 impl TestDb {
@@ -25,20 +28,24 @@ impl TestDb {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let home = tempfile::tempdir().unwrap();
         if let Some(database) = spare::take(engine) {
-            return Some(Self { engine, database, home });
+            return Some(Self::of(engine, database, home));
         }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let database = Database::create(engine, home.path(), &format!("tq_{}_{number}", std::process::id()))?;
         migrate(&database);
         spare::remember(engine, &database);
-        Some(Self { engine, database, home })
+        Some(Self::of(engine, database, home))
+    }
+
+    fn of(engine: EngineUnderTest, database: Database, home: TempDir) -> Self {
+        Self { engine, database, home, idle: Mutex::default() }
     }
 
     /// A migrated database on another server than the shared one; it is gone with that server.
     pub fn on_server(engine: EngineUnderTest, server: &str, name: &str) -> Self {
         let database = Database::create_on(engine, server, name);
         migrate(&database);
-        Self { engine, database, home: tempfile::tempdir().unwrap() }
+        Self::of(engine, database, tempfile::tempdir().unwrap())
     }
 
     /// Its name, and `host:port` of its server.
@@ -62,6 +69,21 @@ impl TestDb {
 
     pub fn store(&self) -> Store {
         Store::open(&self.url()).unwrap()
+    }
+
+    /// So many stores, each with a connection of its own, which may have been lent before.
+    pub fn lend(&self, count: usize) -> Vec<Store> {
+        let mut idle = self.idle.lock().unwrap();
+        let rest = idle.len().saturating_sub(count);
+        let mut lent = idle.split_off(rest);
+        drop(idle);
+        lent.resize_with(count, || self.store());
+        lent
+    }
+
+    /// Takes back what was lent.
+    pub fn take_back(&self, stores: impl IntoIterator<Item = Store>) {
+        self.idle.lock().unwrap().extend(stores);
     }
 
     /// A context whose classes are these Rust handlers, with `exec` on.
@@ -117,6 +139,7 @@ pub fn on(engine: EngineUnderTest, check: impl FnOnce(&TestDb)) {
     match TestDb::new(engine) {
         Some(db) => {
             check(&db);
+            drop(db.idle);
             spare::give(engine, db.database);
         }
         None => {
