@@ -21,7 +21,7 @@ use super::identity::ProcessIdentity;
 use super::image::Image;
 use super::leftovers::ask_orphans_to_end;
 use super::pre_exec::{Plan, STOP_REASON_FD};
-use super::proc_files::ignores_signal;
+use super::ignored_signals::ignores_signal;
 use super::rights::{Failure, Prepared, Rights, Step};
 use super::vfork::Process;
 use crate::domain::confinement::Limits;
