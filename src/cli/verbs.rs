@@ -4,10 +4,12 @@
 use std::ffi::OsString;
 
 use clap::error::ErrorKind;
-use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Subcommand};
+use clap::{ArgMatches, Args, FromArgMatches as _, Subcommand};
 
 use super::commands::{
-    cancel, check, claim, classes, completions, create_runs, doctor, edit, events, exec, explain, failures, heartbeat, init, limits, logs, man, metrics, migrate, pauses, process_run, prune, queue, release, report, requeue, resolve, retry, runners, schedule, settings, show, status, tick, top, transfer, wait, work,
+    cancel, check, claim, classes, completions, create_runs, doctor, edit, events, exec, explain, failures, heartbeat,
+    init, limits, logs, man, metrics, migrate, pauses, process_run, prune, queue, release, report, requeue, resolve,
+    retry, runners, schedule, settings, show, status, tick, top, transfer, wait, work,
 };
 use super::{Cli, GlobalArgs};
 
@@ -101,5 +103,81 @@ fn called(arguments: &[OsString], name: &'static str) -> clap::Command {
     match arguments.iter().skip(1).find_map(named) {
         Some((verb, add_arguments)) => root.subcommand(add_arguments(clap::Command::new(*verb))),
         None => root,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
+    }
+
+    /// Parses a line, and says whether all verbs had to be described for it.
+    fn parsed(line: &str) -> (Result<Parsed, clap::Error>, bool) {
+        let mut was_asked = false;
+        let whole = || {
+            was_asked = true;
+            Cli::command()
+        };
+        let parsed = parse(&words(line), "taskqueue", whole);
+        (parsed, was_asked)
+    }
+
+    #[test]
+    fn a_called_verb_has_the_arguments_that_it_has_among_all() {
+        let all = Cli::command();
+        assert_eq!(all.get_subcommands().count(), VERBS.len());
+        for verb in all.get_subcommands() {
+            let alone = called(&words(&format!("taskqueue --json {}", verb.get_name())), "taskqueue");
+            assert_eq!(alone.get_subcommands().count(), 1);
+            let alone = alone.get_subcommands().next().unwrap().clone();
+            assert_eq!(alone.get_name(), verb.get_name());
+            let [alone, verb] = [alone, verb.clone()].map(|mut verb| verb.render_long_help().to_string());
+            assert_eq!(alone, verb);
+        }
+    }
+
+    #[test]
+    fn a_right_command_line_needs_the_description_of_its_verb_alone() {
+        for line in
+            ["taskqueue queue a 1", "taskqueue --json -v status 1", "taskqueue --config queue status", "taskqueue -V"]
+        {
+            let (parsed, was_asked) = parsed(line);
+            let is_right = parsed.map_or_else(|error| error.kind() == ErrorKind::DisplayVersion, |_| true);
+            assert!(is_right, "{line}");
+            assert_eq!(was_asked, line.contains("--config queue"), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_and_every_help_comes_from_the_description_of_all_verbs() {
+        for line in [
+            "taskqueue",
+            "taskqueue --json",
+            "taskqueue --help",
+            "taskqueue queue --help",
+            "taskqueue stauts",
+            "taskqueue --database status",
+            "taskqueue status queue --bogus",
+            "taskqueue queue --prioritty 1 a",
+        ] {
+            let (parsed, was_asked) = parsed(line);
+            let expected = Cli::command().try_get_matches_from(words(line)).unwrap_err();
+            assert!(was_asked, "{line}");
+            assert_eq!(parsed.unwrap_err().to_string(), expected.to_string(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_verb_finds_the_same_however_it_was_described() {
+        let line = words("taskqueue --color never queue mail.send 1 --json --priority 3");
+        let whole = parse_by(Cli::command(), &line).unwrap();
+        let alone = parse_by(called(&line, "taskqueue"), &line).unwrap();
+        assert_eq!(format!("{:?}", alone.0), format!("{:?}", whole.0));
+        assert_eq!(alone.1.subcommand_name(), whole.1.subcommand_name());
     }
 }

@@ -26,11 +26,11 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// The directory with what is linked in place of the shared libraries of C++ and of the compiler. `None` where they are linked as
-/// anywhere else: in a debug build, which would take longer; with the shared libraries of a distribution, which need them; for
-/// another machine, whose compiler is not known; and where there are no archives.
+/// anywhere else: with the shared libraries of a distribution, which need them; for another machine, whose compiler is not known;
+/// and where there are no archives.
 fn static_libraries() -> Option<PathBuf> {
-    let is_plain = variable("PROFILE")? == "release" && variable("TARGET") == variable("HOST");
-    if !is_plain || variable("CARGO_CFG_TARGET_ENV")? != "gnu" || variable("CARGO_FEATURE_BUNDLED").is_none() {
+    let is_usual = variable("TARGET") == variable("HOST") && variable("CARGO_CFG_TARGET_ENV")? == "gnu";
+    if !is_usual || variable("CARGO_FEATURE_BUNDLED").is_none() {
         return None;
     }
     let (cplusplus, _) = (archive("libstdc++.a")?, archive("libgcc_eh.a")?);
