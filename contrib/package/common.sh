@@ -36,6 +36,19 @@ needs_value() {
     [[ $# -ge 2 && -n $2 ]] || die "$1 needs a value"
 }
 
+# A start costs little: the dynamic linker has hardly anything to do for this program.
+check_start() {
+    local library count
+    for library in $(needed_libraries "$1"); do
+        case $library in
+            libc.so.6 | libm.so.6 | ld-linux*) ;;
+            *) die "$1 needs $library of the machine; it should have it inside" ;;
+        esac
+    done
+    count=$(readelf --relocs --wide "$1" | grep -c '^[0-9a-f]\{16\} ') || true
+    [[ $count -lt 2000 ]] || die "$1 has $count relocations; a program at fixed addresses has some hundred"
+}
+
 # The libraries that a program asks the machine for.
 needed_libraries() {
     objdump -p "$1" | awk '$1 == "NEEDED" { print $2 }'

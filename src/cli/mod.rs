@@ -12,6 +12,7 @@ mod session;
 mod top;
 mod topics;
 mod verb_groups;
+mod verbs;
 
 use std::ffi::OsString;
 use std::io;
@@ -19,7 +20,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory as _, Parser};
 
 use self::commands::{
     cancel, check, claim, classes, completions, create_runs, doctor, edit, events, exec, explain, failures, heartbeat,
@@ -30,6 +31,7 @@ use self::completion::Question;
 use self::error::{CliError, DONE};
 use self::output::Out;
 use self::session::Session;
+use self::verbs::Command;
 use crate::config::HandlerEnvironment;
 use crate::domain::nearest::nearest_names;
 use crate::engine::output_was_closed;
@@ -37,13 +39,16 @@ use crate::engine::own_queue::end_with_parent;
 use crate::handler::OverrunAction;
 use crate::handler::registry::HandlerRegistry;
 
+/// Of this program in help and messages.
+const NAME: &str = "taskqueue";
+
 /// A durable task queue for the command line, cron and any language
 ///
 /// A task (what others call a job) is a row in a database; a task class says which program handles it; cron, a systemd
 /// timer or a worker runs it; every attempt leaves a row behind.
 #[derive(Debug, Parser)]
 #[command(
-    name = "taskqueue",
+    name = NAME,
     version,
     disable_help_subcommand = true,
     subcommand_required = true,
@@ -76,54 +81,6 @@ pub(crate) struct GlobalArgs {
     /// When to use colour
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     color: output::ColorChoice,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    Init(init::InitArgs),
-    Queue(queue::QueueArgs),
-    Exec(exec::ExecArgs),
-    CreateRuns(create_runs::CreateRunsArgs),
-    ProcessRun(process_run::ProcessRunArgs),
-    Tick(tick::TickArgs),
-    Work(work::WorkArgs),
-    Status(status::StatusArgs),
-    Top(commands::top::TopArgs),
-    Show(show::ShowArgs),
-    Explain(explain::ExplainArgs),
-    Failures(failures::FailuresArgs),
-    Logs(logs::LogsArgs),
-    Wait(wait::WaitArgs),
-    Check(check::CheckArgs),
-    Metrics(metrics::MetricsArgs),
-    Doctor(doctor::DoctorArgs),
-    Runners(runners::RunnersArgs),
-    Pause(pauses::PauseArgs),
-    Drain(pauses::DrainArgs),
-    Stop(pauses::StopArgs),
-    Resume(pauses::ResumeArgs),
-    Limits(limits::LimitsArgs),
-    Events(events::EventsArgs),
-    Migrate(migrate::MigrateArgs),
-    Retry(retry::RetryArgs),
-    Schedule(schedule::ScheduleArgs),
-    Requeue(requeue::RequeueArgs),
-    Cancel(cancel::CancelArgs),
-    Edit(edit::EditArgs),
-    Prune(prune::PruneArgs),
-    Export(transfer::ExportArgs),
-    Import(transfer::ImportArgs),
-    Settings(settings::SettingsArgs),
-    Classes(classes::ClassesArgs),
-    Claim(claim::ClaimArgs),
-    Heartbeat(heartbeat::HeartbeatArgs),
-    Resolve(resolve::ResolveArgs),
-    Release(release::ReleaseArgs),
-    Progress(report::ProgressArgs),
-    Result(report::ResultArgs),
-    Message(report::MessageArgs),
-    Completions(completions::CompletionsArgs),
-    Man(man::ManArgs),
 }
 
 /// The command line of this program, or of another one that adds task classes of its own.
@@ -195,14 +152,14 @@ impl App {
     }
 
     fn run_with(self, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-        let command = self.command();
         let mut arguments: Vec<OsString> = arguments.into_iter().collect();
         if let Some(question) = Question::of(&arguments) {
-            return print_answer(&question.answer(command, self.registry.names().map(str::to_owned).collect()));
+            return print_answer(&question.answer(self.command(), self.registry.names().map(str::to_owned).collect()));
         }
         // `help VERB` is what many try first; as a verb of its own it would stand among those that do something.
         if arguments.get(1).is_some_and(|verb| verb == "help") {
             arguments.remove(1);
+            let command = self.command();
             let word = arguments.get(1).map(|word| word.to_string_lossy()).filter(|word| !word.starts_with('-'));
             if let Some(word) = word.filter(|word| command.find_subcommand(&**word).is_none()) {
                 return match topics::topic(&word) {
@@ -213,9 +170,7 @@ impl App {
             arguments.push("--help".into());
         }
         let wants_json = wants_json(&arguments);
-        let parsed = command
-            .try_get_matches_from(&arguments)
-            .and_then(|matches| Cli::from_arg_matches(&matches).map(|cli| (cli, matches)));
+        let parsed = verbs::parse(&arguments, self.name.unwrap_or(NAME), || self.command());
         let (cli, matches) = match parsed.map_err(foreign_verbs::with_our_word) {
             Ok(cli) => cli,
             Err(error) if wants_json && error.use_stderr() => {

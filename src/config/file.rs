@@ -183,7 +183,8 @@ pub(super) fn read_classes(path: &Path) -> Result<Vec<ClassConfig>, ConfigError>
 /// The files of `conf.d` beside the main file, by name.
 pub(super) fn parts_beside(path: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     let directory = path.parent().unwrap_or(Path::new(".")).join("conf.d");
-    if !find(&directory)?.exists() {
+    let is_missing = |error: Error| error.kind() == std::io::ErrorKind::NotFound;
+    if directory.symlink_metadata().is_err_and(is_missing) || !find(&directory)?.exists() {
         return Ok(Vec::new());
     }
     let entries = match std::fs::read_dir(&directory) {

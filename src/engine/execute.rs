@@ -119,7 +119,7 @@ fn run_handler(
         }
         Some(Handler::Rust(handler)) => {
             let (grace, overrun) = (terms.handlers.kill_grace(Some(&run.class)), terms.handlers.overrun());
-            live.run_rust(handler, context, &place.me.identity, &InProcessTerms { grace, overrun }, thread)
+            live.run_rust(handler, context, place.identity, &InProcessTerms { grace, overrun }, thread)
         }
         Some(Handler::Command(class)) => live.run_class(&terms.handlers, class, context, socket),
         Some(Handler::Exec) => match (terms.handlers.exec_template(), ExecRequest::parse(&run.data)) {

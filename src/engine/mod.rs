@@ -72,7 +72,7 @@ pub mod work;
 mod workplace;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -118,8 +118,6 @@ use crate::store::{Crash, NewEvent, News, Origin, Store};
 pub struct Me {
     /// PID
     pub process_id: i64,
-    /// Boot, PID namespace, PID and start ticks.
-    pub identity: String,
     /// Host name
     pub host: String,
     /// Login name of the effective user.
@@ -129,16 +127,21 @@ pub struct Me {
 }
 
 impl Me {
-    fn new() -> EngineResult<Self> {
-        let identity = ProcessIdentity::own()
+    fn new() -> Self {
+        let (pid, host) = (std::process::id(), host::host_name());
+        let (process_id, runner_name) = (i64::from(pid), format!("{host}:{pid}"));
+        Self { process_id, runner_name, host, user: host::user_name() }
+    }
+
+    /// Boot, PID namespace, PID and start ticks: what a runner is recognised by. Four files of /proc are read for it.
+    fn identity(&self) -> EngineResult<&'static str> {
+        static IDENTITY: OnceLock<String> = OnceLock::new();
+        if let Some(known) = IDENTITY.get() {
+            return Ok(known);
+        }
+        let own = ProcessIdentity::own()
             .map_err(|source| EngineError::Os { what: "cannot tell which process this is", source })?;
-        Ok(Self {
-            process_id: i64::from(identity.pid),
-            identity: identity.to_string(),
-            runner_name: format!("{}:{}", host::host_name(), identity.pid),
-            host: host::host_name(),
-            user: host::user_name(),
-        })
+        Ok(IDENTITY.get_or_init(|| own.to_string()))
     }
 }
 
@@ -188,7 +191,7 @@ impl Context {
     /// # Errors
     /// Those of [`Context::open`].
     pub fn open_waiting(url: &DatabaseUrl, handlers: Handlers, wait: &ConnectWait) -> EngineResult<Self> {
-        Ok(Self::over(Store::open_waiting(url, wait)?, Arc::new(for_store(url, handlers)), Me::new()?))
+        Ok(Self::over(Store::open_waiting(url, wait)?, Arc::new(for_store(url, handlers)), Me::new()))
     }
 
     /// Opens the database of a verb that only reads. A SQLite store on a disk that is full or cannot be written is opened
@@ -208,7 +211,7 @@ impl Context {
                 (store, Some(warning))
             }
         };
-        Ok((Self::over(store, Arc::new(for_store(url, handlers)), Me::new()?), warning))
+        Ok((Self::over(store, Arc::new(for_store(url, handlers)), Me::new()), warning))
     }
 
     /// Opens an empty SQLite store in memory, to read in place of a file that does not exist yet.
@@ -216,7 +219,7 @@ impl Context {
     /// # Errors
     /// [`StoreError::Migration`]
     pub fn open_empty(url: &DatabaseUrl, handlers: Handlers) -> EngineResult<Self> {
-        Ok(Self::over(Store::open_empty(url)?, Arc::new(for_store(url, handlers)), Me::new()?))
+        Ok(Self::over(Store::open_empty(url)?, Arc::new(for_store(url, handlers)), Me::new()))
     }
 
     /// Over this connection, on which all is done in the name of this process.

@@ -186,7 +186,7 @@ fn process_registered(
     let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
     ctx.store.patience().end_when(stopping.must_stop());
     let mut succeeded_before = 0;
-    let place = Workplace::new(ctx, leases, &stopping);
+    let place = Workplace::new(ctx, leases, &stopping)?;
     let terms = Terms::new(ctx, settings.clone());
     let mut thread = HandlerThread::default();
     while options.wants_more(report.processed, until) && !stopping.is_leaving() {
@@ -283,7 +283,7 @@ fn claim(
         runner_name: &ctx.me.runner_name,
         process_id: ctx.me.process_id,
         host: &ctx.me.host,
-        process_identity: &ctx.me.identity,
+        process_identity: ctx.me.identity()?,
         is_runnable: &|class| handlers.find(class).is_some() && !held.contains(class.as_str()),
         lease_secs: settings.lease.lease_secs,
     };

@@ -87,7 +87,7 @@ pub fn register(ctx: &mut Context, slots: i32, only: &[String], lease: LeaseTime
     let runner = NewRunner {
         process_id: ctx.me.process_id,
         host: ctx.me.host.clone(),
-        process_identity: ctx.me.identity.clone(),
+        process_identity: ctx.me.identity()?.to_owned(),
         slots,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         name: ctx.me.runner_name.clone(),

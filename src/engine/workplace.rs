@@ -6,7 +6,7 @@ use super::handlers::Handlers;
 use super::lease::LeaseKeeper;
 use super::outcomes::prepared;
 use super::stopping::Stopping;
-use super::{Context, Me};
+use super::{Context, EngineResult, Me};
 use crate::domain::records::ClaimedRun;
 use crate::domain::settings::Settings;
 use crate::domain::task_class::TaskClass;
@@ -36,6 +36,8 @@ impl Terms {
 pub(super) struct Workplace<'a> {
     /// This process.
     pub(super) me: Me,
+    /// By which others recognise it.
+    pub(super) identity: &'static str,
     /// Holds the runs.
     pub(super) leases: &'a LeaseKeeper,
     /// Whether it was told to stop.
@@ -49,15 +51,16 @@ pub(super) struct Workplace<'a> {
 }
 
 impl<'a> Workplace<'a> {
-    pub(super) fn new(ctx: &Context, leases: &'a LeaseKeeper, stopping: &'a Stopping<'a>) -> Self {
-        Self {
+    pub(super) fn new(ctx: &Context, leases: &'a LeaseKeeper, stopping: &'a Stopping<'a>) -> EngineResult<Self> {
+        Ok(Self {
             me: ctx.me.clone(),
+            identity: ctx.me.identity()?,
             leases,
             stopping,
             database: ctx.store.url().to_string(),
             spool: ctx.spool.clone(),
             requests: ctx.requests.clone(),
-        }
+        })
     }
 
     /// Puts this end on the disk, for the next process of this host to send, when it is called.

@@ -1,7 +1,7 @@
 //! What the kernel answers: clocks, process identities, signals, child processes, lock files, the host.
 //!
 //! Knows nothing of tasks, runs or the store, and prints nothing. The only folder with `unsafe` code, all of it in
-//! `vfork.rs`, `pre_exec.rs`, `sockets.rs`, `closed_output.rs` and `heap.rs`. The engine and the handlers use it.
+//! `vfork.rs`, `pre_exec.rs`, `sockets.rs`, `closed_output.rs`, `heap.rs` and `ignored_signals.rs`. The engine and the handlers use it.
 
 pub mod account;
 pub mod capture;
@@ -51,6 +51,7 @@ pub mod waker;
 
 mod adoption;
 mod cause;
+mod ignored_signals;
 mod image;
 mod leftovers;
 pub(crate) mod lines;

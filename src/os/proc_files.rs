@@ -101,14 +101,6 @@ fn parse_children(list: &[u8]) -> io::Result<Vec<i32>> {
     list.split_ascii_whitespace().map(|pid| pid.parse().map_err(io::Error::other)).collect()
 }
 
-/// Whether this process ignores a signal, as one started by nohup ignores HUP.
-pub(super) fn ignores_signal(number: i32) -> io::Result<bool> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    Ok(mask & (1 << (number - 1)) != 0)
-}
-
 fn stat_in(file: &File, path: &str) -> io::Result<Stat> {
     let mut text = [0_u8; 1024];
     // One read: the kernel makes the line at once, and what we need of it is far from the end.

@@ -19,7 +19,7 @@ use signal_hook::flag;
 use signal_hook::low_level::{pipe, unregister};
 
 use super::clock::{Moment, poll_wait};
-use super::proc_files::ignores_signal;
+use super::ignored_signals::ignores_signal;
 
 /// More signals than this are not told apart.
 const COUNTED: usize = 8;

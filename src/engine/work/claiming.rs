@@ -76,7 +76,7 @@ impl Coordinator<'_, '_> {
             runner_name: &place.me.runner_name,
             process_id: place.me.process_id,
             host: &place.me.host,
-            process_identity: &place.me.identity,
+            process_identity: place.identity,
             is_runnable: &is_runnable,
             lease_secs: terms.settings.lease.lease_secs,
         };

@@ -125,7 +125,8 @@ impl Errands {
 fn is_our_turn(ctx: &Context) -> bool {
     let Some(spool) = &ctx.spool else { return true };
     // Where that cannot be told, too much is done rather than nothing.
-    take_turn(&spool.beside("turn"), &ctx.me.identity, LOOK_AFTER_EVERY).unwrap_or(true)
+    let Ok(identity) = ctx.me.identity() else { return true };
+    take_turn(&spool.beside("turn"), identity, LOOK_AFTER_EVERY).unwrap_or(true)
 }
 
 fn has_hooks(ctx: &Context) -> bool {

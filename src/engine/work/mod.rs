@@ -302,10 +302,10 @@ fn with_slots(
 ) -> EngineResult<()> {
     let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
     ctx.store.patience().end_when(stopping.must_stop());
-    let place = Workplace::new(ctx, leases, &stopping);
+    let place = Workplace::new(ctx, leases, &stopping)?;
     let terms = Terms::new(ctx, settings.clone());
     let marks =
-        place.spool.as_ref().and_then(|spool| Marks::begin(spool.directory(), &ctx.me.identity, options.slots).ok());
+        place.spool.as_ref().and_then(|spool| Marks::begin(spool.directory(), place.identity, options.slots).ok());
     let backlog = Backlog::open(Arc::clone(&terms), place.spool.as_ref(), options.slots)?;
     report.spool_problem = backlog.problem();
     fault_point!("work.spool_taken");

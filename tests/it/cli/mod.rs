@@ -59,6 +59,7 @@ mod settings;
 mod shortage;
 mod show;
 mod standstill;
+mod start;
 mod status;
 mod status_terminal;
 mod stop_reason;

@@ -1,0 +1,183 @@
+//! The verbs: their names and arguments. A command line is read by the verb that it names: to describe all of them takes longer
+//! than anything else that happens before a statement.
+
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+use clap::{ArgMatches, Args, FromArgMatches as _, Subcommand};
+
+use super::commands::{
+    cancel, check, claim, classes, completions, create_runs, doctor, edit, events, exec, explain, failures, heartbeat,
+    init, limits, logs, man, metrics, migrate, pauses, process_run, prune, queue, release, report, requeue, resolve,
+    retry, runners, schedule, settings, show, status, tick, top, transfer, wait, work,
+};
+use super::{Cli, GlobalArgs};
+
+macro_rules! verbs {
+    ($($name:literal => $verb:ident($arguments:ty)),+ $(,)?) => {
+        /// A verb with its arguments.
+        #[derive(Debug, Subcommand)]
+        pub(super) enum Command {
+            $(#[command(name = $name)] $verb($arguments),)+
+        }
+
+        /// The name of each verb, and what adds its arguments.
+        const VERBS: &[(&str, fn(clap::Command) -> clap::Command)] =
+            &[$(($name, <$arguments as Args>::augment_args)),+];
+    };
+}
+
+verbs! {
+    "init" => Init(init::InitArgs),
+    "queue" => Queue(queue::QueueArgs),
+    "exec" => Exec(exec::ExecArgs),
+    "create-runs" => CreateRuns(create_runs::CreateRunsArgs),
+    "process-run" => ProcessRun(process_run::ProcessRunArgs),
+    "tick" => Tick(tick::TickArgs),
+    "work" => Work(work::WorkArgs),
+    "status" => Status(status::StatusArgs),
+    "top" => Top(top::TopArgs),
+    "show" => Show(show::ShowArgs),
+    "explain" => Explain(explain::ExplainArgs),
+    "failures" => Failures(failures::FailuresArgs),
+    "logs" => Logs(logs::LogsArgs),
+    "wait" => Wait(wait::WaitArgs),
+    "check" => Check(check::CheckArgs),
+    "metrics" => Metrics(metrics::MetricsArgs),
+    "doctor" => Doctor(doctor::DoctorArgs),
+    "runners" => Runners(runners::RunnersArgs),
+    "pause" => Pause(pauses::PauseArgs),
+    "drain" => Drain(pauses::DrainArgs),
+    "stop" => Stop(pauses::StopArgs),
+    "resume" => Resume(pauses::ResumeArgs),
+    "limits" => Limits(limits::LimitsArgs),
+    "events" => Events(events::EventsArgs),
+    "migrate" => Migrate(migrate::MigrateArgs),
+    "retry" => Retry(retry::RetryArgs),
+    "schedule" => Schedule(schedule::ScheduleArgs),
+    "requeue" => Requeue(requeue::RequeueArgs),
+    "cancel" => Cancel(cancel::CancelArgs),
+    "edit" => Edit(edit::EditArgs),
+    "prune" => Prune(prune::PruneArgs),
+    "export" => Export(transfer::ExportArgs),
+    "import" => Import(transfer::ImportArgs),
+    "settings" => Settings(settings::SettingsArgs),
+    "classes" => Classes(classes::ClassesArgs),
+    "claim" => Claim(claim::ClaimArgs),
+    "heartbeat" => Heartbeat(heartbeat::HeartbeatArgs),
+    "resolve" => Resolve(resolve::ResolveArgs),
+    "release" => Release(release::ReleaseArgs),
+    "progress" => Progress(report::ProgressArgs),
+    "result" => Result(report::ResultArgs),
+    "message" => Message(report::MessageArgs),
+    "completions" => Completions(completions::CompletionsArgs),
+    "man" => Man(man::ManArgs),
+}
+
+/// A command line that was read, also as clap has it.
+pub(super) type Parsed = (Cli, ArgMatches);
+
+/// Reads a command line. What is wrong with it, and every help, comes from `whole`, the description of all verbs.
+pub(super) fn parse(
+    arguments: &[OsString],
+    name: &'static str,
+    whole: impl FnOnce() -> clap::Command,
+) -> Result<Parsed, clap::Error> {
+    match parse_by(called(arguments, name), arguments) {
+        // It is the same of all verbs.
+        Err(error) if error.kind() != ErrorKind::DisplayVersion => parse_by(whole(), arguments),
+        parsed => parsed,
+    }
+}
+
+fn parse_by(command: clap::Command, arguments: &[OsString]) -> Result<Parsed, clap::Error> {
+    let matches = command.try_get_matches_from(arguments)?;
+    Ok((Cli::from_arg_matches(&matches)?, matches))
+}
+
+/// The description of the first verb among these words alone. If that word is the value of an option, the description fits no
+/// command line: the verb is missing then, or another one is unknown.
+fn called(arguments: &[OsString], name: &'static str) -> clap::Command {
+    let root = GlobalArgs::augment_args(clap::Command::new(name)).version(env!("CARGO_PKG_VERSION"));
+    let named = |word: &OsString| VERBS.iter().find(|(verb, _)| word == verb);
+    match arguments.iter().skip(1).find_map(named) {
+        Some((verb, add_arguments)) => root.subcommand(add_arguments(clap::Command::new(*verb))),
+        None => root,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
+    }
+
+    /// Parses a line, and says whether all verbs had to be described for it.
+    fn parsed(line: &str) -> (Result<Parsed, clap::Error>, bool) {
+        let mut was_asked = false;
+        let whole = || {
+            was_asked = true;
+            Cli::command()
+        };
+        let parsed = parse(&words(line), "taskqueue", whole);
+        (parsed, was_asked)
+    }
+
+    #[test]
+    fn a_called_verb_has_the_arguments_that_it_has_among_all() {
+        let all = Cli::command();
+        assert_eq!(all.get_subcommands().count(), VERBS.len());
+        for verb in all.get_subcommands() {
+            let alone = called(&words(&format!("taskqueue --json {}", verb.get_name())), "taskqueue");
+            assert_eq!(alone.get_subcommands().count(), 1);
+            let alone = alone.get_subcommands().next().unwrap().clone();
+            assert_eq!(alone.get_name(), verb.get_name());
+            let [alone, verb] = [alone, verb.clone()].map(|mut verb| verb.render_long_help().to_string());
+            assert_eq!(alone, verb);
+        }
+    }
+
+    #[test]
+    fn a_right_command_line_needs_the_description_of_its_verb_alone() {
+        for line in
+            ["taskqueue queue a 1", "taskqueue --json -v status 1", "taskqueue --config queue status", "taskqueue -V"]
+        {
+            let (parsed, was_asked) = parsed(line);
+            let is_right = parsed.map_or_else(|error| error.kind() == ErrorKind::DisplayVersion, |_| true);
+            assert!(is_right, "{line}");
+            assert_eq!(was_asked, line.contains("--config queue"), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_and_every_help_comes_from_the_description_of_all_verbs() {
+        for line in [
+            "taskqueue",
+            "taskqueue --json",
+            "taskqueue --help",
+            "taskqueue queue --help",
+            "taskqueue stauts",
+            "taskqueue --database status",
+            "taskqueue status queue --bogus",
+            "taskqueue queue --prioritty 1 a",
+        ] {
+            let (parsed, was_asked) = parsed(line);
+            let expected = Cli::command().try_get_matches_from(words(line)).unwrap_err();
+            assert!(was_asked, "{line}");
+            assert_eq!(parsed.unwrap_err().to_string(), expected.to_string(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_verb_finds_the_same_however_it_was_described() {
+        let line = words("taskqueue --color never queue mail.send 1 --json --priority 3");
+        let whole = parse_by(Cli::command(), &line).unwrap();
+        let alone = parse_by(called(&line, "taskqueue"), &line).unwrap();
+        assert_eq!(format!("{:?}", alone.0), format!("{:?}", whole.0));
+        assert_eq!(alone.1.subcommand_name(), whole.1.subcommand_name());
+    }
+}
