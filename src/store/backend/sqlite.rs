@@ -285,7 +285,10 @@ pub(super) fn with_migration_lock<T>(
 ) -> StoreResult<T> {
     let path = url.path().unwrap_or_default();
     let _lock = lock_file::acquire(&path, LOCK_WAIT, |error| unreachable(url, &error.to_string()))?;
-    write_transaction(conn, work)
+    let done = write_transaction(conn, work)?;
+    // The tables are in the file itself from now on, also where the log stays: a copy without it is no empty store.
+    let _ = conn.batch_execute("PRAGMA wal_checkpoint(PASSIVE)");
+    Ok(done)
 }
 
 pub(in super::super) fn insert_tasks(conn: &mut SqliteConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
