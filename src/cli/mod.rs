@@ -192,6 +192,7 @@ impl App {
         hide_from_handlers();
         // Before there are threads: it sees to it that the ends of handlers can be learnt.
         let _ = crate::engine::prepare_process();
+        crate::engine::keep_sqlite_logs();
         match execute(cli, &matches, &arguments, self, &mut out) {
             Ok(code) => match out.lost() {
                 Some(error) => {

@@ -110,6 +110,7 @@ pub use crate::os::suspend::Suspension;
 use crate::os::trusted_path::check_store;
 pub use crate::store::{
     ConnectFailure, ConnectWait, DatabaseError, DatabaseUrl, Engine, Pooler, StoreError, announce_locked_stores,
+    keep_sqlite_logs,
 };
 use crate::store::{Crash, NewEvent, News, Origin, Store};
 

@@ -60,6 +60,7 @@ use chrono::{DateTime, Utc};
 use self::audit::AuditSwitch;
 pub use self::audit::Origin;
 use self::backend::AnyConnection;
+pub use self::backend::kept_log::keep_sqlite_logs;
 pub use self::backend::pooler::Pooler;
 use self::backend::pooler::{LocalSettings, with_local_settings};
 pub use self::backend::{DatabaseUrl, Engine};

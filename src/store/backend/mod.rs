@@ -9,6 +9,7 @@ pub(super) mod health;
 mod hosts;
 mod insert_many;
 mod insert_one;
+pub(super) mod kept_log;
 pub(super) mod mysql;
 mod mysql_code;
 pub(super) mod pooler;
@@ -19,7 +20,7 @@ mod sqlstate;
 mod url;
 mod watch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use diesel::RunQueryDsl as _;
@@ -175,9 +176,14 @@ pub(super) fn ignore_ends(conn: &mut AnyConnection) -> QueryResult<()> {
 
 /// The file that every change of the store is written to first; `None` where the store is no file.
 pub(super) fn log_path(url: &DatabaseUrl) -> Option<PathBuf> {
-    let mut path = url.path()?.into_os_string();
+    url.path().map(|path| log_of(&path))
+}
+
+/// The write-ahead log of a SQLite file.
+fn log_of(store: &Path) -> PathBuf {
+    let mut path = store.as_os_str().to_owned();
     path.push("-wal");
-    Some(path.into())
+    path.into()
 }
 
 /// Whether this connection was told something since the last question.

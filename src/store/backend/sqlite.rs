@@ -21,8 +21,9 @@ use super::super::rows::{DependencyRow, NewRunOutputRow};
 use super::super::schema::{task_queue, task_queue_class_holds, task_queue_dependencies, task_queue_run_outputs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::insert_one::InsertOne;
+use super::kept_log;
 use super::url::DatabaseUrl;
-use super::{AnyConnection, ClassAtHost, unreachable, write_transaction};
+use super::{AnyConnection, ClassAtHost, log_of, unreachable, write_transaction};
 use crate::os::disk::room_at;
 use crate::os::file_checks::{is_network_filesystem, may_write};
 
@@ -38,9 +39,9 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<SqliteConnection> {
     refuse_log_without_store(url, &path)?;
     create_private(&path).map_err(|error| shown(&error))?;
     refuse_what_is_no_file(url, &path)?;
-    // An absolute path: a relative one could look like an option or ":memory:" to SQLite.
     let absolute = path.canonicalize().map_err(|error| shown(&error))?;
-    let mut conn = SqliteConnection::establish(&absolute.to_string_lossy()).map_err(|error| shown(&error))?;
+    let address = address_of(url, &absolute, "rwc")?;
+    let mut conn = SqliteConnection::establish(address.as_str()).map_err(|error| shown(&error))?;
     let locked = |error: diesel::result::Error| unless_locked(&path, &error).unwrap_or_else(|| shown(&error));
     prepare_session(&mut conn).map_err(locked)?;
     if library_version() >= OLDEST_SAFE_FOR_WAL && patiently(&path, || wants_wal(&mut conn)).map_err(locked)? {
@@ -57,12 +58,19 @@ pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult
     let absolute = path.canonicalize().map_err(|error| shown(&error))?;
     refuse_what_is_no_file(url, &absolute)?;
     refuse_network_filesystem(url, absolute.parent().unwrap_or(&absolute))?;
-    let mut address = Url::from_file_path(&absolute).map_err(|()| shown(&"it has no absolute path"))?;
-    address.set_query(Some("mode=rw"));
+    let address = address_of(url, &absolute, "rw")?;
     let mut conn = SqliteConnection::establish(address.as_str()).map_err(|error| shown(&error))?;
     let session = format!("PRAGMA busy_timeout = {}; PRAGMA query_only = ON;", limit.as_millis());
     conn.batch_execute(&session).map_err(|error| shown(&error))?;
     Ok(conn)
+}
+
+/// The address of a file for SQLite, opened in this mode.
+fn address_of(url: &DatabaseUrl, absolute: &Path, mode: &str) -> StoreResult<Url> {
+    let no_path = |()| cannot_open(url, absolute, "it has no absolute path");
+    let mut address = Url::from_file_path(absolute).map_err(no_path)?;
+    address.query_pairs_mut().append_pair("mode", mode).extend_pairs(kept_log::option());
+    Ok(address)
 }
 
 /// To an empty database in memory; `url` is for messages.
@@ -89,7 +97,7 @@ pub(super) fn connect_frozen(url: &DatabaseUrl, error: &StoreError) -> StoreResu
     address.set_query(Some("mode=ro&immutable=1"));
     let mut conn = SqliteConnection::establish(address.as_str()).map_err(|error| shown(&error))?;
     conn.batch_execute("PRAGMA query_only = ON;").map_err(|error| shown(&error))?;
-    let has_log = beside(&absolute, "-wal").metadata().is_ok_and(|log| log.len() > 0);
+    let has_log = log_of(&absolute).metadata().is_ok_and(|log| log.len() > 0);
     let newest = if has_log { "; the newest changes, in its log, cannot be read" } else { "" };
     Ok(Some((conn, format!("the disk of {url} {why}: the store is shown as its file is{newest}"))))
 }
@@ -278,7 +286,10 @@ pub(super) fn with_migration_lock<T>(
 ) -> StoreResult<T> {
     let path = url.path().unwrap_or_default();
     let _lock = lock_file::acquire(&path, LOCK_WAIT, |error| unreachable(url, &error.to_string()))?;
-    write_transaction(conn, work)
+    let done = write_transaction(conn, work)?;
+    // The tables are in the file itself from now on, also where the log stays: a copy without it is no empty store.
+    let _ = conn.batch_execute("PRAGMA wal_checkpoint(PASSIVE)");
+    Ok(done)
 }
 
 pub(in super::super) fn insert_tasks(conn: &mut SqliteConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {

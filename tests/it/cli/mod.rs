@@ -32,6 +32,7 @@ mod init;
 mod interrupted;
 mod json;
 mod keep;
+mod kept_log;
 mod limits;
 mod log_format;
 mod logs;
