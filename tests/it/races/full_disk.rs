@@ -112,7 +112,7 @@ const PRUNE_A_COPY: &str = r#"
     yes '{"class":"fill"}' | head -n 2000 | "$program" queue --batch - >/dev/null && "$program" cancel class=fill --yes || exit 91
     cat /dev/zero > "$disk/ballast" 2>/dev/null
     "$program" prune --older-than 0s --yes; echo "ended with $?"
-    cp -p "$disk/tasks.db" "$other/" && [ ! -s "$disk/tasks.db-wal" ] || exit 92
+    cp -p "$disk/tasks.db" "$disk/tasks.db-wal" "$other/" || exit 92
     "$program" --database "$other/tasks.db" prune --older-than 0s --yes || exit 93
     : > "$other/pruned"
     until [ -e "$other/vacuumed" ]; do :; done
