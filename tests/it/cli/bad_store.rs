@@ -181,6 +181,7 @@ fn a_store_that_may_not_be_written_is_named_with_69() {
     on(EngineUnderTest::Sqlite, |db| {
         db.configure(ECHO);
         db.cli().run(&["queue", "echo"]).ok();
+        assert_eq!(count_tasks(db), 1, "by a program that removes the log");
         let modes = |directory: u32, file: u32| {
             for entry in std::fs::read_dir(db.home()).unwrap() {
                 let path = entry.unwrap().path();
@@ -220,6 +221,9 @@ fn a_store_without_a_log_that_may_not_be_written_is_named() {
     let (home, cli) = alone();
     cli.run(&["migrate", "--database", "tasks.db"]).ok();
     let file = home.path().join("tasks.db");
+    let count = r#"SELECT COUNT(*) AS value FROM "TaskQueue""#;
+    assert_eq!(Raw::connect(EngineUnderTest::Sqlite, file.to_str().unwrap()).numbers(count), [Some(0)]);
+    assert!(!home.path().join("tasks.db-wal").exists(), "removed by the last one");
     std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
     let database = file.display().to_string();
@@ -228,6 +232,22 @@ fn a_store_without_a_log_that_may_not_be_written_is_named() {
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.contains("cannot be opened") && text.contains("this user may not write"), "{text}");
     assert!(text.contains("(mode 0644)"), "the file is examined all the same: {text}");
+}
+
+#[test]
+fn who_may_only_read_a_store_and_its_log_can_read_it() {
+    let (home, cli) = alone();
+    cli.run(&["exec", "--database", "tasks.db", "--", "true"]).ok();
+    std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    for suffix in ["", "-wal", "-shm"] {
+        let file = home.path().join(format!("tasks.db{suffix}"));
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o444)).unwrap();
+    }
+    let database = home.path().join("tasks.db").display().to_string();
+    let shown = as_nobody(home.path(), &["show", "1", "--database", &database]);
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("task 1   exec"), "{shown:?}");
+    let refused = as_nobody(home.path(), &["create-runs", "--database", &database]);
+    assert_eq!(refused.status.code(), Some(69), "{refused:?}");
 }
 
 #[test]

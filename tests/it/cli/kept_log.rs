@@ -12,6 +12,9 @@ use crate::support::{EngineUnderTest, TestDb, wait_until};
 const LONG_LOG_BYTES: u64 = 1 << 20;
 const COUNT: &str = r#"SELECT COUNT(*) AS value FROM "TaskQueue""#;
 
+/// The length of a file, and when it was written.
+type Written = (u64, i64, i64);
+
 /// A store in a directory of its own, which the test itself does not have open.
 struct Alone<'a> {
     db: &'a TestDb,
@@ -71,7 +74,7 @@ impl<'a> Alone<'a> {
     }
 
     /// The directory and what is in it. Whoever opens the index writes to it: it is memory that processes share.
-    fn listing(&self) -> Vec<(PathBuf, u64, Option<(u64, i64, i64)>)> {
+    fn listing(&self) -> Vec<(PathBuf, u64, Option<Written>)> {
         let written = |found: &Metadata| (found.len(), found.mtime(), found.mtime_nsec());
         let entry = |path: PathBuf| {
             let found = fs::metadata(&path).unwrap();
