@@ -1,6 +1,7 @@
 //! Build script of the package: how the program is linked. It is started often, by scripts and by cron, and so that a start costs
 //! little, it lies at fixed addresses and has the C++ library inside. docs/performance.md has the figures, docs/security.md what is
 //! given up.
+#![expect(clippy::disallowed_methods, reason = "a build script reads variables of cargo and asks the compiler")]
 
 use std::io;
 use std::os::unix::fs::symlink;
@@ -20,7 +21,6 @@ fn main() {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "how cargo tells a build script what it builds")]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
