@@ -64,7 +64,7 @@ pub fn why_not_claimable(ctx: &mut Context, request: &ClaimRequest) -> EngineRes
 }
 
 impl NotClaimable {
-    /// Whether it stays so until somebody changes the task.
+    /// Whether it stays so until the task is changed.
     #[must_use]
     pub fn is_final(&self) -> bool {
         use WhyNot::{OtherClass, OtherLimitKey, OtherTag, OtherUniqueKey, Rejected};

@@ -90,7 +90,7 @@ pub(super) struct SilenceLimit {
 }
 
 impl SilenceLimit {
-    /// The limit at this moment; `None` where silence is held against nobody, because the server came up less than a lease ago.
+    /// The limit at this moment; `None` where silence does not count, because the server came up less than a lease ago.
     ///
     /// # Errors
     /// The database's.

@@ -420,7 +420,7 @@ fn load_window(
     Ok(going)
 }
 
-/// Until when the class of this task states that it is kept, which nobody has written into its row; `Some(None)` without an end.
+/// Until when the class of this task states that it is kept, which is not yet written into its row; `Some(None)` without an end.
 fn stated_end(row: &Candidate, keep_of: &KeepOfClass) -> Option<Option<DateTime<Utc>>> {
     let secs = keep_of(&row.task_class).task_secs?;
     let end = |over_on| DateTime::from(over_on).checked_add_signed(TimeDelta::seconds(i64::from(secs)));

@@ -78,7 +78,7 @@ impl Desk {
             state.is_asked = true;
             state.inbox.clone()
         };
-        // Afterwards: whoever is woken by it asks for the reason.
+        // Afterwards: the thread that wakes asks for the reason.
         self.order.token().cancel();
         if let Some(inbox) = inbox {
             inbox.close();

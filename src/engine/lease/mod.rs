@@ -88,7 +88,7 @@ impl LeaseKeeper {
         self.shared.lock().runs.get(&run_id).map(|held| Arc::clone(&held.cancel))
     }
 
-    /// Opens the inbox of a run each time that it is called, for somebody without a borrow. A run that is not held gets no messages.
+    /// Opens the inbox of a run each time that it is called, for a caller without a borrow. A run that is not held gets no messages.
     pub(super) fn inbox_of(
         &self,
         run_id: RunId,

@@ -187,7 +187,7 @@ fn a_store_without_its_log_on_a_disk_that_cannot_be_written_can_be_read() {
 }
 
 #[test]
-fn a_store_without_its_log_on_a_disk_that_is_full_to_the_last_byte_can_be_read() {
+fn on_a_disk_full_to_the_last_byte_a_store_without_log_can_be_read() {
     on(EngineUnderTest::Sqlite, |db| {
         all_read(&reads_on_small_disk(db, &format!("{CLOSED_BY_ANOTHER_PROGRAM}{FULL}")), 1);
     });

@@ -5,6 +5,7 @@
 //! of an earlier test.
 
 mod commands;
+mod expected;
 mod real;
 mod reference;
 
@@ -16,7 +17,8 @@ use proptest_state_machine::ReferenceStateMachine;
 use taskqueue::os::random::token;
 
 use self::commands::Command;
-use self::real::{Real, state_of};
+use self::expected::state_of;
+use self::real::Real;
 use self::reference::Model;
 use crate::each_engine;
 

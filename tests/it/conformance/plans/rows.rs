@@ -1,0 +1,95 @@
+//! The rows on which the plans are looked at.
+
+use crate::conformance::fixture::sql_now;
+use crate::support::{EngineUnderTest, TestDb};
+
+const MANY: u32 = 50_000;
+
+/// 50,000 due tasks, 50,000 tasks that succeeded, and as many runs in either state, of five classes; a thousand runs
+/// that are processing.
+pub(super) fn fill(db: &TestDb) {
+    let mut raw = db.raw();
+    let numbers = match db.engine {
+        EngineUnderTest::Sqlite | EngineUnderTest::Postgres => {
+            format!(
+                "(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {MANY}) SELECT i FROM n) AS numbers"
+            )
+        }
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
+            let digit = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5
+                UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)";
+            format!(
+                "(SELECT a.d + 10 * b.d + 100 * c.d + 1000 * e.d + 10000 * f.d + 1 AS i
+                  FROM {digit} AS a, {digit} AS b, {digit} AS c, {digit} AS e, {digit} AS f WHERE f.d < {}) AS numbers",
+                MANY / 10_000
+            )
+        }
+    };
+    let class = match db.engine {
+        EngineUnderTest::Sqlite | EngineUnderTest::Postgres => "'class' || (i % 5)",
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "CONCAT('class', i % 5)",
+    };
+    let past = sql_now(db.engine, -3_600);
+    // Times of their own, as tasks have that were queued one after the other.
+    let each_time = match db.engine {
+        EngineUnderTest::Sqlite => "strftime('%Y-%m-%d %H:%M:%f000', 'now', -i || ' seconds')",
+        EngineUnderTest::Postgres => "clock_timestamp() - i * interval '1 second'",
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "UTC_TIMESTAMP(6) - INTERVAL i SECOND",
+    };
+    // Finished first, so that whoever walks the primary key meets all of them.
+    raw.execute(&format!(
+        "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\") SELECT {class}, 'success', {each_time} FROM {numbers}"
+    ));
+    raw.execute(&format!(
+        "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"Status\", \"StartedOn\", \"FinishedOn\", \"Token\")
+         SELECT \"Id\", \"TaskClass\", 'success', {past}, {past}, 'done' FROM \"TaskQueue\""
+    ));
+    raw.execute(&format!(
+        "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"ScheduledOn\") SELECT {class}, {each_time} FROM {numbers}"
+    ));
+    raw.execute(
+        "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"Priority\")
+         SELECT \"Id\" + 1000000, \"TaskClass\", \"Id\" % 3 FROM \"TaskQueue\" WHERE \"LastStatus\" = 'scheduled'",
+    );
+    raw.execute(&format!(
+        "UPDATE \"TaskQueueRuns\" SET \"Status\" = 'processing', \"StartedOn\" = {past}, \"Token\" = 'mine', \"LeaseExpiresOn\" = {}
+         WHERE \"Status\" = 'scheduled' AND \"Id\" % 50 = 0",
+        sql_now(db.engine, 3_600)
+    ));
+    let key = match db.engine {
+        EngineUnderTest::Sqlite | EngineUnderTest::Postgres => "'key' || \"Id\"",
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "CONCAT('key', \"Id\")",
+    };
+    raw.execute(&format!("UPDATE \"TaskQueue\" SET \"UniqueKey\" = {key} WHERE \"Id\" % 2 = 1"));
+    // Over long ago, before their time, and kept for their keys.
+    raw.execute(&format!(
+        "UPDATE \"TaskQueue\" SET \"UpdatedOn\" = '2010-01-01 00:00:00.000000', \"ScheduledOn\" = '2098-01-01 00:00:00.000000',
+             \"UniqueUntil\" = {}
+         WHERE \"LastStatus\" = 'success' AND \"Id\" > 2000 AND \"Id\" <= 4000",
+        sql_now(db.engine, 3_600)
+    ));
+    // Ten schedules, as far as an index looks at them.
+    raw.execute(
+        "UPDATE \"TaskQueue\" SET \"ScheduleId\" = \"Id\" - \"Id\" % 100, \"PlannedOn\" = \"ScheduledOn\"
+         WHERE \"Id\" >= 100 AND \"Id\" < 1100",
+    );
+    // Those of the others have expired.
+    raw.execute("UPDATE \"TaskQueueRuns\" SET \"Results\" = '{}' WHERE \"Status\" = 'success' AND \"Id\" % 100 = 0");
+    raw.execute(
+        "INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"RunId\")
+         SELECT CASE WHEN \"Id\" <= 100 THEN 'message' ELSE 'run-ended' END, \"TaskQueueId\", \"Id\" FROM \"TaskQueueRuns\"",
+    );
+    raw.execute(
+        "INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\")
+         SELECT \"Id\" + 1000000, \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'scheduled' AND \"Id\" <> 40000",
+    );
+    match db.engine {
+        EngineUnderTest::Sqlite => raw.execute("ANALYZE"),
+        EngineUnderTest::Postgres => raw.execute("VACUUM ANALYZE"),
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
+            raw.execute(
+                "ANALYZE TABLE \"TaskQueue\", \"TaskQueueRuns\", \"TaskQueueDependencies\", \"TaskQueueEvents\"",
+            );
+        }
+    }
+}
