@@ -5,7 +5,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 
 use super::audit::Origin;
-use super::backend::{self, AnyConnection};
+use super::backend::{self, AnyConnection, batch};
 use super::events::{NewEvent, insert_event};
 use super::runs::RunRef;
 use super::schema::{task_queue_runners, task_queue_runs};
@@ -44,20 +44,21 @@ pub struct Renewal {
 }
 
 impl Store {
-    /// Renews the runner's row and the leases of its runs. A lease that is over but was noticed by nobody is renewed too:
+    /// Renews the runner's row and the leases of its runs, whose tasks are `processing` from then on at the latest. A lease that is over but was noticed by nobody is renewed too:
     /// whoever takes a run for its lease looks at the lease in the same statement.
     ///
     /// # Errors
     /// The database could not be written; nothing is renewed then.
     pub fn renew_leases(&mut self, request: &RenewalRequest<'_>) -> StoreResult<Renewal> {
         self.write(|conn| {
+            backend::enter_both_tables(conn)?;
             let step = step_since_renewal(conn, request)?;
             let was_clock_set = !step.is_zero();
             let fresh = if was_clock_set { request.fresh } else { &[] };
             // Whoever writes many ends does that in the same order: neither waits for the other.
             let mut runs: Vec<&RunRef> = request.due.iter().chain(fresh).collect();
             runs.sort_unstable_by_key(|run| run.id.0);
-            let mut lost = Vec::new();
+            let (mut lost, mut renewed) = (Vec::new(), Vec::new());
             for run in runs {
                 use task_queue_runs::dsl;
                 let ours = dsl::task_queue_runs
@@ -65,20 +66,22 @@ impl Store {
                     .filter(dsl::status.eq(RunStatus::Processing.as_str()))
                     .filter(dsl::token.eq(&run.token));
                 let lease = dsl::lease_expires_on.eq(db_now_plus(request.lease_secs).nullable());
-                if diesel::update(ours).set((lease, dsl::updated_on.eq(db_now()))).execute(conn)? == 0 {
-                    lost.push(run.id);
+                match diesel::update(ours).set((lease, dsl::updated_on.eq(db_now()))).execute(conn)? {
+                    0 => lost.push(run.id),
+                    _ => renewed.push(run.id.0),
                 }
             }
+            batch::mark_started(conn, &renewed)?;
             use task_queue_runners::dsl;
             let open =
                 dsl::task_queue_runners.filter(dsl::id.eq(request.runner_id.0)).filter(dsl::finished_on.is_null());
             let heartbeat = (dsl::heartbeat_on.eq(db_now()), dsl::heartbeat_boot_ms.eq((request.boot_ms)()));
-            let renewed = diesel::update(open).set(heartbeat).execute(conn)?;
+            let is_registered = diesel::update(open).set(heartbeat).execute(conn)? == 1;
             if was_clock_set {
                 insert_event(conn, &clock_set(request, step))?;
             }
             fault_point!("lease.before_renew_commit");
-            Ok(Renewal { is_registered: renewed == 1, lost, was_clock_set })
+            Ok(Renewal { is_registered, lost, was_clock_set })
         })
     }
 

@@ -10,6 +10,7 @@ use super::schema::{task_queue, task_queue_runs};
 use super::sql::Moment;
 use super::status::Counted;
 use super::transitions::next_head;
+use super::unmarked::{AllUnmarked, open_run};
 use super::{Store, StoreResult};
 use crate::domain::status::{Stored, TaskStatus};
 
@@ -70,12 +71,16 @@ impl Store {
     /// The database could not be asked.
     pub fn count_backlog(&mut self, now: DateTime<Utc>) -> StoreResult<TaskBacklog> {
         self.read(|conn| {
-            let failed = sum(count_status(conn, TaskStatus::Failed)?, count_status(conn, TaskStatus::Timeout)?);
+            let unmarked = AllUnmarked::load(conn, None)?;
+            let mut failed = Counted::default();
+            for status in [TaskStatus::Failed, TaskStatus::Timeout] {
+                failed = sum(failed, count_status(conn, status)?.without(unmarked.count_with(status)));
+            }
             let mut over = Vec::new();
             for status in [TaskStatus::Success, TaskStatus::Failed, TaskStatus::Timeout, TaskStatus::Cancelled] {
                 over.push((status, count_over(conn, status, (now - OF_LATE).into())?));
             }
-            let (due, oldest_due_on) = count_due(conn, now.into())?;
+            let (due, oldest_due_on) = count_due(conn, now.into(), &unmarked)?;
             let (later, quarantined) = (count_later(conn, now.into())?, count_quarantined(conn)?);
             Ok(TaskBacklog { due, oldest_due_on, later, failed, quarantined, over })
         })
@@ -184,12 +189,16 @@ fn sum(one: Counted, other: Counted) -> Counted {
     Counted { count: one.count + other.count, or_more: one.or_more || other.or_more }
 }
 
-fn count_due(conn: &mut AnyConnection, now: Moment) -> StoreResult<(Counted, Option<DateTime<Utc>>)> {
+fn count_due(
+    conn: &mut AnyConnection,
+    now: Moment,
+    unmarked: &AllUnmarked,
+) -> StoreResult<(Counted, Option<DateTime<Utc>>)> {
     use super::schema::task_queue::dsl::{due_on, id, task_queue};
     let due = count_in_order!(conn, TASKS_LIMIT, task_queue.filter(due_on.le(now)).order((due_on, id)).select(id));
-    let first: Option<Option<Moment>> =
-        task_queue.filter(due_on.le(now)).order((due_on, id)).select(due_on).first(conn).optional()?;
-    Ok((due, first.flatten().map(DateTime::from)))
+    let waiting = task_queue.filter(due_on.le(now)).filter(open_run().is_null());
+    let first: Option<Option<Moment>> = waiting.order((due_on, id)).select(due_on).first(conn).optional()?;
+    Ok((due.without(unmarked.count()), first.flatten().map(DateTime::from)))
 }
 
 fn count_later(conn: &mut AnyConnection, now: Moment) -> StoreResult<Counted> {

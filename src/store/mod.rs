@@ -51,6 +51,7 @@ mod tasks;
 mod transfer;
 mod transitions;
 mod unique;
+mod unmarked;
 mod waiting;
 
 use std::time::{Duration, Instant};

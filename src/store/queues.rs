@@ -12,6 +12,7 @@ use super::schema::{task_queue, task_queue_runs};
 use super::sql::{Moment, db_now};
 use super::status::Counted;
 use super::transitions::next_head;
+use super::unmarked::{AllUnmarked, open_run};
 use super::{Store, StoreResult};
 use crate::domain::status::{Stored, TaskStatus};
 
@@ -45,6 +46,7 @@ impl Store {
     pub fn count_by_class(&mut self, classes: &[String], limit: usize) -> StoreResult<Vec<ClassCounts>> {
         self.read(|conn| {
             let (due, running) = (first_due(conn)?, count_running(conn)?);
+            let unmarked = AllUnmarked::load(conn, None)?;
             let mut names: BTreeSet<String> = list_waiting_classes(conn, limit)?.into_iter().collect();
             names.extend(due.keys().chain(running.keys()).chain(classes).cloned());
             let names: Vec<String> = names.into_iter().take(limit).collect();
@@ -57,7 +59,7 @@ impl Store {
                     due: Counted { count: due.get(&class).copied().unwrap_or(0), or_more: has_more_due },
                     waiting: count_waiting(conn, &class, most)?,
                     running: running.get(&class).copied().unwrap_or(0),
-                    failed: count_failed(conn, &class, most)?,
+                    failed: count_failed(conn, &class, most)?.without(unmarked.count_failed(&class)),
                     class,
                 });
             }
@@ -100,7 +102,8 @@ impl Store {
 fn first_due(conn: &mut AnyConnection) -> QueryResult<BTreeMap<String, i64>> {
     use task_queue::dsl;
     let now: Moment = diesel::select(db_now()).get_result(conn)?;
-    let due = dsl::task_queue.filter(dsl::due_on.le(now)).order((dsl::due_on, dsl::id));
+    let due = dsl::task_queue.filter(dsl::due_on.le(now)).filter(open_run().is_null());
+    let due = due.order((dsl::due_on, dsl::id));
     let classes: Vec<String> = due.limit(DUE_LIMIT + 1).select(dsl::task_class).load(conn)?;
     let mut counts = BTreeMap::new();
     for class in classes {

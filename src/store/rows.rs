@@ -6,9 +6,10 @@ use diesel::prelude::*;
 use super::cells::{Cell, ExactInt, ExactText, MaybeShownText, ShownText};
 use super::schema::{task_queue, task_queue_dependencies, task_queue_run_outputs, task_queue_runners, task_queue_runs};
 use super::sql::Moment;
+use super::unmarked::{processed_run, status_in_process};
 use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::records::{Run, RunOutput, Runner, Task, TaskSchedule};
-use crate::domain::status::Stored;
+use crate::domain::status::{Stored, TaskStatus};
 use crate::domain::task_class::TaskClass;
 use crate::domain::unreadable::{RowReader, StoredText, Unreadable};
 
@@ -42,6 +43,8 @@ pub(super) struct TaskRow {
     timeout_secs: Option<Cell<ExactInt>>,
     waiting_for: Cell<ExactInt>,
     current_run_id: Option<i64>,
+    #[diesel(select_expression = processed_run(), select_expression_type = processed_run)]
+    processed_run_id: Option<i64>,
     backoff: Option<Cell<ExactText>>,
     crashes: Cell<ExactInt>,
     quarantined_on: Option<Cell<Moment>>,
@@ -103,8 +106,23 @@ impl CellReader {
     }
 }
 
+impl TaskRow {
+    /// The status, and the open run, which the row need not know of yet.
+    fn status_and_run(&self) -> (Stored<TaskStatus>, Option<RunId>) {
+        let last_status = self.last_status.0.as_str();
+        match (self.current_run_id, self.processed_run_id) {
+            (None, Some(run_id)) => {
+                let status = status_in_process(last_status).map(Stored::Known);
+                (status.unwrap_or_else(|| last_status.to_owned().into()), Some(RunId(run_id)))
+            }
+            (run_id, _) => (last_status.to_owned().into(), run_id.map(RunId)),
+        }
+    }
+}
+
 impl From<TaskRow> for Task {
     fn from(row: TaskRow) -> Self {
+        let (status, current_run_id) = row.status_and_run();
         let mut cells = CellReader::default();
         let time_zone = cells.text("TimeZone", row.time_zone);
         let catch_up = cells.text("CatchUp", row.catch_up);
@@ -125,7 +143,7 @@ impl From<TaskRow> for Task {
             next_attempt_on: cells.maybe_instant("NextAttemptOn", row.next_attempt_on),
             class: cells.class(row.task_class),
             data: cells.text("TaskData", row.task_data),
-            status: String::from(row.last_status).into(),
+            status,
             max_retries: row.max_retries.map(|cell| cells.int("MaxRetries", cell)),
             retry_limit: row.retry_limit.map(|cell| cells.int("RetryLimit", cell)),
             failed_retries: cells.int("FailedRetries", row.failed_retries),
@@ -133,7 +151,7 @@ impl From<TaskRow> for Task {
             priority: cells.int("Priority", row.priority),
             timeout_secs: row.timeout_secs.map(|cell| cells.int("Timeout", cell)),
             waiting_for: cells.int("WaitingFor", row.waiting_for),
-            current_run_id: row.current_run_id.map(RunId),
+            current_run_id,
             backoff: cells.maybe_text("Backoff", row.backoff),
             crashes: cells.int("Crashes", row.crashes),
             quarantined_on: cells.maybe_instant("QuarantinedOn", row.quarantined_on),

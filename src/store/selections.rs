@@ -11,6 +11,7 @@ use super::cells::ShownText;
 use super::rows::TaskRow;
 use super::schema::{task_queue, task_queue_runs};
 use super::sql::{Moment, allowed_retries, db_now};
+use super::unmarked::AllUnmarked;
 use super::{Store, StoreResult};
 use crate::domain::ids::TaskId;
 use crate::domain::meta::Meta;
@@ -22,6 +23,7 @@ use crate::domain::status::{RunStatus, TaskStatus};
 const IDS_PER_STATEMENT: usize = 1_000;
 
 /// Where tasks are looked for by their ids.
+#[derive(Clone, Copy)]
 enum Place<'a> {
     Everywhere,
     Ids(&'a [i64]),
@@ -59,13 +61,21 @@ impl Store {
             }
             let now: Moment = diesel::select(db_now()).get_result(conn)?;
             let statuses = statuses_of(selection);
+            let unmarked = AllUnmarked::load(conn, None)?.ids();
+            let meant: Vec<i64> = unmarked.iter().copied().filter(|id| names(selection, &ids, *id)).collect();
             let mut found = BTreeSet::new();
-            for place in places(selection, &ids) {
-                for status in statuses.iter().copied() {
-                    for chain in chains_of(selection).iter().copied() {
-                        let classes = classes.as_deref();
-                        let query = Query { selection, classes, place: &place, status, chain, now };
-                        found.extend(query.load(conn)?);
+            for status in statuses.iter().copied() {
+                for chain in chains_of(selection).iter().copied() {
+                    let classes = classes.as_deref();
+                    let query = |place, status| Query { selection, classes, place, status, chain, now };
+                    for place in places(selection, &ids) {
+                        let of_status = query(place, status).load(conn)?.into_iter();
+                        found.extend(of_status.filter(|id| status.is_none() || !unmarked.contains(id)));
+                    }
+                    if status == Some(StatusFilter::Is(TaskStatus::Processing)) {
+                        for part in meant.chunks(IDS_PER_STATEMENT) {
+                            found.extend(query(Place::Ids(part), None).load(conn)?);
+                        }
                     }
                 }
             }
@@ -134,11 +144,17 @@ fn places<'a>(selection: &Selection, ids: &'a [i64]) -> Vec<Place<'a>> {
     ids.chunks(IDS_PER_STATEMENT).map(Place::Ids).chain(ranges).collect()
 }
 
+/// Whether a selection means this task, as far as it names any.
+fn names(selection: &Selection, ids: &[i64], id: i64) -> bool {
+    let is_in_range = || selection.ranges.iter().any(|(first, last)| (first.0..=last.0).contains(&id));
+    !selection.has_ids() || ids.contains(&id) || is_in_range()
+}
+
 /// One question.
 struct Query<'a> {
     selection: &'a Selection,
     classes: Option<&'a [String]>,
-    place: &'a Place<'a>,
+    place: Place<'a>,
     status: Option<StatusFilter>,
     chain: Chain,
     now: Moment,
@@ -151,7 +167,7 @@ impl Query<'_> {
         query = match self.place {
             Place::Everywhere => query,
             Place::Ids(ids) => query.filter(dsl::id.eq_any(ids.iter().copied())),
-            Place::Range(first, last) => query.filter(dsl::id.between(*first, *last)),
+            Place::Range(first, last) => query.filter(dsl::id.between(first, last)),
         };
         if let Some(classes) = self.classes {
             query = query.filter(dsl::task_class.eq_any(classes));

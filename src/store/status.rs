@@ -8,7 +8,8 @@ use super::notices::count_unreported;
 use super::rows::{RunRow, TaskRow};
 
 use super::sql::{Moment, db_now};
-use super::{Store, StoreResult};
+use super::unmarked::{AllUnmarked, open_run, processed_run};
+use super::{Store, StoreError, StoreResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::{Run, Task};
 use crate::domain::status::TaskStatus;
@@ -29,6 +30,16 @@ impl Counted {
     /// So many, of which no more than `limit` were counted.
     pub(super) const fn up_to(limit: i64, count: i64) -> Self {
         Self { count: if count > limit { limit } else { count }, or_more: count > limit }
+    }
+
+    /// The same without so many that were counted too; where not all were counted, they may be among the rest.
+    pub(super) fn without(self, others: i64) -> Self {
+        if self.or_more { self } else { Self { count: (self.count - others).max(0), ..self } }
+    }
+
+    /// The same and so many more.
+    pub(super) fn and(self, others: i64) -> Self {
+        Self { count: self.count + others, ..self }
     }
 }
 
@@ -86,9 +97,11 @@ impl Store {
     /// The database could not be asked.
     pub fn count_tasks(&mut self, class: Option<&str>) -> StoreResult<TaskCounts> {
         self.read(|conn| {
-            let mut count = |status| count_status(conn, status, class);
+            let unmarked = AllUnmarked::load(conn, class)?;
+            let mut count =
+                |status| Ok::<_, StoreError>(count_status(conn, status, class)?.without(unmarked.count_with(status)));
             let mut counts = TaskCounts {
-                processing: count(TaskStatus::Processing)?,
+                processing: count(TaskStatus::Processing)?.and(unmarked.count()),
                 scheduled: count(TaskStatus::Scheduled)?,
                 failed: count(TaskStatus::Failed)?,
                 timeout: count(TaskStatus::Timeout)?,
@@ -99,7 +112,8 @@ impl Store {
             counts.waiting_runs = count_waiting_runs(conn, class)?;
             counts.quarantined = count_quarantined(conn, class)?;
             counts.unreported_failures = count_unreported(conn, class)?;
-            (counts.due, counts.oldest_due_secs) = count_due(conn, class)?;
+            let (due, oldest_due_secs) = count_due(conn, class)?;
+            (counts.due, counts.oldest_due_secs) = (due.without(unmarked.count()), oldest_due_secs);
             Ok(counts)
         })
     }
@@ -120,6 +134,9 @@ impl Store {
                 let missing = filter.limit + 1 - i64::try_from(rows.len()).unwrap_or(i64::MAX);
                 if missing > 0 {
                     rows.extend(list_by_status(conn, status.as_str(), filter.class.as_deref(), missing)?);
+                }
+                if *status == TaskStatus::Processing {
+                    rows.extend(list_unmarked(conn, filter.class.as_deref())?);
                 }
             }
             let limit = usize::try_from(filter.limit).unwrap_or(usize::MAX);
@@ -208,13 +225,12 @@ fn count_due(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<(Coun
     use super::schema::task_queue::dsl::{due_on, id, task_class, task_queue};
     let now: Moment = diesel::select(db_now()).get_result(conn)?;
     let due = task_queue.filter(due_on.le(now));
+    let waiting = due.filter(open_run().is_null()).order((due_on, id)).select(due_on);
     let (count, first): (Counted, Option<Option<Moment>>) = match class {
-        None => {
-            (count_up_to_limit!(conn, due.select(id))?, due.order((due_on, id)).select(due_on).first(conn).optional()?)
-        }
+        None => (count_up_to_limit!(conn, due.select(id))?, waiting.first(conn).optional()?),
         Some(class) => (
             count_up_to_limit!(conn, due.filter(task_class.eq(class)).select(id))?,
-            due.filter(task_class.eq(class)).order((due_on, id)).select(due_on).first(conn).optional()?,
+            waiting.filter(task_class.eq(class)).first(conn).optional()?,
         ),
     };
     let waiting_secs = first.flatten().map(|first| {
@@ -251,8 +267,12 @@ fn list_by_status(
     class: Option<&str>,
     limit: i64,
 ) -> StoreResult<Vec<TaskRow>> {
-    use super::schema::task_queue::dsl::{id, last_status, scheduled_on, task_class, task_queue};
-    let of_status = task_queue.filter(last_status.eq(status)).select(TaskRow::as_select()).limit(limit);
+    use super::schema::task_queue::dsl::{current_run_id, id, last_status, scheduled_on, task_class, task_queue};
+    let of_status = task_queue
+        .filter(last_status.eq(status))
+        .filter(current_run_id.is_not_null().or(processed_run().is_null()))
+        .select(TaskRow::as_select())
+        .limit(limit);
     // The whole index is named in the order, so that no planner takes the primary key and walks it through all that is
     // finished.
     Ok(match class {
@@ -262,6 +282,13 @@ fn list_by_status(
             .order((task_class.desc(), last_status.desc(), scheduled_on.desc(), id.desc()))
             .load(conn)?,
     })
+}
+
+/// Tasks that are processed and whose rows do not say so yet, newest first.
+fn list_unmarked(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<Vec<TaskRow>> {
+    use super::schema::task_queue::dsl::{id, task_queue};
+    let ids = AllUnmarked::load(conn, class)?.ids();
+    Ok(task_queue.filter(id.eq_any(ids)).order(id.desc()).select(TaskRow::as_select()).load(conn)?)
 }
 
 fn with_last_runs(

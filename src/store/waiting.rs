@@ -12,6 +12,7 @@ use super::schema::{task_queue, task_queue_runs};
 use super::sql::{Moment, db_now};
 use super::status::Counted;
 use super::transitions::next_head;
+use super::unmarked::open_run;
 use super::{Store, StoreResult};
 use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::records::Task;
@@ -103,7 +104,8 @@ impl Store {
         let rows: Vec<TaskRow> = self.read(|conn| {
             // As a value: PostgreSQL looks for no function of the clock in an index.
             let now: Moment = diesel::select(db_now()).get_result(conn)?;
-            let due = dsl::task_queue.filter(dsl::due_on.le(now)).order((dsl::due_on, dsl::id));
+            let due = dsl::task_queue.filter(dsl::due_on.le(now)).filter(open_run().is_null());
+            let due = due.order((dsl::due_on, dsl::id));
             Ok(due.limit(limit).select(TaskRow::as_select()).load(conn)?)
         })?;
         Ok(rows.into_iter().map(Task::from).collect())

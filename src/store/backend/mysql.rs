@@ -308,9 +308,12 @@ fn statement_rows(rows: &[NewTaskRow]) -> usize {
     fitting.count().max(1)
 }
 
-/// The due tasks `q` at or after a place. Written out: a comparison of pairs is not read from an index here.
+/// The due tasks `q` at or after a place of which no run is being processed. Written out: a comparison of pairs is not read from an
+/// index here. A value, not NOT EXISTS: MariaDB would read all open runs of all tasks first, whatever the limit.
 const DUE_FROM: &str = "(q.`DueOn` > CAST(? AS DATETIME(6)) OR (q.`DueOn` = CAST(? AS DATETIME(6)) AND q.`Id` >= ?))
-    AND q.`DueOn` <= UTC_TIMESTAMP(6)";
+    AND q.`DueOn` <= UTC_TIMESTAMP(6)
+    AND (SELECT p.`Id` FROM `TaskQueueRuns` AS p
+         WHERE p.`OpenTaskId` = q.`Id` AND p.`Status` = 'processing' LIMIT 1) IS NULL";
 
 #[derive(QueryableByName)]
 struct DueRow {
@@ -338,6 +341,7 @@ pub(super) fn create_due_runs(conn: &mut MysqlConnection, from: DueFrom, limit: 
     // FOR UPDATE: nobody may cancel a task between the two statements.
     // The limit stands inside: where a table is read that is also written, rows are buffered first, and a limit outside
     // would come after all that are due were read and locked.
+    // A start changes no row of a task: one that was started since this statement began is a duplicate, which is left as it is.
     // LEFT JOIN, not NOT EXISTS: MariaDB would read all open runs of all tasks first, whatever the limit.
     diesel::sql_query(format!(
         "INSERT INTO `TaskQueueRuns` (`TaskQueueId`, `TaskClass`, `Priority`, `Attempt`, `LimitKey`, `Tag`)
@@ -346,7 +350,8 @@ pub(super) fn create_due_runs(conn: &mut MysqlConnection, from: DueFrom, limit: 
                WHERE {DUE_FROM} ORDER BY q.`DueOn`, q.`Id` LIMIT ? FOR UPDATE) AS d
          LEFT JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = d.`Id`
          WHERE r.`Id` IS NULL
-         ORDER BY d.`DueOn`, d.`Id`"
+         ORDER BY d.`DueOn`, d.`Id`
+         ON DUPLICATE KEY UPDATE `TaskQueueId` = d.`Id`"
     ))
     .bind::<Text, _>(&due_on)
     .bind::<Text, _>(&due_on)

@@ -14,6 +14,7 @@ use super::super::new_task::NewTaskRow;
 use super::super::rows::{DependencyRow, NewRunOutputRow};
 use super::super::schema::{task_queue, task_queue_class_holds, task_queue_receipts, task_queue_run_outputs};
 use super::super::sql::{Moment, db_now, db_now_plus};
+use super::super::unmarked::processed_run;
 use super::copy::copy_tasks;
 use super::insert_one::InsertOne;
 use super::url::DatabaseUrl;
@@ -302,6 +303,7 @@ pub(super) fn find_due(conn: &mut PgConnection, from: DueFrom) -> QueryResult<Op
                 .sql(")"),
         )
         .filter(sql::<Bool>(r#""DueOn" <= (SELECT clock_timestamp())"#))
+        .filter(processed_run().is_null())
         .order((task_queue::due_on, task_queue::id))
         .select((task_queue::due_on, task_queue::id))
         .first(conn)
@@ -315,6 +317,7 @@ pub(super) fn create_due_runs(conn: &mut PgConnection, from: DueFrom, limit: i64
         "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off;",
     )?;
     // The clock stands in a subquery because it is volatile: compared directly, it could not bound the index scan.
+    // A start changes no row of a task: one that was started since this statement began conflicts.
     // The UNION takes up a task whose open run it does not know of, which only a hand in the tables can bring about.
     diesel::sql_query(
         r#"WITH due AS MATERIALIZED (
@@ -322,6 +325,8 @@ pub(super) fn create_due_runs(conn: &mut PgConnection, from: DueFrom, limit: i64
                       (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") AS "OpenRunId"
                FROM "TaskQueue" AS t
                WHERE (t."DueOn", t."Id") >= ($1::timestamptz, $2) AND t."DueOn" <= (SELECT clock_timestamp())
+                 AND NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r
+                                 WHERE r."OpenTaskId" = t."Id" AND r."Status" = 'processing')
                ORDER BY t."DueOn", t."Id" LIMIT $3
                FOR UPDATE OF t
            ), created AS (
@@ -329,6 +334,7 @@ pub(super) fn create_due_runs(conn: &mut PgConnection, from: DueFrom, limit: i64
                SELECT d."Id", d."TaskClass", d."Priority", d."Attempts" + 1, d."LimitKey", d."Tag"
                FROM due AS d WHERE d."OpenRunId" IS NULL
                ORDER BY d."DueOn", d."Id"
+               ON CONFLICT DO NOTHING
                RETURNING "Id", "TaskQueueId"
            ), opened AS (
                SELECT c."Id", c."TaskQueueId" FROM created AS c

@@ -20,6 +20,7 @@ use super::super::new_task::NewTaskRow;
 use super::super::rows::{DependencyRow, NewRunOutputRow};
 use super::super::schema::{task_queue, task_queue_class_holds, task_queue_dependencies, task_queue_run_outputs};
 use super::super::sql::{Moment, db_now, db_now_plus};
+use super::super::unmarked::processed_run;
 use super::insert_one::InsertOne;
 use super::kept_log;
 use super::url::DatabaseUrl;
@@ -346,6 +347,7 @@ pub(super) fn find_due(conn: &mut SqliteConnection) -> QueryResult<Option<(Optio
     use task_queue::dsl;
     dsl::task_queue
         .filter(dsl::due_on.le(sql("strftime('%Y-%m-%d %H:%M:%f000', 'now')")))
+        .filter(processed_run().is_null())
         .order((dsl::due_on, dsl::id))
         .select((dsl::due_on, dsl::id))
         .first(conn)
@@ -370,6 +372,8 @@ pub(super) fn create_due_runs(conn: &mut SqliteConnection, limit: i64) -> QueryR
            FROM (SELECT d."Id" AS "TaskId", o."Id"
                  FROM (SELECT t."Id" FROM "TaskQueue" AS t
                        WHERE t."DueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now')
+                         AND NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS p
+                                         WHERE p."OpenTaskId" = t."Id" AND p."Status" = 'processing')
                        ORDER BY t."DueOn", t."Id" LIMIT ?) AS d
                  JOIN "TaskQueueRuns" AS o ON o."OpenTaskId" = d."Id") AS r
            WHERE "TaskQueue"."Id" = r."TaskId""#,

@@ -11,6 +11,7 @@ use super::super::notices::{NewNotice, insert_notice};
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::settings::setting_now;
 use super::super::sql::{Moment, db_now, db_now_plus};
+use super::super::unmarked::status_in_process;
 use super::meta::extend_meta;
 use super::recur::{Author, follow_settled};
 use super::run_end::{Crash, RunEnd};
@@ -53,6 +54,7 @@ struct TaskBefore {
     failed_retries: i32,
     max_retries: Option<i32>,
     attempts: i32,
+    current_run_id: Option<i64>,
     crashes: i32,
     #[diesel(deserialize_as = MaybeShownText)]
     backoff: Option<String>,
@@ -124,7 +126,7 @@ fn task_after_end(conn: &mut AnyConnection, task: &TaskBefore, end: &RunEnd) -> 
     let crashes = crashes_after(counted, task.crashes, end.crash.is_some());
     let counts = event != TaskEvent::Release;
     Ok(TaskAfter {
-        status: TaskStatus::parse(&task.last_status).and_then(|from| task_after(from, event, before)),
+        status: status_while_run(task).and_then(|from| task_after(from, event, before)),
         failed_retries,
         retry_limit: Some(allowed).filter(|_| is_exhausted && task.max_retries != Some(allowed)),
         is_exhausted,
@@ -134,6 +136,14 @@ fn task_after_end(conn: &mut AnyConnection, task: &TaskBefore, end: &RunEnd) -> 
         is_quarantined: end.unreadable.is_some() || end.crash.as_ref().is_some_and(|crash| crashes >= crash.limit),
         delay_secs: delay_secs(task, event, (failed_retries, crashes), end),
     })
+}
+
+/// The status of the task while its run was processed: the start of many runs leaves the rows of their tasks as they are.
+fn status_while_run(task: &TaskBefore) -> Option<TaskStatus> {
+    if task.current_run_id.is_none() {
+        return status_in_process(&task.last_status);
+    }
+    TaskStatus::parse(&task.last_status)
 }
 
 /// How many attempts of a task that states this MaxRetries may fail, by the settings as they are now.

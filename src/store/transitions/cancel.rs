@@ -10,9 +10,9 @@ use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::db_now;
 use super::super::{Store, StoreError, StoreResult};
 use super::end::end_waiting_run;
-use super::enter_tasks;
 use super::keep::keep_as_classes_state;
 use super::run_end::RunEnd;
+use super::{enter_tasks, hold_idle};
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::status::{RunStatus, TaskStatus};
 use crate::domain::transition::{RunEvent, TaskEvent, task_after};
@@ -188,6 +188,9 @@ fn cancel_idle_task(
     to: TaskStatus,
 ) -> StoreResult<Option<CancelAnswer>> {
     use task_queue::dsl;
+    if !hold_idle(conn, id)? {
+        return Ok(None);
+    }
     let cancelled = diesel::update(dsl::task_queue.filter(dsl::id.eq(id.0)))
         .filter(dsl::last_status.eq(from))
         .filter(dsl::current_run_id.is_null())

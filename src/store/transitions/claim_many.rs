@@ -1,7 +1,7 @@
 //! Many runs pass to processing at once, for a runner with many slots: under the lock of the claim like one, with the same
 //! rules, and in a few statements. Where no run waits, due tasks are started without a run that waits in between.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -15,6 +15,7 @@ use super::super::limits::Obstacles;
 use super::super::runs::RunRef;
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::{Moment, db_now};
+use super::super::unmarked::open_run;
 use super::super::{Store, StoreResult};
 use super::claim::{
     Claim, ENDS_PER_TRANSACTION, Head, claim_run, claimed_run, first_claimable, load_claimed, next_head,
@@ -38,7 +39,8 @@ pub enum Outlook {
 }
 
 fn next_due(conn: &mut AnyConnection) -> StoreResult<Outlook> {
-    let dues = task_queue::table.filter(task_queue::due_on.is_not_null()).order((task_queue::due_on, task_queue::id));
+    let dues = task_queue::table.filter(task_queue::due_on.is_not_null()).filter(open_run().is_null());
+    let dues = dues.order((task_queue::due_on, task_queue::id));
     let next: Option<(Option<Moment>, Moment)> = dues.select((task_queue::due_on, db_now())).first(conn).optional()?;
     let Some((Some(due_on), now)) = next else { return Ok(Outlook::Nothing) };
     let wait = DateTime::<Utc>::from(due_on) - DateTime::<Utc>::from(now);
@@ -383,11 +385,14 @@ fn start_due(
         return Ok(ManyClaimed { needs_runs: true, ..ManyClaimed::default() });
     }
     let tasks: Vec<TaskStart<'_>> = due.iter().zip(tokens).map(start_of).collect();
-    let runs = batch::start_tasks(conn, &claim.starter(), &tasks)?;
+    let started = batch::start_tasks(conn, &claim.starter(), &tasks)?;
+    let runs: HashMap<i64, i64> = started.into_iter().map(|task| (task.task_id, task.run_id)).collect();
+    let watched = due.iter().filter(|(facts, _)| facts.is_watched).filter_map(|(facts, _)| runs.get(&facts.task_id));
+    batch::mark_started(conn, &watched.copied().collect::<Vec<_>>())?;
     fault_point!("claim_many.tasks_started");
-    let claimed = runs.into_iter().zip(due).zip(tokens).map(|((run_id, (facts, content)), token)| {
-        let ids = (RunId(run_id), TaskId(facts.task_id));
-        claimed_run(ids, token.clone(), facts.attempts.saturating_add(1), facts.seen_on, content)
+    let claimed = due.into_iter().zip(tokens).filter_map(|((facts, content), token)| {
+        let ids = (RunId(*runs.get(&facts.task_id)?), TaskId(facts.task_id));
+        Some(claimed_run(ids, token.clone(), facts.attempts.saturating_add(1), facts.seen_on, content))
     });
     Ok(ManyClaimed { runs: claimed.collect(), ..ManyClaimed::default() })
 }

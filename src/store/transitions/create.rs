@@ -3,7 +3,7 @@
 use diesel::prelude::*;
 
 use super::super::audit::{CREATED, Origin, keep_run_transition};
-use super::super::backend::{self, AnyConnection};
+use super::super::backend::{self, AnyConnection, batch};
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::db_now;
 use super::super::{Store, StoreResult};
@@ -58,10 +58,12 @@ pub(super) fn open_run_if_due(
         .select(task_queue_runs::id)
         .first(conn)
         .optional()?;
+    let Some(run_id) = open else { return Ok(None) };
+    batch::mark_started(conn, &[run_id])?;
     diesel::update(dsl::task_queue.filter(dsl::id.eq(task_id.0)).filter(dsl::current_run_id.is_null()))
-        .set(dsl::current_run_id.eq(open))
+        .set(dsl::current_run_id.eq(run_id))
         .execute(conn)?;
-    Ok(open.map(RunId))
+    Ok(Some(RunId(run_id)))
 }
 
 fn create_one_run(conn: &mut AnyConnection, task: &DueTask, auditor: Option<&Origin>) -> StoreResult<()> {

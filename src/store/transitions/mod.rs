@@ -53,6 +53,15 @@ fn enter_tasks(conn: &mut AnyConnection, ids: &[TaskId]) -> StoreResult<()> {
     Ok(backend::enter_both_tables(conn)?)
 }
 
+/// Locks the row of a task, and says whether the task has no open run. After a look at it: the start of many runs changes no row of
+/// a task, but waits for no row that is locked.
+fn hold_idle(conn: &mut AnyConnection, id: TaskId) -> StoreResult<bool> {
+    backend::lock_tasks(conn, &[id.0])?;
+    let open = task_queue_runs::table.filter(task_queue_runs::open_task_id.eq(id.0));
+    let is_open: bool = diesel::select(diesel::dsl::exists(open)).get_result(conn)?;
+    Ok(!is_open)
+}
+
 /// A claim has the lock of TaskQueueRuns and then asks for the row of a task. Whoever has the row first has to have written
 /// runs before, be it none.
 pub(super) fn keep_claims_out(conn: &mut AnyConnection) -> StoreResult<()> {

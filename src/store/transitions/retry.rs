@@ -10,7 +10,7 @@ use super::super::schema::task_queue::dsl;
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::super::unique::{Holder, find_other_holder};
 use super::super::{Store, StoreResult};
-use super::enter_tasks;
+use super::{enter_tasks, hold_idle};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
 use crate::domain::status::TaskStatus;
@@ -99,6 +99,9 @@ fn restart_task(
         return Ok(RestartAnswer::KeyTaken(holder));
     }
     fault_point!("retry.key_free");
+    if !hold_idle(conn, task_id)? {
+        return refuse(conn, task_id);
+    }
     let is_anew = restart == Restart::Requeue;
     let updated = diesel::update(dsl::task_queue.filter(dsl::id.eq(task_id.0)))
         .filter(dsl::last_status.eq_any(restart.from()))
@@ -118,14 +121,14 @@ fn restart_task(
     if updated == 1 {
         return Ok(RestartAnswer::Done);
     }
-    let found: Option<(String, Option<i64>)> = dsl::task_queue
-        .filter(dsl::id.eq(task_id.0))
-        .select((dsl::last_status, dsl::current_run_id))
-        .first(conn)
-        .optional()?;
-    Ok(found.map_or(RestartAnswer::NoSuchTask, |(status, run)| RestartAnswer::Refused {
-        status,
-        has_open_run: run.is_some(),
+    refuse(conn, task_id)
+}
+
+fn refuse(conn: &mut AnyConnection, task_id: TaskId) -> StoreResult<RestartAnswer> {
+    let row = dsl::task_queue.filter(dsl::id.eq(task_id.0)).select(TaskRow::as_select()).first(conn).optional()?;
+    Ok(row.map(Task::from).map_or(RestartAnswer::NoSuchTask, |task| RestartAnswer::Refused {
+        has_open_run: task.current_run_id.is_some(),
+        status: task.status.to_string(),
     }))
 }
 

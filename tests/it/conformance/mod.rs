@@ -20,6 +20,7 @@ mod schema;
 mod scheme;
 mod snapshot;
 mod transitions;
+mod unmarked;
 mod wait;
 mod worker;
 mod worker_counts;

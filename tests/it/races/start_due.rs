@@ -2,10 +2,12 @@
 
 use std::collections::HashSet;
 
+use taskqueue::domain::ids::TaskId;
 use taskqueue::domain::records::ClaimedRun;
+use taskqueue::domain::status::{Stored, TaskStatus};
 use taskqueue::store::{ManyClaimed, Store};
 
-use super::tools::many_at_once;
+use super::tools::{begin_write, many_at_once, wait_blocked};
 use crate::conformance::fixture::{claim_by_nobody, create, queue, willing};
 use crate::support::database::Raw;
 use crate::support::{TestDb, wait_until};
@@ -55,6 +57,23 @@ fn take_lanes(db: &TestDb, count: i64) -> Raw {
     holder
 }
 
+/// Does it while a claim has made the run of this task and has not committed it yet.
+fn beside_an_uncommitted_start(db: &TestDb, id: TaskId, act: impl FnOnce(&mut Store) + Send) {
+    let mut earlier = db.raw();
+    let mut store = db.store();
+    begin_write(&mut earlier);
+    earlier.execute(&format!(
+        "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"Status\", \"StartedOn\", \"Token\", \"LeaseExpiresOn\")
+         VALUES ({id}, 'work', 'processing', '2020-01-01 00:00:00', 'of-the-earlier-one', '2199-01-01 00:00:00')"
+    ));
+    std::thread::scope(|scope| {
+        let later = scope.spawn(move || act(&mut store));
+        wait_blocked(db, &mut db.raw());
+        earlier.execute("COMMIT");
+        later.join().unwrap();
+    });
+}
+
 // Of PostgreSQL alone: the other engines have no lanes.
 test_on! { [postgres Postgres] a_worker_that_finds_every_lane_taken_waits_and_one_lane_is_enough db {
     let mut ctx = willing(db);
@@ -85,9 +104,7 @@ each_engine! {
         assert_eq!(all_different(&started), TASKS);
         let open = "SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing'";
         assert_eq!(db.number(open), TASKS as i64);
-        let told = "SELECT COUNT(*) AS value FROM \"TaskQueue\" t JOIN \"TaskQueueRuns\" r ON r.\"Id\" = t.\"CurrentRunId\"
-                    WHERE r.\"TaskQueueId\" = t.\"Id\" AND t.\"LastStatus\" = 'processing'";
-        assert_eq!(db.number(told), TASKS as i64);
+        assert_eq!(ctx.store.count_tasks(None).unwrap().processing.count, TASKS as i64);
     }
 
     fn workers_that_start_due_tasks_and_runners_that_claim_runs_share_what_there_is(db) {
@@ -104,5 +121,20 @@ each_engine! {
         };
         let started: Vec<ClaimedRun> = many_at_once(db, AT_ONCE, each).into_iter().flatten().collect();
         assert_eq!(all_different(&started), TASKS);
+    }
+
+    fn of_two_claims_of_one_ready_task_the_later_one_takes_nothing_r2(db) {
+        let mut ctx = willing(db);
+        let id = queue(&mut ctx, "work");
+        beside_an_uncommitted_start(db, id, |store| assert_eq!(start_all(store, 1), []));
+        assert_eq!(ctx.store.get_task(id).unwrap().status, Stored::Known(TaskStatus::Processing));
+    }
+
+    fn a_task_that_starts_while_runs_are_created_gets_no_second_one_r2(db) {
+        let mut ctx = willing(db);
+        let (id, other) = (queue(&mut ctx, "work"), queue(&mut ctx, "work"));
+        beside_an_uncommitted_start(db, id, |store| { store.create_missing_runs(&mut |_| {}).unwrap(); });
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\""), 2);
+        assert!(ctx.store.open_run_of(other).unwrap().is_some());
     }
 }

@@ -67,9 +67,12 @@ pub(in super::super) struct DueFacts {
     pub(in super::super) task_id: i64,
     #[diesel(sql_type = Integer)]
     pub(in super::super) attempts: i32,
-    /// Whether it can have its turn only as a run among runs: it has a priority, a limit key, or an open run it does not know.
+    /// Whether it can have its turn only as a run among runs: it has a priority or a limit key.
     #[diesel(sql_type = Bool)]
     pub(in super::super) is_special: bool,
+    /// Whether others look at its row to see that it runs: it recurs or has a unique key.
+    #[diesel(sql_type = Bool)]
+    pub(in super::super) is_watched: bool,
     #[diesel(sql_type = Timestamp)]
     pub(in super::super) due_on: Moment,
     /// The database's clock.
@@ -85,6 +88,15 @@ pub(in super::super) struct TaskStart<'a> {
     /// The number of the attempt.
     pub(in super::super) attempt: i32,
     pub(in super::super) token: &'a str,
+}
+
+/// A task that has started, and its run.
+#[derive(Clone, Copy, Debug, QueryableByName)]
+pub(in super::super) struct StartedTask {
+    #[diesel(sql_type = BigInt)]
+    pub(in super::super) run_id: i64,
+    #[diesel(sql_type = BigInt)]
+    pub(in super::super) task_id: i64,
 }
 
 /// The id of a row that was written.
@@ -166,8 +178,8 @@ pub(in super::super) fn start_runs(
     }
 }
 
-/// The first tasks that are due, from this moment on, in their order, of which nobody else holds the row; under the lock of the
-/// claim.
+/// The first tasks that are due and have no open run, from this moment on, in their order, of which no other connection holds the
+/// row; under the lock of the claim. Their rows are locked.
 pub(in super::super) fn list_due(
     conn: &mut AnyConnection,
     from: Option<Moment>,
@@ -200,17 +212,31 @@ pub(in super::super) fn has_due_with_priority(conn: &mut AnyConnection) -> Query
     }
 }
 
-/// Starts these due tasks, which this transaction holds: each gets a run that is being processed from its first moment. The
-/// runs have ids in the order of the tasks.
+/// Starts these due tasks, whose rows this transaction has locked: each gets a run that is being processed from its first moment.
+/// The runs have ids in the order of the tasks. The rows of the tasks stay as they are, see [`mark_started`]. A task that is
+/// missing from the answer has got a run from another claim since it was listed.
 pub(in super::super) fn start_tasks(
     conn: &mut AnyConnection,
     starter: &Starter<'_>,
     tasks: &[TaskStart<'_>],
-) -> QueryResult<Vec<i64>> {
+) -> QueryResult<Vec<StartedTask>> {
     match conn {
         AnyConnection::Sqlite(conn) => sqlite::start_tasks(conn, starter, tasks),
         AnyConnection::Postgres(conn) => postgres::start_tasks(conn, starter, tasks),
         AnyConnection::Mysql(conn) => mysql::start_tasks(conn, starter, tasks),
+    }
+}
+
+/// Writes into the rows of their tasks that these runs are being processed, where they do not say so yet. A start of many leaves
+/// that out: most runs are over before anything looks at the row, and each version of a row costs as much as its index entries.
+pub(in super::super) fn mark_started(conn: &mut AnyConnection, runs: &[i64]) -> QueryResult<()> {
+    if runs.is_empty() {
+        return Ok(());
+    }
+    match conn {
+        AnyConnection::Sqlite(conn) => sqlite::mark_started(conn, runs),
+        AnyConnection::Postgres(conn) => postgres::mark_started(conn, runs),
+        AnyConnection::Mysql(conn) => mysql::mark_started(conn, runs),
     }
 }
 

@@ -1,6 +1,6 @@
 //! MySQL and MariaDB: a statement for all runs, in whose text stands what differs between them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use diesel::mysql::MysqlConnection;
@@ -10,7 +10,9 @@ use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
 use super::super::super::prepared::{prepared, prepared_once};
 use super::super::super::sql::Moment;
-use super::{DueRow, EndedRow, FoundRow, Manner, Start, StartedRow, Starter, Success, TaskStart, by_manner};
+use super::{
+    DueRow, EndedRow, FoundRow, IdRow, Manner, Start, StartedRow, StartedTask, Starter, Success, TaskStart, by_manner,
+};
 
 #[derive(QueryableByName)]
 struct FirstId {
@@ -75,34 +77,44 @@ pub(super) fn start_runs(
         .bind::<Text, _>(starter.process_identity)
         .bind::<BigInt, _>(starter.lease_secs)
         .execute(conn)?;
-    mark_started(conn, started.iter().map(|row| row.run_id))?;
+    mark(conn, started.iter().map(|row| row.run_id), "")?;
     Ok(started)
 }
 
+pub(super) fn mark_started(conn: &mut MysqlConnection, runs: &[i64]) -> QueryResult<()> {
+    mark(
+        conn,
+        runs.iter().copied(),
+        "AND `TaskQueueRuns`.`Status` = 'processing' AND `TaskQueue`.`CurrentRunId` IS NULL",
+    )
+}
+
 /// What the start of these runs means for their tasks. Under LOCK TABLES each table goes by its own name.
-fn mark_started(conn: &mut MysqlConnection, runs: impl Iterator<Item = i64>) -> QueryResult<()> {
+fn mark(conn: &mut MysqlConnection, runs: impl Iterator<Item = i64>, condition: &str) -> QueryResult<()> {
     diesel::sql_query(format!(
         "UPDATE `TaskQueueRuns` STRAIGHT_JOIN `TaskQueue` ON `TaskQueue`.`Id` = `TaskQueueRuns`.`TaskQueueId`
          SET `TaskQueue`.`LastStatus` = CASE WHEN `TaskQueue`.`LastStatus` IN ('scheduled', 'failed', 'timeout', 'success')
                  THEN 'processing' ELSE `TaskQueue`.`LastStatus` END,
              `TaskQueue`.`CurrentRunId` = `TaskQueueRuns`.`Id`, `TaskQueue`.`UpdatedOn` = UTC_TIMESTAMP(6)
-         WHERE `TaskQueueRuns`.`Id` IN ({})",
+         WHERE `TaskQueueRuns`.`Id` IN ({}) {condition}",
         list(runs)
     ))
     .execute(conn)
     .map(drop)
 }
 
-/// Under LOCK TABLES a table can be named once in a statement, and by its own name only: open runs are asked for apart.
-/// SKIP LOCKED: what somebody else is about to start is passed over.
+/// Under LOCK TABLES a table can be named once in a statement, and by its own name only. SKIP LOCKED: what another claim is about
+/// to start is passed over. A value, not NOT EXISTS: MariaDB would read all open runs of all tasks first.
 const LIST_DUE: &str = "
     SELECT `Id` AS task_id, `TaskClass` AS class, `Attempts` AS attempts, `TaskData` AS data, `MaxRetries` AS max_retries,
         `Timeout` AS timeout_secs, `PlannedOn` AS planned_on, `ScheduledOn` AS scheduled_on,
-        `Priority` <> 0 OR `LimitKey` IS NOT NULL
-            OR EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `TaskQueueRuns`.`OpenTaskId` = `TaskQueue`.`Id`) AS is_special,
+        `Priority` <> 0 OR `LimitKey` IS NOT NULL AS is_special,
+        `Recurrence` IS NOT NULL OR `UniqueKey` IS NOT NULL AS is_watched,
         `DueOn` AS due_on, UTC_TIMESTAMP(6) AS seen_on
     FROM `TaskQueue`
     WHERE `DueOn` >= CAST(? AS DATETIME(6)) AND `DueOn` <= UTC_TIMESTAMP(6)
+      AND (SELECT `TaskQueueRuns`.`Id` FROM `TaskQueueRuns`
+           WHERE `TaskQueueRuns`.`OpenTaskId` = `TaskQueue`.`Id` LIMIT 1) IS NULL
     ORDER BY `DueOn`, `Id` LIMIT ?
     FOR UPDATE SKIP LOCKED";
 
@@ -128,11 +140,27 @@ pub(super) fn has_due_with_priority(conn: &mut MysqlConnection) -> QueryResult<b
     Ok(row.found)
 }
 
+/// Those of these tasks that have an open run. The list of due tasks is as old as its statement, and a start changes no row of a
+/// task: only now, when their rows are locked, is that certain.
+fn with_open_run(conn: &mut MysqlConnection, tasks: &[TaskStart<'_>]) -> QueryResult<HashSet<i64>> {
+    let rows: Vec<IdRow> = diesel::sql_query(format!(
+        "SELECT `OpenTaskId` AS id FROM `TaskQueueRuns` WHERE `OpenTaskId` IN ({})",
+        list(tasks.iter().map(|task| task.task_id))
+    ))
+    .load(conn)?;
+    Ok(rows.into_iter().map(|row| row.id).collect())
+}
+
 pub(super) fn start_tasks(
     conn: &mut MysqlConnection,
     starter: &Starter<'_>,
     tasks: &[TaskStart<'_>],
-) -> QueryResult<Vec<i64>> {
+) -> QueryResult<Vec<StartedTask>> {
+    let started = with_open_run(conn, tasks)?;
+    let tasks: Vec<&TaskStart<'_>> = tasks.iter().filter(|task| !started.contains(&task.task_id)).collect();
+    if tasks.is_empty() {
+        return Ok(Vec::new());
+    }
     const ROW: &str = "(?, ?, ?, 'processing', UTC_TIMESTAMP(6), ?, ?, ?, ?, ?, UTC_TIMESTAMP(6) + INTERVAL ? SECOND)";
     let text = format!(
         "INSERT INTO `TaskQueueRuns` (`TaskQueueId`, `TaskClass`, `Attempt`, `Status`, `StartedOn`, `Token`, `ProcessId`, `RunnerId`,
@@ -141,7 +169,7 @@ pub(super) fn start_tasks(
         vec![ROW; tasks.len()].join(", ")
     );
     let mut insert = diesel::sql_query(text).into_boxed();
-    for task in tasks {
+    for task in &tasks {
         insert = insert
             .bind::<BigInt, _>(task.task_id)
             .bind::<Text, _>(task.class.as_str())
@@ -158,9 +186,8 @@ pub(super) fn start_tasks(
     let ids: FirstId = prepared("SELECT CAST(LAST_INSERT_ID() AS SIGNED) AS first, @@auto_increment_increment AS step")
         .get_result(conn)?;
     let step = usize::try_from(ids.step).unwrap_or(1);
-    let runs: Vec<i64> = (ids.first..).step_by(step).take(tasks.len()).collect();
-    mark_started(conn, runs.iter().copied())?;
-    Ok(runs)
+    let runs = (ids.first..).step_by(step).zip(tasks);
+    Ok(runs.map(|(run_id, task)| StartedTask { run_id, task_id: task.task_id }).collect())
 }
 
 #[derive(QueryableByName)]
@@ -198,7 +225,8 @@ pub(super) fn end_successes(conn: &mut MysqlConnection, successes: &[Success<'_>
     let tokens: HashMap<i64, &str> = successes.iter().map(|end| (end.run_id, end.token)).collect();
     let held: Vec<HeldRow> = diesel::sql_query(format!(
         "SELECT r.`Id` AS run_id, t.`Id` AS task_id, r.`Host` AS host, CASE WHEN r.`HasKeySlot` THEN r.`LimitKey` END AS freed_key,
-             t.`LastStatus` = 'processing' AS has_succeeded, t.`Recurrence` IS NOT NULL AS recurs,
+             t.`LastStatus` = 'processing'
+                 OR t.`CurrentRunId` IS NULL AND t.`LastStatus` IN ('scheduled', 'failed', 'timeout') AS has_succeeded, t.`Recurrence` IS NOT NULL AS recurs,
              EXISTS (SELECT 1 FROM `TaskQueueDependencies` AS d WHERE d.`DependsOnId` = t.`Id`) AS has_dependants,
              t.`KeepResults` IS NOT NULL AS keeps_results,
              r.`Token` AS token
@@ -217,7 +245,9 @@ pub(super) fn end_successes(conn: &mut MysqlConnection, successes: &[Success<'_>
     if !ended.is_empty() {
         diesel::sql_query(format!(
             "UPDATE `TaskQueue`
-             SET `LastStatus` = CASE WHEN `LastStatus` = 'processing' THEN 'success' ELSE `LastStatus` END, `FailedRetries` = 0,
+             SET `LastStatus` = CASE WHEN `LastStatus` = 'processing'
+                         OR `CurrentRunId` IS NULL AND `LastStatus` IN ('scheduled', 'failed', 'timeout') THEN 'success'
+                     ELSE `LastStatus` END, `FailedRetries` = 0,
                  `Attempts` = `Attempts` + 1, `CurrentRunId` = NULL, `Crashes` = 0, `ClassKeep` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
              WHERE `Id` IN ({})",
             list(ended.iter().map(|row| row.task_id))

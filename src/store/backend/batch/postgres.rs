@@ -7,7 +7,7 @@ use diesel::sql_types::{Array, BigInt, Integer, Nullable, Text, Timestamp};
 
 use super::super::super::prepared::prepared;
 use super::super::super::sql::Moment;
-use super::{DueRow, EndedRow, FoundRow, IdRow, Start, StartedRow, Starter, Success, TaskStart};
+use super::{DueRow, EndedRow, FoundRow, Start, StartedRow, StartedTask, Starter, Success, TaskStart};
 
 const START_RUNS: &str = r#"
     WITH started AS (
@@ -53,11 +53,12 @@ const LIST_DUE: &str = r#"
     SELECT t."Id" AS task_id, t."TaskClass" AS class, t."Attempts" AS attempts, t."TaskData"::text AS data,
         t."MaxRetries" AS max_retries, t."Timeout" AS timeout_secs,
         t."PlannedOn"::timestamp AS planned_on, t."ScheduledOn"::timestamp AS scheduled_on,
-        t."Priority" <> 0 OR t."LimitKey" IS NOT NULL
-            OR EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") AS is_special,
+        t."Priority" <> 0 OR t."LimitKey" IS NOT NULL AS is_special,
+        t."Recurrence" IS NOT NULL OR t."UniqueKey" IS NOT NULL AS is_watched,
         t."DueOn"::timestamp AS due_on, clock_timestamp()::timestamp AS seen_on
     FROM "TaskQueue" AS t
     WHERE t."DueOn" >= ? AND t."DueOn" <= (SELECT clock_timestamp())
+      AND NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id")
     ORDER BY t."DueOn", t."Id" LIMIT ?
     FOR UPDATE SKIP LOCKED"#;
 
@@ -82,7 +83,8 @@ pub(super) fn has_due_with_priority(conn: &mut PgConnection) -> QueryResult<bool
     Ok(row.found)
 }
 
-/// One moment for all: a run is not started before it is created.
+/// One moment for all: a run is not started before it is created. ON CONFLICT: a start changes no row of a task, so of a task
+/// that another claim has started since this one began, the open run is all that shows it.
 const START_TASKS: &str = r#"
     WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now), started AS (
         INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Attempt", "Status", "CreatedOn", "StartedOn", "Token",
@@ -91,20 +93,16 @@ const START_TASKS: &str = r#"
             clock.now + ? * interval '1 second'
         FROM unnest(?, ?, ?, ?) WITH ORDINALITY AS n (task_id, class, attempt, token, place), clock
         ORDER BY n.place
+        ON CONFLICT DO NOTHING
         RETURNING "Id", "TaskQueueId"
-    ), marked AS (
-        UPDATE "TaskQueue" AS t
-        SET "LastStatus" = 'processing', "CurrentRunId" = s."Id", "UpdatedOn" = clock_timestamp()
-        FROM started AS s
-        WHERE t."Id" = ANY (ARRAY[s."TaskQueueId"])
     )
-    SELECT "Id" AS id FROM started ORDER BY "Id""#;
+    SELECT "Id" AS run_id, "TaskQueueId" AS task_id FROM started ORDER BY "Id""#;
 
 pub(super) fn start_tasks(
     conn: &mut PgConnection,
     starter: &Starter<'_>,
     tasks: &[TaskStart<'_>],
-) -> QueryResult<Vec<i64>> {
+) -> QueryResult<Vec<StartedTask>> {
     let ids: Vec<i64> = tasks.iter().map(|task| task.task_id).collect();
     let classes: Vec<&str> = tasks.iter().map(|task| task.class.as_str()).collect();
     let attempts: Vec<i32> = tasks.iter().map(|task| task.attempt).collect();
@@ -119,8 +117,19 @@ pub(super) fn start_tasks(
         .bind::<Array<Text>, _>(classes)
         .bind::<Array<Integer>, _>(attempts)
         .bind::<Array<Text>, _>(tokens);
-    let rows: Vec<IdRow> = statement.load(conn)?;
-    Ok(rows.into_iter().map(|row| row.id).collect())
+    statement.load(conn)
+}
+
+const MARK_STARTED: &str = r#"
+    UPDATE "TaskQueue" AS t
+    SET "LastStatus" = CASE WHEN t."LastStatus" IN ('scheduled', 'failed', 'timeout', 'success') THEN 'processing'
+            ELSE t."LastStatus" END,
+        "CurrentRunId" = r."Id", "UpdatedOn" = clock_timestamp()
+    FROM "TaskQueueRuns" AS r
+    WHERE r."Id" = ANY (?) AND r."Status" = 'processing' AND t."Id" = ANY (ARRAY[r."TaskQueueId"]) AND t."CurrentRunId" IS NULL"#;
+
+pub(super) fn mark_started(conn: &mut PgConnection, runs: &[i64]) -> QueryResult<()> {
+    prepared(MARK_STARTED).bind::<Array<BigInt>, _>(runs).execute(conn).map(drop)
 }
 
 const END_SUCCESSES: &str = r#"
@@ -137,7 +146,9 @@ const END_SUCCESSES: &str = r#"
         RETURNING r."Id", r."TaskQueueId", r."Host", r."LimitKey", r."HasKeySlot"
     )
     UPDATE "TaskQueue" AS t
-    SET "LastStatus" = CASE WHEN t."LastStatus" = 'processing' THEN 'success' ELSE t."LastStatus" END, "FailedRetries" = 0,
+    SET "LastStatus" = CASE WHEN t."LastStatus" = 'processing'
+                OR t."CurrentRunId" IS NULL AND t."LastStatus" IN ('scheduled', 'failed', 'timeout') THEN 'success'
+            ELSE t."LastStatus" END, "FailedRetries" = 0,
         "Attempts" = t."Attempts" + 1, "CurrentRunId" = NULL, "Crashes" = 0, "ClassKeep" = NULL, "UpdatedOn" = clock_timestamp()
     FROM ended AS e
     WHERE t."Id" = ANY (ARRAY[e."TaskQueueId"])

@@ -11,7 +11,9 @@ use serde_json::json;
 
 use super::super::super::prepared::prepared;
 use super::super::super::sql::Moment;
-use super::{DueRow, EndedRow, FoundRow, IdRow, Manner, Start, StartedRow, Starter, Success, TaskStart, by_manner};
+use super::{
+    DueRow, EndedRow, FoundRow, IdRow, Manner, Start, StartedRow, StartedTask, Starter, Success, TaskStart, by_manner,
+};
 
 /// The FROM of an UPDATE is read first, row by row, and each row of the table found by its key.
 const START_RUNS: &str = r#"
@@ -48,11 +50,12 @@ pub(super) fn start_runs(
         .load(conn)?;
     let ids: Vec<i64> = started.into_iter().map(|row| row.id).collect();
     let rows: Vec<StartedRow> = prepared(LOAD_STARTED).bind::<Text, _>(json!(ids).to_string()).load(conn)?;
-    mark_started(conn, rows.iter().map(|row| (row.task_id, row.run_id)))?;
+    let runs: Vec<(i64, i64)> = rows.iter().map(|row| (row.task_id, row.run_id)).collect();
+    prepared(MARK_CLAIMED).bind::<Text, _>(json!(runs).to_string()).execute(conn)?;
     Ok(rows)
 }
 
-const MARK_STARTED: &str = r#"
+const MARK_CLAIMED: &str = r#"
     UPDATE "TaskQueue"
     SET "LastStatus" = CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout', 'success') THEN 'processing'
             ELSE "LastStatus" END,
@@ -60,20 +63,27 @@ const MARK_STARTED: &str = r#"
     FROM json_each(?) AS n
     WHERE "TaskQueue"."Id" = n.value ->> 0"#;
 
-/// What the start of a run means for its task, for each task and its run.
-fn mark_started(conn: &mut SqliteConnection, runs: impl Iterator<Item = (i64, i64)>) -> QueryResult<()> {
-    let runs: Vec<(i64, i64)> = runs.collect();
+const MARK_STARTED: &str = r#"
+    UPDATE "TaskQueue"
+    SET "LastStatus" = CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout', 'success') THEN 'processing'
+            ELSE "LastStatus" END,
+        "CurrentRunId" = r."Id", "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
+    FROM json_each(?) AS n CROSS JOIN "TaskQueueRuns" AS r
+    WHERE r."Id" = n.value AND r."Status" = 'processing' AND "TaskQueue"."Id" = r."TaskQueueId" AND "CurrentRunId" IS NULL"#;
+
+pub(super) fn mark_started(conn: &mut SqliteConnection, runs: &[i64]) -> QueryResult<()> {
     prepared(MARK_STARTED).bind::<Text, _>(json!(runs).to_string()).execute(conn).map(drop)
 }
 
 const LIST_DUE: &str = r#"
     SELECT t."Id" AS task_id, t."TaskClass" AS class, t."Attempts" AS attempts, t."TaskData" AS data, t."MaxRetries" AS max_retries,
         t."Timeout" AS timeout_secs, t."PlannedOn" AS planned_on, t."ScheduledOn" AS scheduled_on,
-        t."Priority" <> 0 OR t."LimitKey" IS NOT NULL
-            OR EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") AS is_special,
+        t."Priority" <> 0 OR t."LimitKey" IS NOT NULL AS is_special,
+        t."Recurrence" IS NOT NULL OR t."UniqueKey" IS NOT NULL AS is_watched,
         t."DueOn" AS due_on, strftime('%Y-%m-%d %H:%M:%f000', 'now') AS seen_on
     FROM "TaskQueue" AS t
     WHERE t."DueOn" >= ? AND t."DueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now')
+      AND NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id")
     ORDER BY t."DueOn", t."Id" LIMIT ?"#;
 
 pub(super) fn list_due(conn: &mut SqliteConnection, from: Moment, limit: i64) -> QueryResult<Vec<DueRow>> {
@@ -106,15 +116,15 @@ const START_TASKS: &str = r#"
     FROM json_each(?) AS n CROSS JOIN "TaskQueue" AS t
     WHERE t."Id" = n.value ->> 0
     ORDER BY n.key
-    RETURNING "Id" AS id"#;
+    RETURNING "Id" AS run_id, "TaskQueueId" AS task_id"#;
 
 pub(super) fn start_tasks(
     conn: &mut SqliteConnection,
     starter: &Starter<'_>,
     tasks: &[TaskStart<'_>],
-) -> QueryResult<Vec<i64>> {
+) -> QueryResult<Vec<StartedTask>> {
     let rows: Vec<_> = tasks.iter().map(|task| json!([task.task_id, task.attempt, task.token])).collect();
-    let started: Vec<IdRow> = prepared(START_TASKS)
+    let mut started: Vec<StartedTask> = prepared(START_TASKS)
         .bind::<BigInt, _>(starter.process_id)
         .bind::<BigInt, _>(starter.runner_id)
         .bind::<Text, _>(starter.host)
@@ -122,11 +132,9 @@ pub(super) fn start_tasks(
         .bind::<BigInt, _>(starter.lease_secs)
         .bind::<Text, _>(json!(rows).to_string())
         .load(conn)?;
-    let mut runs: Vec<i64> = started.into_iter().map(|row| row.id).collect();
     // They were inserted in the order of the tasks, but RETURNING promises none.
-    runs.sort_unstable();
-    mark_started(conn, tasks.iter().map(|task| task.task_id).zip(runs.iter().copied()))?;
-    Ok(runs)
+    started.sort_unstable_by_key(|task| task.run_id);
+    Ok(started)
 }
 
 #[derive(QueryableByName)]
@@ -168,7 +176,9 @@ const END_RUNS: &str = r#"
 
 const MARK_ENDED: &str = r#"
     UPDATE "TaskQueue"
-    SET "LastStatus" = CASE WHEN "LastStatus" = 'processing' THEN 'success' ELSE "LastStatus" END, "FailedRetries" = 0,
+    SET "LastStatus" = CASE WHEN "LastStatus" = 'processing'
+                OR "CurrentRunId" IS NULL AND "LastStatus" IN ('scheduled', 'failed', 'timeout') THEN 'success'
+            ELSE "LastStatus" END, "FailedRetries" = 0,
         "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL, "Crashes" = 0, "ClassKeep" = NULL,
         "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
     WHERE "Id" IN (SELECT value FROM json_each(?))

@@ -1,0 +1,187 @@
+//! A start of many runs writes no row of a task: all that looks at a task sees all the same that it is processed, and no second
+//! run of it is made.
+
+use taskqueue::domain::ids::TaskId;
+use taskqueue::domain::records::ClaimedRun;
+use taskqueue::domain::selection::Selection;
+use taskqueue::domain::status::{Stored, TaskStatus};
+use taskqueue::domain::transition::RunEvent;
+use taskqueue::engine::Context;
+use taskqueue::store::{
+    CancelAnswer, Ended, NewEvent, Origin, Outlook, RenewalRequest, Restart, RestartAnswer, Store, TaskFilter,
+};
+
+use super::fixture::{claim_by_nobody, create, ending, last_run, queue, queue_with_run, reference, task, willing};
+use crate::each_engine;
+use crate::support::TestDb;
+
+fn start_due(store: &mut Store, round: &str, count: usize) -> Vec<ClaimedRun> {
+    let tokens: Vec<String> = (0..count).map(|n| format!("{round}-{n:05}-token-of-an-unmarked-run")).collect();
+    store.claim_runs(&claim_by_nobody(&|_| true), &tokens).unwrap().runs
+}
+
+/// A task that has been started and whose row does not say so.
+fn started(ctx: &mut Context) -> ClaimedRun {
+    let id = queue(ctx, "work");
+    let run = start_due(&mut ctx.store, &format!("s{id}"), 1).remove(0);
+    assert_eq!(run.task_id, id);
+    run
+}
+
+fn columns(db: &TestDb, id: TaskId) -> (Option<String>, i64) {
+    let status = db.text(&format!("SELECT \"LastStatus\" AS value FROM \"TaskQueue\" WHERE \"Id\" = {id}"));
+    let known =
+        format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Id\" = {id} AND \"CurrentRunId\" IS NOT NULL");
+    (status, db.number(&known))
+}
+
+fn event(kind: &'static str) -> NewEvent {
+    NewEvent {
+        kind,
+        task_id: None,
+        run_id: None,
+        actor: String::new(),
+        host: String::new(),
+        details: serde_json::json!({}),
+    }
+}
+
+fn selected(ctx: &mut Context, text: &str) -> Vec<TaskId> {
+    ctx.store.select_tasks(&Selection::parse(&[text]).unwrap()).unwrap()
+}
+
+fn renew(ctx: &mut Context, run: &ClaimedRun) {
+    let origin = Origin { actor: String::new(), host: String::new() };
+    let due = [reference(run)];
+    let request = RenewalRequest {
+        runner_id: taskqueue::domain::ids::RunnerId(1),
+        due: &due,
+        fresh: &[],
+        lease_secs: 90,
+        boot_ms: || 0,
+        origin: &origin,
+    };
+    assert!(ctx.store.renew_leases(&request).unwrap().lost.is_empty());
+}
+
+each_engine! {
+    fn a_start_of_many_writes_no_row_of_a_task_and_each_is_seen_as_processed(db) {
+        let mut ctx = willing(db);
+        let id = queue(&mut ctx, "work");
+        let queued = task(db, id);
+        let run = start_due(&mut ctx.store, "a", 1).remove(0);
+        assert_eq!(columns(db, id), (Some("scheduled".to_owned()), 0));
+        let seen = task(db, id);
+        assert_eq!((seen.status, seen.current_run_id), (Stored::Known(TaskStatus::Processing), Some(run.run_id)));
+        assert_eq!(seen.updated_on, queued.updated_on, "its row is as it was");
+    }
+
+    fn counters_lists_and_selections_know_a_started_task(db) {
+        let mut ctx = willing(db);
+        let (run, waiting) = (started(&mut ctx), queue(&mut ctx, "work"));
+        for class in [None, Some("work")] {
+            let counts = ctx.store.count_tasks(class).unwrap();
+            let numbers = [counts.processing, counts.scheduled, counts.due].map(|counted| counted.count);
+            assert_eq!(numbers, [1, 1, 1], "{class:?}");
+        }
+        let list = |ctx: &mut Context, status| -> Vec<TaskId> {
+            let filter = TaskFilter { statuses: vec![status], limit: 10, ..TaskFilter::default() };
+            ctx.store.list_tasks(&filter).unwrap().tasks.iter().map(|(task, _)| task.id).collect()
+        };
+        assert_eq!(list(&mut ctx, TaskStatus::Processing), [run.task_id]);
+        assert_eq!(list(&mut ctx, TaskStatus::Scheduled), [waiting]);
+        assert_eq!(selected(&mut ctx, "status=processing"), [run.task_id]);
+        for text in ["status=scheduled", "status=due", "status=waiting"] {
+            assert_eq!(selected(&mut ctx, text), [waiting], "{text}");
+        }
+        let both = Selection::parse(&["status=processing", &run.task_id.to_string()]).unwrap();
+        assert_eq!(ctx.store.select_tasks(&both).unwrap(), [run.task_id]);
+        let other = Selection::parse(&["status=processing", &waiting.to_string()]).unwrap();
+        assert_eq!(ctx.store.select_tasks(&other).unwrap(), []);
+        assert_eq!(ctx.store.list_first_due(5).unwrap().iter().map(|task| task.id).collect::<Vec<_>>(), [waiting]);
+        let backlog = { let now = ctx.store.now().unwrap(); ctx.store.count_backlog(now).unwrap() };
+        assert_eq!(backlog.due.count, 1);
+    }
+
+    fn a_started_task_gets_no_second_run_r2(db) {
+        let mut ctx = willing(db);
+        let run = started(&mut ctx);
+        assert_eq!(create(&mut ctx).created, 0);
+        assert!(!ctx.store.has_due_task().unwrap());
+        assert!(start_due(&mut ctx.store, "again", 3).is_empty());
+        assert_eq!(ctx.store.look_for_work("one", &|_| true).unwrap(), Outlook::Nothing);
+        assert_eq!(ctx.store.open_run_of(run.task_id).unwrap(), Some(run.run_id));
+        assert_eq!(columns(db, run.task_id), (Some("processing".to_owned()), 1), "it was asked for by its name");
+        let runs = format!("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"TaskQueueId\" = {}", run.task_id);
+        assert_eq!(db.number(&runs), 1);
+    }
+
+    fn the_first_renewal_of_its_lease_marks_a_started_task(db) {
+        let mut ctx = willing(db);
+        let run = started(&mut ctx);
+        renew(&mut ctx, &run);
+        assert_eq!(columns(db, run.task_id), (Some("processing".to_owned()), 1));
+        // What a hand in the tables writes from then on stays (rule R9).
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'scheduled' WHERE \"Id\" = {}", run.task_id));
+        renew(&mut ctx, &run);
+        assert_eq!(columns(db, run.task_id).0.as_deref(), Some("scheduled"));
+    }
+
+    fn each_end_of_a_started_task_is_that_of_one_that_is_marked(db) {
+        let mut ctx = willing(db);
+        let ends = [RunEvent::Succeed, RunEvent::Fail, RunEvent::TimeOut, RunEvent::Cancel, RunEvent::Release];
+        for event in ends {
+            let unmarked = started(&mut ctx);
+            queue_with_run(&mut ctx, "work");
+            let marked = start_due(&mut ctx.store, &format!("m{event:?}"), 1).remove(0);
+            assert_eq!(columns(db, marked.task_id).0.as_deref(), Some("processing"));
+            let facts: Vec<_> = [unmarked, marked].iter().map(|run| {
+                let end = ending(event);
+                assert_eq!(ctx.store.end_run(&reference(run), &end).unwrap(), Ended::Recorded, "{event:?}");
+                let task = task(db, run.task_id);
+                (task.status, task.attempts, task.failed_retries, task.crashes, task.current_run_id)
+            }).collect();
+            assert_eq!(facts[0], facts[1], "{event:?}");
+            db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'");
+        }
+    }
+
+    fn a_started_task_is_asked_to_end_and_has_no_new_start(db) {
+        let mut ctx = willing(db);
+        let run = started(&mut ctx);
+        for restart in [Restart::Retry, Restart::Requeue] {
+            let answers = ctx.store.restart_tasks(&[run.task_id], restart, &|_| 0, &event("retried"), None).unwrap();
+            let refused = RestartAnswer::Refused { status: "processing".to_owned(), has_open_run: true };
+            assert_eq!(answers, [refused]);
+        }
+        let answer = ctx.store.cancel_tasks(&[run.task_id], "enough", &event("")).unwrap().remove(0);
+        assert!(matches!(answer, CancelAnswer::Requested { run_id, .. } if run_id == run.run_id), "{answer:?}");
+        assert_eq!(ctx.store.end_run(&reference(&run), &ending(RunEvent::Fail)).unwrap(), Ended::Cancelled);
+        assert_eq!(task(db, run.task_id).status, Stored::Known(TaskStatus::Cancelled));
+    }
+
+    fn what_a_hand_has_settled_stays_so_after_an_unmarked_start_r9(db) {
+        let mut ctx = willing(db);
+        for end in [RunEvent::Succeed, RunEvent::Fail] {
+            let run = started(&mut ctx);
+            db.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = {}", run.task_id));
+            let ends = [(reference(&run), &ending(end))];
+            ctx.store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, Ended::Recorded)).unwrap();
+            assert_eq!(task(db, run.task_id).status, Stored::Known(TaskStatus::Cancelled), "{end:?}");
+        }
+    }
+
+    fn a_task_with_a_key_or_a_schedule_is_marked_when_it_starts(db) {
+        let mut ctx = willing(db);
+        let (keyed, recurring, plain) = (queue(&mut ctx, "work"), queue(&mut ctx, "work"), queue(&mut ctx, "work"));
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"UniqueKey\" = 'k' WHERE \"Id\" = {keyed}"));
+        db.execute(&format!(
+            "UPDATE \"TaskQueue\" SET \"Recurrence\" = '0 0 1 1 *', \"PlannedOn\" = \"ScheduledOn\" WHERE \"Id\" = {recurring}"
+        ));
+        assert_eq!(start_due(&mut ctx.store, "a", 5).len(), 3);
+        let known = [keyed, recurring, plain].map(|id| columns(db, id));
+        let marked = (Some("processing".to_owned()), 1);
+        assert_eq!(known, [marked.clone(), marked, (Some("scheduled".to_owned()), 0)]);
+        assert!([keyed, recurring, plain].iter().all(|id| last_run(db, *id).status.to_string() == "processing"));
+    }
+}
