@@ -33,7 +33,7 @@ pub enum PruneVerdict {
     NoSuchTask,
 }
 
-/// What a row says about itself, and where it stands among the others. OverOn says in the database what `kept` says here.
+/// What a row says about itself, and where it stands among the others. Finished says in the database what `kept` says here.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = task_queue)]
 pub(super) struct Candidate {
@@ -42,8 +42,8 @@ pub(super) struct Candidate {
     pub(super) last_status: String,
     pub(super) scheduled_on: Moment,
     pub(super) updated_on: Moment,
-    pub(super) over_on: Option<Moment>,
-    pub(super) has_keep: i32,
+    pub(super) finished: i32,
+    pub(super) status_on: Option<Moment>,
     pub(super) expires_on: Option<Moment>,
     failed_retries: i32,
     #[diesel(select_expression = allowed_retries(), select_expression_type = AllowedRetries)]

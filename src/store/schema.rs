@@ -70,10 +70,10 @@ diesel::table! {
         updated_on -> Timestamp,
         #[sql_name = "DueOn"]
         due_on -> Nullable<Timestamp>,
-        #[sql_name = "OverOn"]
-        over_on -> Nullable<Timestamp>,
-        #[sql_name = "HasKeep"]
-        has_keep -> Integer,
+        #[sql_name = "Finished"]
+        finished -> Integer,
+        #[sql_name = "StatusOn"]
+        status_on -> Nullable<Timestamp>,
         #[sql_name = "ExpiresOn"]
         expires_on -> Nullable<Timestamp>,
         #[sql_name = "UniqueKey"]

@@ -242,18 +242,31 @@ each_engine! {
             "SELECT \"TaskId\" FROM \"TaskQueueDependencies\" WHERE \"DependsOnId\" = 40000 AND \"IsSatisfied\" = false
              ORDER BY \"DependsOnId\", \"TaskId\"",
         );
-        // store::status::list_by_status, and store::candidates::list_recent_tasks with fewer columns
+        // store::status::load_part, and store::candidates::list_recent_tasks and store::failures::load_failed with other columns
         for status in ["success", "scheduled", "failed"] {
-            is_read_from(
-                db,
-                "TaskQueueByStatus",
-                21,
-                &format!(
-                    "SELECT * FROM \"TaskQueue\" WHERE \"LastStatus\" = '{status}'
-                 ORDER BY \"LastStatus\" DESC, \"ScheduledOn\" DESC, \"Id\" DESC LIMIT 21"
-                ),
-            );
+            for part in 0..=2 {
+                is_read_from(
+                    db,
+                    "TaskQueueByStatus",
+                    21,
+                    &format!(
+                        "SELECT * FROM \"TaskQueue\" WHERE \"LastStatus\" = '{status}' AND \"Finished\" = {part}
+                     ORDER BY \"LastStatus\" DESC, \"Finished\" DESC, \"StatusOn\" DESC, \"Id\" DESC LIMIT 21"
+                    ),
+                );
+            }
         }
+        // store::status::list_passed_tasks, where nothing has passed
+        is_read_from(
+            db,
+            "TaskQueueByStatus",
+            0,
+            &format!(
+                "SELECT * FROM \"TaskQueue\" WHERE \"LastStatus\" = 'processing' AND \"Finished\" = 0 AND \"StatusOn\" <= {now}
+                     AND \"ScheduledOn\" <= {now} AND \"DueOn\" IS NULL
+                 ORDER BY \"LastStatus\" DESC, \"Finished\" DESC, \"StatusOn\" DESC, \"Id\" DESC LIMIT 5"
+            ),
+        );
         // Where there are none in this status, either index is as good.
         for status in ["success", "scheduled"] {
             is_read_from(
@@ -266,10 +279,10 @@ each_engine! {
                 ),
             );
         }
-        // store::status::list_unknown: both begin with LastStatus, and MariaDB 11.8 takes the other one.
+        // store::status::list_unknown
         is_read_from(
             db,
-            "TaskQueueByStatus|TaskQueueOver",
+            "TaskQueueByStatus",
             1,
             "SELECT \"LastStatus\" FROM \"TaskQueue\" WHERE \"LastStatus\" > 'scheduled' ORDER BY \"LastStatus\" LIMIT 1",
         );
@@ -291,11 +304,11 @@ each_engine! {
         let long_ago = "'2020-01-01 00:00:00.000000'";
         is_read_from(
             db,
-            "TaskQueueOver",
+            "TaskQueueByStatus",
             1,
             &format!(
-                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"HasKeep\" = 0 AND \"OverOn\" <= {long_ago}
-                 ORDER BY \"LastStatus\", \"HasKeep\", \"OverOn\", \"Id\" LIMIT 500"
+                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"Finished\" = 1 AND \"StatusOn\" <= {long_ago}
+                 ORDER BY \"LastStatus\", \"Finished\", \"StatusOn\", \"Id\" LIMIT 500"
             ),
         );
         let as_time = |text: &str| match db.engine {
@@ -305,12 +318,12 @@ each_engine! {
         let (place, beginning) = (as_time(long_ago), as_time("'1000-01-01 00:00:00.000000'"));
         is_read_from(
             db,
-            "TaskQueueOver",
+            "TaskQueueByStatus",
             500,
             &format!(
-                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"HasKeep\" = 0 AND \"OverOn\" <= {now}
-                     AND \"OverOn\" >= {place} AND (\"OverOn\" > {place} OR (\"OverOn\" = {place} AND \"Id\" > 7))
-                 ORDER BY \"LastStatus\", \"HasKeep\", \"OverOn\", \"Id\" LIMIT 500"
+                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"Finished\" = 1 AND \"StatusOn\" <= {now}
+                     AND \"StatusOn\" >= {place} AND (\"StatusOn\" > {place} OR (\"StatusOn\" = {place} AND \"Id\" > 7))
+                 ORDER BY \"LastStatus\", \"Finished\", \"StatusOn\", \"Id\" LIMIT 500"
             ),
         );
         is_read_from(
@@ -327,21 +340,21 @@ each_engine! {
         // store::prune::first_in_excess
         is_read_from(
             db,
-            "TaskQueueOver",
+            "TaskQueueByStatus",
             101,
             &format!(
-                "SELECT \"OverOn\", \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"HasKeep\" = 0 AND \"OverOn\" <= {now}
-                 ORDER BY \"LastStatus\" DESC, \"HasKeep\" DESC, \"OverOn\" DESC, \"Id\" DESC LIMIT 1 OFFSET 100"
+                "SELECT \"StatusOn\", \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"Finished\" = 1 AND \"StatusOn\" <= {now}
+                 ORDER BY \"LastStatus\" DESC, \"Finished\" DESC, \"StatusOn\" DESC, \"Id\" DESC LIMIT 1 OFFSET 100"
             ),
         );
         // store::queues::list_newest_ends
         is_read_from(
             db,
-            "TaskQueueOver",
+            "TaskQueueByStatus",
             2_000,
             &format!(
-                "SELECT \"OverOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"HasKeep\" = 0 AND \"OverOn\" > {place} AND \"OverOn\" <= {now}
-                 ORDER BY \"LastStatus\" DESC, \"HasKeep\" DESC, \"OverOn\" DESC, \"Id\" DESC LIMIT 2000"
+                "SELECT \"StatusOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"Finished\" = 1 AND \"StatusOn\" > {place} AND \"StatusOn\" <= {now}
+                 ORDER BY \"LastStatus\" DESC, \"Finished\" DESC, \"StatusOn\" DESC, \"Id\" DESC LIMIT 2000"
             ),
         );
         // store::queues::first_due
@@ -375,11 +388,11 @@ each_engine! {
         // store::metrics: what is counted only so far, beside the place behind which it is not.
         is_read_from(
             db,
-            "TaskQueueOver",
+            "TaskQueueByStatus",
             1_001,
             &format!(
-                "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"HasKeep\" = 0 AND \"OverOn\" > {place}
-                 ORDER BY \"LastStatus\", \"HasKeep\", \"OverOn\", \"Id\" LIMIT 1 OFFSET 1000"
+                "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"Finished\" = 1 AND \"StatusOn\" > {place}
+                 ORDER BY \"LastStatus\", \"Finished\", \"StatusOn\", \"Id\" LIMIT 1 OFFSET 1000"
             ),
         );
         is_read_from(
@@ -387,7 +400,7 @@ each_engine! {
             "TaskQueueByStatus",
             1,
             "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'failed'
-             ORDER BY \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 1 OFFSET 1000",
+             ORDER BY \"LastStatus\", \"Finished\", \"StatusOn\", \"Id\" LIMIT 1 OFFSET 1000",
         );
         is_read_from(
             db,
