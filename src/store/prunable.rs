@@ -8,7 +8,6 @@ use diesel::prelude::*;
 
 use super::StoreResult;
 use super::backend::AnyConnection;
-use super::limits::counted_by_rates;
 use super::schema::{task_queue, task_queue_dependencies, task_queue_runs};
 use super::sql::{AllowedRetries, Moment, allowed_retries, db_now};
 use crate::domain::retention::{Kept, Retention};
@@ -97,10 +96,6 @@ pub(super) fn find_kept(conn: &mut AnyConnection, rows: &[Candidate]) -> StoreRe
     for id in with_open_run(conn, &going)? {
         going.remove(&id);
         kept.insert(id, Kept::OpenRun);
-    }
-    for id in counted_by_rates(conn, &going)? {
-        going.remove(&id);
-        kept.insert(id, Kept::CountedByRate);
     }
     for id in awaited(conn, &going)? {
         kept.insert(id, Kept::Awaited);

@@ -326,6 +326,18 @@ diesel::table! {
 }
 
 diesel::table! {
+    #[sql_name = "TaskQueueStarts"]
+    task_queue_starts (task_class, started_on, run_id) {
+        #[sql_name = "TaskClass"]
+        task_class -> Text,
+        #[sql_name = "StartedOn"]
+        started_on -> Timestamp,
+        #[sql_name = "RunId"]
+        run_id -> BigInt,
+    }
+}
+
+diesel::table! {
     #[sql_name = "TaskQueueKeyLimits"]
     task_queue_key_limits (limit_key) {
         #[sql_name = "LimitKey"]

@@ -237,7 +237,6 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     KEY `TaskQueueRunsWaitingKey` (`WaitingKey`, `ClaimOrder`, `Id`),
     KEY `TaskQueueRunsHeldKey` (`HeldKey`, `ClaimOrder`, `Id`),
     KEY `TaskQueueRunsWaitingTag` (`WaitingTag`, `ClaimClass`, `ClaimOrder`, `Id`),
-    KEY `TaskQueueRunsStarted` (`TaskClass`, `StartedOn`),
     KEY `TaskQueueRunsResults` (`ResultsOn`, `Id`),
     KEY `TaskQueueRunsResultsExpire` (`ResultsExpireOn`, `Id`),
     CONSTRAINT `Attempt is 1 or more`
@@ -351,6 +350,13 @@ CREATE TABLE IF NOT EXISTS `TaskQueueClassLimits` (
         CHECK (`RateSecs` IS NULL OR `RateSecs` BETWEEN 1 AND 86400),
     CONSTRAINT `A rate has RateCount and RateSecs`
         CHECK ((`RateCount` IS NULL) = (`RateSecs` IS NULL))
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS `TaskQueueStarts` (
+    `TaskClass` varchar(190) NOT NULL,
+    `StartedOn` datetime(6) NOT NULL,
+    `RunId` bigint NOT NULL,
+    PRIMARY KEY (`TaskClass`, `StartedOn`, `RunId`)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueKeyLimits` (

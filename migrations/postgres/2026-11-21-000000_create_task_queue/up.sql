@@ -275,7 +275,6 @@ CREATE INDEX "TaskQueueRunsWaitingKey" ON "TaskQueueRuns" ("WaitingKey", "ClaimO
 CREATE INDEX "TaskQueueRunsHeldKey" ON "TaskQueueRuns" ("HeldKey", "ClaimOrder", "Id") WHERE "HeldKey" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsWaitingTag" ON "TaskQueueRuns" ("WaitingTag", "ClaimClass", "ClaimOrder", "Id")
     WHERE "WaitingTag" IS NOT NULL;
-CREATE INDEX "TaskQueueRunsStarted" ON "TaskQueueRuns" ("TaskClass", "StartedOn") WHERE "StartedOn" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsResults" ON "TaskQueueRuns" ("ResultsOn", "Id") WHERE "ResultsOn" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsResultsExpire" ON "TaskQueueRuns" ("ResultsExpireOn", "Id") WHERE "ResultsExpireOn" IS NOT NULL;
 
@@ -369,6 +368,13 @@ CREATE TABLE "TaskQueueClassLimits" (
     "RateSecs" integer
         CONSTRAINT "RateSecs lies in 1 to 86400" CHECK ("RateSecs" IS NULL OR "RateSecs" BETWEEN 1 AND 86400),
     CONSTRAINT "A rate has RateCount and RateSecs" CHECK (("RateCount" IS NULL) = ("RateSecs" IS NULL))
+);
+
+CREATE TABLE "TaskQueueStarts" (
+    "TaskClass" text COLLATE "C" NOT NULL,
+    "StartedOn" timestamptz NOT NULL,
+    "RunId" bigint NOT NULL,
+    PRIMARY KEY ("TaskClass", "StartedOn", "RunId")
 );
 
 CREATE TABLE "TaskQueueKeyLimits" (

@@ -250,7 +250,6 @@ CREATE INDEX "TaskQueueRunsWaitingKey" ON "TaskQueueRuns" ("WaitingKey", "ClaimO
 CREATE INDEX "TaskQueueRunsHeldKey" ON "TaskQueueRuns" ("HeldKey", "ClaimOrder", "Id") WHERE "HeldKey" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsWaitingTag" ON "TaskQueueRuns" ("WaitingTag", "ClaimClass", "ClaimOrder", "Id")
     WHERE "WaitingTag" IS NOT NULL;
-CREATE INDEX "TaskQueueRunsStarted" ON "TaskQueueRuns" ("TaskClass", "StartedOn") WHERE "StartedOn" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsResults" ON "TaskQueueRuns" ("ResultsOn", "Id") WHERE "ResultsOn" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsResultsExpire" ON "TaskQueueRuns" ("ResultsExpireOn", "Id") WHERE "ResultsExpireOn" IS NOT NULL;
 
@@ -342,6 +341,13 @@ CREATE TABLE "TaskQueueClassLimits" (
         CONSTRAINT "RateSecs lies in 1 to 86400" CHECK ("RateSecs" IS NULL OR "RateSecs" BETWEEN 1 AND 86400),
     CONSTRAINT "A rate has RateCount and RateSecs" CHECK (("RateCount" IS NULL) = ("RateSecs" IS NULL))
 ) STRICT;
+
+CREATE TABLE "TaskQueueStarts" (
+    "TaskClass" TEXT NOT NULL,
+    "StartedOn" TEXT NOT NULL,
+    "RunId" INTEGER NOT NULL,
+    PRIMARY KEY ("TaskClass", "StartedOn", "RunId")
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE "TaskQueueKeyLimits" (
     "LimitKey" TEXT NOT NULL PRIMARY KEY

@@ -47,7 +47,7 @@ each_engine! {
             values.join(", ")
         ));
         let page: Value = serde_json::from_str(&db.cli().run(&["status", "--status", "failed", "-n", "4", "--json"]).ok()).unwrap();
-        let ids: Vec<i64> = page["tasks"].as_array().unwrap().iter().map(|task| task["id"].as_i64().unwrap()).collect();
+        let ids: Vec<i64> = page["tasks"].as_array().unwrap().iter().map(|task| task["task"]["id"].as_i64().unwrap()).collect();
         // The others by their end: what was planned of a task that is over means nothing any more.
         assert_eq!(ids, [5, 4, 3, 2], "{page}");
         assert_eq!((&page["counts"]["failed"]["count"], &page["has_more"]), (&json!(5), &json!(true)));

@@ -52,6 +52,7 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
         "OpenTaskId",
     ),
     ("TaskQueueSettings", "Name Value", "Name", ""),
+    ("TaskQueueStarts", "RunId StartedOn TaskClass", "TaskClass StartedOn RunId", ""),
     ("TaskQueueTimers", "Name NextOn=", "Name", ""),
 ];
 
