@@ -46,10 +46,11 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueue
 GRANT SELECT, UPDATE ON "TaskQueueTimers" TO taskqueue_runner;
 GRANT SELECT, DELETE ON "TaskQueuePauses" TO taskqueue_runner;
 GRANT SELECT ON "TaskQueueClassLimits", "TaskQueueKeyLimits" TO taskqueue_runner;
+GRANT SELECT, INSERT, DELETE ON "TaskQueueStarts" TO taskqueue_runner;
 
 -- Everything but the tables themselves: those belong to their owner, who migrates.
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs",
     "TaskQueueEvents", "TaskQueueClassHolds", "TaskQueueSettings", "TaskQueueLocks", "TaskQueueReceipts",
     "TaskQueueNotices", "TaskQueueTimers", "TaskQueueDependencies", "TaskQueuePauses", "TaskQueueClassLimits",
-    "TaskQueueKeyLimits", "TaskQueueRejections"
+    "TaskQueueKeyLimits", "TaskQueueRejections", "TaskQueueStarts"
     TO taskqueue_admin;

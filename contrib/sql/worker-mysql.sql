@@ -59,7 +59,7 @@ WHERE r.`Status` IN ('timeout', 'cancelled') AND t.`CurrentRunId` = r.`Id`;
 COMMIT;
 SET autocommit = 0;
 LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE, `TaskQueueRuns` AS r READ, `TaskQueue` AS t READ,
-    `TaskQueueRejections` AS x READ;
+    `TaskQueueRejections` AS x READ, `TaskQueueClassLimits` AS l READ, `TaskQueueStarts` WRITE;
 INSERT INTO `TaskQueueRuns` (`TaskQueueId`, `TaskClass`, `Priority`, `Attempt`, `LimitKey`, `Tag`)
 SELECT d.`Id`, d.`TaskClass`, d.`Priority`, d.`Attempts` + 1, d.`LimitKey`, d.`Tag`
 FROM (SELECT t.`Id`, t.`TaskClass`, t.`Priority`, t.`Attempts`, t.`LimitKey`, t.`Tag`, t.`DueOn` FROM `TaskQueue` AS t
@@ -79,6 +79,11 @@ UPDATE `TaskQueueRuns` SET `Status` = 'processing', `Claimant` = '{claimant}', `
     `StartedOn` = UTC_TIMESTAMP(6), `UpdatedOn` = UTC_TIMESTAMP(6),
     `LeaseExpiresOn` = UTC_TIMESTAMP(6) + INTERVAL @timeout SECOND WHERE `Id` = @run;
 UPDATE `TaskQueue` SET `LastStatus` = 'processing', `UpdatedOn` = UTC_TIMESTAMP(6) WHERE `Id` = @task;
+-- Where the class has a rate, the start counts. No rate looks further back than a day.
+DELETE FROM `TaskQueueStarts` WHERE `TaskClass` = '{class}' AND `StartedOn` < UTC_TIMESTAMP(6) - INTERVAL 1 DAY;
+INSERT INTO `TaskQueueStarts` (`TaskClass`, `StartedOn`, `RunId`)
+SELECT r.`TaskClass`, r.`StartedOn`, r.`Id` FROM `TaskQueueRuns` AS r WHERE r.`Id` = @run
+    AND EXISTS (SELECT 1 FROM `TaskQueueClassLimits` AS l WHERE l.`TaskClass` = '{class}' AND l.`RateCount` IS NOT NULL);
 COMMIT;
 UNLOCK TABLES;
 SET autocommit = 1;

@@ -87,6 +87,12 @@ WHERE "Id" = (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."ClaimClass" = '{c
     ORDER BY r."ClaimClass", r."ClaimOrder", r."Id" LIMIT 1);
 UPDATE "TaskQueue" SET "LastStatus" = 'processing', "UpdatedOn" = clock_timestamp()
 WHERE "Id" = (SELECT "TaskQueueId" FROM "TaskQueueRuns" WHERE "RunningClass" IS NOT NULL AND "Token" = '{token}');
+-- Where the class has a rate, the start counts. No rate looks further back than a day.
+DELETE FROM "TaskQueueStarts" WHERE "TaskClass" = '{class}' AND "StartedOn" < clock_timestamp() - interval '24 hours';
+INSERT INTO "TaskQueueStarts" ("TaskClass", "StartedOn", "RunId")
+SELECT r."TaskClass", r."StartedOn", r."Id" FROM "TaskQueueRuns" AS r
+WHERE r."RunningClass" = '{class}' AND r."Token" = '{token}'
+    AND EXISTS (SELECT 1 FROM "TaskQueueClassLimits" AS l WHERE l."TaskClass" = '{class}' AND l."RateCount" IS NOT NULL);
 COMMIT;
 
 -- step: what was claimed; no row when there was nothing

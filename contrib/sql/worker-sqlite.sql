@@ -63,6 +63,12 @@ WHERE "Id" = (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."ClaimClass" = '{c
     ORDER BY r."ClaimClass", r."ClaimOrder", r."Id" LIMIT 1);
 UPDATE "TaskQueue" SET "LastStatus" = 'processing', "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 WHERE "Id" = (SELECT "TaskQueueId" FROM "TaskQueueRuns" WHERE "RunningClass" IS NOT NULL AND "Token" = '{token}');
+-- Where the class has a rate, the start counts. No rate looks further back than a day.
+DELETE FROM "TaskQueueStarts" WHERE "TaskClass" = '{class}' AND "StartedOn" < strftime('%Y-%m-%d %H:%M:%f000', 'now', '-1 day');
+INSERT INTO "TaskQueueStarts" ("TaskClass", "StartedOn", "RunId")
+SELECT r."TaskClass", r."StartedOn", r."Id" FROM "TaskQueueRuns" AS r
+WHERE r."RunningClass" = '{class}' AND r."Token" = '{token}'
+    AND EXISTS (SELECT 1 FROM "TaskQueueClassLimits" AS l WHERE l."TaskClass" = '{class}' AND l."RateCount" IS NOT NULL);
 COMMIT;
 
 -- step: what was claimed; no row when there was nothing

@@ -153,8 +153,13 @@ impl Task {
             return self.expires_on;
         }
         let Stored::Known(status) = &self.status else { return None };
-        let over_on = self.unique_until.map_or(self.updated_on, |until| until.max(self.updated_on));
-        over_on.checked_add_signed(TimeDelta::try_seconds(retention.of(*status).older_than_secs()?)?)
+        self.over_on().checked_add_signed(TimeDelta::try_seconds(retention.of(*status).older_than_secs()?)?)
+    }
+
+    /// Returns when it ended, or until when it keeps its key where that is later; of a task that is over.
+    #[must_use]
+    pub(crate) fn over_on(&self) -> DateTime<Utc> {
+        self.unique_until.map_or(self.updated_on, |until| until.max(self.updated_on))
     }
 
     /// From when on it may be processed.

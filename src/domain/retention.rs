@@ -115,8 +115,6 @@ pub enum Kept {
     ScheduleHead,
     /// Its unique key is taken for a time that is not over.
     KeyTaken,
-    /// A run of it started so short a time ago that the rate of its class counts it.
-    CountedByRate,
     /// A task that stays waits for it.
     Awaited,
     /// Somebody changes it at this moment, or queues what is to wait for it.
@@ -131,7 +129,6 @@ impl fmt::Display for Kept {
             Self::OpenRun => "it has an open run",
             Self::ScheduleHead => "it is the newest task of its schedule",
             Self::KeyTaken => "it keeps its unique key for a while yet",
-            Self::CountedByRate => "the rate of its class still counts a run of it",
             Self::Awaited => "others wait for it",
             Self::InUse => "it is in use at this moment: try again",
         })

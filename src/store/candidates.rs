@@ -4,6 +4,7 @@
 use diesel::prelude::*;
 
 use super::schema::{task_queue, task_queue_key_limits, task_queue_runners, task_queue_runs};
+use super::status::PARTS;
 use super::{Store, StoreResult};
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::status::TaskStatus;
@@ -31,20 +32,25 @@ pub struct ScheduleName {
 }
 
 impl Store {
-    /// Up to `limit` tasks in this status with their classes, those that are or were to be processed last first.
+    /// Up to `limit` tasks in this status with their classes: those first to which something may still happen, and in each part
+    /// the newest.
     ///
     /// # Errors
     /// The database could not be asked.
     pub fn list_recent_tasks(&mut self, status: TaskStatus, limit: i64) -> StoreResult<Vec<(TaskId, String)>> {
         use task_queue::dsl;
-        let rows: Vec<(i64, String)> = self.read(|conn| {
-            // The whole index is named in the order, as for a page of `status`.
-            Ok(dsl::task_queue
-                .filter(dsl::last_status.eq(status.as_str()))
-                .order((dsl::last_status.desc(), dsl::scheduled_on.desc(), dsl::id.desc()))
-                .limit(limit)
-                .select((dsl::id, dsl::task_class))
-                .load(conn)?)
+        let rows = self.read(|conn| {
+            let mut rows: Vec<(i64, String)> = Vec::new();
+            for part in PARTS {
+                let missing = limit - i64::try_from(rows.len()).unwrap_or(limit);
+                // The whole index is named in the order, as for a page of `status`.
+                let newest = dsl::task_queue
+                    .filter(dsl::last_status.eq(status.as_str()))
+                    .filter(dsl::finished.eq(part))
+                    .order((dsl::last_status.desc(), dsl::finished.desc(), dsl::status_on.desc(), dsl::id.desc()));
+                rows.extend(newest.limit(missing).select((dsl::id, dsl::task_class)).load::<(i64, String)>(conn)?);
+            }
+            Ok(rows)
         })?;
         Ok(rows.into_iter().map(|(id, class)| (TaskId(id), class)).collect())
     }

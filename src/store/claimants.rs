@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
 use super::backend::connection::MultiBackend;
-use super::backend::{self, DueFrom};
+use super::backend::{self, AnyConnection, DueFrom};
 use super::leases::lease_end;
 use super::rows::RunRow;
 use super::runs::{RunRef, RunReport};
@@ -18,7 +18,7 @@ use super::{Store, StoreResult};
 use crate::domain::claimant::HeldBack;
 use crate::domain::ids::TaskId;
 use crate::domain::records::Run;
-use crate::domain::status::RunStatus;
+use crate::domain::status::{RunStatus, TaskStatus};
 
 type Runs = super::schema::task_queue_runs::BoxedQuery<'static, MultiBackend>;
 
@@ -175,18 +175,25 @@ impl Store {
         Ok(rows.into_iter().filter_map(held).collect())
     }
 
-    /// Returns true where a claimant, not a runner, started the newest run of this class.
+    /// Returns true where a claimant, not a runner, started the newest run of this class, as far as the runs in progress and those
+    /// of the newest task in each status show it.
     ///
     /// # Errors
     /// The database could not be asked.
     pub fn is_newest_start_by_claimant(&mut self, class: &str) -> StoreResult<bool> {
         use super::schema::task_queue_runs::dsl;
-        let newest: Option<bool> = self.read(|conn| {
-            let started = task_queue_runs.filter(dsl::task_class.eq(class)).filter(dsl::started_on.is_not_null());
-            let newest = started.order((dsl::task_class.desc(), dsl::started_on.desc())).limit(1);
-            Ok(newest.select(claimant.is_not_null()).first(conn).optional()?)
+        let newest: Option<(Option<Moment>, i64, bool)> = self.read(|conn| {
+            let in_progress = task_queue_runs.filter(running_class.eq(class)).order((running_class.desc(), id.desc()));
+            let mut starts: Vec<(Option<Moment>, i64, bool)> =
+                in_progress.limit(1).select((dsl::started_on, id, claimant.is_not_null())).load(conn)?;
+            for task in newest_tasks(conn, class)? {
+                let started = task_queue_runs.filter(dsl::task_queue_id.eq(task)).filter(dsl::started_on.is_not_null());
+                let newest = started.order((dsl::task_queue_id.desc(), id.desc())).limit(1);
+                starts.extend(newest.select((dsl::started_on, id, claimant.is_not_null())).load::<(_, _, _)>(conn)?);
+            }
+            Ok(starts.into_iter().max())
         })?;
-        Ok(newest.unwrap_or(false))
+        Ok(newest.is_some_and(|(.., is_by_claimant)| is_by_claimant))
     }
 
     /// Whether a task is due and has no run yet.
@@ -196,4 +203,17 @@ impl Store {
     pub fn has_due_task(&mut self) -> StoreResult<bool> {
         Ok(self.read(|conn| Ok(backend::find_due(conn, DueFrom::beginning())?))?.is_some())
     }
+}
+
+/// The newest task of a class in each status.
+fn newest_tasks(conn: &mut AnyConnection, class: &str) -> QueryResult<Vec<i64>> {
+    use super::schema::task_queue::dsl;
+    let mut found = Vec::with_capacity(TaskStatus::ALL.len());
+    for of_task in TaskStatus::ALL {
+        let of_class = dsl::task_queue.filter(dsl::task_class.eq(class)).filter(dsl::last_status.eq(of_task.as_str()));
+        let newest =
+            of_class.order((dsl::task_class.desc(), dsl::last_status.desc(), dsl::scheduled_on.desc(), dsl::id.desc()));
+        found.extend(newest.limit(1).select(dsl::id).load::<i64>(conn)?);
+    }
+    Ok(found)
 }

@@ -10,6 +10,7 @@ use super::backend::AnyConnection;
 use super::cells::ShownText;
 use super::schema::{task_queue, task_queue_runs};
 use super::sql::{Moment, allowed_retries};
+use super::status::PARTS;
 use super::{Store, StoreResult};
 use crate::domain::decision::rules_out_retry;
 use crate::domain::ids::TaskId;
@@ -55,7 +56,8 @@ type Failed = (i64, String, i32, i32, i32, Option<Moment>, Option<i64>);
 type Failure = (i64, ShownText, ShownText, Option<Moment>, ShownText);
 
 impl Store {
-    /// Up to `limit` failed tasks of this status, of one class or of all; those that are or were to be processed last first.
+    /// Up to `limit` failed tasks of this status. Of one class: those that were to be processed last first. Of all: those that are
+    /// retried first, then those that are over, and in each part the newest.
     ///
     /// # Errors
     /// The database could not be asked.
@@ -107,24 +109,30 @@ fn load_failed(
 ) -> QueryResult<Vec<Failed>> {
     use task_queue::dsl;
     let failures = [RunStatus::Error, RunStatus::Timeout].map(RunStatus::as_str);
-    let last_failure = task_queue_runs::table
-        .filter(task_queue_runs::task_queue_id.eq(dsl::id))
-        .filter(task_queue_runs::status.eq_any(failures))
-        .order((task_queue_runs::task_queue_id.desc(), task_queue_runs::id.desc()))
-        .select(task_queue_runs::id)
-        .limit(1)
-        .single_value();
-    let retries = (dsl::failed_retries, allowed_retries(), dsl::attempts);
-    let columns = (dsl::id, dsl::task_class, retries.0, retries.1, retries.2, dsl::quarantined_on, last_failure);
-    let failed = dsl::task_queue.filter(dsl::last_status.eq(status.as_str())).select(columns).limit(limit);
+    let failed = || {
+        let last_failure = task_queue_runs::table
+            .filter(task_queue_runs::task_queue_id.eq(dsl::id))
+            .filter(task_queue_runs::status.eq_any(failures))
+            .order((task_queue_runs::task_queue_id.desc(), task_queue_runs::id.desc()))
+            .select(task_queue_runs::id)
+            .limit(1)
+            .single_value();
+        let (retries, quarantined_on) = ((dsl::failed_retries, allowed_retries(), dsl::attempts), dsl::quarantined_on);
+        let columns = (dsl::id, dsl::task_class, retries.0, retries.1, retries.2, quarantined_on, last_failure);
+        dsl::task_queue.filter(dsl::last_status.eq(status.as_str())).select(columns)
+    };
     // The whole index is named in the order, as for a page of `status`.
-    match class {
-        None => failed.order((dsl::last_status.desc(), dsl::scheduled_on.desc(), dsl::id.desc())).load(conn),
-        Some(class) => failed
-            .filter(dsl::task_class.eq(class))
-            .order((dsl::task_class.desc(), dsl::last_status.desc(), dsl::scheduled_on.desc(), dsl::id.desc()))
-            .load(conn),
+    if let Some(class) = class {
+        let order = (dsl::task_class.desc(), dsl::last_status.desc(), dsl::scheduled_on.desc(), dsl::id.desc());
+        return failed().filter(dsl::task_class.eq(class)).order(order).limit(limit).load(conn);
     }
+    let mut found: Vec<Failed> = Vec::new();
+    for part in PARTS {
+        let missing = limit - i64::try_from(found.len()).unwrap_or(limit);
+        let order = (dsl::last_status.desc(), dsl::finished.desc(), dsl::status_on.desc(), dsl::id.desc());
+        found.extend(failed().filter(dsl::finished.eq(part)).order(order).limit(missing).load::<Failed>(conn)?);
+    }
+    Ok(found)
 }
 
 fn load_failures(conn: &mut AnyConnection, runs: &[i64]) -> QueryResult<HashMap<i64, Failure>> {

@@ -1,9 +1,8 @@
 //! TaskQueueClassLimits, and what keeps a run from being claimed though nothing is wrong with it: pauses and limits. What
 //! is counted is counted under the lock of the claim, so that no race lets one too many in.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
-use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 
 use super::backend::{self, AnyConnection};
@@ -13,13 +12,11 @@ use super::schema::task_queue_class_limits::dsl::{
     max_running, rate_count, rate_secs, task_class, task_queue_class_limits,
 };
 use super::schema::task_queue_runs;
-use super::sql::{Moment, db_now};
+use super::starts::{forget_starts, keep_starts, next_start, recall_starts, starts_left};
 use super::{Store, StoreResult};
 use crate::domain::limits::{ClassLimit, Obstacle, Rate};
 use crate::domain::pause::Pause;
-
-/// Ids in one statement.
-const IDS_PER_STATEMENT: usize = 1_000;
+use crate::domain::records::ClaimedRun;
 
 impl Store {
     /// All limits, by class.
@@ -31,7 +28,7 @@ impl Store {
     }
 
     /// Sets the limits of a class, in place of those that it has, and keeps the event. Claims that begin from now on keep
-    /// to it; runs that are being processed go on.
+    /// to it; runs that are being processed go on. A rate counts what has started before as far as [`recall_starts`] finds it.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
@@ -48,6 +45,10 @@ impl Store {
                     rate_secs.eq(limit.rate.map(|rate| rate.secs)),
                 ))
                 .execute(conn)?;
+            match limit.rate {
+                Some(rate) => recall_starts(conn, &limit.class, rate)?,
+                None => forget_starts(conn, &limit.class)?,
+            }
             insert_event(conn, event)?;
             fault_point!("limits.before_set_commit");
             Ok(())
@@ -63,6 +64,7 @@ impl Store {
             backend::enter_both_tables(conn)?;
             let removed = diesel::delete(task_queue_class_limits.filter(task_class.eq(class))).execute(conn)?;
             if removed > 0 {
+                forget_starts(conn, class)?;
                 insert_event(conn, event)?;
             }
             fault_point!("limits.before_remove_commit");
@@ -156,6 +158,17 @@ impl<'a> Obstacles<'a> {
         Ok(room)
     }
 
+    /// Keeps that these runs were claimed, where a rate counts them.
+    pub(super) fn count_starts(&self, conn: &mut AnyConnection, claimed: &[ClaimedRun]) -> StoreResult<()> {
+        for limit in &self.limits {
+            let Some(rate) = limit.rate else { continue };
+            let of_class = claimed.iter().filter(|run| run.class.as_str() == limit.class);
+            let runs: Vec<i64> = of_class.map(|run| run.run_id.0).collect();
+            keep_starts(conn, &limit.class, rate, &runs)?;
+        }
+        Ok(())
+    }
+
     fn find(&self, conn: &mut AnyConnection, class: &str) -> StoreResult<Option<Obstacle>> {
         if let Some(obstacle) = self.pauses_of(class).next() {
             return Ok(Some(obstacle));
@@ -195,64 +208,4 @@ fn rate_reached(conn: &mut AnyConnection, limit: &ClassLimit) -> StoreResult<Opt
 
 fn count_running(conn: &mut AnyConnection, class: &str) -> QueryResult<i64> {
     task_queue_runs::table.filter(task_queue_runs::running_class.eq(class)).count().get_result(conn)
-}
-
-/// How many runs of the class may start now.
-fn starts_left(conn: &mut AnyConnection, class: &str, rate: Rate) -> QueryResult<usize> {
-    use task_queue_runs::dsl;
-    let now: Moment = diesel::select(db_now()).get_result(conn)?;
-    let window_begins = Moment::from(DateTime::<Utc>::from(now) - TimeDelta::seconds(i64::from(rate.secs)));
-    let started: i64 = dsl::task_queue_runs
-        .filter(dsl::task_class.eq(class))
-        .filter(dsl::started_on.gt(window_begins))
-        .count()
-        .get_result(conn)?;
-    Ok(usize::try_from(i64::from(rate.count) - started).unwrap_or(0))
-}
-
-/// When the next run of the class may start, if not now. The window slides: as many starts as the rate has must lie
-/// further back than its time.
-fn next_start(conn: &mut AnyConnection, class: &str, rate: Rate) -> QueryResult<Option<DateTime<Utc>>> {
-    use task_queue_runs::dsl;
-    let start: Option<Option<Moment>> = dsl::task_queue_runs
-        .filter(dsl::task_class.eq(class))
-        .filter(dsl::started_on.is_not_null())
-        .order((dsl::task_class.desc(), dsl::started_on.desc()))
-        .offset(i64::from(rate.count) - 1)
-        .limit(1)
-        .select(dsl::started_on)
-        .first(conn)
-        .optional()?;
-    let Some(start) = start.flatten() else { return Ok(None) };
-    let now: Moment = diesel::select(db_now()).get_result(conn)?;
-    let (start, now): (DateTime<Utc>, DateTime<Utc>) = (start.into(), now.into());
-    let next = start + TimeDelta::seconds(i64::from(rate.secs));
-    Ok((next > now).then_some(next))
-}
-
-/// Those of these tasks of which a run is counted by the rate of its class: without its row, more could start.
-pub(super) fn counted_by_rates(conn: &mut AnyConnection, tasks: &BTreeSet<i64>) -> StoreResult<BTreeSet<i64>> {
-    use task_queue_runs::dsl;
-    let rates = load_limits(conn)?.into_iter().filter_map(|limit| Some((limit.class, limit.rate?.secs)));
-    let secs_of: HashMap<String, i32> = rates.collect();
-    let Some(longest_secs) = secs_of.values().copied().max() else { return Ok(BTreeSet::new()) };
-    let now: Moment = diesel::select(db_now()).get_result(conn)?;
-    let ago = |secs: i32| Moment::from(DateTime::<Utc>::from(now) - TimeDelta::seconds(i64::from(secs)));
-    let classes: Vec<&str> = secs_of.keys().map(String::as_str).collect();
-    let tasks: Vec<i64> = tasks.iter().copied().collect();
-    let mut counted = BTreeSet::new();
-    for part in tasks.chunks(IDS_PER_STATEMENT) {
-        let started: Vec<(i64, String, Option<Moment>)> = dsl::task_queue_runs
-            .filter(dsl::task_queue_id.eq_any(part))
-            .filter(dsl::task_class.eq_any(&classes))
-            .filter(dsl::started_on.gt(ago(longest_secs)))
-            .select((dsl::task_queue_id, dsl::task_class, dsl::started_on))
-            .load(conn)?;
-        for (task, class, started_on) in started {
-            if secs_of.get(&class).is_some_and(|secs| started_on > Some(ago(*secs))) {
-                counted.insert(task);
-            }
-        }
-    }
-    Ok(counted)
 }

@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use super::backend::AnyConnection;
 use super::schema::{task_queue, task_queue_runs};
 use super::sql::Moment;
-use super::status::Counted;
+use super::status::{Counted, FINISHED, FINISHED_WITH_KEEP};
 use super::transitions::next_head;
 use super::unmarked::{AllUnmarked, open_run};
 use super::{Store, StoreResult};
@@ -216,28 +216,28 @@ fn count_quarantined(conn: &mut AnyConnection) -> StoreResult<Counted> {
 }
 
 fn count_status(conn: &mut AnyConnection, status: TaskStatus) -> StoreResult<Counted> {
-    use super::schema::task_queue::dsl::{id, last_status, scheduled_on, task_queue};
+    use super::schema::task_queue::dsl::{finished, id, last_status, status_on, task_queue};
     Ok(count_in_order!(
         conn,
         TASKS_LIMIT,
-        task_queue.filter(last_status.eq(status.as_str())).order((last_status, scheduled_on, id)).select(id)
+        task_queue.filter(last_status.eq(status.as_str())).order((last_status, finished, status_on, id)).select(id)
     ))
 }
 
 /// Tasks of this status that were over after this moment.
 fn count_over(conn: &mut AnyConnection, status: TaskStatus, after: Moment) -> StoreResult<Counted> {
-    use super::schema::task_queue::dsl::{has_keep, id, last_status, over_on, task_queue};
+    use super::schema::task_queue::dsl::{finished, id, last_status, status_on, task_queue};
     let mut counts = Vec::with_capacity(2);
     // Those that state how long they are kept are apart in the index.
-    for keeps in [0, 1] {
+    for part in [FINISHED, FINISHED_WITH_KEEP] {
         counts.push(count_in_order!(
             conn,
             TASKS_LIMIT,
             task_queue
                 .filter(last_status.eq(status.as_str()))
-                .filter(has_keep.eq(keeps))
-                .filter(over_on.gt(after))
-                .order((last_status, has_keep, over_on, id))
+                .filter(finished.eq(part))
+                .filter(status_on.gt(after))
+                .order((last_status, finished, status_on, id))
                 .select(id)
         ));
     }

@@ -45,6 +45,7 @@ mod schema;
 mod selections;
 mod settings;
 mod sql;
+mod starts;
 mod status;
 mod task_messages;
 mod tasks;

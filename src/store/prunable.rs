@@ -8,7 +8,6 @@ use diesel::prelude::*;
 
 use super::StoreResult;
 use super::backend::AnyConnection;
-use super::limits::counted_by_rates;
 use super::schema::{task_queue, task_queue_dependencies, task_queue_runs};
 use super::sql::{AllowedRetries, Moment, allowed_retries, db_now};
 use crate::domain::retention::{Kept, Retention};
@@ -33,7 +32,7 @@ pub enum PruneVerdict {
     NoSuchTask,
 }
 
-/// What a row says about itself, and where it stands among the others. OverOn says in the database what `kept` says here.
+/// What a row says about itself, and where it stands among the others. Finished says in the database what `kept` says here.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = task_queue)]
 pub(super) struct Candidate {
@@ -42,8 +41,8 @@ pub(super) struct Candidate {
     pub(super) last_status: String,
     pub(super) scheduled_on: Moment,
     pub(super) updated_on: Moment,
-    pub(super) over_on: Option<Moment>,
-    pub(super) has_keep: i32,
+    pub(super) finished: i32,
+    pub(super) status_on: Option<Moment>,
     pub(super) expires_on: Option<Moment>,
     failed_retries: i32,
     #[diesel(select_expression = allowed_retries(), select_expression_type = AllowedRetries)]
@@ -97,10 +96,6 @@ pub(super) fn find_kept(conn: &mut AnyConnection, rows: &[Candidate]) -> StoreRe
     for id in with_open_run(conn, &going)? {
         going.remove(&id);
         kept.insert(id, Kept::OpenRun);
-    }
-    for id in counted_by_rates(conn, &going)? {
-        going.remove(&id);
-        kept.insert(id, Kept::CountedByRate);
     }
     for id in awaited(conn, &going)? {
         kept.insert(id, Kept::Awaited);

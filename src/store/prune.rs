@@ -15,6 +15,7 @@ use super::schema::{
     task_queue_runners, task_queue_runs,
 };
 use super::sql::{Moment, any_year, db_now};
+use super::status::{FINISHED, FINISHED_WITH_KEEP, NOT_FINISHED};
 use super::transitions::{keep_as_classes_state, keep_claims_out};
 use super::{Store, StoreResult};
 use crate::domain::ids::TaskId;
@@ -44,7 +45,7 @@ pub struct PruneRule {
     pub at_most: Option<i64>,
 }
 
-/// A place in the order in which tasks are looked at: by OverOn, or by ScheduledOn where a class is named, and then by Id.
+/// A place in the order in which tasks are looked at: by StatusOn, or by ScheduledOn where a class is named, and then by Id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PrunePlace(Moment, i64);
 
@@ -102,14 +103,14 @@ impl PruneRule {
     /// Whether a task is one of those of which the rule tells by their age or number, as far as its row knows.
     fn is_of(&self, row: &Candidate) -> bool {
         row.last_status == self.status.as_str()
-            && (row.has_keep == 1) == self.has_expired
+            && row.finished == if self.has_expired { FINISHED_WITH_KEEP } else { FINISHED }
             && self.place_of(row).is_some()
     }
 
     /// Where it stands among the others; `None` if it is not over.
     fn place_of(&self, row: &Candidate) -> Option<PrunePlace> {
-        let on = if self.has_expired { row.over_on.and(row.expires_on) } else { row.over_on };
-        on.map(|on| PrunePlace(on, row.id))
+        let on = if self.has_expired { row.expires_on } else { row.status_on };
+        on.filter(|_| row.finished != NOT_FINISHED).map(|on| PrunePlace(on, row.id))
     }
 }
 
@@ -378,7 +379,7 @@ fn next_place(rule: &PruneRule, row: &Candidate) -> Option<PrunePlace> {
     let on = match rule {
         PruneRule { has_expired: true, .. } => row.expires_on,
         PruneRule { class: Some(_), .. } => Some(row.scheduled_on),
-        _ => row.over_on,
+        _ => row.status_on,
     };
     on.map(|on| PrunePlace(on, row.id))
 }
@@ -389,18 +390,18 @@ fn first_in_excess(conn: &mut AnyConnection, status: TaskStatus, most: i64) -> S
     let now: Moment = diesel::select(db_now()).get_result(conn)?;
     let found: Option<(Option<Moment>, i64)> = dsl::task_queue
         .filter(dsl::last_status.eq(status.as_str()))
-        .filter(dsl::has_keep.eq(0))
-        .filter(dsl::over_on.le(now))
-        .select((dsl::over_on, dsl::id))
+        .filter(dsl::finished.eq(FINISHED))
+        .filter(dsl::status_on.le(now))
+        .select((dsl::status_on, dsl::id))
         .offset(most)
         .limit(1)
-        .order((dsl::last_status.desc(), dsl::has_keep.desc(), dsl::over_on.desc(), dsl::id.desc()))
+        .order((dsl::last_status.desc(), dsl::finished.desc(), dsl::status_on.desc(), dsl::id.desc()))
         .first(conn)
         .optional()?;
     Ok(found.and_then(|(on, id)| Some(PrunePlace(on?, id))))
 }
 
-/// The next tasks, of which those are found that were over by a place in the order of OverOn, that one included.
+/// The next tasks, of which those are found that were over by a place in the order of StatusOn, that one included.
 fn load_window(
     conn: &mut AnyConnection,
     rule: &PruneRule,
@@ -423,13 +424,13 @@ fn load_window(
 /// Until when the class of this task states that it is kept, which is not yet written into its row; `Some(None)` without an end.
 fn stated_end(row: &Candidate, keep_of: &KeepOfClass) -> Option<Option<DateTime<Utc>>> {
     let secs = keep_of(&row.task_class).task_secs?;
-    let end = |over_on| DateTime::from(over_on).checked_add_signed(TimeDelta::seconds(i64::from(secs)));
-    Some(row.over_on.filter(|_| secs > 0).and_then(end))
+    let end = |status_on| DateTime::from(status_on).checked_add_signed(TimeDelta::seconds(i64::from(secs)));
+    Some(row.status_on.filter(|_| secs > 0).and_then(end))
 }
 
-/// By OverOn, whose index holds only what is finished, and what keeps its key behind all that does not: what has to stay is
-/// not walked each time. Those of a class, which only an operator asks for, by the index of their class, whether they are over
-/// or not: it does not hold OverOn, and one statement could read all of them for a few that are.
+/// By StatusOn, in the part of its index that holds only what is finished, and what keeps its key behind all that does not: what
+/// has to stay is not walked each time. Those of a class, which only an operator asks for, by the index of their class, whether
+/// they are over or not: it does not hold StatusOn, and one statement could read all of them for a few that are.
 fn load_candidates(
     conn: &mut AnyConnection,
     rule: &PruneRule,
@@ -454,16 +455,16 @@ fn load_candidates(
             // The first one says where in the index it begins.
             .filter(dsl::scheduled_on.ge(any_year(on)))
             .filter(later.or(same.and(dsl::id.gt(id))));
-        // The whole index is named in the order, as in `list_by_status`.
+        // The whole index is named in the order, as in `load_part`.
         query = query.order((dsl::task_class, dsl::last_status, dsl::scheduled_on, dsl::id));
     } else {
-        query = query.filter(dsl::has_keep.eq(0)).filter(dsl::over_on.le(any_year(until).nullable()));
+        query = query.filter(dsl::finished.eq(FINISHED)).filter(dsl::status_on.le(any_year(until).nullable()));
         if let Some(PrunePlace(on, id)) = from {
             let place = || any_year(on).nullable();
-            let (later, same) = (dsl::over_on.gt(place()), dsl::over_on.eq(place()));
-            query = query.filter(dsl::over_on.ge(place())).filter(later.or(same.and(dsl::id.gt(id))));
+            let (later, same) = (dsl::status_on.gt(place()), dsl::status_on.eq(place()));
+            query = query.filter(dsl::status_on.ge(place())).filter(later.or(same.and(dsl::id.gt(id))));
         }
-        query = query.order((dsl::last_status, dsl::has_keep, dsl::over_on, dsl::id));
+        query = query.order((dsl::last_status, dsl::finished, dsl::status_on, dsl::id));
     }
     Ok(query.load(conn)?)
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::backend::AnyConnection;
 use super::schema::{task_queue, task_queue_runs};
 use super::sql::{Moment, db_now};
-use super::status::Counted;
+use super::status::{Counted, FINISHED, FINISHED_WITH_KEEP};
 use super::transitions::next_head;
 use super::unmarked::{AllUnmarked, open_run};
 use super::{Store, StoreResult};
@@ -78,16 +78,16 @@ impl Store {
             let since = Moment::from(DateTime::<Utc>::from(now) - TimeDelta::seconds(secs));
             let mut ends = Vec::new();
             // Those that state how long they are kept are apart in the index.
-            for has_keep in [0, 1] {
+            for finished in [FINISHED, FINISHED_WITH_KEEP] {
                 let over = dsl::task_queue
                     .filter(dsl::last_status.eq(status.as_str()))
-                    .filter(dsl::has_keep.eq(has_keep))
-                    .filter(dsl::over_on.gt(since))
-                    .filter(dsl::over_on.le(now));
+                    .filter(dsl::finished.eq(finished))
+                    .filter(dsl::status_on.gt(since))
+                    .filter(dsl::status_on.le(now));
                 let newest = over
-                    .order((dsl::last_status.desc(), dsl::has_keep.desc(), dsl::over_on.desc(), dsl::id.desc()))
+                    .order((dsl::last_status.desc(), dsl::finished.desc(), dsl::status_on.desc(), dsl::id.desc()))
                     .limit(limit);
-                ends.extend(newest.select(dsl::over_on).load::<Option<Moment>>(conn)?);
+                ends.extend(newest.select(dsl::status_on).load::<Option<Moment>>(conn)?);
             }
             Ok(ends)
         })?;

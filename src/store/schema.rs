@@ -70,10 +70,10 @@ diesel::table! {
         updated_on -> Timestamp,
         #[sql_name = "DueOn"]
         due_on -> Nullable<Timestamp>,
-        #[sql_name = "OverOn"]
-        over_on -> Nullable<Timestamp>,
-        #[sql_name = "HasKeep"]
-        has_keep -> Integer,
+        #[sql_name = "Finished"]
+        finished -> Integer,
+        #[sql_name = "StatusOn"]
+        status_on -> Nullable<Timestamp>,
         #[sql_name = "ExpiresOn"]
         expires_on -> Nullable<Timestamp>,
         #[sql_name = "UniqueKey"]
@@ -322,6 +322,18 @@ diesel::table! {
         rate_count -> Nullable<Integer>,
         #[sql_name = "RateSecs"]
         rate_secs -> Nullable<Integer>,
+    }
+}
+
+diesel::table! {
+    #[sql_name = "TaskQueueStarts"]
+    task_queue_starts (task_class, started_on, run_id) {
+        #[sql_name = "TaskClass"]
+        task_class -> Text,
+        #[sql_name = "StartedOn"]
+        started_on -> Timestamp,
+        #[sql_name = "RunId"]
+        run_id -> BigInt,
     }
 }
 

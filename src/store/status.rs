@@ -1,5 +1,8 @@
 //! What `status` shows: counters and pages, always from an index, so that finished rows cost nothing.
 
+use std::cmp::Reverse;
+
+use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use serde::Serialize;
 
@@ -8,7 +11,7 @@ use super::notices::count_unreported;
 use super::rows::{RunRow, TaskRow};
 
 use super::sql::{Moment, db_now};
-use super::unmarked::{AllUnmarked, open_run, processed_run};
+use super::unmarked::{AllUnmarked, is_as_its_row_says, open_run};
 use super::{Store, StoreError, StoreResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::{Run, Task};
@@ -16,6 +19,15 @@ use crate::domain::status::TaskStatus;
 
 /// Rows that are counted one by one; beyond it a count says "or more".
 const COUNT_LIMIT: i64 = 100_000;
+
+/// The value of `Finished` of a task to which something may still happen.
+pub(super) const NOT_FINISHED: i32 = 0;
+/// The value of `Finished` of a task that is over.
+pub(super) const FINISHED: i32 = 1;
+/// The value of `Finished` of a task that is over and states how long it is kept, or whose class does.
+pub(super) const FINISHED_WITH_KEEP: i32 = 2;
+/// The parts of the index of a status, each in the order of `StatusOn`.
+pub(super) const PARTS: [i32; 3] = [NOT_FINISHED, FINISHED, FINISHED_WITH_KEEP];
 
 /// A number of rows, exact up to [`COUNT_LIMIT`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -119,30 +131,31 @@ impl Store {
     }
 
     /// A page of tasks: those with a status that this version does not know first (rule R9; only when no status is asked
-    /// for), then those a runner works on, then troubles, then what waits, then what is done; newest first in each.
+    /// for), then those a runner works on, then troubles, then what waits, then what is done. In each the newest first: by the
+    /// end of what is over, by `ScheduledOn` of the rest.
     ///
     /// # Errors
     /// The database could not be asked.
     pub fn list_tasks(&mut self, filter: &TaskFilter) -> StoreResult<TaskPage> {
         let statuses: &[TaskStatus] = if filter.statuses.is_empty() { &TaskStatus::ALL } else { &filter.statuses };
         self.read(|conn| {
-            let mut rows: Vec<TaskRow> = Vec::new();
+            let mut found: Vec<Task> = Vec::new();
             if filter.statuses.is_empty() {
-                rows = list_unknown(conn, filter.class.as_deref(), filter.limit + 1)?;
+                found = list_unknown(conn, filter.class.as_deref(), filter.limit + 1)?;
             }
             for status in TaskStatus::ALL.iter().filter(|status| statuses.contains(status)) {
-                let missing = filter.limit + 1 - i64::try_from(rows.len()).unwrap_or(i64::MAX);
+                let missing = filter.limit + 1 - i64::try_from(found.len()).unwrap_or(i64::MAX);
                 if missing > 0 {
-                    rows.extend(list_by_status(conn, status.as_str(), filter.class.as_deref(), missing)?);
+                    found.extend(list_by_status(conn, status.as_str(), filter.class.as_deref(), missing)?);
                 }
                 if *status == TaskStatus::Processing {
-                    rows.extend(list_unmarked(conn, filter.class.as_deref())?);
+                    found.extend(list_unmarked(conn, filter.class.as_deref())?);
                 }
             }
             let limit = usize::try_from(filter.limit).unwrap_or(usize::MAX);
-            let has_more = rows.len() > limit;
-            rows.truncate(limit);
-            let tasks = with_last_runs(conn, rows.into_iter().map(Task::from))?;
+            let has_more = found.len() > limit;
+            found.truncate(limit);
+            let tasks = with_last_runs(conn, found.into_iter())?;
             Ok(TaskPage { tasks, has_more })
         })
     }
@@ -156,22 +169,27 @@ impl Store {
         self.read(|conn| with_last_runs(conn, tasks.iter().rev().cloned()))
     }
 
-    /// Up to `limit` tasks in this status whose time has come and that are not due for another reason; those that came
-    /// last first.
+    /// Up to `limit` tasks in this status whose time has come and that are not due for another reason: those first to which
+    /// something may still happen, and in each part the newest.
     ///
     /// # Errors
     /// The database could not be asked.
     pub fn list_passed_tasks(&mut self, status: TaskStatus, limit: i64) -> StoreResult<Vec<Task>> {
-        use super::schema::task_queue::dsl::{due_on, id, last_status, scheduled_on, task_queue};
+        use super::schema::task_queue::dsl::{due_on, finished, id, last_status, scheduled_on, status_on, task_queue};
         let rows = self.read(|conn| {
-            Ok(task_queue
-                .filter(last_status.eq(status.as_str()))
-                .filter(scheduled_on.le(db_now()))
-                .filter(due_on.is_null())
-                .order((last_status.desc(), scheduled_on.desc(), id.desc()))
-                .limit(limit)
-                .select(TaskRow::as_select())
-                .load(conn)?)
+            let mut rows: Vec<TaskRow> = Vec::new();
+            for part in PARTS {
+                let missing = limit - i64::try_from(rows.len()).unwrap_or(i64::MAX);
+                let passed = task_queue
+                    .filter(last_status.eq(status.as_str()))
+                    .filter(finished.eq(part))
+                    .filter(status_on.le(db_now().nullable()))
+                    .filter(scheduled_on.le(db_now()))
+                    .filter(due_on.is_null())
+                    .order((last_status.desc(), finished.desc(), status_on.desc(), id.desc()));
+                rows.extend(passed.limit(missing.max(0)).select(TaskRow::as_select()).load::<TaskRow>(conn)?);
+            }
+            Ok(rows)
         })?;
         Ok(rows.into_iter().map(Task::from).collect())
     }
@@ -181,8 +199,7 @@ impl Store {
     /// # Errors
     /// The database could not be asked.
     pub fn list_unknown_tasks(&mut self, limit: i64) -> StoreResult<Vec<Task>> {
-        let rows = self.read(|conn| list_unknown(conn, None, limit))?;
-        Ok(rows.into_iter().map(Task::from).collect())
+        self.read(|conn| list_unknown(conn, None, limit))
     }
 }
 
@@ -234,61 +251,71 @@ fn count_due(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<(Coun
         ),
     };
     let waiting_secs = first.flatten().map(|first| {
-        let (now, first): (chrono::DateTime<chrono::Utc>, chrono::DateTime<chrono::Utc>) = (now.into(), first.into());
+        let (now, first): (DateTime<Utc>, DateTime<Utc>) = (now.into(), first.into());
         (now - first).num_seconds().max(0)
     });
     Ok((count, waiting_secs))
 }
 
 /// Tasks whose status this version does not know. One index probe for each status that occurs.
-fn list_unknown(conn: &mut AnyConnection, class: Option<&str>, limit: i64) -> StoreResult<Vec<TaskRow>> {
+fn list_unknown(conn: &mut AnyConnection, class: Option<&str>, limit: i64) -> StoreResult<Vec<Task>> {
     use super::schema::task_queue::dsl::{last_status, task_queue};
-    let mut rows = Vec::new();
+    let mut found = Vec::new();
     let mut last = String::new();
     loop {
         let next: Option<String> =
             task_queue.filter(last_status.gt(&last)).order(last_status).select(last_status).first(conn).optional()?;
-        let missing = limit - i64::try_from(rows.len()).unwrap_or(i64::MAX);
+        let missing = limit - i64::try_from(found.len()).unwrap_or(i64::MAX);
         match next {
             Some(status) if missing > 0 => {
                 if TaskStatus::parse(&status).is_none() {
-                    rows.extend(list_by_status(conn, &status, class, missing)?);
+                    found.extend(list_by_status(conn, &status, class, missing)?);
                 }
                 last = status;
             }
-            _ => return Ok(rows),
+            _ => return Ok(found),
         }
     }
 }
 
-fn list_by_status(
-    conn: &mut AnyConnection,
-    status: &str,
-    class: Option<&str>,
-    limit: i64,
-) -> StoreResult<Vec<TaskRow>> {
-    use super::schema::task_queue::dsl::{current_run_id, id, last_status, scheduled_on, task_class, task_queue};
-    let of_status = task_queue
+fn list_by_status(conn: &mut AnyConnection, status: &str, class: Option<&str>, limit: i64) -> StoreResult<Vec<Task>> {
+    use super::schema::task_queue::dsl::{id, last_status, scheduled_on, task_class, task_queue};
+    if let Some(class) = class {
+        let of_class = task_queue.filter(last_status.eq(status)).filter(task_class.eq(class)).filter(is_as_its_row_says());
+        let newest = of_class.order((task_class.desc(), last_status.desc(), scheduled_on.desc(), id.desc()));
+        let rows: Vec<TaskRow> = newest.limit(limit).select(TaskRow::as_select()).load(conn)?;
+        return Ok(rows.into_iter().map(Task::from).collect());
+    }
+    let mut found: Vec<(DateTime<Utc>, Task)> = Vec::new();
+    for part in PARTS {
+        let tasks = load_part(conn, status, part, limit)?.into_iter().map(Task::from);
+        found.extend(tasks.map(|task| (if part == NOT_FINISHED { task.scheduled_on } else { task.over_on() }, task)));
+    }
+    found.sort_by_key(|(on, task)| Reverse((*on, task.id.0)));
+    let limit = usize::try_from(limit).unwrap_or(0);
+    Ok(found.into_iter().take(limit).map(|(_, task)| task).collect())
+}
+
+/// The newest of a part. The whole index is named in the order, so that no planner takes the primary key and walks it through all
+/// that is finished.
+fn load_part(conn: &mut AnyConnection, status: &str, part: i32, limit: i64) -> StoreResult<Vec<TaskRow>> {
+    use super::schema::task_queue::dsl::{finished, id, last_status, status_on, task_queue};
+    Ok(task_queue
         .filter(last_status.eq(status))
-        .filter(current_run_id.is_not_null().or(processed_run().is_null()))
+        .filter(finished.eq(part))
+        .filter(is_as_its_row_says())
+        .order((last_status.desc(), finished.desc(), status_on.desc(), id.desc()))
+        .limit(limit)
         .select(TaskRow::as_select())
-        .limit(limit);
-    // The whole index is named in the order, so that no planner takes the primary key and walks it through all that is
-    // finished.
-    Ok(match class {
-        None => of_status.order((last_status.desc(), scheduled_on.desc(), id.desc())).load(conn)?,
-        Some(class) => of_status
-            .filter(task_class.eq(class))
-            .order((task_class.desc(), last_status.desc(), scheduled_on.desc(), id.desc()))
-            .load(conn)?,
-    })
+        .load(conn)?)
 }
 
 /// Tasks that are processed and whose rows do not say so yet, newest first.
-fn list_unmarked(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<Vec<TaskRow>> {
+fn list_unmarked(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<Vec<Task>> {
     use super::schema::task_queue::dsl::{id, task_queue};
-    let ids = AllUnmarked::load(conn, class)?.ids();
-    Ok(task_queue.filter(id.eq_any(ids)).order(id.desc()).select(TaskRow::as_select()).load(conn)?)
+    let unmarked = task_queue.filter(id.eq_any(AllUnmarked::load(conn, class)?.ids())).order(id.desc());
+    let rows: Vec<TaskRow> = unmarked.select(TaskRow::as_select()).load(conn)?;
+    Ok(rows.into_iter().map(Task::from).collect())
 }
 
 fn with_last_runs(

@@ -166,6 +166,22 @@ each_engine! {
         assert_eq!(worker.task(&first)["status"], "scheduled");
     }
 
+    fn what_a_sql_worker_starts_counts_for_the_rate_of_its_class(db) {
+        let worker = SqlWorker::new(db);
+        for _ in 0..3 {
+            db.execute(INSERT);
+        }
+        worker.claim("a");
+        assert_eq!(count(db, "\"TaskQueueStarts\""), 0);
+        db.cli().run(&["limits", "set", "work", "--rate", "3/1h"]).ok();
+        worker.claim("b");
+        let other = db.cli().run(&["claim", "--claimant", "c", "--class", "work", "--json"]).ok();
+        assert!(other.contains("\"task_id\":3"), "{other}");
+        db.execute(INSERT);
+        let _ = db.cli().run(&["claim", "--claimant", "c", "--class", "work"]).fails(3);
+        assert_eq!(count(db, "\"TaskQueueStarts\" WHERE \"TaskClass\" = 'work'"), 3);
+    }
+
     fn sql_workers_at_once_never_have_two_runs_of_one_task(db) {
         let worker = SqlWorker::new(db);
         for number in 0..12 {

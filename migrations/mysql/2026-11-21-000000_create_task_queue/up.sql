@@ -50,14 +50,16 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
             AND (`Recurrence` IS NULL OR `PlannedOn` IS NOT NULL AND `ScheduleStatus` <> 'paused')
             AND `ScheduledOn` >= '1000-01-01' THEN COALESCE(`NextAttemptOn`, `ScheduledOn`) END) STORED,
     `PriorityDueOn` datetime(6) GENERATED ALWAYS AS (CASE WHEN `Priority` <> 0 THEN `DueOn` END) STORED,
-    `OverOn` datetime(6) GENERATED ALWAYS AS (
+    `Finished` int GENERATED ALWAYS AS (
         CASE WHEN `CurrentRunId` IS NULL
             AND (`LastStatus` IN ('success', 'cancelled') OR `LastStatus` IN ('failed', 'timeout')
                 AND (`FailedRetries` >= COALESCE(`RetryLimit`, `MaxRetries`, 1000001) OR `QuarantinedOn` IS NOT NULL))
             AND (`Recurrence` IS NULL OR `ScheduleStatus` IN ('followed', 'ended'))
             AND `UpdatedOn` >= '1000-01-01'
-            THEN CASE WHEN `UniqueUntil` > `UpdatedOn` THEN `UniqueUntil` ELSE `UpdatedOn` END END) STORED,
-    `HasKeep` int GENERATED ALWAYS AS (CASE WHEN `Keep` IS NULL AND `ClassKeep` IS NULL THEN 0 ELSE 1 END) STORED,
+            THEN CASE WHEN `Keep` IS NULL AND `ClassKeep` IS NULL THEN 1 ELSE 2 END ELSE 0 END) STORED,
+    `StatusOn` datetime(6) GENERATED ALWAYS AS (
+        CASE WHEN `Finished` = 0 THEN CASE WHEN `ScheduledOn` >= '1000-01-01' THEN `ScheduledOn` END
+            WHEN `UniqueUntil` > `UpdatedOn` THEN `UniqueUntil` ELSE `UpdatedOn` END) STORED,
     `ExpiresOn` datetime(6) GENERATED ALWAYS AS (
         CASE WHEN COALESCE(`Keep`, `ClassKeep`) > 0 AND `CurrentRunId` IS NULL
             AND `LastStatus` IN ('success', 'cancelled', 'failed', 'timeout')
@@ -86,11 +88,10 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
             ELSE 'open' END) STORED,
     KEY `TaskQueueDue` (`DueOn`, `Id`),
     KEY `TaskQueuePriorityDue` (`PriorityDueOn`, `Id`),
-    KEY `TaskQueueByStatus` (`LastStatus`, `ScheduledOn`, `Id`),
+    KEY `TaskQueueByStatus` (`LastStatus`, `Finished`, `StatusOn`, `Id`),
     KEY `TaskQueueByClass` (`TaskClass`, `LastStatus`, `ScheduledOn`, `Id`),
     KEY `TaskQueueQuarantined` (`QuarantinedOn`, `Id`),
     KEY `TaskQueueScheduleHead` (`ScheduleHead`, `ScheduledOn`, `Id`),
-    KEY `TaskQueueOver` (`LastStatus`, `HasKeep`, `OverOn`, `Id`),
     KEY `TaskQueueExpires` (`ExpiresOn`, `Id`),
     UNIQUE KEY `TaskQueuePlanned` (`ScheduleId`, `PlannedOn`),
     CONSTRAINT `QueuedOn lies in the years 1000 to 9999`
@@ -236,7 +237,6 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     KEY `TaskQueueRunsWaitingKey` (`WaitingKey`, `ClaimOrder`, `Id`),
     KEY `TaskQueueRunsHeldKey` (`HeldKey`, `ClaimOrder`, `Id`),
     KEY `TaskQueueRunsWaitingTag` (`WaitingTag`, `ClaimClass`, `ClaimOrder`, `Id`),
-    KEY `TaskQueueRunsStarted` (`TaskClass`, `StartedOn`),
     KEY `TaskQueueRunsResults` (`ResultsOn`, `Id`),
     KEY `TaskQueueRunsResultsExpire` (`ResultsExpireOn`, `Id`),
     CONSTRAINT `Attempt is 1 or more`
@@ -350,6 +350,13 @@ CREATE TABLE IF NOT EXISTS `TaskQueueClassLimits` (
         CHECK (`RateSecs` IS NULL OR `RateSecs` BETWEEN 1 AND 86400),
     CONSTRAINT `A rate has RateCount and RateSecs`
         CHECK ((`RateCount` IS NULL) = (`RateSecs` IS NULL))
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS `TaskQueueStarts` (
+    `TaskClass` varchar(190) NOT NULL,
+    `StartedOn` datetime(6) NOT NULL,
+    `RunId` bigint NOT NULL,
+    PRIMARY KEY (`TaskClass`, `StartedOn`, `RunId`)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueKeyLimits` (

@@ -164,13 +164,18 @@ CREATE TABLE "TaskQueue" (
             AND "FailedRetries" < COALESCE("RetryLimit", "MaxRetries", 1000001) AND "WaitingFor" = 0 AND "QuarantinedOn" IS NULL
             AND ("Recurrence" IS NULL OR "PlannedOn" IS NOT NULL AND "ScheduleStatus" <> 'paused')
             THEN COALESCE("NextAttemptOn"::timestamptz, "ScheduledOn"::timestamptz) END) STORED,
-    "OverOn" timestamptz GENERATED ALWAYS AS (
+    "Finished" integer GENERATED ALWAYS AS (
         CASE WHEN "CurrentRunId" IS NULL
             AND ("LastStatus" IN ('success', 'cancelled') OR "LastStatus" IN ('failed', 'timeout')
                 AND ("FailedRetries" >= COALESCE("RetryLimit", "MaxRetries", 1000001) OR "QuarantinedOn" IS NOT NULL))
             AND ("Recurrence" IS NULL OR "ScheduleStatus" IN ('followed', 'ended'))
-            THEN GREATEST("UpdatedOn", "UniqueUntil") END) STORED,
-    "HasKeep" integer GENERATED ALWAYS AS (CASE WHEN "Keep" IS NULL AND "ClassKeep" IS NULL THEN 0 ELSE 1 END) STORED,
+            THEN CASE WHEN "Keep" IS NULL AND "ClassKeep" IS NULL THEN 1 ELSE 2 END ELSE 0 END) STORED,
+    "StatusOn" timestamptz GENERATED ALWAYS AS (
+        CASE WHEN "CurrentRunId" IS NULL
+            AND ("LastStatus" IN ('success', 'cancelled') OR "LastStatus" IN ('failed', 'timeout')
+                AND ("FailedRetries" >= COALESCE("RetryLimit", "MaxRetries", 1000001) OR "QuarantinedOn" IS NOT NULL))
+            AND ("Recurrence" IS NULL OR "ScheduleStatus" IN ('followed', 'ended'))
+            THEN GREATEST("UpdatedOn"::timestamptz, "UniqueUntil"::timestamptz) ELSE "ScheduledOn"::timestamptz END) STORED,
     "ExpiresOn" timestamptz GENERATED ALWAYS AS (
         CASE WHEN COALESCE("Keep"::integer, "ClassKeep"::integer) > 0 AND "CurrentRunId" IS NULL
             AND "LastStatus" IN ('success', 'cancelled', 'failed', 'timeout')
@@ -185,7 +190,7 @@ CREATE TABLE "TaskQueue" (
 
 CREATE INDEX "TaskQueueDue" ON "TaskQueue" ("DueOn", "Id") WHERE "DueOn" IS NOT NULL;
 CREATE INDEX "TaskQueuePriorityDue" ON "TaskQueue" ("DueOn", "Id") WHERE "DueOn" IS NOT NULL AND "Priority" <> 0;
-CREATE INDEX "TaskQueueByStatus" ON "TaskQueue" ("LastStatus", "ScheduledOn", "Id");
+CREATE INDEX "TaskQueueByStatus" ON "TaskQueue" ("LastStatus", "Finished", "StatusOn", "Id");
 CREATE INDEX "TaskQueueByClass" ON "TaskQueue" ("TaskClass", "LastStatus", "ScheduledOn", "Id");
 CREATE INDEX "TaskQueueQuarantined" ON "TaskQueue" ("QuarantinedOn", "Id") WHERE "QuarantinedOn" IS NOT NULL;
 CREATE UNIQUE INDEX "TaskQueueUnique" ON "TaskQueue" ("TaskClass", "LiveUniqueKey") WHERE "LiveUniqueKey" IS NOT NULL;
@@ -194,7 +199,6 @@ CREATE INDEX "TaskQueueByParent" ON "TaskQueue" ("ParentId", "Id") WHERE "Parent
 CREATE INDEX "TaskQueueByUniqueKey" ON "TaskQueue" ("UniqueKey", "Id") WHERE "UniqueKey" IS NOT NULL;
 CREATE INDEX "TaskQueueByTag" ON "TaskQueue" ("Tag", "Id") WHERE "Tag" IS NOT NULL;
 CREATE INDEX "TaskQueueScheduleHead" ON "TaskQueue" ("ScheduleHead", "ScheduledOn", "Id") WHERE "ScheduleHead" IS NOT NULL;
-CREATE INDEX "TaskQueueOver" ON "TaskQueue" ("LastStatus", "HasKeep", "OverOn", "Id") WHERE "OverOn" IS NOT NULL;
 CREATE INDEX "TaskQueueExpires" ON "TaskQueue" ("ExpiresOn", "Id") WHERE "ExpiresOn" IS NOT NULL;
 CREATE UNIQUE INDEX "TaskQueuePlanned" ON "TaskQueue" ("ScheduleId", "PlannedOn") WHERE "ScheduleId" IS NOT NULL;
 
@@ -271,7 +275,6 @@ CREATE INDEX "TaskQueueRunsWaitingKey" ON "TaskQueueRuns" ("WaitingKey", "ClaimO
 CREATE INDEX "TaskQueueRunsHeldKey" ON "TaskQueueRuns" ("HeldKey", "ClaimOrder", "Id") WHERE "HeldKey" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsWaitingTag" ON "TaskQueueRuns" ("WaitingTag", "ClaimClass", "ClaimOrder", "Id")
     WHERE "WaitingTag" IS NOT NULL;
-CREATE INDEX "TaskQueueRunsStarted" ON "TaskQueueRuns" ("TaskClass", "StartedOn") WHERE "StartedOn" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsResults" ON "TaskQueueRuns" ("ResultsOn", "Id") WHERE "ResultsOn" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsResultsExpire" ON "TaskQueueRuns" ("ResultsExpireOn", "Id") WHERE "ResultsExpireOn" IS NOT NULL;
 
@@ -365,6 +368,13 @@ CREATE TABLE "TaskQueueClassLimits" (
     "RateSecs" integer
         CONSTRAINT "RateSecs lies in 1 to 86400" CHECK ("RateSecs" IS NULL OR "RateSecs" BETWEEN 1 AND 86400),
     CONSTRAINT "A rate has RateCount and RateSecs" CHECK (("RateCount" IS NULL) = ("RateSecs" IS NULL))
+);
+
+CREATE TABLE "TaskQueueStarts" (
+    "TaskClass" text COLLATE "C" NOT NULL,
+    "StartedOn" timestamptz NOT NULL,
+    "RunId" bigint NOT NULL,
+    PRIMARY KEY ("TaskClass", "StartedOn", "RunId")
 );
 
 CREATE TABLE "TaskQueueKeyLimits" (

@@ -157,7 +157,8 @@ pub(super) fn under_table_locks<T>(
     let events = if keeps_events { ", `TaskQueueEvents` WRITE" } else { "" };
     let locked = conn.batch_execute(&format!(
         "SET autocommit = 0, wait_timeout = 10; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE,
-         `TaskQueuePauses` READ, `TaskQueueClassLimits` READ, `TaskQueueKeyLimits` READ, `TaskQueueRejections` READ{events};"
+         `TaskQueuePauses` READ, `TaskQueueClassLimits` READ, `TaskQueueKeyLimits` READ, `TaskQueueRejections` READ,
+         `TaskQueueStarts` WRITE{events};"
     ));
     let result = locked.map_err(StoreError::from).and_then(|()| work(conn)).and_then(|value| {
         conn.batch_execute("COMMIT")?;

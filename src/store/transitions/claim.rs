@@ -131,6 +131,7 @@ impl Store {
                 let head = first_claimable(conn, claim.is_runnable, None, &mut obstacles)?;
                 let Some((_, run_id, _)) = head else { return Ok(ControlFlow::Break(None)) };
                 if let Some(run) = claim_run(conn, &claim.holder(token), run_id, auditor.as_ref(), &mut aside)? {
+                    obstacles.count_starts(conn, std::slice::from_ref(&run))?;
                     fault_point!("claim.before_commit");
                     return Ok(ControlFlow::Break(Some(run)));
                 }
@@ -180,7 +181,8 @@ impl Store {
             if status != RunStatus::Scheduled.as_str() || !is_runnable {
                 return Ok(SpecificClaim::Refused { status, class: class.to_string() });
             }
-            if let Some(obstacle) = Obstacles::load(conn, claim.runner_name)?.of_class(conn, class.as_str())? {
+            let mut obstacles = Obstacles::load(conn, claim.runner_name)?;
+            if let Some(obstacle) = obstacles.of_class(conn, class.as_str())? {
                 return Ok(SpecificClaim::Obstructed { obstacle });
             }
             if let Some(key) = waiting_key
@@ -189,6 +191,7 @@ impl Store {
                 return Ok(SpecificClaim::Obstructed { obstacle: Obstacle::KeyIsFull(KeyLimit { key, max_running }) });
             }
             if let Some(run) = claim_run(conn, &claim.holder(token), run_id.0, auditor.as_ref(), &mut aside)? {
+                obstacles.count_starts(conn, std::slice::from_ref(&run))?;
                 return Ok(SpecificClaim::Claimed(Box::new(run)));
             }
             // It has just ended instead.

@@ -313,6 +313,7 @@ fn claim_waiting(
             break;
         }
     }
+    obstacles.count_starts(conn, &claimed)?;
     let place = |run: &ClaimedRun| heads.iter().position(|(_, run_id, _)| *run_id == run.run_id.0);
     claimed.sort_by_key(place);
     Ok((claimed, aside))

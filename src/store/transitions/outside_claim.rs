@@ -113,7 +113,10 @@ impl Store {
     /// # Errors
     /// The database could not be asked.
     pub fn has_claimable_outside(&mut self, claim: &OutsideClaim<'_>) -> StoreResult<bool> {
-        Ok(self.read(|conn| first_offered(conn, claim))?.is_some())
+        self.read(|conn| {
+            let mut obstacles = Obstacles::load(conn, NO_RUNNER)?;
+            Ok(first_offered(conn, claim, &mut obstacles)?.is_some())
+        })
     }
 }
 
@@ -126,7 +129,9 @@ fn claim_first(
     aside: &mut Aside,
 ) -> StoreResult<Option<OutsideRun>> {
     while *ends_left > 0 {
-        let Some((class, run_id, _)) = first_offered(conn, claim)? else { return Ok(None) };
+        // Anew for each run: with each one more of its class is processed.
+        let mut obstacles = Obstacles::load(conn, NO_RUNNER)?;
+        let Some((class, run_id, _)) = first_offered(conn, claim, &mut obstacles)? else { return Ok(None) };
         let timeout_secs: Option<Option<i32>> = task_queue_runs::table
             .inner_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
             .filter(task_queue_runs::id.eq(run_id))
@@ -144,6 +149,7 @@ fn claim_first(
             lease_secs: (claim.lease_secs)(class.known(), timeout_secs.flatten()),
         };
         if let Some(run) = claim_run(conn, &holder, run_id, auditor, aside)? {
+            obstacles.count_starts(conn, std::slice::from_ref(&run))?;
             insert_event(conn, &(claim.event)(&run))?;
             return with_deadline(conn, run).map(Some);
         }
@@ -152,18 +158,20 @@ fn claim_first(
     Ok(None)
 }
 
-/// The first run that is offered, unless a pause or a limit of its class keeps it. Looked at anew for each run: with each
-/// one more of its class is processed.
-fn first_offered(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> StoreResult<Option<Head>> {
-    let mut obstacles = Obstacles::load(conn, NO_RUNNER)?;
+/// The first run that is offered, unless a pause or a limit of its class keeps it.
+fn first_offered(
+    conn: &mut AnyConnection,
+    claim: &OutsideClaim<'_>,
+    obstacles: &mut Obstacles<'_>,
+) -> StoreResult<Option<Head>> {
     if obstacles.is_closed() {
         return Ok(None);
     }
     if claim.choice.is_of_few() {
-        return first_chosen(conn, claim, &mut obstacles);
+        return first_chosen(conn, claim, obstacles);
     }
     let asker = Asker { claimant: claim.claimant, tag: claim.choice.tag.as_deref() };
-    first_claimable(conn, claim.is_offered, Some(asker), &mut obstacles)
+    first_claimable(conn, claim.is_offered, Some(asker), obstacles)
 }
 
 /// It begins with the run's id, so that the run of a token is found without an index of its own.

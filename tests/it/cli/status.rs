@@ -30,6 +30,29 @@ fn list(db: &TestDb) -> String {
 }
 
 each_engine! {
+    fn a_status_lists_what_is_over_and_what_is_retried_newest_first(db) {
+        let (old, new) = ("'2020-01-01 00:00:00.000000'", "'2024-01-01 00:00:00.000000'");
+        let between = ["'2021-01-01 00:00:00.000000'", "'2022-01-01 00:00:00.000000'", "'2023-01-01 00:00:00.000000'"];
+        let rows = [
+            format!("1, {old}, {}, NULL", between[0]),
+            format!("5, {new}, {old}, NULL"),
+            format!("5, {old}, {}, NULL", between[1]),
+            format!("5, {old}, {}, 86400", between[2]),
+            format!("1, {new}, {old}, NULL"),
+        ];
+        let values: Vec<String> = rows.iter().map(|row| format!("('work', 'failed', 5, {row})")).collect();
+        db.execute(&format!(
+            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"MaxRetries\", \"FailedRetries\", \"ScheduledOn\", \"UpdatedOn\", \"Keep\")
+             VALUES {}",
+            values.join(", ")
+        ));
+        let page: Value = serde_json::from_str(&db.cli().run(&["status", "--status", "failed", "-n", "4", "--json"]).ok()).unwrap();
+        let ids: Vec<i64> = page["tasks"].as_array().unwrap().iter().map(|task| task["task"]["id"].as_i64().unwrap()).collect();
+        // The others by their end: what was planned of a task that is over means nothing any more.
+        assert_eq!(ids, [5, 4, 3, 2], "{page}");
+        assert_eq!((&page["counts"]["failed"]["count"], &page["has_more"]), (&json!(5), &json!(true)));
+    }
+
     fn an_empty_store_says_what_to_do_next(db) {
         let text = list(db);
         assert!(text.starts_with("running 0   runners 0/8   waiting runs 0   due 0 "), "{text}");

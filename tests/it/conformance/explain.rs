@@ -35,16 +35,31 @@ fn session(db: &TestDb) -> Raw {
     raw
 }
 
-/// The plan in words. The statements begin with SELECT and change nothing, so that PostgreSQL may execute them.
+/// The plan in words of a statement that is executed on PostgreSQL: it begins with SELECT and changes nothing.
 fn plan(db: &TestDb, sql: &str) -> String {
+    plan_in(&mut session(db), db, "ANALYZE, TIMING OFF, SUMMARY OFF, COSTS OFF", sql)
+}
+
+/// A session like that of a worker (prefer_lookups in store::backend).
+fn worker_session(db: &TestDb) -> Raw {
+    let mut raw = session(db);
+    if db.engine == EngineUnderTest::Postgres {
+        raw.execute("SET enable_seqscan = off");
+        raw.execute("SET enable_hashjoin = off");
+        raw.execute("SET enable_mergejoin = off");
+    }
+    raw
+}
+
+fn plan_in(session: &mut Raw, db: &TestDb, options: &str, sql: &str) -> String {
     use diesel::RunQueryDsl as _;
-    let lines: Vec<String> = match &mut session(db) {
+    let lines: Vec<String> = match session {
         Raw::Sqlite(conn) => {
             let lines: Vec<SqliteLine> = diesel::sql_query(format!("EXPLAIN QUERY PLAN {sql}")).load(conn).unwrap();
             lines.into_iter().map(|line| line.detail).collect()
         }
         Raw::Postgres(conn) => {
-            let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) {sql}");
+            let explain = format!("EXPLAIN ({options}) {sql}");
             let lines: Vec<PostgresLine> = diesel::sql_query(explain).load(conn).unwrap();
             lines.into_iter().map(|line| line.line).collect()
         }
@@ -83,6 +98,18 @@ fn rows_read(db: &TestDb, sql: &str) -> Option<i64> {
     let before = second + (second - first);
     diesel::sql_query(sql.replace('"', "`")).execute(conn).unwrap();
     Some(counted(conn) - before)
+}
+
+/// The statement of a worker, which is not executed here, finds its rows by this index, or one of several with `|` between them.
+#[track_caller]
+pub fn is_looked_up_by(db: &TestDb, index: &str, sql: &str) {
+    let plan = plan_in(&mut worker_session(db), db, "COSTS OFF", sql);
+    assert!(index.split('|').any(|index| plan.contains(index)), "{index} is not used:\n{sql}\n{plan}");
+    let scans =
+        ["Seq Scan", "SCAN TaskQueue", "SCAN t", "SCAN r", "\"access_type\": \"ALL\"", "\"access_type\": \"index\""];
+    for bad in scans {
+        assert!(!plan.contains(bad), "{bad}:\n{sql}\n{plan}");
+    }
 }
 
 /// The statement uses this index and reads about as many rows as it returns, whatever it does with them then.

@@ -4,21 +4,44 @@
 //! The store offers no way to its statements, so they are restated here, each beside the function that it mirrors. A
 //! statement that changes there has to be changed here.
 
+mod life;
+mod rare;
 mod rows;
 
 use self::rows::fill;
 use super::explain::{is_buffered_from, is_found_by, is_read_from};
 use crate::each_engine;
-use crate::support::EngineUnderTest;
+use crate::support::{EngineUnderTest, TestDb};
+
+/// The clock as the statements of the store name it.
+fn now(engine: EngineUnderTest) -> &'static str {
+    match engine {
+        EngineUnderTest::Sqlite => "strftime('%Y-%m-%d %H:%M:%f000', 'now')",
+        EngineUnderTest::Postgres => "(SELECT clock_timestamp())",
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "UTC_TIMESTAMP(6)",
+    }
+}
+
+/// How the plan of a statement that finds rows by `Id` names the index.
+fn by_id(db: &TestDb, table: &str) -> String {
+    if db.engine == EngineUnderTest::Sqlite { "INTEGER PRIMARY KEY".to_owned() } else { primary_key(db, table) }
+}
+
+/// The same of a primary key of several columns.
+fn primary_key(db: &TestDb, table: &str) -> String {
+    match db.engine {
+        EngineUnderTest::Sqlite => "PRIMARY KEY".to_owned(),
+        EngineUnderTest::Postgres => format!("{table}_pkey"),
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "PRIMARY".to_owned(),
+    }
+}
 
 each_engine! {
     fn the_statements_that_must_stay_fast_read_an_index_in_its_order(db) {
         fill(db);
-        let now = match db.engine {
-            EngineUnderTest::Sqlite => "strftime('%Y-%m-%d %H:%M:%f000', 'now')",
-            EngineUnderTest::Postgres => "(SELECT clock_timestamp())",
-            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "UTC_TIMESTAMP(6)",
-        };
+        let now = now(db.engine);
+        life::check(db);
+        rare::check(db);
         // store::transitions::claim::first_claimable: once for each class that waits.
         for last_class in ["", "class2"] {
             is_read_from(db, "TaskQueueRunsClaim", 1, &format!(
@@ -123,13 +146,20 @@ each_engine! {
                  WHERE \"ClaimClass\" IS NOT NULL AND (SELECT \"TaskId\" FROM \"TaskQueueRejections\"
                      WHERE \"TaskId\" = \"TaskQueueId\" AND \"Claimant\" = 'bot' LIMIT 1) IS NULL AND {condition}"));
         }
-        // store::limits::next_start: as many as the rate has.
+        // store::starts::next_start: as many as the rate has. Then starts_left and keep_starts.
+        let starts = primary_key(db, "TaskQueueStarts");
         is_read_from(
             db,
-            "TaskQueueRunsStarted",
+            &starts,
             100,
-            "SELECT \"StartedOn\" FROM \"TaskQueueRuns\" WHERE \"TaskClass\" = 'class3' AND \"StartedOn\" IS NOT NULL
-             ORDER BY \"TaskClass\" DESC, \"StartedOn\" DESC LIMIT 1 OFFSET 99",
+            "SELECT \"StartedOn\" FROM \"TaskQueueStarts\" WHERE \"TaskClass\" = 'class3'
+             ORDER BY \"TaskClass\" DESC, \"StartedOn\" DESC, \"RunId\" DESC LIMIT 1 OFFSET 99",
+        );
+        is_read_from(
+            db,
+            &starts,
+            2,
+            "SELECT COUNT(*) FROM \"TaskQueueStarts\" WHERE \"TaskClass\" = 'class3' AND \"StartedOn\" > '2020-01-01 00:00:00.000000'",
         );
         // store::event_log::newest_events, of a kind that is rare and old: for one that is frequent, either index is as good.
         is_read_from(
@@ -140,11 +170,7 @@ each_engine! {
              ORDER BY \"Kind\" DESC, \"Id\" DESC LIMIT 20",
         );
         // store::event_log::events_within: narrow ranges by their ids, and each wide one by itself.
-        let primary_key = match db.engine {
-            EngineUnderTest::Sqlite => "INTEGER PRIMARY KEY",
-            EngineUnderTest::Postgres => "TaskQueueEvents_pkey",
-            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "PRIMARY",
-        };
+        let events = by_id(db, "TaskQueueEvents");
         let ids: Vec<String> = (0..50).map(|number| (1 + 1_500 * number).to_string()).collect();
         let among_them = match db.engine {
             EngineUnderTest::Postgres => format!("= ANY('{{{}}}'::bigint[])", ids.join(",")),
@@ -152,13 +178,13 @@ each_engine! {
         };
         is_read_from(
             db,
-            primary_key,
+            &events,
             100,
             &format!("SELECT * FROM \"TaskQueueEvents\" WHERE \"Id\" {among_them}"),
         );
         is_read_from(
             db,
-            primary_key,
+            &events,
             201,
             "SELECT * FROM \"TaskQueueEvents\" WHERE \"Id\" BETWEEN 40001 AND 40200 ORDER BY \"Id\"",
         );
@@ -242,18 +268,31 @@ each_engine! {
             "SELECT \"TaskId\" FROM \"TaskQueueDependencies\" WHERE \"DependsOnId\" = 40000 AND \"IsSatisfied\" = false
              ORDER BY \"DependsOnId\", \"TaskId\"",
         );
-        // store::status::list_by_status, and store::candidates::list_recent_tasks with fewer columns
+        // store::status::load_part, and store::candidates::list_recent_tasks and store::failures::load_failed with other columns
         for status in ["success", "scheduled", "failed"] {
-            is_read_from(
-                db,
-                "TaskQueueByStatus",
-                21,
-                &format!(
-                    "SELECT * FROM \"TaskQueue\" WHERE \"LastStatus\" = '{status}'
-                 ORDER BY \"LastStatus\" DESC, \"ScheduledOn\" DESC, \"Id\" DESC LIMIT 21"
-                ),
-            );
+            for part in 0..=2 {
+                is_read_from(
+                    db,
+                    "TaskQueueByStatus",
+                    21,
+                    &format!(
+                        "SELECT * FROM \"TaskQueue\" WHERE \"LastStatus\" = '{status}' AND \"Finished\" = {part}
+                     ORDER BY \"LastStatus\" DESC, \"Finished\" DESC, \"StatusOn\" DESC, \"Id\" DESC LIMIT 21"
+                    ),
+                );
+            }
         }
+        // store::status::list_passed_tasks, where nothing has passed
+        is_read_from(
+            db,
+            "TaskQueueByStatus",
+            0,
+            &format!(
+                "SELECT * FROM \"TaskQueue\" WHERE \"LastStatus\" = 'processing' AND \"Finished\" = 0 AND \"StatusOn\" <= {now}
+                     AND \"ScheduledOn\" <= {now} AND \"DueOn\" IS NULL
+                 ORDER BY \"LastStatus\" DESC, \"Finished\" DESC, \"StatusOn\" DESC, \"Id\" DESC LIMIT 5"
+            ),
+        );
         // Where there are none in this status, either index is as good.
         for status in ["success", "scheduled"] {
             is_read_from(
@@ -266,10 +305,10 @@ each_engine! {
                 ),
             );
         }
-        // store::status::list_unknown: both begin with LastStatus, and MariaDB 11.8 takes the other one.
+        // store::status::list_unknown
         is_read_from(
             db,
-            "TaskQueueByStatus|TaskQueueOver",
+            "TaskQueueByStatus",
             1,
             "SELECT \"LastStatus\" FROM \"TaskQueue\" WHERE \"LastStatus\" > 'scheduled' ORDER BY \"LastStatus\" LIMIT 1",
         );
@@ -291,11 +330,11 @@ each_engine! {
         let long_ago = "'2020-01-01 00:00:00.000000'";
         is_read_from(
             db,
-            "TaskQueueOver",
+            "TaskQueueByStatus",
             1,
             &format!(
-                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"HasKeep\" = 0 AND \"OverOn\" <= {long_ago}
-                 ORDER BY \"LastStatus\", \"HasKeep\", \"OverOn\", \"Id\" LIMIT 500"
+                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"Finished\" = 1 AND \"StatusOn\" <= {long_ago}
+                 ORDER BY \"LastStatus\", \"Finished\", \"StatusOn\", \"Id\" LIMIT 500"
             ),
         );
         let as_time = |text: &str| match db.engine {
@@ -305,12 +344,12 @@ each_engine! {
         let (place, beginning) = (as_time(long_ago), as_time("'1000-01-01 00:00:00.000000'"));
         is_read_from(
             db,
-            "TaskQueueOver",
+            "TaskQueueByStatus",
             500,
             &format!(
-                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"HasKeep\" = 0 AND \"OverOn\" <= {now}
-                     AND \"OverOn\" >= {place} AND (\"OverOn\" > {place} OR (\"OverOn\" = {place} AND \"Id\" > 7))
-                 ORDER BY \"LastStatus\", \"HasKeep\", \"OverOn\", \"Id\" LIMIT 500"
+                "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"Finished\" = 1 AND \"StatusOn\" <= {now}
+                     AND \"StatusOn\" >= {place} AND (\"StatusOn\" > {place} OR (\"StatusOn\" = {place} AND \"Id\" > 7))
+                 ORDER BY \"LastStatus\", \"Finished\", \"StatusOn\", \"Id\" LIMIT 500"
             ),
         );
         is_read_from(
@@ -327,21 +366,21 @@ each_engine! {
         // store::prune::first_in_excess
         is_read_from(
             db,
-            "TaskQueueOver",
+            "TaskQueueByStatus",
             101,
             &format!(
-                "SELECT \"OverOn\", \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"HasKeep\" = 0 AND \"OverOn\" <= {now}
-                 ORDER BY \"LastStatus\" DESC, \"HasKeep\" DESC, \"OverOn\" DESC, \"Id\" DESC LIMIT 1 OFFSET 100"
+                "SELECT \"StatusOn\", \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"Finished\" = 1 AND \"StatusOn\" <= {now}
+                 ORDER BY \"LastStatus\" DESC, \"Finished\" DESC, \"StatusOn\" DESC, \"Id\" DESC LIMIT 1 OFFSET 100"
             ),
         );
         // store::queues::list_newest_ends
         is_read_from(
             db,
-            "TaskQueueOver",
+            "TaskQueueByStatus",
             2_000,
             &format!(
-                "SELECT \"OverOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"HasKeep\" = 0 AND \"OverOn\" > {place} AND \"OverOn\" <= {now}
-                 ORDER BY \"LastStatus\" DESC, \"HasKeep\" DESC, \"OverOn\" DESC, \"Id\" DESC LIMIT 2000"
+                "SELECT \"StatusOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"Finished\" = 1 AND \"StatusOn\" > {place} AND \"StatusOn\" <= {now}
+                 ORDER BY \"LastStatus\" DESC, \"Finished\" DESC, \"StatusOn\" DESC, \"Id\" DESC LIMIT 2000"
             ),
         );
         // store::queues::first_due
@@ -375,11 +414,11 @@ each_engine! {
         // store::metrics: what is counted only so far, beside the place behind which it is not.
         is_read_from(
             db,
-            "TaskQueueOver",
+            "TaskQueueByStatus",
             1_001,
             &format!(
-                "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"HasKeep\" = 0 AND \"OverOn\" > {place}
-                 ORDER BY \"LastStatus\", \"HasKeep\", \"OverOn\", \"Id\" LIMIT 1 OFFSET 1000"
+                "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"Finished\" = 1 AND \"StatusOn\" > {place}
+                 ORDER BY \"LastStatus\", \"Finished\", \"StatusOn\", \"Id\" LIMIT 1 OFFSET 1000"
             ),
         );
         is_read_from(
@@ -387,7 +426,7 @@ each_engine! {
             "TaskQueueByStatus",
             1,
             "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'failed'
-             ORDER BY \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 1 OFFSET 1000",
+             ORDER BY \"LastStatus\", \"Finished\", \"StatusOn\", \"Id\" LIMIT 1 OFFSET 1000",
         );
         is_read_from(
             db,
@@ -461,14 +500,9 @@ each_engine! {
         );
         // The same: the tasks of a schedule, the first one of a new schedule, and the tasks with a key.
         is_read_from(db, "TaskQueuePlanned", 100, "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ScheduleId\" IN (500)");
-        let primary_key = match db.engine {
-            EngineUnderTest::Sqlite => "INTEGER PRIMARY KEY",
-            EngineUnderTest::Postgres => "TaskQueue_pkey",
-            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "PRIMARY",
-        };
         is_read_from(
             db,
-            primary_key,
+            &by_id(db, "TaskQueue"),
             2,
             "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"Id\" IN (500, 40000) AND \"ScheduleId\" IS NULL AND \"Recurrence\" IS NOT NULL",
         );

@@ -385,26 +385,31 @@ each_engine! {
 
     fn a_rate_stays_exact_whatever_is_pruned(db) {
         let mut ctx = willing(db);
-        finished(db, &mut ctx, 2);
-        queue(&mut ctx, "work");
-        create(&mut ctx);
+        let starts = |class: &str| db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueStarts\" WHERE \"TaskClass\" = '{class}'"));
+        // Without a rate nothing is kept. A rate that is new counts what started before it.
+        finished(db, &mut ctx, 1);
+        assert_eq!(starts("work"), 0);
         db.cli().run(&["limits", "set", "work", "--rate", "2/1h"]).ok();
         db.cli().run(&["limits", "set", "other", "--rate", "1/1d"]).ok();
-        settings::set(&mut ctx, Setting::MaxSuccess, "1").unwrap();
+        assert_eq!(starts("work"), 1);
+        queue(&mut ctx, "work");
+        create(&mut ctx);
+        drain(&mut ctx);
+        queue(&mut ctx, "work");
+        create(&mut ctx);
         make_old(db, "\"LastStatus\" = 'success'");
-        assert_eq!(create(&mut ctx).pruned.tasks, 0);
-        assert_eq!(db.cli().run(&["prune", "--older-than", "10m", "--yes"]).fails(0), "");
-        let said = db.cli().run(&["prune", "1-2", "--dry-run"]);
-        let reason = "is success; the rate of its class still counts a run of it";
-        assert_eq!(said.stderr, format!("task 1 {reason}\ntask 2 {reason}\n0 tasks would be deleted\n"));
+        assert_eq!(db.cli().run(&["prune", "1-2", "--yes"]).stderr, "2 tasks deleted\n");
+        assert_eq!((starts("work"), starts("other"), count(db, "TaskQueue")), (2, 0, 1));
         assert!(claim(&mut ctx.store).is_none());
-        // One of them started before the window of its own class, though not before that of another one.
-        db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"StartedOn\" = {} WHERE \"TaskQueueId\" = 1", sql_now(db.engine, -4_000)));
-        assert_eq!(count_prunable(&mut ctx, &PruneRequest::default()).unwrap(), 1);
-        assert_eq!(create(&mut ctx).pruned.tasks, 1);
-        assert_eq!((task(db, TaskId(2)).id, count(db, "TaskQueue")), (TaskId(2), 2));
-        db.cli().run(&["limits", "remove", "work"]).ok();
-        assert_eq!(db.cli().run(&["prune", "2"]).stderr, "task 2 is deleted\n");
+        // What has left the window is removed with the next start.
+        db.execute(&format!("UPDATE \"TaskQueueStarts\" SET \"StartedOn\" = {} WHERE \"RunId\" = 1", sql_now(db.engine, -4_000)));
+        assert!(claim(&mut ctx.store).is_some());
+        assert_eq!(db.raw().numbers("SELECT \"RunId\" AS value FROM \"TaskQueueStarts\""), [Some(2), Some(3)]);
+        // Those that are kept and those that a new rate finds are the same.
+        db.cli().run(&["limits", "set", "work", "--rate", "3/1h"]).ok();
+        assert_eq!(starts("work"), 2);
+        db.cli().run(&["limits", "set", "work", "--running", "3"]).ok();
+        assert_eq!(starts("work"), 0);
     }
 
     fn a_task_that_was_cancelled_before_its_time_is_pruned_by_its_age(db) {

@@ -19,9 +19,9 @@ use crate::{each_engine, test_on};
 pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
-        "Attempts= Backoff? CatchUp= ClassKeep? Crashes= CurrentRunId? DueOn?* ExpiresOn?* FailedRetries= HasKeep?* Id Keep? KeepResults? LastStatus= \
-         LimitKey? LiveUniqueKey?* MaxRetries? Meta? NextAttemptOn? OverOn?* ParentId? PlannedOn? \
-         Priority= QuarantinedOn? QueuedById= QueuedOn= Receipt? Recurrence? RetryLimit? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= Tag? TaskClass \
+        "Attempts= Backoff? CatchUp= ClassKeep? Crashes= CurrentRunId? DueOn?* ExpiresOn?* FailedRetries= Finished?* Id Keep? KeepResults? LastStatus= \
+         LimitKey? LiveUniqueKey?* MaxRetries? Meta? NextAttemptOn? ParentId? PlannedOn? \
+         Priority= QuarantinedOn? QueuedById= QueuedOn= Receipt? Recurrence? RetryLimit? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= StatusOn?* Tag? TaskClass \
          TaskData= TimeZone= Timeout? UniqueKey? UniqueUntil? UpdatedOn= WaitingFor=",
         "Id",
         "ScheduleId PlannedOn Receipt TaskClass LiveUniqueKey",
@@ -52,6 +52,7 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
         "OpenTaskId",
     ),
     ("TaskQueueSettings", "Name Value", "Name", ""),
+    ("TaskQueueStarts", "RunId StartedOn TaskClass", "TaskClass StartedOn RunId", ""),
     ("TaskQueueTimers", "Name NextOn=", "Name", ""),
 ];
 
@@ -425,7 +426,7 @@ each_engine! {
         }
     }
 
-    fn over_on_says_the_same_as_the_rule_of_what_may_be_deleted(db) {
+    fn finished_says_the_same_as_the_rule_of_what_may_be_deleted(db) {
         let (past, future) = (sql_now(db.engine, -60), sql_now(db.engine, 3_600));
         let mut rows = Vec::new();
         for status in TaskStatus::ALL {
@@ -450,7 +451,7 @@ each_engine! {
                 \"Recurrence\", \"ScheduleStatus\") VALUES {}",
             rows.join(", ")
         ));
-        let over = format!("SELECT \"Id\" AS value FROM \"TaskQueue\" WHERE \"OverOn\" <= {}", sql_now(db.engine, 0));
+        let over = format!("SELECT \"Id\" AS value FROM \"TaskQueue\" WHERE \"Finished\" > 0 AND \"StatusOn\" <= {}", sql_now(db.engine, 0));
         let over: BTreeSet<i64> = db.raw().numbers(&over).into_iter().flatten().collect();
         let ids = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" ORDER BY \"Id\"");
         let ids: Vec<TaskId> = ids.into_iter().flatten().map(TaskId).collect();
@@ -460,7 +461,7 @@ each_engine! {
         }
         assert_eq!(over.len(), 84);
         // Its age is that of its last change, or that of its key, whichever came last.
-        let key_was_last = format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"OverOn\" > {}", sql_now(db.engine, 60));
+        let key_was_last = format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Finished\" > 0 AND \"StatusOn\" > {}", sql_now(db.engine, 60));
         assert_eq!(db.number(&key_was_last), 42);
     }
 
@@ -476,7 +477,7 @@ each_engine! {
         for (id, (limit, max, is_exhausted)) in ids.into_iter().flatten().zip(limits) {
             let is = |condition: &str| db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Id\" = {id} AND {condition}")) == 1;
             assert_eq!(task(db, TaskId(id)).is_exhausted(), is_exhausted, "{limit} {max}");
-            let found = [is("\"DueOn\" IS NULL"), is("\"OverOn\" IS NOT NULL"), is("\"LiveUniqueKey\" IS NULL")];
+            let found = [is("\"DueOn\" IS NULL"), is("\"Finished\" > 0"), is("\"LiveUniqueKey\" IS NULL")];
             assert_eq!(found, [is_exhausted; 3], "{limit} {max}");
         }
     }

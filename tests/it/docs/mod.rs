@@ -16,6 +16,7 @@
 mod blocks_of_data;
 mod commands;
 mod guides;
+mod indexes;
 mod library_names;
 mod links;
 mod several_hosts;

@@ -91,7 +91,7 @@ fn columns(sql: &str) -> BTreeSet<(String, String)> {
 }
 
 /// Every migration of an engine, one after the other.
-fn migrations(engine: &str) -> String {
+pub(super) fn migrations(engine: &str) -> String {
     let directory = root().join("migrations").join(engine);
     let mut paths: Vec<PathBuf> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
@@ -108,7 +108,7 @@ fn every_column_is_documented_and_no_other() {
     for line in read("docs/schema.md").lines() {
         if let Some(name) = line.strip_prefix("## ") {
             table = name.to_owned();
-        } else if let Some(rest) = line.strip_prefix("| `") {
+        } else if let Some(rest) = line.strip_prefix("| `").filter(|_| table != "Indexes") {
             documented.insert((table.clone(), rest.split('`').next().unwrap().to_owned()));
         }
     }

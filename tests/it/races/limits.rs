@@ -84,8 +84,8 @@ each_engine! {
         // Starts that the window has left behind count no more, whatever became of the runs.
         for moved in [1, 2] {
             db.execute(
-                "UPDATE \"TaskQueueRuns\" SET \"StartedOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" IN
-                     (SELECT first FROM (SELECT MIN(\"Id\") AS first FROM \"TaskQueueRuns\" WHERE \"StartedOn\" > '2021-01-01 00:00:00') AS s)",
+                "UPDATE \"TaskQueueStarts\" SET \"StartedOn\" = '2020-01-01 00:00:00.000000' WHERE \"RunId\" IN
+                     (SELECT first FROM (SELECT MIN(\"RunId\") AS first FROM \"TaskQueueStarts\" WHERE \"StartedOn\" > '2021-01-01 00:00:00') AS s)",
             );
             many_at_once(db, AT_ONCE, |store, _| while claim(store).is_some() {});
             assert_eq!(claimed_runs(db), 4 + moved);

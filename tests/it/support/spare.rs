@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::database::{Database, EngineUnderTest, Raw};
 
 /// Everything that the program keeps, and whether its rows are numbered.
-const TABLES: [(&str, bool); 16] = [
+const TABLES: [(&str, bool); 17] = [
     ("TaskQueue", true),
     ("TaskQueueDependencies", false),
     ("TaskQueueRuns", true),
@@ -20,6 +20,7 @@ const TABLES: [(&str, bool); 16] = [
     ("TaskQueueClassHolds", false),
     ("TaskQueuePauses", false),
     ("TaskQueueClassLimits", false),
+    ("TaskQueueStarts", false),
     ("TaskQueueKeyLimits", false),
     ("TaskQueueSettings", false),
     ("TaskQueueReceipts", false),

@@ -115,6 +115,7 @@ impl<'a> Real<'a> {
             "TaskQueueClassHolds",
             "TaskQueuePauses",
             "TaskQueueClassLimits",
+            "TaskQueueStarts",
             "TaskQueueKeyLimits",
             "TaskQueueRejections",
         ] {

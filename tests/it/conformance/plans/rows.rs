@@ -73,6 +73,22 @@ pub(super) fn fill(db: &TestDb) {
         "UPDATE \"TaskQueue\" SET \"ScheduleId\" = \"Id\" - \"Id\" % 100, \"PlannedOn\" = \"ScheduledOn\"
          WHERE \"Id\" >= 100 AND \"Id\" < 1100",
     );
+    raw.execute("UPDATE \"TaskQueue\" SET \"QuarantinedOn\" = \"UpdatedOn\" WHERE \"Id\" <= 2");
+    raw.execute(&format!("UPDATE \"TaskQueue\" SET \"Receipt\" = {key} WHERE \"Id\" <= 2000"));
+    raw.execute(&format!(
+        "INSERT INTO \"TaskQueueReceipts\" (\"Token\") SELECT {key} FROM \"TaskQueue\" WHERE \"Id\" <= 2000"
+    ));
+    raw.execute(&format!(
+        "INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"FinishedOn\") SELECT \"Id\", {past} FROM \"TaskQueue\" WHERE \"Id\" <= 2000"
+    ));
+    raw.execute("INSERT INTO \"TaskQueueRunners\" (\"ProcessId\") VALUES (1), (2)");
+    // Two of each class of late, and two thousand long ago.
+    for (count, on) in [(10, past.as_str()), (2_000, "'2010-01-01 00:00:00.000000'")] {
+        raw.execute(&format!(
+            "INSERT INTO \"TaskQueueStarts\" (\"TaskClass\", \"StartedOn\", \"RunId\")
+             SELECT \"TaskClass\", {on}, \"Id\" FROM \"TaskQueueRuns\" WHERE \"Id\" <= {count}"
+        ));
+    }
     // Those of the others have expired.
     raw.execute("UPDATE \"TaskQueueRuns\" SET \"Results\" = '{}' WHERE \"Status\" = 'success' AND \"Id\" % 100 = 0");
     raw.execute(
@@ -88,7 +104,8 @@ pub(super) fn fill(db: &TestDb) {
         EngineUnderTest::Postgres => raw.execute("VACUUM ANALYZE"),
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
             raw.execute(
-                "ANALYZE TABLE \"TaskQueue\", \"TaskQueueRuns\", \"TaskQueueDependencies\", \"TaskQueueEvents\"",
+                "ANALYZE TABLE \"TaskQueue\", \"TaskQueueRuns\", \"TaskQueueDependencies\", \"TaskQueueEvents\", \"TaskQueueStarts\",
+                     \"TaskQueueReceipts\", \"TaskQueueRunners\"",
             );
         }
     }

@@ -1,0 +1,49 @@
+//! The statements of indexes that few rows are in, or that are read now and then.
+
+use super::now;
+use crate::conformance::explain::is_read_from;
+use crate::support::TestDb;
+
+pub(super) fn check(db: &TestDb) {
+    // store::status::count_quarantined
+    is_read_from(
+        db,
+        "TaskQueueQuarantined",
+        2,
+        "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"QuarantinedOn\" IS NOT NULL LIMIT 100001",
+    );
+    // store::queue_one::insert_once, where the answer was lost.
+    is_read_from(db, "TaskQueueReceipt", 1, "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"Receipt\" = 'key7'");
+    // store::receipts::remove_old_receipts
+    is_read_from(
+        db,
+        "TaskQueueReceiptsByTime",
+        1,
+        "SELECT 1 FROM \"TaskQueueReceipts\" WHERE \"WrittenOn\" < '2010-01-01 00:00:00.000000' LIMIT 1",
+    );
+    // store::prune::prune_runners
+    is_read_from(
+        db,
+        "TaskQueueRunnersByEnd",
+        500,
+        &format!(
+            "SELECT \"Id\" FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" < {} ORDER BY \"FinishedOn\", \"Id\" LIMIT 500",
+            now(db.engine)
+        ),
+    );
+    // store::failed_attempts, store::event_log: the events of a task. store::prune::prune_events: those of none.
+    is_read_from(
+        db,
+        "TaskQueueEventsByTask",
+        1,
+        "SELECT \"OccurredOn\" FROM \"TaskQueueEvents\" WHERE \"TaskQueueId\" = 40000
+         ORDER BY \"TaskQueueId\" DESC, \"Id\" DESC LIMIT 1",
+    );
+    is_read_from(
+        db,
+        "TaskQueueEventsByTask",
+        0,
+        "SELECT \"Id\", \"OccurredOn\" FROM \"TaskQueueEvents\" WHERE \"TaskQueueId\" IS NULL
+         ORDER BY \"TaskQueueId\", \"Id\" LIMIT 500",
+    );
+}
