@@ -4,6 +4,7 @@ DROP TABLE "TaskQueueNotices";
 DROP TABLE "TaskQueueReceipts";
 DROP TABLE "TaskQueueSettings";
 DROP TABLE "TaskQueueKeyLimits";
+DROP TABLE "TaskQueueStarts";
 DROP TABLE "TaskQueueClassLimits";
 DROP TABLE "TaskQueuePauses";
 DROP TABLE "TaskQueueClassHolds";
