@@ -1,6 +1,6 @@
 //! Claims where much waits that may not be claimed, on every engine: in the order of rule R6, whatever is before.
 
-use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use taskqueue::domain::class_set::ClassSet;
 use taskqueue::domain::ids::RunId;
@@ -14,11 +14,14 @@ use super::fixture::{claim_by_nobody, queue_with_run, willing};
 use crate::each_engine;
 use crate::support::TestDb;
 
+/// Ids of tasks that there are not: no test queues so many.
+const NO_TASKS: u32 = 1_000_000;
+
+/// Runs that wait, each of a class of its own that begins so.
 fn insert_runs_of_other_classes(db: &TestDb, beginning: &str, count: u32) {
-    let mut rows = String::new();
-    for number in 0..count {
-        let _ = write!(rows, "{}(0, '{beginning}{number}', 9)", if number == 0 { "" } else { ", " });
-    }
+    static NEXT: AtomicU32 = AtomicU32::new(NO_TASKS);
+    let row = |number: u32| format!("({}, '{beginning}{number}', 9)", NEXT.fetch_add(1, Ordering::Relaxed));
+    let rows = (0..count).map(row).collect::<Vec<_>>().join(", ");
     db.execute(&format!("INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"Priority\") VALUES {rows}"));
 }
 
@@ -119,7 +122,7 @@ each_engine! {
         assert_eq!(claim_many(&mut ctx.store, &any, "b", 5), [runs[1], runs[3]]);
         assert_eq!(claim_one(&mut ctx.store, &any, "c"), None);
         db.execute("DELETE FROM \"TaskQueuePauses\" WHERE \"Name\" <> '*l.z'");
-        db.execute("DELETE FROM \"TaskQueueRuns\" WHERE \"TaskQueueId\" = 0");
+        db.execute("DELETE FROM \"TaskQueueRuns\" WHERE \"TaskQueueId\" >= 1000000");
         assert_eq!(claim_many(&mut ctx.store, &any, "d", 5), [runs[2]]);
     }
 
