@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput};
+use taskqueue::domain::class_set::ClassSet;
 use taskqueue::domain::ids::RunnerId;
 use taskqueue::domain::served::ServedClasses;
 use taskqueue::domain::transition::RunEvent;
@@ -53,7 +54,7 @@ impl Bench {
             process_id: 1,
             host: "bench",
             process_identity: "bench",
-            is_runnable: &|_| true,
+            classes: ClassSet::any(&|_| true),
             lease_secs: 90,
         };
         let claimed = self.store.claim_runs(&claim, &tokens).unwrap();

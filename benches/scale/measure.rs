@@ -4,6 +4,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use taskqueue::domain::class_set::ClassSet;
 use taskqueue::domain::ids::RunnerId;
 use taskqueue::store::{Claim, NewEvent, OutsideClaim, Store};
 
@@ -83,7 +84,7 @@ fn claim(store: &mut Store, token: &str) -> Duration {
         process_id: 1,
         host: "bench",
         process_identity: "",
-        is_runnable: &|_| true,
+        classes: ClassSet::of(["bench.*"], &|class| class.starts_with("bench.")),
         lease_secs: 3_600,
     };
     let started = Instant::now();
@@ -97,7 +98,7 @@ fn claim_outside(store: &mut Store, secret: &str) -> Duration {
         claimant: "bench",
         process: None,
         host: "bench",
-        is_offered: &|_| true,
+        classes: ClassSet::any(&|_| true),
         secrets: &[secret.to_owned()],
         lease_secs: &|_, _| 3_600,
         event: &|run| NewEvent {

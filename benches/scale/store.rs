@@ -97,6 +97,47 @@ impl BenchStore {
         self.insert_numbered(tasks, &format!("(\"TaskClass\", \"LimitKey\") SELECT '{class}', 'bench'"));
     }
 
+    /// So many tasks, each of a class that nothing handles.
+    pub fn add_of_own_classes(&self, _class: &str, tasks: usize) {
+        self.insert_numbered(tasks, &format!("(\"TaskClass\") SELECT {}", self.numbered("other.")));
+    }
+
+    /// So many tasks, each of a class of its own that the handler of this class handles, too.
+    pub fn add_of_own_handled_classes(&self, class: &str, tasks: usize) {
+        self.insert_numbered(tasks, &format!("(\"TaskClass\") SELECT {}", self.numbered(class)));
+    }
+
+    /// The same, where one pause covers all these classes.
+    pub fn add_of_classes_paused_together(&self, class: &str, tasks: usize) {
+        self.add_of_own_handled_classes(class, tasks);
+        self.raw()
+            .execute(&format!("INSERT INTO \"TaskQueuePauses\" (\"Scope\", \"Name\") VALUES ('class', '{class}*')"));
+    }
+
+    /// The same, where each has a pause.
+    pub fn add_of_classes_paused_each(&self, class: &str, tasks: usize) {
+        self.add_of_own_handled_classes(class, tasks);
+        self.raw().execute(
+            "INSERT INTO \"TaskQueuePauses\" (\"Scope\", \"Name\") SELECT 'class', \"TaskClass\" FROM \"TaskQueue\"",
+        );
+    }
+
+    /// So many tasks that the claimant of the benchmark has rejected.
+    pub fn add_rejected(&self, class: &str, tasks: usize) {
+        self.add_due(class, tasks);
+        self.raw().execute(
+            "INSERT INTO \"TaskQueueRejections\" (\"TaskId\", \"Claimant\") SELECT \"Id\", 'bench' FROM \"TaskQueue\"",
+        );
+    }
+
+    /// Names that begin so and end with the number of the row.
+    fn numbered(&self, beginning: &str) -> String {
+        match self.engine {
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => format!("CONCAT('{beginning}', n)"),
+            _ => format!("'{beginning}' || n"),
+        }
+    }
+
     fn insert_numbered(&self, tasks: usize, columns_and_values: &str) {
         let numbers = match self.engine {
             EngineUnderTest::Postgres => format!("SELECT n FROM generate_series(1, {tasks}) AS g (n)"),

@@ -6,6 +6,7 @@ pub mod attempt_outcome;
 pub mod backoff;
 pub mod check;
 pub mod claimant;
+pub mod class_set;
 pub mod confinement;
 pub mod decision;
 pub mod dependencies;

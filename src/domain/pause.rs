@@ -64,6 +64,13 @@ impl PauseScope {
         }
     }
 
+    /// The text with which a class is covered as soon as its name begins with it; `None` where more must match.
+    #[must_use]
+    pub fn class_prefix(&self) -> Option<&str> {
+        let Self::Class(pattern) = self else { return None };
+        pattern.strip_suffix('*').filter(|prefix| !prefix.contains(['*', '?']))
+    }
+
     /// Whether a runner of this name, as such, is covered: whatever it works on.
     #[must_use]
     pub fn covers_runner(&self, runner: &str) -> bool {

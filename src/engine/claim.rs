@@ -12,6 +12,7 @@ use super::outcomes::{outside_claim_leaver, send_left_over};
 use super::rescue::rescue_some;
 use super::{Context, EngineError, EngineResult, new_token};
 use crate::domain::claimant::ClaimantId;
+use crate::domain::class_set::ClassSet;
 use crate::domain::records::ClaimedRun;
 use crate::domain::settings::Settings;
 use crate::domain::task_choice::TaskChoice;
@@ -209,11 +210,12 @@ fn claim_now(
     let leaver: Leaver = Box::new(outside_claim_leaver(ctx, &request.claimant, &secrets));
     let Context { store, handlers, me, .. } = ctx;
     let timeout_secs = |class: Option<&TaskClass>, own: Option<i32>| handlers.timeout_secs(class, own, settings);
+    let is_offered = |class: &TaskClass| request.offers(class);
     let claim = OutsideClaim {
         claimant: request.claimant.as_str(),
         process: request.process.as_ref().map(|process| (i64::from(process.pid), process.to_string())),
         host: &me.host,
-        is_offered: &|class| request.offers(class),
+        classes: ClassSet::any(&is_offered).within(&request.classes),
         choice: &request.choice,
         secrets: &secrets,
         lease_secs: &timeout_secs,

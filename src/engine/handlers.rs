@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::config::{ClassConfig, Classes, CoprocessConfig, Protocol};
 use crate::domain::backoff::Backoff;
+use crate::domain::class_set::ClassSet;
 use crate::domain::confinement::Confinement;
 use crate::domain::exit_rules::ExitRules;
 use crate::domain::nearest::nearest_names;
@@ -197,10 +198,19 @@ impl Handlers {
     /// The classes that a runner executes that takes only these, or all where none are named.
     #[must_use]
     pub(super) fn served(&self, only: &[String]) -> ServedClasses {
+        ServedClasses { known: self.known().map(str::to_owned).collect(), only: only.to_vec() }
+    }
+
+    /// Those of the classes with a handler that the predicate accepts.
+    pub(super) fn class_set<'a>(&self, is_accepted: &'a dyn Fn(&TaskClass) -> bool) -> ClassSet<'a> {
+        ClassSet::of(self.known(), is_accepted)
+    }
+
+    /// The names and patterns that have a handler.
+    fn known(&self) -> impl Iterator<Item = &str> {
         let configured = self.classes.by_name().into_iter().map(|class| class.name.as_str());
         let built_in = self.exec_enabled.then_some(EXEC_CLASS);
-        let known = configured.chain(self.rust_names()).chain(built_in).map(str::to_owned).collect();
-        ServedClasses { known, only: only.to_vec() }
+        configured.chain(self.rust_names()).chain(built_in)
     }
 
     /// The configured classes.

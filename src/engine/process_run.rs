@@ -259,7 +259,7 @@ fn sees_claimable(ctx: &mut Context) -> EngineResult<bool> {
     let held = held_classes(ctx)?;
     let handlers = &ctx.handlers;
     let is_runnable = |class: &TaskClass| handlers.find(class).is_some() && !held.contains(class.as_str());
-    Ok(ctx.store.sees_claimable(&ctx.me.runner_name, &is_runnable)?)
+    Ok(ctx.store.sees_claimable(&ctx.me.runner_name, &handlers.class_set(&is_runnable))?)
 }
 
 /// The classes that are held on this host.
@@ -278,13 +278,14 @@ fn claim(
     let held = held_classes(ctx)?;
     let token = new_token()?;
     let handlers = &ctx.handlers;
+    let is_runnable = |class: &TaskClass| handlers.find(class).is_some() && !held.contains(class.as_str());
     let claim = Claim {
         runner_id,
         runner_name: &ctx.me.runner_name,
         process_id: ctx.me.process_id,
         host: &ctx.me.host,
         process_identity: ctx.me.identity()?,
-        is_runnable: &|class| handlers.find(class).is_some() && !held.contains(class.as_str()),
+        classes: handlers.class_set(&is_runnable),
         lease_secs: settings.lease.lease_secs,
     };
     let claimed = match run_id {

@@ -2,20 +2,21 @@
 //! is counted is counted under the lock of the claim, so that no race lets one too many in.
 
 use std::collections::HashMap;
+use std::ops::Bound;
 
 use diesel::prelude::*;
 
 use super::backend::{self, AnyConnection};
 use super::events::{NewEvent, insert_event};
-use super::pauses::load_pauses;
+use super::pauses::{Pauses, load_pauses};
 use super::schema::task_queue_class_limits::dsl::{
     max_running, rate_count, rate_secs, task_class, task_queue_class_limits,
 };
 use super::schema::task_queue_runs;
 use super::starts::{forget_starts, keep_starts, next_start, recall_starts, starts_left};
 use super::{Store, StoreResult};
+use crate::domain::class_set::after_prefix;
 use crate::domain::limits::{ClassLimit, Obstacle, Rate};
-use crate::domain::pause::Pause;
 use crate::domain::records::ClaimedRun;
 
 impl Store {
@@ -106,7 +107,7 @@ fn load_limits(conn: &mut AnyConnection) -> StoreResult<Vec<ClassLimit>> {
 
 /// Pauses and limits as they stand, and what was found out about each class so far: to be dropped with the lock.
 pub(super) struct Obstacles<'a> {
-    pauses: Vec<Pause>,
+    pauses: Pauses,
     limits: Vec<ClassLimit>,
     runner_name: &'a str,
     known: HashMap<String, Option<Obstacle>>,
@@ -114,12 +115,17 @@ pub(super) struct Obstacles<'a> {
 
 impl<'a> Obstacles<'a> {
     pub(super) fn load(conn: &mut AnyConnection, runner_name: &'a str) -> StoreResult<Self> {
-        Ok(Self { pauses: load_pauses(conn)?, limits: load_limits(conn)?, runner_name, known: HashMap::new() })
+        Ok(Self { pauses: load_pauses(conn)?.into(), limits: load_limits(conn)?, runner_name, known: HashMap::new() })
+    }
+
+    /// Where it does not matter what keeps runs from being claimed now.
+    pub(super) fn none() -> Self {
+        Self { pauses: Pauses::default(), limits: Vec::new(), runner_name: "", known: HashMap::new() }
     }
 
     /// Whether nothing at all can be claimed by this runner.
     pub(super) fn is_closed(&self) -> bool {
-        self.pauses.iter().any(|pause| pause.scope.covers_runner(self.runner_name))
+        self.pauses.others().any(|pause| pause.scope.covers_runner(self.runner_name))
     }
 
     /// What keeps runs of this class from being claimed, if anything does.
@@ -134,8 +140,18 @@ impl<'a> Obstacles<'a> {
 
     /// Whether nothing keeps runs of this class from being claimed, and nothing limits them.
     pub(super) fn is_free(&self, class: &str) -> bool {
-        !self.pauses.iter().any(|pause| pause.scope.covers(class, self.runner_name))
+        self.pauses.covering(class, self.runner_name).next().is_none()
             && !self.limits.iter().any(|limit| limit.class == class)
+    }
+
+    /// The place in the order of names after this class and all others that one pause keeps from being claimed with it; `None`
+    /// where no name comes after them.
+    pub(super) fn place_after(&self, class: &str) -> Option<Bound<String>> {
+        let prefixes = self.pauses.others().filter_map(|pause| pause.scope.class_prefix());
+        match prefixes.filter(|prefix| class.starts_with(prefix)).min_by_key(|prefix| prefix.len()) {
+            Some(prefix) => after_prefix(prefix),
+            None => Some(Bound::Excluded(class.to_owned())),
+        }
     }
 
     /// How many runs of this class may be claimed now, as far as `wanted`.
@@ -146,7 +162,8 @@ impl<'a> Obstacles<'a> {
         if self.of_class(conn, class)?.is_some() {
             return Ok(0);
         }
-        let Some(limit) = self.limits.iter().find(|limit| limit.class == class) else { return Ok(wanted) };
+        let limit = self.limits.iter().find(|limit| limit.class == class).filter(|_| wanted > 1);
+        let Some(limit) = limit else { return Ok(wanted) };
         let mut room = wanted;
         if let Some(max) = limit.max_running {
             let free = i64::from(max) - count_running(conn, class)?;
@@ -191,8 +208,7 @@ impl<'a> Obstacles<'a> {
     }
 
     fn pauses_of(&self, class: &str) -> impl Iterator<Item = Obstacle> {
-        let covering = self.pauses.iter().filter(move |pause| pause.scope.covers(class, self.runner_name));
-        covering.map(|pause| Obstacle::Paused(Box::new(pause.clone())))
+        self.pauses.covering(class, self.runner_name).map(|pause| Obstacle::Paused(Box::new(pause.clone())))
     }
 }
 

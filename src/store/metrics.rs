@@ -1,6 +1,8 @@
 //! What monitoring counts: what lives and waits, and what was over of late. From indexes alone, each only so far, so that
 //! neither a long queue nor finished rows make a look at it slow.
 
+use std::ops::Bound;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use diesel::dsl::count_star;
 use diesel::prelude::*;
@@ -96,7 +98,8 @@ impl Store {
             let (mut found, mut last_class) = (Vec::new(), String::new());
             while found.len() < most {
                 // No search gets past a name that cannot be read; the next claim sets its run aside.
-                let Some((Stored::Known(class), run_id, _)) = next_head(conn, &last_class, None)? else {
+                let Some((Stored::Known(class), run_id, _)) = next_head(conn, Bound::Excluded(&last_class), None)?
+                else {
                     return Ok((found, Counted::default()));
                 };
                 let created_on: Option<Moment> =

@@ -1,6 +1,8 @@
 //! TaskQueuePauses: what operators keep from being claimed. Claims read it under their lock, runners look at it while they
 //! work.
 
+use std::collections::HashMap;
+
 use diesel::prelude::*;
 
 use super::backend::{self, AnyConnection};
@@ -111,6 +113,47 @@ impl Store {
 
 fn remove(conn: &mut AnyConnection, of: &PauseScope) -> QueryResult<usize> {
     diesel::delete(task_queue_pauses.filter(scope.eq(of.kind())).filter(name.eq(of.name()))).execute(conn)
+}
+
+/// Pauses in their order, found by what they cover: those of one class each may be many.
+#[derive(Default)]
+pub(super) struct Pauses {
+    all: Vec<Pause>,
+    /// Places of those of one class.
+    by_class: HashMap<String, usize>,
+    /// Places of the others.
+    others: Vec<usize>,
+}
+
+impl From<Vec<Pause>> for Pauses {
+    fn from(all: Vec<Pause>) -> Self {
+        let mut pauses = Self { all, ..Self::default() };
+        for (place, pause) in pauses.all.iter().enumerate() {
+            match &pause.scope {
+                PauseScope::Class(class) if !class.contains(['*', '?']) => {
+                    pauses.by_class.insert(class.clone(), place);
+                }
+                _ => pauses.others.push(place),
+            }
+        }
+        pauses
+    }
+}
+
+impl Pauses {
+    /// Those that may cover a class, beside those of one class each.
+    pub(super) fn others(&self) -> impl Iterator<Item = &Pause> {
+        self.others.iter().map(|place| &self.all[*place])
+    }
+
+    /// Those that keep runs of this class from a runner of this name.
+    pub(super) fn covering(&self, class: &str, runner: &str) -> impl Iterator<Item = &Pause> {
+        let covers = |place: &usize| self.all[*place].scope.covers(class, runner);
+        let mut places: Vec<usize> = self.others.iter().copied().filter(covers).collect();
+        places.extend(self.by_class.get(class));
+        places.sort_unstable();
+        places.into_iter().map(|place| &self.all[place])
+    }
 }
 
 /// The pauses that count now.

@@ -1,6 +1,7 @@
 //! What waits class by class, and what has ended lately: for whoever watches. From indexes, and counted only so far.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use diesel::dsl::count_star;
@@ -125,7 +126,7 @@ fn list_waiting_classes(conn: &mut AnyConnection, limit: usize) -> QueryResult<V
     while classes.len() < limit {
         let last = classes.last().map_or("", String::as_str);
         // No search gets past a name that cannot be read; the next claim sets its run aside.
-        let Some((Stored::Known(class), ..)) = next_head(conn, last, None)? else { break };
+        let Some((Stored::Known(class), ..)) = next_head(conn, Bound::Excluded(last), None)? else { break };
         classes.push(class.to_string());
     }
     Ok(classes)

@@ -178,6 +178,8 @@ diesel::table! {
         claim_class -> Nullable<Text>,
         #[sql_name = "ClaimOrder"]
         claim_order -> Integer,
+        #[sql_name = "WaitingOrder"]
+        waiting_order -> Nullable<Integer>,
         #[sql_name = "RunningClass"]
         running_class -> Nullable<Text>,
         #[sql_name = "WaitingKey"]

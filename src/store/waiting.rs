@@ -2,6 +2,7 @@
 //! only so far as a person wants to know it.
 
 use std::collections::HashMap;
+use std::ops::Bound;
 
 use chrono::{DateTime, Utc};
 use diesel::dsl::count_star;
@@ -69,7 +70,7 @@ impl Store {
         self.read(|conn| {
             let (mut tasks, mut last_class) = (Vec::new(), String::new());
             while tasks.len() < limit {
-                let Some((class, run_id, _)) = next_head(conn, &last_class, None)? else { break };
+                let Some((class, run_id, _)) = next_head(conn, Bound::Excluded(&last_class), None)? else { break };
                 let task: i64 =
                     dsl::task_queue_runs.filter(dsl::id.eq(run_id)).select(dsl::task_queue_id).first(conn)?;
                 tasks.push(TaskId(task));

@@ -219,6 +219,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     `ClaimClass` varchar(190) GENERATED ALWAYS AS (
         CASE WHEN `Status` = 'scheduled' AND (`LimitKey` IS NULL OR `HasKeySlot`) THEN `TaskClass` END) STORED,
     `ClaimOrder` int GENERATED ALWAYS AS (-`Priority`) STORED,
+    `WaitingOrder` int GENERATED ALWAYS AS (
+        CASE WHEN `Status` = 'scheduled' AND (`LimitKey` IS NULL OR `HasKeySlot`) THEN -`Priority` END) STORED,
     `RunningClass` varchar(190) GENERATED ALWAYS AS (CASE WHEN `Status` = 'processing' THEN `TaskClass` END) STORED,
     `WaitingKey` varchar(190) GENERATED ALWAYS AS (
         CASE WHEN `Status` = 'scheduled' AND NOT `HasKeySlot` THEN `LimitKey` END) STORED,
@@ -232,6 +234,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
         CHECK (`Status` <> 'processing' OR (`StartedOn` IS NOT NULL AND `Token` IS NOT NULL AND `LeaseExpiresOn` IS NOT NULL)),
     UNIQUE KEY `TaskQueueRunsOpen` (`OpenTaskId`),
     KEY `TaskQueueRunsClaim` (`ClaimClass`, `ClaimOrder`, `Id`),
+    KEY `TaskQueueRunsWaiting` (`WaitingOrder`, `Id`),
     KEY `TaskQueueRunsByTask` (`TaskQueueId`, `Id`),
     KEY `TaskQueueRunsRunning` (`RunningClass`, `Id`),
     KEY `TaskQueueRunsWaitingKey` (`WaitingKey`, `ClaimOrder`, `Id`),

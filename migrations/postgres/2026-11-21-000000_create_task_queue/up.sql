@@ -254,6 +254,8 @@ CREATE TABLE "TaskQueueRuns" (
     "ClaimClass" text COLLATE "C" GENERATED ALWAYS AS (
         CASE WHEN "Status" = 'scheduled' AND ("LimitKey" IS NULL OR "HasKeySlot") THEN "TaskClass" END) STORED,
     "ClaimOrder" integer GENERATED ALWAYS AS (-"Priority") STORED,
+    "WaitingOrder" integer GENERATED ALWAYS AS (
+        CASE WHEN "Status" = 'scheduled' AND ("LimitKey" IS NULL OR "HasKeySlot") THEN -"Priority" END) STORED,
     "RunningClass" text COLLATE "C" GENERATED ALWAYS AS (CASE WHEN "Status" = 'processing' THEN "TaskClass" END) STORED,
     "WaitingKey" text COLLATE "C" GENERATED ALWAYS AS (
         CASE WHEN "Status" = 'scheduled' AND NOT "HasKeySlot" THEN "LimitKey" END) STORED,
@@ -269,6 +271,7 @@ CREATE TABLE "TaskQueueRuns" (
 
 CREATE UNIQUE INDEX "TaskQueueRunsOpen" ON "TaskQueueRuns" ("OpenTaskId") WHERE "OpenTaskId" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsClaim" ON "TaskQueueRuns" ("ClaimClass", "ClaimOrder", "Id") WHERE "ClaimClass" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsWaiting" ON "TaskQueueRuns" ("WaitingOrder", "Id") WHERE "WaitingOrder" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsByTask" ON "TaskQueueRuns" ("TaskQueueId", "Id");
 CREATE INDEX "TaskQueueRunsRunning" ON "TaskQueueRuns" ("RunningClass", "Id") WHERE "RunningClass" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsWaitingKey" ON "TaskQueueRuns" ("WaitingKey", "ClaimOrder", "Id") WHERE "WaitingKey" IS NOT NULL;

@@ -229,6 +229,8 @@ CREATE TABLE "TaskQueueRuns" (
     "ClaimClass" TEXT GENERATED ALWAYS AS (
         CASE WHEN "Status" = 'scheduled' AND ("LimitKey" IS NULL OR "HasKeySlot") THEN "TaskClass" END) STORED,
     "ClaimOrder" INTEGER GENERATED ALWAYS AS (-"Priority") STORED,
+    "WaitingOrder" INTEGER GENERATED ALWAYS AS (
+        CASE WHEN "Status" = 'scheduled' AND ("LimitKey" IS NULL OR "HasKeySlot") THEN -"Priority" END) STORED,
     "RunningClass" TEXT GENERATED ALWAYS AS (CASE WHEN "Status" = 'processing' THEN "TaskClass" END) STORED,
     "WaitingKey" TEXT GENERATED ALWAYS AS (
         CASE WHEN "Status" = 'scheduled' AND NOT "HasKeySlot" THEN "LimitKey" END) STORED,
@@ -244,6 +246,7 @@ CREATE TABLE "TaskQueueRuns" (
 
 CREATE UNIQUE INDEX "TaskQueueRunsOpen" ON "TaskQueueRuns" ("OpenTaskId") WHERE "OpenTaskId" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsClaim" ON "TaskQueueRuns" ("ClaimClass", "ClaimOrder", "Id") WHERE "ClaimClass" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsWaiting" ON "TaskQueueRuns" ("WaitingOrder", "Id") WHERE "WaitingOrder" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsByTask" ON "TaskQueueRuns" ("TaskQueueId", "Id");
 CREATE INDEX "TaskQueueRunsRunning" ON "TaskQueueRuns" ("RunningClass", "Id") WHERE "RunningClass" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsWaitingKey" ON "TaskQueueRuns" ("WaitingKey", "ClaimOrder", "Id") WHERE "WaitingKey" IS NOT NULL;

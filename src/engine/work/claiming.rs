@@ -48,7 +48,7 @@ impl Coordinator<'_, '_> {
     /// Whether there may be something to claim. If not, `next_due` says when there is, as far as that is known.
     fn sees_work(&mut self) -> EngineResult<bool> {
         self.refresh_holds()?;
-        let outlook = self.claim_with(|ctx, claim| ctx.store.look_for_work(claim.runner_name, claim.is_runnable))?;
+        let outlook = self.claim_with(|ctx, claim| ctx.store.look_for_work(claim.runner_name, &claim.classes))?;
         if let Outlook::In(wait) = outlook {
             self.next_due = Some(Moment::after(wait));
         }
@@ -77,7 +77,7 @@ impl Coordinator<'_, '_> {
             process_id: place.me.process_id,
             host: &place.me.host,
             process_identity: place.identity,
-            is_runnable: &is_runnable,
+            classes: terms.handlers.class_set(&is_runnable).within(&self.options.classes),
             lease_secs: terms.settings.lease.lease_secs,
         };
         act(self.ctx, &claim)

@@ -9,7 +9,7 @@ use super::super::backend::connection::MultiBackend;
 use super::super::cells::ShownText;
 use super::super::limits::Obstacles;
 use super::super::schema::{task_queue, task_queue_runs};
-use super::claim::{Head, head_of, rejection_by};
+use super::heads::{Head, head_of, rejection_by};
 use super::outside_claim::OutsideClaim;
 use crate::domain::status::Stored;
 
@@ -22,7 +22,7 @@ pub(super) fn first_chosen(
     for head in list_chosen(conn, claim)? {
         // A name that cannot be read is set aside, as by any claim.
         let Stored::Known(class) = &head.0 else { return Ok(Some(head)) };
-        if (claim.is_offered)(class) && obstacles.of_class(conn, class)?.is_none() {
+        if claim.classes.contains(class) && obstacles.of_class(conn, class)?.is_none() {
             return Ok(Some(head));
         }
     }

@@ -16,13 +16,14 @@ use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::{Moment, db_now, db_now_plus};
 use super::super::{Store, StoreError, StoreResult};
 use super::end::end_waiting_run;
+use super::heads::first_claimable;
 use super::run_end::RunEnd;
 use super::set_aside::Aside;
+use crate::domain::class_set::ClassSet;
 use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::limits::{KeyLimit, Obstacle};
 use crate::domain::records::ClaimedRun;
 use crate::domain::status::{RunStatus, Stored, TaskStatus};
-use crate::domain::task_class::TaskClass;
 use crate::domain::transition::{RunEvent, TaskEvent, run_after, task_after};
 use crate::domain::unreadable::Unreadable;
 
@@ -42,8 +43,8 @@ pub struct Claim<'a> {
     pub host: &'a str,
     /// Who it is, beyond its PID.
     pub process_identity: &'a str,
-    /// Whether runs of this class can be executed here.
-    pub is_runnable: &'a dyn Fn(&TaskClass) -> bool,
+    /// The classes that can be executed here.
+    pub classes: ClassSet<'a>,
     /// Seconds until anybody may take the run, unless the lease is renewed.
     pub lease_secs: i64,
 }
@@ -95,9 +96,6 @@ impl<'a> Claim<'a> {
     }
 }
 
-/// Class, id and place in the order of a run that waits.
-pub(in super::super) type Head = (Stored<TaskClass>, i64, i32);
-
 impl Store {
     /// Claims the first run that can be executed here (rule R6): by priority, then id. `None` when there is none.
     ///
@@ -128,7 +126,7 @@ impl Store {
                 return Ok(ControlFlow::Break(None));
             }
             for _ in 0..ENDS_PER_TRANSACTION {
-                let head = first_claimable(conn, claim.is_runnable, None, &mut obstacles)?;
+                let head = first_claimable(conn, &claim.classes, None, &mut obstacles)?;
                 let Some((_, run_id, _)) = head else { return Ok(ControlFlow::Break(None)) };
                 if let Some(run) = claim_run(conn, &claim.holder(token), run_id, auditor.as_ref(), &mut aside)? {
                     obstacles.count_starts(conn, std::slice::from_ref(&run))?;
@@ -177,7 +175,7 @@ impl Store {
                 return Err(StoreError::NotFound(format!("run {run_id}")));
             };
             let class = Stored::from(class.0);
-            let is_runnable = class.known().is_none_or(claim.is_runnable);
+            let is_runnable = class.known().is_none_or(|class| claim.classes.contains(class));
             if status != RunStatus::Scheduled.as_str() || !is_runnable {
                 return Ok(SpecificClaim::Refused { status, class: class.to_string() });
             }
@@ -220,90 +218,6 @@ pub(super) fn claimed_with(conn: &mut AnyConnection, token: &str) -> QueryResult
         .first(conn)
         .optional()
 }
-
-/// Who asks for the head of the queue from outside, and for which tasks.
-#[derive(Clone, Copy)]
-pub(in super::super) struct Asker<'a> {
-    pub(super) claimant: &'a str,
-    /// Only runs of tasks with this tag.
-    pub(super) tag: Option<&'a str>,
-}
-
-/// The head of the queue among the classes that can be executed here and that nothing stands in the way of. One index
-/// probe a class: rows of other classes and tags, however many, are never walked.
-pub(super) fn first_claimable(
-    conn: &mut AnyConnection,
-    is_runnable: &dyn Fn(&TaskClass) -> bool,
-    asker: Option<Asker<'_>>,
-    obstacles: &mut Obstacles<'_>,
-) -> StoreResult<Option<Head>> {
-    let mut best: Option<Head> = None;
-    let mut last_class = String::new();
-    loop {
-        let Some((class, run_id, order)) = next_head(conn, &last_class, asker)? else { return Ok(best) };
-        // No search gets past a name that cannot be read: its run comes first, and is set aside.
-        let Stored::Known(class) = class else { return Ok(Some((class, run_id, order))) };
-        if is_runnable(&class)
-            && best.as_ref().is_none_or(|(_, best_id, best_order)| (order, run_id) < (*best_order, *best_id))
-            && obstacles.of_class(conn, &class)?.is_none()
-        {
-            best = Some((Stored::Known(class.clone()), run_id, order));
-        }
-        last_class = class.to_string();
-    }
-}
-
-/// The head of the first class after this one. For a claimant, runs of other tags than it asks for, and of tasks that it has
-/// rejected, are passed over.
-pub(in super::super) fn next_head(
-    conn: &mut AnyConnection,
-    last_class: &str,
-    asker: Option<Asker<'_>>,
-) -> QueryResult<Option<Head>> {
-    use super::super::schema::task_queue_runs::dsl::{claim_class, claim_order, id, task_queue_runs, waiting_tag};
-    let later = task_queue_runs.filter(claim_class.gt(last_class)).order((claim_class, claim_order, id)).select((
-        claim_class,
-        id,
-        claim_order,
-    ));
-    let row = match asker {
-        None => later.first(conn).optional()?,
-        Some(Asker { claimant, tag }) => {
-            let offered = later.filter(rejection_by!(claimant).is_null());
-            match tag {
-                None => offered.first(conn).optional()?,
-                Some(tag) => {
-                    let tagged = offered.filter(waiting_tag.eq(tag));
-                    // The whole index is named in the order, so that planners choose it.
-                    tagged.order((waiting_tag, claim_class, claim_order, id)).first(conn).optional()?
-                }
-            }
-        }
-    };
-    Ok(row.and_then(head_of))
-}
-
-/// The head that a row describes; `None` where another claim took the run meanwhile.
-pub(super) fn head_of((class, run_id, order): (Option<ShownText>, i64, i32)) -> Option<Head> {
-    Some((Stored::from(class?.0), run_id, order))
-}
-
-/// The task of a run, where this claimant has rejected it or is held back from it. A value, not an EXISTS: planners would read all rejections of the
-/// claimant first.
-macro_rules! rejection_by {
-    ($claimant:expr) => {{
-        use super::super::schema::{task_queue_rejections as rejections, task_queue_runs as runs};
-        rejections::table
-            .filter(rejections::task_id.eq(runs::task_queue_id))
-            .filter(rejections::claimant.eq($claimant))
-            .filter(
-                rejections::held_until.is_null().or(rejections::held_until.gt(super::super::sql::db_now().nullable())),
-            )
-            .select(rejections::task_id)
-            .single_value()
-    }};
-}
-pub(super) use rejection_by;
 
 /// Claims one run under the lock. `None` if it has ended instead: as an error if it belongs to no task, as cancelled if its task
 /// was cancelled in the tables. One whose row cannot be read is to be set aside.

@@ -17,14 +17,13 @@ use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::{Moment, db_now};
 use super::super::unmarked::open_run;
 use super::super::{Store, StoreResult};
-use super::claim::{
-    Claim, ENDS_PER_TRANSACTION, Head, claim_run, claimed_run, first_claimable, load_claimed, next_head,
-};
+use super::claim::{Claim, ENDS_PER_TRANSACTION, claim_run, claimed_run, load_claimed};
+use super::heads::{first_claimable, first_claimables};
 use super::low_water::LowWater;
 use super::set_aside::Aside;
+use crate::domain::class_set::ClassSet;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
-use crate::domain::status::Stored;
 use crate::domain::task_class::TaskClass;
 
 /// When there may be something to claim.
@@ -63,11 +62,7 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be asked.
-    pub fn look_for_work(
-        &mut self,
-        runner_name: &str,
-        is_runnable: &dyn Fn(&TaskClass) -> bool,
-    ) -> StoreResult<Outlook> {
+    pub fn look_for_work(&mut self, runner_name: &str, classes: &ClassSet<'_>) -> StoreResult<Outlook> {
         self.read(|conn| {
             if batch::is_calm(conn)? {
                 return next_due(conn);
@@ -76,7 +71,7 @@ impl Store {
             if obstacles.is_closed() {
                 return Ok(Outlook::Nothing);
             }
-            if first_claimable(conn, is_runnable, None, &mut obstacles)?.is_some() {
+            if first_claimable(conn, classes, None, &mut obstacles)?.is_some() {
                 return Ok(Outlook::Now);
             }
             next_due(conn)
@@ -88,10 +83,10 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be asked.
-    pub fn sees_claimable(&mut self, runner_name: &str, is_runnable: &dyn Fn(&TaskClass) -> bool) -> StoreResult<bool> {
+    pub fn sees_claimable(&mut self, runner_name: &str, classes: &ClassSet<'_>) -> StoreResult<bool> {
         self.read(|conn| {
             let mut obstacles = Obstacles::load(conn, runner_name)?;
-            Ok(!obstacles.is_closed() && first_claimable(conn, is_runnable, None, &mut obstacles)?.is_some())
+            Ok(!obstacles.is_closed() && first_claimable(conn, classes, None, &mut obstacles)?.is_some())
         })
     }
 
@@ -187,7 +182,7 @@ pub(super) fn claim_beside_others(
         return Ok(Shared::Done(ManyClaimed::default()));
     }
     // Also one that may not be claimed now: while others end runs, it may be in the next moment.
-    if some_run_waits(conn, claim.is_runnable)? {
+    if first_claimable(conn, &claim.classes, None, &mut Obstacles::none())?.is_some() {
         return Ok(Shared::NeedsLock { is_repeated });
     }
     start_due(conn, claim, tokens, Some(&obstacles), low_water).map(Shared::Done)
@@ -263,19 +258,6 @@ fn already_claimed(conn: &mut AnyConnection, tokens: &[String]) -> StoreResult<(
     Ok((runs, aside))
 }
 
-/// Whether a run waits of a class that can be executed here.
-fn some_run_waits(conn: &mut AnyConnection, is_runnable: &dyn Fn(&TaskClass) -> bool) -> StoreResult<bool> {
-    let mut last_class = String::new();
-    while let Some((class, ..)) = next_head(conn, &last_class, None)? {
-        let Stored::Known(class) = class else { return Ok(true) };
-        if is_runnable(&class) {
-            return Ok(true);
-        }
-        last_class = class.to_string();
-    }
-    Ok(false)
-}
-
 fn claim_waiting(
     conn: &mut AnyConnection,
     claim: &Claim<'_>,
@@ -283,7 +265,7 @@ fn claim_waiting(
     obstacles: &mut Obstacles<'_>,
     auditor: Option<&Origin>,
 ) -> StoreResult<(Vec<ClaimedRun>, Aside)> {
-    let heads = first_claimables(conn, claim.is_runnable, tokens.len(), obstacles)?;
+    let heads = first_claimables(conn, &claim.classes, None, tokens.len(), obstacles)?;
     if heads.is_empty() {
         return Ok((Vec::new(), Aside::default()));
     }
@@ -319,46 +301,6 @@ fn claim_waiting(
     Ok((claimed, aside))
 }
 
-/// The first `count` of the queue among the classes that can be executed here and that nothing stands in the way of; of a
-/// class with limits as many as they leave room for.
-fn first_claimables(
-    conn: &mut AnyConnection,
-    is_runnable: &dyn Fn(&TaskClass) -> bool,
-    count: usize,
-    obstacles: &mut Obstacles<'_>,
-) -> StoreResult<Vec<Head>> {
-    if count == 1 {
-        return Ok(first_claimable(conn, is_runnable, None, obstacles)?.into_iter().collect());
-    }
-    let mut heads: Vec<Head> = Vec::new();
-    let mut last_class = String::new();
-    while let Some((class, run_id, order)) = next_head(conn, &last_class, None)? {
-        // No search gets past a name that cannot be read: its run comes first, and is set aside.
-        let Stored::Known(class) = class else { return Ok(vec![(class, run_id, order)]) };
-        if is_runnable(&class) {
-            let room = obstacles.room_for(conn, &class, count)?;
-            heads.extend(heads_of_class(conn, &class, room)?);
-        }
-        last_class = class.to_string();
-    }
-    heads.sort_by_key(|(_, run_id, order)| (*order, *run_id));
-    heads.truncate(count);
-    Ok(heads)
-}
-
-fn heads_of_class(conn: &mut AnyConnection, class: &TaskClass, count: usize) -> StoreResult<Vec<Head>> {
-    use task_queue_runs::dsl;
-    if count == 0 {
-        return Ok(Vec::new());
-    }
-    let of_class = dsl::task_queue_runs
-        .filter(dsl::claim_class.eq(class.as_str()))
-        .order((dsl::claim_class, dsl::claim_order, dsl::id))
-        .limit(i64::try_from(count).unwrap_or(i64::MAX));
-    let rows: Vec<(i64, i32)> = of_class.select((dsl::id, dsl::claim_order)).load(conn)?;
-    Ok(rows.into_iter().map(|(run_id, order)| (Stored::Known(class.clone()), run_id, order)).collect())
-}
-
 /// Starts the first due tasks, unless one of them must have its turn among runs. Without `obstacles` there are none, and no due
 /// task has a priority.
 fn start_due(
@@ -378,7 +320,7 @@ fn start_due(
     let Some(due) = plain.filter(|due| {
         let classes: HashSet<&TaskClass> = due.iter().map(|(_, content)| &content.class).collect();
         let is_free = |class: &TaskClass| obstacles.is_none_or(|obstacles| obstacles.is_free(class));
-        classes.into_iter().all(|class| (claim.is_runnable)(class) && is_free(class))
+        classes.into_iter().all(|class| claim.classes.contains(class) && is_free(class))
     }) else {
         return Ok(ManyClaimed { needs_runs: true, ..ManyClaimed::default() });
     };

@@ -15,8 +15,10 @@ use super::super::runs::RunRef;
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::{Store, StoreResult};
 use super::choose::first_chosen;
-use super::claim::{Asker, ENDS_PER_TRANSACTION, Head, Holder, claim_run, first_claimable, load_claimed};
+use super::claim::{ENDS_PER_TRANSACTION, Holder, claim_run, load_claimed};
+use super::heads::{Asker, Head, first_claimable};
 use super::set_aside::Aside;
+use crate::domain::class_set::ClassSet;
 use crate::domain::ids::RunId;
 use crate::domain::records::ClaimedRun;
 use crate::domain::task_choice::TaskChoice;
@@ -33,8 +35,8 @@ pub struct OutsideClaim<'a> {
     pub process: Option<(i64, String)>,
     /// The host from which it asks.
     pub host: &'a str,
-    /// Whether runs of this class are offered.
-    pub is_offered: &'a dyn Fn(&TaskClass) -> bool,
+    /// The classes whose runs are offered.
+    pub classes: ClassSet<'a>,
     /// Which tasks the claimant wants.
     pub choice: &'a TaskChoice,
     /// One for each run that may be claimed: the random part of its token, new for each claim.
@@ -171,7 +173,7 @@ fn first_offered(
         return first_chosen(conn, claim, obstacles);
     }
     let asker = Asker { claimant: claim.claimant, tag: claim.choice.tag.as_deref() };
-    first_claimable(conn, claim.is_offered, Some(asker), obstacles)
+    first_claimable(conn, &claim.classes, Some(asker), obstacles)
 }
 
 /// It begins with the run's id, so that the run of a token is found without an index of its own.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use taskqueue::domain::backoff::Backoff;
+use taskqueue::domain::class_set::ClassSet;
 use taskqueue::domain::ids::{RunId, RunnerId, TaskId};
 use taskqueue::domain::lease::LeaseTimes;
 use taskqueue::domain::new_task::TaskRequest;
@@ -175,7 +176,7 @@ pub fn claim_of(
         process_id: i64::from(identity.pid),
         host: "here",
         process_identity: &identity.to_string(),
-        is_runnable,
+        classes: ClassSet::any(is_runnable),
         lease_secs: 1_000,
     };
     store.claim_next_run(&claim, &token).unwrap()
@@ -248,7 +249,7 @@ pub fn claim_by_nobody(is_runnable: &dyn Fn(&TaskClass) -> bool) -> Claim<'_> {
         process_id: 1,
         host: "here",
         process_identity: "nobody",
-        is_runnable,
+        classes: ClassSet::any(is_runnable),
         lease_secs: 1_000,
     }
 }

@@ -1,6 +1,7 @@
 //! What a store is, on every engine.
 
 mod batch;
+mod claims_behind;
 mod diamond;
 mod end_news;
 mod explain;

@@ -42,18 +42,25 @@ each_engine! {
         let now = now(db.engine);
         life::check(db);
         rare::check(db);
-        // store::transitions::claim::first_claimable: once for each class that waits.
-        for last_class in ["", "class2"] {
+        // store::transitions::heads::read_in_order: the first runs of all.
+        is_read_from(db, "TaskQueueRunsWaiting", 32, "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\"
+             WHERE \"WaitingOrder\" IS NOT NULL ORDER BY \"WaitingOrder\", \"Id\" LIMIT 32");
+        // store::transitions::heads::next_head: once for each class that is taken and waits, from a name on or after one.
+        for place in ["> ''", "> 'class2'", ">= 'class2'"] {
             is_read_from(db, "TaskQueueRunsClaim", 1, &format!(
-                "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" > '{last_class}'
+                "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" {place}
                  ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1"));
         }
-        // store::transitions::claim::next_head for a claimant: passes over what the claimant has rejected.
+        // Both for a claimant: pass over what the claimant has rejected.
         db.execute(
             "INSERT INTO \"TaskQueueRejections\" (\"TaskId\", \"Claimant\")
              SELECT \"TaskQueueId\", CASE WHEN \"Priority\" = 2 AND \"Id\" < 50100 THEN 'bot' ELSE 'other' END FROM \"TaskQueueRuns\"",
         );
         db.execute(if db.is_mysql_like() { "ANALYZE TABLE \"TaskQueueRejections\"" } else { "ANALYZE \"TaskQueueRejections\"" });
+        is_read_from(db, "TaskQueueRunsWaiting", 200, "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\"
+             WHERE \"WaitingOrder\" IS NOT NULL AND (SELECT \"TaskId\" FROM \"TaskQueueRejections\"
+                 WHERE \"TaskId\" = \"TaskQueueId\" AND \"Claimant\" = 'bot' LIMIT 1) IS NULL
+             ORDER BY \"WaitingOrder\", \"Id\" LIMIT 32");
         is_read_from(db, "TaskQueueRunsClaim", 200, "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\"
              WHERE \"ClaimClass\" > 'class2' AND (SELECT \"TaskId\" FROM \"TaskQueueRejections\"
                  WHERE \"TaskId\" = \"TaskQueueId\" AND \"Claimant\" = 'bot' LIMIT 1) IS NULL
@@ -573,7 +580,7 @@ each_engine! {
             })
         };
         for (index, column) in
-            [("TaskQueueDue", "DueOn"), ("TaskQueueRunsClaim", "ClaimClass"), ("TaskQueueRunsOpen", "OpenTaskId"),
+            [("TaskQueueDue", "DueOn"), ("TaskQueueRunsClaim", "ClaimClass"), ("TaskQueueRunsWaiting", "WaitingOrder"), ("TaskQueueRunsOpen", "OpenTaskId"),
              ("TaskQueueRunsWaitingTag", "WaitingTag"), ("TaskQueueByTag", "Tag")]
         {
             let made = made(index, column).unwrap();

@@ -47,7 +47,7 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
         "TaskQueueRuns",
         "Attempt= CancelReason= CancelRequestedOn? ClaimClass?* ClaimOrder* Claimant? CreatedOn= Decision= ErrorCode= ErrorMessage= FinishedOn? HandlerIdentity= \
          HandlerProcessId? HasKeySlot= HeldKey?* Host= Id KeepResults? LeaseExpiresOn? LimitKey? OpenTaskId?* PercentsCompleted= Priority= ProcessId? ProcessIdentity= \
-         ProgressMessage= Results? ResultsExpireOn?* ResultsOn?* RunnerId? RunningClass?* StartedOn? Status= Tag? TaskClass TaskQueueId Token? UpdatedOn= WaitingKey?* WaitingTag?*",
+         ProgressMessage= Results? ResultsExpireOn?* ResultsOn?* RunnerId? RunningClass?* StartedOn? Status= Tag? TaskClass TaskQueueId Token? UpdatedOn= WaitingKey?* WaitingOrder?* WaitingTag?*",
         "Id",
         "OpenTaskId",
     ),

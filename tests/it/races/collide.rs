@@ -1,5 +1,6 @@
 //! Many who write the same at the same moment: none fails over another, and what was done once is recorded once.
 
+use taskqueue::domain::class_set::ClassSet;
 use taskqueue::domain::ids::{RunId, RunnerId};
 use taskqueue::domain::limits::{ClassLimit, KeyLimit};
 use taskqueue::domain::message::Message;
@@ -129,7 +130,7 @@ each_engine! {
             process_id: 1,
             host: "here",
             process_identity: "nobody",
-            is_runnable: &|_| true,
+            classes: ClassSet::any(&|_| true),
             lease_secs: 60,
         };
         let failed = ctx.store.claim_next_run(&as_nobody, "token");

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Barrier;
 
 use taskqueue::domain::backoff::Backoff;
+use taskqueue::domain::class_set::ClassSet;
 use taskqueue::domain::ids::{RunId, RunnerId, TaskId};
 use taskqueue::domain::records::ClaimedRun;
 use taskqueue::domain::served::ServedClasses;
@@ -44,7 +45,7 @@ pub(super) fn claim_of<'a>(is_runnable: &'a dyn Fn(&TaskClass) -> bool) -> Claim
         process_id: 4_194_304,
         host: "elsewhere",
         process_identity: "unknown",
-        is_runnable,
+        classes: ClassSet::any(is_runnable),
         lease_secs: 3_600,
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use chrono::{DateTime, TimeDelta, Utc};
 use taskqueue::HandlerError;
 use taskqueue::domain::backoff::Backoff;
+use taskqueue::domain::class_set::ClassSet;
 use taskqueue::domain::ids::{RunId, RunnerId, TaskId};
 use taskqueue::domain::limits::{ClassLimit, KeyLimit, Rate};
 use taskqueue::domain::new_task::TaskRequest;
@@ -15,6 +16,7 @@ use taskqueue::domain::served::ServedClasses;
 use taskqueue::domain::settings::Setting;
 use taskqueue::domain::task_change::ChangeRequest;
 use taskqueue::domain::task_choice::TaskChoice;
+use taskqueue::domain::task_class::TaskClass;
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::domain::unique::{Arrival, QueuedTask};
 use taskqueue::engine::edit::{Edit, edit_tasks};
@@ -375,13 +377,14 @@ impl<'a> Real<'a> {
         // Of this process alone: a rescue ends processes by their token.
         let token = format!("model-{}-{}-{}", std::process::id(), self.db.engine.name(), self.claims);
         let identity = self.identity(claimant.who);
+        let can = |class: &TaskClass| CLASSES.iter().zip(claimant.can).any(|(name, can)| can && class == *name);
         let claim = Claim {
             runner_id: RunnerId(1),
             runner_name: "one",
             process_id: identity.pid.into(),
             host: &self.ctx.me.host,
             process_identity: &identity.to_string(),
-            is_runnable: &|class| CLASSES.iter().zip(claimant.can).any(|(name, can)| can && class == *name),
+            classes: ClassSet::of(CLASSES, &can),
             lease_secs: FAR_SECS,
         };
         let refused = SpecificClaim::Refused { status: String::new(), class: String::new() };
@@ -400,11 +403,12 @@ impl<'a> Real<'a> {
         let identity = self.identity(claimant.who);
         let name = format!("c{by}");
         let host = self.ctx.me.host.clone();
+        let can = |class: &TaskClass| CLASSES.iter().zip(claimant.can).any(|(name, can)| can && class == *name);
         let claim = OutsideClaim {
             claimant: &name,
             process: Some((identity.pid.into(), identity.to_string())),
             host: &host,
-            is_offered: &|class| CLASSES.iter().zip(claimant.can).any(|(name, can)| can && class == *name),
+            classes: ClassSet::of(CLASSES, &can),
             choice: &TaskChoice::default(),
             secrets: &[secret],
             lease_secs: &|_, _| FAR_SECS,
