@@ -296,6 +296,11 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::NewerSchema { .. } => {
             (CONFIG, "newer_schema", Some("install the newer taskqueue on this host too".to_owned()))
         }
+        StoreError::OlderSchema { .. } => (
+            CONFIG,
+            "older_schema",
+            Some("`export` of that taskqueue writes what `taskqueue import` reads into a new database".to_owned()),
+        ),
         StoreError::Moved { .. } => (
             UNAVAILABLE,
             "store_moved",

@@ -48,6 +48,16 @@ pub enum StoreError {
         /// The newest migration that this program does not know.
         version: String,
     },
+    /// The tables are those of a program before the first release, which no migration changes.
+    #[error(
+        "the database {url} has the tables of an older, unreleased taskqueue ({version}); this one cannot use them"
+    )]
+    OlderSchema {
+        /// The address, without its password.
+        url: String,
+        /// The migration that this program does not have any more.
+        version: String,
+    },
     /// The file or the server does not accept writes.
     #[error("the database {url} cannot be written: {message}")]
     ReadOnly {

@@ -1,4 +1,4 @@
-//! Migrations: what is applied, what is pending, and the refusal of a schema that is newer than this program.
+//! Migrations: what is applied, what is pending, and the refusal of a schema that this program does not know.
 
 use std::time::Duration;
 
@@ -70,12 +70,17 @@ impl Store {
     /// What is applied and what is pending; changes nothing.
     ///
     /// # Errors
-    /// [`StoreError::NewerSchema`]
+    /// [`StoreError::NewerSchema`], [`StoreError::OlderSchema`].
     pub fn migrations(&mut self) -> StoreResult<Vec<Migration>> {
         let known = known_migrations(self.url().engine())?;
         let applied = applied_versions(self)?;
-        if let Some(newer) = applied.iter().find(|version| known.iter().all(|(own, _)| own != *version)) {
-            return Err(StoreError::NewerSchema { url: self.url.to_string(), version: newer.clone() });
+        let is_unknown = |version: &&String| known.iter().all(|(own, _)| own != *version);
+        if let Some(version) = applied.iter().filter(is_unknown).max().cloned() {
+            let url = self.url.to_string();
+            return Err(match known.first() {
+                Some((first, _)) if version < *first => StoreError::OlderSchema { url, version },
+                _ => StoreError::NewerSchema { url, version },
+            });
         }
         let is_applied = |version: &String| applied.contains(version);
         Ok(known.into_iter().map(|(version, name)| Migration { applied: is_applied(&version), name }).collect())

@@ -281,7 +281,8 @@ fn list_unknown(conn: &mut AnyConnection, class: Option<&str>, limit: i64) -> St
 fn list_by_status(conn: &mut AnyConnection, status: &str, class: Option<&str>, limit: i64) -> StoreResult<Vec<Task>> {
     use super::schema::task_queue::dsl::{id, last_status, scheduled_on, task_class, task_queue};
     if let Some(class) = class {
-        let of_class = task_queue.filter(last_status.eq(status)).filter(task_class.eq(class)).filter(is_as_its_row_says());
+        let of_class =
+            task_queue.filter(last_status.eq(status)).filter(task_class.eq(class)).filter(is_as_its_row_says());
         let newest = of_class.order((task_class.desc(), last_status.desc(), scheduled_on.desc(), id.desc()));
         let rows: Vec<TaskRow> = newest.limit(limit).select(TaskRow::as_select()).load(conn)?;
         return Ok(rows.into_iter().map(Task::from).collect());

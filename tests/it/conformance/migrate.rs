@@ -124,6 +124,17 @@ each_engine! {
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 0);
     }
 
+    fn a_store_of_an_unreleased_version_is_refused_by_every_verb(db) {
+        db.execute("UPDATE __diesel_schema_migrations SET version = '20261121000000'");
+        for args in [&["status"][..], &["queue", "--any-class", "work"], &["tick"], &["migrate"], &["migrate", "--dry-run"]] {
+            let said = db.cli().run(args).fails(78);
+            assert!(said.contains("older, unreleased") && said.contains("20261121000000"), "{args:?}: {said}");
+            assert!(said.contains("taskqueue import"), "{args:?}: {said}");
+        }
+        assert!(matches!(Store::open(&db.url()), Err(StoreError::OlderSchema { .. })));
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 0);
+    }
+
     fn eight_processes_that_migrate_at_once_make_one_schema(db) {
         revert(db);
         let children: Vec<_> = (0..8).map(|_| db.cli().spawn(&["migrate"])).collect();
@@ -135,4 +146,25 @@ each_engine! {
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM __diesel_schema_migrations"), applied);
         work_once(db, &mut willing(db));
     }
+}
+
+/// The date of the tables and a checksum of each engine's statements. Before the first release they are changed in place.
+const TABLES: (&str, u64) = ("2026-11-25-220000_create_task_queue", 0xf08d_1106_9851_9573);
+
+/// FNV-1a
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[test]
+fn tables_that_change_have_a_new_date_so_that_older_ones_are_refused() {
+    let all = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("migrations");
+    let statements = ["sqlite", "postgres", "mysql"].map(|engine| {
+        std::fs::read(all.join(engine).join(TABLES.0).join("up.sql")).expect("the date of the tables in TABLES")
+    });
+    assert_eq!(
+        checksum(&statements.concat()),
+        TABLES.1,
+        "give the folders a new date, and TABLES the date and this checksum"
+    );
 }
