@@ -14,9 +14,6 @@ type Behind = (&'static str, (Duration, Duration));
 /// Adds so many tasks of a class.
 type Fill = fn(&BenchStore, &str, usize);
 
-/// The medians of so many claims in two stores.
-type ByTurns = fn(&BenchStore, &BenchStore, usize) -> (Duration, Duration);
-
 /// The class of what may not be claimed, and the one behind it.
 const BEFORE: &str = "bench.a";
 const FREE: &str = "bench.b";
@@ -64,19 +61,16 @@ fn behind_runs(small: &BenchStore, large: &BenchStore) -> Vec<Behind> {
 
 /// Behind tasks that get no run, or one without a slot.
 fn behind_tasks(engine: EngineUnderTest, few: usize, many: usize) -> Vec<Behind> {
-    let runner: ByTurns = claims_by_turns;
-    let cases: [(&str, Fill, ByTurns); 8] = [
-        ("delayed", BenchStore::add_delayed, runner),
-        ("waiting for other tasks", BenchStore::add_waiting, runner),
-        ("waiting for a slot of their limit key", BenchStore::add_keyed, runner),
-        ("each of a class of its own, without a handler", BenchStore::add_of_own_classes, runner),
-        ("each of a class of its own, with one handler", BenchStore::add_of_own_handled_classes, runner),
-        ("each of a class of its own, paused together", BenchStore::add_of_classes_paused_together, runner),
-        ("each of a class of its own, paused one by one", BenchStore::add_of_classes_paused_each, runner),
-        ("rejected by the claimant", BenchStore::add_rejected, outside_claims_by_turns),
+    let cases: [(&str, Fill); 6] = [
+        ("delayed", BenchStore::add_delayed),
+        ("waiting for other tasks", BenchStore::add_waiting),
+        ("waiting for a slot of their limit key", BenchStore::add_keyed),
+        ("each of a class of its own, without a handler", BenchStore::add_of_own_classes),
+        ("each of a class of its own, with one handler", BenchStore::add_of_own_handled_classes),
+        ("each of a class of its own, paused together", BenchStore::add_of_classes_paused_together),
     ];
     let stores = || [(BenchStore::new(engine, "few"), few), (BenchStore::new(engine, "many"), many)];
-    let measured = |(name, add, by_turns): (&'static str, Fill, ByTurns)| {
+    let measured = |(name, add): (&'static str, Fill)| {
         let [few, many] = stores().map(|(store, tasks)| {
             let store = store.unwrap();
             add(&store, BEFORE, tasks);
@@ -85,7 +79,7 @@ fn behind_tasks(engine: EngineUnderTest, few: usize, many: usize) -> Vec<Behind>
             store.analyze();
             store
         });
-        (name, by_turns(&few, &many, CLAIMS))
+        (name, claims_by_turns(&few, &many, CLAIMS))
     };
     cases.into_iter().map(measured).collect()
 }

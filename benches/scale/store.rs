@@ -114,22 +114,6 @@ impl BenchStore {
             .execute(&format!("INSERT INTO \"TaskQueuePauses\" (\"Scope\", \"Name\") VALUES ('class', '{class}*')"));
     }
 
-    /// The same, where each has a pause.
-    pub fn add_of_classes_paused_each(&self, class: &str, tasks: usize) {
-        self.add_of_own_handled_classes(class, tasks);
-        self.raw().execute(
-            "INSERT INTO \"TaskQueuePauses\" (\"Scope\", \"Name\") SELECT 'class', \"TaskClass\" FROM \"TaskQueue\"",
-        );
-    }
-
-    /// So many tasks that the claimant of the benchmark has rejected.
-    pub fn add_rejected(&self, class: &str, tasks: usize) {
-        self.add_due(class, tasks);
-        self.raw().execute(
-            "INSERT INTO \"TaskQueueRejections\" (\"TaskId\", \"Claimant\") SELECT \"Id\", 'bench' FROM \"TaskQueue\"",
-        );
-    }
-
     /// Names that begin so and end with the number of the row.
     fn numbered(&self, beginning: &str) -> String {
         match self.engine {
