@@ -1,5 +1,5 @@
 //! SQLite: one statement for all rows, which come as a JSON array: of a statement for each row, most of the cost would be its
-//! beginning and its end.
+//! beginning and its end. The clock is read once and bound: SQLite would print it anew for each column of each row.
 
 use std::collections::HashMap;
 
@@ -15,13 +15,27 @@ use super::{
     DueRow, EndedRow, FoundRow, IdRow, Manner, Start, StartedRow, StartedTask, Starter, Success, TaskStart, by_manner,
 };
 
+/// SQLite's clock, as the columns hold it.
+#[derive(QueryableByName)]
+struct Clock {
+    #[diesel(sql_type = Text)]
+    now: String,
+    /// So many seconds later.
+    #[diesel(sql_type = Text)]
+    later: String,
+}
+
+fn read_clock(conn: &mut SqliteConnection, plus_secs: i64) -> QueryResult<Clock> {
+    const READ: &str = "SELECT strftime('%Y-%m-%d %H:%M:%f000', 'now') AS now,
+        strftime('%Y-%m-%d %H:%M:%f000', 'now', ? || ' seconds') AS later";
+    prepared(READ).bind::<BigInt, _>(plus_secs).get_result(conn)
+}
+
 /// The FROM of an UPDATE is read first, row by row, and each row of the table found by its key.
 const START_RUNS: &str = r#"
     UPDATE "TaskQueueRuns"
-    SET "Status" = 'processing', "StartedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now'), "ProcessId" = ?, "RunnerId" = ?,
-        "Claimant" = NULL, "Token" = n.value ->> 1, "Host" = ?, "ProcessIdentity" = ?,
-        "LeaseExpiresOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now', ? || ' seconds'),
-        "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
+    SET "Status" = 'processing', "StartedOn" = ?, "ProcessId" = ?, "RunnerId" = ?, "Claimant" = NULL, "Token" = n.value ->> 1,
+        "Host" = ?, "ProcessIdentity" = ?, "LeaseExpiresOn" = ?, "UpdatedOn" = ?
     FROM json_each(?) AS n
     WHERE "TaskQueueRuns"."Id" = n.value ->> 0 AND "Status" = 'scheduled'
       AND EXISTS (SELECT 1 FROM "TaskQueue" AS t WHERE t."Id" = "TaskQueueRuns"."TaskQueueId" AND t."LastStatus" <> 'cancelled')
@@ -40,18 +54,21 @@ pub(super) fn start_runs(
     starts: &[Start<'_>],
 ) -> QueryResult<Vec<StartedRow>> {
     let runs: Vec<_> = starts.iter().map(|start| json!([start.run_id, start.token])).collect();
+    let clock = read_clock(conn, starter.lease_secs)?;
     let started: Vec<IdRow> = prepared(START_RUNS)
+        .bind::<Text, _>(&clock.now)
         .bind::<BigInt, _>(starter.process_id)
         .bind::<BigInt, _>(starter.runner_id)
         .bind::<Text, _>(starter.host)
         .bind::<Text, _>(starter.process_identity)
-        .bind::<BigInt, _>(starter.lease_secs)
+        .bind::<Text, _>(&clock.later)
+        .bind::<Text, _>(&clock.now)
         .bind::<Text, _>(json!(runs).to_string())
         .load(conn)?;
     let ids: Vec<i64> = started.into_iter().map(|row| row.id).collect();
     let rows: Vec<StartedRow> = prepared(LOAD_STARTED).bind::<Text, _>(json!(ids).to_string()).load(conn)?;
     let runs: Vec<(i64, i64)> = rows.iter().map(|row| (row.task_id, row.run_id)).collect();
-    prepared(MARK_CLAIMED).bind::<Text, _>(json!(runs).to_string()).execute(conn)?;
+    prepared(MARK_CLAIMED).bind::<Text, _>(&clock.now).bind::<Text, _>(json!(runs).to_string()).execute(conn)?;
     Ok(rows)
 }
 
@@ -59,7 +76,7 @@ const MARK_CLAIMED: &str = r#"
     UPDATE "TaskQueue"
     SET "LastStatus" = CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout', 'success') THEN 'processing'
             ELSE "LastStatus" END,
-        "CurrentRunId" = n.value ->> 1, "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
+        "CurrentRunId" = n.value ->> 1, "UpdatedOn" = ?
     FROM json_each(?) AS n
     WHERE "TaskQueue"."Id" = n.value ->> 0"#;
 
@@ -109,10 +126,9 @@ pub(super) fn has_due_with_priority(conn: &mut SqliteConnection) -> QueryResult<
 }
 
 const START_TASKS: &str = r#"
-    INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Attempt", "Status", "StartedOn", "Token", "ProcessId", "RunnerId", "Host",
-        "ProcessIdentity", "LeaseExpiresOn")
-    SELECT t."Id", t."TaskClass", n.value ->> 1, 'processing', strftime('%Y-%m-%d %H:%M:%f000', 'now'), n.value ->> 2, ?, ?, ?, ?,
-        strftime('%Y-%m-%d %H:%M:%f000', 'now', ? || ' seconds')
+    INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Attempt", "Status", "CreatedOn", "StartedOn", "UpdatedOn", "Token",
+        "ProcessId", "RunnerId", "Host", "ProcessIdentity", "LeaseExpiresOn")
+    SELECT t."Id", t."TaskClass", n.value ->> 1, 'processing', ?, ?, ?, n.value ->> 2, ?, ?, ?, ?, ?
     FROM json_each(?) AS n CROSS JOIN "TaskQueue" AS t
     WHERE t."Id" = n.value ->> 0
     ORDER BY n.key
@@ -124,12 +140,16 @@ pub(super) fn start_tasks(
     tasks: &[TaskStart<'_>],
 ) -> QueryResult<Vec<StartedTask>> {
     let rows: Vec<_> = tasks.iter().map(|task| json!([task.task_id, task.attempt, task.token])).collect();
+    let clock = read_clock(conn, starter.lease_secs)?;
     let mut started: Vec<StartedTask> = prepared(START_TASKS)
+        .bind::<Text, _>(&clock.now)
+        .bind::<Text, _>(&clock.now)
+        .bind::<Text, _>(&clock.now)
         .bind::<BigInt, _>(starter.process_id)
         .bind::<BigInt, _>(starter.runner_id)
         .bind::<Text, _>(starter.host)
         .bind::<Text, _>(starter.process_identity)
-        .bind::<BigInt, _>(starter.lease_secs)
+        .bind::<Text, _>(&clock.later)
         .bind::<Text, _>(json!(rows).to_string())
         .load(conn)?;
     // They were inserted in the order of the tasks, but RETURNING promises none.
@@ -165,11 +185,11 @@ struct EndedTask {
 
 const END_RUNS: &str = r#"
     UPDATE "TaskQueueRuns"
-    SET "Status" = 'success', "FinishedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now'), "LeaseExpiresOn" = NULL, "ErrorCode" = '',
-        "ErrorMessage" = '', "Decision" = ?, "Results" = COALESCE(?, "Results"),
+    SET "Status" = 'success', "FinishedOn" = ?, "LeaseExpiresOn" = NULL, "ErrorCode" = '', "ErrorMessage" = '',
+        "Decision" = ?, "Results" = COALESCE(?, "Results"),
         "HandlerProcessId" = COALESCE(n.value ->> 2, "HandlerProcessId"),
         "HandlerIdentity" = COALESCE(n.value ->> 3, "HandlerIdentity"), "ProgressMessage" = COALESCE(?, "ProgressMessage"),
-        "PercentsCompleted" = 100, "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
+        "PercentsCompleted" = 100, "UpdatedOn" = ?
     FROM json_each(?) AS n
     WHERE "TaskQueueRuns"."Id" = n.value ->> 0 AND "Status" = 'processing' AND "Token" = n.value ->> 1
     RETURNING "Id" AS run_id, "TaskQueueId" AS task_id, "Host" AS host, CASE WHEN "HasKeySlot" THEN "LimitKey" END AS freed_key"#;
@@ -179,8 +199,7 @@ const MARK_ENDED: &str = r#"
     SET "LastStatus" = CASE WHEN "LastStatus" = 'processing'
                 OR "CurrentRunId" IS NULL AND "LastStatus" IN ('scheduled', 'failed', 'timeout') THEN 'success'
             ELSE "LastStatus" END, "FailedRetries" = 0,
-        "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL, "Crashes" = 0, "ClassKeep" = NULL,
-        "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
+        "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL, "Crashes" = 0, "ClassKeep" = NULL, "UpdatedOn" = ?
     WHERE "Id" IN (SELECT value FROM json_each(?))
     RETURNING "Id" AS task_id, "LastStatus" = 'success' AS has_succeeded, "Recurrence" IS NOT NULL AS recurs,
         EXISTS (SELECT 1 FROM "TaskQueueDependencies" AS d WHERE d."DependsOnId" = "TaskQueue"."Id") AS has_dependants,
@@ -188,11 +207,13 @@ const MARK_ENDED: &str = r#"
 
 pub(super) fn end_successes(conn: &mut SqliteConnection, successes: &[Success<'_>]) -> QueryResult<Vec<EndedRow>> {
     let mut ended = Vec::with_capacity(successes.len());
+    let Clock { now, .. } = read_clock(conn, 0)?;
     for (manner, ends) in by_manner(successes) {
-        ended.extend(end_alike(conn, &manner, &ends)?);
+        ended.extend(end_alike(conn, &manner, &ends, &now)?);
     }
     let tasks: Vec<i64> = ended.iter().map(|run| run.task_id).collect();
-    let marked: Vec<EndedTask> = prepared(MARK_ENDED).bind::<Text, _>(json!(tasks).to_string()).load(conn)?;
+    let marked: Vec<EndedTask> =
+        prepared(MARK_ENDED).bind::<Text, _>(&now).bind::<Text, _>(json!(tasks).to_string()).load(conn)?;
     // A task has one open run at the most, so these are all different.
     let mut marked: HashMap<i64, EndedTask> = marked.into_iter().map(|task| (task.task_id, task)).collect();
     let row = |run: EndedRun| {
@@ -204,7 +225,12 @@ pub(super) fn end_successes(conn: &mut SqliteConnection, successes: &[Success<'_
     Ok(ended.into_iter().filter_map(row).collect())
 }
 
-fn end_alike(conn: &mut SqliteConnection, manner: &Manner<'_>, ends: &[&Success<'_>]) -> QueryResult<Vec<EndedRun>> {
+fn end_alike(
+    conn: &mut SqliteConnection,
+    manner: &Manner<'_>,
+    ends: &[&Success<'_>],
+    now: &str,
+) -> QueryResult<Vec<EndedRun>> {
     let runs: Vec<_> = ends
         .iter()
         .map(|end| {
@@ -212,9 +238,11 @@ fn end_alike(conn: &mut SqliteConnection, manner: &Manner<'_>, ends: &[&Success<
         })
         .collect();
     prepared(END_RUNS)
+        .bind::<Text, _>(now)
         .bind::<Text, _>(manner.decision)
         .bind::<Nullable<Text>, _>(manner.results)
         .bind::<Nullable<Text>, _>(manner.message)
+        .bind::<Text, _>(now)
         .bind::<Text, _>(json!(runs).to_string())
         .load(conn)
 }
