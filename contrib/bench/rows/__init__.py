@@ -6,6 +6,7 @@ from importlib import import_module
 ORDER = (
     "process",
     "noop",
+    "writes",
     "coprocess",
     "batch",
     "library",
