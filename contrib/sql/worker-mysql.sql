@@ -66,7 +66,7 @@ FROM (SELECT t.`Id`, t.`TaskClass`, t.`Priority`, t.`Attempts`, t.`LimitKey`, t.
     WHERE t.`DueOn` <= UTC_TIMESTAMP(6) ORDER BY t.`DueOn`, t.`Id` LIMIT 1000) AS d
 LEFT JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = d.`Id` WHERE r.`Id` IS NULL ORDER BY d.`DueOn`, d.`Id`;
 UPDATE (SELECT t.`Id` FROM `TaskQueue` AS t WHERE t.`DueOn` <= UTC_TIMESTAMP(6) ORDER BY t.`DueOn`, t.`Id` LIMIT 1000) AS d
-    JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = d.`Id` JOIN `TaskQueue` ON `TaskQueue`.`Id` = d.`Id`
+    JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = d.`Id` AND r.`Status` = 'scheduled' JOIN `TaskQueue` ON `TaskQueue`.`Id` = d.`Id`
 SET `TaskQueue`.`CurrentRunId` = r.`Id`, `TaskQueue`.`UpdatedOn` = UTC_TIMESTAMP(6);
 SET @run = (SELECT r.`Id` FROM `TaskQueueRuns` AS r WHERE r.`ClaimClass` = '{class}'
     AND EXISTS (SELECT 1 FROM `TaskQueue` AS t WHERE t.`Id` = r.`TaskQueueId` AND t.`LastStatus` <> 'cancelled')

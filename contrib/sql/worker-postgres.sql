@@ -62,11 +62,13 @@ WITH due AS MATERIALIZED (
     SELECT t."Id", t."TaskClass", t."Priority", t."Attempts", t."LimitKey", t."Tag", t."DueOn",
         (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") AS "OpenRunId"
     FROM "TaskQueue" AS t WHERE t."DueOn" <= (SELECT clock_timestamp())
+        AND NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id" AND r."Status" = 'processing')
     ORDER BY t."DueOn", t."Id" LIMIT 1000 FOR UPDATE OF t
 ), created AS (
     INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt", "LimitKey", "Tag")
     SELECT d."Id", d."TaskClass", d."Priority", d."Attempts" + 1, d."LimitKey", d."Tag"
     FROM due AS d WHERE d."OpenRunId" IS NULL ORDER BY d."DueOn", d."Id"
+    ON CONFLICT DO NOTHING
     RETURNING "Id", "TaskQueueId"
 ), opened AS (
     SELECT c."Id", c."TaskQueueId" FROM created AS c

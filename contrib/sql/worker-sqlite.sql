@@ -50,7 +50,8 @@ WHERE t."DueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now')
     AND NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") ORDER BY t."DueOn", t."Id" LIMIT 1000;
 UPDATE "TaskQueue" SET "CurrentRunId" = r."Id", "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 FROM (SELECT t."Id" FROM "TaskQueue" AS t WHERE t."DueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now')
-        ORDER BY t."DueOn", t."Id" LIMIT 1000) AS d JOIN "TaskQueueRuns" AS r ON r."OpenTaskId" = d."Id"
+        ORDER BY t."DueOn", t."Id" LIMIT 1000) AS d
+    JOIN "TaskQueueRuns" AS r ON r."OpenTaskId" = d."Id" AND r."Status" = 'scheduled'
 WHERE "TaskQueue"."Id" = d."Id";
 UPDATE "TaskQueueRuns" SET "Status" = 'processing', "Claimant" = '{claimant}', "Token" = '{token}',
     "StartedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now'), "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now'),

@@ -11,10 +11,11 @@ use super::rows::DependencyRow;
 use super::schema::task_queue;
 use super::schema::task_queue_dependencies::dsl::{depends_on_id, is_satisfied, task_id, task_queue_dependencies};
 use super::sql::{Moment, allowed_retries, db_now};
+use super::unmarked::{processed_run, status_in_process};
 use super::{Store, StoreResult};
 use crate::domain::dependencies::LinkedTask;
 use crate::domain::ids::TaskId;
-use crate::domain::status::TaskStatus;
+use crate::domain::status::{Stored, TaskStatus};
 
 /// Rows that one statement names by their ids.
 pub(super) const IDS_PER_STATEMENT: usize = 1_000;
@@ -115,13 +116,17 @@ fn way_to(start: i64, last: i64, dependant_of: &HashMap<i64, i64>) -> Vec<TaskId
 }
 
 /// The other side of a dependency and what its row says, if it is there.
-type Link = (i64, bool, Option<(String, String, i32, i32, Option<Moment>)>);
+type Link = (i64, bool, Option<(String, String, i32, i32, Option<Moment>, Option<i64>)>);
 
 fn linked((id, satisfied, row): Link) -> LinkedTask {
     let id = TaskId(id);
-    let Some((class, status, failed, max, quarantined)) = row else {
+    let Some((class, status, failed, max, quarantined, processed_run)) = row else {
         return LinkedTask { id, class: None, status: None, is_settled: true, is_satisfied: satisfied };
     };
+    if let Some(status) = status_in_process(&status).filter(|_| processed_run.is_some()) {
+        let status = Some(Stored::Known(status));
+        return LinkedTask { id, class: Some(class), status, is_settled: false, is_satisfied: satisfied };
+    }
     let is_done = [TaskStatus::Success, TaskStatus::Cancelled].map(TaskStatus::as_str).contains(&status.as_str());
     let has_failed = [TaskStatus::Failed, TaskStatus::Timeout].map(TaskStatus::as_str).contains(&status.as_str());
     let is_settled = is_done || has_failed && (failed >= max || quarantined.is_some());
@@ -137,6 +142,7 @@ macro_rules! link_columns {
             task_queue::failed_retries,
             allowed_retries(),
             task_queue::quarantined_on,
+            processed_run(),
         )
             .nullable()
     };

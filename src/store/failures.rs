@@ -11,6 +11,7 @@ use super::cells::ShownText;
 use super::schema::{task_queue, task_queue_runs};
 use super::sql::{Moment, allowed_retries};
 use super::status::PARTS;
+use super::unmarked::is_as_its_row_says;
 use super::{Store, StoreResult};
 use crate::domain::decision::rules_out_retry;
 use crate::domain::ids::TaskId;
@@ -119,7 +120,8 @@ fn load_failed(
             .single_value();
         let (retries, quarantined_on) = ((dsl::failed_retries, allowed_retries(), dsl::attempts), dsl::quarantined_on);
         let columns = (dsl::id, dsl::task_class, retries.0, retries.1, retries.2, quarantined_on, last_failure);
-        dsl::task_queue.filter(dsl::last_status.eq(status.as_str())).select(columns)
+        let of_status = dsl::task_queue.filter(dsl::last_status.eq(status.as_str()));
+        of_status.filter(is_as_its_row_says()).select(columns)
     };
     // The whole index is named in the order, as for a page of `status`.
     if let Some(class) = class {

@@ -37,6 +37,10 @@ impl Store {
         // Two who limit the same at once find nothing to remove; the second one looks again.
         self.write_key_once(|conn| {
             backend::enter_both_tables(conn)?;
+            if limit.rate.is_some() {
+                // A claim that is under way and knows no rate keeps no start: it is waited for.
+                backend::exclude_claims(conn)?;
+            }
             diesel::delete(task_queue_class_limits.filter(task_class.eq(&limit.class))).execute(conn)?;
             diesel::insert_into(task_queue_class_limits)
                 .values((

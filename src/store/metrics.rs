@@ -73,17 +73,19 @@ impl Store {
     /// The database could not be asked.
     pub fn count_backlog(&mut self, now: DateTime<Utc>) -> StoreResult<TaskBacklog> {
         self.read(|conn| {
-            let unmarked = AllUnmarked::load(conn, None)?;
-            let mut failed = Counted::default();
-            for status in [TaskStatus::Failed, TaskStatus::Timeout] {
-                failed = sum(failed, count_status(conn, status)?.without(unmarked.count_with(status)));
-            }
+            let (failed, timeout) = (count_status(conn, TaskStatus::Failed)?, count_status(conn, TaskStatus::Timeout)?);
             let mut over = Vec::new();
             for status in [TaskStatus::Success, TaskStatus::Failed, TaskStatus::Timeout, TaskStatus::Cancelled] {
                 over.push((status, count_over(conn, status, (now - OF_LATE).into())?));
             }
-            let (due, oldest_due_on) = count_due(conn, now.into(), &unmarked)?;
+            let (due, oldest_due_on) = count_due(conn, now.into())?;
             let (later, quarantined) = (count_later(conn, now.into())?, count_quarantined(conn)?);
+            let unmarked = AllUnmarked::load(conn, None)?;
+            let due = due.without(unmarked.count());
+            let failed = sum(
+                failed.without(unmarked.count_with(TaskStatus::Failed)),
+                timeout.without(unmarked.count_with(TaskStatus::Timeout)),
+            );
             Ok(TaskBacklog { due, oldest_due_on, later, failed, quarantined, over })
         })
     }
@@ -192,16 +194,12 @@ fn sum(one: Counted, other: Counted) -> Counted {
     Counted { count: one.count + other.count, or_more: one.or_more || other.or_more }
 }
 
-fn count_due(
-    conn: &mut AnyConnection,
-    now: Moment,
-    unmarked: &AllUnmarked,
-) -> StoreResult<(Counted, Option<DateTime<Utc>>)> {
+fn count_due(conn: &mut AnyConnection, now: Moment) -> StoreResult<(Counted, Option<DateTime<Utc>>)> {
     use super::schema::task_queue::dsl::{due_on, id, task_queue};
     let due = count_in_order!(conn, TASKS_LIMIT, task_queue.filter(due_on.le(now)).order((due_on, id)).select(id));
     let waiting = task_queue.filter(due_on.le(now)).filter(open_run().is_null());
     let first: Option<Option<Moment>> = waiting.order((due_on, id)).select(due_on).first(conn).optional()?;
-    Ok((due.without(unmarked.count()), first.flatten().map(DateTime::from)))
+    Ok((due, first.flatten().map(DateTime::from)))
 }
 
 fn count_later(conn: &mut AnyConnection, now: Moment) -> StoreResult<Counted> {

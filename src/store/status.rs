@@ -12,7 +12,7 @@ use super::rows::{RunRow, TaskRow};
 
 use super::sql::{Moment, db_now};
 use super::unmarked::{AllUnmarked, is_as_its_row_says, open_run};
-use super::{Store, StoreError, StoreResult};
+use super::{Store, StoreResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::{Run, Task};
 use crate::domain::status::TaskStatus;
@@ -82,6 +82,21 @@ pub struct TaskCounts {
     pub oldest_due_secs: Option<i64>,
 }
 
+impl TaskCounts {
+    /// The same where tasks whose rows do not say so yet are counted as processed.
+    fn knowing(self, unmarked: &AllUnmarked) -> Self {
+        let without = |counted: Counted, status| counted.without(unmarked.count_with(status));
+        Self {
+            processing: self.processing.and(unmarked.count()),
+            due: self.due.without(unmarked.count()),
+            scheduled: without(self.scheduled, TaskStatus::Scheduled),
+            failed: without(self.failed, TaskStatus::Failed),
+            timeout: without(self.timeout, TaskStatus::Timeout),
+            ..self
+        }
+    }
+}
+
 /// Which tasks to show.
 #[derive(Clone, Debug, Default)]
 pub struct TaskFilter {
@@ -109,11 +124,9 @@ impl Store {
     /// The database could not be asked.
     pub fn count_tasks(&mut self, class: Option<&str>) -> StoreResult<TaskCounts> {
         self.read(|conn| {
-            let unmarked = AllUnmarked::load(conn, class)?;
-            let mut count =
-                |status| Ok::<_, StoreError>(count_status(conn, status, class)?.without(unmarked.count_with(status)));
+            let mut count = |status| count_status(conn, status, class);
             let mut counts = TaskCounts {
-                processing: count(TaskStatus::Processing)?.and(unmarked.count()),
+                processing: count(TaskStatus::Processing)?,
                 scheduled: count(TaskStatus::Scheduled)?,
                 failed: count(TaskStatus::Failed)?,
                 timeout: count(TaskStatus::Timeout)?,
@@ -124,9 +137,9 @@ impl Store {
             counts.waiting_runs = count_waiting_runs(conn, class)?;
             counts.quarantined = count_quarantined(conn, class)?;
             counts.unreported_failures = count_unreported(conn, class)?;
-            let (due, oldest_due_secs) = count_due(conn, class)?;
-            (counts.due, counts.oldest_due_secs) = (due.without(unmarked.count()), oldest_due_secs);
-            Ok(counts)
+            (counts.due, counts.oldest_due_secs) = count_due(conn, class)?;
+            // After the counts: of what ends in between too few are left out, and never what still waits.
+            Ok(counts.knowing(&AllUnmarked::load(conn, class)?))
         })
     }
 
@@ -316,7 +329,8 @@ fn list_unmarked(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<V
     use super::schema::task_queue::dsl::{id, task_queue};
     let unmarked = task_queue.filter(id.eq_any(AllUnmarked::load(conn, class)?.ids())).order(id.desc());
     let rows: Vec<TaskRow> = unmarked.select(TaskRow::as_select()).load(conn)?;
-    Ok(rows.into_iter().map(Task::from).collect())
+    // What has ended since is listed where it belongs now.
+    Ok(rows.into_iter().map(Task::from).filter(|task| task.status.is(TaskStatus::Processing)).collect())
 }
 
 fn with_last_runs(

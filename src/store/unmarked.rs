@@ -47,7 +47,9 @@ pub(super) struct Unmarked {
 /// The status of a task of which a run is being processed, whatever its row says.
 pub(super) fn status_in_process(last_status: &str) -> Option<TaskStatus> {
     let status = TaskStatus::parse(last_status)?;
-    task_after(status, TaskEvent::Start, status).or(Some(status))
+    // What is over was settled by a hand in the tables (rule R9): what succeeded is not due, and was not started.
+    let started = task_after(status, TaskEvent::Start, status).filter(|_| status != TaskStatus::Success);
+    Some(started.unwrap_or(status))
 }
 
 /// All of them, as many at the most as runs are being processed.

@@ -1,7 +1,10 @@
 //! Workers in plain SQL beside which nothing else runs: no `create-runs`, no runner, no claim of the program.
 
 use serde_json::Value;
+use taskqueue::domain::transition::RunEvent;
+use taskqueue::store::Ended;
 
+use crate::conformance::fixture::{claim_by_nobody, ending, reference};
 use crate::contrib_roles::{Person, make_roles};
 use crate::contrib_workers::{SqlWorker, count};
 use crate::races::stage::end_lease;
@@ -139,6 +142,21 @@ each_engine! {
         worker.step("success", "a", worker.held("a"));
         worker.step("claim", "c", 0);
         assert_eq!(worker.held("c"), 0, "what has succeeded is not due again");
+    }
+
+    fn a_task_that_a_worker_has_started_is_left_alone_by_sql_workers(db) {
+        let (worker, mut store) = (SqlWorker::new(db), db.store());
+        db.execute(INSERT);
+        // As `work` does, which writes no row of the task.
+        let started = store.claim_runs(&claim_by_nobody(&|_| true), &["the-token-of-a-worker".to_owned()]).unwrap().runs;
+        worker.step("claim", "b", 0);
+        assert_eq!((worker.held("b"), count(db, RUNS)), (0, 1));
+        let end = ending(RunEvent::Succeed);
+        let ends = [(reference(&started[0]), &end)];
+        store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, Ended::Recorded)).unwrap();
+        assert_eq!(worker.task("1")["status"], "success");
+        worker.step("claim", "b", 0);
+        assert_eq!(count(db, RUNS), 1, "it is not due again");
     }
 
     fn a_sql_worker_takes_only_the_tasks_that_it_chooses(db) {

@@ -304,6 +304,15 @@ pub(super) fn shared_claim_transaction<T>(
     })
 }
 
+/// Waits for the claims that are under way, and keeps others away until the end of the transaction; on MySQL and MariaDB, whose
+/// claims lock in another way, it does not.
+pub(super) fn exclude_claims(conn: &mut AnyConnection) -> QueryResult<()> {
+    match conn {
+        AnyConnection::Postgres(_) => postgres::lock_runs(conn),
+        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
+    }
+}
+
 /// Whether a transaction that writes lets nobody else write meanwhile.
 pub(super) const fn excludes_all(conn: &AnyConnection) -> bool {
     matches!(conn, AnyConnection::Sqlite(_))

@@ -339,10 +339,19 @@ pub(super) fn find_due(conn: &mut MysqlConnection, from: DueFrom) -> QueryResult
 
 pub(super) fn create_due_runs(conn: &mut MysqlConnection, from: DueFrom, limit: i64) -> QueryResult<usize> {
     let due_on = as_text(from.due_on);
+    // First, so that the next statement sees every start that is committed: a start changes no row of a task.
+    diesel::sql_query(format!(
+        "SELECT q.`Id` FROM `TaskQueue` AS q WHERE {DUE_FROM} ORDER BY q.`DueOn`, q.`Id` LIMIT ? FOR UPDATE"
+    ))
+    .bind::<Text, _>(&due_on)
+    .bind::<Text, _>(&due_on)
+    .bind::<BigInt, _>(from.task_id)
+    .bind::<BigInt, _>(limit)
+    .execute(conn)?;
     // FOR UPDATE: nobody may cancel a task between the two statements.
     // The limit stands inside: where a table is read that is also written, rows are buffered first, and a limit outside
     // would come after all that are due were read and locked.
-    // A start changes no row of a task: one that was started since this statement began is a duplicate, which is left as it is.
+    // One that became due meanwhile, and was started, is a duplicate, which is left as it is.
     // LEFT JOIN, not NOT EXISTS: MariaDB would read all open runs of all tasks first, whatever the limit.
     diesel::sql_query(format!(
         "INSERT INTO `TaskQueueRuns` (`TaskQueueId`, `TaskClass`, `Priority`, `Attempt`, `LimitKey`, `Tag`)

@@ -316,19 +316,16 @@ pub(super) fn create_due_runs(conn: &mut PgConnection, from: DueFrom, limit: i64
     conn.batch_execute(
         "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off;",
     )?;
-    // The clock stands in a subquery because it is volatile: compared directly, it could not bound the index scan.
-    // A start changes no row of a task: one that was started since this statement began conflicts.
+    let due = lock_due(conn, from, limit)?;
     // The UNION takes up a task whose open run it does not know of, which only a hand in the tables can bring about.
     diesel::sql_query(
         r#"WITH due AS MATERIALIZED (
                SELECT t."Id", t."TaskClass", t."Priority", t."Attempts", t."LimitKey", t."Tag", t."DueOn",
                       (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") AS "OpenRunId"
                FROM "TaskQueue" AS t
-               WHERE (t."DueOn", t."Id") >= ($1::timestamptz, $2) AND t."DueOn" <= (SELECT clock_timestamp())
+               WHERE t."Id" = ANY ($1) AND t."DueOn" IS NOT NULL
                  AND NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r
                                  WHERE r."OpenTaskId" = t."Id" AND r."Status" = 'processing')
-               ORDER BY t."DueOn", t."Id" LIMIT $3
-               FOR UPDATE OF t
            ), created AS (
                INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt", "LimitKey", "Tag")
                SELECT d."Id", d."TaskClass", d."Priority", d."Attempts" + 1, d."LimitKey", d."Tag"
@@ -345,10 +342,32 @@ pub(super) fn create_due_runs(conn: &mut PgConnection, from: DueFrom, limit: i64
            SET "CurrentRunId" = o."Id", "UpdatedOn" = clock_timestamp()
            FROM opened AS o WHERE t."Id" = o."TaskQueueId""#,
     )
+    .bind::<Array<BigInt>, _>(due)
+    .execute(conn)
+}
+
+/// Locks the first due tasks at or after a place. A start changes no row of a task: which of them have been started only a later
+/// statement sees for certain.
+fn lock_due(conn: &mut PgConnection, from: DueFrom, limit: i64) -> QueryResult<Vec<i64>> {
+    #[derive(QueryableByName)]
+    struct IdRow {
+        #[diesel(sql_type = BigInt)]
+        id: i64,
+    }
+    // The clock stands in a subquery because it is volatile: compared directly, it could not bound the index scan.
+    let rows: Vec<IdRow> = diesel::sql_query(
+        r#"SELECT t."Id" AS id FROM "TaskQueue" AS t
+           WHERE (t."DueOn", t."Id") >= ($1::timestamptz, $2) AND t."DueOn" <= (SELECT clock_timestamp())
+             AND NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r
+                             WHERE r."OpenTaskId" = t."Id" AND r."Status" = 'processing')
+           ORDER BY t."DueOn", t."Id" LIMIT $3
+           FOR UPDATE OF t"#,
+    )
     .bind::<Timestamp, _>(from.due_on)
     .bind::<BigInt, _>(from.task_id)
     .bind::<BigInt, _>(limit)
-    .execute(conn)
+    .load(conn)?;
+    Ok(rows.into_iter().map(|row| row.id).collect())
 }
 
 pub(super) fn leave_receipt(conn: &mut PgConnection, token: &str) -> QueryResult<bool> {

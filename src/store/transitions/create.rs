@@ -3,11 +3,12 @@
 use diesel::prelude::*;
 
 use super::super::audit::{CREATED, Origin, keep_run_transition};
-use super::super::backend::{self, AnyConnection, batch};
+use super::super::backend::{self, AnyConnection};
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::db_now;
 use super::super::{Store, StoreResult};
 use crate::domain::ids::{RunId, TaskId};
+use crate::domain::status::RunStatus;
 
 impl Store {
     /// Creates the run of this one task if it is due, and returns its open run, whoever created it.
@@ -53,16 +54,18 @@ pub(super) fn open_run_if_due(
     if let Some(task) = due {
         create_one_run(conn, &task, auditor)?;
     }
-    let open: Option<i64> = task_queue_runs::table
+    let open: Option<(i64, String)> = task_queue_runs::table
         .filter(task_queue_runs::open_task_id.eq(task_id.0))
-        .select(task_queue_runs::id)
+        .select((task_queue_runs::id, task_queue_runs::status))
         .first(conn)
         .optional()?;
-    let Some(run_id) = open else { return Ok(None) };
-    batch::mark_started(conn, &[run_id])?;
-    diesel::update(dsl::task_queue.filter(dsl::id.eq(task_id.0)).filter(dsl::current_run_id.is_null()))
-        .set(dsl::current_run_id.eq(run_id))
-        .execute(conn)?;
+    let Some((run_id, status)) = open else { return Ok(None) };
+    // Of one that is processed, its runner marks the task.
+    if status == RunStatus::Scheduled.as_str() {
+        diesel::update(dsl::task_queue.filter(dsl::id.eq(task_id.0)).filter(dsl::current_run_id.is_null()))
+            .set(dsl::current_run_id.eq(run_id))
+            .execute(conn)?;
+    }
     Ok(Some(RunId(run_id)))
 }
 

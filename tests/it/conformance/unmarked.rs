@@ -112,7 +112,7 @@ each_engine! {
         assert!(start_due(&mut ctx.store, "again", 3).is_empty());
         assert_eq!(ctx.store.look_for_work("one", &ClassSet::any(&|_| true)).unwrap(), Outlook::Nothing);
         assert_eq!(ctx.store.open_run_of(run.task_id).unwrap(), Some(run.run_id));
-        assert_eq!(columns(db, run.task_id), (Some("processing".to_owned()), 1), "it was asked for by its name");
+        assert_eq!(columns(db, run.task_id), (Some("scheduled".to_owned()), 0), "its runner marks it");
         let runs = format!("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"TaskQueueId\" = {}", run.task_id);
         assert_eq!(db.number(&runs), 1);
     }
@@ -170,6 +170,29 @@ each_engine! {
             ctx.store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, Ended::Recorded)).unwrap();
             assert_eq!(task(db, run.task_id).status, Stored::Known(TaskStatus::Cancelled), "{end:?}");
         }
+    }
+
+    fn who_waits_for_a_started_task_sees_that_it_is_processed(db) {
+        let mut ctx = willing(db);
+        let run = started(&mut ctx);
+        let waiting = queue(&mut ctx, "later");
+        db.execute(&format!(
+            "INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\") VALUES ({waiting}, {})", run.task_id
+        ));
+        let linked = ctx.store.list_prerequisites(waiting, false, 5).unwrap();
+        assert_eq!(linked[0].status, Some(Stored::Known(TaskStatus::Processing)));
+    }
+
+    fn a_task_that_is_retried_at_this_moment_is_no_failure(db) {
+        let mut ctx = willing(db);
+        let run = started(&mut ctx);
+        assert_eq!(ctx.store.end_run(&reference(&run), &ending(RunEvent::Fail)).unwrap(), Ended::Recorded);
+        db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = '2020-01-01 00:00:00'");
+        assert_eq!(ctx.store.count_tasks(None).unwrap().failed.count, 1);
+        assert_eq!(start_due(&mut ctx.store, "again", 1).len(), 1);
+        let counts = ctx.store.count_tasks(None).unwrap();
+        assert_eq!((counts.failed.count, counts.processing.count), (0, 1));
+        assert_eq!(selected(&mut ctx, "status=failed"), []);
     }
 
     fn a_task_with_a_key_or_a_schedule_is_marked_when_it_starts(db) {

@@ -77,16 +77,14 @@ pub(super) fn start_runs(
         .bind::<Text, _>(starter.process_identity)
         .bind::<BigInt, _>(starter.lease_secs)
         .execute(conn)?;
-    mark(conn, started.iter().map(|row| row.run_id), "")?;
+    mark(conn, started.iter().map(|row| row.run_id), "TRUE")?;
     Ok(started)
 }
 
 pub(super) fn mark_started(conn: &mut MysqlConnection, runs: &[i64]) -> QueryResult<()> {
-    mark(
-        conn,
-        runs.iter().copied(),
-        "AND `TaskQueueRuns`.`Status` = 'processing' AND `TaskQueue`.`CurrentRunId` IS NULL",
-    )
+    const UNMARKED: &str = "`TaskQueueRuns`.`Status` = 'processing' AND `TaskQueue`.`CurrentRunId` IS NULL
+         AND `TaskQueue`.`LastStatus` <> 'success'";
+    mark(conn, runs.iter().copied(), UNMARKED)
 }
 
 /// What the start of these runs means for their tasks. Under LOCK TABLES each table goes by its own name.
@@ -96,7 +94,7 @@ fn mark(conn: &mut MysqlConnection, runs: impl Iterator<Item = i64>, condition: 
          SET `TaskQueue`.`LastStatus` = CASE WHEN `TaskQueue`.`LastStatus` IN ('scheduled', 'failed', 'timeout', 'success')
                  THEN 'processing' ELSE `TaskQueue`.`LastStatus` END,
              `TaskQueue`.`CurrentRunId` = `TaskQueueRuns`.`Id`, `TaskQueue`.`UpdatedOn` = UTC_TIMESTAMP(6)
-         WHERE `TaskQueueRuns`.`Id` IN ({}) {condition}",
+         WHERE `TaskQueueRuns`.`Id` IN ({}) AND {condition}",
         list(runs)
     ))
     .execute(conn)

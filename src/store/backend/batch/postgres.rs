@@ -83,8 +83,9 @@ pub(super) fn has_due_with_priority(conn: &mut PgConnection) -> QueryResult<bool
     Ok(row.found)
 }
 
-/// One moment for all: a run is not started before it is created. ON CONFLICT: a start changes no row of a task, so of a task
-/// that another claim has started since this one began, the open run is all that shows it.
+/// One moment for all: a run is not started before it is created. The list of due tasks is as old as its statement, and a start
+/// changes no row of a task: only now, when their rows are locked, is it certain which of them have an open run. ON CONFLICT
+/// alone would wait for the end of such a run, which waits for the row of its task.
 const START_TASKS: &str = r#"
     WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now), started AS (
         INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Attempt", "Status", "CreatedOn", "StartedOn", "Token",
@@ -92,6 +93,7 @@ const START_TASKS: &str = r#"
         SELECT n.task_id, n.class, n.attempt, 'processing', clock.now, clock.now, n.token, ?, ?, ?, ?,
             clock.now + ? * interval '1 second'
         FROM unnest(?, ?, ?, ?) WITH ORDINALITY AS n (task_id, class, attempt, token, place), clock
+        WHERE NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = n.task_id)
         ORDER BY n.place
         ON CONFLICT DO NOTHING
         RETURNING "Id", "TaskQueueId"
@@ -122,8 +124,7 @@ pub(super) fn start_tasks(
 
 const MARK_STARTED: &str = r#"
     UPDATE "TaskQueue" AS t
-    SET "LastStatus" = CASE WHEN t."LastStatus" IN ('scheduled', 'failed', 'timeout', 'success') THEN 'processing'
-            ELSE t."LastStatus" END,
+    SET "LastStatus" = CASE WHEN t."LastStatus" IN ('scheduled', 'failed', 'timeout') THEN 'processing' ELSE t."LastStatus" END,
         "CurrentRunId" = r."Id", "UpdatedOn" = clock_timestamp()
     FROM "TaskQueueRuns" AS r
     WHERE r."Id" = ANY (?) AND r."Status" = 'processing' AND t."Id" = ANY (ARRAY[r."TaskQueueId"]) AND t."CurrentRunId" IS NULL"#;

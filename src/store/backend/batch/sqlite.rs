@@ -82,8 +82,7 @@ const MARK_CLAIMED: &str = r#"
 
 const MARK_STARTED: &str = r#"
     UPDATE "TaskQueue"
-    SET "LastStatus" = CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout', 'success') THEN 'processing'
-            ELSE "LastStatus" END,
+    SET "LastStatus" = CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout') THEN 'processing' ELSE "LastStatus" END,
         "CurrentRunId" = r."Id", "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
     FROM json_each(?) AS n CROSS JOIN "TaskQueueRuns" AS r
     WHERE r."Id" = n.value AND r."Status" = 'processing' AND "TaskQueue"."Id" = r."TaskQueueId" AND "CurrentRunId" IS NULL"#;
