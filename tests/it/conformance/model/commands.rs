@@ -93,6 +93,8 @@ pub enum Command {
         task: usize,
     },
     ClaimNext(Claimant),
+    /// As a worker does, which starts a due task itself where no run waits.
+    Start(Claimant),
     ClaimRun {
         run: usize,
         claimant: Claimant,
@@ -284,6 +286,7 @@ pub fn any_command(model: &Model) -> BoxedStrategy<Command> {
         (1, Just(Command::QueueBad { max_retries: 1, priority: 1_001 }).boxed()),
         (8, Just(Command::CreateRuns).boxed()),
         (8, claimant().prop_map(Command::ClaimNext).boxed()),
+        (8, claimant().prop_map(Command::Start).boxed()),
         (6, (0..CLAIMANTS, claimant()).prop_map(|(by, claimant)| Command::ClaimOutside { by, claimant }).boxed()),
         (6, handled().prop_map(Command::Process).boxed()),
         (2, (who(), 1..=3_i32).prop_map(|(who, slots)| Command::Register { who, slots }).boxed()),

@@ -31,7 +31,7 @@ use taskqueue::os::clock::Moment;
 use taskqueue::os::identity::ProcessIdentity;
 use taskqueue::store::{
     CancelAnswer, Claim, Crash, EndCondition, Ended, NewEvent, NewRunner, Origin, OutsideClaim, Registration,
-    RenewalRequest, RunEnd, RunRef, RunReport, SpecificClaim,
+    RenewalRequest, RunEnd, RunRef, RunReport, SpecificClaim, Store,
 };
 
 use super::commands::{CLASSES, Claimant, Command, Delay, End, Handled};
@@ -180,6 +180,7 @@ impl<'a> Real<'a> {
                 SpecificClaim::Claimed(run) => self.claimed(&run),
                 SpecificClaim::Refused { .. } | SpecificClaim::Obstructed { .. } => Answer::NothingToClaim,
             },
+            Command::Start(claimant) => self.start(claimant),
             Command::ClaimRun { run, claimant } => match self.claim(claimant, Some(run)) {
                 SpecificClaim::Claimed(run) => self.claimed(&run),
                 SpecificClaim::Refused { status, class } => Answer::NotClaimed { status, class },
@@ -373,8 +374,28 @@ impl<'a> Real<'a> {
 
     /// `Refused` stands for nothing to claim, too.
     fn claim(&mut self, claimant: Claimant, run: Option<usize>) -> SpecificClaim {
+        let run = run.map(|run| self.runs[run]);
+        let refused = SpecificClaim::Refused { status: String::new(), class: String::new() };
+        self.with_claim(claimant, |store, claim, token| match run {
+            Some(run) => store.claim_specific_run(run, claim, token).unwrap(),
+            None => {
+                let next = store.claim_next_run(claim, token).unwrap();
+                next.map_or(refused, |run| SpecificClaim::Claimed(Box::new(run)))
+            }
+        })
+    }
+
+    fn start(&mut self, claimant: Claimant) -> Answer {
+        let mut started = self.with_claim(claimant, |store, claim, token| {
+            store.claim_runs(claim, std::slice::from_ref(&token.to_owned())).unwrap().runs
+        });
+        self.look_up_ids();
+        started.pop().map_or(Answer::NothingToClaim, |run| self.claimed(&run))
+    }
+
+    /// With a token of this process alone: a rescue ends processes by their token.
+    fn with_claim<T>(&mut self, claimant: Claimant, act: impl FnOnce(&mut Store, &Claim<'_>, &str) -> T) -> T {
         self.claims += 1;
-        // Of this process alone: a rescue ends processes by their token.
         let token = format!("model-{}-{}-{}", std::process::id(), self.db.engine.name(), self.claims);
         let identity = self.identity(claimant.who);
         let can = |class: &TaskClass| CLASSES.iter().zip(claimant.can).any(|(name, can)| can && class == *name);
@@ -387,14 +408,7 @@ impl<'a> Real<'a> {
             classes: ClassSet::of(CLASSES, &can),
             lease_secs: FAR_SECS,
         };
-        let refused = SpecificClaim::Refused { status: String::new(), class: String::new() };
-        match run {
-            Some(run) => self.ctx.store.claim_specific_run(self.runs[run], &claim, &token).unwrap(),
-            None => {
-                let next = self.ctx.store.claim_next_run(&claim, &token).unwrap();
-                next.map_or(refused, |run| SpecificClaim::Claimed(Box::new(run)))
-            }
-        }
+        act(&mut self.ctx.store, &claim, &token)
     }
 
     fn claim_outside(&mut self, by: usize, claimant: Claimant) -> Answer {
@@ -529,13 +543,20 @@ impl<'a> Real<'a> {
     pub fn state(&mut self) -> Vec<String> {
         self.look_up_ids();
         let now = sql_now(self.db.engine, 0);
+        // The start of many runs leaves the rows of their tasks as they are.
+        let run = "COALESCE(t.\"CurrentRunId\",
+            (SELECT p.\"Id\" FROM \"TaskQueueRuns\" AS p WHERE p.\"OpenTaskId\" = t.\"Id\" AND p.\"Status\" = 'processing'), 0)";
+        let is_marked = format!(
+            "t.\"CurrentRunId\" IS NOT NULL OR t.\"LastStatus\" NOT IN ('scheduled', 'failed', 'timeout') OR {run} = 0"
+        );
         let queries = [
             format!(
-                "SELECT CONCAT('task ', \"LastStatus\", ' ', \"Priority\", ' ', \"FailedRetries\", '/', COALESCE(\"MaxRetries\", 5), ' crashed ', \"Crashes\",
+                "SELECT CONCAT('task ', CASE WHEN {is_marked} THEN \"LastStatus\" ELSE 'processing' END, ' ', \"Priority\", ' ',
+                     \"FailedRetries\", '/', COALESCE(\"MaxRetries\", 5), ' crashed ', \"Crashes\",
                      CASE WHEN \"QuarantinedOn\" IS NULL THEN '' ELSE ' quarantined' END,
-                     ' ', \"Attempts\", ' run ', (SELECT COUNT(*) FROM \"TaskQueueRuns\" AS r
-                         WHERE r.\"Id\" <= COALESCE(t.\"CurrentRunId\", 0)),
-                     ' waits for ', \"WaitingFor\", CASE WHEN \"DueOn\" <= {now} THEN ' due' ELSE '' END) AS value
+                     ' ', \"Attempts\", ' run ', (SELECT COUNT(*) FROM \"TaskQueueRuns\" AS r WHERE r.\"Id\" <= {run}),
+                     ' waits for ', \"WaitingFor\",
+                     CASE WHEN \"DueOn\" <= {now} AND ({is_marked}) THEN ' due' ELSE '' END) AS value
                  FROM \"TaskQueue\" AS t ORDER BY \"Id\""
             ),
             "SELECT CONCAT('run of ', (SELECT COUNT(*) FROM \"TaskQueue\" AS t WHERE t.\"Id\" <= r.\"TaskQueueId\"),

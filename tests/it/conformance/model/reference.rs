@@ -290,6 +290,7 @@ impl Model {
                 Some(run) => self.claim(run, claimant.who),
                 None => Answer::NothingToClaim,
             },
+            Command::Start(claimant) => self.start(claimant),
             Command::ClaimRun { run, claimant } => self.claim_run(run, claimant),
             Command::ClaimOutside { by, claimant } => match self.next_offered(claimant.can, by) {
                 Some(run) => {

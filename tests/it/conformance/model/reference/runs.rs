@@ -25,6 +25,31 @@ impl Model {
         None
     }
 
+    /// The head of the queue; where nothing waits, or what waits has ended instead, the first due task without a run before it.
+    pub(super) fn start(&mut self, claimant: Claimant) -> Answer {
+        if let Some(run) = self.first_of(claimant.can, |_| true) {
+            if !self.is_cancelled(run) {
+                return self.claim(run, claimant.who);
+            }
+            self.end_waiting(run);
+        }
+        let due: Vec<usize> = (0..self.tasks.len()).filter(|task| self.is_due(*task)).collect();
+        let first = due.iter().copied().min_by_key(|task| (self.tasks[*task].when, *task));
+        let has_priority = due.iter().any(|task| self.tasks[*task].priority != 0);
+        let Some(task) = first.filter(|task| !has_priority && self.may_start(*task, claimant.can)) else {
+            return Answer::NothingToClaim;
+        };
+        self.create_run(task);
+        self.claim(self.runs.len() - 1, claimant.who)
+    }
+
+    /// Whether the task need not have its turn among runs.
+    fn may_start(&self, task: usize, can: [bool; 3]) -> bool {
+        let Task { class, limit_key, .. } = self.tasks[task];
+        let is_free = !self.pauses.contains(&None) && !self.pauses.contains(&Some(class));
+        can[class] && limit_key.is_none() && is_free && self.class_limits[class] == (None, None)
+    }
+
     fn is_cancelled(&self, run: usize) -> bool {
         self.tasks[self.runs[run].task].status == "cancelled"
     }
