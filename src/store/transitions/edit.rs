@@ -4,7 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 
 use super::super::audit::Origin;
-use super::super::backend::AnyConnection;
+use super::super::backend::{AnyConnection, batch};
 use super::super::events::{NewEvent, insert_event};
 use super::super::rows::TaskRow;
 use super::super::schema::{task_queue, task_queue_runs};
@@ -91,6 +91,10 @@ fn edit_task(
         && let Some(holder) = find_other_holder(conn, id, &FAILED)?
     {
         return Ok(EditAnswer::KeyTaken(holder));
+    }
+    if let Some(run) = task.current_run_id.filter(|_| change.priority.is_some()) {
+        // One that is processed goes before no other, whatever its priority is from now on.
+        batch::mark_started(conn, &[run.0])?;
     }
     let now: DateTime<Utc> = diesel::select(db_now()).get_result::<Moment>(conn)?.into();
     edit_waiting_run(conn, &task, change, now, auditor)?;

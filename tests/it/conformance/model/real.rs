@@ -386,7 +386,9 @@ impl<'a> Real<'a> {
     }
 
     fn start(&mut self, claimant: Claimant) -> Answer {
-        let mut started = self.with_claim(claimant, |store, claim, token| {
+        // Of one connection the next look begins for a while where the last one has left off; of a new one it does not.
+        let mut store = self.db.store();
+        let mut started = self.with_claim(claimant, |_, claim, token| {
             store.claim_runs(claim, std::slice::from_ref(&token.to_owned())).unwrap().runs
         });
         self.look_up_ids();
