@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use taskqueue::domain::class_set::ClassSet;
 use taskqueue::domain::ids::RunnerId;
 use taskqueue::engine::DatabaseUrl;
 use taskqueue::store::{Claim, Store};
@@ -26,7 +27,7 @@ fn claim(store: &mut Store, n: usize) -> Duration {
         process_id: 1,
         host: "bench",
         process_identity: "",
-        is_runnable: &|_| true,
+        classes: ClassSet::any(&|_| true),
         lease_secs: 3_600,
     };
     let started = Instant::now();
