@@ -14,8 +14,8 @@ WORKER = "work --slots 1"
 BLOCK_BYTES = 512
 MARIADB = {
     "log": "SELECT VARIABLE_VALUE AS value FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'INNODB_OS_LOG_WRITTEN'",
-    "rows": "SELECT CAST(SUM(VARIABLE_VALUE) AS UNSIGNED) AS value FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME "
-            "IN ('INNODB_ROWS_INSERTED', 'INNODB_ROWS_UPDATED', 'INNODB_ROWS_DELETED')",
+    "rows": "SELECT CAST(SUM(VARIABLE_VALUE) AS CHAR(20)) AS value FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME "
+            "IN ('HANDLER_WRITE', 'HANDLER_UPDATE', 'HANDLER_DELETE')",
 }
 POSTGRES = {
     "log": "SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint::text AS value",
@@ -25,7 +25,7 @@ POSTGRES = {
 
 
 def counts_of(store, questions):
-    return {name: int(store.ask(question)[0]) for name, question in questions.items()}
+    return {name: round(float(store.ask(question)[0])) for name, question in questions.items()}
 
 
 def blocks_written():
