@@ -6,7 +6,7 @@ import time
 from benchlib import context
 from benchlib.context import SHOWN
 from benchlib.depth import deep_store
-from benchlib.figures import Line, at_least, at_most, by_turns
+from benchlib.figures import Line, at_least, by_turns
 from benchlib.ours import process_ms, work
 
 TITLE = "claim at depth"
@@ -53,11 +53,11 @@ def beside_fresh(bench, row, title, store, words, tasks):
             (fresh, lambda: on_fresh(bench, store.engine, tasks, claims)),
         ]
         figures = by_turns(bench.rounds, "/s", contestants)
-        yield Line(row, f"{title}: {what}", SHOWN[store.engine], figures[0], figures[1:], [at_least(0.9, fresh)])
+        yield Line(row, f"{title}: {what}", SHOWN[store.engine], figures[0], figures[1:], [at_least(0.95, fresh)])
 
 
 def measure(bench, engine):
     with deep_store(bench, engine) as (store, words):
         idle = by_turns(bench.pick(31, 5), "ms", [("create-runs", lambda: process_ms(store, "create-runs"))], note=None)
-        yield Line("depth", f"`create-runs` with nothing to do, {words}", SHOWN[engine], idle[0], [], [at_most(10)])
+        yield Line("depth", f"`create-runs` with nothing to do, {words}", SHOWN[engine], idle[0])
         yield from beside_fresh(bench, "depth", TITLE, store, words, bench.pick(10_000, 2_000))

@@ -32,6 +32,6 @@ def measure(bench, engine):
                 (f"after {before:,} runs", lambda: some_runs(bench, store)),
                 (fresh, lambda: on_fresh(bench, engine, waiting)),
             ])
-            yield Line("snapshot", TITLE, SHOWN[engine], figures[0], figures[1:], [at_least(0.9, fresh)])
+            yield Line("snapshot", TITLE, SHOWN[engine], figures[0], figures[1:], [at_least(0.95, fresh)])
         finally:
             holder.communicate()

@@ -38,4 +38,4 @@ def measure(bench, engine):
     figures = by_turns(bench.pick(3, 1), "/s", contestants)
     best = max((figure for figure in figures if figure.median), key=lambda figure: figure.median, default=figures[0])
     best_of = Figure(BEST, "/s", best.values, best.why_not, note=best.name)
-    return [Line("workers", TITLE, SHOWN[engine], figures[-1], [best_of, *figures[:-1]], [at_least(0.9, BEST)])]
+    return [Line("workers", TITLE, SHOWN[engine], figures[-1], [best_of, *figures[:-1]], [at_least(0.85, BEST)])]
