@@ -324,8 +324,8 @@ pub(super) fn create_due_runs(conn: &mut PgConnection, from: DueFrom, limit: i64
                       (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") AS "OpenRunId"
                FROM "TaskQueue" AS t
                WHERE t."Id" = ANY ($1) AND t."DueOn" IS NOT NULL
-                 AND NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r
-                                 WHERE r."OpenTaskId" = t."Id" AND r."Status" = 'processing')
+                 AND (SELECT r."Id" FROM "TaskQueueRuns" AS r
+                      WHERE r."OpenTaskId" = t."Id" AND r."Status" = 'processing' LIMIT 1) IS NULL
            ), created AS (
                INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt", "LimitKey", "Tag")
                SELECT d."Id", d."TaskClass", d."Priority", d."Attempts" + 1, d."LimitKey", d."Tag"
@@ -358,8 +358,8 @@ fn lock_due(conn: &mut PgConnection, from: DueFrom, limit: i64) -> QueryResult<V
     let rows: Vec<IdRow> = diesel::sql_query(
         r#"SELECT t."Id" AS id FROM "TaskQueue" AS t
            WHERE (t."DueOn", t."Id") >= ($1::timestamptz, $2) AND t."DueOn" <= (SELECT clock_timestamp())
-             AND NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r
-                             WHERE r."OpenTaskId" = t."Id" AND r."Status" = 'processing')
+             AND (SELECT r."Id" FROM "TaskQueueRuns" AS r
+                  WHERE r."OpenTaskId" = t."Id" AND r."Status" = 'processing' LIMIT 1) IS NULL
            ORDER BY t."DueOn", t."Id" LIMIT $3
            FOR UPDATE OF t"#,
     )

@@ -48,7 +48,8 @@ pub(super) fn start_runs(
 }
 
 /// SKIP LOCKED: of a task that somebody is about to cancel or change, the answer comes with the next look. The clock stands in a
-/// subquery because it is volatile: compared directly, it could not keep the scan of the index from tasks of the future.
+/// subquery because it is volatile: compared directly, it could not keep the scan of the index from tasks of the future. A value,
+/// not NOT EXISTS: planned while there is no run, it would read the index of open runs whole, with all that VACUUM has not removed.
 const LIST_DUE: &str = r#"
     SELECT t."Id" AS task_id, t."TaskClass" AS class, t."Attempts" AS attempts, t."TaskData"::text AS data,
         t."MaxRetries" AS max_retries, t."Timeout" AS timeout_secs,
@@ -58,7 +59,7 @@ const LIST_DUE: &str = r#"
         t."DueOn"::timestamp AS due_on, clock_timestamp()::timestamp AS seen_on
     FROM "TaskQueue" AS t
     WHERE t."DueOn" >= ? AND t."DueOn" <= (SELECT clock_timestamp())
-      AND NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id")
+      AND (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id" LIMIT 1) IS NULL
     ORDER BY t."DueOn", t."Id" LIMIT ?
     FOR UPDATE SKIP LOCKED"#;
 
@@ -93,7 +94,7 @@ const START_TASKS: &str = r#"
         SELECT n.task_id, n.class, n.attempt, 'processing', clock.now, clock.now, n.token, ?, ?, ?, ?,
             clock.now + ? * interval '1 second'
         FROM unnest(?, ?, ?, ?) WITH ORDINALITY AS n (task_id, class, attempt, token, place), clock
-        WHERE NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = n.task_id)
+        WHERE (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = n.task_id LIMIT 1) IS NULL
         ORDER BY n.place
         ON CONFLICT DO NOTHING
         RETURNING "Id", "TaskQueueId"
