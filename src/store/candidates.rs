@@ -4,7 +4,7 @@
 use diesel::prelude::*;
 
 use super::schema::{task_queue, task_queue_key_limits, task_queue_runners, task_queue_runs};
-use super::status::PARTS;
+use super::status::part_by_part;
 use super::{Store, StoreResult};
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::status::TaskStatus;
@@ -40,17 +40,16 @@ impl Store {
     pub fn list_recent_tasks(&mut self, status: TaskStatus, limit: i64) -> StoreResult<Vec<(TaskId, String)>> {
         use task_queue::dsl;
         let rows = self.read(|conn| {
-            let mut rows: Vec<(i64, String)> = Vec::new();
-            for part in PARTS {
-                let missing = limit - i64::try_from(rows.len()).unwrap_or(limit);
+            Ok(part_by_part(limit, |part, missing| {
                 // The whole index is named in the order, as for a page of `status`.
-                let newest = dsl::task_queue
+                dsl::task_queue
                     .filter(dsl::last_status.eq(status.as_str()))
                     .filter(dsl::finished.eq(part))
-                    .order((dsl::last_status.desc(), dsl::finished.desc(), dsl::status_on.desc(), dsl::id.desc()));
-                rows.extend(newest.limit(missing).select((dsl::id, dsl::task_class)).load::<(i64, String)>(conn)?);
-            }
-            Ok(rows)
+                    .order((dsl::last_status.desc(), dsl::finished.desc(), dsl::status_on.desc(), dsl::id.desc()))
+                    .limit(missing)
+                    .select((dsl::id, dsl::task_class))
+                    .load::<(i64, String)>(conn)
+            })?)
         })?;
         Ok(rows.into_iter().map(|(id, class)| (TaskId(id), class)).collect())
     }

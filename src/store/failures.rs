@@ -10,7 +10,7 @@ use super::backend::AnyConnection;
 use super::cells::ShownText;
 use super::schema::{task_queue, task_queue_runs};
 use super::sql::{Moment, allowed_retries};
-use super::status::PARTS;
+use super::status::part_by_part;
 use super::unmarked::is_as_its_row_says;
 use super::{Store, StoreResult};
 use crate::domain::decision::rules_out_retry;
@@ -128,13 +128,10 @@ fn load_failed(
         let order = (dsl::task_class.desc(), dsl::last_status.desc(), dsl::scheduled_on.desc(), dsl::id.desc());
         return failed().filter(dsl::task_class.eq(class)).order(order).limit(limit).load(conn);
     }
-    let mut found: Vec<Failed> = Vec::new();
-    for part in PARTS {
-        let missing = limit - i64::try_from(found.len()).unwrap_or(limit);
+    part_by_part(limit, |part, missing| {
         let order = (dsl::last_status.desc(), dsl::finished.desc(), dsl::status_on.desc(), dsl::id.desc());
-        found.extend(failed().filter(dsl::finished.eq(part)).order(order).limit(missing).load::<Failed>(conn)?);
-    }
-    Ok(found)
+        failed().filter(dsl::finished.eq(part)).order(order).limit(missing).load(conn)
+    })
 }
 
 fn load_failures(conn: &mut AnyConnection, runs: &[i64]) -> QueryResult<HashMap<i64, Failure>> {

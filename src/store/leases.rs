@@ -44,8 +44,8 @@ pub struct Renewal {
 }
 
 impl Store {
-    /// Renews the runner's row and the leases of its runs, whose tasks are `processing` from then on at the latest. A lease that is over but was noticed by nobody is renewed too:
-    /// whoever takes a run for its lease looks at the lease in the same statement.
+    /// Renews the runner's row and the leases of its runs, and marks their tasks as `processing`. A lease that is over is renewed
+    /// too: a process that takes a run for its lease looks at the lease in the same statement.
     ///
     /// # Errors
     /// The database could not be written; nothing is renewed then.

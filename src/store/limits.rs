@@ -166,6 +166,7 @@ impl<'a> Obstacles<'a> {
         if self.of_class(conn, class)?.is_some() {
             return Ok(0);
         }
+        // For one there is room: that much was counted just now.
         let limit = self.limits.iter().find(|limit| limit.class == class).filter(|_| wanted > 1);
         let Some(limit) = limit else { return Ok(wanted) };
         let mut room = wanted;

@@ -47,7 +47,6 @@ impl Store {
     pub fn count_by_class(&mut self, classes: &[String], limit: usize) -> StoreResult<Vec<ClassCounts>> {
         self.read(|conn| {
             let (due, running) = (first_due(conn)?, count_running(conn)?);
-            let unmarked = AllUnmarked::load(conn, None)?;
             let mut names: BTreeSet<String> = list_waiting_classes(conn, limit)?.into_iter().collect();
             names.extend(due.keys().chain(running.keys()).chain(classes).cloned());
             let names: Vec<String> = names.into_iter().take(limit).collect();
@@ -60,9 +59,14 @@ impl Store {
                     due: Counted { count: due.get(&class).copied().unwrap_or(0), or_more: has_more_due },
                     waiting: count_waiting(conn, &class, most)?,
                     running: running.get(&class).copied().unwrap_or(0),
-                    failed: count_failed(conn, &class, most)?.without(unmarked.count_failed(&class)),
+                    failed: count_failed(conn, &class, most)?,
                     class,
                 });
+            }
+            // After the counts, as for those of `status`.
+            let unmarked = AllUnmarked::load(conn, None)?;
+            for of_class in &mut counts {
+                of_class.failed = of_class.failed.without(unmarked.count_failed(&of_class.class));
             }
             Ok(counts)
         })

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
+use diesel::result::QueryResult;
 use serde::Serialize;
 
 use super::backend::AnyConnection;
@@ -27,7 +28,20 @@ pub(super) const FINISHED: i32 = 1;
 /// The value of `Finished` of a task that is over and states how long it is kept, or whose class does.
 pub(super) const FINISHED_WITH_KEEP: i32 = 2;
 /// The parts of the index of a status, each in the order of `StatusOn`.
-pub(super) const PARTS: [i32; 3] = [NOT_FINISHED, FINISHED, FINISHED_WITH_KEEP];
+const PARTS: [i32; 3] = [NOT_FINISHED, FINISHED, FINISHED_WITH_KEEP];
+
+/// The first `limit` rows of the parts of a status, one part after the other.
+pub(super) fn part_by_part<T>(
+    limit: i64,
+    mut load: impl FnMut(i32, i64) -> QueryResult<Vec<T>>,
+) -> QueryResult<Vec<T>> {
+    let mut rows = Vec::new();
+    for part in PARTS {
+        let missing = limit - i64::try_from(rows.len()).unwrap_or(limit);
+        rows.extend(load(part, missing.max(0))?);
+    }
+    Ok(rows)
+}
 
 /// A number of rows, exact up to [`COUNT_LIMIT`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -190,19 +204,18 @@ impl Store {
     pub fn list_passed_tasks(&mut self, status: TaskStatus, limit: i64) -> StoreResult<Vec<Task>> {
         use super::schema::task_queue::dsl::{due_on, finished, id, last_status, scheduled_on, status_on, task_queue};
         let rows = self.read(|conn| {
-            let mut rows: Vec<TaskRow> = Vec::new();
-            for part in PARTS {
-                let missing = limit - i64::try_from(rows.len()).unwrap_or(i64::MAX);
-                let passed = task_queue
+            Ok(part_by_part(limit, |part, missing| {
+                task_queue
                     .filter(last_status.eq(status.as_str()))
                     .filter(finished.eq(part))
                     .filter(status_on.le(db_now().nullable()))
                     .filter(scheduled_on.le(db_now()))
                     .filter(due_on.is_null())
-                    .order((last_status.desc(), finished.desc(), status_on.desc(), id.desc()));
-                rows.extend(passed.limit(missing.max(0)).select(TaskRow::as_select()).load::<TaskRow>(conn)?);
-            }
-            Ok(rows)
+                    .order((last_status.desc(), finished.desc(), status_on.desc(), id.desc()))
+                    .limit(missing)
+                    .select(TaskRow::as_select())
+                    .load::<TaskRow>(conn)
+            })?)
         })?;
         Ok(rows.into_iter().map(Task::from).collect())
     }

@@ -31,15 +31,15 @@ pub(super) fn processed_run() -> _ {
         .single_value()
 }
 
-/// Whether the row of a task says by itself whether the task is processed.
+/// Whether the row of a task says rightly whether the task is processed.
 #[auto_type]
 pub(super) fn is_as_its_row_says() -> _ {
     task_queue::current_run_id.is_not_null().or(processed_run().is_null())
 }
 
 /// Such a task.
-pub(super) struct Unmarked {
-    pub(super) id: i64,
+struct Unmarked {
+    id: i64,
     class: String,
     status: String,
 }

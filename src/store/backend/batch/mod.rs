@@ -228,8 +228,8 @@ pub(in super::super) fn start_tasks(
 }
 
 /// Writes into the rows of their tasks that these runs are being processed, where they do not say so yet; for a transaction that
-/// holds the rows of the runs or of the tasks, so that none ends meanwhile. A start of many leaves
-/// that out: most runs are over before anything looks at the row, and each version of a row costs as much as its index entries.
+/// holds the rows of the runs or of the tasks, so that none ends meanwhile. A start of many leaves that out: most runs are over
+/// before anything looks at the row, and each version of a row costs as much as its index entries.
 pub(in super::super) fn mark_started(conn: &mut AnyConnection, runs: &[i64]) -> QueryResult<()> {
     if runs.is_empty() {
         return Ok(());

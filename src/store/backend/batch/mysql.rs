@@ -224,7 +224,8 @@ pub(super) fn end_successes(conn: &mut MysqlConnection, successes: &[Success<'_>
     let held: Vec<HeldRow> = diesel::sql_query(format!(
         "SELECT r.`Id` AS run_id, t.`Id` AS task_id, r.`Host` AS host, CASE WHEN r.`HasKeySlot` THEN r.`LimitKey` END AS freed_key,
              t.`LastStatus` = 'processing'
-                 OR t.`CurrentRunId` IS NULL AND t.`LastStatus` IN ('scheduled', 'failed', 'timeout') AS has_succeeded, t.`Recurrence` IS NOT NULL AS recurs,
+                 OR t.`CurrentRunId` IS NULL AND t.`LastStatus` IN ('scheduled', 'failed', 'timeout') AS has_succeeded,
+             t.`Recurrence` IS NOT NULL AS recurs,
              EXISTS (SELECT 1 FROM `TaskQueueDependencies` AS d WHERE d.`DependsOnId` = t.`Id`) AS has_dependants,
              t.`KeepResults` IS NOT NULL AS keeps_results,
              r.`Token` AS token

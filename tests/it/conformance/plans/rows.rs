@@ -36,7 +36,7 @@ pub(super) fn fill(db: &TestDb) {
         EngineUnderTest::Postgres => "clock_timestamp() - i * interval '1 second'",
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "UTC_TIMESTAMP(6) - INTERVAL i SECOND",
     };
-    // Finished first, so that whoever walks the primary key meets all of them.
+    // Finished first, so that a walk along the primary key meets all of them.
     raw.execute(&format!(
         "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\") SELECT {class}, 'success', {each_time} FROM {numbers}"
     ));
