@@ -129,6 +129,17 @@ pub enum EngineError {
     Store(#[from] StoreError),
 }
 
+impl EngineError {
+    /// Whether the database could not be reached for so long that what this process held may be somebody else's.
+    pub(super) fn is_loss_of_database(&self) -> bool {
+        match self {
+            Self::LeaseOver { .. } | Self::RunnerOver | Self::Store(StoreError::Unreachable { .. }) => true,
+            Self::NotRecorded(ended) => matches!(ended.source, StoreError::Unreachable { .. }),
+            _ => false,
+        }
+    }
+}
+
 /// The end of a run of which the database could not be told.
 #[derive(Debug, thiserror::Error)]
 #[error("run {run_id} of task {task_id} has ended ({ended}), but that could not be recorded: {source}")]

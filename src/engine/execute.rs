@@ -9,7 +9,7 @@ use super::handler_finish::{HandlerFinish, storable};
 use super::handlers::Handler;
 use super::in_process::HandlerThread;
 use super::lease::Standing;
-use super::live_run::{InProcessTerms, LiveRun, longest_silence};
+use super::live_run::{InProcessTerms, LiveRun};
 use super::outcomes::GivenBack;
 use super::run_listener::{RunListener, RunOutcome};
 use super::unsaved::Unsaved;
@@ -53,16 +53,15 @@ pub(super) fn execute(
     listener: &mut dyn RunListener,
 ) -> Executed {
     listener.claimed(run);
-    let timeout_secs = terms.handlers.timeout_secs(Some(&run.class), run.task_timeout_secs, &terms.settings);
-    let silence = longest_silence(timeout_secs, terms.handlers.kill_grace(Some(&run.class)));
-    let mut live = LiveRun::new(run, silence, place.leases, place.stopping, listener);
+    let limits = terms.limits_of(run);
+    let mut live = LiveRun::new(run, place.leases, place.stopping, listener);
     fault_point!("execute.before_handler");
-    let context = run_context(run, &terms.settings, timeout_secs);
+    let context = run_context(run, &terms.settings, limits.timeout_secs);
     let finished = run_handler(place, terms, run, &context, socket, thread, &mut live);
     fault_point!("execute.handler_ended");
     let was_over = live.was_over();
     let last_news = live.into_last_news();
-    let decision = finished.decision(&terms.handlers, run, timeout_secs);
+    let decision = finished.decision(&terms.handlers, run, limits.timeout_secs);
     let outcome = RunOutcome {
         exit_code: finished.exit_code(&decision),
         decision,
@@ -118,8 +117,9 @@ fn run_handler(
             HandlerFinish::new(live.was_cancelled().map(|reason| Ending::Cancelled(reason.to_owned())), None)
         }
         Some(Handler::Rust(handler)) => {
-            let (grace, overrun) = (terms.handlers.kill_grace(Some(&run.class)), terms.handlers.overrun());
-            live.run_rust(handler, context, place.identity, &InProcessTerms { grace, overrun }, thread)
+            let in_process =
+                InProcessTerms { grace: terms.limits_of(run).kill_grace, overrun: terms.handlers.overrun() };
+            live.run_rust(handler, context, place.identity, &in_process, thread)
         }
         Some(Handler::Command(class)) => live.run_class(&terms.handlers, class, context, socket),
         Some(Handler::Exec) => match (terms.handlers.exec_template(), ExecRequest::parse(&run.data)) {

@@ -32,16 +32,12 @@ pub(super) use self::rust::InProcessTerms;
 /// Reports are saved at most this often, however often the handler sends them.
 const SAVE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Beyond timeout and grace, before a runner that should have ended a handler is taken for unable to.
-const SILENCE_MARGIN: Duration = Duration::from_secs(30);
-
 /// Collects what a handler reports.
 pub(super) struct LiveRun<'a> {
     run_id: RunId,
     task_id: TaskId,
     leases: &'a LeaseKeeper,
     order: Arc<CancelOrder>,
-    longest_silence: Duration,
     pending: Unsaved,
     save_after: Moment,
     /// Its handler had to be killed for the lease: the database may have come back since, the handler does not.
@@ -52,16 +48,9 @@ pub(super) struct LiveRun<'a> {
     listener: &'a mut dyn RunListener,
 }
 
-/// How long a handler with this timeout can be silent while its runner does what it should.
-pub(super) fn longest_silence(timeout_secs: i64, kill_grace: Duration) -> Duration {
-    let timeout = Duration::from_secs(u64::try_from(timeout_secs).unwrap_or(0));
-    timeout.saturating_add(kill_grace).saturating_add(SILENCE_MARGIN)
-}
-
 impl<'a> LiveRun<'a> {
     pub(super) fn new(
         run: &ClaimedRun,
-        longest_silence: Duration,
         leases: &'a LeaseKeeper,
         stopping: &'a Stopping<'a>,
         listener: &'a mut dyn RunListener,
@@ -74,7 +63,6 @@ impl<'a> LiveRun<'a> {
             task_id: run.task_id,
             leases,
             order,
-            longest_silence,
             pending,
             save_after,
             was_over: false,
@@ -177,7 +165,7 @@ impl<'a> LiveRun<'a> {
     }
 
     fn report(&mut self) {
-        self.leases.heard_of(self.run_id, self.longest_silence);
+        self.leases.heard_of(self.run_id);
         self.save();
     }
 }

@@ -24,6 +24,7 @@ pub mod failures;
 mod final_failures;
 mod handler_finish;
 pub mod handlers;
+mod holds;
 pub mod import;
 mod in_process;
 mod lease;

@@ -1,22 +1,21 @@
 //! `process-run` (the scheme's OnProcessTaskRun): registers, claims under the lock, executes.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::execute::execute;
+use super::holds::Holds;
 use super::in_process::HandlerThread;
-use super::lease::{Holding, LeaseKeeper, Standing};
-use super::live_run::longest_silence;
+use super::lease::{LeaseKeeper, Standing};
 use super::outcomes::{Outcome, leave, reserve_room, send_left_over};
 use super::record::record;
-use super::register::{finish_dead_runners, register};
+use super::register::{as_runner, finish_dead_runners, register};
 use super::run_listener::{RunListener, RunOutcome};
 use super::stopping::{Stopping, end_statements_on};
 use super::workplace::{Terms, Workplace};
 use super::{Context, EngineError, EngineResult, enter_own_group, new_token};
-use crate::domain::ids::{RunId, RunnerId};
+use crate::domain::ids::RunId;
 use crate::domain::limits::Obstacle;
 use crate::domain::records::ClaimedRun;
 use crate::domain::settings::Settings;
@@ -27,7 +26,7 @@ use crate::os::clock::Moment;
 use crate::os::event_socket::EventSocket;
 use crate::os::spool::{Spool, SpoolFile};
 use crate::os::stop_signals::StopSignals;
-use crate::store::{Claim, Registration, RunRef, SpecificClaim, Store, StoreError};
+use crate::store::{Registration, SpecificClaim, Store, StoreError};
 
 /// Tasks that are named where they have the slots of a key: one is the rule, and a thousand would fill the screen.
 const NAMED_HOLDERS: i64 = 5;
@@ -119,7 +118,8 @@ pub fn process_runs(
     send_left_over(ctx)?;
     fault_point!("process.left_over_sent");
     let settings = ctx.store.settings()?;
-    if options.run_id.is_none() && !sees_claimable(ctx)? {
+    let mut holds = Holds::new();
+    if options.run_id.is_none() && !sees_claimable(ctx, &mut holds)? {
         // Cron comes every minute: whoever finds nothing to execute adds no row.
         finish_dead_runners(ctx, settings.lease)?;
         return Ok(ProcessReport::default());
@@ -131,47 +131,22 @@ pub fn process_runs(
         }
         Registration::Registered(runner_id) => {
             fault_point!("register.committed");
-            let result = LeaseKeeper::start(ctx.store.url(), runner_id, &ctx.me, settings.lease, asked_at)
-                .and_then(|leases| process_registered(ctx, &leases, &settings, runner_id, options, stop, listener));
-            // They have nothing to do any more, and their runner is about to say that it has finished.
-            ctx.handlers.coprocesses().drain();
-            // A database that could not be reached for so long is not waited for once more; our death will be noticed.
-            if result.as_ref().is_err_and(was_away) {
-                ctx.lost_runner = Some(runner_id);
-                return result;
-            }
-            fault_point!("process.before_deregister");
-            let finished = ctx.store.finish_runners(&[runner_id]);
-            fault_point!("process.deregistered");
-            if result.is_err() && finished.is_ok() {
-                // The database answers again; what could not be sent now can. Otherwise the next process sends it.
-                let _ = send_left_over(ctx);
-            }
-            let report = result?;
-            finished?;
-            Ok(report)
+            as_runner(ctx, runner_id, asked_at, settings.lease, |ctx, leases| {
+                let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
+                ctx.store.patience().end_when(stopping.must_stop());
+                let place = Workplace::new(ctx, runner_id, leases, &stopping)?;
+                process_registered(ctx, &place, settings.clone(), options, holds, listener)
+            })
         }
-    }
-}
-
-/// Whether the database could not be reached for long.
-pub(super) fn was_away(error: &EngineError) -> bool {
-    match error {
-        EngineError::LeaseOver { .. }
-        | EngineError::RunnerOver
-        | EngineError::Store(StoreError::Unreachable { .. }) => true,
-        EngineError::NotRecorded(ended) => matches!(ended.source, StoreError::Unreachable { .. }),
-        _ => false,
     }
 }
 
 fn process_registered(
     ctx: &mut Context,
-    leases: &LeaseKeeper,
-    settings: &Settings,
-    runner_id: RunnerId,
+    place: &Workplace<'_>,
+    settings: Settings,
     options: &ProcessOptions,
-    stop: &StopSignals,
+    mut holds: Holds,
     listener: &mut dyn RunListener,
 ) -> EngineResult<ProcessReport> {
     // Without the socket `taskqueue progress` does not reach us; descriptor 3 still does.
@@ -183,24 +158,21 @@ fn process_registered(
         None
     });
     fault_point!("process.spool_taken");
-    let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
-    ctx.store.patience().end_when(stopping.must_stop());
     let mut succeeded_before = 0;
-    let place = Workplace::new(ctx, leases, &stopping)?;
-    let terms = Terms::new(ctx, settings.clone());
+    let terms = Terms::new(ctx, settings);
     let mut thread = HandlerThread::default();
-    while options.wants_more(report.processed, until) && !stopping.is_leaving() {
+    while options.wants_more(report.processed, until) && !place.stopping.is_leaving() {
         // A thread that was left behind ends with this process, and nothing else makes room for another one.
         if terms.handlers.overrun().is_full(1) {
             break;
         }
         // Whose slot was given away meanwhile may be one too many (rule R5).
-        if leases.runner_standing() != Standing::Held {
+        if place.leases.runner_standing() != Standing::Held {
             break;
         }
         reserve_room(spool.as_mut());
         let asked_at = Moment::now();
-        let Some(run) = claim(ctx, runner_id, options.run_id, settings, spool.as_mut())? else {
+        let Some(run) = claim(ctx, place, &terms, options.run_id, &mut holds, spool.as_mut())? else {
             let may_be_more = options.creates_runs && report.succeeded > succeeded_before;
             succeeded_before = report.succeeded;
             if may_be_more && ctx.store.create_missing_runs(&mut |_| {})? > 0 {
@@ -209,23 +181,24 @@ fn process_registered(
             break;
         };
         fault_point!("claim.committed");
-        let timeout_secs = ctx.handlers.timeout_secs(Some(&run.class), run.task_timeout_secs, settings);
-        let silence = longest_silence(timeout_secs, ctx.handlers.kill_grace(Some(&run.class)));
-        let reference = RunRef { id: run.run_id, token: run.token.clone() };
-        leases.hold(asked_at, [Holding { run: reference, class: &run.class, silence }]);
+        place.hold(&terms, asked_at, std::slice::from_ref(&run));
         fault_point!("process.lease_held");
         if options.enters_group && report.processed == 0 {
             // Not for a process that finds no run: it takes a millisecond, and tens of them on a busy machine. Where it cannot,
             // `doctor` says why.
             let _ = enter_own_group();
         }
-        let executed = execute(&place, &terms, &run, socket.as_ref(), &mut thread, listener);
-        let outcome = record(ctx, &run, executed, spool.as_mut()).map_err(|error| with_status(ctx, leases, error));
-        leases.let_go(run.run_id);
+        let executed = execute(place, &terms, &run, socket.as_ref(), &mut thread, listener);
+        let outcome =
+            record(ctx, &run, executed, spool.as_mut()).map_err(|error| with_status(ctx, place.leases, error));
+        place.leases.let_go(run.run_id);
         let outcome = outcome?;
         listener.ended(&run, &outcome);
         fault_point!("process.run_ended");
         report.count(&outcome);
+        if outcome.decision.holds_class {
+            holds.forget();
+        }
         if outcome.is_left_behind {
             let overrun = terms.handlers.overrun();
             report.left_behind = overrun.left_behind.count();
@@ -255,39 +228,25 @@ fn with_status(ctx: &mut Context, leases: &LeaseKeeper, error: EngineError) -> E
 }
 
 /// Whether a run waits that could be claimed now.
-fn sees_claimable(ctx: &mut Context) -> EngineResult<bool> {
-    let held = held_classes(ctx)?;
+fn sees_claimable(ctx: &mut Context, holds: &mut Holds) -> EngineResult<bool> {
+    holds.refresh(ctx)?;
     let handlers = &ctx.handlers;
-    let is_runnable = |class: &TaskClass| handlers.find(class).is_some() && !held.contains(class.as_str());
-    Ok(ctx.store.sees_claimable(&ctx.me.runner_name, &handlers.class_set(&is_runnable))?)
-}
-
-/// The classes that are held on this host.
-pub(super) fn held_classes(ctx: &mut Context) -> EngineResult<HashSet<String>> {
-    let holds = ctx.store.list_class_holds()?;
-    Ok(holds.into_iter().filter(|hold| hold.host == ctx.me.host).map(|hold| hold.class).collect())
+    let may_begin = |class: &TaskClass| holds.allow(handlers, class);
+    Ok(ctx.store.sees_claimable(&ctx.me.runner_name, &handlers.class_set(&may_begin))?)
 }
 
 fn claim(
     ctx: &mut Context,
-    runner_id: RunnerId,
+    place: &Workplace<'_>,
+    terms: &Terms,
     run_id: Option<RunId>,
-    settings: &Settings,
+    holds: &mut Holds,
     spool: Option<&mut SpoolFile>,
 ) -> EngineResult<Option<ClaimedRun>> {
-    let held = held_classes(ctx)?;
+    holds.refresh(ctx)?;
     let token = new_token()?;
-    let handlers = &ctx.handlers;
-    let is_runnable = |class: &TaskClass| handlers.find(class).is_some() && !held.contains(class.as_str());
-    let claim = Claim {
-        runner_id,
-        runner_name: &ctx.me.runner_name,
-        process_id: ctx.me.process_id,
-        host: &ctx.me.host,
-        process_identity: ctx.me.identity()?,
-        classes: handlers.class_set(&is_runnable),
-        lease_secs: settings.lease.lease_secs,
-    };
+    let may_begin = |class: &TaskClass| holds.allow(&terms.handlers, class);
+    let claim = place.claim(terms, terms.handlers.class_set(&may_begin));
     let claimed = match run_id {
         None => ctx.store.claim_next_run(&claim, &token),
         Some(run_id) => match ctx.store.claim_specific_run(run_id, &claim, &token) {

@@ -3,10 +3,14 @@
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
+use super::lease::LeaseKeeper;
+use super::outcomes::send_left_over;
 use super::silence::{SilenceLimit, boot_ms_now};
-use super::{Context, EngineResult};
+use super::{Context, EngineError, EngineResult};
+use crate::domain::ids::RunnerId;
 use crate::domain::lease::LeaseTimes;
 use crate::domain::records::Runner;
+use crate::os::clock::Moment;
 use crate::os::identity::{Liveness, ProcessIdentity};
 use crate::store::{NewRunner, Registration};
 
@@ -95,4 +99,36 @@ pub fn register(ctx: &mut Context, slots: i32, only: &[String], lease: LeaseTime
         boot_ms: boot_ms_now,
     };
     Ok(ctx.store.register_runner(&runner)?)
+}
+
+/// Does this as the runner that asked for its registration at this moment, and says then that the runner has finished.
+///
+/// # Errors
+/// Those of `work`, and the database's.
+pub(super) fn as_runner<T>(
+    ctx: &mut Context,
+    runner_id: RunnerId,
+    asked_at: Moment,
+    lease: LeaseTimes,
+    work: impl FnOnce(&mut Context, &LeaseKeeper) -> EngineResult<T>,
+) -> EngineResult<T> {
+    let leases = LeaseKeeper::start(ctx.store.url(), runner_id, &ctx.me, lease, asked_at);
+    let result = leases.and_then(|leases| work(ctx, &leases));
+    // They have nothing to do any more, and their runner is about to say that it has finished.
+    ctx.handlers.coprocesses().drain();
+    // A database that could not be reached for so long is not waited for once more; that this runner has left will be noticed.
+    if result.as_ref().is_err_and(EngineError::is_loss_of_database) {
+        ctx.lost_runner = Some(runner_id);
+        return result;
+    }
+    fault_point!("runner.before_finish");
+    let finished = ctx.store.finish_runners(&[runner_id]);
+    fault_point!("runner.finished");
+    if result.is_err() && finished.is_ok() {
+        // The database answers again; what could not be sent now can. Otherwise the next process sends it.
+        let _ = send_left_over(ctx);
+    }
+    let done = result?;
+    finished?;
+    Ok(done)
 }

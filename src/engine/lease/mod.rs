@@ -98,10 +98,10 @@ impl LeaseKeeper {
         move || shared.open_inbox(run_id, task_id)
     }
 
-    /// The handler was heard of; it may be silent for so long from now.
-    pub(super) fn heard_of(&self, run_id: RunId, silence: Duration) {
+    /// The handler was heard of; it may be silent anew from now.
+    pub(super) fn heard_of(&self, run_id: RunId) {
         if let Some(held) = self.shared.lock().runs.get_mut(&run_id) {
-            held.renew_until = Moment::after(silence);
+            held.renew_until = Moment::after(held.silence);
         }
     }
 

@@ -77,6 +77,7 @@ pub(super) struct HeldRun {
     /// A run whose handler is silent for longer than its timeout allows, and whose end nobody brings about, is renewed no
     /// more: then anybody may end it.
     pub(super) renew_until: Moment,
+    pub(super) silence: Duration,
     unsaved: Unsaved,
     /// Set while there are news.
     save_at: Option<Moment>,
@@ -105,6 +106,7 @@ impl HeldRun {
             class: class.to_owned(),
             lease: Lease { trusted_until, is_lost: false },
             renew_until: Moment::after(silence),
+            silence,
             unsaved: Unsaved::default(),
             save_at: None,
             cancel: Arc::new(CancelOrder::new()),

@@ -117,7 +117,7 @@ impl LiveRun<'_> {
     fn take_turn(&mut self, turn: Turn, watch: &mut Watch) -> Option<Result<(), HandlerError>> {
         self.pending.add(turn.unsaved);
         if let Some(heard_at) = turn.heard_at {
-            self.leases.heard_of(self.run_id, self.longest_silence);
+            self.leases.heard_of(self.run_id);
             watch.deadline = heard_at.plus(watch.limit);
         }
         self.save();

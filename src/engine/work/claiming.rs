@@ -1,11 +1,6 @@
 //! How the coordinator claims: so many runs as there is room for, by themselves or together with what has finished.
 
-use std::time::Duration;
-
-use super::super::lease::Holding;
-use super::super::live_run::longest_silence;
 use super::super::outcomes_of_many::leave_claims;
-use super::super::process_run::held_classes;
 use super::super::{Context, EngineResult, new_token};
 use super::WorkListener;
 use super::backlog::Standings;
@@ -14,10 +9,7 @@ use crate::domain::decision::Decision;
 use crate::domain::records::ClaimedRun;
 use crate::domain::task_class::TaskClass;
 use crate::os::clock::Moment;
-use crate::store::{Claim, ManyClaimed, Outlook, RunRef};
-
-/// For how long it is believed which classes are held here.
-const HOLDS_FOR: Duration = Duration::from_secs(1);
+use crate::store::{Claim, ManyClaimed, Outlook};
 
 /// What a claim is made with.
 pub(super) struct Request {
@@ -47,7 +39,7 @@ impl Coordinator<'_, '_> {
 
     /// Whether there may be something to claim. If not, `next_due` says when there is, as far as that is known.
     fn sees_work(&mut self) -> EngineResult<bool> {
-        self.refresh_holds()?;
+        self.holds.refresh(self.ctx)?;
         let outlook = self.claim_with(|ctx, claim| ctx.store.look_for_work(claim.runner_name, &claim.classes))?;
         if let Outlook::In(wait) = outlook {
             self.next_due = Some(Moment::after(wait));
@@ -57,7 +49,7 @@ impl Coordinator<'_, '_> {
 
     /// For so many runs as there is room for.
     pub(super) fn request(&mut self, standings: Standings) -> EngineResult<Request> {
-        self.refresh_holds()?;
+        self.holds.refresh(self.ctx)?;
         let asked_at = Moment::now();
         let tokens = (0..self.room(standings)).map(|_| new_token()).collect::<EngineResult<_>>()?;
         Ok(Request { tokens, asked_at })
@@ -65,21 +57,13 @@ impl Coordinator<'_, '_> {
 
     /// Does this with a claim in our name.
     pub(super) fn claim_with<T>(&mut self, act: impl FnOnce(&mut Context, &Claim<'_>) -> T) -> T {
-        let (place, terms, held, patterns) = (self.place, &self.current.terms, &self.held, &self.patterns);
-        let is_runnable = |class: &TaskClass| {
+        let (place, terms, holds, patterns) = (self.place, &self.current.terms, &self.holds, &self.patterns);
+        let may_begin = |class: &TaskClass| {
             (patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(class)))
-                && terms.handlers.find(class).is_some()
-                && !held.contains(class.as_str())
+                && holds.allow(&terms.handlers, class)
         };
-        let claim = Claim {
-            runner_id: self.runner_id,
-            runner_name: &place.me.runner_name,
-            process_id: place.me.process_id,
-            host: &place.me.host,
-            process_identity: place.identity,
-            classes: terms.handlers.class_set(&is_runnable).within(&self.options.classes),
-            lease_secs: terms.settings.lease.lease_secs,
-        };
+        let classes = terms.handlers.class_set(&may_begin).within(&self.options.classes);
+        let claim = place.claim(terms, classes);
         act(self.ctx, &claim)
     }
 
@@ -106,7 +90,7 @@ impl Coordinator<'_, '_> {
             return Ok(());
         }
         fault_point!("work.claim_committed");
-        self.hold(request.asked_at, &runs);
+        self.place.hold(&self.current.terms, request.asked_at, &runs);
         fault_point!("work.leases_held");
         self.look_at = Moment::now();
         self.pause.reset();
@@ -136,27 +120,9 @@ impl Coordinator<'_, '_> {
         decision.is_ok_and(|rule| rule.is_some_and(|rule| Decision::is_of_one_lost_with_others(&rule)))
     }
 
-    fn hold(&self, asked_at: Moment, runs: &[ClaimedRun]) {
-        let terms = &self.current.terms;
-        let holdings = runs.iter().map(|run| {
-            let timeout_secs = terms.handlers.timeout_secs(Some(&run.class), run.task_timeout_secs, &terms.settings);
-            let silence = longest_silence(timeout_secs, terms.handlers.kill_grace(Some(&run.class)));
-            Holding { run: RunRef { id: run.run_id, token: run.token.clone() }, class: &run.class, silence }
-        });
-        self.place.leases.hold(asked_at, holdings);
-    }
-
     /// After a pause, or when the next task is due.
     fn next_look(&mut self) -> Moment {
         let look_at = Moment::after(self.pause.next());
         self.next_due.take().map_or(look_at, |next_due| look_at.min(next_due))
-    }
-
-    fn refresh_holds(&mut self) -> EngineResult<()> {
-        if self.held_until.has_passed() {
-            self.held = held_classes(self.ctx)?;
-            self.held_until = Moment::after(HOLDS_FOR);
-        }
-        Ok(())
     }
 }

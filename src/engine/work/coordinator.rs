@@ -1,11 +1,11 @@
 //! The one thread of a worker that claims and records: what it does when.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use wildmatch::WildMatch;
 
+use super::super::holds::Holds;
 use super::super::lease::Standing;
 use super::super::process_run::ProcessReport;
 use super::super::workplace::Workplace;
@@ -17,7 +17,6 @@ use super::pace::Pause;
 use super::reload::{Current, reconfigure};
 use super::unanswered::count_answered;
 use super::{WorkListener, WorkOptions};
-use crate::domain::ids::RunnerId;
 use crate::os::clock::Moment;
 use crate::os::spool::SpoolFile;
 use crate::store::{News, StoreError};
@@ -39,14 +38,12 @@ pub(super) struct Coordinator<'a, 'b> {
     pub(super) options: &'a mut WorkOptions,
     pub(super) patterns: Vec<WildMatch>,
     pub(super) until: Option<Moment>,
-    pub(super) runner_id: RunnerId,
     pub(super) place: &'a Workplace<'b>,
     pub(super) current: Current,
     pub(super) memory: Memory,
     pub(super) backlog: &'a Backlog,
     pub(super) errands: &'a Errands,
-    pub(super) held: HashSet<String>,
-    pub(super) held_until: Moment,
+    pub(super) holds: Holds,
     pub(super) claimed: u64,
     pub(super) pause: Pause,
     /// No look for runs before.
@@ -87,7 +84,6 @@ impl<'a, 'b> Coordinator<'a, 'b> {
         ctx: &'a mut Context,
         options: &'a mut WorkOptions,
         until: Option<Moment>,
-        runner_id: RunnerId,
         place: &'a Workplace<'b>,
         current: Current,
         backlog: &'a Backlog,
@@ -101,13 +97,11 @@ impl<'a, 'b> Coordinator<'a, 'b> {
             memory: Memory::new(options.max_rss_bytes),
             options,
             until,
-            runner_id,
             place,
             current,
             backlog,
             errands,
-            held: HashSet::new(),
-            held_until: now,
+            holds: Holds::new(),
             claimed: 0,
             look_at: now,
             pause: if news.is_some() { Pause::with_news() } else { Pause::without_news() },
@@ -320,7 +314,7 @@ impl<'a, 'b> Coordinator<'a, 'b> {
             // Only for who asks why a run waits: no reason to end where it cannot be written.
             if !self.is_away {
                 let served = self.ctx.handlers.served(&self.options.classes);
-                let _ = self.ctx.store.record_classes_of_runner(self.runner_id, &served);
+                let _ = self.ctx.store.record_classes_of_runner(self.place.runner_id, &served);
             }
             self.place.stopping.allow(self.options.stop_wait);
         }

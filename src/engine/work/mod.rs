@@ -32,11 +32,10 @@ use self::reload::{Current, reconfigure};
 use self::slot::Slot;
 pub use self::tally::{ClassTally, Tally, WorkerFacts};
 use self::unanswered::{count_answered, remember};
-use super::lease::LeaseKeeper;
 use super::outcomes::send_left_over;
 use super::outcomes_of_many::leave_waiting;
-use super::process_run::{ProcessReport, was_away};
-use super::register::register;
+use super::process_run::ProcessReport;
+use super::register::{as_runner, register};
 use super::run_listener::RunListener;
 use super::stopping::{Stopping, end_statements_on};
 use super::workplace::{Terms, Workplace};
@@ -158,7 +157,7 @@ pub fn work(
         // Also once more: the orders to an earlier registration do not count any more.
         end_statements_on(ctx.store.url(), stop, options.stop_wait);
         match work_registered(ctx, options, until, stop, listener, &mut report) {
-            Err(problem) if was_away(&problem) && !stop.is_stopping() => {
+            Err(problem) if problem.is_loss_of_database() && !stop.is_stopping() => {
                 listener.lost_database(&problem);
                 options.tally.note_away(true);
                 if wait(ctx, options, stop, listener, &report, RETURN_PAUSE) {
@@ -211,26 +210,12 @@ fn work_registered(
     // Before other threads connect: its socket is known by being the only new one.
     let news = News::listen(ctx.store.url());
     listener.registered(runner_id);
-    let result = LeaseKeeper::start(ctx.store.url(), runner_id, &ctx.me, settings.lease, asked_at).and_then(|leases| {
-        with_slots(ctx, options, until, &settings, runner_id, &leases, news, stop, listener, report)
-    });
-    // They have nothing to do any more, and their runner is about to say that it has finished.
-    ctx.handlers.coprocesses().drain();
-    // A database that could not be reached for so long is not waited for once more; that we have left will be noticed.
-    if result.as_ref().is_err_and(was_away) {
-        ctx.lost_runner = Some(runner_id);
-        return result;
-    }
-    fault_point!("work.before_deregister");
-    let finished = ctx.store.finish_runners(&[runner_id]);
-    fault_point!("work.deregistered");
-    if result.is_err() && finished.is_ok() {
-        // The database answers again; what could not be sent now can. Otherwise the next process sends it.
-        let _ = send_left_over(ctx);
-    }
-    result?;
-    finished?;
-    Ok(())
+    as_runner(ctx, runner_id, asked_at, settings.lease, |ctx, leases| {
+        let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
+        ctx.store.patience().end_when(stopping.must_stop());
+        let place = Workplace::new(ctx, runner_id, leases, &stopping)?;
+        with_slots(ctx, options, until, &settings, &place, news, stop, listener, report)
+    })
 }
 
 /// Registers as soon as there is room under the limit. `None` if it was told to stop, or has waited long enough.
@@ -293,16 +278,12 @@ fn with_slots(
     options: &mut WorkOptions,
     until: Option<Moment>,
     settings: &Settings,
-    runner_id: RunnerId,
-    leases: &LeaseKeeper,
+    place: &Workplace<'_>,
     news: Option<News>,
     stop: &StopSignals,
     listener: &mut dyn WorkListener,
     report: &mut ProcessReport,
 ) -> EngineResult<()> {
-    let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
-    ctx.store.patience().end_when(stopping.must_stop());
-    let place = Workplace::new(ctx, leases, &stopping)?;
     let terms = Terms::new(ctx, settings.clone());
     let marks =
         place.spool.as_ref().and_then(|spool| Marks::begin(spool.directory(), place.identity, options.slots).ok());
@@ -314,7 +295,7 @@ fn with_slots(
         let _closing = backlog.close_at_end();
         let errands = Errands::start(scope, ctx, stop)?;
         for number in 0..options.slots {
-            let slot = Slot { number, place: &place, backlog: &backlog, marks: marks.as_ref() };
+            let slot = Slot { number, place, backlog: &backlog, marks: marks.as_ref() };
             let thread = thread::Builder::new().name(format!("slot-{number}"));
             match thread.spawn_scoped(scope, move || slot.work()) {
                 Ok(_) => {}
@@ -327,9 +308,8 @@ fn with_slots(
                 }
             }
         }
-        let result =
-            Coordinator::new(ctx, options, until, runner_id, &place, Current::new(terms), &backlog, &errands, news)
-                .run(listener, report);
+        let result = Coordinator::new(ctx, options, until, place, Current::new(terms), &backlog, &errands, news)
+            .run(listener, report);
         report.hook_problem = report.hook_problem.take().or_else(|| errands.problem());
         result
     });

@@ -117,7 +117,7 @@ impl Coordinator<'_, '_> {
             None => {}
         }
         if outcome.decision.holds_class {
-            self.held_until = Moment::now();
+            self.holds.forget();
         }
         if outcome.decision.lacks_room {
             self.note_shortage(&outcome.decision.error_message, listener);
