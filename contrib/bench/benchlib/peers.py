@@ -105,8 +105,9 @@ PEERS = [
     Peer("graphile-worker (Node)", "graphile_worker.cjs", noop="jobs=24 queue=500 batch=1", spawn="jobs=8 queue=100",
          noop_rate=40_000),
     Peer(APALIS, "peer_apalis", noop="jobs=100 batch=500", spawn="jobs=8 batch=100", noop_rate=20_000, spawn_rate=2_000),
-    # Tried by turns on 40,000 no-op jobs: 256 to 4,096 workers, claims and completions in batches of 256 to 2,048, 1 to 4 shards
-    # of completions, flushes after 1 or 5 ms, 1 or 2 claimers, a queue in 1 to 4 stripes or shards, a deadline or none.
+    # Tried by turns on 40,000 no-op jobs: 256 to 4,096 workers, claims and completions in batches of 256 to 2,048, 1 to 4
+    # shards of completions, flushes after 1 or 5 ms, 1 or 2 claimers, a queue in 1 to 4 stripes or shards, with a deadline and
+    # without. With 256 workers it does a third less.
     Peer(AWA, "peer_awa", noop="jobs=1024 batch=512 deadline=0 poll_ms=20", spawn="jobs=8 deadline=0 poll_ms=20",
          environment="AWA_COMPLETION_SHARDS=2", noop_rate=15_000, spawn_rate=700),
     Peer(PG_BOSS, "pg_boss.cjs", noop="loops=2 batch=500", spawn="loops=2 batch=100 jobs=8", noop_rate=12_000),

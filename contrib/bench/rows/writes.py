@@ -1,5 +1,5 @@
 """What a no-op task writes: counts, which no other load on the machine changes. From the claim to the recorded success, in
-process by one worker, and the same with the INSERT of the task. PostgreSQL has awa beside it, which keeps finished jobs, too."""
+process by one worker, and the same with the INSERT of the task. On PostgreSQL awa, too, which keeps finished jobs as we do."""
 
 import resource
 
