@@ -27,11 +27,13 @@ class Peer:
     noop_rate: int = 20_000
     spawn_rate: int = 1_000
     bulk: bool = True
+    # Its settings that are read from the environment alone, as NAME=VALUE.
+    environment: str = ""
     schema: list[str] = field(default_factory=list)
 
     def argv(self, bench):
         if self.program.startswith("peer_"):
-            return [bench.program(self.program)]
+            return ["env", *self.environment.split(), bench.program(self.program)]
         if (bench.home / "missing" / self.program).exists():
             raise NotThere(bench.why_missing(self.program))
         if self.program.endswith(".cjs"):
@@ -54,16 +56,23 @@ class Peer:
         self.call(bench, database, "setup", 0)
         return database
 
+    def queue(self, bench, database, jobs, work):
+        """So many jobs at once, analysed as the stores of ours are."""
+        self.call(bench, database, "fill", jobs, work)
+        if self.engine == "postgres":
+            database.sql("VACUUM ANALYZE")
+
+    def work_off(self, bench, database, jobs, work):
+        """When the last end was in its tables."""
+        settings = (self.spawn if work == "true" else self.noop).split()
+        return self.call(bench, database, "drain", jobs, work, *settings)
+
     def drain(self, bench, jobs, work):
         """Jobs a second: from the worker's start to the last end in its tables."""
         with self.prepared(bench) as database:
-            self.call(bench, database, "fill", jobs, work)
-            if self.engine == "postgres":
-                database.sql("VACUUM ANALYZE")
-            settings = (self.spawn if work == "true" else self.noop).split()
+            self.queue(bench, database, jobs, work)
             started = time.time()
-            ended = self.call(bench, database, "drain", jobs, work, *settings)
-            return jobs / (ended - started)
+            return jobs / (self.work_off(bench, database, jobs, work) - started)
 
     def add(self, bench, jobs, clients):
         with self.prepared(bench) as database:
@@ -87,6 +96,7 @@ FANG = [
 
 GRAPHILE = "graphile_worker (Rust)"
 APALIS = "apalis-postgres"
+AWA = "awa"
 PG_BOSS = "pg-boss"
 
 PEERS = [
@@ -95,6 +105,11 @@ PEERS = [
     Peer("graphile-worker (Node)", "graphile_worker.cjs", noop="jobs=24 queue=500 batch=1", spawn="jobs=8 queue=100",
          noop_rate=40_000),
     Peer(APALIS, "peer_apalis", noop="jobs=100 batch=500", spawn="jobs=8 batch=100", noop_rate=20_000, spawn_rate=2_000),
+    # Tried by turns on 40,000 no-op jobs: 256 to 4,096 workers, claims and completions in batches of 256 to 2,048, 1 to 4
+    # shards of completions, flushes after 1 or 5 ms, 1 or 2 claimers, a queue in 1 to 4 stripes or shards, with a deadline and
+    # without. With 256 workers it does a third less.
+    Peer(AWA, "peer_awa", noop="jobs=1024 batch=512 deadline=0 poll_ms=20", spawn="jobs=8 deadline=0 poll_ms=20",
+         environment="AWA_COMPLETION_SHARDS=2", noop_rate=15_000, spawn_rate=700),
     Peer(PG_BOSS, "pg_boss.cjs", noop="loops=2 batch=500", spawn="loops=2 batch=100 jobs=8", noop_rate=12_000),
     Peer("fang", "peer_fang", noop="jobs=1", spawn="jobs=8", noop_rate=800, spawn_rate=400, bulk=False, schema=FANG),
     Peer("procrastinate", "procrastinate_peer.py", noop="jobs=8", spawn="jobs=8", noop_rate=600, spawn_rate=400),
