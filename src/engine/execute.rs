@@ -1,6 +1,8 @@
 //! Executes one claimed run, wrapped so that every failure becomes an ErrorCode and an ErrorMessage (the scheme's
 //! processTaskRun). Writes nothing: that is for `record` and `work`.
 
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
@@ -9,7 +11,7 @@ use super::handler_finish::{HandlerFinish, storable};
 use super::handlers::Handler;
 use super::in_process::HandlerThread;
 use super::lease::Standing;
-use super::live_run::{InProcessTerms, LiveRun};
+use super::live_run::{LiveRun, RustRun};
 use super::outcomes::GivenBack;
 use super::run_listener::{RunListener, RunOutcome};
 use super::unsaved::Unsaved;
@@ -21,7 +23,7 @@ use crate::domain::records::{ClaimedRun, RunOutput};
 use crate::domain::settings::Settings;
 use crate::domain::transition::RunEvent;
 use crate::handler::exec::ExecRequest;
-use crate::handler::{HandlerError, OverrunAction, RunContext};
+use crate::handler::{HandlerError, OverrunAction, RunContext, TaskHandler};
 use crate::os::end_own::kill_own_process;
 use crate::os::event_socket::EventSocket;
 use crate::store::{EndCondition, RunEnd};
@@ -43,9 +45,9 @@ pub(super) struct Executed {
     pub(super) is_over: bool,
 }
 
-/// Executes the run on the terms on which it was claimed.
+/// Executes the run on the terms on which it was claimed, its handler in Rust on another thread.
 pub(super) fn execute(
-    place: &Workplace<'_>,
+    place: &Arc<Workplace>,
     terms: &Terms,
     run: &ClaimedRun,
     socket: Option<&EventSocket>,
@@ -53,15 +55,117 @@ pub(super) fn execute(
     listener: &mut dyn RunListener,
 ) -> Executed {
     listener.claimed(run);
-    let limits = terms.limits_of(run);
-    let mut live = LiveRun::new(run, place.leases, place.stopping, listener);
+    let (live, work) = begin(place, terms, run, Some(listener));
+    let (handler, context) = match work {
+        Work::Rust(handler, context) => (handler, context),
+        Work::Program(context) => return run_program(place, terms, run, context, socket, live),
+    };
+    let mut rust = rust_run(terms, run, live);
+    let overrun = terms.handlers.overrun();
+    let finished = match thread.begin(handler, context, rust.desk(), overrun.action) {
+        Ok(()) => rust.watch(),
+        Err(error) => no_thread(run, &error),
+    };
+    if finished.is_left_behind {
+        thread.leave();
+    }
+    conclude(place, terms, run, rust.into_live(), finished)
+}
+
+/// What is done for a run.
+pub(super) enum Work {
+    /// A handler in Rust.
+    Rust(Arc<dyn TaskHandler>, RunContext),
+    /// A program, unless the run has ended before it began.
+    Program(Result<RunContext, HandlerFinish>),
+}
+
+/// Begins a run that was claimed.
+pub(super) fn begin<'a>(
+    place: &Arc<Workplace>,
+    terms: &Terms,
+    run: &ClaimedRun,
+    listener: Option<&'a mut dyn RunListener>,
+) -> (LiveRun<'a>, Work) {
+    let live = LiveRun::new(run, place, listener);
     fault_point!("execute.before_handler");
-    let context = run_context(run, &terms.settings, limits.timeout_secs);
-    let finished = run_handler(place, terms, run, &context, socket, thread, &mut live);
+    // This process was held up since the claim: somebody else may work for the task by now (rule R7).
+    if place.leases.standing(run.run_id) != Standing::Held {
+        return (live, Work::Program(Err(HandlerFinish::new(Some(Ending::Stopped), None))));
+    }
+    if let Some(reason) = live.was_cancelled() {
+        let cancelled = HandlerFinish::new(Some(Ending::Cancelled(reason.to_owned())), None);
+        return (live, Work::Program(Err(cancelled)));
+    }
+    let context = run_context(run, &terms.settings, terms.limits_of(run).timeout_secs);
+    let work = match terms.handlers.find(&run.class) {
+        Some(Handler::Rust(handler)) => Work::Rust(Arc::clone(handler), context),
+        _ => Work::Program(Ok(context)),
+    };
+    (live, work)
+}
+
+/// The run of a handler in Rust, for the thread that watches it.
+pub(super) fn rust_run<'a>(terms: &Terms, run: &ClaimedRun, live: LiveRun<'a>) -> RustRun<'a> {
+    let limits = terms.limits_of(run);
+    let limit = Duration::from_secs(u64::try_from(limits.timeout_secs).unwrap_or(u64::MAX));
+    RustRun::new(live, limit, limits.kill_grace, terms.handlers.overrun())
+}
+
+/// There is no thread for the handler of the run.
+pub(super) fn no_thread(run: &ClaimedRun, error: &io::Error) -> HandlerFinish {
+    let why = format!("could not start {}: no thread for it: {error}", run.class);
+    HandlerFinish::new(Some(Ending::NoRoom(why)), None)
+}
+
+/// Runs the program of a run to its end, unless the run has ended before.
+pub(super) fn run_program(
+    place: &Workplace,
+    terms: &Terms,
+    run: &ClaimedRun,
+    context: Result<RunContext, HandlerFinish>,
+    socket: Option<&EventSocket>,
+    mut live: LiveRun<'_>,
+) -> Executed {
+    let finished = match context {
+        Ok(context) => run_handler(terms, run, &context, socket, &mut live),
+        Err(finished) => finished,
+    };
+    conclude(place, terms, run, live, finished)
+}
+
+fn run_handler(
+    terms: &Terms,
+    run: &ClaimedRun,
+    context: &RunContext,
+    socket: Option<&EventSocket>,
+    live: &mut LiveRun<'_>,
+) -> HandlerFinish {
+    match terms.handlers.find(&run.class) {
+        Some(Handler::Command(class)) => live.run_class(&terms.handlers, class, context, socket),
+        Some(Handler::Exec) => match (terms.handlers.exec_template(), ExecRequest::parse(&run.data)) {
+            (Err(why), _) => HandlerFinish::misconfigured(why),
+            (Ok(class), Ok(request)) => live.run_command(&request.into_command(&class), context, socket),
+            (Ok(_), Err(problem)) => {
+                HandlerFinish::reported(&HandlerError::no_retry("invalid-data", problem.to_string()))
+            }
+        },
+        Some(Handler::Rust(_)) | None => HandlerFinish::could_not_start("no handler is configured here"),
+    }
+}
+
+/// What is to be recorded of a run whose handler has finished so.
+pub(super) fn conclude(
+    place: &Workplace,
+    terms: &Terms,
+    run: &ClaimedRun,
+    live: LiveRun<'_>,
+    finished: HandlerFinish,
+) -> Executed {
     fault_point!("execute.handler_ended");
     let was_over = live.was_over();
     let last_news = live.into_last_news();
-    let decision = finished.decision(&terms.handlers, run, limits.timeout_secs);
+    let decision = finished.decision(&terms.handlers, run, terms.limits_of(run).timeout_secs);
     let outcome = RunOutcome {
         exit_code: finished.exit_code(&decision),
         decision,
@@ -101,38 +205,6 @@ pub(super) fn execute(
     Executed { outcome, end: Some(end), messages, is_over }
 }
 
-fn run_handler(
-    place: &Workplace<'_>,
-    terms: &Terms,
-    run: &ClaimedRun,
-    context: &RunContext,
-    socket: Option<&EventSocket>,
-    thread: &mut HandlerThread,
-    live: &mut LiveRun<'_>,
-) -> HandlerFinish {
-    match terms.handlers.find(&run.class) {
-        // This process was held up since the claim: somebody else may work for the task by now (rule R7).
-        _ if place.leases.standing(run.run_id) != Standing::Held => HandlerFinish::new(Some(Ending::Stopped), None),
-        _ if live.was_cancelled().is_some() => {
-            HandlerFinish::new(live.was_cancelled().map(|reason| Ending::Cancelled(reason.to_owned())), None)
-        }
-        Some(Handler::Rust(handler)) => {
-            let in_process =
-                InProcessTerms { grace: terms.limits_of(run).kill_grace, overrun: terms.handlers.overrun() };
-            live.run_rust(handler, context, place.identity, &in_process, thread)
-        }
-        Some(Handler::Command(class)) => live.run_class(&terms.handlers, class, context, socket),
-        Some(Handler::Exec) => match (terms.handlers.exec_template(), ExecRequest::parse(&run.data)) {
-            (Err(why), _) => HandlerFinish::misconfigured(why),
-            (Ok(class), Ok(request)) => live.run_command(&request.into_command(&class), context, socket),
-            (Ok(_), Err(problem)) => {
-                HandlerFinish::reported(&HandlerError::no_retry("invalid-data", problem.to_string()))
-            }
-        },
-        None => HandlerFinish::could_not_start("no handler is configured here"),
-    }
-}
-
 fn run_context(run: &ClaimedRun, settings: &Settings, timeout_secs: i64) -> RunContext {
     let text = |instant: DateTime<Utc>| instant.to_rfc3339_opts(SecondsFormat::Micros, true);
     let deadline = TimeDelta::try_seconds(timeout_secs).and_then(|timeout| run.started_on.checked_add_signed(timeout));
@@ -152,7 +224,7 @@ fn run_context(run: &ClaimedRun, settings: &Settings, timeout_secs: i64) -> RunC
 
 /// What is written of a run that ended so.
 fn run_end(
-    place: &Workplace<'_>,
+    place: &Workplace,
     terms: &Terms,
     run: &ClaimedRun,
     decision: &Decision,

@@ -9,10 +9,11 @@ use std::time::Duration;
 use super::cancel_order::CancelOrder;
 use super::handler_finish::{HandlerFinish, run_output, storable};
 use super::handlers::Handlers;
-use super::lease::{LeaseKeeper, Standing};
+use super::lease::Standing;
 use super::run_listener::RunListener;
-use super::stopping::{Stopping, Urgency};
+use super::stopping::Urgency;
 use super::unsaved::Unsaved;
+use super::workplace::Workplace;
 use crate::config::{ClassConfig, Protocol};
 use crate::domain::ending::Ending;
 use crate::domain::ids::{RunId, TaskId};
@@ -27,7 +28,7 @@ use crate::os::clock::Moment;
 use crate::os::event_socket::EventSocket;
 use crate::os::identity::ProcessIdentity;
 
-pub(super) use self::rust::InProcessTerms;
+pub(super) use self::rust::RustRun;
 
 /// Reports are saved at most this often, however often the handler sends them.
 const SAVE_INTERVAL: Duration = Duration::from_millis(500);
@@ -36,7 +37,7 @@ const SAVE_INTERVAL: Duration = Duration::from_millis(500);
 pub(super) struct LiveRun<'a> {
     run_id: RunId,
     task_id: TaskId,
-    leases: &'a LeaseKeeper,
+    place: Arc<Workplace>,
     order: Arc<CancelOrder>,
     pending: Unsaved,
     save_after: Moment,
@@ -44,30 +45,24 @@ pub(super) struct LiveRun<'a> {
     was_over: bool,
     /// When a handler that was asked to end for its lease is killed.
     kill_at: Option<Moment>,
-    stopping: &'a Stopping<'a>,
-    listener: &'a mut dyn RunListener,
+    /// `None` where nobody hears of it.
+    listener: Option<&'a mut dyn RunListener>,
 }
 
 impl<'a> LiveRun<'a> {
-    pub(super) fn new(
-        run: &ClaimedRun,
-        leases: &'a LeaseKeeper,
-        stopping: &'a Stopping<'a>,
-        listener: &'a mut dyn RunListener,
-    ) -> Self {
+    pub(super) fn new(run: &ClaimedRun, place: &Arc<Workplace>, listener: Option<&'a mut dyn RunListener>) -> Self {
         let (pending, save_after) = (Unsaved::default(), Moment::now());
         // What is not held is not executed.
-        let order = leases.cancel_order(run.run_id).unwrap_or_else(|| Arc::new(CancelOrder::new()));
+        let order = place.leases.cancel_order(run.run_id).unwrap_or_else(|| Arc::new(CancelOrder::new()));
         Self {
             run_id: run.run_id,
             task_id: run.task_id,
-            leases,
+            place: Arc::clone(place),
             order,
             pending,
             save_after,
             was_over: false,
             kill_at: None,
-            stopping,
             listener,
         }
     }
@@ -119,8 +114,8 @@ impl<'a> LiveRun<'a> {
     }
 
     fn run_program(&mut self, run: impl FnOnce(&[BorrowedFd<'_>], &mut Self) -> HandlerEnd) -> HandlerFinish {
-        let order = self.order.clone();
-        let alarms: Vec<_> = order.alarm().into_iter().chain([self.stopping.alarm()]).collect();
+        let (order, place) = (Arc::clone(&self.order), Arc::clone(&self.place));
+        let alarms: Vec<_> = order.alarm().into_iter().chain([place.stopping.alarm()]).collect();
         let end = run(&alarms, self);
         let HandlerEnd { ending, error, results, unread_events, first_unread, unknown_keys, unended, stdout, stderr } =
             end;
@@ -144,14 +139,17 @@ impl<'a> LiveRun<'a> {
 
     fn check_stopping(&mut self) -> Urgency {
         let (run_id, listener) = (self.run_id, &mut self.listener);
-        self.stopping.check(&mut |wait| {
-            listener.stopping(&[run_id], wait);
-            listener.is_heard()
+        self.place.stopping.check(&mut |wait| match listener {
+            Some(listener) => {
+                listener.stopping(&[run_id], wait);
+                true
+            }
+            None => false,
         })
     }
 
     fn save_handler(&self, pid: i64, identity: String) {
-        self.leases.save(self.run_id, Unsaved { handler: Some((pid, identity)), ..Unsaved::default() });
+        self.place.leases.save(self.run_id, Unsaved { handler: Some((pid, identity)), ..Unsaved::default() });
     }
 
     fn save(&mut self) {
@@ -160,12 +158,12 @@ impl<'a> LiveRun<'a> {
         }
         if let Some(news) = self.pending.take_news() {
             self.save_after = Moment::after(SAVE_INTERVAL);
-            self.leases.save(self.run_id, news);
+            self.place.leases.save(self.run_id, news);
         }
     }
 
     fn report(&mut self) {
-        self.leases.heard_of(self.run_id);
+        self.place.leases.heard_of(self.run_id);
         self.save();
     }
 }
@@ -203,17 +201,17 @@ impl Reporter for LiveRun<'_> {
     }
 
     fn inbox(&mut self) -> Inbox {
-        self.leases.inbox_of(self.run_id, self.task_id)()
+        self.place.leases.inbox_of(self.run_id, self.task_id)()
     }
 
     fn stop_reason(&self) -> Option<StopReason> {
         if self.order.reason().is_some() {
             return Some(StopReason::Cancel);
         }
-        if self.leases.standing(self.run_id) != Standing::Held {
+        if self.place.leases.standing(self.run_id) != Standing::Held {
             return Some(StopReason::LeaseLost);
         }
-        self.stopping.is_stopping().then_some(StopReason::Shutdown)
+        self.place.stopping.is_stopping().then_some(StopReason::Shutdown)
     }
 }
 
@@ -225,7 +223,9 @@ impl CommandObserver for LiveRun<'_> {
     }
 
     fn output(&mut self, stream: Stream, bytes: &[u8]) {
-        self.listener.output(stream, bytes);
+        if let Some(listener) = &mut self.listener {
+            listener.output(stream, bytes);
+        }
     }
 
     fn output_so_far(&mut self, stream: Stream, so_far: Captured) {
@@ -237,14 +237,14 @@ impl CommandObserver for LiveRun<'_> {
         if self.check_stopping() == Urgency::Kill {
             return Control::Kill;
         }
-        match self.leases.standing(self.run_id) {
+        match self.place.leases.standing(self.run_id) {
             // What ended for the lease does not begin again, though the database may answer again.
             Standing::Held if self.kill_at.is_none() => Control::Continue,
             // Another runner works for the task: no time to ask it to end.
             Standing::Lost => Control::Kill,
             Standing::Held | Standing::Over => {
                 self.was_over = true;
-                let kill_at = *self.kill_at.get_or_insert_with(|| Moment::after(self.leases.notice()));
+                let kill_at = *self.kill_at.get_or_insert_with(|| Moment::after(self.place.leases.notice()));
                 if kill_at.has_passed() { Control::Kill } else { Control::AskToEnd(StopReason::LeaseLost) }
             }
         }

@@ -1,5 +1,6 @@
 //! `process-run` (the scheme's OnProcessTaskRun): registers, claims under the lock, executes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -7,7 +8,7 @@ use serde::Serialize;
 use super::execute::execute;
 use super::holds::Holds;
 use super::in_process::HandlerThread;
-use super::lease::{LeaseKeeper, Standing};
+use super::lease::{Leases, Standing};
 use super::outcomes::{Outcome, leave, reserve_room, send_left_over};
 use super::record::record;
 use super::register::{as_runner, finish_dead_runners, register};
@@ -134,7 +135,7 @@ pub fn process_runs(
             as_runner(ctx, runner_id, asked_at, settings.lease, |ctx, leases| {
                 let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
                 ctx.store.patience().end_when(stopping.must_stop());
-                let place = Workplace::new(ctx, runner_id, leases, &stopping)?;
+                let place = Workplace::new(ctx, runner_id, leases, stopping)?;
                 process_registered(ctx, &place, settings.clone(), options, holds, listener)
             })
         }
@@ -143,7 +144,7 @@ pub fn process_runs(
 
 fn process_registered(
     ctx: &mut Context,
-    place: &Workplace<'_>,
+    place: &Arc<Workplace>,
     settings: Settings,
     options: &ProcessOptions,
     mut holds: Holds,
@@ -190,7 +191,7 @@ fn process_registered(
         }
         let executed = execute(place, &terms, &run, socket.as_ref(), &mut thread, listener);
         let outcome =
-            record(ctx, &run, executed, spool.as_mut()).map_err(|error| with_status(ctx, place.leases, error));
+            record(ctx, &run, executed, spool.as_mut()).map_err(|error| with_status(ctx, &place.leases, error));
         place.leases.let_go(run.run_id);
         let outcome = outcome?;
         listener.ended(&run, &outcome);
@@ -216,7 +217,7 @@ fn process_registered(
 }
 
 /// Adds to the loss of a lease what the row of the run says now, if the database answers: another process may have rescued it.
-fn with_status(ctx: &mut Context, leases: &LeaseKeeper, error: EngineError) -> EngineError {
+fn with_status(ctx: &mut Context, leases: &Leases, error: EngineError) -> EngineError {
     match error {
         EngineError::LeaseOver { run_id, task_id, .. } if leases.was_answered(RunId(run_id)) => {
             ctx.store.give_up_when(|| true);
@@ -237,7 +238,7 @@ fn sees_claimable(ctx: &mut Context, holds: &mut Holds) -> EngineResult<bool> {
 
 fn claim(
     ctx: &mut Context,
-    place: &Workplace<'_>,
+    place: &Workplace,
     terms: &Terms,
     run_id: Option<RunId>,
     holds: &mut Holds,

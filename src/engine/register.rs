@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use super::lease::LeaseKeeper;
+use super::lease::{LeaseKeeper, Leases};
 use super::outcomes::send_left_over;
 use super::silence::{SilenceLimit, boot_ms_now};
 use super::{Context, EngineError, EngineResult};
@@ -110,10 +110,10 @@ pub(super) fn as_runner<T>(
     runner_id: RunnerId,
     asked_at: Moment,
     lease: LeaseTimes,
-    work: impl FnOnce(&mut Context, &LeaseKeeper) -> EngineResult<T>,
+    work: impl FnOnce(&mut Context, &Leases) -> EngineResult<T>,
 ) -> EngineResult<T> {
-    let leases = LeaseKeeper::start(ctx.store.url(), runner_id, &ctx.me, lease, asked_at);
-    let result = leases.and_then(|leases| work(ctx, &leases));
+    let keeper = LeaseKeeper::start(ctx.store.url(), runner_id, &ctx.me, lease, asked_at);
+    let result = keeper.and_then(|keeper| work(ctx, keeper.leases()));
     // They have nothing to do any more, and their runner is about to say that it has finished.
     ctx.handlers.coprocesses().drain();
     // A database that could not be reached for so long is not waited for once more; that this runner has left will be noticed.

@@ -11,7 +11,7 @@ use crate::os::child::Stream;
 use crate::store::Ended;
 
 /// Hears what a run does while it is processed.
-pub trait RunListener {
+pub trait RunListener: Send {
     /// Whether somebody hears what this is told.
     fn is_heard(&self) -> bool {
         true

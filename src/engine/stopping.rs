@@ -26,8 +26,9 @@ pub(super) enum Urgency {
 }
 
 /// A runner that may be told to stop. All of its threads ask the same one.
-pub(super) struct Stopping<'a> {
-    signals: &'a StopSignals,
+pub(super) struct Stopping {
+    /// How many signals have come.
+    signals: Arc<dyn Fn() -> usize + Send + Sync>,
     orders: Orders,
     /// In milliseconds.
     wait: Arc<AtomicU64>,
@@ -47,10 +48,12 @@ struct Noticed {
     is_announced: bool,
 }
 
-impl<'a> Stopping<'a> {
+impl Stopping {
     /// `wait` is how long a run may go on after the first signal.
-    pub(super) fn new(signals: &'a StopSignals, orders: Orders, wait: Duration) -> EngineResult<Self> {
-        let alarm = Alarm::new().map_err(|source| EngineError::Os { what: "no descriptor for the end", source })?;
+    pub(super) fn new(signals: &StopSignals, orders: Orders, wait: Duration) -> EngineResult<Self> {
+        let no_descriptor = |source| EngineError::Os { what: "no descriptor for the end", source };
+        let alarm = Alarm::new().map_err(no_descriptor)?;
+        let signals = Arc::new(signals.counter().map_err(no_descriptor)?);
         let (noticed, has_rung) = (Mutex::default(), AtomicBool::new(false));
         let stopping = Self { signals, orders, wait: Arc::default(), noticed, alarm, has_rung };
         stopping.allow(wait);
@@ -64,12 +67,16 @@ impl<'a> Stopping<'a> {
 
     /// Whether this runner is to claim nothing more: it was told to stop or to leave, or has ended a run for it.
     pub(super) fn is_leaving(&self) -> bool {
-        self.signals.is_stopping() || self.orders.is_leaving() || self.has_rung.load(Ordering::Relaxed)
+        self.has_signal() || self.orders.is_leaving() || self.has_rung.load(Ordering::Relaxed)
     }
 
     /// Returns true once a signal or an operator asked this runner to stop.
     pub(super) fn is_stopping(&self) -> bool {
-        self.signals.is_stopping() || self.orders.is_stopping()
+        self.has_signal() || self.orders.is_stopping()
+    }
+
+    fn has_signal(&self) -> bool {
+        (self.signals)() > 0
     }
 
     /// Whether the time that runs had after the first signal is over.
@@ -84,10 +91,10 @@ impl<'a> Stopping<'a> {
 
     /// For another thread, which cannot ask the handler to end: whether the process must end now.
     pub(super) fn must_stop(&self) -> impl Fn() -> bool + Send + use<> {
-        let (count, orders) = (self.signals.counter().ok(), self.orders.clone());
+        let (signals, orders) = (Arc::clone(&self.signals), self.orders.clone());
         let (wait, noticed) = (Arc::clone(&self.wait), Cell::new(None));
         move || {
-            let count = count.as_ref().map_or(0, |count| count()) + usize::from(orders.is_stopping());
+            let count = signals() + usize::from(orders.is_stopping());
             if count == 0 {
                 noticed.set(None);
                 return false;
@@ -102,7 +109,7 @@ impl<'a> Stopping<'a> {
     /// the first one, and for how long the runs may go on: no time at all if they are asked to end at once. It returns whether
     /// somebody heard of it: otherwise the next one who calls is told.
     pub(super) fn check(&self, first: &mut dyn FnMut(Duration) -> bool) -> Urgency {
-        let count = self.signals.count() + usize::from(self.orders.is_stopping());
+        let count = (self.signals)() + usize::from(self.orders.is_stopping());
         let mut noticed = self.noticed.lock().unwrap_or_else(PoisonError::into_inner);
         if count == 0 {
             // An order can be taken back, unlike a signal.

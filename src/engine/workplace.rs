@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::handlers::Handlers;
-use super::lease::{Holding, LeaseKeeper};
+use super::lease::{Holding, Leases};
 use super::outcomes::prepared;
 use super::stopping::Stopping;
 use super::{Context, EngineResult, Me};
@@ -65,7 +65,7 @@ impl RunLimits {
 }
 
 /// Shared by the slots of a runner.
-pub(super) struct Workplace<'a> {
+pub(super) struct Workplace {
     /// This process.
     pub(super) me: Me,
     /// By which others recognise it.
@@ -73,9 +73,9 @@ pub(super) struct Workplace<'a> {
     /// The row of this runner.
     pub(super) runner_id: RunnerId,
     /// Holds the runs.
-    pub(super) leases: &'a LeaseKeeper,
+    pub(super) leases: Leases,
     /// Whether it was told to stop.
-    pub(super) stopping: &'a Stopping<'a>,
+    pub(super) stopping: Stopping,
     /// The address of the store, without its password.
     pub(super) database: String,
     /// Where outcomes wait for the database.
@@ -84,23 +84,23 @@ pub(super) struct Workplace<'a> {
     pub(super) requests: Option<Arc<CommandRequests>>,
 }
 
-impl<'a> Workplace<'a> {
+impl Workplace {
     pub(super) fn new(
         ctx: &Context,
         runner_id: RunnerId,
-        leases: &'a LeaseKeeper,
-        stopping: &'a Stopping<'a>,
-    ) -> EngineResult<Self> {
-        Ok(Self {
+        leases: &Leases,
+        stopping: Stopping,
+    ) -> EngineResult<Arc<Self>> {
+        Ok(Arc::new(Self {
             me: ctx.me.clone(),
             identity: ctx.me.identity()?,
             runner_id,
-            leases,
+            leases: leases.clone(),
             stopping,
             database: ctx.store.url().to_string(),
             spool: ctx.spool.clone(),
             requests: ctx.requests.clone(),
-        })
+        }))
     }
 
     /// A claim by this runner of runs of these classes.

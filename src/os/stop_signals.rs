@@ -122,7 +122,7 @@ impl StopSignals {
     ///
     /// # Errors
     /// When no descriptor is left.
-    pub fn counter(&self) -> io::Result<impl Fn() -> usize + Send + use<>> {
+    pub fn counter(&self) -> io::Result<impl Fn() -> usize + Send + Sync + use<>> {
         let reader = self.reader.try_clone()?;
         Ok(move || count(&reader))
     }

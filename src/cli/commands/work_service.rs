@@ -9,7 +9,7 @@ const WORKING: &str = "working";
 /// Nobody is told where nobody listens.
 pub(super) struct Service {
     supervisor: Option<Supervisor>,
-    told_to_stop: Box<dyn Fn() -> bool>,
+    told_to_stop: Box<dyn Fn() -> bool + Send>,
     is_ready: bool,
     is_stopping: bool,
     doing: String,

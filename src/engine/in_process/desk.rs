@@ -1,5 +1,5 @@
-//! What a handler in Rust and the slot that watches it pass to each other. The handler reaches the store by nothing else: once the
-//! slot has given up on it, whatever it reports or returns is dropped here.
+//! What a handler in Rust and the thread that watches it pass to each other. The handler reaches the store by nothing else: once it
+//! was given up on, whatever it reports or returns is dropped here.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -9,9 +9,11 @@ use super::super::unsaved::Unsaved;
 use crate::domain::message::Message;
 use crate::domain::meta::Meta;
 use crate::domain::stop_reason::StopReason;
-use crate::handler::overrun::LeftBehind;
-use crate::handler::{CancelToken, HandlerError, Inbox, Reporter};
+use crate::handler::overrun::{LeftBehind, OverrunAction};
+use crate::handler::{CancelToken, HandlerError, Inbox, Reporter, RunContext, TaskHandler, run_rust_handler};
 use crate::os::clock::Moment;
+use crate::os::survivors::thread_name;
+use crate::os::thread_names::{name_own_thread, own_thread_name};
 
 /// Opens the inbox of a run.
 pub(in super::super) type OpenInbox = Box<dyn Fn() -> Inbox + Send + Sync>;
@@ -35,7 +37,7 @@ struct State {
     inbox: Option<Inbox>,
     /// The handler is asked to end.
     is_asked: bool,
-    /// The slot has given up on it.
+    /// It was given up on.
     is_left: bool,
 }
 
@@ -49,7 +51,7 @@ pub(in super::super) struct Turn {
 }
 
 impl Desk {
-    pub(super) fn new(order: Arc<CancelOrder>, open_inbox: OpenInbox, left_behind: Arc<LeftBehind>) -> Self {
+    pub(in super::super) fn new(order: Arc<CancelOrder>, open_inbox: OpenInbox, left_behind: Arc<LeftBehind>) -> Self {
         Self { order, open_inbox, left_behind, state: Mutex::default(), changed: Condvar::new() }
     }
 
@@ -64,6 +66,11 @@ impl Desk {
             state = self.changed.wait_timeout(state, until.remaining()).unwrap_or_else(PoisonError::into_inner).0;
         }
         state.turn()
+    }
+
+    /// What has come since the last turn.
+    pub(in super::super) fn turn(&self) -> Turn {
+        self.lock().turn()
     }
 
     /// From now on the handler learns that it is to end, for this reason; `None` while it may go on.
@@ -106,7 +113,7 @@ impl Desk {
     }
 
     /// The handler has returned.
-    pub(super) fn end(&self, result: Result<(), HandlerError>) {
+    fn end(&self, result: Result<(), HandlerError>) {
         let mut state = self.lock();
         if state.is_left {
             return self.left_behind.remove();
@@ -136,8 +143,35 @@ impl State {
     }
 }
 
+/// Runs a handler in the calling thread, until it returns.
+pub(in super::super) fn run_at(desk: &Desk, handler: &dyn TaskHandler, context: &RunContext, action: OverrunAction) {
+    // A process that shows the run is killed by whoever finds that it has lost it.
+    let own_name = (action == OverrunAction::Abort).then(own_thread_name);
+    if own_name.is_some() {
+        name_own_thread(&thread_name(&context.token));
+    }
+    let mut ending = Ending { desk, result: None };
+    ending.result = Some(run_rust_handler(handler, context, &mut DeskReporter(desk)));
+    if let Some(own_name) = own_name {
+        name_own_thread(&own_name);
+    }
+}
+
+/// Notes that the handler has ended, also where it ended its thread.
+struct Ending<'a> {
+    desk: &'a Desk,
+    result: Option<Result<(), HandlerError>>,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let ended_thread = || Err(HandlerError::new("panic", "the handler ended its thread"));
+        self.desk.end(self.result.take().unwrap_or_else(ended_thread));
+    }
+}
+
 /// What the handler reports to.
-pub(super) struct DeskReporter<'a>(pub(super) &'a Desk);
+struct DeskReporter<'a>(&'a Desk);
 
 impl Reporter for DeskReporter<'_> {
     fn progress(&mut self, percent: i32, message: Option<&str>) {
@@ -190,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_the_slot_gave_up_is_dropped() {
+    fn what_comes_after_it_was_given_up_on_is_dropped() {
         let desk = desk();
         DeskReporter(&desk).progress(10, None);
         assert_eq!(desk.leave().unsaved.percents_completed, Some(10));
@@ -214,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_that_ends_while_the_slot_gives_up_has_ended() {
+    fn a_handler_that_ends_while_it_is_given_up_on_has_ended() {
         let desk = desk();
         desk.end(Ok(()));
         assert!(matches!(desk.leave().ended, Some(Ok(()))));
@@ -222,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_waits_for_reports_only_where_it_wants_them() {
+    fn reports_are_waited_for_only_where_they_are_wanted() {
         let desk = desk();
         DeskReporter(&desk).heartbeat();
         let turn = desk.wait(Moment::after(Duration::from_secs(60)), true);

@@ -1,8 +1,8 @@
-//! Handlers in Rust: they run on threads of this process, beside the slot that watches them, so that the slot can give up on one
-//! that does not end.
+//! Handlers in Rust: each runs on a thread of this process, and another one watches it, so that a run whose handler does not end is
+//! given up on.
 
 mod desk;
 mod thread;
 
-pub(super) use self::desk::{Desk, Turn};
+pub(super) use self::desk::{Desk, Turn, run_at};
 pub(super) use self::thread::HandlerThread;

@@ -2,7 +2,7 @@
 //! its runs are cancelled: a thread and a connection of its own, so that neither a long handler nor a busy main thread looks
 //! like a dead runner, and a database that is slow or away keeps nobody from watching the handler.
 //!
-//! The thread may hang in a call to the database. Whoever works for a run therefore asks [`LeaseKeeper::standing`] by
+//! The thread may hang in a call to the database. Whoever works for a run therefore asks [`Leases::standing`] by
 //! itself, often enough, and gives up when the lease can no longer be trusted.
 
 mod inboxes;
@@ -37,9 +37,15 @@ pub(super) enum Standing {
     Over,
 }
 
-/// Renews until it is dropped.
-pub(super) struct LeaseKeeper {
+/// The leases of this process, for every thread that executes its runs.
+#[derive(Clone)]
+pub(super) struct Leases {
     shared: Arc<Shared>,
+}
+
+/// Renews them until it is dropped.
+pub(super) struct LeaseKeeper {
+    leases: Leases,
 }
 
 /// A run whose lease is to be kept.
@@ -66,9 +72,16 @@ impl LeaseKeeper {
     ) -> EngineResult<Self> {
         let shared = Arc::new(Shared::new(runner_id, me, times, asked_at)?);
         thread::start(&shared, url)?;
-        Ok(Self { shared })
+        Ok(Self { leases: Leases { shared } })
     }
 
+    /// What it renews.
+    pub(super) const fn leases(&self) -> &Leases {
+        &self.leases
+    }
+}
+
+impl Leases {
     /// Also keeps the leases of these runs, which were claimed by a call made at `asked_at`.
     pub(super) fn hold<'a>(&self, asked_at: Moment, runs: impl IntoIterator<Item = Holding<'a>>) {
         let trusted_until = asked_at.plus(self.shared.times.trusted_for());
@@ -182,12 +195,13 @@ impl LeaseKeeper {
 
 impl Drop for LeaseKeeper {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
+        let Leases { shared } = &self.leases;
+        let mut state = shared.lock();
         state.is_ending = true;
-        self.shared.waker.wake();
+        shared.waker.wake();
         let give_up = Moment::after(END_WAIT);
         while !state.has_ended && !give_up.has_passed() {
-            state = self.shared.wait(state, give_up.remaining());
+            state = shared.wait(state, give_up.remaining());
         }
     }
 }

@@ -1,37 +1,36 @@
-//! A handler in Rust while it works: it is asked to end where it must, and given up on where it does not.
+//! A handler in Rust while it works. Another thread watches it: it asks the handler to end where it must, and gives up on it where
+//! it does not end.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::handler_finish::HandlerFinish;
-use super::super::in_process::{Desk, HandlerThread, Turn};
+use super::super::in_process::{Desk, Turn};
 use super::super::lease::Standing;
 use super::super::stopping::Urgency;
 use super::LiveRun;
 use crate::domain::ending::Ending;
 use crate::domain::stop_reason::StopReason;
+use crate::handler::HandlerError;
 use crate::handler::overrun::Overrun;
-use crate::handler::{HandlerError, RunContext, TaskHandler};
 use crate::os::clock::Moment;
 
-/// Between two questions whether the handler must end; less than the shortest notice of a lease.
-const ASK_EVERY: Duration = Duration::from_millis(250);
+/// Between two looks at a handler; less than the shortest notice of a lease.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// On which terms a handler in Rust works.
-pub(in super::super) struct InProcessTerms<'a> {
-    /// How long it may go on once it is asked to end.
-    pub(in super::super) grace: Duration,
-    /// What happens where it goes on for longer.
-    pub(in super::super) overrun: &'a Overrun,
-}
-
-/// When a handler is asked to end, and when it is given up on.
-struct Watch {
-    /// How long it may be silent.
+/// A run with a handler in Rust, for the thread that watches it.
+pub(in super::super) struct RustRun<'a> {
+    live: LiveRun<'a>,
+    desk: Arc<Desk>,
+    /// How long the handler may be silent.
     limit: Duration,
+    /// How long it may go on once it is asked to end.
     grace: Duration,
+    /// When it has been silent for too long.
     deadline: Moment,
     asked: Option<Asked>,
+    /// The row says whose process the handler is in.
+    is_shown: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -40,9 +39,96 @@ struct Asked {
     give_up_at: Moment,
 }
 
-impl Watch {
-    /// The first reason counts, and the earliest end.
-    fn ask(&mut self, why: StopReason, give_up_at: Moment) {
+impl<'a> RustRun<'a> {
+    /// A run whose handler is about to begin.
+    pub(in super::super) fn new(live: LiveRun<'a>, limit: Duration, grace: Duration, overrun: &Overrun) -> Self {
+        let open_inbox = Box::new(live.place.leases.inbox_of(live.run_id, live.task_id));
+        let desk = Arc::new(Desk::new(Arc::clone(&live.order), open_inbox, Arc::clone(&overrun.left_behind)));
+        Self { live, desk, limit, grace, deadline: Moment::after(limit), asked: None, is_shown: false }
+    }
+
+    /// What the handler reports to.
+    pub(in super::super) fn desk(&self) -> Arc<Desk> {
+        Arc::clone(&self.desk)
+    }
+
+    /// What was reported.
+    pub(in super::super) fn into_live(self) -> LiveRun<'a> {
+        self.live
+    }
+
+    /// Watches until the handler ends, or is given up on.
+    pub(in super::super) fn watch(&mut self) -> HandlerFinish {
+        loop {
+            let wants_reports = self.live.save_after.has_passed();
+            let turn = self.desk.wait(self.next_look(), wants_reports);
+            if let Some(finish) = self.take_turn(turn) {
+                return finish;
+            }
+        }
+    }
+
+    /// One look: `None` while the handler may go on.
+    pub(in super::super) fn look(&mut self) -> Option<HandlerFinish> {
+        let turn = self.desk.turn();
+        self.take_turn(turn)
+    }
+
+    /// When the next look is due.
+    pub(in super::super) fn next_look(&self) -> Moment {
+        let next = self.asked.map_or(self.deadline, |asked| asked.give_up_at);
+        next.min(Moment::after(LOOK_EVERY))
+    }
+
+    fn take_turn(&mut self, turn: Turn) -> Option<HandlerFinish> {
+        if let Some(ended) = self.take_reports(turn) {
+            return Some(self.finish_of(ended));
+        }
+        if !std::mem::replace(&mut self.is_shown, true) {
+            self.live.save_handler(self.live.place.me.process_id, self.live.place.identity.to_owned());
+        }
+        self.ask_to_end();
+        self.desk.show(self.reason_shown());
+        if self.asked.is_some() {
+            self.desk.ask_to_end();
+        }
+        if !self.asked.is_some_and(|asked| asked.give_up_at.has_passed()) {
+            return None;
+        }
+        let last = self.desk.leave();
+        Some(match self.take_reports(last) {
+            Some(ended) => self.finish_of(ended),
+            None => HandlerFinish { is_left_behind: true, ..HandlerFinish::new(Some(self.ending()), None) },
+        })
+    }
+
+    fn take_reports(&mut self, turn: Turn) -> Option<Result<(), HandlerError>> {
+        self.live.pending.add(turn.unsaved);
+        if let Some(heard_at) = turn.heard_at {
+            self.live.place.leases.heard_of(self.live.run_id);
+            self.deadline = heard_at.plus(self.limit);
+        }
+        if turn.ended.is_none() {
+            self.live.save();
+        }
+        turn.ended
+    }
+
+    /// Notes why the handler must end, where it must. The first reason counts, and the earliest end.
+    fn ask_to_end(&mut self) {
+        let live = &mut self.live;
+        let urgency = live.check_stopping();
+        let standing = live.place.leases.standing(live.run_id);
+        live.was_over |= standing == Standing::Over;
+        let (why, grace) = match standing {
+            // Another runner may begin at once, or has: what was asked before does not prolong that.
+            Standing::Lost | Standing::Over => (StopReason::LeaseLost, live.place.leases.notice()),
+            Standing::Held if urgency == Urgency::Kill => (StopReason::Shutdown, Duration::ZERO),
+            Standing::Held if live.place.stopping.has_run_out() => (StopReason::Shutdown, self.grace),
+            Standing::Held if self.deadline.has_passed() => (StopReason::Timeout, self.grace),
+            Standing::Held => return,
+        };
+        let give_up_at = Moment::after(grace);
         let asked = self.asked.get_or_insert(Asked { why, give_up_at });
         asked.give_up_at = asked.give_up_at.min(give_up_at);
     }
@@ -51,102 +137,13 @@ impl Watch {
         self.asked.map(|asked| asked.why)
     }
 
-    fn is_over(&self) -> bool {
-        self.asked.is_some_and(|asked| asked.give_up_at.has_passed())
+    fn reason_shown(&self) -> Option<StopReason> {
+        self.why().or_else(|| self.live.place.stopping.is_stopping().then_some(StopReason::Shutdown))
     }
 
-    fn next_turn(&self) -> Moment {
-        let next = self.asked.map_or(self.deadline, |asked| asked.give_up_at);
-        next.min(Moment::after(ASK_EVERY))
-    }
-}
-
-impl LiveRun<'_> {
-    /// In this very process.
-    pub(in super::super) fn run_rust(
-        &mut self,
-        handler: &Arc<dyn TaskHandler>,
-        context: &RunContext,
-        own_identity: &str,
-        terms: &InProcessTerms<'_>,
-        thread: &mut HandlerThread,
-    ) -> HandlerFinish {
-        let open_inbox = Box::new(self.leases.inbox_of(self.run_id, self.task_id));
-        let begun = thread.begin(Arc::clone(handler), context, Arc::clone(&self.order), open_inbox, terms.overrun);
-        let desk = match begun {
-            Ok(desk) => desk,
-            Err(error) => {
-                let why = format!("could not start {}: no thread for it: {error}", context.class);
-                return HandlerFinish::new(Some(Ending::NoRoom(why)), None);
-            }
-        };
-        self.save_handler(i64::from(std::process::id()), own_identity.to_owned());
-        let limit = Duration::from_secs(u64::try_from(context.timeout_secs).unwrap_or(u64::MAX));
-        let mut watch = Watch { limit, grace: terms.grace, deadline: Moment::after(limit), asked: None };
-        match self.watch(&desk, &mut watch) {
-            Some(result) => self.finish_of(result, watch.why()),
-            None => {
-                thread.leave();
-                let ending = self.ending_of(watch.why());
-                HandlerFinish { is_left_behind: true, ..HandlerFinish::new(Some(ending), None) }
-            }
-        }
-    }
-
-    /// Until the handler ends, or is given up on: `None`.
-    fn watch(&mut self, desk: &Desk, watch: &mut Watch) -> Option<Result<(), HandlerError>> {
-        loop {
-            let wants_reports = self.save_after.has_passed();
-            let turn = desk.wait(watch.next_turn(), wants_reports);
-            let ended = self.take_turn(turn, watch);
-            if ended.is_some() {
-                return ended;
-            }
-            self.ask_to_end(watch);
-            desk.show(self.reason_shown(watch));
-            if watch.asked.is_some() {
-                desk.ask_to_end();
-            }
-            if watch.is_over() {
-                let last = desk.leave();
-                return self.take_turn(last, watch);
-            }
-        }
-    }
-
-    fn take_turn(&mut self, turn: Turn, watch: &mut Watch) -> Option<Result<(), HandlerError>> {
-        self.pending.add(turn.unsaved);
-        if let Some(heard_at) = turn.heard_at {
-            self.leases.heard_of(self.run_id);
-            watch.deadline = heard_at.plus(watch.limit);
-        }
-        self.save();
-        turn.ended
-    }
-
-    /// Notes why the handler must end, where it must.
-    fn ask_to_end(&mut self, watch: &mut Watch) {
-        let urgency = self.check_stopping();
-        let standing = self.leases.standing(self.run_id);
-        self.was_over |= standing == Standing::Over;
-        let (why, grace) = match standing {
-            // Another runner may begin at once, or has: what was asked before does not prolong that.
-            Standing::Lost | Standing::Over => (StopReason::LeaseLost, self.leases.notice()),
-            Standing::Held if urgency == Urgency::Kill => (StopReason::Shutdown, Duration::ZERO),
-            Standing::Held if self.stopping.has_run_out() => (StopReason::Shutdown, watch.grace),
-            Standing::Held if watch.deadline.has_passed() => (StopReason::Timeout, watch.grace),
-            Standing::Held => return,
-        };
-        watch.ask(why, Moment::after(grace));
-    }
-
-    fn reason_shown(&self, watch: &Watch) -> Option<StopReason> {
-        watch.why().or_else(|| self.stopping.is_stopping().then_some(StopReason::Shutdown))
-    }
-
-    /// How a run ended that was asked to end for this reason, and failed or was given up on.
-    fn ending_of(&self, why: Option<StopReason>) -> Ending {
-        match (why, self.order.reason()) {
+    /// How a run ended that was asked to end, and failed or was given up on.
+    fn ending(&self) -> Ending {
+        match (self.why(), self.live.order.reason()) {
             (Some(StopReason::Timeout), _) => Ending::TimedOut,
             // What is cancelled is not given back.
             (_, Some(reason)) => Ending::Cancelled(reason.to_owned()),
@@ -155,11 +152,11 @@ impl LiveRun<'_> {
     }
 
     /// A success stays one, however late it comes. An error after it was asked to end is that end.
-    fn finish_of(&self, result: Result<(), HandlerError>, why: Option<StopReason>) -> HandlerFinish {
-        match (result, why) {
+    fn finish_of(&self, result: Result<(), HandlerError>) -> HandlerFinish {
+        match (result, self.why()) {
             (Ok(()), _) => HandlerFinish::new(None, None),
             (Err(error), None) => HandlerFinish::reported(&error),
-            (Err(_), why) => HandlerFinish::new(Some(self.ending_of(why)), None),
+            (Err(_), Some(_)) => HandlerFinish::new(Some(self.ending()), None),
         }
     }
 }

@@ -32,6 +32,8 @@ pub(super) struct Backlog {
     state: Mutex<State>,
     /// There is a run for a slot, or nothing more to come.
     has_run: Condvar,
+    /// The last run in progress has ended.
+    is_idle: Condvar,
     /// The coordinator waits at it.
     pub(super) waker: Waker,
 }
@@ -181,7 +183,7 @@ impl Backlog {
             is_closed: false,
             was_blocked: false,
         };
-        Ok(Self { state: Mutex::new(state), has_run: Condvar::new(), waker })
+        Ok(Self { state: Mutex::new(state), has_run: Condvar::new(), is_idle: Condvar::new(), waker })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -252,10 +254,21 @@ impl Backlog {
         let is_first = state.finished.len() == 1;
         // Once is enough until it has taken what has finished.
         let becomes_short = state.is_short() && !std::mem::replace(&mut state.is_told, true);
+        if state.is_closed && state.working == 0 {
+            self.is_idle.notify_all();
+        }
         drop(state);
         if is_first || becomes_short {
             self.waker.wake();
         }
+    }
+
+    /// A slot is gone in the middle of a run, by a panic of ours: its lease ends like that of a handler that is silent for too long.
+    pub(super) fn lose_slot(&self) {
+        let mut state = self.lock();
+        state.working = state.working.saturating_sub(1);
+        state.slots = state.slots.saturating_sub(1);
+        self.is_idle.notify_all();
     }
 
     /// What has finished, with the file that holds it; to be given back once it was sent.
@@ -350,9 +363,14 @@ impl Backlog {
         }
     }
 
+    /// Ends the slots, and waits for what they execute.
     fn close(&self) {
-        self.lock().is_closed = true;
+        let mut state = self.lock();
+        state.is_closed = true;
         self.has_run.notify_all();
+        while state.working > 0 {
+            state = self.is_idle.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Ends the slots when it is dropped, once they have finished what they execute.
@@ -425,6 +443,16 @@ mod tests {
         assert_eq!((begun(&backlog), backlog.standings().room), (Some(4), 1));
         backlog.add_suspects(vec![run(5)]);
         assert_eq!((begun(&backlog), backlog.take_waiting().len(), backlog.take_all_waiting().len()), (None, 0, 1));
+    }
+
+    #[test]
+    fn the_end_does_not_wait_for_a_slot_that_is_gone() {
+        let backlog = Backlog::open(terms(), None, 2).unwrap();
+        backlog.add(vec![run(1)]);
+        assert!(backlog.next().is_some());
+        backlog.lose_slot();
+        assert_eq!((backlog.standings().working, backlog.allowed()), (0, 1));
+        drop(backlog.close_at_end());
     }
 
     #[test]

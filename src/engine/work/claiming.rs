@@ -19,7 +19,7 @@ pub(super) struct Request {
     asked_at: Moment,
 }
 
-impl Coordinator<'_, '_> {
+impl Coordinator<'_> {
     /// Claims what there is room for.
     pub(super) fn claim(&mut self, standings: Standings, listener: &mut dyn WorkListener) -> EngineResult<()> {
         // The lock is for those who have something to claim.

@@ -33,12 +33,12 @@ const TELL_SHORTAGE_EVERY: Duration = Duration::from_secs(10);
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
 /// What it has in hand. How it claims and records is written in the files of these names.
-pub(super) struct Coordinator<'a, 'b> {
+pub(super) struct Coordinator<'a> {
     pub(super) ctx: &'a mut Context,
     pub(super) options: &'a mut WorkOptions,
     pub(super) patterns: Vec<WildMatch>,
     pub(super) until: Option<Moment>,
-    pub(super) place: &'a Workplace<'b>,
+    pub(super) place: &'a Workplace,
     pub(super) current: Current,
     pub(super) memory: Memory,
     pub(super) backlog: &'a Backlog,
@@ -78,13 +78,13 @@ fn is_away(error: &EngineError) -> bool {
     matches!(error, EngineError::Store(StoreError::Unreachable { .. } | StoreError::Busy(_) | StoreError::Full { .. }))
 }
 
-impl<'a, 'b> Coordinator<'a, 'b> {
+impl<'a> Coordinator<'a> {
     #[expect(clippy::too_many_arguments, reason = "what a session is made of")]
     pub(super) fn new(
         ctx: &'a mut Context,
         options: &'a mut WorkOptions,
         until: Option<Moment>,
-        place: &'a Workplace<'b>,
+        place: &'a Workplace,
         current: Current,
         backlog: &'a Backlog,
         errands: &'a Errands,

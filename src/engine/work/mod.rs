@@ -213,7 +213,7 @@ fn work_registered(
     as_runner(ctx, runner_id, asked_at, settings.lease, |ctx, leases| {
         let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
         ctx.store.patience().end_when(stopping.must_stop());
-        let place = Workplace::new(ctx, runner_id, leases, &stopping)?;
+        let place = Workplace::new(ctx, runner_id, leases, stopping)?;
         with_slots(ctx, options, until, &settings, &place, news, stop, listener, report)
     })
 }
@@ -278,7 +278,7 @@ fn with_slots(
     options: &mut WorkOptions,
     until: Option<Moment>,
     settings: &Settings,
-    place: &Workplace<'_>,
+    place: &Arc<Workplace>,
     news: Option<News>,
     stop: &StopSignals,
     listener: &mut dyn WorkListener,
@@ -287,18 +287,17 @@ fn with_slots(
     let terms = Terms::new(ctx, settings.clone());
     let marks =
         place.spool.as_ref().and_then(|spool| Marks::begin(spool.directory(), place.identity, options.slots).ok());
-    let backlog = Backlog::open(Arc::clone(&terms), place.spool.as_ref(), options.slots)?;
+    let marks = marks.map(Arc::new);
+    let backlog = Arc::new(Backlog::open(Arc::clone(&terms), place.spool.as_ref(), options.slots)?);
     report.spool_problem = backlog.problem();
     fault_point!("work.spool_taken");
     let result = thread::scope(|scope| {
-        // Whatever happens here, the slots end: they are waited for.
+        // Whatever happens here, the slots end: their runs are waited for.
         let _closing = backlog.close_at_end();
         let errands = Errands::start(scope, ctx, stop)?;
         for number in 0..options.slots {
-            let slot = Slot { number, place, backlog: &backlog, marks: marks.as_ref() };
-            let thread = thread::Builder::new().name(format!("slot-{number}"));
-            match thread.spawn_scoped(scope, move || slot.work()) {
-                Ok(_) => {}
+            match Slot::start(number, place, &backlog, marks.as_ref()) {
+                Ok(()) => {}
                 Err(source) if number == 0 => return Err(EngineError::Os { what: "no thread for a slot", source }),
                 Err(problem) => {
                     backlog.limit_slots(number);
@@ -319,7 +318,7 @@ fn with_slots(
     remember(&options.tally, backlog.take_unsent(), waiting);
     report.spool_problem = report.spool_problem.take().or_else(|| ctx.spool_problem.take()).or(left);
     // What they tell is of no use any more once all that was claimed has ended.
-    if let (Ok(()), Some(marks)) = (&result, marks) {
+    if let (Ok(()), Some(marks)) = (&result, marks.and_then(Arc::into_inner)) {
         marks.end();
     }
     result

@@ -16,7 +16,7 @@ use crate::store::{ManyClaimed, RunRef};
 /// The answer to each that was sent; `None` for what has no end yet.
 type Answers = Vec<Option<Sent>>;
 
-impl Coordinator<'_, '_> {
+impl Coordinator<'_> {
     /// Writes what has finished, and claims what there is room for, all in a few transactions.
     pub(super) fn record(
         &mut self,
