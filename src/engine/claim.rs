@@ -10,7 +10,7 @@ use super::not_claimable::is_never_claimable;
 pub use super::not_claimable::{NotClaimable, WhyNot, why_not_claimable};
 use super::outcomes::{outside_claim_leaver, send_left_over};
 use super::rescue::rescue_some;
-use super::{Context, EngineError, EngineResult, new_token};
+use super::{Context, EngineError, EngineResult, new_tokens};
 use crate::domain::claimant::ClaimantId;
 use crate::domain::class_set::ClassSet;
 use crate::domain::records::ClaimedRun;
@@ -206,7 +206,7 @@ fn claim_now(
     settings: &Settings,
     in_doubt: &InDoubt,
 ) -> EngineResult<Vec<Offer>> {
-    let secrets: Vec<String> = (0..request.count).map(|_| new_token()).collect::<EngineResult<_>>()?;
+    let secrets = new_tokens(request.count)?;
     let leaver: Leaver = Box::new(outside_claim_leaver(ctx, &request.claimant, &secrets));
     let Context { store, handlers, me, .. } = ctx;
     let timeout_secs = |class: Option<&TaskClass>, own: Option<i32>| handlers.timeout_secs(class, own, settings);

@@ -101,7 +101,7 @@ use crate::os::host;
 pub use crate::os::host::user_name as own_user_name;
 use crate::os::identity::ProcessIdentity;
 pub use crate::os::journal::Journal;
-use crate::os::random::token;
+use crate::os::random::tokens;
 pub use crate::os::reload_signal::ReloadSignal;
 pub use crate::os::replace_file::replace_file;
 use crate::os::spool::Spool;
@@ -375,5 +375,10 @@ pub fn others_can_queue(url: &DatabaseUrl) -> bool {
 
 /// The fence of a run: new for each claim.
 fn new_token() -> EngineResult<String> {
-    token().map_err(|source| EngineError::Os { what: "no random numbers", source })
+    Ok(new_tokens(1)?.concat())
+}
+
+/// The same for so many runs.
+fn new_tokens(count: usize) -> EngineResult<Vec<String>> {
+    tokens(count).map_err(|source| EngineError::Os { what: "no random numbers", source })
 }

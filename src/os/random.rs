@@ -8,9 +8,17 @@ use std::time::SystemTime;
 /// # Errors
 /// The kernel has no random numbers, early at boot.
 pub fn token() -> io::Result<String> {
-    let mut bytes = [0_u8; 16];
-    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+    Ok(tokens(1)?.concat())
+}
+
+/// So many of them, with one question to the kernel.
+///
+/// # Errors
+/// As of [`token`].
+pub fn tokens(count: usize) -> io::Result<Vec<String>> {
+    let mut numbers = vec![[0_u8; 16]; count];
+    getrandom::fill(numbers.as_flattened_mut()).map_err(io::Error::other)?;
+    Ok(numbers.into_iter().map(|bytes| format!("{:032x}", u128::from_be_bytes(bytes))).collect())
 }
 
 /// Like [`token`], but later ones mostly sort behind earlier ones, so that an index of them is written at its end. It begins with

