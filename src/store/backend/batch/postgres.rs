@@ -85,8 +85,9 @@ pub(super) fn has_due_with_priority(conn: &mut PgConnection) -> QueryResult<bool
 }
 
 /// One moment for all: a run is not started before it is created. The list of due tasks is as old as its statement, and a start
-/// changes no row of a task: only now, when their rows are locked, is it certain which of them have an open run. ON CONFLICT
-/// alone would wait for the end of such a run, which waits for the row of its task.
+/// changes no row of a task: only now, when their rows are locked, is it certain which of them have an open run. Who makes a run
+/// without the lock of its task in this very moment is met by the index, and then all is done once more: ON CONFLICT would write
+/// a record more for each run.
 const START_TASKS: &str = r#"
     WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now), started AS (
         INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Attempt", "Status", "CreatedOn", "StartedOn", "Token",
@@ -96,7 +97,6 @@ const START_TASKS: &str = r#"
         FROM unnest(?, ?, ?, ?) WITH ORDINALITY AS n (task_id, class, attempt, token, place), clock
         WHERE (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = n.task_id LIMIT 1) IS NULL
         ORDER BY n.place
-        ON CONFLICT DO NOTHING
         RETURNING "Id", "TaskQueueId"
     )
     SELECT "Id" AS run_id, "TaskQueueId" AS task_id FROM started ORDER BY "Id""#;
