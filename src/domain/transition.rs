@@ -120,6 +120,13 @@ pub fn statuses_for(event: TaskEvent) -> Vec<TaskStatus> {
     TaskStatus::ALL.into_iter().filter(|status| task_after(*status, event, *status).is_some()).collect()
 }
 
+/// The statuses that the row of a task can have while its run is being processed and the row does not say so yet. What is over was
+/// settled by a hand in the tables (rule R9): what succeeded is not due, and was not started.
+#[must_use]
+pub fn unmarked_statuses() -> Vec<TaskStatus> {
+    statuses_for(TaskEvent::Start).into_iter().filter(|status| *status != TaskStatus::Success).collect()
+}
+
 /// FailedRetries after the event: a success resets it, an error or a timeout counts one, and an end after which no
 /// retry makes sense uses up all that was left, so that the task is exhausted.
 #[must_use]

@@ -10,7 +10,7 @@ use super::backend::AnyConnection;
 use super::cells::ShownText;
 use super::schema::{task_queue, task_queue_runs};
 use crate::domain::status::TaskStatus;
-use crate::domain::transition::{TaskEvent, task_after};
+use crate::domain::transition::unmarked_statuses;
 
 /// The open run of a task. A value, not an EXISTS: MariaDB would read all open runs first.
 #[auto_type]
@@ -47,9 +47,7 @@ struct Unmarked {
 /// The status of a task of which a run is being processed, whatever its row says.
 pub(super) fn status_in_process(last_status: &str) -> Option<TaskStatus> {
     let status = TaskStatus::parse(last_status)?;
-    // What is over was settled by a hand in the tables (rule R9): what succeeded is not due, and was not started.
-    let started = task_after(status, TaskEvent::Start, status).filter(|_| status != TaskStatus::Success);
-    Some(started.unwrap_or(status))
+    Some(if unmarked_statuses().contains(&status) { TaskStatus::Processing } else { status })
 }
 
 /// All of them, as many at the most as runs are being processed.

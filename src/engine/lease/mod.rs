@@ -147,6 +147,11 @@ impl Leases {
         self.shared.lock().runs.remove(&run_id);
     }
 
+    /// Keeps no room for runs that are not held.
+    pub(super) fn shrink(&self) {
+        self.shared.lock().runs.shrink_to_fit();
+    }
+
     /// Where a run stands now.
     pub(super) fn standing(&self, run_id: RunId) -> Standing {
         self.shared.standing(run_id)

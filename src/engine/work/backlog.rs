@@ -263,6 +263,11 @@ impl Backlog {
         }
     }
 
+    /// Keeps no room for runs that are not there.
+    pub(super) fn shrink(&self) {
+        self.lock().waiting.shrink_to_fit();
+    }
+
     /// A slot is gone in the middle of a run, by a panic of ours: its lease ends like that of a handler that is silent for too long.
     pub(super) fn lose_slot(&self) {
         let mut state = self.lock();

@@ -324,7 +324,11 @@ impl<'a> Coordinator<'a> {
             listener.is_too_large(used_bytes, most_bytes);
         }
         if standings.working == 0 && standings.waiting == 0 {
-            self.memory.give_back(self.claimed, self.idle_since.elapsed());
+            let (backlog, leases) = (self.backlog, &self.place.leases);
+            self.memory.give_back(self.claimed, self.idle_since.elapsed(), || {
+                backlog.shrink();
+                leases.shrink();
+            });
         }
         let _ = self.place.stopping.check(&mut |wait| {
             listener.stopping(&self.place.leases.held_runs(), wait);

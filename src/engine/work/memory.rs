@@ -34,10 +34,12 @@ impl Memory {
         self.is_too_large
     }
 
-    /// Gives back what many runs have left free in the heap, once, when there has been nothing to do for a moment.
-    pub(super) fn give_back(&mut self, claimed: u64, idle: Duration) {
+    /// Gives back what many runs have left free in the heap, once, when there has been nothing to do for a moment; what `shrink`
+    /// frees as well.
+    pub(super) fn give_back(&mut self, claimed: u64, idle: Duration, shrink: impl FnOnce()) {
         if idle >= REST && claimed - self.given_back_at >= MANY_RUNS {
             self.given_back_at = claimed;
+            shrink();
             heap::give_back();
         }
     }

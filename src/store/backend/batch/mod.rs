@@ -6,6 +6,7 @@ mod postgres;
 mod sqlite;
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use diesel::prelude::*;
 use diesel::result::QueryResult;
@@ -14,7 +15,23 @@ use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text, Timestamp};
 use super::super::content::ContentRow;
 use super::super::sql::Moment;
 use super::AnyConnection;
+use crate::domain::status::TaskStatus;
 use crate::domain::task_class::TaskClass;
+use crate::domain::transition::{TaskEvent, statuses_for, unmarked_statuses};
+
+/// The statuses in which a task can be started, for `IN`.
+static STARTABLE: LazyLock<String> = LazyLock::new(|| quoted_list(&statuses_for(TaskEvent::Start)));
+/// The statuses of a task whose row may not say yet that it has started, for `IN`.
+static UNMARKED: LazyLock<String> = LazyLock::new(|| quoted_list(&unmarked_statuses()));
+
+fn quoted_list(statuses: &[TaskStatus]) -> String {
+    statuses.iter().map(|status| format!("'{}'", status.as_str())).collect::<Vec<_>>().join(", ")
+}
+
+/// A statement with the statuses in place of the names of their lists.
+fn with_statuses(text: &str) -> String {
+    text.replace("STARTABLE", &STARTABLE).replace("UNMARKED", &UNMARKED)
+}
 
 /// Who starts runs, as their rows name them.
 #[derive(Clone, Copy, Debug)]

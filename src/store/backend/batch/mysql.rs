@@ -11,7 +11,8 @@ use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use super::super::super::prepared::{prepared, prepared_once};
 use super::super::super::sql::Moment;
 use super::{
-    DueRow, EndedRow, FoundRow, IdRow, Manner, Start, StartedRow, StartedTask, Starter, Success, TaskStart, by_manner,
+    DueRow, EndedRow, FoundRow, IdRow, Manner, STARTABLE, Start, StartedRow, StartedTask, Starter, Success, TaskStart,
+    UNMARKED, by_manner,
 };
 
 #[derive(QueryableByName)]
@@ -77,21 +78,26 @@ pub(super) fn start_runs(
         .bind::<Text, _>(starter.process_identity)
         .bind::<BigInt, _>(starter.lease_secs)
         .execute(conn)?;
-    mark(conn, started.iter().map(|row| row.run_id), "TRUE")?;
+    mark(conn, started.iter().map(|row| row.run_id), &STARTABLE, "TRUE")?;
     Ok(started)
 }
 
 pub(super) fn mark_started(conn: &mut MysqlConnection, runs: &[i64]) -> QueryResult<()> {
-    const UNMARKED: &str = "`TaskQueueRuns`.`Status` = 'processing' AND `TaskQueue`.`CurrentRunId` IS NULL
-         AND `TaskQueue`.`LastStatus` <> 'success'";
-    mark(conn, runs.iter().copied(), UNMARKED)
+    const NOT_MARKED: &str = "`TaskQueueRuns`.`Status` = 'processing' AND `TaskQueue`.`CurrentRunId` IS NULL";
+    mark(conn, runs.iter().copied(), &UNMARKED, NOT_MARKED)
 }
 
-/// What the start of these runs means for their tasks. Under LOCK TABLES each table goes by its own name.
-fn mark(conn: &mut MysqlConnection, runs: impl Iterator<Item = i64>, condition: &str) -> QueryResult<()> {
+/// What the start of these runs means for their tasks, of which those in these statuses become `processing`. Under LOCK TABLES each
+/// table goes by its own name.
+fn mark(
+    conn: &mut MysqlConnection,
+    runs: impl Iterator<Item = i64>,
+    statuses: &str,
+    condition: &str,
+) -> QueryResult<()> {
     diesel::sql_query(format!(
         "UPDATE `TaskQueueRuns` STRAIGHT_JOIN `TaskQueue` ON `TaskQueue`.`Id` = `TaskQueueRuns`.`TaskQueueId`
-         SET `TaskQueue`.`LastStatus` = CASE WHEN `TaskQueue`.`LastStatus` IN ('scheduled', 'failed', 'timeout', 'success')
+         SET `TaskQueue`.`LastStatus` = CASE WHEN `TaskQueue`.`LastStatus` IN ({statuses})
                  THEN 'processing' ELSE `TaskQueue`.`LastStatus` END,
              `TaskQueue`.`CurrentRunId` = `TaskQueueRuns`.`Id`, `TaskQueue`.`UpdatedOn` = UTC_TIMESTAMP(6)
          WHERE `TaskQueueRuns`.`Id` IN ({}) AND {condition}",
@@ -221,10 +227,11 @@ fn end_alike(conn: &mut MysqlConnection, manner: &Manner<'_>, ends: &[&Success<'
 /// The rows are locked first, so that all that are found can be written without another look at them.
 pub(super) fn end_successes(conn: &mut MysqlConnection, successes: &[Success<'_>]) -> QueryResult<Vec<EndedRow>> {
     let tokens: HashMap<i64, &str> = successes.iter().map(|end| (end.run_id, end.token)).collect();
+    let unmarked = UNMARKED.as_str();
     let held: Vec<HeldRow> = diesel::sql_query(format!(
         "SELECT r.`Id` AS run_id, t.`Id` AS task_id, r.`Host` AS host, CASE WHEN r.`HasKeySlot` THEN r.`LimitKey` END AS freed_key,
              t.`LastStatus` = 'processing'
-                 OR t.`CurrentRunId` IS NULL AND t.`LastStatus` IN ('scheduled', 'failed', 'timeout') AS has_succeeded,
+                 OR t.`CurrentRunId` IS NULL AND t.`LastStatus` IN ({unmarked}) AS has_succeeded,
              t.`Recurrence` IS NOT NULL AS recurs,
              EXISTS (SELECT 1 FROM `TaskQueueDependencies` AS d WHERE d.`DependsOnId` = t.`Id`) AS has_dependants,
              t.`KeepResults` IS NOT NULL AS keeps_results,
@@ -245,7 +252,7 @@ pub(super) fn end_successes(conn: &mut MysqlConnection, successes: &[Success<'_>
         diesel::sql_query(format!(
             "UPDATE `TaskQueue`
              SET `LastStatus` = CASE WHEN `LastStatus` = 'processing'
-                         OR `CurrentRunId` IS NULL AND `LastStatus` IN ('scheduled', 'failed', 'timeout') THEN 'success'
+                         OR `CurrentRunId` IS NULL AND `LastStatus` IN ({unmarked}) THEN 'success'
                      ELSE `LastStatus` END, `FailedRetries` = 0,
                  `Attempts` = `Attempts` + 1, `CurrentRunId` = NULL, `Crashes` = 0, `ClassKeep` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
              WHERE `Id` IN ({})",

@@ -1,5 +1,7 @@
 //! PostgreSQL: arrays in, one statement for any number of runs.
 
+use std::sync::LazyLock;
+
 use diesel::pg::PgConnection;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
@@ -7,9 +9,11 @@ use diesel::sql_types::{Array, BigInt, Integer, Nullable, Text, Timestamp};
 
 use super::super::super::prepared::prepared;
 use super::super::super::sql::Moment;
-use super::{DueRow, EndedRow, FoundRow, Start, StartedRow, StartedTask, Starter, Success, TaskStart};
+use super::{DueRow, EndedRow, FoundRow, Start, StartedRow, StartedTask, Starter, Success, TaskStart, with_statuses};
 
-const START_RUNS: &str = r#"
+static START_RUNS: LazyLock<String> = LazyLock::new(|| {
+    with_statuses(
+        r#"
     WITH started AS (
         UPDATE "TaskQueueRuns" AS r
         SET "Status" = 'processing', "StartedOn" = clock_timestamp(), "ProcessId" = ?, "RunnerId" = ?, "Claimant" = NULL,
@@ -20,14 +24,16 @@ const START_RUNS: &str = r#"
         RETURNING r."Id", r."TaskQueueId", r."TaskClass", r."Attempt", r."StartedOn", r."Token"
     )
     UPDATE "TaskQueue" AS t
-    SET "LastStatus" = CASE WHEN t."LastStatus" IN ('scheduled', 'failed', 'timeout', 'success') THEN 'processing'
+    SET "LastStatus" = CASE WHEN t."LastStatus" IN (STARTABLE) THEN 'processing'
             ELSE t."LastStatus" END,
         "CurrentRunId" = s."Id", "UpdatedOn" = clock_timestamp()
     FROM started AS s
     WHERE t."Id" = ANY (ARRAY[s."TaskQueueId"])
     RETURNING s."Id" AS run_id, t."Id" AS task_id, s."TaskClass" AS class, s."Attempt" AS attempt,
         s."StartedOn"::timestamp AS started_on, s."Token" AS token, t."TaskData"::text AS data, t."MaxRetries" AS max_retries,
-        t."Timeout" AS timeout_secs, t."PlannedOn"::timestamp AS planned_on, t."ScheduledOn"::timestamp AS scheduled_on"#;
+        t."Timeout" AS timeout_secs, t."PlannedOn"::timestamp AS planned_on, t."ScheduledOn"::timestamp AS scheduled_on"#,
+    )
+});
 
 pub(super) fn start_runs(
     conn: &mut PgConnection,
@@ -36,7 +42,7 @@ pub(super) fn start_runs(
 ) -> QueryResult<Vec<StartedRow>> {
     let ids: Vec<i64> = starts.iter().map(|start| start.run_id).collect();
     let tokens: Vec<&str> = starts.iter().map(|start| start.token).collect();
-    let statement = prepared(START_RUNS)
+    let statement = prepared(&START_RUNS)
         .bind::<BigInt, _>(starter.process_id)
         .bind::<BigInt, _>(starter.runner_id)
         .bind::<Text, _>(starter.host)
@@ -123,18 +129,24 @@ pub(super) fn start_tasks(
     statement.load(conn)
 }
 
-const MARK_STARTED: &str = r#"
+static MARK_STARTED: LazyLock<String> = LazyLock::new(|| {
+    with_statuses(
+        r#"
     UPDATE "TaskQueue" AS t
-    SET "LastStatus" = CASE WHEN t."LastStatus" IN ('scheduled', 'failed', 'timeout') THEN 'processing' ELSE t."LastStatus" END,
+    SET "LastStatus" = CASE WHEN t."LastStatus" IN (UNMARKED) THEN 'processing' ELSE t."LastStatus" END,
         "CurrentRunId" = r."Id", "UpdatedOn" = clock_timestamp()
     FROM "TaskQueueRuns" AS r
-    WHERE r."Id" = ANY (?) AND r."Status" = 'processing' AND t."Id" = ANY (ARRAY[r."TaskQueueId"]) AND t."CurrentRunId" IS NULL"#;
+    WHERE r."Id" = ANY (?) AND r."Status" = 'processing' AND t."Id" = ANY (ARRAY[r."TaskQueueId"]) AND t."CurrentRunId" IS NULL"#,
+    )
+});
 
 pub(super) fn mark_started(conn: &mut PgConnection, runs: &[i64]) -> QueryResult<()> {
-    prepared(MARK_STARTED).bind::<Array<BigInt>, _>(runs).execute(conn).map(drop)
+    prepared(&MARK_STARTED).bind::<Array<BigInt>, _>(runs).execute(conn).map(drop)
 }
 
-const END_SUCCESSES: &str = r#"
+static END_SUCCESSES: LazyLock<String> = LazyLock::new(|| {
+    with_statuses(
+        r#"
     WITH ended AS (
         UPDATE "TaskQueueRuns" AS r
         SET "Status" = 'success', "FinishedOn" = clock_timestamp(), "LeaseExpiresOn" = NULL, "ErrorCode" = '', "ErrorMessage" = '',
@@ -149,7 +161,7 @@ const END_SUCCESSES: &str = r#"
     )
     UPDATE "TaskQueue" AS t
     SET "LastStatus" = CASE WHEN t."LastStatus" = 'processing'
-                OR t."CurrentRunId" IS NULL AND t."LastStatus" IN ('scheduled', 'failed', 'timeout') THEN 'success'
+                OR t."CurrentRunId" IS NULL AND t."LastStatus" IN (UNMARKED) THEN 'success'
             ELSE t."LastStatus" END, "FailedRetries" = 0,
         "Attempts" = t."Attempts" + 1, "CurrentRunId" = NULL, "Crashes" = 0, "ClassKeep" = NULL, "UpdatedOn" = clock_timestamp()
     FROM ended AS e
@@ -158,13 +170,15 @@ const END_SUCCESSES: &str = r#"
         CASE WHEN e."HasKeySlot" THEN e."LimitKey" END AS freed_key, t."LastStatus" = 'success' AS has_succeeded,
         t."Recurrence" IS NOT NULL AS recurs,
         EXISTS (SELECT 1 FROM "TaskQueueDependencies" AS d WHERE d."DependsOnId" = t."Id") AS has_dependants,
-        t."KeepResults" IS NOT NULL AS keeps_results"#;
+        t."KeepResults" IS NOT NULL AS keeps_results"#,
+    )
+});
 
 pub(super) fn end_successes(conn: &mut PgConnection, successes: &[Success<'_>]) -> QueryResult<Vec<EndedRow>> {
     fn column<'a, T>(successes: &'a [Success<'a>], of: impl Fn(&Success<'a>) -> T) -> Vec<T> {
         successes.iter().map(of).collect()
     }
-    let statement = prepared(END_SUCCESSES)
+    let statement = prepared(&END_SUCCESSES)
         .bind::<Array<BigInt>, _>(column(successes, |end| end.run_id))
         .bind::<Array<Text>, _>(column(successes, |end| end.token))
         .bind::<Array<Text>, _>(column(successes, |end| end.manner.decision))

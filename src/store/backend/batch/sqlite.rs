@@ -2,6 +2,7 @@
 //! beginning and its end. The clock is read once and bound: SQLite would print it anew for each column of each row.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use diesel::prelude::*;
 use diesel::result::QueryResult;
@@ -13,6 +14,7 @@ use super::super::super::prepared::prepared;
 use super::super::super::sql::Moment;
 use super::{
     DueRow, EndedRow, FoundRow, IdRow, Manner, Start, StartedRow, StartedTask, Starter, Success, TaskStart, by_manner,
+    with_statuses,
 };
 
 /// SQLite's clock, as the columns hold it.
@@ -68,27 +70,35 @@ pub(super) fn start_runs(
     let ids: Vec<i64> = started.into_iter().map(|row| row.id).collect();
     let rows: Vec<StartedRow> = prepared(LOAD_STARTED).bind::<Text, _>(json!(ids).to_string()).load(conn)?;
     let runs: Vec<(i64, i64)> = rows.iter().map(|row| (row.task_id, row.run_id)).collect();
-    prepared(MARK_CLAIMED).bind::<Text, _>(&clock.now).bind::<Text, _>(json!(runs).to_string()).execute(conn)?;
+    prepared(&MARK_CLAIMED).bind::<Text, _>(&clock.now).bind::<Text, _>(json!(runs).to_string()).execute(conn)?;
     Ok(rows)
 }
 
-const MARK_CLAIMED: &str = r#"
+static MARK_CLAIMED: LazyLock<String> = LazyLock::new(|| {
+    with_statuses(
+        r#"
     UPDATE "TaskQueue"
-    SET "LastStatus" = CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout', 'success') THEN 'processing'
+    SET "LastStatus" = CASE WHEN "LastStatus" IN (STARTABLE) THEN 'processing'
             ELSE "LastStatus" END,
         "CurrentRunId" = n.value ->> 1, "UpdatedOn" = ?
     FROM json_each(?) AS n
-    WHERE "TaskQueue"."Id" = n.value ->> 0"#;
+    WHERE "TaskQueue"."Id" = n.value ->> 0"#,
+    )
+});
 
-const MARK_STARTED: &str = r#"
+static MARK_STARTED: LazyLock<String> = LazyLock::new(|| {
+    with_statuses(
+        r#"
     UPDATE "TaskQueue"
-    SET "LastStatus" = CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout') THEN 'processing' ELSE "LastStatus" END,
+    SET "LastStatus" = CASE WHEN "LastStatus" IN (UNMARKED) THEN 'processing' ELSE "LastStatus" END,
         "CurrentRunId" = r."Id", "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
     FROM json_each(?) AS n CROSS JOIN "TaskQueueRuns" AS r
-    WHERE r."Id" = n.value AND r."Status" = 'processing' AND "TaskQueue"."Id" = r."TaskQueueId" AND "CurrentRunId" IS NULL"#;
+    WHERE r."Id" = n.value AND r."Status" = 'processing' AND "TaskQueue"."Id" = r."TaskQueueId" AND "CurrentRunId" IS NULL"#,
+    )
+});
 
 pub(super) fn mark_started(conn: &mut SqliteConnection, runs: &[i64]) -> QueryResult<()> {
-    prepared(MARK_STARTED).bind::<Text, _>(json!(runs).to_string()).execute(conn).map(drop)
+    prepared(&MARK_STARTED).bind::<Text, _>(json!(runs).to_string()).execute(conn).map(drop)
 }
 
 const LIST_DUE: &str = r#"
@@ -193,16 +203,20 @@ const END_RUNS: &str = r#"
     WHERE "TaskQueueRuns"."Id" = n.value ->> 0 AND "Status" = 'processing' AND "Token" = n.value ->> 1
     RETURNING "Id" AS run_id, "TaskQueueId" AS task_id, "Host" AS host, CASE WHEN "HasKeySlot" THEN "LimitKey" END AS freed_key"#;
 
-const MARK_ENDED: &str = r#"
+static MARK_ENDED: LazyLock<String> = LazyLock::new(|| {
+    with_statuses(
+        r#"
     UPDATE "TaskQueue"
     SET "LastStatus" = CASE WHEN "LastStatus" = 'processing'
-                OR "CurrentRunId" IS NULL AND "LastStatus" IN ('scheduled', 'failed', 'timeout') THEN 'success'
+                OR "CurrentRunId" IS NULL AND "LastStatus" IN (UNMARKED) THEN 'success'
             ELSE "LastStatus" END, "FailedRetries" = 0,
         "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL, "Crashes" = 0, "ClassKeep" = NULL, "UpdatedOn" = ?
     WHERE "Id" IN (SELECT value FROM json_each(?))
     RETURNING "Id" AS task_id, "LastStatus" = 'success' AS has_succeeded, "Recurrence" IS NOT NULL AS recurs,
         EXISTS (SELECT 1 FROM "TaskQueueDependencies" AS d WHERE d."DependsOnId" = "TaskQueue"."Id") AS has_dependants,
-        "KeepResults" IS NOT NULL AS keeps_results"#;
+        "KeepResults" IS NOT NULL AS keeps_results"#,
+    )
+});
 
 pub(super) fn end_successes(conn: &mut SqliteConnection, successes: &[Success<'_>]) -> QueryResult<Vec<EndedRow>> {
     let mut ended = Vec::with_capacity(successes.len());
@@ -212,7 +226,7 @@ pub(super) fn end_successes(conn: &mut SqliteConnection, successes: &[Success<'_
     }
     let tasks: Vec<i64> = ended.iter().map(|run| run.task_id).collect();
     let marked: Vec<EndedTask> =
-        prepared(MARK_ENDED).bind::<Text, _>(&now).bind::<Text, _>(json!(tasks).to_string()).load(conn)?;
+        prepared(&MARK_ENDED).bind::<Text, _>(&now).bind::<Text, _>(json!(tasks).to_string()).load(conn)?;
     // A task has one open run at the most, so these are all different.
     let mut marked: HashMap<i64, EndedTask> = marked.into_iter().map(|task| (task.task_id, task)).collect();
     let row = |run: EndedRun| {
