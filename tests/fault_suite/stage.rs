@@ -151,6 +151,11 @@ impl Stage {
         self.keeps_transitions.set(true);
     }
 
+    /// Whether the oracle looks at every transition.
+    pub fn keeps_transitions(&self) -> bool {
+        self.keeps_transitions.get()
+    }
+
     /// Whether the program keeps every transition; where the oracle looks at them, it goes on in any case.
     pub fn set_transitions(&self, are_kept: bool) {
         let value = i32::from(are_kept || self.keeps_transitions.get());
