@@ -237,7 +237,8 @@ impl Backlog {
             state.problem = problem.or_else(|| state.problem.take());
         }
         fault_point!("work.outcome_kept");
-        state.working -= 1;
+        // One less already where the thread of the slot panicked.
+        state.working = state.working.saturating_sub(1);
         state.alone = state.alone.filter(|(alone, _)| *alone != run.run_id);
         if outcome.decision.lacks_room {
             let running = state.working;

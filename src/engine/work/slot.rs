@@ -159,10 +159,9 @@ impl Slot {
             if let Err(error) = thread.spawn(move || slot.watch()) {
                 return Err((Box::new(run), error));
             }
-            guarded.guard = Guard::Awake;
         }
         guarded.run = Some(run);
-        if guarded.guard == Guard::Asleep {
+        if std::mem::replace(&mut guarded.guard, Guard::Awake) == Guard::Asleep {
             self.changed.notify_one();
         }
         Ok(())
@@ -185,7 +184,6 @@ impl Slot {
                 name_own_thread(&self.name());
                 return self.work();
             }
-            guarded.guard = Guard::Awake;
             guarded = self.changed.wait_timeout(guarded, wait).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
