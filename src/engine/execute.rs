@@ -69,7 +69,7 @@ pub(super) fn execute(
     if finished.is_left_behind {
         thread.leave();
     }
-    conclude(place, terms, run, rust.into_live(), finished)
+    conclude(place, terms, run, rust.into_live(), &finished)
 }
 
 /// What is done for a run.
@@ -131,7 +131,7 @@ pub(super) fn run_program(
         Ok(context) => run_handler(terms, run, &context, socket, &mut live),
         Err(finished) => finished,
     };
-    conclude(place, terms, run, live, finished)
+    conclude(place, terms, run, live, &finished)
 }
 
 fn run_handler(
@@ -160,7 +160,7 @@ pub(super) fn conclude(
     terms: &Terms,
     run: &ClaimedRun,
     live: LiveRun<'_>,
-    finished: HandlerFinish,
+    finished: &HandlerFinish,
 ) -> Executed {
     fault_point!("execute.handler_ended");
     let was_over = live.was_over();

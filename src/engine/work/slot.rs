@@ -138,7 +138,7 @@ impl Slot {
         let (desk, action) = (run.rust.desk(), run.terms.handlers.overrun().action);
         if let Err((run, error)) = self.begin_guarding(run) {
             let finished = no_thread(&run.run, &error);
-            self.conclude(*run, finished);
+            self.conclude(*run, &finished);
             return true;
         }
         run_at(&desk, handler, context, action);
@@ -146,7 +146,7 @@ impl Slot {
         let Some(mut ours) = ours else { return false };
         // The handler has ended: a look says how.
         let Some(finished) = ours.rust.look() else { return false };
-        self.conclude(ours, finished);
+        self.conclude(ours, &finished);
         true
     }
 
@@ -180,7 +180,7 @@ impl Slot {
             if let Some((finished, run)) = finished.and_then(|finished| Some((finished, guarded.run.take()?))) {
                 guarded.guard = Guard::None;
                 drop(guarded);
-                self.conclude(run, finished);
+                self.conclude(run, &finished);
                 name_own_thread(&self.name());
                 return self.work();
             }
@@ -188,7 +188,7 @@ impl Slot {
         }
     }
 
-    fn conclude(&self, run: InProcess, finished: HandlerFinish) {
+    fn conclude(&self, run: InProcess, finished: &HandlerFinish) {
         let InProcess { run, terms, rust, began } = run;
         let executed = conclude(&self.place, &terms, &run, rust.into_live(), finished);
         self.finish(run, executed, began);
