@@ -230,6 +230,8 @@ fn remove_all_but(kept: &HashSet<PathBuf>, directory: &Path) -> std::io::Result<
         let path = entry.path();
         if entry.file_type()?.is_dir() {
             remove_all_but(kept, &path)?;
+            // A folder without files may mean something: one of a migration does. It goes where it is empty.
+            let _ = std::fs::remove_dir(&path);
         } else if !kept.contains(&path) {
             std::fs::remove_file(&path)?;
         }
