@@ -130,7 +130,7 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// Whether the database could not be reached for so long that what this process held may be somebody else's.
+    /// Whether the database could not be reached for so long that another process may have taken what this one held.
     pub(super) fn is_loss_of_database(&self) -> bool {
         match self {
             Self::LeaseOver { .. } | Self::RunnerOver | Self::Store(StoreError::Unreachable { .. }) => true,

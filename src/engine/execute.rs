@@ -89,7 +89,7 @@ pub(super) fn begin<'a>(
 ) -> (LiveRun<'a>, Work) {
     let live = LiveRun::new(run, place, listener);
     fault_point!("execute.before_handler");
-    // This process was held up since the claim: somebody else may work for the task by now (rule R7).
+    // This process was held up since the claim: another runner may work for the task by now (rule R7).
     if place.leases.standing(run.run_id) != Standing::Held {
         return (live, Work::Program(Err(HandlerFinish::new(Some(Ending::Stopped), None))));
     }

@@ -45,7 +45,7 @@ pub(super) struct LiveRun<'a> {
     was_over: bool,
     /// When a handler that was asked to end for its lease is killed.
     kill_at: Option<Moment>,
-    /// `None` where nobody hears of it.
+    /// `None` where there is nothing to tell.
     listener: Option<&'a mut dyn RunListener>,
 }
 

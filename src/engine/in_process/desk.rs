@@ -145,7 +145,7 @@ impl State {
 
 /// Runs a handler in the calling thread, until it returns.
 pub(in super::super) fn run_at(desk: &Desk, handler: &dyn TaskHandler, context: &RunContext, action: OverrunAction) {
-    // A process that shows the run is killed by whoever finds that it has lost it.
+    // A process that shows the run is killed by the one that finds it has lost the run.
     let own_name = (action == OverrunAction::Abort).then(own_thread_name);
     if own_name.is_some() {
         name_own_thread(&thread_name(&context.token));

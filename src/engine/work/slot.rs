@@ -65,7 +65,7 @@ enum Guard {
     Dismissed,
 }
 
-/// A run whose handler works on the thread of the slot. Whoever takes it from there concludes it.
+/// A run whose handler works on the thread of the slot. The thread that takes it from there concludes it.
 struct InProcess {
     run: ClaimedRun,
     terms: Arc<Terms>,

@@ -5,6 +5,7 @@ use super::stage::{Stage, column, start_runner, statuses, task, wait_dead};
 use super::tools::{begin_write, run_at_once};
 use crate::each_engine;
 use crate::support::cli::finish;
+use crate::support::database::sessions;
 use crate::support::db::on;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 
@@ -53,9 +54,11 @@ fn break_connections(db: &TestDb) {
             );
         }
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
-            let others = "SELECT CAST(id AS SIGNED) AS value FROM information_schema.processlist
-                          WHERE db = DATABASE() AND id <> CONNECTION_ID()";
-            for id in raw.numbers(others).into_iter().flatten() {
+            let others = format!(
+                "SELECT CAST(id AS SIGNED) AS value FROM {} WHERE db = DATABASE() AND id <> CONNECTION_ID()",
+                sessions(db.engine)
+            );
+            for id in raw.numbers(&others).into_iter().flatten() {
                 // It may have gone by itself.
                 let _ = raw.try_execute(&format!("KILL {id}"));
             }

@@ -7,6 +7,7 @@ use taskqueue::store::{PruneRule, PruneVerdict};
 use super::schedules::exhausted;
 use super::tools::{begin_write, wait_blocked};
 use crate::conformance::fixture::{create, drain, old_tasks, queue, willing};
+use crate::support::database::sessions;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 use crate::{each_engine, each_server, test_on};
 
@@ -79,10 +80,10 @@ test_on! { [mariadb Mariadb, mysql Mysql] a_claim_that_waits_for_a_prune_of_resu
             db.execute("LOCK TABLES \"TaskQueueRuns\" WRITE, \"TaskQueue\" WRITE, \"TaskQueueEvents\" WRITE");
         });
         wait_until("the claim waits for a table", || {
-            db.number(
-                "SELECT COUNT(*) AS value FROM information_schema.processlist
-                 WHERE db = DATABASE() AND state = 'Waiting for table metadata lock'",
-            ) == 1
+            db.number(&format!(
+                "SELECT COUNT(*) AS value FROM {} WHERE db = DATABASE() AND state = 'Waiting for table metadata lock'",
+                sessions(db.engine)
+            )) == 1
         });
         let mut raw = db.raw();
         raw.execute("SET lock_wait_timeout = 5");

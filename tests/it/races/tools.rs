@@ -8,6 +8,7 @@ use std::sync::Barrier;
 use taskqueue::store::Store;
 
 use crate::support::cli::finish;
+use crate::support::database::sessions;
 use crate::support::db::Raw;
 use crate::support::{Ended, EngineUnderTest, TestDb, wait_until};
 
@@ -116,19 +117,20 @@ pub fn begin_write(raw: &mut Raw) {
 pub fn wait_blocked(db: &TestDb, raw: &mut Raw) {
     let sql = match db.engine {
         EngineUnderTest::Sqlite => return,
-        EngineUnderTest::Postgres => {
-            "SELECT COUNT(*) AS value FROM pg_stat_activity
+        EngineUnderTest::Postgres => "SELECT COUNT(*) AS value FROM pg_stat_activity
              WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        }
+            .to_owned(),
         // Not innodb_trx: it shows what it showed before to everybody who asks again within 100 ms of anybody.
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
-            "SELECT COUNT(*) AS value FROM information_schema.processlist
-             WHERE db = DATABASE() AND id <> CONNECTION_ID() AND command <> 'Sleep'"
+            format!(
+                "SELECT COUNT(*) AS value FROM {} WHERE db = DATABASE() AND id <> CONNECTION_ID() AND command <> 'Sleep'",
+                sessions(db.engine)
+            )
         }
     };
     let mut looks = 0;
     wait_until("somebody waits for a lock", || {
-        looks = if raw.numbers(sql)[0] > Some(0) { looks + 1 } else { 0 };
+        looks = if raw.numbers(&sql)[0] > Some(0) { looks + 1 } else { 0 };
         looks == 3
     });
 }

@@ -6,7 +6,7 @@
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use super::database::{Database, EngineUnderTest, Raw};
+use super::database::{Database, EngineUnderTest, Raw, sessions};
 
 /// Everything that the program keeps, and whether its rows are numbered.
 const TABLES: [(&str, bool); 17] = [
@@ -84,11 +84,11 @@ pub fn give(engine: EngineUnderTest, database: Database) {
 
 /// What a test has started and not waited for shall not write into the database of another.
 fn is_alone(raw: &mut Raw) -> bool {
-    let others =
-        "SELECT COUNT(*) AS value FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()";
+    let sessions = sessions(EngineUnderTest::Mysql);
+    let others = format!("SELECT COUNT(*) AS value FROM {sessions} WHERE db = DATABASE() AND id <> CONNECTION_ID()");
     // The server takes a moment to see that a client has gone.
     (0..100).any(|_| {
-        let is_alone = raw.numbers(others)[0] == Some(0);
+        let is_alone = raw.numbers(&others)[0] == Some(0);
         if !is_alone {
             std::thread::park_timeout(Duration::from_millis(10));
         }
