@@ -173,7 +173,7 @@ each_engine! {
             });
             let waiting = db.cli().spawn(&["claim", "--claimant", "bot"]);
             wait_until_it_listens(&waiting);
-            wait_blocked(db, &mut db.raw());
+            wait_blocked(db);
             signal(&waiting, number);
             let ended = finish(waiting);
             assert_eq!((ended.code, ended.stdout.as_str()), (Some(130), ""), "{ended:?}");

@@ -161,14 +161,14 @@ test_on! { [mariadb Mariadb, mysql Mysql] whoever_takes_tables_of_the_claim_wait
             assert!(!store.record_messages(&RunRef { id: RunId(1), token: "none".to_owned() }, &messages).unwrap());
         }),
     ];
-    let (mut claim, mut looker, mut store) = (db.raw(), db.raw(), db.store());
+    let (mut claim, mut store) = (db.raw(), db.store());
     for (what, change) in changes {
         // As a claim does that has got no further yet.
         claim.execute("LOCK TABLES \"TaskQueue\" WRITE");
         std::thread::scope(|scope| {
             let store = &mut store;
             let changing = scope.spawn(move || change(store));
-            wait_blocked(db, &mut looker);
+            wait_blocked(db);
             assert!(!changing.is_finished(), "{what}");
             claim.execute("UNLOCK TABLES");
         });

@@ -101,7 +101,7 @@ each_engine! {
         raw.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success' WHERE \"Id\" = {}", runs[0].0));
         std::thread::scope(|scope| {
             let queued = scope.spawn(|| insert(&mut db.store(), std::slice::from_ref(&task)));
-            wait_blocked(db, &mut db.raw());
+            wait_blocked(db);
             raw.execute("COMMIT");
             assert_eq!(db.store().get_task(queued.join().unwrap()[0]).unwrap().waiting_for, 0);
         });

@@ -134,11 +134,10 @@ crate::each_server! {
         } else {
             "BEGIN; LOCK TABLE \"TaskQueueRuns\" IN SHARE ROW EXCLUSIVE MODE"
         });
-        let mut look = db.raw();
         std::thread::scope(|scope| {
             let mut store = db.store();
             let waiting = scope.spawn(move || claim(&mut store));
-            wait_blocked(db, &mut look);
+            wait_blocked(db);
             // By SQL: on MySQL the verb itself waits for the claims before it.
             db.execute("INSERT INTO \"TaskQueuePauses\" (\"Scope\") VALUES ('all')");
             blocker.execute(if db.is_mysql_like() { "UNLOCK TABLES" } else { "COMMIT" });

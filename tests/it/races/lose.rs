@@ -316,7 +316,7 @@ each_engine! {
         let mut store = db.store();
         let created = std::thread::scope(|scope| {
             let creator = scope.spawn(|| store.create_missing_runs(&mut |_| {}).unwrap());
-            wait_blocked(db, &mut operator);
+            wait_blocked(db);
             operator.execute("COMMIT");
             creator.join().unwrap()
         });
@@ -335,7 +335,7 @@ each_engine! {
         let mut store = db.store();
         let created = std::thread::scope(|scope| {
             let creator = scope.spawn(|| store.create_missing_runs(&mut |_| {}).unwrap());
-            wait_blocked(db, &mut operator);
+            wait_blocked(db);
             operator.execute("ROLLBACK");
             creator.join().unwrap()
         });
@@ -364,7 +364,7 @@ each_engine! {
         };
         let run = std::thread::scope(|scope| {
             let claimant = scope.spawn(|| claim_with(&mut store, "token", &|_| true));
-            wait_blocked(db, &mut other);
+            wait_blocked(db);
             other.execute(unlock);
             claimant.join().unwrap()
         });
@@ -385,7 +385,7 @@ each_engine! {
         ));
         let found = std::thread::scope(|scope| {
             let asking = scope.spawn(|| store.find_claimed("in doubt").unwrap());
-            wait_blocked(db, &mut db.raw());
+            wait_blocked(db);
             claim.execute("COMMIT");
             asking.join().unwrap()
         });
@@ -404,7 +404,7 @@ each_engine! {
         operator.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"Status\" = 'cancelled', \"FinishedOn\" = {now} WHERE \"Id\" = {first}"));
         let run = std::thread::scope(|scope| {
             let claimant = scope.spawn(|| claim_with(&mut store, "token", &|_| true));
-            wait_blocked(db, &mut operator);
+            wait_blocked(db);
             operator.execute("COMMIT");
             claimant.join().unwrap()
         });
@@ -416,11 +416,9 @@ each_engine! {
         queue(db, 1);
         let mut store = db.store();
         store.create_missing_runs(&mut |_| {}).unwrap();
-        let mut observer = db.raw();
         let mut application = db.raw();
         std::thread::scope(|scope| {
             let inserting = Cell::new(None);
-            let observer = std::cell::RefCell::new(&mut observer);
             let application = Cell::new(Some(&mut application));
             // Asked under the lock of the claim.
             let run = claim_with(&mut store, "token", &|_| {
@@ -430,7 +428,7 @@ each_engine! {
                         // Its lock is on the runs alone: the insert does not even wait.
                         thread.join().unwrap();
                     } else {
-                        wait_blocked(db, *observer.borrow_mut());
+                        wait_blocked(db);
                         inserting.set(Some(thread));
                     }
                 }

@@ -33,7 +33,7 @@ each_engine! {
         other.execute("DELETE FROM \"TaskQueueRunOutputs\" WHERE \"RunId\" = 2");
         std::thread::scope(|scope| {
             let pruned = scope.spawn(|| db.store().prune_outputs(60, None).unwrap());
-            wait_blocked(db, &mut db.raw());
+            wait_blocked(db);
             other.execute("COMMIT");
             assert_eq!(pruned.join().unwrap(), 2);
         });
@@ -74,7 +74,7 @@ test_on! { [mariadb Mariadb, mysql Mysql] a_claim_that_waits_for_a_prune_of_resu
     holder.execute("UPDATE \"TaskQueueRuns\" SET \"Priority\" = \"Priority\" + 1 WHERE \"Id\" = 1");
     std::thread::scope(|scope| {
         let pruned = scope.spawn(|| db.store().prune_results(60, None).unwrap());
-        wait_blocked(db, &mut db.raw());
+        wait_blocked(db);
         let claimed = scope.spawn(|| {
             // What a claim does first where transitions are kept.
             db.execute("LOCK TABLES \"TaskQueueRuns\" WRITE, \"TaskQueue\" WRITE, \"TaskQueueEvents\" WRITE");

@@ -236,7 +236,7 @@ each_engine! {
             ));
             std::thread::scope(|scope| {
                 let changed = scope.spawn(|| change(&mut db.store(), id, &wanted));
-                wait_blocked(db, &mut db.raw());
+                wait_blocked(db);
                 raw.execute("COMMIT");
                 assert!(changed.join().unwrap().id > id, "{wanted:?}");
             });
@@ -262,7 +262,7 @@ each_engine! {
             raw.execute(&format!("UPDATE \"TaskQueue\" SET {written}, \"ScheduleId\" = {id} WHERE \"Id\" = {id}"));
             std::thread::scope(|scope| {
                 let ended = scope.spawn(|| db.store().end_run(&run, &ending(RunEvent::Succeed)).unwrap());
-                wait_blocked(db, &mut db.raw());
+                wait_blocked(db);
                 raw.execute("COMMIT");
                 assert_eq!(ended.join().unwrap(), Ended::Recorded);
             });
@@ -304,7 +304,7 @@ each_engine! {
         raw.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success' WHERE \"Id\" = {prerequisite}"));
         std::thread::scope(|scope| {
             let advanced = scope.spawn(|| db.store().advance_schedule(id, NOBODY, 900).unwrap());
-            wait_blocked(db, &mut db.raw());
+            wait_blocked(db);
             raw.execute("COMMIT");
             assert_eq!(advanced.join().unwrap().planned, 1);
         });
@@ -412,7 +412,7 @@ each_server! {
         std::thread::scope(|scope| {
             let creating = scope.spawn(|| db.store().create_missing_runs(&mut |_| {}).unwrap());
             // It knows by now which run is the newest.
-            wait_blocked(db, &mut db.raw());
+            wait_blocked(db);
             assert_eq!(db.store().end_run(&run, &ending(RunEvent::Succeed)).unwrap(), Ended::Recorded);
             db.cli().stdin(exported).run(&["import"]).ok();
             blocker.execute("ROLLBACK");
@@ -440,7 +440,7 @@ test_on! { [postgres Postgres] a_change_that_waits_for_a_claim_holds_no_row_that
     raw.execute("LOCK TABLE \"TaskQueueRuns\" IN SHARE ROW EXCLUSIVE MODE");
     std::thread::scope(|scope| {
         let changed = scope.spawn(|| change(&mut db.store(), id, &ScheduleChange::Pause));
-        wait_blocked(db, &mut db.raw());
+        wait_blocked(db);
         raw.execute(&format!("SELECT \"Id\" FROM \"TaskQueue\" WHERE \"Id\" = {id} FOR UPDATE NOWAIT"));
         raw.execute("COMMIT");
         assert_eq!(changed.join().unwrap().id, id);
@@ -468,7 +468,7 @@ test_on! { [postgres Postgres] a_prune_that_waits_for_a_claim_holds_no_row_that_
         };
         std::thread::scope(|scope| {
             let pruned = scope.spawn(prune);
-            wait_blocked(db, &mut db.raw());
+            wait_blocked(db);
             raw.execute(&format!("SELECT \"Id\" FROM \"TaskQueue\" WHERE \"Id\" = {id} FOR UPDATE NOWAIT"));
             raw.execute("COMMIT");
             assert_eq!(pruned.join().unwrap(), 1);

@@ -68,7 +68,7 @@ fn beside_an_uncommitted_start(db: &TestDb, id: TaskId, act: impl FnOnce(&mut St
     ));
     std::thread::scope(|scope| {
         let later = scope.spawn(move || act(&mut store));
-        wait_blocked(db, &mut db.raw());
+        wait_blocked(db);
         earlier.execute("COMMIT");
         later.join().unwrap();
     });

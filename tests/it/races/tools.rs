@@ -114,7 +114,7 @@ pub fn begin_write(raw: &mut Raw) {
 /// Waits until another connection to this database waits for a lock, or, where that cannot be asked, has been at its
 /// statement for three looks. SQLite's waiters cannot be seen at all: they poll. Who should wait may come too late to
 /// have to, and what the test asserts holds all the same.
-pub fn wait_blocked(db: &TestDb, raw: &mut Raw) {
+pub fn wait_blocked(db: &TestDb) {
     let sql = match db.engine {
         EngineUnderTest::Sqlite => return,
         EngineUnderTest::Postgres => "SELECT COUNT(*) AS value FROM pg_stat_activity
@@ -128,6 +128,8 @@ pub fn wait_blocked(db: &TestDb, raw: &mut Raw) {
             )
         }
     };
+    // A connection of its own: one that has locked tables may read no others.
+    let mut raw = db.raw();
     let mut looks = 0;
     wait_until("somebody waits for a lock", || {
         looks = if raw.numbers(&sql)[0] > Some(0) { looks + 1 } else { 0 };
