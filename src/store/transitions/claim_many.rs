@@ -8,19 +8,19 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
 use super::super::audit::Origin;
-use super::super::backend::batch::{self, DueFacts, DueRow, Start, Starter, TaskStart};
+use super::super::backend::batch::{self, DueFacts, DueRow, Start, TaskStart};
 use super::super::backend::{self, AnyConnection};
 use super::super::content::Content;
 use super::super::limits::Obstacles;
-use super::super::runs::RunRef;
-use super::super::schema::{task_queue, task_queue_runs};
+use super::super::schema::task_queue;
 use super::super::sql::{Moment, db_now};
 use super::super::unmarked::open_run;
 use super::super::{Store, StoreResult};
-use super::claim::{Claim, ENDS_PER_TRANSACTION, claim_run, claimed_run, load_claimed};
+use super::claim::Claim;
 use super::heads::{first_claimable, first_claimables};
 use super::low_water::LowWater;
 use super::set_aside::Aside;
+use super::start::{ENDS_PER_TRANSACTION, already_claimed, claimed_run, start_waiting};
 use crate::domain::class_set::ClassSet;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
@@ -55,6 +55,17 @@ pub struct ManyClaimed {
     pub needs_runs: bool,
     /// The runs that were taken and that no handler can get.
     pub(super) aside: Aside,
+    /// Whether runs that were met have ended instead of being claimed.
+    pub(super) has_ended_some: bool,
+}
+
+/// What a claim takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Runs that wait.
+    Runs,
+    /// Where those are too few, due tasks without a run as well.
+    RunsAndDueTasks,
 }
 
 impl Store {
@@ -109,7 +120,9 @@ impl Store {
     ) -> StoreResult<ManyClaimed> {
         let mut claimed = match shared {
             Shared::Done(claimed) => claimed,
-            Shared::NeedsLock { is_repeated } => self.claim_alone(claim, tokens, is_repeated)?,
+            Shared::NeedsLock { is_repeated } => {
+                self.claim_alone(claim, tokens, is_repeated, Source::RunsAndDueTasks)?
+            }
         };
         // Runs may wait behind those that were set aside.
         claimed.needs_runs |= !claimed.aside.is_empty();
@@ -134,15 +147,23 @@ impl Store {
         Ok(shared)
     }
 
-    fn claim_alone(&mut self, claim: &Claim<'_>, tokens: &[String], mut is_repeated: bool) -> StoreResult<ManyClaimed> {
+    /// Claims under the lock of all claims. An earlier attempt may have claimed with these tokens where it `is_repeated`.
+    pub(super) fn claim_alone(
+        &mut self,
+        claim: &Claim<'_>,
+        tokens: &[String],
+        mut is_repeated: bool,
+        source: Source,
+    ) -> StoreResult<ManyClaimed> {
         let auditor = self.auditor()?;
         self.claim_write(auditor.is_some(), |conn| {
-            fault_point!("claim_many.locked");
-            let mut low_water = LowWater::default();
-            let claimed = claim_under_lock(conn, claim, tokens, is_repeated, auditor.as_ref(), &mut low_water)?;
+            fault_point!("claim.locked");
+            let mut low_water = (source == Source::RunsAndDueTasks).then(LowWater::default);
+            let (auditor, low_water) = (auditor.as_ref(), low_water.as_mut());
+            let claimed = claim_under_lock(conn, claim, tokens, is_repeated, auditor, low_water)?;
             // From here on an error may be that of a COMMIT which happened.
             is_repeated = true;
-            fault_point!("claim_many.before_commit");
+            fault_point!("claim.before_commit");
             Ok(claimed)
         })
     }
@@ -167,7 +188,7 @@ pub(super) fn claim_beside_others(
     low_water: &mut LowWater,
 ) -> StoreResult<Shared> {
     if backend::excludes_all(conn) {
-        return claim_under_lock(conn, claim, tokens, is_repeated, None, low_water).map(Shared::Done);
+        return claim_under_lock(conn, claim, tokens, is_repeated, None, Some(low_water)).map(Shared::Done);
     }
     // Only whoever holds the lock alone waits for a COMMIT that may still be under way.
     if is_repeated {
@@ -188,117 +209,79 @@ pub(super) fn claim_beside_others(
     start_due(conn, claim, tokens, Some(&obstacles), low_water).map(Shared::Done)
 }
 
+/// Without a low-water mark only runs that wait are claimed.
 fn claim_under_lock(
     conn: &mut AnyConnection,
     claim: &Claim<'_>,
     tokens: &[String],
     is_repeated: bool,
     auditor: Option<&Origin>,
-    low_water: &mut LowWater,
+    mut low_water: Option<&mut LowWater>,
 ) -> StoreResult<ManyClaimed> {
     // Only an attempt whose COMMIT came to nothing, or whose answer was lost, can have claimed with these tokens.
     if is_repeated {
-        low_water.forget();
-        let (runs, aside) = already_claimed(conn, tokens)?;
-        if !runs.is_empty() || !aside.is_empty() {
-            return Ok(ManyClaimed { runs, needs_runs: false, aside });
+        if let Some(low_water) = &mut low_water {
+            low_water.forget();
+        }
+        let earlier = already_claimed(conn, tokens)?;
+        if !earlier.runs.is_empty() || !earlier.aside.is_empty() {
+            return Ok(ManyClaimed { runs: earlier.runs, aside: earlier.aside, ..ManyClaimed::default() });
         }
     }
-    if auditor.is_none() && batch::is_calm(conn)? {
+    if let Some(low_water) = &mut low_water
+        && auditor.is_none()
+        && batch::is_calm(conn)?
+    {
         return start_due(conn, claim, tokens, None, low_water);
     }
     let mut obstacles = Obstacles::load(conn, claim.runner_name)?;
     if obstacles.is_closed() {
         return Ok(ManyClaimed::default());
     }
-    let (mut runs, aside) = claim_waiting(conn, claim, tokens, &mut obstacles, auditor)?;
+    let mut claimed = claim_waiting(conn, claim, tokens, &mut obstacles, auditor)?;
     // A run that is to be set aside has one of the tokens until it has ended: the next claim goes on.
-    let rest = tokens.get(runs.len()..).filter(|_| aside.is_empty()).unwrap_or_default();
-    if rest.is_empty() {
-        return Ok(ManyClaimed { runs, needs_runs: false, aside });
-    }
+    let rest = tokens.get(claimed.runs.len()..).filter(|_| claimed.aside.is_empty()).unwrap_or_default();
+    let Some(low_water) = low_water.filter(|_| !rest.is_empty()) else { return Ok(claimed) };
     if auditor.is_some() {
         // What keeps each transition needs each run by itself.
-        let needs_runs = !batch::list_due(conn, None, 1)?.is_empty();
-        return Ok(ManyClaimed { runs, needs_runs, aside });
+        claimed.needs_runs = !batch::list_due(conn, None, 1)?.is_empty();
+        return Ok(claimed);
     }
     let due = start_due(conn, claim, rest, Some(&obstacles), low_water)?;
-    runs.extend(due.runs);
-    Ok(ManyClaimed { runs, needs_runs: due.needs_runs, aside })
+    claimed.runs.extend(due.runs);
+    claimed.needs_runs = due.needs_runs;
+    Ok(claimed)
 }
 
-impl<'a> Claim<'a> {
-    fn starter(&self) -> Starter<'a> {
-        Starter {
-            runner_id: self.runner_id.0,
-            process_id: self.process_id,
-            host: self.host,
-            process_identity: self.process_identity,
-            lease_secs: self.lease_secs,
-        }
-    }
-}
-
-fn already_claimed(conn: &mut AnyConnection, tokens: &[String]) -> StoreResult<(Vec<ClaimedRun>, Aside)> {
-    use task_queue_runs::dsl;
-    let mut ours: Vec<(i64, Option<String>)> = dsl::task_queue_runs
-        .filter(dsl::running_class.is_not_null())
-        .filter(dsl::token.eq_any(tokens))
-        .select((dsl::id, dsl::token))
-        .load(conn)?;
-    ours.sort_unstable();
-    let (mut runs, mut aside) = (Vec::with_capacity(ours.len()), Aside::default());
-    for (run_id, token) in ours {
-        let token = token.unwrap_or_default();
-        match load_claimed(conn, run_id, &token)? {
-            Ok(run) => runs.push(run),
-            Err(problem) => aside.add(RunRef { id: RunId(run_id), token }, problem),
-        }
-    }
-    Ok((runs, aside))
-}
-
-fn claim_waiting(
+/// Claims the first runs that wait. While it meets some that have to end instead, it looks further.
+fn claim_waiting<'a>(
     conn: &mut AnyConnection,
-    claim: &Claim<'_>,
+    claim: &Claim<'a>,
     tokens: &[String],
-    obstacles: &mut Obstacles<'_>,
+    obstacles: &mut Obstacles<'a>,
     auditor: Option<&Origin>,
-) -> StoreResult<(Vec<ClaimedRun>, Aside)> {
-    let heads = first_claimables(conn, &claim.classes, None, tokens.len(), obstacles)?;
-    if heads.is_empty() {
-        return Ok((Vec::new(), Aside::default()));
-    }
-    let starts: Vec<Start<'_>> =
-        heads.iter().zip(tokens).map(|((_, run_id, _), token)| Start { run_id: *run_id, token }).collect();
-    // What keeps each transition needs each run by itself.
-    let started = if auditor.is_none() { batch::start_runs(conn, &claim.starter(), &starts)? } else { Vec::new() };
-    fault_point!("claim_many.runs_written");
-    let known: HashSet<i64> = started.iter().map(|row| row.run_id).collect();
-    let (mut claimed, mut aside, mut ended) = (Vec::with_capacity(started.len()), Aside::default(), 0);
-    for row in started {
-        match row.content.read() {
-            Ok(content) => {
-                let ids = (RunId(row.run_id), TaskId(row.task_id));
-                claimed.push(claimed_run(ids, row.token, row.attempt, row.started_on, content));
-            }
-            Err(problem) => aside.add(RunRef { id: RunId(row.run_id), token: row.token }, problem),
-        }
-    }
-    for start in starts.iter().filter(|start| !known.contains(&start.run_id)) {
-        match claim_run(conn, &claim.holder(start.token), start.run_id, auditor, &mut aside)? {
-            Some(run) => claimed.push(run),
-            // It has ended instead. For some milliseconds no other process can claim.
-            None => ended += 1,
-        }
-        if ended >= ENDS_PER_TRANSACTION {
+) -> StoreResult<ManyClaimed> {
+    let (mut claimed, mut ended) = (ManyClaimed::default(), 0);
+    loop {
+        let free = tokens.get(claimed.runs.len()..).unwrap_or_default();
+        let heads = first_claimables(conn, &claim.classes, None, free.len(), obstacles)?;
+        if heads.is_empty() {
             break;
         }
+        let starts = heads.iter().zip(free).map(|((_, run_id, _), token)| Start { run_id: *run_id, token });
+        let started = start_waiting(conn, &claim.holder(), &starts.collect::<Vec<_>>(), auditor)?;
+        obstacles.count_starts(conn, &started.runs)?;
+        claimed.runs.extend(started.runs);
+        claimed.aside = started.aside;
+        ended += started.ended;
+        if started.ended == 0 || !claimed.aside.is_empty() || ended >= ENDS_PER_TRANSACTION {
+            break;
+        }
+        // What is full now was not before.
+        *obstacles = Obstacles::load(conn, claim.runner_name)?;
     }
-    obstacles.count_starts(conn, &claimed)?;
-    let place = |run: &ClaimedRun| heads.iter().position(|(_, run_id, _)| *run_id == run.run_id.0);
-    claimed.sort_by_key(place);
-    Ok((claimed, aside))
+    claimed.has_ended_some = ended > 0;
+    Ok(claimed)
 }
 
 /// Starts the first due tasks, unless one of them must have its turn among runs. Without `obstacles` there are none, and no due
@@ -328,7 +311,7 @@ fn start_due(
         return Ok(ManyClaimed { needs_runs: true, ..ManyClaimed::default() });
     }
     let tasks: Vec<TaskStart<'_>> = due.iter().zip(tokens).map(start_of).collect();
-    let started = batch::start_tasks(conn, &claim.starter(), &tasks)?;
+    let started = batch::start_tasks(conn, &claim.holder(), &tasks)?;
     let runs: HashMap<i64, i64> = started.into_iter().map(|task| (task.task_id, task.run_id)).collect();
     let watched = due.iter().filter(|(facts, _)| facts.is_watched).filter_map(|(facts, _)| runs.get(&facts.task_id));
     batch::mark_started(conn, &watched.copied().collect::<Vec<_>>())?;

@@ -22,6 +22,7 @@ mod retry;
 mod run_end;
 mod schedule;
 mod set_aside;
+mod start;
 
 pub use self::cancel::CancelAnswer;
 pub use self::claim::{Claim, SpecificClaim};

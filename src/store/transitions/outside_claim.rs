@@ -8,6 +8,7 @@ use diesel::prelude::*;
 
 use super::super::audit::Origin;
 use super::super::backend::AnyConnection;
+use super::super::backend::batch::{Holder, Start};
 use super::super::events::{NewEvent, insert_event};
 use super::super::leases::lease_end;
 use super::super::limits::Obstacles;
@@ -15,9 +16,9 @@ use super::super::runs::RunRef;
 use super::super::schema::{task_queue, task_queue_runs};
 use super::super::{Store, StoreResult};
 use super::choose::first_chosen;
-use super::claim::{ENDS_PER_TRANSACTION, Holder, claim_run, load_claimed};
 use super::heads::{Asker, Head, first_claimable};
 use super::set_aside::Aside;
+use super::start::{ENDS_PER_TRANSACTION, Started, load_held, start_waiting};
 use crate::domain::class_set::ClassSet;
 use crate::domain::ids::RunId;
 use crate::domain::records::ClaimedRun;
@@ -106,7 +107,7 @@ impl Store {
     /// # Errors
     /// The database could not be asked.
     pub fn find_claimed_outside(&mut self, claimant: &str, secrets: &[String]) -> StoreResult<Vec<RunRef>> {
-        let held = self.claim_write(false, |conn| Ok(held_with(conn, claimant, secrets)?))?;
+        let held = self.claim_write(false, |conn| Ok(held_by(conn, claimant, secrets)?))?;
         Ok(held.into_iter().map(|(run_id, token)| RunRef { id: RunId(run_id), token }).collect())
     }
 
@@ -147,11 +148,13 @@ fn claim_first(
             process_id: claim.process.as_ref().map(|(pid, _)| *pid),
             host: claim.host,
             process_identity: claim.process.as_ref().map_or("", |(_, identity)| identity),
-            token: &token_of(run_id, secret),
             lease_secs: (claim.lease_secs)(class.known(), timeout_secs.flatten()),
         };
-        if let Some(run) = claim_run(conn, &holder, run_id, auditor, aside)? {
-            obstacles.count_starts(conn, std::slice::from_ref(&run))?;
+        let start = Start { run_id, token: &token_of(run_id, secret) };
+        let started = start_waiting(conn, &holder, &[start], auditor)?;
+        obstacles.count_starts(conn, &started.runs)?;
+        aside.extend(started.aside);
+        if let Some(run) = started.runs.into_iter().next() {
             insert_event(conn, &(claim.event)(&run))?;
             return with_deadline(conn, run).map(Some);
         }
@@ -183,18 +186,16 @@ fn token_of(run_id: i64, secret: &str) -> String {
 
 /// What this very call has claimed, by its secrets.
 fn claimed_before(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> StoreResult<Vec<OutsideRun>> {
-    let mut claimed = Vec::new();
-    for (run_id, token) in held_with(conn, claim.claimant, claim.secrets)? {
+    let mut held = Started::default();
+    for (run_id, token) in held_by(conn, claim.claimant, claim.secrets)? {
         // One that cannot be read is taken back once its deadline is over.
-        if let Ok(run) = load_claimed(conn, run_id, &token)? {
-            claimed.push(with_deadline(conn, run)?);
-        }
+        load_held(conn, run_id, token, &mut held)?;
     }
-    Ok(claimed)
+    held.runs.into_iter().map(|run| with_deadline(conn, run)).collect()
 }
 
 /// Each run that a claimant holds by one of these secrets, with its token, in the order of the secrets.
-fn held_with(conn: &mut AnyConnection, claimant: &str, secrets: &[String]) -> QueryResult<Vec<(i64, String)>> {
+fn held_by(conn: &mut AnyConnection, claimant: &str, secrets: &[String]) -> QueryResult<Vec<(i64, String)>> {
     use task_queue_runs::dsl;
     let held: Vec<(i64, Option<String>)> = dsl::task_queue_runs
         .filter(dsl::running_class.is_not_null())

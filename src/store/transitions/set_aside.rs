@@ -15,6 +15,10 @@ impl Aside {
         self.0.push((run, problem));
     }
 
+    pub(super) fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

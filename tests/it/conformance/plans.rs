@@ -84,7 +84,7 @@ each_engine! {
         let _ = is_found_by(db, "TaskQueueRunsRunning", 1_000 + 2 * 20, &format!(
             "SELECT * FROM \"TaskQueueRuns\" WHERE \"RunningClass\" IS NOT NULL AND \"UpdatedOn\" < {now}
              ORDER BY \"LeaseExpiresOn\", \"Id\" LIMIT 20"));
-        // store::transitions::claim::already_claimed
+        // store::transitions::start::held_with
         is_read_from(
             db,
             "TaskQueueRunsRunning",

@@ -33,11 +33,14 @@ fn with_statuses(text: &str) -> String {
     text.replace("STARTABLE", &STARTABLE).replace("UNMARKED", &UNMARKED)
 }
 
-/// Who starts runs, as their rows name them.
+/// Whoever takes runs, as their rows name them.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Starter<'a> {
-    pub(in super::super) runner_id: i64,
-    pub(in super::super) process_id: i64,
+pub(in super::super) struct Holder<'a> {
+    pub(in super::super) runner_id: Option<i64>,
+    /// Only for the event of a start.
+    pub(in super::super) runner_name: &'a str,
+    pub(in super::super) claimant: Option<&'a str>,
+    pub(in super::super) process_id: Option<i64>,
     pub(in super::super) host: &'a str,
     pub(in super::super) process_identity: &'a str,
     pub(in super::super) lease_secs: i64,
@@ -182,16 +185,17 @@ pub(in super::super) struct EndedRow {
 }
 
 /// Starts those of these runs that wait, for a task that was not cancelled; under the lock of the claim. Those that are
-/// missing from the answer have not changed.
+/// missing from the answer have not changed. A status of a task that allows no start was written by a hand in the tables or a newer
+/// version: the run goes ahead, the status is left alone (rule R9).
 pub(in super::super) fn start_runs(
     conn: &mut AnyConnection,
-    starter: &Starter<'_>,
+    holder: &Holder<'_>,
     starts: &[Start<'_>],
 ) -> QueryResult<Vec<StartedRow>> {
     match conn {
-        AnyConnection::Sqlite(conn) => sqlite::start_runs(conn, starter, starts),
-        AnyConnection::Postgres(conn) => postgres::start_runs(conn, starter, starts),
-        AnyConnection::Mysql(conn) => mysql::start_runs(conn, starter, starts),
+        AnyConnection::Sqlite(conn) => sqlite::start_runs(conn, holder, starts),
+        AnyConnection::Postgres(conn) => postgres::start_runs(conn, holder, starts),
+        AnyConnection::Mysql(conn) => mysql::start_runs(conn, holder, starts),
     }
 }
 
@@ -234,13 +238,13 @@ pub(in super::super) fn has_due_with_priority(conn: &mut AnyConnection) -> Query
 /// missing from the answer has got a run from another claim since it was listed.
 pub(in super::super) fn start_tasks(
     conn: &mut AnyConnection,
-    starter: &Starter<'_>,
+    holder: &Holder<'_>,
     tasks: &[TaskStart<'_>],
 ) -> QueryResult<Vec<StartedTask>> {
     match conn {
-        AnyConnection::Sqlite(conn) => sqlite::start_tasks(conn, starter, tasks),
-        AnyConnection::Postgres(conn) => postgres::start_tasks(conn, starter, tasks),
-        AnyConnection::Mysql(conn) => mysql::start_tasks(conn, starter, tasks),
+        AnyConnection::Sqlite(conn) => sqlite::start_tasks(conn, holder, tasks),
+        AnyConnection::Postgres(conn) => postgres::start_tasks(conn, holder, tasks),
+        AnyConnection::Mysql(conn) => mysql::start_tasks(conn, holder, tasks),
     }
 }
 

@@ -11,7 +11,7 @@ use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use super::super::super::prepared::{prepared, prepared_once};
 use super::super::super::sql::Moment;
 use super::{
-    DueRow, EndedRow, FoundRow, IdRow, Manner, STARTABLE, Start, StartedRow, StartedTask, Starter, Success, TaskStart,
+    DueRow, EndedRow, FoundRow, Holder, IdRow, Manner, STARTABLE, Start, StartedRow, StartedTask, Success, TaskStart,
     UNMARKED, by_manner,
 };
 
@@ -43,7 +43,7 @@ fn quoted(text: &str) -> String {
 /// The claim has locked both tables: what is read here is what is written to.
 pub(super) fn start_runs(
     conn: &mut MysqlConnection,
-    starter: &Starter<'_>,
+    holder: &Holder<'_>,
     starts: &[Start<'_>],
 ) -> QueryResult<Vec<StartedRow>> {
     let startable: Vec<StartedRow> = diesel::sql_query(format!(
@@ -64,7 +64,7 @@ pub(super) fn start_runs(
     }
     let text = format!(
         "UPDATE `TaskQueueRuns`
-         SET `Status` = 'processing', `StartedOn` = UTC_TIMESTAMP(6), `ProcessId` = ?, `RunnerId` = ?, `Claimant` = NULL,
+         SET `Status` = 'processing', `StartedOn` = UTC_TIMESTAMP(6), `ProcessId` = ?, `RunnerId` = ?, `Claimant` = ?,
              `Token` = {}, `Host` = ?, `ProcessIdentity` = ?, `LeaseExpiresOn` = UTC_TIMESTAMP(6) + INTERVAL ? SECOND,
              `UpdatedOn` = UTC_TIMESTAMP(6)
          WHERE `Id` IN ({})",
@@ -72,11 +72,12 @@ pub(super) fn start_runs(
         list(started.iter().map(|row| row.run_id))
     );
     prepared_once(&text)
-        .bind::<BigInt, _>(starter.process_id)
-        .bind::<BigInt, _>(starter.runner_id)
-        .bind::<Text, _>(starter.host)
-        .bind::<Text, _>(starter.process_identity)
-        .bind::<BigInt, _>(starter.lease_secs)
+        .bind::<Nullable<BigInt>, _>(holder.process_id)
+        .bind::<Nullable<BigInt>, _>(holder.runner_id)
+        .bind::<Nullable<Text>, _>(holder.claimant)
+        .bind::<Text, _>(holder.host)
+        .bind::<Text, _>(holder.process_identity)
+        .bind::<BigInt, _>(holder.lease_secs)
         .execute(conn)?;
     mark(conn, started.iter().map(|row| row.run_id), &STARTABLE, "TRUE")?;
     Ok(started)
@@ -157,7 +158,7 @@ fn with_open_run(conn: &mut MysqlConnection, tasks: &[TaskStart<'_>]) -> QueryRe
 
 pub(super) fn start_tasks(
     conn: &mut MysqlConnection,
-    starter: &Starter<'_>,
+    holder: &Holder<'_>,
     tasks: &[TaskStart<'_>],
 ) -> QueryResult<Vec<StartedTask>> {
     let started = with_open_run(conn, tasks)?;
@@ -179,11 +180,11 @@ pub(super) fn start_tasks(
             .bind::<Text, _>(task.class.as_str())
             .bind::<Integer, _>(task.attempt)
             .bind::<Text, _>(task.token)
-            .bind::<BigInt, _>(starter.process_id)
-            .bind::<BigInt, _>(starter.runner_id)
-            .bind::<Text, _>(starter.host)
-            .bind::<Text, _>(starter.process_identity)
-            .bind::<BigInt, _>(starter.lease_secs);
+            .bind::<Nullable<BigInt>, _>(holder.process_id)
+            .bind::<Nullable<BigInt>, _>(holder.runner_id)
+            .bind::<Text, _>(holder.host)
+            .bind::<Text, _>(holder.process_identity)
+            .bind::<BigInt, _>(holder.lease_secs);
     }
     insert.execute(conn)?;
     // An INSERT whose number of rows is known beforehand gets consecutive ids, and this is the first of them.

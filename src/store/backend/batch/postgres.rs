@@ -9,14 +9,14 @@ use diesel::sql_types::{Array, BigInt, Integer, Nullable, Text, Timestamp};
 
 use super::super::super::prepared::prepared;
 use super::super::super::sql::Moment;
-use super::{DueRow, EndedRow, FoundRow, Start, StartedRow, StartedTask, Starter, Success, TaskStart, with_statuses};
+use super::{DueRow, EndedRow, FoundRow, Holder, Start, StartedRow, StartedTask, Success, TaskStart, with_statuses};
 
 static START_RUNS: LazyLock<String> = LazyLock::new(|| {
     with_statuses(
         r#"
     WITH started AS (
         UPDATE "TaskQueueRuns" AS r
-        SET "Status" = 'processing', "StartedOn" = clock_timestamp(), "ProcessId" = ?, "RunnerId" = ?, "Claimant" = NULL,
+        SET "Status" = 'processing', "StartedOn" = clock_timestamp(), "ProcessId" = ?, "RunnerId" = ?, "Claimant" = ?,
             "Token" = s.token, "Host" = ?, "ProcessIdentity" = ?,
             "LeaseExpiresOn" = clock_timestamp() + ? * interval '1 second', "UpdatedOn" = clock_timestamp()
         FROM unnest(?, ?) AS s (id, token), "TaskQueue" AS t
@@ -37,17 +37,18 @@ static START_RUNS: LazyLock<String> = LazyLock::new(|| {
 
 pub(super) fn start_runs(
     conn: &mut PgConnection,
-    starter: &Starter<'_>,
+    holder: &Holder<'_>,
     starts: &[Start<'_>],
 ) -> QueryResult<Vec<StartedRow>> {
     let ids: Vec<i64> = starts.iter().map(|start| start.run_id).collect();
     let tokens: Vec<&str> = starts.iter().map(|start| start.token).collect();
     let statement = prepared(&START_RUNS)
-        .bind::<BigInt, _>(starter.process_id)
-        .bind::<BigInt, _>(starter.runner_id)
-        .bind::<Text, _>(starter.host)
-        .bind::<Text, _>(starter.process_identity)
-        .bind::<BigInt, _>(starter.lease_secs)
+        .bind::<Nullable<BigInt>, _>(holder.process_id)
+        .bind::<Nullable<BigInt>, _>(holder.runner_id)
+        .bind::<Nullable<Text>, _>(holder.claimant)
+        .bind::<Text, _>(holder.host)
+        .bind::<Text, _>(holder.process_identity)
+        .bind::<BigInt, _>(holder.lease_secs)
         .bind::<Array<BigInt>, _>(ids)
         .bind::<Array<Text>, _>(tokens);
     statement.load(conn)
@@ -109,7 +110,7 @@ const START_TASKS: &str = r#"
 
 pub(super) fn start_tasks(
     conn: &mut PgConnection,
-    starter: &Starter<'_>,
+    holder: &Holder<'_>,
     tasks: &[TaskStart<'_>],
 ) -> QueryResult<Vec<StartedTask>> {
     let ids: Vec<i64> = tasks.iter().map(|task| task.task_id).collect();
@@ -117,11 +118,11 @@ pub(super) fn start_tasks(
     let attempts: Vec<i32> = tasks.iter().map(|task| task.attempt).collect();
     let tokens: Vec<&str> = tasks.iter().map(|task| task.token).collect();
     let statement = prepared(START_TASKS)
-        .bind::<BigInt, _>(starter.process_id)
-        .bind::<BigInt, _>(starter.runner_id)
-        .bind::<Text, _>(starter.host)
-        .bind::<Text, _>(starter.process_identity)
-        .bind::<BigInt, _>(starter.lease_secs)
+        .bind::<Nullable<BigInt>, _>(holder.process_id)
+        .bind::<Nullable<BigInt>, _>(holder.runner_id)
+        .bind::<Text, _>(holder.host)
+        .bind::<Text, _>(holder.process_identity)
+        .bind::<BigInt, _>(holder.lease_secs)
         .bind::<Array<BigInt>, _>(ids)
         .bind::<Array<Text>, _>(classes)
         .bind::<Array<Integer>, _>(attempts)

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::super::super::prepared::prepared;
 use super::super::super::sql::Moment;
 use super::{
-    DueRow, EndedRow, FoundRow, IdRow, Manner, Start, StartedRow, StartedTask, Starter, Success, TaskStart, by_manner,
+    DueRow, EndedRow, FoundRow, Holder, IdRow, Manner, Start, StartedRow, StartedTask, Success, TaskStart, by_manner,
     with_statuses,
 };
 
@@ -36,7 +36,7 @@ fn read_clock(conn: &mut SqliteConnection, plus_secs: i64) -> QueryResult<Clock>
 /// The FROM of an UPDATE is read first, row by row, and each row of the table found by its key.
 const START_RUNS: &str = r#"
     UPDATE "TaskQueueRuns"
-    SET "Status" = 'processing', "StartedOn" = ?, "ProcessId" = ?, "RunnerId" = ?, "Claimant" = NULL, "Token" = n.value ->> 1,
+    SET "Status" = 'processing', "StartedOn" = ?, "ProcessId" = ?, "RunnerId" = ?, "Claimant" = ?, "Token" = n.value ->> 1,
         "Host" = ?, "ProcessIdentity" = ?, "LeaseExpiresOn" = ?, "UpdatedOn" = ?
     FROM json_each(?) AS n
     WHERE "TaskQueueRuns"."Id" = n.value ->> 0 AND "Status" = 'scheduled'
@@ -52,17 +52,18 @@ const LOAD_STARTED: &str = r#"
 
 pub(super) fn start_runs(
     conn: &mut SqliteConnection,
-    starter: &Starter<'_>,
+    holder: &Holder<'_>,
     starts: &[Start<'_>],
 ) -> QueryResult<Vec<StartedRow>> {
     let runs: Vec<_> = starts.iter().map(|start| json!([start.run_id, start.token])).collect();
-    let clock = read_clock(conn, starter.lease_secs)?;
+    let clock = read_clock(conn, holder.lease_secs)?;
     let started: Vec<IdRow> = prepared(START_RUNS)
         .bind::<Text, _>(&clock.now)
-        .bind::<BigInt, _>(starter.process_id)
-        .bind::<BigInt, _>(starter.runner_id)
-        .bind::<Text, _>(starter.host)
-        .bind::<Text, _>(starter.process_identity)
+        .bind::<Nullable<BigInt>, _>(holder.process_id)
+        .bind::<Nullable<BigInt>, _>(holder.runner_id)
+        .bind::<Nullable<Text>, _>(holder.claimant)
+        .bind::<Text, _>(holder.host)
+        .bind::<Text, _>(holder.process_identity)
         .bind::<Text, _>(&clock.later)
         .bind::<Text, _>(&clock.now)
         .bind::<Text, _>(json!(runs).to_string())
@@ -145,19 +146,19 @@ const START_TASKS: &str = r#"
 
 pub(super) fn start_tasks(
     conn: &mut SqliteConnection,
-    starter: &Starter<'_>,
+    holder: &Holder<'_>,
     tasks: &[TaskStart<'_>],
 ) -> QueryResult<Vec<StartedTask>> {
     let rows: Vec<_> = tasks.iter().map(|task| json!([task.task_id, task.attempt, task.token])).collect();
-    let clock = read_clock(conn, starter.lease_secs)?;
+    let clock = read_clock(conn, holder.lease_secs)?;
     let mut started: Vec<StartedTask> = prepared(START_TASKS)
         .bind::<Text, _>(&clock.now)
         .bind::<Text, _>(&clock.now)
         .bind::<Text, _>(&clock.now)
-        .bind::<BigInt, _>(starter.process_id)
-        .bind::<BigInt, _>(starter.runner_id)
-        .bind::<Text, _>(starter.host)
-        .bind::<Text, _>(starter.process_identity)
+        .bind::<Nullable<BigInt>, _>(holder.process_id)
+        .bind::<Nullable<BigInt>, _>(holder.runner_id)
+        .bind::<Text, _>(holder.host)
+        .bind::<Text, _>(holder.process_identity)
         .bind::<Text, _>(&clock.later)
         .bind::<Text, _>(json!(rows).to_string())
         .load(conn)?;
