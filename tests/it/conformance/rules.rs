@@ -1,4 +1,4 @@
-//! The rules R1 to R10 of the design.
+//! The rules R1 to R10 of docs/architecture.md.
 
 use std::thread;
 

@@ -9,7 +9,9 @@ use super::root;
 fn pages() -> Vec<PathBuf> {
     let documents = std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let documents = documents.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-    documents.chain(["README.md", "CHANGELOG.md"].map(|name| root().join(name))).collect()
+    documents
+        .chain(["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| root().join(name)))
+        .collect()
 }
 
 fn read(page: &Path) -> String {

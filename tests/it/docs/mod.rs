@@ -19,6 +19,7 @@ mod guides;
 mod indexes;
 mod library_names;
 mod links;
+mod rules;
 mod several_hosts;
 mod statements;
 mod tables;
@@ -30,6 +31,9 @@ pub(crate) use self::tables::configuration_keys;
 const PAGES: &[&str] = &[
     "README.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs/architecture.md",
     "docs/configuration.md",
     "docs/coprocess.md",
     "docs/events.md",

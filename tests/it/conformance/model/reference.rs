@@ -1,4 +1,4 @@
-//! The reference: tasks, runs and runners as rules R1 to R10 of the design want them, in plain vectors. It knows nothing of
+//! The reference: tasks, runs and runners as rules R1 to R10 (docs/architecture.md) want them, in plain vectors. It knows nothing of
 //! the program's own rules, and no clock.
 
 mod runs;
