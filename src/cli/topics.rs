@@ -14,8 +14,8 @@ const TOPICS: &[Topic] = &[
     Topic {
         name: "exit-status",
         purpose: "what the exit status of a command says",
-        page: include_str!("../../README.md"),
-        heading: Some("### Exit status\n"),
+        page: include_str!("../../docs/commands.md"),
+        heading: Some("## Exit status\n"),
     },
     Topic {
         name: "handlers",

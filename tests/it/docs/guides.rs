@@ -7,7 +7,8 @@ use super::{Block, blocks, read};
 use crate::support::Cli;
 use crate::support::cli::configure;
 
-const GUIDES: [&str; 6] = [
+const GUIDES: [&str; 7] = [
+    "docs/commands.md",
     "docs/explain.md",
     "docs/operators.md",
     "docs/runners.md",

@@ -7,7 +7,9 @@ use super::root;
 
 /// Every page that somebody reads.
 fn pages() -> Vec<PathBuf> {
-    let documents = std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let folders = ["docs", "docs/decisions"].into_iter();
+    let documents = folders.flat_map(|folder| std::fs::read_dir(root().join(folder)).unwrap());
+    let documents = documents.map(|entry| entry.unwrap().path());
     let documents = documents.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
     documents
         .chain(["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| root().join(name)))

@@ -34,6 +34,7 @@ const PAGES: &[&str] = &[
     "CONTRIBUTING.md",
     "SECURITY.md",
     "docs/architecture.md",
+    "docs/commands.md",
     "docs/configuration.md",
     "docs/coprocess.md",
     "docs/events.md",

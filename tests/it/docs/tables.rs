@@ -121,8 +121,8 @@ fn every_column_is_documented_and_no_other() {
 }
 
 #[test]
-fn every_exit_status_of_the_program_is_in_the_readme() {
-    let rows = table_rows(&read("README.md"));
+fn every_exit_status_of_the_program_is_documented() {
+    let rows = table_rows(&read("docs/commands.md"));
     let source = read("src/cli/error.rs");
     let constants = source.lines().filter_map(|line| line.strip_prefix("pub(crate) const "));
     let codes: Vec<&str> = constants.filter_map(|line| line.split_once(": u8 = ")?.1.strip_suffix(';')).collect();
@@ -133,12 +133,12 @@ fn every_exit_status_of_the_program_is_in_the_readme() {
 }
 
 #[test]
-fn every_verb_is_in_the_readme() {
+fn every_verb_is_documented() {
     let home = tempfile::tempdir().unwrap();
     let help = Cli::new(home.path()).run(&["--help"]).ok();
     let verbs = listed_verbs(&help);
     assert!(verbs.contains(&"create-runs"), "{verbs:?}");
-    let rows = table_rows(&read("README.md"));
+    let rows = table_rows(&read("docs/commands.md"));
     for verb in verbs {
         assert!(rows.iter().any(|row| row[0] == verb || row[0].starts_with(&format!("{verb} "))), "{verb}");
     }
