@@ -359,7 +359,7 @@ fn is_missing(url: &DatabaseUrl) -> bool {
 /// A command inside a run never works on another store by mistake.
 fn no_store_of_run(url: &DatabaseUrl) -> CliError {
     CliError::no_store(format!("{url} is not the store of the run in which this command was called"))
-        .with_hint("name the store: --database URL; a handler's runner executes queue, status, wait, events, cancel and edit for it")
+        .with_hint("name the store: --database URL; a handler's runner executes queue, status, wait, events, cancel, edit and message for it")
 }
 
 /// The address of the database, as somebody wrote it.

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn short_and_long_help_list_the_same_lines_one_for_each_verb_where_there_are_80_columns() {
+    fn short_and_long_help_list_the_same_lines_one_a_verb_at_80_columns() {
         let verbs = crate::cli::Cli::command();
         let verbs = visible(&verbs);
         for columns in [40, 80] {

@@ -131,7 +131,7 @@ fn a_number_outside_its_range_is_named_with_class_key_and_range() {
 }
 
 #[test]
-fn a_program_is_kept_running_where_its_class_says_so_and_for_as_long_as_it_says() {
+fn a_class_configures_a_coprocess_and_how_long_it_is_kept() {
     assert_eq!(Files::new(MAIL).load().unwrap().classes.find(&class("mail.send")).unwrap().protocol, Protocol::OneShot);
     let protocol = |keys: &str| {
         let config = Files::new(&format!("{MAIL}protocol = \"coprocess\"\n{keys}")).load()?;
@@ -183,7 +183,7 @@ fn a_limit_outside_its_range_is_named_with_class_key_and_range() {
 }
 
 #[test]
-fn the_user_at_the_top_is_that_of_every_class_without_one_also_of_the_parts() {
+fn the_user_at_the_top_applies_to_classes_without_one_also_in_parts() {
     let files =
         Files::new(&format!("user = \"bot\"\n{MAIL}user = \"mail\"\numask = \"027\"\nno_new_privileges = false\n"));
     files.write("conf.d/b.toml", "[class.b]\nargv = [\"/bin/true\"]\n");

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_configuration_forbids_holds_even_the_class_whose_tasks_name_the_program() {
+    fn a_misconfiguration_holds_a_class_even_if_its_tasks_name_the_program() {
         for rules in [ExitRules::default(), ExitRules::of_task_programs()] {
             let decision = decide(&Ending::Misconfigured("no user".into()), None, "", &rules, 60);
             assert_eq!((decision.event, decision.holds_class), (RunEvent::Release, true));

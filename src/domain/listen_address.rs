@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(["0.0.0.0:1", "[::]:1", "10.0.0.1:1"].map(is_open), [true; 3]);
     }
     #[test]
-    fn addresses_exclude_each_other_where_they_have_a_port_in_common_and_one_has_all_hosts() {
+    fn listen_addresses_exclude_each_other_when_port_and_host_overlap() {
         let exclude = |one: &str, other: &str| {
             let (one, other): (ListenAddress, ListenAddress) = (one.parse().unwrap(), other.parse().unwrap());
             assert_eq!(one.excludes(&other), other.excludes(&one));

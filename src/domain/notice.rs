@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_notices_are_one_message_that_counts_them_all_and_shows_the_first() {
+    fn a_digest_of_a_thousand_notices_counts_all_and_shows_the_first() {
         let notices: Vec<Notice> =
             (0..1_000).map(|secs| notice(["a", "b"][usize::from(secs % 4 == 0)], secs)).collect();
         let digest = Digest::of(&notices).unwrap();

@@ -37,7 +37,7 @@ pub struct Held {
 
 /// What a claimant reports of a run in progress; all of it may be missing.
 #[derive(Clone, Debug, Default)]
-pub struct News {
+pub struct ProgressReport {
     /// 0 to 100.
     pub percents: Option<i32>,
     /// A line for people.
@@ -90,7 +90,7 @@ pub struct Resolved {
 ///
 /// # Errors
 /// [`EngineError::NotHeld`], there is no such run, or the database's.
-pub fn renew(ctx: &mut Context, held: &Held, news: &News) -> EngineResult<Renewed> {
+pub fn renew(ctx: &mut Context, held: &Held, news: &ProgressReport) -> EngineResult<Renewed> {
     let run = examine(ctx, held)?;
     let settings = ctx.store.settings()?;
     let task = ctx.store.get_task(run.task_id)?;
@@ -130,7 +130,7 @@ pub fn emit(ctx: &mut Context, held: &Held, message: &Message) -> EngineResult<R
         return Err(not_held(&found, held));
     }
     fault_point!("claimants.message_kept");
-    renew(ctx, held, &News::default())
+    renew(ctx, held, &ProgressReport::default())
 }
 
 /// Records how a claimant's work ended. The same once more changes nothing and is no error: the answer may have been lost.

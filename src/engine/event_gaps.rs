@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_looked_for_until_its_time_is_over_and_so_is_what_is_left_of_it() {
+    fn a_gap_and_what_is_left_of_it_are_looked_for_until_their_time_is_over() {
         let mut gaps = between(0, 10);
         gaps.open_between(10, 20);
         let later = Moment::after(WAIT.saturating_mul(2));

@@ -10,7 +10,7 @@ use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use super::handler_finish::{HandlerFinish, storable};
 use super::handlers::Handler;
 use super::in_process::HandlerThread;
-use super::lease::Standing;
+use super::lease::LeaseState;
 use super::live_run::{LiveRun, RustRun};
 use super::outcomes::GivenBack;
 use super::run_listener::{RunListener, RunOutcome};
@@ -90,7 +90,7 @@ pub(super) fn begin<'a>(
     let live = LiveRun::new(run, place, listener);
     fault_point!("execute.before_handler");
     // This process was held up since the claim: another runner may work for the task by now (rule R7).
-    if place.leases.standing(run.run_id) != Standing::Held {
+    if place.leases.lease_state(run.run_id) != LeaseState::Held {
         return (live, Work::Program(Err(HandlerFinish::new(Some(Ending::Stopped), None))));
     }
     if let Some(reason) = live.was_cancelled() {
@@ -175,7 +175,7 @@ pub(super) fn conclude(
         is_left_behind: finished.is_left_behind,
     };
     // Between here and the write its lease is trusted for the margin at least; the write is guarded by its token anyway.
-    let is_over = was_over || place.leases.standing(run.run_id) == Standing::Over;
+    let is_over = was_over || place.leases.lease_state(run.run_id) == LeaseState::Over;
     if outcome.unended.is_some() {
         return Executed { outcome, end: None, messages: Messages::default(), is_over };
     }

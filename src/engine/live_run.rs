@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::cancel_order::CancelOrder;
 use super::handler_finish::{HandlerFinish, run_output, storable};
 use super::handlers::Handlers;
-use super::lease::Standing;
+use super::lease::LeaseState;
 use super::run_listener::RunListener;
 use super::stopping::Urgency;
 use super::unsaved::Unsaved;
@@ -208,7 +208,7 @@ impl Reporter for LiveRun<'_> {
         if self.order.reason().is_some() {
             return Some(StopReason::Cancel);
         }
-        if self.place.leases.standing(self.run_id) != Standing::Held {
+        if self.place.leases.lease_state(self.run_id) != LeaseState::Held {
             return Some(StopReason::LeaseLost);
         }
         self.place.stopping.is_stopping().then_some(StopReason::Shutdown)
@@ -237,12 +237,12 @@ impl CommandObserver for LiveRun<'_> {
         if self.check_stopping() == Urgency::Kill {
             return Control::Kill;
         }
-        match self.place.leases.standing(self.run_id) {
+        match self.place.leases.lease_state(self.run_id) {
             // What ended for the lease does not begin again, though the database may answer again.
-            Standing::Held if self.kill_at.is_none() => Control::Continue,
+            LeaseState::Held if self.kill_at.is_none() => Control::Continue,
             // Another runner works for the task: no time to ask it to end.
-            Standing::Lost => Control::Kill,
-            Standing::Held | Standing::Over => {
+            LeaseState::Lost => Control::Kill,
+            LeaseState::Held | LeaseState::Over => {
                 self.was_over = true;
                 let kill_at = *self.kill_at.get_or_insert_with(|| Moment::after(self.place.leases.notice()));
                 if kill_at.has_passed() { Control::Kill } else { Control::AskToEnd(StopReason::LeaseLost) }

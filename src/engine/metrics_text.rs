@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_described_under_its_name_and_odd_names_of_classes_are_escaped() {
+    fn a_metric_has_its_description_and_odd_class_names_are_escaped() {
         let text = text(Some(&store()), Duration::from_millis(250), None);
         assert!(text.starts_with("# HELP taskqueue_up "), "{text}");
         assert!(text.contains("# TYPE taskqueue_due_tasks gauge\ntaskqueue_due_tasks 7\n"), "{text}");

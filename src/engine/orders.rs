@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_is_drained_keeps_its_runners_and_one_that_is_stopped_ends_those_that_work_on_it() {
+    fn a_stopped_class_ends_the_runners_on_it_and_a_drained_one_keeps_them() {
         assert_eq!(ordered(PauseScope::Class("a".to_owned()), "drain"), (false, false));
         assert_eq!(ordered(PauseScope::Class("a".to_owned()), "stop"), (true, true));
         assert_eq!(ordered(PauseScope::Class("b".to_owned()), "stop"), (false, false));

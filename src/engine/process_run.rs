@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::execute::execute;
 use super::holds::Holds;
 use super::in_process::HandlerThread;
-use super::lease::{Leases, Standing};
+use super::lease::{LeaseState, Leases};
 use super::outcomes::{Outcome, leave, reserve_room, send_left_over};
 use super::record::record;
 use super::register::{as_runner, finish_dead_runners, register};
@@ -168,7 +168,7 @@ fn process_registered(
             break;
         }
         // Whose slot was given away meanwhile may be one too many (rule R5).
-        if place.leases.runner_standing() != Standing::Held {
+        if place.leases.runner_standing() != LeaseState::Held {
             break;
         }
         reserve_room(spool.as_mut());

@@ -22,7 +22,7 @@ use crate::domain::settings::Settings;
 use crate::domain::status::RunStatus;
 use crate::handler::command::marker;
 use crate::os::cgroup::end_group_of;
-use crate::os::claimant::{Asked, ask_to_end};
+use crate::os::claimant::{EndAnswer, ask_to_end};
 use crate::os::identity::{Liveness, ProcessIdentity};
 use crate::os::marks::{dead_owners, forget, marks_of};
 use crate::os::survivors::{RecordedHandler, end_coprocesses, end_survivors};
@@ -311,7 +311,7 @@ fn rescue_run(
     let handler = recorded_handler(run);
     let grace = grace_of(ctx, run);
     // One that is dead has no process.
-    let asked = if evidence.condition == EndCondition::Held { Asked::Nobody } else { ask_claimant(run, grace) };
+    let asked = if evidence.condition == EndCondition::Held { EndAnswer::Nobody } else { ask_claimant(run, grace) };
     let (of_run, of_runner) = match end_what_survived(run, &token, handler.as_ref(), grace, crews) {
         Ok(counts) => counts,
         Err(error) => {
@@ -330,10 +330,10 @@ fn rescue_run(
     };
     fault_point!("rescue.survivors_ended");
     let message = match &asked {
-        Asked::Lives(why) => format!("{}; {why}", evidence.message),
-        Asked::Ended | Asked::Nobody => evidence.message.clone(),
+        EndAnswer::Lives(why) => format!("{}; {why}", evidence.message),
+        EndAnswer::Ended | EndAnswer::Nobody => evidence.message.clone(),
     };
-    let ended_processes = of_run + of_runner + usize::from(asked == Asked::Ended);
+    let ended_processes = of_run + of_runner + usize::from(asked == EndAnswer::Ended);
     let notes = vec![rescue_event(ctx, run, evidence, ended_processes)];
     let end = if of_run == 0 && was_never_begun(ctx, run, evidence, &token) {
         RunEnd { notes, ..GivenBack::ClaimedAhead.end() }
@@ -355,7 +355,7 @@ fn rescue_run(
             is_cancelled: ended == Ended::Cancelled,
             ended_processes,
             claimant: run.claimant.clone(),
-            claimant_ended: asked == Asked::Ended,
+            claimant_ended: asked == EndAnswer::Ended,
         });
     }
     Ok(())
@@ -401,10 +401,10 @@ fn grace_of(ctx: &Context, run: &Run) -> Duration {
 }
 
 /// Asks the claimant that has this run to end, where its process is on this host.
-fn ask_claimant(run: &Run, grace: Duration) -> Asked {
+fn ask_claimant(run: &Run, grace: Duration) -> EndAnswer {
     match (&run.claimant, run.process_identity.parse::<ProcessIdentity>()) {
         (Some(claimant), Ok(identity)) => ask_to_end(&identity, claimant, grace),
-        _ => Asked::Nobody,
+        _ => EndAnswer::Nobody,
     }
 }
 
@@ -413,7 +413,7 @@ fn ask_claimant(run: &Run, grace: Duration) -> Asked {
 ///
 /// # Errors
 /// A process of the run could not be ended.
-pub(super) fn end_processes_of_claim(ctx: &Context, run: &Run, token: &str) -> io::Result<(Asked, usize)> {
+pub(super) fn end_processes_of_claim(ctx: &Context, run: &Run, token: &str) -> io::Result<(EndAnswer, usize)> {
     let grace = grace_of(ctx, run);
     let asked = ask_claimant(run, grace);
     let handler = recorded_handler(run);

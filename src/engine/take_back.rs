@@ -13,7 +13,7 @@ use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::Run;
 use crate::domain::status::{RunStatus, Stored};
 use crate::domain::transition::RunEvent;
-use crate::os::claimant::Asked;
+use crate::os::claimant::EndAnswer;
 use crate::os::identity::{Liveness, ProcessIdentity};
 use crate::store::{Ended, NewEvent, RunEnd, RunRef};
 
@@ -75,7 +75,7 @@ pub(super) fn take(ctx: &mut Context, run: &Run, restarts_task: bool) -> EngineR
     let (asked, of_run) = end_processes_of_claim(ctx, run, &token)
         .map_err(|source| EngineError::Os { what: "a process of the run could not be ended", source })?;
     let not_ended = why_not_ended(run, &asked);
-    let ended_processes = of_run + usize::from(asked == Asked::Ended);
+    let ended_processes = of_run + usize::from(asked == EndAnswer::Ended);
     fault_point!("take_back.processes_ended");
     let details = json!({ "claimant": claim.claimant, "ended_processes": ended_processes });
     let event =
@@ -127,15 +127,15 @@ fn end_of(ctx: &Context) -> RunEnd {
 }
 
 /// Why the process of the claimant may still be alive, if it may.
-fn why_not_ended(run: &Run, asked: &Asked) -> Option<String> {
+fn why_not_ended(run: &Run, asked: &EndAnswer) -> Option<String> {
     match (asked, run.process_identity.parse::<ProcessIdentity>()) {
-        (Asked::Ended, _) => None,
-        (Asked::Lives(why), _) => Some(why.clone()),
-        (Asked::Nobody, Ok(identity)) if identity.liveness() == Liveness::Dead => None,
-        (Asked::Nobody, Ok(identity)) => {
+        (EndAnswer::Ended, _) => None,
+        (EndAnswer::Lives(why), _) => Some(why.clone()),
+        (EndAnswer::Nobody, Ok(identity)) if identity.liveness() == Liveness::Dead => None,
+        (EndAnswer::Nobody, Ok(identity)) => {
             Some(format!("its process {} on {} cannot be asked to end from here", identity.pid, run.host))
         }
-        (Asked::Nobody, Err(_)) => Some("it named no process when it claimed the run".to_owned()),
+        (EndAnswer::Nobody, Err(_)) => Some("it named no process when it claimed the run".to_owned()),
     }
 }
 

@@ -88,7 +88,7 @@ pub struct RunningLine {
 
 /// What has to be counted.
 #[derive(Clone, Debug, Serialize)]
-pub struct Tally {
+pub struct TopCounts {
     /// The counters of `status`.
     pub counts: TaskCounts,
     /// Tasks that were over.
@@ -170,12 +170,12 @@ impl Watch {
     ///
     /// # Errors
     /// The database's.
-    pub fn count(&mut self, glance: &Glance) -> EngineResult<Tally> {
+    pub fn count(&mut self, glance: &Glance) -> EngineResult<TopCounts> {
         let ctx = self.context(LOOK);
         let failing: Vec<String> = glance.failures.iter().map(|task| task.class.clone()).collect();
         let classes = ctx.store.count_by_class(&failing, CLASSES)?;
         let throughput = throughput(ctx)?;
-        Ok(Tally { counts: ctx.store.count_tasks(None)?, throughput, classes })
+        Ok(TopCounts { counts: ctx.store.count_tasks(None)?, throughput, classes })
     }
 
     /// Why this task is where it is, and what its newest run wrote.

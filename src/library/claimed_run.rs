@@ -17,7 +17,7 @@ use crate::domain::json::check_storable;
 use crate::domain::message::Message;
 use crate::domain::meta::Meta;
 use crate::engine::claim::Offer;
-use crate::engine::claimants::{Held, News, Renewed, Resolution, Resolved, check, emit, renew, resolve_with};
+use crate::engine::claimants::{Held, ProgressReport, Renewed, Resolution, Resolved, check, emit, renew, resolve_with};
 use crate::handler::HandlerError;
 
 /// A run that a claimant has just claimed, with all that it needs to work for it. Its methods are those of [`HeldRun`].
@@ -105,7 +105,7 @@ impl HeldRun {
     /// # Errors
     /// [`Error::NotHeld`]: stop working for it. [`Error::NotFound`], or the database's.
     pub fn heartbeat(&self) -> Result<Renewed, Error> {
-        self.renew(&News::default())
+        self.renew(&ProgressReport::default())
     }
 
     /// Saves the progress, with a line for people, and moves the deadline. Values outside 0 to 100 are taken as the nearer bound.
@@ -113,7 +113,7 @@ impl HeldRun {
     /// # Errors
     /// As of [`HeldRun::heartbeat`].
     pub fn progress(&self, percents: i32, message: Option<&str>) -> Result<Renewed, Error> {
-        self.renew(&News { percents: Some(percents.clamp(0, 100)), message: message.map(str::to_owned) })
+        self.renew(&ProgressReport { percents: Some(percents.clamp(0, 100)), message: message.map(str::to_owned) })
     }
 
     /// Answers as [`HeldRun::heartbeat`] does, and moves no deadline.
@@ -205,7 +205,7 @@ impl HeldRun {
         self.end(&Resolution::Release(reason.to_owned()))
     }
 
-    fn renew(&self, news: &News) -> Result<Renewed, Error> {
+    fn renew(&self, news: &ProgressReport) -> Result<Renewed, Error> {
         self.queue.with(|ctx| Ok(renew(ctx, &self.held, news)?))
     }
 

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_so_far_is_shown_after_a_while_and_only_where_there_is_more() {
+    fn captured_output_is_shown_after_a_while_only_when_there_is_more() {
         let mut capture = Capture::new(6);
         let mut showing = Showing::begin();
         capture.push(b"abcdefgh");

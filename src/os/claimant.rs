@@ -16,7 +16,7 @@ pub const VARIABLE: &str = "TASKQUEUE_CLAIMANT";
 
 /// What became of a claimant's process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum EndAnswer {
     /// It has ended, on our word.
     Ended,
     /// It lives on, for this reason.
@@ -33,21 +33,21 @@ pub fn is_shown_by(pid: i32, claimant: &str) -> bool {
 
 /// Asks the process to end and waits for at most `grace`.
 #[must_use]
-pub fn ask_to_end(identity: &ProcessIdentity, claimant: &str, grace: Duration) -> Asked {
+pub fn ask_to_end(identity: &ProcessIdentity, claimant: &str, grace: Duration) -> EndAnswer {
     let is_own = u32::try_from(identity.pid) == Ok(std::process::id());
     if !identity.is_same_view() || is_own {
-        return Asked::Nobody;
+        return EndAnswer::Nobody;
     }
     let pid = identity.pid;
-    let lives = |why: &str| Asked::Lives(format!("its process {pid} {why}"));
-    let asked = || -> io::Result<Asked> {
-        let Some(process) = ProcessHandle::open(identity)? else { return Ok(Asked::Nobody) };
+    let lives = |why: &str| EndAnswer::Lives(format!("its process {pid} {why}"));
+    let asked = || -> io::Result<EndAnswer> {
+        let Some(process) = ProcessHandle::open(identity)? else { return Ok(EndAnswer::Nobody) };
         // While the process is held open its number belongs to nobody else.
         if !is_shown_by(pid, claimant) {
             return Ok(lives(&format!("was not asked to end: it does not show {VARIABLE}")));
         }
         process.ask_to_end()?;
-        Ok(if process.wait_gone(grace) { Asked::Ended } else { lives("was asked to end and has not yet") })
+        Ok(if process.wait_gone(grace) { EndAnswer::Ended } else { lives("was asked to end and has not yet") })
     };
     asked().unwrap_or_else(|error| lives(&format!("cannot be asked to end: {error}")))
 }
@@ -75,15 +75,15 @@ mod tests {
         // Its environment is that of the shell's beginning until then.
         crate::os::testing::eventually(|| is_shown_by(identity.pid, "bot"));
         for name in ["other", "bo", "bot2", ""] {
-            assert!(matches!(ask_to_end(&identity, name, GRACE), Asked::Lives(_)), "{name}");
+            assert!(matches!(ask_to_end(&identity, name, GRACE), EndAnswer::Lives(_)), "{name}");
         }
         let forged = ProcessIdentity { start_ticks: identity.start_ticks - 1, ..identity.clone() };
-        assert_eq!(ask_to_end(&forged, "bot", GRACE), Asked::Nobody);
+        assert_eq!(ask_to_end(&forged, "bot", GRACE), EndAnswer::Nobody);
         assert!(child.try_wait().unwrap().is_none());
-        assert_eq!(ask_to_end(&identity, "bot", GRACE), Asked::Ended);
+        assert_eq!(ask_to_end(&identity, "bot", GRACE), EndAnswer::Ended);
         child.wait().unwrap();
-        assert_eq!(ask_to_end(&identity, "bot", GRACE), Asked::Nobody);
-        assert_eq!(ask_to_end(&ProcessIdentity::own().unwrap(), "bot", GRACE), Asked::Nobody);
+        assert_eq!(ask_to_end(&identity, "bot", GRACE), EndAnswer::Nobody);
+        assert_eq!(ask_to_end(&ProcessIdentity::own().unwrap(), "bot", GRACE), EndAnswer::Nobody);
     }
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
         use std::io::Read as _;
         let (mut child, identity) = start("trap '' TERM; echo; while :; do sleep 1; done", Some("bot"));
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        let Asked::Lives(why) = ask_to_end(&identity, "bot", Duration::from_millis(50)) else { panic!() };
+        let EndAnswer::Lives(why) = ask_to_end(&identity, "bot", Duration::from_millis(50)) else { panic!() };
         assert!(why.contains(&identity.pid.to_string()), "{why}");
         assert!(child.try_wait().unwrap().is_none());
         child.kill().unwrap();

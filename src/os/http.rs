@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_keeps_nobody_from_an_answer_until_the_server_is_dropped() {
+    fn silent_clients_delay_no_answer_and_a_dropped_server_stops_listening() {
         let server = HttpServer::start(&"127.0.0.1:0".parse().unwrap(), routes()).unwrap();
         let ListenAddress::Internet(address) = *server.address() else { return };
         let connect = || TcpStream::connect(address).unwrap();

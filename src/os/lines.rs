@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_exactly_the_cap_is_kept_and_of_a_longer_one_nothing_but_that_it_was() {
+    fn a_line_at_the_cap_is_kept_and_a_longer_one_becomes_empty() {
         let longest = vec![b'x'; LINE_CAP_BYTES];
         assert_eq!(split(&[&longest, b"\nnext\n"]).len(), 2);
         assert_eq!(split(&[b"first\n", &longest, b"x", &longest, b"\nnext\n"]), ["first", "", "next"]);

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stale_socket_is_replaced_and_one_at_which_somebody_listens_is_left_alone() {
+    fn a_stale_socket_is_replaced_and_one_with_a_listener_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let address = ListenAddress::File(path.clone());

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_one_gets_it_when_it_is_given_up_even_if_the_file_was_replaced() {
+    fn a_waiting_lock_is_acquired_when_released_even_if_the_file_was_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
         let held = FileLock::acquire(&path, Duration::ZERO).unwrap();

@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_has_a_warning_before_the_end_and_core_dumps_are_always_off() {
+    fn processor_time_warns_before_the_end_and_core_dumps_are_always_off() {
         let limits = Limits { cpu_secs: Some(3), open_files: Some(64), ..Limits::default() };
         let with_files = [(Resource::Cpu, 3, 8), (Resource::Nofile, 64, 64), (Resource::Core, 1, 1)];
         assert_eq!(resources(&limits, None), with_files);

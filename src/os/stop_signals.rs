@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_stops_what_waits_and_counts_as_one_signal_however_often_it_is_used() {
+    fn a_stop_handle_ends_a_wait_and_counts_as_one_signal_however_often_used() {
         let (signals, handle) = StopSignals::by_hand().unwrap();
         assert!(!signals.is_stopping());
         handle.stop();
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_when_something_else_can_be_read_and_says_that_it_was_no_signal() {
+    fn a_wait_ends_when_a_descriptor_is_readable_and_reports_no_signal() {
         let (signals, handle) = StopSignals::by_hand().unwrap();
         let alarm = Alarm::new().unwrap();
         alarm.ring();

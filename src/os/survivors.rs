@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_inside_the_runner_never_vouches_for_the_group_that_somebody_else_has_made() {
+    fn a_handler_inside_the_runner_vouches_for_no_group_made_by_another() {
         let marker = marker("pipeline");
         let mut runner = start("env -u TASKQUEUE_RUN_TOKEN sleep 600 & exec sleep 600", Some(&marker));
         let leader = identity(&runner);

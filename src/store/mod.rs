@@ -98,7 +98,7 @@ pub use self::transfer::{ExportedTask, Imported, TransferredTask};
 use self::transitions::LowWater;
 pub use self::transitions::{
     Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, Lateness, Loss, ManyClaimed,
-    Outlook, OutsideClaim, OutsideRun, Restart, RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
+    NextWork, OutsideClaim, OutsideRun, Restart, RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
 };
 pub use self::unique::Holder;
 use self::unique::look_again;

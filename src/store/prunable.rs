@@ -1,6 +1,6 @@
 //! Which tasks may be deleted. One rule, for those that were kept long enough and for those that somebody names: finished
-//! for good, without an open run, not the head of a schedule, not awaited by a task that stays, and no evidence for what is
-//! unique for a time or has a rate.
+//! for good, without an open run, not the head of a schedule, not awaited by a task that stays, and without a unique key that it
+//! keeps for a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 

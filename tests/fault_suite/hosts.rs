@@ -222,12 +222,12 @@ fn nemesis(job: &Job<'_>, stage: &Stage, machines: &mut [Machine], rng: &mut Rng
     let (mut next_fault, mut next_call, mut next_vigil) = (Duration::from_secs(2), Duration::ZERO, Duration::ZERO);
     let (mut is_isolated, mut is_cut_off) = (false, false);
     while started.elapsed() < lasts {
-        let is_calm = job.options.all && started.elapsed() < CALM;
-        if is_calm && !is_isolated {
+        let nothing_restricts_claims = job.options.all && started.elapsed() < CALM;
+        if nothing_restricts_claims && !is_isolated {
             is_isolated = isolate_a_vigil(stage, machines);
             job.count(usize::from(is_isolated));
         }
-        if is_calm && !is_cut_off {
+        if nothing_restricts_claims && !is_cut_off {
             let cut_off = cut_off_a_worker(stage, machines);
             is_cut_off = cut_off.is_some();
             job.count(usize::from(is_cut_off));
@@ -251,7 +251,7 @@ fn nemesis(job: &Job<'_>, stage: &Stage, machines: &mut [Machine], rng: &mut Rng
             }
             machine.mend();
         }
-        if !is_calm && started.elapsed() >= next_fault {
+        if !nothing_restricts_claims && started.elapsed() >= next_fault {
             next_fault = started.elapsed() + Duration::from_millis(500 + rng.below(2_500) as u64);
             let at = rng.below(machines.len());
             if machines[at].until.is_none() {

@@ -128,7 +128,7 @@ fn the_helpers_add_metadata_in_every_language_and_both_ways() {
 
 /// What a handler prints, what the programs print that it starts, and what they read: nothing of it meets the protocol.
 #[test]
-fn a_handler_that_prints_and_starts_programs_does_not_disturb_the_protocol() {
+fn a_handler_that_prints_and_starts_programs_keeps_the_protocol_intact() {
     let helpers = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/handlers");
     let helpers = helpers.display();
     let python = format!(

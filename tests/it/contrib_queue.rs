@@ -111,7 +111,7 @@ done
 "#;
 
 #[test]
-fn the_helpers_for_php_node_and_shell_queue_by_the_program_and_pass_on_what_it_refuses() {
+fn php_node_and_shell_helpers_queue_by_the_program_and_pass_on_refusals() {
     let strict = ["php", "-d", "zend.assertions=1", "-r"];
     for (interpreter, code) in
         [(strict.as_slice(), BY_PHP), (["node", "-e"].as_slice(), BY_NODE), (["sh", "-c"].as_slice(), BY_SHELL)]
@@ -153,7 +153,7 @@ each_engine! {
         check_by_program(db, &["python3", "-c"], BY_PYTHON);
     }
 
-    fn the_statements_of_the_helper_for_python_queue_a_task_and_one_with_a_key_once(db) {
+    fn statements_of_the_python_helper_queue_a_task_and_a_keyed_one_once(db) {
         let module = if db.is_mysql_like() { "pymysql.connections" } else { "psycopg" };
         for expected in [2, 3] {
             let code = match db.engine {
@@ -174,7 +174,7 @@ each_engine! {
 }
 
 #[test]
-fn what_the_helpers_queue_in_a_transaction_is_there_if_that_is_committed_and_not_otherwise() {
+fn what_the_helpers_queue_in_a_transaction_exists_only_if_it_commits() {
     let php = r#"
         require getenv('FOLDER') . '/TaskqueueQueue.php';
         $db = new PDO('sqlite:' . substr(getenv('TASKQUEUE_DATABASE_URL'), 9));

@@ -366,7 +366,7 @@ each_engine! {
         assert!(held("e") > c);
     }
 
-    fn a_worker_that_speaks_sql_is_told_of_a_cancel_and_ends_its_run_as_cancelled_or_well(db) {
+    fn a_worker_in_sql_sees_a_cancel_and_ends_its_run_as_cancelled_or_success(db) {
         let worker = SqlWorker::new(db);
         for (step, status) in [("error", "cancelled"), ("rejection", "cancelled"), ("success", "success")] {
             let (task, run) = worker.queue_and_claim(&["--max-retries", "1"], "a");

@@ -58,7 +58,7 @@ each_engine! {
 }
 
 each_engine! {
-    fn a_class_of_ones_own_that_does_not_return_is_given_back_when_its_runner_must_stop(db) {
+    fn a_class_of_ones_own_that_hangs_is_given_back_when_its_runner_stops(db) {
         let file = db.home().join("awaited");
         db.configure("stop_wait_secs = 0\n");
         cli(db).run(&["queue", "file.await", &format!("{:?}", file.display().to_string())]).ok();
@@ -105,7 +105,7 @@ fn the_example_knows_its_classes_and_no_others() {
 }
 
 #[test]
-fn the_example_that_waits_hears_what_the_handler_of_another_process_answers() {
+fn the_example_that_waits_hears_the_answer_of_another_process() {
     let home = tempfile::tempdir().unwrap();
     let store = format!("sqlite://{}", home.path().join("shop.db").display());
     let cli = Cli::new(home.path()).env("TASKQUEUE_DATABASE_URL", &store);

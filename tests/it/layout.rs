@@ -151,7 +151,7 @@ fn files_stay_small() {
 }
 
 #[test]
-fn every_step_at_which_the_fault_suite_breaks_the_program_has_a_name_of_its_own() {
+fn every_step_that_the_fault_suite_breaks_has_a_name_of_its_own() {
     let name = |line: String| {
         let (_, rest) = line.split_once("(\"").unwrap();
         rest.split('"').next().unwrap_or_default().to_owned()

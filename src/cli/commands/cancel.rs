@@ -8,7 +8,7 @@ use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::engine::cancel::{cancel_tasks, cancellable, preview_cancel, with_dependants};
 
-/// Cancel tasks, also those that are being processed
+/// Cancel tasks, waiting or running
 ///
 /// What waits is cancelled at once, what runs through its runner. A handler that runs gets TERM, and KILL after the grace
 /// of its class. What it has finished by then stays finished.

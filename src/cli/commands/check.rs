@@ -14,7 +14,7 @@ use crate::engine::check::{Measures, measure};
 /// Exit status of a plugin that could not look.
 const UNKNOWN: u8 = 3;
 
-/// Compare numbers with limits, for monitoring, as Nagios plugins do
+/// Check the store for monitoring, as a Nagios plugin
 ///
 /// One line (broken on a narrow terminal), and exit status 0, 1, 2 or 3; 78 where the configuration cannot be read. A limit is a number beyond which it is
 /// critical, or two: WARNING,CRITICAL. Without any, a due task that has had no run for ten minutes, a run whose runner is dead, and

@@ -31,7 +31,7 @@ use crate::engine::{Context, EngineResult, StopSignals};
 /// How long the database may take to answer after a signal.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Claim runs for a worker of your own, each a line of JSON
+/// Claim runs for a worker of your own, as lines of JSON
 ///
 /// A line has run_id, task_id, token, class, data, attempt, max_retries, timeout_secs and deadline. The worker does what
 /// the data say, reports with `heartbeat` and `progress` before the deadline, and ends the run with `resolve` or

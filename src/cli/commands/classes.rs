@@ -12,7 +12,7 @@ use crate::cli::output::table::{Field, Tone, render};
 use crate::cli::session::Session;
 use crate::engine::classes::{self, ClassState};
 
-/// List the task classes, check them, end the hold of one
+/// List task classes, check their programs, end a hold
 #[derive(Debug, Args)]
 pub(crate) struct ClassesArgs {
     #[command(subcommand)]

@@ -6,7 +6,7 @@ use crate::cli::completion::Shell;
 use crate::cli::error::DONE;
 use crate::cli::output::Out;
 
-/// Print what makes a shell complete command lines of this program
+/// Print completions for bash, zsh or fish
 ///
 /// The shell then asks the program itself, so that it also knows ids, classes, runners and keys of the store. Nothing is changed
 /// by that, and a store that cannot be reached in half a second is done without.

@@ -11,7 +11,7 @@ use crate::engine::Context;
 use crate::engine::create_runs::{CreateRunsReport, create_runs, list_passed_tasks};
 use crate::engine::rescue::Rescued;
 
-/// Rescue runs of dead runners, and create one for every due task
+/// Rescue the runs of dead runners, create a run for every due task
 ///
 /// For cron, every few minutes; safe to overlap. Silent when there was nothing to do. With -v it also says why tasks
 /// whose time has come got no run. Prints each task that will not be retried once, as a warning, unless a host has `[notify]`.

@@ -25,7 +25,7 @@ use crate::engine::{Engine, Pooler, why_no_own_group};
 /// Claims that are listed.
 const CLAIMS: i64 = 20;
 
-/// Look for what is wrong with store, server, host and configuration
+/// Check store, server, host and configuration for problems
 ///
 /// Each finding comes with a command that mends it or shows more. The exit status is 0 where nothing was found, 1 where something
 /// needs a look, and 2 where tasks do not run or could be lost. What cannot be examined is a finding, too: of a store that cannot be

@@ -18,7 +18,7 @@ use crate::domain::when;
 use crate::engine::events::{self, Event, EventFilter};
 use crate::engine::{Context, StopSignals, output_has_no_reader};
 
-/// Show what operators, rescuers and handlers did; follow what comes
+/// Show what operators, rescues and handlers did; follow new events
 ///
 /// With the setting TaskQueueAuditTransitions also every change of a status.
 #[derive(Debug, Args)]

@@ -10,7 +10,7 @@ use crate::cli::session::Session;
 use crate::domain::task_class::EXEC_CLASS;
 use crate::engine::queue::ClassCheck;
 
-/// Queue a command line, a task of the class `exec`; print the id
+/// Queue a command line and print the id of its task
 ///
 /// The program runs in the current directory, with a clean environment and no shell. On for a SQLite store, off for
 /// servers until the configuration says `[exec] enabled = true`.

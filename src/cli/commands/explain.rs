@@ -27,7 +27,7 @@ use crate::engine::explain::{
 /// By how much two clocks may differ before it is said.
 const CLOCK_TOLERANCE: TimeDelta = TimeDelta::seconds(5);
 
-/// Say why tasks do not run, and when that changes
+/// List what holds tasks back, when that changes, and how to fix it
 ///
 /// Every condition that decides is named, met or not; the first that is not met is the cause. For a task that is over, how each
 /// attempt ended, what was decided then, and by which rule.

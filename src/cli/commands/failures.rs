@@ -15,7 +15,7 @@ use crate::cli::session::Session;
 use crate::domain::outside_text::OutsideText;
 use crate::engine::failures::{FailureGroup, Failures, failures};
 
-/// Show what failed by class and error, and how to try it again
+/// Group failed tasks by class and error, and show how to retry them
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue failures\n  taskqueue failures --class mail.send --samples\n  taskqueue retry class=mail.send error=exit:75 --sample 5\n  taskqueue retry class=mail.send error=exit:75 --rate 10/1m"

@@ -7,7 +7,7 @@ use crate::cli::output::clean::clean_line;
 use crate::cli::output::{Out, human};
 use crate::cli::session::Session;
 use crate::domain::ids::RunId;
-use crate::engine::claimants::{Held, News, Renewed, check, renew};
+use crate::engine::claimants::{Held, ProgressReport, Renewed, check, renew};
 
 /// The run that a claimant speaks of, and its right to do so.
 #[derive(Debug, Args)]
@@ -39,7 +39,7 @@ pub(super) fn token_missing(verb: &str, run: RunId) -> CliError {
     .with_hint(format!("if its claimant is gone, take its run back: `taskqueue release {run} --force`"))
 }
 
-/// Renew the deadline of a run you claimed, or check the claim
+/// Renew the lease of a run you claimed, or check it
 ///
 /// Its deadline moves. Exit status 1 when the run is not yours any more: stop working for it. Prints a line,
 /// `cancel: REASON`, when the run is to be cancelled: stop working, and end it with `release` or `resolve --error`.
@@ -63,11 +63,11 @@ pub(crate) fn run(session: Session, args: &HeartbeatArgs, out: &mut Out) -> anyh
         answer(&checked, out)?;
         return Ok(if checked.cancel_requested { FAILED } else { DONE });
     }
-    tell(session, &held, &News::default(), out)
+    tell(session, &held, &ProgressReport::default(), out)
 }
 
 /// Renews, saves the news, and says until when.
-pub(crate) fn tell(session: Session, held: &Held, news: &News, out: &mut Out) -> anyhow::Result<u8> {
+pub(crate) fn tell(session: Session, held: &Held, news: &ProgressReport, out: &mut Out) -> anyhow::Result<u8> {
     let mut ctx = session.open()?;
     let renewed = renew(&mut ctx, held, news)?;
     answer(&renewed, out)

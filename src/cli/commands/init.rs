@@ -17,7 +17,7 @@ use crate::config::{Environment, first_configuration, write_first};
 use crate::domain::task_class::{EXEC_CLASS, TaskClass};
 use crate::engine::{DatabaseUrl, EngineError, StoreError, classes};
 
-/// Write a first configuration, make the store, and test both
+/// Write a first configuration, create the store, and test both
 ///
 /// The configuration has one class. One of yours that is there already stays as it is; that of the whole machine does not
 /// count for you any more. The tables of a server are made by `taskqueue migrate`.

@@ -12,7 +12,7 @@ use crate::cli::session::Session;
 use crate::domain::limits::{ClassLimit, KeyLimit, Rate};
 use crate::engine::limits::{self, KeyLimitLine, LimitLine};
 
-/// List, set and remove limits: runs at once, starts in a time
+/// Limit the runs of a class or key at once, or starts in a period
 ///
 /// Those of a class, or of a key that tasks of whatever class have in common.
 #[derive(Debug, Args)]

@@ -17,7 +17,7 @@ use crate::domain::selection::Selection;
 use crate::engine::logs::{LogNews, follow, run_with_output};
 use crate::engine::{Context, StopSignals};
 
-/// Print what the handler of a task wrote, also while it writes
+/// Print the output of a task's handler; follow it with --follow
 ///
 /// Its standard output goes to standard output, its standard error to standard error: the newest attempt's that has begun. Of a handler
 /// that works, what it has written by now is there after some seconds. On a terminal, control characters are replaced; into a pipe

@@ -10,7 +10,7 @@ use crate::cli::manual::{page, pages};
 use crate::cli::no_page;
 use crate::cli::output::{Out, human};
 
-/// Print a manual page, or write all of them into a directory
+/// Print a manual page, or write all of them
 ///
 /// It is text for `man -l -`; of a topic it says what `help TOPIC` says.
 #[derive(Debug, Args)]

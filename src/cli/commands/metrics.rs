@@ -13,7 +13,7 @@ use crate::engine::metrics::look;
 use crate::engine::metrics_text::text;
 use crate::engine::replace_file;
 
-/// Print the numbers of the store in the text format of Prometheus
+/// Print metrics of the store for Prometheus
 ///
 /// With --textfile they are put into a file instead, as the textfile collector of node_exporter reads it. Where the database cannot
 /// be asked there is `taskqueue_up 0` in place of its numbers, and the exit status says why.

@@ -15,7 +15,7 @@ use crate::domain::pause::{Pause, PauseMode, PauseScope};
 use crate::domain::status::Stored;
 use crate::engine::pauses::{self, PauseRequest};
 
-/// Claim nothing new of a class, by a runner, or at all
+/// Stop claiming work for a class, a runner, or everything
 ///
 /// Until `resume`, or for a time. Runs that are being processed go on. Runs are still created; they wait. Without an
 /// option it lists what is paused.
@@ -30,7 +30,7 @@ pub(crate) struct PauseArgs {
     order: OrderArgs,
 }
 
-/// Claim nothing new, and let runners end when their run has ended
+/// Pause, and let runners exit when their run has ended
 #[derive(Debug, Args)]
 pub(crate) struct DrainArgs {
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub(crate) struct DrainArgs {
     order: OrderArgs,
 }
 
-/// Claim nothing new, and end runners as a signal would
+/// Pause, and stop runners as a signal does
 ///
 /// The run in progress may go on for a while, and is given back then.
 #[derive(Debug, Args)]
@@ -50,7 +50,7 @@ pub(crate) struct StopArgs {
     order: OrderArgs,
 }
 
-/// End a pause, a drain or a stop: what it was for is claimed again
+/// End a pause, a drain or a stop
 #[derive(Debug, Args)]
 pub(crate) struct ResumeArgs {
     #[command(flatten)]

@@ -14,7 +14,7 @@ use crate::domain::ids::RunId;
 use crate::engine::StopSignals;
 use crate::engine::process_run::{ProcessOptions, process_runs};
 
-/// Register as a runner, take the first waiting run and execute it
+/// Claim the first waiting run and execute it
 ///
 /// Silent, with exit status 0, when the runner limit is reached or nothing is waiting. A run that is named and not processed because
 /// the runner limit is reached is an error with exit status 75. The outcome of a task is in `status`, not in the exit status.

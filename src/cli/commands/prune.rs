@@ -13,13 +13,12 @@ use crate::cli::session::Session;
 use crate::domain::status::TaskStatus;
 use crate::engine::prune::{PruneRequest, Pruned, count_prunable, preview_prune, prune, prune_selected};
 
-/// Delete finished tasks that were kept long enough
+/// Delete finished tasks past their retention period
 ///
 /// They go with their runs, outputs and events. Without options it does what the settings TaskQueueKeep… and
 /// TaskQueueMax… say, as every create-runs does with a part of it; with them, what they name; with a selection, those of
 /// its tasks that are finished, however old they are. A task that has an open run, that may be tried again, for which
-/// others wait, that is the newest of a schedule, that keeps its unique key for a time, or of which a rate counts a run
-/// is never deleted.
+/// others wait, that is the newest of a schedule, or that keeps its unique key for a time is never deleted.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue prune --dry-run\n  taskqueue prune --status success --older-than 7d --yes\n  taskqueue prune 4711\n  taskqueue prune class=import.* status=cancelled --dry-run"

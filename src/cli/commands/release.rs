@@ -12,7 +12,7 @@ use crate::domain::ids::RunId;
 use crate::engine::claimants::{Held, Resolution};
 use crate::engine::take_back::{TakenBack, take_back};
 
-/// Reject or release a run you claimed, or force its release
+/// Reject or release a run you claimed
 ///
 /// A rejected task is left to others: they can try it at once, and you are never offered it again. The attempt has failed: a task
 /// that every claimant rejects is exhausted. With --no-reject the run is released at no cost: no attempt is counted, and you may be

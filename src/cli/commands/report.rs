@@ -17,10 +17,10 @@ use crate::domain::ids::TaskId;
 use crate::domain::json::check_storable;
 use crate::domain::message::{Message, check_message};
 use crate::domain::selection::ClassFilter;
-use crate::engine::claimants::{self, Held, News};
+use crate::engine::claimants::{self, Held, ProgressReport};
 use crate::engine::report;
 
-/// Report progress, as a handler or for a run you claimed
+/// Report the progress of a run
 ///
 /// It also says that the work goes on. A handler names no run and shows no token: the runner that started it knows both.
 /// A claimant names both; its deadline moves, as with `heartbeat`.
@@ -37,7 +37,7 @@ pub(crate) struct ProgressArgs {
     token: Option<String>,
 }
 
-/// Leave a result, from inside a handler
+/// Save a result of a run
 #[derive(Debug, Args)]
 pub(crate) struct ResultArgs {
     /// JSON text, or `-` for standard input
@@ -121,7 +121,7 @@ pub(crate) fn claimant_progress(session: Session, args: &ProgressArgs, out: &mut
     let run_id = run.parse().map_err(CliError::usage)?;
     let (percent, message) = percent_and_message(rest)?;
     let held = Held { run_id, token: args.token.clone().unwrap_or_default() };
-    let news = News { percents: Some(percent), message: message.map(str::to_owned) };
+    let news = ProgressReport { percents: Some(percent), message: message.map(str::to_owned) };
     heartbeat::tell(session, &held, &news, out)
 }
 

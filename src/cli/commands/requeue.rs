@@ -14,7 +14,7 @@ use crate::engine::{Context, EngineResult};
 /// Requeues these tasks, or says what would be done.
 type Requeue = fn(&mut Context, &[TaskId], Hear<'_>) -> EngineResult<()>;
 
-/// Run tasks again that succeeded, failed or were cancelled
+/// Run finished tasks again
 ///
 /// The same tasks, with the same ids, from the start and at once. What they did before stays as their runs. `retry` is for
 /// what failed.

@@ -16,7 +16,7 @@ use crate::domain::json::check_storable;
 use crate::domain::meta::Meta;
 use crate::engine::claimants::{Held, Resolution, resolve_with};
 
-/// End a run you claimed: well, with results, or with an error
+/// End a run you claimed, with results or with an error
 ///
 /// Exit status 1 when the run is not yours any more; the result is then only kept as an event. The same once more is no
 /// error: the answer may have been lost.

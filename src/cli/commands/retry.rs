@@ -13,7 +13,7 @@ use crate::engine::Context;
 use crate::engine::retry::{RETRYABLE, check_data, preview_retry, retry_at_rate};
 use crate::engine::selected::Hear;
 
-/// Try failed, exhausted or quarantined tasks again
+/// Retry failed, exhausted or quarantined tasks
 ///
 /// They have all their retries again. A task that failed and waits for its next attempt is due at once. Failures and
 /// crashes are counted from zero.

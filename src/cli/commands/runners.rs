@@ -12,7 +12,7 @@ use crate::cli::output::table::{Field, Tone, render};
 use crate::cli::session::Session;
 use crate::engine::status::{self, RunnerLine, WorkLine};
 
-/// Show the runners that live, and what they work on
+/// Show live runners and their current runs
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue runners\n  taskqueue drain --runner mail-1\n  taskqueue status --runners     those that have ended too"

@@ -19,7 +19,7 @@ use crate::domain::status::{ScheduleStatus, Stored};
 use crate::engine::schedules::{self, Schedule, ScheduleDetail, ScheduleEdit};
 use crate::engine::{Context, EngineResult};
 
-/// List, pause, change and remove what happens again and again
+/// Manage recurring tasks
 ///
 /// `taskqueue queue CLASS --every 'CRON' --tz ZONE` begins a schedule. It is named by the id of its first task; that of
 /// any other of its tasks does as well.

@@ -11,7 +11,7 @@ use crate::cli::session::Session;
 use crate::domain::settings::Setting;
 use crate::engine::settings;
 
-/// List, read and change what every host must agree on
+/// List and change the settings that all hosts share
 #[derive(Debug, Args)]
 pub(crate) struct SettingsArgs {
     #[command(subcommand)]

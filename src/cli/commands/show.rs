@@ -13,7 +13,7 @@ use crate::cli::session::Session;
 use crate::domain::selection::Selection;
 use crate::engine::status::detail;
 
-/// Show everything about tasks, with a time line of their attempts
+/// Show everything about a task, with a time line of its attempts
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue show 4711\n  taskqueue show last\n  taskqueue show class=import status=failed -n 3"

@@ -23,7 +23,7 @@ use crate::engine::{Context, EngineError, StopSignals, StoreError};
 const WHOLE_OR_LIST: &str =
     "Everything about tasks that are named, with all their runs; a list of what ranges and filters select";
 
-/// Show what is in the tables, and why each task is where it is
+/// Show counts, runs and tasks, and why each task is where it is
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue status\n  taskqueue status 4711\n  taskqueue status class=mail.* status=exhausted\n  taskqueue status --class mail.send --status failed --status timeout\n  taskqueue status --runs --silent-for 10m\n  taskqueue status --watch"

@@ -17,7 +17,7 @@ use crate::engine::StopSignals;
 use crate::engine::process_run::ProcessOptions;
 use crate::engine::tick::tick;
 
-/// Create the due runs and process them: the one-line crontab
+/// Create the due runs and process them: for one line of crontab
 ///
 /// `* * * * * taskqueue tick` is all it takes. It ends when nothing is left, or after --max-time. Silent when there was
 /// nothing to do; safe to overlap. A warning where tasks are due and a pause keeps it from all of them. Prints each task that will

@@ -23,10 +23,10 @@ use crate::cli::top::draw::{draw, plain_text};
 use crate::cli::top::keys::{is_cut, keys_of};
 use crate::cli::top::state::{State, Wish};
 use crate::domain::ids::TaskId;
-use crate::engine::top::{Change, Details, Glance, Tally, Watch};
+use crate::engine::top::{Change, Details, Glance, TopCounts, Watch};
 use crate::engine::{EngineResult, StopSignals, Suspension};
 
-/// Watch the queue on the whole terminal; cancel, retry, pause there
+/// Watch the queue on the whole terminal; cancel, retry, pause
 ///
 /// Counters, runners, running runs, classes and failures, again and again. Keys choose and act; `?` shows them. What changes
 /// something is asked about first.
@@ -110,9 +110,9 @@ enum Ask {
 }
 
 /// What it answers.
-enum News {
+enum TopUpdate {
     Glance(Box<Glance>),
-    Tally(Box<Tally>),
+    TopCounts(Box<TopCounts>),
     Details(Box<Details>),
     /// Why there is nothing to say about this task.
     NoDetails(TaskId, String),
@@ -122,7 +122,7 @@ enum News {
 }
 
 /// Ends when nobody asks any more.
-fn answer(mut watch: Watch, asks: &Receiver<Ask>, news: &Sender<News>) {
+fn answer(mut watch: Watch, asks: &Receiver<Ask>, news: &Sender<TopUpdate>) {
     for ask in asks {
         let tell = |told| {
             // Who has quit wants to know nothing more.
@@ -136,28 +136,28 @@ fn answer(mut watch: Watch, asks: &Receiver<Ask>, news: &Sender<News>) {
             }
             Ask::Change(change) => {
                 let said = watch.change(&change).unwrap_or_else(|error| format!("not done: {error}"));
-                tell(News::Changed(said));
+                tell(TopUpdate::Changed(said));
                 tell_facts(&mut watch, None, &tell)
             }
         };
-        tell(News::Answered(answered.map_err(|error| CliError::from(error).message().to_owned())));
+        tell(TopUpdate::Answered(answered.map_err(|error| CliError::from(error).message().to_owned())));
     }
 }
 
-fn tell_facts(watch: &mut Watch, followed: Option<TaskId>, tell: &dyn Fn(News)) -> EngineResult<()> {
+fn tell_facts(watch: &mut Watch, followed: Option<TaskId>, tell: &dyn Fn(TopUpdate)) -> EngineResult<()> {
     let glance = watch.look()?;
-    tell(News::Glance(Box::new(glance.clone())));
+    tell(TopUpdate::Glance(Box::new(glance.clone())));
     if let Some(task) = followed {
         tell_details(watch, task, tell);
     }
-    tell(News::Tally(Box::new(watch.count(&glance)?)));
+    tell(TopUpdate::TopCounts(Box::new(watch.count(&glance)?)));
     Ok(())
 }
 
-fn tell_details(watch: &mut Watch, task: TaskId, tell: &dyn Fn(News)) {
+fn tell_details(watch: &mut Watch, task: TaskId, tell: &dyn Fn(TopUpdate)) {
     tell(match watch.details(task) {
-        Ok(details) => News::Details(Box::new(details)),
-        Err(error) => News::NoDetails(task, error.to_string()),
+        Ok(details) => TopUpdate::Details(Box::new(details)),
+        Err(error) => TopUpdate::NoDetails(task, error.to_string()),
     });
 }
 
@@ -169,7 +169,7 @@ struct Live {
     suspension: Suspension,
     stop: StopSignals,
     asks: Sender<Ask>,
-    news: Receiver<News>,
+    news: Receiver<TopUpdate>,
     use_color: bool,
     interval: Duration,
     /// Questions without an answer, and since when there are any.
@@ -321,26 +321,26 @@ impl Live {
         }
     }
 
-    fn take(&mut self, news: News) {
+    fn take(&mut self, news: TopUpdate) {
         match news {
-            News::Glance(glance) => {
+            TopUpdate::Glance(glance) => {
                 self.away_since = None;
                 self.state.take_glance(&glance);
             }
-            News::Tally(tally) => self.state.take_tally(&tally),
-            News::Details(details) => {
+            TopUpdate::TopCounts(tally) => self.state.take_tally(&tally),
+            TopUpdate::Details(details) => {
                 self.details = Some(details);
                 self.show_details();
             }
-            News::NoDetails(task, why) => {
+            TopUpdate::NoDetails(task, why) => {
                 self.details = None;
                 self.state.take_details(task, wrapped(&clean_line(&why), self.screen.size().0));
             }
-            News::Changed(said) => {
+            TopUpdate::Changed(said) => {
                 self.changing = self.changing.saturating_sub(1);
                 self.state.say(&said);
             }
-            News::Answered(answered) => {
+            TopUpdate::Answered(answered) => {
                 self.unanswered = self.unanswered.saturating_sub(1);
                 let (now, took) = (Instant::now(), self.asked_at.elapsed());
                 self.next_at = (self.asked_at + self.interval).max(now + (took * EASE).min(self.interval * EASE));
@@ -389,7 +389,7 @@ impl Live {
         while self.changing > 0 && Instant::now() < until && !self.stop.is_stopping() {
             match self.news.recv_timeout(LATER) {
                 Ok(news) => {
-                    if let News::Changed(said) = &news {
+                    if let TopUpdate::Changed(said) = &news {
                         last_word = Some(said.clone());
                     }
                     self.take(news);

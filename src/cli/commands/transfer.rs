@@ -17,7 +17,7 @@ use crate::engine::import::import;
 use crate::engine::transfer::{Exported, export_all, export_selected, with_prerequisites};
 use crate::engine::{EngineError, EngineResult};
 
-/// Print tasks with all that belongs to them, as lines of JSON
+/// Print tasks with all their rows, as lines of JSON
 ///
 /// All tasks, or those of a selection, with their runs, outputs and events. `taskqueue import` reads it, into a store of
 /// any engine.

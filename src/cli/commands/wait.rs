@@ -18,7 +18,7 @@ use crate::domain::status::TaskStatus;
 use crate::engine::StopSignals;
 use crate::engine::wait::{Waited, wait_for_tasks};
 
-/// Wait until tasks are over
+/// Wait until tasks have finished
 ///
 /// That is: succeeded, cancelled, or without a retry left. Ends with 0 where all that it waited for succeeded, with 1
 /// where one did not, and with 124 after --timeout. What is selected is decided when it begins.

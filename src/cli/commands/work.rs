@@ -22,9 +22,9 @@ use crate::domain::listen_address::ListenAddress;
 use crate::engine::work::{Tally, WorkOptions, raise_limit_of_files, work};
 use crate::engine::{ReloadSignal, StopSignals, Supervisor, enter_own_group};
 
-/// Stay, and process runs as they become due, several at once
+/// Run a worker that processes runs as they become due
 ///
-/// Creates the due runs by itself and mixes freely with `tick` and `process-run` on the same store. The first INT, TERM or QUIT
+/// Creates the due runs by itself and mixes freely with `tick` and `process-run` on the same store. The first INT or TERM
 /// lets the runs in progress go on for `stop_wait_secs` of the configuration, the second ends them. HUP has it read the
 /// configuration again. Exit status 0, also after a signal. Prints each task that will not be retried once, as a warning, unless a
 /// host has `[notify]`.

@@ -10,7 +10,7 @@ use crate::cli::output::clean::clean_line;
 use crate::domain::ids::TaskId;
 use crate::domain::pause::{Pause, PauseScope};
 use crate::engine::status::TaskCounts;
-use crate::engine::top::{Change, Glance, Tally, Throughput};
+use crate::engine::top::{Change, Glance, Throughput, TopCounts};
 
 /// Rates that are remembered.
 const HISTORY: usize = 60;
@@ -103,7 +103,7 @@ impl State {
         self.set_rows(Pane::Failures, rows::failures(glance));
     }
 
-    pub(crate) fn take_tally(&mut self, tally: &Tally) {
+    pub(crate) fn take_tally(&mut self, tally: &TopCounts) {
         self.counts = Some(tally.counts.clone());
         self.throughput = tally.throughput;
         self.history.push_back(tally.throughput.lately);

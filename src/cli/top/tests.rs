@@ -16,7 +16,7 @@ use crate::domain::pause::{Pause, PauseMode, PauseScope};
 use crate::domain::records::Runner;
 use crate::domain::status::Stored;
 use crate::engine::status::{Counted, RunnerLine, TaskCounts, WorkLine};
-use crate::engine::top::{Change, ClassCounts, FailedTask, GivenUp, Glance, RunningLine, Tally, Throughput};
+use crate::engine::top::{Change, ClassCounts, FailedTask, GivenUp, Glance, RunningLine, Throughput, TopCounts};
 
 fn now() -> DateTime<Utc> {
     DateTime::UNIX_EPOCH + TimeDelta::days(20_000)
@@ -98,7 +98,7 @@ fn glance() -> Glance {
     }
 }
 
-fn tally() -> Tally {
+fn tally() -> TopCounts {
     let counts = TaskCounts {
         processing: counted(2),
         waiting_runs: counted(5),
@@ -114,7 +114,7 @@ fn tally() -> Tally {
         running: 2,
         failed: counted(0),
     };
-    Tally { counts, throughput: Throughput { lately: 12.3, last_minute: 8.0 }, classes: vec![class] }
+    TopCounts { counts, throughput: Throughput { lately: 12.3, last_minute: 8.0 }, classes: vec![class] }
 }
 
 fn state() -> State {
@@ -293,6 +293,6 @@ fn a_database_that_is_away_is_said_until_it_answers() {
 fn rates_are_drawn_once_there_are_several() {
     let mut state = state();
     assert!(!plain_text(&state, 80, 24).contains('█'));
-    state.take_tally(&Tally { throughput: Throughput { lately: 24.6, last_minute: 8.0 }, ..tally() });
+    state.take_tally(&TopCounts { throughput: Throughput { lately: 24.6, last_minute: 8.0 }, ..tally() });
     assert!(plain_text(&state, 80, 24).contains("▄█"));
 }

@@ -23,7 +23,7 @@ fn happens(every: &str, zone: &str, after: &str, expected: &[&str]) {
 }
 
 #[test]
-fn a_time_that_the_clock_leaves_out_happens_once_at_the_first_moment_after() {
+fn a_time_that_the_clock_skips_happens_once_at_the_first_moment_after() {
     // Berlin, 29 March 2026: 02:00 is 03:00.
     happens(
         "30 2 * * *",
@@ -165,7 +165,7 @@ fn planned_times_follow_the_fields_and_nicknames() {
 }
 
 #[test]
-fn the_field_that_is_wrong_is_named_with_its_range_and_so_are_the_nicknames() {
+fn a_cron_error_names_the_wrong_field_with_its_range_or_the_nicknames() {
     for (every, why) in [
         ("0 24 * * *", "the hour is 24; it lies between 0 and 23"),
         ("61 * * * *", "the minute is 61; it lies between 0 and 59"),
@@ -219,7 +219,7 @@ fn after_its_time_a_schedule_steps_on_by_the_way_in_which_it_catches_up() {
 }
 
 #[test]
-fn the_last_time_that_passed_while_the_one_before_took_too_long_happens_within_the_grace() {
+fn the_latest_time_missed_during_a_long_task_happens_within_the_grace() {
     let step = |every: &str, now: &str| {
         schedule(every, "UTC", "none").step_after(at("2026-01-01T10:00:00Z"), at(now), 900).unwrap()
     };
@@ -235,7 +235,7 @@ fn the_last_time_that_passed_while_the_one_before_took_too_long_happens_within_t
 }
 
 #[test]
-fn a_planned_time_that_was_never_tried_moves_when_a_later_one_has_passed_or_when_it_is_too_late() {
+fn an_untried_planned_time_moves_when_too_late_or_when_a_later_one_passed() {
     let planned = at("2026-01-01T03:00:00Z");
     let moved = |catch_up: &str, now: &str| schedule("0 3 * * *", "UTC", catch_up).move_overdue(planned, at(now), 600);
     assert_eq!(moved("none", "2026-01-01T03:10:00Z"), None);

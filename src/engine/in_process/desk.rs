@@ -42,7 +42,7 @@ struct State {
 }
 
 /// What came from the handler since the last turn.
-pub(in super::super) struct Turn {
+pub(in super::super) struct HandlerUpdate {
     pub(in super::super) unsaved: Unsaved,
     /// When it reported last, if it did.
     pub(in super::super) heard_at: Option<Moment>,
@@ -60,7 +60,7 @@ impl Desk {
     }
 
     /// Waits for the end of the handler, and for reports where they are wanted, until this moment.
-    pub(in super::super) fn wait(&self, until: Moment, wants_reports: bool) -> Turn {
+    pub(in super::super) fn wait(&self, until: Moment, wants_reports: bool) -> HandlerUpdate {
         let mut state = self.lock();
         while state.ended.is_none() && !(wants_reports && state.heard_at.is_some()) && !until.has_passed() {
             state = self.changed.wait_timeout(state, until.remaining()).unwrap_or_else(PoisonError::into_inner).0;
@@ -69,7 +69,7 @@ impl Desk {
     }
 
     /// What has come since the last turn.
-    pub(in super::super) fn turn(&self) -> Turn {
+    pub(in super::super) fn turn(&self) -> HandlerUpdate {
         self.lock().turn()
     }
 
@@ -103,7 +103,7 @@ impl Desk {
     }
 
     /// Gives up on the handler, unless it ends at this very moment. Its thread counts as left behind until it ends.
-    pub(in super::super) fn leave(&self) -> Turn {
+    pub(in super::super) fn leave(&self) -> HandlerUpdate {
         let mut state = self.lock();
         state.is_left = state.ended.is_none();
         if state.is_left {
@@ -138,8 +138,12 @@ impl Desk {
 }
 
 impl State {
-    fn turn(&mut self) -> Turn {
-        Turn { unsaved: std::mem::take(&mut self.unsaved), heard_at: self.heard_at.take(), ended: self.ended.take() }
+    fn turn(&mut self) -> HandlerUpdate {
+        HandlerUpdate {
+            unsaved: std::mem::take(&mut self.unsaved),
+            heard_at: self.heard_at.take(),
+            ended: self.ended.take(),
+        }
     }
 }
 

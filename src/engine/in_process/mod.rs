@@ -4,5 +4,5 @@
 mod desk;
 mod thread;
 
-pub(super) use self::desk::{Desk, Turn, run_at};
+pub(super) use self::desk::{Desk, HandlerUpdate, run_at};
 pub(super) use self::thread::HandlerThread;

@@ -28,7 +28,7 @@ const END_WAIT: Duration = Duration::from_secs(2);
 
 /// Where a run, or the runner itself, stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum LeaseState {
     /// The lease can be trusted.
     Held,
     /// The database said that it is somebody else's.
@@ -153,8 +153,8 @@ impl Leases {
     }
 
     /// Where a run stands now.
-    pub(super) fn standing(&self, run_id: RunId) -> Standing {
-        self.shared.standing(run_id)
+    pub(super) fn lease_state(&self, run_id: RunId) -> LeaseState {
+        self.shared.lease_state(run_id)
     }
 
     /// Waits a moment for an answer of the database about a run whose lease is over, and returns whether there was one. A process
@@ -163,11 +163,11 @@ impl Leases {
         let give_up = Moment::after(END_WAIT);
         let mut state = self.shared.lock();
         loop {
-            match state.runs.get(&run_id).map(|held| held.lease.standing()) {
-                Some(Standing::Over) if !give_up.has_passed() => {
+            match state.runs.get(&run_id).map(|held| held.lease.lease_state()) {
+                Some(LeaseState::Over) if !give_up.has_passed() => {
                     state = self.shared.wait(state, give_up.remaining());
                 }
-                standing => return matches!(standing, Some(Standing::Lost | Standing::Held)),
+                lease_state => return matches!(lease_state, Some(LeaseState::Lost | LeaseState::Held)),
             }
         }
     }
@@ -193,8 +193,8 @@ impl Leases {
     }
 
     /// Where the runner itself stands: whether it still has its slot and may claim.
-    pub(super) fn runner_standing(&self) -> Standing {
-        self.shared.lock().runner.standing()
+    pub(super) fn runner_standing(&self) -> LeaseState {
+        self.shared.lock().runner.lease_state()
     }
 }
 

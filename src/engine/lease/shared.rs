@@ -10,7 +10,7 @@ use super::super::cancel_order::CancelOrder;
 use super::super::orders::Orders;
 use super::super::unsaved::Unsaved;
 use super::super::{EngineError, EngineResult, Me};
-use super::Standing;
+use super::LeaseState;
 use super::inboxes::OpenInbox;
 use crate::domain::ids::{RunId, RunnerId};
 use crate::domain::lease::LeaseTimes;
@@ -132,11 +132,11 @@ impl HeldRun {
 }
 
 impl Lease {
-    pub(super) fn standing(self) -> Standing {
+    pub(super) fn lease_state(self) -> LeaseState {
         match (self.is_lost, self.trusted_until.has_passed()) {
-            (true, _) => Standing::Lost,
-            (false, true) => Standing::Over,
-            (false, false) => Standing::Held,
+            (true, _) => LeaseState::Lost,
+            (false, true) => LeaseState::Over,
+            (false, false) => LeaseState::Held,
         }
     }
 
@@ -180,10 +180,10 @@ impl Shared {
         self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    pub(super) fn standing(&self, run_id: RunId) -> Standing {
+    pub(super) fn lease_state(&self, run_id: RunId) -> LeaseState {
         let state = self.lock();
         // A run that was let go is nobody's.
-        state.runs.get(&run_id).map_or(Standing::Lost, |held| held.lease.standing())
+        state.runs.get(&run_id).map_or(LeaseState::Lost, |held| held.lease.lease_state())
     }
 
     /// Waits for something to do, also at the socket. Renewals come first: a run whose lease is lost needs no news.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::handler_finish::HandlerFinish;
-use super::super::in_process::{Desk, Turn};
-use super::super::lease::Standing;
+use super::super::in_process::{Desk, HandlerUpdate};
+use super::super::lease::LeaseState;
 use super::super::stopping::Urgency;
 use super::LiveRun;
 use crate::domain::ending::Ending;
@@ -28,13 +28,13 @@ pub(in super::super) struct RustRun<'a> {
     grace: Duration,
     /// When it has been silent for too long.
     deadline: Moment,
-    asked: Option<Asked>,
+    asked: Option<StopRequest>,
     /// The row says whose process the handler is in.
     is_shown: bool,
 }
 
 #[derive(Clone, Copy)]
-struct Asked {
+struct StopRequest {
     why: StopReason,
     give_up_at: Moment,
 }
@@ -80,7 +80,7 @@ impl<'a> RustRun<'a> {
         next.min(Moment::after(LOOK_EVERY))
     }
 
-    fn take_turn(&mut self, turn: Turn) -> Option<HandlerFinish> {
+    fn take_turn(&mut self, turn: HandlerUpdate) -> Option<HandlerFinish> {
         if let Some(ended) = self.take_reports(turn) {
             return Some(self.finish_of(ended));
         }
@@ -102,7 +102,7 @@ impl<'a> RustRun<'a> {
         })
     }
 
-    fn take_reports(&mut self, turn: Turn) -> Option<Result<(), HandlerError>> {
+    fn take_reports(&mut self, turn: HandlerUpdate) -> Option<Result<(), HandlerError>> {
         self.live.pending.add(turn.unsaved);
         if let Some(heard_at) = turn.heard_at {
             self.live.place.leases.heard_of(self.live.run_id);
@@ -118,18 +118,18 @@ impl<'a> RustRun<'a> {
     fn ask_to_end(&mut self) {
         let live = &mut self.live;
         let urgency = live.check_stopping();
-        let standing = live.place.leases.standing(live.run_id);
-        live.was_over |= standing == Standing::Over;
+        let standing = live.place.leases.lease_state(live.run_id);
+        live.was_over |= standing == LeaseState::Over;
         let (why, grace) = match standing {
             // Another runner may begin at once, or has: what was asked before does not prolong that.
-            Standing::Lost | Standing::Over => (StopReason::LeaseLost, live.place.leases.notice()),
-            Standing::Held if urgency == Urgency::Kill => (StopReason::Shutdown, Duration::ZERO),
-            Standing::Held if live.place.stopping.has_run_out() => (StopReason::Shutdown, self.grace),
-            Standing::Held if self.deadline.has_passed() => (StopReason::Timeout, self.grace),
-            Standing::Held => return,
+            LeaseState::Lost | LeaseState::Over => (StopReason::LeaseLost, live.place.leases.notice()),
+            LeaseState::Held if urgency == Urgency::Kill => (StopReason::Shutdown, Duration::ZERO),
+            LeaseState::Held if live.place.stopping.has_run_out() => (StopReason::Shutdown, self.grace),
+            LeaseState::Held if self.deadline.has_passed() => (StopReason::Timeout, self.grace),
+            LeaseState::Held => return,
         };
         let give_up_at = Moment::after(grace);
-        let asked = self.asked.get_or_insert(Asked { why, give_up_at });
+        let asked = self.asked.get_or_insert(StopRequest { why, give_up_at });
         asked.give_up_at = asked.give_up_at.min(give_up_at);
     }
 

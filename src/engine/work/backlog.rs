@@ -53,7 +53,7 @@ pub(super) struct Finished {
 
 /// How things stand, for the coordinator.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Standings {
+pub(super) struct BacklogCounts {
     /// Runs that wait for a slot.
     pub(super) waiting: usize,
     /// For how long the first of them has waited.
@@ -347,7 +347,7 @@ impl Backlog {
         self.lock().allowed()
     }
 
-    pub(super) fn standings(&self) -> Standings {
+    pub(super) fn counts(&self) -> BacklogCounts {
         let mut state = self.lock();
         let slots = state.slots;
         let is_blocked = state.is_blocked();
@@ -356,7 +356,7 @@ impl Backlog {
         if state.shortage.relax(slots) || may_begin {
             self.has_run.notify_all();
         }
-        Standings {
+        BacklogCounts {
             waiting: state.waiting.len() + state.suspects.len(),
             longest_wait: state.waiting.front().map_or(Duration::ZERO, |(since, _)| since.elapsed()),
             returning: state.returning.len(),
@@ -439,14 +439,14 @@ mod tests {
             state.working -= 1;
             state.alone = state.alone.filter(|(alone, _)| alone.0 != id);
         };
-        assert_eq!((begun(&backlog), backlog.standings().room), (None, 0));
+        assert_eq!((begun(&backlog), backlog.counts().room), (None, 0));
         ends(&backlog, 1);
-        assert_eq!((begun(&backlog), begun(&backlog), backlog.standings().is_short), (Some(2), None, false));
+        assert_eq!((begun(&backlog), begun(&backlog), backlog.counts().is_short), (Some(2), None, false));
         ends(&backlog, 2);
-        assert_eq!((begun(&backlog), begun(&backlog), backlog.standings().room), (Some(3), None, 0));
+        assert_eq!((begun(&backlog), begun(&backlog), backlog.counts().room), (Some(3), None, 0));
         // It has had the worker for itself for long enough.
         backlog.lock().alone = Some((RunId(3), Moment::now()));
-        assert_eq!((begun(&backlog), backlog.standings().room), (Some(4), 1));
+        assert_eq!((begun(&backlog), backlog.counts().room), (Some(4), 1));
         backlog.add_suspects(vec![run(5)]);
         assert_eq!((begun(&backlog), backlog.take_waiting().len(), backlog.take_all_waiting().len()), (None, 0, 1));
     }
@@ -457,20 +457,20 @@ mod tests {
         backlog.add(vec![run(1)]);
         assert!(backlog.next().is_some());
         backlog.lose_slot();
-        assert_eq!((backlog.standings().working, backlog.allowed()), (0, 1));
+        assert_eq!((backlog.counts().working, backlog.allowed()), (0, 1));
         drop(backlog.close_at_end());
     }
 
     #[test]
-    fn whoever_changes_the_terms_gives_back_what_waits_and_leaves_alone_what_was_taken() {
+    fn a_change_of_terms_gives_back_what_waits_and_leaves_what_was_taken() {
         let (old, new) = (terms(), terms());
         let backlog = Backlog::open(Arc::clone(&old), None, 1).unwrap();
         backlog.add(vec![run(1), run(2), run(3)]);
         let (taken, on) = backlog.next().unwrap();
         assert!(taken.run_id == RunId(1) && Arc::ptr_eq(&on, &old));
         backlog.change_terms(Arc::clone(&new));
-        let standings = backlog.standings();
-        assert_eq!((standings.waiting, standings.returning, standings.working), (0, 2, 1));
+        let counts = backlog.counts();
+        assert_eq!((counts.waiting, counts.returning, counts.working), (0, 2, 1));
         backlog.add(vec![run(4)]);
         let (taken, on) = backlog.next().unwrap();
         assert!(taken.run_id == RunId(4) && Arc::ptr_eq(&on, &new));
@@ -479,7 +479,7 @@ mod tests {
         assert_eq!(ids(&returning), [2, 3]);
         // The database was away: no slot gets them after all.
         backlog.put_back(returning);
-        assert_eq!((backlog.standings().waiting, backlog.standings().returning), (0, 2));
+        assert_eq!((backlog.counts().waiting, backlog.counts().returning), (0, 2));
         assert_eq!(ids(&backlog.take_waiting()), [2, 3]);
     }
 }

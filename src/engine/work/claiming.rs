@@ -3,13 +3,13 @@
 use super::super::outcomes_of_many::leave_claims;
 use super::super::{Context, EngineResult, new_tokens};
 use super::WorkListener;
-use super::backlog::Standings;
+use super::backlog::BacklogCounts;
 use super::coordinator::Coordinator;
 use crate::domain::decision::Decision;
 use crate::domain::records::ClaimedRun;
 use crate::domain::task_class::TaskClass;
 use crate::os::clock::Moment;
-use crate::store::{Claim, ManyClaimed, Outlook};
+use crate::store::{Claim, ManyClaimed, NextWork};
 
 /// What a claim is made with.
 pub(super) struct Request {
@@ -21,13 +21,13 @@ pub(super) struct Request {
 
 impl Coordinator<'_> {
     /// Claims what there is room for.
-    pub(super) fn claim(&mut self, standings: Standings, listener: &mut dyn WorkListener) -> EngineResult<()> {
+    pub(super) fn claim(&mut self, counts: BacklogCounts, listener: &mut dyn WorkListener) -> EngineResult<()> {
         // The lock is for those who have something to claim.
         if self.found_nothing && !self.sees_work()? {
             self.look_at = self.next_look();
             return Ok(());
         }
-        let request = self.request(standings)?;
+        let request = self.request(counts)?;
         match self.claim_with(|ctx, claim| ctx.store.claim_runs(claim, &request.tokens)) {
             Ok(claimed) => self.take(&request, claimed, listener),
             Err(error) => {
@@ -40,18 +40,18 @@ impl Coordinator<'_> {
     /// Whether there may be something to claim. If not, `next_due` says when there is, as far as that is known.
     fn sees_work(&mut self) -> EngineResult<bool> {
         self.holds.refresh(self.ctx)?;
-        let outlook = self.claim_with(|ctx, claim| ctx.store.look_for_work(claim.runner_name, &claim.classes))?;
-        if let Outlook::In(wait) = outlook {
+        let next_work = self.claim_with(|ctx, claim| ctx.store.poll_for_work(claim.runner_name, &claim.classes))?;
+        if let NextWork::In(wait) = next_work {
             self.next_due = Some(Moment::after(wait));
         }
-        Ok(matches!(outlook, Outlook::Now))
+        Ok(matches!(next_work, NextWork::Now))
     }
 
     /// For so many runs as there is room for.
-    pub(super) fn request(&mut self, standings: Standings) -> EngineResult<Request> {
+    pub(super) fn request(&mut self, counts: BacklogCounts) -> EngineResult<Request> {
         self.holds.refresh(self.ctx)?;
         let asked_at = Moment::now();
-        let tokens = new_tokens(self.room(standings))?;
+        let tokens = new_tokens(self.room(counts))?;
         Ok(Request { tokens, asked_at })
     }
 

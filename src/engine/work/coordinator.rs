@@ -6,12 +6,12 @@ use std::time::Duration;
 use wildmatch::WildMatch;
 
 use super::super::holds::Holds;
-use super::super::lease::Standing;
+use super::super::lease::LeaseState;
 use super::super::process_run::ProcessReport;
 use super::super::workplace::Workplace;
 use super::super::{Context, EngineError, EngineResult};
-use super::backlog::{Backlog, Finished, Standings};
-use super::errands::Errands;
+use super::backlog::{Backlog, BacklogCounts, Finished};
+use super::housekeeping::Housekeeping;
 use super::memory::Memory;
 use super::pace::Pause;
 use super::reload::{Current, reconfigure};
@@ -42,7 +42,7 @@ pub(super) struct Coordinator<'a> {
     pub(super) current: Current,
     pub(super) memory: Memory,
     pub(super) backlog: &'a Backlog,
-    pub(super) errands: &'a Errands,
+    pub(super) housekeeping: &'a Housekeeping,
     pub(super) holds: Holds,
     pub(super) claimed: u64,
     pub(super) pause: Pause,
@@ -87,7 +87,7 @@ impl<'a> Coordinator<'a> {
         place: &'a Workplace,
         current: Current,
         backlog: &'a Backlog,
-        errands: &'a Errands,
+        housekeeping: &'a Housekeeping,
         news: Option<News>,
     ) -> Self {
         let now = Moment::now();
@@ -100,7 +100,7 @@ impl<'a> Coordinator<'a> {
             place,
             current,
             backlog,
-            errands,
+            housekeeping,
             holds: Holds::new(),
             claimed: 0,
             look_at: now,
@@ -150,26 +150,26 @@ impl<'a> Coordinator<'a> {
                     return Err(problem);
                 }
             }
-            let standings = self.backlog.standings();
-            self.look_at_left_behind(standings, listener);
+            let counts = self.backlog.counts();
+            self.look_at_left_behind(counts, listener);
             if looked.elapsed() >= LOOK_EVERY {
-                self.look(standings, listener, report);
+                self.look(counts, listener, report);
                 looked = Moment::now();
             }
-            self.sleep(standings);
+            self.sleep(counts);
         }
     }
 
     /// Whether nothing is worth waiting for any more: no handler is at work, and the time to stop in is over. What has finished is on
     /// the disk.
     fn has_to_end(&self) -> bool {
-        self.ctx.store.patience().is_over() && self.backlog.standings().working == 0
+        self.ctx.store.patience().is_over() && self.backlog.counts().working == 0
     }
 
     /// Until there is something to do.
-    fn sleep(&mut self, standings: Standings) {
+    fn sleep(&mut self, counts: BacklogCounts) {
         let news = self.news.as_ref().map(News::as_fd);
-        self.backlog.waker.wait(news, self.longest_sleep(standings));
+        self.backlog.waker.wait(news, self.longest_sleep(counts));
         match self.news.as_mut().map(News::heard) {
             // To look costs as much as to claim. Who has just told does not tell again of what he queues next: it is looked for.
             Some(Ok(true)) => {
@@ -187,10 +187,10 @@ impl<'a> Coordinator<'a> {
         if !self.away_until.has_passed() {
             return self.is_held();
         }
-        let mut standings = self.backlog.standings();
-        if self.is_to_record(standings) {
-            self.record(standings, listener, report)?;
-            standings = self.backlog.standings();
+        let mut counts = self.backlog.counts();
+        if self.is_to_record(counts) {
+            self.record(counts, listener, report)?;
+            counts = self.backlog.counts();
         }
         if self.count_at.has_passed() {
             count_answered(&self.options.tally, &mut self.ctx.store);
@@ -198,24 +198,24 @@ impl<'a> Coordinator<'a> {
         }
         if self.current.read_settings(self.ctx, listener)? {
             self.change_terms();
-            standings = self.backlog.standings();
+            counts = self.backlog.counts();
         }
-        if self.is_to_give_back(standings) {
+        if self.is_to_give_back(counts) {
             self.give_waiting_back()?;
-            standings = self.backlog.standings();
+            counts = self.backlog.counts();
         }
-        if !self.saw_housekeeping && self.errands.has_looked_after() {
+        if !self.saw_housekeeping && self.housekeeping.has_looked_after() {
             self.saw_housekeeping = true;
             (self.look_at, self.found_nothing) = (Moment::now(), false);
         }
-        if self.wants_more(standings) {
-            self.claim(standings, listener)?;
-            standings = self.backlog.standings();
+        if self.wants_more(counts) {
+            self.claim(counts, listener)?;
+            counts = self.backlog.counts();
         }
-        if !self.has_ended(standings) {
+        if !self.has_ended(counts) {
             return Ok(false);
         }
-        if standings.is_blocked && self.options.ends_when_blocked && !self.is_leaving() {
+        if counts.is_blocked && self.options.ends_when_blocked && !self.is_leaving() {
             let threads = self.current.terms.handlers.overrun().left_behind.count();
             return Err(EngineError::TooManyLeftBehind { threads });
         }
@@ -228,8 +228,8 @@ impl<'a> Coordinator<'a> {
     /// While the database is away: until the lease of the worker itself is over.
     fn is_held(&self) -> EngineResult<bool> {
         match self.place.leases.runner_standing() {
-            Standing::Held => Ok(false),
-            Standing::Lost | Standing::Over => Err(EngineError::RunnerOver),
+            LeaseState::Held => Ok(false),
+            LeaseState::Lost | LeaseState::Over => Err(EngineError::RunnerOver),
         }
     }
 
@@ -239,33 +239,33 @@ impl<'a> Coordinator<'a> {
             || self.until.is_some_and(Moment::has_passed)
             || self.memory.is_too_large()
             // Whose slots were given away meanwhile may be too many (rule R5).
-            || self.place.leases.runner_standing() != Standing::Held
+            || self.place.leases.runner_standing() != LeaseState::Held
     }
 
     /// Whether the ends are to be written now. Those who wait for more to come with them keep no slot from its work.
-    fn is_to_record(&mut self, standings: Standings) -> bool {
+    fn is_to_record(&mut self, counts: BacklogCounts) -> bool {
         if self.unsent.is_some() {
             return true;
         }
-        if standings.finished == 0 {
+        if counts.finished == 0 {
             self.gathering_since = None;
             return false;
         }
         let since = *self.gathering_since.get_or_insert_with(Moment::now);
-        standings.is_short || since.elapsed() >= standings.gather
+        counts.is_short || since.elapsed() >= counts.gather
     }
 
     /// How many runs there is room for.
-    pub(super) fn room(&self, standings: Standings) -> usize {
+    pub(super) fn room(&self, counts: BacklogCounts) -> usize {
         if self.is_leaving() {
             return 0;
         }
         let left = self.options.max_runs.map(|max| max.saturating_sub(self.claimed));
-        left.map_or(standings.room, |left| standings.room.min(usize::try_from(left).unwrap_or(usize::MAX)))
+        left.map_or(counts.room, |left| counts.room.min(usize::try_from(left).unwrap_or(usize::MAX)))
     }
 
-    fn wants_more(&self, standings: Standings) -> bool {
-        standings.is_short && self.look_at.has_passed() && self.room(standings) > 0
+    fn wants_more(&self, counts: BacklogCounts) -> bool {
+        counts.is_short && self.look_at.has_passed() && self.room(counts) > 0
     }
 
     /// A handler could not be started for want of something that this process lacks.
@@ -276,41 +276,40 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    pub(super) fn is_to_give_back(&self, standings: Standings) -> bool {
-        self.is_leaving() || standings.longest_wait > LONGEST_WAIT || standings.returning > 0
+    pub(super) fn is_to_give_back(&self, counts: BacklogCounts) -> bool {
+        self.is_leaving() || counts.longest_wait > LONGEST_WAIT || counts.returning > 0
     }
 
-    fn has_ended(&self, standings: Standings) -> bool {
-        if standings.waiting + standings.returning + standings.working + standings.finished > 0 || self.unsent.is_some()
-        {
+    fn has_ended(&self, counts: BacklogCounts) -> bool {
+        if counts.waiting + counts.returning + counts.working + counts.finished > 0 || self.unsent.is_some() {
             return false;
         }
         let is_enough = self.options.max_runs.is_some_and(|max| self.claimed >= max);
         let was_idle = self.options.idle_exit.is_some_and(|idle| {
             // What was looked for and not found counts, not what was not looked for yet.
-            let has_looked = standings.is_blocked || !self.look_at.has_passed();
+            let has_looked = counts.is_blocked || !self.look_at.has_passed();
             self.saw_housekeeping && has_looked && self.idle_since.elapsed() >= idle
         });
-        is_enough || was_idle || self.is_leaving() || (standings.is_blocked && self.options.ends_when_blocked)
+        is_enough || was_idle || self.is_leaving() || (counts.is_blocked && self.options.ends_when_blocked)
     }
 
-    fn longest_sleep(&self, standings: Standings) -> Duration {
+    fn longest_sleep(&self, counts: BacklogCounts) -> Duration {
         let mut sleep = LOOK_EVERY;
-        if standings.finished > 0 {
+        if counts.finished > 0 {
             let gathered = self.gathering_since.map_or(Duration::ZERO, Moment::elapsed);
-            sleep = sleep.min(standings.gather.saturating_sub(gathered));
+            sleep = sleep.min(counts.gather.saturating_sub(gathered));
         }
-        if standings.is_short && !self.is_leaving() {
+        if counts.is_short && !self.is_leaving() {
             sleep = sleep.min(self.look_at.remaining());
         }
         sleep
     }
 
-    fn look(&mut self, standings: Standings, listener: &mut dyn WorkListener, report: &ProcessReport) {
+    fn look(&mut self, counts: BacklogCounts, listener: &mut dyn WorkListener, report: &ProcessReport) {
         if reconfigure(self.ctx, self.options, listener) {
             self.current.take_handlers(self.ctx);
             self.change_terms();
-            self.errands.reconfigure(self.ctx);
+            self.housekeeping.reconfigure(self.ctx);
             // Only for who asks why a run waits: no reason to end where it cannot be written.
             if !self.is_away {
                 let served = self.ctx.handlers.served(&self.options.classes);
@@ -323,7 +322,7 @@ impl<'a> Coordinator<'a> {
             self.backlog.withdraw_waiting();
             listener.is_too_large(used_bytes, most_bytes);
         }
-        if standings.working == 0 && standings.waiting == 0 {
+        if counts.working == 0 && counts.waiting == 0 {
             let (backlog, leases) = (self.backlog, &self.place.leases);
             self.memory.give_back(self.claimed, self.idle_since.elapsed(), || {
                 backlog.shrink();
@@ -335,14 +334,14 @@ impl<'a> Coordinator<'a> {
             true
         });
         self.options.tally.renewed(self.place.leases.take_renewals());
-        self.options.tally.turned(standings.working);
-        listener.looked(report, standings.working);
+        self.options.tally.turned(counts.working);
+        listener.looked(report, counts.working);
     }
 
-    fn look_at_left_behind(&mut self, standings: Standings, listener: &mut dyn WorkListener) {
+    fn look_at_left_behind(&mut self, counts: BacklogCounts, listener: &mut dyn WorkListener) {
         let threads = self.current.terms.handlers.overrun().left_behind.count();
         // Not before the run is told of whose thread was left behind last.
-        let is_blocked = standings.is_blocked && (self.is_blocked || standings.finished == 0);
+        let is_blocked = counts.is_blocked && (self.is_blocked || counts.finished == 0);
         self.options.tally.note_left_behind(threads, is_blocked);
         if is_blocked == self.is_blocked {
             return;

@@ -8,7 +8,7 @@ mod backlog;
 mod claiming;
 mod coordinator;
 mod counted;
-mod errands;
+mod housekeeping;
 mod memory;
 mod monitor;
 mod pace;
@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use self::backlog::Backlog;
 use self::coordinator::Coordinator;
-use self::errands::Errands;
+use self::housekeeping::Housekeeping;
 pub use self::monitor::Monitor;
 pub use self::reload::Reconfiguration;
 use self::reload::{Current, reconfigure};
@@ -227,16 +227,22 @@ fn take_slots(
     listener: &mut dyn WorkListener,
     report: &mut ProcessReport,
 ) -> EngineResult<Option<(RunnerId, Moment)>> {
-    let slots = i32::try_from(options.slots).unwrap_or(i32::MAX);
     let began = Moment::now();
     loop {
         let asked_at = Moment::now();
+        let slots = i32::try_from(options.slots).unwrap_or(i32::MAX);
         match register(ctx, slots, &options.classes, settings.lease)? {
             Registration::Registered(runner_id) => {
                 report.limit_reached = None;
                 return Ok(Some((runner_id, asked_at)));
             }
             Registration::LimitReached { in_use, limit } => {
+                // More than the limit would never get in, however long they waited.
+                if let Some(most) = usize::try_from(limit).ok().filter(|most| (1..options.slots).contains(most)) {
+                    listener.has_fewer_slots(options.slots, most, "the setting TaskQueueRunnerLimit allows no more");
+                    options.slots = most;
+                    continue;
+                }
                 if report.limit_reached.replace((in_use, limit)).is_none() {
                     listener.waits_for_slots(in_use, limit);
                 }
@@ -294,7 +300,7 @@ fn with_slots(
     let result = thread::scope(|scope| {
         // Whatever happens here, the slots end: their runs are waited for.
         let _closing = backlog.close_at_end();
-        let errands = Errands::start(scope, ctx, stop)?;
+        let housekeeping = Housekeeping::start(scope, ctx, stop)?;
         for number in 0..options.slots {
             match Slot::start(number, place, &backlog, marks.as_ref()) {
                 Ok(()) => {}
@@ -307,9 +313,9 @@ fn with_slots(
                 }
             }
         }
-        let result = Coordinator::new(ctx, options, until, place, Current::new(terms), &backlog, &errands, news)
+        let result = Coordinator::new(ctx, options, until, place, Current::new(terms), &backlog, &housekeeping, news)
             .run(listener, report);
-        report.hook_problem = report.hook_problem.take().or_else(|| errands.problem());
+        report.hook_problem = report.hook_problem.take().or_else(|| housekeeping.problem());
         result
     });
     // After the loss of the database: what no slot has begun goes back when it answers again.

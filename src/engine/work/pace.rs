@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longer_a_write_takes_the_longer_ends_are_gathered_and_the_further_runs_are_claimed_ahead() {
+    fn slow_writes_lengthen_the_gathering_of_ends_and_the_look_ahead() {
         let mut pace = Pace::default();
         pace.ran(Duration::from_millis(10));
         pace.wrote(Duration::from_millis(1));

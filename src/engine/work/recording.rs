@@ -5,7 +5,7 @@ use super::super::outcomes_of_many::{Sent, send_many, send_many_and_claim};
 use super::super::process_run::ProcessReport;
 use super::super::{EngineError, EngineResult};
 use super::WorkListener;
-use super::backlog::{Finished, Standings};
+use super::backlog::{BacklogCounts, Finished};
 use super::claiming::Request;
 use super::coordinator::Coordinator;
 use super::counted::{Counted, counted, outcome_of_sent};
@@ -20,7 +20,7 @@ impl Coordinator<'_> {
     /// Writes what has finished, and claims what there is room for, all in a few transactions.
     pub(super) fn record(
         &mut self,
-        standings: Standings,
+        counts: BacklogCounts,
         listener: &mut dyn WorkListener,
         report: &mut ProcessReport,
     ) -> EngineResult<()> {
@@ -29,7 +29,7 @@ impl Coordinator<'_> {
         let (finished, file) = self.unsent.take().unwrap_or_else(|| self.backlog.take_finished());
         self.gathering_since = None;
         let began = Moment::now();
-        let (answers, claimed) = match self.send(&finished, standings, is_first) {
+        let (answers, claimed) = match self.send(&finished, counts, is_first) {
             Ok(sent) => sent,
             Err(error) => {
                 self.unsent = Some((finished, file));
@@ -47,7 +47,7 @@ impl Coordinator<'_> {
         (self.look_at, self.idle_since) = (Moment::now(), Moment::now());
         self.pause.reset();
         let taken = claimed.map_or(Ok(()), |(request, claimed)| self.take(&request, claimed, listener));
-        self.errands.tell_of_ends();
+        self.housekeeping.tell_of_ends();
         if let Some(mut file) = file {
             // Should it stay, it is sent again, which changes nothing.
             let _ = file.clear();
@@ -63,16 +63,16 @@ impl Coordinator<'_> {
     }
 
     /// For the runs that are to be claimed together with what is written. None where that decides what may be claimed.
-    fn request_beside(&mut self, finished: &[Finished], standings: Standings) -> EngineResult<Option<Request>> {
+    fn request_beside(&mut self, finished: &[Finished], counts: BacklogCounts) -> EngineResult<Option<Request>> {
         let decides = finished.iter().any(|finished| finished.is_over || finished.outcome.decision.holds_class);
-        let is_wanted = !decides && !self.is_to_give_back(standings) && self.room(standings) > 0;
-        is_wanted.then(|| self.request(standings)).transpose()
+        let is_wanted = !decides && !self.is_to_give_back(counts) && self.room(counts) > 0;
+        is_wanted.then(|| self.request(counts)).transpose()
     }
 
     fn send(
         &mut self,
         finished: &[Finished],
-        standings: Standings,
+        counts: BacklogCounts,
         is_first: bool,
     ) -> EngineResult<(Answers, Option<(Request, ManyClaimed)>)> {
         if let Some(over) = finished.iter().find(|finished| finished.is_over) {
@@ -81,10 +81,10 @@ impl Coordinator<'_> {
             return Err(EngineError::LeaseOver { run_id, task_id, found: None });
         }
         self.record_messages(finished);
-        let request = if is_first { self.request_beside(finished, standings)? } else { None };
+        let request = if is_first { self.request_beside(finished, counts)? } else { None };
         let outcomes: Vec<&Outcome> = finished.iter().filter_map(|finished| finished.to_send.as_ref()).collect();
-        let errands = self.errands;
-        let tell = &mut |outcome: &Outcome| errands.tell(outcome);
+        let housekeeping = self.housekeeping;
+        let tell = &mut |outcome: &Outcome| housekeeping.tell(outcome);
         let (answers, claimed) = match request {
             None => (send_many(self.ctx, &outcomes, tell)?, None),
             Some(request) => {

@@ -67,7 +67,7 @@ fn only_the_class_is_replaced_in_arguments() {
 }
 
 #[test]
-fn the_environment_is_clean_and_the_variables_of_the_run_cannot_be_replaced() {
+fn the_environment_is_clean_and_run_variables_cannot_be_replaced() {
     let mut handler = handler(&["env", "-0"]);
     handler.env = vec![
         ("EXTRA".to_owned(), "a b".to_owned()),

@@ -18,7 +18,7 @@ fn one_process_takes_one_run_after_the_other() {
 }
 
 #[test]
-fn everything_about_a_run_stands_in_its_message_and_nothing_of_it_in_the_environment() {
+fn a_coprocess_gets_its_run_by_message_and_not_by_the_environment() {
     let script = "hello()\nfor run in runs():\n done(run, [run, {k: v for k, v in os.environ.items() if k.startswith('TASKQUEUE')}])";
     let mut handler = handler(script);
     handler.command.env = vec![("TASKQUEUE_PROTOCOL".to_owned(), "forged".to_owned())];
@@ -110,7 +110,7 @@ fn large_data_and_results_pass_in_both_directions() {
 }
 
 #[test]
-fn a_process_makes_way_after_its_number_of_runs_at_its_age_and_above_its_memory() {
+fn a_coprocess_is_replaced_at_its_limit_of_runs_age_or_memory() {
     let pids = |handler: &CoprocessHandler| {
         let coprocesses = Coprocesses::default();
         let mut pids: Vec<i32> = (0..4).map(|_| pid_of(&run(&coprocesses, handler, "1").0)).collect();
@@ -137,7 +137,7 @@ fn a_process_may_say_itself_that_it_wants_no_more_runs() {
 }
 
 #[test]
-fn a_class_that_is_configured_anew_gets_new_processes_and_runs_of_before_keep_theirs_until_those_are_retired() {
+fn a_changed_class_gets_new_coprocesses_and_old_ones_stay_until_retired() {
     let coprocesses = Coprocesses::default();
     let old = handler(TELL_PID);
     let new = CoprocessHandler { max_runs: Some(1_000), ..old.clone() };

@@ -78,7 +78,7 @@ fn memory_descriptors_and_processes_run_out_for_the_handler_alone() {
 }
 
 #[test]
-fn the_kernel_is_told_to_take_the_handler_before_us_and_nothing_gives_it_more_rights() {
+fn a_handler_has_a_raised_oom_score_and_by_default_no_new_privileges() {
     let ours: i32 = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap().trim().parse().unwrap();
     let script = "cat /proc/self/oom_score_adj; grep NoNewPrivs /proc/self/status";
     let text = run(script, rights(Limits::default())).stdout.to_text();

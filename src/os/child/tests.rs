@@ -122,8 +122,8 @@ fn masks(finished: &Finished) -> Vec<u64> {
 
 /// As in a container that something outside entered: our session and our group have no number inside it.
 #[test]
-fn a_group_is_ended_when_the_leader_of_our_session_is_outside_our_pid_namespace() {
-    let name = "os::child::tests::a_group_is_ended_when_the_leader_of_our_session_is_outside_our_pid_namespace";
+fn a_group_is_ended_when_the_session_leader_is_outside_our_pid_namespace() {
+    let name = "os::child::tests::a_group_is_ended_when_the_session_leader_is_outside_our_pid_namespace";
     if !run_again_inside(&["unshare", "-pf", "--mount-proc", "--kill-child"], name) {
         return;
     }
@@ -357,7 +357,7 @@ fn a_handler_gets_its_descriptors_when_their_numbers_are_free_in_us() {
 }
 
 #[test]
-fn a_script_without_a_first_line_is_executed_by_the_shell_and_path_is_searched_to_its_end() {
+fn a_script_without_shebang_runs_by_the_shell_and_all_of_path_is_searched() {
     let directory = tempfile::tempdir().unwrap();
     let folder = |name: &str, mode: u32| {
         let folder = directory.path().join(name);

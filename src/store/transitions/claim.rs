@@ -9,7 +9,7 @@ use super::super::limits::Obstacles;
 use super::super::schema::task_queue_runs;
 use super::super::{Store, StoreError, StoreResult};
 use super::claim_many::Source;
-use super::set_aside::Aside;
+use super::set_aside::UnreadableRuns;
 use super::start::{already_claimed, held_with, start_waiting};
 use crate::domain::class_set::ClassSet;
 use crate::domain::ids::{RunId, RunnerId, TaskId};
@@ -105,7 +105,7 @@ impl Store {
     /// [`StoreError::NotFound`]
     pub fn claim_specific_run(&mut self, run_id: RunId, claim: &Claim<'_>, token: &str) -> StoreResult<SpecificClaim> {
         use task_queue_runs::dsl;
-        let (auditor, mut aside) = (self.auditor()?, Aside::default());
+        let (auditor, mut aside) = (self.auditor()?, UnreadableRuns::default());
         let claimed = self.claim_write(auditor.is_some(), |conn| {
             let earlier = already_claimed(conn, &[token.to_owned()])?;
             aside = earlier.aside;

@@ -19,7 +19,7 @@ use super::super::{Store, StoreResult};
 use super::claim::Claim;
 use super::heads::{first_claimable, first_claimables};
 use super::low_water::LowWater;
-use super::set_aside::Aside;
+use super::set_aside::UnreadableRuns;
 use super::start::{ENDS_PER_TRANSACTION, already_claimed, claimed_run, start_waiting};
 use crate::domain::class_set::ClassSet;
 use crate::domain::ids::{RunId, TaskId};
@@ -28,7 +28,7 @@ use crate::domain::task_class::TaskClass;
 
 /// When there may be something to claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outlook {
+pub enum NextWork {
     /// At once.
     Now,
     /// In so long, when the next task becomes due.
@@ -37,13 +37,13 @@ pub enum Outlook {
     Nothing,
 }
 
-fn next_due(conn: &mut AnyConnection) -> StoreResult<Outlook> {
+fn next_due(conn: &mut AnyConnection) -> StoreResult<NextWork> {
     let dues = task_queue::table.filter(task_queue::due_on.is_not_null()).filter(open_run().is_null());
     let dues = dues.order((task_queue::due_on, task_queue::id));
     let next: Option<(Option<Moment>, Moment)> = dues.select((task_queue::due_on, db_now())).first(conn).optional()?;
-    let Some((Some(due_on), now)) = next else { return Ok(Outlook::Nothing) };
+    let Some((Some(due_on), now)) = next else { return Ok(NextWork::Nothing) };
     let wait = DateTime::<Utc>::from(due_on) - DateTime::<Utc>::from(now);
-    Ok(wait.to_std().map_or(Outlook::Now, |wait| if wait.is_zero() { Outlook::Now } else { Outlook::In(wait) }))
+    Ok(wait.to_std().map_or(NextWork::Now, |wait| if wait.is_zero() { NextWork::Now } else { NextWork::In(wait) }))
 }
 
 /// What a claim of many has found.
@@ -54,7 +54,7 @@ pub struct ManyClaimed {
     /// Whether tasks are due that must get their runs from `create-runs` before they can be claimed.
     pub needs_runs: bool,
     /// The runs that were taken and that no handler can get.
-    pub(super) aside: Aside,
+    pub(super) aside: UnreadableRuns,
     /// Whether runs that were met have ended instead of being claimed.
     pub(super) has_ended_some: bool,
 }
@@ -73,17 +73,17 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be asked.
-    pub fn look_for_work(&mut self, runner_name: &str, classes: &ClassSet<'_>) -> StoreResult<Outlook> {
+    pub fn poll_for_work(&mut self, runner_name: &str, classes: &ClassSet<'_>) -> StoreResult<NextWork> {
         self.read(|conn| {
-            if batch::is_calm(conn)? {
+            if batch::nothing_restricts_claims(conn)? {
                 return next_due(conn);
             }
             let mut obstacles = Obstacles::load(conn, runner_name)?;
             if obstacles.is_closed() {
-                return Ok(Outlook::Nothing);
+                return Ok(NextWork::Nothing);
             }
             if first_claimable(conn, classes, None, &mut obstacles)?.is_some() {
-                return Ok(Outlook::Now);
+                return Ok(NextWork::Now);
             }
             next_due(conn)
         })
@@ -195,7 +195,7 @@ pub(super) fn claim_beside_others(
         low_water.forget();
         return Ok(Shared::NeedsLock { is_repeated });
     }
-    if batch::is_calm(conn)? {
+    if batch::nothing_restricts_claims(conn)? {
         return start_due(conn, claim, tokens, None, low_water).map(Shared::Done);
     }
     let obstacles = Obstacles::load(conn, claim.runner_name)?;
@@ -230,7 +230,7 @@ fn claim_under_lock(
     }
     if let Some(low_water) = &mut low_water
         && auditor.is_none()
-        && batch::is_calm(conn)?
+        && batch::nothing_restricts_claims(conn)?
     {
         return start_due(conn, claim, tokens, None, low_water);
     }

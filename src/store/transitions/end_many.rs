@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::super::backend::batch::{self, EndedRow, Manner, Success};
+use super::super::backend::batch::{self, EndedRow, Success, SuccessDetails};
 use super::super::backend::{self, AnyConnection};
 use super::super::dependencies::satisfy_dependants;
 use super::super::outputs::put_outputs;
@@ -36,7 +36,7 @@ impl RunEnd {
             run_id: run.id.0,
             token: &run.token,
             handler: self.handler.as_ref().map(|(pid, identity)| (*pid, identity.as_str())),
-            manner: Manner {
+            details: SuccessDetails {
                 decision: &self.decision,
                 results: self.results.as_deref(),
                 message: self.message.as_deref(),

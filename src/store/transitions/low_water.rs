@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_from_the_last_place_does_not_put_off_the_next_one_from_the_beginning() {
+    fn a_look_from_the_last_place_does_not_delay_one_from_the_beginning() {
         let (first, second) = (Moment::beginning(), Moment::from(chrono::DateTime::UNIX_EPOCH));
         let mut low_water = LowWater::default();
         assert_eq!(low_water.place(), None);

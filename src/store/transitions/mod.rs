@@ -26,7 +26,7 @@ mod start;
 
 pub use self::cancel::CancelAnswer;
 pub use self::claim::{Claim, SpecificClaim};
-pub use self::claim_many::{ManyClaimed, Outlook};
+pub use self::claim_many::{ManyClaimed, NextWork};
 pub use self::edit::EditAnswer;
 pub(super) use self::heads::next_head;
 pub(super) use self::keep::keep_as_classes_state;

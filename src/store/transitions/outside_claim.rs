@@ -17,7 +17,7 @@ use super::super::schema::{task_queue, task_queue_runs};
 use super::super::{Store, StoreResult};
 use super::choose::first_chosen;
 use super::heads::{Asker, Head, first_claimable};
-use super::set_aside::Aside;
+use super::set_aside::UnreadableRuns;
 use super::start::{ENDS_PER_TRANSACTION, Started, load_held, start_waiting};
 use crate::domain::class_set::ClassSet;
 use crate::domain::ids::RunId;
@@ -74,7 +74,7 @@ impl Store {
     fn claim_outside_or_end_some(&mut self, claim: &OutsideClaim<'_>) -> StoreResult<ControlFlow<Vec<OutsideRun>>> {
         // The closure runs again after a COMMIT whose answer was lost.
         let mut was_written = false;
-        let (auditor, mut aside) = (self.auditor()?, Aside::default());
+        let (auditor, mut aside) = (self.auditor()?, UnreadableRuns::default());
         let claimed = self.claim_write(true, |conn| {
             aside.clear();
             fault_point!("outside_claim.locked");
@@ -129,7 +129,7 @@ fn claim_first(
     secret: &str,
     ends_left: &mut usize,
     auditor: Option<&Origin>,
-    aside: &mut Aside,
+    aside: &mut UnreadableRuns,
 ) -> StoreResult<Option<OutsideRun>> {
     while *ends_left > 0 {
         // Anew for each run: with each one more of its class is processed.

@@ -8,9 +8,9 @@ use crate::domain::unreadable::{UNREADABLE_CODE, Unreadable};
 
 /// Runs that a claim has taken and that no handler can get, each with what cannot be read.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Aside(Vec<(RunRef, Unreadable)>);
+pub(super) struct UnreadableRuns(Vec<(RunRef, Unreadable)>);
 
-impl Aside {
+impl UnreadableRuns {
     pub(super) fn add(&mut self, run: RunRef, problem: Unreadable) {
         self.0.push((run, problem));
     }
@@ -32,7 +32,7 @@ impl Aside {
 impl Store {
     /// Ends these runs and quarantines their tasks. After the claim, not in it: MySQL and MariaDB write no other table under the
     /// lock of a claim. The notice is the one of every quarantine, so it comes once.
-    pub(super) fn set_aside(&mut self, aside: Aside) {
+    pub(super) fn set_aside(&mut self, aside: UnreadableRuns) {
         for (run, problem) in aside.0 {
             let end = RunEnd {
                 unreadable: Some(problem.clone()),

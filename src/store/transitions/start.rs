@@ -16,7 +16,7 @@ use super::super::schema::{task_queue, task_queue_runs};
 use super::super::sql::{Moment, db_now};
 use super::end::end_waiting_run;
 use super::run_end::RunEnd;
-use super::set_aside::Aside;
+use super::set_aside::UnreadableRuns;
 use crate::domain::ids::{RunId, TaskId};
 use crate::domain::records::ClaimedRun;
 use crate::domain::status::RunStatus;
@@ -32,7 +32,7 @@ pub(super) struct Started {
     /// In the order of the starts.
     pub(super) runs: Vec<ClaimedRun>,
     /// Those that have started and that no handler can get.
-    pub(super) aside: Aside,
+    pub(super) aside: UnreadableRuns,
     /// How many have ended instead.
     pub(super) ended: usize,
 }

@@ -61,7 +61,7 @@ fn pauses(db: &TestDb) -> i64 {
 }
 
 each_engine! {
-    fn one_worker_of_a_host_looks_after_the_store_while_it_lives_and_each_tells_whom_it_knows(db) {
+    fn one_live_worker_of_a_host_does_the_housekeeping_and_all_send_notices(db) {
         let class = shell_class(db, "work", "exit 1");
         db.configure(&class);
         leave_ended_pause(db);
@@ -134,7 +134,7 @@ each_engine! {
         assert_eq!((told(db).len(), waiting(db)), (1, 0));
     }
 
-    fn a_program_that_fails_leaves_no_line_in_the_log_and_a_log_that_fails_starts_no_program(db) {
+    fn a_failed_notify_program_logs_nothing_and_a_failed_log_runs_no_program(db) {
         let log = db.home().join("notices.log");
         let with_log = |log: &Path| {
             db.configure(&format!("{}log = {log:?}\n{}", notify(db, 0), shell_class(db, "work", "exit 1")));
@@ -158,7 +158,7 @@ each_engine! {
         assert_eq!((lines(&log).len(), told(db).len(), waiting(db)), (1, 1, 0));
     }
 
-    fn a_notice_that_nobody_could_be_told_of_for_a_week_is_removed_though_there_is_a_program(db) {
+    fn a_notice_that_cannot_be_sent_for_a_week_is_removed_despite_a_program(db) {
         db.configure(&format!("{}{}", notify(db, 0), shell_class(db, "work", "exit 1")));
         write(db, "deaf", "");
         exhaust(db);
@@ -170,7 +170,7 @@ each_engine! {
         assert_eq!(waiting(db), 0);
     }
 
-    fn what_waited_for_more_than_a_week_is_told_by_a_host_that_can_before_it_is_removed(db) {
+    fn a_notice_older_than_a_week_is_sent_by_a_host_that_can_before_removal(db) {
         db.configure(&shell_class(db, "work", "exit 1"));
         exhaust(db);
         db.execute("UPDATE \"TaskQueueNotices\" SET \"OccurredOn\" = '2020-01-01 00:00:00.000000'");

@@ -113,7 +113,7 @@ fn a_configuration_without_permission_is_an_error() {
 }
 
 #[test]
-fn a_directory_of_configurations_that_may_not_be_entered_is_an_error_and_not_the_default() {
+fn a_configuration_directory_without_access_is_an_error_not_the_default() {
     let (home, _) = alone();
     std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     configure(home.path(), ECHO);
@@ -134,7 +134,7 @@ fn a_directory_of_configurations_that_may_not_be_entered_is_an_error_and_not_the
 }
 
 #[test]
-fn a_variable_of_ours_that_is_no_text_is_named_with_78_and_does_not_count_as_not_set() {
+fn a_variable_that_is_not_utf8_is_refused_with_78_and_not_taken_as_unset() {
     let (home, cli) = alone();
     let with = |name: &str| cli.clone().raw_env(name, OsStr::from_bytes(b"/srv/\xff"));
     for (name, args) in [
@@ -251,7 +251,7 @@ fn who_may_only_read_a_store_and_its_log_can_read_it() {
 }
 
 #[test]
-fn a_store_in_a_directory_that_does_not_exist_or_may_not_be_written_is_named_with_69() {
+fn a_store_in_a_missing_or_unwritable_directory_is_named_with_69() {
     let (home, cli) = alone();
     for address in ["sqlite:///no/such/directory/tasks.db", "/no/such/directory/tasks.db"] {
         for verb in ["status", "tick"] {
@@ -378,7 +378,7 @@ fn verbs_that_only_read_create_no_store_and_no_directory() {
 }
 
 #[test]
-fn a_dry_run_of_migrate_makes_no_file_and_no_directory_and_says_what_is_pending() {
+fn a_dry_run_of_migrate_makes_no_files_and_lists_what_is_pending() {
     let (home, cli) = alone();
     let names = || -> Vec<_> {
         std::fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()

@@ -94,7 +94,7 @@ each_engine! {
         assert!(db.home().join("ran-2").exists() && !db.home().join("ran-1").exists() && !db.home().join("ran-3").exists());
     }
 
-    fn a_claim_ends_hundreds_that_were_cancelled_by_sql_and_takes_the_first_that_was_not(db) {
+    fn a_claim_ends_hundreds_cancelled_by_sql_and_takes_the_first_that_is_not(db) {
         for claim in [&["process-run"] as &[&str], &["claim", "--claimant", "bot"]] {
             db.configure(&shell_class(db, "work", "true"));
             db.cli().stdin("{\"class\":\"work\"}\n".repeat(251)).run(&["queue", "--batch", "-"]).ok();
@@ -196,7 +196,7 @@ each_engine! {
         assert_eq!(ctx.store.get_task(second).unwrap().status.to_string(), "success");
     }
 
-    fn a_run_whose_runner_died_before_it_could_end_it_is_cancelled_by_the_rescue(db) {
+    fn a_rescue_cancels_a_run_with_a_cancel_request_and_a_dead_runner(db) {
         let mut ctx = willing(db);
         let id = queue(&mut ctx, "work");
         create(&mut ctx);

@@ -34,7 +34,7 @@ each_engine! {
         assert_eq!(db.cli().run(&["check", "--failed", "5,1"]).code, Some(2));
     }
 
-    fn check_is_critical_by_itself_where_nothing_creates_runs_or_a_runner_is_dead(db) {
+    fn check_is_critical_by_itself_without_create_runs_or_with_a_dead_runner(db) {
         db.configure(&shell_class(db, "slow", &format!("cd {}; echo on > began; sleep 600", db.home().display())));
         db.cli().run(&["queue", "slow"]).ok();
         expect(&db.cli().run(&["check"]), 0, "TASKQUEUE OK - ");

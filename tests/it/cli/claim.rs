@@ -161,7 +161,7 @@ each_engine! {
         }
     }
 
-    fn a_claim_that_waits_for_the_lock_of_others_ends_with_a_signal_while_they_have_it_and_takes_nothing(db) {
+    fn a_claim_that_waits_for_a_lock_ends_at_a_signal_and_takes_nothing(db) {
         queue(db, "a", "1");
         db.cli().run(&["create-runs"]).ok();
         for number in [Signal::INT, Signal::TERM] {

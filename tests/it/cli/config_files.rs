@@ -28,7 +28,7 @@ fn refused(cli: &Cli, args: &[&str], path: &str) {
 }
 
 #[test]
-fn a_pipe_that_is_found_in_the_place_of_a_configuration_is_an_error_and_waited_for_by_nobody() {
+fn a_pipe_in_the_place_of_a_configuration_is_an_error_without_a_wait() {
     let (home, cli) = alone();
     let found = home.path().join(".config/taskqueue/config.toml");
     make_pipe(&found);

@@ -121,7 +121,7 @@ each_engine! {
         }
     }
 
-    fn a_coprocess_that_dies_is_replaced_and_its_run_fails_as_that_of_a_program_that_dies_so(db) {
+    fn a_coprocess_that_dies_is_replaced_and_fails_its_run_like_a_program(db) {
         let script = format!("{HELLO}for run in runs():\n if run['data'] == 'die': os.kill(os.getpid(), 11)\n \
             if run['data'] == 'leave': os._exit(0)\n done(run)\n");
         db.configure(&kept(db, "kept", &script));
@@ -180,7 +180,7 @@ each_engine! {
         assert_eq!(statuses(db), ["timeout", "scheduled"]);
     }
 
-    fn the_coprocess_of_a_runner_that_is_stopped_past_its_lease_is_ended_before_its_run_is(db) {
+    fn a_coprocess_of_a_runner_stopped_past_its_lease_is_ended_before_its_run(db) {
         let (mut runner, [coprocess, child]) = start(db);
         signal(&runner, Signal::STOP);
         end_lease(db);

@@ -130,7 +130,7 @@ each_engine! {
         assert_eq!(task(db, "3")["waiting_for"], 1);
     }
 
-    fn lines_of_a_batch_wait_for_lines_before_and_after_them_and_for_tasks_that_are_there(db) {
+    fn lines_of_a_batch_wait_for_lines_before_and_after_and_for_other_tasks(db) {
         configure(db);
         note(db, "0", &[]);
         let printed = queue_lines(db, &[

@@ -138,7 +138,7 @@ each_engine! {
         assert_eq!(seen(&mut ctx), ["last"]);
     }
 
-    fn late_events_are_seen_in_wide_gaps_and_in_many_narrow_ones_in_the_order_of_their_ids(db) {
+    fn late_events_are_seen_in_wide_and_in_many_narrow_gaps_in_order_of_id(db) {
         let with_ids = |ids: &[i64]| {
             let rows: Vec<String> = ids.iter().map(|id| format!("({id}, 'any')")).collect();
             db.execute(&format!("INSERT INTO \"TaskQueueEvents\" (\"Id\", \"Kind\") VALUES {}", rows.join(", ")));
@@ -227,7 +227,7 @@ each_engine! {
         assert!(!db.cli().run(&["status", "1"]).ok().contains("event "));
     }
 
-    fn every_transition_is_kept_where_the_setting_is_on_and_none_where_it_is_not(db) {
+    fn every_transition_is_kept_when_the_setting_is_on_and_none_otherwise(db) {
         let transitions = ["--kind", "task-queued", "--kind", "run-created", "--kind", "run-started", "--kind", "run-ended"];
         db.configure(&format!("{ECHO}[class.bad]\nargv = [\"/bin/false\"]\n"));
         db.cli().run(&["queue", "echo"]).ok();
@@ -283,7 +283,7 @@ each_engine! {
         assert_eq!(created, [Value::Null, json!(run_id)]);
     }
 
-    fn what_a_schedule_queues_creates_and_gives_back_is_kept_like_what_people_do(db) {
+    fn transitions_that_a_schedule_causes_are_kept_like_those_of_people(db) {
         let plan = |id: i64, year: u32| {
             db.execute(&format!(
                 "UPDATE \"TaskQueue\" SET \"PlannedOn\" = '{year}-02-29 00:00:00', \"ScheduledOn\" = '{year}-02-29 00:00:00' WHERE \"Id\" = {id}"
@@ -320,7 +320,7 @@ each_engine! {
 }
 
 each_server! {
-    fn thousands_of_events_that_one_transaction_holds_back_are_all_seen_and_none_twice(db) {
+    fn thousands_of_events_held_back_by_one_transaction_are_all_seen_once(db) {
         const HELD: usize = 3_000;
         let mut ctx = willing(db);
         db.execute(&insert("first"));

@@ -7,7 +7,7 @@ use crate::support::EngineUnderTest;
 const ON: &str = "[exec]\nenabled = true\n";
 
 each_engine! {
-    fn exec_takes_its_arguments_literally_without_a_shell_in_the_current_directory(db) {
+    fn exec_passes_arguments_literally_and_runs_in_the_current_directory(db) {
         db.configure(ON);
         let run = |argv: &[&str]| db.cli().run(&[&["exec", "--run", "--"], argv].concat()).ok();
         assert_eq!(run(&["printf", "%s|", "a b", "$(id)", "{class}", "-x", "--", "*"]), "a b|$(id)|{class}|-x|--|*|");
@@ -35,7 +35,7 @@ each_engine! {
         assert_eq!(code(&["true"]), Some(0));
     }
 
-    fn a_program_that_does_not_exist_fails_its_task_for_good_and_ends_with_127(db) {
+    fn a_program_that_does_not_exist_fails_its_task_for_good_with_127(db) {
         db.configure(ON);
         let stderr = db.cli().run(&["exec", "--run", "--", "no-such-program"]).fails(127);
         assert!(stderr.contains("no-such-program") && !stderr.contains("held"), "{stderr}");
@@ -60,7 +60,7 @@ each_engine! {
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueClassHolds\""), 0);
     }
 
-    fn exec_is_on_for_a_file_of_ones_own_and_off_for_a_server_until_configured(db) {
+    fn exec_is_on_for_a_file_of_ones_own_and_off_for_a_server_by_default(db) {
         let ended = db.cli().run(&["exec", "--", "true"]);
         if db.engine == EngineUnderTest::Sqlite {
             assert_eq!(ended.ok(), "1");
@@ -76,7 +76,7 @@ each_engine! {
         assert_eq!(task(db, &id)["status"], "scheduled");
     }
 
-    fn data_that_names_no_program_is_refused_when_queued_and_not_retried_when_inserted(db) {
+    fn data_without_a_program_is_refused_when_queued_not_retried_if_inserted(db) {
         db.configure(ON);
         let stderr = db.cli().run(&["queue", "exec", "{\"argv\":[]}"]).fails(2);
         assert!(stderr.contains("argv names no program"), "{stderr}");

@@ -220,7 +220,7 @@ each_engine! {
         assert_eq!(explained["remedy"], format!("taskqueue explain {second}"));
     }
 
-    fn of_several_tasks_that_are_waited_for_the_one_that_blocks_for_ever_is_followed(db) {
+    fn explain_follows_the_prerequisite_that_blocks_for_ever_among_several(db) {
         configure(db);
         let later = queue(db, "echo", &["--in", "1h"]);
         let bad = queue(db, "bad", &[]);

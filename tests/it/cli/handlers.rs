@@ -208,7 +208,7 @@ each_engine! {
         assert_eq!(after["task"]["status"], "success");
     }
 
-    fn a_handler_that_reports_that_no_retry_helps_and_is_killed_is_shown_as_what_it_is(db) {
+    fn a_handler_that_reports_no_retry_and_is_killed_is_shown_with_both(db) {
         db.configure(&shell_class(db, "work", "echo '{\"error\":{\"code\":\"bad\",\"retry\":false}}' >&3; kill -9 $$"));
         let after = process(db, "work", "{}");
         assert_eq!((&after["runs"][0]["error_code"], &after["task"]["is_exhausted"]), (&json!("bad"), &json!(true)));
@@ -228,7 +228,7 @@ each_engine! {
         assert_eq!((&after["runs"][0]["error_code"], &after["task"]["is_exhausted"]), (&json!("550"), &json!(true)));
     }
 
-    fn a_delay_that_is_not_possible_neither_keeps_the_run_open_nor_stops_those_behind_it(db) {
+    fn an_impossible_delay_neither_keeps_the_run_open_nor_blocks_later_runs(db) {
         db.configure(&format!("{ECHO}{}", shell_class(db, "work", "printf '{\"error\":{\"code\":\"late\",\"delay\":%s}}\n' \"$(cat)\" >&3; exit 1")));
         for (delay, expected) in [("1e12", 31_536_000), ("1e300", 31_536_000), ("-1", 0)] {
             let after = process(db, "work", delay);

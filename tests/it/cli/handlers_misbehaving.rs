@@ -106,7 +106,7 @@ each_engine! {
         assert!(!is_alive(&wait_for_file(db, "away")));
     }
 
-    fn a_daemon_that_a_success_leaves_behind_ends_with_it_even_without_the_token(db) {
+    fn a_daemon_left_by_a_success_ends_with_it_even_without_the_token(db) {
         let script = format!("cd {}; setsid env -i /bin/sh -c 'echo $$ > daemon; exec /bin/sleep 1000' & until test -s daemon; do sleep 0.01; done; echo done", db.home().display());
         db.configure(&shell_class(db, "work", &script));
         let after = process(db, "work", "{}");

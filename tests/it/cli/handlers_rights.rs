@@ -136,7 +136,7 @@ each_engine! {
         assert_eq!((&detail(db, "1")["task"]["status"], printed(&detail(db, &id), "stdout")), (&json!("success"), "root\n"));
     }
 
-    fn what_another_user_left_running_when_the_runner_died_is_ended_before_the_rescue(db) {
+    fn processes_of_another_user_left_by_a_dead_runner_end_before_the_rescue(db) {
         if !geteuid().is_root() {
             return;
         }

@@ -70,7 +70,7 @@ fn with_the_right_program_init_works_after_it_was_called_with_a_bad_one() {
 }
 
 #[test]
-fn init_takes_back_a_configuration_that_cannot_be_used_and_keeps_one_whose_tables_are_missing() {
+fn init_removes_an_unusable_configuration_and_keeps_one_without_tables() {
     let (home, cli) = alone();
     let path = home.path().join(".config/taskqueue/config.toml");
     let parts = home.path().join(".config/taskqueue/conf.d");

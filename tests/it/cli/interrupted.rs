@@ -83,7 +83,7 @@ each_engine! {
         assert_eq!(pruned_by_events(db), [100; 20]);
     }
 
-    fn a_prune_by_age_ends_between_two_parts_and_its_events_tell_of_all_that_it_has_deleted(db) {
+    fn a_prune_by_age_stops_between_parts_and_its_events_count_all_deleted(db) {
         fill(db, "cancelled");
         let others = lock_out(db);
         let pruning = db.cli().spawn(&["prune", "--older-than", "0s", "--yes"]);

@@ -307,7 +307,7 @@ fn spoiled(document: &Value, key: &str) -> Vec<Value> {
 }
 
 each_engine! {
-    fn whatever_json_prints_fits_its_schema_and_every_form_of_every_schema_is_printed(db) {
+    fn json_output_fits_its_schema_and_covers_every_form_of_every_schema(db) {
         let mut stage = Stage::new(db);
         fill(&mut stage);
         look(&mut stage);
@@ -323,7 +323,7 @@ each_engine! {
 }
 
 #[test]
-fn what_has_a_key_of_another_name_or_a_value_of_another_type_fits_no_schema() {
+fn a_document_with_a_wrong_key_or_a_wrong_type_of_value_fits_no_schema() {
     on(EngineUnderTest::Sqlite, |db| {
         let mut stage = Stage::new(db);
         fill(&mut stage);

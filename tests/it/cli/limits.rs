@@ -130,7 +130,7 @@ each_engine! {
         assert_eq!(kinds, ["limit-set", "limit-set", "limit-removed"]);
     }
 
-    fn tasks_with_one_key_wait_for_each_other_whatever_their_class_and_status_says_so(db) {
+    fn tasks_of_any_class_with_one_key_wait_for_each_other_as_status_shows(db) {
         configure(db);
         let batch = ["slow", "echo"].map(|class| format!("{{\"class\":\"{class}\",\"limit_key\":\"disk\"}}\n")).concat();
         db.cli().stdin(batch).run(&["queue", "--batch", "-"]).ok();
@@ -157,7 +157,7 @@ each_engine! {
         assert_eq!(task(db, "2")["status"], "success");
     }
 
-    fn who_wants_a_run_whose_key_has_several_slots_is_led_to_the_tasks_that_have_them(db) {
+    fn process_run_of_a_full_key_names_the_tasks_that_have_its_slots(db) {
         db.configure(ECHO);
         db.cli().run(&["limits", "set", "--key", "disk", "--running", "2"]).ok();
         db.cli().stdin("{\"class\":\"echo\",\"limit_key\":\"disk\"}\n".repeat(3)).run(&["queue", "--batch", "-"]).ok();

@@ -106,7 +106,7 @@ fn the_journal_gets_each_line_with_its_fields_and_standard_error_nothing() {
 }
 
 #[test]
-fn without_the_socket_of_the_journal_lines_have_their_priority_and_without_a_journal_none() {
+fn log_lines_have_a_priority_only_in_a_journal_without_its_socket() {
     on(EngineUnderTest::Sqlite, |db| {
         db.configure(&shell_class(db, "broken", "exit 78"));
         let queue = || db.cli().run(&["queue", "broken"]).ok();

@@ -80,7 +80,7 @@ fn a_topic_has_a_page_with_what_the_help_says() {
     let home = tempfile::tempdir().unwrap();
     let cli = Cli::new(home.path());
     for (topic, words) in [
-        ("exit-status", "waited too long"),
+        ("exit-status", "timed out: nothing came"),
         ("handlers", "TASKQUEUE_TASK_ID"),
         ("selections", "Filters of different keys must all hold"),
         ("times", "what date -d of GNU understands"),

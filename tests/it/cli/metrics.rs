@@ -87,7 +87,7 @@ each_engine! {
         expect(&metrics(db), &[("late_schedules", 1.0)]);
     }
 
-    fn a_runner_is_counted_by_how_it_stands_and_so_are_the_runs_that_a_dead_one_has(db) {
+    fn a_runner_is_counted_by_its_state_and_the_runs_of_a_dead_one_as_lost(db) {
         let script = format!("cd {}; echo on > began; sleep 600", db.home().display());
         db.configure(&shell_class(db, "slow", &script));
         db.cli().run(&["queue", "slow"]).ok();

@@ -49,7 +49,7 @@ each_engine! {
 }
 
 each_engine! {
-    fn with_json_every_verb_that_changes_an_order_a_limit_or_a_setting_says_what_it_did(db) {
+    fn verbs_that_change_orders_limits_or_settings_report_it_with_json(db) {
         class(db);
         db.cli().run(&["pause", "--class", "work"]).ok();
         for (args, code, expected) in [
@@ -79,7 +79,7 @@ fn a_verb_that_is_misspelt_has_its_hint_in_json_too() {
 }
 
 #[test]
-fn what_other_queues_call_a_verb_leads_to_ours_and_what_has_no_page_to_the_nearest_that_has() {
+fn a_foreign_verb_leads_to_ours_and_an_unknown_page_to_the_nearest() {
     let home = tempfile::tempdir().unwrap();
     let cli = Cli::new(home.path());
     let said = cli.run(&["add", "mail"]).fails(2);
@@ -96,7 +96,7 @@ fn what_other_queues_call_a_verb_leads_to_ours_and_what_has_no_page_to_the_neare
 }
 
 #[test]
-fn help_that_cannot_be_printed_says_so_and_who_reads_its_beginning_alone_is_no_failure() {
+fn help_that_cannot_be_printed_fails_and_a_reader_that_stops_is_no_error() {
     let home = tempfile::tempdir().unwrap();
     let cli = Cli::new(home.path());
     for option in ["--help", "--version"] {

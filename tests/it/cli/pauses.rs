@@ -35,7 +35,7 @@ fn kinds(db: &TestDb) -> Vec<String> {
 }
 
 each_engine! {
-    fn a_paused_class_waits_others_go_on_and_status_says_who_paused_it_and_why(db) {
+    fn a_paused_class_waits_others_go_on_and_status_shows_who_and_why(db) {
         configure(db, 0);
         queue(db, &["echo", "work", "echo"]);
         write(db, "go", "");
@@ -58,7 +58,7 @@ each_engine! {
         assert_eq!(kinds(db), ["paused", "resumed"]);
     }
 
-    fn when_everything_is_paused_nothing_is_claimed_and_runs_are_still_created(db) {
+    fn a_pause_of_everything_stops_claims_and_not_the_creation_of_runs(db) {
         configure(db, 0);
         db.cli().run(&["pause", "--all"]).ok();
         queue(db, &["echo"]);

@@ -31,7 +31,7 @@ fn forget_time(db: &TestDb) {
 }
 
 #[test]
-fn who_watches_sees_how_far_an_import_a_batch_a_prune_and_a_migration_have_come() {
+fn a_terminal_shows_the_progress_of_import_batch_prune_and_migration() {
     on(EngineUnderTest::Sqlite, |db| {
         let lines = "{\"class\":\"echo\"}\n".repeat(20);
         let batch = write(db, "batch.ndjson", &lines).display().to_string();

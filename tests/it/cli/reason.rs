@@ -71,7 +71,7 @@ each_engine! {
         assert!(db.cli().run(&["events", "-n", "1"]).ok().contains("ticket 23"));
     }
 
-    fn without_a_reason_none_is_kept_and_one_that_is_too_long_is_refused_before_anything_is_done(db) {
+    fn a_reason_is_optional_and_one_too_long_is_refused_before_any_change(db) {
         fill(db);
         let long = "x".repeat(1_001);
         let events = || db.cli().run(&["events", "--json"]).ok();
@@ -86,7 +86,7 @@ each_engine! {
         assert_eq!(newest_event(db)["details"], serde_json::json!({}));
     }
 
-    fn a_program_on_the_library_gives_a_reason_for_what_it_does_there_and_not_for_what_follows(db) {
+    fn a_program_on_the_library_gives_a_reason_for_one_call_and_not_the_next(db) {
         fill(db);
         let mut ctx = willing(db);
         let mut retry = |reason| ctx.because(reason, |ctx| retry_tasks(ctx, &[TaskId(1)], &mut |_| {}));

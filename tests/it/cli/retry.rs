@@ -90,7 +90,7 @@ each_engine! {
         assert!(db.cli().run(&["status", "1"]).ok().contains("fibonacci:1s (cannot be read: the class's counts)"));
     }
 
-    fn a_task_that_crashes_again_and_again_is_quarantined_before_its_retries_are_used_up(db) {
+    fn a_task_that_crashes_repeatedly_is_quarantined_with_retries_left(db) {
         db.configure(&shell_class(db, "work", CRASH));
         process(db, "work", "{}");
         crash(db, 1);

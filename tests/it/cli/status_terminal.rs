@@ -144,7 +144,7 @@ fn on_a_terminal_queue_says_what_it_queued_besides_the_id() {
 }
 
 #[test]
-fn what_the_database_kept_of_a_handler_does_not_drive_the_terminal_of_who_waits() {
+fn stored_handler_output_does_not_drive_the_terminal_that_waits_for_it() {
     on(EngineUnderTest::Sqlite, |db| {
         let nasty = "printf 'a\\033[31mb\\007\\n'; printf 'c\\033]0;d\\n' >&2";
         db.configure(&shell_class(db, "nasty", nasty));
@@ -162,7 +162,7 @@ fn what_the_database_kept_of_a_handler_does_not_drive_the_terminal_of_who_waits(
 }
 
 #[test]
-fn a_setting_that_somebody_wrote_into_the_table_does_not_drive_the_terminal() {
+fn a_setting_with_escapes_in_the_table_does_not_drive_the_terminal() {
     on(EngineUnderTest::Sqlite, |db| {
         db.execute("UPDATE \"TaskQueueSettings\" SET \"Value\" = 'a' || char(27) || '[31mb' WHERE \"Name\" = 'TaskQueueRunnerLimit'");
         for args in ["settings get TaskQueueRunnerLimit", "settings"] {

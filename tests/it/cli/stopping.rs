@@ -80,7 +80,7 @@ each_engine! {
         assert_eq!((&after["task"]["status"], &after["runs"][0]["attempt"]), (&"success".into(), &1.into()));
     }
 
-    fn the_second_signal_ends_the_handler_at_once_even_one_that_does_not_listen(db) {
+    fn the_second_signal_ends_the_handler_at_once_even_one_that_ignores_term(db) {
         configure(db, 86_400, "echo term > got");
         queue_two_and_create(db);
         let runner = db.cli().spawn(&["process-run", "--drain"]);

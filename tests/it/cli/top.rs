@@ -283,7 +283,7 @@ fn gives_the_terminal_back_while_stopped(stop: impl Fn(&mut Screen<'_>)) {
 }
 
 #[test]
-fn the_terminal_is_given_back_while_it_is_stopped_by_a_key_or_from_outside() {
+fn the_terminal_is_given_back_while_top_is_stopped_by_key_or_signal() {
     gives_the_terminal_back_while_stopped(|screen| screen.press("\u{1a}"));
     gives_the_terminal_back_while_stopped(|screen| screen.signal(Signal::TSTP));
 }

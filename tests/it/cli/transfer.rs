@@ -69,7 +69,7 @@ fn clear(db: &TestDb) {
 }
 
 each_engine! {
-    fn an_export_is_the_same_after_its_way_through_a_store_of_another_engine_and_back(db) {
+    fn an_export_is_unchanged_after_a_trip_through_another_engine_and_back(db) {
         fill(db);
         let exported = db.cli().run(&["export"]).ok();
         assert_eq!(exported.lines().count(), 6 + 2);
@@ -173,7 +173,7 @@ each_engine! {
         assert!(kept["host"].is_string(), "{kept}");
     }
 
-    fn what_could_drive_a_terminal_is_exported_as_escapes_and_imported_as_it_was(db) {
+    fn what_drives_a_terminal_is_exported_as_escapes_and_imported_as_it_was(db) {
         let nasty = "a\u{9b}31m\u{202e}b\u{2028}c";
         db.cli().stdin(format!("\"{nasty}\"")).run(&["queue", "--any-class", "work", "-"]).ok();
         db.execute(&format!("UPDATE \"TaskQueue\" SET \"QueuedById\" = '{nasty}'"));
@@ -254,7 +254,7 @@ each_engine! {
         assert_eq!(other.run(&["status", "--json", "3"]).json()["task"]["waiting_for"], 1);
     }
 
-    fn what_is_over_or_has_been_satisfied_since_waits_for_nobody_in_another_store(db) {
+    fn an_imported_task_waits_for_nothing_when_it_is_over_or_satisfied(db) {
         for after in [&[][..], &["1"], &["1"], &["1"]] {
             let after: Vec<&str> = after.iter().flat_map(|id| ["--after", *id]).collect();
             db.cli().run(&[&["queue", "--any-class", "work"][..], after.as_slice()].concat()).ok();

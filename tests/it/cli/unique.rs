@@ -68,7 +68,7 @@ each_engine! {
         assert_eq!((count_tasks(db), task(db, "1")["status"].clone()), (1, json!("success")));
     }
 
-    fn the_key_of_a_task_that_was_cancelled_in_plain_sql_is_free_while_its_run_still_waits(db) {
+    fn the_key_of_a_task_cancelled_by_sql_is_free_while_its_run_still_waits(db) {
         db.configure(ECHO);
         unique(db, "k", &[]).ok();
         unique(db, "window", &["--unique-for", "1h"]).ok();
@@ -81,7 +81,7 @@ each_engine! {
         assert_eq!(["1", "2", "3"].map(|id| task(db, id)["status"].clone()), ["cancelled", "cancelled", "success"].map(Value::from));
     }
 
-    fn the_key_of_a_task_that_is_tried_again_is_taken_and_that_of_an_exhausted_one_is_free(db) {
+    fn the_key_of_a_retried_task_is_taken_and_that_of_an_exhausted_one_free(db) {
         db.configure(&shell_class(db, "echo", "exit 1"));
         unique(db, "k", &["--max-retries", "2", "--backoff", "fixed:0s"]).ok();
         tick(db);
@@ -99,7 +99,7 @@ each_engine! {
         assert_eq!(unique(db, "k", &[]).ok(), "1");
     }
 
-    fn an_exhausted_task_whose_key_a_newer_one_has_is_neither_requeued_nor_given_more_retries(db) {
+    fn an_exhausted_task_with_a_taken_key_is_not_requeued_nor_given_retries(db) {
         db.configure(&shell_class(db, "echo", "exit 1"));
         unique(db, "k", &["--max-retries", "1"]).ok();
         tick(db);

@@ -3,8 +3,10 @@
 use std::io::{BufRead as _, BufReader};
 
 use rustix::process::Signal;
+use taskqueue::os::identity::ProcessIdentity;
 
 use super::{ECHO, detail, printed, shell_class, signal, task, wait_for_file, write};
+use crate::conformance::fixture::insert_runner;
 use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{TestDb, wait_until};
@@ -84,12 +86,23 @@ each_engine! {
     fn work_waits_for_room_under_the_runner_limit(db) {
         db.configure(ECHO);
         queue_many(db, "echo", 1);
+        insert_runner(db, &ProcessIdentity::own().unwrap(), 2);
+        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "3"]).ok();
+        let ended = db.cli().run(&["work", "--slots", "2", "--idle-exit", "0s"]);
+        assert_eq!(ended.stderr, "runner limit reached (2 of 3 slots in use); waiting for room\n");
+        let child = db.cli().spawn(&["work", "--slots", "2", "--max-runs", "1"]);
+        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "4"]).ok();
+        assert_eq!((finish(child).code, runs(db, "success")), (Some(0), 1));
+    }
+
+    fn work_takes_no_more_slots_than_the_runner_limit_allows(db) {
+        db.configure(ECHO);
+        queue_many(db, "echo", 1);
         db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "2"]).ok();
         let ended = db.cli().run(&["work", "--slots", "3", "--idle-exit", "0s"]);
-        assert_eq!(ended.stderr, "runner limit reached (0 of 2 slots in use); waiting for room\n");
-        let child = db.cli().spawn(&["work", "--slots", "3", "--max-runs", "1"]);
-        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "3"]).ok();
-        assert_eq!((finish(child).code, runs(db, "success")), (Some(0), 1));
+        let warning = "working with 2 of 3 slots: the setting TaskQueueRunnerLimit allows no more";
+        assert!(ended.stderr.contains(warning), "{ended:?}");
+        assert_eq!((ended.code, runs(db, "success")), (Some(0), 1));
     }
 
     fn work_ends_after_max_runs_and_gives_back_nothing_more(db) {
@@ -133,7 +146,7 @@ each_engine! {
         assert!(ended.code == Some(0) && ended.stderr.starts_with(warning), "{ended:?}");
     }
 
-    fn the_first_signal_lets_the_runs_in_progress_end_and_gives_the_others_back_at_no_cost(db) {
+    fn the_first_signal_lets_runs_end_and_gives_the_others_back_at_no_cost(db) {
         let script = format!("cd {}; echo started > started; until [ -e go ]; do sleep 0.01; done", db.home().display());
         db.configure(&format!("stop_wait_secs = 3600\n{}", shell_class(db, "slow", &script)));
         queue_many(db, "slow", 2);
@@ -188,7 +201,7 @@ each_engine! {
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\""), 20);
     }
 
-    fn what_a_killed_worker_had_claimed_ahead_goes_back_at_no_cost_and_what_it_had_begun_counts(db) {
+    fn a_rescue_of_a_killed_worker_counts_begun_runs_and_not_those_ahead(db) {
         // Short runs first, so that it claims ahead; one kills its worker: it is begun, those behind it are not.
         db.configure(&shell_class(db, "work", "read -r data; [ \"$data\" = '{}' ] || kill -KILL $PPID"));
         queue_many(db, "work", 30);

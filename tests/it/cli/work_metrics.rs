@@ -159,7 +159,7 @@ each_engine! {
         assert!(connect(&address).is_err());
     }
 
-    fn the_address_is_read_again_with_the_configuration_and_the_old_one_stays_where_that_fails(db) {
+    fn a_reload_moves_the_metrics_address_and_keeps_the_old_one_on_failure(db) {
         let place = |name: &str| format!("unix:{}", db.home().join(name).display());
         let configure = |address: &str| db.configure(&format!("metrics = \"{address}\"\n{ECHO}"));
         configure(&place("one.sock"));
@@ -180,7 +180,7 @@ each_engine! {
         assert!(!db.home().join("two.sock").exists() && db.home().join("three.sock").exists());
     }
 
-    fn what_could_not_be_sent_before_the_loss_of_the_database_counts_once_it_is_recorded(db) {
+    fn a_release_delayed_by_an_outage_counts_once_when_it_is_recorded(db) {
         shorten_leases(db);
         let stage = Stage::new(db, false);
         let mut outage = Outage::of(db);
@@ -237,7 +237,7 @@ each_engine! {
 }
 
 each_server! {
-    fn a_worker_whose_database_is_away_says_so_and_goes_on_telling_its_own_numbers(db) {
+    fn a_worker_without_its_database_reports_it_and_serves_its_own_numbers(db) {
         let own = OwnServer::start(db.engine);
         let db = &TestDb::on_server(db.engine, &own.url, "watched");
         db.configure(ECHO);
@@ -258,7 +258,7 @@ each_server! {
 }
 
 #[test]
-fn an_address_that_somebody_has_ends_a_worker_at_its_start_and_an_open_one_is_warned_of() {
+fn a_taken_address_ends_a_worker_at_its_start_and_an_open_one_warns() {
     on(EngineUnderTest::Sqlite, |db| {
         db.configure(ECHO);
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -294,7 +294,7 @@ fn names(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_metric_of_the_dashboard_the_alerts_and_the_page_exists_and_the_page_has_them_all() {
+fn the_metrics_of_dashboard_alerts_and_page_exist_and_the_page_has_all() {
     on(EngineUnderTest::Sqlite, |db| {
         db.configure(ECHO);
         let worker = Worker::start(db, &["--metrics", "127.0.0.1:0"]);

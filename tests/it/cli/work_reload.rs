@@ -62,7 +62,7 @@ fn insert(db: &TestDb, class: &str) {
 }
 
 each_engine! {
-    fn new_runs_go_by_the_new_configuration_and_those_in_progress_end_by_the_old(db) {
+    fn new_runs_use_the_new_configuration_and_begun_runs_end_by_the_old(db) {
         let script = format!("cd {}; echo $V; echo $V > started-$V; until [ -e go ]; do sleep 0.01; done; exit 7", db.home().display());
         let slow = shell_class(db, "slow", &script);
         let hook = write(db, "hook.sh", format!("cd {}; echo told > hooked", db.home().display()));
@@ -123,7 +123,7 @@ each_engine! {
         assert_eq!(worker.end(), Vec::<String>::new());
     }
 
-    fn coprocesses_of_classes_that_have_not_changed_are_kept_and_the_others_end(db) {
+    fn a_reload_keeps_the_coprocesses_of_unchanged_classes_and_ends_others(db) {
         let script = write(db, "kept.py", "import json, os, sys\n\
             def say(**m): sys.stdout.write(json.dumps(m) + '\\n'); sys.stdout.flush()\n\
             say(type='hello', version=1)\n\
@@ -163,7 +163,7 @@ each_engine! {
         assert_eq!(db.text("SELECT \"Status\" AS value FROM \"TaskQueueRuns\"").as_deref(), Some("released"));
     }
 
-    fn settings_are_read_again_with_the_configuration_and_bad_ones_are_not_taken(db) {
+    fn a_reload_reads_the_settings_again_and_does_not_take_bad_ones(db) {
         db.configure(&format!("{SILENT}{ECHO}{}", shell_class(db, "slow", "exec sleep 600")));
         let mut worker = Worker::start(db, &[]);
         db.cli().run(&["settings", "set", "TaskQueueRunTimeout", "1"]).ok();

@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
+use taskqueue::os::identity::ProcessIdentity;
 
 use super::{ECHO, detail, printed, shell_class, signal};
+use crate::conformance::fixture::insert_runner;
 use crate::support::cli::finish;
 use crate::support::own_server::OwnServer;
 use crate::support::{Cli, TestDb, wait_until};
@@ -97,7 +99,7 @@ fn monotonic_usec() -> i64 {
 }
 
 each_engine! {
-    fn a_service_manager_hears_that_a_worker_is_ready_what_it_does_and_that_it_ends(db) {
+    fn a_service_manager_hears_the_start_the_status_and_the_end_of_a_worker(db) {
         let manager = Manager::listen(db);
         let scripts = [shell_class(db, "bad", "exit 1"), shell_class(db, "look", "env")].concat();
         db.configure(&format!("{ECHO}{scripts}"));
@@ -133,18 +135,19 @@ each_engine! {
     fn a_worker_that_waits_for_slots_says_so_and_is_not_ready(db) {
         let manager = Manager::listen(db);
         db.configure(ECHO);
-        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "2"]).ok();
-        let child = manager.cli(db.cli()).spawn(&["work", "--slots", "3"]);
-        assert_eq!(manager.next(), "STATUS=waiting for slots: 0 of 2 in use\n");
-        signal(&child, Signal::HUP);
+        insert_runner(db, &ProcessIdentity::own().unwrap(), 2);
         db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "3"]).ok();
+        let child = manager.cli(db.cli()).spawn(&["work", "--slots", "2"]);
+        assert_eq!(manager.next(), "STATUS=waiting for slots: 2 of 3 in use\n");
+        signal(&child, Signal::HUP);
+        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "4"]).ok();
         assert_eq!(manager.next(), "READY=1\nSTATUS=working\n");
         assert_eq!(manager.next(), "STATUS=0 executed, 0 failed, 0 in progress\n");
         signal(&child, Signal::TERM);
         assert_eq!((finish(child).code, manager.rest()), (Some(0), vec!["STOPPING=1\n".to_owned()]));
     }
 
-    fn a_reload_is_told_with_its_time_and_a_configuration_that_is_wrong_stands_in_the_status(db) {
+    fn a_reload_reports_its_time_and_a_bad_configuration_in_the_status(db) {
         let manager = Manager::listen(db);
         db.configure(ECHO);
         let child = manager.cli(db.cli()).spawn(&["work"]);

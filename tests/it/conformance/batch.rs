@@ -103,7 +103,7 @@ each_engine! {
         assert_eq!(create(&mut ctx).created, 1);
     }
 
-    fn a_task_that_becomes_due_behind_the_place_where_a_worker_has_come_is_not_overlooked(db) {
+    fn a_task_that_becomes_due_behind_the_place_of_a_worker_is_not_missed(db) {
         let mut ctx = willing(db);
         let due: Vec<TaskId> = (0..4).map(|_| queue(&mut ctx, "work")).collect();
         let tasks = |claimed: ManyClaimed| claimed.runs.iter().map(|run| run.task_id).collect::<Vec<_>>();
@@ -248,7 +248,7 @@ each_engine! {
         assert_eq!((answers, none.runs.len()), (vec![Some(Ended::Recorded)], 0));
     }
 
-    fn runs_that_wait_are_claimed_in_their_order_with_the_ends_of_those_before(db) {
+    fn a_claim_with_the_ends_of_earlier_runs_takes_waiting_runs_in_order(db) {
         let mut ctx = willing(db);
         let runs: Vec<RunId> = (0..4).map(|_| queue_with_run(&mut ctx, "work").1).collect();
         let due = queue(&mut ctx, "work");

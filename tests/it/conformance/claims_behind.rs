@@ -69,6 +69,24 @@ fn queue_many(ctx: &mut Context, classes: &[&str]) -> Vec<RunId> {
 }
 
 each_engine! {
+    fn runs_without_a_task_end_as_claims_meet_them_and_the_next_is_claimed(db) {
+        // More than one transaction ends.
+        const LOST: u32 = 230;
+        let mut ctx = willing(db);
+        let claim = claim_by_nobody(&|_| true);
+        let [first, second, third] = queue_many(&mut ctx, &["work"; 3])[..] else { panic!("three") };
+        insert_runs_of_other_classes(db, "lost.", LOST);
+        assert_eq!(claim_one(&mut ctx.store, &claim, "one"), Some(first));
+        insert_runs_of_other_classes(db, "lost.", LOST);
+        let mut claimed = Vec::new();
+        while claimed.is_empty() {
+            claimed = claim_many(&mut ctx.store, &claim, "many", 2);
+        }
+        assert_eq!(claimed, [second, third]);
+        let ended = "SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'error' AND \"ErrorCode\" = 'no-task'";
+        assert_eq!(db.number(ended), i64::from(2 * LOST));
+    }
+
     fn a_runnable_class_behind_thousands_of_others_is_found(db) {
         let mut ctx = willing(db);
         insert_runs_of_other_classes(db, "other.", 1_000);

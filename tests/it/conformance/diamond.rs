@@ -62,7 +62,7 @@ fn tick_once(ctx: &mut Context) -> ProcessReport {
 }
 
 each_engine! {
-    fn a_diamond_of_tasks_runs_in_order_around_one_that_fails_and_to_its_end_when_that_is_retried(db) {
+    fn a_diamond_runs_in_order_around_a_failed_task_and_ends_after_its_retry(db) {
         let width = std::env::var("TASKQUEUE_TEST_DIAMOND").map_or(7, |text| text.parse().unwrap());
         let middle = (width - 1, width / 2);
         let order = Arc::new(Mutex::new(Vec::new()));

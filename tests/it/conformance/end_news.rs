@@ -60,7 +60,7 @@ each_engine! {
 }
 
 test_on! {
-    [postgres Postgres] each_of_many_that_begin_to_listen_at_once_hears_by_a_connection_of_its_own db {
+    [postgres Postgres] each_of_many_that_listen_at_once_hears_on_a_connection_of_its_own db {
         let mut ctx = willing(db);
         let (begin, have_listened) = (Barrier::new(9), Barrier::new(9));
         std::thread::scope(|scope| {

@@ -314,7 +314,7 @@ each_engine! {
         assert_eq!(queue.runs(id, 10).unwrap().len(), 1);
     }
 
-    fn whoever_waits_for_a_task_waits_no_longer_than_the_limit_and_until_stopped(db) {
+    fn a_wait_for_a_task_ends_at_its_limit_and_when_it_is_stopped(db) {
         let queue = connect(db);
         let id = queue.queue(NewTask::new("mail")).unwrap().id;
         assert!(queue.wait(id, Duration::from_millis(5)).unwrap().is_none());
@@ -333,7 +333,7 @@ each_server! {
         assert_eq!(count(db), 6);
     }
 
-    fn a_key_that_somebody_else_takes_during_the_transaction_of_a_program_is_seen_there(db) {
+    fn a_key_that_another_takes_during_a_transaction_is_seen_inside_it(db) {
         with_connection(db, IsSecondInsideItsTransaction(&connect(db)));
         assert_eq!(count(db), 2);
     }

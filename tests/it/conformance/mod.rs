@@ -6,6 +6,7 @@ mod diamond;
 mod end_news;
 mod explain;
 pub mod fixture;
+mod kept_plans;
 mod library;
 mod library_claims;
 mod library_tasks;

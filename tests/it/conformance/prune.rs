@@ -430,7 +430,7 @@ each_engine! {
         assert_eq!(db.cli().run(&of_class).stderr, "1 finished task pruned\n");
     }
 
-    fn more_than_a_part_of_what_was_cancelled_before_its_time_is_pruned_by_age_and_by_number(db) {
+    fn more_cancelled_future_tasks_than_a_part_are_pruned_by_age_and_number(db) {
         let mut ctx = willing(db);
         let far = "('work', 'cancelled', '2098-01-01 00:00:00.000000', '2020-01-01 00:00:00.000000')";
         let rows = vec![far; 1_200].join(", ");
@@ -468,7 +468,7 @@ each_engine! {
         }
     }
 
-    fn a_prune_that_cron_calls_each_night_is_silent_success_where_there_is_nothing(db) {
+    fn a_prune_from_cron_succeeds_in_silence_when_there_is_nothing_to_prune(db) {
         let mut ctx = willing(db);
         finished(db, &mut ctx, 1);
         for args in [&["--older-than", "7d"][..], &["--class", "none"], &["class=none"], &["older=7d"], &["class=none", "--yes"], &[]] {

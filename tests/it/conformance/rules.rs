@@ -123,7 +123,7 @@ each_engine! {
         assert_eq!(snapshot(db), before);
     }
 
-    fn r3_the_same_end_written_by_another_with_the_token_counts_once_and_is_refused(db) {
+    fn r3_the_same_end_by_another_with_the_token_counts_once_and_is_refused(db) {
         let mut ctx = willing(db);
         let (id, _) = queue_with_run(&mut ctx, "work");
         let run = claim(&mut ctx.store).unwrap();

@@ -71,7 +71,7 @@ fn events(db: &TestDb, kind: &str) -> Vec<serde_json::Value> {
 }
 
 each_engine! {
-    fn each_planned_time_that_passed_has_a_task_of_its_own_where_all_are_caught_up(db) {
+    fn each_passed_planned_time_gets_a_task_when_all_are_caught_up(db) {
         let mut ctx = willing(db);
         let id = queue_schedule(&mut ctx, "all");
         let next = next_leap_day(ctx.now().unwrap());
@@ -90,7 +90,7 @@ each_engine! {
         assert_eq!((copied.class.as_str(), copied.queued_by.as_str(), copied.attempts), ("work", "tester", 1));
     }
 
-    fn only_the_latest_planned_time_that_passed_happens_unless_all_are_caught_up(db) {
+    fn only_the_latest_passed_planned_time_happens_unless_all_are_caught_up(db) {
         let mut ctx = willing(db);
         let id = queue_schedule(&mut ctx, "latest");
         create(&mut ctx);
@@ -121,7 +121,7 @@ each_engine! {
         assert_eq!(create(&mut ctx).created, 1);
     }
 
-    fn after_a_task_that_took_too_long_a_time_within_the_grace_happens_where_none_is_caught_up(db) {
+    fn a_time_within_the_grace_happens_after_a_long_task_without_catch_up(db) {
         let mut ctx = willing(db);
         let mut head = queue_schedule(&mut ctx, "none");
         db.execute("UPDATE \"TaskQueue\" SET \"Recurrence\" = '@daily'");
@@ -201,7 +201,7 @@ each_engine! {
         assert!(mended.status.is(ScheduleStatus::Active) && mended.planned_on.is_some());
     }
 
-    fn a_planned_time_that_a_hand_in_the_tables_has_taken_keeps_no_run_from_ending(db) {
+    fn a_planned_time_taken_by_sql_keeps_no_run_from_ending(db) {
         let mut ctx = willing(db);
         let id = queue_schedule(&mut ctx, "all");
         create(&mut ctx);
@@ -251,7 +251,7 @@ each_engine! {
         assert_eq!(kinds, ["schedule-paused", "schedule-resumed", "schedule-paused", "schedule-resumed"]);
     }
 
-    fn a_schedule_that_was_removed_cancels_what_waits_and_lets_end_what_is_processed(db) {
+    fn a_removed_schedule_cancels_what_waits_and_lets_a_begun_run_end(db) {
         let mut ctx = willing(db);
         let id = queue_schedule(&mut ctx, "all");
         create(&mut ctx);

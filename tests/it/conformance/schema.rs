@@ -179,7 +179,7 @@ fn insert(table: &str, columns: &str, values: &str) -> String {
 }
 
 // The other engines clean up by themselves, all the time.
-test_on! { [postgres Postgres] the_tables_of_claims_are_cleaned_up_long_before_a_fifth_of_them_has_changed db {
+test_on! { [postgres Postgres] the_tables_of_claims_are_vacuumed_once_a_twentieth_has_changed db {
     let cleaned = "SELECT COUNT(*) AS value FROM pg_class WHERE relname IN ('TaskQueue', 'TaskQueueRuns')
                    AND relnamespace = current_schema()::regnamespace
                    AND 'autovacuum_vacuum_scale_factor=0.05' = ANY (reloptions)";
@@ -328,7 +328,7 @@ each_engine! {
         assert_eq!(drain(&mut ctx).succeeded, 1);
     }
 
-    fn an_insert_in_a_transaction_of_an_application_in_another_time_zone_is_all_or_nothing(db) {
+    fn an_insert_in_a_transaction_of_another_time_zone_is_all_or_nothing(db) {
         db.configure("[class.work]\nargv = [\"/bin/true\"]\n");
         let mut application = db.raw();
         let insert = "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\") VALUES ('work', '{}')";

@@ -9,7 +9,7 @@ use taskqueue::domain::status::{Stored, TaskStatus};
 use taskqueue::domain::transition::RunEvent;
 use taskqueue::engine::Context;
 use taskqueue::store::{
-    CancelAnswer, Ended, NewEvent, Origin, Outlook, RenewalRequest, Restart, RestartAnswer, Store, TaskFilter,
+    CancelAnswer, Ended, NewEvent, NextWork, Origin, RenewalRequest, Restart, RestartAnswer, Store, TaskFilter,
 };
 
 use super::fixture::{claim_by_nobody, create, ending, last_run, queue, queue_with_run, reference, task, willing};
@@ -110,7 +110,7 @@ each_engine! {
         assert_eq!(create(&mut ctx).created, 0);
         assert!(!ctx.store.has_due_task().unwrap());
         assert!(start_due(&mut ctx.store, "again", 3).is_empty());
-        assert_eq!(ctx.store.look_for_work("one", &ClassSet::any(&|_| true)).unwrap(), Outlook::Nothing);
+        assert_eq!(ctx.store.poll_for_work("one", &ClassSet::any(&|_| true)).unwrap(), NextWork::Nothing);
         assert_eq!(ctx.store.open_run_of(run.task_id).unwrap(), Some(run.run_id));
         assert_eq!(columns(db, run.task_id), (Some("scheduled".to_owned()), 0), "its runner marks it");
         let runs = format!("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"TaskQueueId\" = {}", run.task_id);

@@ -89,7 +89,7 @@ each_engine! {
         assert_eq!(end_of(&queue, good).2.as_deref(), Some("7"));
     }
 
-    fn a_worker_that_is_told_to_stop_finishes_what_it_has_begun_and_leaves_the_rest(db) {
+    fn a_stopped_worker_finishes_what_it_has_begun_and_leaves_the_rest(db) {
         struct Waits(Mutex<mpsc::Receiver<()>>, mpsc::Sender<()>);
         impl TaskHandler for Waits {
             fn process_task_queue_run(&self, _run: &mut ActiveRun<'_>) -> Result<(), HandlerError> {

@@ -40,7 +40,7 @@ fn recipe(db: &TestDb, page: &str, table: &str) -> Block {
 }
 
 each_engine! {
-    fn the_recipe_for_a_unique_task_queues_it_once_and_again_when_its_window_is_over(db) {
+    fn the_recipe_for_a_unique_task_queues_once_and_again_after_its_window(db) {
         let mut ctx = context(db, "report", |_| Ok(()));
         let count = || db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\"");
         let block = all_blocks()
@@ -60,7 +60,7 @@ each_engine! {
         }
     }
 
-    fn the_recipe_for_a_task_after_others_makes_it_wait_for_those_that_have_not_succeeded(db) {
+    fn the_recipe_for_a_task_after_others_waits_for_those_without_success(db) {
         let mut ctx = context(db, "step", |_| Ok(()));
         let (first, second) = (queue(&mut ctx, "step"), queue(&mut ctx, "step"));
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success' WHERE \"Id\" = 1");

@@ -119,7 +119,7 @@ fn does_what(db: &TestDb, block: &Block, verb: Verb) {
 }
 
 each_engine! {
-    fn retry_and_requeue_in_sql_leave_what_the_verbs_leave_and_refuse_what_they_refuse(db) {
+    fn retry_and_requeue_in_sql_do_and_refuse_what_the_verbs_do_and_refuse(db) {
         let [retry, requeue]: [Block; 2] = section(db, "Again").try_into().ok().unwrap();
         does_what(db, &retry, |ctx| retry_tasks(ctx, &[TaskId(18)], &mut |_| {}).unwrap());
         does_what(db, &requeue, |ctx| requeue_tasks(ctx, &[TaskId(18)], &mut |_| {}).unwrap());

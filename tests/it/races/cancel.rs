@@ -43,7 +43,7 @@ each_engine! {
         }
     }
 
-    fn a_cancel_and_the_end_of_the_run_at_once_leave_no_task_that_is_tried_again(db) {
+    fn a_cancel_and_the_end_of_a_run_at_once_leave_no_task_to_try_again(db) {
         let mut store = db.store();
         for round in 1..=ROUNDS {
             queue(db, 1);
@@ -79,7 +79,7 @@ each_engine! {
         assert_eq!(found, [Ended::Recorded, Ended::Cancelled, lost("timeout"), lost("processing")]);
     }
 
-    fn a_cancel_of_many_and_the_creation_of_their_runs_at_once_leave_nothing_open(db) {
+    fn a_cancel_of_many_and_the_creation_of_runs_at_once_leave_nothing_open(db) {
         const TASKS: i64 = 20;
         for round in 0..ROUNDS as i64 {
             queue(db, TASKS as usize);
@@ -94,7 +94,7 @@ each_engine! {
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" <> 'cancelled'"), 0);
     }
 
-    fn whoever_listens_on_postgresql_is_told_of_a_cancel_also_after_the_connection_was_lost(db) {
+    fn a_listener_on_postgresql_hears_a_cancel_even_after_a_lost_connection(db) {
         let is_told = |listening: &mut Store| listening.was_told_of_cancel().unwrap();
         let mut listening = Store::connect_listening(&db.url()).unwrap();
         let mut store = db.store();

@@ -8,7 +8,7 @@ use taskqueue::domain::ids::RunId;
 use taskqueue::domain::status::{RunStatus, TaskStatus};
 use taskqueue::domain::task_choice::TaskChoice;
 use taskqueue::engine::claim::{ClaimRequest, Claimed, Offer, claim};
-use taskqueue::engine::claimants::{Held, News, Resolution, renew, resolve};
+use taskqueue::engine::claimants::{Held, ProgressReport, Resolution, renew, resolve};
 use taskqueue::engine::take_back::take_back;
 use taskqueue::engine::{Context, EngineError};
 use taskqueue::handler::registry::HandlerRegistry;
@@ -100,7 +100,7 @@ each_engine! {
         }
     }
 
-    fn a_claimant_that_finds_a_due_task_without_run_beside_another_one_leaves_it_one_run(db) {
+    fn two_claimants_at_one_due_task_without_a_run_leave_it_one_run(db) {
         for round in 1..=ROUNDS {
             crate::conformance::fixture::queue(&mut idle(db), "work");
             let (one, other) = at_once(db, |ctx| claim_as(ctx, "one", None), |ctx| claim_as(ctx, "other", None));
@@ -212,7 +212,7 @@ each_engine! {
             queue_with_run(&mut idle(db), "work");
             let offer = claim_as(&mut idle(db), "bot", None).unwrap();
             end_lease(db);
-            let (renewed, report) = at_once(db, |ctx| renew(ctx, &held(&offer), &News::default()), create);
+            let (renewed, report) = at_once(db, |ctx| renew(ctx, &held(&offer), &ProgressReport::default()), create);
             let run = db.store().get_run(offer.run.run_id).unwrap();
             let is_kept = report.rescue.rescued.is_empty();
             assert_eq!(run.status.is(RunStatus::Processing), is_kept, "{run:?}");

@@ -38,7 +38,7 @@ fn limit_of(class: &str, max_running: i32) -> ClassLimit {
 }
 
 each_engine! {
-    fn eight_who_pause_and_limit_the_same_at_once_all_succeed_and_the_last_one_counts(db) {
+    fn eight_that_pause_and_limit_the_same_at_once_all_succeed_with_one_row(db) {
         const ROUNDS: usize = 5;
         for round in 0..ROUNDS {
             let name = format!("work{round}");
@@ -99,7 +99,7 @@ each_engine! {
         }
     }
 
-    fn a_timeout_that_the_runner_reports_after_a_rescue_is_kept_as_a_late_result(db) {
+    fn a_timeout_reported_after_a_rescue_is_kept_as_a_late_result(db) {
         let stage = Stage::new(db, false);
         let _ = db.cli().run(&["queue", "stage", "--timeout", "3s"]).ok();
         let _ = db.cli().run(&["create-runs"]).ok();
@@ -149,7 +149,7 @@ each_engine! {
 }
 
 // Where a claim locks tables, one after the other: whoever takes two of them in another order is sacrificed again and again.
-test_on! { [mariadb Mariadb, mysql Mysql] whoever_takes_tables_of_the_claim_waits_for_it_before_it_takes_the_first db {
+test_on! { [mariadb Mariadb, mysql Mysql] a_change_of_claim_tables_waits_for_a_claim_before_it_takes_the_first db {
     type Change = fn(&mut Store);
     let changes: [(&str, Change); 5] = [
         ("pause", |store| store.set_pause(&pause_of("work", ""), &event()).unwrap()),

@@ -43,7 +43,7 @@ fn waiting(db: &TestDb) -> i64 {
 }
 
 each_engine! {
-    fn a_prerequisite_that_succeeds_while_a_dependant_is_queued_does_not_forget_it(db) {
+    fn a_prerequisite_that_succeeds_while_a_dependant_is_queued_counts_for_it(db) {
         let prerequisites = claimed(db, ROUNDS);
         for (id, run) in &prerequisites {
             let task = after(&[*id]);
@@ -52,7 +52,7 @@ each_engine! {
         }
     }
 
-    fn prerequisites_that_succeed_at_the_same_moment_each_count_once_for_what_waits_for_both(db) {
+    fn prerequisites_that_succeed_at_once_each_count_once_for_a_dependant(db) {
         let mut store = db.store();
         for _ in 0..5 {
             let runs = claimed(db, 2);
@@ -64,7 +64,7 @@ each_engine! {
         }
     }
 
-    fn a_task_that_is_pruned_while_a_dependant_is_queued_stays_for_it_or_goes_without_one(db) {
+    fn a_task_pruned_while_a_dependant_is_queued_stays_or_goes_without_one(db) {
         let mut store = db.store();
         for _ in 0..ROUNDS {
             let id = insert(&mut store, &[after(&[])])[0];

@@ -52,7 +52,7 @@ each_server! {
         assert_eq!(statuses(db), ["success", "success"]);
     }
 
-    fn a_server_that_cannot_be_written_is_passed_over_and_alone_good_for_status(db) {
+    fn a_read_only_server_is_passed_over_and_alone_good_enough_for_status(db) {
         db.configure(NOTE);
         let (name, host) = db.name_and_host();
         let own = OwnServer::start(db.engine);
@@ -147,7 +147,7 @@ each_server! {
         }
     }
 
-    fn a_lease_that_ended_while_the_server_was_away_is_not_held_against_its_runner(db) {
+    fn a_lease_that_ended_while_the_server_was_away_causes_no_rescue_at_once(db) {
         // Not up for the 90 seconds of a lease yet.
         let own = OwnServer::start(db.engine);
         let db = TestDb::on_server(db.engine, &own.url, "leases");
@@ -205,7 +205,7 @@ fn pair_with_database(directory: &Path) -> Option<(Pair, TestDb)> {
 }
 
 #[test]
-fn a_standby_that_is_promoted_has_all_that_was_acknowledged_and_no_attempt_is_lost() {
+fn a_promoted_standby_has_all_acknowledged_tasks_and_loses_no_attempt() {
     let directory = open_directory("pair-");
     let Some((mut pair, db)) = pair_with_database(directory.path()) else { return };
     let stage = Stage::new(&db, false);
@@ -248,7 +248,7 @@ fn a_standby_that_is_promoted_has_all_that_was_acknowledged_and_no_attempt_is_lo
 }
 
 #[test]
-fn a_standby_alone_is_read_by_status_and_a_clear_error_for_whatever_writes() {
+fn a_standby_alone_serves_status_and_refuses_writes_with_a_clear_error() {
     let directory = open_directory("pair-");
     let Some((pair, db)) = pair_with_database(directory.path()) else { return };
     let alone = format!("{}/tasks", pair.standby_url().rsplit_once('/').unwrap().0);

@@ -212,7 +212,7 @@ each_engine! {
         assert_eq!((statuses(db), outputs(db)), (vec!["success".to_owned()], 1));
     }
 
-    fn a_run_is_recorded_without_what_its_handler_wrote_where_there_is_no_room_for_that(db) {
+    fn a_run_is_recorded_without_its_output_when_there_is_no_room_for_it(db) {
         talk(db);
         fill(db, "TaskQueueRunOutputs");
         let ended = process_in_a_hurry(db);
@@ -220,7 +220,7 @@ each_engine! {
         assert_eq!((statuses(db), outputs(db), spooled(db).len()), (vec!["success".to_owned()], 0, 0));
     }
 
-    fn an_outcome_that_finds_no_room_keeps_create_runs_from_nothing_else_and_is_recorded_without_what_its_handler_wrote(db) {
+    fn an_outcome_without_room_blocks_nothing_else_and_loses_only_its_output(db) {
         talk(db);
         fill(db, "TaskQueueRunOutputs");
         fill(db, "TaskQueueRuns");

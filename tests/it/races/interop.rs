@@ -10,7 +10,7 @@ use crate::support::db::on;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 
 #[test]
-fn sixty_four_processes_that_open_a_new_sqlite_store_at_once_make_it_once_and_all_succeed() {
+fn sixty_four_processes_make_one_new_sqlite_store_at_once_and_all_succeed() {
     use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
     const PROCESSES: usize = 64;
     on(EngineUnderTest::Sqlite, |db| {
@@ -78,7 +78,7 @@ fn successes_of(db: &TestDb, count: i64) {
 }
 
 each_engine! {
-    fn a_connection_that_is_cut_while_the_handler_works_is_made_again_and_the_result_recorded_once(db) {
+    fn a_connection_cut_while_the_handler_works_is_remade_and_records_once(db) {
         let stage = Stage::new(db, false);
         let _ = db.cli().run(&["queue", "stage"]).ok();
         let _ = db.cli().run(&["create-runs"]).ok();
@@ -93,7 +93,7 @@ each_engine! {
         assert_eq!(stage.done(), "handler\n");
     }
 
-    fn a_drain_whose_connections_are_cut_again_and_again_executes_every_task_once(db) {
+    fn a_drain_with_connections_cut_repeatedly_executes_every_task_once(db) {
         const TASKS: usize = 30;
         let effects = db.home().join("effects");
         let script = format!("echo $TASKQUEUE_TASK_ID >> '{}'", effects.display());
@@ -115,7 +115,7 @@ each_engine! {
         assert_eq!(done(), TASKS);
     }
 
-    fn a_server_that_restarts_while_the_handler_works_gets_the_result_when_it_is_back(db) {
+    fn a_server_that_restarts_while_a_handler_works_gets_the_result_later(db) {
         let stage = Stage::new(db, false);
         let _ = db.cli().run(&["queue", "stage"]).ok();
         let _ = db.cli().run(&["create-runs"]).ok();

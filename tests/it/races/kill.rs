@@ -114,7 +114,7 @@ each_engine! {
         assert!(!first["error_message"].as_str().unwrap().is_empty());
     }
 
-    fn processes_that_left_the_handlers_group_and_ignore_term_are_ended_before_the_run_is(db) {
+    fn processes_outside_the_handler_group_ignoring_term_end_before_the_run(db) {
         let stage = Stage::new(db, true);
         let _ = db.cli().run(&["queue", "stage"]).ok();
         let _ = db.cli().run(&["create-runs"]).ok();
@@ -155,7 +155,7 @@ each_engine! {
         runner.wait().unwrap();
     }
 
-    fn an_innocent_process_with_the_pids_of_a_dead_runner_and_handler_survives(db) {
+    fn an_innocent_process_with_reused_pids_of_runner_and_handler_survives(db) {
         let stage = Stage::new(db, false);
         let _ = db.cli().run(&["queue", "stage"]).ok();
         let _ = db.cli().run(&["create-runs"]).ok();
@@ -215,7 +215,7 @@ each_engine! {
         assert_eq!(task(db), ("timeout".to_owned(), 1, 1));
     }
 
-    fn rows_that_lie_about_their_process_cause_no_signal_and_wait_for_their_lease(db) {
+    fn rows_that_lie_about_a_process_cause_no_signal_and_wait_for_the_lease(db) {
         let _ = Stage::new(db, false);
         let mut innocent = Innocent::start(db);
         let real = innocent.identity();
@@ -289,7 +289,7 @@ each_engine! {
         assert!(!statuses(db).iter().any(|status| status == "processing"));
     }
 
-    fn somebody_is_told_when_the_rescuer_gives_up_and_the_run_is_rescued_once_it_can_be(db) {
+    fn a_notice_is_sent_when_a_rescue_gives_up_and_the_run_is_rescued_later(db) {
         let log = db.home().join("notices.log");
         db.configure(&format!("[notify]\nlog = {log:?}\nevery_secs = 3600\n"));
         let told = || -> Vec<serde_json::Value> {

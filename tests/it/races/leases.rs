@@ -57,7 +57,7 @@ each_engine! {
         assert_eq!(statuses(db), ["success"]);
     }
 
-    fn a_runner_that_was_stopped_past_its_lease_loses_its_run_and_writes_nothing(db) {
+    fn a_runner_stopped_past_its_lease_loses_its_run_and_writes_nothing(db) {
         shorten_leases(db);
         let stage = Stage::new(db, true);
         let _ = db.cli().run(&["queue", "stage"]).ok();
@@ -83,7 +83,7 @@ each_engine! {
         assert_eq!(stage.done(), "");
     }
 
-    fn a_runner_that_cannot_renew_kills_its_handler_before_its_lease_is_over_and_gives_the_run_back(db) {
+    fn a_runner_without_renewal_ends_its_handler_in_time_and_releases_the_run(db) {
         shorten_leases(db);
         let stage = Stage::new(db, true);
         let mut outage = Outage::of(db);
@@ -128,7 +128,7 @@ each_engine! {
         assert_eq!(error_of_first_run(db), "lease-over");
     }
 
-    fn a_run_that_is_given_back_after_its_rescue_stays_rescued_and_that_is_kept(db) {
+    fn a_release_after_a_rescue_leaves_the_run_rescued_and_is_kept_as_late(db) {
         shorten_leases(db);
         let stage = Stage::new(db, false);
         let mut outage = Outage::of(db);
@@ -236,7 +236,7 @@ each_engine! {
         assert_eq!(finish(runner).code, None);
     }
 
-    fn the_slot_of_a_runner_that_cannot_be_seen_is_free_once_it_has_been_silent_for_a_lease(db) {
+    fn the_slot_of_an_unseen_runner_is_free_once_it_is_silent_for_a_lease(db) {
         db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "1"]).ok();
         db.configure("[class.work]\nargv = [\"/bin/true\"]\n");
         let _ = db.cli().run(&["queue", "work"]).ok();

@@ -48,7 +48,7 @@ each_engine! {
         assert_eq!(count(db, "\"WaitingKey\" = 'server-7'"), 5);
     }
 
-    fn while_keyed_runs_begin_end_and_are_created_at_once_there_are_never_more_than_the_limit(db) {
+    fn keyed_runs_that_begin_end_and_are_created_at_once_keep_the_limit(db) {
         const TASKS: usize = 48;
         queue_keyed(db, "work", "two", TASKS / 2);
         limit(db, "two", 2);
@@ -175,7 +175,7 @@ each_engine! {
         assert_eq!(order, [2, 4, 1, 3]);
     }
 
-    fn keys_that_are_written_by_sql_and_slots_that_were_lost_are_found_by_create_runs(db) {
+    fn create_runs_finds_keys_written_by_sql_and_slots_that_were_lost(db) {
         db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LimitKey\") VALUES ('work', 'k'), ('work', 'k'), ('work', 'k')");
         db.execute("INSERT INTO \"TaskQueueKeyLimits\" (\"LimitKey\", \"MaxRunning\") VALUES ('k', 2)");
         create(&mut willing(db));

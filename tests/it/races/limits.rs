@@ -12,6 +12,7 @@ use super::tools::{intervals, many_at_once, most_at_once, wait_blocked};
 use crate::conformance::fixture::{claim, create, ending, queue, reference, willing};
 use crate::each_engine;
 use crate::support::{TestDb, wait_until};
+use crate::test_on;
 
 const AT_ONCE: usize = 8;
 
@@ -76,7 +77,7 @@ each_engine! {
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'success'"), 60);
     }
 
-    fn of_many_claims_at_once_no_more_start_than_the_rate_allows_and_its_window_slides(db) {
+    fn many_claims_at_once_keep_the_rate_and_its_window_slides(db) {
         queue_many(db, "work", 20);
         set(db, "work", None, Some(Rate { count: 4, secs: 3_600 }));
         many_at_once(db, AT_ONCE, |store, _| while claim(store).is_some() {});
@@ -125,7 +126,7 @@ each_engine! {
 }
 
 crate::each_server! {
-    fn a_claim_that_waits_for_its_lock_while_everything_is_paused_takes_nothing(db) {
+    fn a_claim_takes_nothing_when_all_is_paused_while_it_waits_for_its_lock(db) {
         queue_many(db, "work", 2);
         let mut blocker = db.raw();
         blocker.execute(if db.is_mysql_like() {
@@ -147,3 +148,19 @@ crate::each_server! {
         assert!(claim(&mut db.store()).is_some());
     }
 }
+
+test_on! { [postgres Postgres] a_rate_that_is_set_counts_the_claim_that_is_under_way db {
+    queue_many(db, "work", 2);
+    let mut under_way = db.raw();
+    under_way.execute(
+        "BEGIN; UPDATE \"TaskQueueRuns\" SET \"Status\" = 'processing', \"Token\" = 'under way', \"StartedOn\" = clock_timestamp(),
+             \"LeaseExpiresOn\" = clock_timestamp() + interval '1 hour' WHERE \"Id\" = 1",
+    );
+    std::thread::scope(|scope| {
+        let setting = scope.spawn(|| set(db, "work", None, Some(Rate { count: 1, secs: 3_600 })));
+        wait_blocked(db);
+        assert!(!setting.is_finished());
+        under_way.execute("COMMIT");
+    });
+    assert!(claim(&mut db.store()).is_none());
+} }

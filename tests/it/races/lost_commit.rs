@@ -53,7 +53,7 @@ fn claim_without_answer(db: &TestDb, server: &Server, cli: &Cli) {
 }
 
 each_engine! {
-    fn a_task_that_is_queued_and_executed_while_any_commit_is_lost_is_there_once_and_executed_once(db) {
+    fn a_task_is_there_once_and_executed_once_whichever_commit_is_lost(db) {
         let effects = db.home().join("effects");
         let script = format!("echo $TASKQUEUE_TASK_ID >> '{}'", effects.display());
         db.configure(&format!("[class.note]\nargv = [\"/bin/sh\", \"-c\", \"{script}\"]\n"));
@@ -75,7 +75,7 @@ each_engine! {
         });
     }
 
-    fn a_batch_whose_commit_is_lost_is_there_once_and_its_ids_are_the_right_ones(db) {
+    fn a_batch_whose_commit_is_lost_is_there_once_with_the_right_ids(db) {
         const LINES: usize = 7;
         let lines = "{\"class\":\"any\"}\n".repeat(LINES);
         let work = |cli: &Cli| {
@@ -102,7 +102,7 @@ each_engine! {
         });
     }
 
-    fn a_release_whose_commit_is_lost_says_that_the_class_was_held_and_leaves_one_event(db) {
+    fn a_class_release_with_a_lost_commit_succeeds_and_leaves_one_event(db) {
         let work = |cli: &Cli| {
             db.execute(
                 "INSERT INTO \"TaskQueueClassHolds\" (\"TaskClass\", \"Host\", \"Reason\", \"HeldOn\", \"HeldUntil\") \
@@ -125,7 +125,7 @@ each_engine! {
 }
 
 each_server! {
-    fn what_a_claimant_took_without_an_answer_is_given_back_by_create_runs_and_costs_no_attempt(db) {
+    fn a_run_claimed_without_an_answer_is_given_back_by_create_runs_for_free(db) {
         let server = Server::before(db);
         let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &server.url);
         claim_without_answer(db, &server, &cli);
@@ -138,7 +138,7 @@ each_server! {
         assert_eq!(statuses(db), ["released", "processing"]);
     }
 
-    fn what_a_claimant_took_without_an_answer_is_offered_to_the_next_one_of_its_host(db) {
+    fn a_run_claimed_without_an_answer_goes_to_the_next_claimant_of_its_host(db) {
         let server = Server::before(db);
         let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &server.url);
         claim_without_answer(db, &server, &cli);

@@ -46,7 +46,7 @@ fn late_results(db: &TestDb) -> i64 {
 }
 
 each_engine! {
-    fn an_outcome_that_a_dead_runner_left_is_recorded_and_the_task_is_not_run_again(db) {
+    fn an_outcome_of_a_dead_runner_is_recorded_and_its_task_is_not_run_again(db) {
         let stage = Stage::new(db, false);
         let mut outage = Outage::of(db);
         let path = die_with_an_outcome(db, &stage, &mut outage);

@@ -26,7 +26,7 @@ fn ended_long_ago(db: &TestDb, count: usize) {
 }
 
 each_engine! {
-    fn outputs_that_somebody_else_deletes_at_the_same_time_are_not_told_of_twice(db) {
+    fn outputs_that_another_deletes_at_the_same_time_are_not_counted_twice(db) {
         ended_long_ago(db, 3);
         let mut other = db.raw();
         begin_write(&mut other);
@@ -42,7 +42,7 @@ each_engine! {
 
 // SQLite lets nobody write beside a transaction that does.
 each_server! {
-    fn a_task_that_somebody_has_locked_is_not_waited_for_and_goes_with_a_later_prune(db) {
+    fn a_prune_passes_over_a_locked_task_and_a_later_one_deletes_it(db) {
         let mut ctx = willing(db);
         let rule = PruneRule::older_than(TaskStatus::Failed, 60);
         let in_use = PruneVerdict::Stays { status: "failed".to_owned(), why: Kept::InUse };
@@ -67,7 +67,7 @@ each_server! {
 }
 
 // Alone there a claim takes several tables, one after the other.
-test_on! { [mariadb Mariadb, mysql Mysql] a_claim_that_waits_for_a_prune_of_results_holds_no_table_that_the_prune_asks_for db {
+test_on! { [mariadb Mariadb, mysql Mysql] a_claim_that_waits_for_a_prune_of_results_holds_no_table_of_the_prune db {
     ended_long_ago(db, 1);
     let mut holder = db.raw();
     begin_write(&mut holder);

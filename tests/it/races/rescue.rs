@@ -83,13 +83,13 @@ fn end_while_a_rescue_waits(db: &TestDb, round: usize) -> Duration {
 }
 
 each_engine! {
-    fn what_a_success_leaves_running_survives_a_rescue_that_listed_its_run_before(db) {
+    fn processes_left_by_a_success_survive_a_rescue_that_listed_its_run(db) {
         // The survivor of the first run gets two seconds. Where to end the second took longer, the rescue was perhaps there.
         let is_in_time = (0..20).any(|round| end_while_a_rescue_waits(db, round) < Duration::from_secs(1));
         assert!(is_in_time, "no end within a second");
     }
 
-    fn a_runner_that_handles_the_run_itself_is_ended_without_what_it_was_started_beside(db) {
+    fn a_runner_that_handles_the_run_itself_is_ended_without_its_pipeline(db) {
         let mut ctx = willing(db);
         queue_with_run(&mut ctx, "work");
         // As an interactive shell starts a pipeline: the first program leads the group of all.

@@ -178,7 +178,7 @@ each_engine! {
         }
     }
 
-    fn of_a_schedule_and_those_who_want_its_key_while_it_is_free_one_gets_it_and_the_schedule_goes_on(db) {
+    fn a_schedule_goes_on_when_others_want_its_free_key_and_only_one_gets_it(db) {
         let mut ctx = willing(db);
         for round in 0..5 {
             let key = format!("k{round}");
@@ -313,7 +313,7 @@ each_engine! {
         assert_eq!(next.waiting_for, 0);
     }
 
-    fn a_prerequisite_that_succeeds_while_the_next_task_is_inserted_does_not_forget_it(db) {
+    fn a_prerequisite_that_succeeds_while_the_next_is_inserted_counts_for_it(db) {
         let mut ctx = willing(db);
         for _ in 0..5 {
             let (prerequisite, _) = queue_with_run(&mut ctx, "work");
@@ -356,7 +356,7 @@ each_engine! {
         }
     }
 
-    fn a_prune_of_a_selection_and_a_retry_at_once_leave_the_task_to_one_of_them(db) {
+    fn a_prune_of_named_tasks_and_a_retry_at_once_leave_the_task_to_one(db) {
         let mut ctx = willing(db);
         let event = event("retried");
         for _ in 0..5 {
@@ -395,7 +395,7 @@ each_engine! {
 
 // SQLite lets nobody write beside a transaction that does.
 each_server! {
-    fn of_runs_that_others_create_or_import_beside_create_runs_it_keeps_no_event_that_they_were_created(db) {
+    fn create_runs_keeps_no_created_event_for_runs_of_others_or_of_an_import(db) {
         let mut ctx = willing(db);
         let (done, _) = work_once(db, &mut ctx);
         let exported = db.cli().run(&["export", &done.id.to_string()]).ok();

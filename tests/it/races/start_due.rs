@@ -94,7 +94,7 @@ test_on! { [postgres Postgres] a_worker_that_finds_every_lane_taken_waits_and_on
 } }
 
 each_engine! {
-    fn of_workers_that_start_due_tasks_at_once_each_starts_others_and_none_is_left_r2(db) {
+    fn workers_that_start_due_tasks_at_once_share_them_and_leave_none_r2(db) {
         let mut ctx = willing(db);
         for _ in 0..TASKS {
             queue(&mut ctx, "work");
@@ -107,7 +107,7 @@ each_engine! {
         assert_eq!(ctx.store.count_tasks(None).unwrap().processing.count, TASKS as i64);
     }
 
-    fn workers_that_start_due_tasks_and_runners_that_claim_runs_share_what_there_is(db) {
+    fn workers_that_start_due_tasks_and_runners_that_claim_share_the_tasks(db) {
         let mut ctx = willing(db);
         for _ in 0..TASKS / 2 {
             queue(&mut ctx, "work");

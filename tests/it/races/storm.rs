@@ -11,7 +11,7 @@ const EACH: usize = 64;
 const LIMIT: usize = 8;
 
 each_engine! {
-    fn a_storm_of_create_runs_and_process_run_executes_every_task_once_in_order_within_the_limit(db) {
+    fn a_storm_of_runners_executes_every_task_once_in_order_within_the_limit(db) {
         let effects = db.home().join("effects");
         // One line for each execution; a line this short is appended whole.
         let script = format!("echo $TASKQUEUE_TASK_ID >> '{}'", effects.display());

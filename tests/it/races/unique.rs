@@ -75,7 +75,7 @@ each_engine! {
         }
     }
 
-    fn an_old_task_that_is_retried_while_its_key_is_queued_anew_never_makes_two_live_ones(db) {
+    fn a_retry_while_the_key_is_queued_anew_never_makes_two_live_tasks(db) {
         let mut contexts = [willing(db), willing(db)];
         for round in 0..ROUNDS {
             let task = keyed(&round.to_string(), OnConflict::Return);
@@ -98,7 +98,7 @@ each_engine! {
         }
     }
 
-    fn a_task_that_is_claimed_while_it_is_replaced_is_executed_with_the_old_or_with_the_new_data(db) {
+    fn a_task_claimed_while_it_is_replaced_runs_with_the_old_or_the_new_data(db) {
         for round in 0..ROUNDS {
             let key = round.to_string();
             insert(&mut db.store(), &keyed(&key, OnConflict::Return));
@@ -121,7 +121,7 @@ each_engine! {
         }
     }
 
-    fn tasks_with_one_key_that_are_queued_again_and_again_while_they_are_processed_run_one_after_the_other(db) {
+    fn tasks_with_one_key_queued_repeatedly_during_processing_run_in_turn(db) {
         let mut ctx = willing(db);
         let task = keyed("k", OnConflict::Return);
         let mut done = 0;

@@ -140,22 +140,22 @@ pub(in super::super) struct Success<'a> {
     pub(in super::super) token: &'a str,
     /// `None` keeps what was saved before; so does every other `None`.
     pub(in super::super) handler: Option<(i64, &'a str)>,
-    pub(in super::super) manner: Manner<'a>,
+    pub(in super::super) details: SuccessDetails<'a>,
 }
 
 /// What the end of a run writes besides that it has succeeded, and is the same for many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in super::super) struct Manner<'a> {
+pub(in super::super) struct SuccessDetails<'a> {
     pub(in super::super) decision: &'a str,
     pub(in super::super) results: Option<&'a str>,
     pub(in super::super) message: Option<&'a str>,
 }
 
 /// Those that end alike together: most do.
-fn by_manner<'a, 'b>(successes: &'b [Success<'a>]) -> HashMap<Manner<'a>, Vec<&'b Success<'a>>> {
-    let mut alike: HashMap<Manner<'_>, Vec<&Success<'_>>> = HashMap::new();
+fn by_details<'a, 'b>(successes: &'b [Success<'a>]) -> HashMap<SuccessDetails<'a>, Vec<&'b Success<'a>>> {
+    let mut alike: HashMap<SuccessDetails<'_>, Vec<&Success<'_>>> = HashMap::new();
     for end in successes {
-        alike.entry(end.manner).or_default().push(end);
+        alike.entry(end.details).or_default().push(end);
     }
     alike
 }
@@ -216,11 +216,11 @@ pub(in super::super) fn list_due(
 
 /// Whether nothing is there that must be looked at before due tasks are started: no pause, no limit of a class, no run that
 /// waits, no due task with a priority. One question in place of five.
-pub(in super::super) fn is_calm(conn: &mut AnyConnection) -> QueryResult<bool> {
+pub(in super::super) fn nothing_restricts_claims(conn: &mut AnyConnection) -> QueryResult<bool> {
     match conn {
-        AnyConnection::Sqlite(conn) => sqlite::is_calm(conn),
-        AnyConnection::Postgres(conn) => postgres::is_calm(conn),
-        AnyConnection::Mysql(conn) => mysql::is_calm(conn),
+        AnyConnection::Sqlite(conn) => sqlite::nothing_restricts_claims(conn),
+        AnyConnection::Postgres(conn) => postgres::nothing_restricts_claims(conn),
+        AnyConnection::Mysql(conn) => mysql::nothing_restricts_claims(conn),
     }
 }
 

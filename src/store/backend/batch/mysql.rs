@@ -11,8 +11,8 @@ use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use super::super::super::prepared::{prepared, prepared_once};
 use super::super::super::sql::Moment;
 use super::{
-    DueRow, EndedRow, FoundRow, Holder, IdRow, Manner, STARTABLE, Start, StartedRow, StartedTask, Success, TaskStart,
-    UNMARKED, by_manner,
+    DueRow, EndedRow, FoundRow, Holder, IdRow, STARTABLE, Start, StartedRow, StartedTask, Success, SuccessDetails,
+    TaskStart, UNMARKED, by_details,
 };
 
 #[derive(QueryableByName)]
@@ -130,7 +130,7 @@ pub(super) fn list_due(conn: &mut MysqlConnection, from: Moment, limit: i64) -> 
 }
 
 // Differs: there are no indexes of a part of the rows, so what has a priority and is due has a column of its own.
-pub(super) fn is_calm(conn: &mut MysqlConnection) -> QueryResult<bool> {
+pub(super) fn nothing_restricts_claims(conn: &mut MysqlConnection) -> QueryResult<bool> {
     const FIND: &str = "
         SELECT NOT (EXISTS (SELECT 1 FROM `TaskQueuePauses`) OR EXISTS (SELECT 1 FROM `TaskQueueClassLimits`)
             OR EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `ClaimClass` IS NOT NULL)
@@ -203,8 +203,8 @@ struct HeldRow {
     token: Option<String>,
 }
 
-/// Ends these runs, all in this manner.
-fn end_alike(conn: &mut MysqlConnection, manner: &Manner<'_>, ends: &[&Success<'_>]) -> QueryResult<()> {
+/// Ends these runs, all with these details.
+fn end_alike(conn: &mut MysqlConnection, details: &SuccessDetails<'_>, ends: &[&Success<'_>]) -> QueryResult<()> {
     let pid = |end: &Success<'_>| end.handler.map(|(pid, _)| pid.to_string());
     let identity = |end: &Success<'_>| end.handler.map(|(_, identity)| quoted(identity));
     let text = format!(
@@ -218,9 +218,9 @@ fn end_alike(conn: &mut MysqlConnection, manner: &Manner<'_>, ends: &[&Success<'
         list(ends.iter().map(|end| end.run_id))
     );
     prepared_once(&text)
-        .bind::<Text, _>(manner.decision)
-        .bind::<Nullable<Text>, _>(manner.results)
-        .bind::<Nullable<Text>, _>(manner.message)
+        .bind::<Text, _>(details.decision)
+        .bind::<Nullable<Text>, _>(details.results)
+        .bind::<Nullable<Text>, _>(details.message)
         .execute(conn)
         .map(drop)
 }
@@ -245,8 +245,8 @@ pub(super) fn end_successes(conn: &mut MysqlConnection, successes: &[Success<'_>
     let mut held: HashMap<i64, HeldRow> = held.into_iter().map(|row| (row.ended.run_id, row)).collect();
     held.retain(|run_id, row| tokens.get(run_id).copied() == row.token.as_deref());
     let ours: Vec<Success<'_>> = successes.iter().filter(|end| held.contains_key(&end.run_id)).copied().collect();
-    for (manner, ends) in by_manner(&ours) {
-        end_alike(conn, &manner, &ends)?;
+    for (details, ends) in by_details(&ours) {
+        end_alike(conn, &details, &ends)?;
     }
     let ended: Vec<EndedRow> = held.into_values().map(|row| row.ended).collect();
     if !ended.is_empty() {

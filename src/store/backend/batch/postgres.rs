@@ -74,7 +74,7 @@ pub(super) fn list_due(conn: &mut PgConnection, from: Moment, limit: i64) -> Que
     prepared(LIST_DUE).bind::<Timestamp, _>(from).bind::<BigInt, _>(limit).load(conn)
 }
 
-pub(super) fn is_calm(conn: &mut PgConnection) -> QueryResult<bool> {
+pub(super) fn nothing_restricts_claims(conn: &mut PgConnection) -> QueryResult<bool> {
     const FIND: &str = r#"
         SELECT NOT (EXISTS (SELECT 1 FROM "TaskQueuePauses") OR EXISTS (SELECT 1 FROM "TaskQueueClassLimits")
             OR EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "ClaimClass" IS NOT NULL)
@@ -182,10 +182,10 @@ pub(super) fn end_successes(conn: &mut PgConnection, successes: &[Success<'_>]) 
     let statement = prepared(&END_SUCCESSES)
         .bind::<Array<BigInt>, _>(column(successes, |end| end.run_id))
         .bind::<Array<Text>, _>(column(successes, |end| end.token))
-        .bind::<Array<Text>, _>(column(successes, |end| end.manner.decision))
-        .bind::<Array<Nullable<Text>>, _>(column(successes, |end| end.manner.results))
+        .bind::<Array<Text>, _>(column(successes, |end| end.details.decision))
+        .bind::<Array<Nullable<Text>>, _>(column(successes, |end| end.details.results))
         .bind::<Array<Nullable<BigInt>>, _>(column(successes, |end| end.handler.map(|(pid, _)| pid)))
         .bind::<Array<Nullable<Text>>, _>(column(successes, |end| end.handler.map(|(_, identity)| identity)))
-        .bind::<Array<Nullable<Text>>, _>(column(successes, |end| end.manner.message));
+        .bind::<Array<Nullable<Text>>, _>(column(successes, |end| end.details.message));
     statement.load(conn)
 }

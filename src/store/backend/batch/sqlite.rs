@@ -13,8 +13,8 @@ use serde_json::json;
 use super::super::super::prepared::prepared;
 use super::super::super::sql::Moment;
 use super::{
-    DueRow, EndedRow, FoundRow, Holder, IdRow, Manner, Start, StartedRow, StartedTask, Success, TaskStart, by_manner,
-    with_statuses,
+    DueRow, EndedRow, FoundRow, Holder, IdRow, Start, StartedRow, StartedTask, Success, SuccessDetails, TaskStart,
+    by_details, with_statuses,
 };
 
 /// SQLite's clock, as the columns hold it.
@@ -117,7 +117,7 @@ pub(super) fn list_due(conn: &mut SqliteConnection, from: Moment, limit: i64) ->
     prepared(LIST_DUE).bind::<Timestamp, _>(from).bind::<BigInt, _>(limit).load(conn)
 }
 
-pub(super) fn is_calm(conn: &mut SqliteConnection) -> QueryResult<bool> {
+pub(super) fn nothing_restricts_claims(conn: &mut SqliteConnection) -> QueryResult<bool> {
     const FIND: &str = r#"
         SELECT NOT (EXISTS (SELECT 1 FROM "TaskQueuePauses") OR EXISTS (SELECT 1 FROM "TaskQueueClassLimits")
             OR EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "ClaimClass" IS NOT NULL)
@@ -222,8 +222,8 @@ static MARK_ENDED: LazyLock<String> = LazyLock::new(|| {
 pub(super) fn end_successes(conn: &mut SqliteConnection, successes: &[Success<'_>]) -> QueryResult<Vec<EndedRow>> {
     let mut ended = Vec::with_capacity(successes.len());
     let Clock { now, .. } = read_clock(conn, 0)?;
-    for (manner, ends) in by_manner(successes) {
-        ended.extend(end_alike(conn, &manner, &ends, &now)?);
+    for (details, ends) in by_details(successes) {
+        ended.extend(end_alike(conn, &details, &ends, &now)?);
     }
     let tasks: Vec<i64> = ended.iter().map(|run| run.task_id).collect();
     let marked: Vec<EndedTask> =
@@ -241,7 +241,7 @@ pub(super) fn end_successes(conn: &mut SqliteConnection, successes: &[Success<'_
 
 fn end_alike(
     conn: &mut SqliteConnection,
-    manner: &Manner<'_>,
+    details: &SuccessDetails<'_>,
     ends: &[&Success<'_>],
     now: &str,
 ) -> QueryResult<Vec<EndedRun>> {
@@ -253,9 +253,9 @@ fn end_alike(
         .collect();
     prepared(END_RUNS)
         .bind::<Text, _>(now)
-        .bind::<Text, _>(manner.decision)
-        .bind::<Nullable<Text>, _>(manner.results)
-        .bind::<Nullable<Text>, _>(manner.message)
+        .bind::<Text, _>(details.decision)
+        .bind::<Nullable<Text>, _>(details.results)
+        .bind::<Nullable<Text>, _>(details.message)
         .bind::<Text, _>(now)
         .bind::<Text, _>(json!(runs).to_string())
         .load(conn)

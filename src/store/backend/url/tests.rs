@@ -38,7 +38,7 @@ fn a_typo_does_not_become_a_file() {
 }
 
 #[test]
-fn libpq_is_told_to_give_up_in_time_and_to_pass_over_a_standby_where_there_are_others() {
+fn libpq_gets_timeouts_and_skips_a_standby_when_there_are_other_hosts() {
     const REST: &str = "keepalives_idle=30&keepalives_interval=10&keepalives_count=3&tcp_user_timeout=60000";
     for (text, added) in [
         ("postgres://h/d", "?connect_timeout=10&target_session_attrs=any&"),
@@ -109,7 +109,7 @@ fn a_remote_host_without_tls_is_found() {
 }
 
 #[test]
-fn a_parameter_that_the_client_would_pass_over_is_refused_with_those_that_there_are() {
+fn an_address_with_a_bad_parameter_is_refused_with_what_is_allowed() {
     for (text, words) in [
         ("mysql://u@h/d?ssl_mod=required", ["\"ssl_mod\"", "ssl_mode"]),
         ("mysql://u@h/d?sslmode=require", ["\"sslmode\"", "ssl_mode"]),
@@ -176,7 +176,7 @@ fn a_password_is_never_shown() {
 }
 
 #[test]
-fn a_password_that_the_client_would_read_elsewhere_is_refused_and_not_shown() {
+fn a_password_that_the_client_reads_elsewhere_is_refused_and_not_shown() {
     for text in [
         "postgres://h/d#x?password=s3cr3t",
         "postgres://h/d?a#password=s3cr3t",

@@ -43,7 +43,7 @@ pub(super) fn check(db: &TestDb) {
          ORDER BY t.\"DueOn\", t.\"Id\" LIMIT 100"
         ),
     );
-    // store::backend::batch::*::is_calm and has_due_with_priority
+    // store::backend::batch::*::nothing_restricts_claims and has_due_with_priority
     is_looked_up_by(
         db,
         "TaskQueueRunsClaim",

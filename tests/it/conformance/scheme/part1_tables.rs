@@ -61,7 +61,7 @@ each_engine! {
         );
     }
 
-    fn scheme_1_2_a_task_says_when_and_by_whom_it_was_queued_and_when_it_is_to_be_processed(db) {
+    fn scheme_1_2_a_task_records_who_queued_it_when_and_for_what_time(db) {
         let mut ctx = willing(db);
         let before = ctx.now().unwrap();
         let mut request = request("work");
@@ -160,7 +160,7 @@ each_engine! {
         assert!(run.status.is(RunStatus::Success), "{}", run.error_message);
     }
 
-    fn scheme_1_3_a_run_that_finished_without_errors_is_success_with_empty_error(db) {
+    fn scheme_1_3_a_run_without_errors_is_success_with_empty_error(db) {
         let (_, run) = work_once(db, &mut willing(db));
         assert!(run.status.is(RunStatus::Success));
         assert_eq!((run.error_code.as_str(), run.error_message.as_str()), ("", ""));
@@ -182,7 +182,7 @@ each_engine! {
         assert!(task(db, id).status.is(TaskStatus::Timeout));
     }
 
-    fn scheme_1_3_the_timeout_is_a_day_unless_the_system_or_the_task_says_otherwise(db) {
+    fn scheme_1_3_the_timeout_is_a_day_unless_setting_or_task_change_it(db) {
         let mut ctx = context(db, "work", |run| {
             let secs = run.context().timeout_secs;
             run.set_results(&secs)

@@ -94,7 +94,7 @@ each_engine! {
         assert_eq!(open_runs(db), 1);
     }
 
-    fn scheme_2_4_1_2_errors_and_timeouts_in_a_row_count_together_up_to_the_allowed_number(db) {
+    fn scheme_2_4_1_2_errors_and_timeouts_in_a_row_count_towards_one_limit(db) {
         let mut ctx = failing(db);
         let mut twice = request("work");
         twice.max_retries = Some(2);
@@ -159,7 +159,7 @@ each_engine! {
         assert_eq!(db.number("SELECT COUNT(DISTINCT \"TaskQueueId\") AS value FROM \"TaskQueueRuns\""), 25);
     }
 
-    fn scheme_2_6_1_create_runs_synchronises_first_so_that_a_dead_run_is_replaced_at_once(db) {
+    fn scheme_2_6_1_create_runs_synchronises_first_and_replaces_a_dead_run(db) {
         let mut ctx = willing(db);
         let (task_id, dead_run) = queue_with_run(&mut ctx, "work");
         claim_as(&mut ctx.store, &dead_process()).unwrap();

@@ -31,7 +31,7 @@ each_engine! {
         assert_eq!(db.cli().run(&["settings", "get", "TaskQueueRunnerLimit"]).ok(), "8");
     }
 
-    fn scheme_3_2_1_the_run_with_the_given_id_is_processed_and_a_missing_one_is_an_error(db) {
+    fn scheme_3_2_1_the_given_run_is_processed_and_a_missing_one_is_an_error(db) {
         let mut ctx = willing(db);
         let (_, first) = queue_with_run(&mut ctx, "work");
         let (_, second) = queue_with_run(&mut ctx, "work");
@@ -125,7 +125,7 @@ each_engine! {
         assert_eq!(run.error_code, "E1");
     }
 
-    fn scheme_3_2_6_3_error_message_is_the_message_of_the_error_whatever_it_holds(db) {
+    fn scheme_3_2_6_3_error_message_is_that_of_the_error_whatever_it_holds(db) {
         let message = "caf\u{e9} \u{1f41f} 'quoted' \"twice\" \\ line\nline";
         let mut ctx = context(db, "work", move |_| Err(HandlerError::new("E1", message)));
         let (_, run) = work_once(db, &mut ctx);

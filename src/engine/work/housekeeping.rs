@@ -31,7 +31,7 @@ const ASK_WHO_WAITS_EVERY: Duration = Duration::from_millis(100);
 type Opener = Box<dyn Fn() -> EngineResult<Context> + Send>;
 
 /// Something to be done.
-enum Errand {
+enum HousekeepingRequest {
     /// A run has ended, of which a hook may want to know.
     Hook(Box<Ended>),
     /// Runs have ended, of which somebody may want to know who waits for one.
@@ -47,8 +47,8 @@ struct Ended {
 }
 
 /// Who may be told; ends with what there is to tell when it is dropped.
-pub(super) struct Errands {
-    sender: Sender<Errand>,
+pub(super) struct Housekeeping {
+    sender: Sender<HousekeepingRequest>,
     has_hooks: Cell<bool>,
     /// Whether the first housekeeping has finished.
     has_looked_after: Arc<AtomicBool>,
@@ -57,7 +57,7 @@ pub(super) struct Errands {
     problem: Arc<Mutex<Option<String>>>,
 }
 
-impl Errands {
+impl Housekeeping {
     /// Once one of these signals has come, nothing is waited for any more.
     pub(super) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
@@ -81,9 +81,9 @@ impl Errands {
             silent_until: now,
         };
         Builder::new()
-            .name("errands".to_owned())
+            .name("housekeeping".to_owned())
             .spawn_scoped(scope, move || runner.run(&receiver))
-            .map_err(|source| EngineError::Os { what: "no thread for errands", source })?;
+            .map_err(|source| EngineError::Os { what: "no thread for housekeeping", source })?;
         Ok(Self { sender, has_hooks: Cell::new(has_hooks(ctx)), has_looked_after, ends_to_tell, problem })
     }
 
@@ -91,14 +91,14 @@ impl Errands {
     pub(super) fn reconfigure(&self, ctx: &Context) {
         self.has_hooks.set(has_hooks(ctx));
         // The thread lives as long as we do.
-        let _ = self.sender.send(Errand::Reconfigured(Box::new(ctx.reopener())));
+        let _ = self.sender.send(HousekeepingRequest::Reconfigured(Box::new(ctx.reopener())));
     }
 
     /// Tells who wants to know that a run has ended so.
     pub(super) fn tell(&self, outcome: &Outcome) {
         if let Some(claimed) = outcome.claimed.filter(|_| self.has_hooks.get()) {
             let ended = Ended { task_id: claimed.task_id, run_id: claimed.run_id, end: outcome.end.clone() };
-            let _ = self.sender.send(Errand::Hook(Box::new(ended)));
+            let _ = self.sender.send(HousekeepingRequest::Hook(Box::new(ended)));
         }
     }
 
@@ -106,7 +106,7 @@ impl Errands {
     pub(super) fn tell_of_ends(&self) {
         let is_first = |to_tell: &&Arc<AtomicBool>| !to_tell.swap(true, Ordering::AcqRel);
         if self.ends_to_tell.as_ref().filter(is_first).is_some() {
-            let _ = self.sender.send(Errand::TellOfEnds);
+            let _ = self.sender.send(HousekeepingRequest::TellOfEnds);
         }
     }
 
@@ -150,13 +150,13 @@ struct ErrandRunner<'a> {
 
 impl ErrandRunner<'_> {
     /// Until there is nobody left to send.
-    fn run(mut self, receiver: &Receiver<Errand>) {
+    fn run(mut self, receiver: &Receiver<HousekeepingRequest>) {
         loop {
             let until = self.tell_at.map_or(self.look_at, |tell_at| tell_at.min(self.look_at));
             match receiver.recv_timeout(until.remaining()) {
-                Ok(Errand::Hook(ended)) => self.start_hook(&ended),
-                Ok(Errand::TellOfEnds) => self.tell_at = Some(self.silent_until),
-                Ok(Errand::Reconfigured(open)) => (self.open, self.ctx) = (open, None),
+                Ok(HousekeepingRequest::Hook(ended)) => self.start_hook(&ended),
+                Ok(HousekeepingRequest::TellOfEnds) => self.tell_at = Some(self.silent_until),
+                Ok(HousekeepingRequest::Reconfigured(open)) => (self.open, self.ctx) = (open, None),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
