@@ -484,7 +484,8 @@ fn load_expired(
         .filter(dsl::expires_on.le(any_year(until).nullable()))
         .filter(dsl::expires_on.ge(place()))
         .filter(later.or(same.and(dsl::id.gt(id))))
-        .filter(dsl::last_status.eq(rule.status.as_str()))
+        // Not `=`: SQLite has no statistics, and would read all tasks of the status by their index.
+        .filter(dsl::last_status.like(rule.status.as_str()))
         .order((dsl::expires_on, dsl::id))
         .limit(WINDOW)
         .select(Candidate::as_select())

@@ -24,7 +24,9 @@ fn work(store: &mut Store, round: usize) {
 
 fn queue_many(db: &TestDb) {
     let mut ctx = willing(db);
-    (0..RUNS).for_each(|_| drop(queue(&mut ctx, "work")));
+    for _ in 0..RUNS {
+        queue(&mut ctx, "work");
+    }
 }
 
 /// Finished tasks, tasks of the future, and tasks that others process, each with its run.

@@ -8,7 +8,7 @@ mod life;
 mod rare;
 mod rows;
 
-use self::rows::fill;
+use self::rows::{analyze, fill};
 use super::explain::{is_buffered_from, is_found_by, is_read_from};
 use crate::each_engine;
 use crate::support::{EngineUnderTest, TestDb};
@@ -56,7 +56,7 @@ each_engine! {
             "INSERT INTO \"TaskQueueRejections\" (\"TaskId\", \"Claimant\")
              SELECT \"TaskQueueId\", CASE WHEN \"Priority\" = 2 AND \"Id\" < 50100 THEN 'bot' ELSE 'other' END FROM \"TaskQueueRuns\"",
         );
-        db.execute(if db.is_mysql_like() { "ANALYZE TABLE \"TaskQueueRejections\"" } else { "ANALYZE \"TaskQueueRejections\"" });
+        analyze(db, "TaskQueueRejections");
         is_read_from(db, "TaskQueueRunsWaiting", 200, "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\"
              WHERE \"WaitingOrder\" IS NOT NULL AND (SELECT \"TaskId\" FROM \"TaskQueueRejections\"
                  WHERE \"TaskId\" = \"TaskQueueId\" AND \"Claimant\" = 'bot' LIMIT 1) IS NULL
@@ -67,7 +67,7 @@ each_engine! {
              ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1");
         // The same of a claimant that asks for the tasks with a tag, and of a SQL worker: few have it, or nearly all do.
         db.execute("UPDATE \"TaskQueueRuns\" SET \"Tag\" = CASE WHEN \"Id\" % 997 = 1 THEN 'few' ELSE 'nearly-all' END WHERE \"Status\" = 'scheduled'");
-        db.execute(if db.is_mysql_like() { "ANALYZE TABLE \"TaskQueueRuns\"" } else { "ANALYZE \"TaskQueueRuns\"" });
+        analyze(db, "TaskQueueRuns");
         for tag in ["few", "nearly-all", "none"] {
             let not_rejected = "(SELECT \"TaskId\" FROM \"TaskQueueRejections\"
                  WHERE \"TaskId\" = \"TaskQueueId\" AND \"Claimant\" = 'bot' LIMIT 1) IS NULL";
@@ -101,7 +101,7 @@ each_engine! {
         // store::key_slots: the next key for which runs wait, the first of them, and those that have a slot.
         db.execute("UPDATE \"TaskQueueRuns\" SET \"LimitKey\" = CASE WHEN \"Id\" % 2 = 0 THEN 'one' ELSE 'two' END, \"HasKeySlot\" = (\"Id\" % 5000 = 2)
              WHERE \"Status\" = 'scheduled'");
-        db.execute(if db.is_mysql_like() { "ANALYZE TABLE \"TaskQueueRuns\"" } else { "ANALYZE \"TaskQueueRuns\"" });
+        analyze(db, "TaskQueueRuns");
         is_read_from(
             db,
             "TaskQueueRunsWaitingKey",
@@ -468,7 +468,7 @@ each_engine! {
             1,
             &format!(
                 "SELECT \"Id\", \"UpdatedOn\" FROM \"TaskQueue\" WHERE \"ExpiresOn\" <= {now} AND \"ExpiresOn\" >= {beginning}
-                     AND (\"ExpiresOn\" > {beginning} OR (\"ExpiresOn\" = {beginning} AND \"Id\" > 0)) AND \"LastStatus\" = 'success'
+                     AND (\"ExpiresOn\" > {beginning} OR (\"ExpiresOn\" = {beginning} AND \"Id\" > 0)) AND \"LastStatus\" LIKE 'success'
                  ORDER BY \"ExpiresOn\", \"Id\" LIMIT 500"
             ),
         );
@@ -520,7 +520,7 @@ each_engine! {
             "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"UniqueKey\" IN ('key40001', 'key501')",
         );
         db.execute("UPDATE \"TaskQueue\" SET \"Tag\" = CASE WHEN \"Id\" % 2 = 0 THEN 'a' ELSE 'b' END WHERE \"Id\" <= 400");
-        db.execute(if db.is_mysql_like() { "ANALYZE TABLE \"TaskQueue\"" } else { "ANALYZE \"TaskQueue\"" });
+        analyze(db, "TaskQueue");
         is_read_from(db, "TaskQueueByTag", 200, "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"Tag\" IN ('a')");
         is_read_from(
             db,
@@ -564,7 +564,7 @@ each_engine! {
         );
     }
 
-    fn the_indexes_of_claims_and_due_tasks_hold_only_rows_that_are_in_question(db) {
+    fn the_indexes_of_claims_and_due_tasks_hold_only_the_rows_in_question(db) {
         let made = |index: &str, column: &str| -> Option<String> {
             db.text(&match db.engine {
                 EngineUnderTest::Sqlite => format!("SELECT sql AS value FROM sqlite_schema WHERE name = '{index}'"),
