@@ -80,7 +80,7 @@ mod tests {
         }
         let text = topic("exit-status").unwrap();
         assert!(
-            text.starts_with("### Exit status") && text.contains("| `124` |") && !text.contains("### Stopping"),
+            text.starts_with("## Exit status") && text.contains("| `124` |") && !text.contains("## Stopping"),
             "{text}"
         );
         assert_eq!(topic("nothing"), None);

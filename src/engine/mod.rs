@@ -43,6 +43,7 @@ mod outside_program;
 pub mod own_queue;
 pub mod pauses;
 pub mod process_run;
+pub mod program_path;
 pub mod prune;
 pub mod queue;
 pub mod queue_batch;

@@ -21,10 +21,27 @@ each_engine! {
         db.configure(ON);
         let ended = db.cli().run(&["exec", "--priority", "3", "--max-retries", "1", "--", "true"]);
         assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("1\n", ""));
-        assert_eq!(task(db, "1")["data"]["argv"], serde_json::json!(["true"]));
+        assert!(task(db, "1")["data"]["argv"][0].as_str().unwrap().ends_with("/true"));
         db.cli().run(&["tick"]).ok();
         let after = task(db, "1");
         assert_eq!((&after["status"], &after["priority"]), (&"success".into(), &3.into()));
+    }
+
+    fn exec_needs_no_dashes_and_finds_the_program_by_the_path_of_the_caller(db) {
+        use std::os::unix::fs::PermissionsExt as _;
+        db.configure(ON);
+        let tool = db.home().join("bin/tool");
+        std::fs::create_dir(db.home().join("bin")).unwrap();
+        std::fs::write(&tool, "#!/bin/sh\necho \"$*\"\n").unwrap();
+        std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let path = format!("{}:/usr/bin:/bin", db.home().join("bin").display());
+        let id = db.cli().env("PATH", &path).run(&["exec", "--priority", "2", "tool", "-l", "--run", "--", "x"]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(db.cli().run(&["logs", &id]).ok(), "-l --run -- x");
+        assert_eq!(db.cli().run(&["exec", "--run", "--shell", "printf 'b\na\n' | sort | tr -d '\n'"]).ok(), "ab");
+        for wrong in [&["exec"][..], &["exec", "--rnu", "true"], &["exec", "--shell", "true", "true"]] {
+            db.cli().run(wrong).fails(2);
+        }
     }
 
     fn exec_ends_as_the_program_did(db) {
@@ -91,7 +108,7 @@ each_engine! {
 fn exec_without_a_program_is_a_usage_error() {
     let home = tempfile::tempdir().unwrap();
     let cli = crate::support::Cli::new(home.path());
-    for args in [&["exec"][..], &["exec", "--"], &["exec", "true"]] {
+    for args in [&["exec"][..], &["exec", "--"]] {
         assert!(cli.run(args).fails(2).contains("PROGRAM"), "{args:?}");
     }
 }
