@@ -155,6 +155,12 @@ fn variable(name: &'static str) -> Option<String> {
     own_variable(name).ok().flatten()
 }
 
+/// The PATH of this process; `None` if it is not set, or not UTF-8.
+#[must_use]
+pub fn own_search_path() -> Option<String> {
+    own_variable("PATH").ok().flatten()
+}
+
 #[expect(clippy::disallowed_methods, reason = "the one place that reads variables")]
 fn own_variable(name: &'static str) -> Result<Option<String>, BadVariable> {
     match std::env::var(name) {

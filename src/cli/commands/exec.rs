@@ -7,6 +7,7 @@ use super::task_options::TaskOptions;
 use crate::cli::error::CliError;
 use crate::cli::output::Out;
 use crate::cli::session::Session;
+use crate::config::own_search_path;
 use crate::domain::task_class::EXEC_CLASS;
 use crate::engine::program_path::find_in_path;
 use crate::engine::queue::ClassCheck;
@@ -38,8 +39,8 @@ impl ExecArgs {
         }
         let mut argv = self.argv.clone();
         if let Some(program) = argv.first_mut()
-            && let Some(path) = std::env::var_os("PATH")
-            && let Some(found) = find_in_path(program, &path)
+            && let Some(path) = own_search_path()
+            && let Some(found) = find_in_path(program, path.as_ref())
             && let Ok(found) = found.into_os_string().into_string()
         {
             *program = found;

@@ -1,5 +1,7 @@
 //! How the coordinator claims: so many runs as there is room for, by themselves or together with what has finished.
 
+use std::time::Duration;
+
 use super::super::outcomes_of_many::leave_claims;
 use super::super::{Context, EngineResult, new_tokens};
 use super::WorkListener;
@@ -10,6 +12,9 @@ use crate::domain::records::ClaimedRun;
 use crate::domain::task_class::TaskClass;
 use crate::os::clock::Moment;
 use crate::store::{Claim, ManyClaimed, NextWork};
+
+/// The longest pause while so many others claim that this worker could not.
+const CROWDED_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a claim is made with.
 pub(super) struct Request {
@@ -79,7 +84,12 @@ impl Coordinator<'_> {
         claimed: ManyClaimed,
         listener: &mut dyn WorkListener,
     ) -> EngineResult<()> {
-        let ManyClaimed { runs, needs_runs, .. } = claimed;
+        let ManyClaimed { runs, needs_runs, is_crowded, .. } = claimed;
+        if is_crowded {
+            self.look_at = Moment::after(self.pause.next().min(CROWDED_PAUSE));
+            self.idle_since = Moment::now();
+            return Ok(());
+        }
         self.found_nothing = runs.is_empty() && !needs_runs;
         if runs.is_empty() {
             if needs_runs && self.ctx.store.create_missing_runs(&mut |_| {})? > 0 {

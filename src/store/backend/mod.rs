@@ -304,6 +304,15 @@ pub(super) fn shared_claim_transaction<T>(
     })
 }
 
+/// Whether this transaction may claim beside others now. If not, so many claim already that one more would only be in their way.
+pub(super) fn take_lane(conn: &mut AnyConnection) -> QueryResult<bool> {
+    match conn {
+        // Differs: the claims of the others pass over locked rows at little cost.
+        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(true),
+        AnyConnection::Postgres(conn) => postgres::take_lane(conn),
+    }
+}
+
 /// Waits for the claims that are under way, and keeps others away until the end of the transaction; on MySQL and MariaDB, whose
 /// claims lock in another way, it does not.
 pub(super) fn exclude_claims(conn: &mut AnyConnection) -> QueryResult<()> {

@@ -183,16 +183,18 @@ pub(super) fn lock_runs(conn: &mut AnyConnection) -> QueryResult<()> {
 /// This and the next three numbers: the advisory locks of those who claim beside each other.
 const FIRST_LANE: i64 = i64::from_be_bytes(*b"tasklane");
 
-/// Four may claim at once, everybody else waits for the last lane: more bring nothing where rows are all that is shared, and
-/// each of them walks over the rows that the others have locked, again and again.
 pub(super) fn share_runs(conn: &mut PgConnection) -> QueryResult<()> {
-    let [first, second, third, last] = [0, 1, 2, 3].map(|lane| FIRST_LANE + lane);
-    conn.batch_execute(&format!(
-        r#"SET LOCAL idle_in_transaction_session_timeout = '10s';
-           SELECT pg_advisory_xact_lock({last}) WHERE NOT (pg_try_advisory_xact_lock({first})
-               OR pg_try_advisory_xact_lock({second}) OR pg_try_advisory_xact_lock({third}));
-           LOCK TABLE "TaskQueueRuns" IN ROW EXCLUSIVE MODE"#,
-    ))
+    conn.batch_execute(
+        r#"SET LOCAL idle_in_transaction_session_timeout = '10s'; LOCK TABLE "TaskQueueRuns" IN ROW EXCLUSIVE MODE"#,
+    )
+}
+
+/// Four may claim at once: more bring nothing where rows are all that is shared, and each of them walks over the rows that the
+/// others have locked, again and again. Nobody waits here for a lane: the snapshot of a statement that waits keeps every dead row
+/// and index entry that others leave meanwhile, and all claims would walk over those.
+pub(super) fn take_lane(conn: &mut PgConnection) -> QueryResult<bool> {
+    let tries = [0, 1, 2, 3].map(|lane| format!("pg_try_advisory_xact_lock({})", FIRST_LANE + lane)).join(" OR ");
+    diesel::select(sql::<Bool>(&tries)).get_result(conn)
 }
 
 pub(super) fn lock_gate(conn: &mut PgConnection, gate: &str) -> QueryResult<()> {

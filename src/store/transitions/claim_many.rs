@@ -57,6 +57,8 @@ pub struct ManyClaimed {
     pub(super) aside: UnreadableRuns,
     /// Whether runs that were met have ended instead of being claimed.
     pub(super) has_ended_some: bool,
+    /// Whether nothing was looked for, because enough others claim at this moment.
+    pub is_crowded: bool,
 }
 
 /// What a claim takes.
@@ -194,6 +196,9 @@ pub(super) fn claim_beside_others(
     if is_repeated {
         low_water.forget();
         return Ok(Shared::NeedsLock { is_repeated });
+    }
+    if !backend::take_lane(conn)? {
+        return Ok(Shared::Done(ManyClaimed { is_crowded: true, ..ManyClaimed::default() }));
     }
     if batch::nothing_restricts_claims(conn)? {
         return start_due(conn, claim, tokens, None, low_water).map(Shared::Done);
