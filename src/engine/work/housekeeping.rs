@@ -69,7 +69,7 @@ impl Housekeeping {
         let problem = Arc::default();
         let has_looked_after = Arc::<AtomicBool>::default();
         let now = Moment::now();
-        let runner = ErrandRunner {
+        let runner = HousekeepingThread {
             open: Box::new(ctx.reopener()),
             ctx: None,
             stop,
@@ -134,7 +134,7 @@ fn has_hooks(ctx: &Context) -> bool {
 }
 
 /// The thread. What cannot be done now is tried again with the next look.
-struct ErrandRunner<'a> {
+struct HousekeepingThread<'a> {
     open: Opener,
     ctx: Option<Context>,
     stop: &'a StopSignals,
@@ -148,7 +148,7 @@ struct ErrandRunner<'a> {
     silent_until: Moment,
 }
 
-impl ErrandRunner<'_> {
+impl HousekeepingThread<'_> {
     /// Until there is nobody left to send.
     fn run(mut self, receiver: &Receiver<HousekeepingRequest>) {
         loop {

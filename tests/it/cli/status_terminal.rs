@@ -116,7 +116,7 @@ fn lines_are_broken_between_words_where_there_are_40_columns() {
         let help = on_terminal(db, 40, "NO_COLOR=1", "--help");
         let (verbs, _) = help.split_once("\nOptions:\n").unwrap();
         assert_eq!(verbs.lines().find(|line| line.chars().count() > 40), None);
-        assert!(verbs.contains("\nRun:\n  create-runs  Rescue runs of dead"), "{verbs}");
+        assert!(verbs.contains("\nRun:\n  create-runs  Rescue the runs of dead"), "{verbs}");
     });
 }
 

@@ -34,6 +34,11 @@ fn by_run(column: &str, values: impl Iterator<Item = (i64, Option<String>)>) -> 
     if cases.is_empty() { column.to_owned() } else { format!("CASE `Id`{cases} ELSE {column} END") }
 }
 
+/// A time as text: MariaDB takes no value from before 1970 for a time of the kind that Diesel sends.
+fn as_text(moment: Moment) -> String {
+    DateTime::<Utc>::from(moment).format("%F %T%.6f").to_string()
+}
+
 /// A text as hexadecimal digits, which need no quoting whatever is in it.
 fn quoted(text: &str) -> String {
     let digits: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -59,12 +64,11 @@ pub(super) fn start_runs(
     let tokens: HashMap<i64, &str> = starts.iter().map(|start| (start.run_id, start.token)).collect();
     let token = |row: &StartedRow| tokens.get(&row.run_id).copied().unwrap_or_default().to_owned();
     let started: Vec<StartedRow> = startable.into_iter().map(|row| StartedRow { token: token(&row), ..row }).collect();
-    if started.is_empty() {
-        return Ok(started);
-    }
+    // The same moment for all: what the handler is told of is what the row has.
+    let Some(started_on) = started.first().map(|row| as_text(row.started_on)) else { return Ok(started) };
     let text = format!(
         "UPDATE `TaskQueueRuns`
-         SET `Status` = 'processing', `StartedOn` = UTC_TIMESTAMP(6), `ProcessId` = ?, `RunnerId` = ?, `Claimant` = ?,
+         SET `Status` = 'processing', `StartedOn` = CAST(? AS DATETIME(6)), `ProcessId` = ?, `RunnerId` = ?, `Claimant` = ?,
              `Token` = {}, `Host` = ?, `ProcessIdentity` = ?, `LeaseExpiresOn` = UTC_TIMESTAMP(6) + INTERVAL ? SECOND,
              `UpdatedOn` = UTC_TIMESTAMP(6)
          WHERE `Id` IN ({})",
@@ -72,6 +76,7 @@ pub(super) fn start_runs(
         list(started.iter().map(|row| row.run_id))
     );
     prepared_once(&text)
+        .bind::<Text, _>(started_on)
         .bind::<Nullable<BigInt>, _>(holder.process_id)
         .bind::<Nullable<BigInt>, _>(holder.runner_id)
         .bind::<Nullable<Text>, _>(holder.claimant)
@@ -124,9 +129,7 @@ const LIST_DUE: &str = "
     FOR UPDATE SKIP LOCKED";
 
 pub(super) fn list_due(conn: &mut MysqlConnection, from: Moment, limit: i64) -> QueryResult<Vec<DueRow>> {
-    // As text: MariaDB takes no value from before 1970 for a time of the kind that Diesel sends.
-    let from = DateTime::<Utc>::from(from).format("%F %T%.6f").to_string();
-    prepared(LIST_DUE).bind::<Text, _>(from).bind::<BigInt, _>(limit).load(conn)
+    prepared(LIST_DUE).bind::<Text, _>(as_text(from)).bind::<BigInt, _>(limit).load(conn)
 }
 
 // Differs: there are no indexes of a part of the rows, so what has a priority and is due has a column of its own.
