@@ -2,7 +2,7 @@
 //! its runs are cancelled: a thread and a connection of its own, so that neither a long handler nor a busy main thread looks
 //! like a dead runner, and a database that is slow or away keeps nobody from watching the handler.
 //!
-//! The thread may hang in a call to the database. A thread that works for a run therefore asks [`Leases::standing`] by
+//! The thread may hang in a call to the database. A thread that works for a run therefore asks [`Leases::lease_state`] by
 //! itself, often enough, and gives up when the lease can no longer be trusted.
 
 mod inboxes;

@@ -33,7 +33,7 @@ fn with_statuses(text: &str) -> String {
     text.replace("STARTABLE", &STARTABLE).replace("UNMARKED", &UNMARKED)
 }
 
-/// Whoever takes runs, as their rows name them.
+/// The runner or claimant that takes runs, as the rows of the runs name it.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Holder<'a> {
     pub(in super::super) runner_id: Option<i64>,
