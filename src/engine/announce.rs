@@ -59,13 +59,14 @@ struct RunNews<'a> {
 }
 
 /// Sends the notices as this configuration says, or prints final failures on standard error where it says nothing. Returns why they
-/// could not be sent, if so: then that is retried.
+/// could not be sent, if so: then that is retried. A host that sends them says so also while there are none.
 ///
 /// # Errors
 /// The database's.
-pub(super) fn tell_notices(ctx: &mut Context) -> EngineResult<Option<String>> {
+pub(super) fn tell_notices(ctx: &mut Context, has_notices: bool) -> EngineResult<Option<String>> {
     let problem = match ctx.announcements.notify.clone() {
         Some(notify) => tell_taken(ctx, &notify)?,
+        None if !has_notices => return Ok(None),
         None => {
             print_final_failures(ctx)?;
             None

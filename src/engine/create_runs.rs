@@ -13,8 +13,9 @@ use super::{Context, EngineError, EngineResult};
 use crate::domain::due::{DueFacts, NotDue, is_due};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
+use crate::domain::retention::Retention;
 use crate::domain::status::{ScheduleStatus, TaskStatus};
-use crate::store::{Advanced, Author, Pruned, Store, StoreError, StoreResult};
+use crate::store::{Advanced, Author, CleanupNeeds, Pruned, Store, StoreError, StoreResult};
 
 /// What `create-runs` did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -81,14 +82,17 @@ fn look_after_and(
     fault_point!("create.rescued");
     let finished_runners = unless_full(finish_dead_runners(ctx, settings.lease), &mut full)?;
     fault_point!("create.runners_finished");
-    unless_full(remove_ended(ctx).map(drop), &mut full)?;
+    let needs = ctx.store.cleanup_needs(&settings.retention)?;
+    if needs.pauses {
+        unless_full(remove_ended(ctx).map(drop), &mut full)?;
+    }
     let author = Author { name: &ctx.me.user, host: &ctx.me.host };
     let schedules = ctx.store.advance_schedules(author, settings.schedule_grace_secs).map_err(EngineError::from);
     let schedules = unless_full(schedules, &mut full)?;
     let created = unless_full(create(&mut ctx.store).map_err(EngineError::from), &mut full)?;
     // Last: nobody waits for it.
-    let pruned = unless_full(prune_some(ctx, &settings.retention), &mut full)?;
-    let notify_problem = unless_full(tell_notices(ctx), &mut full)?;
+    let pruned = unless_full(clean_up(ctx, needs, &settings.retention), &mut full)?;
+    let notify_problem = unless_full(tell_notices(ctx, needs.notices), &mut full)?;
     if let Some(full) = full {
         return Err(full);
     }
@@ -103,6 +107,15 @@ fn look_after_and(
         hook_problem,
         pruned,
     })
+}
+
+/// Removes a part of what is kept no longer.
+fn clean_up(ctx: &mut Context, needs: CleanupNeeds, retention: &Retention) -> EngineResult<Pruned> {
+    if needs.receipts {
+        ctx.store.remove_old_receipts()?;
+        fault_point!("receipts.removed");
+    }
+    if needs.prunable { prune_some(ctx, retention) } else { Ok(Pruned::default()) }
 }
 
 /// Nothing where there was no room, which is kept for the end.

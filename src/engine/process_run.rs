@@ -120,9 +120,11 @@ pub fn process_runs(
     fault_point!("process.left_over_sent");
     let settings = ctx.store.settings()?;
     let mut holds = Holds::new();
-    if options.run_id.is_none() && !sees_claimable(ctx, &mut holds)? {
-        // Cron comes every minute: whoever finds nothing to execute adds no row.
-        finish_dead_runners(ctx, settings.lease)?;
+    if options.run_id.is_none() && !(ctx.store.has_waiting_runs()? && sees_claimable(ctx, &mut holds)?) {
+        // Cron comes every minute: whoever finds nothing to execute adds no row. Whoever creates runs has looked for the dead.
+        if !options.creates_runs {
+            finish_dead_runners(ctx, settings.lease)?;
+        }
         return Ok(ProcessReport::default());
     }
     let asked_at = Moment::now();

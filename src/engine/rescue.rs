@@ -119,7 +119,7 @@ fn rescue_pages(
 ) -> EngineResult<(RescueReport, BTreeSet<String>)> {
     let mut report = RescueReport::default();
     let lease_secs = settings.lease.lease_secs;
-    let now = ctx.store.leases_count(lease_secs)?.then(|| both_clocks(&mut ctx.store)).transpose()?;
+    let mut clocks = None;
     let mut stuck = BTreeSet::new();
     let mut crews = Crews::default();
     loop {
@@ -127,6 +127,13 @@ fn rescue_pages(
         if page.is_empty() {
             break;
         }
+        // Not before: most times there is no page. A lease that was renewed in between is seen before its run is taken.
+        let now = match clocks {
+            Some(now) => now,
+            None => {
+                *clocks.insert(ctx.store.leases_count(lease_secs)?.then(|| both_clocks(&mut ctx.store)).transpose()?)
+            }
+        };
         let mut suspects: Vec<(&Run, Evidence)> = Vec::new();
         for run in &page {
             match evidence_against(ctx, run, now, lease_secs)? {

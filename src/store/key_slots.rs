@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use diesel::dsl::count_star;
+use diesel::dsl::{count_star, exists};
 use diesel::prelude::*;
 
 use super::backend::{self, AnyConnection};
@@ -129,6 +129,18 @@ impl Store {
     /// # Errors
     /// The database could not be written; what was given stays given.
     pub fn give_key_slots(&mut self) -> StoreResult<()> {
+        // Most stores have no limit of a key and no run that waits for a slot: one question for both.
+        let (has_limits, has_waiting): (bool, bool) = self.read(|conn| {
+            let waiting = task_queue_runs.filter(waiting_key.is_not_null()).select(waiting_key);
+            Ok(diesel::select((
+                exists(task_queue_key_limits::table.select(task_queue_key_limits::limit_key)),
+                exists(waiting),
+            ))
+            .get_result(conn)?)
+        })?;
+        if !has_limits && !has_waiting {
+            return Ok(());
+        }
         let limits: HashMap<String, i32> = self
             .list_key_limits()?
             .into_iter()

@@ -8,6 +8,7 @@ mod candidates;
 mod cells;
 mod claimants;
 mod classes;
+mod cleanup;
 mod connecting;
 mod content;
 mod dependencies;
@@ -64,11 +65,12 @@ pub use self::audit::Origin;
 use self::backend::AnyConnection;
 pub use self::backend::kept_log::keep_sqlite_logs;
 pub use self::backend::pooler::Pooler;
-use self::backend::pooler::{LocalSettings, with_local_settings};
+use self::backend::pooler::{LocalSettings, keep_statements, with_local_settings};
 pub use self::backend::{DatabaseUrl, Engine};
 pub use self::callers::{CallersConnection, callers_now, callers_settings, insert_in};
 pub use self::candidates::{ScheduleName, WhichRuns};
 pub use self::classes::ClassHold;
+pub use self::cleanup::CleanupNeeds;
 pub use self::connecting::ConnectWait;
 use self::error::Repeat;
 pub use self::error::{ConnectFailure, DatabaseError, StoreError, StoreResult};
@@ -114,6 +116,9 @@ const BUSY_LIMIT: Duration = Duration::from_secs(60);
 /// How often a closure is repeated after an error that the engine does not explain, or with a new connection.
 const FEW_TIMES: u32 = 6;
 
+/// So often a command uses its connection that is over soon.
+const USES_OF_A_COMMAND: u32 = 16;
+
 /// What is said in place of the client library's message, which takes the end of the connection for the server's deed.
 const NO_ANSWER: &str = "timeout: the server did not answer a statement in time, so the connection was closed";
 
@@ -144,6 +149,8 @@ pub struct Store {
     recent_settings: Option<(Settings, Instant)>,
     /// The database's clock, and when it was asked.
     recent_clock: Option<(DateTime<Utc>, Instant)>,
+    /// Closures that were run on this connection, as far as they are counted.
+    uses: u32,
     /// How far this connection has come in the due tasks.
     low_water: LowWater,
     /// What the classes of this host state about how long their tasks are kept; `None` where none states anything.
@@ -248,6 +255,7 @@ impl Store {
             audit: AuditSwitch::default(),
             recent_settings: None,
             recent_clock: None,
+            uses: 0,
             low_water: LowWater::default(),
             keep_of: None,
         }
@@ -359,6 +367,7 @@ impl Store {
             if let Some(file) = &self.file {
                 file.check(&self.url)?;
             }
+            self.count_use();
             let done = with_local_settings(&mut self.conn, self.url.pooler(), &self.local_settings, work);
             let error = match done {
                 Err(StoreError::Database(error)) => error,
@@ -398,7 +407,18 @@ impl Store {
         }
     }
 
+    /// A command that is over soon asks each of its questions once: to prepare them first would double its round trips.
+    fn count_use(&mut self) {
+        if self.uses < USES_OF_A_COMMAND {
+            self.uses += 1;
+        } else if self.uses == USES_OF_A_COMMAND {
+            self.uses += 1;
+            keep_statements(&mut self.conn, self.url.pooler());
+        }
+    }
+
     fn reconnect(&mut self) -> StoreResult<()> {
+        self.uses = 0;
         if self.listening.is_none() {
             self.conn = backend::connect(&self.url)?;
         } else {

@@ -323,7 +323,7 @@ impl Store {
     }
 
     /// By the database's clock (rule R8), which is not asked for each kind of rows.
-    fn so_long_ago(&mut self, secs: i64) -> StoreResult<Moment> {
+    pub(super) fn so_long_ago(&mut self, secs: i64) -> StoreResult<Moment> {
         let now = match self.recent_clock {
             Some((clock, asked)) if asked.elapsed() < CLOCK_FOR => clock + asked.elapsed(),
             _ => {

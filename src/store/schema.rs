@@ -412,6 +412,7 @@ diesel::table! {
 }
 
 diesel::allow_tables_to_appear_in_same_query!(task_queue, task_queue_dependencies, task_queue_runs);
+diesel::allow_tables_to_appear_in_same_query!(task_queue_runs, task_queue_run_outputs);
 diesel::allow_tables_to_appear_in_same_query!(task_queue_runs, task_queue_rejections);
 diesel::allow_tables_to_appear_in_same_query!(task_queue, task_queue_rejections);
 diesel::allow_tables_to_appear_in_same_query!(task_queue_runs, task_queue_events);

@@ -203,7 +203,7 @@ impl HousekeepingThread<'_> {
     fn look_after(&mut self) {
         let done = self
             .connected()
-            .map(|ctx| if is_our_turn(ctx) { look_after(ctx).map(drop) } else { tell_notices(ctx).map(drop) });
+            .map(|ctx| if is_our_turn(ctx) { look_after(ctx).map(drop) } else { tell_notices(ctx, true).map(drop) });
         fault_point!("work.looked_after");
         if !matches!(done, Some(Ok(()))) {
             self.ctx = None;

@@ -117,20 +117,28 @@ impl PartialEq for Known {
 
 impl Eq for Known {}
 
-/// Whether this new connection shares sessions. If so, it prepares nothing by name from now on.
+/// Whether this new connection shares sessions. It prepares nothing by name before [`keep_statements`].
 pub(super) fn shares_sessions(url: &DatabaseUrl, conn: &mut PgConnection) -> StoreResult<bool> {
+    conn.set_prepared_statement_cache_size(CacheSize::Disabled);
     let known = url.pooler();
     if known.is_to_be_found() {
-        conn.set_prepared_statement_cache_size(CacheSize::Disabled);
         let seen: Seen =
             diesel::sql_query(SEEN).get_result(conn).map_err(|error| unreachable(url, &error.to_string()))?;
         if !seen.is_ours() {
             known.note(sqlstate::is_pooled(url).map_err(|message| unreachable(url, &message))?);
         }
     }
-    let is_shared = known.pooler().shares_sessions();
-    conn.set_prepared_statement_cache_size(if is_shared { CacheSize::Disabled } else { CacheSize::Unbounded });
-    Ok(is_shared)
+    Ok(known.pooler().shares_sessions())
+}
+
+/// Prepares each statement once from now on, unless the session is shared: the next transaction may have another one.
+pub(in super::super) fn keep_statements(conn: &mut AnyConnection, known: &Known) {
+    // Differs by necessity: MySQL prepares each statement in any case, and SQLite has no round trips to save.
+    if let AnyConnection::Postgres(conn) = conn
+        && !known.pooler().shares_sessions()
+    {
+        conn.set_prepared_statement_cache_size(CacheSize::Unbounded);
+    }
 }
 
 const SEEN: &str =

@@ -17,7 +17,7 @@ use super::super::sql::{Moment, db_now};
 use super::super::unmarked::open_run;
 use super::super::{Store, StoreResult};
 use super::claim::Claim;
-use super::heads::{first_claimable, first_claimables};
+use super::heads::{first_claimable, first_claimables, is_any_waiting};
 use super::low_water::LowWater;
 use super::set_aside::UnreadableRuns;
 use super::start::{ENDS_PER_TRANSACTION, already_claimed, claimed_run, start_waiting};
@@ -89,6 +89,14 @@ impl Store {
             }
             next_due(conn)
         })
+    }
+
+    /// Whether a run waits, of whatever class. Locks nothing.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn has_waiting_runs(&mut self) -> StoreResult<bool> {
+        self.read(|conn| Ok(is_any_waiting(conn)?))
     }
 
     /// Whether a run waits of a class that can be executed by a runner of this name, and that nothing keeps it from claiming.

@@ -129,6 +129,11 @@ fn first_in_order(
     Ok(is_all.then_some(heads))
 }
 
+/// Whether there is any run to be claimed, by whomever.
+pub(super) fn is_any_waiting(conn: &mut AnyConnection) -> QueryResult<bool> {
+    diesel::select(diesel::dsl::exists(task_queue_runs.filter(waiting_order.is_not_null()).select(id))).get_result(conn)
+}
+
 fn read_in_order(conn: &mut AnyConnection, asker: Option<Asker<'_>>, count: usize) -> QueryResult<Vec<Row>> {
     let waiting = task_queue_runs
         .filter(waiting_order.is_not_null())

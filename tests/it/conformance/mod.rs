@@ -2,6 +2,7 @@
 
 mod batch;
 mod claims_behind;
+mod cleanup;
 mod diamond;
 mod end_news;
 mod explain;

@@ -14,7 +14,7 @@ pub(super) fn check(db: &TestDb) {
     );
     // store::queue_one::insert_once, where the answer was lost.
     is_read_from(db, "TaskQueueReceipt", 1, "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"Receipt\" = 'key7'");
-    // store::receipts::remove_old_receipts
+    // store::cleanup, store::receipts::remove_old_receipts
     is_read_from(
         db,
         "TaskQueueReceiptsByTime",

@@ -1,0 +1,106 @@
+//! `create-runs` asks once what there is to clean up. A kind of rows that the question forgets would stay for ever.
+
+use taskqueue::domain::retention::Retention;
+use taskqueue::store::CleanupNeeds;
+
+use super::fixture::{create, willing};
+use crate::each_engine;
+use crate::support::TestDb;
+
+const OLD: &str = "'2020-01-01 00:00:00.000000'";
+const PRUNABLE: CleanupNeeds = CleanupNeeds { pauses: false, receipts: false, notices: false, prunable: true };
+
+fn retention(db: &TestDb) -> Retention {
+    db.store().settings().unwrap().retention
+}
+
+fn needs(db: &TestDb) -> CleanupNeeds {
+    let retention = retention(db);
+    db.store().cleanup_needs(&retention).unwrap()
+}
+
+/// A finished run with this id, and when it ended.
+fn run(id: i64, ended_on: &str, more: &str, values: &str) -> String {
+    format!(
+        "INSERT INTO \"TaskQueueRuns\" (\"Id\", \"TaskQueueId\", \"TaskClass\", \"Status\", \"FinishedOn\"{more})
+         VALUES ({id}, {id}, 'work', 'success', {ended_on}{values})"
+    )
+}
+
+fn output(run_id: i64) -> String {
+    format!(
+        "INSERT INTO \"TaskQueueRunOutputs\" (\"RunId\", \"Stream\", \"Content\", \"TotalBytes\") VALUES ({run_id}, 'stdout', 'x', 1)"
+    )
+}
+
+each_engine! {
+    fn what_there_is_to_clean_up_is_seen_of_each_kind_of_rows(db) {
+        let task = |status: &str, more: &str, values: &str| format!(
+            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"UpdatedOn\"{more})
+             VALUES ('work', '{status}', {OLD}, {OLD}{values})"
+        );
+        let exhausted = (", \"MaxRetries\", \"FailedRetries\"", ", 1, 1");
+        let none = CleanupNeeds::default();
+        let cases: Vec<(&str, Vec<String>, CleanupNeeds)> = vec![
+            ("nothing", vec![], none),
+            ("a pause that ended", vec![
+                format!("INSERT INTO \"TaskQueuePauses\" (\"Scope\", \"Until\") VALUES ('all', {OLD})"),
+            ], CleanupNeeds { pauses: true, ..none }),
+            ("a receipt", vec![
+                format!("INSERT INTO \"TaskQueueReceipts\" (\"Token\", \"WrittenOn\") VALUES ('a', {OLD})"),
+            ], CleanupNeeds { receipts: true, ..none }),
+            ("a notice", vec![
+                "INSERT INTO \"TaskQueueNotices\" (\"Kind\") VALUES ('stuck')".to_owned(),
+            ], CleanupNeeds { notices: true, ..none }),
+            ("success", vec![task("success", "", "")], PRUNABLE),
+            ("cancelled", vec![task("cancelled", "", "")], PRUNABLE),
+            ("failed", vec![task("failed", exhausted.0, exhausted.1)], PRUNABLE),
+            ("timeout", vec![task("timeout", exhausted.0, exhausted.1)], PRUNABLE),
+            ("failed, but to be tried again", vec![task("failed", "", "")], none),
+            ("a task that stated how long", vec![task("success", ", \"Keep\"", ", 60")], PRUNABLE),
+            ("a task to be kept without end", vec![task("success", ", \"Keep\"", ", 0")], none),
+            ("an output of a run that is gone", vec![output(1)], PRUNABLE),
+            ("an output of an old run", vec![run(1, OLD, "", ""), output(1)], PRUNABLE),
+            ("results", vec![run(1, OLD, ", \"Results\"", ", '{}'")], PRUNABLE),
+            ("a runner", vec![
+                format!("INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"FinishedOn\") VALUES (1, {OLD})"),
+            ], PRUNABLE),
+            ("an event of no task", vec![
+                format!("INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"OccurredOn\") VALUES ('tested', {OLD})"),
+            ], PRUNABLE),
+            ("an event of a task", vec![
+                format!("INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"OccurredOn\") VALUES ('tested', 1, {OLD})"),
+            ], none),
+        ];
+        let tables = ["TaskQueue", "TaskQueueRuns", "TaskQueueRunOutputs", "TaskQueueRunners", "TaskQueueEvents", "TaskQueuePauses",
+            "TaskQueueReceipts", "TaskQueueNotices"];
+        for (name, rows, expected) in cases {
+            rows.iter().for_each(|row| db.execute(row));
+            assert_eq!(needs(db), expected, "{name}");
+            for table in tables {
+                db.execute(&format!("DELETE FROM \"{table}\""));
+            }
+        }
+    }
+
+    fn outputs_of_the_oldest_run_are_kept_as_long_as_it_is_young(db) {
+        let now = "CURRENT_TIMESTAMP";
+        for row in [run(1, now, "", ""), output(1), run(2, OLD, "", ""), output(2)] {
+            db.execute(&row);
+        }
+        assert_eq!(needs(db), CleanupNeeds::default(), "ids and times grow together");
+        // One that is processed for long does not hide those behind it.
+        db.execute(
+            "UPDATE \"TaskQueueRuns\" SET \"Status\" = 'processing', \"FinishedOn\" = NULL, \"StartedOn\" = CURRENT_TIMESTAMP,
+                \"Token\" = 'a-token-of-sixteen', \"LeaseExpiresOn\" = '2100-01-01 00:00:00' WHERE \"Id\" = 1",
+        );
+        assert_eq!(needs(db), PRUNABLE);
+        assert_eq!(create(&mut willing(db)).pruned.outputs, 1);
+    }
+
+    fn a_number_to_be_kept_is_looked_after_whatever_the_ages_are(db) {
+        let mut retention = retention(db);
+        retention.failed.most = 1;
+        assert_eq!(db.store().cleanup_needs(&retention).unwrap(), PRUNABLE);
+    }
+}
