@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use taskqueue::{NewTask, RunStatus, TaskQueue, Worker, WorkerNews, typed};
+use taskqueue::{NewTask, RunStatus, TaskQueue, Worker, WorkerEvent, typed};
 
 #[derive(Serialize, Deserialize)]
 struct Invoice {
@@ -33,12 +33,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
     let (news, failures) = mpsc::channel();
     let worker =
-        Worker::new(&queue)?.class("invoice.total", total).slots(2).name("invoices").on_news(move |what| match what {
-            WorkerNews::RunEnded(run) if run.status != RunStatus::Success => {
+        Worker::new(&queue)?.class("invoice.total", total).slots(2).name("invoices").on_event(move |what| match what {
+            WorkerEvent::RunEnded(run) if run.status != RunStatus::Success => {
                 // Whoever reads them may be gone.
                 let _ = news.send(format!("task {}: {} {}", run.task_id, run.error_code, run.error_message));
             }
-            WorkerNews::DatabaseLost(problem) => eprintln!("the database is away: {problem}"),
+            WorkerEvent::DatabaseLost(problem) => eprintln!("the database is away: {problem}"),
             _ => {}
         });
     let stop = worker.stop_handle();

@@ -103,5 +103,5 @@ pub use crate::engine::take_back::TakenBack;
 pub use crate::handler::{ActiveRun, CancelToken, HandlerError, Inbox, OverrunAction, StopReason, TaskHandler};
 pub use crate::library::{
     Changes, Claim, ClaimedRun, Edit, Ended, EndedRun, Error, EventsOf, HeldRun, Listener, NewTask, Retry, Selection,
-    TaskQueue, WorkReport, Worker, WorkerNews, queue_in, typed,
+    TaskQueue, WorkReport, Worker, WorkerEvent, queue_in, typed,
 };

@@ -326,14 +326,14 @@ impl Session {
 }
 
 /// Where somebody who only looks finds tasks and classes.
-pub(crate) struct There {
+pub(crate) struct StoreLocation {
     pub(crate) url: DatabaseUrl,
     pub(crate) classes: Classes,
     pub(crate) exec_enabled: bool,
 }
 
 /// Where a verb with these options would find them. Makes nothing and warns nobody; whatever is wrong leaves nothing to look at.
-pub(crate) fn look(database: Option<&str>, config: Option<&Path>) -> Option<There> {
+pub(crate) fn look(database: Option<&str>, config: Option<&Path>) -> Option<StoreLocation> {
     let environment = Environment::own().ok()?;
     let config = load(config.or(environment.config.as_deref()), &environment).ok()?;
     let url = match written_address(database, &config, &environment) {
@@ -341,7 +341,7 @@ pub(crate) fn look(database: Option<&str>, config: Option<&Path>) -> Option<Ther
         None => DatabaseUrl::sqlite(&default_store_path(&environment)?),
     };
     let exec_enabled = is_exec_enabled(&config, &url);
-    Some(There { url, classes: config.classes, exec_enabled })
+    Some(StoreLocation { url, classes: config.classes, exec_enabled })
 }
 
 /// Whether the caller names the store, or the configuration that names it, by an option or a variable.

@@ -43,7 +43,7 @@ struct Message<'a> {
 
 /// What the program of a hook gets on its standard input.
 #[derive(Serialize)]
-struct RunNews<'a> {
+struct HookInput<'a> {
     event: &'static str,
     task_id: TaskId,
     run_id: RunId,
@@ -156,7 +156,7 @@ fn hook_problem(ctx: &mut Context, task_id: TaskId, run_id: RunId, end: &RunEnd)
     let Some(argv) = ctx.announcements.hook(kind) else { return Ok(None) };
     let decision =
         if kind == AttemptOutcome::Failed { rule_without_retry(&end.decision) } else { end.decision.clone() };
-    let news = RunNews {
+    let input = HookInput {
         event: kind.as_str(),
         task_id,
         run_id,
@@ -171,7 +171,7 @@ fn hook_problem(ctx: &mut Context, task_id: TaskId, run_id: RunId, end: &RunEnd)
         host: &ctx.me.host,
     };
     let program = Program { argv, user: ctx.announcements.hook_user.as_deref(), limit_secs: HOOK_SECS };
-    let problem = program.run(ctx, &to_json(&news), task_id, run_id)?;
+    let problem = program.run(ctx, &to_json(&input), task_id, run_id)?;
     fault_point!("hook.ended");
     Ok(problem.map(|why| format!("the hook \"{}\" of run {run_id}: {why}", kind.as_str())))
 }

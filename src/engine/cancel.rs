@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::selected::{Hear, TaskAnswer, claims_of, portions, preview};
+use super::selected::{OnAnswer, TaskAnswer, claims_of, portions, preview};
 use super::{Context, EngineError, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::reason::parse_reason;
@@ -29,19 +29,24 @@ pub fn cancellable(with_dependants: bool) -> Vec<TaskStatus> {
 ///
 /// # Errors
 /// [`EngineError::Input`], or the database's; the tasks before stay cancelled.
-pub fn cancel_tasks(ctx: &mut Context, ids: &[TaskId], reason: Option<&str>, hear: Hear<'_>) -> EngineResult<()> {
+pub fn cancel_tasks(
+    ctx: &mut Context,
+    ids: &[TaskId],
+    reason: Option<&str>,
+    on_answer: OnAnswer<'_>,
+) -> EngineResult<()> {
     let reason =
         parse_reason(reason).map_err(EngineError::Input)?.unwrap_or_else(|| format!("cancelled by {}", ctx.me.user));
     let event = ctx.operator_event("cancelled", json!({ "reason": reason }));
     for portion in portions(ctx, ids) {
         let answers = ctx.store.cancel_tasks(portion, &reason, &event)?;
         fault_point!("cancel.committed");
-        ctx.tell_of_ends();
+        ctx.notify_finished();
         let is_claim = |answer: &CancelAnswer| matches!(answer, CancelAnswer::Requested { claimant: Some(_), .. });
         let held = portion.iter().zip(&answers).filter(|(_, answer)| is_claim(answer)).map(|(id, _)| *id);
         let claims = claims_of(ctx, &held.collect::<Vec<_>>())?;
         for (id, answer) in portion.iter().zip(answers) {
-            hear(match answer {
+            on_answer(match answer {
                 CancelAnswer::Cancelled => TaskAnswer::done(*id, "cancelled", format!("task {id} is cancelled")),
                 CancelAnswer::Requested { host, claimant, .. } => {
                     TaskAnswer::done(*id, REQUESTED, format!("task {id} {}", who_ends_it(claimant.as_deref(), &host)))
@@ -77,8 +82,8 @@ pub fn with_dependants(ctx: &mut Context, mut ids: Vec<TaskId>) -> EngineResult<
 ///
 /// # Errors
 /// The database's.
-pub fn preview_cancel(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
-    preview(ctx, ids, &outlook, hear)
+pub fn preview_cancel(ctx: &mut Context, ids: &[TaskId], on_answer: OnAnswer<'_>) -> EngineResult<()> {
+    preview(ctx, ids, &outlook, on_answer)
 }
 
 fn outlook(task: &Task) -> TaskAnswer {

@@ -90,15 +90,15 @@ pub struct Resolved {
 ///
 /// # Errors
 /// [`EngineError::NotHeld`], there is no such run, or the database's.
-pub fn renew(ctx: &mut Context, held: &Held, news: &ProgressReport) -> EngineResult<Renewed> {
+pub fn renew(ctx: &mut Context, held: &Held, report: &ProgressReport) -> EngineResult<Renewed> {
     let run = examine(ctx, held)?;
     let settings = ctx.store.settings()?;
     let task = ctx.store.get_task(run.task_id)?;
     let lease_secs = ctx.handlers.timeout_secs(run.class.known(), task.timeout_secs, &settings);
-    let message = news.message.as_deref().map(|message| storable(message, 1_000));
-    let report = RunReport { percents_completed: news.percents, message: message.as_deref(), results: None };
+    let message = report.message.as_deref().map(|message| storable(message, 1_000));
+    let saved = RunReport { percents_completed: report.percents, message: message.as_deref(), results: None };
     fault_point!("claimants.before_renew");
-    let deadline = ctx.store.renew_outside(&held.reference(), &report, lease_secs)?;
+    let deadline = ctx.store.renew_outside(&held.reference(), &saved, lease_secs)?;
     // Asked afterwards, so that nothing that was said before the renewal is missed.
     let run = ctx.store.get_run(held.run_id)?;
     let Some(deadline) = deadline else { return Err(not_held(&run, held)) };
@@ -165,7 +165,7 @@ pub fn resolve_with(
     fault_point!("claimants.before_end");
     let ended = ctx.store.end_run(&held.reference(), &end)?;
     fault_point!("claimants.ended");
-    ctx.tell_of_ends();
+    ctx.notify_finished();
     let resolved = |status: &str, was_recorded_before| Resolved {
         run_id: run.id,
         task_id: run.task_id,

@@ -3,7 +3,7 @@
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::json;
 
-use super::selected::{Hear, PORTION, TaskAnswer, key_taken, portions, preview};
+use super::selected::{OnAnswer, PORTION, TaskAnswer, key_taken, portions, preview};
 use super::{Context, EngineError, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
@@ -34,7 +34,7 @@ pub fn editable() -> Vec<TaskStatus> {
 ///
 /// # Errors
 /// [`EngineError::Input`], and then nothing is changed; or the database's, and then the tasks before stay changed.
-pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, hear: Hear<'_>) -> EngineResult<()> {
+pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, on_answer: OnAnswer<'_>) -> EngineResult<()> {
     let change = checked(ctx, ids, edit)?;
     let now = ctx.store.now()?;
     let event = ctx.operator_event("edited", json!({}));
@@ -42,7 +42,7 @@ pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, hear: Hear<'_>
         let answers = ctx.store.edit_tasks(portion, &change, edit.if_updated_on, &event)?;
         fault_point!("edit.committed");
         for (id, answer) in portion.iter().zip(answers) {
-            hear(match answer {
+            on_answer(match answer {
                 EditAnswer::Edited(task) => edited(&task, &change, now),
                 EditAnswer::Stale(task) => stale(&task),
                 EditAnswer::Unknown(task) => unknown(&task),
@@ -58,7 +58,7 @@ pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, hear: Hear<'_>
 ///
 /// # Errors
 /// [`EngineError::Input`], or the database's.
-pub fn preview_edit(ctx: &mut Context, ids: &[TaskId], edit: &Edit, hear: Hear<'_>) -> EngineResult<()> {
+pub fn preview_edit(ctx: &mut Context, ids: &[TaskId], edit: &Edit, on_answer: OnAnswer<'_>) -> EngineResult<()> {
     let change = checked(ctx, ids, edit)?;
     let now = ctx.store.now()?;
     let outlook = |task: &Task| match edit.if_updated_on {
@@ -69,7 +69,7 @@ pub fn preview_edit(ctx: &mut Context, ids: &[TaskId], edit: &Edit, hear: Hear<'
             TaskAnswer::done(task.id, "edited", format!("task {} would be edited{note}", task.id))
         }
     };
-    preview(ctx, ids, &outlook, hear)
+    preview(ctx, ids, &outlook, on_answer)
 }
 
 pub(super) fn checked(ctx: &mut Context, ids: &[TaskId], edit: &Edit) -> EngineResult<TaskChange> {

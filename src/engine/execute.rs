@@ -14,8 +14,8 @@ use super::lease::LeaseState;
 use super::live_run::{LiveRun, RustRun};
 use super::outcomes::GivenBack;
 use super::run_listener::{RunListener, RunOutcome};
+use super::runner_context::{RunPolicy, RunnerContext};
 use super::unsaved::Unsaved;
-use super::workplace::{Terms, Workplace};
 use crate::domain::decision::Decision;
 use crate::domain::ending::Ending;
 use crate::domain::message::Messages;
@@ -45,23 +45,23 @@ pub(super) struct Executed {
     pub(super) is_over: bool,
 }
 
-/// Executes the run on the terms on which it was claimed, its handler in Rust on another thread.
+/// Executes the run by the policy under which it was claimed, its handler in Rust on another thread.
 pub(super) fn execute(
-    place: &Arc<Workplace>,
-    terms: &Terms,
+    place: &Arc<RunnerContext>,
+    policy: &RunPolicy,
     run: &ClaimedRun,
     socket: Option<&EventSocket>,
     thread: &mut HandlerThread,
     listener: &mut dyn RunListener,
 ) -> Executed {
     listener.claimed(run);
-    let (live, work) = begin(place, terms, run, Some(listener));
+    let (live, work) = begin(place, policy, run, Some(listener));
     let (handler, context) = match work {
         Work::Rust(handler, context) => (handler, context),
-        Work::Program(context) => return run_program(place, terms, run, context, socket, live),
+        Work::Program(context) => return run_program(place, policy, run, context, socket, live),
     };
-    let mut rust = rust_run(terms, run, live);
-    let overrun = terms.handlers.overrun();
+    let mut rust = rust_run(policy, run, live);
+    let overrun = policy.handlers.overrun();
     let finished = match thread.begin(handler, context, rust.desk(), overrun.action) {
         Ok(()) => rust.watch(),
         Err(error) => no_thread(run, &error),
@@ -69,7 +69,7 @@ pub(super) fn execute(
     if finished.is_left_behind {
         thread.leave();
     }
-    conclude(place, terms, run, rust.into_live(), &finished)
+    conclude(place, policy, run, rust.into_live(), &finished)
 }
 
 /// What is done for a run.
@@ -82,8 +82,8 @@ pub(super) enum Work {
 
 /// Begins a run that was claimed.
 pub(super) fn begin<'a>(
-    place: &Arc<Workplace>,
-    terms: &Terms,
+    place: &Arc<RunnerContext>,
+    policy: &RunPolicy,
     run: &ClaimedRun,
     listener: Option<&'a mut dyn RunListener>,
 ) -> (LiveRun<'a>, Work) {
@@ -97,8 +97,8 @@ pub(super) fn begin<'a>(
         let cancelled = HandlerFinish::new(Some(Ending::Cancelled(reason.to_owned())), None);
         return (live, Work::Program(Err(cancelled)));
     }
-    let context = run_context(run, &terms.settings, terms.limits_of(run).timeout_secs);
-    let work = match terms.handlers.find(&run.class) {
+    let context = run_context(run, &policy.settings, policy.limits_of(run).timeout_secs);
+    let work = match policy.handlers.find(&run.class) {
         Some(Handler::Rust(handler)) => Work::Rust(Arc::clone(handler), context),
         _ => Work::Program(Ok(context)),
     };
@@ -106,10 +106,10 @@ pub(super) fn begin<'a>(
 }
 
 /// The run of a handler in Rust, for the thread that watches it.
-pub(super) fn rust_run<'a>(terms: &Terms, run: &ClaimedRun, live: LiveRun<'a>) -> RustRun<'a> {
-    let limits = terms.limits_of(run);
+pub(super) fn rust_run<'a>(policy: &RunPolicy, run: &ClaimedRun, live: LiveRun<'a>) -> RustRun<'a> {
+    let limits = policy.limits_of(run);
     let limit = Duration::from_secs(u64::try_from(limits.timeout_secs).unwrap_or(u64::MAX));
-    RustRun::new(live, limit, limits.kill_grace, terms.handlers.overrun())
+    RustRun::new(live, limit, limits.kill_grace, policy.handlers.overrun())
 }
 
 /// There is no thread for the handler of the run.
@@ -120,30 +120,30 @@ pub(super) fn no_thread(run: &ClaimedRun, error: &io::Error) -> HandlerFinish {
 
 /// Runs the program of a run to its end, unless the run has ended before.
 pub(super) fn run_program(
-    place: &Workplace,
-    terms: &Terms,
+    place: &RunnerContext,
+    policy: &RunPolicy,
     run: &ClaimedRun,
     context: Result<RunContext, HandlerFinish>,
     socket: Option<&EventSocket>,
     mut live: LiveRun<'_>,
 ) -> Executed {
     let finished = match context {
-        Ok(context) => run_handler(terms, run, &context, socket, &mut live),
+        Ok(context) => run_handler(policy, run, &context, socket, &mut live),
         Err(finished) => finished,
     };
-    conclude(place, terms, run, live, &finished)
+    conclude(place, policy, run, live, &finished)
 }
 
 fn run_handler(
-    terms: &Terms,
+    policy: &RunPolicy,
     run: &ClaimedRun,
     context: &RunContext,
     socket: Option<&EventSocket>,
     live: &mut LiveRun<'_>,
 ) -> HandlerFinish {
-    match terms.handlers.find(&run.class) {
-        Some(Handler::Command(class)) => live.run_class(&terms.handlers, class, context, socket),
-        Some(Handler::Exec) => match (terms.handlers.exec_template(), ExecRequest::parse(&run.data)) {
+    match policy.handlers.find(&run.class) {
+        Some(Handler::Command(class)) => live.run_class(&policy.handlers, class, context, socket),
+        Some(Handler::Exec) => match (policy.handlers.exec_template(), ExecRequest::parse(&run.data)) {
             (Err(why), _) => HandlerFinish::misconfigured(why),
             (Ok(class), Ok(request)) => live.run_command(&request.into_command(&class), context, socket),
             (Ok(_), Err(problem)) => {
@@ -156,16 +156,16 @@ fn run_handler(
 
 /// What is to be recorded of a run whose handler has finished so.
 pub(super) fn conclude(
-    place: &Workplace,
-    terms: &Terms,
+    place: &RunnerContext,
+    policy: &RunPolicy,
     run: &ClaimedRun,
     live: LiveRun<'_>,
     finished: &HandlerFinish,
 ) -> Executed {
     fault_point!("execute.handler_ended");
     let was_over = live.was_over();
-    let last_news = live.into_last_news();
-    let decision = finished.decision(&terms.handlers, run, terms.limits_of(run).timeout_secs);
+    let last_update = live.into_last_update();
+    let decision = finished.decision(&policy.handlers, run, policy.limits_of(run).timeout_secs);
     let outcome = RunOutcome {
         exit_code: finished.exit_code(&decision),
         decision,
@@ -182,10 +182,10 @@ pub(super) fn conclude(
     fault_point!("execute.before_record");
     // Held on to until it is recorded: who waits for room on a full disk must not be taken for dead meanwhile.
     let mut unsaved = place.leases.take_unsaved(run.run_id, RECORD_LIMIT);
-    unsaved.add(last_news);
+    unsaved.add(last_update);
     unsaved.add(Unsaved { results: finished.results.clone(), ..Unsaved::default() });
     let messages = std::mem::take(&mut unsaved.messages);
-    let mut end = run_end(place, terms, run, &outcome.decision, unsaved, finished.outputs());
+    let mut end = run_end(place, policy, run, &outcome.decision, unsaved, finished.outputs());
     end.notes = finished.notes(&place.me, run);
     // A handler that succeeded was faster than the KILL.
     let has_succeeded = outcome.decision.event == RunEvent::Succeed;
@@ -193,7 +193,7 @@ pub(super) fn conclude(
     if outcome.is_left_behind {
         // Where the database is away, another process of this host may reach it before this one.
         let leave_end = place.prepared(run, end.clone());
-        match terms.handlers.overrun().action {
+        match policy.handlers.overrun().action {
             OverrunAction::LeaveBehind if is_over => leave_end(),
             OverrunAction::LeaveBehind => {}
             OverrunAction::Abort => {
@@ -224,8 +224,8 @@ fn run_context(run: &ClaimedRun, settings: &Settings, timeout_secs: i64) -> RunC
 
 /// What is written of a run that ended so.
 fn run_end(
-    place: &Workplace,
-    terms: &Terms,
+    place: &RunnerContext,
+    policy: &RunPolicy,
     run: &ClaimedRun,
     decision: &Decision,
     unsaved: Unsaved,
@@ -235,10 +235,10 @@ fn run_end(
         event: decision.event,
         may_retry: decision.may_retry,
         delay_secs: decision.delay_secs,
-        backoff: terms.handlers.backoff(Some(&run.class), &terms.settings),
+        backoff: policy.handlers.backoff(Some(&run.class), &policy.settings),
         loss: None,
         unreadable: None,
-        crash: decision.is_crash.then(|| terms.crash(&place.me, &run.class)),
+        crash: decision.is_crash.then(|| policy.crash(&place.me, &run.class)),
         error_code: storable(&decision.error_code, 190),
         error_message: storable(&decision.error_message, MAX_MESSAGE_CHARS),
         decision: storable(&decision.rule, 190),
@@ -248,7 +248,7 @@ fn run_end(
         results: unsaved.results,
         meta: unsaved.meta,
         outputs,
-        hold: decision.holds_class.then(|| (place.me.host.clone(), terms.settings.hold_secs)),
+        hold: decision.holds_class.then(|| (place.me.host.clone(), policy.settings.hold_secs)),
         condition: EndCondition::Held,
         restarts_task: false,
         notes: Vec::new(),

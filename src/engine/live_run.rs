@@ -11,9 +11,9 @@ use super::handler_finish::{HandlerFinish, run_output, storable};
 use super::handlers::Handlers;
 use super::lease::LeaseState;
 use super::run_listener::RunListener;
+use super::runner_context::RunnerContext;
 use super::stopping::Urgency;
 use super::unsaved::Unsaved;
-use super::workplace::Workplace;
 use crate::config::{ClassConfig, Protocol};
 use crate::domain::ending::Ending;
 use crate::domain::ids::{RunId, TaskId};
@@ -37,7 +37,7 @@ const SAVE_INTERVAL: Duration = Duration::from_millis(500);
 pub(super) struct LiveRun<'a> {
     run_id: RunId,
     task_id: TaskId,
-    place: Arc<Workplace>,
+    place: Arc<RunnerContext>,
     order: Arc<CancelOrder>,
     pending: Unsaved,
     save_after: Moment,
@@ -50,7 +50,7 @@ pub(super) struct LiveRun<'a> {
 }
 
 impl<'a> LiveRun<'a> {
-    pub(super) fn new(run: &ClaimedRun, place: &Arc<Workplace>, listener: Option<&'a mut dyn RunListener>) -> Self {
+    pub(super) fn new(run: &ClaimedRun, place: &Arc<RunnerContext>, listener: Option<&'a mut dyn RunListener>) -> Self {
         let (pending, save_after) = (Unsaved::default(), Moment::now());
         // What is not held is not executed.
         let order = place.leases.cancel_order(run.run_id).unwrap_or_else(|| Arc::new(CancelOrder::new()));
@@ -78,7 +78,7 @@ impl<'a> LiveRun<'a> {
     }
 
     /// What it reported that was not saved.
-    pub(super) fn into_last_news(self) -> Unsaved {
+    pub(super) fn into_last_update(self) -> Unsaved {
         self.pending
     }
 
@@ -156,9 +156,9 @@ impl<'a> LiveRun<'a> {
         if !self.save_after.has_passed() {
             return;
         }
-        if let Some(news) = self.pending.take_news() {
+        if let Some(update) = self.pending.take_update() {
             self.save_after = Moment::after(SAVE_INTERVAL);
-            self.place.leases.save(self.run_id, news);
+            self.place.leases.save(self.run_id, update);
         }
     }
 

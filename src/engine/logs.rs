@@ -21,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// What somebody who follows hears.
 #[derive(Clone, Copy, Debug)]
-pub enum LogNews<'a> {
+pub enum LogUpdate<'a> {
     /// From now on it is about this run.
     Run(&'a Run),
     /// It wrote this to `stdout` or `stderr`.
@@ -67,11 +67,11 @@ pub fn follow(
     task_id: TaskId,
     attempt: Option<i32>,
     stop: &StopSignals,
-    hear: &mut dyn FnMut(LogNews<'_>) -> ControlFlow<()>,
+    hear: &mut dyn FnMut(LogUpdate<'_>) -> ControlFlow<()>,
 ) -> EngineResult<()> {
-    let mut watch = EndWatch::begin(ctx.end_news.take());
+    let mut watch = EndWatch::begin(ctx.end_listener.take());
     let followed = follow_with(ctx, &mut watch, task_id, attempt, stop, hear);
-    ctx.end_news = watch.end();
+    ctx.end_listener = watch.end();
     followed
 }
 
@@ -81,7 +81,7 @@ fn follow_with(
     task_id: TaskId,
     attempt: Option<i32>,
     stop: &StopSignals,
-    hear: &mut dyn FnMut(LogNews<'_>) -> ControlFlow<()>,
+    hear: &mut dyn FnMut(LogUpdate<'_>) -> ControlFlow<()>,
 ) -> EngineResult<()> {
     let mut seen = Seen::default();
     let mut read_at = Moment::now();
@@ -134,18 +134,18 @@ impl Seen {
         &mut self,
         ctx: &mut Context,
         run: &Run,
-        hear: &mut dyn FnMut(LogNews<'_>) -> ControlFlow<()>,
+        hear: &mut dyn FnMut(LogUpdate<'_>) -> ControlFlow<()>,
     ) -> EngineResult<ControlFlow<()>> {
         if self.run != Some(run.id) {
             (self.run, self.streams) = (Some(run.id), HashMap::new());
-            if hear(LogNews::Run(run)).is_break() {
+            if hear(LogUpdate::Run(run)).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
         for output in ctx.store.list_run_outputs(run.id)? {
             let text = self.streams.entry(output.stream.clone()).or_default().take_new(&output);
             let is_new = !text.is_empty();
-            if is_new && hear(LogNews::Text { run, stream: &output.stream, text: &text }).is_break() {
+            if is_new && hear(LogUpdate::Text { run, stream: &output.stream, text: &text }).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }

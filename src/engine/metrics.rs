@@ -6,7 +6,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
 
 use super::conditions::Inquiry;
-use super::register::{RunnerStanding, standing_of};
+use super::register::{RunnerHealth, health_of};
 use super::silence::SilenceLimit;
 use super::{Context, EngineResult};
 use crate::domain::records::Runner;
@@ -75,7 +75,7 @@ pub struct RunnersOfHost {
     /// The host.
     pub host: String,
     /// How they stand.
-    pub state: RunnerStanding,
+    pub state: RunnerHealth,
     /// How many.
     pub runners: i64,
 }
@@ -95,7 +95,7 @@ pub fn look(ctx: &mut Context) -> EngineResult<StoreFacts> {
     let registered = ctx.store.list_live_runners()?;
     let heard_since = now - TimeDelta::seconds(settings.lease.lease_secs);
     let limit = SilenceLimit::read(&mut ctx.store, settings.lease.lease_secs)?;
-    let standing = |runner: &Runner| standing_of(runner, heard_since, limit.as_ref());
+    let standing = |runner: &Runner| health_of(runner, heard_since, limit.as_ref());
     let mut pauses: BTreeMap<&'static str, i64> = BTreeMap::new();
     for pause in ctx.store.list_pauses()? {
         *pauses.entry(pause.scope.kind()).or_default() += 1;
@@ -149,14 +149,14 @@ fn by_class(
     classes
 }
 
-fn by_host<'a>(runners: impl Iterator<Item = (&'a str, RunnerStanding)>) -> Vec<RunnersOfHost> {
-    let mut counts: BTreeMap<&str, BTreeMap<RunnerStanding, i64>> = BTreeMap::new();
+fn by_host<'a>(runners: impl Iterator<Item = (&'a str, RunnerHealth)>) -> Vec<RunnersOfHost> {
+    let mut counts: BTreeMap<&str, BTreeMap<RunnerHealth, i64>> = BTreeMap::new();
     for (host, state) in runners {
         let is_told_apart = counts.contains_key(host) || counts.len() < MOST_HOSTS;
         let name = if is_told_apart { host } else { OTHERS };
         *counts.entry(name).or_default().entry(state).or_default() += 1;
     }
-    let of_host = |(host, states): (&str, BTreeMap<RunnerStanding, i64>)| {
+    let of_host = |(host, states): (&str, BTreeMap<RunnerHealth, i64>)| {
         let host = host.to_owned();
         states.into_iter().map(move |(state, runners)| RunnersOfHost { host: host.clone(), state, runners })
     };
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn runners_are_counted_by_host_and_by_how_they_stand() {
-        use RunnerStanding::{Alive, Dead};
+        use RunnerHealth::{Alive, Dead};
         let found = by_host([("one", Alive), ("two", Dead), ("one", Alive), ("one", Dead)].into_iter());
         let found: Vec<_> = found.iter().map(|group| (group.host.as_str(), group.state, group.runners)).collect();
         assert_eq!(found, [("one", Alive, 2), ("one", Dead, 1), ("two", Dead, 1)]);

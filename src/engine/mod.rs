@@ -57,6 +57,7 @@ pub mod rescue;
 mod restart;
 pub mod retry;
 pub mod run_listener;
+mod runner_context;
 pub mod schedules;
 pub mod selected;
 pub mod settings;
@@ -71,7 +72,6 @@ pub mod transfer;
 mod unsaved;
 pub mod wait;
 pub mod work;
-mod workplace;
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -82,8 +82,8 @@ use chrono::{DateTime, Utc};
 pub use self::error::{EngineError, EngineResult, NotRecorded};
 pub use self::final_failures::FailurePrinter;
 pub use self::handlers::Handlers;
+use self::runner_context::crash_noted_by;
 pub use self::stopping::end_statements_on;
-use self::workplace::crash_noted_by;
 use crate::config::Announcements;
 use crate::domain::ids::RunnerId;
 use crate::domain::parent::Parent;
@@ -110,11 +110,11 @@ pub use crate::os::stop_signals::{StopHandle, StopSignals};
 pub use crate::os::supervisor::Supervisor;
 pub use crate::os::suspend::Suspension;
 use crate::os::trusted_path::check_store;
+use crate::store::{ChangeListener, Crash, NewEvent, Origin, Store};
 pub use crate::store::{
     ConnectFailure, ConnectWait, DatabaseError, DatabaseUrl, Engine, Pooler, StoreError, announce_locked_stores,
     keep_sqlite_logs,
 };
-use crate::store::{Crash, NewEvent, News, Origin, Store};
 
 /// This process, as it appears in the tables.
 #[derive(Clone, Debug)]
@@ -177,7 +177,7 @@ pub struct Context {
     /// For whom this process acts, if a handler asked for it.
     parent: Option<Parent>,
     /// What has listened for the ends of tasks, and will again.
-    end_news: Option<News>,
+    end_listener: Option<ChangeListener>,
 }
 
 impl Context {
@@ -243,7 +243,7 @@ impl Context {
             stop: None,
             requests: None,
             parent: None,
-            end_news: None,
+            end_listener: None,
         }
     }
 
@@ -349,8 +349,8 @@ impl Context {
     }
 
     /// Tells those who wait for the end of a task that one may have ended. Whoever could not be told finds it by asking, later.
-    fn tell_of_ends(&mut self) {
-        let _ = self.store.tell_of_ends();
+    fn notify_finished(&mut self) {
+        let _ = self.store.notify_finished();
     }
 
     /// The database's clock (rule R8).

@@ -288,7 +288,7 @@ pub(super) fn send_left_over(ctx: &mut Context) -> EngineResult<usize> {
         sent += empty(ctx, &mut file)?;
     }
     if sent > 0 {
-        ctx.tell_of_ends();
+        ctx.notify_finished();
     }
     Ok(sent)
 }

@@ -13,8 +13,8 @@ use super::outcomes::{Outcome, leave, reserve_room, send_left_over};
 use super::record::record;
 use super::register::{as_runner, finish_dead_runners, register};
 use super::run_listener::{RunListener, RunOutcome};
+use super::runner_context::{RunPolicy, RunnerContext};
 use super::stopping::{Stopping, end_statements_on};
-use super::workplace::{Terms, Workplace};
 use super::{Context, EngineError, EngineResult, enter_own_group, new_token};
 use crate::domain::ids::RunId;
 use crate::domain::limits::Obstacle;
@@ -137,7 +137,7 @@ pub fn process_runs(
             as_runner(ctx, runner_id, asked_at, settings.lease, |ctx, leases| {
                 let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
                 ctx.store.patience().end_when(stopping.must_stop());
-                let place = Workplace::new(ctx, runner_id, leases, stopping)?;
+                let place = RunnerContext::new(ctx, runner_id, leases, stopping)?;
                 process_registered(ctx, &place, settings.clone(), options, holds, listener)
             })
         }
@@ -146,7 +146,7 @@ pub fn process_runs(
 
 fn process_registered(
     ctx: &mut Context,
-    place: &Arc<Workplace>,
+    place: &Arc<RunnerContext>,
     settings: Settings,
     options: &ProcessOptions,
     mut holds: Holds,
@@ -162,20 +162,20 @@ fn process_registered(
     });
     fault_point!("process.spool_taken");
     let mut succeeded_before = 0;
-    let terms = Terms::new(ctx, settings);
+    let policy = RunPolicy::new(ctx, settings);
     let mut thread = HandlerThread::default();
     while options.wants_more(report.processed, until) && !place.stopping.is_leaving() {
         // A thread that was left behind ends with this process, and nothing else makes room for another one.
-        if terms.handlers.overrun().is_full(1) {
+        if policy.handlers.overrun().is_full(1) {
             break;
         }
         // Whose slot was given away meanwhile may be one too many (rule R5).
-        if place.leases.runner_standing() != LeaseState::Held {
+        if place.leases.runner_lease_state() != LeaseState::Held {
             break;
         }
         reserve_room(spool.as_mut());
         let asked_at = Moment::now();
-        let Some(run) = claim(ctx, place, &terms, options.run_id, &mut holds, spool.as_mut())? else {
+        let Some(run) = claim(ctx, place, &policy, options.run_id, &mut holds, spool.as_mut())? else {
             let may_be_more = options.creates_runs && report.succeeded > succeeded_before;
             succeeded_before = report.succeeded;
             if may_be_more && ctx.store.create_missing_runs(&mut |_| {})? > 0 {
@@ -184,14 +184,14 @@ fn process_registered(
             break;
         };
         fault_point!("claim.committed");
-        place.hold(&terms, asked_at, std::slice::from_ref(&run));
+        place.hold(&policy, asked_at, std::slice::from_ref(&run));
         fault_point!("process.lease_held");
         if options.enters_group && report.processed == 0 {
             // Not for a process that finds no run: it takes a millisecond, and tens of them on a busy machine. Where it cannot,
             // `doctor` says why.
             let _ = enter_own_group();
         }
-        let executed = execute(place, &terms, &run, socket.as_ref(), &mut thread, listener);
+        let executed = execute(place, &policy, &run, socket.as_ref(), &mut thread, listener);
         let outcome =
             record(ctx, &run, executed, spool.as_mut()).map_err(|error| with_status(ctx, &place.leases, error));
         place.leases.let_go(run.run_id);
@@ -203,7 +203,7 @@ fn process_registered(
             holds.forget();
         }
         if outcome.is_left_behind {
-            let overrun = terms.handlers.overrun();
+            let overrun = policy.handlers.overrun();
             report.left_behind = overrun.left_behind.count();
             listener.left_behind(&run, report.left_behind, overrun.most(1));
         }
@@ -240,16 +240,16 @@ fn sees_claimable(ctx: &mut Context, holds: &mut Holds) -> EngineResult<bool> {
 
 fn claim(
     ctx: &mut Context,
-    place: &Workplace,
-    terms: &Terms,
+    place: &RunnerContext,
+    policy: &RunPolicy,
     run_id: Option<RunId>,
     holds: &mut Holds,
     spool: Option<&mut SpoolFile>,
 ) -> EngineResult<Option<ClaimedRun>> {
     holds.refresh(ctx)?;
     let token = new_token()?;
-    let may_begin = |class: &TaskClass| holds.allow(&terms.handlers, class);
-    let claim = place.claim(terms, terms.handlers.class_set(&may_begin));
+    let may_begin = |class: &TaskClass| holds.allow(&policy.handlers, class);
+    let claim = place.claim(policy, policy.handlers.class_set(&may_begin));
     let claimed = match run_id {
         None => ctx.store.claim_next_run(&claim, &token),
         Some(run_id) => match ctx.store.claim_specific_run(run_id, &claim, &token) {

@@ -4,7 +4,7 @@
 use chrono::{DateTime, Utc};
 use serde_json::json;
 
-use super::selected::{Hear, TaskAnswer, portions};
+use super::selected::{OnAnswer, TaskAnswer, portions};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
@@ -215,7 +215,7 @@ fn prune_the_rest(ctx: &mut Context, retention: &Retention, share: &Share, total
 ///
 /// # Errors
 /// The database's; the tasks before stay deleted.
-pub fn prune_selected(ctx: &mut Context, ids: &[TaskId], words: &str, hear: Hear<'_>) -> EngineResult<()> {
+pub fn prune_selected(ctx: &mut Context, ids: &[TaskId], words: &str, on_answer: OnAnswer<'_>) -> EngineResult<()> {
     let selection: String = words.chars().take(MAX_SELECTION_CHARS).collect();
     let event = ctx.operator_event("pruned", json!({ "selection": selection }));
     let mut left = ids.to_vec();
@@ -227,13 +227,13 @@ pub fn prune_selected(ctx: &mut Context, ids: &[TaskId], words: &str, hear: Hear
             for (id, verdict) in portion.iter().copied().zip(verdicts) {
                 match verdict {
                     PruneVerdict::Stays { why: Kept::Awaited, .. } => awaited.push((id, verdict)),
-                    verdict => hear(answer(id, verdict, "is deleted")),
+                    verdict => on_answer(answer(id, verdict, "is deleted")),
                 }
             }
         }
         // What waited for them may have gone with a later portion. Dependants are mostly newer: now the newest first.
         if awaited.is_empty() || awaited.len() == left.len() {
-            awaited.into_iter().for_each(|(id, verdict)| hear(answer(id, verdict, "is deleted")));
+            awaited.into_iter().for_each(|(id, verdict)| on_answer(answer(id, verdict, "is deleted")));
             return Ok(());
         }
         // What waited for something that was not reached is not reached either.
@@ -248,9 +248,9 @@ pub fn prune_selected(ctx: &mut Context, ids: &[TaskId], words: &str, hear: Hear
 ///
 /// # Errors
 /// The database's.
-pub fn preview_prune(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
+pub fn preview_prune(ctx: &mut Context, ids: &[TaskId], on_answer: OnAnswer<'_>) -> EngineResult<()> {
     let verdicts = ctx.store.judge_tasks(ids)?;
-    ids.iter().zip(verdicts).for_each(|(id, verdict)| hear(answer(*id, verdict, "would be deleted")));
+    ids.iter().zip(verdicts).for_each(|(id, verdict)| on_answer(answer(*id, verdict, "would be deleted")));
     Ok(())
 }
 

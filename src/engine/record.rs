@@ -31,7 +31,7 @@ pub(super) fn record(
             ctx.spool_problem = problem.or_else(|| ctx.spool_problem.take());
         } else {
             outcome.answered(outcomes::record(ctx, file, &ended)?);
-            ctx.tell_of_ends();
+            ctx.notify_finished();
         }
     }
     if is_over {

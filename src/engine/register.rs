@@ -40,7 +40,7 @@ pub fn liveness_of(identity: &str) -> Liveness {
 /// How a runner stands that has not said that it ended, as far as that can be told from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RunnerStanding {
+pub enum RunnerHealth {
     /// Its process lives, or it was heard of within the time of a lease.
     Alive,
     /// Its process is dead.
@@ -50,7 +50,7 @@ pub enum RunnerStanding {
     Silent,
 }
 
-impl RunnerStanding {
+impl RunnerHealth {
     /// In one word.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -64,15 +64,15 @@ impl RunnerStanding {
 
 /// How this runner stands. Who cannot be seen from here must have been heard of since then; who can be, within the limit if
 /// there is one.
-pub(super) fn standing_of(runner: &Runner, heard_since: DateTime<Utc>, limit: Option<&SilenceLimit>) -> RunnerStanding {
+pub(super) fn health_of(runner: &Runner, heard_since: DateTime<Utc>, limit: Option<&SilenceLimit>) -> RunnerHealth {
     match liveness_of(&runner.process_identity) {
         Liveness::Alive if limit.is_some_and(|limit| limit.silent_secs(runner, Liveness::Alive).is_some()) => {
-            RunnerStanding::Silent
+            RunnerHealth::Silent
         }
-        Liveness::Alive => RunnerStanding::Alive,
-        Liveness::Dead => RunnerStanding::Dead,
-        Liveness::Unknown if runner.heartbeat_on >= heard_since => RunnerStanding::Alive,
-        Liveness::Unknown => RunnerStanding::Silent,
+        Liveness::Alive => RunnerHealth::Alive,
+        Liveness::Dead => RunnerHealth::Dead,
+        Liveness::Unknown if runner.heartbeat_on >= heard_since => RunnerHealth::Alive,
+        Liveness::Unknown => RunnerHealth::Silent,
     }
 }
 

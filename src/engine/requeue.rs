@@ -1,7 +1,7 @@
 //! `requeue`: a task that is over runs again from the start, as the same row.
 
 use super::restart::{NewStart, places_in_schedules};
-use super::selected::{Hear, PORTION, TaskAnswer, claims_of, portions, preview};
+use super::selected::{OnAnswer, PORTION, TaskAnswer, claims_of, portions, preview};
 use super::take_back::{Outcome, TakenBack, take};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
@@ -26,10 +26,10 @@ pub fn requeueable(by_force: bool) -> Vec<TaskStatus> {
 ///
 /// # Errors
 /// The database's; the tasks before stay requeued.
-pub fn requeue_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
+pub fn requeue_tasks(ctx: &mut Context, ids: &[TaskId], on_answer: OnAnswer<'_>) -> EngineResult<()> {
     let event = ctx.operator_event("requeued", serde_json::json!({}));
     for portion in portions(ctx, ids) {
-        requeue_portion(ctx, portion, &event, hear)?;
+        requeue_portion(ctx, portion, &event, on_answer)?;
     }
     Ok(())
 }
@@ -39,7 +39,7 @@ pub fn requeue_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> Engin
 ///
 /// # Errors
 /// Those of `requeue_tasks` and of `take_back`; the tasks before stay requeued.
-pub fn requeue_by_force(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
+pub fn requeue_by_force(ctx: &mut Context, ids: &[TaskId], on_answer: OnAnswer<'_>) -> EngineResult<()> {
     let event = ctx.operator_event("requeued", serde_json::json!({}));
     for portion in portions(ctx, ids) {
         let places = places_in_schedules(ctx, portion)?;
@@ -52,22 +52,22 @@ pub fn requeue_by_force(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> En
             if let Some(taken) = take_to_requeue(ctx, &run)? {
                 others.retain(|id| *id != run.task_id);
                 let place = places.get(&run.task_id).map_or("", String::as_str);
-                hear(taken_answer(&run, &taken, place));
+                on_answer(taken_answer(&run, &taken, place));
             }
         }
-        requeue_portion(ctx, &others, &event, hear)?;
+        requeue_portion(ctx, &others, &event, on_answer)?;
     }
     Ok(())
 }
 
-fn requeue_portion(ctx: &mut Context, ids: &[TaskId], event: &NewEvent, hear: Hear<'_>) -> EngineResult<()> {
+fn requeue_portion(ctx: &mut Context, ids: &[TaskId], event: &NewEvent, on_answer: OnAnswer<'_>) -> EngineResult<()> {
     if ids.is_empty() {
         return Ok(());
     }
     let places = places_in_schedules(ctx, ids)?;
     let answers = ctx.store.restart_tasks(ids, Restart::Requeue, &|_| 0, event, None)?;
     fault_point!("requeue.committed");
-    REQUEUE.tell(ctx, ids, answers, &places, hear)
+    REQUEUE.tell(ctx, ids, answers, &places, on_answer)
 }
 
 /// Takes this run back, with its task. `None` where the task is over by that or has ended before, and is still to be requeued.
@@ -92,15 +92,15 @@ fn taken_answer(run: &Run, taken: &TakenBack, place: &str) -> TaskAnswer {
 ///
 /// # Errors
 /// The database's.
-pub fn preview_requeue(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
-    preview(ctx, ids, &outlook, hear)
+pub fn preview_requeue(ctx: &mut Context, ids: &[TaskId], on_answer: OnAnswer<'_>) -> EngineResult<()> {
+    preview(ctx, ids, &outlook, on_answer)
 }
 
 /// What `requeue_by_force` would do now; changes nothing.
 ///
 /// # Errors
 /// The database's.
-pub fn preview_requeue_by_force(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
+pub fn preview_requeue_by_force(ctx: &mut Context, ids: &[TaskId], on_answer: OnAnswer<'_>) -> EngineResult<()> {
     for portion in ids.chunks(PORTION) {
         let claims = claims_of(ctx, portion)?;
         let outlook = |task: &Task| match claims.get(&task.id) {
@@ -111,7 +111,7 @@ pub fn preview_requeue_by_force(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_
             ),
             None => outlook(task),
         };
-        preview(ctx, portion, &outlook, hear)?;
+        preview(ctx, portion, &outlook, on_answer)?;
     }
     Ok(())
 }

@@ -121,7 +121,7 @@ fn rescue_pages(
     let lease_secs = settings.lease.lease_secs;
     let mut clocks = None;
     let mut stuck = BTreeSet::new();
-    let mut crews = Crews::default();
+    let mut known_runners = KnownRunners::default();
     loop {
         let page = next_page(&mut ctx.store)?;
         if page.is_empty() {
@@ -150,7 +150,7 @@ fn rescue_pages(
             if !ends_by_its_outcome(ctx, run, now)?
                 && let Some(run) = still_in_question(ctx, run, evidence)?
             {
-                rescue_run(ctx, settings, &run, evidence, &mut crews, &mut report)?;
+                rescue_run(ctx, settings, &run, evidence, &mut known_runners, &mut report)?;
                 if report.rescued.last().is_none_or(|rescued| rescued.run_id != run.id) {
                     stuck.insert(run.process_identity.clone());
                 }
@@ -158,14 +158,14 @@ fn rescue_pages(
         }
     }
     if !report.rescued.is_empty() {
-        ctx.tell_of_ends();
+        ctx.notify_finished();
     }
     Ok((report, stuck))
 }
 
 /// What is known of runners, by their identity.
 #[derive(Default)]
-struct Crews {
+struct KnownRunners {
     /// Whether one had several runs when the first of them was rescued: later it has fewer.
     had_several: BTreeMap<String, bool>,
     /// Those that are dead, and whose control group has been ended.
@@ -173,13 +173,18 @@ struct Crews {
 }
 
 /// What may have caused the loss of the run. What its runner had claimed and not begun is not to blame.
-fn blame_for(ctx: &mut Context, run: &Run, evidence: &Evidence, crews: &mut Crews) -> EngineResult<Blame> {
+fn blame_for(
+    ctx: &mut Context,
+    run: &Run,
+    evidence: &Evidence,
+    known_runners: &mut KnownRunners,
+) -> EngineResult<Blame> {
     let Some(runner_id) = run.runner_id.filter(|_| run.claimant.is_none()) else { return Ok(Blame::Task) };
     let identity = run.process_identity.parse::<ProcessIdentity>();
     if run.host == ctx.me.host && identity.is_ok_and(|identity| !identity.is_of_this_boot()) {
         return Ok(Blame::Restart);
     }
-    let had_several = match crews.had_several.get(&run.process_identity) {
+    let had_several = match known_runners.had_several.get(&run.process_identity) {
         Some(had_several) => *had_several,
         None => {
             let runs = ctx.store.list_runs_of_runners(&[runner_id])?;
@@ -189,7 +194,7 @@ fn blame_for(ctx: &mut Context, run: &Run, evidence: &Evidence, crews: &mut Crew
                 other.id == run.id || !was_never_begun(ctx, other, evidence, token)
             };
             let had_several = of_process.filter(is_begun).nth(1).is_some();
-            crews.had_several.insert(run.process_identity.clone(), had_several);
+            known_runners.had_several.insert(run.process_identity.clone(), had_several);
             had_several
         }
     };
@@ -288,17 +293,17 @@ fn end_what_survived(
     token: &str,
     recorded: Option<&RecordedHandler>,
     grace: Duration,
-    crews: &mut Crews,
+    known_runners: &mut KnownRunners,
 ) -> io::Result<(usize, usize)> {
     let runner = run.process_identity.parse::<ProcessIdentity>().ok().filter(|_| run.claimant.is_none());
     let of_runner = runner.as_ref().map_or(Ok(0), |runner| end_coprocesses(runner, recorded, grace))?;
     let of_run = end_survivors(&marker(token), recorded, grace);
     // Last, because it gives nothing the time to end by itself.
     let of_group = match &runner {
-        Some(runner) if !crews.ended.contains(&run.process_identity) => end_group_of(runner)?,
+        Some(runner) if !known_runners.ended.contains(&run.process_identity) => end_group_of(runner)?,
         _ => 0,
     };
-    crews.ended.insert(run.process_identity.clone());
+    known_runners.ended.insert(run.process_identity.clone());
     let of_run = if of_group > 0 { of_run.or_else(|_| end_survivors(&marker(token), recorded, grace)) } else { of_run };
     Ok((of_run?, of_runner + of_group))
 }
@@ -308,18 +313,18 @@ fn rescue_run(
     settings: &Settings,
     run: &Run,
     evidence: &Evidence,
-    crews: &mut Crews,
+    known_runners: &mut KnownRunners,
     report: &mut RescueReport,
 ) -> EngineResult<()> {
     fault_point!("rescue.examined");
     // A row without token was written by somebody else's hand; there is nothing to guard the write with.
     let Some(token) = run.token.clone() else { return Ok(()) };
-    let blame = blame_for(ctx, run, evidence, crews)?;
+    let blame = blame_for(ctx, run, evidence, known_runners)?;
     let handler = recorded_handler(run);
     let grace = grace_of(ctx, run);
     // One that is dead has no process.
     let asked = if evidence.condition == EndCondition::Held { EndAnswer::Nobody } else { ask_claimant(run, grace) };
-    let (of_run, of_runner) = match end_what_survived(run, &token, handler.as_ref(), grace, crews) {
+    let (of_run, of_runner) = match end_what_survived(run, &token, handler.as_ref(), grace, known_runners) {
         Ok(counts) => counts,
         Err(error) => {
             report.stuck.push(format!("run {}: {error}", run.id));
@@ -424,7 +429,7 @@ pub(super) fn end_processes_of_claim(ctx: &Context, run: &Run, token: &str) -> i
     let grace = grace_of(ctx, run);
     let asked = ask_claimant(run, grace);
     let handler = recorded_handler(run);
-    let (of_run, of_runner) = end_what_survived(run, token, handler.as_ref(), grace, &mut Crews::default())?;
+    let (of_run, of_runner) = end_what_survived(run, token, handler.as_ref(), grace, &mut KnownRunners::default())?;
     Ok((asked, of_run + of_runner))
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::selected::{Hear, TaskAnswer, claims_of, key_taken};
+use super::selected::{OnAnswer, TaskAnswer, claims_of, key_taken};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::records::Task;
@@ -39,14 +39,14 @@ impl NewStart {
         ids: &[TaskId],
         answers: Vec<RestartAnswer>,
         places: &HashMap<TaskId, String>,
-        hear: Hear<'_>,
+        on_answer: OnAnswer<'_>,
     ) -> EngineResult<()> {
         let has_open_run = |answer: &RestartAnswer| matches!(answer, RestartAnswer::Refused { has_open_run: true, .. });
         let held = ids.iter().zip(&answers).filter(|(_, answer)| has_open_run(answer)).map(|(id, _)| *id);
         let claims = claims_of(ctx, &held.collect::<Vec<_>>())?;
         for (id, answer) in ids.iter().zip(answers) {
             let place = places.get(id).map_or("", String::as_str);
-            hear(match answer {
+            on_answer(match answer {
                 RestartAnswer::Done => {
                     TaskAnswer::done(*id, self.result, format!("task {id} is {}{place}", self.becomes))
                 }

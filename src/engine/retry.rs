@@ -2,7 +2,7 @@
 
 use super::edit::{Edit, checked};
 use super::restart::{NewStart, places_in_schedules};
-use super::selected::{Hear, TaskAnswer, portions, preview};
+use super::selected::{OnAnswer, TaskAnswer, portions, preview};
 use super::{Context, EngineResult};
 use crate::domain::ids::TaskId;
 use crate::domain::limits::Rate;
@@ -20,8 +20,8 @@ pub const RETRYABLE: [TaskStatus; 2] = [TaskStatus::Failed, TaskStatus::Timeout]
 ///
 /// # Errors
 /// The database's; the tasks before stay retried.
-pub fn retry_tasks(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
-    retry_at_rate(ctx, ids, None, None, hear)
+pub fn retry_tasks(ctx: &mut Context, ids: &[TaskId], on_answer: OnAnswer<'_>) -> EngineResult<()> {
+    retry_at_rate(ctx, ids, None, None, on_answer)
 }
 
 /// The same, where there is a rate one after the other: so many become due in that time. With `data`, which [`check_data`] has found
@@ -34,7 +34,7 @@ pub fn retry_at_rate(
     ids: &[TaskId],
     rate: Option<Rate>,
     data: Option<&str>,
-    hear: Hear<'_>,
+    on_answer: OnAnswer<'_>,
 ) -> EngineResult<()> {
     let edited = ctx.operator_event("edited", serde_json::json!({}));
     let data = data.map(|data| (data, &edited));
@@ -46,7 +46,7 @@ pub fn retry_at_rate(
         let answers = ctx.store.restart_tasks(portion, Restart::Retry, &due_in_secs, &event, data)?;
         before += portion.len();
         fault_point!("retry.committed");
-        RETRY.tell(ctx, portion, answers, &places, hear)?;
+        RETRY.tell(ctx, portion, answers, &places, on_answer)?;
     }
     Ok(())
 }
@@ -64,8 +64,8 @@ pub fn check_data(ctx: &mut Context, ids: &[TaskId], data: &str) -> EngineResult
 ///
 /// # Errors
 /// The database's.
-pub fn preview_retry(ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>) -> EngineResult<()> {
-    preview(ctx, ids, &outlook, hear)
+pub fn preview_retry(ctx: &mut Context, ids: &[TaskId], on_answer: OnAnswer<'_>) -> EngineResult<()> {
+    preview(ctx, ids, &outlook, on_answer)
 }
 
 fn outlook(task: &Task) -> TaskAnswer {

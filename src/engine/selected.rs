@@ -54,7 +54,7 @@ impl TaskAnswer {
 }
 
 /// Hears the answers, one after the other.
-pub type Hear<'a> = &'a mut dyn FnMut(TaskAnswer);
+pub type OnAnswer<'a> = &'a mut dyn FnMut(TaskAnswer);
 
 /// The tasks that a selection means at this moment.
 ///
@@ -88,13 +88,13 @@ pub(super) fn preview(
     ctx: &mut Context,
     ids: &[TaskId],
     outlook: &dyn Fn(&Task) -> TaskAnswer,
-    hear: Hear<'_>,
+    on_answer: OnAnswer<'_>,
 ) -> EngineResult<()> {
     for portion in ids.chunks(PORTION) {
         let tasks = ctx.store.get_tasks(portion)?;
         for id in portion {
             let found = tasks.iter().find(|task| task.id == *id);
-            hear(found.map_or_else(|| TaskAnswer::no_such_task(*id), outlook));
+            on_answer(found.map_or_else(|| TaskAnswer::no_such_task(*id), outlook));
         }
     }
     Ok(())

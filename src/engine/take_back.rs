@@ -85,7 +85,7 @@ pub(super) fn take(ctx: &mut Context, run: &Run, restarts_task: bool) -> EngineR
     let end = RunEnd { notes: [event.clone()].into_iter().chain(requeued).collect(), ..end };
     let ended = ctx.store.end_run(&RunRef { id: run.id, token }, &end)?;
     fault_point!("take_back.committed");
-    ctx.tell_of_ends();
+    ctx.notify_finished();
     let status = match ended {
         Ended::Recorded | Ended::GivenUp => RunStatus::Released.as_str().to_owned(),
         Ended::Cancelled => RunStatus::Cancelled.as_str().to_owned(),

@@ -40,14 +40,14 @@ pub(super) struct LastLine {
 }
 
 /// Hears a line of JSON, and says whether it wants another one.
-pub type HearLine<'a> = &'a mut dyn FnMut(String) -> EngineResult<ControlFlow<()>>;
+pub type OnLine<'a> = &'a mut dyn FnMut(String) -> EngineResult<ControlFlow<()>>;
 
 /// Hands every task to `line`, between a first and a last line, as long as it wants more. A task is as it was when its page was
 /// read: what changes meanwhile may be in it or not.
 ///
 /// # Errors
 /// The database's, and those of `line`.
-pub fn export_all(ctx: &mut Context, line: HearLine<'_>) -> EngineResult<Exported> {
+pub fn export_all(ctx: &mut Context, line: OnLine<'_>) -> EngineResult<Exported> {
     let (mut exported, mut after) = (Exported::default(), 0);
     if line(to_json(&FirstLine { taskqueue_export: VERSION })?)?.is_break() {
         return Ok(exported);
@@ -71,7 +71,7 @@ pub fn export_all(ctx: &mut Context, line: HearLine<'_>) -> EngineResult<Exporte
 ///
 /// # Errors
 /// The database's, and those of `line`.
-pub fn export_selected(ctx: &mut Context, ids: &[TaskId], line: HearLine<'_>) -> EngineResult<Exported> {
+pub fn export_selected(ctx: &mut Context, ids: &[TaskId], line: OnLine<'_>) -> EngineResult<Exported> {
     let (mut exported, mut here) = (Exported::default(), HashSet::new());
     if line(to_json(&FirstLine { taskqueue_export: VERSION })?)?.is_break() {
         return Ok(exported);

@@ -6,7 +6,7 @@ use crate::domain::meta::Meta;
 use crate::domain::records::RunOutput;
 use crate::store::{RunRef, RunReport, Store, StoreResult};
 
-/// News of one run.
+/// ChangeListener of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unsaved {
     /// PID and identity of the handler's process.
@@ -52,10 +52,10 @@ impl Unsaved {
     }
 
     /// Takes what is saved before the end of the run, if there is any: the metadata stays.
-    pub(super) fn take_news(&mut self) -> Option<Self> {
+    pub(super) fn take_update(&mut self) -> Option<Self> {
         let meta = self.meta.take();
-        let news = std::mem::replace(self, Self { meta, ..Self::default() });
-        (!news.is_empty()).then_some(news)
+        let update = std::mem::replace(self, Self { meta, ..Self::default() });
+        (!update.is_empty()).then_some(update)
     }
 
     /// In place of what the stream had brought before.
@@ -106,9 +106,9 @@ mod tests {
     fn metadata_waits_for_the_end_of_the_run() {
         let meta = |word: &str| Meta::from_words(&[word]).unwrap();
         let mut unsaved = Unsaved { meta: Some(meta("a=1")), ..Unsaved::default() };
-        assert_eq!(unsaved.take_news(), None);
+        assert_eq!(unsaved.take_update(), None);
         unsaved.add(Unsaved { percents_completed: Some(20), meta: Some(meta("b=2")), ..Unsaved::default() });
-        assert_eq!(unsaved.take_news(), Some(Unsaved { percents_completed: Some(20), ..Unsaved::default() }));
+        assert_eq!(unsaved.take_update(), Some(Unsaved { percents_completed: Some(20), ..Unsaved::default() }));
         assert_eq!(unsaved.meta.unwrap().to_string(), r#"{"a":"1","b":"2"}"#);
     }
 

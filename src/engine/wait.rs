@@ -22,7 +22,7 @@ const ASKED_AT_ONCE: usize = 1_000;
 
 /// What a waiting person should hear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitNews {
+pub enum WaitNotice {
     /// All runner slots are in use.
     LimitReached {
         /// Slots in use.
@@ -57,7 +57,7 @@ pub struct EndedTask {
 }
 
 /// Hears of a task that has ended; `None` of one that is gone: somebody has deleted it.
-pub type HearEnd<'a> = &'a mut dyn FnMut(TaskId, Option<&Task>);
+pub type OnEnd<'a> = &'a mut dyn FnMut(TaskId, Option<&Task>);
 
 /// How running a task here ended.
 #[derive(Clone, Debug)]
@@ -100,7 +100,7 @@ pub fn run_here(
     task_id: TaskId,
     stop: &StopSignals,
     listener: &mut dyn RunListener,
-    news: &mut dyn FnMut(WaitNews),
+    notify: &mut dyn FnMut(WaitNotice),
 ) -> EngineResult<RanHere> {
     let Some(run_id) = ctx.store.open_run_of(task_id)? else {
         let task = ctx.store.get_task(task_id)?;
@@ -111,13 +111,13 @@ pub fn run_here(
         return Err(EngineError::Refused(format!("task {task_id} is queued, but not run now: {why}")));
     };
     let options = ProcessOptions { run_id: Some(run_id), ..ProcessOptions::default() };
-    let mut has_told = false;
+    let mut has_notified = false;
     while !stop.is_stopping() {
         let report = process_runs(ctx, &options, stop, listener)?;
         let Some((in_use, limit)) = report.limit_reached else { return Ok(RanHere::Processed(report)) };
-        if !has_told {
-            news(WaitNews::LimitReached { in_use, limit });
-            has_told = true;
+        if !has_notified {
+            notify(WaitNotice::LimitReached { in_use, limit });
+            has_notified = true;
         }
         stop.wait(SLOT_PAUSE);
     }
@@ -133,11 +133,11 @@ pub fn wait_for_task(
     task_id: TaskId,
     stop: &StopSignals,
     limit: Option<Duration>,
-    news: &mut dyn FnMut(WaitNews),
+    notify: &mut dyn FnMut(WaitNotice),
 ) -> EngineResult<Waited<EndedTask>> {
-    let mut tell_after = Moment::now();
+    let mut notify_after = Moment::now();
     let ask = |ctx: &mut Context| ended_task(ctx, task_id);
-    ask_until_ended(ctx, stop, limit, ask, |ctx| tell_of_no_runner(ctx, &mut tell_after, news))
+    ask_until_ended(ctx, stop, limit, ask, |ctx| notify_of_no_runner(ctx, &mut notify_after, notify))
 }
 
 fn ended_task(ctx: &mut Context, task_id: TaskId) -> EngineResult<Option<EndedTask>> {
@@ -153,14 +153,18 @@ fn ended_task(ctx: &mut Context, task_id: TaskId) -> EngineResult<Option<EndedTa
     Ok(Some(EndedTask { task, run, outputs }))
 }
 
-fn tell_of_no_runner(ctx: &mut Context, tell_after: &mut Moment, news: &mut dyn FnMut(WaitNews)) -> EngineResult<()> {
-    if !tell_after.has_passed() {
+fn notify_of_no_runner(
+    ctx: &mut Context,
+    notify_after: &mut Moment,
+    notify: &mut dyn FnMut(WaitNotice),
+) -> EngineResult<()> {
+    if !notify_after.has_passed() {
         return Ok(());
     }
     if ctx.store.list_live_runners()?.is_empty() {
-        news(WaitNews::NoRunner);
+        notify(WaitNotice::NoRunner);
     }
-    *tell_after = Moment::after(NO_RUNNER_INTERVAL);
+    *notify_after = Moment::after(NO_RUNNER_INTERVAL);
     Ok(())
 }
 
@@ -174,7 +178,7 @@ pub fn wait_for_tasks(
     is_one_enough: bool,
     stop: &StopSignals,
     limit: Option<Duration>,
-    hear: HearEnd<'_>,
+    hear: OnEnd<'_>,
 ) -> EngineResult<Waited<()>> {
     for part in ids.chunks(ASKED_AT_ONCE) {
         let there = ctx.store.get_tasks(part)?;
@@ -191,7 +195,7 @@ fn hear_ends(
     ctx: &mut Context,
     left: &mut Vec<TaskId>,
     is_one_enough: bool,
-    hear: HearEnd<'_>,
+    hear: OnEnd<'_>,
 ) -> EngineResult<Option<()>> {
     while !left.is_empty() {
         let asked = if is_one_enough { left.len() } else { left.len().min(ASKED_AT_ONCE) };
@@ -220,7 +224,7 @@ fn ask_until_ended<End>(
     mut ask: impl FnMut(&mut Context) -> EngineResult<Option<End>>,
     mut before_sleep: impl FnMut(&mut Context) -> EngineResult<()>,
 ) -> EngineResult<Waited<End>> {
-    let mut watch = EndWatch::begin(ctx.end_news.take());
+    let mut watch = EndWatch::begin(ctx.end_listener.take());
     let until = limit.map(Moment::after);
     let waited = loop {
         if let Some(answer) = ask(ctx).transpose() {
@@ -238,6 +242,6 @@ fn ask_until_ended<End>(
         }
         watch.sleep(ctx.store.url(), stop, left);
     };
-    ctx.end_news = watch.end();
+    ctx.end_listener = watch.end();
     waited
 }

@@ -6,12 +6,12 @@
 //! of this folder.
 
 mod attempt;
-mod crew;
-mod ears;
 mod keeper;
 mod member;
+mod output_reader;
 mod pool;
 mod protocol;
+mod shared_pool;
 mod ticket;
 
 use std::collections::HashMap;

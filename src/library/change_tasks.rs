@@ -13,7 +13,7 @@ use crate::engine::edit::{edit_tasks, editable};
 use crate::engine::prune::prune_selected;
 use crate::engine::requeue::{requeue_by_force, requeue_tasks, requeueable};
 use crate::engine::retry::{RETRYABLE, check_data, retry_at_rate};
-use crate::engine::selected::Hear;
+use crate::engine::selected::OnAnswer;
 use crate::engine::{Context, EngineResult};
 
 impl TaskQueue {
@@ -182,7 +182,7 @@ impl TaskQueue {
         &self,
         selection: Selection,
         statuses: &[TaskStatus],
-        act: impl FnOnce(&mut Context, &[TaskId], Hear<'_>) -> EngineResult<()>,
+        act: impl FnOnce(&mut Context, &[TaskId], OnAnswer<'_>) -> EngineResult<()>,
     ) -> Result<Changes, Error> {
         self.with(|ctx| {
             let ids = selection.find(ctx, statuses)?;

@@ -205,8 +205,8 @@ impl HeldRun {
         self.end(&Resolution::Release(reason.to_owned()))
     }
 
-    fn renew(&self, news: &ProgressReport) -> Result<Renewed, Error> {
-        self.queue.with(|ctx| Ok(renew(ctx, &self.held, news)?))
+    fn renew(&self, report: &ProgressReport) -> Result<Renewed, Error> {
+        self.queue.with(|ctx| Ok(renew(ctx, &self.held, report)?))
     }
 
     fn end(&self, resolution: &Resolution) -> Result<Resolved, Error> {

@@ -18,7 +18,7 @@ mod task_queue;
 mod transaction;
 mod typed;
 mod worker;
-mod worker_news;
+mod worker_event;
 
 pub use self::changes::Changes;
 pub use self::claim::Claim;
@@ -33,4 +33,4 @@ pub use self::task_queue::{Ended, TaskQueue};
 pub use self::transaction::queue_in;
 pub use self::typed::typed;
 pub use self::worker::{WorkReport, Worker};
-pub use self::worker_news::{EndedRun, WorkerNews};
+pub use self::worker_event::{EndedRun, WorkerEvent};

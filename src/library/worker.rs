@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::error::Error;
 use super::task_queue::TaskQueue;
-use super::worker_news::{Hear, Teller, WorkerNews};
+use super::worker_event::{EventForwarder, OnEvent, WorkerEvent};
 use crate::config::{Classes, Environment, default_spool_path};
 use crate::domain::task_class::TaskClass;
 use crate::engine::process_run::ProcessReport;
@@ -57,7 +57,7 @@ use crate::handler::{OverrunAction, TaskHandler};
 /// attempt of the task begins; a program that cannot bear that takes [`OverrunAction::Abort`].
 ///
 /// With [`Worker::max_left_behind`] such threads the worker claims nothing more, and says so
-/// ([`WorkerNews::ClaimsNothing`]), until one of them has ended.
+/// ([`WorkerEvent::ClaimsNothing`]), until one of them has ended.
 ///
 /// [`ActiveRun::stop_reason`]: crate::ActiveRun::stop_reason
 /// [`ActiveRun::heartbeat`]: crate::ActiveRun::heartbeat
@@ -68,7 +68,7 @@ pub struct Worker {
     options: WorkOptions,
     name: Option<String>,
     spool: Option<PathBuf>,
-    hear: Hear,
+    on_event: OnEvent,
     stop: StopSignals,
     stop_handle: StopHandle,
     follows_signals: bool,
@@ -109,7 +109,7 @@ impl Worker {
             options: WorkOptions { slots, stop_wait: Duration::MAX, ..WorkOptions::default() },
             name: None,
             spool: default_spool_path(&Environment::of_others()),
-            hear: Box::new(|_| {}),
+            on_event: Box::new(|_| {}),
             stop,
             stop_handle,
             follows_signals: false,
@@ -189,8 +189,8 @@ impl Worker {
     }
 
     /// Tells this what happens, on a thread for which all slots wait: it should be short.
-    pub fn on_news(mut self, hear: impl FnMut(WorkerNews<'_>) + Send + 'static) -> Self {
-        self.hear = Box::new(hear);
+    pub fn on_event(mut self, on_event: impl FnMut(WorkerEvent<'_>) + Send + 'static) -> Self {
+        self.on_event = Box::new(on_event);
         self
     }
 
@@ -225,7 +225,7 @@ impl Worker {
         if self.follows_signals {
             self.stop.follow_signals(&self.stop_handle).map_err(|error| Error::Failed(error.to_string()))?;
         }
-        Ok(work(&mut ctx, &self.options, &self.stop, &mut Teller { hear: self.hear })?.into())
+        Ok(work(&mut ctx, &self.options, &self.stop, &mut EventForwarder { on_event: self.on_event })?.into())
     }
 
     fn check(&self) -> Result<(), Error> {

@@ -214,7 +214,7 @@ impl Coprocess {
         }
         if ended {
             // All that it wrote is in the pipes by now.
-            while self.hear(true, listener) == Heard::More {}
+            while self.hear(true, listener) == ReadState::More {}
         } else if stdout || stderr {
             self.hear(stdout, listener);
         }
@@ -228,7 +228,7 @@ impl Coprocess {
 
     /// One read of standard output, then all that is in standard error, and then both are handed over, the latter first:
     /// what was said on standard error before an answer belongs before it.
-    fn hear(&mut self, stdout: bool, listener: &mut dyn CoprocessListener) -> Heard {
+    fn hear(&mut self, stdout: bool, listener: &mut dyn CoprocessListener) -> ReadState {
         let [answers, words] = &mut self.buffers;
         let mut count = 0;
         if stdout && !self.is_mute {
@@ -246,10 +246,10 @@ impl Coprocess {
             }
         }
         if count == 0 {
-            return Heard::All;
+            return ReadState::All;
         }
         listener.stdout(answers.get(..count).unwrap_or_default());
-        Heard::More
+        ReadState::More
     }
 
     fn drop_events(&mut self) {
@@ -280,7 +280,7 @@ impl Coprocess {
 }
 
 #[derive(PartialEq, Eq)]
-enum Heard {
+enum ReadState {
     More,
     All,
 }

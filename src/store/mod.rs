@@ -6,6 +6,7 @@ mod backend;
 mod callers;
 mod candidates;
 mod cells;
+mod change_listener;
 mod claimants;
 mod classes;
 mod cleanup;
@@ -26,7 +27,6 @@ mod lock_notice;
 mod metrics;
 mod migrate;
 mod new_task;
-mod news;
 mod notices;
 mod open_file;
 mod outputs;
@@ -69,6 +69,7 @@ use self::backend::pooler::{LocalSettings, keep_statements, with_local_settings}
 pub use self::backend::{DatabaseUrl, Engine};
 pub use self::callers::{CallersConnection, callers_now, callers_settings, insert_in};
 pub use self::candidates::{ScheduleName, WhichRuns};
+pub use self::change_listener::ChangeListener;
 pub use self::classes::ClassHold;
 pub use self::cleanup::CleanupNeeds;
 pub use self::connecting::ConnectWait;
@@ -84,7 +85,6 @@ pub use self::lock_notice::announce_locked_stores;
 use self::lock_notice::{LockNotice, holder_words};
 pub use self::metrics::{TaskBacklog, WaitingRuns};
 pub use self::migrate::{Migration, MigrationBegun, MigrationReport, all_pending};
-pub use self::news::News;
 pub use self::notices::{NewNotice, NoticeChoice, TakenNotices};
 use self::open_file::OpenFile;
 pub use self::pauses::NewPause;
@@ -276,8 +276,8 @@ impl Store {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn was_told_of_cancel(&mut self) -> StoreResult<bool> {
-        Ok(backend::was_told(&mut self.conn)?)
+    pub fn was_notified_of_cancel(&mut self) -> StoreResult<bool> {
+        Ok(backend::was_notified(&mut self.conn)?)
     }
 
     /// Where it is.

@@ -67,9 +67,9 @@ pub(crate) fn run(session: Session, args: &HeartbeatArgs, out: &mut Out) -> anyh
 }
 
 /// Renews, saves the news, and says until when.
-pub(crate) fn tell(session: Session, held: &Held, news: &ProgressReport, out: &mut Out) -> anyhow::Result<u8> {
+pub(crate) fn tell(session: Session, held: &Held, report: &ProgressReport, out: &mut Out) -> anyhow::Result<u8> {
     let mut ctx = session.open()?;
-    let renewed = renew(&mut ctx, held, news)?;
+    let renewed = renew(&mut ctx, held, report)?;
     answer(&renewed, out)
 }
 

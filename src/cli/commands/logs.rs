@@ -14,7 +14,7 @@ use crate::cli::session::Session;
 use crate::domain::ids::TaskId;
 use crate::domain::records::Run;
 use crate::domain::selection::Selection;
-use crate::engine::logs::{LogNews, follow, run_with_output};
+use crate::engine::logs::{LogUpdate, follow, run_with_output};
 use crate::engine::{Context, StopSignals};
 
 /// Print the output of a task's handler; follow it with --follow
@@ -101,18 +101,18 @@ fn followed(
 ) -> anyhow::Result<u8> {
     let mut failure = None;
     let mut first = None;
-    follow(ctx, task_id, attempt, stop, &mut |news| {
-        let told = match news {
+    follow(ctx, task_id, attempt, stop, &mut |update| {
+        let told = match update {
             // Who follows one attempt knows which.
-            LogNews::Run(run) if first.is_none() => {
+            LogUpdate::Run(run) if first.is_none() => {
                 first = Some(run.id);
                 Ok(())
             }
-            LogNews::Run(run) => {
+            LogUpdate::Run(run) => {
                 out.say(&format!("attempt {} of task {}", run.attempt, run.task_id));
                 Ok(())
             }
-            LogNews::Text { run, stream, text } => tell(run, stream, text, out),
+            LogUpdate::Text { run, stream, text } => tell(run, stream, text, out),
         };
         failure = told.err();
         if failure.is_some() || out.has_failed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

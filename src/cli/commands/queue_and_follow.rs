@@ -16,7 +16,7 @@ use crate::domain::status::TaskStatus;
 use crate::domain::unique::Arrival;
 use crate::engine::queue::{self, ClassCheck};
 use crate::engine::run_listener::{RunListener, RunOutcome};
-use crate::engine::wait::{self, RanHere, WaitNews, Waited};
+use crate::engine::wait::{self, RanHere, WaitNotice, Waited};
 use crate::engine::{Context, EngineError};
 use crate::engine::{StopSignals, Stream, end_statements_on};
 
@@ -116,12 +116,12 @@ fn run_here(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> 
     let stop = StopSignals::install()?;
     end_statements_on(ctx.store.url(), &stop, Duration::ZERO);
     let mut listener = PassThrough { out, outcome: None };
-    let mut news = Vec::new();
+    let mut notices = Vec::new();
     let processed = wait::run_here(ctx, id, &stop, &mut listener, &mut |item| {
-        if news.is_empty() {
-            outcome::tell_at_once(&news_text(item));
+        if notices.is_empty() {
+            outcome::tell_at_once(&notice_text(item));
         }
-        news.push(item);
+        notices.push(item);
     });
     let outcome = listener.outcome.take();
     match (processed, outcome) {
@@ -149,12 +149,12 @@ fn run_here(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> 
     }
 }
 
-fn news_text(news: WaitNews) -> String {
-    match news {
-        WaitNews::LimitReached { in_use, limit } => {
+fn notice_text(notices: WaitNotice) -> String {
+    match notices {
+        WaitNotice::LimitReached { in_use, limit } => {
             format!("waiting for a free runner slot ({in_use} of {limit} in use)")
         }
-        WaitNews::NoRunner => {
+        WaitNotice::NoRunner => {
             "no runner is alive; `taskqueue tick` in another shell or in cron processes the task".to_owned()
         }
     }
@@ -163,7 +163,7 @@ fn news_text(news: WaitNews) -> String {
 fn wait_for(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> {
     let stop = StopSignals::install()?;
     end_statements_on(ctx.store.url(), &stop, Duration::ZERO);
-    let waited = wait::wait_for_task(ctx, id, &stop, None, &mut |item| outcome::tell_at_once(&news_text(item)))?;
+    let waited = wait::wait_for_task(ctx, id, &stop, None, &mut |item| outcome::tell_at_once(&notice_text(item)))?;
     match waited {
         Waited::Stopped | Waited::TooLong => {
             out.say(&format!("stopped waiting; task {id} stays queued"));

@@ -121,8 +121,8 @@ pub(crate) fn claimant_progress(session: Session, args: &ProgressArgs, out: &mut
     let run_id = run.parse().map_err(CliError::usage)?;
     let (percent, message) = percent_and_message(rest)?;
     let held = Held { run_id, token: args.token.clone().unwrap_or_default() };
-    let news = ProgressReport { percents: Some(percent), message: message.map(str::to_owned) };
-    heartbeat::tell(session, &held, &news, out)
+    let report = ProgressReport { percents: Some(percent), message: message.map(str::to_owned) };
+    heartbeat::tell(session, &held, &report, out)
 }
 
 fn percent_and_message(words: &[String]) -> Result<(i32, Option<&str>), CliError> {

@@ -8,11 +8,11 @@ use crate::cli::output::Out;
 use crate::cli::session::Session;
 use crate::domain::ids::TaskId;
 use crate::engine::requeue::{preview_requeue, preview_requeue_by_force, requeue_by_force, requeue_tasks, requeueable};
-use crate::engine::selected::Hear;
+use crate::engine::selected::OnAnswer;
 use crate::engine::{Context, EngineResult};
 
 /// Requeues these tasks, or says what would be done.
-type Requeue = fn(&mut Context, &[TaskId], Hear<'_>) -> EngineResult<()>;
+type Requeue = fn(&mut Context, &[TaskId], OnAnswer<'_>) -> EngineResult<()>;
 
 /// Run finished tasks again
 ///

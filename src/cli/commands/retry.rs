@@ -11,7 +11,7 @@ use crate::domain::ids::TaskId;
 use crate::domain::limits::Rate;
 use crate::engine::Context;
 use crate::engine::retry::{RETRYABLE, check_data, preview_retry, retry_at_rate};
-use crate::engine::selected::Hear;
+use crate::engine::selected::OnAnswer;
 
 /// Retry failed, exhausted or quarantined tasks
 ///
@@ -40,7 +40,7 @@ pub(crate) struct RetryArgs {
 pub(crate) fn run(session: Session, args: &RetryArgs, out: &mut Out) -> anyhow::Result<u8> {
     let data = args.data.as_deref().map(read_data).transpose()?;
     let check = |ctx: &mut Context, ids: &[TaskId]| data.as_deref().map_or(Ok(()), |data| check_data(ctx, ids, data));
-    let retry = |ctx: &mut Context, ids: &[TaskId], hear: Hear<'_>| {
+    let retry = |ctx: &mut Context, ids: &[TaskId], hear: OnAnswer<'_>| {
         check(ctx, ids)?;
         retry_at_rate(ctx, ids, args.rate, data.as_deref(), hear)
     };

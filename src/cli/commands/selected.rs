@@ -15,7 +15,7 @@ use crate::domain::records::HeldClaim;
 use crate::domain::selection::Selection;
 use crate::domain::status::TaskStatus;
 use crate::engine::cancel::REQUESTED;
-use crate::engine::selected::{Hear, TaskAnswer, select_tasks};
+use crate::engine::selected::{OnAnswer, TaskAnswer, select_tasks};
 use crate::engine::{Context, EngineResult, StopSignals};
 
 /// How every verb explains its selection.
@@ -57,7 +57,7 @@ pub(crate) struct SelectedArgs {
 }
 
 /// Does something to these tasks, or says what it would do, and tells of each.
-type Step<'a> = &'a mut dyn FnMut(&mut Context, &[TaskId], Hear<'_>) -> EngineResult<()>;
+type Step<'a> = &'a mut dyn FnMut(&mut Context, &[TaskId], OnAnswer<'_>) -> EngineResult<()>;
 
 /// These tasks and others.
 type Widen = fn(&mut Context, Vec<TaskId>) -> EngineResult<Vec<TaskId>>;

@@ -16,12 +16,12 @@ use super::task_view::run_block;
 use crate::cli::error::{CliError, DONE, INTERRUPTED};
 use crate::cli::output::clean::clean_line;
 use crate::cli::output::human::distance;
-use crate::cli::output::screen::{Heard, Screen, missing_terminal};
+use crate::cli::output::screen::{Screen, ScreenInput, missing_terminal};
 use crate::cli::output::{ColorChoice, Out};
 use crate::cli::session::Session;
 use crate::cli::top::draw::{draw, plain_text};
 use crate::cli::top::keys::{is_cut, keys_of};
-use crate::cli::top::state::{State, Wish};
+use crate::cli::top::state::{State, TopCommand};
 use crate::domain::ids::TaskId;
 use crate::engine::top::{Change, Details, Glance, TopCounts, Watch};
 use crate::engine::{EngineResult, StopSignals, Suspension};
@@ -122,11 +122,11 @@ enum TopUpdate {
 }
 
 /// Ends when nobody asks any more.
-fn answer(mut watch: Watch, asks: &Receiver<Ask>, news: &Sender<TopUpdate>) {
+fn answer(mut watch: Watch, asks: &Receiver<Ask>, updates: &Sender<TopUpdate>) {
     for ask in asks {
         let tell = |told| {
             // Who has quit wants to know nothing more.
-            let _ = news.send(told);
+            let _ = updates.send(told);
         };
         let answered = match ask {
             Ask::Facts(followed) => tell_facts(&mut watch, followed, &tell),
@@ -169,7 +169,7 @@ struct Live {
     suspension: Suspension,
     stop: StopSignals,
     asks: Sender<Ask>,
-    news: Receiver<TopUpdate>,
+    updates: Receiver<TopUpdate>,
     use_color: bool,
     interval: Duration,
     /// Questions without an answer, and since when there are any.
@@ -190,7 +190,7 @@ impl Live {
         let mut screen = Screen::open(out.use_color()).context("the terminal cannot be drawn on")?;
         state.resize(screen.size().1);
         screen.draw(|area, buffer| draw(&state, out.use_color(), area, buffer))?;
-        let ((asks, asked), (teller, news)) = (channel(), channel());
+        let ((asks, asked), (teller, updates)) = (channel(), channel());
         thread::Builder::new().name("watch".to_owned()).spawn(move || answer(watch, &asked, &teller))?;
         let now = Instant::now();
         Ok(Self {
@@ -199,7 +199,7 @@ impl Live {
             suspension,
             stop,
             asks,
-            news,
+            updates,
             use_color: out.use_color(),
             interval,
             unanswered: 0,
@@ -218,9 +218,9 @@ impl Live {
                 self.ask(Ask::Facts(self.state.followed()))?;
             }
             let mut is_changed = match self.screen.listen(&self.stop, self.patience()) {
-                Heard::Stop | Heard::End => return Ok((INTERRUPTED, None)),
-                Heard::Nothing => false,
-                Heard::Bytes(bytes) => {
+                ScreenInput::Stop | ScreenInput::End => return Ok((INTERRUPTED, None)),
+                ScreenInput::Nothing => false,
+                ScreenInput::Bytes(bytes) => {
                     for key in keys_of(&self.whole_keys(bytes)) {
                         if let Some(wish) = self.state.press(key)
                             && self.fulfil(wish)?
@@ -232,7 +232,7 @@ impl Live {
                 }
             };
             is_changed |= self.was_stopped()?;
-            is_changed |= self.hear_news()? | self.has_resized();
+            is_changed |= self.take_updates()? | self.has_resized();
             is_changed |= self.notice_silence();
             if is_changed {
                 self.draw()?;
@@ -244,8 +244,8 @@ impl Live {
     fn whole_keys(&self, mut bytes: Vec<u8>) -> Vec<u8> {
         while is_cut(&bytes) {
             match self.screen.listen(&self.stop, REST_OF_KEY) {
-                Heard::Bytes(rest) => bytes.extend(rest),
-                Heard::Nothing | Heard::End | Heard::Stop => break,
+                ScreenInput::Bytes(rest) => bytes.extend(rest),
+                ScreenInput::Nothing | ScreenInput::End | ScreenInput::Stop => break,
             }
         }
         bytes
@@ -267,20 +267,20 @@ impl Live {
     }
 
     /// Whether it was the wish to quit.
-    fn fulfil(&mut self, wish: Wish) -> anyhow::Result<bool> {
+    fn fulfil(&mut self, wish: TopCommand) -> anyhow::Result<bool> {
         match wish {
-            Wish::Quit => return Ok(true),
-            Wish::Redraw => self.screen.clear()?,
-            Wish::Details(task) => {
+            TopCommand::Quit => return Ok(true),
+            TopCommand::Redraw => self.screen.clear()?,
+            TopCommand::Details(task) => {
                 self.details = None;
                 self.ask(Ask::Details(task))?;
             }
-            Wish::Change(change) => {
+            TopCommand::Change(change) => {
                 self.changing += 1;
                 self.state.say("asking the database …");
                 self.ask(Ask::Change(change))?;
             }
-            Wish::Suspend => self.give_way(Suspension::stop_group)?,
+            TopCommand::Suspend => self.give_way(Suspension::stop_group)?,
         }
         Ok(false)
     }
@@ -307,11 +307,11 @@ impl Live {
     }
 
     /// Whether there was any.
-    fn hear_news(&mut self) -> anyhow::Result<bool> {
+    fn take_updates(&mut self) -> anyhow::Result<bool> {
         let mut has_come = false;
         loop {
-            match self.news.try_recv() {
-                Ok(news) => self.take(news),
+            match self.updates.try_recv() {
+                Ok(updates) => self.take(updates),
                 Err(TryRecvError::Empty) => return Ok(has_come),
                 Err(TryRecvError::Disconnected) => {
                     return Err(CliError::failed("what speaks with the database has ended").into());
@@ -321,8 +321,8 @@ impl Live {
         }
     }
 
-    fn take(&mut self, news: TopUpdate) {
-        match news {
+    fn take(&mut self, updates: TopUpdate) {
+        match updates {
             TopUpdate::Glance(glance) => {
                 self.away_since = None;
                 self.state.take_glance(&glance);
@@ -387,12 +387,12 @@ impl Live {
         let until = Instant::now() + LAST_ANSWER;
         let mut last_word = None;
         while self.changing > 0 && Instant::now() < until && !self.stop.is_stopping() {
-            match self.news.recv_timeout(LATER) {
-                Ok(news) => {
-                    if let TopUpdate::Changed(said) = &news {
+            match self.updates.recv_timeout(LATER) {
+                Ok(updates) => {
+                    if let TopUpdate::Changed(said) = &updates {
                         last_word = Some(said.clone());
                     }
-                    self.take(news);
+                    self.take(updates);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,

@@ -37,7 +37,7 @@ pub(crate) fn missing_terminal() -> Option<&'static str> {
 
 /// What came while it was waited.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum ScreenInput {
     Nothing,
     /// What keys sent.
     Bytes(Vec<u8>),
@@ -114,21 +114,21 @@ impl Screen {
     }
 
     /// Waits for keys, for at most so long.
-    pub(crate) fn listen(&self, stop: &StopSignals, limit: Duration) -> Heard {
+    pub(crate) fn listen(&self, stop: &StopSignals, limit: Duration) -> ScreenInput {
         let mut stdin = io::stdin();
         match stop.wait_or_read(Some(stdin.as_fd()), limit) {
-            (true, _) => Heard::Stop,
-            (false, false) => Heard::Nothing,
+            (true, _) => ScreenInput::Stop,
+            (false, false) => ScreenInput::Nothing,
             (false, true) => {
                 let mut bytes = vec![0; KEYS];
                 match stdin.read(&mut bytes) {
-                    Ok(0) => Heard::End,
+                    Ok(0) => ScreenInput::End,
                     Ok(length) => {
                         bytes.truncate(length);
-                        Heard::Bytes(bytes)
+                        ScreenInput::Bytes(bytes)
                     }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => Heard::Nothing,
-                    Err(_) => Heard::End,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => ScreenInput::Nothing,
+                    Err(_) => ScreenInput::End,
                 }
             }
         }

@@ -19,7 +19,7 @@ const AROUND_PAGE: usize = 2;
 
 /// What a key asks for beyond the screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum TopCommand {
     Quit,
     Suspend,
     Redraw,
@@ -191,31 +191,31 @@ impl State {
     }
 
     /// What this key asks for, if it is more than another look at what is there.
-    pub(crate) fn press(&mut self, key: Key) -> Option<Wish> {
+    pub(crate) fn press(&mut self, key: Key) -> Option<TopCommand> {
         match key {
-            Key::Interrupt => return Some(Wish::Quit),
-            Key::Suspend => return Some(Wish::Suspend),
-            Key::Redraw => return Some(Wish::Redraw),
+            Key::Interrupt => return Some(TopCommand::Quit),
+            Key::Suspend => return Some(TopCommand::Suspend),
+            Key::Redraw => return Some(TopCommand::Redraw),
             _ => {}
         }
         if let Some(change) = self.question.take() {
             let is_yes = matches!(key, Key::Char('y' | 'Y'));
             self.message = (!is_yes).then(|| "nothing was changed".to_owned());
-            return is_yes.then_some(Wish::Change(change));
+            return is_yes.then_some(TopCommand::Change(change));
         }
         self.message = None;
         if std::mem::take(&mut self.shows_help) {
             return None;
         }
         match key {
-            Key::Char('q') => return Some(Wish::Quit),
+            Key::Char('q') => return Some(TopCommand::Quit),
             Key::Char('?') => self.shows_help = true,
             Key::Char('c') => self.ask_about_task(Change::Cancel),
             Key::Char('r') => self.ask_about_task(Change::Retry),
             Key::Char('p') => self.ask_to_pause(self.class().map_or(PauseScope::All, PauseScope::Class)),
             Key::Char('P') => self.ask_to_pause(PauseScope::All),
             _ if self.page.is_some() => self.press_on_page(key),
-            Key::Escape => return Some(Wish::Quit),
+            Key::Escape => return Some(TopCommand::Quit),
             Key::Enter => return self.open(false),
             Key::Char('f') => return self.open(true),
             Key::Tab | Key::Right | Key::Char('l') => self.pane = (self.pane + 1) % Pane::ALL.len(),
@@ -244,14 +244,14 @@ impl State {
         place.id = rows.get(place.index).map(|row| row.id.clone());
     }
 
-    fn open(&mut self, is_followed: bool) -> Option<Wish> {
+    fn open(&mut self, is_followed: bool) -> Option<TopCommand> {
         let Some(task) = self.task() else {
             self.say("choose a task: Tab leads to those that run and those that failed");
             return None;
         };
         let (class, lines) = (self.class(), vec!["asking the database …".to_owned()]);
         self.page = Some(Page { task, class, lines, top: 0, is_followed });
-        Some(Wish::Details(task))
+        Some(TopCommand::Details(task))
     }
 
     fn ask_about_task(&mut self, change: fn(TaskId) -> Change) {

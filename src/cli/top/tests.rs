@@ -10,7 +10,7 @@ use ratatui::style::Color;
 use super::draw::{draw, plain_text};
 use super::keys::Key;
 use super::rows::Pane;
-use super::state::{State, Wish};
+use super::state::{State, TopCommand};
 use crate::domain::ids::{RunId, RunnerId, TaskId};
 use crate::domain::pause::{Pause, PauseMode, PauseScope};
 use crate::domain::records::Runner;
@@ -135,7 +135,7 @@ fn shown(state: &State, use_color: bool, columns: u16, rows: u16) -> (Vec<String
     (lines.collect(), buffer)
 }
 
-fn press(state: &mut State, keys: &str) -> Option<Wish> {
+fn press(state: &mut State, keys: &str) -> Option<TopCommand> {
     keys.chars().filter_map(|key| state.press(Key::Char(key))).last()
 }
 
@@ -212,10 +212,13 @@ fn what_changes_something_is_done_after_a_yes_alone() {
     assert_eq!(press(&mut state, "n"), None);
     assert!(plain_text(&state, 80, 24).ends_with("nothing was changed"));
     assert_eq!(press(&mut state, "cq"), None, "the q answers the question");
-    assert_eq!(press(&mut state, "jcy"), Some(Wish::Change(Change::Cancel(TaskId(18)))));
-    assert_eq!(press(&mut state, "llry"), Some(Wish::Change(Change::Retry(TaskId(31)))));
-    assert_eq!(press(&mut state, "py"), Some(Wish::Change(Change::Pause(PauseScope::Class("import".to_owned())))));
-    assert_eq!(press(&mut state, "Py"), Some(Wish::Change(Change::Pause(PauseScope::All))));
+    assert_eq!(press(&mut state, "jcy"), Some(TopCommand::Change(Change::Cancel(TaskId(18)))));
+    assert_eq!(press(&mut state, "llry"), Some(TopCommand::Change(Change::Retry(TaskId(31)))));
+    assert_eq!(
+        press(&mut state, "py"),
+        Some(TopCommand::Change(Change::Pause(PauseScope::Class("import".to_owned()))))
+    );
+    assert_eq!(press(&mut state, "Py"), Some(TopCommand::Change(Change::Pause(PauseScope::All))));
     let pause = Pause {
         scope: PauseScope::All,
         mode: Stored::Known(PauseMode::Pause),
@@ -227,11 +230,11 @@ fn what_changes_something_is_done_after_a_yes_alone() {
     };
     state.take_glance(&Glance { pauses: vec![pause], ..glance() });
     assert!(plain_text(&state, 80, 24).contains("paused: everything"));
-    assert_eq!(press(&mut state, "Py"), Some(Wish::Change(Change::Resume(PauseScope::All))));
+    assert_eq!(press(&mut state, "Py"), Some(TopCommand::Change(Change::Resume(PauseScope::All))));
     // No task is chosen among the classes.
     assert_eq!(press(&mut state, "hcy"), None);
-    assert_eq!(press(&mut state, "q"), Some(Wish::Quit));
-    assert_eq!(state.press(Key::Interrupt), Some(Wish::Quit));
+    assert_eq!(press(&mut state, "q"), Some(TopCommand::Quit));
+    assert_eq!(state.press(Key::Interrupt), Some(TopCommand::Quit));
 }
 
 #[test]
@@ -243,18 +246,18 @@ fn the_row_that_was_chosen_stays_so_when_others_come_and_go() {
     state.take_glance(&running_of(&[15, 16, 17, 18, 19]));
     assert_eq!(state.selected(Pane::Running), 3);
     state.take_glance(&running_of(&[15, 19]));
-    assert_eq!(press(&mut state, "cy"), Some(Wish::Change(Change::Cancel(TaskId(19)))));
+    assert_eq!(press(&mut state, "cy"), Some(TopCommand::Change(Change::Cancel(TaskId(19)))));
     state.take_glance(&running_of(&[]));
     assert_eq!(press(&mut state, "cy"), None);
     state.take_glance(&running_of(&[20]));
-    assert_eq!(press(&mut state, "cy"), Some(Wish::Change(Change::Cancel(TaskId(20)))));
+    assert_eq!(press(&mut state, "cy"), Some(TopCommand::Change(Change::Cancel(TaskId(20)))));
 }
 
 #[test]
 fn a_task_is_opened_scrolled_followed_and_closed() {
     let lines = |count: usize| (0..count).map(|number| format!("line {number}.")).collect::<Vec<_>>();
     let mut state = state();
-    assert_eq!(state.press(Key::Enter), Some(Wish::Details(TaskId(17))));
+    assert_eq!(state.press(Key::Enter), Some(TopCommand::Details(TaskId(17))));
     assert_eq!((state.opened(), state.followed()), (Some(TaskId(17)), None));
     state.take_details(TaskId(18), lines(3));
     assert!(plain_text(&state, 80, 24).contains("asking the database"), "that was another task");
@@ -270,10 +273,10 @@ fn a_task_is_opened_scrolled_followed_and_closed() {
     assert_eq!(press(&mut state, "k"), None);
     state.take_details(TaskId(17), lines(80));
     assert!(!plain_text(&state, 80, 24).contains("line 79."), "but for who reads what stands before");
-    assert_eq!(press(&mut state, "cy"), Some(Wish::Change(Change::Cancel(TaskId(17)))));
+    assert_eq!(press(&mut state, "cy"), Some(TopCommand::Change(Change::Cancel(TaskId(17)))));
     assert_eq!(state.press(Key::Escape), None);
     assert_eq!(state.opened(), None);
-    assert_eq!(state.press(Key::Escape), Some(Wish::Quit));
+    assert_eq!(state.press(Key::Escape), Some(TopCommand::Quit));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use chrono::TimeDelta;
 
 use super::super::EngineResult;
-use super::super::register::{RunnerStanding, liveness_of, standing_of};
+use super::super::register::{RunnerHealth, health_of, liveness_of};
 use super::super::rescue::{Evidence, Verdict, evidence_against};
 use super::super::silence::{SilenceLimit, both_clocks, step_seen_by};
 use super::{Condition, ConditionName, Inquiry, Reason};
@@ -148,7 +148,7 @@ impl Inquiry<'_> {
             let lease = TimeDelta::seconds(self.settings()?.lease.lease_secs);
             let heard_since = self.now - lease;
             let mut runners = self.ctx.store.list_live_runners()?;
-            runners.retain(|runner| standing_of(runner, heard_since, None) == RunnerStanding::Alive);
+            runners.retain(|runner| health_of(runner, heard_since, None) == RunnerHealth::Alive);
             self.runners = Some(runners);
         }
         Ok(self.runners.as_deref().unwrap_or_default())

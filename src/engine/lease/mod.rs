@@ -118,11 +118,11 @@ impl Leases {
         }
     }
 
-    /// News of the run, to be saved soon: what is over before needs no news. Returns at once.
-    pub(super) fn save(&self, run_id: RunId, news: Unsaved) {
+    /// ChangeListener of the run, to be saved soon: what is over before needs no news. Returns at once.
+    pub(super) fn save(&self, run_id: RunId, update: Unsaved) {
         let mut state = self.shared.lock();
         let Some(held) = state.runs.get_mut(&run_id) else { return };
-        let save_at = held.add_news(news);
+        let save_at = held.add_update(update);
         if save_at < state.sleeps_until {
             // Whoever comes next finds it awake.
             state.sleeps_until = save_at;
@@ -139,7 +139,7 @@ impl Leases {
         }
         let Some(held) = state.runs.get_mut(&run_id) else { return Unsaved::default() };
         held.renew_until = Moment::after(kept_for);
-        held.take_news()
+        held.take_update()
     }
 
     /// The run is over, or is somebody else's.
@@ -193,7 +193,7 @@ impl Leases {
     }
 
     /// Where the runner itself stands: whether it still has its slot and may claim.
-    pub(super) fn runner_standing(&self) -> LeaseState {
+    pub(super) fn runner_lease_state(&self) -> LeaseState {
         self.shared.lock().runner.lease_state()
     }
 }

@@ -90,7 +90,7 @@ pub(super) struct HeldRun {
 pub(super) struct Plan {
     pub(super) renew_at: Moment,
     pub(super) ask_at: Moment,
-    pub(super) look_at: Moment,
+    pub(super) next_check_at: Moment,
 }
 
 #[derive(Clone, Copy)]
@@ -120,12 +120,12 @@ impl HeldRun {
     }
 
     /// Adds news, and says when they are to be saved.
-    pub(super) fn add_news(&mut self, news: Unsaved) -> Moment {
-        self.unsaved.add(news);
+    pub(super) fn add_update(&mut self, update: Unsaved) -> Moment {
+        self.unsaved.add(update);
         *self.save_at.get_or_insert_with(|| Moment::after(SAVE_AFTER))
     }
 
-    pub(super) fn take_news(&mut self) -> Unsaved {
+    pub(super) fn take_update(&mut self) -> Unsaved {
         self.save_at = None;
         std::mem::take(&mut self.unsaved)
     }
@@ -202,10 +202,10 @@ impl Shared {
                 let references = |runs: Vec<&HeldRun>| runs.into_iter().map(|held| held.run.clone()).collect();
                 return Work::Renew { due: references(due), fresh: references(fresh) };
             }
-            if plan.look_at.has_passed() {
+            if plan.next_check_at.has_passed() {
                 return Work::Look;
             }
-            let mut until = renew_at.min(plan.look_at);
+            let mut until = renew_at.min(plan.next_check_at);
             let in_question: Vec<RunId> =
                 state.runs.values().filter(|held| held.is_in_question()).map(|held| held.run.id).collect();
             if !in_question.is_empty() {
@@ -214,14 +214,14 @@ impl Shared {
                 }
                 until = until.min(plan.ask_at);
             }
-            let news = state.runs.values().filter(|held| !held.lease.is_lost);
-            let first = news.filter_map(|held| Some((held.save_at?, held.run.id))).min();
+            let unsaved = state.runs.values().filter(|held| !held.lease.is_lost);
+            let first = unsaved.filter_map(|held| Some((held.save_at?, held.run.id))).min();
             if let Some((save_at, run_id)) = first {
                 let save_at = save_at.max(state.save_after);
                 if save_at.has_passed()
                     && let Some(held) = state.runs.get_mut(&run_id)
                 {
-                    let work = Work::Save(held.run.clone(), held.take_news());
+                    let work = Work::Save(held.run.clone(), held.take_update());
                     state.saving = Some(run_id);
                     return work;
                 }
@@ -249,7 +249,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn saved(&self, run: &RunRef, news: Unsaved, saved: &StoreResult<bool>) {
+    pub(super) fn saved(&self, run: &RunRef, update: Unsaved, saved: &StoreResult<bool>) {
         let mut state = self.lock();
         state.saving = None;
         if saved.is_err() {
@@ -259,8 +259,8 @@ impl Shared {
             held.lease.is_lost |= matches!(saved, Ok(false));
             // What a lost run reported is kept for the event of its late result.
             if !matches!(saved, Ok(true)) {
-                let newer = held.take_news();
-                held.add_news(news);
+                let newer = held.take_update();
+                held.add_update(update);
                 held.unsaved.add(newer);
             }
         }

@@ -33,7 +33,7 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
     let mut plan = Plan {
         renew_at: Moment::after(shared.times.renewal_pause(spread())),
         ask_at: Moment::after(ASK_EVERY),
-        look_at: Moment::after(LOOK_PAUSE),
+        next_check_at: Moment::after(LOOK_PAUSE),
     };
     loop {
         let is_well = match shared.next_work(&plan, store.as_ref().and_then(Store::listening_socket)) {
@@ -41,7 +41,7 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
             Work::Listen => true,
             Work::Look => {
                 let looked = connected(&mut store, url).and_then(Store::list_pauses);
-                plan.look_at = Moment::after(if looked.is_ok() { LOOK_PAUSE } else { RETRY_PAUSE });
+                plan.next_check_at = Moment::after(if looked.is_ok() { LOOK_PAUSE } else { RETRY_PAUSE });
                 if let Ok(pauses) = &looked {
                     shared.orders.note(pauses, &shared.runner_name, &shared.classes());
                 }
@@ -60,11 +60,11 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
                 plan.ask_at = Moment::after(if is_well { ASK_EVERY } else { RETRY_PAUSE });
                 is_well
             }
-            Work::Save(run, news) => {
-                let saved = connected(&mut store, url).and_then(|store| news.save(store, &run));
+            Work::Save(run, update) => {
+                let saved = connected(&mut store, url).and_then(|store| update.save(store, &run));
                 let is_well = saved.is_ok();
                 fault_point!("lease.news_saved");
-                shared.saved(&run, news, &saved);
+                shared.saved(&run, update, &saved);
                 is_well
             }
             Work::Renew { due, fresh } => {
@@ -93,7 +93,7 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
             store = None;
         }
         // Also what came while something else was asked: then nothing comes to the socket any more.
-        match store.as_mut().map(Store::was_told_of_cancel) {
+        match store.as_mut().map(Store::was_notified_of_cancel) {
             Some(Ok(true)) => plan.ask_at = Moment::now(),
             Some(Err(_)) => store = None,
             Some(Ok(false)) | None => {}

@@ -9,7 +9,7 @@ use super::super::execute::Executed;
 use super::super::outcomes::Outcome;
 use super::super::outcomes_of_many::keep;
 use super::super::run_listener::RunOutcome;
-use super::super::workplace::Terms;
+use super::super::runner_context::RunPolicy;
 use super::super::{EngineError, EngineResult};
 use super::pace::Pace;
 use super::shortage::Shortage;
@@ -76,7 +76,7 @@ pub(super) struct BacklogCounts {
 
 struct State {
     /// On these all that waits was claimed.
-    terms: Arc<Terms>,
+    policy: Arc<RunPolicy>,
     waiting: VecDeque<(Moment, ClaimedRun)>,
     /// Those that are to have nothing beside them.
     suspects: VecDeque<(Moment, ClaimedRun)>,
@@ -110,7 +110,7 @@ impl State {
 
     /// Whether so many threads were left behind that nothing more may begin.
     fn is_blocked(&self) -> bool {
-        self.terms.handlers.overrun().is_full(self.slots)
+        self.policy.handlers.overrun().is_full(self.slots)
     }
 
     /// The next run that may begin now.
@@ -157,7 +157,7 @@ impl State {
 }
 
 impl Backlog {
-    pub(super) fn open(terms: Arc<Terms>, spool: Option<&Spool>, slots: usize) -> EngineResult<Self> {
+    pub(super) fn open(policy: Arc<RunPolicy>, spool: Option<&Spool>, slots: usize) -> EngineResult<Self> {
         let waker = Waker::new().map_err(|source| EngineError::Os { what: "no descriptor for the slots", source })?;
         let (mut files, mut problem) = (Vec::new(), None);
         for taken in spool.into_iter().flat_map(|spool| [spool.take(), spool.take()]) {
@@ -167,7 +167,7 @@ impl Backlog {
             }
         }
         let state = State {
-            terms,
+            policy,
             waiting: VecDeque::new(),
             suspects: VecDeque::new(),
             alone: None,
@@ -210,13 +210,13 @@ impl Backlog {
         self.has_run.notify_all();
     }
 
-    /// The next run for a slot, which waits for one, and on which terms. `None` when no more will come.
-    pub(super) fn next(&self) -> Option<(ClaimedRun, Arc<Terms>)> {
+    /// The next run for a slot, which waits for one, and on which policy. `None` when no more will come.
+    pub(super) fn next(&self) -> Option<(ClaimedRun, Arc<RunPolicy>)> {
         let mut state = self.lock();
         loop {
             if let Some(run) = state.pop() {
                 state.working += 1;
-                return Some((run, Arc::clone(&state.terms)));
+                return Some((run, Arc::clone(&state.policy)));
             }
             if state.is_closed {
                 return None;
@@ -305,11 +305,11 @@ impl Backlog {
         self.lock().files.push(file);
     }
 
-    /// What is added from now on is executed on these terms. What waits was claimed on others and goes back; what a slot has
+    /// What is added from now on is executed on these policy. What waits was claimed on others and goes back; what a slot has
     /// taken ends as it began.
-    pub(super) fn change_terms(&self, terms: Arc<Terms>) {
+    pub(super) fn change_policy(&self, policy: Arc<RunPolicy>) {
         let mut state = self.lock();
-        state.terms = terms;
+        state.policy = policy;
         state.withdraw_waiting();
     }
 
@@ -402,8 +402,8 @@ mod tests {
     use crate::domain::ids::{RunId, TaskId};
     use crate::domain::settings::Settings;
 
-    fn terms() -> Arc<Terms> {
-        Arc::new(Terms { handlers: Arc::default(), settings: Settings::from_rows(&[]).unwrap() })
+    fn policy() -> Arc<RunPolicy> {
+        Arc::new(RunPolicy { handlers: Arc::default(), settings: Settings::from_rows(&[]).unwrap() })
     }
 
     fn run(id: i64) -> ClaimedRun {
@@ -423,7 +423,7 @@ mod tests {
 
     #[test]
     fn a_suspect_begins_with_nothing_beside_it_and_nothing_begins_beside_it() {
-        let backlog = Backlog::open(terms(), None, 3).unwrap();
+        let backlog = Backlog::open(policy(), None, 3).unwrap();
         backlog.add(vec![run(1)]);
         assert_eq!(backlog.next().unwrap().0.run_id, RunId(1));
         backlog.add_suspects(vec![run(2), run(3)]);
@@ -453,7 +453,7 @@ mod tests {
 
     #[test]
     fn the_end_does_not_wait_for_a_slot_that_is_gone() {
-        let backlog = Backlog::open(terms(), None, 2).unwrap();
+        let backlog = Backlog::open(policy(), None, 2).unwrap();
         backlog.add(vec![run(1)]);
         assert!(backlog.next().is_some());
         backlog.lose_slot();
@@ -463,12 +463,12 @@ mod tests {
 
     #[test]
     fn a_change_of_terms_gives_back_what_waits_and_leaves_what_was_taken() {
-        let (old, new) = (terms(), terms());
+        let (old, new) = (policy(), policy());
         let backlog = Backlog::open(Arc::clone(&old), None, 1).unwrap();
         backlog.add(vec![run(1), run(2), run(3)]);
         let (taken, on) = backlog.next().unwrap();
         assert!(taken.run_id == RunId(1) && Arc::ptr_eq(&on, &old));
-        backlog.change_terms(Arc::clone(&new));
+        backlog.change_policy(Arc::clone(&new));
         let counts = backlog.counts();
         assert_eq!((counts.waiting, counts.returning, counts.working), (0, 2, 1));
         backlog.add(vec![run(4)]);

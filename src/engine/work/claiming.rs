@@ -28,8 +28,8 @@ impl Coordinator<'_> {
     /// Claims what there is room for.
     pub(super) fn claim(&mut self, counts: BacklogCounts, listener: &mut dyn WorkListener) -> EngineResult<()> {
         // The lock is for those who have something to claim.
-        if self.found_nothing && !self.sees_work()? {
-            self.look_at = self.next_look();
+        if self.last_poll_was_empty && !self.sees_work()? {
+            self.next_poll_at = self.next_look();
             return Ok(());
         }
         let request = self.request(counts)?;
@@ -62,13 +62,13 @@ impl Coordinator<'_> {
 
     /// Does this with a claim in our name.
     pub(super) fn claim_with<T>(&mut self, act: impl FnOnce(&mut Context, &Claim<'_>) -> T) -> T {
-        let (place, terms, holds, patterns) = (self.place, &self.current.terms, &self.holds, &self.patterns);
+        let (place, policy, holds, patterns) = (self.place, &self.current.policy, &self.holds, &self.patterns);
         let may_begin = |class: &TaskClass| {
             (patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(class)))
-                && holds.allow(&terms.handlers, class)
+                && holds.allow(&policy.handlers, class)
         };
-        let classes = terms.handlers.class_set(&may_begin).within(&self.options.classes);
-        let claim = place.claim(terms, classes);
+        let classes = policy.handlers.class_set(&may_begin).within(&self.options.classes);
+        let claim = place.claim(policy, classes);
         act(self.ctx, &claim)
     }
 
@@ -86,27 +86,27 @@ impl Coordinator<'_> {
     ) -> EngineResult<()> {
         let ManyClaimed { runs, needs_runs, is_crowded, .. } = claimed;
         if is_crowded {
-            self.look_at = Moment::after(self.pause.next().min(CROWDED_PAUSE));
+            self.next_poll_at = Moment::after(self.pause.next().min(CROWDED_PAUSE));
             self.idle_since = Moment::now();
             return Ok(());
         }
-        self.found_nothing = runs.is_empty() && !needs_runs;
+        self.last_poll_was_empty = runs.is_empty() && !needs_runs;
         if runs.is_empty() {
             if needs_runs && self.ctx.store.create_missing_runs(&mut |_| {})? > 0 {
-                self.look_at = Moment::now();
+                self.next_poll_at = Moment::now();
                 return Ok(());
             }
-            self.look_at = self.next_look();
+            self.next_poll_at = self.next_look();
             return Ok(());
         }
         fault_point!("work.claim_committed");
-        self.place.hold(&self.current.terms, request.asked_at, &runs);
+        self.place.hold(&self.current.policy, request.asked_at, &runs);
         fault_point!("work.leases_held");
-        self.look_at = Moment::now();
+        self.next_poll_at = Moment::now();
         self.pause.reset();
         if runs.len() < request.tokens.len() && !needs_runs {
             // That was all: the next look may wait, unless something new comes of what succeeds.
-            self.look_at = self.next_look();
+            self.next_poll_at = self.next_look();
         }
         self.claimed += u64::try_from(runs.len()).unwrap_or(u64::MAX);
         self.idle_since = Moment::now();
@@ -132,7 +132,7 @@ impl Coordinator<'_> {
 
     /// After a pause, or when the next task is due.
     fn next_look(&mut self) -> Moment {
-        let look_at = Moment::after(self.pause.next());
-        self.next_due.take().map_or(look_at, |next_due| look_at.min(next_due))
+        let next_poll_at = Moment::after(self.pause.next());
+        self.next_due.take().map_or(next_poll_at, |next_due| next_poll_at.min(next_due))
     }
 }

@@ -8,7 +8,7 @@ use wildmatch::WildMatch;
 use super::super::holds::Holds;
 use super::super::lease::LeaseState;
 use super::super::process_run::ProcessReport;
-use super::super::workplace::Workplace;
+use super::super::runner_context::RunnerContext;
 use super::super::{Context, EngineError, EngineResult};
 use super::backlog::{Backlog, BacklogCounts, Finished};
 use super::housekeeping::Housekeeping;
@@ -19,7 +19,7 @@ use super::unanswered::count_answered;
 use super::{WorkListener, WorkOptions};
 use crate::os::clock::Moment;
 use crate::os::spool::SpoolFile;
-use crate::store::{News, StoreError};
+use crate::store::{ChangeListener, StoreError};
 
 /// A run that waits for longer than this behind others goes back: somebody else may have a slot for it.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ pub(super) struct Coordinator<'a> {
     pub(super) options: &'a mut WorkOptions,
     pub(super) patterns: Vec<WildMatch>,
     pub(super) until: Option<Moment>,
-    pub(super) place: &'a Workplace,
+    pub(super) place: &'a RunnerContext,
     pub(super) current: Current,
     pub(super) memory: Memory,
     pub(super) backlog: &'a Backlog,
@@ -47,13 +47,13 @@ pub(super) struct Coordinator<'a> {
     pub(super) claimed: u64,
     pub(super) pause: Pause,
     /// No look for runs before.
-    pub(super) look_at: Moment,
+    pub(super) next_poll_at: Moment,
     /// Wakes it when there may be something to claim.
-    pub(super) news: Option<News>,
+    pub(super) changes: Option<ChangeListener>,
     /// When the next task becomes due, as the last look has seen it.
     pub(super) next_due: Option<Moment>,
     /// Whether the last look found nothing.
-    pub(super) found_nothing: bool,
+    pub(super) last_poll_was_empty: bool,
     /// Whether runs were polled for after the first housekeeping, which may have rescued some.
     pub(super) saw_housekeeping: bool,
     /// Since when there has been nothing to do at all.
@@ -84,11 +84,11 @@ impl<'a> Coordinator<'a> {
         ctx: &'a mut Context,
         options: &'a mut WorkOptions,
         until: Option<Moment>,
-        place: &'a Workplace,
+        place: &'a RunnerContext,
         current: Current,
         backlog: &'a Backlog,
         housekeeping: &'a Housekeeping,
-        news: Option<News>,
+        changes: Option<ChangeListener>,
     ) -> Self {
         let now = Moment::now();
         Self {
@@ -103,9 +103,9 @@ impl<'a> Coordinator<'a> {
             housekeeping,
             holds: Holds::new(),
             claimed: 0,
-            look_at: now,
-            pause: if news.is_some() { Pause::with_news() } else { Pause::without_news() },
-            news,
+            next_poll_at: now,
+            pause: if changes.is_some() { Pause::while_listening() } else { Pause::while_polling() },
+            changes,
             next_due: None,
             saw_housekeeping: false,
             idle_since: now,
@@ -115,7 +115,7 @@ impl<'a> Coordinator<'a> {
             count_at: Moment::after(COUNT_EVERY),
             away_until: now,
             is_away: false,
-            found_nothing: false,
+            last_poll_was_empty: false,
             is_blocked: false,
         }
     }
@@ -140,8 +140,8 @@ impl<'a> Coordinator<'a> {
                 Err(problem) if is_away(&problem) && !self.has_to_end() => {
                     listener.lost_database(&problem);
                     self.options.tally.note_away(true);
-                    self.look_at = Moment::after(AWAY_PAUSE);
-                    self.away_until = self.look_at;
+                    self.next_poll_at = Moment::after(AWAY_PAUSE);
+                    self.away_until = self.next_poll_at;
                     self.is_away = true;
                 }
                 Err(problem) => {
@@ -168,17 +168,17 @@ impl<'a> Coordinator<'a> {
 
     /// Until there is something to do.
     fn sleep(&mut self, counts: BacklogCounts) {
-        let news = self.news.as_ref().map(News::as_fd);
-        self.backlog.waker.wait(news, self.longest_sleep(counts));
-        match self.news.as_mut().map(News::heard) {
+        let changes = self.changes.as_ref().map(ChangeListener::as_fd);
+        self.backlog.waker.wait(changes, self.longest_sleep(counts));
+        match self.changes.as_mut().map(ChangeListener::has_changed) {
             // To look costs as much as to claim. Who has just told does not tell again of what he queues next: it is looked for.
             Some(Ok(true)) => {
-                (self.look_at, self.found_nothing) = (Moment::now(), false);
+                (self.next_poll_at, self.last_poll_was_empty) = (Moment::now(), false);
                 self.pause.reset();
             }
             Some(Ok(false)) | None => {}
             // From now on it is found by looking.
-            Some(Err(_)) => (self.news, self.pause) = (None, Pause::without_news()),
+            Some(Err(_)) => (self.changes, self.pause) = (None, Pause::while_polling()),
         }
     }
 
@@ -197,7 +197,7 @@ impl<'a> Coordinator<'a> {
             self.count_at = Moment::after(COUNT_EVERY);
         }
         if self.current.read_settings(self.ctx, listener)? {
-            self.change_terms();
+            self.change_policy();
             counts = self.backlog.counts();
         }
         if self.is_to_give_back(counts) {
@@ -206,7 +206,7 @@ impl<'a> Coordinator<'a> {
         }
         if !self.saw_housekeeping && self.housekeeping.has_looked_after() {
             self.saw_housekeeping = true;
-            (self.look_at, self.found_nothing) = (Moment::now(), false);
+            (self.next_poll_at, self.last_poll_was_empty) = (Moment::now(), false);
         }
         if self.wants_more(counts) {
             self.claim(counts, listener)?;
@@ -216,7 +216,7 @@ impl<'a> Coordinator<'a> {
             return Ok(false);
         }
         if counts.is_blocked && self.options.ends_when_blocked && !self.is_leaving() {
-            let threads = self.current.terms.handlers.overrun().left_behind.count();
+            let threads = self.current.policy.handlers.overrun().left_behind.count();
             return Err(EngineError::TooManyLeftBehind { threads });
         }
         // Whoever has lost its slots asks for them again.
@@ -227,7 +227,7 @@ impl<'a> Coordinator<'a> {
 
     /// While the database is away: until the lease of the worker itself is over.
     fn is_held(&self) -> EngineResult<bool> {
-        match self.place.leases.runner_standing() {
+        match self.place.leases.runner_lease_state() {
             LeaseState::Held => Ok(false),
             LeaseState::Lost | LeaseState::Over => Err(EngineError::RunnerOver),
         }
@@ -239,7 +239,7 @@ impl<'a> Coordinator<'a> {
             || self.until.is_some_and(Moment::has_passed)
             || self.memory.is_too_large()
             // Whose slots were given away meanwhile may be too many (rule R5).
-            || self.place.leases.runner_standing() != LeaseState::Held
+            || self.place.leases.runner_lease_state() != LeaseState::Held
     }
 
     /// Whether the ends are to be written now. Those who wait for more to come with them keep no slot from its work.
@@ -265,7 +265,7 @@ impl<'a> Coordinator<'a> {
     }
 
     fn wants_more(&self, counts: BacklogCounts) -> bool {
-        counts.is_short && self.look_at.has_passed() && self.room(counts) > 0
+        counts.is_short && self.next_poll_at.has_passed() && self.room(counts) > 0
     }
 
     /// A handler could not be started for want of something that this process lacks.
@@ -287,7 +287,7 @@ impl<'a> Coordinator<'a> {
         let is_enough = self.options.max_runs.is_some_and(|max| self.claimed >= max);
         let was_idle = self.options.idle_exit.is_some_and(|idle| {
             // What was looked for and not found counts, not what was not looked for yet.
-            let has_looked = counts.is_blocked || !self.look_at.has_passed();
+            let has_looked = counts.is_blocked || !self.next_poll_at.has_passed();
             self.saw_housekeeping && has_looked && self.idle_since.elapsed() >= idle
         });
         is_enough || was_idle || self.is_leaving() || (counts.is_blocked && self.options.ends_when_blocked)
@@ -300,7 +300,7 @@ impl<'a> Coordinator<'a> {
             sleep = sleep.min(counts.gather.saturating_sub(gathered));
         }
         if counts.is_short && !self.is_leaving() {
-            sleep = sleep.min(self.look_at.remaining());
+            sleep = sleep.min(self.next_poll_at.remaining());
         }
         sleep
     }
@@ -308,7 +308,7 @@ impl<'a> Coordinator<'a> {
     fn look(&mut self, counts: BacklogCounts, listener: &mut dyn WorkListener, report: &ProcessReport) {
         if reconfigure(self.ctx, self.options, listener) {
             self.current.take_handlers(self.ctx);
-            self.change_terms();
+            self.change_policy();
             self.housekeeping.reconfigure(self.ctx);
             // Only for who asks why a run waits: no reason to end where it cannot be written.
             if !self.is_away {
@@ -339,7 +339,7 @@ impl<'a> Coordinator<'a> {
     }
 
     fn look_at_left_behind(&mut self, counts: BacklogCounts, listener: &mut dyn WorkListener) {
-        let threads = self.current.terms.handlers.overrun().left_behind.count();
+        let threads = self.current.policy.handlers.overrun().left_behind.count();
         // Not before the run is told of whose thread was left behind last.
         let is_blocked = counts.is_blocked && (self.is_blocked || counts.finished == 0);
         self.options.tally.note_left_behind(threads, is_blocked);
@@ -350,15 +350,15 @@ impl<'a> Coordinator<'a> {
         if self.is_blocked {
             listener.is_blocked(threads);
         } else {
-            (self.look_at, self.found_nothing) = (Moment::now(), false);
+            (self.next_poll_at, self.last_poll_was_empty) = (Moment::now(), false);
             listener.claims_again();
         }
     }
 
-    /// Runs that are claimed from now on are executed on the current terms. Those that wait were claimed on others.
-    fn change_terms(&mut self) {
-        self.backlog.change_terms(Arc::clone(&self.current.terms));
+    /// Runs that are claimed from now on are executed on the current policy. Those that wait were claimed on others.
+    fn change_policy(&mut self) {
+        self.backlog.change_policy(Arc::clone(&self.current.policy));
         // What was not handled before may be by now.
-        (self.look_at, self.found_nothing) = (Moment::now(), false);
+        (self.next_poll_at, self.last_poll_was_empty) = (Moment::now(), false);
     }
 }

@@ -53,7 +53,7 @@ pub(super) struct Housekeeping {
     /// Whether the first housekeeping has finished.
     has_looked_after: Arc<AtomicBool>,
     /// Whether there are ends to tell of; `None` where nobody is told.
-    ends_to_tell: Option<Arc<AtomicBool>>,
+    finishes_to_notify: Option<Arc<AtomicBool>>,
     problem: Arc<Mutex<Option<String>>>,
 }
 
@@ -65,7 +65,7 @@ impl Housekeeping {
         stop: &'scope StopSignals,
     ) -> EngineResult<Self> {
         let (sender, receiver) = channel();
-        let ends_to_tell = ctx.store.tells_of_ends().then(Arc::<AtomicBool>::default);
+        let finishes_to_notify = ctx.store.supports_finish_notifications().then(Arc::<AtomicBool>::default);
         let problem = Arc::default();
         let has_looked_after = Arc::<AtomicBool>::default();
         let now = Moment::now();
@@ -74,17 +74,17 @@ impl Housekeeping {
             ctx: None,
             stop,
             problem: Arc::clone(&problem),
-            ends_to_tell: ends_to_tell.clone(),
+            finishes_to_notify: finishes_to_notify.clone(),
             has_looked_after: Arc::clone(&has_looked_after),
-            look_at: now,
-            tell_at: None,
+            next_check_at: now,
+            notify_at: None,
             silent_until: now,
         };
         Builder::new()
             .name("housekeeping".to_owned())
             .spawn_scoped(scope, move || runner.run(&receiver))
             .map_err(|source| EngineError::Os { what: "no thread for housekeeping", source })?;
-        Ok(Self { sender, has_hooks: Cell::new(has_hooks(ctx)), has_looked_after, ends_to_tell, problem })
+        Ok(Self { sender, has_hooks: Cell::new(has_hooks(ctx)), has_looked_after, finishes_to_notify, problem })
     }
 
     /// What is told from now on goes by the configuration that this has.
@@ -103,9 +103,9 @@ impl Housekeeping {
     }
 
     /// Tells those who wait for the end of a task that some have ended: soon, and at once of all that have ended by then.
-    pub(super) fn tell_of_ends(&self) {
+    pub(super) fn notify_finished(&self) {
         let is_first = |to_tell: &&Arc<AtomicBool>| !to_tell.swap(true, Ordering::AcqRel);
-        if self.ends_to_tell.as_ref().filter(is_first).is_some() {
+        if self.finishes_to_notify.as_ref().filter(is_first).is_some() {
             let _ = self.sender.send(HousekeepingRequest::TellOfEnds);
         }
     }
@@ -139,11 +139,11 @@ struct HousekeepingThread<'a> {
     ctx: Option<Context>,
     stop: &'a StopSignals,
     problem: Arc<Mutex<Option<String>>>,
-    ends_to_tell: Option<Arc<AtomicBool>>,
+    finishes_to_notify: Option<Arc<AtomicBool>>,
     has_looked_after: Arc<AtomicBool>,
-    look_at: Moment,
+    next_check_at: Moment,
     /// Set while there are ends to tell of.
-    tell_at: Option<Moment>,
+    notify_at: Option<Moment>,
     /// No ends are told of before.
     silent_until: Moment,
 }
@@ -152,24 +152,24 @@ impl HousekeepingThread<'_> {
     /// Until there is nobody left to send.
     fn run(mut self, receiver: &Receiver<HousekeepingRequest>) {
         loop {
-            let until = self.tell_at.map_or(self.look_at, |tell_at| tell_at.min(self.look_at));
+            let until = self.notify_at.map_or(self.next_check_at, |notify_at| notify_at.min(self.next_check_at));
             match receiver.recv_timeout(until.remaining()) {
                 Ok(HousekeepingRequest::Hook(ended)) => self.start_hook(&ended),
-                Ok(HousekeepingRequest::TellOfEnds) => self.tell_at = Some(self.silent_until),
+                Ok(HousekeepingRequest::TellOfEnds) => self.notify_at = Some(self.silent_until),
                 Ok(HousekeepingRequest::Reconfigured(open)) => (self.open, self.ctx) = (open, None),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if self.tell_at.is_some_and(Moment::has_passed) {
-                self.tell_of_ends();
+            if self.notify_at.is_some_and(Moment::has_passed) {
+                self.notify_finished();
             }
-            if self.look_at.has_passed() {
+            if self.next_check_at.has_passed() {
                 self.look_after();
             }
         }
         // Who ends does not wait for a connection.
-        if self.tell_at.is_some() && self.ctx.is_some() {
-            self.tell_of_ends();
+        if self.notify_at.is_some() && self.ctx.is_some() {
+            self.notify_finished();
         }
         // The next worker prints what this one could not.
         if let Some(ctx) = &mut self.ctx {
@@ -186,13 +186,13 @@ impl HousekeepingThread<'_> {
         }
     }
 
-    fn tell_of_ends(&mut self) {
-        self.tell_at = None;
-        if let Some(to_tell) = &self.ends_to_tell {
+    fn notify_finished(&mut self) {
+        self.notify_at = None;
+        if let Some(to_tell) = &self.finishes_to_notify {
             // Before: what ends from now on is told of once more.
             to_tell.store(false, Ordering::Release);
         }
-        let told = self.connected().map(|ctx| ctx.store.tell_of_ends());
+        let told = self.connected().map(|ctx| ctx.store.notify_finished());
         if !matches!(told, Some(Ok(_))) {
             self.ctx = None;
         }
@@ -208,7 +208,7 @@ impl HousekeepingThread<'_> {
         if !matches!(done, Some(Ok(()))) {
             self.ctx = None;
         }
-        self.look_at = Moment::after(LOOK_AFTER_EVERY);
+        self.next_check_at = Moment::after(LOOK_AFTER_EVERY);
         self.has_looked_after.store(true, Ordering::Release);
     }
 

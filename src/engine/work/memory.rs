@@ -17,7 +17,7 @@ const MANY_RUNS: u64 = 1_000;
 
 pub(super) struct Memory {
     most_bytes: Option<u64>,
-    look_at: Moment,
+    next_check_at: Moment,
     is_too_large: bool,
     /// How many runs had been claimed when free memory was given back.
     given_back_at: u64,
@@ -26,7 +26,7 @@ pub(super) struct Memory {
 impl Memory {
     /// Without a limit it is never too large.
     pub(super) fn new(most_bytes: Option<u64>) -> Self {
-        Self { most_bytes, look_at: Moment::now(), is_too_large: false, given_back_at: 0 }
+        Self { most_bytes, next_check_at: Moment::now(), is_too_large: false, given_back_at: 0 }
     }
 
     /// Whether it was found to be too large; once it was, it stays so.
@@ -48,10 +48,10 @@ impl Memory {
     /// a run has been processed: one that is too large from the start would never do any.
     pub(super) fn look(&mut self, processed: u64) -> Option<(u64, u64)> {
         let most_bytes = self.most_bytes.filter(|_| processed > 0 && !self.is_too_large)?;
-        if !self.look_at.has_passed() {
+        if !self.next_check_at.has_passed() {
             return None;
         }
-        self.look_at = Moment::after(LOOK_EVERY);
+        self.next_check_at = Moment::after(LOOK_EVERY);
         let used_bytes = memory_bytes(&ProcessIdentity::own().ok()?)?;
         self.is_too_large = used_bytes > most_bytes;
         self.is_too_large.then_some((used_bytes, most_bytes))

@@ -37,8 +37,8 @@ use super::outcomes_of_many::leave_waiting;
 use super::process_run::ProcessReport;
 use super::register::{as_runner, register};
 use super::run_listener::RunListener;
+use super::runner_context::{RunPolicy, RunnerContext};
 use super::stopping::{Stopping, end_statements_on};
-use super::workplace::{Terms, Workplace};
 use super::{Context, EngineError, EngineResult};
 use crate::domain::ids::RunnerId;
 use crate::domain::records::ClaimedRun;
@@ -47,7 +47,7 @@ use crate::os::clock::Moment;
 use crate::os::descriptors;
 use crate::os::marks::Marks;
 use crate::os::stop_signals::StopSignals;
-use crate::store::{News, Registration};
+use crate::store::{ChangeListener, Registration};
 
 /// Between two questions whether there is room under the runner limit.
 const LIMIT_PAUSE: Duration = Duration::from_secs(1);
@@ -208,13 +208,13 @@ fn work_registered(
     };
     fault_point!("work.registered");
     // Before other threads connect: its socket is known by being the only new one.
-    let news = News::listen(ctx.store.url());
+    let changes = ChangeListener::listen(ctx.store.url());
     listener.registered(runner_id);
     as_runner(ctx, runner_id, asked_at, settings.lease, |ctx, leases| {
         let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
         ctx.store.patience().end_when(stopping.must_stop());
-        let place = Workplace::new(ctx, runner_id, leases, stopping)?;
-        with_slots(ctx, options, until, &settings, &place, news, stop, listener, report)
+        let place = RunnerContext::new(ctx, runner_id, leases, stopping)?;
+        with_slots(ctx, options, until, &settings, &place, changes, stop, listener, report)
     })
 }
 
@@ -284,17 +284,17 @@ fn with_slots(
     options: &mut WorkOptions,
     until: Option<Moment>,
     settings: &Settings,
-    place: &Arc<Workplace>,
-    news: Option<News>,
+    place: &Arc<RunnerContext>,
+    changes: Option<ChangeListener>,
     stop: &StopSignals,
     listener: &mut dyn WorkListener,
     report: &mut ProcessReport,
 ) -> EngineResult<()> {
-    let terms = Terms::new(ctx, settings.clone());
+    let policy = RunPolicy::new(ctx, settings.clone());
     let marks =
         place.spool.as_ref().and_then(|spool| Marks::begin(spool.directory(), place.identity, options.slots).ok());
     let marks = marks.map(Arc::new);
-    let backlog = Arc::new(Backlog::open(Arc::clone(&terms), place.spool.as_ref(), options.slots)?);
+    let backlog = Arc::new(Backlog::open(Arc::clone(&policy), place.spool.as_ref(), options.slots)?);
     report.spool_problem = backlog.problem();
     fault_point!("work.spool_taken");
     let result = thread::scope(|scope| {
@@ -313,8 +313,9 @@ fn with_slots(
                 }
             }
         }
-        let result = Coordinator::new(ctx, options, until, place, Current::new(terms), &backlog, &housekeeping, news)
-            .run(listener, report);
+        let result =
+            Coordinator::new(ctx, options, until, place, Current::new(policy), &backlog, &housekeeping, changes)
+                .run(listener, report);
         report.hook_problem = report.hook_problem.take().or_else(|| housekeeping.problem());
         result
     });

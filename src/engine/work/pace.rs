@@ -21,7 +21,7 @@ const WEIGHT: f64 = 0.1;
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// Where news wake us, a look is for what nobody tells of.
-const LONGEST_PAUSE_WITH_NEWS: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE_LISTENING: Duration = Duration::from_secs(1);
 
 /// How long runs and writes take, the newest counting most.
 #[derive(Debug, Default)]
@@ -80,11 +80,11 @@ pub(super) struct Pause {
 }
 
 impl Pause {
-    pub(super) const fn with_news() -> Self {
-        Self { next: FIRST_PAUSE, longest: LONGEST_PAUSE_WITH_NEWS }
+    pub(super) const fn while_listening() -> Self {
+        Self { next: FIRST_PAUSE, longest: LONGEST_PAUSE_LISTENING }
     }
 
-    pub(super) const fn without_news() -> Self {
+    pub(super) const fn while_polling() -> Self {
         Self { next: FIRST_PAUSE, longest: LONGEST_PAUSE }
     }
 
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_their_longest_and_start_again() {
-        let mut pause = Pause::without_news();
+        let mut pause = Pause::while_polling();
         assert!(pause.next() <= FIRST_PAUSE);
         for _ in 0..100 {
             let _ = pause.next();

@@ -44,10 +44,10 @@ impl Coordinator<'_> {
             .tally
             .ended(finished.iter().zip(&answers).map(|(finished, answer)| counted(finished, answer.as_ref())));
         // What succeeds may be waited for.
-        (self.look_at, self.idle_since) = (Moment::now(), Moment::now());
+        (self.next_poll_at, self.idle_since) = (Moment::now(), Moment::now());
         self.pause.reset();
         let taken = claimed.map_or(Ok(()), |(request, claimed)| self.take(&request, claimed, listener));
-        self.housekeeping.tell_of_ends();
+        self.housekeeping.notify_finished();
         if let Some(mut file) = file {
             // Should it stay, it is sent again, which changes nothing.
             let _ = file.clear();
@@ -125,7 +125,7 @@ impl Coordinator<'_> {
         report.count(&outcome);
         listener.ended(&run, &outcome);
         if outcome.is_left_behind {
-            let overrun = self.current.terms.handlers.overrun();
+            let overrun = self.current.policy.handlers.overrun();
             listener.left_behind(&run, overrun.left_behind.count(), overrun.most(self.options.slots));
         }
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::super::handlers::Handlers;
-use super::super::workplace::Terms;
+use super::super::runner_context::RunPolicy;
 use super::super::{Context, EngineError, EngineResult};
 use super::{WorkListener, WorkOptions};
 use crate::config::{Announcements, Classes};
@@ -47,29 +47,29 @@ pub(super) fn reconfigure(ctx: &mut Context, options: &mut WorkOptions, listener
     true
 }
 
-/// The terms on which a worker executes what it claims now.
+/// The policy by which a worker executes what it claims now.
 pub(super) struct Current {
-    pub(super) terms: Arc<Terms>,
+    pub(super) policy: Arc<RunPolicy>,
     settings_at: Moment,
     /// What could not be used of the settings when they were last read.
     problem: Option<String>,
-    /// Terms of before, on which runs may still be executed.
-    former: Vec<Weak<Terms>>,
+    /// RunPolicy of before, on which runs may still be executed.
+    former: Vec<Weak<RunPolicy>>,
 }
 
 impl Current {
-    pub(super) fn new(terms: Arc<Terms>) -> Self {
-        Self { terms, settings_at: Moment::after(SETTINGS_EVERY), problem: None, former: Vec::new() }
+    pub(super) fn new(policy: Arc<RunPolicy>) -> Self {
+        Self { policy, settings_at: Moment::after(SETTINGS_EVERY), problem: None, former: Vec::new() }
     }
 
     pub(super) fn handlers(&self) -> &Handlers {
-        &self.terms.handlers
+        &self.policy.handlers
     }
 
     /// Goes on with these handlers, and reads the settings soon.
     pub(super) fn take_handlers(&mut self, ctx: &Context) {
         self.settings_at = Moment::now();
-        self.take(Terms::new(ctx, self.terms.settings.clone()));
+        self.take(RunPolicy::new(ctx, self.policy.settings.clone()));
     }
 
     /// Reads the settings now and then. Whether they have changed. Those that cannot be used are not: the others stay.
@@ -94,23 +94,23 @@ impl Current {
         };
         (self.settings_at, self.problem) = (Moment::after(SETTINGS_EVERY), None);
         // Its leases are kept, and trusted, by the times with which it was registered.
-        let settings = Settings { lease: self.terms.settings.lease, ..settings };
-        let has_changed = settings != self.terms.settings;
+        let settings = Settings { lease: self.policy.settings.lease, ..settings };
+        let has_changed = settings != self.policy.settings;
         if has_changed {
-            self.take(Terms::new(ctx, settings));
+            self.take(RunPolicy::new(ctx, settings));
         }
         Ok(has_changed)
     }
 
-    fn take(&mut self, terms: Arc<Terms>) {
-        let former = std::mem::replace(&mut self.terms, terms);
+    fn take(&mut self, policy: Arc<RunPolicy>) {
+        let former = std::mem::replace(&mut self.policy, policy);
         self.former.push(Arc::downgrade(&former));
     }
 
-    /// Once nothing is executed on former terms any more: lets the coprocesses end that were started meanwhile for the last runs
+    /// Once nothing is executed by an earlier policy: lets the coprocesses end that were started meanwhile for the last runs
     /// on those.
     pub(super) fn forget_former(&mut self) {
-        if !self.former.is_empty() && self.former.iter().all(|terms| terms.strong_count() == 0) {
+        if !self.former.is_empty() && self.former.iter().all(|policy| policy.strong_count() == 0) {
             self.former.clear();
             self.handlers().retire_coprocesses();
         }

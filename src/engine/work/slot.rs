@@ -13,7 +13,7 @@ use super::super::execute::{Executed, Work, begin, conclude, no_thread, run_prog
 use super::super::handler_finish::HandlerFinish;
 use super::super::in_process::run_at;
 use super::super::live_run::RustRun;
-use super::super::workplace::{Terms, Workplace};
+use super::super::runner_context::{RunPolicy, RunnerContext};
 use super::backlog::Backlog;
 use crate::domain::records::ClaimedRun;
 use crate::handler::{RunContext, TaskHandler};
@@ -25,7 +25,7 @@ use crate::os::thread_names::name_own_thread;
 /// One slot, for its threads.
 pub(super) struct Slot {
     number: usize,
-    place: Arc<Workplace>,
+    place: Arc<RunnerContext>,
     backlog: Arc<Backlog>,
     marks: Weak<Marks>,
     guarded: Mutex<Guarded>,
@@ -68,7 +68,7 @@ enum Guard {
 /// A run whose handler works on the thread of the slot. The thread that takes it from there concludes it.
 struct InProcess {
     run: ClaimedRun,
-    terms: Arc<Terms>,
+    policy: Arc<RunPolicy>,
     rust: RustRun<'static>,
     began: Moment,
 }
@@ -80,7 +80,7 @@ impl Slot {
     /// There is none.
     pub(super) fn start(
         number: usize,
-        place: &Arc<Workplace>,
+        place: &Arc<RunnerContext>,
         backlog: &Arc<Backlog>,
         marks: Option<&Arc<Marks>>,
     ) -> io::Result<()> {
@@ -108,22 +108,22 @@ impl Slot {
         let _presence = Presence(&self.backlog);
         // Without the socket `taskqueue progress` does not reach us; descriptor 3 still does.
         let socket = EventSocket::bind(self.place.requests.clone()).ok();
-        while let Some((run, terms)) = self.backlog.next() {
+        while let Some((run, policy)) = self.backlog.next() {
             fault_point!("slot.run_taken");
             if let Some(marks) = self.marks.upgrade() {
                 marks.set(self.number, &run.token);
             }
             fault_point!("slot.marked");
             let began = Moment::now();
-            let (live, work) = begin(&self.place, &terms, &run, None);
+            let (live, work) = begin(&self.place, &policy, &run, None);
             match work {
                 Work::Program(context) => {
-                    let executed = run_program(&self.place, &terms, &run, context, socket.as_ref(), live);
+                    let executed = run_program(&self.place, &policy, &run, context, socket.as_ref(), live);
                     self.finish(run, executed, began);
                 }
                 Work::Rust(handler, context) => {
-                    let rust = rust_run(&terms, &run, live);
-                    if !self.run_here(InProcess { run, terms, rust, began }, handler.as_ref(), &context) {
+                    let rust = rust_run(&policy, &run, live);
+                    if !self.run_here(InProcess { run, policy, rust, began }, handler.as_ref(), &context) {
                         return;
                     }
                 }
@@ -135,7 +135,7 @@ impl Slot {
 
     /// Runs a handler on this thread. Returns false where the guard has ended its run, and is the slot now.
     fn run_here(self: &Arc<Self>, run: InProcess, handler: &dyn TaskHandler, context: &RunContext) -> bool {
-        let (desk, action) = (run.rust.desk(), run.terms.handlers.overrun().action);
+        let (desk, action) = (run.rust.desk(), run.policy.handlers.overrun().action);
         if let Err((run, error)) = self.begin_guarding(run) {
             let finished = no_thread(&run.run, &error);
             self.conclude(*run, &finished);
@@ -189,8 +189,8 @@ impl Slot {
     }
 
     fn conclude(&self, run: InProcess, finished: &HandlerFinish) {
-        let InProcess { run, terms, rust, began } = run;
-        let executed = conclude(&self.place, &terms, &run, rust.into_live(), finished);
+        let InProcess { run, policy, rust, began } = run;
+        let executed = conclude(&self.place, &policy, &run, rust.into_live(), finished);
         self.finish(run, executed, began);
     }
 

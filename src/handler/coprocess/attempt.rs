@@ -181,7 +181,7 @@ impl<'a> Attempt<'a> {
         }
         self.said.unread = self.said.unread.saturating_add(letters.unread);
         let mut reported = false;
-        for event in letters.news {
+        for event in letters.events {
             reported |= event.is_report();
             self.said.hear(event, self.observer);
         }

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::crew::Crew;
-use super::ears::Ears;
 use super::member::{Member, Order};
+use super::output_reader::OutputReader;
 use super::protocol::{DRAIN, PING, hello};
+use super::shared_pool::SharedPool;
 use super::ticket::{Cause, Death, Outcome};
 use crate::domain::ending::Ending;
 use crate::os::clock::Moment;
@@ -22,31 +22,35 @@ const MUTE_END: Duration = Duration::from_millis(500);
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
 /// Starts a process for a member of the pool and stays with it.
-pub(super) fn keep(crew: &Arc<Crew>, number: u64, waker: &Waker) {
-    let started = crew.handler.child_spec(&crew.class, &crew.runner).and_then(|spec| Coprocess::start(&spec));
+pub(super) fn keep(shared_pool: &Arc<SharedPool>, number: u64, waker: &Waker) {
+    let started = shared_pool
+        .handler
+        .child_spec(&shared_pool.class, &shared_pool.runner)
+        .and_then(|spec| Coprocess::start(&spec));
     let (coprocess, inlet) = match started {
         Ok(started) => started,
         Err(ending) => {
-            let mut state = crew.state();
+            let mut state = shared_pool.state();
             state.members.retain(|member| member.number != number);
             state.could_not_start(ending);
             return;
         }
     };
     fault_point!("coprocess.started");
-    if let Some(member) = crew.state().member(number) {
+    if let Some(member) = shared_pool.state().member(number) {
         member.identity = Some(Arc::new(coprocess.identity().clone()));
         member.inlet = Some(inlet);
         member.say(&hello());
     }
-    let ears = Ears::new(Arc::clone(crew), number);
-    Keeper { crew, number, ears, pings: Pings::new(crew.handler.ping_every), mute_until: None }.stay(coprocess, waker);
+    let output_reader = OutputReader::new(Arc::clone(shared_pool), number);
+    Keeper { shared_pool, number, output_reader, pings: Pings::new(shared_pool.handler.ping_every), mute_until: None }
+        .stay(coprocess, waker);
 }
 
 struct Keeper<'a> {
-    crew: &'a Crew,
+    shared_pool: &'a SharedPool,
     number: u64,
-    ears: Ears,
+    output_reader: OutputReader,
     pings: Pings,
     /// By when it must have ended, having closed its output.
     mute_until: Option<Moment>,
@@ -83,21 +87,21 @@ impl Keeper<'_> {
                 Next::Listen { wants_to_write, until } => (wants_to_write, until),
                 Next::End(plan, cause) => break (plan, cause),
             };
-            let hears = self.ears.are_open();
+            let hears = self.output_reader.are_open();
             let until = if hears { until } else { until.min(Moment::after(CONGESTED)) };
-            let turn = coprocess.turn(waker, (hears, wants_to_write), until, &mut self.ears);
+            let turn = coprocess.turn(waker, (hears, wants_to_write), until, &mut self.output_reader);
             self.wake_up();
-            if self.ears.have_heard() {
+            if self.output_reader.have_heard() {
                 self.pings.heard();
                 fault_point!("coprocess.heard");
-                let may_be_large = self.crew.handler.max_rss_bytes;
+                let may_be_large = self.shared_pool.handler.max_rss_bytes;
                 let is_large = may_be_large.is_some_and(|most| {
-                    self.ears.has_answer() && coprocess.resident_bytes().is_some_and(|found| found > most)
+                    self.output_reader.has_answer() && coprocess.resident_bytes().is_some_and(|found| found > most)
                 });
-                self.ears.deliver(is_large);
+                self.output_reader.deliver(is_large);
             }
             // Whatever became of it afterwards.
-            if let Some(why) = self.ears.fault.take() {
+            if let Some(why) = self.output_reader.fault.take() {
                 break (self.plan(Duration::ZERO, self.grace()), Cause::Fault("protocol", why));
             }
             if turn.has_ended {
@@ -118,13 +122,13 @@ impl Keeper<'_> {
 
     /// What others say to it now is written by us.
     fn wake_up(&self) {
-        if let Some(member) = self.crew.state().member(self.number) {
+        if let Some(member) = self.shared_pool.state().member(self.number) {
             member.keeper_is_awake = true;
         }
     }
 
     fn grace(&self) -> Duration {
-        self.crew.handler.command.kill_grace
+        self.shared_pool.handler.command.kill_grace
     }
 
     fn plan(&self, term_after: Duration, kill_after: Duration) -> EndPlan {
@@ -133,8 +137,8 @@ impl Keeper<'_> {
 
     /// Writes what waits, and looks what has been ordered and what has become due.
     fn next(&mut self) -> Next {
-        let (crew, number) = (self.crew, self.number);
-        let mut state = crew.state();
+        let (shared_pool, number) = (self.shared_pool, self.number);
+        let mut state = shared_pool.state();
         let Some(member) = state.member(number) else {
             return Next::End(self.plan(Duration::ZERO, Duration::ZERO), Cause::Itself);
         };
@@ -172,7 +176,7 @@ impl Keeper<'_> {
     fn due(&mut self, member: &mut Member) -> Result<Moment, Cause> {
         let mut until = self.mute_until.unwrap_or_else(|| Moment::after(LONGEST_SLEEP));
         let Some(hello) = member.hello else {
-            let limit = self.crew.handler.start_timeout;
+            let limit = self.shared_pool.handler.start_timeout;
             let hello_by = member.started.plus(limit);
             if hello_by.has_passed() {
                 return Err(Cause::Fault(
@@ -182,7 +186,7 @@ impl Keeper<'_> {
             }
             return Ok(until.min(hello_by));
         };
-        if let Some(max_age) = self.crew.handler.max_age.filter(|_| member.given > 0) {
+        if let Some(max_age) = self.shared_pool.handler.max_age.filter(|_| member.given > 0) {
             if member.is_old(max_age) {
                 member.order(Order::Retire);
             } else {
@@ -209,15 +213,15 @@ impl Keeper<'_> {
     }
 
     fn finish(mut self, coprocess: Coprocess, plan: &EndPlan, cause: Cause) {
-        let inlet = self.crew.state().member(self.number).and_then(|member| {
+        let inlet = self.shared_pool.state().member(self.number).and_then(|member| {
             // Nobody gives it anything any more.
             member.is_leaving = true;
             member.inlet.take()
         });
         fault_point!("coprocess.ending");
-        self.ears.begin_the_end(plan.kill_after.is_zero());
-        let end = coprocess.end(inlet, plan, &mut self.ears);
-        self.ears.deliver(false);
+        self.output_reader.begin_the_end(plan.kill_after.is_zero());
+        let end = coprocess.end(inlet, plan, &mut self.output_reader);
+        self.output_reader.deliver(false);
         fault_point!("coprocess.ended");
         self.bury(end, cause, plan.closes_input);
     }
@@ -226,7 +230,7 @@ impl Keeper<'_> {
     fn bury(&self, end: CoprocessEnd, cause: Cause, was_asked: bool) {
         let CoprocessEnd { ending, unended, unread_bytes } = end;
         let death = Arc::new(Death { ending, cause, unended });
-        let mut state = self.crew.state();
+        let mut state = self.shared_pool.state();
         let Some(at) = state.members.iter().position(|member| member.number == self.number) else { return };
         let member = state.members.remove(at);
         if member.hello.is_none() && !was_asked {
@@ -250,8 +254,8 @@ impl Keeper<'_> {
             }
             (_, other) => format!("it said no hello: {other:?}"),
         };
-        let said = self.ears.last_words();
+        let said = self.output_reader.last_words();
         let said = if said.is_empty() { said } else { format!(": {said}") };
-        Ending::CouldNotStart(format!("could not start {}: {why}{said}", self.crew.handler.program()))
+        Ending::CouldNotStart(format!("could not start {}: {why}{said}", self.shared_pool.handler.program()))
     }
 }

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::CoprocessHandler;
-use super::crew::{Crew, State};
 use super::keeper;
 use super::member::{Member, Order};
 use super::protocol::{self, WireId};
+use super::shared_pool::{SharedPool, State};
 use super::ticket::{Cause, Ticket};
 use crate::domain::ending::Ending;
 use crate::domain::stop_reason::StopReason;
@@ -20,7 +20,7 @@ use crate::os::waker::Waker;
 
 /// The processes of one class.
 pub(super) struct Pool {
-    crew: Arc<Crew>,
+    shared_pool: Arc<SharedPool>,
     keepers: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -38,22 +38,25 @@ pub(super) enum Place {
 
 impl Pool {
     pub(super) fn new(handler: CoprocessHandler, class: TaskClass, runner: ProcessIdentity) -> Arc<Self> {
-        Arc::new(Self { crew: Arc::new(Crew::new(handler, class, runner)), keepers: Mutex::new(Vec::new()) })
+        Arc::new(Self {
+            shared_pool: Arc::new(SharedPool::new(handler, class, runner)),
+            keepers: Mutex::new(Vec::new()),
+        })
     }
 
     pub(super) fn handler(&self) -> &CoprocessHandler {
-        &self.crew.handler
+        &self.shared_pool.handler
     }
 
     /// How many starts have failed so far.
     pub(super) fn failures(&self) -> u64 {
-        self.crew.state().failures
+        self.shared_pool.state().failures
     }
 
     /// Gives the run to a process, or sees to it that there will be one. `seen` is how many starts had failed when the
     /// wait for a place began.
     pub(super) fn place(&self, id: WireId, message: &[u8], ticket: &Arc<Ticket>, seen: u64) -> Place {
-        let mut state = self.crew.state();
+        let mut state = self.shared_pool.state();
         state.waiting.retain(|other| !Arc::ptr_eq(other, ticket));
         if state.is_closed {
             return Place::Closed;
@@ -68,7 +71,7 @@ impl Pool {
             fullest.and_then(|member| member.identity.clone().map(|found| (member, found)))
         {
             member.give(id, message, ticket);
-            if self.crew.handler.max_runs.is_some_and(|most| member.given >= most) {
+            if self.shared_pool.handler.max_runs.is_some_and(|most| member.given >= most) {
                 member.order(Order::Retire);
             }
             return Place::Given { member: member.number, identity };
@@ -89,7 +92,7 @@ impl Pool {
     }
 
     fn retire_the_old(&self, state: &mut State) {
-        let Some(max_age) = self.crew.handler.max_age else { return };
+        let Some(max_age) = self.shared_pool.handler.max_age else { return };
         for member in &mut state.members {
             if member.is_old(max_age) {
                 member.order(Order::Retire);
@@ -98,14 +101,15 @@ impl Pool {
     }
 
     fn start(&self, state: &mut State) -> Result<(), Ending> {
-        let no_room =
-            |error: std::io::Error| Ending::NoRoom(format!("could not start {}: {error}", self.crew.handler.program()));
+        let no_room = |error: std::io::Error| {
+            Ending::NoRoom(format!("could not start {}: {error}", self.shared_pool.handler.program()))
+        };
         let waker = Arc::new(Waker::new().map_err(no_room)?);
         let number = state.next_number;
-        let (crew, ours) = (Arc::clone(&self.crew), Arc::clone(&waker));
+        let (shared_pool, ours) = (Arc::clone(&self.shared_pool), Arc::clone(&waker));
         let keeper = thread::Builder::new()
             .name("coprocess".to_owned())
-            .spawn(move || keeper::keep(&crew, number, &ours))
+            .spawn(move || keeper::keep(&shared_pool, number, &ours))
             .map_err(no_room)?;
         state.next_number += 1;
         state.members.push(Member::new(number, waker));
@@ -117,12 +121,12 @@ impl Pool {
 
     /// Whoever gives up waiting says so.
     pub(super) fn leave(&self, ticket: &Arc<Ticket>) {
-        self.crew.state().waiting.retain(|other| !Arc::ptr_eq(other, ticket));
+        self.shared_pool.state().waiting.retain(|other| !Arc::ptr_eq(other, ticket));
     }
 
     /// Passes on the messages to this run, as far as its process reads them.
     pub(super) fn pass_messages(&self, member: u64, id: WireId, inbox: &Inbox) {
-        let mut state = self.crew.state();
+        let mut state = self.shared_pool.state();
         let Some(member) = state.member(member).filter(|member| member.in_flight.contains_key(&id)) else { return };
         while member.has_room_for_message()
             && let Some(message) = inbox.take()
@@ -136,14 +140,14 @@ impl Pool {
 
     /// A single run is to end.
     pub(super) fn ask_to_end(&self, member: u64, id: WireId, reason: StopReason) {
-        if let Some(member) = self.crew.state().member(member) {
-            member.ask_to_end(id, reason, self.crew.handler.command.kill_grace);
+        if let Some(member) = self.shared_pool.state().member(member) {
+            member.ask_to_end(id, reason, self.shared_pool.handler.command.kill_grace);
         }
     }
 
     /// The process that has this run has no more time.
     pub(super) fn kill(&self, member: u64, id: WireId) {
-        if let Some(member) = self.crew.state().member(member)
+        if let Some(member) = self.shared_pool.state().member(member)
             && member.in_flight.contains_key(&id)
         {
             member.order(Order::Kill(Cause::Run(id.run_id)));
@@ -156,7 +160,7 @@ impl Pool {
 
     /// Lets each process end when it has no run any more.
     pub(super) fn close(&self) {
-        let mut state = self.crew.state();
+        let mut state = self.shared_pool.state();
         state.is_closed = true;
         for member in &mut state.members {
             member.order(Order::Retire);
@@ -174,6 +178,6 @@ impl Pool {
 
     /// Whether there is nothing left to wait for.
     pub(super) fn has_ended(&self) -> bool {
-        self.crew.state().members.is_empty()
+        self.shared_pool.state().members.is_empty()
     }
 }

@@ -12,8 +12,8 @@ use crate::handler::events::Event;
 use crate::os::capture::{Capture, Captured, Showing};
 use crate::os::waker::Waker;
 
-/// News of one run beyond which its coprocess is not listened to until somebody has taken them.
-const MOST_NEWS: usize = 1_000;
+/// Mail of one run beyond which its coprocess is not listened to until somebody has taken them.
+const MAX_EVENTS: usize = 1_000;
 /// What nobody takes of standard error beyond this is only captured.
 const MOST_FRESH_BYTES: usize = 1 << 20;
 
@@ -56,7 +56,7 @@ pub(super) enum Cause {
 /// What has come for a run since somebody looked.
 #[derive(Default)]
 pub(super) struct Letters {
-    pub(super) news: Vec<Event>,
+    pub(super) events: Vec<Event>,
     pub(super) unread: u64,
     /// Of standard error.
     pub(super) fresh: Vec<u8>,
@@ -69,7 +69,7 @@ pub(super) struct Letters {
 
 struct Mail {
     is_awaited: bool,
-    news: Vec<Event>,
+    events: Vec<Event>,
     unread: u64,
     fresh: Vec<u8>,
     stderr: Capture,
@@ -89,7 +89,7 @@ impl Ticket {
     pub(super) fn new(output_limit_bytes: usize) -> io::Result<Self> {
         let mail = Mail {
             is_awaited: false,
-            news: Vec::new(),
+            events: Vec::new(),
             unread: 0,
             fresh: Vec::new(),
             stderr: Capture::new(output_limit_bytes),
@@ -118,20 +118,20 @@ impl Ticket {
     }
 
     /// Whether there is room for more.
-    pub(super) fn add_news(&self, event: Option<Event>) -> bool {
+    pub(super) fn add_update(&self, event: Option<Event>) -> bool {
         let mut has_room = true;
         self.put(|mail| {
             match event {
-                Some(event) => mail.news.push(event),
+                Some(event) => mail.events.push(event),
                 None => mail.unread = mail.unread.saturating_add(1),
             }
-            has_room = mail.news.len() < MOST_NEWS;
+            has_room = mail.events.len() < MAX_EVENTS;
         });
         has_room
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.mail().news.len() < MOST_NEWS
+        self.mail().events.len() < MAX_EVENTS
     }
 
     pub(super) fn add_stderr(&self, bytes: &[u8]) {
@@ -162,14 +162,14 @@ impl Ticket {
         let ready = match self.look() {
             Here::Outcome => None,
             // A flood of news must not hide an alarm.
-            Here::News => self.waker.wait_beside(others, Duration::ZERO),
+            Here::Mail => self.waker.wait_beside(others, Duration::ZERO),
             Here::Nothing => self.waker.wait_beside(others, limit),
         };
         let mut mail = self.mail();
         mail.is_awaited = false;
         mail.is_called = false;
         Letters {
-            news: mem::take(&mut mail.news),
+            events: mem::take(&mut mail.events),
             unread: mem::take(&mut mail.unread),
             fresh: mem::take(&mut mail.fresh),
             outcome: mail.outcome.take(),
@@ -184,9 +184,9 @@ impl Ticket {
         if mail.outcome.is_some() {
             return Here::Outcome;
         }
-        let has_news = mail.is_called || mail.unread > 0 || !mail.news.is_empty() || !mail.fresh.is_empty();
-        mail.is_awaited = !has_news;
-        if has_news { Here::News } else { Here::Nothing }
+        let has_mail = mail.is_called || mail.unread > 0 || !mail.events.is_empty() || !mail.fresh.is_empty();
+        mail.is_awaited = !has_mail;
+        if has_mail { Here::Mail } else { Here::Nothing }
     }
 
     /// What it has written so far, where it is time to show that and there is more than the last time.
@@ -215,6 +215,6 @@ fn own_waker() -> io::Result<Arc<Waker>> {
 
 enum Here {
     Outcome,
-    News,
+    Mail,
     Nothing,
 }

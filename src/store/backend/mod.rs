@@ -145,16 +145,16 @@ pub(super) fn tell_of_work(conn: &mut AnyConnection) -> QueryResult<()> {
 }
 
 /// Whether the ends of tasks are told to those who listen; elsewhere there is nobody to tell, or they see it.
-pub(super) const fn tells_of_ends(engine: Engine) -> bool {
+pub(super) const fn supports_finish_notifications(engine: Engine) -> bool {
     matches!(engine, Engine::Postgres)
 }
 
 /// Tells those who wait for the end of a task that some have ended. Whether there was somebody to tell.
-pub(super) fn tell_of_ends(conn: &mut AnyConnection) -> QueryResult<bool> {
+pub(super) fn notify_finished(conn: &mut AnyConnection) -> QueryResult<bool> {
     match conn {
         // They see that the file was written.
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(false),
-        AnyConnection::Postgres(conn) => postgres::tell_of_ends(conn),
+        AnyConnection::Postgres(conn) => postgres::notify_finished(conn),
     }
 }
 
@@ -187,10 +187,10 @@ fn log_of(store: &Path) -> PathBuf {
 }
 
 /// Whether this connection was told something since the last question.
-pub(super) fn was_told(conn: &mut AnyConnection) -> QueryResult<bool> {
+pub(super) fn was_notified(conn: &mut AnyConnection) -> QueryResult<bool> {
     match conn {
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(false),
-        AnyConnection::Postgres(conn) => postgres::was_told(conn),
+        AnyConnection::Postgres(conn) => postgres::was_notified(conn),
     }
 }
 

@@ -130,7 +130,7 @@ pub(super) fn tell_of_work(conn: &mut PgConnection) -> QueryResult<()> {
 
 /// Whoever waits shares the lock, so that to get it alone shows that nobody does. A look at the lock is no more than that: it
 /// writes nothing.
-pub(super) fn tell_of_ends(conn: &mut PgConnection) -> QueryResult<bool> {
+pub(super) fn notify_finished(conn: &mut PgConnection) -> QueryResult<bool> {
     let alone = sql::<Bool>("CASE WHEN pg_try_advisory_xact_lock(").bind::<BigInt, _>(WAITER_LOCK);
     let told = alone.sql(") THEN FALSE ELSE pg_notify(").bind::<Text, _>(END_CHANNEL);
     diesel::select(told.sql(", '')::text IS NOT NULL END")).get_result(conn)
@@ -144,7 +144,7 @@ pub(super) fn ignore_ends(conn: &mut PgConnection) -> QueryResult<()> {
     conn.batch_execute(&format!("UNLISTEN {END_CHANNEL}; SELECT pg_advisory_unlock_shared({WAITER_LOCK})"))
 }
 
-pub(super) fn was_told(conn: &mut PgConnection) -> QueryResult<bool> {
+pub(super) fn was_notified(conn: &mut PgConnection) -> QueryResult<bool> {
     let told: Vec<_> = conn.notifications_iter().collect::<QueryResult<_>>()?;
     Ok(!told.is_empty())
 }

@@ -4,7 +4,7 @@ mod batch;
 mod claims_behind;
 mod cleanup;
 mod diamond;
-mod end_news;
+mod end_notifications;
 mod explain;
 pub mod fixture;
 mod kept_plans;

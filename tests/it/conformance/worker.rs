@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use taskqueue::{
-    ActiveRun, Error, HandlerError, NewTask, RunStatus, StopReason, TaskHandler, TaskId, TaskQueue, Worker, WorkerNews,
-    typed,
+    ActiveRun, Error, HandlerError, NewTask, RunStatus, StopReason, TaskHandler, TaskId, TaskQueue, Worker,
+    WorkerEvent, typed,
 };
 
 use crate::cli::unreadable::insert_unreadable;
@@ -175,11 +175,11 @@ each_engine! {
         let bad = queue.queue(NewTask::new("total")).unwrap().id;
         let heard: Arc<Mutex<Vec<String>>> = Arc::default();
         let kept = Arc::clone(&heard);
-        let worker = worker(db, &queue).class("total", total()).slots(1).on_news(move |news| {
+        let worker = worker(db, &queue).class("total", total()).slots(1).on_event(move |news| {
             let words = match news {
-                WorkerNews::Registered(_) => "registered".to_owned(),
-                WorkerNews::RunClaimed { task_id, class, .. } => format!("{task_id} {class} claimed"),
-                WorkerNews::RunEnded(run) => {
+                WorkerEvent::Registered(_) => "registered".to_owned(),
+                WorkerEvent::RunClaimed { task_id, class, .. } => format!("{task_id} {class} claimed"),
+                WorkerEvent::RunEnded(run) => {
                     format!("{} {} {} {}: {}", run.task_id, run.class, run.attempt, run.status.as_str(), run.error_code)
                 }
                 other => format!("{other:?}"),
@@ -211,8 +211,8 @@ each_engine! {
             .class("good", typed(|_: serde_json::Value, _run| Ok(())))
             .class("bad", typed(|_: serde_json::Value, _run| Err::<(), _>(HandlerError::new("E1", "no luck"))))
             .class("hopeless", typed(|_: serde_json::Value, _run| Err::<(), _>(HandlerError::no_retry("E2", "never"))))
-            .on_news(move |news| {
-                if let WorkerNews::RunEnded(run) = news {
+            .on_event(move |news| {
+                if let WorkerEvent::RunEnded(run) = news {
                     sender.send((run.task_id.0, run.outcome.as_str())).unwrap();
                 }
             });

@@ -15,7 +15,7 @@ use taskqueue::handler::registry::HandlerRegistry;
 use taskqueue::os::stop_signals::StopSignals;
 use taskqueue::{
     ActiveRun, HandlerError, NewTask, OverrunAction, RunStatus, StopReason, TaskHandler, TaskId, TaskQueue, Worker,
-    WorkerNews, typed,
+    WorkerEvent, typed,
 };
 
 use super::fixture::{Deaf, add, create, drain, last_run, queue, request};
@@ -129,14 +129,14 @@ each_engine! {
             .class("quick", typed(move |number: u32, _run| {
                 is_free.load(Ordering::SeqCst).then_some(number).ok_or(HandlerError::no_retry("early", "it began early"))
             }))
-            .on_news(move |news| {
+            .on_event(move |news| {
                 let words = match news {
-                    WorkerNews::LeftBehind { threads, most, .. } => format!("left {threads} of {most}"),
-                    WorkerNews::ClaimsNothing { threads } => {
+                    WorkerEvent::LeftBehind { threads, most, .. } => format!("left {threads} of {most}"),
+                    WorkerEvent::ClaimsNothing { threads } => {
                         let_go.store(true, Ordering::SeqCst);
                         format!("claims nothing: {threads}")
                     }
-                    WorkerNews::ClaimsAgain => "claims again".to_owned(),
+                    WorkerEvent::ClaimsAgain => "claims again".to_owned(),
                     _ => return,
                 };
                 heard.send(words).unwrap();
@@ -176,8 +176,8 @@ each_engine! {
         let id = queue.queue(NewTask::new("stuck")).unwrap().id;
         let (worker, may_end, ends) = stuck_worker(db, &queue);
         let (began, has_begun) = mpsc::channel();
-        let worker = worker.stop_wait(Duration::from_millis(10)).on_news(move |news| {
-            if matches!(news, WorkerNews::RunClaimed { .. }) {
+        let worker = worker.stop_wait(Duration::from_millis(10)).on_event(move |news| {
+            if matches!(news, WorkerEvent::RunClaimed { .. }) {
                 began.send(()).unwrap();
             }
         });

@@ -44,7 +44,7 @@ macro_rules! names {
 }
 
 names! {
-    types: AttemptOutcome ClaimedRun Error EventsOf OverrunAction Run Selection TaskHandler TaskStatus WorkerNews;
+    types: AttemptOutcome ClaimedRun Error EventsOf OverrunAction Run Selection TaskHandler TaskStatus WorkerEvent;
     functions:
     ActiveRun::emit(any::<&mut ActiveRun<'_>>(), "name", &0);
     ActiveRun::set_meta(any::<&mut ActiveRun<'_>>(), "name", &0);

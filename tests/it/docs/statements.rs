@@ -194,13 +194,13 @@ each_engine! {
         assert!(claim(&mut db.store()).is_none());
         assert_eq!(db.text("SELECT \"Status\" AS value FROM \"TaskQueueRuns\"").as_deref(), Some("cancelled"));
         twins(db, "processing", Some("processing"));
-        let _ = listening.was_told_of_cancel().unwrap();
+        let _ = listening.was_notified_of_cancel().unwrap();
         execute_as_written(db, &cancel);
         assert_eq!(left(db, 17)[0].as_deref(), Some("processing"), "it is for its runner to end it");
         let asked = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueueRuns\" WHERE \"CancelRequestedOn\" IS NOT NULL AND \"CancelReason\" = 'withdrawn'");
         assert_eq!(asked, [Some(17)]);
         if db.engine == EngineUnderTest::Postgres {
-            wait_until("who listens is told", || listening.was_told_of_cancel().unwrap());
+            wait_until("who listens is told", || listening.was_notified_of_cancel().unwrap());
         }
     }
 
@@ -214,10 +214,10 @@ each_engine! {
         }
         twins(db, "processing", Some("processing"));
         let mut listening = Store::connect_listening(&db.url()).unwrap();
-        let _ = listening.was_told_of_cancel().unwrap();
+        let _ = listening.was_notified_of_cancel().unwrap();
         execute_as_written(db, &to_run);
         if db.engine == EngineUnderTest::Postgres {
-            wait_until("the runner is notified", || listening.was_told_of_cancel().unwrap());
+            wait_until("the runner is notified", || listening.was_notified_of_cancel().unwrap());
         }
         execute_as_written(db, &kept);
         for (name, data, is_kept) in [("priority", "{\"lane\":\"fast\"}", false), ("skip", "[17,18]", true)] {

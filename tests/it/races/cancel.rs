@@ -95,7 +95,7 @@ each_engine! {
     }
 
     fn a_listener_on_postgresql_hears_a_cancel_even_after_a_lost_connection(db) {
-        let is_told = |listening: &mut Store| listening.was_told_of_cancel().unwrap();
+        let is_told = |listening: &mut Store| listening.was_notified_of_cancel().unwrap();
         let mut listening = Store::connect_listening(&db.url()).unwrap();
         let mut store = db.store();
         for id in [1, 2] {

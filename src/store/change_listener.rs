@@ -1,5 +1,5 @@
 //! Hears that there may be something to claim, or that a task may have ended, where the engine can tell: who sleeps is woken.
-//! News are hints: some are false, and some that should come do not, so that whoever listens also looks from time to time.
+//! ChangeListener are hints: some are false, and some that should come do not, so that whoever listens also looks from time to time.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -9,7 +9,7 @@ use crate::os::file_watch::FileWatch;
 use crate::os::sockets::LibrarySocket;
 
 /// Listens as long as it exists.
-pub struct News {
+pub struct ChangeListener {
     source: Source,
 }
 
@@ -20,19 +20,19 @@ enum Source {
     File(FileWatch),
 }
 
-impl News {
+impl ChangeListener {
     /// Begins to listen for something to claim. `None` where the engine cannot tell, or where nothing can be had for it.
     #[must_use]
     pub fn listen(url: &DatabaseUrl) -> Option<Self> {
         Self::begin(url, backend::WORK_CHANNEL)
     }
 
-    /// Begins to listen for the ends of tasks, so that those who end some tell of it. `None` as of [`News::listen`].
+    /// Begins to listen for the ends of tasks, so that those who end some tell of it. `None` as of [`ChangeListener::listen`].
     #[must_use]
     pub fn listen_for_ends(url: &DatabaseUrl) -> Option<Self> {
-        let mut news = Self::begin(url, backend::END_CHANNEL)?;
-        news.listen_again().ok()?;
-        Some(news)
+        let mut listener = Self::begin(url, backend::END_CHANNEL)?;
+        listener.listen_again().ok()?;
+        Some(listener)
     }
 
     fn begin(url: &DatabaseUrl, channel: &str) -> Option<Self> {
@@ -61,14 +61,14 @@ impl News {
     ///
     /// # Errors
     /// The connection is gone; nothing more will be heard.
-    pub fn heard(&mut self) -> StoreResult<bool> {
+    pub fn has_changed(&mut self) -> StoreResult<bool> {
         match &mut self.source {
-            Source::Connection(conn, _) => Ok(backend::was_told(conn)?),
+            Source::Connection(conn, _) => Ok(backend::was_notified(conn)?),
             Source::File(watch) => Ok(watch.was_written()),
         }
     }
 
-    /// Hears of no ends until [`News::listen_again`]: nobody goes to the trouble of telling.
+    /// Hears of no ends until [`ChangeListener::listen_again`]: nobody goes to the trouble of telling.
     ///
     /// # Errors
     /// The connection is gone.
@@ -103,8 +103,8 @@ impl Store {
 
     /// Whether there is somebody to be told of ends, at times.
     #[must_use]
-    pub const fn tells_of_ends(&self) -> bool {
-        backend::tells_of_ends(self.url.engine())
+    pub const fn supports_finish_notifications(&self) -> bool {
+        backend::supports_finish_notifications(self.url.engine())
     }
 
     /// Tells those who wait for the end of a task that some have ended. Where nobody waits, nobody is told, and that costs one
@@ -112,7 +112,7 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be asked. Who waits finds it by itself, later.
-    pub fn tell_of_ends(&mut self) -> StoreResult<bool> {
-        Ok(backend::tell_of_ends(&mut self.conn)?)
+    pub fn notify_finished(&mut self) -> StoreResult<bool> {
+        Ok(backend::notify_finished(&mut self.conn)?)
     }
 }

@@ -11,7 +11,7 @@ use crate::domain::task_class::TaskClass;
 use crate::os::identity::ProcessIdentity;
 
 /// The processes of one class, as the threads know them that work for it.
-pub(super) struct Crew {
+pub(super) struct SharedPool {
     pub(super) handler: CoprocessHandler,
     /// Of the run for which it was made: no argument depends on it where runs of several classes share the processes.
     pub(super) class: TaskClass,
@@ -20,7 +20,7 @@ pub(super) struct Crew {
     state: Mutex<State>,
 }
 
-impl Crew {
+impl SharedPool {
     pub(super) fn new(handler: CoprocessHandler, class: TaskClass, runner: ProcessIdentity) -> Self {
         Self { handler, class, runner, state: Mutex::new(State::default()) }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use taskqueue::engine::cancel::cancel_tasks;
-use taskqueue::store::News;
+use taskqueue::store::ChangeListener;
 use taskqueue::{NewTask, TaskQueue, Worker, typed};
 
 use super::fixture::{create, drain, queue, queue_with_run, willing};
@@ -27,16 +27,16 @@ fn waiters(db: &TestDb) -> i64 {
 /// Whoever listens from now on hears of what is done.
 #[track_caller]
 fn is_heard(db: &TestDb, what: &str, act: impl FnOnce()) {
-    let mut news = News::listen_for_ends(&db.url()).unwrap();
-    assert!(!news.heard().unwrap(), "{what}");
+    let mut listener = ChangeListener::listen_for_ends(&db.url()).unwrap();
+    assert!(!listener.has_changed().unwrap(), "{what}");
     act();
-    wait_until(what, || news.heard().unwrap());
+    wait_until(what, || listener.has_changed().unwrap());
 }
 
 each_engine! {
     fn whatever_ends_a_task_is_heard_of_where_the_engine_can_tell(db) {
         if db.is_mysql_like() {
-            assert!(News::listen_for_ends(&db.url()).is_none());
+            assert!(ChangeListener::listen_for_ends(&db.url()).is_none());
             return;
         }
         let mut ctx = willing(db);
@@ -67,17 +67,17 @@ test_on! {
             for _ in 0..8 {
                 scope.spawn(|| {
                     begin.wait();
-                    let listening = News::listen_for_ends(&db.url());
+                    let listening = ChangeListener::listen_for_ends(&db.url());
                     have_listened.wait();
-                    let mut news = listening.unwrap();
-                    let mut fds = [PollFd::from_borrowed_fd(news.as_fd(), PollFlags::IN)];
+                    let mut listener = listening.unwrap();
+                    let mut fds = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
                     assert_eq!(poll(&mut fds, Some(&LIMIT)).unwrap(), 1, "its socket does not wake it");
-                    assert!(news.heard().unwrap());
+                    assert!(listener.has_changed().unwrap());
                 });
             }
             begin.wait();
             have_listened.wait();
-            assert!(ctx.store.tell_of_ends().unwrap());
+            assert!(ctx.store.notify_finished().unwrap());
         });
     }
 }
@@ -88,19 +88,19 @@ test_on! {
         let program = TaskQueue::connect(db.url_text()).unwrap();
         let listeners = "SELECT COUNT(*) AS value FROM pg_stat_activity
             WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%taskqueue_end%'";
-        assert!(!ctx.store.tell_of_ends().unwrap() && waiters(db) == 0);
+        assert!(!ctx.store.notify_finished().unwrap() && waiters(db) == 0);
         for times in 1..=2 {
             let id = program.queue(NewTask::new("work")).unwrap().id;
             let ended = std::thread::scope(|scope| {
                 let waiting = scope.spawn(|| program.wait(id, LONG).unwrap());
                 wait_until("it listens", || waiters(db) == 1);
-                assert!(ctx.store.tell_of_ends().unwrap());
+                assert!(ctx.store.notify_finished().unwrap());
                 create(&mut ctx);
                 assert_eq!(drain(&mut ctx).succeeded, 1);
                 waiting.join().unwrap()
             });
             assert!(ended.is_some_and(|ended| ended.is_success()));
-            assert!(!ctx.store.tell_of_ends().unwrap() && waiters(db) == 0, "it goes on for nobody");
+            assert!(!ctx.store.notify_finished().unwrap() && waiters(db) == 0, "it goes on for nobody");
             assert_eq!(db.number(listeners), 1, "wait {times} has the connection of the first");
         }
     }

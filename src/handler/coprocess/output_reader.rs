@@ -4,9 +4,9 @@
 use std::mem;
 use std::sync::Arc;
 
-use super::crew::Crew;
 use super::member::{Member, Order};
 use super::protocol::{self, Answer, Message, not_one_of_its_runs};
+use super::shared_pool::SharedPool;
 use super::ticket::{Outcome, Ticket};
 use crate::os::capture::Capture;
 use crate::os::coprocess::CoprocessListener;
@@ -15,14 +15,14 @@ use crate::os::lines::LineSplitter;
 /// How much of standard error is kept for the words that explain why it could not start.
 const WORDS_BYTES: usize = 8 * 1024;
 
-pub(super) struct Ears {
-    crew: Arc<Crew>,
+pub(super) struct OutputReader {
+    shared_pool: Arc<SharedPool>,
     number: u64,
     lines: LineSplitter,
     heard: Vec<Message>,
     /// What it did wrong; nothing that came afterwards is listened to.
     pub(super) fault: Option<String>,
-    is_deaf: bool,
+    ignores_output: bool,
     /// Runs whose news nobody has taken for long.
     congested: Vec<Arc<Ticket>>,
     words: Option<Capture>,
@@ -31,15 +31,15 @@ pub(super) struct Ears {
     is_being_killed: bool,
 }
 
-impl Ears {
-    pub(super) fn new(crew: Arc<Crew>, number: u64) -> Self {
+impl OutputReader {
+    pub(super) fn new(shared_pool: Arc<SharedPool>, number: u64) -> Self {
         Self {
-            crew,
+            shared_pool,
             number,
             lines: LineSplitter::default(),
             heard: Vec::new(),
             fault: None,
-            is_deaf: false,
+            ignores_output: false,
             congested: Vec::new(),
             words: Some(Capture::new(WORDS_BYTES)),
             last_words: String::new(),
@@ -75,7 +75,7 @@ impl Ears {
     /// end of one.
     pub(super) fn deliver(&mut self, retires: bool) {
         let mut answered: Vec<(Arc<Ticket>, Answer)> = Vec::new();
-        let mut state = self.crew.state();
+        let mut state = self.shared_pool.state();
         let is_awaited = state.is_waited_for();
         let Some(member) = state.member(self.number) else { return };
         if retires {
@@ -85,7 +85,7 @@ impl Ears {
         for message in mem::take(&mut self.heard) {
             if let Err(why) = take(member, message, &mut answered, &mut self.congested) {
                 self.fault.get_or_insert(why);
-                self.is_deaf = true;
+                self.ignores_output = true;
                 break;
             }
         }
@@ -123,7 +123,7 @@ fn take(
         }
         Message::Report(id, event) => {
             if let Some(run) = member.in_flight.get(&id)
-                && !run.ticket.add_news(event)
+                && !run.ticket.add_update(event)
             {
                 congested.push(Arc::clone(&run.ticket));
             }
@@ -141,7 +141,7 @@ fn take(
         Message::Drain => member.order(Order::Retire),
         Message::Unknown => {
             for run in member.in_flight.values() {
-                run.ticket.add_news(None);
+                run.ticket.add_update(None);
             }
         }
         Message::Pong => {}
@@ -154,15 +154,15 @@ fn last_line(words: Capture) -> String {
     text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned()
 }
 
-impl CoprocessListener for Ears {
+impl CoprocessListener for OutputReader {
     fn stdout(&mut self, bytes: &[u8]) {
-        let (heard, fault, is_deaf) = (&mut self.heard, &mut self.fault, &mut self.is_deaf);
+        let (heard, fault, ignores_output) = (&mut self.heard, &mut self.fault, &mut self.ignores_output);
         self.lines.push(bytes, |line| {
-            if !*is_deaf {
+            if !*ignores_output {
                 match protocol::read(line) {
                     Ok(message) => heard.push(message),
                     Err(why) => {
-                        *is_deaf = true;
+                        *ignores_output = true;
                         *fault = Some(why);
                     }
                 }
@@ -175,7 +175,7 @@ impl CoprocessListener for Ears {
             words.push(bytes);
         }
         // Nobody can tell which of its runs it is about.
-        if let Some(member) = self.crew.state().member(self.number) {
+        if let Some(member) = self.shared_pool.state().member(self.number) {
             for run in member.in_flight.values() {
                 run.ticket.add_stderr(bytes);
             }
@@ -185,6 +185,6 @@ impl CoprocessListener for Ears {
     fn must_be_killed(&mut self) -> bool {
         self.deliver(false);
         self.is_being_killed
-            || self.crew.state().member(self.number).is_some_and(|member| matches!(member.order, Order::Kill(_)))
+            || self.shared_pool.state().member(self.number).is_some_and(|member| matches!(member.order, Order::Kill(_)))
     }
 }

@@ -21,14 +21,14 @@ use crate::store::{Claim, Crash, RunEnd, RunRef};
 /// Beyond timeout and grace, before a runner that should have ended a handler is taken for unable to.
 const SILENCE_MARGIN: Duration = Duration::from_secs(30);
 
-/// What a run is executed by, from its claim to its end. Whoever reads the configuration or the settings anew has new terms for
+/// What a run is executed by, from its claim to its end. Whoever reads the configuration or the settings anew has a new policy for
 /// the runs that it claims from then on.
-pub(super) struct Terms {
+pub(super) struct RunPolicy {
     pub(super) handlers: Arc<Handlers>,
     pub(super) settings: Settings,
 }
 
-impl Terms {
+impl RunPolicy {
     pub(super) fn new(ctx: &Context, settings: Settings) -> Arc<Self> {
         Arc::new(Self { handlers: Arc::clone(&ctx.handlers), settings })
     }
@@ -65,7 +65,7 @@ impl RunLimits {
 }
 
 /// Shared by the slots of a runner.
-pub(super) struct Workplace {
+pub(super) struct RunnerContext {
     /// This process.
     pub(super) me: Me,
     /// By which others recognise it.
@@ -84,7 +84,7 @@ pub(super) struct Workplace {
     pub(super) requests: Option<Arc<CommandRequests>>,
 }
 
-impl Workplace {
+impl RunnerContext {
     pub(super) fn new(
         ctx: &Context,
         runner_id: RunnerId,
@@ -104,7 +104,7 @@ impl Workplace {
     }
 
     /// A claim by this runner of runs of these classes.
-    pub(super) fn claim<'b>(&'b self, terms: &Terms, classes: ClassSet<'b>) -> Claim<'b> {
+    pub(super) fn claim<'b>(&'b self, policy: &RunPolicy, classes: ClassSet<'b>) -> Claim<'b> {
         Claim {
             runner_id: self.runner_id,
             runner_name: &self.me.runner_name,
@@ -112,16 +112,16 @@ impl Workplace {
             host: &self.me.host,
             process_identity: self.identity,
             classes,
-            lease_secs: terms.settings.lease.lease_secs,
+            lease_secs: policy.settings.lease.lease_secs,
         }
     }
 
     /// Keeps the leases of these runs, which were claimed by a call made at `asked_at`.
-    pub(super) fn hold(&self, terms: &Terms, asked_at: Moment, runs: &[ClaimedRun]) {
+    pub(super) fn hold(&self, policy: &RunPolicy, asked_at: Moment, runs: &[ClaimedRun]) {
         let holdings = runs.iter().map(|run| Holding {
             run: RunRef { id: run.run_id, token: run.token.clone() },
             class: &run.class,
-            silence: terms.limits_of(run).silence(),
+            silence: policy.limits_of(run).silence(),
         });
         self.leases.hold(asked_at, holdings);
     }

@@ -15,7 +15,7 @@ use crate::engine::{EngineError, Stream};
 /// What happened to a worker or to one of its runs.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum WorkerNews<'a> {
+pub enum WorkerEvent<'a> {
     /// It is one of the runners now; also when it is again, after it had lost its slots with the database.
     Registered(RunnerId),
     /// There is no room under the setting TaskQueueRunnerLimit; it waits.
@@ -112,35 +112,35 @@ pub struct EndedRun<'a> {
 }
 
 /// What a program does with news.
-pub(super) type Hear = Box<dyn FnMut(WorkerNews<'_>) + Send>;
+pub(super) type OnEvent = Box<dyn FnMut(WorkerEvent<'_>) + Send>;
 
 /// Passes on what the engine tells.
-pub(super) struct Teller {
-    pub(super) hear: Hear,
+pub(super) struct EventForwarder {
+    pub(super) on_event: OnEvent,
 }
 
-impl RunListener for Teller {
+impl RunListener for EventForwarder {
     fn stopping(&mut self, runs: &[RunId], _wait: Duration) {
-        (self.hear)(WorkerNews::Stopping(runs));
+        (self.on_event)(WorkerEvent::Stopping(runs));
     }
 
     fn claimed(&mut self, run: &ClaimedRun) {
-        (self.hear)(WorkerNews::RunClaimed { task_id: run.task_id, run_id: run.run_id, class: &run.class });
+        (self.on_event)(WorkerEvent::RunClaimed { task_id: run.task_id, run_id: run.run_id, class: &run.class });
     }
 
     fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
 
     fn lacks_room(&mut self, why: &str, slots: usize) {
-        (self.hear)(WorkerNews::LacksRoom { why, slots });
+        (self.on_event)(WorkerEvent::LacksRoom { why, slots });
     }
 
     fn left_behind(&mut self, run: &ClaimedRun, threads: usize, most: usize) {
         let (task_id, run_id, class) = (run.task_id, run.run_id, run.class.as_str());
-        (self.hear)(WorkerNews::LeftBehind { task_id, run_id, class, threads, most });
+        (self.on_event)(WorkerEvent::LeftBehind { task_id, run_id, class, threads, most });
     }
 
     fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome) {
-        (self.hear)(WorkerNews::RunEnded(EndedRun {
+        (self.on_event)(WorkerEvent::RunEnded(EndedRun {
             task_id: run.task_id,
             run_id: run.run_id,
             class: &run.class,
@@ -154,34 +154,34 @@ impl RunListener for Teller {
     }
 }
 
-impl WorkListener for Teller {
+impl WorkListener for EventForwarder {
     fn has_fewer_slots(&mut self, wanted: usize, slots: usize, why: &str) {
-        (self.hear)(WorkerNews::FewerSlots { wanted, slots, why });
+        (self.on_event)(WorkerEvent::FewerSlots { wanted, slots, why });
     }
 
     fn waits_for_slots(&mut self, in_use: i64, limit: i64) {
-        (self.hear)(WorkerNews::WaitsForSlots { in_use, limit });
+        (self.on_event)(WorkerEvent::WaitsForSlots { in_use, limit });
     }
 
     fn lost_database(&mut self, problem: &EngineError) {
-        (self.hear)(WorkerNews::DatabaseLost(&problem.to_string()));
+        (self.on_event)(WorkerEvent::DatabaseLost(&problem.to_string()));
     }
 
     fn is_blocked(&mut self, threads: usize) {
-        (self.hear)(WorkerNews::ClaimsNothing { threads });
+        (self.on_event)(WorkerEvent::ClaimsNothing { threads });
     }
 
     fn claims_again(&mut self) {
-        (self.hear)(WorkerNews::ClaimsAgain);
+        (self.on_event)(WorkerEvent::ClaimsAgain);
     }
 
     fn not_recorded(&mut self, run: &ClaimedRun, problem: &EngineError) {
         let problem = problem.to_string();
-        (self.hear)(WorkerNews::RunNotRecorded { task_id: run.task_id, run_id: run.run_id, problem: &problem });
+        (self.on_event)(WorkerEvent::RunNotRecorded { task_id: run.task_id, run_id: run.run_id, problem: &problem });
     }
 
     fn registered(&mut self, runner_id: RunnerId) {
-        (self.hear)(WorkerNews::Registered(runner_id));
+        (self.on_event)(WorkerEvent::Registered(runner_id));
     }
 
     fn looked(&mut self, _report: &ProcessReport, _working: usize) {}
